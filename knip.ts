@@ -8,9 +8,8 @@ export default {
   // What is started by its name instead of imported.
   entry: [
     'src/main.ts!',
-    'src/sandbox/{main,index}.ts!',
     'src/opcua/main.ts!',
-    'src/daemon/{configuration,store}-thread.ts!',
+    'src/agent/{configuration,store}-thread.ts!',
     'src/sources/csv/folder-program.ts!',
     'src/page/*/main.tsx!',
     'scripts/*.ts',
@@ -19,7 +18,6 @@ export default {
     'scripts/release.d/{licences,notes,oci,sbom}.ts',
     'scripts/bench/*.ts',
     'scripts/bench/sources/*.ts',
-    'scripts/bench/contenders/race.ts',
     'test/**/*-process.ts',
     'test/fixtures/state-folders/make.ts',
   ],

@@ -1,8 +1,7 @@
 #!/usr/bin/env node
 /**
- * The `tagferry` command. Its only business: to run on the Node that the agent was built for, and to say plainly when
- * there is none. better-sqlite3 13 ends an older Node with a crash instead of an error, so nothing of the agent is
- * loaded before this is settled.
+ * Entry point of the `tagferry` command. Checks the Node version before any other module is loaded, because
+ * better-sqlite3 13 crashes older versions.
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -32,7 +31,7 @@ function runOn(node: string): void {
   });
 }
 
-/** Whether the agent itself is started: `tagferry run`, with `--config` before or after the verb. */
+/** Returns whether the command is `tagferry run`. `--config` may precede or follow the verb. */
 function isAgent(words: readonly string[]): boolean {
   return words.find((word, at) => !word.startsWith('-') && words[at - 1] !== '--config') === 'run';
 }
@@ -46,8 +45,8 @@ if (Number(process.versions.node.split('.')[0]) >= OLDEST_MAJOR) {
   if (node) runOn(node);
   else {
     process.stderr.write(
-      `tagferry needs Node ${OLDEST_MAJOR} or later, this is ${process.version}. ` +
-        `Install tagferry with its optional dependencies (they bring Node ${OLDEST_MAJOR}), or put a newer Node first on PATH.\n`,
+      `tagferry requires Node ${OLDEST_MAJOR} or later, but this is ${process.version}. ` +
+        `Install tagferry with its optional dependencies, which include Node ${OLDEST_MAJOR}, or put a newer Node first on PATH.\n`,
     );
     process.exitCode = 1;
   }

@@ -1,24 +1,23 @@
 import type { Clock } from '../base/clock.ts';
 import type { ObjectKind } from './access-event.ts';
-import { MAX_OBJECTS } from './known-objects.ts';
+import { MAX_OBJECTS, NOTED_FOR_MS } from './known-objects.ts';
 
 interface ObjectStore {
   accepted(objects: readonly { kind: ObjectKind; id: number }[], wallMs: number): Promise<void>;
 }
 
-/** What was noted is passed over for so long. */
-const NOTED_FOR_MS = 24 * 3_600_000;
-/** All assets that post within a minute are one commit. */
+/** Assets with posts within this interval share one commit. */
 const GATHER_MS = 60_000;
 
 /**
- * Notes the assets and instrumentations that the platform accepted values for. An object is written at most once per day and
- * several together, so posts cost no flash writes. A crash loses at most a minute of notes, which the next posts repeat.
+ * Records the assets and instrumentations for which the platform accepted values. Each object is written at most once
+ * per day, and writes are batched to reduce flash wear. A crash loses at most one minute of records, which the next
+ * posts restore.
  */
 export class AcceptedObjects {
   readonly #store: ObjectStore;
   readonly #clock: Clock;
-  /** When an object was noted (monotonic), by `asset 881`. */
+  /** Monotonic time of the latest record, in milliseconds, by key such as `asset 881`. */
   readonly #noted = new Map<string, number>();
   #waiting: { kind: ObjectKind; id: number }[] = [];
   #cancel: (() => void) | undefined;
@@ -29,13 +28,13 @@ export class AcceptedObjects {
     this.#clock = clock;
   }
 
-  /** The platform accepted a post. `instrumentation`: where the post's address names it. Never throws. */
+  /** Records an accepted post. `instrumentation` is set if the post URL contains it. Never throws. */
   note(asset: number, instrumentation?: number): void {
     this.#noteObject('asset', asset);
     if (instrumentation !== undefined) this.#noteObject('instrumentation', instrumentation);
   }
 
-  /** Writes what waits. */
+  /** Writes the pending records. */
   async stop(): Promise<void> {
     this.#write();
     await this.#writing;
@@ -46,7 +45,7 @@ export class AcceptedObjects {
     const key = `${kind} ${id}`;
     const notedMs = this.#noted.get(key);
     if (notedMs !== undefined && nowMs - notedMs < NOTED_FOR_MS) return;
-    // The store passes over what it has: to note an object again costs a look.
+    // The store skips objects that it already contains, so a repeated record costs only a lookup.
     if (this.#noted.size >= MAX_OBJECTS) this.#noted.clear();
     this.#noted.set(key, nowMs);
     this.#waiting.push({ kind, id });
@@ -59,7 +58,7 @@ export class AcceptedObjects {
     const objects = this.#waiting.splice(0);
     if (objects.length === 0) return;
     const written = this.#store.accepted(objects, this.#clock.wallMs());
-    // A disk that rejects writes is reported by the buffer. The next post notes them again.
+    // The buffer reports disk errors. The next posts record these objects again.
     this.#writing = written.catch(() => {
       for (const { kind, id } of objects) this.#noted.delete(`${kind} ${id}`);
     });

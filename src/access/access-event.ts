@@ -2,32 +2,30 @@ import { ACCESS_EVENT_TYPES } from '../contract/events/names.ts';
 
 export type ObjectKind = 'asset' | 'instrumentation' | 'node';
 
-/** How an event names its object. */
+/** Names of an object, as specified in an event. */
 export interface ObjectNames {
   serialNumber?: string;
   tag?: string;
   name?: string;
 }
 
-/**
- * What an event says about access (platform 6.3), as far as holds depend on it. `ownAccessOnly` has compared the user before.
- */
+/** Access change in an event (platform 6.3) that affects holds. The user has been checked by `ownAccessOnly`. */
 export type AccessEvent =
   | {
       kind: 'visibility';
       object: ObjectKind;
       id: number;
       gone: boolean;
-      /** Platform's clock; `undefined` where the event does not say. */
+      /** Platform time of the event; `undefined` if the event does not contain one. */
       occurredAtMs: number | undefined;
       names: ObjectNames;
     }
-  /** An asset was assigned to an instrumentation, and inherits its permissions (platform 2.2). */
+  /** An asset was associated with an instrumentation and inherits its permissions (platform 2.2). */
   | { kind: 'associated'; asset: number; instrumentation: number };
 
-/** An event of the inbox, with its parsed payload. */
+/** Inbox event with its parsed payload. */
 export interface ArrivedAccessEvent {
-  /** Its number in the inbox: how far access has come. */
+  /** Inbox ID of the event, used as the cursor. */
   id: number;
   eventType: string;
   occurredAtMs: number | undefined;
@@ -35,8 +33,8 @@ export interface ArrivedAccessEvent {
 }
 
 /**
- * Reads what concerns access; `undefined` for every other event. The end of an association is none of it: an asset that is
- * lost by it gets its own `asset_disappeared`, and one that is seen by another path stays.
+ * Returns the access change in an event, or `undefined` for other events. The end of an association is ignored: a
+ * separate `asset_disappeared` event reports an asset that is no longer visible.
  */
 export function readAccessEvent(event: ArrivedAccessEvent): AccessEvent | undefined {
   const isVisibility = (ACCESS_EVENT_TYPES as readonly string[]).includes(event.eventType);
@@ -62,10 +60,13 @@ function contentOf({ content }: Readonly<Record<string, unknown>>): Record<strin
 
 function idOf(reference: unknown): number | undefined {
   const id = (reference as { id?: unknown } | null | undefined)?.id;
-  return Number.isSafeInteger(id) ? (id as number) : undefined;
+  return Number.isSafeInteger(id) && (id as number) > 0 ? (id as number) : undefined;
 }
 
-/** Platform 6.3 shows the serial number of an asset, the tag of an instrumentation, and one of tag and name of a node. */
+/**
+ * An event contains the serial number of an asset, the tag of an instrumentation, or the tag or name of a node
+ * (platform 6.3).
+ */
 function namesOf(object: unknown): ObjectNames {
   const { serial_number: serialNumber, tag, name } = object as Record<string, unknown>;
   return {

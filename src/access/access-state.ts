@@ -1,10 +1,70 @@
 import type { Tag } from '../config/tags.ts';
 import type { AccessEvent, ObjectKind } from './access-event.ts';
-import type { HoldChange, LoadedHolds } from './hold-table.ts';
-import { type AccessObject, isAssetGone, isInstrumentationGone, nextVisibility, type Refusal } from './visibility.ts';
+import type { NamedObject } from './known-objects.ts';
 
-/** The hold table in memory, and what follows from it and from tags.yaml: which assets and series are held. No I/O, no clock. */
+/**
+ * Access of this technical user, in memory: a copy of the hold table, and the holds derived from it and tags.yaml.
+ * Performs no I/O and does not read a clock.
+ *
+ *   free ── 403 or 404 ────► held, `answered_…` ───── appeared, 2xx, unused ─────────────► free
+ *   free ── disappeared ───► held, `…_disappeared` ── appeared, 2xx to a probe, unused ──► free
+ *
+ * An asset that was rejected and then disappears is held because of the event, because a later event ends the hold. An
+ * asset is not held while one of its instrumentations appeared at the same time or later (platform 2.2).
+ */
 export type HoldCause = 'answered_403' | 'answered_404' | 'asset_disappeared' | 'instrumentation_disappeared';
+
+type HoldKind = 'asset' | 'instrumentation';
+
+/** Id of a held asset, or the negative ID of a held instrumentation. */
+export type HoldKey = number;
+
+export interface Hold {
+  kind: HoldKind;
+  id: number;
+  cause: HoldCause;
+  /** Wall-clock time, for display. */
+  sinceMs: number;
+}
+
+/** Latest access event of an object, and whether the platform has accepted values since then. */
+export interface AccessObject {
+  kind: ObjectKind;
+  id: number;
+  gone: boolean;
+  /** Platform time of the event; `null` if the event contains none, which counts as the oldest. */
+  occurredAtMs: number | null;
+  /** Wall-clock time at which the agent received the event, for display. */
+  sinceMs: number;
+  /**
+   * Whether values are posted although the object disappeared: a 2xx followed the event, or the hold was unused. Valid
+   * until the next event of the object.
+   */
+  proved: boolean;
+}
+
+/** Asset for which the platform responded with 403 or 404, or an instrumentation if VALUES_PATH contains it. */
+export interface Refusal {
+  kind: HoldKind;
+  id: number;
+  status: 403 | 404;
+  /** Wall-clock time, for display. */
+  sinceMs: number;
+}
+
+/** Change to the table, saved in one transaction. */
+export interface HoldChange {
+  objects?: readonly AccessObject[];
+  /** Objects in an event, stored so that operators can look up IDs. */
+  named?: readonly NamedObject[];
+  refusals?: readonly Refusal[];
+  /** Rejections to remove. */
+  released?: readonly Pick<Refusal, 'kind' | 'id'>[];
+  /** Objects whose latest event can be removed. */
+  forgotten?: readonly { kind: ObjectKind; id: number }[];
+  /** Inbox ID of the event that caused the change. All earlier events are in the table. */
+  cursor?: number;
+}
 
 interface KnownSeries {
   id: number;
@@ -14,88 +74,93 @@ interface KnownSeries {
   instrumentation?: number | undefined;
 }
 
-/** The series that the agent knows: `SeriesCatalogue` of the buffer fits. */
+/** Series known to the agent, implemented by `SeriesCatalogue` of the buffer. */
 export interface SeriesOfAssets {
   ofAsset(asset: number): readonly KnownSeries[];
-  /** Those that were bound to it at acceptance. */
+  /** Returns the series that were bound to the instrumentation on acceptance. */
   ofInstrumentation(instrumentation: number): readonly KnownSeries[];
-  /** Moves when a series comes or goes. */
+  /** Counter that changes when a series is added or removed. */
   readonly changes: number;
 }
 
-/** Keys of holds that came and went: `asset 881`, `instrumentation 4711`. */
+/** Added and removed holds. */
 export interface HoldDifference {
-  held: readonly string[];
-  released: readonly string[];
+  held: readonly Hold[];
+  released: readonly Hold[];
 }
 
-export interface DescribedHold {
-  key: string;
-  kind: 'asset' | 'instrumentation';
-  id: number;
-  cause: HoldCause;
-  sinceMs: number;
-  tags: string[];
-}
-
-/** Last events that are remembered of objects that are there; above it the oldest go. Lost ones are never forgotten. */
+/**
+ * Maximum number of objects with a stored event. Above this limit, the oldest visible objects are removed. Objects that
+ * disappeared are never removed.
+ */
 const MAX_OBJECTS = 50_000;
 const FORGET_AT_ONCE = 1_000;
 
+export function keyOf({ kind, id }: { kind: HoldKind; id: number }): HoldKey {
+  return kind === 'asset' ? id : -id;
+}
+
 export class AccessState {
   readonly #series: SeriesOfAssets;
-  readonly #objects = new Map<string, AccessObject>();
-  /** By key of the hold. */
-  readonly #refusals = new Map<string, Refusal>();
+  readonly #objects: Record<ObjectKind, Map<number, AccessObject>> = {
+    asset: new Map(),
+    instrumentation: new Map(),
+    node: new Map(),
+  };
+  readonly #refusals = new Map<HoldKey, Refusal>();
   #tags: readonly Tag[] = [];
   #tagsByAsset = new Map<number, Tag[]>();
-  #held = new Set<string>();
-  #heldAssets = new Set<number>();
-  #seriesHeld: { changes: number; ids: readonly number[] } | undefined;
-  /** Answers of `seriesOfInstrumentation`, for as long as tags and series are the same. */
-  #seriesOf: { changes: number; answers: Map<number, { asset: number; series: number[] }[]> } | undefined;
+  #holds: ReadonlyMap<HoldKey, Hold> = new Map();
+  /** Cached results of `seriesOfInstrumentation`, valid until tags or series change. */
+  #seriesOf: { changes: number; byInstrumentation: Map<number, { asset: number; series: number[] }[]> } | undefined;
 
   constructor(tags: Iterable<Tag>, series: SeriesOfAssets) {
     this.#series = series;
-    this.#take(tags);
+    this.setTags(tags);
   }
 
-  get heldAssets(): ReadonlySet<number> {
-    return this.#heldAssets;
-  }
-
-  load(loaded: LoadedHolds): HoldDifference {
-    return this.commit(loaded);
+  get holds(): ReadonlyMap<HoldKey, Hold> {
+    return this.#holds;
   }
 
   setTags(tags: Iterable<Tag>): HoldDifference {
-    this.#take(tags);
+    this.#tags = [...tags];
+    this.#tagsByAsset = Map.groupBy(this.#tags, (tag) => tag.asset);
+    this.#seriesOf = undefined;
     return this.#rebuild();
   }
 
-  /** What an event changes, and the assets it brings back; `undefined` where it is not newer than what is known. */
+  /**
+   * Returns the change caused by an event and the assets that become visible, or `undefined` if the event is not newer
+   * than the stored one.
+   */
   decide(
     event: Extract<AccessEvent, { kind: 'visibility' }>,
     wallMs: number,
   ): { change: HoldChange; assets: number[] } | undefined {
-    const next = nextVisibility(this.object(event.object, event.id), event, wallMs);
+    const { object: kind, id, gone, names } = event;
+    const next = nextVisibility(this.object(kind, id), event, wallMs);
     if (!next) return undefined;
-    const assets = event.gone ? [] : this.#assetsOf(event.object, event.id);
-    const back = assets.map((id) => ({ kind: 'asset', id }) as const);
-    const own =
-      event.object === 'instrumentation' && !event.gone ? [{ kind: event.object, id: event.id } as const] : [];
-    const released = [...back, ...own].filter((one) => this.#refusals.has(keyOf(one)));
-    const met = [{ kind: event.object, id: event.id, ...event.names, seenMs: wallMs }];
-    return { change: { objects: [next], met, released, forgotten: this.#tooMany() }, assets };
+    const assets = gone ? [] : this.#assetsOf(kind, id);
+    const visible: Pick<Refusal, 'kind' | 'id'>[] = assets.map((asset) => ({ kind: 'asset', id: asset }));
+    if (kind === 'instrumentation' && !gone) visible.push({ kind, id });
+    const released = visible.filter((one) => this.#refusals.has(keyOf(one)));
+    const named = [{ kind, id, ...names, seenMs: wallMs }];
+    return { change: { objects: [next], named, released, forgotten: this.#oldest() }, assets };
   }
 
-  /** What a 2xx for a probe of these holds changes. A tag's hold is released only where one of its series was in the post. */
-  proved(keys: readonly string[], asset: number, series: readonly number[]): HoldChange | undefined {
+  /**
+   * Returns the change after a 2xx response to a probe of these holds. A tag hold is released only if the post
+   * contained one of its series.
+   */
+  proved(keys: Iterable<HoldKey>, asset: number, series: readonly number[]): HoldChange | undefined {
     const objects: AccessObject[] = [];
     const released: Pick<Refusal, 'kind' | 'id'>[] = [];
     const posted = new Set(series);
     for (const key of new Set(keys)) {
-      const { kind, id } = this.parse(key);
+      const hold = this.#holds.get(key);
+      if (!hold) continue;
+      const { kind, id } = hold;
       const inPost =
         kind === 'asset' ||
         this.seriesOfInstrumentation(id).some((one) => one.asset === asset && one.series.some((s) => posted.has(s)));
@@ -104,14 +169,16 @@ export class AccessState {
       if (object?.gone && !object.proved) objects.push({ ...object, proved: true });
       if (kind === 'instrumentation' && this.#refusals.has(key)) released.push({ kind, id });
     }
-    if (this.#refusals.has(keyOf({ kind: 'asset', id: asset }))) released.push({ kind: 'asset', id: asset });
+    if (this.#refusals.has(asset)) released.push({ kind: 'asset', id: asset });
     return objects.length + released.length === 0 ? undefined : { objects, released };
   }
 
-  /** What ends a hold that nothing uses; `undefined` while a tag names its object. */
-  unused(key: string): HoldChange | undefined {
-    const { kind, id } = this.parse(key);
-    if (!this.#held.has(key) || this.#tags.some((tag) => tag[kind] === id)) return undefined;
+  /** Returns the change that removes an unused hold, or `undefined` while a tag references its object. */
+  unused(key: HoldKey): HoldChange | undefined {
+    const hold = this.#holds.get(key);
+    if (!hold) return undefined;
+    const { kind, id } = hold;
+    if (this.#tags.some((tag) => tag[kind] === id)) return undefined;
     const object = this.object(kind, id);
     return {
       objects: object?.gone && !object.proved ? [{ ...object, proved: true }] : [],
@@ -119,108 +186,67 @@ export class AccessState {
     };
   }
 
-  /** Takes a change over. */
-  commit(change: HoldChange): HoldDifference {
-    for (const one of change.forgotten ?? []) this.#objects.delete(`${one.kind} ${one.id}`);
-    for (const one of change.objects ?? []) this.#objects.set(`${one.kind} ${one.id}`, one);
-    for (const one of change.refusals ?? []) this.#refusals.set(keyOf(one), one);
-    for (const one of change.released ?? []) this.#refusals.delete(keyOf(one));
+  /** Applies a change. */
+  commit({ forgotten = [], objects = [], refusals = [], released = [] }: HoldChange): HoldDifference {
+    for (const { kind, id } of forgotten) this.#objects[kind].delete(id);
+    for (const one of objects) this.#objects[one.kind].set(one.id, one);
+    for (const one of refusals) this.#refusals.set(keyOf(one), one);
+    for (const one of released) this.#refusals.delete(keyOf(one));
     return this.#rebuild();
   }
 
   object(kind: ObjectKind, id: number): AccessObject | undefined {
-    return this.#objects.get(`${kind} ${id}`);
+    return this.#objects[kind].get(id);
   }
 
-  refusal(key: string): Refusal | undefined {
+  refusal(key: HoldKey): Refusal | undefined {
     return this.#refusals.get(key);
   }
 
-  keys(): Iterable<string> {
-    return this.#held;
-  }
-
-  parse(key: string): { kind: 'asset' | 'instrumentation'; id: number } {
-    const [kind, id] = key.split(' ') as ['asset' | 'instrumentation', string];
-    return { kind, id: Number(id) };
-  }
-
-  causeOf(key: string): HoldCause {
-    if (this.isRefusedOnly(key)) return `answered_${this.#refusals.get(key)!.status}`;
-    return `${this.parse(key).kind}_disappeared`;
-  }
-
-  /** Held by an answer alone. Where the object also disappeared, that is the cause: its event is what will end it. */
-  isRefusedOnly(key: string): boolean {
-    const { kind, id } = this.parse(key);
-    if (!this.#refusals.has(key)) return false;
-    return kind === 'asset' ? !this.#isGone(id) : !isInstrumentationGone(this.object(kind, id));
-  }
-
-  /** Recomputed when a hold changed, or which series there are. */
+  /** Returns the series of held instrumentations. */
   heldSeries(): readonly number[] {
-    if (this.#seriesHeld?.changes === this.#series.changes) return this.#seriesHeld.ids;
     const ids = new Set<number>();
-    for (const key of this.#held) {
-      const { kind, id } = this.parse(key);
-      if (kind !== 'instrumentation') continue;
+    for (const { kind, id } of this.#holds.values()) {
+      if (kind === 'asset') continue;
       for (const one of this.seriesOfInstrumentation(id)) for (const series of one.series) ids.add(series);
     }
-    this.#seriesHeld = { changes: this.#series.changes, ids: [...ids] };
-    return this.#seriesHeld.ids;
+    return [...ids];
   }
 
   /**
-   * The series of the tags that name an instrumentation, by asset, and those that were bound to it. By key and group, whatever
-   * the unit: a unit that a reload changed made another series of the same value.
+   * Returns the series of an instrumentation by asset: the series of tags that reference it, and the series bound to
+   * it. Units are ignored, because a reload that changes the unit of a value creates another series.
    */
   seriesOfInstrumentation(instrumentation: number): readonly { asset: number; series: number[] }[] {
     const { changes } = this.#series;
-    if (this.#seriesOf?.changes !== changes) this.#seriesOf = { changes, answers: new Map() };
-    let answer = this.#seriesOf.answers.get(instrumentation);
-    if (!answer) {
-      answer = this.#findSeries(instrumentation);
-      this.#seriesOf.answers.set(instrumentation, answer);
-    }
-    return answer;
+    if (this.#seriesOf?.changes !== changes) this.#seriesOf = { changes, byInstrumentation: new Map() };
+    const { byInstrumentation } = this.#seriesOf;
+    const known = byInstrumentation.get(instrumentation) ?? this.#findSeries(instrumentation);
+    byInstrumentation.set(instrumentation, known);
+    return known;
   }
 
   #findSeries(instrumentation: number): { asset: number; series: number[] }[] {
     const byAsset = new Map<number, Set<number>>();
+    const add = ({ asset, id }: KnownSeries) => byAsset.set(asset, (byAsset.get(asset) ?? new Set()).add(id));
     for (const tag of this.#tags) {
       if (tag.instrumentation !== instrumentation) continue;
       const wanted = new Set([...tag.values.values()].map((value) => `${value.key}|${value.group ?? ''}`));
       for (const series of this.#series.ofAsset(tag.asset)) {
-        if (series.instrumentation !== undefined || !wanted.has(`${series.key}|${series.group ?? ''}`)) continue;
-        byAsset.set(tag.asset, (byAsset.get(tag.asset) ?? new Set()).add(series.id));
+        if (series.instrumentation === undefined && wanted.has(`${series.key}|${series.group ?? ''}`)) add(series);
       }
     }
-    for (const { id, asset } of this.#series.ofInstrumentation(instrumentation)) {
-      byAsset.set(asset, (byAsset.get(asset) ?? new Set()).add(id));
-    }
+    this.#series.ofInstrumentation(instrumentation).forEach(add);
     return [...byAsset].map(([asset, series]) => ({ asset, series: [...series] }));
   }
 
-  describe(): DescribedHold[] {
-    const holds = [...this.#held].map((key) => {
-      const { kind, id } = this.parse(key);
-      const cause = this.causeOf(key);
-      const isAnswer = cause === 'answered_403' || cause === 'answered_404';
-      const sinceMs = (isAnswer ? this.#refusals.get(key)?.sinceMs : this.object(kind, id)?.sinceMs) ?? 0;
-      const tags = this.#tags.filter((tag) => tag[kind] === id).map((tag) => tag.name);
-      return { key, kind, id, cause, sinceMs, tags };
-    });
-    return holds.sort((one, other) => one.sinceMs - other.sinceMs);
+  /** Returns the tag names of a held object. */
+  tagsOf({ kind, id }: Hold): string[] {
+    return this.#tags.filter((tag) => tag[kind] === id).map((tag) => tag.name);
   }
 
   lostNodes(): AccessObject[] {
-    return [...this.#objects.values()].filter((object) => object.kind === 'node' && object.gone);
-  }
-
-  #take(tags: Iterable<Tag>): void {
-    this.#tags = [...tags];
-    this.#seriesOf = undefined;
-    this.#tagsByAsset = Map.groupBy(this.#tags, (tag) => tag.asset);
+    return [...this.#objects.node.values()].filter(({ gone }) => gone);
   }
 
   #assetsOf(kind: ObjectKind, id: number): number[] {
@@ -229,49 +255,67 @@ export class AccessState {
     return [...new Set(this.#tags.filter((tag) => tag.instrumentation === id).map((tag) => tag.asset))];
   }
 
-  #isGone(asset: number): boolean {
-    const object = this.object('asset', asset);
-    if (!object?.gone) return false;
-    const instrumentations = (this.#tagsByAsset.get(asset) ?? [])
-      .filter((tag) => tag.instrumentation !== undefined)
-      .map((tag) => this.object('instrumentation', tag.instrumentation!))
-      .filter((one) => one !== undefined);
-    return isAssetGone(object, instrumentations);
+  #isAssetGone({ id, gone, proved, occurredAtMs }: AccessObject): boolean {
+    if (!gone || proved) return false;
+    return !(this.#tagsByAsset.get(id) ?? []).some(({ instrumentation }) => {
+      const object = instrumentation === undefined ? undefined : this.object('instrumentation', instrumentation);
+      return object?.gone === false && timeOf(object.occurredAtMs) >= timeOf(occurredAtMs);
+    });
   }
 
   #rebuild(): HoldDifference {
-    const held = new Set<string>();
-    const heldAssets = new Set<number>();
-    for (const [key, { kind, id }] of this.#refusals) {
-      held.add(key);
-      if (kind === 'asset') heldAssets.add(id);
+    const before = this.#holds;
+    const holds = new Map<HoldKey, Hold>();
+    for (const [key, { kind, id, status, sinceMs }] of this.#refusals) {
+      holds.set(key, { kind, id, cause: `answered_${status}`, sinceMs });
     }
-    for (const object of this.#objects.values()) {
-      if (!object.gone) continue;
-      if (object.kind === 'asset' && this.#isGone(object.id)) heldAssets.add(object.id);
-      if (object.kind === 'instrumentation' && isInstrumentationGone(object)) held.add(`instrumentation ${object.id}`);
+    for (const object of this.#objects.asset.values()) {
+      const { id, sinceMs } = object;
+      if (this.#isAssetGone(object)) holds.set(id, { kind: 'asset', id, cause: 'asset_disappeared', sinceMs });
     }
-    for (const asset of heldAssets) held.add(`asset ${asset}`);
-    const difference = {
-      held: [...held].filter((key) => !this.#held.has(key)),
-      released: [...this.#held].filter((key) => !held.has(key)),
+    for (const { id, gone, proved, sinceMs } of this.#objects.instrumentation.values()) {
+      const hold = { kind: 'instrumentation', id, cause: 'instrumentation_disappeared', sinceMs } as const;
+      if (gone && !proved) holds.set(-id, hold);
+    }
+    this.#holds = holds;
+    return {
+      held: [...holds].filter(([key]) => !before.has(key)).map(([, hold]) => hold),
+      released: [...before].filter(([key]) => !holds.has(key)).map(([, hold]) => hold),
     };
-    this.#held = held;
-    this.#heldAssets = heldAssets;
-    this.#seriesHeld = undefined;
-    return difference;
   }
 
-  #tooMany(): { kind: ObjectKind; id: number }[] {
-    if (this.#objects.size < MAX_OBJECTS) return [];
-    return [...this.#objects.values()]
-      .filter((object) => !object.gone)
+  #oldest(): { kind: ObjectKind; id: number }[] {
+    const all = Object.values(this.#objects);
+    if (all.reduce((sum, { size }) => sum + size, 0) < MAX_OBJECTS) return [];
+    return all
+      .flatMap((objects) => [...objects.values()])
+      .filter(({ gone }) => !gone)
       .sort((one, other) => (one.occurredAtMs ?? 0) - (other.occurredAtMs ?? 0))
       .slice(0, FORGET_AT_ONCE)
       .map(({ kind, id }) => ({ kind, id }));
   }
 }
 
-function keyOf({ kind, id }: Pick<Refusal, 'kind' | 'id'>): string {
-  return `${kind} ${id}`;
+/**
+ * Returns the object after an event, or `undefined` if the event is a duplicate or older than the latest one. Events
+ * can arrive in any order, so the result does not depend on their order. If two events have the same time, `appeared`
+ * takes precedence: a replaced permission produces both, and one unnecessary post is less harmful than held values.
+ */
+function nextVisibility(
+  latest: AccessObject | undefined,
+  event: Extract<AccessEvent, { kind: 'visibility' }>,
+  wallMs: number,
+): AccessObject | undefined {
+  const { object: kind, id, gone } = event;
+  const occurredAtMs = event.occurredAtMs ?? null;
+  if (latest) {
+    const [timeMs, latestMs] = [timeOf(occurredAtMs), timeOf(latest.occurredAtMs)];
+    if (timeMs < latestMs) return undefined;
+    if (timeMs === latestMs && (gone || !latest.gone)) return undefined;
+  }
+  return { kind, id, gone, occurredAtMs, sinceMs: wallMs, proved: false };
+}
+
+function timeOf(occurredAtMs: number | null): number {
+  return occurredAtMs ?? Number.NEGATIVE_INFINITY;
 }

@@ -6,14 +6,17 @@ import { fullJitterMs } from '../base/retry.ts';
 import type { ArrivedAccessEvent } from './access-event.ts';
 
 /**
- * Follows the inbox for what it says about access, with a cursor of its own: no reaction, however slow, keeps values from being
- * held or released.
+ * Reads access events from the inbox with its own cursor, so that slow reactions do not delay holds and releases.
  *
- * The cursor on disk moves with the holds (`HoldTable`), so a crash repeats at most events that changed nothing. One whose hold the
- * disk refuses is tried until it takes it, and later events wait; one that fails otherwise is passed over after some tries.
+ * The cursor is stored with the holds (`HoldTable`), so a crash repeats only events that caused no change. If a hold
+ * cannot be written to the disk, the event is retried before later events are read. If an event fails for another
+ * reason, it is skipped after MAX_TRIES attempts.
  */
 export interface AccessFeed {
-  /** A page of events that concern access with a number above `afterId`, oldest first; an empty one is the end. */
+  /**
+   * Returns a page of access events with IDs above `afterId`, oldest first. An empty page means that there are no more
+   * events.
+   */
   ofAccess(limit: number, afterId: number): Promise<ArrivedAccessEvent[]>;
 }
 
@@ -33,7 +36,7 @@ export class AccessFollower {
   readonly #repeats = new Repeats();
   readonly #stopping = new AbortController();
   #after = 0;
-  /** Of the next event, those that failed in a way that time does not mend. */
+  /** Number of failed attempts on the next event, excluding retryable errors. */
   #tries = 0;
   #wanted = false;
   #reading: Promise<void> | undefined;
@@ -42,13 +45,13 @@ export class AccessFollower {
     this.#options = options;
   }
 
-  /** Begins after what the holds know. The holds have been started. */
+  /** Starts after the stored cursor. The holds must be started first. */
   start(): void {
     this.#after = this.#options.holds.cursor;
     this.wake();
   }
 
-  /** There is something new in the inbox. Cheap; call it after every insert. */
+  /** Starts reading new events in the inbox. Cheap enough to call after every insert. */
   wake(): void {
     if (this.#stopping.signal.aborted) return;
     this.#wanted = true;
@@ -59,7 +62,7 @@ export class AccessFollower {
   }
 
   async stop(): Promise<void> {
-    this.#stopping.abort(new Error('the agent stops'));
+    this.#stopping.abort(new Error('the agent is stopping'));
     await this.#reading;
   }
 
@@ -68,26 +71,28 @@ export class AccessFollower {
     while (this.#wanted && !this.#stopping.signal.aborted) {
       this.#wanted = false;
       try {
-        await this.#readOn();
+        await this.#readToEnd();
         if (failures > 0) this.#repeats.end('');
         failures = 0;
       } catch (error) {
         this.#wanted = true;
-        if (!this.#isPassing(error)) this.#tries++;
-        this.#say(error);
+        if (!this.#isTemporary(error)) this.#tries++;
+        this.#logFailure(error);
         await this.#pause(failures++);
       }
     }
   }
 
-  /** To the end of the inbox. Throws where an event cannot be kept: it is the next one again. */
-  async #readOn(): Promise<void> {
+  /**
+   * Reads all remaining events in the inbox. Throws if an event cannot be stored; the next call starts with that event.
+   */
+  async #readToEnd(): Promise<void> {
     for (;;) {
       const page = await this.#options.feed.ofAccess(PAGE, this.#after);
       if (page.length === 0) return;
       for (const event of page) {
         if (this.#stopping.signal.aborted || event.id <= this.#after) return;
-        if (this.#tries >= MAX_TRIES) this.#passOver(event);
+        if (this.#tries >= MAX_TRIES) this.#skip(event);
         else await this.#options.holds.apply(event);
         this.#after = event.id;
         this.#tries = 0;
@@ -95,24 +100,24 @@ export class AccessFollower {
     }
   }
 
-  /** The disk's trouble passes. */
-  #isPassing(error: unknown): boolean {
+  /** Whether the error is temporary, such as a disk error. */
+  #isTemporary(error: unknown): boolean {
     return error instanceof TagferryError && error.retryable;
   }
 
-  #passOver({ id, eventType }: ArrivedAccessEvent): void {
+  #skip({ id, eventType }: ArrivedAccessEvent): void {
     const fields = { event: 'access.passed_over', inboxId: id, eventType };
     this.#options.logger.error(
       fields,
-      'what an event says about access could not be kept; answers of the platform will tell',
+      "access event skipped after repeated failures, the platform's responses now determine access",
     );
   }
 
-  #say(error: unknown): void {
+  #logFailure(error: unknown): void {
     const { clock, logger } = this.#options;
     const count = this.#repeats.note(`${codeOf(error)}`, clock.monotonicMs());
     const fields = { event: 'access.waiting', code: codeOf(error), error: messageOf(error), count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, 'what events say about access cannot be kept yet');
+    logger[count === undefined ? 'debug' : 'warn'](fields, 'failed to store an access event, retrying');
   }
 
   async #pause(failures: number): Promise<void> {

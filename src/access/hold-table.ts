@@ -1,39 +1,15 @@
 import { crc32 } from 'node:zlib';
 import type { Database } from '../base/database.ts';
 import type { ObjectKind } from './access-event.ts';
-import type { KnownObjects, MetObject } from './known-objects.ts';
-import type { AccessObject, Refusal } from './visibility.ts';
-
-/**
- * What this technical user may see, on disk: the last access event of every object and what was refused. Synchronous;
- * lives in the store thread, in the inbox's database.
- *
- * How far access has read the inbox is kept with what it made of it: the cursor moves with the change, and where there was no
- * change, the same events are read again after a restart and change nothing again.
- *
- * Invariants: a change is one transaction; every row carries a checksum. A row that does not fit it is deleted and counted
- * when it is read: a refused asset is refused once more, and a lost one is found again in the inbox, or by its next answer.
- * A crash leaves the state before or after a change.
- */
-export interface HoldChange {
-  objects?: readonly AccessObject[];
-  /** Objects that an event named, for people who look for ids. */
-  met?: readonly MetObject[];
-  refusals?: readonly Refusal[];
-  /** What is not refused any more. */
-  released?: readonly Pick<Refusal, 'kind' | 'id'>[];
-  /** Objects whose last event need not be known any more. */
-  forgotten?: readonly { kind: ObjectKind; id: number }[];
-  /** The event of the inbox that it comes from: all up to it are in the table. */
-  cursor?: number;
-}
+import type { AccessObject, HoldChange, Refusal } from './access-state.ts';
+import type { KnownObjects } from './known-objects.ts';
 
 export interface LoadedHolds {
   objects: AccessObject[];
   refusals: Refusal[];
-  /** All events of the inbox up to this one are in the table. */
+  /** Inbox ID up to which all events are in the table. */
   cursor: number;
-  /** Rows that were deleted because they did not fit their checksum. */
+  /** Number of rows deleted because of an invalid checksum. */
   damaged: number;
 }
 
@@ -55,6 +31,17 @@ interface RefusalRow {
   sum: number;
 }
 
+/**
+ * Access of this technical user, stored on disk: the latest access event per object, and rejections. Synchronous; runs
+ * in the store thread and uses the inbox database.
+ *
+ * The inbox cursor is saved together with the changes. Events that caused no change are read again after a restart and
+ * have no effect.
+ *
+ * Invariants: a change is one transaction, and every row has a checksum. On load, rows with an invalid checksum are
+ * deleted and counted. The lost state is restored by the next response or from the inbox. After a crash, the table
+ * contains a change completely or not at all.
+ */
 export class HoldTable {
   readonly #database: Database;
   readonly #known: KnownObjects;
@@ -77,7 +64,7 @@ export class HoldTable {
     `);
   }
 
-  /** Everything, once at the start. */
+  /** Reads the whole table at startup. */
   load(): LoadedHolds {
     const database = this.#database;
     let damaged = 0;
@@ -106,16 +93,19 @@ export class HoldTable {
     }
     const cursor = database.prepare<[], CursorRow>('SELECT event, sum FROM access_cursor').get();
     const isCurrent = damaged === 0 && cursor?.sum === cursorSum(cursor?.event ?? 0);
-    // Where a row or the cursor is lost, every event that the inbox still has is read again: their order does not matter.
+    // If a row or the cursor is lost, all events in the inbox are read again. The order of events does not matter.
     return { objects, refusals, damaged, cursor: isCurrent ? (cursor?.event ?? 0) : 0 };
   }
 
-  /** The events that it counts are not those of the inbox any more. */
+  /** Deletes the cursor after the inbox was replaced. */
   forgetCursor(): void {
     this.#database.prepare('DELETE FROM access_cursor').run();
   }
 
-  /** One transaction: on disk when it returns. Throws the driver's error; then nothing changed. */
+  /**
+   * Writes a change in one transaction, which is on disk when the call returns. If it throws a driver error, the table
+   * is unchanged.
+   */
   save(change: HoldChange): void {
     const database = this.#database;
     const putObject = database.prepare('INSERT OR REPLACE INTO access_object VALUES (?, ?, ?, ?, ?, ?, ?)');
@@ -129,7 +119,7 @@ export class HoldTable {
         const { kind, id, gone, occurredAtMs, sinceMs, proved } = one;
         putObject.run(kind, id, gone ? 1 : 0, occurredAtMs, sinceMs, proved ? 1 : 0, sumOf(one));
       }
-      if (change.met) this.#known.meet(change.met);
+      if (change.named) this.#known.noteNames(change.named);
       for (const one of change.refusals ?? []) {
         putRefusal.run(one.kind, one.id, one.status, one.sinceMs, sumOf(one));
       }

@@ -3,54 +3,58 @@ import type { Database } from '../base/database.ts';
 import type { ObjectKind, ObjectNames } from './access-event.ts';
 
 /**
- * The assets, instrumentations and nodes that this gateway has met, on disk: how the platform's access events name them, and when
- * values for them were last accepted. People find ids in it by a tag or a serial number. Synchronous; lives in the store thread,
- * in the inbox's database.
+ * Assets, instrumentations and nodes known to this gateway, stored on disk. Contains their names in access events and
+ * the latest time at which the platform accepted values for them. Operators use the table to find IDs by tag or serial
+ * number. Synchronous; runs in the store thread and uses the inbox database.
  *
- * Invariants: at most `MAX_OBJECTS` rows, the least recently seen one is dropped first; the order of `turn` decides, never a clock.
- * Whether an object is visible or lost is stored in the table of holds alone, which writes names in the same transaction. Every row
- * carries a checksum; a row that does not match is ignored and replaced. A crash leaves the state before or after a change.
+ * Invariants: the table has at most `MAX_OBJECTS` rows. Above the limit, the least recently seen row is deleted,
+ * determined by `turn` rather than by a clock. Only the hold table stores whether an object is visible; it writes the
+ * names in the same transaction. Every row has a checksum, and a row with an invalid checksum is ignored and replaced.
+ * After a crash, the table contains a change completely or not at all.
  */
-/** An object that was met now. Names that are left out stay as they are. */
-export interface MetObject extends ObjectNames {
+/** Object in an event. Omitted names keep their previous values. */
+export interface NamedObject extends ObjectNames {
   kind: ObjectKind;
   id: number;
-  /** Wall clock: for people. */
+  /** Wall-clock time, for display. */
   seenMs: number;
 }
 
-/** As `assets --json` prints it. Times are ISO 8601, UTC. */
+/** Output of `assets --json`. Times are ISO 8601, UTC. */
 export interface ObjectLine {
   kind: ObjectKind;
   id: number;
   serial_number: string | null;
   tag: string | null;
   name: string | null;
-  /** By its last access event; `posted`: no event named it, and the platform accepted values for it. */
+  /**
+   * State according to the latest access event. `posted`: no event contained the object, but the platform accepted
+   * values for it.
+   */
   state: 'visible' | 'lost' | 'posted';
   last_seen: string;
-  /** When a post was accepted, to the day. */
+  /** Time of the latest accepted post, with a precision of one day. */
   accepted_at: string | null;
 }
 
 export interface ObjectQuery {
-  /** Part of an id, a serial number, a tag or a name, in any case. */
+  /** Part of an ID, serial number, tag or name; case-insensitive. */
   text?: string | undefined;
   limit: number;
 }
 
 export interface ObjectListing {
-  /** Last seen first. */
+  /** Matching objects, most recently seen first. */
   objects: ObjectLine[];
-  /** All that match. */
+  /** Total number of matching objects. */
   total: number;
 }
 
 export const MAX_OBJECTS = 20_000;
-/** Characters of a name. */
+/** Maximum length of a name, in characters. */
 const MAX_NAME = 200;
-/** A post is noted once in so long: posts must not cost flash writes. */
-const NOTED_FOR_MS = 24 * 3_600_000;
+/** Minimum interval between recorded posts of an object, which limits flash wear. */
+export const NOTED_FOR_MS = 24 * 3_600_000;
 
 interface Row {
   kind: ObjectKind;
@@ -65,7 +69,7 @@ interface Row {
 
 export class KnownObjects {
   readonly #database: Database;
-  /** Changes since the table was opened. */
+  /** Number of changes since the table was opened. */
   #changes = 0;
 
   constructor(database: Database) {
@@ -80,8 +84,8 @@ export class KnownObjects {
     `);
   }
 
-  /** Part of the caller's transaction. */
-  meet(objects: readonly MetObject[]): void {
+  /** Stores objects from an event, within the caller's transaction. */
+  noteNames(objects: readonly NamedObject[]): void {
     for (const { kind, id, serialNumber, tag, name, seenMs } of objects) {
       const before = this.#row(kind, id);
       this.#put({
@@ -97,7 +101,7 @@ export class KnownObjects {
     this.#trim();
   }
 
-  /** The platform accepted values for these. Writes only what was not noted within a day. */
+  /** Records that the platform accepted values for these objects. Objects recorded within the past day are skipped. */
   accepted(objects: readonly { kind: ObjectKind; id: number }[], wallMs: number): void {
     this.#database.transaction(() => {
       for (const { kind, id } of objects) {
@@ -112,7 +116,7 @@ export class KnownObjects {
     })();
   }
 
-  /** Moves with every change. A method, because other threads call it. */
+  /** Returns the change counter. It is a method because other threads call it. */
   changes(): number {
     return this.#changes;
   }
@@ -121,7 +125,7 @@ export class KnownObjects {
     const wanted = text.toLowerCase();
     const objects: ObjectLine[] = [];
     let total = 0;
-    // One database of an agent that never ran in this version has no such table.
+    // The table does not exist if this version has never run.
     if (!this.#database.prepare(`SELECT 1 FROM sqlite_schema WHERE name = 'access_known'`).get())
       return { objects, total };
     const rows = this.#database.prepare<[], Row & { gone: number | null }>(
@@ -144,7 +148,7 @@ export class KnownObjects {
     return row && sumOf(row) === row.sum ? row : undefined;
   }
 
-  /** The last one of all. */
+  /** Stores the row as the most recently seen one. */
   #put(row: Omit<Row, 'sum'>): void {
     const { kind, id, serial_number, tag, name, seen_ms, accepted_ms } = row;
     this.#database

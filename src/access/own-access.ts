@@ -7,7 +7,7 @@ interface Applied {
   apply(event: ArrivedAccessEvent): Promise<void>;
 }
 
-/** The user this gateway signs in as, and where its id comes from: TECHNICAL_USER_ID, or the token response. */
+/** User of this gateway, and the source of the id: TECHNICAL_USER_ID or the token response. */
 export interface OwnUser {
   id: number;
   from: 'setting' | 'token';
@@ -15,14 +15,18 @@ export interface OwnUser {
 
 export interface OwnAccessOptions {
   user(): OwnUser | undefined;
-  /** Events come from a relay, which sends those of all users: without a known user none of them counts. */
+  /**
+   * Whether a relay delivers the events of all users. If so, and the gateway's own user is unknown, all access events
+   * are ignored.
+   */
   isRelayed: boolean;
   log: Logger;
 }
 
 /**
- * Applies to `holds` only the events of access (platform 6.3) that concern this gateway's own user. A webhook is called for the
- * technical user of its own subscription, so without a relay events count while the user is unknown, and if they name no user.
+ * Applies to `holds` only the access events of this gateway's own user (platform 6.3). A webhook receives only events
+ * for the technical user of its subscription. Without a relay, events therefore also apply if the own user is unknown
+ * or the event does not contain a user.
  */
 export function ownAccessOnly(holds: Applied, { user, isRelayed, log }: OwnAccessOptions): Applied {
   let isReported = false;
@@ -39,20 +43,20 @@ export function ownAccessOnly(holds: Applied, { user, isRelayed, log }: OwnAcces
       const named = userOf(event.envelope);
       if (!isOfOneUser(event.eventType)) return holds.apply(event);
       if (own === undefined && isRelayed) {
-        const hint = 'Set TECHNICAL_USER_ID to the number of the technical user.';
-        return warnOnce({ event: 'access.user_unknown', hint }, 'technical user unknown, events of access ignored');
+        const hint = 'Set TECHNICAL_USER_ID to the ID of the technical user.';
+        return warnOnce({ event: 'access.user_unknown', hint }, 'technical user unknown, access events ignored');
       }
       const isOwn = own === undefined || named === own.id || (named === undefined && !isRelayed);
       if (isOwn) return holds.apply(event);
       if (isRelayed) return;
       const hint = 'Check TECHNICAL_USER_ID, and that the webhook belongs to the subscription of this technical user.';
       const fields = { event: 'access.other_user', eventType: event.eventType, user: named, ownUser: own?.id, hint };
-      warnOnce(fields, 'events of access for another user ignored');
+      warnOnce(fields, 'access events of another user ignored');
     },
   };
 }
 
-/** Whether an event of access concerns another user than this gateway's, as far as that is known. */
+/** Whether an access event concerns a user other than the known user of this gateway. */
 export function isOfAnother(
   eventType: string,
   envelope: Readonly<Record<string, unknown>>,

@@ -1,16 +1,16 @@
-/** Certificates in use: what each is for, and when it expires. Whoever loads a certificate, or is shown one, reports it here. */
+/** Certificates in use, with purpose and expiry. Components that load or receive a certificate report it here. */
 import { X509Certificate } from 'node:crypto';
 import { checkServerIdentity, type PeerCertificate } from 'node:tls';
 
 export interface CertificateInUse {
-  /** `ops`, `ingest`, `webhook`, `platform`, or `source` and the name of a source of tags.yaml. */
+  /** `ops`, `ingest`, `webhook`, `platform`, or `source` followed by a source name from tags.yaml. */
   use: string;
-  /** Of its end, by the wall clock. */
+  /** Wall-clock time of expiry, in milliseconds. */
   endsMs: number;
 }
 
 const DAY_MS = 86_400_000;
-/** Warnings begin so long before the end. */
+/** Time before expiry at which warnings start. */
 const SOON_MS = 14 * DAY_MS;
 
 export class Certificates {
@@ -20,13 +20,13 @@ export class Certificates {
     if (endsMs !== undefined && Number.isFinite(endsMs)) this.#ends.set(use, endsMs);
   }
 
-  /** The earliest first. */
+  /** Returns the certificates sorted by expiry. */
   list(): CertificateInUse[] {
     return [...this.#ends].map(([use, endsMs]) => ({ use, endsMs })).sort((a, b) => a.endsMs - b.endsMs);
   }
 }
 
-/** When the first certificate of a PEM text ends; `undefined` if it holds none. */
+/** Returns the expiry of the first certificate in a PEM text, or `undefined` if there is none. */
 export function pemEndsMs(pem: string | Buffer): number | undefined {
   try {
     return validMs(new X509Certificate(pem).validTo);
@@ -35,21 +35,21 @@ export function pemEndsMs(pem: string | Buffer): number | undefined {
   }
 }
 
-/** The earlier of two ends that may be unknown. */
+/** Returns the earlier of two optional times. */
 export function earlierMs(one: number | undefined, other: number | undefined): number | undefined {
   if (one === undefined || other === undefined) return one ?? other;
   return Math.min(one, other);
 }
 
-/** When the certificate ends that the other side of a TLS connection has shown. */
+/** Returns the expiry of the peer certificate of a TLS connection. */
 export function peerEndsMs(socket: object): number | undefined {
   if (!('getPeerCertificate' in socket)) return undefined;
   const { valid_to: end } = (socket as { getPeerCertificate(): Partial<PeerCertificate> }).getPeerCertificate();
   return end === undefined ? undefined : validMs(end);
 }
 
-/** Checks the identity of a server as Node does, and tells when its certificate ends. */
-export function tellingIdentity(tell: (endsMs: number | undefined) => void): typeof checkServerIdentity {
+/** Checks a server's identity as Node does and reports when its certificate expires. */
+export function identityCheckWithExpiry(tell: (endsMs: number | undefined) => void): typeof checkServerIdentity {
   return (host, certificate) => {
     tell(validMs(certificate.valid_to));
     return checkServerIdentity(host, certificate);
@@ -60,7 +60,7 @@ export function endsSoon(endsMs: number, nowMs: number): boolean {
   return endsMs - nowMs < SOON_MS;
 }
 
-/** `expires in 3 days`, `expired yesterday`. */
+/** Formats `expires in 3 days` or `expired yesterday`. */
 export function expiryText(endsMs: number, nowMs: number): string {
   const days = Math.floor(Math.abs(endsMs - nowMs) / DAY_MS);
   if (endsMs > nowMs) return days === 0 ? 'expires within a day' : `expires in ${days} ${days === 1 ? 'day' : 'days'}`;
@@ -68,12 +68,12 @@ export function expiryText(endsMs: number, nowMs: number): string {
   return days === 1 ? 'expired yesterday' : `expired ${days} days ago`;
 }
 
-/** A sentence for each certificate that ends soon or has ended, for people. */
+/** Returns a sentence for each certificate that has expired or expires soon. */
 export function certificateNotes(certificates: readonly CertificateInUse[], nowMs: number): string[] {
   return certificates
     .filter(({ endsMs }) => endsSoon(endsMs, nowMs))
     .map(
-      ({ use, endsMs }) => `the certificate of ${use} ${expiryText(endsMs, nowMs)} (${new Date(endsMs).toISOString()})`,
+      ({ use, endsMs }) => `the ${use} certificate ${expiryText(endsMs, nowMs)} (${new Date(endsMs).toISOString()})`,
     );
 }
 

@@ -1,37 +1,43 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
 /**
- * Time and chance as everything else sees them. The only file that reads the machine's clocks, so that tests can
- * move time by hand and a boot in 1970 is one case among others.
+ * Source of time and randomness. Only this file reads the system clocks, so that tests can control time and simulate a
+ * boot in 1970.
  */
 export interface Clock {
-  /** Wall clock in milliseconds since 1970. For stamping and for people: never to keep, order or expire anything. */
+  /**
+   * Wall-clock time in milliseconds since 1970. Used only for timestamps and display, never for retention, ordering or
+   * expiry.
+   */
   wallMs(): number;
-  /** Milliseconds that only ever grow, not moved by NTP: the same in all threads and processes since the machine's start. */
+  /** Monotonic time in milliseconds since boot, unaffected by NTP and shared by all threads and processes. */
   monotonicMs(): number;
-  /** A number in [0, 1): jitter. */
+  /** Returns a random number in [0, 1), used for jitter. */
   random(): number;
-  /** Waits; rejects with the signal's reason as soon as it fires. */
+  /** Waits for the given delay. Rejects with the signal's reason as soon as the signal aborts. */
   sleep(delayMs: number, signal?: AbortSignal): Promise<void>;
-  /** Calls once after `delayMs`, without keeping the process alive; the function it returns takes the call back. */
+  /**
+   * Calls the function once after `delayMs` without keeping the process alive. The returned function cancels the
+   * call.
+   */
   after(delayMs: number, call: () => void): () => void;
 }
 
-/** A wall clock before this was never set: many gateways boot in 1970. */
+/** Wall-clock times before this are implausible: many gateways boot in 1970. */
 export const EARLIEST_TRUSTED_MS = Date.UTC(2026, 0, 1);
 
-/** The wall clock if it is plausible, else `undefined`. */
+/** Returns the wall-clock time if it is plausible, otherwise `undefined`. */
 export function plausibleWallMs(clock: Pick<Clock, 'wallMs'>): number | undefined {
   const wallMs = clock.wallMs();
   return wallMs >= EARLIEST_TRUSTED_MS ? wallMs : undefined;
 }
 
-/** Node fires a timer at once when its delay does not fit 31 bits. */
+/** Node fires a timer immediately if its delay exceeds 31 bits. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 export const systemClock: Clock = {
   wallMs: () => Date.now(),
-  // CLOCK_MONOTONIC itself, not `performance.now()`, which starts anew in each thread and process.
+  // Use CLOCK_MONOTONIC, because `performance.now()` starts at zero in each thread and process.
   monotonicMs: () => {
     const [seconds, nanoseconds] = process.hrtime();
     return seconds * 1000 + nanoseconds / 1e6;
@@ -45,7 +51,7 @@ export const systemClock: Clock = {
       try {
         await delay(step, undefined, signal ? { signal } : {});
       } catch (error) {
-        // Node wraps the reason in an AbortError of its own: waiters want the reason itself.
+        // Reject with the original reason. Node would wrap it in an AbortError.
         signal?.throwIfAborted();
         throw error;
       }

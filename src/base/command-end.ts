@@ -2,12 +2,14 @@ import { CommanderError } from 'commander';
 import { ConfigurationError, messageOf, TagferryError } from './errors.ts';
 import { fitted } from './table.ts';
 
-/** Exit statuses of docs/interface.md: 0 done, 1 failed, 2 wrong usage, 78 configuration wrong. */
+/** Exit codes (docs/interface.md): 0 success, 1 failure, 2 usage error, 78 configuration error. */
 const EXIT_FAILED = 1;
 const EXIT_USAGE = 2;
 const EXIT_CONFIGURATION = 78;
 
-/** `… | head`: whoever read has seen enough, and that is no fault. The daemon goes on without a reader of its log. */
+/**
+ * Exits silently if the reader closed the pipe, as `head` does. The agent keeps running if its log has no reader.
+ */
 export function endWithReader(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') process.exit();
@@ -15,7 +17,10 @@ export function endWithReader(): void {
   });
 }
 
-/** Says what went wrong with a command, as one who reads it on a phone needs it, and sets the exit status. `spelled` puts its words as this program has them. */
+/**
+ * Prints a command's error in a form that is readable on a small screen, and sets the exit code. `spelled` adapts
+ * command names to this program.
+ */
 export function reportError(program: string, error: unknown, spelled = (text: string) => text): void {
   if (error instanceof CommanderError) {
     process.exitCode = error.exitCode === 0 ? 0 : EXIT_USAGE;
@@ -30,7 +35,7 @@ export function reportError(program: string, error: unknown, spelled = (text: st
   process.stderr.write(`${fitted(spelled(`${program}: ${messageOf(error)}${hint}`), process.stderr)}\n`);
 }
 
-/** Returns the exit status of a command that ends with the error. */
+/** Returns the exit code for an error. */
 export function exitStatusOf(error: unknown): number {
   if (error instanceof ConfigurationError) return EXIT_CONFIGURATION;
   return error instanceof TagferryError && error.code === 'usage' ? EXIT_USAGE : EXIT_FAILED;

@@ -2,13 +2,13 @@ import { open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 /**
- * Writes a small file that must be complete after a power cut: a temporary file is synced and renamed over the old one, then the folder is
- * synced, without which the rename itself may be lost. Only the owner can read the file unless `mode` says otherwise. The next write
- * removes what a crash left behind. `ending` differs only for files that several processes write.
+ * Writes a small file atomically and durably: syncs a temporary file, renames it over the target and syncs the folder.
+ * The file is readable only by its owner unless `mode` is set. The next write removes files left behind by a crash.
+ * `ending` is the suffix of the temporary file; it must differ per process if several processes write the file.
  */
 export function writeDurably(path: string, content: string | Uint8Array, ending = '.tmp', mode = 0o600): Promise<void> {
   const written = (writing.get(path) ?? Promise.resolve()).then(() => replace(path, content, `${path}${ending}`, mode));
-  // Writers of one file follow one another: they share the temporary one.
+  // Serialize writes to the same file, because they share the temporary file.
   const turn = written
     .catch(() => undefined)
     .finally(() => {
@@ -26,7 +26,7 @@ async function replace(path: string, content: string | Uint8Array, temporary: st
     const file = await open(temporary, 'wx', 0o600);
     try {
       await file.writeFile(content);
-      // Whatever the umask.
+      // Override the umask.
       await file.chmod(mode);
       await file.sync();
     } finally {
@@ -40,7 +40,7 @@ async function replace(path: string, content: string | Uint8Array, temporary: st
   }
 }
 
-/** Removes the file; resolves when that is on disk. One that is not there is no error. */
+/** Deletes the file and syncs the folder. A missing file is not an error. */
 export async function removeDurably(path: string): Promise<void> {
   await rm(path, { force: true });
   await syncFolder(dirname(path));

@@ -1,15 +1,18 @@
-/** What every error of tagferry carries beside its message. None of it may hold a token, a secret or a whole body. */
+/** Details of an error in addition to its message. Must not contain tokens, secrets or complete bodies. */
 export interface ErrorFacts {
-  /** Stable from release to release, `room.what`: what programs and alerts match on. */
+  /** Stable identifier of the form `component.problem`, for programs and alerts. */
   code: string;
-  /** Whether the same thing may succeed later without anyone's doing. Decided here once, never read from a message. */
+  /**
+   * Whether a retry may succeed without intervention. Set where the error is created and never derived from a
+   * message.
+   */
   retryable?: boolean;
-  /** What the person who reads it can do about it, as a sentence in the imperative. */
-  hint?: string;
+  /** Corrective action, as an imperative sentence. */
+  hint?: string | undefined;
   cause?: unknown;
 }
 
-/** Base of every error that tagferry throws on purpose. */
+/** Base class of all errors that tagferry throws deliberately. */
 export class TagferryError extends Error {
   readonly code: string;
   readonly retryable: boolean;
@@ -24,43 +27,46 @@ export class TagferryError extends Error {
   }
 }
 
-/** The configuration cannot work: exit status 78. `problems` are whole lines, ready to print. */
+/** Invalid configuration (exit code 78). `problems` contains complete lines, ready to print. */
 export class ConfigurationError extends TagferryError {
   readonly problems: readonly string[];
 
   constructor(problems: readonly string[]) {
-    super(problems.join('\n'), { code: 'config.invalid', hint: 'Mend the lines above, then run `tagferry check`.' });
+    super(problems.join('\n'), { code: 'config.invalid', hint: 'Fix the problems above, then run `tagferry check`.' });
     this.problems = problems;
   }
 }
 
-/** A command line that cannot be understood: exit status 2. */
+/** Invalid command line (exit code 2). */
 export class UsageError extends TagferryError {
   constructor(message: string, hint?: string) {
-    super(message, { code: 'usage', ...(hint === undefined ? {} : { hint }) });
+    super(message, { code: 'usage', hint });
   }
 }
 
-/** The disk or a database said no. */
+/** Disk or database failure. */
 export class StoreError extends TagferryError {}
 
-/** What takes values in has stopped, as it was asked to: whoever brings one keeps it, and there is nothing to mend. */
+/** Ingestion has been shut down as requested. The sender must keep the value; no action is required. */
 export class SourceStopped extends TagferryError {
   constructor() {
     super('the source has stopped', { code: 'source.stopped', retryable: true });
   }
 }
 
-/** The platform, or the way to it, said no. */
+/** Failed request or connection to the platform. */
 export class PlatformError extends TagferryError {}
 
-/** The message of anything thrown, on one line, for a log field or an answer. */
+/** Returns the message of any thrown value on one line, for log fields and responses. */
 export function messageOf(error: unknown): string {
   const text = error instanceof Error ? error.message || error.name : String(error);
   return text.replaceAll(/\s+/g, ' ').slice(0, 500);
 }
 
-/** The `code` of anything thrown (ours, Node's `ECONNREFUSED`, SQLite's `SQLITE_FULL`), or `undefined`. */
+/**
+ * Returns the `code` of any thrown value (from tagferry, `ECONNREFUSED` from Node, `SQLITE_FULL` from SQLite), or
+ * `undefined`.
+ */
 export function codeOf(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null | undefined)?.code;
   return typeof code === 'string' ? code : undefined;

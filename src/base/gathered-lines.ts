@@ -1,12 +1,11 @@
 import type { Clock } from './clock.ts';
 
 /**
- * One line where one cause has many keys: what happens to the first is said at once, and what happens to others for the same cause within
- * the next ten seconds in one line. So an outage of a broker with two hundred topics is two lines, and nothing goes unnamed for longer
- * than that.
+ * Groups log lines with the same cause. The first item is logged immediately, and further items within ten seconds are
+ * combined into one line. For example, an outage of a broker with two hundred topics results in two lines.
  */
 export const GATHER_MS = 10_000;
-/** Named in a line; the others are counted. */
+/** Maximum number of items listed in a line. Further items are only counted. */
 export const MAX_NAMED = 20;
 
 export class GatheredLines<Item> {
@@ -17,7 +16,7 @@ export class GatheredLines<Item> {
     this.#clock = clock;
   }
 
-  /** `write` gets the first of a cause alone, later ones together. */
+  /** Calls `write` with the first item of a cause immediately, and with later items combined. */
   note(cause: string, item: Item, write: (items: readonly Item[]) => void): void {
     const gathered = this.#open.get(cause);
     if (gathered) {

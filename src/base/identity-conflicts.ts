@@ -1,11 +1,12 @@
 /**
- * Signs that another agent runs with the identity of this gateway, for example because the disk of a machine was copied. Whoever sees a
- * sign reports it here, under one of three kinds:
- * - `broker`   another client has connected to an MQTT broker with the client id of this gateway; `subject` is the source.
- * - `token`    the platform rejected a token before its end and accepted the next one: somebody has revoked it.
- * - `webhook`  the platform signs deliveries with a secret that is not known here: somebody has changed it.
+ * Detects another agent that uses this gateway's identity, for example after its disk was copied. Components report
+ * three kinds of conflict:
+ * - `broker`   another client connected to an MQTT broker with this gateway's client ID; `subject` is the
+ *   source.
+ * - `token`    the platform rejected an unexpired token and accepted the next one: another client revoked it.
+ * - `webhook`  the platform signs deliveries with an unknown secret: another client changed it.
  *
- * States of a sign: absent, present from its report until `end`, or until it was not reported for some time.
+ * A conflict lasts until `end` is called or no further report has arrived for some time.
  */
 import type { Clock } from './clock.ts';
 import type { Logger } from './logger.ts';
@@ -15,11 +16,11 @@ export type ConflictKind = 'broker' | 'token' | 'webhook';
 
 export interface IdentityConflict {
   kind: ConflictKind;
-  /** The source, of kind `broker`. */
+  /** Name of the source, for the kind `broker`. */
   subject: string | undefined;
-  /** Wall clock. */
+  /** Wall-clock time of the first report. */
   sinceMs: number;
-  /** How often it was seen since then. */
+  /** Number of reports. */
   count: number;
 }
 
@@ -27,7 +28,10 @@ interface Present extends IdentityConflict {
   cancelEnd: () => void;
 }
 
-/** How long a sign counts after its last report, in milliseconds. The platform repeats deliveries after hours. */
+/**
+ * Time after which a conflict without further reports ends, in milliseconds. The platform retries deliveries for
+ * hours.
+ */
 const COUNTS_MS: Readonly<Record<ConflictKind, number>> = {
   broker: 2 * 60_000,
   token: 15 * 60_000,
@@ -36,16 +40,16 @@ const COUNTS_MS: Readonly<Record<ConflictKind, number>> = {
 
 const WORDS: Readonly<Record<ConflictKind, readonly [what: string, hint: string]>> = {
   broker: [
-    'another client connects to the broker with the client id of this gateway',
-    'Run `tagferry identity new` on the machine that was copied, or change client_id of the source there.',
+    "another client is using this gateway's client ID on the broker",
+    'Run `tagferry identity new` on the copied machine, or change the client_id of its source.',
   ],
   token: [
-    'a token was revoked before its end, but not by this agent',
-    'If no person has revoked it, another agent has a copy of the state folder: run `tagferry identity new` there.',
+    'a token was revoked before it expired, but not by this agent',
+    'If it was not revoked manually, another agent has a copy of the state folder: run `tagferry identity new` on that machine.',
   ],
   webhook: [
-    'the platform signs deliveries with another secret than the one known here',
-    'Another agent with the same WEBHOOK_URL, or a person, has changed it. Give each agent its own WEBHOOK_URL, then run `tagferry webhook rotate-secret` here.',
+    'the platform is signing deliveries with a different secret',
+    'Another agent with the same WEBHOOK_URL, or a user, changed the secret. Set a separate WEBHOOK_URL for each agent, then run `tagferry webhook rotate-secret` on this one.',
   ],
 };
 
@@ -84,7 +88,7 @@ export class IdentityConflicts {
     this.#present.delete(key);
     this.#repeats.end(key);
     const fields = { event: 'identity.conflict_over', kind, ...(subject ? { source: subject } : {}) };
-    this.#log.info(fields, 'a conflict of identities is over');
+    this.#log.info(fields, 'identity conflict resolved');
   }
 
   list(): IdentityConflict[] {
@@ -92,13 +96,13 @@ export class IdentityConflicts {
   }
 }
 
-/** For people: what is wrong, and what to do. `source` is that of a conflict of kind `broker`. */
+/** Describes the conflict and the corrective action. `source` is the source of a `broker` conflict. */
 export function conflictWords(kind: ConflictKind, source?: string | null): { what: string; hint: string } {
   const [what, hint] = WORDS[kind];
   return { what: source ? `${what} (source ${source})` : what, hint };
 }
 
-/** A sentence for each, for the notes of `/healthz`. */
+/** Returns a sentence for each conflict, for the notes in `/healthz`. */
 export function conflictNotes(conflicts: readonly IdentityConflict[]): string[] {
   return conflicts.map(({ kind, subject }) => {
     const { what, hint } = conflictWords(kind, subject);

@@ -3,35 +3,35 @@ import { createConnection, type Server } from 'node:net';
 import pRetry from 'p-retry';
 import { codeOf, TagferryError } from './errors.ts';
 
-/** Where a server listens: a TCP address or a Unix socket. */
+/** Address of a server: TCP or a Unix socket. */
 export type ListenAddress = { host: string; port: number } | { path: string };
 
 export interface ListenOptions {
-  /** The key that a person changes, for the hint. */
+  /** Settings key reported in the hint. */
   setting: string;
-  /** Of the `TagferryError` that is thrown. */
+  /** Code of the thrown `TagferryError`. */
   code: string;
-  /** Permissions of a Unix socket; owner and group unless told: the proxy in front runs as another user of the group. */
+  /** Mode of a Unix socket. Default: owner and group, because a proxy may run as another user of the group. */
   mode?: number;
-  /** How often an address in use is tried again, a second apart: a predecessor may be on its way out. */
+  /** Number of retries, one second apart, if the address is in use, because a previous instance may be shutting down. */
   retries?: number;
 }
 
 const RETRY_MS = 1_000;
 
-/** Opens the file itself, whatever its kind. Node does not export the constant. */
+/** Opens a file of any type without accessing its content. Node does not export the constant. */
 const O_PATH = 0o10000000;
 const HINTS: Readonly<Record<string, (setting: string) => string>> = {
   EADDRINUSE: (setting) =>
-    `Stop the program that listens there (\`sudo ss -ltnp\` shows it), or set ${setting} to another address.`,
-  EACCES: (setting) => `Set ${setting} to a port above 1023, or to a socket in a folder that this user may write.`,
-  EADDRNOTAVAIL: (setting) => `Set ${setting} to an address of this machine (\`ip address\` shows them).`,
+    `Stop the program that uses this address (run \`sudo ss -ltnp\`), or set ${setting} to another address.`,
+  EACCES: (setting) => `Set ${setting} to a port above 1023, or to a socket in a folder that this user can write to.`,
+  EADDRNOTAVAIL: (setting) => `Set ${setting} to an address of this machine (run \`ip address\`).`,
   ENOENT: (setting) => `Create the folder of the socket, or set ${setting} to another path.`,
 };
 
 /**
- * Listens. A socket file that a crash left behind is taken away, one that somebody answers on is not.
- * Throws a `TagferryError` with the code that was asked for, naming the setting to change.
+ * Starts listening. Removes a stale socket file, but not one in use by another program. Throws a `TagferryError` with
+ * the configured code and the setting to change.
  */
 export async function listen(server: Server, address: ListenAddress, options: ListenOptions): Promise<void> {
   try {
@@ -47,7 +47,7 @@ export async function listen(server: Server, address: ListenAddress, options: Li
   if ('path' in address) setSocketMode(address.path, options.mode ?? 0o660);
 }
 
-/** Not through a link: others may be able to replace the socket in its folder. */
+/** Does not follow links, because other users may be able to replace the socket in its folder. */
 function setSocketMode(path: string, mode: number): void {
   const socket = openSync(path, O_PATH | constants.O_NOFOLLOW);
   try {
@@ -69,12 +69,12 @@ async function listenOnce(server: Server, address: ListenAddress): Promise<void>
   });
 }
 
-/** Whether a socket can be created at the path without taking it from a program that listens there. */
+/** Whether a socket can be created at the path without replacing a running program's socket. */
 export async function isReplaceable(path: string): Promise<boolean> {
   return lstatSync(path, { throwIfNoEntry: false }) === undefined || (await isStale(path));
 }
 
-/** A socket that refuses connections: no program listens there any more. */
+/** Returns whether a socket refuses connections, which means that no program uses it. */
 function isStale(path: string): Promise<boolean> {
   if (!lstatSync(path, { throwIfNoEntry: false })?.isSocket()) return Promise.resolve(false);
   return new Promise((resolve) => {
@@ -96,18 +96,18 @@ function listenError(cause: unknown, address: ListenAddress, { setting, code }: 
   });
 }
 
-/** What to do about an error code of `listen`. */
+/** Returns the hint for an error code of `listen`. */
 export function listenHint(code: string, setting: string): string {
   return HINTS[code]?.(setting) ?? `Set ${setting} to another address, or leave it empty.`;
 }
 
-/** An address as settings write it: `127.0.0.1:8470`, `[::1]:8470`, `unix:/run/…`. */
+/** Formats an address as in the settings: `127.0.0.1:8470`, `[::1]:8470`, `unix:/run/…`. */
 export function formatListenAddress(address: ListenAddress): string {
   if ('path' in address) return `unix:${address.path}`;
   return address.host.includes(':') ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`;
 }
 
-/** Where a server listens now, as settings write it; `undefined` where it does not. */
+/** Returns the listening address in the settings format, or `undefined` if the server is not listening. */
 export function listeningAt(server: Server): string | undefined {
   const address = server.address();
   if (address === null) return undefined;
@@ -116,13 +116,13 @@ export function listeningAt(server: Server): string | undefined {
   );
 }
 
-/** Whether only this machine can reach the host. */
+/** Whether the host is reachable only from this machine. */
 export function isLoopbackHost(host: string): boolean {
   const bare = host.replace(/^\[|\]$/g, '').toLowerCase();
   return bare === 'localhost' || bare === '::1' || /^(::ffff:)?127(\.\d{1,3}){3}$/.test(bare);
 }
 
-/** Whether only this machine can reach a listener there. */
+/** Whether a listener at the address is reachable only from this machine. */
 export function isLocalAddress(address: ListenAddress): boolean {
   return 'path' in address || isLoopbackHost(address.host);
 }

@@ -1,13 +1,13 @@
 /**
- * Log lines as logfmt (`level=error event=agent.start_failed msg="failed to start"`): readable in the journal without a tool, and
- * readable by programs. Nested values are written as quoted JSON.
+ * Formats log lines as logfmt (`level=error event=agent.start_failed msg="failed to start"`), which is easy to read in
+ * the journal and to parse in programs. Nested values are quoted JSON.
  */
 
-/** Strings that need no quotes and cannot be mistaken for a number, a boolean or null. */
+/** Strings that do not require quotes and cannot be mistaken for a number, a boolean or null. */
 const BARE = /^(?!(?:true|false|null|-?\d[\d.]*(?:e[+-]?\d+)?)$)[\w.:/@+-]+$/i;
 const MEMBER = /([^\s="]+)=("(?:[^"\\]|\\.)*"|\S*)/g;
 
-/** One line without its line feed. */
+/** Returns one line without a line feed. */
 export function logfmtLine(members: Readonly<Record<string, unknown>>): string {
   return Object.entries(members)
     .map(([name, value]) => `${name.replaceAll(/[\s="]/g, '_')}=${valueText(value)}`)
@@ -20,7 +20,7 @@ function valueText(value: unknown): string {
   return String(value);
 }
 
-/** The members of a line that `logfmtLine` wrote; `undefined` for any other text. */
+/** Parses a line written by `logfmtLine`. Returns `undefined` for other text. */
 export function parseLogfmt(text: string): Record<string, unknown> | undefined {
   if (!/^(time=\S+ )?level=/.test(text)) return undefined;
   const members: Record<string, unknown> = {};
@@ -33,7 +33,7 @@ function parsedValue(text: string): unknown {
   return typeof value === 'string' && /^[[{]/.test(value) ? fromJson(value) : value;
 }
 
-/** Text that is not JSON is a string without quotes. */
+/** Returns text that is not JSON as an unquoted string. */
 function fromJson(text: string): unknown {
   try {
     return JSON.parse(text);

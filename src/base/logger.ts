@@ -6,8 +6,8 @@ import { logfmtLine } from './logfmt.ts';
 import type { RecentLines } from './recent-lines.ts';
 
 /**
- * The log: pino with one line a happening. Every line carries `event`, a name that stays the same from release to
- * release; the message is constant and what varies stands in fields.
+ * Logger based on pino. Each line has an `event` that is stable across releases. Messages are constant; details are
+ * in fields.
  */
 export type Logger = PinoLogger;
 
@@ -18,14 +18,17 @@ export interface LoggerOptions {
   level: LogLevel;
   /** `auto`: pretty on a terminal, logfmt in the systemd journal, otherwise JSON. */
   format: LogFormat;
-  /** File descriptor to write to; 1 unless told. */
+  /** File descriptor to write to. Default: 1. */
   fd?: number;
   environment?: NodeJS.ProcessEnv;
-  /** Keeps the last lines too, as JSON and with what is masked masked, whatever the format. */
+  /** Also stores the latest lines as JSON with masked secrets, regardless of the format. */
   recent?: RecentLines;
 }
 
-/** Fields that are never printed, at the top of a line or one object down. The last guard: nobody should log them at all. */
+/**
+ * Fields that are always removed, at the top level or one level below. This is only a safeguard: they should not be
+ * logged at all.
+ */
 const SECRET_FIELDS = [
   'access_token',
   'refresh_token',
@@ -52,7 +55,7 @@ function syslogPriority(level: number): number {
   return 7;
 }
 
-/** Writes each line in its format; a line for the journal starts with its priority. pino reports the level through `lastLevel`. */
+/** Writes each line in its format. Journal lines start with their priority. pino passes the level in `lastLevel`. */
 function lineDestination(
   under: DestinationStream,
   { isLogfmt, toJournal, recent }: { isLogfmt: boolean; toJournal: boolean; recent: RecentLines | undefined },
@@ -68,7 +71,7 @@ function lineDestination(
   } as DestinationStream;
 }
 
-/** Event and message first. The journal has a time of its own. */
+/** Writes event and message first. Omits the time for the journal, which adds its own. */
 function logfmtOf(line: string, toJournal: boolean): string {
   const { time, level, event, msg, ...members } = JSON.parse(line) as Record<string, unknown>;
   const head = { time: toJournal ? undefined : time, level, event, msg };
@@ -76,7 +79,10 @@ function logfmtOf(line: string, toJournal: boolean): string {
   return logfmtLine({ ...Object.fromEntries(present), ...members });
 }
 
-/** Whether a file descriptor is the stream that systemd connected to its journal. A redirected output is not (systemd.exec(5)). */
+/**
+ * Whether a file descriptor is the journal stream opened by systemd. Redirected output has a different device or inode
+ * (systemd.exec(5)).
+ */
 export function isJournal(fd: number, environment: NodeJS.ProcessEnv): boolean {
   if (environment.JOURNAL_STREAM === undefined) return false;
   const { dev, ino } = fstatSync(fd);
@@ -90,7 +96,7 @@ function resolveFormat({ format }: LoggerOptions, fd: number, toJournal: boolean
   return stream.isTTY ? 'pretty' : 'json';
 }
 
-/** Makes the log of one process. Lines are written synchronously, so that the last one before an exit is never lost. */
+/** Creates the logger of a process. Lines are written synchronously, so that no lines are lost on exit. */
 export function createLogger(options: LoggerOptions): Logger {
   const fd = options.fd ?? 1;
   const toJournal = isJournal(fd, options.environment ?? process.env);
@@ -103,7 +109,7 @@ export function createLogger(options: LoggerOptions): Logger {
     formatters: { level: (label: string) => ({ level: label }) },
   };
   if (format === 'pretty') {
-    // Loaded only here: a daemon under systemd never pays for the colours.
+    // Loaded on demand, because an agent under systemd does not need it.
     const pretty = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
     const stream = pretty({ destination: fd, sync: true, ignore: 'event', translateTime: 'SYS:HH:MM:ss.l' });
     return pino(base, lineDestination(stream, { isLogfmt: false, toJournal: false, recent: options.recent }));
@@ -112,7 +118,7 @@ export function createLogger(options: LoggerOptions): Logger {
   return pino(base, lineDestination(plain, { isLogfmt: format === 'logfmt', toJournal, recent: options.recent }));
 }
 
-/** For tests and for verbs that print their own answer. */
+/** For tests and for commands that print their own output. */
 export function silentLogger(): Logger {
   return pino({ level: 'silent' });
 }

@@ -1,9 +1,9 @@
 /**
- * How much memory this process may take: the smallest of the bounds that its control group and those above it have, and of
- * the machine's memory. `MemoryHigh` counts as `MemoryMax` does: beyond it the kernel slows the process down to a crawl.
+ * Determines the memory limit of the process: the smallest limit of its control group, the parent groups and the
+ * machine. `MemoryHigh` counts as a limit, because the kernel throttles a process above it.
  *
- * Node's own `process.constrainedMemory()` passes over groups above its own on some versions of its library, and
- * nobody can give it a folder to look into.
+ * Node's `process.constrainedMemory()` ignores parent groups in some versions and cannot be tested with another root
+ * folder.
  */
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
@@ -11,19 +11,22 @@ import { dirname, join } from 'node:path';
 import type { Clock } from './clock.ts';
 
 export interface MemoryPlace {
-  /** Where `proc` and `sys` are found; `/` unless told. */
+  /** Folder that contains `proc` and `sys`. Default: `/`. */
   root?: string;
-  /** The machine's memory; as the system tells unless told. */
+  /** The machine's memory. Default: as reported by the system. */
   totalBytes?: number;
 }
 
-/** Where version 2 of the control groups is mounted: alone, or beside version 1. */
+/** Mount points of control groups version 2, alone or in addition to version 1. */
 const V2_MOUNTS = ['sys/fs/cgroup', 'sys/fs/cgroup/unified'];
 const V2_FILES = ['memory.max', 'memory.high'];
 const V1_MOUNTS = ['sys/fs/cgroup/memory'];
 const V1_FILES = ['memory.limit_in_bytes'];
 
-/** In bytes. Asked anew each time: `systemctl set-property` changes it while the agent runs. Never throws. */
+/**
+ * Returns the limit in bytes. Reads it on each call, because `systemctl set-property` can change it at runtime. Never
+ * throws.
+ */
 export function memoryLimitBytes({ root = '/', totalBytes = totalmem() }: MemoryPlace = {}): number {
   let limit = totalBytes;
   for (const line of readText(join(root, 'proc/self/cgroup')).split('\n')) {
@@ -37,14 +40,14 @@ export function memoryLimitBytes({ root = '/', totalBytes = totalmem() }: Memory
   return limit;
 }
 
-/** `4:memory:/a:b` has three fields: a path may hold colons. */
+/** Splits `4:memory:/a:b` into three fields. The path may contain colons. */
 function splitInThree(line: string): (string | undefined)[] {
   return line.match(/^(\d+):([^:]*):(.*)$/)?.slice(1) ?? [];
 }
 
 /**
- * The smallest bound from the group up to the mount. A container may see the path of its group as the machine names it while
- * its mount begins with that group: folders that are not there are passed over, and the mount itself is always looked at.
+ * Returns the smallest limit from the group up to the mount. In a container, the path may be a path on the host, so
+ * missing folders are skipped and the mount itself is always checked.
  */
 function limitOf(mount: string, path: string, files: readonly string[]): number {
   let limit = Number.POSITIVE_INFINITY;
@@ -54,7 +57,7 @@ function limitOf(mount: string, path: string, files: readonly string[]): number 
   }
 }
 
-/** `max`, an absent file and what is no number are no bound. */
+/** `max`, a missing file and an invalid number mean no limit. */
 function boundIn(file: string): number {
   const text = readText(file).trim();
   return /^\d+$/.test(text) && Number(text) > 0 ? Number(text) : Number.POSITIVE_INFINITY;
@@ -68,26 +71,26 @@ function readText(file: string): string {
   }
 }
 
-const LOOK_EVERY_MS = 10_000;
+const CHECK_INTERVAL_MS = 10_000;
 
-/** The same for who asks with every commit: a dozen files of the kernel are read, on the main thread, and so only now and then. */
+/** Caches the limit for frequent callers, because reading it accesses a dozen kernel files on the main thread. */
 export class MemoryLimit {
   readonly #clock: Clock;
   readonly #place: MemoryPlace;
   #bytes = 0;
-  #againMs = Number.NEGATIVE_INFINITY;
+  #nextReadMs = Number.NEGATIVE_INFINITY;
 
   constructor(clock: Clock, place: MemoryPlace = {}) {
     this.#clock = clock;
     this.#place = place;
   }
 
-  /** As it was ten seconds ago at most. */
+  /** Returns the limit, which is at most ten seconds old. */
   bytes(): number {
     const nowMs = this.#clock.monotonicMs();
-    if (nowMs >= this.#againMs) {
+    if (nowMs >= this.#nextReadMs) {
       this.#bytes = memoryLimitBytes(this.#place);
-      this.#againMs = nowMs + LOOK_EVERY_MS;
+      this.#nextReadMs = nowMs + CHECK_INTERVAL_MS;
     }
     return this.#bytes;
   }

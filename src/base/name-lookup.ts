@@ -1,36 +1,36 @@
 /**
- * Names of devices, brokers and receivers, resolved beside the process.
+ * Resolves host names of devices, brokers and receivers in a separate process.
  *
- * `getaddrinfo` runs on the four threads that libuv shares with all file access, and a silent name server holds a thread for up to a
- * minute: six such names once kept the platform's from being resolved and tokens from being written. So `dns.lookup` of the
- * agent's process asks `getent`, which does the same by the same files (`/etc/hosts`, nsswitch, mDNS) in a process of its own that is
- * ended at a deadline. It is replaced for all, because a client such as that of NATS calls `dns.lookup` itself and accepts no other.
- * The way to the platform alone keeps Node's own (`poolLookup`).
+ * `getaddrinfo` blocks one of the four libuv threads, which all file access shares, for up to a minute if a name server
+ * does not respond. Six such names once blocked platform lookups and token writes. `dns.lookup` therefore runs
+ * `getent`, which uses the same configuration (`/etc/hosts`, nsswitch, mDNS), with a deadline. It is replaced globally,
+ * because clients such as the NATS client call `dns.lookup` directly. Only platform connections use Node's own lookup
+ * (`poolLookup`).
  *
- * Invariants: at most `limit` processes; one name is asked for once at a time; nothing waits longer than the deadline once begun.
+ * Invariants: at most `limit` processes, one concurrent lookup per name, and no lookup runs longer than the deadline.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import dns, { type LookupAddress, type LookupOptions } from 'node:dns';
 import { isIP, type LookupFunction } from 'node:net';
 import { programEnvironment } from './programs/environment.ts';
 
-/** Node's own lookup. */
+/** Node's own lookup, which uses the thread pool. */
 export const poolLookup = dns.lookup as LookupFunction;
 
 export interface NameLookupOptions {
-  /** `getent`, or what a test has in its place. */
+  /** Path of `getent` or of a test replacement. */
   program?: string;
   limit?: number;
   deadlineMs?: number;
 }
 
-/** A gateway reads some dozen devices by name; a process takes 2 MB. */
+/** A gateway resolves a few dozen names; each process requires 2 MB. */
 const LIMIT = 16;
-/** A first name server that is silent costs 5 s before the second is asked. */
+/** The resolver waits 5 s for the first name server before it queries the second. */
 const DEADLINE_MS = 12_000;
-/** A name has some addresses, of a hundred bytes a line. */
+/** A lookup returns a few addresses of about a hundred bytes per line. */
 const MAX_OUTPUT_BYTES = 64 * 1024;
-/** DNS allows 253 characters. A leading hyphen would be an option. */
+/** DNS allows 253 characters. A leading hyphen would be parsed as an option. */
 const NAME = /^[^\s\0-][^\s\0]{0,254}$/;
 
 type Callback = (error: NodeJS.ErrnoException | null, address: string | LookupAddress[], family?: number) => void;
@@ -39,11 +39,11 @@ export class NameLookup {
   readonly #program: string;
   readonly #deadlineMs: number;
   #limit: number;
-  /** The program is not there. */
+  /** Whether the program does not exist. */
   #isMissing = false;
   #running = 0;
   readonly #waiting: (() => void)[] = [];
-  readonly #underWay = new Map<string, Promise<LookupAddress[]>>();
+  readonly #pending = new Map<string, Promise<LookupAddress[]>>();
 
   constructor({ program = 'getent', limit = LIMIT, deadlineMs = DEADLINE_MS }: NameLookupOptions = {}) {
     this.#program = program;
@@ -51,12 +51,12 @@ export class NameLookup {
     this.#deadlineMs = deadlineMs;
   }
 
-  /** Puts it in the place of `dns.lookup`, for every socket of this process that is given no other. */
+  /** Replaces `dns.lookup` for all sockets of this process without an explicit lookup. */
   install(): void {
     dns.lookup = this.lookup as typeof dns.lookup;
   }
 
-  /** As `dns.lookup`. Fails with `ENOTFOUND`, or `EAI_AGAIN` at the deadline. */
+  /** Same interface as `dns.lookup`. Fails with `ENOTFOUND`, or with `EAI_AGAIN` at the deadline. */
   readonly lookup = (name: string, options: LookupOptions | number | Callback, then?: Callback): void => {
     const callback = (typeof options === 'function' ? options : then)!;
     const wanted = typeof options === 'object' ? options : typeof options === 'number' ? { family: options } : {};
@@ -78,21 +78,21 @@ export class NameLookup {
 
   #addressesOf(name: string): Promise<LookupAddress[]> {
     if (!NAME.test(name)) return Promise.reject(lookupError('ENOTFOUND', name));
-    const known = this.#underWay.get(name);
+    const known = this.#pending.get(name);
     if (known) return known;
-    const asked = this.#ask(name).finally(() => this.#underWay.delete(name));
-    this.#underWay.set(name, asked);
-    return asked;
+    const lookup = this.#resolve(name).finally(() => this.#pending.delete(name));
+    this.#pending.set(name, lookup);
+    return lookup;
   }
 
-  async #ask(name: string): Promise<LookupAddress[]> {
+  async #resolve(name: string): Promise<LookupAddress[]> {
     while (this.#running >= this.#limit) await new Promise<void>((resolve) => this.#waiting.push(resolve));
     this.#running++;
     try {
       return await (this.#isMissing ? pooled(name) : this.#run(name));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || this.#isMissing) throw error;
-      // A system without it: one name at a time leaves the other threads to everything else.
+      // Without `getent`, resolve one name at a time to keep the other threads free.
       this.#isMissing = true;
       this.#limit = 1;
       return await pooled(name);
@@ -109,10 +109,10 @@ export class NameLookup {
       stdio: ['ignore', 'pipe', 'ignore'],
     });
     let output = '';
-    const late = setTimeout(() => child.kill('SIGKILL'), this.#deadlineMs);
-    // Without file descriptors there is no output to read, only the error.
+    const deadline = setTimeout(() => child.kill('SIGKILL'), this.#deadlineMs);
+    // If file descriptors are exhausted, there is no output stream, only the error.
     child.on('error', (error) => {
-      clearTimeout(late);
+      clearTimeout(deadline);
       reject(error);
     });
     child.stdout?.setEncoding('utf8').on('data', (text: string) => {
@@ -120,7 +120,7 @@ export class NameLookup {
       if (output.length > MAX_OUTPUT_BYTES) child.kill('SIGKILL');
     });
     child.on('close', (_status, signal) => {
-      clearTimeout(late);
+      clearTimeout(deadline);
       if (signal) reject(lookupError('EAI_AGAIN', name));
       else resolve(addressesIn(output));
     });
@@ -128,7 +128,7 @@ export class NameLookup {
   }
 }
 
-/** Lines of `getent ahosts`: an address and a type of socket, each address once for every type. */
+/** Parses `getent ahosts`, which prints each address once per socket type. */
 function addressesIn(output: string): LookupAddress[] {
   const found = output.split('\n').map((line) => line.split(/\s/, 1)[0] ?? '');
   return [...new Set(found)].flatMap((address) => (isIP(address) ? [{ address, family: isIP(address) }] : []));
@@ -146,7 +146,7 @@ function pooled(name: string): Promise<LookupAddress[]> {
   );
 }
 
-/** As Node words it. */
+/** Creates an error with the same message as Node. */
 function lookupError(code: string, hostname: string): NodeJS.ErrnoException {
   return Object.assign(new Error(`getaddrinfo ${code} ${hostname}`), { code, hostname, syscall: 'getaddrinfo' });
 }

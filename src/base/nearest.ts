@@ -1,14 +1,17 @@
-/** The known name that a misspelled one most likely means. */
+/** Known name that most closely matches a misspelled one. */
 export interface Nearest {
   name: string;
-  /** Whether it is near enough to be what was meant, rather than only the nearest of all. */
+  /** Whether the match is close enough to be the intended name. */
   likely: boolean;
 }
 
-/** Longer names are not compared letter by letter: the work grows with the square, and text comes from outside. */
+/** Maximum length of compared text. The algorithm takes quadratic time, and the text is external. */
 const MAX_LETTERS = 128;
 
-/** Without regard to case; `undefined` where nothing is known. Ties go to the earlier candidate. */
+/**
+ * Returns the closest candidate, ignoring case, or `undefined` if there are no candidates. If several candidates are
+ * equally close, returns the first one.
+ */
 export function nearestName(name: string, candidates: Iterable<string>): Nearest | undefined {
   const wanted = name.slice(0, MAX_LETTERS).toLowerCase();
   let best: { name: string; distance: number } | undefined;
@@ -17,36 +20,39 @@ export function nearestName(name: string, candidates: Iterable<string>): Nearest
     if (best === undefined || distance < best.distance) best = { name: candidate, distance };
   }
   if (best === undefined) return undefined;
-  // With every letter another it is no misspelling, however short.
+  // A name in which every letter differs is not a typo.
   const kept = best.distance < Math.max(wanted.length, best.name.length);
   const near = kept && best.distance <= Math.max(2, Math.floor(wanted.length / 3));
   return { name: best.name, likely: near || begins(wanted, best.name.toLowerCase()) };
 }
 
-/** `warning` for `warn`, `oldest` for `drop-oldest`: one is the beginning of the other, or a word of it, and no mere letter or two. */
+/**
+ * Matches `warning` with `warn` and `oldest` with `drop-oldest`: one name is a prefix or word of the other and longer
+ * than two letters.
+ */
 function begins(one: string, other: string): boolean {
   if (Math.min(one.length, other.length) < 3) return false;
   return one.startsWith(other) || other.startsWith(one) || other.split('-').includes(one);
 }
 
-/** What is wrong with a text that should be one of a few: says which, unless `insteadOf` does. */
+/** Describes an invalid choice. Lists the choices unless `insteadOf` does. */
 export function noneOf(text: string, candidates: readonly string[]): string {
-  return nearestName(text, candidates)?.likely ? `is none of ${candidates.join(', ')}` : 'is unknown';
+  return nearestName(text, candidates)?.likely ? `is not one of ${candidates.join(', ')}` : 'is unknown';
 }
 
-/** What to write instead of an unknown name: always names the nearest known one. */
+/** Suggests the closest known name. */
 export function insteadOf(name: string, candidates: readonly string[], quote = '"'): string {
   const nearest = nearestName(name, candidates);
   if (nearest === undefined) return 'remove it';
-  if (nearest.likely || candidates.length === 1) return `write ${quote}${nearest.name}${quote}`;
+  if (nearest.likely || candidates.length === 1) return `use ${quote}${nearest.name}${quote}`;
   if (candidates.length <= 12) {
     const others = candidates.map((candidate) => `${quote}${candidate}${quote}`).join(', ');
-    return `write one of ${others} (the nearest is ${quote}${nearest.name}${quote})`;
+    return `use one of ${others} (the nearest is ${quote}${nearest.name}${quote})`;
   }
   return `remove it (the nearest known is ${quote}${nearest.name}${quote})`;
 }
 
-/** Letters inserted, removed, changed, or swapped with their neighbour. */
+/** Returns the number of inserted, removed, changed and swapped letters. */
 function editDistance(one: string, other: string): number {
   let beforeLast: number[] = [];
   let last = Array.from({ length: other.length + 1 }, (_, index) => index);

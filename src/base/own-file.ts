@@ -1,13 +1,13 @@
 import { closeSync, constants, lstatSync, openSync, writeSync } from 'node:fs';
 import { StoreError } from './errors.ts';
 
-/** Opens a file of the state folder to be written, readable by its owner alone. Fails on a link (`ELOOP`). */
+/** Opens a state file for writing, readable only by its owner. Fails if the path is a link (`ELOOP`). */
 export function openOwnFile(path: string, mode: 'append' | 'truncate'): number {
   const { O_WRONLY, O_CREAT, O_NOFOLLOW, O_APPEND, O_TRUNC } = constants;
   return openSync(path, O_WRONLY | O_CREAT | O_NOFOLLOW | (mode === 'append' ? O_APPEND : O_TRUNC), 0o600);
 }
 
-/** Writes such a file whole. */
+/** Replaces the content of a state file that is opened with `openOwnFile`. */
 export function writeOwnFile(path: string, text: string): void {
   const file = openOwnFile(path, 'truncate');
   try {
@@ -17,17 +17,17 @@ export function writeOwnFile(path: string, text: string): void {
   }
 }
 
-/** Throws `store.folder_link` where a link stands in the place of a file that a library opens: it would be followed. */
+/** Throws `store.folder_link` if the file is a symbolic link, which a library would follow. */
 export function demandNoLink(path: string): void {
   const refusal = linkRefusal(path);
   if (refusal) throw refusal;
 }
 
-/** What `demandNoLink` throws. */
+/** Returns the error that `demandNoLink` throws. */
 export function linkRefusal(path: string): StoreError | undefined {
   if (!lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink()) return undefined;
-  return new StoreError(`${path} is a symbolic link, and files of the state folder are none`, {
+  return new StoreError(`${path} is a symbolic link, which is not allowed in the state folder`, {
     code: 'store.folder_link',
-    hint: 'See who put it there; remove it, or move what it points to into its place.',
+    hint: 'Check who created the link. Remove it, or replace it with the file it points to.',
   });
 }

@@ -1,6 +1,6 @@
 import type { Writable } from 'node:stream';
 
-/** Writes a piece. Resolves once the stream has room for more, failed or closed; no listener stays behind. */
+/** Writes a chunk. Resolves when the stream has room, has failed or is closed. Leaves no listeners attached. */
 export function pacedWrite(stream: Writable, piece: string | Uint8Array): Promise<void> {
   if (stream.write(piece) || stream.destroyed) return Promise.resolve();
   return new Promise((resolve) => {

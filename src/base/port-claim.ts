@@ -1,10 +1,11 @@
 /**
- * Ports that stay somebody's own while nobody listens there: of a service that goes away and comes back, and of a program that is told
- * its address before it starts. A port that the kernel chose is free for all in between. It lies where outgoing connections and other
- * listeners get theirs, and whoever got it had the callers too.
+ * Reserves ports while no program listens on them: for a service that restarts, and for a program that receives its
+ * address before it starts. An ephemeral port chosen by the kernel can be reused by outgoing connections and other
+ * listeners in between.
  *
- * So it is one beyond those that the kernel gives by itself, and its number is claimed by the UDP socket of that number, which no two
- * processes have: a claim ends with its process, however that ends, and leaves no file. Nothing is ever sent there.
+ * A reserved port is therefore outside the ephemeral range. Its number is claimed by a UDP socket on the same port,
+ * which only one process can open. The claim is released when the process exits, and leaves no file behind. No data is
+ * sent on it.
  */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
@@ -18,19 +19,22 @@ export interface PortClaim {
   release(): void;
 }
 
-/** Linux: the first and the last port that the kernel gives to who names none. */
-const GIVEN_PORTS = '/proc/sys/net/ipv4/ip_local_port_range';
+/** First and last ephemeral ports on Linux. */
+const EPHEMERAL_PORTS = '/proc/sys/net/ipv4/ip_local_port_range';
 const LAST_PORT = 65_535;
 
-/** Where this process looks next. Never where it had one a moment ago: callers may still have connections to that. */
+/**
+ * Port at which the next search starts. Skips recently used ports, because callers may still have connections to
+ * them.
+ */
 let next: number | undefined;
 
 /**
- * A port of 127.0.0.1 where nobody listens: `from`, or the first behind it that is free. `undefined` where the kernel does not say
- * which ports it gives, or leaves none.
+ * Returns a free port on 127.0.0.1, starting at `from`. Returns `undefined` if the ephemeral range is unknown or leaves
+ * no ports.
  */
-export async function claimPort(from?: number, givenPorts = GIVEN_PORTS): Promise<PortClaim | undefined> {
-  const first = lastGivenPort(givenPorts) + 1;
+export async function claimPort(from?: number, ephemeralPorts = EPHEMERAL_PORTS): Promise<PortClaim | undefined> {
+  const first = lastEphemeralPort(ephemeralPorts) + 1;
   const count = LAST_PORT + 1 - first;
   const begin = from ?? next ?? first + Math.floor(systemClock.random() * count);
   for (let i = 0; i < count; i++) {
@@ -44,12 +48,12 @@ export async function claimPort(from?: number, givenPorts = GIVEN_PORTS): Promis
   return undefined;
 }
 
-/** The same for as long as this process lives; where none can be claimed, a port that was free a moment ago. */
+/** Returns a port reserved for the lifetime of this process, or a currently free port if none can be claimed. */
 export async function freePort(): Promise<number> {
-  return (await claimPort())?.port ?? (await listenForAMoment(0));
+  return (await claimPort())?.port ?? (await currentlyFreePort(0));
 }
 
-function lastGivenPort(file: string): number {
+function lastEphemeralPort(file: string): number {
   try {
     return Number(/^\d+\s+(\d+)$/.exec(readFileSync(file, 'utf8').trim())?.[1] ?? LAST_PORT);
   } catch {
@@ -57,7 +61,7 @@ function lastGivenPort(file: string): number {
   }
 }
 
-/** `undefined` where somebody else has it; `impossible` where this machine claims no ports so. */
+/** `undefined` if another program is using the port; `impossible` if this machine does not support port claims. */
 async function claimOf(port: number): Promise<PortClaim | 'impossible' | undefined> {
   const socket = createSocket('udp4');
   try {
@@ -71,13 +75,13 @@ async function claimOf(port: number): Promise<PortClaim | 'impossible' | undefin
 }
 
 const isFree = (port: number) =>
-  listenForAMoment(port).then(
+  currentlyFreePort(port).then(
     () => true,
     () => false,
   );
 
-/** Gives the port. */
-async function listenForAMoment(wanted: number): Promise<number> {
+/** Returns the wanted port, or any free port for 0. Rejects if the port is in use. */
+async function currentlyFreePort(wanted: number): Promise<number> {
   const server = createServer();
   await once(server.listen(wanted, '127.0.0.1'), 'listening');
   const { port } = server.address() as AddressInfo;

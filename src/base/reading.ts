@@ -1,2 +1,2 @@
-/** Text that stood somewhere, read as something: the value, or why not. `reason` follows the name and the text. */
+/** Result of parsing text: the value, or a problem. Messages append `reason` to the setting name and the text. */
 export type Reading<T> = { value: T } | { reason: string; instead: string };

@@ -1,19 +1,19 @@
 /**
- * The last lines of a log, in memory, for whoever may not read where they are written. Bounded in number and in length, so that
- * no trouble, however talkative, costs more than some 3 MB. A crash leaves nothing of it behind: the journal does.
+ * In-memory buffer of recent log lines, for users without access to the journal. The number and length of lines are
+ * limited, so that it requires at most about 3 MB. Lost on a crash, unlike the journal.
  */
 const MAX_LINES = 1_000;
 const MAX_CHARACTERS = 1_500;
 const MAX_MEMBER_CHARACTERS = 200;
 const MAX_ITEMS = 5;
-/** What tells a line from others, where even its shortened members are too many. */
+/** Members that are kept if the line exceeds the limit even with shortened members. */
 const HEAD = ['level', 'time', 'event', 'tag', 'asset', 'code', 'error', 'msg'];
 
 export interface LinesSince {
   lines: string[];
-  /** Overwritten before they were asked for. */
+  /** Number of lines overwritten before they were read. */
   missed: number;
-  /** What to ask with next. */
+  /** Line number to pass to the next call. */
   next: number;
 }
 
@@ -22,25 +22,25 @@ export class RecentLines {
   #written = 0;
   readonly #waiting = new Set<() => void>();
 
-  /** How many were kept ever. */
+  /** Total number of lines ever stored. */
   get written(): number {
     return this.#written;
   }
 
-  /** Keeps one line of JSON, without its line feed; a long one shortened, and JSON still. */
+  /** Stores one line of JSON without its line feed. A long line is shortened but stays valid JSON. */
   add(line: string): void {
     this.#lines[this.#written++ % MAX_LINES] = shortened(line);
     for (const wake of this.#waiting) wake();
   }
 
-  /** What was written from number `next` on; 0 is the first line ever. */
+  /** Returns the lines from number `next`; 0 is the first line. */
   since(next: number): LinesSince {
     const from = Math.max(next, this.#written - MAX_LINES);
     const lines = Array.from({ length: this.#written - from }, (_, i) => this.#lines[(from + i) % MAX_LINES]!);
     return { lines, missed: from - next, next: this.#written };
   }
 
-  /** Resolves when there is a line from number `next` on, or when the signal fires. */
+  /** Resolves when a line with number `next` exists or the signal aborts. */
   changed(next: number, signal: AbortSignal): Promise<void> {
     if (this.#written > next || signal.aborted) return Promise.resolve();
     return new Promise((resolve) => {
@@ -76,7 +76,7 @@ function shortMember(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, shortMember(member)]));
 }
 
-/** Escapes may make six characters of one: eight such members stay within the bound. */
+/** Truncates a value. Escaping can turn one character into six, and eight such members must stay within the limit. */
 function headMember(value: unknown): unknown {
   if (typeof value === 'string') return value.slice(0, 25);
   return typeof value === 'number' ? value : undefined;

@@ -1,20 +1,20 @@
 /**
- * Removes secrets from text that somebody else wrote: a server may echo anything it was sent.
+ * Removes secrets from external text, because a server may echo anything that it received.
  *
- * A secret is found in every encoding in which it is sent or likely to be echoed: as it is, percent-encoded, form-encoded, escaped
- * in JSON or HTML (also one encoding inside another), and as part of Base64 at any of the three alignments. The first characters of a
- * long secret are enough, because the other side may have cut it. Callers redact before they truncate.
+ * Secrets are recognized in every likely encoding: plain, percent-encoded, form-encoded, escaped in JSON or HTML (also
+ * nested), and as part of Base64 at any of three alignments. The first characters of a long secret are sufficient,
+ * because the server may have truncated it. Callers must redact before they truncate.
  */
 
-/** Replaces a secret. */
+/** Replacement for a secret. */
 export const REDACTED = '***';
-/** Shorter secrets would remove half of every text. */
+/** Minimum length of a secret. Redacting shorter secrets would remove too much text. */
 const MIN_LENGTH = 4;
-/** So many characters of a longer secret are enough. */
+/** Number of characters by which a longer secret is recognized. */
 const HEAD_LENGTH = 16;
-/** More tokens than a session has alive at once, with their predecessors. */
+/** Maximum number of learned secrets, more than the number of a session's valid and previous tokens. */
 const MAX_LEARNT = 64;
-/** One encoding inside another, for example a form inside a JSON string inside HTML. */
+/** Maximum nesting of encodings, for example a form inside a JSON string inside HTML. */
 const MAX_DEPTH = 3;
 
 const ENCODED = /(?:%[0-9a-f]{2})+|\\u[0-9a-f]{4}|\\["\\/bfnrt]|&(?:amp|lt|gt|quot|apos|#\d{1,6}|#x[0-9a-f]{1,5});/gi;
@@ -32,13 +32,13 @@ const NAMED: Readonly<Record<string, string>> = {
 };
 const BASE64 = /[A-Za-z0-9+/_=-]/;
 
-/** A text after some decoding; `at[i]` is where its character `i` begins in the original, `at[length]` where that ends. */
+/** Partially decoded text. `at[i]` is the position of character `i` in the original, and `at[length]` is the end. */
 interface Reading {
   text: string;
   at: readonly number[] | undefined;
 }
 
-/** What a secret is recognised by. */
+/** Patterns by which a secret is recognized. */
 interface Marks {
   plain: readonly string[];
   base64: readonly string[];
@@ -48,14 +48,16 @@ export class Redactor {
   #configured: ReadonlyMap<string, Marks> = new Map();
   readonly #learnt = new Map<string, Marks>();
 
-  /** The secrets of the configuration in force. Those of the previous one stay known as learnt ones. */
+  /**
+   * Sets the secrets of the current configuration. Previous secrets remain redacted, like secrets that were learned.
+   */
   configure(secrets: readonly (string | undefined)[]): void {
     const before = this.#configured;
     this.#configured = new Map(secrets.filter(isLongEnough).map((secret) => [secret, marksOf(secret)]));
     this.learn(...before.keys());
   }
 
-  /** Secrets that change: tokens, codes, the webhook secret. The most recent ones stay known. */
+  /** Adds secrets that change: tokens, codes, the webhook secret. Only the most recent secrets are kept. */
   learn(...secrets: readonly (string | undefined)[]): void {
     for (const secret of secrets.filter(isLongEnough)) {
       if (this.#configured.has(secret)) continue;
@@ -66,7 +68,7 @@ export class Redactor {
     }
   }
 
-  /** The text with `***` in place of every secret. Takes time in proportion to its length, which callers bound. */
+  /** Replaces each secret in the text with `***`. Takes linear time; callers limit the length. */
   redact(text: string): string {
     const all = [...this.#configured.values(), ...this.#learnt.values()];
     if (text === '' || all.length === 0) return text;
@@ -103,7 +105,7 @@ function marksOf(secret: string): Marks {
   };
 }
 
-/** The characters of Base64 that depend on the secret alone, when it follows `offset` bytes; in both alphabets. */
+/** Returns the Base64 characters that depend only on the secret if it follows `offset` bytes, in both alphabets. */
 function base64Of(text: string, offset: number): string[] {
   const bytes = Buffer.from(text);
   const whole = Buffer.concat([Buffer.alloc(offset), bytes]).toString('base64');
@@ -111,7 +113,7 @@ function base64Of(text: string, offset: number): string[] {
   return [own, own.replaceAll('+', '-').replaceAll('/', '_')];
 }
 
-/** A form writes a space as `+`. */
+/** Encodes spaces as `+`, as in forms. */
 function spaced(text: string): string {
   return text.replaceAll('+', ' ');
 }
@@ -121,14 +123,14 @@ function find(text: string, mark: string, onFound: (from: number) => void): void
   for (let from = text.indexOf(head); from >= 0; from = text.indexOf(head, from + 1)) onFound(from);
 }
 
-/** As far as the text goes on like the secret. */
+/** Returns the end position of the text that matches the secret. */
 function endOfPlain(text: string, mark: string, from: number): number {
   let length = Math.min(HEAD_LENGTH, mark.length);
   while (length < mark.length && text[from + length] === mark[length]) length++;
   return from + length;
 }
 
-/** Everything around that may belong to the same Base64: it contains parts of the secret's first and last byte. */
+/** Returns the surrounding Base64 characters, which contain parts of the first and last byte of the secret. */
 function runAround(text: string, from: number): [number, number] {
   let start = from;
   let end = from;
@@ -145,7 +147,7 @@ function* readingsOf(text: string): Generator<Reading> {
   }
 }
 
-/** One layer less of encoding; `undefined` where there is none. */
+/** Removes one layer of encoding. Returns `undefined` if there is none. */
 function decoded({ text, at }: Reading): Reading | undefined {
   const original = (index: number) => at?.[index] ?? index;
   const places: number[] = [];
@@ -171,7 +173,7 @@ function decoded({ text, at }: Reading): Reading | undefined {
   return { text: written, at: places };
 }
 
-/** UTF-8, and any byte that is none by itself. */
+/** Decodes UTF-8 and keeps invalid bytes as single characters. */
 function putPercent(codes: string, index: number, put: (characters: string, index: number) => void): void {
   const bytes = Buffer.from(codes.replaceAll('%', ''), 'hex');
   for (let i = 0; i < bytes.length; ) {

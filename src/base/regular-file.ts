@@ -1,16 +1,17 @@
 /**
- * Reads files whose path comes from the configuration. A FIFO would block the caller, and a device may never end, so files are opened
- * without blocking, and only regular ones are read, up to a bound. Errors have the codes of the system, `ENOTREG` or `EFBIG`.
+ * Reads files whose path comes from the configuration. Reading a FIFO would block, and reading a device may never end.
+ * Files are therefore opened in non-blocking mode, and only regular files are read, up to a size limit. Errors have a
+ * system error code, `ENOTREG` or `EFBIG`.
  */
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from 'node:fs';
 import { open } from 'node:fs/promises';
 
 const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
-/** Ample for certificate chains, keys and secrets. */
+/** Sufficient for certificate chains, keys and secrets. */
 const MAX_BYTES = 1_000_000;
 const CHUNK_BYTES = 65_536;
 
-/** Reads a file from within a thread or a program that may wait for the disk. */
+/** Reads a file synchronously, for threads and programs that may block on the disk. */
 export function readRegularFileSync(path: string, maxBytes = MAX_BYTES): { bytes: Buffer; stats: Stats } {
   const descriptor = openSync(path, FLAGS);
   try {

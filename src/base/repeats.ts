@@ -1,6 +1,6 @@
 /**
- * The one rhythm in which the log tells of trouble that goes on: at once, whenever its number has doubled, and every ten minutes; then
- * that it is over. 150,000 equal lines have filled disks before. Troubles are told apart by a key.
+ * Limits repeated log lines for ongoing problems: logs the first occurrence, each doubling of the count, a reminder
+ * every ten minutes, and the end. Each key is a separate problem. Unlimited repetition has filled disks before.
  */
 const QUIET_MS = 10 * 60_000;
 const MAX_KEYS = 1_000;
@@ -15,7 +15,7 @@ interface Seen {
 export class Repeats {
   readonly #seen = new Map<string, Seen>();
 
-  /** It happened (again): gives the count where it is worth a line. */
+  /** Counts an occurrence. Returns the count if it should be logged. */
   note(key: string, nowMs: number): number | undefined {
     const seen = this.#seen.get(key);
     if (!seen) {
@@ -30,7 +30,7 @@ export class Repeats {
     return seen.count;
   }
 
-  /** It went well: how often it had not, and for how long; nothing where there was no trouble. */
+  /** Ends a problem. Returns its count and duration, or `undefined` if there was none. */
   over(key: string, nowMs: number): { count: number; lastedMs: number } | undefined {
     const seen = this.#seen.get(key);
     if (!seen) return undefined;
@@ -38,7 +38,7 @@ export class Repeats {
     return { count: seen.count, lastedMs: Math.round(nowMs - seen.sinceMs) };
   }
 
-  /** All of a kind are over: the next one is a first one again. */
+  /** Ends all problems whose key starts with the prefix. */
   end(prefix: string): void {
     for (const key of this.#seen.keys()) if (key.startsWith(prefix)) this.#seen.delete(key);
   }

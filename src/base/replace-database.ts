@@ -1,10 +1,10 @@
 /**
- * Puts a new database in the place of one that does not read.
+ * Replaces an unreadable database.
  *
- *   built beside the old one ──► whole, and on disk ──► the old one is set aside ──► the new one has its name
+ *     build new file next to it ──► sync ──► move the old file aside ──► rename the new file
  *
- * A crash leaves the old one where it was, with a part of another beside it, which `finishReplacing` takes away; or, once the old
- * one has gone aside, a whole new one, which it gives the name. So nothing stands under the name but what is whole.
+ * If the old file is still in place after a crash, `finishReplacing` deletes the partial new file. If the old file was
+ * moved, `finishReplacing` renames the complete new file. The path never refers to an incomplete database.
  */
 import { closeSync, existsSync, fsyncSync, openSync, readdirSync, renameSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
@@ -13,8 +13,8 @@ import { asidePath, DATABASE_FILES, type Database, openDatabase, removeDatabase 
 const NEW_END = '.new';
 
 /**
- * `path` is closed. `build` fills the new database; `aside` is where the old one will stand, byte for byte. What throws leaves the
- * old one in its place.
+ * The database at `path` must be closed. `build` fills the new database; `aside` is the new path of the unchanged old
+ * one. If it throws, the old database stays in place.
  */
 export function replaceDatabase<Result>(
   path: string,
@@ -29,7 +29,7 @@ export function replaceDatabase<Result>(
     const database = openDatabase(fresh);
     try {
       result = build(database, file);
-      // What is left in a WAL would stay behind under the other name.
+      // A WAL would keep the temporary name.
       database.pragma('wal_checkpoint(TRUNCATE)');
     } finally {
       database.close();
@@ -44,7 +44,7 @@ export function replaceDatabase<Result>(
   return { file, result };
 }
 
-/** What a crash left of a replacement; nothing to do where there was none. Whoever calls has the folder's lock. */
+/** Completes a replacement interrupted by a crash. The caller must hold the folder lock. */
 export function finishReplacing(path: string): void {
   const fresh = `${path}${NEW_END}`;
   if (!existsSync(fresh)) return;
@@ -52,21 +52,21 @@ export function finishReplacing(path: string): void {
     removeDatabase(fresh);
     return;
   }
-  // A WAL that has stayed behind belongs to what was set aside last, and would be taken for that of the new one.
+  // A remaining WAL belongs to the database that was moved aside and must not be applied to the new one.
   const [aside] = namesAside(path);
   if (aside !== undefined) setAside(path, `${dirname(path)}/${aside}`);
   renameSync(fresh, path);
   syncFolder(path);
 }
 
-/** Names of the databases that were set aside, the last one first. */
+/** Returns the names of the databases that were moved aside, newest first. */
 function namesAside(path: string): string[] {
   const beginning = `${basename(path)}.corrupt-`;
   const isOne = (name: string) => name.startsWith(beginning) && !/-(wal|shm)$/.test(name);
   return readdirSync(dirname(path)).filter(isOne).sort().reverse();
 }
 
-/** The database itself first: whoever finds it gone knows that another is to take its place. It is never deleted. */
+/** Moves the database file first, because its absence marks a replacement in progress. Never deletes the file. */
 function setAside(path: string, file: string): void {
   for (const end of DATABASE_FILES) {
     if (existsSync(`${path}${end}`)) renameSync(`${path}${end}`, `${file}${end}`);

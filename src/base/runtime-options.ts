@@ -1,26 +1,29 @@
 /**
- * Options of the runtime with which the agent runs. Memory is more important than speed on a gateway. The package's command
- * (`scripts/deb/wrapper`) passes the same ones and so saves the second start of the runtime.
+ * Options of the Node runtime, chosen for low memory use. The wrapper in the package (`scripts/deb/wrapper`) passes
+ * the same options to avoid starting the runtime twice.
  */
 const RUNTIME_FLAGS: readonly string[] = [
-  // A small young generation.
+  // Small young generation of the heap.
   '--max-semi-space-size=1',
-  // One collection of the garbage that startup leaves.
+  // Allows garbage from startup to be collected.
   '--expose-gc',
-  // A heap that is built at startup takes 8 MB less than one that is read from the binary.
+  // Building the heap at startup takes 8 MB less than loading the snapshot.
   '--no-node-snapshot',
 ];
 
 const RUNTIME_VARIABLES: Readonly<Record<string, string>> = {
-  // The C library would have an arena for each thread.
+  // By default, the C library creates one arena per thread.
   MALLOC_ARENA_MAX: '2',
-  // Arenas return free memory at their end.
+  // Return free memory at the end of an arena.
   MALLOC_TRIM_THRESHOLD_: '131072',
-  // Bytes from a socket are allocated outside of the arenas, where they would leave gaps.
+  // Allocate socket buffers outside the arenas to avoid fragmentation.
   MALLOC_MMAP_THRESHOLD_: '32768',
 };
 
-/** Replaces this process by the same one with the options for the agent, unless it has them. Options that the user has set win. */
+/**
+ * Restarts this process with the agent's options, unless it already has them. Options set by the user take
+ * precedence.
+ */
 export function useRuntimeOptions(): void {
   const { execPath, execArgv, argv, env } = process;
   const hasFlags = RUNTIME_FLAGS.every((flag) => execArgv.includes(flag));

@@ -1,27 +1,27 @@
-/** Rows for a terminal. */
+/** Formats tables for a terminal. */
 
 const COLOURS = { red: 31, green: 32, yellow: 33, dim: 2, bold: 1 } as const;
 
 type Colour = keyof typeof COLOURS;
 export type Paint = (text: string, colour: Colour) => string;
 
-/** How text may look on a stream: coloured on a terminal, plain when piped or where NO_COLOR is set. */
+/** Returns text styles for a stream: colored on a terminal, plain in a pipe or if NO_COLOR is set. */
 export function painter(stream: { isTTY?: boolean }, environment: NodeJS.ProcessEnv): Paint {
   const coloured = stream.isTTY === true && !environment.NO_COLOR && environment.TERM !== 'dumb';
   return coloured ? (text, colour) => `\u001b[${COLOURS[colour]}m${text}\u001b[0m` : (text) => text;
 }
 
-/** Width to write for: the terminal's, 80 when piped. */
+/** Returns the width of the terminal, or 80 in a pipe. */
 export function widthOf(stream: { isTTY?: boolean; columns?: number }): number {
   return stream.isTTY && stream.columns ? Math.max(40, stream.columns) : 80;
 }
 
-/** Cut at a width, with a mark that it was. */
+/** Truncates text to a width and marks the truncation. */
 export function cut(text: string, width: number): string {
   return text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`;
 }
 
-/** Words over as many lines as they need, each at most `width` long. */
+/** Wraps text into lines of at most `width` characters. */
 export function wrapped(text: string, width: number): string[] {
   const lines: string[] = [];
   let line = '';
@@ -34,7 +34,7 @@ export function wrapped(text: string, width: number): string[] {
   return [...lines, line];
 }
 
-/** A text whose lines fit the terminal, each going on under its own indentation; as it is where nobody's terminal is. */
+/** Wraps text to the terminal width and keeps the indentation of each line. Unchanged if not on a terminal. */
 export function fitted(text: string, stream: { isTTY?: boolean; columns?: number }): string {
   if (!stream.isTTY) return text;
   const width = widthOf(stream);
@@ -47,12 +47,13 @@ export function fitted(text: string, stream: { isTTY?: boolean; columns?: number
     .join('\n');
 }
 
-/** Narrower than this, what does not fit is not cut: its cells stand below each other. */
+/** Width below which cells are stacked instead of truncated. */
 const NARROW = 60;
 
 /**
- * Columns as wide as they need, two spaces apart; the last one is not filled up. Cut at `width` where one is given. On a narrow terminal a
- * row that does not fit becomes a block, its cells under each other by the names of the first row; of two columns the second is wrapped.
+ * Formats columns with their natural width, two spaces apart and without trailing spaces. Truncates at `width` if set.
+ * On a narrow terminal, a row that does not fit becomes a block with one cell per line, labeled with the header. With
+ * two columns, the second one is wrapped.
  */
 export function table(rows: readonly (readonly string[])[], width = narrowWidth()): string {
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
@@ -67,7 +68,7 @@ export function table(rows: readonly (readonly string[])[], width = narrowWidth(
     .join('\n');
 }
 
-/** Of standard output where it is a narrow terminal; what is wider may break lines as it does. */
+/** Returns the width of standard output if it is a narrow terminal. Other terminals wrap long lines themselves. */
 function narrowWidth(): number {
   const width = process.stdout.isTTY ? widthOf(process.stdout) : Number.POSITIVE_INFINITY;
   return width < NARROW ? width : Number.POSITIVE_INFINITY;

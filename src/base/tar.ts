@@ -1,8 +1,8 @@
-/** Archives of plain files in the ustar format (POSIX.1-1988), written and read without a program or a shell: `tar tvf` shows them. */
+/** Reads and writes archives of regular files in ustar format (POSIX.1-1988) without external programs. */
 import { codeOf, TagferryError } from './errors.ts';
 
 export interface TarEntry {
-  /** Folders by slashes. */
+  /** Path with slashes. */
   name: string;
   text: string;
 }
@@ -13,16 +13,19 @@ export interface TarHeader {
   mode: number;
   /** Seconds since 1970. */
   atSeconds: number;
-  /** Names, not numbers: those differ from machine to machine. */
+  /** User and group names, because numeric IDs differ between machines. */
   user?: string;
   group?: string;
 }
 
 export const TAR_BLOCK = 512;
-/** What octal digits of the field can say; beyond, its first bit is set and the rest is binary, as GNU tar has it. */
+/**
+ * Maximum size in octal digits. For larger files, the first bit of the field is set and the rest is binary, as in GNU
+ * tar.
+ */
 const MAX_OCTAL_SIZE = 8 ** 11;
 
-/** The whole archive. `atSeconds` is the time that every entry gets, in seconds since 1970. */
+/** Returns the complete archive. `atSeconds` is the modification time of all entries, in seconds since 1970. */
 export function writeTar(entries: readonly TarEntry[], atSeconds: number): Buffer {
   const blocks: Buffer[] = [];
   for (const { name, text } of entries) {
@@ -32,7 +35,7 @@ export function writeTar(entries: readonly TarEntry[], atSeconds: number): Buffe
   return Buffer.concat([...blocks, tarEnd()]);
 }
 
-/** What follows so many bytes of a file. */
+/** Returns the padding after a file of this size. */
 export function tarPadding(bytes: number): Buffer {
   return Buffer.alloc((TAR_BLOCK - (bytes % TAR_BLOCK)) % TAR_BLOCK);
 }
@@ -41,7 +44,7 @@ export function tarEnd(): Buffer {
   return Buffer.alloc(2 * TAR_BLOCK);
 }
 
-/** Throws `RangeError` where the name is too long for the format. */
+/** Throws `RangeError` if the name is too long for the format. */
 export function tarHeader({ name, size, mode, atSeconds, user = '', group = '' }: TarHeader): Buffer {
   const block = Buffer.alloc(TAR_BLOCK);
   const octal = (value: number, at: number, width: number) => {
@@ -69,19 +72,19 @@ export function tarHeader({ name, size, mode, atSeconds, user = '', group = '' }
   return block;
 }
 
-/** A name over 99 bytes is divided at a slash. */
+/** Splits a name longer than 99 bytes at a slash. */
 function splitName(name: string): [prefix: string, last: string] {
   if (Buffer.byteLength(name) <= 99) return ['', name];
   for (let at = name.indexOf('/'); at > 0; at = name.indexOf('/', at + 1)) {
     const [prefix, last] = [name.slice(0, at), name.slice(at + 1)];
     if (Buffer.byteLength(last) <= 99 && Buffer.byteLength(prefix) <= 154) return [prefix, last];
   }
-  throw new RangeError(`the name ${name} is too long for an archive`);
+  throw new RangeError(`file name ${name} is too long for the archive`);
 }
 
 /**
- * Reads a header that `tarHeader` wrote; `undefined` for the block of zeros at the end. Throws `archive.garbled` for anything else: links,
- * folders and what other programs add are not read.
+ * Parses a header written by `tarHeader`. Returns `undefined` for the final block of zeros. Throws `archive.garbled`
+ * for other headers, such as links, folders and extensions.
  */
 export function readTarHeader(block: Buffer): TarHeader | undefined {
   if (block.length === TAR_BLOCK && block.every((byte) => byte === 0)) return undefined;
@@ -102,7 +105,7 @@ export function readTarHeader(block: Buffer): TarHeader | undefined {
   };
 }
 
-/** The sum stands as spaces while it is taken. */
+/** Computes the checksum with spaces in the checksum field. */
 function sumOf(block: Buffer): number {
   return block.reduce((total, byte) => total + byte, 0);
 }
@@ -121,7 +124,7 @@ function octalIn(block: Buffer, at: number, width: number): number {
 
 export function garbled(cause?: unknown): TagferryError {
   const why = codeOf(cause);
-  return new TagferryError(`this is no archive of tagferry, or it is damaged${why ? ` (${why})` : ''}`, {
+  return new TagferryError(`not a tagferry archive, or damaged${why ? ` (${why})` : ''}`, {
     code: 'archive.garbled',
     cause,
   });

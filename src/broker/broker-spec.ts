@@ -1,23 +1,29 @@
-/** How an MQTT broker of tags.yaml is reached and asked. Files are read at each connection: a renewed certificate counts at once. */
+/**
+ * Settings of an MQTT broker in tags.yaml. Files are read for each connection, so a renewed certificate applies to the
+ * next connection.
+ */
 export interface BrokerSpec {
-  /** `mqtt://`, `mqtts://`, `ws://`, `wss://`; may hold user and password, never logged. */
+  /** `mqtt://`, `mqtts://`, `ws://` or `wss://`; may contain a user and password, so it is never logged. */
   url: string;
-  /** 5 falls back to 3 (3.1.1) where the broker does not speak it. */
+  /** Version 5 falls back to 3 (3.1.1) if the broker does not support it. */
   version: 5 | 3;
-  /** Of the subscriptions. */
+  /** QoS of the subscriptions. */
   qos: 0 | 1 | 2;
-  /** How long the broker keeps the session of a client that is away (MQTT 5). */
+  /** Duration for which the broker keeps the session of a disconnected client (MQTT 5), in milliseconds. */
   sessionExpiryMs: number;
   username?: string;
   passwordFile?: string;
-  /** PEM of a private authority; else PLATFORM_CA, else the system's. */
+  /** PEM file of a private CA. Default: PLATFORM_CA, then the system CAs. */
   caFile?: string;
   certFile?: string;
   keyFile?: string;
-  /** The same at every start and different on every gateway: the broker keeps the session under it. */
+  /** Client ID of the broker session. Stable across restarts and unique per gateway. */
   clientId?: string;
-  /** The group that shares the messages. */
+  /** Group of clients that share the messages. */
   share?: string;
-  /** Where a Sparkplug host application says whether it is there; also by its will (Eclipse Sparkplug 3.0, chapter 5.9). */
+  /**
+   * Topic on which a Sparkplug host application publishes its state, including through its will (Eclipse Sparkplug 3.0,
+   * chapter 5.9).
+   */
   presence?: string;
 }

@@ -1,13 +1,12 @@
-import { earlierMs, tellingIdentity } from '../base/certificates.ts';
+import { earlierMs, identityCheckWithExpiry } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import { codeOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Redactor } from '../base/redactor.ts';
 import { Repeats } from '../base/repeats.ts';
-import { type BrokerAddress, readBrokerAddress } from './broker-address.ts';
 import { BrokerError, brokerBusy, brokerClosed, brokerTooLarge } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
-import { Connection } from './connection.ts';
+import { Connection, RECEIVE_MAXIMUM } from './connection.ts';
 import { ConnectionLoop } from './connection-loop.ts';
 import { readCredentials } from './credentials.ts';
 import { type DiscardedMessage, Discards } from './discards.ts';
@@ -22,63 +21,65 @@ import {
   type Subscription,
   Subscriptions,
 } from './subscriptions.ts';
+import { type BrokerAddress, readBrokerAddress } from './transport.ts';
 
 export type { MessageHandler } from './subscriptions.ts';
 
 /**
- * One MQTT broker, shared by whoever subscribes to it and whoever publishes.
+ * One MQTT broker, shared by subscribers and publishers.
  *
- * States: away (connecting, or waiting to), connected, stopped. While away the broker keeps messages for this client's session;
- * publishing waits a few seconds for the connection and then fails, for the caller to try again.
+ * States: away (connecting or waiting to reconnect), connected, stopped. In the state `away`, the broker stores
+ * messages for this client's session. Publishing waits a few seconds for a connection, then fails so that the caller
+ * can retry.
  *
- * Invariants: a message is confirmed only after its handler resolved, in the order of arrival. If a handler rejects a message, the
- * message is retried until the connection ends, and later messages wait behind it (`OrderedQueue`). The session's
- * subscriptions follow what is wanted by the difference, and a stop changes none of them. A message that nobody wants is confirmed at
- * once. A crash leaves unconfirmed messages with the broker, which sends them again; those that were on disk by then are known
- * (`UnconfirmedMessages`) and not taken twice.
+ * Invariants: messages are acknowledged in order of arrival, each only after its handler has resolved. If a handler
+ * rejects a message, the message is retried until the connection ends, and later messages wait behind it
+ * (`OrderedQueue`). Only differences are applied to the session's subscriptions, and shutdown does not change them.
+ * Messages without a subscriber are acknowledged immediately. After a crash the broker redelivers unacknowledged
+ * messages; those already on disk are recognised (`UnconfirmedMessages`) and not stored again.
  */
 export interface BrokerOptions {
   name: string;
   spec: BrokerSpec;
-  /** The same at every start and different on every gateway: the broker keeps the session under it. */
+  /** Client ID of the broker session. Stable across restarts and unique per gateway. */
   clientId: string;
   clock: Clock;
   logger: Logger;
-  /** PLATFORM_CA, for a broker whose source names no authority of its own. */
+  /** PLATFORM_CA, for a broker whose source does not configure a CA. */
   platformCaFile?: string | undefined;
-  /** Another client uses the client id of this one. */
+  /** Called when another client uses the same client ID. */
   nameTaken?(broker: string): void;
 }
 
 export interface BrokerState {
   name: string;
   connected: boolean;
-  /** Monotonic: since when it is connected, or away. */
+  /** Monotonic time of the latest connect or disconnect. */
   sinceMs: number;
-  /** Why it is away: a code or a short message. */
+  /** Reason why the broker is disconnected: a code or a short message. */
   problem: string | undefined;
-  /** Connections that failed or ended. */
+  /** Number of failed or lost connections. */
   failures: number;
   received: number;
   published: number;
-  /** QoS 0 messages whose handler refused them: nobody sends them again. */
+  /** Number of lost QoS 0 messages that a handler rejected. */
   dropped: number;
-  /** Messages that exceed a bound. */
+  /** Number of messages that exceed a size limit. */
   discarded: number;
-  /** Messages that nobody here wants. */
+  /** Number of messages without a subscriber. */
   unwanted: number;
-  /** Messages that came a second time, and were not taken again. */
+  /** Number of redelivered messages that had been stored before. */
   redelivered: number;
-  /** Messages that the broker had sent before, and that were taken. */
-  retaken: number;
-  window: { used: number; size: number | undefined };
-  /** By the wall clock: when the first of its certificates ends. */
+  /** Number of redelivered messages that had not been stored before. */
+  storedAgain: number;
+  window: { used: number; size: number };
+  /** Earliest certificate expiry, as wall-clock time. */
   certificateEndsMs: number | undefined;
 }
 
-/** What is known of the broker's session from an earlier process. */
-export interface KeptSession {
-  /** Filters that the session holds; `undefined` where that is not known. */
+/** Broker session state of a previous process. */
+export interface SavedSession {
+  /** Filters of the session; `undefined` if unknown. */
   filters: Filters | undefined;
   unconfirmed: Iterable<readonly [messageId: number, hash: string]>;
 }
@@ -93,19 +94,18 @@ export class Broker {
   readonly #incoming: Incoming;
   readonly #discards: Discards;
   readonly #contest: NameContest;
+  readonly #presence: Presence;
   readonly #loop: ConnectionLoop<Connection>;
   readonly #redactor = new Redactor();
   readonly #repeats = new Repeats();
   #published = 0;
-  /** Filters that the broker's session holds; `undefined` where that is not known. */
+  /** Filters of the broker session; `undefined` if unknown. */
   #granted: Map<string, 0 | 1 | 2> | undefined = undefined;
   #onGranted: ((filters: Filters) => void) | undefined;
   #isSettling = false;
   #isUnsettled = false;
   #certificateEndsMs: number | undefined;
   #publishing = 0;
-  /** Of the connection that is there, or tried. */
-  #presence: Presence | undefined;
 
   /** Throws `broker.address`. */
   constructor(options: BrokerOptions) {
@@ -125,51 +125,59 @@ export class Broker {
           throw error;
         }
       },
-      hold: (connection) => this.#hold(connection),
+      serve: (connection) => this.#serve(connection),
       details: ({ version }) => ({ version }),
     });
+    this.#presence = new Presence(options.spec.presence);
     this.#discards = new Discards(options);
     this.#contest = new NameContest(options.clock);
     this.#incoming = new Incoming({ ...options, subscriptions: this.#subscriptions, signal: this.#loop.signal });
   }
 
-  /** Takes leave of everything: tags.yaml no longer names this broker. What it keeps for us nobody would fetch. */
+  /**
+   * Ends the session because tags.yaml no longer contains this broker. Otherwise the broker would store messages that
+   * are never fetched.
+   */
   async leave(): Promise<void> {
     this.#subscriptions.clear();
     await this.#settle();
     await this.stop();
   }
 
-  /** What an earlier process knew. `onGranted` is told what the session holds whenever that changes. */
-  resume(kept: KeptSession, onGranted: (filters: Filters) => void): void {
+  /** Restores the state of a previous process. `onGranted` is called with the session filters after each change. */
+  resume(kept: SavedSession, onGranted: (filters: Filters) => void): void {
     this.#onGranted = onGranted;
     if (this.#granted === undefined && kept.filters) this.#granted = new Map(kept.filters);
     this.#incoming.unconfirmed.restore(kept.unconfirmed);
   }
 
-  /** Begins to connect, for as long as it takes. */
+  /** Connects, and reconnects until the broker is stopped. */
   start(signal?: AbortSignal): void {
     signal?.addEventListener('abort', () => void this.stop(0), { once: true });
     this.#loop.start();
   }
 
   /**
-   * Lets handlers at work finish within `budgetMs`, so that what is on disk is confirmed, and ends the connection. The session
-   * stays, with all its subscriptions: what is not confirmed, and what is published meanwhile, comes at the next start.
+   * Waits up to `budgetMs` for running handlers, so that stored messages are acknowledged. Then closes the connection.
+   * The session and its subscriptions remain: unacknowledged and newly published messages are delivered at the next
+   * startup.
    */
   async stop(budgetMs = 2_000): Promise<void> {
     const { clock } = this.#options;
     const deadline = clock.monotonicMs() + budgetMs;
     const connection = this.#loop.current;
     this.#incoming.close();
-    while (connection && connection.atWork > 0 && clock.monotonicMs() < deadline) await clock.sleep(20);
+    while (connection && connection.inProgress > 0 && clock.monotonicMs() < deadline) await clock.sleep(20);
     this.#loop.stop(brokerClosed(this.name));
-    if (connection) await Promise.race([this.#tellPresence(connection, false), clock.sleep(PRESENCE_MS)]);
+    if (connection) await Promise.race([this.#presence.announce(connection, false), clock.sleep(PRESENCE_MS)]);
     await connection?.close();
     await this.#loop.stopped();
   }
 
-  /** Subscribes, now and at every connection. Returns what takes it back; several changes in one turn are one. */
+  /**
+   * Subscribes now and on every connection. Returns a function that unsubscribes. Changes made within one event loop
+   * turn are combined.
+   */
   subscribe(filter: string, handler: MessageHandler, options: SubscribeOptions = {}): () => void {
     const subscription: Subscription = { ...options, filter, handler };
     this.#subscriptions.add(subscription);
@@ -179,30 +187,39 @@ export class Broker {
     };
   }
 
-  /** Ids of messages whose confirmation was sent since the last call: their records may go from the disk. */
-  takeForgotten(): readonly number[] {
-    return this.#incoming.unconfirmed.takeForgotten();
+  /** Returns the IDs of messages acknowledged since the previous call. Their records can be removed from disk. */
+  drainAcknowledged(): readonly number[] {
+    return this.#incoming.unconfirmed.drainAcknowledged();
   }
 
-  /** Publishes with QoS 1; resolves once the broker confirmed it. Throws `BrokerError`, mostly retryable, or the signal's reason. */
+  /**
+   * Publishes with QoS 1 and resolves when the broker has acknowledged the message. Throws a `BrokerError`, usually
+   * retryable, or the abort reason of the signal.
+   */
   async publish(
     topic: string,
     payload: string | Uint8Array,
-    options: { retain?: boolean; headers?: Readonly<Record<string, string>>; signal?: AbortSignal } = {},
+    options: {
+      retain?: boolean;
+      headers?: Readonly<Record<string, string>>;
+      signal?: AbortSignal;
+      beforeSend?: () => void;
+    } = {},
   ): Promise<void> {
     if (this.#publishing >= MAX_PUBLISHING) throw brokerBusy(this.name);
     if (topic === '' || /[+#\0]/.test(topic)) {
-      throw new BrokerError('the topic cannot be published to', { code: 'broker.topic' });
+      throw new BrokerError('invalid topic for publishing', { code: 'broker.topic' });
     }
     this.#publishing++;
     try {
       const connection = await this.#loop.untilConnected(options.signal);
+      options.beforeSend?.();
       try {
         await connection.publish(topic, payload, options.retain ?? false, options.signal, options.headers);
       } catch (error) {
         options.signal?.throwIfAborted();
         if (codeOf(error) === 'broker.too_large') throw brokerTooLarge(this.name, error);
-        throw new BrokerError(`the broker ${this.name} did not confirm a message`, {
+        throw new BrokerError(`the broker ${this.name} did not acknowledge a message`, {
           code: 'broker.publish',
           retryable: true,
           cause: error,
@@ -212,6 +229,14 @@ export class Broker {
     } finally {
       this.#publishing--;
     }
+  }
+
+  /**
+   * Announces the presence again after another client announced its end. `sinceMs`: timestamp of that message. Returns
+   * whether it was necessary.
+   */
+  contradictAbsence(sinceMs: number): boolean {
+    return this.#presence.contradict(this.#loop.current, sinceMs);
   }
 
   state(): BrokerState {
@@ -224,18 +249,18 @@ export class Broker {
       published: this.#published,
       ...this.#incoming.counts,
       discarded: this.#discards.count,
-      window: { used: this.#loop.current?.unconfirmed ?? 0, size: this.#incoming.windowSize },
+      window: { used: this.#loop.current?.unconfirmed ?? 0, size: RECEIVE_MAXIMUM },
       certificateEndsMs: this.#certificateEndsMs,
     };
   }
 
   async #connect(signal: AbortSignal): Promise<Connection> {
     const { name, spec, clientId, platformCaFile, clock } = this.#options;
-    this.#presence = spec.presence === undefined ? undefined : new Presence(spec.presence, clock.wallMs());
+    const will = this.#presence.will(clock.wallMs());
     const credentials = await readCredentials(name, spec, platformCaFile, this.#redactor);
     const { endsMs } = credentials;
     this.#certificateEndsMs = endsMs;
-    credentials.checkServerIdentity = tellingIdentity((serverEndsMs) => {
+    credentials.checkServerIdentity = identityCheckWithExpiry((serverEndsMs) => {
       this.#certificateEndsMs = earlierMs(endsMs, serverEndsMs);
     });
     const options = {
@@ -244,7 +269,7 @@ export class Broker {
       clientId: spec.clientId ?? clientId,
       version: spec.version,
       sessionExpiryMs: spec.sessionExpiryMs,
-      ...(this.#presence ? { will: this.#presence.message(false) } : {}),
+      ...(will ? { will } : {}),
       clock,
       incoming: this.#incoming,
       discarded: (message: DiscardedMessage) => this.#discards.add(message),
@@ -252,42 +277,36 @@ export class Broker {
     try {
       return await Connection.open(options, signal);
     } catch (error) {
-      // Only the broker's own response selects 3.1.1, and only for this connection.
+      // Only a broker response selects 3.1.1, and only for this connection.
       if (codeOf(error) !== 'broker.version') throw error;
       return await Connection.open({ ...options, version: 3 }, signal);
     }
   }
 
-  /** Everything of one connection, until it ends. Gives the reason. */
-  async #hold(connection: Connection): Promise<unknown> {
+  /** Serves one connection until it ends. Returns the reason why it ended. */
+  async #serve(connection: Connection): Promise<unknown> {
     if (this.#loop.signal.aborted) void connection.close();
-    // A session that the broker has forgotten holds nothing; of one that was made by others nothing is known.
+    // A session that the broker has discarded has no filters; the filters of a session created elsewhere are unknown.
     if (!connection.sessionPresent) {
-      this.#tellForgotten();
+      this.#reportForgotten();
       this.#granted = new Map();
     }
-    void this.#settle().then(() => this.#tellPresence(connection, true));
+    // Other clients may respond to the announcement immediately, so subscribe first.
+    void this.#settle().then(() => this.#presence.announce(connection, true));
     const sinceMs = this.#options.clock.monotonicMs();
     const reason = await connection.closed;
     this.#incoming.ended();
-    const { sessionPresent, wasAnswerPending } = connection;
-    if (this.#contest.ended({ reason, sinceMs, sessionPresent, wasAnswerPending }))
+    const { sessionPresent, wasResponsePending } = connection;
+    if (this.#contest.ended({ reason, sinceMs, sessionPresent, wasResponsePending }))
       this.#options.nameTaken?.(this.name);
     return reason;
-  }
-
-  /** After the subscriptions: who sees it may speak at once. */
-  async #tellPresence(connection: Connection, isThere: boolean): Promise<void> {
-    const said = this.#presence?.message(isThere);
-    // Where it fails the connection is over, and the will says it.
-    if (said) await connection.publish(said.topic, said.payload, true).catch(() => {});
   }
 
   #settleSoon(): void {
     queueMicrotask(() => void this.#settle());
   }
 
-  /** Makes the session hold what is wanted, by the difference. What is new comes first, so that nothing falls between. */
+  /** Applies the differences to the session's subscriptions. Adds new filters first, so that no message is missed. */
   async #settle(): Promise<void> {
     this.#isUnsettled = true;
     const connection = this.#loop.current;
@@ -296,70 +315,79 @@ export class Broker {
     try {
       while (this.#isUnsettled && !connection.isClosed) {
         this.#isUnsettled = false;
-        await this.#askFor(connection);
+        await this.#updateSession(connection);
       }
     } catch {
-      // A subscription without a response has ended the connection: the next one settles.
+      // The connection was closed because a subscription received no response. The next connection repeats the
+      // subscription.
     } finally {
       this.#isSettling = false;
     }
   }
 
-  /** What is refused is not asked for again on this connection, unless something else changes. */
-  async #askFor(connection: Connection): Promise<void> {
+  /** Rejected filters are not requested again on this connection unless the subscriptions change. */
+  async #updateSession(connection: Connection): Promise<void> {
     const granted = this.#granted ?? new Map<string, 0 | 1 | 2>();
     this.#granted = granted;
-    const { fresh, gone } = differenceOf(this.#subscriptions.wanted(), granted);
-    const taken = await Promise.all(chunksOf(fresh).map((some) => this.#subscribe(connection, some)));
-    for (const filter of gone) {
+    const { added, removed } = differenceOf(this.#subscriptions.wanted(), granted);
+    const accepted = await Promise.all(chunksOf(added).map((some) => this.#subscribe(connection, some)));
+    for (const filter of removed) {
       await connection.unsubscribe(filter);
       granted.delete(filter);
     }
-    if (taken.includes(true) || gone.length > 0) this.#onGranted?.(granted);
+    if (accepted.includes(true) || removed.length > 0) this.#onGranted?.(granted);
   }
 
-  /** `false` where the broker takes none of them. */
+  /** Returns `false` if the broker accepts none of the filters. */
   async #subscribe(connection: Connection, filters: readonly [string, 0 | 1 | 2][]): Promise<boolean> {
-    const taken = await connection.subscribe(filters);
+    const accepted = await connection.subscribe(filters);
     for (const [at, [filter, qos]] of filters.entries()) {
-      if (taken[at]) this.#granted?.set(filter, qos);
+      if (accepted[at]) this.#granted?.set(filter, qos);
       else {
-        this.#tellRefused(filter);
-        this.#subscriptions.tellRefused(filter);
+        this.#reportRejected(filter);
+        this.#subscriptions.notifyRejected(filter);
       }
     }
-    return taken.includes(true);
+    return accepted.includes(true);
   }
 
-  /** What came while this client was away is lost: retained messages and later ones alone come. */
-  #tellForgotten(): void {
+  /**
+   * Logs that messages sent while the client was disconnected are lost. Only retained and new messages are received.
+   */
+  #reportForgotten(): void {
     const { clock, logger, spec } = this.#options;
     const isKept = spec.sessionExpiryMs > 0 && [...(this.#granted?.values() ?? [])].some((qos) => qos > 0);
     if (!isKept) return;
     const count = this.#repeats.note('session_forgotten', clock.monotonicMs());
-    const hint =
-      'Look at persistence and at the expiry of sessions in the broker, and at session_expiry of the source.';
+    const hint = 'Check persistence and session expiry on the broker, and session_expiry of the source.';
     const fields = { event: 'broker.session_forgotten', broker: this.name, hint, count };
-    logger[count === undefined ? 'debug' : 'warn'](
-      fields,
-      'a broker has forgotten this client: what it kept for it is lost',
-    );
+    logger[count === undefined ? 'debug' : 'warn'](fields, 'session lost by the broker, its queued messages are lost');
   }
 
-  #tellRefused(filter: string): void {
+  #reportRejected(filter: string): void {
     const { clock, logger } = this.#options;
     const count = this.#repeats.note(`not_allowed:${filter}`, clock.monotonicMs());
-    const hint = 'Give this client the right to read the topic, in the broker.';
+    const hint = 'Grant this client read access to the topic on the broker.';
     const fields = { event: 'broker.not_allowed', broker: this.name, topic: filter, hint, count };
-    logger[count === undefined ? 'debug' : 'error'](fields, 'a broker refuses a subscription');
+    logger[count === undefined ? 'debug' : 'error'](fields, 'subscription rejected by the broker');
   }
 }
 
-/** Some brokers take eight filters in one packet, and no more. */
+/** Maximum number of filters per packet. Some brokers accept no more than eight. */
 const MAX_TOGETHER = 8;
 
 function chunksOf<Item>(items: readonly Item[]): Item[][] {
   const chunks: Item[][] = [];
   for (let from = 0; from < items.length; from += MAX_TOGETHER) chunks.push(items.slice(from, from + MAX_TOGETHER));
   return chunks;
+}
+
+/**
+ * Creates a separate client for inspection, with its own client ID, no group, a session that ends with it, and QoS 0.
+ * It neither consumes nor acknowledges messages of the agent's session and does not publish the agent's presence.
+ */
+export function inspectionBroker({ spec, ...options }: Omit<BrokerOptions, 'clientId'>): Broker {
+  const { share: _, presence: __, ...rest } = spec;
+  const clientId = `tagferry-look-${Math.floor(options.clock.random() * 1e9).toString(36)}`;
+  return new Broker({ ...options, clientId, spec: { ...rest, qos: 0, sessionExpiryMs: 0, clientId } });
 }

@@ -1,52 +1,52 @@
 import { silentLogger } from '../base/logger.ts';
-import { brokerBeside } from './beside.ts';
-import { Broker, type BrokerOptions } from './broker.ts';
+import { Broker, type BrokerOptions, inspectionBroker } from './broker.ts';
 import { BrokerError, brokerUnknown } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
-import type { Listening } from './listening.ts';
 import type { NatsBroker } from './nats/nats-broker.ts';
 import type { NatsSpec } from './nats/nats-spec.ts';
+import type { InspectionClient } from './subscriptions.ts';
 
 /**
- * The brokers of tags.yaml, MQTT and NATS, one client each, by name. A reload keeps the connection of those whose address did not change.
+ * MQTT and NATS brokers in tags.yaml by name, with one client each. A reload keeps the connections of brokers whose
+ * address has not changed.
  */
 export class Brokers {
   readonly #shared: Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string };
-  readonly #brokers = new Map<string, { made: string; broker: Broker | NatsBroker }>();
+  readonly #brokers = new Map<string, { configuration: string; broker: Broker | NatsBroker }>();
 
   constructor(shared: Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string }) {
     this.#shared = shared;
   }
 
   /**
-   * Sets which brokers there are; those that are gone or moved are stopped, new ones connect at `start`, once somebody takes what comes.
-   * Returns the names whose subscriptions have to be made anew.
+   * Applies the configured brokers. Stops removed and changed brokers; new brokers connect when `start` is called,
+   * after their subscribers have been created. Returns the names of the brokers whose subscriptions must be recreated.
    */
   async set(sources: Iterable<{ name: string; spec: BrokerSpec | NatsSpec }>): Promise<string[]> {
-    const wanted = new Map([...sources].map(({ name, spec }) => [name, { spec, made: JSON.stringify(spec) }]));
-    const gone = [...this.#brokers].filter(([name, one]) => wanted.get(name)?.made !== one.made);
-    for (const [name] of gone) this.#brokers.delete(name);
-    // One that is made anew goes on with its session; of one that is gone it takes leave.
-    await Promise.all(gone.map(([name, { broker }]) => (wanted.has(name) ? broker.stop() : broker.leave())));
-    const fresh: string[] = [];
-    for (const [name, { spec, made }] of wanted) {
+    const wanted = new Map([...sources].map(({ name, spec }) => [name, { spec, configuration: JSON.stringify(spec) }]));
+    const ended = [...this.#brokers].filter(([name, one]) => wanted.get(name)?.configuration !== one.configuration);
+    for (const [name] of ended) this.#brokers.delete(name);
+    // A recreated broker keeps its session; the session of a removed broker is ended.
+    await Promise.all(ended.map(([name, { broker }]) => (wanted.has(name) ? broker.stop() : broker.leave())));
+    const created: string[] = [];
+    for (const [name, { spec, configuration }] of wanted) {
       if (this.#brokers.has(name)) continue;
       const broker = await this.#make(name, spec);
-      this.#brokers.set(name, { made, broker });
-      fresh.push(name);
+      this.#brokers.set(name, { configuration, broker });
+      created.push(name);
     }
-    return fresh;
+    return created;
   }
 
   async #make(name: string, spec: BrokerSpec | NatsSpec): Promise<Broker | NatsBroker> {
     const { clientId, ...rest } = this.#shared;
     if (!('servers' in spec)) return new Broker({ ...rest, name, spec, clientId: clientId(name) });
-    // Only here: an agent without NATS does not load it.
+    // Loaded only if NATS is configured.
     const { NatsBroker } = await import('./nats/nats-broker.ts');
     return new NatsBroker({ ...rest, name, spec, clientId: clientId(name) });
   }
 
-  /** Connects those that are not yet. */
+  /** Connects all brokers that are not connected yet. */
   start(): void {
     for (const { broker } of this.#brokers.values()) broker.start();
   }
@@ -55,40 +55,40 @@ export class Brokers {
     await Promise.all([...this.#brokers.values()].map(({ broker }) => broker.stop(budgetMs)));
   }
 
-  /** One that speaks MQTT. */
+  /** Returns an MQTT broker. */
   get(name: string): Broker | undefined {
     const broker = this.#brokers.get(name)?.broker;
     return broker instanceof Broker ? broker : undefined;
   }
 
-  /** One that speaks NATS. */
+  /** Returns a NATS broker. */
   nats(name: string): NatsBroker | undefined {
     const broker = this.#brokers.get(name)?.broker;
     return broker instanceof Broker ? undefined : broker;
   }
 
-  /** A client beside that of a broker, for who looks; it is started and left by who asked for it. */
-  beside(name: string, spec: BrokerSpec): Broker {
+  /** Returns a short-lived client for inspecting a broker. The caller starts and stops it. */
+  inspectionBroker(name: string, spec: BrokerSpec): Broker {
     const { clientId: _, nameTaken: __, ...rest } = this.#shared;
-    return brokerBeside({ ...rest, name, spec, logger: silentLogger() });
+    return inspectionBroker({ ...rest, name, spec, logger: silentLogger() });
   }
 
-  /** The same of NATS. */
-  async natsBeside(name: string, spec: NatsSpec): Promise<Listening> {
-    const { NatsBeside } = await import('./nats/nats-beside.ts');
+  /** Returns a short-lived client for inspecting a NATS server. */
+  async inspectionNats(name: string, spec: NatsSpec): Promise<InspectionClient> {
+    const { InspectionNats } = await import('./nats/inspection-nats.ts');
     const { clock, platformCaFile } = this.#shared;
-    return new NatsBeside({ name, spec, clock, platformCaFile });
+    return new InspectionNats({ name, spec, clock, platformCaFile });
   }
 
   /**
-   * Publishes and awaits the broker's word. Headers are user properties of MQTT 5. Throws `broker.unknown`, and what `publish` of either
-   * throws.
+   * Publishes and waits for the broker's acknowledgement. Headers are MQTT 5 user properties. Throws `broker.unknown`,
+   * and the errors thrown by either client's `publish`.
    */
   async publish(name: string, topic: string, payload: string | Uint8Array, options: Publishing = {}): Promise<void> {
     const broker = this.#brokers.get(name)?.broker;
     if (!broker) throw brokerUnknown(name);
     if (!(broker instanceof Broker) && options.retain) {
-      throw new BrokerError('NATS retains nothing', { code: 'broker.retain' });
+      throw new BrokerError('NATS does not support retained messages', { code: 'broker.retain' });
     }
     await broker.publish(topic, payload, options);
   }
@@ -97,9 +97,11 @@ export class Brokers {
 interface Publishing {
   retain?: boolean;
   headers?: Readonly<Record<string, string>>;
-  /** The same for the same message: a stream of NATS keeps one of them. */
+  /** Message ID. A NATS stream stores only one message per ID. */
   id?: string;
-  /** Of NATS: fails where no stream keeps the subject. */
+  /** NATS: fails if no stream stores the subject. */
   mustKeep?: boolean;
   signal?: AbortSignal;
+  /** Called once the broker is connected, immediately before the message is sent. An exception prevents that. */
+  beforeSend?: () => void;
 }

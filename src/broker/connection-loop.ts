@@ -1,36 +1,36 @@
 /**
- * Keeps one connection to a broker for as long as it takes: connects, holds it until it is over, waits a little, connects again. What a
- * connection is and how it is made says whoever has the loop.
+ * Maintains one connection to a broker: connects, serves the connection until it ends, waits, and reconnects. The
+ * owner of the loop defines how a connection is opened and served.
  *
- * States: away (connecting, or waiting to), connected, stopped.
+ * States: away (connecting or waiting to reconnect), connected, stopped.
  */
 import type { Clock } from '../base/clock.ts';
-import { codeOf, messageOf } from '../base/errors.ts';
+import { codeOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Redactor } from '../base/redactor.ts';
 import { Repeats } from '../base/repeats.ts';
 import { type Backoff, fullJitterMs } from '../base/retry.ts';
-import { BrokerError, brokerAway, certificateWords } from './broker-error.ts';
+import { BrokerError, brokerAway, certificateError, redactedMessage } from './broker-error.ts';
 
 export interface ConnectionLoopOptions<Connection> {
-  /** Of the broker. */
+  /** Name of the broker. */
   name: string;
   clock: Clock;
   logger: Logger;
-  /** Removes the secrets of this connection from the error texts of the server. */
+  /** Removes the secrets of this connection from the server's error messages. */
   redactor: Redactor;
   connect(signal: AbortSignal): Promise<Connection>;
-  /** All that is done with one connection; resolves with the reason when it is over. */
-  hold(connection: Connection): Promise<unknown>;
-  /** Fields of a connection, for the log. */
+  /** Serves one connection; resolves with the reason when it ends. */
+  serve(connection: Connection): Promise<unknown>;
+  /** Log fields of a connection. */
   details(connection: Connection): Readonly<Record<string, unknown>>;
 }
 
 const RECONNECT: Backoff = { baseMs: 1_000, capMs: 30_000 };
 const RECONNECT_FLOOR_MS = 250;
-/** How long whoever needs the connection waits for it. */
+/** Maximum time that callers wait for a connection, in milliseconds. */
 const PATIENCE_MS = 5_000;
-/** A connection that lasted so long was one: what ends it is a trouble of its own. */
+/** Duration after which a connection counts as stable, so that its loss is logged as a new failure. */
 const STEADY_MS = 60_000;
 
 export class ConnectionLoop<Connection> {
@@ -40,12 +40,12 @@ export class ConnectionLoop<Connection> {
   #current: Connection | undefined;
   #running: Promise<void> | undefined;
   #onConnected: (() => void)[] = [];
-  /** Whether the log's last word was that the broker is away. */
-  #saidAway = true;
+  /** Whether the latest log entry reported the broker as disconnected. */
+  #reportedAway = true;
   #problem: string | undefined;
-  /** Monotonic: since when it is connected, or away. */
+  /** Monotonic time of the latest connect or disconnect. */
   sinceMs: number;
-  /** Connections that failed or ended. */
+  /** Number of failed or lost connections. */
   failures = 0;
 
   constructor(options: ConnectionLoopOptions<Connection>) {
@@ -65,12 +65,12 @@ export class ConnectionLoop<Connection> {
     return this.#current;
   }
 
-  /** Why it is away: a code or a short message. */
+  /** Reason why the broker is disconnected: a code or a short message. */
   get problem(): string | undefined {
     return this.#current ? undefined : this.#problem;
   }
 
-  /** Nothing is connected anew; whoever holds the connection ends it. */
+  /** Stops reconnecting. The owner ends the current connection. */
   stop(reason: Error): void {
     this.#stopping.abort(reason);
   }
@@ -79,7 +79,10 @@ export class ConnectionLoop<Connection> {
     await this.#running;
   }
 
-  /** The connection, now or within some seconds. Rejects with `broker.away`, or the signal's reason. */
+  /**
+   * Resolves with the connection, now or within a few seconds. Rejects with `broker.away` or the abort reason of the
+   * signal.
+   */
   untilConnected(signal: AbortSignal | undefined): Promise<Connection> {
     const { name, clock } = this.#options;
     if (this.#current) return Promise.resolve(this.#current);
@@ -107,48 +110,48 @@ export class ConnectionLoop<Connection> {
       try {
         const connection = await connect(signal);
         const fields = { event: 'broker.connected', broker: name, attempts: failures + 1, ...details(connection) };
-        logger[this.#saidAway ? 'info' : 'debug'](fields, 'a broker is connected');
-        this.#saidAway = false;
+        logger[this.#reportedAway ? 'info' : 'debug'](fields, 'connected to broker');
+        this.#reportedAway = false;
         failures = 0;
         const sinceMs = clock.monotonicMs();
-        const reason = await this.#hold(connection);
-        // Two clients of one name throw each other out many times a minute: that is one trouble, not many.
+        const reason = await this.#serve(connection);
+        // Two clients with the same ID disconnect each other many times per minute, which is logged as one failure.
         if (clock.monotonicMs() - sinceMs >= STEADY_MS) this.#repeats.end('away');
-        if (!signal.aborted) this.#tellAway(reason);
+        if (!signal.aborted) this.#reportUnavailable(reason);
       } catch (error) {
         if (signal.aborted) break;
-        this.#tellAway(error);
+        this.#reportUnavailable(error);
       }
       const wait = fullJitterMs(failures++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
       await clock.sleep(wait, signal).catch(() => {});
     }
   }
 
-  async #hold(connection: Connection): Promise<unknown> {
-    const { clock, hold } = this.#options;
+  async #serve(connection: Connection): Promise<unknown> {
+    const { clock, serve } = this.#options;
     this.#current = connection;
     this.sinceMs = clock.monotonicMs();
     this.#problem = undefined;
-    for (const tell of this.#onConnected.splice(0)) tell();
+    for (const notify of this.#onConnected.splice(0)) notify();
     try {
-      return await hold(connection);
+      return await serve(connection);
     } finally {
       this.#current = undefined;
       this.sinceMs = clock.monotonicMs();
     }
   }
 
-  #tellAway(reason: unknown): void {
-    const error = certificateWords(reason);
+  #reportUnavailable(reason: unknown): void {
+    const error = certificateError(reason) ?? reason;
     const { name, clock, logger, redactor } = this.#options;
-    const text = messageOf(redactor.redact(error instanceof Error ? error.message || error.name : String(error)));
+    const text = redactedMessage(error, redactor);
     const code = codeOf(error);
     this.#problem = code === undefined || code === 'broker.certificate' ? text : code;
     this.failures++;
     const count = this.#repeats.note('away', clock.monotonicMs());
     const hint = error instanceof BrokerError ? error.hint : undefined;
     const fields = { event: 'broker.away', broker: name, code, error: text, hint, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, 'a broker is away; it is tried again until it answers');
-    this.#saidAway ||= count !== undefined;
+    logger[count === undefined ? 'debug' : 'warn'](fields, 'broker unavailable, retrying');
+    this.#reportedAway ||= count !== undefined;
   }
 }

@@ -1,34 +1,35 @@
 /**
- * One connection to a broker, from CONNECT to its end; `Broker` reconnects. mqtt-packet makes and parses the packets. The exchange between
- * them is implemented here, because existing clients confirm a message before it can be on disk, or stop reading while one waits.
+ * One connection to a broker, from CONNECT to disconnection; `Broker` reconnects. Packets are encoded and parsed by
+ * mqtt-packet. The packet exchange is implemented here, because existing clients acknowledge messages before they can
+ * be on disk, or stop reading while a message is waiting.
  *
- * Invariants: QoS 1 and 2 are confirmed (PUBACK, PUBREC) after the handler resolved, in the order of arrival; the keep-alive never waits;
- * a session is never ended from here (no clean start, no change of its expiry). Unconfirmed messages arrive again.
+ * Invariants: QoS 1 and 2 messages are acknowledged (PUBACK, PUBREC) in order of arrival, after the handler has
+ * resolved. The keep-alive is never delayed. A session is never ended here (no clean start, no change to its expiry).
+ * Unacknowledged messages are redelivered.
  */
 import type { Duplex } from 'node:stream';
-import type { IPublishPacket, Packet, Parser } from 'mqtt-packet';
+import type { Packet, Parser } from 'mqtt-packet';
 import type { Clock } from '../base/clock.ts';
-import type { BrokerAddress } from './broker-address.ts';
-import { BrokerError, brokerHungUp, brokerSilent, clientRefused, connectionEnded } from './broker-error.ts';
+import { BrokerError, brokerHungUp, brokerSilent, clientRejected, connectionEnded } from './broker-error.ts';
 import type { Credentials } from './credentials.ts';
 import { type DiscardedMessage, MAX_PACKET_BYTES } from './discards.ts';
 import { Exchanges } from './exchanges.ts';
-import { type DiscardedPublish, PacketFraming } from './packet-framing.ts';
-import { confirmationsOf, type Expected, type Receipt, Receipts } from './receipts.ts';
-import { openTransport } from './transport.ts';
+import { type DiscardedPublish, PacketFraming, type PublishPacket } from './packet-framing.ts';
+import { type Receipt, Receipts } from './receipts.ts';
+import { type BrokerAddress, openTransport } from './transport.ts';
 
 export interface Message {
   topic: string;
   payload: Uint8Array;
   qos: 0 | 1 | 2;
   retained: boolean;
-  /** The broker may have sent it before. */
+  /** Whether the broker may have sent the message before. */
   redelivered: boolean;
-  /** Of QoS 1 and 2. */
+  /** Packet ID of a QoS 1 or 2 message. */
   messageId: number | undefined;
-  /** User properties of MQTT 5, by their names in lower case; the first of each. */
+  /** MQTT 5 user properties by lower-case name; only the first value of each name. */
   headers?: ReadonlyMap<string, string>;
-  /** Of topic and payload, where there is a message id. */
+  /** Hash of topic and payload, if there is a message ID. */
   hash?: string;
 }
 
@@ -38,46 +39,33 @@ export interface ConnectionOptions {
   clientId: string;
   version: 5 | 3;
   sessionExpiryMs: number;
-  /** What the broker says for this client, retained, when the connection breaks. */
+  /** Retained message that the broker publishes when the connection is lost. */
   will?: { topic: string; payload: string };
   clock: Clock;
   incoming: Receiver;
-  /** Reports a message that exceeds a bound. */
+  /** Called for a message that exceeds a size limit. */
   discarded(message: DiscardedMessage): void;
 }
 
 export interface Receiver {
-  /** The broker took the client in; messages that it kept follow. */
+  /** Called when the broker has accepted the client; stored messages follow. */
   greeted(sessionPresent: boolean): void;
-  /**
-   * Takes one message; resolves when it is safe. Rejects when it is not and never will be on this connection. Messages that become
-   * safe together share a promise, because each costs as much as all.
-   */
-  take(message: Message, connection: Connection): Promise<void>;
-  /** The broker will not send these again: PUBACK was sent, or PUBREL came. */
+  /** Resolves when the message is stored, rejects if it cannot be stored. */
+  receive(message: Message, connection: Connection): Promise<void>;
+  /** Called for messages that the broker will not send again: PUBACK was sent or PUBREL was received. */
   done(messageIds: readonly number[]): void;
-  /** Confirmations were sent: how many messages wait for theirs now. */
-  confirmed(waiting: number): void;
 }
 
 const KEEPALIVE_S = 30;
 const CONNECT_TIMEOUT_MS = 15_000;
-/** How many messages a broker may give unconfirmed: two commits' worth, so that one is filled while the other is written. */
+/** Maximum number of unacknowledged messages: two commits, so that one can be filled while the other is written. */
 export const RECEIVE_MAXIMUM = 2_000;
-/** Beyond it the socket is not read: TCP holds back a broker that keeps to no window. */
-const MAX_AT_WORK = 4_000;
-const MAX_BYTES_AT_WORK = 16 * 1024 * 1024;
+/** Limit above which the socket is not read, so that TCP throttles a broker that ignores the receive maximum. */
+const MAX_IN_PROGRESS = 4_000;
+const MAX_BYTES_IN_PROGRESS = 16 * 1024 * 1024;
 const MAX_HEADERS = 50;
-/** Topic and headers of a message are smaller. */
+/** Upper bound for the size of a message's topic and headers. */
 const HEAD_BYTES = 256 * 1024;
-
-/** Messages that came one after the other and become safe together. */
-interface Safe {
-  taken: Promise<void>;
-  messages: number;
-  bytes: number;
-  expected: Expected[];
-}
 
 export class Connection {
   readonly #stream: Duplex;
@@ -85,9 +73,8 @@ export class Connection {
   readonly #encode: (packet: Packet) => Buffer;
   readonly #receipts = new Receipts((receipts) => this.#confirm(receipts));
   readonly #exchanges: Exchanges;
-  readonly #atWork = { messages: 0, bytes: 0 };
-  #together: Safe | undefined;
-  /** What the broker takes: by a larger one it ends the connection. */
+  readonly #inProgress = { messages: 0, bytes: 0 };
+  /** Packet size limit of the broker, which closes the connection after a larger packet. */
   #maxPacketBytes = Number.POSITIVE_INFINITY;
   #isPaused = false;
   #isGreeted = false;
@@ -95,15 +82,17 @@ export class Connection {
   #error: unknown;
   #lastSentMs = 0;
   #lastHeardMs = 0;
-  /** Of the connection, or the last pause's end. */
+  /** Monotonic time at which the connection was opened or the latest pause ended. */
   #readingSinceMs: number;
   #cancelKeepalive: () => void = () => {};
   readonly #ended = Promise.withResolvers<unknown>();
-  /** Resolves with the reason when the connection is over. */
+  /** Resolves with the reason when the connection ends. */
   readonly closed = this.#ended.promise;
-  /** The broker remembered this client: its subscriptions stand, and what it sent before comes again. */
+  /**
+   * Whether the broker kept the session. If so, its subscriptions exist, and unacknowledged messages are redelivered.
+   */
   sessionPresent = false;
-  wasAnswerPending = false;
+  wasResponsePending = false;
 
   private constructor(stream: Duplex, parser: Parser, encode: (packet: Packet) => Buffer, options: ConnectionOptions) {
     this.#stream = stream;
@@ -119,11 +108,15 @@ export class Connection {
     stream.on('error', (error) => {
       this.#error ??= error;
     });
-    stream.once('close', () => this.#over());
+    stream.once('close', () => this.#end());
     parser.on('error', (error: unknown) => this.#fail(error));
     const framing = new PacketFraming({
       version: options.version,
       accept: (bytes) => void parser.parse(bytes),
+      publish: (packet) => {
+        if (this.#isGreeted) this.#receive(packet);
+        else this.#fail(connackMissing());
+      },
       discard: (publish) => this.#discard(publish),
     });
     stream.on('data', (bytes: Buffer) => {
@@ -136,10 +129,10 @@ export class Connection {
     });
   }
 
-  /** Connects once. Rejects with a `BrokerError` where the broker refuses, with the system's error, or the signal's reason. */
+  /** Connects once. Rejects with a `BrokerError`, a system error, or the abort reason of the signal. */
   static async open(options: ConnectionOptions, signal: AbortSignal): Promise<Connection> {
     const cut = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT_MS)]);
-    // Only here: an agent without MQTT does not load it.
+    // Loaded only if MQTT is configured.
     const { default: mqtt } = await import('mqtt-packet');
     const stream = await openTransport(options.address, options.credentials, cut);
     const protocolVersion = options.version === 5 ? 5 : 4;
@@ -162,17 +155,17 @@ export class Connection {
     const greeted = new Promise<void>((resolve, reject) => {
       void this.closed.then((reason) => reject(reason));
       parser.once('packet', (packet) => {
-        if (packet.cmd !== 'connack') return this.#fail(new Error('the broker answered CONNECT with something else'));
+        if (packet.cmd !== 'connack') return this.#fail(connackMissing());
         const code = packet.reasonCode ?? packet.returnCode ?? 0;
-        if (code !== 0) return this.#fail(clientRefused(code, version));
+        if (code !== 0) return this.#fail(clientRejected(code, version));
         this.#isGreeted = true;
         this.sessionPresent = packet.sessionPresent === true;
         this.#options.incoming.greeted(this.sessionPresent);
         this.#exchanges.allow(packet.properties?.receiveMaximum);
         this.#maxPacketBytes = packet.properties?.maximumPacketSize ?? Number.POSITIVE_INFINITY;
         const keepaliveS = (packet.properties as { serverKeepAlive?: number } | undefined)?.serverKeepAlive;
-        // Not a tick later: stored messages follow CONNACK in the same segment.
-        parser.on('packet', (next) => this.#hear(next));
+        // Attached in the same tick, because stored messages can follow CONNACK in the same segment.
+        parser.on('packet', (next) => this.#handle(next));
         this.#keepAlive(keepaliveS ?? KEEPALIVE_S);
         resolve();
       });
@@ -200,9 +193,9 @@ export class Connection {
     await greeted;
   }
 
-  /** Gives for each filter whether the broker takes it. */
+  /** Returns whether the broker accepts each filter. */
   async subscribe(filters: readonly (readonly [filter: string, qos: 0 | 1 | 2])[]): Promise<boolean[]> {
-    // Retained messages only where the subscription is new to the session.
+    // Requests retained messages only if the subscription is new to the session.
     const options = this.#options.version === 5 ? { nl: false, rap: false, rh: 1 } : {};
     const codes = await this.#exchanges.subscribe(filters.map(([topic, qos]) => ({ topic, qos, ...options })));
     return codes.map((code) => code < 0x80);
@@ -212,7 +205,10 @@ export class Connection {
     await this.#exchanges.unsubscribe([filter]);
   }
 
-  /** Resolves once the broker has confirmed the message (QoS 1). Headers are user properties, which 3.1.1 does not know. */
+  /**
+   * Resolves when the broker has acknowledged the message (QoS 1). Headers are user properties, which 3.1.1 does not
+   * support.
+   */
   async publish(
     topic: string,
     payload: string | Uint8Array,
@@ -221,7 +217,7 @@ export class Connection {
     headers?: Readonly<Record<string, string>>,
   ): Promise<void> {
     if (headers && this.#options.version !== 5) {
-      throw new BrokerError('the broker does not speak MQTT 5, and the message has headers', {
+      throw new BrokerError('headers require MQTT 5, which the broker does not support', {
         code: 'broker.version',
       });
     }
@@ -230,13 +226,13 @@ export class Connection {
     if (message.payload.length > this.#maxPacketBytes - HEAD_BYTES) {
       const bytes = this.#encode({ cmd: 'publish', messageId: 1, qos: 1, dup: false, ...message }).length;
       if (bytes > this.#maxPacketBytes) {
-        throw new BrokerError(`the broker takes ${this.#maxPacketBytes} bytes`, { code: 'broker.too_large' });
+        throw new BrokerError(`the broker accepts at most ${this.#maxPacketBytes} bytes`, { code: 'broker.too_large' });
       }
     }
     await this.#exchanges.publish(message, signal);
   }
 
-  /** Ends the connection, not the session. What was sent is on its way when it resolves. */
+  /** Ends the connection but not the session. Resolves when pending data has been sent. */
   async close(): Promise<void> {
     if (!this.#isClosed) {
       this.#send({ cmd: 'disconnect', ...(this.#options.version === 5 ? { reasonCode: 0 } : {}) } as Packet);
@@ -256,17 +252,17 @@ export class Connection {
     return this.#isClosed;
   }
 
-  /** How many messages are not safe yet. */
-  get atWork(): number {
-    return this.#atWork.messages;
+  /** Number of messages that are not stored yet. */
+  get inProgress(): number {
+    return this.#inProgress.messages;
   }
 
-  /** How many of QoS 1 and 2 are not confirmed yet. */
+  /** Number of QoS 1 and 2 messages that are not acknowledged yet. */
   get unconfirmed(): number {
     return this.#receipts.waiting;
   }
 
-  #hear(packet: Packet): void {
+  #handle(packet: Packet): void {
     switch (packet.cmd) {
       case 'publish':
         this.#receive(packet);
@@ -279,34 +275,32 @@ export class Connection {
         this.#fail(connectionEnded(packet.reasonCode ?? 0));
         return;
       default:
-        this.#exchanges.answered(packet);
+        this.#exchanges.handleResponse(packet);
     }
   }
 
-  #receive(packet: IPublishPacket): void {
+  #receive(packet: PublishPacket): void {
     const { qos, messageId } = packet;
-    const expected = qos === 0 ? undefined : this.#receipts.expect(messageId!, qos);
-    // A copy: a slice would keep the whole chunk of the socket in memory while the message waits.
+    const receipt = qos === 0 ? undefined : this.#receipts.expect(messageId!, qos);
+    // Copied, because a slice would keep the whole socket chunk in memory while the message is waiting.
     const payload = Buffer.from(packet.payload);
     const bytes = packet.length ?? payload.length;
-    const { topic, retain, dup } = packet;
-    const message: Message = {
-      topic,
-      payload,
-      qos,
-      retained: retain,
-      redelivered: dup && this.sessionPresent,
-      messageId,
-    };
+    const { topic, retain: retained } = packet;
+    const redelivered = packet.dup && this.sessionPresent;
+    const message: Message = { topic, payload, qos, retained, redelivered, messageId };
     const properties = packet.properties?.userProperties;
     if (properties) message.headers = headersOf(properties);
-    this.#atWork.messages++;
-    this.#atWork.bytes += bytes;
-    const taken = this.#options.incoming.take(message, this);
-    const together = this.#together?.taken === taken ? this.#together : this.#await(taken);
-    together.messages++;
-    together.bytes += bytes;
-    if (expected) together.expected.push(expected);
+    this.#inProgress.messages++;
+    this.#inProgress.bytes += bytes;
+    const end = () => {
+      this.#inProgress.messages--;
+      this.#inProgress.bytes -= bytes;
+      this.#regulate();
+    };
+    this.#options.incoming.receive(message, this).then(() => {
+      if (receipt) this.#receipts.ready(receipt);
+      end();
+    }, end);
     this.#regulate();
   }
 
@@ -316,24 +310,8 @@ export class Connection {
     this.#options.discarded({ topic, bytes, bound });
   }
 
-  #await(taken: Promise<void>): Safe {
-    const together: Safe = { taken, messages: 0, bytes: 0, expected: [] };
-    this.#together = together;
-    const over = () => {
-      if (this.#together === together) this.#together = undefined;
-      this.#atWork.messages -= together.messages;
-      this.#atWork.bytes -= together.bytes;
-      this.#regulate();
-    };
-    taken.then(() => {
-      for (const one of together.expected) this.#receipts.ready(one);
-      over();
-    }, over);
-    return together;
-  }
-
   #regulate(): void {
-    const isFull = this.#atWork.messages >= MAX_AT_WORK || this.#atWork.bytes >= MAX_BYTES_AT_WORK;
+    const isFull = this.#inProgress.messages >= MAX_IN_PROGRESS || this.#inProgress.bytes >= MAX_BYTES_IN_PROGRESS;
     if (isFull === this.#isPaused || this.#isClosed) return;
     this.#isPaused = isFull;
     if (isFull) this.#stream.pause();
@@ -346,9 +324,15 @@ export class Connection {
 
   #confirm(receipts: readonly Receipt[]): void {
     if (this.#isClosed) return;
-    this.#write(confirmationsOf(receipts));
+    // PUBACK and PUBREC without a reason code, which means success (MQTT 5 section 3.4.2.1).
+    const packets = Buffer.allocUnsafe(4 * receipts.length);
+    for (let at = 0; at < receipts.length; at++) {
+      const { messageId, qos } = receipts[at]!;
+      packets.writeUInt16BE(qos === 1 ? 0x4002 : 0x5002, 4 * at);
+      packets.writeUInt16BE(messageId, 4 * at + 2);
+    }
+    this.#write(packets);
     this.#options.incoming.done(receipts.filter(({ qos }) => qos === 1).map(({ messageId }) => messageId));
-    this.#options.incoming.confirmed(this.#receipts.waiting);
   }
 
   #send(packet: Packet): void {
@@ -361,7 +345,9 @@ export class Connection {
     this.#stream.write(bytes);
   }
 
-  /** Asks when nothing was sent for a while; a broker that says nothing for long, while it is listened to, is away. */
+  /**
+   * Sends PINGREQ when idle. A broker that stays silent while its connection is being read is considered disconnected.
+   */
   #keepAlive(seconds: number): void {
     if (seconds === 0 || this.#isClosed) return;
     const { clock } = this.#options;
@@ -380,19 +366,21 @@ export class Connection {
   #fail(error: unknown): void {
     this.#error ??= error;
     this.#stream.destroy();
-    this.#over();
+    this.#end();
   }
 
-  #over(): void {
+  #end(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#cancelKeepalive();
     const reason = this.#error ?? brokerHungUp(this.#options.version === 5 && !this.#isGreeted);
-    this.wasAnswerPending = this.#exchanges.isAnswerPending;
+    this.wasResponsePending = this.#exchanges.isResponsePending;
     this.#exchanges.end(reason);
     this.#ended.resolve(reason);
   }
 }
+
+const connackMissing = () => new Error('the broker responded to CONNECT with another packet');
 
 function headersOf(properties: Readonly<Record<string, string | string[]>>): ReadonlyMap<string, string> {
   const some = Object.entries(properties).slice(0, MAX_HEADERS);

@@ -5,11 +5,11 @@ import type { Redactor } from '../base/redactor.ts';
 import { readRegularFile } from '../base/regular-file.ts';
 import { BrokerError } from './broker-error.ts';
 
-/** The files of a broker's source that are read for it, and its addresses, which may contain a password. */
+/** Files configured at a broker's source, and the broker addresses, which may contain a password. */
 export interface CredentialFiles {
-  /** Of MQTT. */
+  /** MQTT address. */
   url?: string;
-  /** Of NATS. */
+  /** NATS addresses. */
   servers?: readonly string[];
   username?: string;
   passwordFile?: string;
@@ -19,7 +19,10 @@ export interface CredentialFiles {
   credsFile?: string;
 }
 
-/** What a connection needs beside the address, read anew for each: a renewed certificate or password counts at once. */
+/**
+ * Data that a connection requires in addition to the address. Read for each connection, so that a renewed certificate
+ * or password applies to the next connection.
+ */
 export interface Credentials {
   username?: string;
   password?: string;
@@ -27,16 +30,17 @@ export interface Credentials {
   ca?: string | string[];
   cert?: string;
   key?: string;
-  /** Of NATS: a signed user and its key. */
+  /** NATS user JWT and its key. */
   creds?: string;
-  /** When the first of our certificates ends, by the wall clock. */
+  /** Earliest expiry of the client certificates, as wall-clock time. */
   endsMs?: number;
   checkServerIdentity?: typeof checkServerIdentity;
 }
 
 /**
- * `platformCaFile`: PLATFORM_CA, beside the public authorities, where the source names no `ca` of its own. Throws `broker.file`.
- * Registers the secrets that are sent to the broker with `redactor`, which removes them from the broker's texts.
+ * `platformCaFile` is PLATFORM_CA, which is used with the public CAs if the source does not configure `ca`. Throws
+ * `broker.file`. Registers the secrets sent to the broker with `redactor`, which removes them from text sent by the
+ * broker.
  */
 export async function readCredentials(
   name: string,
@@ -53,7 +57,7 @@ export async function readCredentials(
     read(spec.credsFile),
   ]);
   const credentials = {
-    // An editor ends the file with a line.
+    // Editors often append a line feed to the file.
     ...(password === undefined ? {} : { password: password.replace(/\r?\n$/, '') }),
     ...(creds === undefined ? {} : { creds }),
   };
@@ -74,11 +78,11 @@ export async function readCredentials(
 function sentSecrets({ url, servers }: CredentialFiles, { password, creds }: Credentials): (string | undefined)[] {
   const ofAddresses = [url, ...(servers ?? [])].flatMap((address) => {
     const parsed = address === undefined ? null : URL.parse(address);
-    // A user name without a password is a token of NATS.
+    // A user name without a password is a NATS token.
     const secret = parsed?.password || (servers && parsed?.username) || undefined;
     return secret === undefined ? [] : [secret, decodeURIComponent(secret)];
   });
-  // The lines of a creds file are a signed user, which is sent, and a key.
+  // A creds file contains a user JWT, which is sent to the server, and a key, which is not.
   const ofCreds = creds?.split(/\s+/).filter((word) => word.length > 20 && !word.startsWith('-')) ?? [];
   return [password, ...ofAddresses, ...ofCreds];
 }
@@ -87,10 +91,12 @@ async function readText(name: string, file: string): Promise<string> {
   try {
     return (await readRegularFile(file)).toString();
   } catch (error) {
-    throw new BrokerError(`${file} of the broker ${name} cannot be read (${codeOf(error)})`, {
+    const code = codeOf(error);
+    const reason = code === 'ENOTREG' ? 'not a regular file' : code;
+    throw new BrokerError(`cannot read ${file} of the broker ${name} (${reason})`, {
       code: 'broker.file',
       retryable: true,
-      hint: `Give the user of the service leave to read ${file}, or name another file in tags.yaml.`,
+      hint: `Allow the service user to read ${file}, or set another file in tags.yaml.`,
       cause: error,
     });
   }

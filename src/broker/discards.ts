@@ -1,26 +1,28 @@
 /**
- * Bounds of a message from a broker, and messages beyond them: they are never collected in memory. The broker gets a confirmation, because
- * it would send the same bytes again.
+ * Size limits of broker messages. Larger messages are never collected in memory. They are acknowledged, because the
+ * broker would send the same bytes again.
  */
 import type { Clock } from '../base/clock.ts';
 import { plain } from '../base/foreign-text.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 
-/** Of a whole packet: topic, properties and payload. */
+/** Limit for a whole packet: topic, properties and payload. */
 export const MAX_PACKET_BYTES = 4 * 1024 * 1024;
-/** Of MQTT 5 properties, NATS headers. Parsed, short ones occupy many times their length. */
+/**
+ * Limit for MQTT 5 properties and NATS headers, in bytes. When parsed, short headers occupy many times their length.
+ */
 export const MAX_HEADER_BYTES = 64 * 1024;
-/** Topics are remembered in many places. The longest one that tags.yaml can name has this length too. */
+/** Limit for a topic, because topics are stored in many places. Also the limit for topics in tags.yaml. */
 export const MAX_TOPIC_BYTES = 1024;
 
-/** The bound that a message exceeds. */
+/** Limit that a message exceeds. */
 export type ExceededBound = 'packet' | 'topic' | 'headers';
 
 export interface DiscardedMessage {
-  /** May be cut. */
+  /** May be truncated. */
   topic: string;
-  /** Of the whole packet. */
+  /** Size of the whole packet. */
   bytes: number;
   bound: ExceededBound;
 }
@@ -30,14 +32,16 @@ const BOUNDS: Readonly<Record<ExceededBound, number>> = {
   topic: MAX_TOPIC_BYTES,
   headers: MAX_HEADER_BYTES,
 };
+const BOUND_NAMES = Object.keys(BOUNDS) as ExceededBound[];
 const SHOWN_TOPIC = 100;
 
-/** The first bound that a message exceeds. Sizes in bytes. */
+/** Returns the first limit that a message exceeds. Sizes are in bytes. */
 export function exceededBound(sizes: Readonly<Record<ExceededBound, number>>): ExceededBound | undefined {
-  return (Object.keys(BOUNDS) as ExceededBound[]).find((bound) => sizes[bound] > BOUNDS[bound]);
+  for (const bound of BOUND_NAMES) if (sizes[bound] > BOUNDS[bound]) return bound;
+  return undefined;
 }
 
-/** Counts discarded messages of one broker and reports them. */
+/** Counts and reports the discarded messages of one broker. */
 export class Discards {
   readonly #name: string;
   readonly #clock: Clock;

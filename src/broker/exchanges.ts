@@ -1,9 +1,9 @@
 /**
- * Requests of this client on one connection and the broker's responses: SUBSCRIBE, UNSUBSCRIBE, PUBLISH of QoS 1.
+ * Requests of this client on one connection and their responses: SUBSCRIBE, UNSUBSCRIBE, PUBLISH with QoS 1.
  *
- * Invariants: a packet id is free again once the broker has responded to it. A publish occupies one place of the broker's receive maximum
- * from its packet until its PUBACK, whether or not its caller still waits (MQTT 5 section 4.9). A subscription without a response ends the
- * connection, because only the next connection repeats it.
+ * Invariants: a packet ID is free after the broker has responded to it. A publish counts towards the broker's receive
+ * maximum from its PUBLISH packet until its PUBACK, even if its caller is no longer waiting (MQTT 5 section 4.9). An
+ * unanswered subscription ends the connection, because only the next connection repeats it.
  */
 import type { ISubscription, Packet, UserProperties } from 'mqtt-packet';
 import type { Clock } from '../base/clock.ts';
@@ -12,17 +12,17 @@ import { BrokerError, brokerSilent } from './broker-error.ts';
 export interface ExchangeOptions {
   clock: Clock;
   send(packet: Packet): void;
-  /** Monotonic time since which the connection has been read; `undefined` while it is paused. */
+  /** Returns the monotonic time since which the connection has been read; `undefined` while it is paused. */
   readingSinceMs(): number | undefined;
   /** Ends the connection. */
   fail(error: Error): void;
 }
 
 const RESPONSE_TIMEOUT_MS = 10_000;
-/** A broker that confirms no publish for this long gets a new connection, once all places are occupied. */
+/** Time without a PUBACK after which the connection is replaced if the receive maximum is reached. */
 const STALLED_MS = 60_000;
 const MAX_IDS = 65_535;
-/** Unconfirmed publishes on one connection. */
+/** Maximum number of unacknowledged publishes per connection. */
 const MAX_PLACES = 1_000;
 const TOO_LARGE = 0x95;
 
@@ -35,9 +35,9 @@ interface Pending {
 
 export class Exchanges {
   readonly #options: ExchangeOptions;
-  /** Requests without a response, in the order of sending. */
+  /** Unanswered requests, in the order in which they were sent. */
   readonly #pending = new Map<number, Pending>();
-  /** Callers that wait for a place. */
+  /** Callers waiting because the receive maximum is reached. */
   readonly #queue = new Set<PromiseWithResolvers<void>>();
   #places = MAX_PLACES;
   #nextId = 1;
@@ -47,7 +47,7 @@ export class Exchanges {
     this.#options = options;
   }
 
-  /** Sets how many publishes the broker accepts before it has confirmed one (MQTT 5, Receive Maximum). */
+  /** Sets the number of unacknowledged publishes that the broker accepts (MQTT 5, Receive Maximum). */
   allow(receiveMaximum: number | undefined): void {
     this.#places = Math.min(MAX_PLACES, receiveMaximum ?? MAX_PLACES);
   }
@@ -60,7 +60,10 @@ export class Exchanges {
     await this.#require((messageId) => ({ cmd: 'unsubscribe', messageId, unsubscriptions }) as Packet);
   }
 
-  /** Resolves with the broker's confirmation. Rejects with a `BrokerError`, the reason of the connection's end, or the signal's reason. */
+  /**
+   * Resolves when the broker acknowledges the message. Rejects with a `BrokerError`, the reason why the connection
+   * ended, or the abort reason of the signal.
+   */
   async publish(
     message: { topic: string; payload: Buffer; retain: boolean; properties?: { userProperties: UserProperties } },
     signal?: AbortSignal,
@@ -68,20 +71,20 @@ export class Exchanges {
     await this.#reservePlace(signal);
     const packet = (messageId: number) => ({ cmd: 'publish', messageId, qos: 1, dup: false, ...message }) as Packet;
     const [code = 0] = await this.#within(RESPONSE_TIMEOUT_MS, this.#request(packet, true), signal);
-    // 0x10: accepted, and nobody has subscribed.
+    // 0x10: accepted, but there are no subscribers.
     if (code >= 0x80) {
       const why = code === TOO_LARGE ? 'broker.too_large' : 'broker.publish';
-      throw new BrokerError(`the broker rejects the message (reason ${code})`, { code: why });
+      throw new BrokerError(`the broker rejected the message (reason ${code})`, { code: why });
     }
   }
 
-  /** The broker has not responded to every request. */
-  get isAnswerPending(): boolean {
+  /** Whether a request has no response yet. */
+  get isResponsePending(): boolean {
     return this.#pending.size > 0;
   }
 
-  /** Ignores a response that belongs to no request. */
-  answered(packet: Packet): void {
+  /** Handles a response. Ignores a response that does not belong to a request. */
+  handleResponse(packet: Packet): void {
     const pending = packet.messageId === undefined ? undefined : this.#pending.get(packet.messageId);
     if (!pending) return;
     this.#pending.delete(packet.messageId!);
@@ -91,7 +94,7 @@ export class Exchanges {
     else pending.resolve([Number((packet as { reasonCode?: number }).reasonCode ?? 0)]);
   }
 
-  /** Rejects everything that waits: the connection is over. */
+  /** Rejects all pending requests when the connection ends. */
   end(reason: unknown): void {
     this.#ended ??= { reason };
     for (const { reject } of [...this.#pending.values(), ...this.#queue]) reject(reason);
@@ -110,7 +113,7 @@ export class Exchanges {
     try {
       await this.#within(RESPONSE_TIMEOUT_MS, place.promise, signal);
     } catch (error) {
-      // The place may have arrived in the same turn as the abort.
+      // The slot may have been assigned in the same event loop turn as the abort.
       if (!this.#queue.delete(place)) this.#releasePlace();
       this.#endIfStalled();
       throw error;
@@ -131,7 +134,7 @@ export class Exchanges {
     if (oldest && this.#options.clock.monotonicMs() - oldest.sentMs >= STALLED_MS) this.#options.fail(brokerSilent());
   }
 
-  /** A request without which the connection is of no use. */
+  /** Sends a request that is essential for the connection. */
   async #require(packet: (messageId: number) => Packet): Promise<number[]> {
     const { clock, readingSinceMs, fail } = this.#options;
     const sentMs = clock.monotonicMs();
@@ -141,7 +144,7 @@ export class Exchanges {
         return await this.#within(RESPONSE_TIMEOUT_MS, response, undefined);
       } catch (error) {
         if (this.#ended) throw this.#ended.reason;
-        // While the connection is paused the response cannot be read.
+        // The response cannot be read while the connection is paused.
         const sinceMs = Math.max(sentMs, readingSinceMs() ?? Number.POSITIVE_INFINITY);
         if (clock.monotonicMs() - sinceMs >= RESPONSE_TIMEOUT_MS) {
           fail(brokerSilent());
@@ -160,7 +163,7 @@ export class Exchanges {
     return promise;
   }
 
-  /** Rejects after `ms`, or with the signal's reason. What is waited for goes on. */
+  /** Rejects after `ms` or with the abort reason of the signal. The awaited operation continues. */
   async #within<Result>(ms: number, promise: Promise<Result>, signal: AbortSignal | undefined): Promise<Result> {
     const limit = Promise.withResolvers<never>();
     const onAbort = () => limit.reject(signal?.reason);
@@ -175,7 +178,7 @@ export class Exchanges {
     }
   }
 
-  /** Places and subscriptions are far fewer than ids. */
+  /** Returns an unused packet ID. There are always far fewer requests than IDs. */
   #freeId(): number {
     while (this.#pending.has(this.#nextId)) this.#nextId = (this.#nextId % MAX_IDS) + 1;
     const id = this.#nextId;

@@ -2,8 +2,8 @@ const SMALLEST_BYTES = 64;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Bytes of one incomplete item, collected from pieces of any size. Its capacity doubles, so that collecting costs a copy of each byte and
- * at most one more while growing, however small the pieces are. The owner bounds the length.
+ * Bytes of one incomplete item, collected from chunks of any size. The capacity doubles, so that each byte is copied at
+ * most twice, regardless of the chunk size. The owner limits the length.
  */
 export class GrowingBuffer {
   #memory = NOTHING;
@@ -13,7 +13,7 @@ export class GrowingBuffer {
     return this.#length;
   }
 
-  /** The bytes so far, without a copy; valid until the next change. */
+  /** Collected bytes, not copied; valid until the next change. */
   get bytes(): Buffer {
     return this.#memory.subarray(0, this.#length);
   }
@@ -29,8 +29,8 @@ export class GrowingBuffer {
     this.#length = length;
   }
 
-  /** Returns the bytes and starts again with none. The memory belongs to the caller. */
-  take(): Buffer {
+  /** Returns the bytes and empties the buffer. The caller owns the memory. */
+  drain(): Buffer {
     const { bytes } = this;
     this.#memory = NOTHING;
     this.#length = 0;

@@ -1,58 +1,68 @@
 /**
- * Messages of a broker on their way to the subscribers. One per broker, for all of its connections.
+ * Passes the messages of a broker to its subscribers. Each broker has one instance, which is used for all its
+ * connections.
  *
- * Messages keep their order: if a handler rejects one, it and all later messages wait in an `OrderedQueue`. The receive maximum bounds
- * waiting messages of QoS 1 and 2, because none of them is confirmed. Of QoS 0 a fixed number waits, later ones are dropped and
- * counted. When the connection ends, the broker sends waiting messages of QoS 1 and 2 again; those of QoS 0 are lost.
+ * The order of messages is preserved: if a handler rejects a message, this message and all later ones wait in an
+ * `OrderedQueue`. The receive maximum limits waiting QoS 1 and 2 messages, because none of them is acknowledged. For
+ * QoS 0, the limit is fixed; further messages are dropped and counted. When the connection ends, the broker sends
+ * waiting QoS 1 and 2 messages again; QoS 0 messages are lost.
  *
- * This part also detects when the broker sends nothing more before a confirmation.
+ * If messages are unacknowledged and no further messages arrive, the broker may be waiting for acknowledgements.
+ * Brokers do not report the size of this window. Subscribers are then notified, so that they commit early. If no
+ * messages follow the acknowledgements, the broker was only idle. Subscribers are then not notified again at that
+ * number of messages, because each early commit wears the flash memory.
  */
 import type { Clock } from '../base/clock.ts';
 import { codeOf, SourceStopped } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { brokerBusy, brokerClosed } from './broker-error.ts';
-import { type Connection, type Message, RECEIVE_MAXIMUM, type Receiver } from './connection.ts';
+import type { Connection, Message, Receiver } from './connection.ts';
 import { OrderedQueue } from './ordered-queue.ts';
-import type { MessageHandler, Subscriptions } from './subscriptions.ts';
+import type { Subscriptions } from './subscriptions.ts';
 import { hashOf, UnconfirmedMessages } from './unconfirmed.ts';
-import { BrokerWindow } from './window.ts';
 
 export interface IncomingOptions {
-  /** Of the broker. */
+  /** Name of the broker. */
   name: string;
   subscriptions: Subscriptions;
   clock: Clock;
   logger: Logger;
-  /** Ends retries. */
+  /** Stops retries. */
   signal: AbortSignal;
 }
 
-/** Messages of QoS 0 are dropped while this many messages wait. */
+/** Number of waiting messages at which further QoS 0 messages are dropped. */
 const MAX_WAITING_UNCONFIRMED = 1_000;
-/** A broker whose window is full has sent nothing for so long. */
+/** Duration of silence after which the broker's window may be full, in milliseconds. */
 const STALL_MS = 20;
+/** Time within which a broker with a full window sends more messages after acknowledgements, in milliseconds. */
+const RESUME_MS = 100;
+/** Smallest default window among common brokers (HiveMQ; 20 in Mosquitto). */
+const MIN_WINDOW = 10;
 
 interface Arrival {
   message: Message;
   connection: Connection;
-  /** Handlers that stored the message while another one of the same topic rejected it. */
-  storedBy: Set<MessageHandler> | undefined;
 }
 
-const WORDS = {
-  'broker.dropped': 'message of QoS 0 dropped',
-  'broker.refused': 'message deferred, later messages wait behind it',
+const LOG_MESSAGES = {
+  'broker.dropped': 'QoS 0 message dropped',
+  'broker.refused': 'message deferred, later messages are waiting for it',
 } as const;
 const DONE = Promise.resolve();
 
 export class Incoming implements Receiver {
-  readonly counts = { received: 0, dropped: 0, unwanted: 0, redelivered: 0, retaken: 0 };
+  readonly counts = { received: 0, dropped: 0, unwanted: 0, redelivered: 0, storedAgain: 0 };
   readonly unconfirmed = new UnconfirmedMessages();
   readonly #options: IncomingOptions;
   readonly #repeats = new Repeats();
-  #window = new BrokerWindow(RECEIVE_MAXIMUM);
   #lastArrivalMs = 0;
+  /** Number of unacknowledged messages when subscribers were last notified; undefined after the next message. */
+  #stalledAt: number | undefined;
+  #acknowledgedMs = 0;
+  /** Highest number of unacknowledged messages at which the broker was found to be only idle. */
+  #idleUpTo = MIN_WINDOW - 1;
   #isWatching = false;
   #cancelWatch: () => void = () => {};
   #isClosed = false;
@@ -64,7 +74,7 @@ export class Incoming implements Receiver {
     this.#queue = new OrderedQueue({
       deliver: (arrival) => this.#deliver(arrival),
       isOver: ({ connection }) => this.#isClosed || connection.isClosed,
-      onRefused: ({ message }, error) => this.#tell('broker.refused', message, error),
+      onRejected: ({ message }, error) => this.#report('broker.refused', message, error),
       clock,
       signal,
     });
@@ -74,17 +84,13 @@ export class Incoming implements Receiver {
     return this.#isClosed;
   }
 
-  get windowSize(): number | undefined {
-    return this.#window.size;
-  }
-
-  /** Accepts no further messages. The broker keeps those that are not confirmed. */
+  /** Stops accepting messages. The broker keeps unacknowledged messages. */
   close(): void {
     this.#isClosed = true;
     this.ended();
   }
 
-  /** The connection ended: the broker sends waiting messages of QoS 1 and 2 again. */
+  /** Handles the loss of the connection: the broker sends waiting QoS 1 and 2 messages again. */
   ended(): void {
     this.#cancelWatch();
     this.#isWatching = false;
@@ -96,23 +102,21 @@ export class Incoming implements Receiver {
   }
 
   greeted(sessionPresent: boolean): void {
-    this.#window = new BrokerWindow(RECEIVE_MAXIMUM);
+    this.#stalledAt = undefined;
+    this.#idleUpTo = MIN_WINDOW - 1;
     if (!sessionPresent) this.unconfirmed.clear();
   }
 
   done(messageIds: readonly number[]): void {
+    this.#acknowledgedMs = this.#options.clock.monotonicMs();
     for (const messageId of messageIds) this.unconfirmed.confirmed(messageId);
   }
 
-  confirmed(waiting: number): void {
-    if (waiting === 0) this.#window.confirmed(this.#options.clock.monotonicMs());
-  }
-
-  take(message: Message, connection: Connection): Promise<void> {
+  receive(message: Message, connection: Connection): Promise<void> {
     if (this.#isClosed) return Promise.reject(brokerClosed(this.#options.name));
     this.counts.received++;
     const { messageId } = message;
-    const arrival = { message, connection, storedBy: undefined };
+    const arrival = { message, connection };
     if (messageId === undefined) {
       if (this.#queue.waiting < MAX_WAITING_UNCONFIRMED) return this.#queue.offer(arrival);
       this.#drop(message, brokerBusy(this.#options.name));
@@ -122,13 +126,16 @@ export class Incoming implements Receiver {
     const hash = hashOf(message);
     message.hash = hash;
     const before = message.redelivered ? this.unconfirmed.find({ messageId, hash }) : undefined;
-    if (before === undefined && message.redelivered) this.counts.retaken++;
+    if (before === undefined && message.redelivered) this.counts.storedAgain++;
     const stored = before === undefined ? this.#queue.offer(arrival) : this.#storedBefore(before, arrival);
     this.unconfirmed.begin(messageId, hash, stored);
     return stored;
   }
 
-  /** The message arrived before: it is stored with that delivery, or delivered again if that delivery fails. */
+  /**
+   * Handles a redelivered message. It is stored with the first delivery, or delivered again if the first delivery
+   * fails.
+   */
   #storedBefore(before: Promise<void>, arrival: Arrival): Promise<void> {
     return before.then(
       () => {
@@ -138,60 +145,59 @@ export class Incoming implements Receiver {
     );
   }
 
-  #deliver(arrival: Arrival): Promise<void> {
-    const { message, storedBy } = arrival;
+  /** If one of several handlers rejects the message, the retry calls all of them again. */
+  #deliver({ message }: Arrival): Promise<void> {
     const handlers = this.#options.subscriptions.handlersOf(message.topic);
-    const [first] = handlers;
+    const [first, ...others] = handlers;
     if (first === undefined) {
-      // Of a subscription from an earlier configuration that the session still contains.
+      // The session still contains a subscription from an earlier configuration.
       this.counts.unwanted++;
       return DONE;
     }
-    if (handlers.length === 1 && storedBy === undefined) return first(message);
-    return this.#deliverToAll(handlers, arrival);
-  }
-
-  /** Rejects if one of the handlers did. The others are not asked again. */
-  async #deliverToAll(handlers: readonly MessageHandler[], arrival: Arrival): Promise<void> {
-    arrival.storedBy ??= new Set();
-    const { message, storedBy } = arrival;
-    const open = handlers.filter((handler) => !storedBy.has(handler));
-    const outcomes = await Promise.allSettled(open.map(async (handler) => handler(message)));
-    for (const [at, { status }] of outcomes.entries()) if (status === 'fulfilled') storedBy.add(open[at]!);
-    const failed = outcomes.find((outcome) => outcome.status === 'rejected');
-    if (failed) throw failed.reason;
+    if (others.length === 0) return first(message);
+    return Promise.all(handlers.map((handler) => handler(message))).then(() => {});
   }
 
   #drop(message: Message, error: unknown): void {
     this.counts.dropped++;
-    this.#tell('broker.dropped', message, error);
+    this.#report('broker.dropped', message, error);
   }
 
-  #tell(event: keyof typeof WORDS, message: Message, error: unknown): void {
+  #report(event: keyof typeof LOG_MESSAGES, message: Message, error: unknown): void {
     const { name, clock, logger } = this.#options;
     const code = codeOf(error);
     const count =
       error instanceof SourceStopped ? undefined : this.#repeats.note(`${event}:${code}`, clock.monotonicMs());
     const fields = { event, broker: name, topic: message.topic, code, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, WORDS[event]);
+    logger[count === undefined ? 'debug' : 'warn'](fields, LOG_MESSAGES[event]);
   }
 
-  /** Nothing came for a moment, while messages wait to be confirmed: the broker may have given all it gives. */
+  /** Notifies subscribers if no message arrives while enough messages to fill the window are unacknowledged. */
   #watch(connection: Connection): void {
     const { clock, subscriptions } = this.#options;
     this.#lastArrivalMs = clock.monotonicMs();
-    this.#window.arrived(this.#lastArrivalMs);
+    this.#learnFrom(this.#lastArrivalMs - this.#acknowledgedMs <= RESUME_MS);
     if (this.#isWatching) return;
     this.#isWatching = true;
-    const look = (afterMs: number) => {
+    const check = (afterMs: number) => {
       this.#cancelWatch = clock.after(afterMs, () => {
         const quietMs = clock.monotonicMs() - this.#lastArrivalMs;
-        if (quietMs < STALL_MS) return look(STALL_MS - quietMs);
+        if (quietMs < STALL_MS) return check(STALL_MS - quietMs);
         this.#isWatching = false;
-        const { unconfirmed } = connection;
-        if (unconfirmed > 0 && this.#window.stalled(unconfirmed)) subscriptions.tellStalled();
+        this.#stalledAt = connection.unconfirmed;
+        if (this.#stalledAt > this.#idleUpTo) subscriptions.notifyStalled();
       });
     };
-    look(STALL_MS);
+    check(STALL_MS);
+  }
+
+  /**
+   * `resumed`: the first message after the silence immediately followed the acknowledgements, so the window was full.
+   */
+  #learnFrom(resumed: boolean): void {
+    if (this.#stalledAt === undefined) return;
+    if (resumed) this.#idleUpTo = Math.max(MIN_WINDOW - 1, Math.min(this.#idleUpTo, this.#stalledAt - 1));
+    else this.#idleUpTo = Math.max(this.#idleUpTo, this.#stalledAt);
+    this.#stalledAt = undefined;
   }
 }

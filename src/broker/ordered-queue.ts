@@ -1,38 +1,33 @@
 /**
- * Passes messages to their handlers in the order of arrival. If a handler rejects a message, the message stays at the head of the queue
- * and every later message waits behind it, so back-pressure never lets an older value overtake a newer one. The head is retried with
- * backoff. Handlers may work on many messages at once; only acceptance is ordered.
+ * Passes messages to their handlers in order of arrival. If a handler rejects a message, the message stays at the head
+ * of the queue and later messages wait behind it. An older value therefore never overwrites a newer one. The head is
+ * retried with backoff, or as soon as an earlier message is stored, because handlers reject messages while too many are
+ * not stored yet. Handlers may process many messages at once; only acceptance is ordered.
  *
- * The caller bounds the queue: it stops reading while too much waits. A crash loses the queue, which holds nothing acknowledged.
+ * The caller limits the queue by not reading while too many messages are waiting. A crash loses the queue, which
+ * contains no acknowledged messages.
  */
 import type { Clock } from '../base/clock.ts';
 import { type Backoff, fullJitterMs } from '../base/retry.ts';
 
 export interface OrderedQueueOptions<Item> {
-  /** Passes one item on. Throws at once or rejects if the item must be retried. Items stored together may share a promise. */
+  /** Delivers one item. Throws or rejects if the item must be retried. */
   deliver(item: Item): Promise<void>;
-  /** Whether the item can no longer be acknowledged. Such an item is not retried. */
+  /** Whether the item can no longer be acknowledged and is therefore not retried. */
   isOver(item: Item): boolean;
   /** Called when an item joins the queue because its handler rejected it. */
-  onRefused(item: Item, error: unknown): void;
+  onRejected(item: Item, error: unknown): void;
   clock: Clock;
   signal: AbortSignal;
 }
 
 interface Waiting<Item> {
   item: Item;
-  /** Position in the order of arrival. */
+  /** Position in order of arrival. */
   number: number;
   error: unknown;
   resolve(): void;
   reject(error: unknown): void;
-}
-
-/** Items that share one promise. */
-interface Together<Item> {
-  answer: Promise<void>;
-  items: { item: Item; number: number }[];
-  stored: Promise<void>;
 }
 
 const RETRY: Backoff = { baseMs: 200, capMs: 5_000 };
@@ -42,49 +37,41 @@ export class OrderedQueue<Item> {
   readonly #options: OrderedQueueOptions<Item>;
   readonly #waiting: Waiting<Item>[] = [];
   #nextNumber = 0;
-  /** Retries since an item was last stored. */
+  /** Number of retries since an item was last stored. */
   #attempts = 0;
   #isRetrying = false;
-  #last: Together<Item> | undefined;
+  /** Ends the pause before the next retry. */
+  #wake: (() => void) | undefined;
+  readonly #noteStored = () => {
+    this.#attempts = 0;
+    this.#wake?.();
+  };
 
   constructor(options: OrderedQueueOptions<Item>) {
     this.#options = options;
   }
 
-  /** Number of items that wait for a retry. */
+  /** Number of items waiting for a retry. */
   get waiting(): number {
     return this.#waiting.length;
   }
 
-  /** Resolves when the item is stored. Rejects if the item is over before. Items stored together share the promise. */
+  /** Resolves when the item is stored. Rejects if it can no longer be acknowledged. */
   offer(item: Item): Promise<void> {
     const number = this.#nextNumber++;
     if (this.#waiting.length > 0) return this.#wait(item, number, undefined);
-    let answer: Promise<void>;
-    try {
-      answer = this.#options.deliver(item);
-    } catch (error) {
-      this.#options.onRefused(item, error);
+    const reject = (error: unknown) => {
+      this.#options.onRejected(item, error);
       return this.#wait(item, number, error);
-    }
-    if (this.#last?.answer === answer) {
-      this.#last.items.push({ item, number });
-      return this.#last.stored;
-    }
-    const items = [{ item, number }];
-    const forget = () => {
-      if (this.#last?.answer === answer) this.#last = undefined;
     };
-    const stored = answer.then(forget, async (error: unknown) => {
-      forget();
-      this.#options.onRefused(item, error);
-      await Promise.all(items.map((one) => this.#wait(one.item, one.number, error)));
-    });
-    this.#last = { answer, items, stored };
-    return stored;
+    try {
+      return this.#options.deliver(item).then(this.#noteStored, reject);
+    } catch (error) {
+      return reject(error);
+    }
   }
 
-  /** Empties the queue and returns what waited, in order. Each item's promise rejects with `error`. */
+  /** Empties the queue and returns its items in order. Their promises reject with `error`. */
   clear(error: unknown): Item[] {
     const cleared = this.#waiting.splice(0);
     for (const { reject } of cleared) reject(error);
@@ -106,12 +93,10 @@ export class OrderedQueue<Item> {
   }
 
   async #retry(): Promise<void> {
-    const { clock, signal } = this.#options;
     this.#isRetrying = true;
     try {
       while (this.#waiting.length > 0) {
-        const waitMs = fullJitterMs(this.#attempts++, RETRY, () => clock.random(), RETRY_FLOOR_MS);
-        await clock.sleep(waitMs, signal);
+        await this.#pause();
         this.#deliverWaiting();
       }
     } catch (error) {
@@ -121,7 +106,18 @@ export class OrderedQueue<Item> {
     }
   }
 
-  /** Delivers from the head until a handler rejects an item. */
+  async #pause(): Promise<void> {
+    const { clock, signal } = this.#options;
+    const waitMs = fullJitterMs(this.#attempts++, RETRY, () => clock.random(), RETRY_FLOOR_MS);
+    const pause = new AbortController();
+    this.#wake = () => {
+      this.#wake = undefined;
+      pause.abort();
+    };
+    await clock.sleep(waitMs, AbortSignal.any([signal, pause.signal])).catch(() => signal.throwIfAborted());
+  }
+
+  /** Delivers items from the head until a handler rejects one. */
   #deliverWaiting(): void {
     let delivered = 0;
     for (const entry of this.#waiting) {
@@ -129,7 +125,7 @@ export class OrderedQueue<Item> {
         const stored = this.#options.deliver(entry.item);
         stored.then(
           () => {
-            this.#attempts = 0;
+            this.#noteStored();
             entry.resolve();
           },
           (error: unknown) => this.#insert({ ...entry, error }),

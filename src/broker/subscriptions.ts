@@ -1,50 +1,42 @@
 /**
- * What of a broker somebody here wants, and what its session holds. A stop changes neither: the broker goes on keeping
- * messages. A change of configuration sends the difference alone.
+ * Subscriptions of this process and of the broker session. Shutdown changes neither, so the broker continues to store
+ * messages. After a configuration change, only the differences are sent.
  */
 import type { Message } from './connection.ts';
-import { topicFits } from './topic-filter.ts';
+import { covers, hasWildcard, MQTT_TOPICS } from './topic-filters.ts';
 
-/** Takes a message. Resolves when it is safe (on disk) or when it never will be of use; rejects to be asked again. */
+/** Handles a message. Resolves when it is stored or can be discarded; rejects if it must be retried. */
 export type MessageHandler = (message: Message) => Promise<void>;
 
 export interface SubscribeOptions {
   qos?: 0 | 1 | 2;
-  /** The group that shares the messages of this subscription. */
+  /** Group of clients that share the messages of this subscription. */
   share?: string;
-  /** The broker gives nothing more before something is confirmed: a commit had better come early. */
+  /** Called when the broker is waiting for an acknowledgement, so that an early commit is useful. */
   stalled?(): void;
-  /** The broker does not allow this filter. */
-  refused?(): void;
+  /** Called if the broker does not allow this filter. */
+  rejected?(): void;
 }
 
 export interface Subscription extends SubscribeOptions {
-  /** What topics are matched with. */
+  /** Filter against which topics are matched. */
   filter: string;
   handler: MessageHandler;
 }
 
-/** As the broker is asked, by what it is asked for: the QoS. */
+/** QoS by filter, as requested from the broker. */
 export type Filters = ReadonlyMap<string, 0 | 1 | 2>;
-
-/** Bound of the cached topics, in characters, with what an entry costs beside its topic. */
-const MAX_CACHED = 1024 * 1024;
-const ENTRY_COST = 100;
 
 export class Subscriptions {
   readonly #all = new Set<Subscription>();
-  /** Those without wildcards by their topic, so that thousands cost a look-up. */
+  /** Subscriptions without wildcards by topic, so that thousands of them require only one lookup. */
   readonly #exact = new Map<string, Set<Subscription>>();
   readonly #wild = new Set<Subscription>();
-  /** Handlers by topic, until a subscription changes: most topics repeat. */
-  readonly #cached = new Map<string, readonly MessageHandler[]>();
-  #cachedSize = 0;
 
   add(subscription: Subscription): void {
-    this.#clearCache();
     this.#all.add(subscription);
     const { filter } = subscription;
-    if (/[+#]/.test(filter)) this.#wild.add(subscription);
+    if (hasWildcard(filter, MQTT_TOPICS)) this.#wild.add(subscription);
     else this.#exact.set(filter, (this.#exact.get(filter) ?? new Set()).add(subscription));
   }
 
@@ -52,60 +44,64 @@ export class Subscriptions {
     for (const one of [...this.#all]) this.delete(one);
   }
 
-  /** `false` where it was not there. */
+  /** Returns `false` if the subscription did not exist. */
   delete(subscription: Subscription): boolean {
-    this.#clearCache();
     const same = this.#exact.get(subscription.filter);
     if (same?.delete(subscription) && same.size === 0) this.#exact.delete(subscription.filter);
     this.#wild.delete(subscription);
     return this.#all.delete(subscription);
   }
 
-  /** Who takes a topic: each handler once, however many of its filters fit. */
+  /** Returns the handlers of a topic, each once even if several of its filters match. */
   handlersOf(topic: string): readonly MessageHandler[] {
-    const cached = this.#cached.get(topic);
-    if (cached) return cached;
-    const handlers = new Set<MessageHandler>();
-    for (const { handler } of this.#exact.get(topic) ?? []) handlers.add(handler);
-    for (const { filter, handler } of this.#wild) if (topicFits(filter, topic)) handlers.add(handler);
-    const found = [...handlers];
-    const size = topic.length + ENTRY_COST;
-    if (this.#cachedSize + size > MAX_CACHED) this.#clearCache();
-    this.#cachedSize += size;
-    this.#cached.set(topic, found);
-    return found;
+    const handlers: MessageHandler[] = [];
+    const add = ({ handler }: Subscription) => void (handlers.includes(handler) || handlers.push(handler));
+    this.#exact.get(topic)?.forEach(add);
+    for (const one of this.#wild) if (covers(one.filter, topic, MQTT_TOPICS)) add(one);
+    return handlers;
   }
 
-  #clearCache(): void {
-    this.#cached.clear();
-    this.#cachedSize = 0;
-  }
-
-  /** What the broker is to be asked for. */
+  /** Returns the filters to request from the broker. */
   wanted(): Map<string, 0 | 1 | 2> {
     const wanted = new Map<string, 0 | 1 | 2>();
     for (const one of this.#all) {
-      const asked = askedFor(one);
-      wanted.set(asked, Math.max(one.qos ?? 1, wanted.get(asked) ?? 0) as 0 | 1 | 2);
+      const requested = requestedFilter(one);
+      wanted.set(requested, Math.max(one.qos ?? 1, wanted.get(requested) ?? 0) as 0 | 1 | 2);
     }
     return wanted;
   }
 
-  tellRefused(asked: string): void {
-    for (const one of [...this.#all]) if (askedFor(one) === asked) one.refused?.();
+  notifyRejected(requested: string): void {
+    for (const one of [...this.#all]) if (requestedFilter(one) === requested) one.rejected?.();
   }
 
-  tellStalled(): void {
+  notifyStalled(): void {
     for (const tell of new Set([...this.#all].map(({ stalled }) => stalled))) tell?.();
   }
 }
 
-const askedFor = ({ filter, share }: Subscription) => (share === undefined ? filter : `$share/${share}/${filter}`);
+const requestedFilter = ({ filter, share }: Subscription) =>
+  share === undefined ? filter : `$share/${share}/${filter}`;
 
-/** What to ask for and what to take leave of. */
-export function differenceOf(wanted: Filters, granted: Filters): { fresh: [string, 0 | 1 | 2][]; gone: string[] } {
+/** Returns the filters to subscribe to and to unsubscribe from. */
+export function differenceOf(wanted: Filters, granted: Filters): { added: [string, 0 | 1 | 2][]; removed: string[] } {
   return {
-    fresh: [...wanted].filter(([filter, qos]) => granted.get(filter) !== qos),
-    gone: [...granted.keys()].filter((filter) => !wanted.has(filter)),
+    added: [...wanted].filter(([filter, qos]) => granted.get(filter) !== qos),
+    removed: [...granted.keys()].filter((filter) => !wanted.has(filter)),
   };
+}
+
+/**
+ * Separate client for inspecting the messages that a broker stores and sends. Does not consume the agent's messages.
+ */
+export interface InspectionClient {
+  subscribe(
+    filter: string,
+    handler: (message: { topic: string; payload: Uint8Array; headers?: ReadonlyMap<string, string> }) => Promise<void>,
+    options?: SubscribeOptions,
+  ): unknown;
+  start(): void;
+  state(): { connected: boolean; problem: string | undefined };
+  /** Disconnects and leaves no session behind. */
+  leave(): Promise<void>;
 }

@@ -1,11 +1,12 @@
+import { type EventEmitter, once } from 'node:events';
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { Duplex, pipeline, Transform } from 'node:stream';
 import { connect as connectTls } from 'node:tls';
-import type { BrokerAddress } from './broker-address.ts';
+import { BrokerError } from './broker-error.ts';
 import type { Credentials } from './credentials.ts';
 import { MAX_FRAME_BYTES, WebSocketFraming } from './web-socket-framing.ts';
 
-/** A connected stream of bytes to a broker. Rejects with the system's error, or the signal's reason. */
+/** Opens a byte stream to a broker. Rejects with a system error or the abort reason of the signal. */
 export async function openTransport(
   address: BrokerAddress,
   credentials: Credentials,
@@ -24,7 +25,7 @@ export async function openTransport(
   };
   if (protocol === 'ws' || protocol === 'wss') return openWebSocket(address, connect, signal);
   const stream = connect();
-  await until(stream, protocol === 'mqtt' ? 'connect' : 'secureConnect', signal);
+  await opened(stream, stream, protocol === 'mqtt' ? 'connect' : 'secureConnect', signal);
   return stream;
 }
 
@@ -33,7 +34,7 @@ async function openWebSocket(
   connect: () => Socket,
   signal: AbortSignal,
 ): Promise<Duplex> {
-  // Only here: a broker without WebSockets does not load it.
+  // Loaded only if WebSockets are configured.
   const { createWebSocketStream, WebSocket } = await import('ws');
   const name = isIP(host) === 6 ? `[${host}]` : host;
   const socket = new WebSocket(`${protocol}://${name}:${port}${path}`, 'mqtt', {
@@ -42,26 +43,23 @@ async function openWebSocket(
     perMessageDeflate: false,
   });
   const stream = createWebSocketStream(socket);
-  await new Promise<void>((resolve, reject) => {
-    const fail = (error: unknown) => {
-      signal.removeEventListener('abort', onAbort);
-      stream.on('error', () => {});
-      stream.destroy();
-      reject(error);
-    };
-    const onAbort = () => fail(signal.reason);
-    signal.addEventListener('abort', onAbort, { once: true });
-    stream.once('error', fail);
-    socket.once('open', () => {
-      signal.removeEventListener('abort', onAbort);
-      stream.removeListener('error', fail);
-      resolve();
-    });
-  });
+  await opened(stream, socket, 'open', signal);
   return stream;
 }
 
-/** The socket, with what it receives in small frames. */
+/** Waits for the event that completes the connection setup. Destroys the stream if the setup fails or is aborted. */
+async function opened(stream: Duplex, emitter: EventEmitter, event: string, signal: AbortSignal): Promise<void> {
+  // Late errors of a destroyed stream are ignored. The connection handles errors with its own listener.
+  stream.on('error', () => {});
+  try {
+    await once(emitter, event, { signal });
+  } catch (error) {
+    stream.destroy();
+    throw signal.aborted ? signal.reason : error;
+  }
+}
+
+/** Returns the socket with its received data split into small frames. */
 function framed(socket: Socket): Duplex {
   const framing = new WebSocketFraming();
   const frames = new Transform({
@@ -74,31 +72,44 @@ function framed(socket: Socket): Duplex {
       }
     },
   });
-  // Errors reach the reader of the frames.
+  // The reader of the frames receives the errors.
   const readable = pipeline(socket, frames, () => {});
-  // A handshake that is given up destroys it after its own listeners have left.
+  // An aborted handshake destroys the stream after removing its own listeners.
   return Duplex.from({ readable, writable: socket }).on('error', () => {});
 }
 
-function until(stream: Duplex, event: string, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const over = (settle: () => void) => {
-      signal.removeEventListener('abort', onAbort);
-      stream.removeListener(event, onEvent);
-      stream.removeListener('error', onError);
-      settle();
-    };
-    const onEvent = () => over(resolve);
-    const onError = (error: unknown) => over(() => fail(error));
-    const onAbort = () => over(() => fail(signal.reason));
-    const fail = (error: unknown) => {
-      // Late errors of a stream that is over have nobody to tell.
-      stream.on('error', () => {});
-      stream.destroy();
-      reject(error);
-    };
-    signal.addEventListener('abort', onAbort, { once: true });
-    stream.once(event, onEvent);
-    stream.once('error', onError);
-  });
+type BrokerProtocol = 'mqtt' | 'mqtts' | 'ws' | 'wss';
+
+/** A parsed MQTT address: `mqtt://user:password@host:1883`, `mqtts://` for TLS, `ws://host/path`, `wss://`. */
+export interface BrokerAddress {
+  protocol: BrokerProtocol;
+  host: string;
+  port: number;
+  /** WebSocket path, including the query. */
+  path: string;
+  username?: string;
+  password?: string;
+}
+
+const PORTS: Readonly<Record<BrokerProtocol, number>> = { mqtt: 1883, mqtts: 8883, ws: 80, wss: 443 };
+
+/** Throws `broker.address`, which omits the address because it may contain a password. */
+export function readBrokerAddress(name: string, url: string): BrokerAddress {
+  const parsed = URL.parse(url);
+  const protocol = parsed?.protocol.slice(0, -1) as BrokerProtocol | undefined;
+  if (!parsed || protocol === undefined || !Object.hasOwn(PORTS, protocol) || parsed.hostname === '') {
+    throw new BrokerError(`invalid address for the broker ${name}`, {
+      code: 'broker.address',
+      hint: 'Use mqtt://host:1883, mqtts://host:8883, ws://host/path or wss://host/path.',
+    });
+  }
+  return {
+    protocol,
+    // The URL contains the brackets of an IPv6 address.
+    host: parsed.hostname.replace(/^\[(.*)\]$/, '$1'),
+    port: parsed.port === '' ? PORTS[protocol] : Number(parsed.port),
+    path: parsed.pathname + parsed.search,
+    ...(parsed.username === '' ? {} : { username: decodeURIComponent(parsed.username) }),
+    ...(parsed.password === '' ? {} : { password: decodeURIComponent(parsed.password) }),
+  };
 }

@@ -1,17 +1,20 @@
 /**
- * Messages that were handed on and are not confirmed yet, by packet id: a broker that sends one of them again (DUP, on a session
- * that was resumed) is answered, and it is not taken a second time. A record goes when its confirmation is sent, because ids are
- * used again and constant values hash alike.
+ * Delivered messages that are not acknowledged yet, by packet ID. If the broker sends one of them again (DUP, after
+ * the session was resumed), it is acknowledged but not stored again. A record is removed when its acknowledgement is
+ * sent, because IDs are reused and constant values have equal hashes.
  *
- * Records of messages on disk stand on disk too, written with their values: `note` gives what is to be written and forgotten.
+ * Records of stored messages are also written to disk, together with their values.
  */
 import { hash } from 'node:crypto';
 import type { Message } from './connection.ts';
 
 interface Unconfirmed {
   hash: string;
-  /** Settles with its handler; at once for what an earlier process took. Messages of one batch share it. */
-  taken: Promise<void>;
+  /**
+   * Settles with the handler; resolved from the start for messages stored by a previous process. Messages of one batch
+   * share it.
+   */
+  stored: Promise<void>;
 }
 
 const NOTHING: readonly number[] = [];
@@ -20,39 +23,42 @@ export class UnconfirmedMessages {
   readonly #byId = new Map<number, Unconfirmed>();
   #forgotten = new Set<number>();
 
-  /** What an earlier process left. */
+  /** Restores the records of a previous process. */
   restore(records: Iterable<readonly [messageId: number, hash: string]>): void {
-    const taken = Promise.resolve();
-    for (const [messageId, hash] of records) this.#byId.set(messageId, { hash, taken });
+    const stored = Promise.resolve();
+    for (const [messageId, hash] of records) this.#byId.set(messageId, { hash, stored });
   }
 
-  /** How the one that is sent again is faring, rejected where it was not taken; `undefined` where it is none that is known. */
+  /**
+   * Returns the promise of the first delivery, which rejects if the message was not stored; `undefined` if the message
+   * is unknown.
+   */
   find({ messageId, hash }: { messageId: number; hash: string }): Promise<void> | undefined {
     const known = this.#byId.get(messageId);
-    return known?.hash === hash ? known.taken : undefined;
+    return known?.hash === hash ? known.stored : undefined;
   }
 
-  begin(messageId: number, hash: string, taken: Promise<void>): void {
-    this.#byId.set(messageId, { hash, taken });
+  begin(messageId: number, hash: string, stored: Promise<void>): void {
+    this.#byId.set(messageId, { hash, stored });
   }
 
-  /** The message was not stored and will not be on this connection. */
+  /** Records that the message was not stored and will not be stored on this connection. */
   failed(messageId: number): void {
     this.#byId.delete(messageId);
   }
 
-  /** Its confirmation was sent. */
+  /** Records that the acknowledgement was sent. */
   confirmed(messageId: number): void {
     if (this.#byId.delete(messageId)) this.#forgotten.add(messageId);
   }
 
-  /** The broker has forgotten the session: ids mean other messages from now on. */
+  /** The broker lost the session, so IDs refer to new messages. */
   clear(): void {
     for (const messageId of [...this.#byId.keys()]) this.confirmed(messageId);
   }
 
-  /** What was confirmed since, to be forgotten on disk with the next values. */
-  takeForgotten(): readonly number[] {
+  /** Returns the messages acknowledged since the previous call, to be removed from disk with the next values. */
+  drainAcknowledged(): readonly number[] {
     if (this.#forgotten.size === 0) return NOTHING;
     const forgotten = [...this.#forgotten];
     this.#forgotten = new Set();
@@ -60,17 +66,21 @@ export class UnconfirmedMessages {
   }
 }
 
-/** Where the bytes of a message are put together: room enough for nearly all. */
-const scratch = Buffer.allocUnsafeSlow(16 * 1024);
-/** Of a character of UTF-16. */
-const MAX_UTF8_BYTES = 3;
+const NUL = Buffer.alloc(1);
+/** Memory for the input of the hash function, because most messages are small. */
+const SCRATCH = Buffer.alloc(8 * 1024);
 
-/** Of what a message says, and where. */
+/** Returns the hash of topic and payload. */
 export function hashOf({ topic, payload }: Pick<Message, 'topic' | 'payload'>): string {
-  const isShort = topic.length * MAX_UTF8_BYTES + 1 + payload.length <= scratch.length;
-  const bytes = isShort ? scratch : Buffer.allocUnsafe(topic.length * MAX_UTF8_BYTES + 1 + payload.length);
-  const topicBytes = bytes.write(topic, 'utf8');
-  bytes[topicBytes] = 0;
-  bytes.set(payload, topicBytes + 1);
-  return hash('sha256', bytes.subarray(0, topicBytes + 1 + payload.length), 'base64url').slice(0, 22);
+  const bytes = 3 * topic.length + NUL.length + payload.length;
+  if (bytes > SCRATCH.length) return digestOf(Buffer.concat([Buffer.from(topic), NUL, payload]));
+  const topicEnd = SCRATCH.write(topic);
+  SCRATCH[topicEnd] = 0;
+  SCRATCH.set(payload, topicEnd + 1);
+  return digestOf(SCRATCH.subarray(0, topicEnd + 1 + payload.length));
+}
+
+/** Returns the first 128 bits of a SHA-256 hash as text. */
+export function digestOf(content: string | Uint8Array): string {
+  return hash('sha256', content, 'base64url').slice(0, 22);
 }

@@ -1,13 +1,14 @@
 /**
- * The stage between a socket and the WebSocket client, which collects every message whole. Passes each piece of a data frame on as a message
- * of its own as soon as it arrives. MQTT does not depend on the boundaries of WebSocket messages (MQTT 5 section 6).
+ * Stage between a socket and the WebSocket client, because the client collects whole messages in memory. Passes each
+ * chunk of a data frame on as a separate message when it arrives. MQTT does not depend on WebSocket message boundaries
+ * (MQTT 5 section 6).
  *
- * States: response head, frame header, frame payload. Holds at most an incomplete response head or frame header.
+ * States: response head, frame header, frame payload. Stores at most an incomplete response head or frame header.
  */
 import { BrokerError } from './broker-error.ts';
 import { GrowingBuffer } from './growing-buffer.ts';
 
-/** Of a message that passes: what a frame header with a length of 16 bits can say. */
+/** Maximum payload of a message that is passed on: the limit of a 16-bit frame length. */
 export const MAX_FRAME_BYTES = 65_535;
 const HEAD_END = '\r\n\r\n';
 const MAX_HEAD_BYTES = 32 * 1024;
@@ -16,29 +17,29 @@ const BINARY = 0x82;
 const NOTHING = Buffer.alloc(0);
 
 export class WebSocketFraming {
-  /** What passes of the chunk at hand. */
+  /** Accepted parts of the current chunk. */
   #accepted: Buffer[] = [];
   /** An incomplete response head. */
   readonly #head = new GrowingBuffer();
-  /** An incomplete frame header: less than ten bytes. */
-  #held = NOTHING;
+  /** An incomplete frame header: fewer than ten bytes. */
+  #incompleteHeader = NOTHING;
   #isUpgraded = false;
-  /** The response is not an upgrade: its body passes unchanged. */
-  #isRefused = false;
+  /** The response is not an upgrade, so its body is passed on unchanged. */
+  #isRejected = false;
   #isData = false;
-  /** Payload of the frame that is still to come. */
+  /** Number of payload bytes of the frame that have not arrived yet. */
   #left = 0;
 
   /** Returns the bytes for the client. Throws a `BrokerError` if the bytes are not WebSocket data. */
   push(chunk: Buffer): Buffer[] {
     this.#accepted = [];
-    const bytes = this.#isRefused || this.#isUpgraded ? chunk : this.#readHead(chunk);
-    let rest = this.#held.length > 0 ? Buffer.concat([this.#held, bytes]) : bytes;
-    this.#held = NOTHING;
+    const bytes = this.#isRejected || this.#isUpgraded ? chunk : this.#readHead(chunk);
+    let rest = this.#incompleteHeader.length > 0 ? Buffer.concat([this.#incompleteHeader, bytes]) : bytes;
+    this.#incompleteHeader = NOTHING;
     while (rest.length > 0) {
-      const used = this.#isRefused ? this.#pass(rest) : this.#frame(rest);
+      const used = this.#isRejected ? this.#pass(rest) : this.#frame(rest);
       if (used === 0) {
-        this.#held = Buffer.from(rest);
+        this.#incompleteHeader = Buffer.from(rest);
         break;
       }
       rest = rest.subarray(used);
@@ -51,16 +52,16 @@ export class WebSocketFraming {
     return bytes.length;
   }
 
-  /** Returns the bytes after the response head: none as long as it is incomplete. */
+  /** Returns the bytes after the response head; none while it is incomplete. */
   #readHead(chunk: Buffer): Buffer {
     const searchFrom = Math.max(0, this.#head.length - HEAD_END.length + 1);
     this.#head.add(chunk);
     const end = this.#head.bytes.indexOf(HEAD_END, searchFrom);
-    if (end < 0 && this.#head.length > MAX_HEAD_BYTES) throw malformed('the response has no end');
+    if (end < 0 && this.#head.length > MAX_HEAD_BYTES) throw malformed('the response head is too long');
     if (end < 0) return NOTHING;
-    const bytes = this.#head.take();
+    const bytes = this.#head.drain();
     if (/^HTTP\/1\.1 101 /.test(bytes.toString('latin1', 0, 16))) this.#isUpgraded = true;
-    else this.#isRefused = true;
+    else this.#isRejected = true;
     return bytes.subarray(this.#pass(bytes.subarray(0, end + HEAD_END.length)));
   }
 
@@ -76,14 +77,14 @@ export class WebSocketFraming {
   #header(bytes: Buffer): number {
     const [first, second] = bytes;
     if (first === undefined || second === undefined) return 0;
-    // No extension was asked for, and a server does not mask.
+    // No extension was requested, and servers do not mask frames.
     if ((first & 0x70) !== 0 || second >= 0x80) throw malformed('a frame has reserved bits or a mask');
     const extraBytes = second === 127 ? 8 : second === 126 ? 2 : 0;
     if (bytes.length < 2 + extraBytes) return 0;
     this.#left =
       extraBytes === 8 ? Number(bytes.readBigUInt64BE(2)) : extraBytes === 2 ? bytes.readUInt16BE(2) : second;
     this.#isData = (first & 0x0f) < 8;
-    // A control frame has at most 125 bytes, which the client checks; of a data frame only the payload counts.
+    // A control frame has at most 125 bytes, which the client checks. For a data frame, only the payload is passed on.
     if (!this.#isData) this.#accepted.push(bytes.subarray(0, 2 + extraBytes));
     if (!this.#isData && extraBytes > 0) throw malformed('a control frame is too long');
     return 2 + extraBytes;
@@ -95,7 +96,7 @@ function headerOf(bytes: number): Buffer {
 }
 
 function malformed(what: string): BrokerError {
-  return new BrokerError(`the broker sent no valid WebSocket data: ${what}`, {
+  return new BrokerError(`the broker sent invalid WebSocket data: ${what}`, {
     code: 'broker.malformed',
     retryable: true,
   });

@@ -1,7 +1,7 @@
 /**
- * What has happened in memory and is not on disk yet. It goes with the next commit, so that settling and flushing cost
- * no sync of their own. A crash before that loses none of it for good: the rows of the log that it came from are
- * still there, and are posted or flushed again. A commit that fails leaves it here for the next.
+ * Changes in memory that the next commit writes to disk, so settling and flushing do not require a separate sync. After
+ * a crash, the affected log rows still exist and are posted or flushed again. After a failed commit, the changes remain
+ * pending for the next one.
  */
 import type { SettledRun } from './format/log-row.ts';
 import { packRanges } from './format/settled-ranges.ts';
@@ -20,57 +20,72 @@ export interface QuarantineEntry {
 }
 
 export class Pending {
-  /** Of values that stand in the log. */
-  settled: SettledRun[] = [];
+  /** Settled values in the log. */
+  readonly settled: SettledRun[] = [];
   readonly segments = new Map<number, Uint8Array>();
   readonly newSpans = new Set<Span>();
-  readonly goneSegments = new Set<number>();
-  readonly progress = new Map<number, Span>();
-  readonly changedSpans = new Set<Span>();
-  readonly droppedSpans = new Set<Span>();
-  quarantine: QuarantineEntry[] = [];
-  releasedQuarantine: number[] = [];
+  readonly #goneSegments = new Set<number>();
+  readonly #progress = new Map<number, Span>();
+  readonly #changedSpans = new Set<Span>();
+  readonly #droppedSpans = new Set<Span>();
+  readonly quarantine: QuarantineEntry[] = [];
+  readonly releasedQuarantine: number[] = [];
   /**
-   * Values that change their place: out of quarantine, or of a series into another. They become values of the log in the
-   * commit that records that they left the old place, so a crash finds them in one of the two, never in both or none.
+   * Values that are removed from quarantine or moved to another series. One commit removes them from their previous
+   * location and adds them to the log, so after a crash they are in exactly one of the two locations.
    */
-  moved = new ValueColumns();
-  /** Series that values move to. */
+  readonly moved = new ValueColumns();
+  /** Series to which values are moved, and series restored from their copy. */
   readonly newSeries = new Map<number, Series>();
-  aside: { what: string; place: number; atMs: number; bytes: Uint8Array | undefined }[] = [];
-  /** Copies of damaged rows that go for want of space. */
-  droppedAside: number[] = [];
-  /** Damaged rows of the log, kept in `aside`. */
-  droppedRows: number[] = [];
-  /** Series whose row is damaged. */
-  droppedSeries: number[] = [];
-  /** Rows of the log up to this one hold nothing any more. */
-  dropRowsThrough = 0;
-  /** Nothing stands in files that were set aside alone (`recovery/carrying.ts`). */
-  isCarried = false;
+  /** Damaged rows that are copied to the table `set_aside`. */
+  readonly aside: { what: string; place: number; atMs: number; bytes: Uint8Array | undefined }[] = [];
+  /** Copies of damaged rows that are dropped to free space. */
+  readonly droppedAside: number[] = [];
+  /** Damaged log rows. */
+  readonly droppedRows: number[] = [];
+  /** Series with a damaged row. */
+  readonly droppedSeries: number[] = [];
+  #dropRowsThrough = 0;
+  #isCarried = false;
+  readonly #lists: unknown[][] = [
+    this.settled,
+    this.quarantine,
+    this.releasedQuarantine,
+    this.aside,
+    this.droppedAside,
+    this.droppedRows,
+    this.droppedSeries,
+  ];
+  readonly #collections = [
+    this.segments,
+    this.newSpans,
+    this.#goneSegments,
+    this.#progress,
+    this.#changedSpans,
+    this.#droppedSpans,
+    this.newSeries,
+  ];
 
   get isEmpty(): boolean {
     return (
-      this.settled.length === 0 &&
-      this.segments.size === 0 &&
-      this.newSpans.size === 0 &&
-      this.goneSegments.size === 0 &&
-      this.progress.size === 0 &&
-      this.changedSpans.size === 0 &&
-      this.droppedSpans.size === 0 &&
-      this.quarantine.length === 0 &&
-      this.releasedQuarantine.length === 0 &&
+      this.#lists.every(({ length }) => length === 0) &&
+      this.#collections.every(({ size }) => size === 0) &&
       this.moved.length === 0 &&
-      this.aside.length === 0 &&
-      this.droppedAside.length === 0 &&
-      this.droppedRows.length === 0 &&
-      this.droppedSeries.length === 0 &&
-      this.dropRowsThrough === 0 &&
-      !this.isCarried
+      this.#dropRowsThrough === 0 &&
+      !this.#isCarried
     );
   }
 
-  /** The values of the next row of the log: moved values, then the new ones. */
+  get isCarried(): boolean {
+    return this.#isCarried;
+  }
+
+  /** Records that all segments have been copied from the files that were set aside (`recovery/carrying.ts`). */
+  endCarrying(): void {
+    this.#isCarried = true;
+  }
+
+  /** Returns the values of the next log row: moved values, then new values. */
   withMoved(columns: Columns | undefined): Columns {
     if (this.moved.length === 0) return columns ?? NO_VALUES;
     const all = new ValueColumns();
@@ -79,43 +94,60 @@ export class Pending {
     return all;
   }
 
-  /** Nothing of the span is left: neither it nor its segments have to be written any more. */
+  /** Deletes empty log rows up to `id`. Settled runs in these rows do not have to be recorded. */
+  dropRows(id: number, throughSeq: number): void {
+    this.#dropRowsThrough = Math.max(this.#dropRowsThrough, id);
+    const later = this.settled.filter((run) => run.lastSeq > throughSeq);
+    this.settled.splice(0, this.settled.length, ...later);
+  }
+
+  addSpan(span: Span, segments: readonly Uint8Array[]): void {
+    this.newSpans.add(span);
+    for (const [entry, packed] of segments.entries()) this.segments.set(segmentId(span.id, entry), packed);
+  }
+
+  /** Deletes an empty span, and discards its pending changes. */
   dropSpan(span: Span): void {
     const isNew = this.newSpans.delete(span);
-    this.changedSpans.delete(span);
-    // A compaction drops a hundred spans of some hundred segments in one step.
-    for (const waiting of [this.segments, this.goneSegments, this.progress]) {
-      for (let entry = 0; waiting.size > 0 && entry < span.series.length; entry++) {
-        waiting.delete(segmentId(span.id, entry));
+    this.#changedSpans.delete(span);
+    // A compaction drops a hundred spans with hundreds of segments in one step.
+    for (const changes of [this.segments, this.#goneSegments, this.#progress]) {
+      for (let entry = 0; changes.size > 0 && entry < span.series.length; entry++) {
+        changes.delete(segmentId(span.id, entry));
       }
     }
-    if (!isNew) this.droppedSpans.add(span);
+    if (!isNew) this.#droppedSpans.add(span);
   }
 
-  /** Nothing of the segment is left. */
+  /** Deletes an empty segment. */
   dropSegment(span: Span, entry: number): void {
     const id = segmentId(span.id, entry);
-    this.progress.delete(id);
-    if (!this.segments.delete(id)) this.goneSegments.add(id);
-    this.changedSpans.add(span);
+    this.#progress.delete(id);
+    if (!this.segments.delete(id)) this.#goneSegments.add(id);
+    this.#changedSpans.add(span);
   }
 
-  /** Runs inside the transaction of a commit. What goes, goes first: what comes takes its pages, and the file need not grow. */
+  /** Stores the settled ranges of a segment. */
+  storeProgress(span: Span, entry: number): void {
+    this.#progress.set(segmentId(span.id, entry), span);
+  }
+
+  /** Runs in the transaction of a commit. Deletes first, so that inserts reuse the freed pages. */
   write(statements: Statements): void {
-    if (this.isCarried) statements.dropOrigins.run();
+    if (this.#isCarried) statements.dropOrigins.run();
     for (const id of this.droppedAside) statements.dropAside.run(id);
     for (const id of this.droppedRows) statements.dropRow.run(id);
-    if (this.dropRowsThrough > 0) statements.dropRows.run(this.dropRowsThrough);
+    if (this.#dropRowsThrough > 0) statements.dropRows.run(this.#dropRowsThrough);
     for (const id of this.droppedSeries) statements.dropSeries.run(id);
     for (const series of this.newSeries.values()) writeSeries(statements, series);
-    for (const span of this.droppedSpans) {
-      const first = segmentId(span.id, 0);
+    for (const { id } of this.#droppedSpans) {
+      const first = segmentId(id, 0);
       statements.dropSegments.run(first, first + MAX_ENTRIES - 1);
       statements.dropProgresses.run(first, first + MAX_ENTRIES - 1);
-      statements.dropGone.run(span.id);
-      statements.dropSpan.run(span.id);
+      statements.dropGone.run(id);
+      statements.dropSpan.run(id);
     }
-    for (const { from, to } of neighbouring(this.goneSegments)) {
+    for (const { from, to } of consecutive(this.#goneSegments)) {
       statements.dropSegments.run(from, to);
       statements.dropProgresses.run(from, to);
     }
@@ -124,8 +156,8 @@ export class Pending {
       statements.addSpan.run(id, place, run, acceptedMs, packDirectory(span), spanSum(id, place, run, acceptedMs));
     }
     for (const [id, packed] of this.segments) statements.addSegment.run(id, packed);
-    for (const span of this.changedSpans) statements.setGone.run(span.id, packGone(span));
-    for (const [id, span] of this.progress) {
+    for (const span of this.#changedSpans) statements.setGone.run(span.id, packGone(span));
+    for (const [id, span] of this.#progress) {
       const ranges = span.progress.get(id - segmentId(span.id, 0));
       if (ranges) statements.setProgress.run(id, packRanges(ranges));
     }
@@ -137,30 +169,18 @@ export class Pending {
     for (const { what, place, atMs, bytes } of this.aside) statements.setAside.run(what, place, atMs, bytes ?? null);
   }
 
-  /** The commit is on disk. */
+  /** Discards the changes after their commit. */
   clear(): void {
-    this.settled = [];
-    this.segments.clear();
-    this.newSpans.clear();
-    this.goneSegments.clear();
-    this.progress.clear();
-    this.changedSpans.clear();
-    this.droppedSpans.clear();
-    this.quarantine = [];
-    this.releasedQuarantine = [];
-    this.newSeries.clear();
-    if (this.moved.length > 0) this.moved = new ValueColumns();
-    this.aside = [];
-    this.droppedAside = [];
-    this.droppedRows = [];
-    this.droppedSeries = [];
-    this.dropRowsThrough = 0;
-    this.isCarried = false;
+    for (const list of this.#lists) list.length = 0;
+    for (const collection of this.#collections) collection.clear();
+    this.moved.clear();
+    this.#dropRowsThrough = 0;
+    this.#isCarried = false;
   }
 }
 
-/** Numbers as they come, those that follow one on another as one range: a compaction deletes thousands, side by side. */
-function neighbouring(ids: Iterable<number>): { from: number; to: number }[] {
+/** Merges consecutive numbers into ranges, because a compaction deletes thousands of rows. */
+function consecutive(ids: Iterable<number>): { from: number; to: number }[] {
   const ranges: { from: number; to: number }[] = [];
   for (const id of ids) {
     const last = ranges.at(-1);

@@ -1,35 +1,37 @@
 import { StoreError } from '../base/errors.ts';
 
-/** An export copies the log into memory. */
+/** Maximum number of readers. The number is limited because an export copies the log into memory. */
 const MAX_READERS = 6;
 
-/** A reader of `export` walks through the spans. A reader of `files` reads the database's files, and with them the WAL. */
+/** `export` iterates over the spans; `files` reads the database files including the WAL. */
 export type ReaderKind = 'export' | 'files';
 
 /**
- * Readers of the buffer, each with its own lease. While one is valid, values keep their place (no compaction, no trimming) and
- * no series is forgotten. A lease expires: a reader that vanished blocks nothing for good. An expired lease cannot be renewed,
- * because values may have moved since.
+ * Reader leases. While a lease is valid, values are not moved (no compaction) and no series is forgotten. Leases
+ * expire, so a reader that disappeared cannot block other work for long. An expired lease cannot be renewed, because
+ * values may have moved.
  */
 export class ReadLeases {
   readonly #leases = new Map<number, { kind: ReaderKind; untilMs: number }>();
   #next = 1;
 
-  /** Returns the number of the lease. Throws `store.readers` where too many are valid. Times are monotonic milliseconds. */
+  /**
+   * Returns the lease number. Throws `store.readers` if too many leases are valid. Times are monotonic milliseconds.
+   */
   open(kind: ReaderKind, nowMs: number, untilMs: number): number {
     for (const [id, lease] of this.#leases) if (lease.untilMs <= nowMs) this.#leases.delete(id);
     if (this.#leases.size === MAX_READERS) {
       throw new StoreError(`${MAX_READERS} exports or backups are already running`, {
         code: 'store.readers',
         retryable: true,
-        hint: 'Wait until one of them has ended.',
+        hint: 'Wait until one of them has finished.',
       });
     }
     this.#leases.set(this.#next, { kind, untilMs });
     return this.#next++;
   }
 
-  /** Returns false where the lease has expired or ended. */
+  /** Returns false if the lease has expired or ended. */
   renew(id: number, nowMs: number, untilMs: number): boolean {
     const lease = this.#leases.get(id);
     if (!lease || lease.untilMs <= nowMs) return false;
@@ -45,7 +47,7 @@ export class ReadLeases {
     this.#leases.delete(id);
   }
 
-  /** Whether a lease is valid, of any kind or of the given one. */
+  /** Returns whether a lease is valid, optionally of one kind. */
   isAny(nowMs: number, kind?: ReaderKind): boolean {
     for (const lease of this.#leases.values()) {
       if (nowMs < lease.untilMs && (kind === undefined || lease.kind === kind)) return true;

@@ -1,12 +1,21 @@
-import { writeNotes } from './note-rows.ts';
-import type { RunHead } from './recovery/recovery.ts';
 import { MEASURE_NOTE, type StampCorrection } from './recovery/stamp-correction.ts';
-import { runFields, runSum, type Statements } from './tables.ts';
+import { runFields, runSum, type Statements, writeNotes } from './tables.ts';
 
-/** How often a run's row is told how long it lasts: a page more in one commit of so many. */
-const NOTE_RUN_MS = 60_000;
+/** Interval between updates of the run's duration. Each update writes one more page. */
+const UPDATE_MS = 60_000;
 
-/** This run of the agent in its table: it is there from its first commit on. */
+/** This run of the agent. */
+export interface RunHead {
+  id: number;
+  boot: string;
+  isNew: boolean;
+  /** Both clocks when the store opened. */
+  began: { wallMs: number; monotonicMs: number };
+  /** Time of the latest row update. */
+  notedMs: number;
+}
+
+/** Row of this agent run, written with its first commit. */
 export class RunRow {
   readonly #head: RunHead;
 
@@ -18,23 +27,25 @@ export class RunRow {
     return this.#head.id;
   }
 
-  /** Inside the transaction of a commit. */
+  /** Runs in the transaction of a commit. */
   write(statements: Statements, monotonicMs: number): void {
     const { id, boot, isNew, began } = this.#head;
-    if (!isNew && !this.#isDue(monotonicMs)) return;
     const row = { id, boot, wall_ms: began.wallMs, monotonic_ms: began.monotonicMs, last_ms: monotonicMs };
     if (isNew) statements.addRun.run(...runFields(row));
-    else statements.setRun.run(row.last_ms, runSum(row), id);
+    else if (this.#isDue(monotonicMs)) statements.setRun.run(row.last_ms, runSum(row), id);
   }
 
-  /** The transaction is on disk. */
+  /** Records that the transaction is on disk. */
   committed(monotonicMs: number): void {
     this.#head.isNew = false;
     if (this.#isDue(monotonicMs)) this.#head.notedMs = monotonicMs;
   }
 
-  /** Stores by which measure times were corrected, before they leave. On a disk that takes no writes a later batch tries again. */
-  keepMeasure(stamps: StampCorrection, statements: Statements, monotonicMs: number): void {
+  /**
+   * Stores the measurement used to correct times, before values with corrected times are posted. If the disk rejects
+   * the write, a later batch retries it.
+   */
+  storeMeasure(stamps: StampCorrection, statements: Statements, monotonicMs: number): void {
     try {
       stamps.saveMeasure((text) => {
         this.write(statements, monotonicMs);
@@ -45,6 +56,6 @@ export class RunRow {
   }
 
   #isDue(monotonicMs: number): boolean {
-    return monotonicMs - this.#head.notedMs >= NOTE_RUN_MS;
+    return monotonicMs - this.#head.notedMs >= UPDATE_MS;
   }
 }

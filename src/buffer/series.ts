@@ -2,8 +2,9 @@ import type { UnitReference } from '../contract/values.ts';
 import { AddressIndex } from './address-index.ts';
 
 /**
- * A series is (asset, group, key, unit), lower-cased, bound when a value is accepted: a reload never moves accepted values.
- * Where VALUES_PATH names an instrumentation it is part of the series too, since it decides where a value goes.
+ * A series is identified by asset, group, key and unit, in lower case. A value is bound to its series when it is
+ * accepted. A reload never moves accepted values. If VALUES_PATH contains an instrumentation, it is part of the series,
+ * because it determines where values are posted.
  */
 export interface Series {
   id: number;
@@ -12,33 +13,35 @@ export interface Series {
   group: string | undefined;
   unit: UnitReference | undefined;
   instrumentation: number | undefined;
-  /** Of several series that had its number one after the other, the largest is the last. The store gives it. */
+  /**
+   * Generation, assigned by the store. If several series have had the same number, the series with the highest
+   * generation is current.
+   */
   since?: number;
 }
 
 /**
- * The series that have values in the buffer or were written to lately, in the main thread: from a value's address to the
- * number that stands for it in the store. A series that is new here is written with the commit that carries its first
- * value (`takeNew`). One without values may be forgotten, and its number is given to another: so numbers stay as small
- * as the series are many.
+ * Maps addresses of values to series numbers, in the main thread. Contains series that have buffered values or were
+ * written recently. A new series is stored with the commit of its first value (`takeUnsaved`). A series without values
+ * can be forgotten; its number is then reused, so numbers stay small.
  *
- * It costs memory for as long as the agent runs, some 100 bytes a series: the address as one text is all there is of it.
+ * Each series is stored as one string, which limits its memory to about 100 bytes in this thread.
  */
 export class SeriesCatalogue {
   /** By number. */
   readonly #addresses: (string | undefined)[] = [undefined];
   readonly #byAddress = new AddressIndex(this.#addresses);
-  /** Numbers that stand for nothing, taken from the front: the one that was forgotten first serves again first. */
+  /** Unused numbers; the number forgotten first is reused first. */
   #free: number[] = [];
-  /** Made when somebody first asks by asset. */
+  /** Created on the first lookup by asset. */
   #byAsset: Map<number, number[]> | undefined;
-  /** By number: the last forgetting that it was part of. */
+  /** Value of `forgettings` when a number was last forgotten, by number. */
   readonly #forgottenIn: number[] = [];
   #unsaved: Series[] = [];
   #changes = 0;
   #forgettings = 0;
 
-  /** `known` is what the store gave at its opening. */
+  /** `known` contains the series that the store returned when it opened. */
   constructor(known: Iterable<Series> = []) {
     for (const series of known) this.#put(series.id, addressOf(series));
     for (let id = 1; id < this.#addresses.length; id++) if (this.#addresses[id] === undefined) this.#free.push(id);
@@ -50,7 +53,7 @@ export class SeriesCatalogue {
     this.#byAddress.add(address, id);
   }
 
-  /** The series' number; makes one for a series that is new. `key` and `group` may come in any case. */
+  /** Returns the number of a series, and creates it if it is new. The case of `key` and `group` is ignored. */
   idOf(
     asset: number,
     key: string,
@@ -70,7 +73,7 @@ export class SeriesCatalogue {
     return id;
   }
 
-  /** The number of a series that is known, at the price of one look: who may open no more asks before. */
+  /** Returns the number of a known series. */
   find(
     asset: number,
     key: string,
@@ -87,7 +90,7 @@ export class SeriesCatalogue {
     return address === undefined ? undefined : seriesOfAddress(id, address);
   }
 
-  /** Every series of an asset. */
+  /** Returns the series of an asset. */
   ofAsset(asset: number): Series[] {
     if (!this.#byAsset) {
       this.#byAsset = new Map();
@@ -100,19 +103,19 @@ export class SeriesCatalogue {
     return (this.#byAsset.get(asset) ?? []).map((id) => this.get(id)!);
   }
 
-  /** Every series that was bound to an instrumentation. */
+  /** Returns the series bound to an instrumentation. */
   ofInstrumentation(instrumentation: number): Series[] {
     const text = `|${instrumentation}|`;
     const found: Series[] = [];
     for (const [id, address] of this.#addresses.entries()) {
-      // Cheap first: tens of thousands are looked at.
+      // The substring test is a cheap filter over tens of thousands of addresses.
       const series = address?.includes(text) ? seriesOfAddress(id, address) : undefined;
       if (series?.instrumentation === instrumentation) found.push(series);
     }
     return found;
   }
 
-  /** Every series that is known, by number. */
+  /** Yields all known series by number. */
   *all(): Iterable<Series> {
     for (const [id, address] of this.#addresses.entries()) {
       if (address !== undefined) yield seriesOfAddress(id, address);
@@ -123,22 +126,22 @@ export class SeriesCatalogue {
     return this.#byAddress.size;
   }
 
-  /** Counts the series that came and went: what was looked up in it holds until it moves. */
+  /** Number of times that a series was added or forgotten. Cached lookups are valid until this number changes. */
   get changes(): number {
     return this.#changes;
   }
 
-  /** How often series were forgotten: a number that was learned before may stand for another series now. */
+  /** Number of calls to `forget`. Numbers looked up before the latest call may have been reused. */
   get forgettings(): number {
     return this.#forgettings;
   }
 
-  /** Whether a number that was learned when `forgettings` was so many stands for what it did then. */
+  /** Returns whether a number looked up when `forgettings` had the given value still refers to the same series. */
   isCurrent(id: number, forgettings: number): boolean {
     return (this.#forgottenIn[id] ?? 0) <= forgettings;
   }
 
-  /** Forgets series of which the store has no value. */
+  /** Forgets series without values in the store. */
   forget(ids: Iterable<number>): void {
     const unsaved = new Set(this.#unsaved.map(({ id }) => id));
     this.#forgettings++;
@@ -155,24 +158,24 @@ export class SeriesCatalogue {
     this.#byAsset = undefined;
   }
 
-  /** What the store does not have yet; the caller gives it back by `returnNew` when the commit failed. */
-  takeNew(): Series[] {
+  /** Returns the series that are not stored yet. The caller passes them to `returnUnsaved` if the commit fails. */
+  takeUnsaved(): Series[] {
     const series = this.#unsaved;
     this.#unsaved = [];
     return series;
   }
 
-  returnNew(series: Series[]): void {
+  returnUnsaved(series: Series[]): void {
     this.#unsaved.unshift(...series);
   }
 }
 
 type Address = Omit<Series, 'id' | 'since'>;
 
-/** No key, group or code holds the bar: their patterns allow letters, digits and a few signs. */
+/** Keys, groups and codes cannot contain a vertical bar. */
 function addressOf({ asset, key, group, unit, instrumentation }: Address): string {
   const unitText = unit === undefined ? '' : 'id' in unit ? `#${unit.id}` : `=${unit.code}`;
-  // Joined, not written as a template: that would keep its parts beside each other, at twice the memory.
+  // `join` creates a flat string; a template literal would keep its parts, which requires twice the memory.
   return [asset, group ?? '', unitText, instrumentation ?? '', key].join('|');
 }
 

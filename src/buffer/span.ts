@@ -1,49 +1,50 @@
 /**
- * A span: what one flushing of the log made, a segment for each series that had something unsettled. Spans stand in the
- * order of acceptance, and the segments of one span lie beside each other in the file, asset by asset: the order in
- * which a backlog is posted is the order in which it is read.
- *
- * In memory a span is its directory alone, some twenty bytes for each segment of hundreds of values.
+ * A span is the result of one flush: a segment for each series with unsettled values. Spans are ordered by acceptance.
+ * The segments of a span are adjacent in the file, asset by asset. A backlog is therefore read in the order in which it
+ * is posted. In memory a span is only its directory, about twenty bytes per segment.
  */
 import { ByteReader, ByteWriter, damaged } from './format/bytes.ts';
 import { openRun, type SettledRanges, settledCount } from './format/settled-ranges.ts';
 
-/** Every value of the segment is settled, quarantined or stored elsewhere. */
+/** All values of the segment have been settled, quarantined or stored elsewhere. */
 export const GONE = 1;
-/** Values of the segment were dropped by a bound, or could not be read. */
+/** Values of the segment were dropped by a bound or are unreadable. */
 export const LOST = 2;
 
-/** Segments of a span, in columns; entry `i` is the segment with the id `spanId × 2^20 + i`. */
+/** Segments in columns; entry `i` has the segment ID `spanId × 2^20 + i`. */
 export interface Span {
   id: number;
-  /** Place in the order of acceptance. Spans that a compaction made have that of the first they replace; the later number comes later. */
+  /**
+   * Position in the order of acceptance. A compacted span has the position of the first span it replaces; equal
+   * positions are ordered by ID.
+   */
   place: number;
   run: number;
-  /** Monotonic milliseconds at which the last of its values was accepted, in that run. */
+  /** Acceptance time of the latest value, in milliseconds on the monotonic clock of `run`. */
   acceptedMs: number;
-  /** At which the first of them was, to the second. */
+  /** Acceptance time of the first value, rounded to seconds. */
   firstAcceptedMs: number;
   series: Uint32Array;
   count: Uint32Array;
-  /** The latest time of the segment's values. */
+  /** Latest timestamp per segment. */
   lastTimeMs: Float64Array;
   /** Seconds from the acceptance of the segment's first value to `acceptedMs`, rounded up. */
   leadSeconds: Uint32Array;
-  /** 0 while the segment has values that are not settled, else `GONE` or `LOST`. */
+  /** 0 while the segment has unsettled values, otherwise `GONE` or `LOST`. */
   gone: Uint8Array;
-  /** Values it was made of. */
+  /** Number of values when the span was created. */
   values: number;
-  /** Segments that are not gone. */
+  /** Number of segments that are not gone. */
   left: number;
-  /** Settled runs of segments that are partly settled. */
+  /** Settled ranges of partly settled segments. */
   progress: Map<number, SettledRanges>;
-  /** Entries of which a batch has something, and how many batches. */
-  underWay: Map<number, number>;
-  /** Counts every change, so that a compaction notices that what it read is no longer so. */
+  /** Entries in flight, with the number of batches that contain values of each. */
+  inFlight: Map<number, number>;
+  /** Number of changes. A compaction is abandoned if its spans have changed since it read them. */
   changes: number;
 }
 
-/** What the directory of a span says of a segment. */
+/** A segment in a span directory. */
 export interface SpanEntry {
   series: number;
   count: number;
@@ -51,14 +52,14 @@ export interface SpanEntry {
   leadSeconds: number;
 }
 
-/** Where somebody who walks through the spans has come to: the next entry of a span, which need not be there any more. */
+/** Position in a traversal of the spans: the next entry, which may no longer exist. */
 export interface SpanCursor {
   place: number;
   span: number;
   entry: number;
 }
 
-/** The first entry of a span that lies at or behind the cursor; Infinity where it is passed. */
+/** Returns the first entry of a span at or after the cursor; Infinity if the span is before the cursor. */
 export function entryBehind({ place, span: id, entry }: SpanCursor, span: Span): number {
   if (span.place === place && span.id === id) return entry;
   return span.place > place || (span.place === place && span.id > id) ? 0 : Number.POSITIVE_INFINITY;
@@ -85,19 +86,19 @@ export function newSpan(
     values: entries.reduce((sum, entry) => sum + entry.count, 0),
     left: entries.length,
     progress: new Map(),
-    underWay: new Map(),
+    inFlight: new Map(),
     changes: 0,
   };
 }
 
-/** The runs of a segment's values that are not settled, in order. */
+/** Yields the unsettled ranges of a segment, in order. */
 export function* openRuns(span: Span, entry: number): Generator<{ from: number; to: number }, void> {
   const progress = span.progress.get(entry) ?? [];
   const count = span.count[entry]!;
   for (let run = openRun(progress, count); run; run = openRun(progress, count, run.to)) yield run;
 }
 
-/** The directory as bytes, with checksum. */
+/** Serializes the directory with a checksum. */
 export function packDirectory(span: Span): Uint8Array {
   const writer = new ByteWriter(span.series.length * 8 + 16);
   writer.reset(4);
@@ -115,7 +116,7 @@ export function packDirectory(span: Span): Uint8Array {
   return writer.seal().slice();
 }
 
-/** A directory of an earlier version has no leads: its values count as accepted when the last of them was. */
+/** Directories of format 2 do not contain `leadSeconds`: their values count as accepted at `acceptedMs`. */
 export function unpackDirectory(bytes: Uint8Array): SpanEntry[] {
   const reader = ByteReader.unseal(bytes, 'the directory of a span');
   const length = reader.varint();
@@ -132,7 +133,7 @@ export function unpackDirectory(bytes: Uint8Array): SpanEntry[] {
   return entries;
 }
 
-/** Values of a segment that are not settled. */
+/** Returns the number of unsettled values of a segment. */
 export function openValues(span: Span, entry: number): number {
   if (span.gone[entry]) return 0;
   const ranges = span.progress.get(entry);
@@ -140,20 +141,20 @@ export function openValues(span: Span, entry: number): number {
 }
 
 /**
- * Seconds by which the segment's oldest open value was accepted before `acceptedMs`. A segment does not say when each of its
- * values was accepted: between the first and the last they count as evenly spread.
+ * Returns how many seconds before `acceptedMs` the oldest unsettled value of the segment was accepted. Only the times
+ * of the first and last value are known; values in between are assumed to be evenly distributed.
  */
 export function openLeadSeconds(span: Span, entry: number): number {
   const { value: first } = openRuns(span, entry).next();
   return first ? leadAt(span.leadSeconds[entry]!, first.from, span.count[entry]!) : 0;
 }
 
-/** The lead of the value at `position` of `count` values, the first of which has the lead `leadSeconds`. */
+/** Returns `leadSeconds` for the value at `position` of `count` values, given `leadSeconds` of the first value. */
 export function leadAt(leadSeconds: number, position: number, count: number): number {
   return Math.ceil(leadSeconds * (1 - position / count));
 }
 
-/** Monotonic milliseconds at which the oldest value that is not settled was accepted, in the span's run. */
+/** Returns the acceptance time of the oldest unsettled value, on the clock of the span's run. */
 export function oldestAcceptedMs(span: Span): number {
   let lead = 0;
   for (let entry = 0; entry < span.series.length; entry++) {
@@ -162,7 +163,7 @@ export function oldestAcceptedMs(span: Span): number {
   return span.acceptedMs - lead * 1000;
 }
 
-/** Which segments are gone, a bit each, with checksum. */
+/** Serializes which segments are gone, one bit each, with a checksum. */
 export function packGone(span: Span): Uint8Array {
   const bits = new Uint8Array(Math.ceil(span.gone.length / 8));
   for (let i = 0; i < span.gone.length; i++) if (span.gone[i]) bits[i >> 3]! |= 1 << (i & 7);
@@ -172,7 +173,7 @@ export function packGone(span: Span): Uint8Array {
   return writer.seal().slice();
 }
 
-/** Throws `store.damaged` where the bytes are not what was written for this span. */
+/** Throws `store.damaged` if the bytes were not written for this span. */
 export function markGone(span: Span, packed: Uint8Array): true {
   ByteReader.unseal(packed, 'the settled segments of a span');
   const bits = packed.subarray(4);

@@ -1,257 +1,75 @@
-import { AcceptanceTimes } from './acceptance-times.ts';
-import { CompactSeries } from './compact-series.ts';
-import type { Arrival } from './compaction/arrivals.ts';
-import type { SettledRun } from './format/log-row.ts';
-import { type Columns, giveBackColumns } from './format/value-columns.ts';
-import { StampCorrection } from './recovery/stamp-correction.ts';
+/**
+ * State of the store thread in memory: values in the log and directories of the spans, never the backlog itself.
+ *
+ * All fields of series, assets, rows and counts change here and in `LogState`. There is one method per transition,
+ * which also records the change for the next commit. The backlog of an asset and the counts therefore always match the
+ * segments and queues. After a crash the state is restored from the database (`recovery/recovery.ts`).
+ */
+import { StoreError } from '../base/errors.ts';
+import type { AssetLanes } from './client/lanes.ts';
+import { type SettledRanges, settledCount } from './format/settled-ranges.ts';
+import type { Columns } from './format/value-columns.ts';
+import { LogState } from './log-state.ts';
+import type { QuarantineEntry } from './pending.ts';
+import type { AssetState, BatchSlice, BatchState } from './records.ts';
 import type { Series } from './series.ts';
-import { NO_QUEUE, SeriesQueue } from './series-queue.ts';
-import { GONE, oldestAcceptedMs, openValues, type Span } from './span.ts';
+import { NO_QUEUE } from './series-queue.ts';
+import { GONE, LOST, newSpan, oldestAcceptedMs, openValues, type Span, type SpanEntry, segmentId } from './span.ts';
 
-/** What the store thread holds in memory: the fresh values and the directories of the rest. Never the backlog itself. */
-
-export interface SeriesState {
-  series: Series;
-  asset: AssetState;
-  /** `NO_QUEUE` where nothing of it stands in the log; filled by `queueOf`. */
-  queue: SeriesQueue;
-  /** Arrivals up to here, in order of acceptance, are flushed: a flush takes some series a step, an arrival has many. */
-  flushedSeq: number;
-  /** Segments that are not gone. */
-  segments: number;
-  /** Places in the directories of spans, gone or not. */
-  entries: number;
-  /** The last value that was accepted, in order of acceptance. */
-  lastSeq: number;
-  /** The latest time of a value in the backlog; -Infinity where there is none. A live value must lie behind it. */
-  backlogTimeMs: number;
-  held: boolean;
+/** A segment of a new span. */
+export interface PackedEntry extends SpanEntry {
+  packed: Uint8Array;
+  /** Slice of a batch in flight that the segment contains. */
+  slice?: BatchSlice | undefined;
 }
 
-/** A row of the log that still holds something. */
-export interface RowState {
-  id: number;
-  firstSeq: number;
-  count: number;
-  /** Values that are neither settled nor flushed. */
-  left: number;
-  /** Its values are in memory: they may be posted and flushed. */
-  isLoaded: boolean;
-  run: number;
-  /** Of the run that took it in: `StoreState.times` compares it. */
-  monotonicMs: number;
-}
+export class StoreState extends LogState {
+  readonly #spans: Span[] = [];
+  readonly #batches = new Map<number, BatchState>();
+  #spanChanges = 0;
 
-export interface AssetState {
-  asset: number;
-  series: SeriesState[];
-  /** Spans in which the asset has segments, in order, and its entries in them: [from, to). */
-  places: { span: Span; from: number; to: number }[];
-  /** Values in its segments that could be taken now: not settled, not under way, not of a held series. */
-  backlog: number;
-  /** Batches under way, by lane. */
-  liveUnderWay: number;
-  backlogUnderWay: number;
-  /** Where the next post starts among the series, so that a full post does not always leave out the same. */
-  nextSeries: number;
-  /** The target of the last batch, where they go apart (`TakeRequest.oneInstrumentation`): the next one is another's. -Infinity before. */
-  lastTarget: number;
-}
-
-/** Values of one series in a batch, and where they stand. */
-export interface BatchSlice {
-  series: SeriesState;
-  /** In the log: an absolute position of the queue. In a segment: the entry, and from which value. */
-  at: { position: number } | { span: Span; entry: number; from: number };
-  count: number;
-  timeMs: Float64Array;
-  value: Float64Array;
-  flags: Uint8Array;
-}
-
-export interface BatchState {
-  id: number;
-  asset: AssetState;
-  lane: 'live' | 'backlog';
-  /** The backlog lane is taken: always with a batch of it, and by a live post that took some along. */
-  along: boolean;
-  slices: BatchSlice[];
-}
-
-export class StoreState {
-  readonly series: (SeriesState | undefined)[] = [];
-  readonly assets = new Map<number, AssetState>();
-  /** In order of acceptance. */
-  rows: RowState[] = [];
-  spans: Span[] = [];
-  /** Committed, and not in the queues yet: the end of the log. */
-  #arrivals: Arrival[] = [];
-  readonly batches = new Map<number, BatchState>();
-  readonly stamps = new StampCorrection();
-  readonly times = new AcceptanceTimes();
-  nextSeq = 0;
-  nextRow = 1;
-  nextSpan = 1;
-  nextPlace = 1;
-  nextBatch = 1;
-  /** Values in the log that are not settled. */
-  logValues = 0;
-  /** Values in segments that are not settled. */
-  segmentValues = 0;
-  /** Values in quarantine. */
-  quarantined = 0;
-  /** Values that were left on disk for want of memory. */
-  notLoaded = 0;
-  /** Counts the spans that came and went: what was decided about compaction holds until it moves. */
-  spanChanges = 0;
-  readonly #compact = new CompactSeries();
-  /** Assets whose lanes changed since they were last told. */
-  readonly touched = new Set<AssetState>();
-
-  seriesOf(id: number): SeriesState {
-    const found = this.series[id];
-    if (!found) throw new Error(`series ${id} is not known to the store`);
-    return found;
+  get spans(): readonly Span[] {
+    return this.#spans;
   }
 
-  addSeries(series: Series): SeriesState {
-    const found = this.series[series.id];
-    if (found) return found;
-    let asset = this.assets.get(series.asset);
-    if (!asset) {
-      asset = {
-        asset: series.asset,
-        // Each of its own length: an array that grows from none has room for seventeen.
-        series: [],
-        places: [],
-        backlog: 0,
-        liveUnderWay: 0,
-        backlogUnderWay: 0,
-        nextSeries: 0,
-        lastTarget: Number.NEGATIVE_INFINITY,
-      };
-      this.assets.set(series.asset, asset);
-    }
-    const state: SeriesState = {
-      series: this.#compact.copy(series),
-      asset,
-      queue: NO_QUEUE,
-      flushedSeq: -1,
-      segments: 0,
-      entries: 0,
-      lastSeq: -1,
-      backlogTimeMs: Number.NEGATIVE_INFINITY,
-      held: false,
-    };
-    this.series[series.id] = state;
-    if (asset.series.length === 0) asset.series = [state];
-    else asset.series.push(state);
-    return state;
+  get batches(): ReadonlyMap<number, BatchState> {
+    return this.#batches;
   }
 
-  /** To put values in. */
-  queueOf(state: SeriesState): SeriesQueue {
-    if (state.queue === NO_QUEUE) state.queue = new SeriesQueue();
-    return state.queue;
-  }
-
-  /** Values have left the queue: an empty one is given back. Nothing can name a place in it. */
-  releaseQueue(state: SeriesState): void {
-    const { length, arrived, arrivedLate } = state.queue;
-    if (length === 0 && arrived === 0 && arrivedLate === 0) state.queue = NO_QUEUE;
-  }
-
-  /** Values were committed. They stay as they came until a post, a flush or somebody who looks needs them by series. */
-  takeIn(columns: Columns): void {
-    if (columns.length === 0) return;
-    const arrival = { columns, firstSeq: this.nextSeq };
-    this.#arrivals.push(arrival);
-    this.#count(arrival);
-    this.nextSeq += columns.length;
-    this.logValues += columns.length;
-  }
-
-  #count({ columns: { length, series, timeMs }, firstSeq }: Arrival, wanted?: Uint8Array): void {
-    let asset: AssetState | undefined;
-    for (let i = 0; i < length; i++) {
-      if (wanted && wanted[series[i]!] === 0) continue;
-      const state = this.seriesOf(series[i]!);
-      state.lastSeq = firstSeq + i;
-      if (firstSeq + i <= state.flushedSeq) continue;
-      const queue = this.queueOf(state);
-      if (timeMs[i]! <= state.backlogTimeMs) {
-        if (queue.arrivedLate++ === 0) queue.arrivedLateSeq = firstSeq + i;
-      } else if (queue.arrived++ === 0) queue.arrivedSeq = firstSeq + i;
-      if (state.asset === asset) continue;
-      asset = state.asset;
-      this.touched.add(asset);
-    }
-  }
-
-  /** Gives the arrivals to their series' queues, those up to a place where one is told. Whoever looks into a queue has called it before. */
-  distribute(throughSeq = Number.POSITIVE_INFINITY): void {
-    const arrivals = this.arrivalsThrough(throughSeq);
-    if (arrivals.length === 0) return;
-    this.#arrivals = this.#arrivals.slice(arrivals.length);
-    for (const state of this.series) {
-      if (!state || state.queue === NO_QUEUE) continue;
-      state.queue.arrived = 0;
-      state.queue.arrivedLate = 0;
-    }
-    for (const arrival of this.#arrivals) this.#count(arrival);
-    for (const { columns, firstSeq } of arrivals) {
-      for (let i = 0; i < columns.length; i++) {
-        const state = this.seriesOf(columns.series[i]!);
-        if (firstSeq + i <= state.flushedSeq) continue;
-        const time = columns.timeMs[i]!;
-        const late = time <= state.backlogTimeMs;
-        this.queueOf(state).push(time, columns.value[i]!, firstSeq + i, columns.flags[i]!, late);
-      }
-      giveBackColumns(columns);
-    }
-  }
-
-  /** No queue holds anything: the arrivals are all of the log that is not settled. */
-  get holdsOnlyArrivals(): boolean {
-    return !this.series.some((state) => state !== undefined && state.queue.length > 0);
-  }
-
-  /** What has arrived up to a place and no queue holds. Of some series it may be flushed already. */
-  arrivalsThrough(throughSeq: number): readonly Arrival[] {
-    const later = this.#arrivals.findIndex(({ firstSeq }) => firstSeq > throughSeq);
-    return later < 0 ? this.#arrivals : this.#arrivals.slice(0, later);
-  }
-
-  /** Nothing of them is left: all is flushed, or in the queues. */
-  dropArrivals(throughSeq: number): void {
-    const dropped = this.arrivalsThrough(throughSeq);
-    this.#arrivals = this.#arrivals.slice(dropped.length);
-    for (const { columns } of dropped) giveBackColumns(columns);
-  }
-
-  /** Decides anew which arrivals of some series are late. */
-  #recount(ids: Uint32Array, throughSeq: number): void {
-    const wanted = new Uint8Array(this.series.length);
-    for (const id of ids) {
-      const state = this.seriesOf(id);
-      wanted[id] = 1;
-      if (state.queue === NO_QUEUE) continue;
-      state.queue.arrived = 0;
-      state.queue.arrivedLate = 0;
-    }
-    for (const arrival of this.#arrivals) if (arrival.firstSeq > throughSeq) this.#count(arrival, wanted);
-    for (const id of ids) this.releaseQueue(this.seriesOf(id));
+  /** Number of spans added and removed. */
+  get spanChanges(): number {
+    return this.#spanChanges;
   }
 
   /**
-   * Puts a span where it belongs and its segments under their assets. Entries that a batch has already are marked before.
-   * `throughSeq`: of its series no arrival up to there is left.
+   * Adds a span of new segments, at the end of the order of acceptance unless `place` is set. Arrivals of its series up
+   * to `throughSeq` are flushed.
    */
+  addSegments(
+    head: { run: number; acceptedMs: number; place?: number },
+    entries: readonly PackedEntry[],
+    throughSeq?: number,
+  ): void {
+    if (entries.length === 0) return;
+    const span = newSpan({ id: this.numbers.span++, place: head.place ?? this.numbers.place++, ...head }, entries);
+    for (const [entry, { slice }] of entries.entries()) {
+      if (!slice) continue;
+      slice.at = { span, entry, from: 0 };
+      span.inFlight.set(entry, 1);
+    }
+    this.pending.addSpan(
+      span,
+      entries.map(({ packed }) => packed),
+    );
+    this.addSpan(span, throughSeq);
+  }
+
+  /** Inserts a span at its position and adds its segments to their assets. */
   addSpan(span: Span, throughSeq = -1): void {
-    this.spanChanges++;
-    let at = this.spans.length;
-    while (at > 0 && this.spans[at - 1]!.place > span.place) at--;
-    this.spans.splice(at, 0, span);
+    this.#spanChanges++;
+    let at = this.#spans.length;
+    while (at > 0 && this.#spans[at - 1]!.place > span.place) at--;
+    this.#spans.splice(at, 0, span);
     let entry = 0;
     while (entry < span.series.length) {
       const asset = this.seriesOf(span.series[entry]!).asset;
@@ -261,7 +79,7 @@ export class StoreState {
       while (place > 0 && asset.places[place - 1]!.span.place > span.place) place--;
       if (asset.places.length === 0) asset.places = [{ span, from, to: entry }];
       else asset.places.splice(place, 0, { span, from, to: entry });
-      this.touched.add(asset);
+      this.markChanged(asset);
     }
     for (let i = 0; i < span.series.length; i++) {
       const state = this.seriesOf(span.series[i]!);
@@ -269,66 +87,97 @@ export class StoreState {
       if (span.gone[i]) continue;
       state.segments++;
       state.backlogTimeMs = Math.max(state.backlogTimeMs, span.lastTimeMs[i]!);
-      const open = openValues(span, i);
-      this.segmentValues += open;
-      if (!state.held && !span.underWay.has(i)) state.asset.backlog += open;
+      this.totals.segmentValues += openValues(span, i);
+      this.#changeBacklog(span, i, openValues(span, i));
     }
-    this.#recount(span.series, throughSeq);
-    // What waits in the log may have become late by it, or may have ceased to be while a compaction took the old spans out.
+    this.recountArrivals(span.series, throughSeq);
+    // The new span can make values in the log late. A compaction that removed the old spans can undo that.
     for (const id of new Set(span.series)) {
       const { queue, backlogTimeMs } = this.seriesOf(id);
       queue.markLate(backlogTimeMs);
     }
   }
 
-  /** Series that must not be taken: the whole set. */
-  holdSeries(ids: readonly number[]): void {
-    const held = new Set(ids);
-    for (const state of this.series) {
-      if (!state || state.held === held.has(state.series.id)) continue;
-      state.held = !state.held;
-      this.touched.add(state.asset);
-    }
-    for (const asset of this.touched) asset.backlog = this.#countBacklog(asset);
+  /** Adds values of a segment to the backlog of its asset, unless the segment is in flight or its series is held. */
+  #changeBacklog(span: Span, entry: number, values: number): void {
+    const { asset, held } = this.seriesOf(span.series[entry]!);
+    if (!held && !span.inFlight.has(entry)) asset.backlog += values;
   }
 
-  #countBacklog(asset: AssetState): number {
-    let backlog = 0;
-    for (const { span, from, to } of asset.places) {
-      for (let entry = from; entry < to; entry++) {
-        if (!span.underWay.has(entry) && !this.seriesOf(span.series[entry]!).held) backlog += openValues(span, entry);
-      }
-    }
-    return backlog;
+  /** Marks a segment as part of one more batch, so that no other batch can take values from it. */
+  markInFlight(span: Span, entry: number): void {
+    this.#changeBacklog(span, entry, -openValues(span, entry));
+    span.inFlight.set(entry, (span.inFlight.get(entry) ?? 0) + 1);
+    span.changes++;
   }
 
-  /** How many series have values in the log. */
-  seriesInLog(): number {
-    let count = 0;
-    for (const state of this.series) {
-      if (state && state.queue !== NO_QUEUE) count++;
-    }
-    return count;
+  /** Marks a segment as part of one batch less, after the batch has ended. */
+  releaseEntry(span: Span, entry: number): void {
+    const before = span.inFlight.get(entry) ?? 0;
+    if (before > 1) span.inFlight.set(entry, before - 1);
+    else span.inFlight.delete(entry);
+    span.changes++;
+    this.#changeBacklog(span, entry, before > 1 ? 0 : openValues(span, entry));
+    this.markChanged(this.seriesOf(span.series[entry]!).asset);
   }
 
-  /** When the oldest value was accepted, by the clock of this run; `undefined` if there is none. */
-  oldestAcceptedMs(): number | undefined {
-    let oldestMs = Number.POSITIVE_INFINITY;
-    for (const span of this.spans) {
-      if (this.times.acceptedMs(span.run, span.firstAcceptedMs) >= oldestMs) continue;
-      oldestMs = Math.min(oldestMs, this.times.acceptedMs(span.run, oldestAcceptedMs(span)));
-    }
-    if (oldestMs < Number.POSITIVE_INFINITY) return oldestMs;
-    const row = this.rows.find(({ left }) => left > 0);
-    return row && this.times.acceptedMs(row.run, row.monotonicMs);
+  /** Records settled values of a segment that also contains unsettled values. `ranges` contains all settled ranges. */
+  settleEntry(span: Span, entry: number, ranges: SettledRanges): void {
+    const values = settledCount(ranges) - settledCount(span.progress.get(entry) ?? []);
+    this.#changeBacklog(span, entry, -values);
+    this.totals.segmentValues -= values;
+    span.progress.set(entry, ranges);
+    span.changes++;
+    this.pending.storeProgress(span, entry);
+    this.markChanged(this.seriesOf(span.series[entry]!).asset);
   }
 
-  /** Takes a span out: nothing of it is left. */
-  dropSpan(span: Span): void {
-    this.spanChanges++;
-    const at = this.spans.indexOf(span);
-    if (at < 0) return;
-    this.spans.splice(at, 1);
+  /** Removes a segment, and its span if it was the final segment. Returns the number of its unsettled values. */
+  removeSegment(span: Span, entry: number, as = GONE): number {
+    const values = this.#removeEntry(span, entry, as);
+    if (span.left === 0) this.#dropSpan(span);
+    else this.pending.dropSegment(span, entry);
+    return values;
+  }
+
+  /** Removes a span with its values. Returns the number of unsettled values. */
+  removeSpan(span: Span): number {
+    let values = 0;
+    this.#dropSpan(span);
+    for (let entry = 0; entry < span.series.length; entry++) {
+      if (!span.gone[entry]) values += this.#removeEntry(span, entry, LOST);
+    }
+    return values;
+  }
+
+  /** Removes an unreadable segment and keeps its bytes for analysis. Returns the number of lost values. */
+  setAsideSegment(span: Span, entry: number, bytes: Uint8Array | undefined): number {
+    this.pending.aside.push({ what: 'segment', place: segmentId(span.id, entry), atMs: 0, bytes });
+    return this.removeSegment(span, entry, LOST);
+  }
+
+  #removeEntry(span: Span, entry: number, as: number): number {
+    const state = this.seriesOf(span.series[entry]!);
+    const open = openValues(span, entry);
+    this.#changeBacklog(span, entry, -open);
+    this.totals.segmentValues -= open;
+    span.gone[entry] = as;
+    span.left--;
+    span.changes++;
+    span.progress.delete(entry);
+    state.segments--;
+    this.markChanged(state.asset);
+    if (state.segments > 0) return open;
+    // Without a backlog, no value is late.
+    state.backlogTimeMs = Number.NEGATIVE_INFINITY;
+    state.queue.markLate(state.backlogTimeMs);
+    return open;
+  }
+
+  #dropSpan(span: Span): void {
+    this.#spanChanges++;
+    this.pending.dropSpan(span);
+    this.#spans.splice(this.#spans.indexOf(span), 1);
     const assets = new Set<AssetState>();
     for (const id of span.series) {
       const state = this.seriesOf(id);
@@ -338,63 +187,132 @@ export class StoreState {
     for (const asset of assets) asset.places = asset.places.filter((place) => place.span !== span);
   }
 
-  /** One segment fewer; the series' backlog may have ended with it, and then nothing of it is late any more. */
-  segmentGone(state: SeriesState): void {
-    state.segments--;
-    this.touched.add(state.asset);
-    if (state.segments > 0) return;
-    state.backlogTimeMs = Number.NEGATIVE_INFINITY;
-    const { queue } = state;
-    if (queue.arrivedLate > 0) {
-      const { arrived, arrivedSeq, arrivedLateSeq } = queue;
-      queue.arrivedSeq = arrived > 0 ? Math.min(arrivedSeq, arrivedLateSeq) : arrivedLateSeq;
-      queue.arrived += queue.arrivedLate;
-      queue.arrivedLate = 0;
+  /** Replaces the set of held series. Batches do not take values from held series. */
+  holdSeries(ids: readonly number[]): void {
+    const held = new Set(ids);
+    const changed = new Set<AssetState>();
+    for (const state of this.series) {
+      if (!state || state.held === held.has(state.series.id)) continue;
+      state.held = !state.held;
+      changed.add(state.asset);
     }
-    queue.markLate(state.backlogTimeMs);
-  }
-
-  /** Takes a segment out, as `GONE` or `LOST`. Returns the number of values that were left in it. */
-  loseEntry(span: Span, entry: number, as = GONE): number {
-    const state = this.seriesOf(span.series[entry]!);
-    const open = openValues(span, entry);
-    if (!state.held && !span.underWay.has(entry)) state.asset.backlog -= open;
-    this.segmentValues -= open;
-    span.gone[entry] = as;
-    span.left--;
-    span.changes++;
-    span.progress.delete(entry);
-    this.segmentGone(state);
-    return open;
-  }
-
-  /** The row that holds `seq`; rows are few, the search is by halves. */
-  rowOf(seq: number): RowState | undefined {
-    let low = 0;
-    let high = this.rows.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.rows[middle]!.firstSeq <= seq) low = middle + 1;
-      else high = middle;
+    for (const asset of changed) {
+      this.markChanged(asset);
+      asset.backlog = 0;
+      for (const { span, from, to } of asset.places) {
+        for (let entry = from; entry < to; entry++) this.#changeBacklog(span, entry, openValues(span, entry));
+      }
     }
-    return this.rows[low - 1];
   }
 
-  /** Which run of the agent accepted the value at a place of a series' queue. */
-  runOf({ queue }: SeriesState, position: number): number {
-    return this.rowOf(queue.seqAt(position))?.run ?? 0;
+  addBatch(batch: Omit<BatchState, 'id'>): BatchState {
+    const added = { id: this.numbers.batch++, ...batch };
+    this.#batches.set(added.id, added);
+    if (batch.lane === 'live') batch.asset.liveInFlight++;
+    if (batch.hasBacklog) batch.asset.backlogInFlight++;
+    this.markChanged(batch.asset);
+    return added;
   }
 
-  /** Values of the log are settled or flushed: their rows lose them. Gives the run of acceptance they made. */
-  leaveRows(state: SeriesState, position: number, count: number): SettledRun {
-    const { queue } = state;
-    let row: RowState | undefined;
-    for (let at = position; at < position + count; at++) {
-      const seq = queue.seqAt(at);
-      if (!row || seq >= row.firstSeq + row.count) row = this.rowOf(seq);
-      if (row) row.left--;
+  /** Removes a batch. Its lanes are free unless other parts of a divided batch are in flight. */
+  endBatch(id: number): BatchState | undefined {
+    const ended = this.#batches.get(id);
+    if (!ended) return undefined;
+    this.#batches.delete(id);
+    if (ended.lane === 'live') ended.asset.liveInFlight--;
+    if (ended.hasBacklog) ended.asset.backlogInFlight--;
+    this.markChanged(ended.asset);
+    return ended;
+  }
+
+  /** Adds a row to quarantine. */
+  quarantine(entry: QuarantineEntry): void {
+    this.pending.quarantine.push(entry);
+    this.totals.quarantined += entry.count;
+  }
+
+  /** Changes the number of values in quarantine. */
+  countQuarantined(values: number): void {
+    this.totals.quarantined += values;
+  }
+
+  /** Returns the acceptance time of the oldest value on the clock of this run; `undefined` if the buffer is empty. */
+  oldestAcceptedMs(): number | undefined {
+    let oldestMs = Number.POSITIVE_INFINITY;
+    for (const span of this.#spans) {
+      if (this.times.acceptedMs(span.run, span.firstAcceptedMs) >= oldestMs) continue;
+      oldestMs = Math.min(oldestMs, this.times.acceptedMs(span.run, oldestAcceptedMs(span)));
     }
-    this.logValues -= count;
-    return { series: state.series.id, firstSeq: queue.seqAt(position), lastSeq: queue.seqAt(position + count - 1) };
+    if (oldestMs < Number.POSITIVE_INFINITY) return oldestMs;
+    const row = this.rows.find(({ left }) => left > 0);
+    return row && this.times.acceptedMs(row.run, row.monotonicMs);
+  }
+
+  /** Returns the number of waiting values in each lane of an asset. */
+  lanesOf(asset: AssetState): AssetLanes {
+    let live = 0;
+    let oldestSeq = Number.POSITIVE_INFINITY;
+    for (const { held, queue } of asset.series) {
+      if (held || queue.firstLiveSeq === undefined) continue;
+      live += queue.live;
+      oldestSeq = Math.min(oldestSeq, queue.firstLiveSeq);
+    }
+    const oldest = this.rowOf(oldestSeq);
+    const oldestAtMs = oldest ? this.times.acceptedMs(oldest.run, oldest.monotonicMs) : 0;
+    return {
+      asset: asset.asset,
+      live,
+      oldestLiveAtMs: live === 0 ? Number.POSITIVE_INFINITY : oldestAtMs,
+      backlog: asset.backlog,
+      oldestBacklogAt: this.#oldestPlace(asset),
+    };
+  }
+
+  /**
+   * Returns the `place` of the oldest segment that can be posted. Removes exhausted entries at the front of `places`.
+   */
+  #oldestPlace(asset: AssetState): number {
+    if (asset.backlog === 0) return Number.POSITIVE_INFINITY;
+    let exhausted = 0;
+    for (const { span, from, to } of asset.places) {
+      let hasSegments = false;
+      for (let entry = from; entry < to; entry++) {
+        if (span.gone[entry]) continue;
+        hasSegments = true;
+        if (span.inFlight.has(entry) || this.seriesOf(span.series[entry]!).held) continue;
+        asset.places.splice(0, exhausted);
+        return span.place;
+      }
+      if (!hasSegments && asset.places[exhausted]!.span === span) exhausted++;
+    }
+    return Number.POSITIVE_INFINITY;
+  }
+
+  /**
+   * Returns unreferenced series: no queue, segment, directory, log row on disk, batch, quarantined value or pending
+   * move. Forgetting them keeps memory independent of the number of keys that programs have ever used; their rows stay
+   * on disk until the number is reused. Held series are excluded, because their hold refers to them.
+   */
+  idleSeries(quarantined: readonly number[]): number[] {
+    const { moved, newSeries, quarantine } = this.pending;
+    if (moved.length > 0 || newSeries.size > 0 || this.counts.notLoaded > 0) return [];
+    const used = new Set([...quarantined, ...quarantine.map(({ series }) => series)]);
+    for (const { slices } of this.#batches.values()) for (const { series } of slices) used.add(series.series.id);
+    const firstSeq = this.rows[0]?.firstSeq ?? this.next.seq;
+    return this.series.flatMap((one) => {
+      if (!one || one.held || one.queue !== NO_QUEUE || one.entries > 0 || one.lastSeq >= firstSeq) return [];
+      return used.has(one.series.id) ? [] : [one.series.id];
+    });
+  }
+
+  /** Throws `store.no_series` before values of an unknown series are written, because they could never be delivered. */
+  checkSeries({ series, length }: Columns, newSeries: readonly Series[]): void {
+    let added: Set<number> | undefined;
+    for (let i = 0; i < length; i++) {
+      const id = series[i]!;
+      if (this.series[id] !== undefined) continue;
+      added ??= new Set([...newSeries.map((one) => one.id), ...this.pending.newSeries.keys()]);
+      if (!added.has(id)) throw new StoreError(`unknown series ${id}`, { code: 'store.no_series' });
+    }
   }
 }

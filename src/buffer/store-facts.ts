@@ -5,74 +5,71 @@ import type { Salvage } from './recovery/salvage.ts';
 import type { Series } from './series.ts';
 import type { BufferBounds, DiskUse } from './space/bounds.ts';
 
-/** By which bound values were dropped (`quarantine`: by that on bytes, out of quarantine), or by an operator's word. */
+/** Reason why values were dropped: a bound (`quarantine`: quarantined values, by the bound on bytes) or an operator. */
 export type DropReason = 'bytes' | 'age' | 'quarantine' | 'purge';
 
 export interface ValueStoreOptions {
   bounds: BufferBounds;
-  /** What is older is flushed, some time after the oldest has reached it. */
+  /** Age at which log rows are flushed, in milliseconds. */
   flushAfterMs: number;
-  /** The log is flushed when it holds more: the queues in memory are as long as the log. */
+  /** Number of log values above which the log is flushed. */
   flushValues: number;
   /**
-   * So many series are loaded at most, the oldest values' first, for want of memory. Where the buffer names more, the rest stays
-   * on disk for a later opening (`StoreFacts.notLoaded`). Left out: all.
+   * Maximum number of series loaded at startup, oldest values first. The rest remains on disk until the store is opened
+   * again (`StoreFacts.notLoaded`). Default: no limit.
    */
   maxLoadedSeries?: number | undefined;
-  /** Of flushing and compaction; left out, some milliseconds' worth. */
+  /** Size of one flush or compaction step. Default: a few milliseconds. */
   stepSize?: StepSize;
 }
 
-/** How much is packed in one step, between two commits; and so what one commit writes beside new values. */
+/** Maximum size of one step, which limits how much a commit writes in addition to new values. */
 export interface StepSize {
   values: number;
   segments: number;
 }
 
-/** Something that did not read: a row that was set aside, or the whole file. */
+/** An unreadable row that was set aside, or an unreadable file. */
 export interface Damage {
   what: string;
-  /** Values lost with it, as far as they are known. */
+  /** Known number of lost values. */
   values: number;
-  /** Where the whole file was set aside, and what was carried over. */
+  /** Name of the file that was set aside, and what was recovered. */
   file?: string;
   salvaged?: Salvage;
 }
 
-/** What the main thread keeps current with every answer. */
+/** State of the store, returned by every call. */
 export interface StoreFacts {
   /** Assets whose lanes changed. */
   lanes: AssetLanes[];
   logValues: number;
   segmentValues: number;
   /**
-   * Values that the opening left on disk, because their series exceed `maxLoadedSeries`. Until another opening finds none, nothing may
-   * be taken in: what is new would go before them, and under numbers that are theirs.
+   * Values left on disk because their series exceed `maxLoadedSeries`. While this number is not 0, no values may be
+   * accepted, because they would overtake older values.
    */
   notLoaded: number;
   quarantined: number;
   spans: number;
   disk: DiskUse;
-  /** The disk was full and has no room yet for the reserve: new values go into free pages alone, deleting in small steps. */
+  /** Whether the disk was full and there is no space for the reserve yet. Values are written only into free pages. */
   short: boolean;
-  /** Nor are there such pages: new values are refused. */
+  /** Whether there are also no free pages, so that new values are rejected. */
   full: boolean;
-  /** Free pages had better go back to the file system. */
+  /** Whether free pages should be returned to the file system. */
   spare: boolean;
-  /** The file is larger than the bound allows: they go back though values keep coming. */
+  /** Whether the file exceeds its bound, so that free pages are returned even while values arrive. */
   oversized: boolean;
-  /**
-   * Monotonic milliseconds at which the oldest value was accepted, by the clock of this run; `undefined` if no value waits. What an
-   * earlier run accepted is as old as it is known to be without the wall clock.
-   */
+  /** Acceptance time of the oldest value on the monotonic clock of this run; `undefined` if the buffer is empty. */
   oldestAcceptedMs: number | undefined;
-  /** Something waits for a commit beside new values. */
+  /** Whether changes are waiting for a commit. */
   dirty: boolean;
-  /** There is maintenance to do: flush, compaction, giving space back. */
+  /** Whether background work is due. */
   maintenanceDue: boolean;
-  /** A part of it stands in a file that was set aside, and is carried over. */
+  /** Whether segments are being copied from a file that was set aside. */
   isCarrying: boolean;
-  /** Since the last answer. */
+  /** Values dropped since the previous call. */
   dropped: { reason: DropReason; values: number }[];
   damaged: Damage[];
 }
@@ -80,7 +77,7 @@ export interface StoreFacts {
 export interface CommitRequest {
   columns: Columns | undefined;
   newSeries: Series[];
-  /** Facts that stand or fall with the values. */
+  /** Notes that are stored only together with the values. */
   notes?: readonly Note[];
   monotonicMs: number;
 }

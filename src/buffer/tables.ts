@@ -1,16 +1,17 @@
 import { crc32 } from 'node:zlib';
 import { type Database, otherFormat } from '../base/database.ts';
 import type { UnitReference } from '../contract/values.ts';
+import type { Note } from './client/notes.ts';
 import type { Series } from './series.ts';
 
-/** The tables of `buffer.db`, and every statement on them. No decision stands here. */
+/** Tables of `buffer.db` and all their statements. */
 
-/** Changes with every change of the tables or of a row's bytes. */
+/** Incremented with every change to the tables or to the bytes of a row. */
 export const FORMAT = 4;
 
 /**
- * Each table has its rows' numbers as rowid, so that its rows stand on pages that are read by themselves (`sqlite-pages.ts`), and
- * the rows of one table can be told from those of another by their shape.
+ * Each table uses the row number as rowid, so its pages can be read individually (`sqlite-pages.ts`) and rows can be
+ * matched to tables by their shape.
  */
 const NOTE =
   'CREATE TABLE note (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, text TEXT NOT NULL, sum INTEGER NOT NULL);';
@@ -35,7 +36,7 @@ ${ORIGIN}
 CREATE TABLE set_aside (id INTEGER PRIMARY KEY, what TEXT NOT NULL, place INTEGER NOT NULL, at_ms REAL NOT NULL, bytes BLOB);
 `;
 
-/** Checksum of a row's plain fields, beside that of its packed bytes: what the disk garbled is never taken for true. */
+/** Returns the checksum of a row's plain fields. Packed bytes have their own checksum. */
 export function sumOf(...fields: readonly (number | string | null)[]): number {
   return crc32(JSON.stringify(fields));
 }
@@ -53,7 +54,7 @@ export interface RunRow {
   id: number;
   boot: string;
   wall_ms: number;
-  /** Of its own clock: when it began, and the last that is known of it. */
+  /** Start and latest known time of the run, on its own clock. */
   monotonic_ms: number;
   last_ms: number;
   sum: number;
@@ -70,7 +71,7 @@ export interface QuarantineRow {
   sum: number;
 }
 
-/** A file that was set aside, beside the database: segments of spans with a number below may stand there alone. */
+/** A file that was set aside: segments of spans with a number less than `below` may exist only there. */
 export interface OriginRow {
   id: number;
   name: string;
@@ -85,32 +86,26 @@ export interface NoteRow {
   sum: number;
 }
 
-/** From format 2 (0.1.0): notes had no numbers, and nothing named a file that was set aside. */
-const FROM_2 = `
-ALTER TABLE note RENAME TO note_2;
-${NOTE}
-INSERT INTO note (name, text, sum) SELECT name, text, sum FROM note_2;
-DROP TABLE note_2;
-${ORIGIN}
-`;
-
-/** Before format 4 rows of runs had no checksum. */
-function giveRunsSums(database: Database): void {
-  database.exec(`ALTER TABLE run RENAME TO run_3; ${RUN}`);
+/** Format 2 (0.1.0) had notes without numbers, runs without checksums, and no origins. */
+function migrateFrom2(database: Database): void {
+  database.exec(`
+    ALTER TABLE note RENAME TO note_2;
+    ALTER TABLE run RENAME TO run_2;
+    ${NOTE} ${ORIGIN} ${RUN}
+    INSERT INTO note (name, text, sum) SELECT name, text, sum FROM note_2;`);
   const { addRun } = prepareRuns(database);
-  for (const row of database.prepare('SELECT * FROM run_3').all() as RunRow[]) addRun.run(...runFields(row));
-  database.exec('DROP TABLE run_3');
+  for (const row of database.prepare<[], RunRow>('SELECT * FROM run_2').all()) addRun.run(...runFields(row));
+  database.exec('DROP TABLE note_2; DROP TABLE run_2');
 }
 
-/** Makes the tables in a new database, or of an earlier format those of this one. Throws `store.format` where it has another. */
+/** Creates the tables in a new database, or migrates an earlier format. Throws `store.format` for other formats. */
 export function prepareTables(database: Database): void {
   const format = database.pragma('user_version', { simple: true }) as number;
   if (format === FORMAT) return;
-  if (format !== 0 && format !== 2 && format !== 3) throw otherFormat(database, format, FORMAT);
+  if (format !== 0 && format !== 2) throw otherFormat(database, format, FORMAT);
   database.transaction(() => {
     if (format === 0) database.exec(SCHEMA);
-    if (format === 2) database.exec(FROM_2);
-    if (format !== 0) giveRunsSums(database);
+    else migrateFrom2(database);
     database.pragma(`user_version = ${FORMAT}`);
   })();
 }
@@ -123,10 +118,9 @@ function prepareRuns(database: Database) {
   };
 }
 
-/** Every statement, prepared once. */
 export function prepareStatements(database: Database) {
   return {
-    // A number may have served another series before: of two rows the later series counts.
+    // Numbers are reused. If two rows have the same number, the later generation is valid.
     addSeries: database.prepare<SeriesFields>(
       `INSERT INTO series VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET asset = excluded.asset,
         key = excluded.key, grp = excluded.grp, unit_id = excluded.unit_id, unit_code = excluded.unit_code,
@@ -200,12 +194,12 @@ export function prepareStatements(database: Database) {
 
 export type Statements = ReturnType<typeof prepareStatements>;
 
-/** Whether a buffer of this format needs files that were set aside: a part of it stands there alone. */
+/** Whether the buffer needs files that were set aside, because some segments exist only there. */
 export function needsOrigin(database: Database): boolean {
   return database.prepare('SELECT 1 FROM origin LIMIT 1').get() !== undefined;
 }
 
-/** The series of a number; `damaged` where its row does not fit its checksum, `undefined` where there is none. */
+/** Returns a function that reads the series with a number; `damaged` if the checksum is wrong. */
 export function seriesReader(database: Database): (id: number) => Series | 'damaged' | undefined {
   const fields = 'id, asset, key, grp, unit_id, unit_code, instrumentation, since, sum';
   const get = database.prepare<[number], SeriesFields>(`SELECT ${fields} FROM series WHERE id = ?`).raw();
@@ -220,7 +214,7 @@ function unitOf(id: number | null, code: string | null): UnitReference | undefin
   return code === null ? undefined : { code };
 }
 
-/** A series as it stands in a row, its checksum last. */
+/** Returns the fields of a series row with the checksum. */
 export function seriesFields(series: Series): SeriesFields {
   const { id, asset, key, unit } = series;
   const group = series.group ?? null;
@@ -234,7 +228,7 @@ export function seriesFields(series: Series): SeriesFields {
 
 type RunFields = [id: number, boot: string, wallMs: number, beganMs: number, lastMs: number, sum: number];
 
-/** A run as it stands in a row, its checksum last. */
+/** Returns the fields of a run row with the checksum. */
 export function runFields(run: Omit<RunRow, 'sum'>): RunFields {
   return [run.id, run.boot, run.wall_ms, run.monotonic_ms, run.last_ms, runSum(run)];
 }
@@ -251,7 +245,7 @@ export type SeriesFields = [
   sum: number,
 ];
 
-/** `undefined` where the fields do not fit their checksum. */
+/** Returns undefined if the checksum is wrong. */
 export function seriesOfFields(fields: SeriesFields): Series | undefined {
   const [id, asset, key, group, unitId, code, instrumentation, since, sum] = fields;
   if (sum !== sumOf(id, asset, key, group, unitId, code, instrumentation, since)) return undefined;
@@ -277,3 +271,29 @@ export const runSum = ({ id, boot, wall_ms, monotonic_ms, last_ms }: Omit<RunRow
 export const originSum = (name: string, below: number) => sumOf(name, below);
 export const quarantineSum = (series: number, count: number, status: number, message: string, atMs: number) =>
   sumOf(series, count, status, message, atMs);
+
+/** Runs in the transaction of a commit. */
+export function writeNotes(statements: Statements, notes: readonly Note[]): void {
+  for (const { name, text } of notes) {
+    if (text === undefined) statements.dropNote.run(name);
+    else statements.setNote.run(name, text, sumOf(name, text));
+  }
+}
+
+/**
+ * Maximum number of characters to read. A missing note causes at most a duplicate, but unbounded reading would delay
+ * startup.
+ */
+const MAX_READ_CHARACTERS = 16 * 1024 * 1024;
+
+/** Skips damaged notes, because a missing note is less harmful than a wrong one. */
+export function readNotes(statements: Statements, beginning: string): Note[] {
+  const notes: Note[] = [];
+  let characters = 0;
+  for (const { name, text, sum } of statements.listNotes.iterate(beginning, `${beginning}\u{10ffff}`)) {
+    characters += name.length + text.length;
+    if (characters > MAX_READ_CHARACTERS) break;
+    if (sum === sumOf(name, text)) notes.push({ name, text });
+  }
+  return notes;
+}

@@ -1,45 +1,40 @@
 /**
- * The value store, in the store thread: what was accepted stays here until the platform took it, it was put into
- * quarantine, or a configured bound dropped it.
+ * Value store of the store thread. Keeps accepted values until the platform accepts or rejects them, or a configured
+ * bound or an operator drops them.
  *
- *   commit ──► log row ──► queue of each series ──► live batches
- *                 │ after some seconds, or when the log is long
+ *   commit ──► log row ──► queue per series ──► live batches
+ *                 │ after a few seconds, or if the log is long
  *                 └─ flush ──► span of segments ──► backlog batches
  *
- * Invariants: a value is in exactly one of log or segment; what memory says beyond the disk stands in `Pending` and is
- * written with the next commit; a commit is one transaction with one sync, and nothing is answered before it is over.
- * A crash at any point leaves the last commit: posts under way and those answered since are posted again.
+ * Invariants: each value is in the log or in a segment. `Pending` contains the changes since the latest commit. A
+ * commit is one transaction with one sync, and returns after the sync. After a crash the store continues from the
+ * latest commit: batches that were in flight or settled since then are posted again.
  */
 import type { Database } from '../base/database.ts';
-import { lanesOf } from './asset-lanes.ts';
 import { BodyWriter } from './batches/body-writer.ts';
 import { SegmentReader } from './batches/segment-reader.ts';
-import { quarantineBatch, releaseSlice, setAsideSegment, settleSlice } from './batches/settle.ts';
-import { divideBatch, leaveLanes, takeBatch } from './batches/take.ts';
+import { quarantineBatch, releaseSlice, settleSlice } from './batches/settle.ts';
+import { divideBatch, takeBatch } from './batches/take.ts';
 import type { Batch, Refusal, TakeRequest } from './client/lanes.ts';
 import type { Note } from './client/notes.ts';
 import { Flush } from './compaction/flush.ts';
 import { Maintenance } from './compaction/maintenance.ts';
 import { LogRowWriter } from './format/log-row.ts';
 import { NO_VALUES } from './format/value-columns.ts';
-import { checkSeries, forgetSeries, idleSeries, knownSeries } from './idle-series.ts';
-import { readNotes, writeNotes } from './note-rows.ts';
 import { OperatorCalls } from './operator/operator-calls.ts';
-import { Pending } from './pending.ts';
 import { ReadLeases } from './read-leases.ts';
 import type { Carrying } from './recovery/carrying.ts';
-import { type Handover, handOver, takeOver } from './recovery/handover.ts';
 import { type Recovered, recoverState } from './recovery/recovery.ts';
 import { SeriesCopy } from './recovery/series-copy.ts';
 import { RunRow } from './run-row.ts';
 import type { Series } from './series.ts';
 import { DiskSpaceGuard, full } from './space/disk-space-guard.ts';
 import { Dropping } from './space/dropping.ts';
-import { saysFull } from './space/reserve.ts';
+import { isDiskFull } from './space/reserve.ts';
 import type { Span } from './span.ts';
 import { StoreState } from './state.ts';
-import type { CommitRequest, StoreFacts, ValueStoreOptions } from './store-facts.ts';
-import { prepareStatements, type Statements, writeSeries } from './tables.ts';
+import type { CommitRequest, Damage, StoreFacts, ValueStoreOptions } from './store-facts.ts';
+import { prepareStatements, readNotes, type Statements, writeNotes, writeSeries } from './tables.ts';
 
 const wholeMs = (monotonicMs: number) => Math.max(0, Math.round(monotonicMs));
 
@@ -48,14 +43,19 @@ interface StoreParts {
   path: string;
   options: ValueStoreOptions;
   state: StoreState;
-  pending: Pending;
   copy: SeriesCopy;
   recovered: Recovered;
 }
 
+interface Handover {
+  series: Series[];
+  held: number[];
+  nextBatch: number;
+  options: ValueStoreOptions;
+}
+
 export interface OpenedValueStore {
   store: ValueStore;
-  /** Every series that is known. */
   series: Series[];
   facts: StoreFacts;
 }
@@ -64,7 +64,6 @@ export class ValueStore {
   readonly #database: Database;
   readonly #options: ValueStoreOptions;
   readonly #state: StoreState;
-  readonly #pending: Pending;
   readonly #writer = new LogRowWriter();
   readonly #body = new BodyWriter();
   readonly #segments: SegmentReader;
@@ -75,53 +74,49 @@ export class ValueStore {
   readonly #run: RunRow;
   readonly #readers = new ReadLeases();
   readonly #disk: DiskSpaceGuard;
-  /** While segments stand in files that were set aside. */
+  /** Set while segments are only in files that were set aside. */
   #carrying: Carrying | undefined;
   readonly #transaction: (request: CommitRequest, hasRow: boolean) => void;
   readonly operator: OperatorCalls;
   #monotonicMs: number;
-  /** Generation of the series written last; only grows. Of two rows with one number the later generation is valid. */
+  /** Generation of the latest series row. If two rows have the same number, the later generation is valid. */
   #since: number;
   #damaged: StoreFacts['damaged'];
 
-  /**
-   * Opens what stands in a database, or makes its tables; `path` is that of the database, for its size on disk. Reads the log
-   * and the directories, never the backlog.
-   */
+  /** Opens a buffer or creates its tables; `path` is its file. Reads the log and the directories, never the backlog. */
   static open(
     database: Database,
     path: string,
     options: ValueStoreOptions,
     now: { monotonicMs: number; wallMs: number; boot: string },
   ): OpenedValueStore {
-    const [state, pending, copy] = [new StoreState(), new Pending(), new SeriesCopy(path)];
+    const [state, copy] = [new StoreState(), new SeriesCopy(path)];
     const { maxLoadedSeries } = options;
-    const recovered = recoverState(database, state, pending, now, { path, copy, maxLoadedSeries });
-    if (state.notLoaded === 0) copy.keep(recovered.series.filter((series) => series.asset > 0));
-    const store = new ValueStore({ database, path, options, state, pending, copy, recovered }, now.monotonicMs);
+    const recovered = recoverState(database, state, now, { path, copy, maxLoadedSeries });
+    if (state.counts.notLoaded === 0) copy.keep(recovered.series.filter((series) => series.asset > 0));
+    const store = new ValueStore({ database, path, options, state, copy, recovered }, now.monotonicMs);
     return { store, series: recovered.series, facts: store.facts() };
   }
 
   private constructor(parts: StoreParts, monotonicMs: number) {
-    const { database, options, state, pending, recovered } = parts;
+    const { database, options, state, recovered } = parts;
     this.#database = database;
     this.#options = { ...options, bounds: { ...options.bounds } };
     this.#state = state;
-    this.#pending = pending;
     this.#copy = parts.copy;
     this.#monotonicMs = monotonicMs;
     this.#run = new RunRow(recovered.run);
     this.#damaged = [...recovered.damaged];
     const statements = prepareStatements(database);
     this.#statements = statements;
-    state.quarantined = statements.countQuarantine.get() ?? 0;
+    state.countQuarantined(statements.countQuarantine.get() ?? 0);
     this.#transaction = database.transaction((request: CommitRequest, hasRow: boolean) => {
       this.#writeRows(request, hasRow);
     });
     this.#since = Math.max(statements.lastSince.get() ?? 0, parts.copy.lastSince);
     const segments = new SegmentReader(
       (id, span, entry) =>
-        pending.segments.get(id) ?? statements.getSegment.get(id) ?? this.#carrying?.read(span, entry),
+        state.pending.segments.get(id) ?? statements.getSegment.get(id) ?? this.#carrying?.read(span, entry),
       (span, entry, bytes) => this.#missed(span, entry, bytes),
     );
     this.#segments = segments;
@@ -129,14 +124,13 @@ export class ValueStore {
       (span, entry) => this.#missed(span, entry, undefined),
       options.stepSize?.segments,
     );
-    const flush = new Flush(state, pending);
+    const flush = new Flush(state);
     flush.resume();
     const readers = this.#readers;
     const disk = new DiskSpaceGuard(database, parts.path, this.#options.bounds, readers);
     this.#disk = disk;
     const maintenance = new Maintenance({
       state,
-      pending,
       segments,
       flush,
       readers,
@@ -146,7 +140,6 @@ export class ValueStore {
     this.#maintenance = maintenance;
     const dropping = new Dropping({
       state,
-      pending,
       flush,
       segments,
       statements,
@@ -157,7 +150,6 @@ export class ValueStore {
     this.#dropping = dropping;
     this.operator = new OperatorCalls({
       state,
-      pending,
       segments,
       statements,
       readers,
@@ -170,7 +162,7 @@ export class ValueStore {
     });
   }
 
-  /** Other bounds and another pace from now on. What is beyond a bound falls a step at a time, with a commit each. */
+  /** Changes bounds and pace. Values beyond a new bound are dropped step by step, with one commit each. */
   configure({ bounds, ...pace }: ValueStoreOptions): StoreFacts {
     Object.assign(this.#options, pace);
     Object.assign(this.#options.bounds, bounds);
@@ -178,37 +170,45 @@ export class ValueStore {
     return this.facts();
   }
 
-  /** Takes the place of another, once it is open. */
-  takeOver(handover: Omit<Handover, 'options'>): void {
-    takeOver(this.#state, handover);
-    this.#damaged.push(...handover.damage);
+  /**
+   * Returns the data required by the store that replaces this one: series, holds, the next batch number and the current
+   * options.
+   */
+  handOver(): Handover {
+    const all = this.#state.series.filter((one) => one !== undefined);
+    const held = all.filter((one) => one.held).map((one) => one.series.id);
+    return { series: all.map(({ series }) => series), held, nextBatch: this.#state.next.batch, options: this.#options };
   }
 
-  /** For the store that takes the place of this one. */
-  handOver(): Omit<Handover, 'damage'> {
-    return handOver(this.#state, this.#options);
+  /** Takes over from a corrupt store. Its batches are unknown here, so their values are waiting again. */
+  takeOver({ series, held, nextBatch }: Omit<Handover, 'options'>, damage: readonly Damage[]): void {
+    for (const one of series) this.#state.addSeries(one);
+    this.#state.raiseNext({ batch: nextBatch });
+    this.#state.holdSeries(held);
+    for (const asset of this.#state.assets.values()) this.#state.markChanged(asset);
+    this.#damaged.push(...damage);
   }
 
   /**
-   * Stores values, with everything pending, in one transaction. When it returns, they are on disk.
-   * Throws `buffer.full` (by `refuse-new`), `buffer.low-space`, `buffer.disk-full` or the driver's error: then no value was
-   * stored. With a code that begins with `buffer.`, the pending changes are on disk, because they make room.
+   * Stores values and all pending changes in one transaction; all are on disk when the method returns. Throws
+   * `buffer.full` (with `refuse-new`), `buffer.low-space`, `buffer.disk-full` or a driver error; in each case no value
+   * was stored. If the code starts with `buffer.`, the pending changes are on disk, because they free space.
    *
-   * A failed sync leaves nothing that is trusted: the next commit writes the same WAL frames again, and a checkpoint starts
-   * with the first page that was not synced.
+   * Nothing relies on a failed sync: the next commit writes the same WAL frames again, and a checkpoint starts with the
+   * first page that was not synced.
    */
   commit(request: CommitRequest): StoreFacts {
     const brings = request.columns?.length ?? 0;
     this.#monotonicMs = request.monotonicMs;
     const refusal = brings > 0 ? this.#disk.refusal(brings) : undefined;
-    // Nothing of refused values is written, not even their series.
+    // The series of rejected values are not written either.
     const newSeries = brings > 0 ? [] : request.newSeries;
     const pendingOnly = { ...request, columns: undefined, newSeries, notes: [] };
     try {
       this.#write(refusal ? pendingOnly : request);
     } catch (error) {
-      if (!saysFull(error)) throw error;
-      this.#disk.makeRoom();
+      if (!isDiskFull(error)) throw error;
+      this.#disk.freeReserve();
       this.#write(pendingOnly);
       if (brings > 0) throw full();
     }
@@ -216,56 +216,53 @@ export class ValueStore {
     return this.facts();
   }
 
-  /** One transaction, then memory follows. */
+  /** Writes one transaction, then updates memory. */
   #write(request: CommitRequest): void {
     const state = this.#state;
-    const columns = this.#pending.withMoved(request.columns);
-    checkSeries(this.#state, columns, request.newSeries, this.#pending);
+    const { pending } = state;
+    const columns = pending.withMoved(request.columns);
+    state.checkSeries(columns, request.newSeries);
     const since = request.newSeries.length > 0 ? ++this.#since : this.#since;
     for (const series of request.newSeries) series.since = since;
-    const hasRow = columns.length > 0 || this.#pending.settled.length > 0;
-    if (hasRow || !this.#pending.isEmpty || request.newSeries.length > 0 || request.notes?.length) {
+    const hasRow = columns.length > 0 || pending.settled.length > 0;
+    if (hasRow || !pending.isEmpty || request.newSeries.length > 0 || request.notes?.length) {
       this.#transaction({ ...request, columns }, hasRow);
       this.#disk.committed();
       this.#run.committed(request.monotonicMs);
     }
     for (const series of request.newSeries) state.addSeries(series);
-    if (hasRow) {
-      const { length: count } = columns;
-      const row = { id: state.nextRow++, firstSeq: state.nextSeq, count, left: count, isLoaded: true };
-      state.rows.push({ ...row, run: this.#run.id, monotonicMs: wholeMs(request.monotonicMs) });
-    }
-    if (this.#pending.isCarried) this.closeOrigins();
-    this.#pending.clear();
+    if (pending.isCarried) this.closeOldFiles();
+    pending.clear();
     const hasDropped = this.#dropping.committed();
-    state.takeIn(columns);
-    this.#disk.look(request.monotonicMs, hasDropped);
+    if (hasRow) state.addRow(columns, this.#run.id, wholeMs(request.monotonicMs));
+    this.#disk.measureIfDue(request.monotonicMs, hasDropped);
     this.#keepBounds();
   }
 
   #keepBounds(): void {
-    this.#state.quarantined -= this.#dropping.keep(this.#disk.use, ({ run, acceptedMs }) =>
+    const dropped = this.#dropping.enforce(this.#disk.use, ({ run, acceptedMs }) =>
       this.#state.times.ageMs(run, acceptedMs, this.#monotonicMs),
     );
+    this.#state.countQuarantined(-dropped);
   }
 
-  /** Inside the transaction. Does not change memory, so that a failure leaves everything as it was. */
+  /** Runs in the transaction. Does not change memory, so a failure leaves everything unchanged. */
   #writeRows({ columns, newSeries, notes, monotonicMs }: CommitRequest, hasRow: boolean): void {
     const statements = this.#statements;
     writeNotes(statements, notes ?? []);
     for (const series of newSeries) writeSeries(statements, series);
-    this.#copy.append(newSeries, () => [...knownSeries(this.#state), ...newSeries]);
-    this.#pending.write(statements);
+    this.#copy.append(newSeries, () => [...this.#state.namedSeries(), ...newSeries]);
+    this.#state.pending.write(statements);
     if (hasRow) {
-      const head = { run: this.#run.id, monotonicMs: wholeMs(monotonicMs), firstSeq: this.#state.nextSeq };
-      const row = this.#writer.write(head, columns ?? NO_VALUES, this.#pending.settled);
-      statements.addRow.run(this.#state.nextRow, row);
-      this.#disk.note(row.length);
+      const head = { run: this.#run.id, monotonicMs: wholeMs(monotonicMs), firstSeq: this.#state.next.seq };
+      const row = this.#writer.write(head, columns ?? NO_VALUES, this.#state.pending.settled);
+      statements.addRow.run(this.#state.next.row, row);
+      this.#disk.countWritten(row.length);
     }
     this.#run.write(statements, monotonicMs);
   }
 
-  /** Facts that were written with values, by the beginning of their names. */
+  /** Returns notes whose names start with `beginning`. */
   notes(beginning: string): Note[] {
     return readNotes(this.#statements, beginning);
   }
@@ -273,19 +270,19 @@ export class ValueStore {
   take(request: TakeRequest): { batch: Batch | undefined; facts: StoreFacts } {
     this.#state.distribute();
     const taken = takeBatch(this.#state, this.#segments, this.#body, request);
-    this.#run.keepMeasure(this.#state.stamps, this.#statements, this.#monotonicMs);
+    this.#run.storeMeasure(this.#state.stamps, this.#statements, this.#monotonicMs);
     return { batch: taken?.answer, facts: this.facts() };
   }
 
   settle(batch: number): StoreFacts {
-    for (const slice of this.#end(batch)?.slices ?? []) settleSlice(this.#state, this.#pending, this.#segments, slice);
+    for (const slice of this.#state.endBatch(batch)?.slices ?? []) settleSlice(this.#state, slice);
     this.#maintenance.noteSettled(this.#monotonicMs);
     this.#maintenance.dropSettledRows();
     return this.facts();
   }
 
   release(batch: number): StoreFacts {
-    for (const slice of this.#end(batch)?.slices ?? []) releaseSlice(this.#state, slice);
+    for (const slice of this.#state.endBatch(batch)?.slices ?? []) releaseSlice(this.#state, slice);
     return this.facts();
   }
 
@@ -296,8 +293,8 @@ export class ValueStore {
   }
 
   quarantine(batch: number, refusal: Refusal & { atMs: number }): StoreFacts {
-    const ended = this.#end(batch);
-    if (ended) quarantineBatch(this.#state, this.#pending, this.#segments, ended, refusal);
+    const ended = this.#state.endBatch(batch);
+    if (ended) quarantineBatch(this.#state, ended, refusal);
     this.#maintenance.dropSettledRows();
     return this.facts();
   }
@@ -307,19 +304,12 @@ export class ValueStore {
     return this.facts();
   }
 
-  #end(batch: number) {
-    const ended = this.#state.batches.get(batch);
-    if (!ended) return undefined;
-    this.#state.batches.delete(batch);
-    leaveLanes(ended);
-    this.#state.touched.add(ended.asset);
-    return ended;
-  }
-
-  /** One step of what can wait: some of a flush, some of a compaction, some space given back. Some milliseconds at most. */
+  /**
+   * Performs one step of background work (flush, compaction, freeing space), which takes a few milliseconds at most.
+   */
   maintain(now: { monotonicMs: number }): StoreFacts {
     this.#monotonicMs = now.monotonicMs;
-    this.#disk.keepReserve(now.monotonicMs);
+    this.#disk.restoreReserve(now.monotonicMs);
     this.#keepBounds();
     this.#maintenance.step(now.monotonicMs, this.#disk.flushSpace);
     this.#mayCarry?.step(now.monotonicMs);
@@ -330,26 +320,22 @@ export class ValueStore {
     return this.#disk.hasRoomToCarry ? this.#carrying : undefined;
   }
 
-  giveSpaceBack(): StoreFacts {
-    this.#disk.giveBack(this.#monotonicMs);
+  vacuum(): StoreFacts {
+    this.#disk.vacuum(this.#monotonicMs);
     return this.facts();
   }
 
   #missed(span: Span, entry: number, bytes: Uint8Array | undefined): void {
     if (!bytes && this.#carrying?.awaits(span, entry)) return;
-    this.#damaged.push({ what: 'segment', values: setAsideSegment(this.#state, this.#pending, span, entry, bytes) });
+    this.#damaged.push({ what: 'segment', values: this.#state.setAsideSegment(span, entry, bytes) });
   }
 
   facts(): StoreFacts {
     const state = this.#state;
-    const lanes = [...state.touched].map((asset) => lanesOf(state, asset));
-    state.touched.clear();
+    const lanes = [...state.collectChanged()].map((asset) => state.lanesOf(asset));
     const facts: StoreFacts = {
       lanes,
-      logValues: state.logValues,
-      segmentValues: state.segmentValues,
-      notLoaded: state.notLoaded,
-      quarantined: state.quarantined,
+      ...state.counts,
       spans: state.spans.length,
       disk: this.#disk.use,
       short: this.#disk.isShort,
@@ -357,36 +343,37 @@ export class ValueStore {
       spare: this.#disk.hasSpare,
       oversized: this.#disk.isOversized,
       oldestAcceptedMs: state.oldestAcceptedMs(),
-      dirty: !this.#pending.isEmpty,
+      dirty: !state.pending.isEmpty,
       maintenanceDue:
         this.#disk.mayRecover(this.#monotonicMs) ||
         this.#dropping.isDue(this.#disk.use) ||
         this.#maintenance.isDue(this.#monotonicMs, this.#disk.flushSpace) ||
         this.#mayCarry?.isDue(this.#monotonicMs) === true,
       isCarrying: this.#carrying !== undefined,
-      dropped: this.#dropping.take(),
+      dropped: this.#dropping.collectDropped(),
       damaged: this.#damaged,
     };
     this.#damaged = [];
     return facts;
   }
 
-  /** Series that may be forgotten; none while an export may still name them. */
+  /** Returns series without values, or none while an export can still refer to them. */
   idleSeries(): number[] {
-    return this.#readers.isAny(this.#monotonicMs) ? [] : idleSeries(this.#state, this.#pending, this.#statements);
+    if (this.#readers.isAny(this.#monotonicMs)) return [];
+    return this.#state.idleSeries(this.#statements.quarantineBySeries.all().map(({ series }) => series));
   }
 
   forgetSeries(ids: readonly number[]): void {
-    forgetSeries(this.#state, ids);
+    this.#state.forgetSeries(ids);
   }
 
-  closeOrigins(): void {
+  closeOldFiles(): void {
     this.#carrying?.close();
     this.#carrying = undefined;
   }
 
   close(): void {
-    this.closeOrigins();
+    this.closeOldFiles();
     this.#database.close();
     this.#disk.close();
   }

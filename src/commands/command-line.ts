@@ -1,114 +1,140 @@
-import { Command } from 'commander';
+import { Command, Help } from 'commander';
 import { endWithReader, reportError } from '../base/command-end.ts';
 import { version } from '../base/installation.ts';
-import { fitHelp } from './help-text.ts';
+import { fitted, wrapped } from '../base/table.ts';
 
 interface Verb {
   name: string;
   summary: string;
-  /** Loaded only when the verb is asked for: the daemon does not pay for the sandbox, nor `check` for the daemon. */
+  /** Loads the verb on demand, so that each verb starts fast and loads only its own modules. */
   load(): Promise<{ define(program: Command): void }>;
 }
 
-/** In the order of the help; the manual page is made from them. */
+/** Verbs in the order shown in the help. The manual page and the completions are generated from this list. */
 export const VERBS: readonly Verb[] = [
-  { name: 'run', summary: 'the daemon, in the foreground: what systemd starts', load: () => import('./run.ts') },
+  { name: 'run', summary: 'run the agent in the foreground, as systemd does', load: () => import('./verbs/run.ts') },
   {
     name: 'sandbox',
-    summary: 'the platform itself as far as the spec describes it, on this machine',
+    summary: 'run a local platform for trials and tests',
     load: () => import('../sandbox/program/verbs.ts'),
   },
-  { name: 'demo', summary: 'sandbox, daemon and simulated tags in one terminal', load: () => import('./demo.ts') },
+  {
+    name: 'demo',
+    summary: 'run sandbox, agent and simulated tags in one terminal',
+    load: () => import('./verbs/demo.ts'),
+  },
   {
     name: 'check',
-    summary: 'read all configuration and print every problem with its line',
-    load: () => import('./check.ts'),
+    summary: 'check the configuration and report each problem with its line number',
+    load: () => import('./verbs/check.ts'),
   },
   {
     name: 'setup',
-    summary: 'ask for what is needed, try the login, write the configuration',
-    load: () => import('./setup.ts'),
+    summary: 'create the configuration step by step and test the login',
+    load: () => import('./verbs/setup.ts'),
   },
   {
     name: 'doctor',
-    summary: 'check the installation step by step and say what to do about each failure',
-    load: () => import('./doctor.ts'),
+    summary: 'check the installation and recommend a fix for each failure',
+    load: () => import('./verbs/doctor.ts'),
   },
   {
     name: 'status',
-    summary: 'one screen: session, buffer, last post, listener, holds, last events',
-    load: () => import('./status.ts'),
+    summary: 'show the state of the agent on one screen',
+    load: () => import('./verbs/status.ts'),
   },
   {
     name: 'logs',
-    summary: "the service's journal, pretty, followed; by level, event, tag, asset, since",
-    load: () => import('./logs.ts'),
+    summary: 'show and follow the log, filtered by level, event, tag, asset or time',
+    load: () => import('./verbs/logs.ts'),
   },
   {
     name: 'reload',
-    summary: 'read the configuration again, and wait for the verdict',
-    load: () => import('./reload.ts'),
+    summary: 'reload the configuration and report whether it was accepted',
+    load: () => import('./verbs/reload.ts'),
   },
   {
     name: 'buffer',
-    summary: 'look into the buffer, take values out or put them in, delete, send again',
-    load: () => import('./buffer.ts'),
+    summary: 'list, export, import, delete and requeue buffered values',
+    load: () => import('./verbs/buffer.ts'),
   },
   {
     name: 'sources',
-    summary: 'what tags.yaml reads from: how each source does, try it out',
-    load: () => import('./sources.ts'),
+    summary: 'show, test and scan the sources in tags.yaml',
+    load: () => import('./verbs/sources.ts'),
   },
   {
     name: 'events',
-    summary: 'the inbox of webhook events; run reactions again; fetch what was missed',
-    load: () => import('./events.ts'),
+    summary: 'list webhook events, replay reactions, fetch missed events',
+    load: () => import('./verbs/events.ts'),
+  },
+  {
+    name: 'reactions',
+    summary: 'list reactions and test rules on local values',
+    load: () => import('./verbs/reactions.ts'),
+  },
+  {
+    name: 'write',
+    summary: 'write a value to a device, within the limits in tags.yaml (root only)',
+    load: () => import('./verbs/write.ts'),
   },
   {
     name: 'assets',
-    summary: 'assets, instrumentations and nodes that this gateway knows; find an id by tag or serial number',
-    load: () => import('./assets.ts'),
+    summary: 'list known assets, instrumentations and nodes, and find their ids',
+    load: () => import('./verbs/assets.ts'),
   },
-  { name: 'webhook', summary: "this gateway's webhook on the platform", load: () => import('./webhook.ts') },
-  { name: 'session', summary: "the technical user's tokens (never printed whole)", load: () => import('./session.ts') },
+  {
+    name: 'webhook',
+    summary: "manage this gateway's webhook on the platform",
+    load: () => import('./verbs/webhook.ts'),
+  },
+  {
+    name: 'session',
+    summary: "show, renew or revoke the technical user's session",
+    load: () => import('./verbs/session.ts'),
+  },
   {
     name: 'decommission',
-    summary: 'take this gateway out of service: drain, delete its webhook, revoke, mark',
-    load: () => import('./decommission.ts'),
+    summary: 'take this gateway out of service',
+    load: () => import('./verbs/decommission.ts'),
   },
   {
     name: 'backup',
-    summary: 'this gateway in one file: configuration, buffer, inbox, webhook, identity',
-    load: () => import('./backup.ts'),
+    summary: 'back up configuration, buffer, inbox, webhook and identity to one file',
+    load: () => import('./verbs/backup.ts'),
   },
   {
     name: 'restore',
-    summary: 'make this gateway the one that `backup` was made of',
-    load: () => import('./restore.ts'),
+    summary: 'restore a backup on a replacement gateway',
+    load: () => import('./verbs/restore.ts'),
   },
   {
     name: 'identity',
-    summary: 'an identity of its own for a machine that was copied',
-    load: () => import('./identity.ts'),
+    summary: 'create a new identity for a copied gateway',
+    load: () => import('./verbs/identity.ts'),
   },
   {
     name: 'fleet-report',
-    summary: 'many gateways in one table: what waits, who is behind, whose token fails',
-    load: () => import('./fleet-report.ts'),
+    summary: 'show the state of many gateways in one table',
+    load: () => import('./verbs/fleet-report.ts'),
   },
-  { name: 'login', summary: 'sign in as a person, for the four verbs below', load: () => import('./login.ts') },
-  { name: 'logout', summary: 'revoke and remove the tokens of `login`', load: () => import('./logout.ts') },
+  { name: 'login', summary: 'sign in as a user, for the commands below', load: () => import('./verbs/login.ts') },
+  { name: 'logout', summary: 'revoke and delete the tokens of `login`', load: () => import('./verbs/logout.ts') },
   {
     name: 'permissions',
-    summary: 'who may see and do what: list, grant, change, take away',
-    load: () => import('./permissions.ts'),
+    summary: 'list, grant, change and revoke permissions',
+    load: () => import('./verbs/permissions.ts'),
   },
-  { name: 'owners', summary: 'owners of an object: grant and take away', load: () => import('./owners.ts') },
-  { name: 'members', summary: 'admins and users of tenants, users of user roles', load: () => import('./members.ts') },
-  { name: 'labels', summary: 'display labels of value keys: list, set, hide', load: () => import('./labels.ts') },
+  { name: 'owners', summary: 'add and remove owners of objects', load: () => import('./verbs/owners.ts') },
+  {
+    name: 'members',
+    summary: 'add, replace and remove members of tenants and user roles',
+    load: () => import('./verbs/members.ts'),
+  },
+  { name: 'labels', summary: 'set and hide display labels of value keys', load: () => import('./verbs/labels.ts') },
 ];
 
-/** The verb that `argv` names, past the options that may stand before it. */
+/** Returns the verb, which may be preceded by options. */
 function verbOf(args: readonly string[]): string | undefined {
   for (let i = 0; i < args.length; i++) {
     const word = args[i]!;
@@ -118,7 +144,7 @@ function verbOf(args: readonly string[]): string | undefined {
   return undefined;
 }
 
-/** `--config DIR` may stand before or after the verb: it is taken out and put where commander looks for it. */
+/** Moves `--config DIR` in front of the verb, where commander expects it. */
 function configFirst(args: readonly string[]): string[] {
   const end = args.indexOf('--');
   const before = end < 0 ? [...args] : args.slice(0, end);
@@ -131,26 +157,63 @@ function configFirst(args: readonly string[]): string[] {
   return [...found, ...before, ...(end < 0 ? [] : args.slice(end))];
 }
 
-/** Runs one verb; sets the exit status, never throws. */
+/** Runs one verb and sets the exit status. Never throws. */
 export async function runCommandLine(argv: readonly string[]): Promise<void> {
   const args = configFirst(argv.slice(2));
   const program = fitHelp(new Command('tagferry'))
-    .description('Carries instrumentation values from the plant to an asset data service, and its events back.')
+    .description(
+      'Posts instrumentation values from the plant to an asset data service and runs reactions to its events.',
+    )
     .version(version())
     .option('--config <dir>', 'configuration folder (default: $TAGFERRY_CONFIG, /etc/tagferry, ./config)')
-    .showHelpAfterError('(tagferry <verb> --help tells more)')
+    .showHelpAfterError('(see tagferry <verb> --help)')
     .showSuggestionAfterError()
     .exitOverride();
-  const wanted = verbOf(args);
-  if (wanted !== 'run') endWithReader();
+  const chosen = verbOf(args);
+  if (chosen !== 'run') endWithReader();
   for (const verb of VERBS) {
-    if (verb.name === wanted) (await verb.load()).define(program);
+    if (verb.name === chosen) (await verb.load()).define(program);
     else program.command(verb.name, { hidden: false }).description(verb.summary);
   }
   try {
-    if (wanted === undefined && args.length === 0) program.help({ error: true });
+    if (chosen === undefined && args.length === 0) program.help({ error: true });
     await program.parseAsync(args, { from: 'user' });
   } catch (error) {
     reportError('tagferry', error);
   }
+}
+
+/**
+ * Minimum width of a description printed next to its term, in columns. A narrower description is printed below the
+ * term.
+ */
+const MIN_ROOM = 30;
+const INDENT = '      ';
+
+/** Fits the help to the terminal width, but not below 40 columns. Commands added later inherit the setting. */
+export function fitHelp(program: Command): Command {
+  const width = (stream: NodeJS.WriteStream) => (stream.isTTY ? stream.columns : undefined) as number;
+  return program
+    .configureHelp({
+      minWidthToWrap: 20,
+      formatItem(term, termWidth, description, helper) {
+        const columns = helper.helpWidth ?? 80;
+        if (columns - termWidth - 4 >= MIN_ROOM || description === '')
+          return Help.prototype.formatItem.call(this, term, termWidth, description, helper);
+        const below = wrapped(description, columns - INDENT.length).map((line) => `${INDENT}${line}`);
+        return [`  ${term}`, ...below].join('\n');
+      },
+    })
+    .configureOutput({
+      getOutHelpWidth: () => width(process.stdout),
+      getErrHelpWidth: () => width(process.stderr),
+      writeOut: (text) => process.stdout.write(fittedHelp(text, process.stdout)),
+      writeErr: (text) => process.stderr.write(fittedHelp(text, process.stderr)),
+    });
+}
+
+/** Wraps the help at the terminal width. In a pipe, only paragraphs below the options are wrapped, at 80 columns. */
+function fittedHelp(text: string, stream: NodeJS.WriteStream): string {
+  if (stream.isTTY) return fitted(text, stream);
+  return text.replaceAll(/^\S.*$/gm, (line) => wrapped(line, 80).join('\n'));
 }

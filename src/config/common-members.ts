@@ -3,18 +3,22 @@ import { readDuration } from '../base/quantity.ts';
 import type { Reading } from '../base/reading.ts';
 import { DURATION_SCHEMA } from './duration-schema.ts';
 import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
-import { AS_IT_COMES, type Shaping } from './tags.ts';
+import { type Shaping, UNSHAPED } from './tags.ts';
+import { WRITABLE_SCHEMA } from './writable.ts';
 
-/** Members that sources and values of every kind have (docs/interface.md, tags.yaml): their shapes and their meaning. */
+/** Schemas and meanings of the members common to all kinds of sources and values (docs/interface.md, tags.yaml). */
 
 export function commonSourceMembers(kinds: SourceKinds): Readonly<Record<string, SchemaObject>> {
-  const periods = kinds.flatMap(({ kind, everyMs }) => (everyMs === undefined ? [] : [`${kind} ${everyMs / 1000}s`]));
+  const periods = kinds.flatMap(({ kind, everyMs }) => {
+    if (everyMs === undefined) return [];
+    return [everyMs === 0 ? `${kind} none (runs continuously)` : `${kind} ${everyMs / 1000}s`];
+  });
   return {
-    every: { ...DURATION_SCHEMA, description: `How often it is read; unless told ${periods.join(', ')}.` },
+    every: { ...DURATION_SCHEMA, description: `Interval between reads. Default: ${periods.join(', ')}.` },
     time_from: {
       enum: ['arrival', 'source'],
       default: 'source',
-      description: 'Whose time counts where a value comes with one: its own (source), or that of its arrival.',
+      description: 'Timestamp of a value: its own (source), or the arrival time.',
     },
   };
 }
@@ -22,39 +26,40 @@ export function commonSourceMembers(kinds: SourceKinds): Readonly<Record<string,
 const NUMBER = { type: 'number', title: 'a number' };
 
 export const COMMON_VALUE_MEMBERS: Readonly<Record<string, SchemaObject>> = {
-  scale: { ...NUMBER, default: 1, description: 'The value is what was read x scale + offset.', examples: [0.1] },
-  offset: { ...NUMBER, default: 0, description: 'The value is what was read x scale + offset.', examples: [-40] },
-  every: { ...DURATION_SCHEMA, description: 'How often this value is read, where not as often as its source.' },
+  scale: { ...NUMBER, default: 1, description: 'Value = raw x scale + offset.', examples: [0.1] },
+  offset: { ...NUMBER, default: 0, description: 'Value = raw x scale + offset.', examples: [-40] },
+  every: { ...DURATION_SCHEMA, description: "Interval between reads of this value. Default: the source's interval." },
   deadband: {
     type: ['number', 'string'],
     minimum: 0,
     pattern: '^\\d+(\\.\\d+)?\\s*%$',
-    title: 'a number or a share like "1%"',
-    description: 'Sent only when it lies further than this from the last one sent.',
+    title: 'a number or a percentage such as "1%"',
+    description: 'Minimum difference from the last value sent.',
     examples: [0.5, '1%'],
   },
   on_change: {
     const: true,
     title: 'true',
-    description: 'Sent only when it differs from the last one sent.',
+    description: 'Sends only values that differ from the last one sent.',
     examples: [true],
   },
   max_silence: {
     ...DURATION_SCHEMA,
-    description: 'Sent at least so often, whatever the dead band.',
+    description: 'Maximum time between two values sent, regardless of the dead band.',
     examples: ['10m'],
   },
   on_failure: {
     enum: ['skip', 'bad'],
     default: 'skip',
-    description: 'What a failure to read sends: nothing, or the last value once more with the status bad.',
+    description: 'Action after a failed read: skip sends nothing, bad sends the last value once with status bad.',
   },
+  writable: WRITABLE_SCHEMA,
 };
 
 const MIN_EVERY_MS = 10;
 const MAX_EVERY_MS = 7 * 86_400_000;
 
-/** How often something is read; `undefined` where what stands there has a problem. */
+/** Returns the polling interval, or `undefined` after reporting a problem. */
 export function readEvery(
   raw: Members,
   kind: SourceReading,
@@ -67,20 +72,28 @@ export function readEvery(
   const ms = 'value' in reading ? reading.value : Number.NaN;
   if (ms >= MIN_EVERY_MS && ms <= MAX_EVERY_MS) return ms;
   const reason = 'reason' in reading ? reading.reason : ms < MIN_EVERY_MS ? 'is too short' : 'is too long';
-  report.problem('every', `every "${every}" ${reason}`, 'write from 10ms to 7d, for example 1s');
+  report.problem('every', `every "${every}" ${reason}`, 'use a duration from 10ms to 7d, for example 1s');
   return undefined;
 }
 
-/** What becomes of readings; `undefined` where a member has a problem. */
+/** Returns how readings are processed, or `undefined` after reporting a problem. */
 export function readShaping(raw: Members, report: MemberReport): Shaping | undefined {
   const { scale = 1, offset = 0, deadband, on_change: onChange, max_silence: maxSilence, on_failure: onFailure } = raw;
-  const shaping: Shaping = { ...AS_IT_COMES, scale: scale as number, offset: offset as number };
+  const shaping: Shaping = { ...UNSHAPED, scale: scale as number, offset: offset as number };
   if (scale === 0 || !Number.isFinite(scale)) {
-    report.problem('scale', `scale ${scale} leaves nothing of the value`, 'write for example 0.1, or leave it out');
+    report.problem(
+      'scale',
+      `scale ${scale} reduces every value to zero or overflows`,
+      'use a value such as 0.1, or omit it',
+    );
     return undefined;
   }
   if (!Number.isFinite(offset)) {
-    report.problem('offset', `offset ${offset} leaves nothing of the value`, 'write for example -40, or leave it out');
+    report.problem(
+      'offset',
+      `offset ${offset} exceeds the precision of a value`,
+      'use a value such as -40, or omit it',
+    );
     return undefined;
   }
   if (deadband !== undefined) shaping.deadband = deadbandOf(deadband as number | string);
@@ -89,8 +102,8 @@ export function readShaping(raw: Members, report: MemberReport): Shaping | undef
   if (maxSilence === undefined) return shaping;
   const silence: Reading<number> = readDuration(String(maxSilence));
   if ('value' in silence && silence.value > 0) return { ...shaping, maxSilenceMs: silence.value };
-  const reason = 'reason' in silence ? silence.reason : 'is no time at all';
-  report.problem('max_silence', `max_silence "${maxSilence}" ${reason}`, 'write for example 10m, or leave it out');
+  const reason = 'reason' in silence ? silence.reason : 'is zero';
+  report.problem('max_silence', `max_silence "${maxSilence}" ${reason}`, 'use a value such as 10m, or omit it');
   return undefined;
 }
 

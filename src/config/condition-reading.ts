@@ -8,19 +8,20 @@ import type { Condition, NamedTag } from './reactions.ts';
 import type { ReadTags } from './read-tags.ts';
 
 type Scalar = string | number | boolean | null;
-export type RawCondition = Scalar | Scalar[] | { above?: number; below?: number };
+export type RawCondition = Scalar | Scalar[] | { above?: number; below?: number; change?: number; per?: string };
 
-/** Why a condition never holds for an event type, and what to write instead. */
+/** Reason why a condition never matches an event type, and the suggested correction. */
 interface Obstacle {
   reason: string;
   instead: string;
-  /** It is about a member that the spec does not show beside others: the platform may send it all the same. */
+  /** The member is undocumented, but the platform may send it. */
   mayBeSent?: true;
 }
 
 /**
- * Reads the conditions of one reaction. A condition that cannot be understood is an error; one that can never hold for any of
- * the types is explained as a warning, since a platform may send more than the spec shows. `undefined` where one is wrong.
+ * Reads the conditions of one reaction. An invalid condition is an error. A condition that cannot match any of the
+ * event types is a warning, because the platform may send undocumented members. Returns `undefined` after reporting an
+ * error.
  */
 export function readConditions(
   raw: Readonly<Record<string, RawCondition>>,
@@ -41,6 +42,16 @@ export function readConditions(
       sound = false;
       continue;
     }
+    if (isRate(written)) {
+      problems.error(
+        file.placeOf(pointer),
+        `"${path}" can only be compared with above and below`,
+        'use a value such as { above: 20 }',
+        path,
+      );
+      sound = false;
+      continue;
+    }
     const condition = path === 'tag' ? readTags(written, pointer, file, tags, problems) : readPath(path, written);
     if (condition === undefined) {
       sound = false;
@@ -51,7 +62,7 @@ export function readConditions(
     const [first] = obstacles.values();
     if (types.length > 0 && [...obstacles.values()].every((obstacle) => obstacle !== undefined)) {
       const place = condition.kind === 'tag' ? file.placeOf(pointer) : placeOfFault(condition, types, pointer, file);
-      const never = first!.mayBeSent ? 'the rule will hardly match' : 'the rule can never match';
+      const never = first!.mayBeSent ? 'the rule probably never matches' : 'the rule can never match';
       problems.warning(place, `${never}: ${first!.reason}`, first!.instead, path);
       explained = true;
     } else if (Array.isArray(written)) {
@@ -60,13 +71,13 @@ export function readConditions(
     possible = new Set([...possible].filter((type) => obstacles.get(type) === undefined));
   }
   if (sound && !explained && types.length > 0 && possible.size === 0) {
-    const reason = 'the rule can never match: no event type of its "on" has all that its "if" names';
-    problems.warning(file.placeOfName(at), reason, 'make a rule for each event type', '');
+    const reason = 'the rule can never match: no event type in "on" contains every member in "if"';
+    problems.warning(file.placeOfName(at), reason, 'use one rule per event type', '');
   }
   return sound ? conditions : undefined;
 }
 
-/** One name of a tag, or a list of them: any of these. `undefined` where one is wrong. */
+/** Reads one tag name or a list of alternatives. Returns `undefined` after reporting an unknown tag. */
 function readTags(
   written: RawCondition,
   pointer: string,
@@ -82,7 +93,8 @@ function readTags(
   return anyOf.length === found.length ? { kind: 'tag', anyOf } : undefined;
 }
 
-function readTag(
+/** Reads a tag name. Returns `undefined` after reporting an unknown tag. */
+export function readTag(
   written: RawCondition,
   pointer: string,
   file: YamlFile,
@@ -90,8 +102,8 @@ function readTag(
   problems: Problems,
 ): NamedTag | undefined {
   if (typeof written === 'object') {
-    const instead = 'write one name, or a list of names';
-    problems.error(file.placeOf(pointer), `${shown(written)} is not the name of a tag`, instead, '');
+    const instead = 'use a tag name or a list of tag names';
+    problems.error(file.placeOf(pointer), `${shown(written)} is not a tag name`, instead, '');
     return undefined;
   }
   const name = String(written);
@@ -103,12 +115,15 @@ function readTag(
   if (!tags.tagNames.includes(name) && !tags.unknown) {
     const instead =
       tags.tagNames.length === 0 ? `add "${printable(name)}" under tags: in tags.yaml` : insteadOf(name, tags.tagNames);
-    problems.error(file.placeOf(pointer), `there is no tag "${printable(name)}" in tags.yaml`, instead, name);
+    problems.error(file.placeOf(pointer), `tags.yaml contains no tag "${printable(name)}"`, instead, name);
   }
   return undefined;
 }
 
-/** A list holds as soon as one of it does; what can never be that one is most likely a slip. */
+/**
+ * Warns about list items that can never match. The condition matches if any item does, so such an item is probably a
+ * typo.
+ */
 function explainMembers(
   condition: Condition,
   types: readonly EventType[],
@@ -123,7 +138,7 @@ function explainMembers(
     if (obstacles.includes(undefined)) continue;
     const { reason, instead } = obstacles[0]!;
     const name = condition.kind === 'tag' ? (member as NamedTag).tag : String(member);
-    problems.warning(file.placeOf(`${pointer}/${index}`), `this one can never match: ${reason}`, instead, name);
+    problems.warning(file.placeOf(`${pointer}/${index}`), `this tag can never match: ${reason}`, instead, name);
   }
 }
 
@@ -133,7 +148,11 @@ function readPath(path: string, written: RawCondition): Condition {
   return { kind: 'equals', path, anyOf: [written] };
 }
 
-/** A path that names nothing is wrong itself; else it is what stands behind it. */
+function isRate(written: RawCondition): boolean {
+  return typeof written === 'object' && written !== null && ('change' in written || 'per' in written);
+}
+
+/** Returns the location of the value if an event type documents the path, otherwise the location of the path. */
 function placeOfFault(condition: Condition, types: readonly EventType[], pointer: string, file: YamlFile): Place {
   const path = condition.kind === 'tag' ? '' : condition.path;
   const known = types.some((type) => {
@@ -147,15 +166,15 @@ function obstacleOf(condition: Condition, type: EventType, types: readonly Event
   if (condition.kind === 'tag') {
     return tagsObstacle(condition.anyOf, type, types);
   }
-  // A member that is missing counts as null, so null may always come.
+  // A missing member counts as null, so null can always match.
   if (condition.kind === 'equals' && condition.anyOf.includes(null)) return undefined;
   const outline = outlineAt(type, condition.path);
   if (outline === undefined) return unknownPath(condition.path, type, types);
   if (isMembers(outline)) {
     const members = Object.keys(outline);
     return {
-      reason: `"${condition.path}" is no single value`,
-      instead: `write one of ${members.map((member) => `"${condition.path}.${member}"`).join(', ')}`,
+      reason: `"${condition.path}" is not a single value`,
+      instead: `use one of ${members.map((member) => `"${condition.path}.${member}"`).join(', ')}`,
     };
   }
   return condition.kind === 'range' ? rangeObstacle(condition, outline) : equalsObstacle(condition, outline);
@@ -163,7 +182,7 @@ function obstacleOf(condition: Condition, type: EventType, types: readonly Event
 
 function tagsObstacle(tags: readonly NamedTag[], type: EventType, types: readonly EventType[]): Obstacle | undefined {
   if (tags.some((tag) => namesObjectOf(type, tag))) return undefined;
-  const naming = types.length === 1 ? `${type} names` : 'these events name';
+  const naming = types.length === 1 ? `${type} contains` : 'these events contain';
   if (!type.startsWith('instrumentation_')) {
     const instead = tags.length === 1 ? 'remove the tag' : 'remove the tags';
     return { reason: `${naming} neither asset nor instrumentation`, instead };
@@ -180,24 +199,24 @@ function unknownPath(path: string, type: EventType, types: readonly EventType[])
   const paths = pathsOf(types);
   const within = path.startsWith('content.') ? path.slice('content.'.length) : undefined;
   if (within !== undefined && paths.includes(within)) {
-    return { reason: `${whose} no "${path}", paths start in content`, instead: `write "${within}"` };
+    return { reason: `${whose} no "${path}"; paths start in content`, instead: `use "${within}"` };
   }
   const beside = membersBeside(path, type);
   if (beside.length > 0) {
     const where = types.length === 1 ? type : 'these events';
     const names = beside.map((member) => `"${member}"`);
-    const instead = names.length === 1 ? `write ${names[0]}` : `write one of ${names.join(', ')}`;
-    return { reason: `the spec does not show "${path}" in ${where}`, instead, mayBeSent: true };
+    const instead = names.length === 1 ? `use ${names[0]}` : `use one of ${names.join(', ')}`;
+    return { reason: `the specification does not mention "${path}" in ${where}`, instead, mayBeSent: true };
   }
   const nearest = nearestName(path, paths);
   const example = types.includes('threshold_reached') ? 'data.value' : paths[0];
-  const instead = nearest?.likely ? `write "${nearest.name}"` : `write a path of the event, for example "${example}"`;
+  const instead = nearest?.likely ? `use "${nearest.name}"` : `use a path of the event, for example "${example}"`;
   return { reason: `${whose} no "${path}"`, instead };
 }
 
 /**
- * What the spec shows in place of the last name of a path, where the rest is right and the name no slip of one of these. Nobody
- * compares an `href`, so it is named only where nothing else is.
+ * Returns the documented siblings of a path's final member if the rest of the path is valid and the final member is not
+ * a typo. Omits `href` if there are other members.
  */
 function membersBeside(path: string, type: EventType): string[] {
   const end = path.lastIndexOf('.');
@@ -214,16 +233,16 @@ function rangeObstacle(condition: Condition & { kind: 'range' }, outline: Outlin
   if (above !== undefined && below !== undefined && above >= below) {
     return {
       reason: `no "${path}" is above ${above} and below ${below}`,
-      instead: 'write an above that is less than below',
+      instead: 'set above to a number less than below',
     };
   }
-  // A text may be a number that the platform sends as text; one of a few words is none.
+  // A number can match text, because the platform may send numbers as text, but not a member with a fixed set of words.
   if (!Array.isArray(outline)) return undefined;
-  const reason = `"${path}" is a word, and above and below compare numbers`;
-  return { reason, instead: `write one of ${outline.join(', ')}` };
+  const reason = `"${path}" is text, but above and below compare numbers`;
+  return { reason, instead: `use one of ${outline.join(', ')}` };
 }
 
-/** As reactions compare: a number also with text that is a number, everything else strictly. */
+/** Compares values in the same way as reactions: a number matches numeric text; all other comparisons are strict. */
 function equalsObstacle(condition: Condition & { kind: 'equals' }, outline: Outline): Obstacle | undefined {
   const { path, anyOf } = condition;
   const [first] = anyOf;
@@ -233,12 +252,12 @@ function equalsObstacle(condition: Condition & { kind: 'equals' }, outline: Outl
   if (outline === 'number') {
     if (numbers.length > 0) return undefined;
     const bare = typeof first === 'string' && first.trim() !== '' && Number.isFinite(Number(first));
-    const instead = bare ? `write ${first} without quotes` : 'write a number';
+    const instead = bare ? `use ${first} without quotes` : 'use a number';
     return { reason: `"${path}" is a number, never ${shown(first)}`, instead };
   }
   if (outline === 'text') {
     if (texts.length + numbers.length > 0) return undefined;
-    return { reason: `"${path}" is text, never ${shown(first)}`, instead: `write "${first}" in quotes` };
+    return { reason: `"${path}" is text, never ${shown(first)}`, instead: `use "${first}" in quotes` };
   }
   if (!Array.isArray(outline) || texts.some((one) => outline.includes(one))) return undefined;
   return { reason: `"${path}" is never ${shown(first)}`, instead: insteadOf(String(first), outline) };

@@ -1,26 +1,26 @@
 /**
- * Digests that identify a configuration. They cover what `shown-members.ts` shows: a digest of a secret, of a command or of a comment
- * could be compared offline with digests of guesses.
+ * Digests that identify a configuration. They cover only the members in `shown-members.ts`, because a digest of a
+ * secret, command or comment could be brute-forced offline.
  */
 import { createHash } from 'node:crypto';
 import { AGENT_ENV_KEYS, KEY_NAMES, settingKey } from './setting-keys.ts';
 import type { Settings } from './settings.ts';
 import { REACTIONS, shownData, shownSetting, TAGS } from './shown-members.ts';
 
-/** One file of the configuration as it was read. */
+/** Identity of one configuration file. */
 export interface FileIdentity {
-  /** Relative to the configuration folder. */
+  /** Path relative to the configuration folder. */
   name: string;
-  /** Digest of all its bytes, secrets included: for comparison within the agent, never shown. */
+  /** Digest of the whole file, including secrets. Used for comparison within the agent and never displayed. */
   content: string;
-  /** What it contributes to a digest that is shown. */
+  /** Digest without secrets, from which displayed digests are computed. */
   shown: string;
 }
 
-/** What a configuration was read from. */
+/** Identity of a configuration's files. */
 export interface ConfigurationIdentity {
   files: readonly FileIdentity[];
-  /** tags.yaml and reactions.yaml with their drop-ins and with placeholders filled in. */
+  /** Contents of tags.yaml and reactions.yaml with their drop-ins, after placeholder replacement. */
   filled: readonly string[];
 }
 
@@ -38,7 +38,7 @@ export function yamlFileIdentity(part: 'tags' | 'reactions', name: string, text:
   return { name, content: digestOf(text), shown: yamlDigest(part, data) };
 }
 
-/** A file that is present but cannot be read or parsed. */
+/** Returns the identity of a file that exists but cannot be read or parsed. */
 export function unreadFileIdentity(name: string): FileIdentity {
   return { name, content: '', shown: 'unread' };
 }
@@ -47,12 +47,12 @@ export function yamlDigest(part: 'tags' | 'reactions', data: unknown): string {
   return digestOf(shownData(data ?? null, part === 'tags' ? TAGS : REACTIONS));
 }
 
-/** The same for the same files, whatever their placeholders stand for. */
+/** Returns a digest of the files before placeholder replacement. */
 export function filesDigest(files: readonly FileIdentity[]): string {
   return digestOf(files.map(({ name, shown }) => [name, shown])).slice(0, 12);
 }
 
-/** What the agent uses: settings from every origin, and YAML with placeholders filled in. */
+/** Returns a digest of the configuration in use: settings from all origins, and YAML after placeholder replacement. */
 export function inForceDigest(settings: Settings, { filled }: ConfigurationIdentity): string {
   const shown = KEY_NAMES.filter((key) => !settingKey(key).secret).map((key) => {
     const value = settings[settingKey(key).member];
@@ -61,7 +61,7 @@ export function inForceDigest(settings: Settings, { filled }: ConfigurationIdent
   return digestOf([shown, filled]).slice(0, 12);
 }
 
-/** Names of the files that were added, removed or changed. */
+/** Returns the names of the added, removed and changed files. */
 export function changedFiles(before: readonly FileIdentity[], now: readonly FileIdentity[]): string[] {
   const contents = (files: readonly FileIdentity[]) => new Map(files.map(({ name, content }) => [name, content]));
   const [old, current] = [contents(before), contents(now)];

@@ -1,36 +1,39 @@
 import { timeText } from '../base/amounts.ts';
 
-/** How the files of now stand to what is in force, as `status` shows it. */
+/** Differences between the configuration files and the configuration in use, as shown by `status`. */
 export interface ConfigurationReport {
-  /** The files are not in force: since when, why, and which parts, where that is known. */
+  /** Rejected configuration files: time of the latest rejection, the problems and, if known, the affected parts. */
   refused: { since: string; problems: readonly string[]; parts?: readonly string[] } | null;
-  /** CONFIG_VERSION. */
+  /** Value of CONFIG_VERSION. */
   version: string | null;
-  /** What the agent uses; null where it was not read from files. */
+  /** Digest of the configuration in use; null if it was not read from files. */
   digest: string | null;
-  /** The files that the configuration in force was read from; null if the last start rejected them. */
+  /**
+   * Digest of the files from which the configuration in use was read; null if the agent rejected them at the latest
+   * startup.
+   */
   files_digest: string | null;
-  /** The files on disk; null until they were read. */
+  /** Digest of the files on disk; null until they have been read. */
   disk_digest: string | null;
-  /** Since when the configuration is in force. */
+  /** Time at which the configuration was applied. */
   since: string;
-  /** Files that were added, removed or edited and are not loaded. */
+  /** Files that were added, removed or edited but not loaded. */
   changed_files: readonly string[];
-  /** Changed keys that a running agent does not follow. */
+  /** Changed keys that require a restart. */
   restart_needed: readonly string[];
-  /** Credentials of the unit that were changed after it started. */
+  /** Unit credentials that changed after startup. */
   changed_credentials: readonly string[];
 }
 
 export const RESTART = '`sudo systemctl restart tagferry`';
 
-/** What keeps its previous value until a restart, in words. */
+/** Describes the settings that keep their previous value until a restart. */
 export function pendingRestart(report: Pick<ConfigurationReport, 'restart_needed' | 'changed_credentials'>): string {
   const names = report.changed_credentials.map((name) => `systemd credential ${name}`);
   return [...report.restart_needed, ...names].join(', ');
 }
 
-/** What identifies the configuration in force, in words. */
+/** Describes the identity of the configuration in use. */
 export function identityText(
   report: Pick<ConfigurationReport, 'version' | 'digest' | 'files_digest' | 'since'>,
 ): string {

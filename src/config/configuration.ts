@@ -2,14 +2,14 @@ import { existsSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { ConfigurationError, codeOf } from '../base/errors.ts';
+import type { ActionKinds } from './action-kinds.ts';
 import type { ConfigurationIdentity } from './configuration-digest.ts';
 import { warnIfWritableByAll } from './configuration-file.ts';
 import { directoryPath } from './drop-in-files.ts';
 import { type ComingFiles, keptEnvFile, linesWithoutSecrets, readEnvFiles } from './env-files.ts';
 import { namesInstrumentation } from './instrumentations.ts';
-import { warnOfLookAlikes } from './look-alikes.ts';
 import type { PlaceholderValues } from './placeholders.ts';
-import { type Place, type Problem, Problems, problemLine, sortProblems } from './problem.ts';
+import { type Place, type Problem, Problems, printable, problemLine, sortProblems } from './problem.ts';
 import type { Reaction } from './reactions.ts';
 import { readReactions } from './read-reactions.ts';
 import { type ReadSettings, readSettings } from './read-settings.ts';
@@ -20,24 +20,26 @@ import { checkSettings } from './setting-rules.ts';
 import type { Settings } from './settings.ts';
 import type { SourceKinds } from './source-kinds.ts';
 import type { Tags } from './tags.ts';
-import { checkTopics } from './webhook-topics.ts';
+import { wrongSubject, wrongTopic } from './topics.ts';
 import { type FileText, readYamlPart, type YamlPart } from './yaml-part.ts';
 
 export interface ConfigurationOptions {
-  /** The configuration folder as the user named it: problems name files so. */
+  /** Configuration folder as specified by the user. Problem messages contain it in this form. */
   directory: string;
   environment: Environment;
-  /** Of tags.yaml: the rooms above know them. */
+  /** Source kinds in tags.yaml, implemented outside this folder. */
   kinds: SourceKinds;
-  /** Of this machine, for `${HOSTNAME}`; its own unless told. */
+  /** Kinds of actions in reactions.yaml. */
+  actions: ActionKinds;
+  /** Value of `${HOSTNAME}`. Default: host name of this machine. */
   hostname?: string;
-  /** Parts that are not read from the folder. */
+  /** Parts to use instead of those in the folder. */
   instead?: InsteadOfFiles;
-  /** Files that are about to be written, read in place of those of the folder. The folder may not exist yet. */
+  /** Contents that are about to be written, read instead of the existing files. The folder need not exist. */
   coming?: ComingFiles;
 }
 
-/** What stands in for files that are refused. Secrets always come from the files of now. */
+/** Replacement for rejected files. Secrets are always read from the current files. */
 export interface InsteadOfFiles {
   settings?: { lines: Readonly<Record<string, string>>; name: string };
   tags?: readonly FileText[];
@@ -50,42 +52,42 @@ export interface Configuration {
   reactions: readonly Reaction[];
 }
 
-/** What the configuration was read from, without secrets: kept for a start with files that are refused. */
+/** Configuration text without secrets, stored for use if the files are rejected at startup. */
 export interface ConfigurationTexts {
-  /** agent.env and its drop-ins, by key. */
+  /** Lines of agent.env and its drop-ins, by key. */
   settings: Readonly<Record<string, string>>;
   tags: readonly FileText[];
 }
 
-/** A configuration with what it was read from, where it was read from files. */
-export type ReadConfiguration = Configuration & { texts?: ConfigurationTexts; identity?: ConfigurationIdentity };
+/** Configuration and, if it was read from files, their contents. */
+export type ReadConfiguration = Configuration & Partial<Pick<LoadedConfiguration, 'texts' | 'identity' | 'warnings'>>;
 
 export interface LoadedConfiguration extends Configuration {
-  /** Whole lines, ready to print. */
+  /** Complete lines, ready to print. */
   warnings: readonly string[];
   texts: ConfigurationTexts;
   identity: ConfigurationIdentity;
 }
 
-/** agent.env, tags.yaml, reactions.yaml, each with its drop-ins. */
+/** Part of the configuration: agent.env, tags.yaml or reactions.yaml, each with its drop-ins. */
 export type ConfigurationPart = 'settings' | 'tags' | 'reactions';
 
 export interface CheckedConfiguration {
-  /** Errors and warnings, by file and line. */
+  /** Errors and warnings, sorted by file and line. */
   problems: readonly Problem[];
-  /** There unless one of the problems is an error. */
+  /** Set if there are no errors. */
   configuration: Configuration | undefined;
-  /** Parts with an error of their own. */
+  /** Parts that contain errors. */
   refused: readonly ConfigurationPart[];
-  /** Nothing names the platform: the service is not configured. */
+  /** No platform address is set, so the service is not configured. */
   hasNoPlatform: boolean;
-  /** Absent where there is no configuration folder. */
+  /** Unset if there is no configuration folder. */
   stateDir?: string;
   texts: ConfigurationTexts;
   identity: ConfigurationIdentity;
 }
 
-/** `--config DIR`, else `$TAGFERRY_CONFIG`, else `/etc/tagferry` if it exists, else `./config`. */
+/** Returns the first of `--config DIR`, `$TAGFERRY_CONFIG`, `/etc/tagferry` if it exists, and `./config`. */
 export function configurationDirectory(
   option: string | undefined,
   environment: Environment,
@@ -95,15 +97,15 @@ export function configurationDirectory(
 }
 
 /**
- * Reads agent.env, tags.yaml and reactions.yaml with their drop-ins, the process environment, the files of `KEY_FILE` and the
- * systemd credentials. Reads the whole of it again at each call and keeps nothing.
- * Throws `ConfigurationError` with every problem of every file.
+ * Reads agent.env, tags.yaml and reactions.yaml with their drop-ins, the process environment, the files specified by
+ * `KEY_FILE` and the systemd credentials. Results are not cached. Throws `ConfigurationError` with the problems of all
+ * files.
  */
 export function loadConfiguration(options: ConfigurationOptions): LoadedConfiguration {
   return loaded(checkConfiguration(options));
 }
 
-/** What was checked, where nothing in it is an error; throws `ConfigurationError`. */
+/** Returns the configuration if it contains no errors. Otherwise throws `ConfigurationError`. */
 export function loaded({ problems, configuration, texts, identity }: CheckedConfiguration): LoadedConfiguration {
   if (configuration === undefined) {
     throw new ConfigurationError(problems.filter((problem) => problem.severity === 'error').map(problemLine));
@@ -111,7 +113,7 @@ export function loaded({ problems, configuration, texts, identity }: CheckedConf
   return { ...configuration, warnings: problems.map(problemLine), texts, identity };
 }
 
-/** The same without throwing: every problem and warning in its parts. */
+/** Like `loadConfiguration`, but returns all problems and warnings instead of throwing. */
 export function checkConfiguration(options: ConfigurationOptions): CheckedConfiguration {
   const { directory, environment, instead, coming } = options;
   const problems = new Problems();
@@ -144,7 +146,7 @@ export function checkConfiguration(options: ConfigurationOptions): CheckedConfig
       : loadReactions(options, tags, settings, values, problems),
   );
   part('settings', () => checkTopics(settings, origins, tags, problems));
-  warnOfIdleSources(tags, reactions, problems, settings);
+  warnOfIdleSources(tags, brokersOf(reactions, options.actions), problems, settings);
   const configuration = { settings: settings as Settings, tags: { sources: tags.sources, tags: tags.tags }, reactions };
   const wrong = problems.errors.length > 0;
   return {
@@ -170,23 +172,24 @@ function hasNoPlatform({ given, broken, unreadable }: GivenSettings): boolean {
   return !given.has('PLATFORM_URL') && !broken.has('PLATFORM_URL') && !unreadable;
 }
 
-/** What verbs get that need one or two settings, whatever is wrong with or missing from the rest. */
+/** Settings for commands that require only a few settings and ignore problems with the others. */
 export interface LenientSettings {
-  /** Members without a problem, defaults filled in; `stateDir` always. */
+  /** Settings without problems, including defaults. Always contains `stateDir`. */
   settings: ReadSettings;
   problems: readonly Problem[];
-  /** No platform is named, and nothing but missing keys is wrong: nobody has configured anything yet. */
+  /** The gateway is not configured yet: no platform address is set, and all problems are missing keys. */
   isUntouched: boolean;
-  /** Where a key is written, for a problem that shows elsewhere. */
+  /** Returns the location of a key, for problems detected elsewhere. */
   placeOf(key: KeyName): Place;
-  /** The key is written, but its value cannot be read. */
+  /** Returns whether the key is set but its value cannot be read. */
   isBroken(key: KeyName): boolean;
 }
 
 /**
- * Reads the settings alone and never throws: for verbs on the buffer of a stopped agent, which need no credentials.
+ * Reads only the settings. Used by commands that access the buffer of a stopped agent and do not require credentials.
+ * Never throws.
  */
-export function readSettingsLeniently(options: Omit<ConfigurationOptions, 'kinds'>): LenientSettings {
+export function readSettingsLeniently(options: Omit<ConfigurationOptions, 'kinds' | 'actions'>): LenientSettings {
   const { directory, environment, coming } = options;
   const problems = new Problems();
   const file = readEnvFiles(directory, placeholderValues(options), problems, coming);
@@ -202,12 +205,15 @@ export function readSettingsLeniently(options: Omit<ConfigurationOptions, 'kinds
   };
 }
 
-/** Reads the tags alone and never throws: what is wrong with them is for `check` to say. */
-export function readTagsLeniently(options: ConfigurationOptions): ReadTags {
+/** Reads only the tags and ignores problems, which `check` reports. Never throws. */
+export function readTagsLeniently(options: Omit<ConfigurationOptions, 'actions'>): ReadTags {
   return loadTags(options, undefined, placeholderValues(options), new Problems()).tags;
 }
 
-function placeholderValues({ environment, hostname: name }: Omit<ConfigurationOptions, 'kinds'>): PlaceholderValues {
+function placeholderValues({
+  environment,
+  hostname: name,
+}: Omit<ConfigurationOptions, 'kinds' | 'actions'>): PlaceholderValues {
   return { environment, hostname: name ?? hostname() };
 }
 
@@ -216,7 +222,7 @@ function checkFolder(directory: string, problems: Problems): boolean {
   try {
     const stats = statSync(directory);
     if (!stats.isDirectory()) {
-      problems.error(place, 'this is no folder', 'name the folder that holds agent.env: --config DIR');
+      problems.error(place, 'this is not a folder', 'specify the folder that contains agent.env: --config DIR');
       return false;
     }
     warnIfWritableByAll(problems, directory, stats);
@@ -224,15 +230,15 @@ function checkFolder(directory: string, problems: Problems): boolean {
   } catch (error) {
     const missing = codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR';
     const reason = missing
-      ? 'there is no such configuration folder'
-      : `the configuration folder cannot be read (${codeOf(error)})`;
-    problems.error(place, reason, 'create it, or name another: --config DIR');
+      ? 'the configuration folder does not exist'
+      : `cannot read the configuration folder (${codeOf(error)})`;
+    problems.error(place, reason, 'create it, or specify another: --config DIR');
     return false;
   }
 }
 
 function loadTags(
-  { directory, kinds, instead, coming }: ConfigurationOptions,
+  { directory, kinds, instead, coming }: Omit<ConfigurationOptions, 'actions'>,
   settings: ReadSettings | undefined,
   values: PlaceholderValues,
   problems: Problems,
@@ -241,7 +247,7 @@ function loadTags(
   const { file, missing, unknown, texts } = read;
   if (file === undefined) {
     if (!missing) return { tags: { ...NO_TAGS, unknown: true }, texts, read };
-    const other = existsSync(join(directory, 'tags.yml')) ? ' (tags.yml is there: rename it)' : '';
+    const other = existsSync(join(directory, 'tags.yml')) ? ' (rename tags.yml)' : '';
     const place = { file: directoryPath(directory, 'tags.yaml'), line: 1, column: 1 };
     warnOfNoTags(place, `does not exist${other}`, problems);
     return { tags: NO_TAGS, texts, read };
@@ -254,7 +260,7 @@ function loadTags(
       if (instrumentation !== undefined || values.size === 0) continue;
       problems.error(
         tags.placeOfTag(tag),
-        `tag "${tag}" has no instrumentation, which VALUES_PATH needs`,
+        `tag "${tag}" has no instrumentation, which VALUES_PATH requires`,
         'add instrumentation: with its number',
         tag,
       );
@@ -264,36 +270,92 @@ function loadTags(
 }
 
 function loadReactions(
-  { directory, coming }: ConfigurationOptions,
+  { actions, directory, coming }: ConfigurationOptions,
   tags: ReadTags,
   settings: ReadSettings,
   values: PlaceholderValues,
   problems: Problems,
 ): { reactions: Reaction[]; read: YamlPart } {
   const read = readYamlPart('reactions', directory, values, problems, { coming });
-  return { reactions: read.file === undefined ? [] : readReactions(read.file, tags, settings, problems), read };
+  return {
+    reactions: read.file === undefined ? [] : readReactions(read.file, actions, tags, settings, problems),
+    read,
+  };
+}
+
+/** Returns the sources used by actions. */
+function brokersOf(reactions: readonly Reaction[], kinds: ActionKinds): string[] {
+  return reactions.flatMap(({ actions }) =>
+    actions.flatMap((action) => kinds.find(({ kind }) => kind === action.kind)?.sourceOf?.(action) ?? []),
+  );
 }
 
 function warnOfIdleSources(
   tags: ReadTags,
-  reactions: readonly Reaction[],
+  published: readonly string[],
   problems: Problems,
   settings: ReadSettings,
 ): void {
   if (problems.errors.length > 0) return;
-  const used = new Set<string>();
+  const used = new Set(published);
   for (const tag of tags.tags.values()) for (const { from } of tag.values.values()) if (from) used.add(from.source);
   for (const { broker } of [settings.webhookFrom, settings.webhookTo].filter((one) => one !== undefined))
     used.add(broker);
-  for (const { actions } of reactions)
-    for (const action of actions) if (action.kind === 'publish') used.add(action.broker);
   for (const name of tags.sources.keys()) {
     if (used.has(name)) continue;
     problems.warning(
       tags.placeOfSource(name),
-      `no value comes from source "${name}"`,
-      `write from: ${name} at a value, or remove it`,
+      `no value uses source "${name}"`,
+      `add from: ${name} to a value, or remove the source`,
       name,
     );
+  }
+}
+
+/** Characters easily mistaken for keyboard characters: dashes, spaces and invisible characters. */
+const SIGNS = /[\u2010-\u2015\u2212\u00a0\u2000-\u200f\u2028-\u202f\u205f-\u2060\u00ad\ufeff\uff01-\uff5e]/u;
+/** Cyrillic and Greek letters that resemble Latin ones. */
+const LETTERS = /[аАВеЕЗКМНоОрРсСТуУхХіІјЅѕΑΒΕΖΗΙΚΜΝΟΡΤΥΧο]/u;
+const OTHER_SCRIPT = /[\p{Script=Cyrillic}\p{Script=Greek}]/gu;
+
+/**
+ * Warns about a tag name with look-alike characters, such as those copied from a document, because pushed values and
+ * searches will not match it. Names written entirely in another script are accepted.
+ */
+function warnOfLookAlikes(name: string, placeOf: () => Place, problems: Problems): void {
+  const found = SIGNS.exec(name)?.[0] ?? letterAmongOthers(name);
+  if (found === undefined) return;
+  const number = found.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0');
+  const position = [...name].indexOf(found) + 1;
+  const reason = `character ${position} of the tag name is U+${number}, which resembles another character`;
+  problems.warning(placeOf(), reason, 'retype the name, here and in programs that push values for the tag', name);
+}
+
+function letterAmongOthers(name: string): string | undefined {
+  const letters = name.match(OTHER_SCRIPT) ?? [];
+  const isMixed = /[A-Za-z]/.test(name) || letters.every((letter) => LETTERS.test(letter));
+  return isMixed ? LETTERS.exec(name)?.[0] : undefined;
+}
+
+/** Checks that tags.yaml contains the brokers of WEBHOOK_FROM and WEBHOOK_TO and that their topics are valid. */
+function checkTopics(settings: ReadSettings, origins: GivenSettings, tags: ReadTags, problems: Problems): void {
+  for (const [key, target] of [
+    ['WEBHOOK_FROM', settings.webhookFrom],
+    ['WEBHOOK_TO', settings.webhookTo],
+  ] as const) {
+    if (target === undefined || tags.unknown) continue;
+    const { broker, topic } = target;
+    const place = origins.placeOf(key);
+    const levels = tags.sourceKinds.get(broker)?.publishes;
+    if (levels === undefined) {
+      const reason = `${key}: tags.yaml contains no broker "${printable(broker)}"`;
+      problems.error(place, reason, 'use the name of an mqtt or nats source', broker);
+      continue;
+    }
+    const wrong = levels === 'subject' ? wrongSubject(topic, 'plain') : wrongTopic(topic);
+    if (wrong !== undefined) {
+      const example = levels === 'subject' ? 'platform.events' : 'platform/events';
+      problems.error(place, `${key}: topic "${printable(topic)}" ${wrong}`, `use a value such as ${example}`, topic);
+    }
   }
 }

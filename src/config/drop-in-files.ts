@@ -3,20 +3,23 @@ import { join } from 'node:path';
 import { codeOf } from '../base/errors.ts';
 import type { Problems } from './problem.ts';
 
-/** A file of the configuration: where it is, and as the user would name it. */
+/** Path of a configuration file and its name in messages. */
 export interface NamedFile {
   path: string;
   name: string;
 }
 
-/** Configuration management writes one file a role or a line of machines; more than this is a mistake. */
+/**
+ * Configuration management writes one file per role or production line. A larger number of files is probably a mistake.
+ */
 const MAX_FILES = 1000;
-/** What editors and dpkg leave beside a file: a copy of it that nobody means to be read. */
+/** Copies left behind by editors and dpkg, which must not be read. */
 const LEFT_BEHIND = /^\.|~$|\.dpkg-[a-z]+$/;
 
 /**
- * The files of a drop-in folder (`tags.d`), in the order of their names by bytes, so that it is the same in every locale. A folder
- * that is not there holds none. What lies in it under another ending is named: a file that nobody reads looks like one that is read.
+ * Returns the files of a drop-in folder (`tags.d`), sorted by bytes so that the order does not depend on the locale.
+ * Returns no files if the folder is missing. Warns about files with a different extension, because they seem to be in
+ * use.
  */
 function dropInFiles(folder: NamedFile, ending: string, problems: Problems, coming: readonly string[]): NamedFile[] {
   let names = coming;
@@ -26,9 +29,9 @@ function dropInFiles(folder: NamedFile, ending: string, problems: Problems, comi
     const code = codeOf(error);
     const place = { file: folder.name, line: null, column: null };
     if (code === 'ENOTDIR')
-      problems.error(place, 'this is no folder', `put a folder with *${ending} files in its place`);
+      problems.error(place, 'this is not a folder', `replace it with a folder of *${ending} files`);
     else if (code !== 'ENOENT')
-      problems.error(place, `the folder cannot be read (${code})`, 'give the user of the service read access');
+      problems.error(place, `cannot read the folder (${code})`, 'grant the service user read access');
   }
   const found: NamedFile[] = [];
   for (const name of names
@@ -38,11 +41,11 @@ function dropInFiles(folder: NamedFile, ending: string, problems: Problems, comi
     if (name.endsWith(ending) && found.length < MAX_FILES) found.push(file);
     else {
       const why = name.endsWith(ending)
-        ? `the folder holds more than ${MAX_FILES} files`
+        ? `the folder contains more than ${MAX_FILES} files`
         : `its name does not end in ${ending}`;
       problems.warning(
         { file: file.name, line: null, column: null },
-        `the file is not read: ${why}`,
+        `the file is ignored: ${why}`,
         'rename or remove it',
       );
     }
@@ -50,14 +53,14 @@ function dropInFiles(folder: NamedFile, ending: string, problems: Problems, comi
   return found;
 }
 
-/** The name of a file of the folder, with the folder as the user wrote it. */
+/** Returns the path of a file, starting with the folder as specified by the user. */
 export function directoryPath(directory: string, file: string): string {
   return `${directory.replace(/(?<=.)\/+$/, '')}/${file}`.replace(/^\/\//, '/');
 }
 
 /**
- * A file of the configuration folder, and with it those of its drop-in folder. `coming`: paths of files that are about to be
- * written, relative to the configuration folder.
+ * Returns a configuration file and the files of its drop-in folder. `coming` contains paths of files that are about
+ * to be written, relative to the configuration folder.
  */
 export function withDropIns(
   directory: string,

@@ -1,7 +1,7 @@
 import type { SchemaObject } from 'ajv';
 import { DURATION_PATTERN } from '../base/quantity.ts';
 
-/** The shape of a duration in tags.yaml and reactions.yaml. */
+/** Schema of durations in tags.yaml and reactions.yaml. */
 export const DURATION_SCHEMA: SchemaObject = {
   type: ['string', 'integer'],
   pattern: DURATION_PATTERN,

@@ -3,35 +3,35 @@ import type { FileIdentity } from './configuration-digest.ts';
 import type { Place, Problems } from './problem.ts';
 import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
 
-/** One `KEY=value` line of agent.env. */
+/** A `KEY=value` line in agent.env. */
 export interface EnvLine {
   value: string;
-  /** Of the key. */
+  /** Location of the key. */
   place: Place;
-  /** Of the value. */
+  /** Location of the value. */
   valuePlace: Place;
-  /** The value could not be read; that has been reported. */
+  /** The value is invalid. The problem has been reported. */
   broken?: true;
 }
 
 export interface EnvFile {
   lines: ReadonlyMap<string, EnvLine>;
-  /** Where to write a key that is missing: its commented line, else the end of the file. */
+  /** Returns where to add a missing key: its commented-out line or the end of the file. */
   placeFor(key: string): Place;
-  /** The files that it was read from. */
+  /** Files from which the lines were read. */
   files?: readonly FileIdentity[];
-  /** There is no file. */
+  /** The file does not exist. */
   missing?: true;
-  /** The file is there but cannot be read: what is missing from it is not known. */
+  /** The file exists but cannot be read, so its keys are unknown. */
   unreadable?: true;
 }
 
 const MAX_PROBLEMS = 100;
 
 /**
- * Reads agent.env: `KEY=value` lines, blank lines, comments (`#` or `;` at the start, ` #` after a value), values bare or in
- * single quotes (taken as they are) or double quotes (`\"`, `\\`, `\n`, `\$`). A value stays on its line.
- * No problem shows a value: at this point nobody knows which text is a secret.
+ * Parses agent.env: `KEY=value` lines, blank lines and comments (`#` or `;` at the start of a line, ` #` after a
+ * value). Values are unquoted, in single quotes (literal) or in double quotes (with `\"`, `\\`, `\n` and `\$`). Values
+ * cannot span multiple lines. Problems never show a value, because it could be a secret.
  */
 export function parseEnvFile(text: string, file: string, knownKeys: readonly string[], problems: Problems): EnvFile {
   const lines = new Map<string, EnvLine>();
@@ -44,9 +44,9 @@ export function parseEnvFile(text: string, file: string, knownKeys: readonly str
     const comment = /^[#;]+\s*([A-Z][A-Z0-9_]*)\s*=/.exec(content);
     if (comment !== null && !commented.has(comment[1]!)) commented.set(comment[1]!, index + 1);
     if (content === '' || content.startsWith('#') || content.startsWith(';')) continue;
-    // A file of something else: looking for the key that each of its lines may mean costs.
+    // The file is probably not an env file. Suggesting a key for each line would be slow.
     if (problems.list.length - before >= MAX_PROBLEMS) {
-      problems.error(place, 'there are more problems from here on', 'mend those above first');
+      problems.error(place, 'further problems are not listed', 'fix the problems above first');
       break;
     }
     parseRow(content, place, lines, knownKeys, problems);
@@ -67,20 +67,20 @@ function parseRow(
 ): void {
   const match = /^(?:export\s+)?([A-Za-z_][A-Za-z0-9_.-]*)\s*=(.*)$/s.exec(content);
   if (match === null) {
-    problems.error(place, 'this is no KEY=value line', 'write KEY=value, or # before a comment');
+    problems.error(place, 'this is not a KEY=value line', 'use KEY=value, or # before a comment');
     return;
   }
   const key = match[1]!;
   if (!knownKeys.includes(key)) {
-    // A line that is the rest of a secret (base64 ends with `=`) also looks like a key: such text is not repeated.
+    // Do not quote the name, because it may be part of a multi-line secret: base64 text can end with `=`.
     const named = /^[A-Z][A-Z0-9_]*$/.test(key) || nearestName(key, knownKeys)?.likely === true;
-    const reason = named ? `${key} is not a known key` : 'the line begins with no known key';
+    const reason = named ? `${key} is not a known key` : 'the line does not begin with a known key';
     problems.error(place, reason, insteadOf(key, knownKeys, ''), named ? key : '');
     return;
   }
   const earlier = lines.get(key);
   if (earlier !== undefined) {
-    problems.error(place, `${key} stands already on line ${earlier.place.line}`, 'keep one of the two', key);
+    problems.error(place, `${key} is already set on line ${earlier.place.line}`, 'keep only one', key);
     return;
   }
   const raw = match[2]!;
@@ -94,40 +94,41 @@ function parseRow(
   }
   lines.set(key, { value: value.value, place, valuePlace });
   if (CUT_OFF.test(raw) && holdsFreeText(key)) {
-    const reason = `${key}: what follows " #" is taken for a comment`;
+    const reason = `${key}: the text after " #" is a comment`;
     problems.warning(
       place,
       reason,
-      `write ${key}='…' where it belongs to the value, else give it a line of its own`,
+      `use ${key}='…' if it belongs to the value, otherwise move it to a separate line`,
       key,
     );
   }
 }
 
-/** A bare value that ends at ` #`. */
+/** Matches an unquoted value that ends at ` #`. */
 const CUT_OFF = /^\s*[^\s"'#].*?\s#/;
 
-/** Keys whose text may well hold a ` #`; of an address or a number nobody could mean it. */
+/** Whether the value of a key may contain ` #`. Addresses and numbers cannot. */
 function holdsFreeText(key: string): boolean {
   return KEY_NAMES.includes(key as KeyName) && settingKey(key as KeyName).form.as === 'text';
 }
 
 function parseValue(raw: string): { value: string } | { reason: string; instead: string } {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: a value with one cannot be meant
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: values must not contain control characters
   if (/[\u0000-\u0008\u000b-\u001f\u007f]/.test(raw)) {
-    return { reason: 'the value holds a control character', instead: 'remove it' };
+    return { reason: 'the value contains a control character', instead: 'remove it' };
   }
   const text = raw.trim();
   if (/^[“”„«‘’‚]/.test(text)) {
-    return { reason: 'the value begins with a typographic quote', instead: 'write " or \', or no quotes' };
+    return { reason: 'the value begins with a typographic quote', instead: 'use " or \', or no quotes' };
   }
   const quote = text[0];
   if (quote !== '"' && quote !== "'") return { value: raw.replace(/\s#.*$/, '').trim() };
   const pattern = quote === '"' ? /^"((?:[^"\\]|\\.)*)"\s*(#.*)?$/ : /^'([^']*)'\s*(#.*)?$/;
   const quoted = pattern.exec(text);
   if (quoted === null) {
+    if (!text.includes(quote, 1)) return { reason: 'the closing quote is missing', instead: 'add it' };
     return {
-      reason: 'the quotes do not close at the end of the value',
+      reason: 'the closing quote is not at the end of the value',
       instead: 'quote the whole value, or none of it',
     };
   }
@@ -135,7 +136,7 @@ function parseValue(raw: string): { value: string } | { reason: string; instead:
   return { value: quoted[1]!.replaceAll(/\\(["\\$n])/g, (_, letter: string) => (letter === 'n' ? '\n' : letter)) };
 }
 
-/** Returns a value as `parseEnvFile` reads it: without quotes if possible, else in single or double ones. */
+/** Formats a value for `parseEnvFile`: unquoted if possible, otherwise in single or double quotes. */
 export function envText(value: string): string {
   if (/^[^\s'"#;$\\]*$/.test(value)) return value;
   if (!value.includes("'")) return `'${value}'`;

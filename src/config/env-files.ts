@@ -14,12 +14,12 @@ import { AGENT_ENV_KEYS, KEY_NAMES, type KeyName, settingKey } from './setting-k
 
 const MAX_ENV_BYTES = 1_000_000;
 
-/** Texts of files that are about to be written, by path relative to the configuration folder. */
+/** Contents of files that are about to be written, by path relative to the configuration folder. */
 export type ComingFiles = ReadonlyMap<string, string>;
 
 /**
- * Reads agent.env and agent.env.d as one: a key of a later file replaces that of an earlier one. Placeholders are replaced,
- * except in secrets. A text of `coming` is read instead of the file in its place.
+ * Reads agent.env and agent.env.d as one file. Keys in later files override earlier ones. Placeholders are replaced,
+ * except in secrets. Contents in `coming` replace the file on disk.
  */
 export function readEnvFiles(
   directory: string,
@@ -51,13 +51,13 @@ export function readEnvFiles(
   };
 }
 
-/** The lines that hold no secret, by key: what may be kept elsewhere. */
+/** Returns the lines without secrets by key. Only lines without secrets may be stored elsewhere. */
 export function linesWithoutSecrets(file: EnvFile): Record<string, string> {
   const sound = [...file.lines].filter(([key, line]) => !isSecret(key) && line.broken !== true);
   return Object.fromEntries(sound.map(([key, { value }]) => [key, value]));
 }
 
-/** Lines that were kept, with the secrets that the files hold or name now: those are kept nowhere else. */
+/** Returns stored lines combined with the secrets of the current files, because secrets are not stored. */
 export function keptEnvFile(kept: Readonly<Record<string, string>>, name: string, now: EnvFile): EnvFile {
   const place = { file: name, line: null, column: null };
   const lines = new Map<string, EnvLine>();
@@ -65,7 +65,7 @@ export function keptEnvFile(kept: Readonly<Record<string, string>>, name: string
   for (const [key, line] of now.lines) {
     const secret = key.replace(/_FILE$/, '');
     if (!isSecret(secret) || line.broken || line.value === '') continue;
-    // Where it was kept that a file holds it, and now it stands here, or the other way round, now counts.
+    // The current files decide whether a key is set directly or through KEY_FILE.
     lines.delete(secret);
     lines.delete(`${secret}_FILE`);
     lines.set(key, line);

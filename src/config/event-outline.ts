@@ -1,15 +1,18 @@
 import { EVENT_TYPES, type EventType, LIST, type Members, type Outline, SHAPES } from '../contract/events.ts';
 
-/** What the spec shows of each type's content (6.3), so that `check` can tell of a rule that needs more. */
+/**
+ * Documented content of each event type (platform 6.3). `check` uses it to detect rules that refer to undocumented
+ * members.
+ */
 export type { Members, Outline };
 
-/** What stands at a path of a type's content; `undefined` where the spec shows nothing there. */
+/** Returns the value at a path in the content, or `undefined` if it is not documented. */
 export function outlineAt(type: EventType, path: string): Outline | undefined {
   let outline: Outline = outlineOf(type);
   for (const member of path.split('.')) {
     if (outline === 'open') return 'open';
     if (!isMembers(outline)) return undefined;
-    // A place in a list, as `valuesAt` reads it.
+    // A list index, as accepted by `valuesAt`.
     if (outline[LIST] && /^\d{1,9}$/.test(member)) continue;
     if (!Object.hasOwn(outline, member)) return undefined;
     outline = outline[member]!;
@@ -21,7 +24,7 @@ export function isMembers(outline: Outline): outline is Members {
   return typeof outline === 'object' && !Array.isArray(outline);
 }
 
-/** Every path of these types that ends in a value. */
+/** Returns the paths of all values in these event types. */
 export function pathsOf(types: readonly EventType[]): string[] {
   const paths = new Set<string>();
   const collect = (outline: Outline, path: string): void => {
@@ -33,7 +36,7 @@ export function pathsOf(types: readonly EventType[]): string[] {
   return [...paths];
 }
 
-/** Whether events of a type name the object that a tag stands for. `event_created` lists both. */
+/** Returns whether events of this type identify the tag's asset or instrumentation. `event_created` can list both. */
 export function namesObjectOf(type: EventType, tag: { instrumentation?: number }): boolean {
   if (type === 'event_created') return true;
   return 'asset' in outlineOf(type) || (tag.instrumentation !== undefined && 'instrumentation' in outlineOf(type));

@@ -1,13 +1,13 @@
 import type { Tag } from './tags.ts';
 
-/** Whether the values' path has a place for an instrumentation: then it is part of where a value goes. */
+/** Whether the values path contains the instrumentation, which makes the instrumentation part of the destination. */
 export function namesInstrumentation(valuesPath: string): boolean {
   return valuesPath.includes('{instrumentation_id}');
 }
 
-/** Which instrumentation tags.yaml gives a value that names only its asset. */
+/** Finds the instrumentation in tags.yaml for values that specify only an asset. */
 export class Instrumentations {
-  /** By asset, and by asset, key and group: what all its tags have in common; `several` where they differ. */
+  /** Instrumentation shared by all tags of an asset, or of an asset, key and group; `several` if the tags differ. */
   readonly #known = new Map<string, number | 'several'>();
 
   constructor(tags: Iterable<Tag>) {
@@ -24,8 +24,9 @@ export class Instrumentations {
   }
 
   /**
-   * That of the tag that lists the value, else the only one that the asset's tags name. `undefined` where there is none, or
-   * where several tags list the same value: a guess would put readings into another instrumentation's history.
+   * Returns the instrumentation of the tag that lists the value, or otherwise the only instrumentation of the asset.
+   * Returns `undefined` if there is none or the choice is ambiguous, because a guess could store readings under the
+   * wrong instrumentation.
    */
   of(asset: number, key: string, group: string | undefined): number | undefined {
     const found = this.#known.get(placeOf(asset, key, group)) ?? this.#known.get(`${asset}`);

@@ -16,17 +16,19 @@ import { stateDirectory } from './read-settings.ts';
 import type { Environment } from './setting-origins.ts';
 
 /**
- * The configuration that worked last, kept in the state folder (0600): settings by key without secrets, and the texts of the tags as
- * they are, because a masked command or address does not work. A start whose files are refused goes on with it, part by part. Reactions are not kept: what nobody can
- * read now must not move a valve by an older copy. The file is written whole or not at all; without it such a start ends with 78.
+ * Latest valid configuration, stored in the state folder with mode 0600. Contains settings by key without secrets, and
+ * the unmasked text of the tags, because masked commands and addresses do not work. If the current files are rejected
+ * at startup, the agent replaces only the rejected parts. Reactions are not stored, because an outdated reaction could
+ * operate a valve. The file is written atomically. If the file is missing, an agent with rejected files exits with code
+ * 78.
  */
 const FILE = 'last-good.json';
 const FORMAT = 1;
 
-/** Why the files of now are not in force. */
+/** Reason why the current files are not used. */
 export interface Refusal {
   parts: readonly ConfigurationPart[];
-  /** Whole lines. */
+  /** Complete lines, ready to print. */
   problems: readonly string[];
 }
 
@@ -36,8 +38,9 @@ export interface StartConfiguration {
 }
 
 /**
- * What the daemon starts with: the files, or, where they are refused, the last good ones. Throws `ConfigurationError` with the problems
- * of the files where those are to be `strict`, where nothing says which platform it is, and where nothing was kept.
+ * Returns the configuration for startup: the current files or, if they are rejected, the latest valid ones. Throws
+ * `ConfigurationError` with the problems of the current files if `strict` is set, the platform is unknown or no
+ * configuration is stored.
  */
 export function startConfiguration(options: ConfigurationOptions, strict = false): StartConfiguration {
   const now = checkConfiguration(options);
@@ -49,7 +52,7 @@ export function startConfiguration(options: ConfigurationOptions, strict = false
   return { configuration, refusal: { parts: now.refused, problems } };
 }
 
-/** Puts kept parts in the place of refused ones; what is refused only beside those is replaced as well. */
+/** Replaces rejected parts with stored ones, and then the parts that are rejected only in combination with them. */
 function withKept(
   now: CheckedConfiguration,
   kept: ConfigurationTexts,
@@ -70,13 +73,13 @@ function withKept(
   }
 }
 
-/** Of the environment or the unit; where agent.env is not refused it may name another. */
+/** Returns the state folders set by the environment, by the unit and, if it is valid, by agent.env. */
 function foldersOf(now: CheckedConfiguration, environment: Environment): string[] {
   const own = stateFolder(environment);
   return now.refused.includes('settings') || now.stateDir === undefined ? [own] : [now.stateDir, own];
 }
 
-/** The state folder as the environment or the unit names it, whatever agent.env says. */
+/** Returns the state folder set by the environment or the unit, ignoring agent.env. */
 function stateFolder(environment: Environment): string {
   return stateDirectory(environment.STATE_DIR, environment);
 }
@@ -87,15 +90,15 @@ function readLastGood(folders: readonly string[]): ConfigurationTexts | undefine
       const { format, settings, tags } = JSON.parse(readFileSync(join(folder, FILE), 'utf8'));
       if (format === FORMAT) return { settings, tags };
     } catch {
-      // None was kept there, or it is not whole: then there is none.
+      // The file is missing or incomplete.
     }
   }
   return undefined;
 }
 
 /**
- * Keeps what was read, where it differs from what is kept. `stateDir` is the folder in force; where the environment or the unit
- * names another, that gets it too: there a start looks whose agent.env is refused.
+ * Stores the configuration if it changed. `stateDir` is the folder in use. If the environment or unit sets another
+ * folder, that folder gets a copy, because the agent reads it there if agent.env is rejected at startup.
  */
 export async function keepLastGood(
   texts: ConfigurationTexts,
@@ -105,7 +108,7 @@ export async function keepLastGood(
   const written = `${JSON.stringify({ format: FORMAT, settings: texts.settings, tags: texts.tags })}\n`;
   const other = stateFolder(environment);
   await keepIn(stateDir, written);
-  // It need not exist, nor be writable: a folder of an installation that this is none of.
+  // The other folder may be missing or read-only, for example if it belongs to another installation.
   if (other !== stateDir) await keepIn(other, written).catch(() => {});
 }
 
@@ -114,7 +117,7 @@ async function keepIn(folder: string, written: string): Promise<void> {
   try {
     if (readFileSync(path, 'utf8') === written) return;
   } catch {
-    // Not there yet.
+    // The file does not exist yet.
   }
   await writeDurably(path, written);
 }

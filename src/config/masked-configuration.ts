@@ -1,6 +1,7 @@
 /**
- * Configuration files for people outside the gateway: the support archive and `backup --without-secrets`. Only members of the lists
- * below are shown; every other value, every comment and every unknown name is masked. Lines keep their numbers, because problems name them.
+ * Masks configuration files for use outside the gateway: the support archive and `backup --without-secrets`. Only
+ * listed members are shown. All other values, comments and unknown names are masked. Line numbers are preserved,
+ * because problem messages contain them.
  */
 import { isAlias, isMap, isScalar, isSeq, type Node, parseDocument } from 'yaml';
 import { SHIPPED_CONFIGURATION } from '../base/installation.ts';
@@ -11,7 +12,7 @@ import { Problems } from './problem.ts';
 import { AGENT_ENV_KEYS } from './setting-keys.ts';
 import { maskedAddress, REACTIONS, type Shown, shownSetting, TAGS } from './shown-members.ts';
 
-/** Text without secrets, and the values that were masked in it, so that their copies elsewhere can be found. */
+/** Masked text and the masked values, so that copies of these values can be found in other files. */
 export interface MaskedText {
   text: string;
   masked: string[];
@@ -23,7 +24,7 @@ export const maskedReactions = (text: string): MaskedText => maskedYaml(text, RE
 function maskedYaml(text: string, rule: Shown): MaskedText {
   const document = parseDocument(text, { keepSourceTokens: false });
   const masked: string[] = [];
-  // What is not understood is not shown.
+  // If the text cannot be parsed, none of it is shown.
   if (document.errors.length > 0) return { text: '# not valid YAML\n', masked };
   let written = '';
   let end = 0;
@@ -50,7 +51,7 @@ function maskedYaml(text: string, rule: Shown): MaskedText {
     written += structure(text.slice(end, from));
     end = to;
     const source = text.slice(from, to);
-    // An empty value.
+    // The value is empty.
     if (source === '') return;
     const value = isScalar(node) ? String(node.value) : '';
     const address = shown === 'address' ? maskedAddress(value) : value;
@@ -59,24 +60,24 @@ function maskedYaml(text: string, rule: Shown): MaskedText {
       return;
     }
     masked.push(...partsOf(value));
-    // A value of several lines.
+    // Preserve the line count of a multi-line value.
     const lines = '\n'.repeat(source.split('\n').length - 1);
     written += JSON.stringify(shown === 'address' ? address : REDACTED) + lines;
   }
 }
 
-/** What separates scalars in YAML, without comments, anchors and tags. */
+/** Returns the YAML syntax between scalars, without comments, anchors and tags. */
 function structure(between: string): string {
   return between.replaceAll(/#[^\n]*/g, '').replaceAll(/[^\s:?,{}[\]-]+/g, '');
 }
 
-/** The value, and of an address also its credentials and its path with query. */
+/** Returns the value and, for an address, also its credentials and its path with query. */
 function partsOf(value: string): string[] {
   const parts = /:\/\/(.*@)?[^/?#]*(.*)$/s.exec(value);
   return [value, ...(parts?.[1]?.slice(0, -1).split(':') ?? []), ...(parts?.[2]?.split(/[/?&=#]/) ?? [])];
 }
 
-/** agent.env: settings that are not secret, and lines of the shipped file. */
+/** Masks agent.env, except for non-secret settings and lines from the shipped file. */
 export function maskedEnv(text: string): MaskedText {
   const shipped = shippedLines();
   const masked: string[] = [];
@@ -86,16 +87,16 @@ export function maskedEnv(text: string): MaskedText {
     const line = byLine.get(index + 1);
     if (line === undefined) {
       if (row.trim() === '' || shipped.has(row)) return row;
-      // A comment, a misspelt key or a part of a secret.
+      // The line is a comment, a misspelled key or part of a secret.
       masked.push(row.replace(/^[^=]*=/, '').trim());
       return `#${REDACTED}`;
     }
     const { key, value } = line;
-    // Without its comment.
+    // Omit any comment after the value.
     const shown = shownSetting(key, value);
     if (value === '' || shown === value) return `${key}=${envText(value)}`;
     masked.push(...partsOf(value));
-    // Commented out: a gateway that is restored from these lines reports the setting as missing.
+    // Comment out the line, so that the setting is reported as missing after a restore.
     return `#${key}=${shown} (masked)`;
   });
   return { text: lines.join('\n'), masked };

@@ -1,12 +1,12 @@
 import { escapePointer, type YamlFile } from './placed-yaml.ts';
 import { type Problems, placeName, printable, shown } from './problem.ts';
 
-/** What stands under a name of the top: entries that each file adds to, by name or one after another. */
+/** Type of a top-level section, whose entries are merged by name or appended. */
 export type Section = { of: 'names'; what: string } | { of: 'entries' };
 
 /**
- * Several YAML files as one: what the drop-in folders add to the file itself. An entry that stands in two of them is a problem with
- * both places; everything else is read as if it stood in one file, and its problems name the file that it came from.
+ * Merges a YAML file with its drop-ins. A duplicate entry is reported with both locations. Other problems refer to the
+ * original file.
  */
 export function mergeYaml(
   files: readonly YamlFile[],
@@ -15,7 +15,7 @@ export function mergeYaml(
 ): YamlFile {
   if (files.length === 1) return files[0]!;
   const data: Record<string, unknown> = Object.create(null);
-  /** Of a pointer with what lies below it: the file, and where it stands there. */
+  /** Original file and pointer, by pointer in the merged file. */
   const origins = new Map<string, { file: YamlFile; pointer: string }>();
   const filled = new Set<string>();
   const unfilled = new Set<string>();
@@ -33,8 +33,8 @@ export function mergeYaml(
   for (const file of files) {
     if (file.data === undefined || file.data === null) continue;
     if (typeof file.data !== 'object' || Array.isArray(file.data)) {
-      const instead = `write ${Object.keys(sections)[0]}: and its entries below`;
-      problems.error(file.placeOf(''), `${shown(file.data)} stands here, not a mapping`, instead);
+      const instead = `add ${Object.keys(sections)[0]}: with its entries below it`;
+      problems.error(file.placeOf(''), `expected a mapping, found ${shown(file.data)}`, instead);
       continue;
     }
     for (const [name, member] of Object.entries(file.data)) {
@@ -43,17 +43,13 @@ export function mergeYaml(
       const isEntries = Array.isArray(member);
       const isNames = typeof member === 'object' && member !== null && !isEntries;
       if (section === undefined || member === null || !(section.of === 'entries' ? isEntries : isNames)) {
-        // What the schema will have words for, unless another file has it right.
+        // Keep an invalid section, so that the schema reports it, unless another file has a valid one.
         if (!(name in data) || (data[name] === null && member !== null)) {
           data[name] = member;
           own(at, file, at);
         } else if (member !== null) {
           const wanted = section?.of === 'entries' ? 'a list' : 'a mapping';
-          problems.error(
-            file.placeOf(at),
-            `"${printable(name)}" is not ${wanted}, as in other files`,
-            `write ${wanted}`,
-          );
+          problems.error(file.placeOf(at), `"${printable(name)}" is not ${wanted}, as in other files`, `use ${wanted}`);
         }
         continue;
       }
@@ -83,8 +79,8 @@ export function mergeYaml(
       }
       const what = section.of === 'names' ? section.what : 'entry';
       const first = placeName(earlier.file.placeOfName(earlier.pointer));
-      const reason = `${what} "${printable(name)}" stands already in ${first}`;
-      problems.error(file.placeOfName(pointer), reason, 'keep one of the two', name);
+      const reason = `${what} "${printable(name)}" is already defined in ${first}`;
+      problems.error(file.placeOfName(pointer), reason, 'keep only one', name);
     }
   }
   const found = (pointer: string): { file: YamlFile; pointer: string } => {

@@ -3,24 +3,27 @@ import type * as Yaml from 'yaml';
 import type { PlainYamlLimits } from './plain-yaml.ts';
 import { type Place, type Problems, printable } from './problem.ts';
 
-/** A YAML file as plain data, with the place of everything in it by JSON pointer. */
+/** YAML file as plain data, with locations by JSON pointer. */
 export interface YamlFile {
   name: string;
-  /** `undefined` where the file holds nothing. */
+  /** `undefined` if the file is empty. */
   data: unknown;
-  /** Pointers of texts that placeholders were filled into: what the schema wants as a number is one. */
+  /** Pointers to strings with replaced placeholders. If the schema requires a number, such strings are converted. */
   filled?: ReadonlySet<string>;
-  /** Pointers of texts and names whose placeholders could not be filled in: reported, and nothing more is said of them. */
+  /**
+   * Pointers to strings and names whose placeholders could not be replaced. These problems have been reported, so
+   * further ones are suppressed.
+   */
   unfilled?: ReadonlySet<string>;
-  /** Where a value stands; where a member is missing, the place of what lacks it. */
+  /** Returns the location of a value, or the location of its parent if the member is missing. */
   placeOf(pointer: string): Place;
-  /** Where the name of a member stands. */
+  /** Returns the location of a member name. */
   placeOfName(pointer: string): Place;
 }
 
 /**
- * YAML with the place of everything in it, and every mistake of syntax in words. The parser is loaded when it is first needed: a sound
- * configuration needs none of this.
+ * Parses YAML, records locations and describes syntax errors. The parser is loaded on demand, because valid files do
+ * not need it.
  */
 const load = createRequire(import.meta.url);
 let loaded: typeof Yaml | undefined;
@@ -31,7 +34,7 @@ function yaml(): typeof Yaml {
 }
 
 const MAX_SYNTAX_PROBLEMS = 20;
-/** Characters of a line that are looked at for what a mistake may come from. */
+/** Maximum number of characters searched for the cause of a syntax error. */
 const MAX_LINE_SHOWN = 1_000;
 
 interface Words {
@@ -39,55 +42,58 @@ interface Words {
   instead: string;
 }
 
-/** Every mistake of syntax in our words: the parser's are for people who know how it works, and may quote a secret. */
+/** Messages for syntax errors. The parser's own messages assume knowledge of its internals and may quote a secret. */
 const WORDS: Readonly<Record<string, Words>> = {
-  TAB_AS_INDENT: { reason: 'a tab stands where YAML wants spaces', instead: 'indent with spaces' },
+  TAB_AS_INDENT: { reason: 'YAML does not allow tabs for indentation', instead: 'indent with spaces' },
   BAD_INDENT: {
-    reason: 'this line is indented otherwise than its neighbours',
-    instead: 'line it up with the members above',
+    reason: 'the indentation differs from the lines around it',
+    instead: 'align it with the members above',
   },
   MISSING_CHAR: {
     reason: 'a quote, comma or colon is missing',
-    instead: 'close the quote or bracket that stands open',
+    instead: 'close the open quote or bracket',
   },
   MULTIPLE_DOCS: { reason: 'a second document begins here', instead: 'remove the --- line' },
   BLOCK_AS_IMPLICIT_KEY: {
-    reason: 'a member stands where the value of the one above belongs',
+    reason: 'expected the value of the member above, found another member',
     instead: 'check the indentation here and the colon above',
   },
   BLOCK_IN_FLOW: {
-    reason: 'members on lines of their own stand inside brackets',
-    instead: 'write them between commas',
+    reason: 'members inside brackets must be separated by commas',
+    instead: 'add commas between the members',
   },
-  MULTILINE_IMPLICIT_KEY: { reason: 'this line is no name: value', instead: 'check for a missing colon or quote' },
+  MULTILINE_IMPLICIT_KEY: { reason: 'expected name: value', instead: 'check for a missing colon or quote' },
   TAG_RESOLVE_FAILED: {
-    reason: 'a word that begins with ! means nothing here',
+    reason: 'YAML tags (words that begin with !) are not supported',
     instead: 'remove the word that begins with !',
   },
-  MULTIPLE_TAGS: { reason: 'two words that begin with ! stand here', instead: 'remove them' },
+  MULTIPLE_TAGS: { reason: 'found two YAML tags (words that begin with !)', instead: 'remove them' },
   BAD_SCALAR_START: {
-    reason: 'a text begins with a character that YAML keeps for itself',
-    instead: 'put quotes around the text',
+    reason: 'a string begins with a character that YAML reserves',
+    instead: 'put quotes around the string',
   },
-  BAD_DQ_ESCAPE: { reason: 'a backslash stands in double quotes', instead: "write it in single quotes: 'C:\\x'" },
-  BAD_ALIAS: { reason: 'a * stands before a name', instead: 'put quotes around the text' },
-  BAD_DIRECTIVE: { reason: 'a line begins with %', instead: 'put quotes around the text, or # before a comment' },
-  BAD_PROP_ORDER: { reason: 'a & or ! stands at the wrong place', instead: 'put quotes around the text' },
-  MULTIPLE_ANCHORS: { reason: 'two words that begin with & stand here', instead: 'put quotes around the text' },
-  ALIAS_PROPS: { reason: 'a & or ! stands before a *', instead: 'put quotes around the text' },
+  BAD_DQ_ESCAPE: { reason: 'invalid backslash in double quotes', instead: "use single quotes: 'C:\\x'" },
+  BAD_ALIAS: { reason: 'invalid alias (* before a name)', instead: 'put quotes around the string' },
+  BAD_DIRECTIVE: { reason: 'a line begins with %', instead: 'put quotes around the string, or # before a comment' },
+  BAD_PROP_ORDER: { reason: 'misplaced & or !', instead: 'put quotes around the string' },
+  MULTIPLE_ANCHORS: { reason: 'found two anchors (words that begin with &)', instead: 'put quotes around the string' },
+  ALIAS_PROPS: {
+    reason: 'an alias (*name) cannot have an anchor (&) or tag (!)',
+    instead: 'put quotes around the string',
+  },
   KEY_OVER_1024_CHARS: { reason: 'a name is longer than 1,024 characters', instead: 'check for a missing quote' },
-  RESOURCE_EXHAUSTION: { reason: 'the YAML is nested too deeply', instead: 'check that it is the right file' },
+  RESOURCE_EXHAUSTION: { reason: 'the YAML is nested too deeply', instead: 'check that this is the correct file' },
 };
 const UNKNOWN_MISTAKE: Words = {
-  reason: 'YAML cannot make sense of this',
+  reason: 'invalid YAML',
   instead: 'check this line and the one above',
 };
 const UNQUOTED_PLACEHOLDER: Words = {
-  reason: `a \${…} stands between brackets without quotes`,
-  instead: `put quotes around the text: "\${NAME}"`,
+  reason: `a \${…} in brackets requires quotes`,
+  instead: `put quotes around the string: "\${NAME}"`,
 };
 
-/** Parses text; every mistake of syntax is reported with its line, none is thrown. */
+/** Parses text and reports each syntax error with its line. Never throws. */
 export function parsePlacedYaml(
   text: string,
   name: string,
@@ -102,18 +108,18 @@ export function parsePlacedYaml(
   };
   if (reportOddSpaces(text, name, problems)) return undefined;
   let document: Yaml.Document.Parsed;
-  // A file of commas has a mistake at each, and where the parser stood is in none of our words.
+  // Disable stack traces, because a malformed file can cause one error per character.
   const { stackTraceLimit } = Error;
   Error.stackTraceLimit = 0;
   try {
     document = parseDocument(text, { lineCounter: counter, prettyErrors: false, uniqueKeys: false });
   } catch (error) {
-    // The parser throws only where nesting exhausts the stack.
+    // The parser throws only if nesting exhausts the stack.
     const why = error instanceof RangeError ? 'it is nested too deeply' : 'the parser gave up';
     problems.error(
       { file: name, line: 1, column: 1 },
       `the file is not YAML: ${why}`,
-      'check that it is the right file',
+      'check that this is the correct file',
     );
     return undefined;
   } finally {
@@ -128,7 +134,7 @@ export function parsePlacedYaml(
     const walk = new Walk(limits, placeAt);
     const data = walk.take(document.contents, '', 0);
     for (const [offset, key] of [...walk.repeated].slice(0, MAX_SYNTAX_PROBLEMS)) {
-      problems.error(placeAt(offset), `"${printable(key)}" stands here a second time`, 'keep one of the two', key);
+      problems.error(placeAt(offset), `duplicate name "${printable(key)}"`, 'keep only one', key);
     }
     return {
       name,
@@ -143,7 +149,7 @@ export function parsePlacedYaml(
   }
 }
 
-/** One a line; and not what only follows from an earlier mistake: the parser then no longer knows where it is. */
+/** Returns at most one error per line and skips errors that are only consequences of an earlier one. */
 function causes(mistakes: readonly Yaml.YAMLError[], counter: Yaml.LineCounter): Yaml.YAMLError[] {
   const sorted = [...mistakes].sort((one, other) => one.pos[0] - other.pos[0]);
   const lines = new Set<number>();
@@ -157,14 +163,17 @@ function causes(mistakes: readonly Yaml.YAMLError[], counter: Yaml.LineCounter):
     .slice(0, MAX_SYNTAX_PROBLEMS);
 }
 
-/** Spaces that come with what is copied from a web page or a letter: they look like indentation, and are part of a name. */
+/**
+ * Reports non-standard spaces, such as those copied from web pages and documents. Such spaces look like indentation but
+ * are part of a name.
+ */
 function reportOddSpaces(text: string, name: string, problems: Problems): boolean {
   let count = 0;
   for (const [index, line] of text.split('\n').entries()) {
     const column = /^[ \t]*\u00a0/.exec(line)?.[0].length;
     if (column === undefined || ++count > MAX_SYNTAX_PROBLEMS) continue;
-    const reason = 'a no-break space stands where YAML wants spaces';
-    problems.error({ file: name, line: index + 1, column }, reason, 'delete it and type a space');
+    const reason = 'found a no-break space, YAML requires an ordinary space';
+    problems.error({ file: name, line: index + 1, column }, reason, 'replace it with a space');
   }
   return count > 0;
 }
@@ -178,20 +187,22 @@ function reportSyntax(
   const offset = mistake.pos[0];
   const tight = /^\s*(?:- +)?[\w.-]+:(?=[^\s/])/.exec(text.slice(text.lastIndexOf('\n', offset - 1) + 1, offset + 200));
   if (mistake.code === 'MULTILINE_IMPLICIT_KEY' && tight !== null) {
-    problems.error(placeAt(offset), 'there is no space after the colon', 'write name: value');
+    problems.error(placeAt(offset), 'missing space after the colon', 'use name: value');
     return;
   }
   const closing = /\bend with a ([}\]])/.exec(mistake.message)?.[1];
   if (closing !== undefined) {
-    problems.error(placeAt(offset), 'a bracket that was opened is not closed', `close it with ${closing}`);
+    // The parser reports the next token, which may be several lines further down.
+    const end = text.slice(0, offset).trimEnd().length;
+    problems.error(placeAt(end), 'missing closing bracket', `close it with ${closing}`);
     return;
   }
   if (/closing .?quote/.test(mistake.message)) {
-    problems.error(placeAt(offset), 'a quote that was opened is not closed', 'close it, on its line');
+    problems.error(placeAt(offset), 'missing closing quote', 'close it on the same line');
     return;
   }
   const start = text.lastIndexOf('\n', offset - 1) + 1;
-  // The whole of a line of a megabyte would be looked through for each of its brackets.
+  // Limit the search, because it runs once per bracket in the line.
   const line = text.slice(start, start + MAX_LINE_SHOWN).split('\n', 1)[0]!;
   const { reason, instead } = /[{[].*?[^"'$]\$\{/.test(line)
     ? UNQUOTED_PLACEHOLDER
@@ -210,15 +221,15 @@ class Unreadable extends Error {
   }
 }
 
-/** One walk over the nodes of a document: plain data, and where each part stands. Aliases and `<<` are followed, in bounds. */
+/** Converts the nodes of a document to plain data and records locations. Follows aliases and `<<` within limits. */
 class Walk {
   readonly values = new Map<string, number>();
   readonly names = new Map<string, number>();
-  /** Names that stand twice in one mapping. Looked for here, because the parser's own search grows with the square. */
+  /** Duplicate names by mapping. The parser's duplicate check takes quadratic time. */
   readonly repeated = new Map<number, string>();
   readonly #limits: PlainYamlLimits;
   readonly #placeAt: (offset: number) => Place;
-  /** The last of each name so far. The parser's own look goes through the whole file for each alias. */
+  /** Latest anchor by name. The parser's alias lookup scans the whole file. */
   readonly #anchors = new Map<string, unknown>();
   #aliases = 0;
   #nodes = 0;
@@ -234,15 +245,17 @@ class Walk {
     const offset = (node as Yaml.Node).range?.[0] ?? 0;
     if (++this.#nodes > this.#limits.nodes || depth > this.#limits.depth) {
       const reason =
-        depth > this.#limits.depth ? 'the YAML is nested too deeply' : 'the YAML grows too large with its aliases';
-      throw new Unreadable(reason, 'write it without aliases (*name)', this.#placeAt(offset));
+        depth > this.#limits.depth
+          ? 'the YAML is nested too deeply'
+          : 'the YAML is too large after its aliases are expanded';
+      throw new Unreadable(reason, 'remove the aliases (*name)', this.#placeAt(offset));
     }
     if (isAlias(node)) {
       const target = this.#anchors.get(node.source);
       if (target === undefined)
         throw new Unreadable(
-          `there is no &${printable(node.source)} before this`,
-          'write the value itself',
+          `unknown anchor &${printable(node.source)}`,
+          'use the value itself',
           this.#placeAt(offset),
         );
       if (!this.values.has(pointer)) this.values.set(pointer, offset);
@@ -256,8 +269,7 @@ class Walk {
     if (!this.values.has(pointer)) this.values.set(pointer, offset);
     if (isScalar(node)) return typeof node.value === 'bigint' ? Number(node.value) : node.value;
     if (isSeq(node)) return node.items.map((item, index) => this.take(item, `${pointer}/${index}`, depth + 1));
-    if (!isMap(node))
-      throw new Unreadable('the YAML holds something that is no value', 'remove it', this.#placeAt(offset));
+    if (!isMap(node)) throw new Unreadable('unsupported YAML node', 'remove it', this.#placeAt(offset));
     return this.#takeMap(node, pointer, depth);
   }
 
@@ -269,7 +281,7 @@ class Walk {
       if (!isPair(pair)) continue;
       const offset = (pair.key as Yaml.Node | null)?.range?.[0] ?? 0;
       const key = isScalar(pair.key) ? String(pair.key.value) : undefined;
-      if (key === undefined) throw new Unreadable('a name here is no text', 'write name: value', this.#placeAt(offset));
+      if (key === undefined) throw new Unreadable('a name must be text', 'use name: value', this.#placeAt(offset));
       if (key === '<<') {
         for (const part of this.#partsToMerge(pair.value, pointer, depth, offset)) {
           for (const [name, value] of Object.entries(part)) if (!merged.has(name)) merged.set(name, value);
@@ -295,7 +307,7 @@ class Walk {
       if (!this.values.has(below)) this.values.set(below, offset);
       own.set(key, value);
     }
-    // No prototype: a tag may be called __proto__.
+    // No prototype, because a tag may be named __proto__.
     const data: Record<string, unknown> = Object.create(null);
     for (const [key, value] of [...merged, ...own]) data[key] = value;
     return data;
@@ -305,11 +317,7 @@ class Walk {
     const taken = this.take(node, pointer, depth + 1);
     const parts = Array.isArray(taken) ? taken : [taken];
     if (parts.every((part) => typeof part === 'object' && part !== null && !Array.isArray(part))) return parts;
-    throw new Unreadable(
-      '<< takes in something that is no mapping',
-      'name an anchor of a mapping: <<: *name',
-      this.#placeAt(offset),
-    );
+    throw new Unreadable('<< requires a mapping', 'use the anchor of a mapping: <<: *name', this.#placeAt(offset));
   }
 }
 
@@ -321,7 +329,11 @@ function nearestOffset(offsets: ReadonlyMap<string, number>, pointer: string): n
   }
 }
 
-/** RFC 6901. */
+/** Escapes a name for use in a JSON pointer (RFC 6901). */
 export function escapePointer(name: string): string {
   return name.replaceAll('~', '~0').replaceAll('/', '~1');
+}
+
+export function isMapping(data: unknown): data is Record<string, unknown> {
+  return typeof data === 'object' && data !== null && !Array.isArray(data);
 }

@@ -1,13 +1,13 @@
 import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
 
-/** What `${NAME}` may stand for. */
+/** Values of `${NAME}`. */
 export interface PlaceholderValues {
-  /** `${HOSTNAME}`: of the machine, whatever a shell has under that name. */
+  /** Value of `${HOSTNAME}`: the machine's host name, regardless of the environment. */
   hostname: string;
   environment: Readonly<Record<string, string | undefined>>;
 }
 
-/** A text with its placeholders filled in, or why one cannot be. */
+/** Text with replaced placeholders, or the problem. */
 export type FilledText = { text: string } | { reason: string; instead: string };
 
 export function hasPlaceholder(text: string): boolean {
@@ -15,8 +15,8 @@ export function hasPlaceholder(text: string): boolean {
 }
 
 /**
- * Fills in `${HOSTNAME}` and `${NAME}` of the environment in one scalar. Only `${` begins one; `$${` is a literal `${`. What is filled
- * in is not looked at again. A secret is never filled in: it would stand in messages that name what was written.
+ * Replaces `${HOSTNAME}` and `${NAME}` (from the environment) in a scalar. `$${` is a literal `${`. Replaced text is
+ * not expanded again. Secrets are never inserted, because messages quote the text.
  */
 export function fillPlaceholders(text: string, values: PlaceholderValues): FilledText {
   let trouble: { reason: string; instead: string } | undefined;
@@ -35,19 +35,22 @@ function placeholderValue(
   end: string,
   values: PlaceholderValues,
 ): string | { reason: string; instead: string } {
-  const literal = 'write $${ where the two characters are meant';
+  const literal = 'use $${ for a literal ${';
   if (end === '') return { reason: 'a ${ is not closed', instead: `close it with }, or ${literal}` };
   if (!/^[A-Za-z_][A-Za-z0-9_]{0,199}$/.test(name)) {
-    return { reason: `a \${…} holds no name of letters, digits and _`, instead: `write \${NAME}, or ${literal}` };
+    return { reason: `a \${…} must contain a name of letters, digits and _`, instead: `use \${NAME}, or ${literal}` };
   }
   if (name === 'HOSTNAME') return values.hostname;
   if (KEY_NAMES.includes(name as KeyName) && settingKey(name as KeyName).secret) {
-    return { reason: `\${${name}} is a secret, which is filled in nowhere`, instead: 'name a file that holds it' };
+    return {
+      reason: `\${${name}} is a secret, and secrets are not substituted`,
+      instead: 'use a file that contains it',
+    };
   }
   const value = values.environment[name];
   if (value !== undefined) return value;
   return {
-    reason: `\${${name}} is not known: the service's environment has no ${name}`,
+    reason: `\${${name}} is undefined: the service's environment does not contain ${name}`,
     instead: `set Environment=${name}=… in the unit (systemctl edit tagferry), or ${literal}`,
   };
 }

@@ -1,21 +1,21 @@
 /**
- * What is wrong with the configuration, where, and what to write instead. Everything in this room reports problems and
- * goes on, so that one run of `check` shows them all.
+ * Configuration problem with its location and suggested correction. Functions in this folder report problems and
+ * continue, so that one run of `check` shows all of them.
  */
 export interface Problem {
-  /** The file as the user named its folder, or `environment`, or `credential <name>`. */
+  /** File name, starting with the folder as specified by the user, or `environment`, or `credential <name>`. */
   file: string;
-  /** From 1; `null` where the place has no lines (environment, folder). */
+  /** Line number, starting at 1; `null` if there are no lines (environment, folder). */
   line: number | null;
   column: number | null;
-  /** The offending text, masked and cut; empty where there is none or where it is a secret. */
+  /** Invalid text, masked and truncated; empty if there is no such text or if it is secret. */
   text: string;
-  /** What is wrong. */
+  /** Description of the problem. */
   reason: string;
-  /** What to write instead, as a phrase in the imperative. */
+  /** Suggested correction, as an imperative phrase. */
   instead: string;
   severity: 'error' | 'warning';
-  /** It is this user who may not read something: another may. */
+  /** This user has no read permission. Other users may be able to read the file. */
   accessDenied?: true;
 }
 
@@ -25,7 +25,7 @@ export interface Place {
   column: number | null;
 }
 
-/** `tags.d/10-line.yaml:3`; the file alone where it has no lines. */
+/** Returns the file and line, as in `tags.d/10-line.yaml:3`, or the file if there are no lines. */
 export function placeName({ file, line }: Place): string {
   return line === null ? file : `${file}:${line}`;
 }
@@ -33,8 +33,8 @@ export function placeName({ file, line }: Place): string {
 const MAX_SHOWN = 60;
 
 /**
- * `file:line:column: what is wrong, what to write instead`, as compilers write it, so that editors and terminals lead there. The
- * offending text is in it: before what is wrong where that does not name it. Warnings are marked.
+ * Returns `file:line:column: problem, correction`, the format used by compilers, so that editors and terminals can link
+ * to the location. If the problem does not contain the invalid text, the text precedes it. Warnings are marked.
  */
 export function problemLine(problem: Problem): string {
   const { file, line, column, text, reason, instead } = problem;
@@ -44,7 +44,7 @@ export function problemLine(problem: Problem): string {
   return `${at}: ${mark}${what}${reason}, ${instead}`;
 }
 
-/** Problems of one run, in the order found. */
+/** Problems found in one run, in order. */
 export class Problems {
   readonly list: Problem[] = [];
 
@@ -56,7 +56,7 @@ export class Problems {
     this.#add('warning', place, reason, instead, text);
   }
 
-  /** An error for whoever runs with this configuration; for anybody else who looks at it a doubt. */
+  /** Reports an error for the service user, or a warning for other users who run the check. */
   unreadable(place: Place, reason: string, instead: string, text = ''): void {
     this.#add('error', place, reason, instead, text);
     this.list.at(-1)!.accessDenied = true;
@@ -76,7 +76,7 @@ export class Problems {
   }
 }
 
-/** By file (in the order in which they first appear; what has no lines comes last), then by line and column. */
+/** Sorts by file in the order of first appearance, with entries without lines last, then by line and column. */
 export function sortProblems(problems: readonly Problem[]): Problem[] {
   const files = [...new Set(problems.map((problem) => problem.file))];
   return [...problems].sort(
@@ -88,16 +88,16 @@ export function sortProblems(problems: readonly Problem[]): Problem[] {
   );
 }
 
-/** One line, no control characters, no password of an address, not longer than a line of a terminal bears. */
+/** Returns text on one line of limited length, without control characters or passwords in addresses. */
 export function printable(text: string, maxShown = MAX_SHOWN): string {
   const plain = text
     .replaceAll(/\/\/[^/\s]*@/g, '//***@')
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what a terminal must not be sent
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not be sent to a terminal
     .replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, '?');
   return plain.length > maxShown ? `${plain.slice(0, maxShown)}…` : plain;
 }
 
-/** Anything that YAML can hold, as a problem shows it. */
+/** Formats any YAML value for a problem message. */
 export function shown(data: unknown): string {
   if (data === null || data === undefined) return 'nothing';
   if (Array.isArray(data)) return data.length === 0 ? 'an empty list' : 'a list';

@@ -1,10 +1,11 @@
 import type { SchemaObject } from 'ajv';
 import { EVENT_TYPES } from '../contract/events.ts';
+import type { ActionKinds } from './action-kinds.ts';
 import { DURATION_SCHEMA } from './duration-schema.ts';
 
 /**
- * The shape of reactions.yaml: what ajv checks and, written to `config/schema/`, what editors complete. `title` and
- * `examples` are also the words of `tagferry check`.
+ * Schema of reactions.yaml. Used by ajv for validation and written to `config/schema/` for completion in editors.
+ * `tagferry check` builds its messages from `title` and `examples`.
  */
 
 const SCALAR = ['string', 'number', 'boolean', 'null'];
@@ -14,98 +15,39 @@ const CONDITION: SchemaObject = {
   title: 'a condition',
   examples: ['high', ['high', 'low'], { above: 20 }, { above: 20, below: 80 }],
   minItems: 1,
-  items: { type: SCALAR, title: 'a text, a number, true, false or null', examples: ['high', 20] },
+  items: { type: SCALAR, title: 'a string, a number, true, false or null', examples: ['high', 20] },
   minProperties: 1,
   additionalProperties: false,
   properties: {
     above: { type: 'number', title: 'a number', examples: [20] },
     below: { type: 'number', title: 'a number', examples: [80] },
+    change: { type: 'number', title: 'a number', description: 'Minimum change for `rate_above`.', examples: [2] },
+    per: { ...DURATION_SCHEMA, description: 'Period for `rate_above`.' },
   },
 };
 
-const PUBLISH: SchemaObject = {
-  type: 'object',
-  title: 'what to publish',
-  description: 'Publishes to an MQTT broker, QoS 1, or to a subject of NATS.',
-  examples: [{ to: 'broker', topic: 'site/alarms' }],
-  additionalProperties: false,
-  required: ['to', 'topic'],
-  properties: {
-    to: {
-      type: 'string',
-      title: 'the name of an mqtt or nats source',
-      description: 'An mqtt, sparkplug or nats source of tags.yaml.',
-      examples: ['broker'],
-    },
-    topic: {
-      type: 'string',
-      minLength: 1,
-      maxLength: 1024,
-      title: 'a topic',
-      description: 'Where to: a topic of MQTT, a subject of NATS. {{content.asset.id}} is filled in from the event.',
-      examples: ['site/alarms'],
-    },
-    body: { description: 'What to send instead of the JSON of the event.' },
-    retain: { type: 'boolean', default: false, title: 'true or false', examples: [true] },
-  },
-};
+/** Returns the schema of one action: the member that selects the kind, and the members of all kinds. */
+function actionSchema(kinds: ActionKinds): SchemaObject {
+  const members: Record<string, SchemaObject> = {};
+  for (const { kind, shape } of kinds) members[kind] = shape;
+  for (const { kind, members: own = {} } of kinds) {
+    for (const [name, shape] of Object.entries(own)) {
+      const description = `${kind}: ${shape.description}`;
+      const shared = members[name];
+      members[name] = { ...shape, description: shared ? `${shared.description} ${description}` : description };
+    }
+  }
+  return {
+    type: 'object',
+    title: 'an action',
+    description: `One of ${kinds.map(({ kind }) => kind).join(', ')}.`,
+    examples: [{ log: 'warn' }],
+    additionalProperties: false,
+    properties: members,
+  };
+}
 
-const ACTION: SchemaObject = {
-  type: 'object',
-  title: 'an action',
-  description: 'One of run, post, publish, log.',
-  examples: [{ log: 'warn' }],
-  additionalProperties: false,
-  properties: {
-    run: {
-      type: 'array',
-      minItems: 1,
-      maxItems: 1000,
-      items: { type: ['string', 'number', 'boolean'], title: 'a text', examples: ['FT-101'] },
-      title: 'a command as a list',
-      description: 'A program and its arguments, never through a shell; the JSON of the event is its standard input.',
-      examples: [['/opt/site/close-valve', 'FT-101']],
-    },
-    post: {
-      type: 'string',
-      title: 'an http address',
-      description: 'Posts the JSON of the event there, or `body`.',
-      examples: ['http://127.0.0.1:1880/alarm'],
-    },
-    publish: PUBLISH,
-    log: {
-      enum: ['debug', 'info', 'warn', 'error'],
-      description: 'Writes a line of this level to the log.',
-      examples: ['warn'],
-    },
-    timeout: { ...DURATION_SCHEMA, description: 'run: 30s unless told; post: 10s.' },
-    working_folder: {
-      type: 'string',
-      pattern: '^/',
-      title: 'an absolute path',
-      description: 'run: where the program runs.',
-      examples: ['/opt/site'],
-    },
-    body: {
-      description: 'post: what to send instead of the JSON of the event. {{content.data.value}} is filled in from it.',
-    },
-    headers: {
-      type: 'object',
-      title: 'a mapping of header names to texts',
-      description: 'post: headers to add.',
-      examples: [{ 'X-Site': 'north' }],
-      propertyNames: { pattern: "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", title: 'the name of a header', examples: ['X-Site'] },
-      additionalProperties: {
-        type: ['string', 'number'],
-        pattern: '^[^\\u0000-\\u0008\\u000a-\\u001f\\u007f]*$',
-        title: 'the text of a header',
-        examples: ['north'],
-      },
-    },
-  },
-};
-
-const REACTION: SchemaObject = {
+const reactionSchema = (kinds: ActionKinds): SchemaObject => ({
   type: 'object',
   title: 'a reaction',
   examples: [{ name: 'note', on: 'threshold_reached', do: [{ log: 'warn' }] }],
@@ -116,7 +58,7 @@ const REACTION: SchemaObject = {
       type: 'string',
       pattern: '^[^\\u0000-\\u001f\\u007f]{1,128}$',
       title: 'a name of 1 to 128 characters',
-      description: 'What the log, the journal and the metrics call it.',
+      description: 'Name of the reaction in log, journal and metrics.',
       examples: ['close-inlet-valve'],
     },
     on: {
@@ -124,25 +66,27 @@ const REACTION: SchemaObject = {
       minItems: 1,
       items: { type: 'string', title: 'an event type', examples: ['threshold_reached'] },
       title: 'an event type, a list of them, or "*"',
-      description: `One of ${EVENT_TYPES.join(', ')}; a list of them; "*" is every one.`,
+      description: `One of ${EVENT_TYPES.join(', ')}; a list of them; "*" means all types; value means a rule on local values.`,
       examples: ['threshold_reached', ['asset_appeared', 'asset_disappeared']],
     },
     if: {
       type: ['object', 'null'],
       title: 'a mapping of conditions',
       description:
-        'All must hold. `tag` is a tag of tags.yaml, or a list of them; any other name is a path that starts in `content`.',
+        'Conditions that must all be true. `tag` is a tag in tags.yaml, or a list of tags; any other name is a path that starts in `content`. ' +
+        'With `on: value`: `tag`, `key` and one of above, below, outside, changes, quality, silent, rate_above.',
       examples: [{ tag: 'FT-101', 'threshold.type': 'high', 'data.value': { above: 20 } }],
       propertyNames: {
         pattern: '^[A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*$',
         maxLength: 256,
-        title: 'a path of member names with dots between them',
+        title: 'a path of member names, separated by dots',
         examples: ['data.value'],
       },
       properties: {
         tag: {
           ...CONDITION,
-          description: 'A tag of tags.yaml, or a list of them: the event names its instrumentation, or else its asset.',
+          description:
+            'Tag in tags.yaml, or a list of tags. Matches events of its instrumentation, or of its asset if the event contains no instrumentation.',
           examples: ['FT-101', ['FT-101', 'FT-102']],
         },
       },
@@ -150,37 +94,47 @@ const REACTION: SchemaObject = {
     },
     cooldown: {
       ...DURATION_SCHEMA,
-      description: 'After it ran, how long it rests for the same object. None unless told.',
+      description: 'Minimum time between two runs for the same object. Default: none.',
     },
     max_age: {
       ...DURATION_SCHEMA,
-      description: 'An event that occurred longer ago is only logged. 10m unless told; 0 is no limit.',
+      description: 'Maximum age of an event; older events are only logged. 0 means no limit. Default: 10m.',
     },
     do: {
       type: 'array',
       minItems: 1,
       maxItems: 100,
-      items: ACTION,
+      items: actionSchema(kinds),
       title: 'a list of actions',
-      description: 'What to do, in this order.',
+      description: 'Actions, in order of execution.',
       examples: [[{ log: 'warn' }]],
     },
+    on_clear: {
+      type: 'array',
+      minItems: 1,
+      maxItems: 100,
+      items: actionSchema(kinds),
+      title: 'a list of actions',
+      description: 'With `on: value`: actions when the condition is no longer met.',
+      examples: [[{ log: 'info' }]],
+    },
   },
-};
+});
 
-export const REACTIONS_SCHEMA: SchemaObject = {
+/** Returns the schema of reactions.yaml for these kinds of actions. */
+export const reactionsSchema = (kinds: ActionKinds): SchemaObject => ({
   $schema: 'http://json-schema.org/draft-07/schema#',
   title: 'a mapping with a list of reactions',
-  description: 'reactions.yaml of tagferry: what to do when a webhook event arrives.',
+  description: 'tagferry reactions to webhook events (reactions.yaml).',
   type: 'object',
   examples: [{ reactions: [] }],
   additionalProperties: false,
   properties: {
     reactions: {
       type: ['array', 'null'],
-      items: REACTION,
+      items: reactionSchema(kinds),
       title: 'a list of reactions',
       examples: [[{ name: 'note', on: 'threshold_reached', do: [{ log: 'warn' }] }]],
     },
   },
-};
+});

@@ -4,11 +4,10 @@ import { escapePointer, type YamlFile } from './placed-yaml.ts';
 import { type Problems, shown } from './problem.ts';
 
 /**
- * A schema's verdict in sentences. The schemas say what a thing is in `title` ("a duration") and how it is written in
- * `examples`: editors show the same words that a problem is made of.
+ * Converts schema errors to messages, using the schema's `title` ("a duration") and `examples`, which editors show too.
  */
 export interface SchemaVerdict {
-  /** Whether something at the pointer or below it has been reported: its meaning is then not looked at. */
+  /** Whether a problem was reported at the pointer or below it, which makes further checks unnecessary. */
   isBroken(pointer: string): boolean;
 }
 
@@ -20,34 +19,45 @@ interface Described extends SchemaObject {
 
 const compiled = new WeakMap<SchemaObject, ValidateFunction>();
 
-/** Compiles a schema when it is first needed: a reload does not pay for it again. */
+/** Compiles a schema on first use and caches it for reloads. */
 export function compileSchema(schema: SchemaObject): ValidateFunction {
   const known = compiled.get(schema);
   if (known !== undefined) return known;
-  // Without the schema of schemas, which costs more to compile than ours: a test holds ours against it.
+  // Skip the meta-schema, which is slow to compile. A test validates the schemas against it.
   const validate = new Ajv({
     allErrors: true,
     verbose: true,
     allowUnionTypes: true,
     meta: false,
     validateSchema: false,
-    // Making the code shorter takes longer than it saves in one reading.
+    // Optimizing the code takes longer than it saves in a single run.
     code: { optimize: false },
   }).compile(schema);
   compiled.set(schema, validate);
   return validate;
 }
 
-/** More would be the same mistake over and over. */
+/** Maximum number of problems. Further problems usually have the same cause. */
 const MAX_PROBLEMS = 500;
 
-/** Checks the shape of a file and reports each fault once, where it stands. */
-export function checkShape(validate: ValidateFunction, file: YamlFile, problems: Problems): SchemaVerdict {
+/**
+ * Checks the structure of a file and reports each problem once, with its location, except at the pointers in
+ * `explained`.
+ */
+export function checkShape(
+  validate: ValidateFunction,
+  file: YamlFile,
+  problems: Problems,
+  explained: ReadonlySet<string> = new Set(),
+): SchemaVerdict {
   const broken = new Set<string>();
   if (!isValid(validate, file)) {
     const errors = decisive(validate.errors ?? []);
     for (const error of errors) broken.add(pointerOf(error));
-    const isReported = (error: ErrorObject) => file.unfilled?.has(pointerOf(error)) === true;
+    const isReported = (error: ErrorObject) => {
+      const pointer = pointerOf(error);
+      return explained.has(pointer) || file.unfilled?.has(pointer) === true;
+    };
     const news = errors.filter((one) => !isMisspelt(one, errors) && !isReported(one));
     for (const error of news.slice(0, MAX_PROBLEMS)) report(error, file, problems);
   }
@@ -56,7 +66,7 @@ export function checkShape(validate: ValidateFunction, file: YamlFile, problems:
   };
 }
 
-/** What was filled in is text; where the schema wants a number, a text that is one is taken as that. */
+/** Validates the file. If the schema requires a number, numeric text from placeholders is converted. */
 function isValid(validate: ValidateFunction, file: YamlFile): boolean {
   if (validate(file.data)) return true;
   let typed = false;
@@ -89,7 +99,10 @@ function putAt(data: unknown, pointer: string, value: unknown): boolean {
   return true;
 }
 
-/** One error for one fault: of several faults of one value the first. The schemas have no alternatives, which cannot be explained. */
+/**
+ * Selects the first error per value. The schemas contain no alternatives, because errors in alternatives cannot be
+ * explained to users.
+ */
 function decisive(errors: readonly ErrorObject[]): ErrorObject[] {
   const seen = new Set<string>();
   return errors.filter((error) => {
@@ -102,13 +115,13 @@ function decisive(errors: readonly ErrorObject[]): ErrorObject[] {
   });
 }
 
-/** What the fault is about: the member that is too much or wrongly named, else the value. */
+/** Returns the pointer to the unknown or misnamed member, or otherwise to the value. */
 function pointerOf(error: ErrorObject): string {
   const name = error.keyword === 'additionalProperties' ? error.params.additionalProperty : error.propertyName;
   return name === undefined ? error.instancePath : `${error.instancePath}/${escapePointer(String(name))}`;
 }
 
-/** Whether a missing member stands there misspelt: then one problem says both. */
+/** Returns whether a missing member is present with a typo, so that one problem covers both. */
 function isMisspelt(error: ErrorObject, errors: readonly ErrorObject[]): boolean {
   if (error.keyword !== 'required') return false;
   return errors.some((other) => {
@@ -127,9 +140,9 @@ function report(error: ErrorObject, file: YamlFile, problems: Problems): void {
     case 'additionalProperties': {
       const name = String(error.params.additionalProperty);
       const known = Object.keys(schema.properties ?? {});
-      // `scale: 0,1` in one line is a scale of 0 and a member 1.
+      // YAML parses `scale: 0,1` in a flow mapping as a scale of 0 and a member named 1.
       const instead = /^\d+$/.test(name)
-        ? 'write decimals with a point: a comma begins another member'
+        ? 'use a decimal point: a comma starts another member'
         : insteadOf(name, known);
       problems.error(file.placeOfName(pointer), `unknown member ${shown(name)}`, instead, name);
       return;
@@ -152,7 +165,7 @@ function report(error: ErrorObject, file: YamlFile, problems: Problems): void {
     );
     return;
   }
-  // What stands in headers may be a credential.
+  // Headers may contain credentials.
   const text = at.includes('/headers/') ? 'the value' : shown(error.data);
   const place = file.placeOf(at);
   if (error.keyword === 'enum') {
@@ -160,8 +173,8 @@ function report(error: ErrorObject, file: YamlFile, problems: Problems): void {
     const choices = allowed.filter((choice) => typeof choice === 'string');
     const isNumber = choices.length === 0;
     const reason = `${text} ${isNumber ? 'is unknown' : noneOf(String(error.data), choices)}`;
-    // Of numbers the nearest is not more likely meant than another.
-    const instead = isNumber ? `write ${allowed.join(' or ')}` : insteadOf(String(error.data), choices);
+    // Do not suggest the nearest number, because it is no more likely than another.
+    const instead = isNumber ? `use ${allowed.join(' or ')}` : insteadOf(String(error.data), choices);
     problems.error(place, reason, instead, at.includes('/headers/') ? '' : scalarText(error.data));
     return;
   }
@@ -182,10 +195,10 @@ function titleOf(schema: Described): string {
 
 function insteadOfSchema(schema: Described): string {
   const examples = (schema.examples ?? []).map(written);
-  return examples.length === 0 ? `write ${titleOf(schema)}` : `write for example ${examples.join(' or ')}`;
+  return examples.length === 0 ? `use ${titleOf(schema)}` : `use a value such as ${examples.join(' or ')}`;
 }
 
-/** An example as one would write it in YAML. */
+/** Formats an example as YAML. */
 function written(example: unknown): string {
   if (Array.isArray(example)) return `[${example.map(written).join(', ')}]`;
   if (typeof example === 'object' && example !== null) {

@@ -6,19 +6,19 @@ import { PROPERTIES } from '../contract/events/properties.ts';
 import { EVENT_TYPES, isEventType } from '../contract/events.ts';
 import type { BrokerTopic, Form } from './settings/entry.ts';
 
-/** How long any one setting may be; a list of all event types is a sixth of it. */
+/** Maximum length of a setting. A list of all event types requires one sixth of it. */
 const MAX_VALUE_LENGTH = 4096;
 
-/** Reads the text of one setting. Reasons follow the key and the text: `POST_INTERVAL "10" has no unit`. */
+/** Parses the text of one setting. Failure reasons are appended to the key and text: `POST_INTERVAL "10" has no unit`. */
 export function readForm(form: Form, text: string): Reading<unknown> {
   if (text.length > MAX_VALUE_LENGTH)
-    return { reason: 'is too long', instead: `write at most ${MAX_VALUE_LENGTH} characters` };
+    return { reason: 'is too long', instead: `use at most ${MAX_VALUE_LENGTH} characters` };
   switch (form.as) {
     case 'text':
       if (form.pattern === undefined || form.pattern.test(text)) return { value: text };
-      return { reason: `is not ${form.what}`, instead: `write ${form.example}` };
+      return { reason: `is not ${form.what}`, instead: `use ${form.example}` };
     case 'address':
-      // curl and its like take a proxy without a scheme: whoever has set one means http.
+      // Like curl, treat a proxy without a scheme as an http proxy.
       return readAddress(
         form.bare && !text.includes('://') ? `http://${text.trim()}` : text,
         form.schemes,
@@ -32,12 +32,12 @@ export function readForm(form: Form, text: string): Reading<unknown> {
       const choice = text.trim().toLowerCase();
       if (form.of.includes(choice)) return { value: choice };
       const meant = new Map(Object.entries(form.meant ?? {})).get(choice);
-      return { reason: noneOf(choice, form.of), instead: meant ? `write ${meant}` : choiceInstead(choice, form.of) };
+      return { reason: noneOf(choice, form.of), instead: meant ? `use ${meant}` : choiceInstead(choice, form.of) };
     }
     case 'switch':
       if (/^(true|yes|on|1)$/i.test(text.trim())) return { value: true };
       if (/^(false|no|off|0)$/i.test(text.trim())) return { value: false };
-      return { reason: 'is neither true nor false', instead: 'write true or false' };
+      return { reason: 'is neither true nor false', instead: 'use true or false' };
     case 'count':
       return readCount(text, form.min, form.max);
     case 'duration':
@@ -61,14 +61,16 @@ export function readForm(form: Form, text: string): Reading<unknown> {
   }
 }
 
-/** The likely one, else all there are: the nearest by its letters may mean the opposite. */
+/**
+ * Suggests the likely choice. If there is none, lists all choices, because the most similar word may mean the opposite.
+ */
 function choiceInstead(choice: string, of: readonly string[]): string {
-  return nearestName(choice, of)?.likely ? insteadOf(choice, of, '') : `write one of ${of.join(', ')}`;
+  return nearestName(choice, of)?.likely ? insteadOf(choice, of, '') : `use one of ${of.join(', ')}`;
 }
 
 function readCount(text: string, min: number, max: number): Reading<number> {
   if (!/^\d{1,15}$/.test(text.trim())) {
-    return { reason: 'is not a whole number', instead: `write a number from ${min} to ${max}` };
+    return { reason: 'is not a whole number', instead: `use a number from ${min} to ${max}` };
   }
   return within({ value: Number(text) }, min, max, String);
 }
@@ -80,8 +82,8 @@ function within(
   format: (amount: number) => string,
 ): Reading<number> {
   if ('reason' in reading) return reading;
-  if (reading.value < min) return { reason: 'is too small', instead: `write at least ${format(min)}` };
-  if (reading.value > max) return { reason: 'is too large', instead: `write at most ${format(max)}` };
+  if (reading.value < min) return { reason: 'is too small', instead: `use at least ${format(min)}` };
+  if (reading.value > max) return { reason: 'is too large', instead: `use at most ${format(max)}` };
   return reading;
 }
 
@@ -95,44 +97,52 @@ export function formatSize(bytes: number): string {
   return bytes % 1000 === 0 && bytes > 0 ? `${bytes / 1000}kB` : String(bytes);
 }
 
-/** An http(s) address. A base address has no query, and loses its closing slash: paths are put behind it. */
+/**
+ * Parses an http(s) address. A base address must not have a query, and its trailing slash is removed, because paths
+ * are appended.
+ */
 export function readAddress(text: string, schemes: readonly string[], base: boolean): Reading<string> {
   const address = text.trim();
   const examples = schemes.map((scheme) => `${scheme}://`).join(' or ');
   if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(address)) {
-    return { reason: 'is not an address', instead: `write it whole, beginning with ${examples}` };
+    return { reason: 'is not an address', instead: `use a complete address that begins with ${examples}` };
   }
   const url = URL.parse(address);
-  if (url === null) return { reason: 'is not an address', instead: `write it whole, beginning with ${examples}` };
+  if (url === null)
+    return { reason: 'is not an address', instead: `use a complete address that begins with ${examples}` };
   if (!schemes.includes(url.protocol.slice(0, -1))) {
-    return { reason: `begins with ${url.protocol}//`, instead: `write an address that begins with ${examples}` };
+    return { reason: `begins with ${url.protocol}//`, instead: `use an address that begins with ${examples}` };
   }
   if (!/^\[|^[a-z0-9._-]*$/i.test(url.hostname)) {
-    return { reason: 'names a host that cannot be', instead: 'write its name with letters, digits, dots and dashes' };
+    return { reason: 'has an invalid host name', instead: 'use letters, digits, dots and dashes' };
   }
-  if (url.hostname === '') return { reason: 'names no host', instead: `write it whole, beginning with ${examples}` };
-  if (url.hash !== '') return { reason: 'has a part after #', instead: 'leave that part out' };
+  if (url.hostname === '')
+    return { reason: 'has no host', instead: `use a complete address that begins with ${examples}` };
+  if (url.hash !== '') return { reason: 'has a part after #', instead: 'remove that part' };
   if (!base) return { value: address };
   if (url.username !== '' || url.password !== '') {
     return {
-      reason: 'carries a user name or password',
-      instead: 'leave them out: TECHNICAL_USERNAME and TECHNICAL_PASSWORD hold them',
+      reason: 'contains a user name or password',
+      instead: 'remove them and set TECHNICAL_USERNAME and TECHNICAL_PASSWORD',
     };
   }
-  if (url.search !== '') return { reason: 'has a query', instead: 'leave out the ? and what follows' };
+  if (url.search !== '') return { reason: 'has a query', instead: 'remove the query, including the ?' };
   return { value: url.href.replace(/\/+$/, '') };
 }
 
 function readValuesPath(text: string): Reading<string> {
   const path = text.trim();
-  const example = 'write a path such as /v1/assets/{asset_id}/values';
+  const example = 'use a path such as /v1/assets/{asset_id}/values';
   if (!path.startsWith('/')) return { reason: 'does not begin with /', instead: example };
-  if (/[\s?#]/.test(path)) return { reason: 'holds a space, ? or #', instead: example };
+  if (/[\s?#]/.test(path)) return { reason: 'contains a space, ? or #', instead: example };
   const places = [...path.matchAll(/\{([^}]*)\}/g)].map((match) => match[1]!);
   const known = ['asset_id', 'instrumentation_id'];
   const unknown = places.find((name) => !known.includes(name));
   if (unknown !== undefined) {
-    return { reason: `has the unknown part {${unknown}}`, instead: 'write {asset_id} or {instrumentation_id}' };
+    return {
+      reason: `contains the unknown placeholder {${unknown}}`,
+      instead: 'use {asset_id} or {instrumentation_id}',
+    };
   }
   if (places.length === 0 || /[{}]/.test(path.replaceAll(/\{[^}]*\}/g, ''))) {
     return { reason: 'has neither {asset_id} nor {instrumentation_id}', instead: example };
@@ -143,31 +153,31 @@ function readValuesPath(text: string): Reading<string> {
 function readBrokerTopic(text: string): Reading<BrokerTopic> {
   const [broker = '', topic, ...more] = text.trim().split(/\s+/);
   if (topic !== undefined && more.length === 0) return { value: { broker, topic } };
-  return { reason: 'is not a broker and a topic', instead: 'write for example broker platform/events' };
+  return { reason: 'is not a broker and a topic', instead: 'specify both, for example: broker platform/events' };
 }
 
-/** Names without ports, comma-separated; case and a last dot make no difference. */
+/** Parses comma-separated host names without ports. Case and a trailing dot are ignored. */
 function readHosts(text: string): Reading<readonly string[]> {
   const names = text.split(',').map((name) => name.trim().toLowerCase().replace(/\.$/, ''));
   const hosts = names.filter((name) => name !== '');
   const wrong = hosts.find((name) => !/^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)$/.test(name));
   if (wrong !== undefined) {
-    const instead = 'write names or addresses without scheme, port or path: gateway.example.com, 192.0.2.7';
-    return { reason: `names ${wrong.slice(0, 60)}, which is no host`, instead };
+    const instead = 'use names or addresses without scheme, port or path: gateway.example.com, 192.0.2.7';
+    return { reason: `contains ${wrong.slice(0, 60)}, which is not a host`, instead };
   }
   return { value: hosts };
 }
 
-/** Comma-separated, each of 2xx: what else a platform may mean by a success is not known. */
+/** Parses comma-separated status codes, which must be 2xx. */
 function readSuccess(text: string): Reading<readonly number[]> {
   const words = text.split(',').map((word) => word.trim());
   const wrong = words.find((word) => !/^2\d\d$/.test(word));
   if (wrong === undefined) return { value: [...new Set(words.map(Number))] };
-  const reason = `has "${wrong.slice(0, 20)}", which is no status of a success`;
-  return { reason, instead: 'write 204, or statuses from 200 to 299 with commas between' };
+  const reason = `contains "${wrong.slice(0, 20)}", which is not a success status`;
+  return { reason, instead: 'use 204, or a comma-separated list of statuses from 200 to 299' };
 }
 
-/** Comma-separated; `*` is all of them. */
+/** Parses comma-separated event types; `*` means all. */
 function readEventTypes(text: string): Reading<readonly string[]> {
   const names = text.split(',').map((name) => name.trim());
   const known: readonly string[] = EVENT_TYPES;
@@ -176,14 +186,16 @@ function readEventTypes(text: string): Reading<readonly string[]> {
     if (name === '') continue;
     if (name === '*') for (const type of known) types.add(type);
     else if (known.includes(name)) types.add(name);
-    else return { reason: `names the unknown event type ${name.slice(0, 60)}`, instead: insteadOf(name, known, '') };
+    else return { reason: `contains the unknown event type ${name.slice(0, 60)}`, instead: insteadOf(name, known, '') };
   }
   if (types.size === 0)
-    return { reason: 'names no event type', instead: 'write for example threshold_reached,asset_appeared' };
+    return { reason: 'contains no event type', instead: 'use a value such as threshold_reached,asset_appeared' };
   return { value: [...types] };
 }
 
-/** Filters of event types, separated by semicolons (platform 6.3). The names `*` alone mean that everything is sent. */
+/**
+ * Parses event type filters separated by semicolons (platform 6.3). A filter that contains only `*` disables filtering.
+ */
 function readEventProperties(text: string): Reading<Readonly<Record<string, readonly string[]>>> {
   const properties: Record<string, readonly string[]> = {};
   for (const part of text.split(';')) {
@@ -191,16 +203,17 @@ function readEventProperties(text: string): Reading<Readonly<Record<string, read
     const [type = '', list, ...more] = part.split('=').map((word) => word.trim());
     if (list === undefined || more.length > 0) {
       return {
-        reason: `has "${part.trim().slice(0, 60)}", which is not an event type with names`,
+        reason: `contains "${part.trim().slice(0, 60)}", which is not an event type with attributes`,
         instead: PROPERTIES_EXAMPLE,
       };
     }
     const wrong =
-      wrongType(type) ?? (type in properties ? { reason: `names ${type} twice`, instead: 'write it once' } : undefined);
+      wrongType(type) ??
+      (type in properties ? { reason: `contains ${type} twice`, instead: 'remove the duplicate' } : undefined);
     if (wrong) return wrong;
     const names = [...new Set(list.split(',').map((name) => name.trim()))].filter((name) => name !== '');
     if (names.length === 0)
-      return { reason: `names nothing for ${type}`, instead: `write ${type}=* to receive everything` };
+      return { reason: `has no attributes for ${type}`, instead: `use ${type}=* to receive everything` };
     const wrongName = names.length === 1 && names[0] === '*' ? undefined : wrongProperty(type, names);
     if (wrongName) return wrongName;
     properties[type] = names[0] === '*' ? [] : names;
@@ -208,18 +221,18 @@ function readEventProperties(text: string): Reading<Readonly<Record<string, read
   return { value: properties };
 }
 
-const PROPERTIES_EXAMPLE = 'write for example asset_updated=status,product; event_created=calibration';
+const PROPERTIES_EXAMPLE = 'use a value such as asset_updated=status,product; event_created=calibration';
 
 function wrongType(type: string): { reason: string; instead: string } | undefined {
   if (!isEventType(type)) {
     return {
-      reason: `names the unknown event type ${type.slice(0, 60)}`,
+      reason: `contains the unknown event type ${type.slice(0, 60)}`,
       instead: insteadOf(type, Object.keys(PROPERTIES), ''),
     };
   }
   if (PROPERTIES[type] !== undefined) return undefined;
-  const instead = `remove it, or write one of ${Object.keys(PROPERTIES).join(', ')}`;
-  return { reason: `names ${type}, which has no filter on the platform`, instead };
+  const instead = `remove it, or use one of ${Object.keys(PROPERTIES).join(', ')}`;
+  return { reason: `contains ${type}, which the platform cannot filter`, instead };
 }
 
 function wrongProperty(type: string, names: readonly string[]): { reason: string; instead: string } | undefined {
@@ -227,7 +240,7 @@ function wrongProperty(type: string, names: readonly string[]): { reason: string
   const wrong = Array.isArray(known) ? names.find((name) => !known.includes(name)) : names.find((name) => name === '*');
   if (wrong === undefined) return undefined;
   if (wrong === '*')
-    return { reason: `has * beside other names for ${type}`, instead: `write ${type}=* to receive everything` };
-  const reason = `names ${wrong.slice(0, 60)}, which is not an attribute of ${type}`;
+    return { reason: `combines * with other attributes for ${type}`, instead: `use ${type}=* to receive everything` };
+  const reason = `contains ${wrong.slice(0, 60)}, which is not an attribute of ${type}`;
   return { reason, instead: insteadOf(wrong, known as readonly string[], '') };
 }

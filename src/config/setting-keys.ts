@@ -5,6 +5,7 @@ import { LOG } from './settings/log.ts';
 import { PLATFORM } from './settings/platform.ts';
 import { POSTING } from './settings/posting.ts';
 import { WEBHOOK } from './settings/webhook.ts';
+import { WRITES } from './settings/writes.ts';
 
 interface SettingChapter {
   title: string;
@@ -12,22 +13,23 @@ interface SettingChapter {
   entries: SettingEntries;
 }
 
-/** @public The chapters of agent.env and docs/settings.md, in their order: what scripts write both from. */
+/** @public Chapters of agent.env and docs/reference/settings.md in order. Scripts generate both files from them. */
 export const SETTING_CHAPTERS: readonly SettingChapter[] = [
-  { title: 'The platform', entries: PLATFORM },
+  { title: 'Platform', entries: PLATFORM },
   { title: 'Posting values', entries: POSTING },
-  { title: 'The buffer', entries: BUFFER },
+  { title: 'Buffer', entries: BUFFER },
   {
     title: 'Listeners',
-    about: 'Addresses: host:port, :port for loopback, unix:/path; empty is off.',
+    about: 'Addresses: host:port, :port for loopback, unix:/path; empty means off.',
     entries: LISTENERS,
   },
   { title: 'Webhook', entries: WEBHOOK },
+  { title: 'Writing values', entries: WRITES },
   { title: 'Log and configuration', entries: LOG },
 ];
 
-/** The reasons of the defaults stand in docs/architecture.md. */
-const ENTRIES = { ...PLATFORM, ...POSTING, ...BUFFER, ...LISTENERS, ...WEBHOOK, ...LOG };
+/** docs/internals/architecture.md explains the defaults. */
+const ENTRIES = { ...PLATFORM, ...POSTING, ...BUFFER, ...LISTENERS, ...WEBHOOK, ...WRITES, ...LOG };
 
 export type Entries = typeof ENTRIES;
 
@@ -35,14 +37,14 @@ export type KeyName = keyof Entries;
 
 export const KEY_NAMES = Object.keys(ENTRIES) as KeyName[];
 
-/** What agent.env may hold: every key, and every key with `_FILE`. */
+/** Keys allowed in agent.env: every key, and every key with `_FILE`. */
 export const AGENT_ENV_KEYS: readonly string[] = KEY_NAMES.flatMap((key) => [key, `${key}_FILE`]);
 
 export function settingKey(key: KeyName): SettingEntry & { member: Entries[KeyName]['member'] } {
   return ENTRIES[key];
 }
 
-/** Every secret of the settings: each one of a list, and the password of an address. */
+/** Returns all secrets in the settings, including items of lists and passwords in addresses. */
 export function secretsIn(settings: Readonly<Record<string, unknown>>): string[] {
   const values = KEY_NAMES.filter((key) => settingKey(key).secret).map((key) => settings[settingKey(key).member]);
   return values.filter((value) => typeof value === 'string').flatMap((value) => [value, ...partsOf(value)]);

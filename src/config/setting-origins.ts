@@ -7,36 +7,35 @@ import { type Place, type Problems, placeName } from './problem.ts';
 import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
 
 /**
- * Where the text of each setting comes from. A key has at most one of three origins: a value (the process environment
- * overrides agent.env), a file named by `KEY_FILE`, or the systemd credential of its name in lower case.
+ * Text of a setting and its origin. A key has at most one origin: a value (the process environment overrides
+ * agent.env), a file specified by `KEY_FILE`, or the systemd credential with its lower-case name.
  */
 interface GivenSetting {
   text: string;
   place: Place;
-  /** Relative file names resolve against it: the configuration folder for what stands in agent.env. */
+  /** Folder that relative file names are resolved against; for agent.env, the configuration folder. */
   folder: string;
 }
 
 export interface GivenSettings {
   given: ReadonlyMap<KeyName, GivenSetting>;
-  /** Keys whose text could not be had; that has been reported. */
+  /** Keys whose text could not be read. The problems have been reported. */
   broken: ReadonlySet<KeyName>;
-  /** Where a key stands, else where it would be written. */
+  /** Returns the location of a key, or the location where it would be added. */
   placeOf(key: KeyName): Place;
-  /** There is no agent.env. */
+  /** Whether agent.env does not exist. */
   missing: boolean;
-  /** agent.env is there but cannot be read: what is missing from it is not known. */
+  /** agent.env exists but cannot be read, so its keys are unknown. */
   unreadable: boolean;
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Longer than any secret or certificate chain that a key could stand for. */
+/** Larger than any secret or certificate chain. */
 const MAX_VALUE_BYTES = 64_000;
 
 /**
- * Puts the lines of agent.env, the files that `KEY_FILE` names and the credentials together; reports every conflict and unreadable
- * file.
+ * Combines agent.env, the files specified by `KEY_FILE` and the credentials. Reports conflicts and unreadable files.
  */
 export function gatherSettings(
   directory: string,
@@ -58,18 +57,22 @@ export function gatherSettings(
     if (credential !== undefined) {
       origins.push({ name: `the systemd credential ${key.toLowerCase()}`, place: credential.place });
     }
-    if (origins.length > 1) {
+    const outside = origins.find(({ place }) => place !== value?.place || place.file === 'environment');
+    if (outside !== undefined && settingKey(key).onlyInFile) {
+      broken.add(key);
+      problems.error(outside.place, `${outside.name} is not accepted`, `set ${key} in agent.env`, key);
+    } else if (origins.length > 1) {
       broken.add(key);
       const names = origins.map((origin) => origin.name).join(' and ');
       const written = origins.find(({ place }) => place.line !== null) ?? origins[0]!;
       const restart = credential === undefined ? '' : ' (a removed credential requires a restart of the service)';
-      problems.error(written.place, `${key} comes from ${names}`, `keep one of them${restart}`, key);
+      problems.error(written.place, `${key} comes from ${names}`, `keep only one${restart}`, key);
     } else if (value !== undefined) given.set(key, value);
     else if (pointer !== undefined) takeFile(key, pointer, given, broken, problems);
     else if (credential?.text !== undefined) given.set(key, credential as GivenSetting);
     else if (credential !== undefined) {
       broken.add(key);
-      problems.error(credential.place, `${key}: ${credential.reason}`, credential.instead ?? 'mend it', key);
+      problems.error(credential.place, `${key}: ${credential.reason}`, credential.instead ?? 'correct it', key);
     }
   }
   return {
@@ -81,14 +84,14 @@ export function gatherSettings(
   };
 }
 
-/** The effective text of a key or of its `_FILE`; an empty one counts only where empty means something (off). */
+/** Returns the text of a key or of its `_FILE` key. Empty text is returned only if it means "off". */
 function fromLineOrEnvironment(
   name: string,
   directory: string,
   file: EnvFile,
   environment: Environment,
 ): GivenSetting | undefined {
-  // Programs agree on the lower-case names of the proxy variables as well.
+  // By convention, proxy variables with lower-case names are also accepted.
   const lower = name === 'HTTPS_PROXY' || name === 'NO_PROXY' ? environment[name.toLowerCase()] : undefined;
   const fromEnvironment = environment[name] ?? (file.lines.has(name) ? undefined : lower);
   const line = file.lines.get(name);
@@ -101,7 +104,10 @@ function fromLineOrEnvironment(
   return undefined;
 }
 
-/** Empty is "off" for listeners; where a default would silently replace it, empty is a mistake that is reported. */
+/**
+ * Whether empty text means "off", as for listeners. For other keys, empty text is reported, because a default would
+ * replace it silently.
+ */
 function emptyMeansSomething(name: string): boolean {
   return KEY_NAMES.includes(name as KeyName) && settingKey(name as KeyName).default !== undefined;
 }
@@ -122,7 +128,7 @@ function takeFile(
     else problems.error(pointer.place, reason, content.instead, pointer.text);
     return;
   }
-  // As one would name it from where the folder was named, so that the line leads to the file.
+  // Relative to the folder as specified by the user, so that the path in the message is valid.
   const file = isAbsolute(pointer.text) ? pointer.text : directoryPath(pointer.folder, pointer.text);
   const place = { file, line: 1, column: 1 };
   if (settingKey(key).secret) warnIfReadableByOthers(problems, place, content.stats);
@@ -144,7 +150,8 @@ function credentialOf(key: KeyName, environment: Environment): Credential | unde
   const found = readOneValue(join(folder, name), key);
   const place = { file: `credential ${name}`, line: null, column: null };
   if (!('reason' in found)) return { place, folder, text: found.text };
-  // The unit gives an empty one where its file is missing: systemd would not start a service without.
+  // The unit passes an empty credential if the file is missing, because systemd would otherwise not start the
+  // service.
   return found.reason === MISSING || found.reason === EMPTY
     ? undefined
     : { place, folder, reason: `the credential ${found.reason}`, instead: found.instead };
@@ -154,22 +161,22 @@ const MISSING = 'does not exist';
 const EMPTY = 'is empty';
 
 /**
- * The one line of a file that holds a value; the line feed that editors and `echo` leave at the end is not part of it.
- * For a key that names a PEM file, a credential that is the PEM file itself stands for its own name.
+ * Returns a value from a file with a single line, without the trailing line feed. If a credential for a PEM setting
+ * contains the PEM file itself, returns the path of the credential.
  */
 function readOneValue(
   path: string,
   key: KeyName,
 ): { text: string; stats: Stats } | { reason: string; instead: string; accessDenied?: true } {
   const found = readConfigurationFile(path, MAX_VALUE_BYTES);
-  if ('missing' in found) return { reason: MISSING, instead: 'create it, or name the file that holds the value' };
+  if ('missing' in found) return { reason: MISSING, instead: 'create it, or use another file that contains the value' };
   if ('reason' in found) return found;
   const text = found.text.replace(/[\r\n]+$/, '');
   if (settingKey(key).form.as === 'path' && text.includes('-----BEGIN ')) return { text: path, stats: found.stats };
   if (text === '') return { reason: EMPTY, instead: 'write the value into it' };
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: a value with one cannot be meant
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: values must not contain control characters
   if (/[\u0000-\u001f\u007f]/.test(text)) {
-    return { reason: 'holds more than one line of text', instead: 'leave only the value in it' };
+    return { reason: 'contains more than one line of text', instead: 'remove everything except the value' };
   }
   return { text, stats: found.stats };
 }

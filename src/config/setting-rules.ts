@@ -10,13 +10,13 @@ import type { ReadSettings } from './read-settings.ts';
 import type { KeyName } from './setting-keys.ts';
 import type { GivenSettings } from './setting-origins.ts';
 
-/** A user may make so many requests a minute (platform 10.3). */
+/** Maximum number of requests per minute for a user (platform 10.3). */
 const PLATFORM_REQUESTS_PER_MINUTE = 500;
 
-/** Some 2 million values at 3 bytes, with what the database needs for itself: an hour of 500 values a second. */
+/** About 2 million values of 3 bytes plus database overhead: one hour at 500 values per second. */
 const MIN_BUFFER_BYTES = 8_000_000;
 
-/** What settings must be beside one another and beside the platform's limits. Members that are missing are passed over. */
+/** Checks settings against each other and against the platform's limits. Missing settings are skipped. */
 export function checkSettings(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
   checkAddresses(settings, origins, problems);
   checkListeners(settings, origins, problems);
@@ -24,42 +24,42 @@ export function checkSettings(settings: ReadSettings, origins: GivenSettings, pr
   checkRelay(settings, origins, problems);
   checkFilters(settings, origins, problems);
   if (settings.postMaxBytes !== undefined && settings.postMaxBytes > MAX_BODY_BYTES) {
-    const reason = `POST_MAX_BYTES "${textOf('POST_MAX_BYTES', origins)}" is more than the platform takes in one post (${MAX_BODY_BYTES / 1000}kB)`;
+    const reason = `POST_MAX_BYTES "${textOf('POST_MAX_BYTES', origins)}" exceeds the size that the platform accepts in one post (${MAX_BODY_BYTES / 1000}kB)`;
     problems.error(
       origins.placeOf('POST_MAX_BYTES'),
       reason,
-      'write 480kB, which leaves room for headers',
+      'use 480kB, which leaves room for headers',
       textOf('POST_MAX_BYTES', origins),
     );
   }
   const inTheWay = noFolderOn(settings.stateDir);
   if (inTheWay !== undefined) {
     const where = inTheWay === settings.stateDir ? '' : `: ${printable(inTheWay)} is a file`;
-    const reason = `STATE_DIR "${printable(settings.stateDir)}" is no folder${where}`;
-    const instead = 'name a folder, or remove what stands there';
+    const reason = `STATE_DIR "${printable(settings.stateDir)}" is not a folder${where}`;
+    const instead = 'specify a folder, or remove the file';
     problems.error(origins.placeOf('STATE_DIR'), reason, instead, settings.stateDir);
   }
   const max = settings.bufferMaxBytes;
   if (max !== undefined && max > 0 && max < MIN_BUFFER_BYTES) {
     const reason = `BUFFER_MAX_BYTES "${textOf('BUFFER_MAX_BYTES', origins)}" leaves no room for an outage`;
-    const instead = 'write 2GiB, or at least 8MB; 0 sets no bound';
+    const instead = 'use 2GiB, or at least 8MB; 0 means no limit';
     problems.warning(origins.placeOf('BUFFER_MAX_BYTES'), reason, instead, textOf('BUFFER_MAX_BYTES', origins));
   }
   const perMinute = settings.requestsPerMinute;
   if (perMinute !== undefined && (perMinute > PLATFORM_REQUESTS_PER_MINUTE || perMinute === 0)) {
-    const allowed = `${PLATFORM_REQUESTS_PER_MINUTE} requests a minute`;
+    const allowed = `${PLATFORM_REQUESTS_PER_MINUTE} requests per minute`;
     const reason =
       perMinute === 0
-        ? `REQUESTS_PER_MINUTE 0 sets no limit, and the platform allows a user ${allowed}`
-        : `REQUESTS_PER_MINUTE ${perMinute} is more than the ${allowed} that the platform allows a user`;
-    problems.warning(origins.placeOf('REQUESTS_PER_MINUTE'), reason, 'write 400', String(perMinute));
+        ? `REQUESTS_PER_MINUTE 0 means no limit, and the platform allows ${allowed} per user`
+        : `REQUESTS_PER_MINUTE ${perMinute} exceeds the ${allowed} that the platform allows per user`;
+    problems.warning(origins.placeOf('REQUESTS_PER_MINUTE'), reason, 'use 400', String(perMinute));
   }
   if (
     settings.apiKeyHeader !== undefined &&
     /^(authorization|content-type|content-length|host|connection|transfer-encoding)$/i.test(settings.apiKeyHeader)
   ) {
-    const reason = `API_KEY_HEADER "${settings.apiKeyHeader}" is a header that every call has already`;
-    problems.error(origins.placeOf('API_KEY_HEADER'), reason, 'write API-Key', settings.apiKeyHeader);
+    const reason = `API_KEY_HEADER "${settings.apiKeyHeader}" is a header that every call already contains`;
+    problems.error(origins.placeOf('API_KEY_HEADER'), reason, 'use API-Key', settings.apiKeyHeader);
   }
 }
 
@@ -71,28 +71,28 @@ function checkAddresses(settings: ReadSettings, origins: GivenSettings, problems
     if (address === undefined) continue;
     const { pathname } = new URL(address);
     if (key === 'PLATFORM_URL' && /(?:^|\/)(?:v[12]|oauth(?:\/token)?)$/.test(pathname)) {
-      const reason = `PLATFORM_URL "${printable(address)}" ends with ${pathname}, and every call begins with /v1, /v2 or /oauth itself`;
-      problems.warning(origins.placeOf(key), reason, `leave out ${pathname}`, address);
+      const reason = `PLATFORM_URL "${printable(address)}" ends with ${pathname}, but every call already begins with /v1, /v2 or /oauth`;
+      problems.warning(origins.placeOf(key), reason, `remove ${pathname}`, address);
     }
     if (!isPlainRemote(address)) continue;
     const reason = `${key} "${printable(address)}" sends passwords and tokens over the network in clear text`;
-    problems.warning(origins.placeOf(key), reason, 'write https:// instead of http://', address);
+    problems.warning(origins.placeOf(key), reason, 'use https:// instead of http://', address);
   }
   const webhook = settings.webhookUrl;
   if (webhook === undefined || !webhook.toLowerCase().startsWith('http:')) return;
   const place = origins.placeOf('WEBHOOK_URL');
-  const instead = 'write the public https:// address';
+  const instead = 'use the public https:// address';
   if (isPlainRemote(webhook)) {
     problems.error(
       place,
-      `WEBHOOK_URL "${printable(webhook)}" is not https, and the platform calls nothing else`,
+      `WEBHOOK_URL "${printable(webhook)}" is not https, and the platform requires https`,
       instead,
       webhook,
     );
-  } else {
+  } else if (!isLoopbackHost(new URL(settings.platformUrl ?? webhook).hostname)) {
     problems.warning(
       place,
-      `WEBHOOK_URL "${printable(webhook)}" is reached by a sandbox on this machine alone`,
+      `WEBHOOK_URL "${printable(webhook)}" can be reached only from this machine`,
       instead,
       webhook,
     );
@@ -113,11 +113,11 @@ function checkListeners(settings: ReadSettings, origins: GivenSettings, problems
     !origins.broken.has('INGEST_TOKEN')
   ) {
     const address = formatListenAddress(ingest);
-    const reason = `INGEST_LISTEN "${address}" is open to the network, and INGEST_TOKEN is empty`;
+    const reason = `INGEST_LISTEN "${address}" is reachable from the network, and INGEST_TOKEN is empty`;
     problems.error(origins.placeOf('INGEST_LISTEN'), reason, 'set INGEST_TOKEN, or listen on 127.0.0.1', address);
   }
   if (settings.opsHosts !== undefined && settings.opsToken === undefined && !origins.broken.has('OPS_TOKEN')) {
-    const reason = 'OPS_HOSTS is set, and OPS_TOKEN is empty: pages of other names could read the status';
+    const reason = 'OPS_HOSTS is set, and OPS_TOKEN is empty: pages from those hosts could read the status';
     problems.error(origins.placeOf('OPS_HOSTS'), reason, 'set OPS_TOKEN, or leave OPS_HOSTS empty');
   }
   const listeners: [KeyName, ReadSettings['ingestListen']][] = [
@@ -132,19 +132,24 @@ function checkListeners(settings: ReadSettings, origins: GivenSettings, problems
     const other = seen.get(text);
     if (other === undefined) seen.set(text, key);
     else
-      problems.error(origins.placeOf(key), `${key} and ${other} are both ${text}`, 'give each a port of its own', text);
+      problems.error(
+        origins.placeOf(key),
+        `${key} and ${other} are both ${text}`,
+        'set a different port for each',
+        text,
+      );
   }
 }
 
-/** Events come by one way. */
+/** Checks that only one way of receiving events is configured. */
 function checkRelay(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
   if (settings.webhookFrom === undefined) return;
   const place = origins.placeOf('WEBHOOK_FROM');
   if (settings.webhookSecret === undefined && !origins.broken.has('WEBHOOK_SECRET')) {
     problems.error(
       place,
-      'WEBHOOK_FROM is set, and WEBHOOK_SECRET is empty: nobody could tell whose events they are',
-      'set WEBHOOK_SECRET to the secret of the webhook that the relay has',
+      'WEBHOOK_FROM is set, and WEBHOOK_SECRET is empty: the origin of events cannot be verified',
+      "set WEBHOOK_SECRET to the secret of the relay's webhook",
     );
   }
   for (const [key, isSet] of [
@@ -153,21 +158,17 @@ function checkRelay(settings: ReadSettings, origins: GivenSettings, problems: Pr
     ['WEBHOOK_POLL', origins.given.has('WEBHOOK_POLL') && settings.webhookPollMs !== 0],
   ] as const) {
     if (isSet)
-      problems.error(
-        origins.placeOf(key),
-        `${key} is set, and events come by WEBHOOK_FROM`,
-        `remove ${key} or WEBHOOK_FROM`,
-      );
+      problems.error(origins.placeOf(key), `${key} conflicts with WEBHOOK_FROM`, `remove ${key} or WEBHOOK_FROM`);
   }
 }
 
-/** A filter of a type that is not registered has no effect. */
+/** Warns about filters for event types that are not registered, because they have no effect. */
 function checkFilters(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
   const { webhookEvents: registered, webhookProperties } = settings;
   if (registered === undefined) return;
   for (const type of Object.keys(webhookProperties ?? {})) {
     if (registered.includes(type)) continue;
-    const reason = `WEBHOOK_PROPERTIES has a filter for ${type}, which is not among WEBHOOK_EVENTS`;
+    const reason = `WEBHOOK_PROPERTIES contains a filter for ${type}, which is not in WEBHOOK_EVENTS`;
     problems.warning(origins.placeOf('WEBHOOK_PROPERTIES'), reason, `add ${type} to WEBHOOK_EVENTS`, type);
   }
 }
@@ -186,7 +187,7 @@ function checkTlsPair(certificate: Given, key: Given, origins: GivenSettings, pr
   const isHalf = (certificate[1] === undefined) !== (key[1] === undefined);
   if (isHalf && !origins.broken.has(certificate[0]) && !origins.broken.has(key[0])) {
     const [set, unset] = certificate[1] === undefined ? [key[0], certificate[0]] : [certificate[0], key[0]];
-    problems.error(origins.placeOf(set), `${set} is set and ${unset} is not`, `set ${unset} as well, or neither`);
+    problems.error(origins.placeOf(set), `${set} requires ${unset}`, `set both or neither`);
   }
   checkPem(certificate, 'certificate', origins, problems);
   checkPem(key, 'key', origins, problems);
@@ -200,13 +201,16 @@ function checkPem([name, path]: Given, what: 'certificate' | 'key', origins: Giv
   if (path === undefined) return;
   const place = origins.placeOf(name);
   if (lookAt(path) === 'missing') {
-    problems.error(place, `${name}: there is no file ${path}`, 'write the path of a PEM file', path);
+    problems.error(place, `${name}: file ${path} does not exist`, 'use the path of a PEM file', path);
   } else {
     checkPemFile(name, path, what, { text: textOf(name, origins), place }, problems);
   }
 }
 
-/** `missing` is surely not there; `undefined`: this user may not look at it, and it may still be the service's to read. */
+/**
+ * Returns `missing` if the path does not exist, or `undefined` if this user has no access. The service may have
+ * access.
+ */
 function lookAt(path: string): Stats | 'missing' | undefined {
   try {
     return statSync(path);
@@ -215,7 +219,7 @@ function lookAt(path: string): Stats | 'missing' | undefined {
   }
 }
 
-/** What on the way to a folder is none; `undefined` where there is, or can be, a folder. */
+/** Returns the first part of the path that is not a folder, or `undefined` if the folder exists or can be created. */
 function noFolderOn(path: string): string | undefined {
   const found = lookAt(path);
   if (found === undefined) return undefined;

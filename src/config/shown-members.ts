@@ -1,14 +1,14 @@
 /**
- * Parts of the configuration that contain no secret: shown to people outside the gateway, and part of its digests.
+ * Parts of the configuration that contain no secrets. They are shown outside the gateway and included in digests.
  * Loaded at startup, so this file must not import the YAML library.
  */
 import { REDACTED } from '../base/redactor.ts';
 import { KEY_NAMES, settingKey } from './setting-keys.ts';
 
-/** What is shown of a node: a text or number with every item of a list, an address without credentials, path and query, or some parts. */
+/** Visible part of a node: a scalar or list, an address without credentials, path and query, or selected members. */
 export type Shown = 'all' | 'address' | Parts;
 
-/** Parts of a mapping or list. Without any, only the name of the node is shown. */
+/** Parts of a mapping or list. If empty, only the name of the node is shown. */
 interface Parts {
   isScalarShown?: true;
   members?: Readonly<Record<string, Shown>>;
@@ -22,10 +22,10 @@ const membersShown = (names: string): Record<string, Shown> =>
 const SOURCE: Shown = {
   members: {
     ...membersShown(
-      `ack_wait baud byte_order ca cert client_id connections creds csv decimal durable encoding every form format group header host keep
-      key member mode ordered parity password_file pattern period primary_host qos rebirth security separator session_expiry settle
-      share simulate skip_lines stop_bits stream tail time_column time_format time_from timeout trust unit user_cert user_key username
-      version zone`,
+      `ack_wait baud byte_order ca cert client_id close_after_poll connections creds csv decimal durable encoding every form format
+      framing group header history host keep key max_registers member mode ordered parity password_file pattern pause period
+      primary_host qos rebirth security separator session_expiry settle share simulate skip_lines stop_bits stream tail thousands time_column
+      time_format time_from timeout trust unit units_row user_cert user_key username version zone`,
     ),
     modbus: 'address',
     mqtt: 'address',
@@ -39,9 +39,14 @@ const VALUES: Shown = {
   each: {
     members: {
       ...membersShown(
-        `at bit byte_order column deadband every from group high index low max_silence metric node offset on_change on_failure queue
-      reading register scale shape status subject time time_from time_property time_unit topic trigger type`,
+        `at bit byte_order column deadband every from group high index length low max_silence member metric node offset on_change
+      on_failure queue reading register samples scale shape status subject time time_from time_property time_unit topic trigger type
+      write_to`,
       ),
+      map: { each: 'all' },
+      writable: {
+        members: { ...membersShown('min max verify tolerance'), max_rate: { members: membersShown('change per') } },
+      },
       unit: { isScalarShown: true, members: membersShown('code') },
     },
   },
@@ -58,30 +63,36 @@ const ACTION: Shown = {
     run: {},
     body: {},
     post: 'address',
+    write: { members: membersShown('tag key group value') },
     publish: { members: { ...membersShown('to topic retain'), body: {} } },
     headers: { each: {} },
     ...membersShown('log timeout working_folder'),
   },
 };
-const CONDITION: Shown = { isScalarShown: true, items: 'all', members: membersShown('above below') };
+const CONDITION: Shown = { isScalarShown: true, items: 'all', members: membersShown('above below change per') };
 export const REACTIONS: Shown = {
   members: {
     reactions: {
       items: {
-        members: { ...membersShown('name on cooldown max_age'), if: { each: CONDITION }, do: { items: ACTION } },
+        members: {
+          ...membersShown('name on cooldown max_age'),
+          if: { each: CONDITION },
+          do: { items: ACTION },
+          on_clear: { items: ACTION },
+        },
       },
     },
   },
 };
 
-/** `mqtt://user:password@host:1883/path?query` as `mqtt://***@host:1883/***`; each of several with commas. */
+/** Masks `mqtt://user:password@host:1883/path?query` as `mqtt://***@host:1883/***`. Accepts comma-separated addresses. */
 export function maskedAddress(text: string, isPathShown = false): string {
   if (/^rtu:\/[\w/.:-]+$/.test(text)) return text;
   return text
     .split(',')
     .map((one) => {
       const parts = /^(\s*[a-z][a-z0-9+.-]*:\/\/)([^/?#]*@)?([^/?#@]+)(\/?[^?#@]*)([^@]*)$/is.exec(one);
-      // An @ behind the first slash: an unescaped password may be on both sides of it.
+      // If an @ follows the first slash, an unescaped password may be on both sides of the slash.
       if (!parts) return REDACTED;
       const [, scheme, user, host, path = '', query] = parts;
       const shownPath = isPathShown || path.length < 2 ? path : `/${REDACTED}`;
@@ -90,15 +101,15 @@ export function maskedAddress(text: string, isPathShown = false): string {
     .join(',');
 }
 
-/** The text of a setting or of its `_FILE`, without a secret. */
+/** Returns the text of a setting or of its `_FILE` key without secrets. */
 export function shownSetting(key: string, value: string): string {
   const setting = KEY_NAMES.find((name) => name === key);
-  // `KEY_FILE` is a path.
+  // The value of `KEY_FILE` is a path and not a secret.
   if (setting !== undefined && settingKey(setting).secret) return REDACTED;
   return value.includes('://') ? maskedAddress(value, true) : value;
 }
 
-/** Parsed YAML without secrets, as pairs in the order of the file. */
+/** Returns parsed YAML without secrets, as pairs in file order. */
 export function shownData(node: unknown, shown: Shown | undefined): unknown {
   const parts = typeof shown === 'object' ? shown : {};
   if (Array.isArray(node)) return node.map((one) => shownData(one, shown === 'all' ? shown : parts.items));

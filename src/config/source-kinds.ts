@@ -2,34 +2,51 @@ import type { SchemaObject } from 'ajv';
 import type { Source } from './tags.ts';
 
 /**
- * What this room needs of a kind of source (modbus, mqtt, …) to read tags.yaml. The kinds live in `sources/`, above; whoever
- * reads a configuration hands them over.
+ * Reads the parts of tags.yaml that are specific to a kind of source (modbus, mqtt, …). The kinds are implemented in
+ * `sources/`, which this folder must not import, so the caller passes them in.
  */
 export interface SourceReading<SourceSpec = unknown, ValueSpec = unknown> {
-  /** The member of a source that says what it is, and holds its address: `mqtt`. */
+  /** Member of a source that selects the kind and contains the address, such as `mqtt`. */
   readonly kind: string;
-  /** As one would write it: `mqtt: mqtt://…`. Kinds without take no part in "add one of …". */
+  /** Example such as `mqtt: mqtt://…`. Kinds without an example are omitted from "add one of …". */
   readonly example?: string;
-  /** Shapes of the members of a source, that of `kind` included. */
+  /** Schemas of source members, including `kind`. */
   readonly sourceMembers: Readonly<Record<string, SchemaObject>>;
-  /** Shapes of the members that a value from such a source may have beside the common ones. */
+  /** Schemas of additional members for values from this kind of source. */
   readonly valueMembers: Readonly<Record<string, SchemaObject>>;
-  /** A member without which a value from such a source says nothing. */
+  /** Required member of a value from this kind of source. */
   readonly needs?: { member: string; example: string };
-  /** Read at intervals, this long unless told; left out, the source itself says when. */
+  /** Default polling interval; 0 if sources are polled only if `every` is set; `undefined` if they are never polled. */
   readonly everyMs?: number;
-  /** The meaning of a source of sound shape; `undefined` where it has a problem, which is reported. */
+  /** Reads a source that matches its schema. Returns `undefined` after reporting a problem. */
   readSource(raw: Members, report: MemberReport): SourceSpec | undefined;
-  /** The same of a value. `raw` has `{tag}` and its like filled in; `template` has not. */
+  /** Reads a value. Placeholders such as `{tag}` are replaced in `raw` but not in `template`. */
   readValue(raw: Members, report: MemberReport, template: Members): ValueSpec | undefined;
-  /** The group of agents that share the messages of such a source; `undefined` if it has none. */
+  /** Returns the group of agents that share the source's messages, or `undefined` if there is none. */
   groupOf?(source: SourceSpec): string | undefined;
-  /** Whether such a value comes with a time that all agents of the group see. */
+  /** Whether the value has a timestamp that is the same for all agents of the group. */
   hasTime?(value: ValueSpec): boolean;
-  /** What sound sources of this kind mean to one another: two speeds of one serial line are a problem. */
+  /** Checks all valid sources of this kind for conflicts, for example two speeds on one serial line. */
   compareSources?(sources: readonly ComparedSource<SourceSpec>[]): void;
-  /** Brokers that `publish` of reactions may name, by what they are published to: levels of a topic, or of a subject. */
+  /** Set if values of this kind can be written. */
+  readonly writing?: WritingRules<SourceSpec, ValueSpec>;
+  /** Kind of destination if reactions can publish to these brokers: a topic or a subject. */
   readonly publishes?: 'topic' | 'subject';
+}
+
+export interface WritingRules<SourceSpec = unknown, ValueSpec = unknown> {
+  /** Returns the reason why this value cannot be written and a correction, or `undefined` if it can. */
+  problem(value: ValueSpec): { reason: string; instead: string } | undefined;
+  /**
+   * Returns the number that the device stores if `raw` is written, after rounding; `undefined` if `raw` is out of
+   * range.
+   */
+  storedFor(value: ValueSpec, raw: number): number | undefined;
+  /**
+   * Returns names of the registers, node, metric or topic that a write changes, each with the address of its device or
+   * broker. Equal names from different sources denote the same target.
+   */
+  targetsOf(source: SourceSpec, value: ValueSpec): readonly string[];
 }
 
 export interface ComparedSource<Spec = unknown> {
@@ -41,14 +58,14 @@ export type SourceKinds = readonly SourceReading[];
 
 export type Members = Readonly<Record<string, unknown>>;
 
-/** Says what is wrong with a member, where it stands. */
+/** Reports a problem at the member's location. */
 export interface MemberReport {
-  /** The source's or value's name, ready to print. */
+  /** Printable name of the source or value. */
   readonly name: string;
   problem(member: string, reason: string, instead: string): void;
   warning(member: string, reason: string, instead: string): void;
-  /** A file that a member names: relative names start from the configuration folder. */
+  /** Resolves the path in a member against the configuration folder. */
   pathOf(file: string): string;
-  /** The same, and a warning where it is there and holds no PEM of that sort. */
+  /** Like `pathOf`, but also warns if the file exists and does not contain PEM of the expected kind. */
   pemPathOf(member: string, file: string, holds: 'certificate' | 'key'): string;
 }

@@ -1,4 +1,4 @@
-/** One source of tags.yaml: which kind it is, and what its kind makes of it. */
+/** Reads one source in tags.yaml, using its kind. */
 import { resolve } from 'node:path';
 import { readEvery } from './common-members.ts';
 import { checkPemFile } from './pem-files.ts';
@@ -8,22 +8,22 @@ import { type Problems, printable } from './problem.ts';
 import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
 import type { GroupMember, Source } from './tags.ts';
 
-/** Where files are named from, and what kinds of sources there are. */
+/** Context for reading tags.yaml. */
 export interface TagsContext {
   kinds: SourceKinds;
-  /** The configuration folder. */
+  /** Configuration folder. */
   directory: string;
-  /** VALUES_PATH names an instrumentation, so that it tells values of one asset and key apart. */
+  /** VALUES_PATH contains the instrumentation, which therefore distinguishes values with the same asset and key. */
   byInstrumentation: boolean;
 }
 
-/** What kind a source says it is; `undefined` where it says none or several. */
+/** Returns the kind of a source, or `undefined` if it has none or several. */
 export function kindOf(raw: Members, kinds: SourceKinds): SourceReading | undefined {
   const named = kinds.filter(({ kind }) => raw[kind] !== undefined);
   return named.length === 1 ? named[0] : undefined;
 }
 
-/** Reads one source; `undefined` where it has a problem, which is reported. */
+/** Reads one source. Returns `undefined` after reporting a problem. */
 export function readSource(
   name: string,
   raw: Members,
@@ -42,7 +42,7 @@ export function readSource(
   let sound = true;
   for (const member of Object.keys(raw)) {
     if (known.includes(member)) continue;
-    const reason = `"${member}" means nothing for a ${kind.kind} source`;
+    const reason = `"${member}" is not supported by ${kind.kind} sources`;
     problems.error(file.placeOfName(`${at}/${escapePointer(member)}`), reason, 'remove it', member);
     sound = false;
   }
@@ -56,15 +56,15 @@ export function readSource(
   return { kind: kind.kind, name, everyMs, timeFrom, ...(member === undefined ? {} : { member }), spec };
 }
 
-/** `2/3`: the second of three agents. */
+/** Parses `2/3`: the second of three agents. */
 function readMember(text: string, group: string | undefined, report: MemberReport): GroupMember | 'wrong' {
   const [, number, of] = /^(\d{1,2})\/(\d{1,2})$/.exec(text)?.map(Number) ?? [];
   if (number === undefined || of === undefined || number < 1 || number > of) {
-    report.problem('member', `member "${printable(text)}" is not a number of a group`, 'write for example 2/3');
+    report.problem('member', `member "${printable(text)}" is not a member of a group`, 'use a value such as 2/3');
     return 'wrong';
   }
   if (group === undefined) {
-    const reason = 'member says which agent of a group this is, and the source has no group';
+    const reason = 'member requires a group, and the source has none';
     report.problem('member', reason, 'add share: (MQTT) or durable: (NATS), or remove it');
     return 'wrong';
   }
@@ -80,15 +80,19 @@ function reportNoKind(
   kinds: SourceKinds,
 ): void {
   const named = kinds.filter(({ kind }) => raw[kind] !== undefined).map(({ kind }) => kind);
-  const examples = kinds.flatMap(({ example }) => (example === undefined ? [] : [example]));
   const [reason, instead] =
     named.length === 0
-      ? [`source "${printable(name)}" does not say what it is`, `add one of ${examples.join(', ')}`]
-      : [`source "${printable(name)}" is ${named.join(' and ')} at once`, 'make a source of each'];
+      ? [`source "${printable(name)}" has no kind`, `add one of ${examplesOf(kinds)}`]
+      : [`source "${printable(name)}" has more than one kind: ${named.join(' and ')}`, 'use one source per kind'];
   problems.error(file.placeOfName(at), reason, instead, name);
 }
 
-/** Says what is wrong with members of a source or value, each where it stands. */
+/** Returns an example of each kind, as suggested for a source without a known kind. */
+export function examplesOf(kinds: SourceKinds): string {
+  return kinds.flatMap(({ example }) => (example === undefined ? [] : [example])).join(', ');
+}
+
+/** Reports problems with members of a source or value at their locations. */
 export function reportAt(
   pointerOf: (member: string) => string,
   name: string,

@@ -1,16 +1,17 @@
 import type { SchemaObject } from 'ajv';
 import { COMMON_VALUE_MEMBERS, commonSourceMembers } from './common-members.ts';
 import type { SourceKinds } from './source-kinds.ts';
+import { VALUE_MAP_SCHEMA } from './value-map.ts';
 
 /**
- * The shape of tags.yaml: what ajv checks and, written to `config/schema/`, what editors complete. `title` and `examples`
- * are also the words of `tagferry check`. What belongs to a kind of source stands with the kind.
+ * Schema of tags.yaml. Used by ajv for validation and written to `config/schema/` for completion in editors. `tagferry
+ * check` builds its messages from `title` and `examples`. The kinds of sources define their own members.
  */
 
-/** As KEY_PATTERN of the contract, written for JSON Schema. */
+/** `KEY_PATTERN` (`contract/values.ts`) as JSON Schema. */
 const KEY_NAMES = {
   pattern: '^[A-Za-z0-9._-]{1,128}$',
-  title: 'a key of the platform (1 to 128 letters, digits, ".", "-", "_")',
+  title: 'a valid key (1 to 128 letters, digits, ".", "-", "_")',
   examples: ['flow', 'process_temperature'],
 };
 
@@ -18,7 +19,7 @@ const ID = { type: 'integer', minimum: 1, maximum: Number.MAX_SAFE_INTEGER };
 
 const UNIT: SchemaObject = {
   type: ['integer', 'object'],
-  description: 'The unit on the platform: its number, or its code.',
+  description: 'Unit on the platform: its number or its code.',
   title: 'a unit',
   examples: [12, { code: 'degree_celsius' }],
   minimum: 1,
@@ -26,21 +27,27 @@ const UNIT: SchemaObject = {
   required: ['code'],
   additionalProperties: false,
   properties: {
-    code: { type: 'string', minLength: 1, maxLength: 128, title: 'the code of a unit', examples: ['degree_celsius'] },
+    code: { type: 'string', minLength: 1, maxLength: 128, title: 'a unit code', examples: ['degree_celsius'] },
   },
 };
 
-/** Members of a value that it has whether or not the agent reads it. */
+/** Members of a value that are independent of its source. */
 const OWN_VALUE_MEMBERS: Readonly<Record<string, SchemaObject>> = {
   unit: UNIT,
   group: {
     type: 'string',
     ...KEY_NAMES,
-    title: 'a group of the platform (1 to 128 letters, digits, ".", "-", "_")',
-    description: 'The group of the key on the platform.',
+    title: 'a valid group (1 to 128 letters, digits, ".", "-", "_")',
+    description: 'Group of the key on the platform.',
     examples: ['process'],
   },
-  from: { type: 'string', title: 'the name of a source', description: 'A name under `sources`.', examples: ['plc1'] },
+  from: {
+    type: 'string',
+    title: 'a source name',
+    description: 'Name of a source under `sources`.',
+    examples: ['plc1'],
+  },
+  map: VALUE_MAP_SCHEMA,
 };
 
 const NAME = {
@@ -50,7 +57,10 @@ const NAME = {
   examples: ['FT-101'],
 };
 
-/** Members of several kinds in one mapping. A name that two kinds share must mean the same shape: the first one's counts. */
+/**
+ * Merges the members of several kinds. If several kinds use the same member name, they must use the same schema; the
+ * first one is used.
+ */
 function joined(members: readonly Readonly<Record<string, SchemaObject>>[]): Record<string, SchemaObject> {
   const all: Record<string, SchemaObject> = {};
   for (const some of members) for (const [name, schema] of Object.entries(some)) all[name] ??= schema;
@@ -59,7 +69,7 @@ function joined(members: readonly Readonly<Record<string, SchemaObject>>[]): Rec
 
 const composed = new WeakMap<SourceKinds, SchemaObject>();
 
-/** The schema for these kinds of sources, made once. */
+/** Returns the cached schema for these kinds of sources. */
 export function tagsSchema(kinds: SourceKinds): SchemaObject {
   const known = composed.get(kinds);
   if (known !== undefined) return known;
@@ -83,7 +93,7 @@ function compose(kinds: SourceKinds): SchemaObject {
   const value: SchemaObject = {
     type: ['object', 'null'],
     title: 'a value',
-    description: 'One value of the tag. Without `from`, programs push it.',
+    description: 'One value of the tag. A value without `from` is pushed by programs.',
     examples: [{ unit: 12, group: 'process' }],
     additionalProperties: false,
     properties: joined([OWN_VALUE_MEMBERS, ...kinds.map(({ valueMembers }) => valueMembers), COMMON_VALUE_MEMBERS]),
@@ -91,7 +101,7 @@ function compose(kinds: SourceKinds): SchemaObject {
   const values: SchemaObject = {
     type: ['object', 'null'],
     title: 'a mapping of keys to values',
-    description: 'Keys on the platform; lower-cased there.',
+    description: 'Keys on the platform, which converts them to lower case.',
     examples: [{ flow: { unit: 12 } }],
     propertyNames: KEY_NAMES,
     additionalProperties: value,
@@ -103,17 +113,17 @@ function compose(kinds: SourceKinds): SchemaObject {
     additionalProperties: false,
     required: ['asset'],
     properties: {
-      asset: { ...ID, title: 'the number of an asset', description: 'The asset on the platform.', examples: [881] },
+      asset: { ...ID, title: 'an asset number', description: 'Asset on the platform.', examples: [881] },
       instrumentation: {
         ...ID,
-        title: 'the number of an instrumentation',
-        description: 'The instrumentation (tag) on the platform that the asset is assigned to.',
+        title: 'an instrumentation number',
+        description: 'Instrumentation (tag) on the platform that the asset is assigned to.',
         examples: [4711],
       },
       like: {
         type: 'string',
         title: 'a name under like:',
-        description: 'Values that it shares with others; its own `values` come on top.',
+        description: 'Name under `like` whose values the tag shares. Its own `values` are added to them.',
         examples: ['pump'],
       },
       values,
@@ -122,7 +132,7 @@ function compose(kinds: SourceKinds): SchemaObject {
   return {
     $schema: 'http://json-schema.org/draft-07/schema#',
     title: 'a mapping of sources and tags',
-    description: 'tags.yaml of tagferry: the tags, what they are on the platform, and where their values come from.',
+    description: 'tagferry tags, their assets on the platform, and the sources of their values (tags.yaml).',
     type: 'object',
     examples: [{ tags: { 'FT-101': { asset: 881 } } }],
     additionalProperties: false,
@@ -130,7 +140,7 @@ function compose(kinds: SourceKinds): SchemaObject {
       sources: {
         type: ['object', 'null'],
         title: 'a mapping of names to sources',
-        description: 'Where the agent reads values itself.',
+        description: 'Sources that the agent reads.',
         examples: [{ plc1: { modbus: 'tcp://192.168.0.5:502', unit: 1, every: '1s' } }],
         propertyNames: { ...NAME, examples: ['plc1'] },
         additionalProperties: source,
@@ -138,7 +148,7 @@ function compose(kinds: SourceKinds): SchemaObject {
       like: {
         type: ['object', 'null'],
         title: 'a mapping of names to values',
-        description: 'Values that many tags share; {tag}, {asset} and {instrumentation} are filled in.',
+        description: 'Values that several tags share. {tag}, {asset} and {instrumentation} are replaced for each tag.',
         examples: [{ pump: { flow: { unit: 12 } } }],
         propertyNames: { ...NAME, examples: ['pump'] },
         additionalProperties: { ...values, title: 'a mapping of keys to values' },
@@ -146,7 +156,7 @@ function compose(kinds: SourceKinds): SchemaObject {
       tags: {
         type: ['object', 'null'],
         title: 'a mapping of names to tags',
-        description: 'Tags by name: what programs and log lines call them.',
+        description: 'Tags by name, as used by programs and log lines.',
         examples: [{ 'FT-101': { asset: 881 } }],
         propertyNames: NAME,
         additionalProperties: tag,

@@ -1,20 +1,20 @@
 import type { UnitReference } from '../contract/values.ts';
 
-/** tags.yaml as the agent uses it: every default filled in, every name resolved. */
+/** Content of tags.yaml with defaults applied and names resolved. */
 export interface Tags {
   sources: ReadonlyMap<string, Source>;
   tags: ReadonlyMap<string, Tag>;
 }
 
-/** A source of tags.yaml. What only its kind understands is `spec`, as the kind read it (`SourceReading.readSource`). */
+/** Source in tags.yaml. `spec` is the part read by its kind (`SourceReading.readSource`). */
 export interface Source<Spec = unknown> {
   kind: string;
   name: string;
-  /** How often its values are read unless they say otherwise; 0 where the source itself says when. */
+  /** Default polling interval of its values, in milliseconds; 0 if the source is not polled. */
   everyMs: number;
-  /** Whose time counts where a value comes with one. */
+  /** Which time to use for values that contain a timestamp. */
   timeFrom: 'arrival' | 'source';
-  /** Which agent of its group this is. */
+  /** Position of this agent in its group. */
   member?: GroupMember;
   spec: Spec;
 }
@@ -32,40 +32,63 @@ export interface Tag {
   values: ReadonlyMap<string, TagValue>;
 }
 
-/** One value of a tag: a key on the platform. Keys and groups are lower-cased already. */
+/** Value of a tag: a key on the platform. Keys and groups are in lower case. */
 export interface TagValue {
   key: string;
   group?: string;
   unit?: UnitReference;
-  /** Absent: programs push it. */
+  map?: ValueMap;
+  /** Unset if programs push the value. */
   from?: ValueOrigin;
 }
 
-/** Where a value comes from, and what is done with what comes. */
+/** Numbers that replace strings in a value. */
+export interface ValueMap {
+  /** By string, without surrounding spaces. */
+  numbers: Readonly<Record<string, number>>;
+  /** Whether numbers stay unchanged, because none of the strings is a number. */
+  passesNumbers: boolean;
+}
+
+/** Source and processing of a value. */
 export interface ValueOrigin<Spec = unknown> {
   kind: string;
   source: string;
-  /** How often it is read; 0 where the source itself says when. */
+  /** Polling interval in milliseconds; 0 if the source is not polled. */
   everyMs: number;
   shaping: Shaping;
-  /** What only the kind of the source understands, as the kind read it. */
+  /** Unset if the value is read-only. */
+  writable?: Writable;
+  /** Part that is specific to the kind of the source. */
   spec: Spec;
 }
 
-/** What becomes of a reading before it is a value (docs/interface.md, tags.yaml, "every kind"). */
+/** Limits for writes, in the value's unit. */
+export interface Writable {
+  min: number;
+  max: number;
+  /** Maximum change by writes within any period of `perMs` milliseconds. */
+  maxRate?: { change: number; perMs: number };
+  /** Whether the value is read back after a write. */
+  verify: boolean;
+  /** Maximum difference between the value written and the value read back. */
+  tolerance: number;
+}
+
+/** Processing of readings before they become values (docs/interface.md, tags.yaml, "every kind"). */
 export interface Shaping {
   /** value = raw x scale + offset. */
   scale: number;
   offset: number;
-  /** A value is sent when it lies further than this from the last one sent: in units, or as a share of that. */
+  /** Minimum difference from the latest sent value: in units, or as a share of that value. */
   deadband?: { units: number } | { share: number };
-  /** Only what differs from the last one sent. */
+  /** Send only values that differ from the latest sent value. */
   onChange?: true;
-  /** Sent at least so often, whatever the dead band. */
+  /** Maximum time between sent values, in milliseconds, regardless of the dead band. */
   maxSilenceMs?: number;
-  /** What a failure to read sends: nothing, or the last value once more with the status bad. */
+  /** Action after a failed read: `skip` sends nothing, `bad` repeats the latest value with status bad. */
   onFailure: 'skip' | 'bad';
 }
 
-/** A reading goes out as it came. */
-export const AS_IT_COMES: Shaping = { scale: 1, offset: 0, onFailure: 'skip' };
+/** Processing that leaves readings unchanged. */
+export const UNSHAPED: Shaping = { scale: 1, offset: 0, onFailure: 'skip' };

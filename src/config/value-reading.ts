@@ -1,21 +1,22 @@
-/** Where a value of tags.yaml comes from, its source's kind being known. */
+/** Reads the origin of a value in tags.yaml, using the kind of its source. */
 import { COMMON_VALUE_MEMBERS, readEvery, readShaping } from './common-members.ts';
 import type { YamlFile } from './placed-yaml.ts';
 import { type Problems, printable } from './problem.ts';
 import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
 import type { ValueOrigin } from './tags.ts';
+import { readWritable } from './writable.ts';
 
-/** Members that a value has whether or not the agent reads it. */
-const OWN_MEMBERS = ['unit', 'group', 'from'];
+/** Members of a value that are independent of its source. */
+const OWN_MEMBERS = ['unit', 'group', 'from', 'map'];
 
-/** What a value says that only a source gives a meaning. */
+/** Returns the members that are specific to a kind of source. */
 export function originMembersOf(raw: Members): string[] {
   return Object.keys(raw).filter((member) => raw[member] !== undefined && !OWN_MEMBERS.includes(member));
 }
 
 /**
- * What kind of source a value is written for, by its members, where the source that it names is not there: what else is wrong
- * with it is then said in the same look at the file.
+ * Returns the kind that the members of a value belong to. Used if the source does not exist, so that further problems
+ * are found in the same run.
  */
 export function kindByMembers(raw: Members, kinds: SourceKinds): SourceReading | undefined {
   const written = originMembersOf(raw);
@@ -27,19 +28,20 @@ export function kindByMembers(raw: Members, kinds: SourceKinds): SourceReading |
 }
 
 export interface ReadableValue {
-  /** With `{tag}` and its like filled in. */
+  /** Members after replacement of placeholders such as `{tag}`. */
   raw: Members;
   template: Members;
-  /** Pointers of the value and of its members. */
+  /** JSON pointers to the value and its members. */
   at: string;
   pointerOf(member: string): string;
   report: MemberReport;
 }
 
-/** `undefined` where it has a problem, which is reported. `everyMs` is that of its source. */
+/** Returns `undefined` after reporting a problem. `everyMs` is the interval of the source. */
 export function readOrigin(
   value: ReadableValue,
   kind: SourceReading,
+  kinds: SourceKinds,
   everyMs: number,
   file: YamlFile,
   problems: Problems,
@@ -47,24 +49,27 @@ export function readOrigin(
   const { raw, at, report } = value;
   const source = String(raw.from);
   const own = Object.keys(kind.valueMembers);
-  const common = Object.keys(COMMON_VALUE_MEMBERS).filter((name) => name !== 'every' || kind.everyMs !== undefined);
-  const strangers = originMembersOf(raw).filter((member) => !own.includes(member) && !common.includes(member));
-  for (const member of strangers) {
-    const reason = `"${member}" does not fit "${printable(source)}", which is a ${kind.kind} source`;
+  const common = Object.keys(COMMON_VALUE_MEMBERS).filter((name) => name !== 'every' || (kind.everyMs ?? 0) > 0);
+  const foreign = originMembersOf(raw).filter((member) => !own.includes(member) && !common.includes(member));
+  for (const member of foreign) {
+    const reason = `"${member}" is not supported by the ${kind.kind} source "${printable(source)}"`;
     const fitting = own.filter((one) => raw[one] === undefined);
-    const instead = `remove it; ${kind.kind} values have ${fitting.join(', ') || 'no more'}`;
+    const instead = `remove it; ${kind.kind} values support ${fitting.join(', ') || 'no members'}`;
     problems.error(file.placeOfName(value.pointerOf(member)), reason, instead, member);
   }
   const { needs } = kind;
   if (needs !== undefined && raw[needs.member] === undefined) {
-    const reason = `a value from the ${kind.kind} source "${printable(source)}" has no "${needs.member}"`;
+    const reason = `a value from the ${kind.kind} source "${printable(source)}" requires "${needs.member}"`;
     problems.error(file.placeOfName(at), reason, `add ${needs.example}`, at.slice(at.lastIndexOf('/') + 1));
     return undefined;
   }
-  if (strangers.length > 0) return undefined;
+  if (foreign.length > 0) return undefined;
   const shaping = readShaping(raw, report);
   const every = readEvery(raw, kind, everyMs, report);
   const spec = kind.readValue(raw, report, value.template);
   if (shaping === undefined || every === undefined || spec === undefined) return undefined;
-  return { kind: kind.kind, source, everyMs: every, shaping, spec };
+  const origin = { kind: kind.kind, source, everyMs: every, shaping, spec };
+  if (raw.writable === undefined) return origin;
+  const writable = readWritable(raw, { kind, kinds, shaping, spec }, report);
+  return writable && { ...origin, writable };
 }

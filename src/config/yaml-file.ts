@@ -14,18 +14,21 @@ export interface ReadYaml {
   text: string;
 }
 
-/** Some 20,000 tags. */
+/** Maximum file size, which is sufficient for about 20,000 tags. */
 const MAX_YAML_BYTES = 4_000_000;
 /**
- * A password in an address, or what a header lets its bearer do. Every part has a bound and begins with a fixed text, so that a
- * line of a megabyte is looked through once.
+ * Matches a password in an address or credentials in a header. Each part has a fixed prefix and a length limit, so that
+ * long lines are scanned in linear time.
  */
 const SECRET =
   /:\/\/[^/\s:@]{1,256}:[^/\s@]{1,256}@|\b(?:authorization|(?:x-)?api-?key)["']?[ \t]{0,99}:[ \t]{0,99}\S/i;
-/** Aliases may repeat what they name, and nine lines of them can mean a billion nodes. */
+/** Limits for alias expansion: nine lines of nested aliases can produce a billion nodes. */
 const LIMITS = { nodes: 400_000, depth: 40, nameLength: 1_024 };
 
-/** Reads a YAML file. `'missing'`: there is none. `undefined`: it cannot be understood, and that has been reported. */
+/**
+ * Reads a YAML file. Returns `'missing'` if it does not exist, or `undefined` after reporting that it cannot be
+ * parsed.
+ */
 export function readYamlFile({ path, name }: NamedFile, problems: Problems): ReadYaml | 'missing' | undefined {
   const found = readConfigurationFile(path, MAX_YAML_BYTES);
   if ('missing' in found) return 'missing';
@@ -40,9 +43,9 @@ export function readYamlFile({ path, name }: NamedFile, problems: Problems): Rea
   return file && { file, text: found.text };
 }
 
-/** The first in the file that does not stand in a comment. */
+/** Returns the location of the first secret outside comments. */
 function placeOfSecret(text: string, file: string): Place | undefined {
-  // Most files have none.
+  // Skip the slow search for files without secrets.
   if (!SECRET.test(text)) return undefined;
   for (const [index, line] of text.split('\n').entries()) {
     const found = SECRET.exec(line);
@@ -56,11 +59,11 @@ function placeOfSecret(text: string, file: string): Place | undefined {
   return undefined;
 }
 
-/** Parses text; every mistake of syntax is reported with its line, none is thrown. */
+/** Parses text and reports each syntax error with its line. Never throws. */
 export function parseYaml(text: string, name: string, problems: Problems): YamlFile | undefined {
   const data = readPlainYaml(text, LIMITS);
   if (data === undefined) return parsePlacedYaml(text, name, LIMITS, problems);
-  // Where something stands is asked only by those who have something to say about it.
+  // Compute locations only for problems.
   let placed: YamlFile | undefined;
   const places = () => {
     placed ??= parsePlacedYaml(text, name, LIMITS, new Problems());

@@ -2,14 +2,13 @@ import { relative } from 'node:path';
 import { type FileIdentity, unreadFileIdentity, yamlDigest, yamlFileIdentity } from './configuration-digest.ts';
 import { type NamedFile, withDropIns } from './drop-in-files.ts';
 import type { ComingFiles } from './env-files.ts';
-import { fillYaml } from './filled-yaml.ts';
 import { mergeYaml, type Section } from './merged-yaml.ts';
-import type { YamlFile } from './placed-yaml.ts';
-import { hasPlaceholder, type PlaceholderValues } from './placeholders.ts';
+import { escapePointer, type YamlFile } from './placed-yaml.ts';
+import { fillPlaceholders, hasPlaceholder, type PlaceholderValues } from './placeholders.ts';
 import type { Problems } from './problem.ts';
 import { parseYaml, readYamlFile } from './yaml-file.ts';
 
-/** What a part of the configuration is read from: a file, and the files of its drop-in folder. */
+/** Files of each configuration part: the main file and its drop-in folder. */
 const PARTS = {
   tags: {
     file: 'tags.yaml',
@@ -25,26 +24,29 @@ const PARTS = {
 
 export type YamlPartName = keyof typeof PARTS;
 
-/** The text of one file, as it was read. */
+/** Text of one file. */
 export interface FileText {
   name: string;
   text: string;
 }
 
 export interface YamlPart {
-  /** All files as one; `undefined` where there is none, or none can be understood. */
+  /** Merged content of all files; `undefined` if there are none or none can be parsed. */
   file: YamlFile | undefined;
-  /** None of the files is there. */
+  /** None of the files exists. */
   missing: boolean;
-  /** A file is there and cannot be understood: names that seem unknown may be in it. */
+  /** A file exists but cannot be parsed, so an unknown name may be defined there. */
   unknown: boolean;
   texts: readonly FileText[];
   identities: readonly FileIdentity[];
-  /** Digest of the part with placeholders filled in. */
+  /** Digest of the part after placeholder replacement. */
   digest: string;
 }
 
-/** Reads a part from its files, or from `kept` texts in their place; `coming` files replace single files. Never throws, reports problems. */
+/**
+ * Reads a part from its files or from the stored text in `kept`. `coming` replaces individual files. Reports problems
+ * and never throws.
+ */
 export function readYamlPart(
   part: YamlPartName,
   directory: string,
@@ -94,4 +96,63 @@ function comingText(directory: string, file: NamedFile, coming: ComingFiles | un
 function fromText({ name, text }: FileText, problems: Problems): { file: YamlFile; text: string } | undefined {
   const file = parseYaml(text, name, problems);
   return file && { file, text };
+}
+
+/**
+ * Replaces placeholders in each scalar and name of a file, so that inserted text cannot change the structure.
+ * Placeholders that cannot be replaced are reported at their location.
+ */
+export function fillYaml(file: YamlFile, values: PlaceholderValues, problems: Problems): YamlFile {
+  const filled = new Set<string>();
+  const unfilled = new Set<string>();
+  /** Original names by pointer after placeholder replacement. */
+  const written = new Map<string, string>();
+  const take = (data: unknown, at: string, writtenAt: string): unknown => {
+    if (typeof data === 'string') {
+      const text = fillPlaceholders(data, values);
+      if ('reason' in text) {
+        problems.error(file.placeOf(writtenAt), text.reason, text.instead);
+        unfilled.add(at);
+        return data;
+      }
+      if (text.text !== data) filled.add(at);
+      return text.text;
+    }
+    if (Array.isArray(data)) return data.map((item, index) => take(item, `${at}/${index}`, `${writtenAt}/${index}`));
+    if (typeof data !== 'object' || data === null) return data;
+    const members: Record<string, unknown> = Object.create(null);
+    for (const [name, member] of Object.entries(data)) {
+      const below = `${writtenAt}/${escapePointer(name)}`;
+      const text = fillPlaceholders(name, values);
+      if ('reason' in text) {
+        problems.error(file.placeOfName(below), text.reason, text.instead);
+        unfilled.add(`${at}/${escapePointer(name)}`);
+      }
+      const own = 'text' in text ? text.text : name;
+      const pointer = `${at}/${escapePointer(own)}`;
+      if (own in members) {
+        problems.error(file.placeOfName(below), `duplicate name "${own}"`, 'keep only one');
+        continue;
+      }
+      if (pointer !== below) written.set(pointer, below);
+      members[own] = take(member, pointer, below);
+    }
+    return members;
+  };
+  const data = take(file.data, '', '');
+  const asWritten = (pointer: string): string => {
+    for (let part = pointer; part !== ''; part = part.slice(0, part.lastIndexOf('/'))) {
+      const found = written.get(part);
+      if (found !== undefined) return found + pointer.slice(part.length);
+    }
+    return pointer;
+  };
+  return {
+    name: file.name,
+    data,
+    filled,
+    unfilled,
+    placeOf: (pointer) => file.placeOf(asWritten(pointer)),
+    placeOfName: (pointer) => file.placeOfName(asWritten(pointer)),
+  };
 }

@@ -1,4 +1,4 @@
-/** Error body of the API (platform 10.3, certain for v1). */
+/** Error body of the API (platform 10.3; certain for v1). */
 export interface ErrorBody {
   errors: { type: string; message: string; attribute?: string }[];
 }

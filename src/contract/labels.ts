@@ -1,8 +1,8 @@
-/** What carries display labels (platform 4.4), as it stands in the path. */
+/** Collections with display labels (platform 4.4), as in the path. */
 export const LABELLED_COLLECTIONS = ['assets', 'instrumentations'] as const;
 export type LabelledCollection = (typeof LABELLED_COLLECTIONS)[number];
 
-/** Platform 2.6: one entry of the v2 body. */
+/** An entry of the v2 body (platform 2.6). */
 export interface DisplayLabel {
   name?: string;
   preferred_unit?: string;
@@ -15,12 +15,12 @@ export interface DisplayLabel {
   is_primary?: boolean;
 }
 
-/** v2: value key to label. */
+/** Map from value key to label (v2). */
 export type DisplayLabelsV2 = Record<string, DisplayLabel>;
-/** v1, deprecated: value key to name. */
+/** Map from value key to name (v1, deprecated). */
 export type DisplayLabelsV1 = Record<string, string>;
 
-/** The types that platform 2.6 gives to the members of a v2 label: what checks and help texts are made from. */
+/** Member types of a v2 label (platform 2.6), for checks and help texts. */
 export const DISPLAY_LABEL_MEMBERS: Readonly<Record<keyof DisplayLabel, 'string' | 'integer' | 'number' | 'boolean'>> =
   {
     name: 'string',

@@ -1,6 +1,7 @@
 /**
- * Membership of tenants and user roles (platform 4.3). POST adds, PATCH replaces the full set, DELETE removes; v1 names
- * users by id, v2 by e-mail. v2 bodies always say `users`; the v1 body of a tenant's admins says `admins`.
+ * Membership of tenants and user roles (platform 4.3). POST adds users, PATCH replaces the full set, and DELETE removes
+ * users. Users are identified by ID in v1 and by e-mail in v2. Bodies have the member `users` in v2; the v1 body for a
+ * tenant's admins has `admins`.
  */
 export const MEMBERSHIP_KINDS = ['tenant-admins', 'tenant-users', 'userrole-users'] as const;
 export type MembershipKind = (typeof MEMBERSHIP_KINDS)[number];
@@ -20,18 +21,18 @@ const PLACES: Record<MembershipKind, { collection: string; list: string; memberV
   'userrole-users': { collection: 'userroles', list: 'users', memberV1: 'users' },
 };
 
-/** The path of a membership list: `/v2/tenants/5/admins`. */
+/** Returns the path of a membership list: `/v2/tenants/5/admins`. */
 export function membershipPath(version: 1 | 2, kind: MembershipKind, objectId: number): string {
   const { collection, list } = PLACES[kind];
   return `/v${version}/${collection}/${objectId}/${list}`;
 }
 
-/** The v1 body: users by id, under the member that the list asks for. */
+/** Returns the v1 body: users by ID, under the member of the list. */
 export function membersBodyV1(kind: MembershipKind, userIds: readonly number[]): MembersV1 {
   return { [PLACES[kind].memberV1]: userIds.map((id) => ({ id })) };
 }
 
-/** The v2 body: users by e-mail. */
+/** Returns the v2 body: users by e-mail. */
 export function membersBodyV2(emails: readonly string[]): MembersV2 {
   return { users: emails.map((email) => ({ email })) };
 }

@@ -1,6 +1,6 @@
 /**
- * How many pages a list has by its `pagination` member, `undefined` where it names none. Whole numbers only: what else
- * stands there is treated as absent, because a wrong count would make a client ask for pages for ever.
+ * Returns the number of pages in the `pagination` member of a list, or undefined if it is not a valid number. A wrong
+ * number would make a client request pages endlessly.
  */
 export function pageCountOf(body: unknown): number | undefined {
   const pagination = (body as { pagination?: unknown } | null | undefined)?.pagination;

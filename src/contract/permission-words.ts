@@ -7,12 +7,10 @@ import {
   type PermitableType,
 } from './permissions.ts';
 
-/** How people write objects and permission types of platform 2.2 on a command line. */
-
-/** Spellings that people use for the types of the spec, lower case, without marks. */
+/** Other spellings of permitable types, in lower case without punctuation. */
 const ALIASES: Readonly<Record<string, PermitableType>> = { edgedevice: 'EDM::EdgeDevice', tag: 'Instrumentation' };
 
-/** `Asset/881`, in any case; `EDM::EdgeDevice/30` or `EdgeDevice/30`. */
+/** Parses an object on the command line: `Asset/881`, in any case; `EDM::EdgeDevice/30` or `EdgeDevice/30`. */
 export function permitableOf(text: string): Permitable {
   const [, name, digits] = /^(.+)[/:](\d{1,15})$/.exec(text) ?? [];
   const wanted = name?.toLowerCase().replaceAll(/[^a-z]/g, '');
@@ -20,14 +18,17 @@ export function permitableOf(text: string): Permitable {
   const found = type ?? ALIASES[wanted ?? ''];
   if (found === undefined || digits === undefined) {
     throw new UsageError(
-      `${JSON.stringify(text)} names no object`,
-      `Write it as Asset/881. Types: ${PERMITABLE_TYPES.join(', ')}.`,
+      `${JSON.stringify(text)} is not an object`,
+      `Use the form Asset/881. Types: ${PERMITABLE_TYPES.join(', ')}.`,
     );
   }
   return { type: found, id: Number(digits) };
 }
 
-/** `can_read can_update`, `read,update` or `all`; each once, in the order of the spec. */
+/**
+ * Parses permission types on the command line: `can_read can_update`, `read,update` or `all`. Returns each type once,
+ * in the order of the specification.
+ */
 export function permissionTypesOf(words: readonly string[]): PermissionType[] {
   const names = words.flatMap((word) => word.split(',')).filter((name) => name !== '');
   const given = new Set(
@@ -37,8 +38,8 @@ export function permissionTypesOf(words: readonly string[]): PermissionType[] {
       const type = PERMISSION_TYPES.find((one) => one === plain || one === `can_${plain}`);
       if (type === undefined) {
         throw new UsageError(
-          `${JSON.stringify(name)} is no permission`,
-          `Write some of ${PERMISSION_TYPES.join(', ')}.`,
+          `${JSON.stringify(name)} is not a permission`,
+          `Use one or more of ${PERMISSION_TYPES.join(', ')}.`,
         );
       }
       return [type];

@@ -1,8 +1,8 @@
-/** Platform 2.2: four disjoint types, none implies another. */
+/** The four permission types (platform 2.2). No type implies another. */
 export const PERMISSION_TYPES = ['can_read', 'can_update', 'can_delete', 'can_permit'] as const;
 export type PermissionType = (typeof PERMISSION_TYPES)[number];
 
-/** Platform 2.2: what a permission can be on. */
+/** Object types for which permissions can be granted (platform 2.2). */
 export const PERMITABLE_TYPES = [
   'Asset',
   'Instrumentation',
@@ -27,26 +27,29 @@ export interface Permitable {
   type: PermitableType;
 }
 
-/** v1: users and usergroups by id. The spec prints this member as `the service`; on the wire it is `assignable`. */
+/**
+ * Users and usergroups in v1, identified by ID. The specification prints this member as `the service`; its name is
+ * `assignable`.
+ */
 export interface AssignableV1 {
   id: number;
   type: 'User' | 'Usergroup';
 }
 
-/** v2: users by e-mail, usergroups by id. */
+/** Users and usergroups in v2; users are identified by e-mail, usergroups by ID. */
 export type AssignableV2 = { email: string; type: 'User' } | { id: number; type: 'Usergroup' };
 
-/** v1 create body; one example of the spec shows `permission_type` as one comma-separated string. */
+/** Request body for creating permissions in v1. One example shows `permission_type` as a comma-separated string. */
 export interface PermissionCreateV1 {
   permission_type: PermissionType[] | string;
   assignable: AssignableV1;
   permitable: Permitable;
 }
 
-/** v1: one record a type, its string id formed from the object id plus an offset. */
+/** Permission in v1, with one record per type. Its ID is a string: the object ID plus an offset. */
 export interface PermissionRecordV1 {
   id: string;
-  /** One of `PERMISSION_TYPES`, or one that the platform added. */
+  /** One of `PERMISSION_TYPES`, or a type that the platform added. */
   permission_type: string;
   assignable?: AssignableV1;
   permitable?: Permitable;
@@ -58,23 +61,23 @@ export interface PermissionCreateV2 {
   permitable: Permitable;
 }
 
-/** v2: one record a pair of assignable and permitable. */
+/** Permission in v2, with one record per pair of assignable and permitable. */
 export interface PermissionRecordV2 {
   id: number;
-  /** Of `PERMISSION_TYPES`, and those that the platform added. */
+  /** Some of `PERMISSION_TYPES`, or types that the platform added. */
   permission_types: string[];
   assignable?: AssignableV1 | AssignableV2;
   permitable?: Permitable;
 }
 
-/** Platform 2.2: offsets of v1 ids. That of `can_permit` is not shown. */
+/** Offsets of v1 ids (platform 2.2). The specification does not show the offset of `can_permit`. */
 export const PERMISSION_ID_OFFSETS_V1: Readonly<Partial<Record<PermissionType, number>>> = {
   can_read: 1,
   can_update: 2,
   can_delete: 4,
 };
 
-/** Platform 4.2: body of POST and DELETE on the owners endpoints. */
+/** Body of POST and DELETE on the owners endpoints (platform 4.2). */
 export interface OwnerV1 {
   assignable: { id: number; type: 'User' };
   permitable: Permitable;

@@ -1,11 +1,11 @@
 /**
- * Asset values (platform 10.2): `POST /v1/assets/{asset_id}/values` is the one way to write numbers.
- * Success is 204 without a body; what is not valid is dropped in silence, so whatever can be checked is checked before.
+ * Asset values (platform 10.2). Only `POST /v1/assets/{asset_id}/values` writes numbers. Success is 204 without a body.
+ * The platform silently discards invalid values, so they are checked before the post.
  */
 export type ValueStatus = 'good' | 'uncertain' | 'bad';
 export const VALUE_STATUSES: readonly ValueStatus[] = ['good', 'uncertain', 'bad'];
 
-/** A unit by number or by code. */
+/** Unit, identified by number or by code. */
 export type UnitReference = { id: number } | { code: string };
 
 interface ValuePoint {
@@ -31,5 +31,5 @@ export interface ValuesBody {
 /** Keys and groups: letters, digits, `.`, `-`, `_`; 1 to 128 characters; the server lower-cases them. */
 export const KEY_PATTERN = /^[A-Za-z0-9._-]{1,128}$/;
 
-/** A request body over this is answered 413. */
+/** Maximum size of a request body; the platform rejects larger bodies with 413. */
 export const MAX_BODY_BYTES = 500_000;

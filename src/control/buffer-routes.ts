@@ -1,52 +1,69 @@
-/** What `tagferry buffer` asks, of a running daemon through the control socket or of a state folder that it opened itself. */
-
+/** Control routes for the buffer, used by the agent and by `tagferry buffer` on a stopped agent's state folder. */
 import { counted } from '../base/amounts.ts';
 import type { Clock } from '../base/clock.ts';
 import { StoreError, UsageError } from '../base/errors.ts';
+import type { Committer } from '../buffer/client/committer.ts';
 import type { SeriesListing } from '../buffer/operator/listing.ts';
 import type { WithdrawalCursor } from '../buffer/operator/withdrawing.ts';
-import type { Series } from '../buffer/series.ts';
+import type { Series, SeriesCatalogue } from '../buffer/series.ts';
+import type { StoreFacts } from '../buffer/store-facts.ts';
 import type { Tag } from '../config/tags.ts';
 import type { CsvRecord } from '../sources/csv/csv.ts';
 import { importRecords } from '../sources/csv/csv-import.ts';
-import type { Intake } from '../sources/intake.ts';
-import { type SeriesChoice, SeriesNames } from '../sources/series-names.ts';
-import { inSteps, type StepsOutcome } from './buffer-steps.ts';
+import type { Intake } from '../sources/intake/intake.ts';
+import { SeriesNames } from '../sources/intake/series-names.ts';
+import type { BufferServices, Remote } from '../store/store-api.ts';
 import type { ControlRoutes } from './control-server.ts';
-import type { OperatedBuffer } from './operated-parts.ts';
-import { CSV_HEADER, type ExportFormat, ValueText } from './value-text.ts';
+import { choiceIn, numberIn, type Params, positiveIn, requiredIn, textIn } from './params.ts';
+import { CSV_HEADER, ValueText } from './value-text.ts';
+
+/** A buffer whose operations are committed in steps. */
+interface CommittedBuffer {
+  readonly committer: Pick<Committer, 'flush' | 'update'>;
+  readonly facts: StoreFacts;
+}
+
+interface OperatedBuffer extends CommittedBuffer {
+  readonly operator: Remote<BufferServices['operator']>;
+  readonly catalogue: SeriesCatalogue;
+}
 
 export interface BufferRoutesOptions {
   flow: OperatedBuffer;
-  /** The tags as they are now. */
+  /** Returns the current tags. */
   tags(): ReadonlyMap<string, Tag>;
   intake: Intake;
   clock: Clock;
-  /** Whether the platform does not let us post to an asset now; nothing is held where this is left out. */
+  /** Whether posts to an asset are held. Without a running agent, nothing is held. */
   isHeld?(asset: number): boolean;
-  /** Values of these series were deleted or moved. */
+  /** Called after values of these series have been deleted or moved. */
   withdrawn?(series: readonly Series[]): void;
 }
 
-const LISTED_A_PAGE = 50;
+const PAGE_SERIES = 50;
 const MAX_QUARANTINE_SHOWN = 10_000;
-/** What is under way when values are retargeted ends within some seconds, or it stays and is said. */
+/** Values being posted cannot be moved. Most posts finish within these passes; remaining values are reported. */
 const RETARGET_PASSES = 20;
 const RETARGET_PAUSE_MS = 500;
-/** The caller renews its lease before that. */
+/** Maximum duration of a lease, which the caller renews. */
 const MAX_COPY_LEASE_MS = 600_000;
 
 export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
   const { flow, clock } = options;
   const names = () => new SeriesNames(options.tags());
-  const chosen = (params: Record<string, unknown>) => names().choose(flow.catalogue, choiceOf(params));
+  const chosen = (params: Params) =>
+    names().choose(flow.catalogue, {
+      tag: textIn(params, 'tag'),
+      key: textIn(params, 'key'),
+      asset: positiveIn(params, 'asset'),
+    });
 
   async function list(): Promise<SeriesListing[]> {
     const rows: SeriesListing[] = [];
     for (let after = 0; ; ) {
-      const page = await flow.operator.list({ after, limit: LISTED_A_PAGE });
+      const page = await flow.operator.list({ after, limit: PAGE_SERIES });
       rows.push(...page);
-      if (page.length < LISTED_A_PAGE) return rows;
+      if (page.length < PAGE_SERIES) return rows;
       after = page.at(-1)!.series;
     }
   }
@@ -72,7 +89,7 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
           values: row.live + row.backlog,
           live: row.live,
           backlog: row.backlog,
-          under_way: row.underWay,
+          under_way: row.inFlight,
           quarantined: quarantined.get(row.series) ?? 0,
           from: timeText(row.fromMs),
           to: timeText(row.toMs),
@@ -82,22 +99,22 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
       return { series };
     },
 
-    /** What a bound would drop, about; for `check`. */
+    /** Estimates how many values a limit would drop, for `check`. */
     'buffer/forecast': async (params) => flow.operator.forecastDrops({ maxBytes: numberIn(params, 'max_bytes') ?? 0 }),
 
-    /** Opens or renews the lease of `backup`, which reads the files itself. */
+    /** Opens or renews the lease during which `backup` reads the files. */
     'buffer/expect-copy': async (params) => {
       const forMs = Math.min(numberIn(params, 'for_ms') ?? 0, MAX_COPY_LEASE_MS);
-      return { lease: await flow.operator.expectCopy({ lease: numberIn(params, 'lease'), forMs }) };
+      return { lease: await flow.operator.leaseFiles({ lease: numberIn(params, 'lease'), forMs }) };
     },
 
     'buffer/end-copy': async (params) => {
-      await flow.operator.endCopy(numberIn(params, 'lease') ?? 0);
+      await flow.operator.endFileLease(numberIn(params, 'lease') ?? 0);
       return {};
     },
 
     'buffer/export': async (params, { signal, write }) => {
-      const format = formatOf(params);
+      const format = choiceIn(params, 'format', ['csv', 'ndjson']) ?? 'csv';
       const text = new ValueText(flow.catalogue, names(), format);
       const id = await flow.operator.beginExport({ series: chosen(params) });
       try {
@@ -114,16 +131,16 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
       }
     },
 
-    'buffer/import': async (params, { signal }) => {
+    'buffer/import': async (params) => {
       const { header, records, check } = importParams(params);
-      return importRecords([{ line: 1, fields: header }, ...records], options.intake, { checkOnly: check, signal });
+      return await importRecords(header, records, options.intake, check);
     },
 
     'buffer/purge': async (params, { signal }) => {
       const series = chosen(params);
       const beforeMs = numberIn(params, 'before_ms');
       if (series === undefined && beforeMs === undefined && params.all !== true) {
-        throw new UsageError('purge needs to know what', 'Name a tag, an age, or --all.');
+        throw new UsageError('no values selected', 'Specify a tag, an age, or --all.');
       }
       const outcome = await inSteps<WithdrawalCursor>({ flow, clock, signal }, async ({ cursor, segments }) => {
         const request = { series, beforeMs, cursor, stepSegments: segments };
@@ -165,19 +182,19 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
 
     'buffer/requeue': async (params, { signal }) => {
       const series = chosen(params);
-      // What is refused while this runs stays: it would only go round.
+      // Values rejected from now on stay in quarantine. Otherwise the operation might never finish.
       await flow.committer.flush();
       const { last: through } = await flow.operator.countQuarantine();
       const outcome = await inSteps<number>({ flow, clock, signal }, async ({ cursor: after }) => {
         const { after: next, ...step } = await flow.operator.requeue({ after: after ?? 0, through, series });
         return { ...step, next };
       });
-      return { requeued: whole(outcome) };
+      return { requeued: completed(outcome) };
     },
 
     'buffer/retarget': async (params, { signal }) => {
-      const from = assetIn(params, 'from_asset');
-      const to = assetIn(params, 'to_asset');
+      const from = requiredIn(params, 'from_asset');
+      const to = requiredIn(params, 'to_asset');
       if (from === to) throw new UsageError('both assets are the same');
       const withdrawn = flow.catalogue.ofAsset(from);
       const pairs = withdrawn.map((series) => {
@@ -192,7 +209,7 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
           const { cursor: next, ...step } = await flow.operator.retarget(request);
           return { ...step, next };
         });
-        moved += whole(outcome);
+        moved += completed(outcome);
         left = (await list()).filter((row) => row.asset === from).reduce((sum, row) => sum + row.live + row.backlog, 0);
         if (left === 0) break;
         await clock.sleep(RETARGET_PAUSE_MS, signal);
@@ -203,51 +220,27 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
   };
 }
 
-/** The values of steps that all came to an end; throws what stopped them, with how far they came. */
-function whole({ values, waiting, failure }: StepsOutcome): number {
+/** Returns the number of values. Throws the failure that stopped the operation, with the progress so far. */
+function completed({ values, waiting, failure }: StepsOutcome): number {
   if (!failure) return values;
-  const far = `${counted(values, 'value', 'is', 'are')} moved, ${waiting} more to be moved when the disk lets it`;
+  const far = `${counted(values, 'value', 'is', 'are')} moved, ${waiting} more pending until the disk accepts writes`;
   const { code, retryable, hint } = failure;
   throw new StoreError(`${failure.message}: ${far}`, {
     code,
     retryable,
     cause: failure,
-    ...(hint === undefined ? {} : { hint }),
+    hint,
   });
 }
 
 function incompleteExport(): StoreError {
-  return new StoreError('the export is incomplete: values left the buffer undelivered before they were read', {
-    code: 'store.export_incomplete',
-    hint: 'The log has `buffer.dropped` or `store.row_damaged`, or values moved to another asset. Export again for the rest.',
-  });
-}
-
-function choiceOf(params: Record<string, unknown>): SeriesChoice {
-  const { tag, key } = params;
-  if (tag !== undefined && typeof tag !== 'string') throw new UsageError('tag is no name');
-  if (key !== undefined && typeof key !== 'string') throw new UsageError('key is no name');
-  return { tag, key, asset: params.asset === undefined ? undefined : assetIn(params, 'asset') };
-}
-
-function formatOf(params: Record<string, unknown>): ExportFormat {
-  if (params.format === 'csv' || params.format === 'ndjson') return params.format;
-  throw new UsageError('the format is csv or ndjson');
-}
-
-function numberIn(params: Record<string, unknown>, name: string): number | undefined {
-  const value = params[name];
-  if (value === undefined) return undefined;
-  if (typeof value !== 'number' || !Number.isFinite(value)) throw new UsageError(`${name} is no number`);
-  return value;
-}
-
-function assetIn(params: Record<string, unknown>, name: string): number {
-  const asset = numberIn(params, name);
-  if (asset === undefined || !Number.isSafeInteger(asset) || asset <= 0) {
-    throw new UsageError(`${name.replace('_', '-')} is the number of an asset`);
-  }
-  return asset;
+  return new StoreError(
+    'the export is incomplete: undelivered values were removed from the buffer before they were read',
+    {
+      code: 'store.export_incomplete',
+      hint: 'Search the log for `buffer.dropped` and `store.row_damaged`, or check whether values were moved to another asset. Run the export again for the remaining values.',
+    },
+  );
 }
 
 interface ImportParams {
@@ -256,7 +249,7 @@ interface ImportParams {
   check: boolean;
 }
 
-function importParams(params: Record<string, unknown>): ImportParams {
+function importParams(params: Params): ImportParams {
   const { header, records, check } = params as Partial<ImportParams>;
   const isText = (fields: unknown): fields is string[] =>
     Array.isArray(fields) && fields.every((field) => typeof field === 'string');
@@ -265,11 +258,83 @@ function importParams(params: Record<string, unknown>): ImportParams {
     !Array.isArray(records) ||
     !records.every((record) => isText(record?.fields) && Number.isInteger(record.line))
   ) {
-    throw new UsageError('an import is a header and records of fields');
+    throw new UsageError('an import must contain a header and records');
   }
   return { header, records, check: check === true };
 }
 
 function timeText(timeMs: number | undefined): string | undefined {
   return timeMs === undefined ? undefined : new Date(timeMs).toISOString();
+}
+
+/** Number of steps per commit. Larger commits would make the WAL large. */
+const COMMIT_STEPS = 4;
+/** With less free space, steps are small and committed one by one, so that the WAL fits into the disk reserve. */
+const AMPLE_BYTES = 64 * 1024 * 1024;
+const SMALL_STEP_SEGMENTS = 100;
+/** Number of commit attempts, and the interval between them. A running agent continues to retry afterwards. */
+const COMMIT_TRIES = 4;
+const COMMIT_PAUSE_MS = 1_000;
+
+interface StepsOutcome {
+  /** Number of values processed and written to disk. */
+  values: number;
+  /** Number of values processed in memory whose commit failed. The next commit includes them. */
+  waiting: number;
+  /** Failure that stopped the operation. */
+  failure?: StoreError;
+}
+
+interface Step<Cursor> {
+  cursor: Cursor | undefined;
+  /** Maximum size of the step; `undefined` if the disk has ample space. */
+  segments: number | undefined;
+}
+
+/** Repeats and commits steps until a complete pass does not process any values. */
+async function inSteps<Cursor>(
+  { flow, clock, signal }: { flow: CommittedBuffer; clock: Clock; signal: AbortSignal },
+  step: (given: Step<Cursor>) => Promise<{ values: number; next: Cursor | undefined; facts: StoreFacts }>,
+): Promise<StepsOutcome> {
+  let done = 0;
+  let waiting = 0;
+  const isTight = () => flow.facts.short || flow.facts.disk.freeBytes < AMPLE_BYTES;
+
+  /** Returns the error if the commit fails. */
+  async function commit(): Promise<StoreError | undefined> {
+    for (let tries = 1; ; tries++) {
+      try {
+        await flow.committer.flush();
+        done += waiting;
+        waiting = 0;
+        return undefined;
+      } catch (error) {
+        if (!(error instanceof StoreError)) throw error;
+        if (tries === COMMIT_TRIES) return error;
+        await clock.sleep(COMMIT_PAUSE_MS, signal);
+      }
+    }
+  }
+
+  // Commit waiting values first. Otherwise the first step would be committed with them and might be too large.
+  if (isTight()) {
+    const failure = await commit();
+    if (failure) return { values: done, waiting, failure };
+  }
+  for (let before = -1; before !== done; ) {
+    before = done;
+    let cursor: Cursor | undefined;
+    let steps = 0;
+    do {
+      signal.throwIfAborted();
+      const { values, next, facts } = await step({ cursor, segments: isTight() ? SMALL_STEP_SEGMENTS : undefined });
+      flow.committer.update(facts);
+      waiting += values;
+      cursor = next;
+      const isDue = isTight() || ++steps % COMMIT_STEPS === 0 || cursor === undefined;
+      const failure = isDue && waiting > 0 ? await commit() : undefined;
+      if (failure) return { values: done, waiting, failure };
+    } while (cursor !== undefined);
+  }
+  return { values: done, waiting };
 }

@@ -8,7 +8,7 @@ import type { Logger } from '../base/logger.ts';
 import { CONTROL_SERVER, FAILURE_TRAILER } from '../base/node-http.ts';
 import { pacedWrite } from '../base/paced-write.ts';
 
-/** One operation that a verb can ask of the running daemon. `write` sends pieces of a long answer as they come. */
+/** An operation of the running agent. `write` streams parts of a long response. */
 export type ControlHandler = (
   params: Record<string, unknown>,
   call: { signal: AbortSignal; write(chunk: string): Promise<void> },
@@ -19,7 +19,7 @@ export type ControlRoutes = Readonly<Record<string, ControlHandler>>;
 const STREAM_HEADERS = { 'Content-Type': 'application/x-ndjson', Trailer: FAILURE_TRAILER };
 
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
-/** An operator's pager may stand still for hours, and a call may wait as long as the step that it asks for. */
+/** Responses have no timeout, because a pager can pause them for hours. */
 const LIMITS = {
   connections: 64,
   requestMs: 600_000,
@@ -30,15 +30,15 @@ const LIMITS = {
 };
 
 export interface ControlServerOptions {
-  /** Of the socket. */
+  /** Path of the socket. */
   path: string;
   clock: Clock;
   log: Logger;
 }
 
 /**
- * The control socket: JSON over HTTP on a Unix socket that only the service's user and group may open. Verbs let the
- * daemon answer through it, so that an operator's shell needs neither its environment nor its credentials.
+ * Control socket of the agent: JSON over HTTP on a Unix socket for the user and group of the service. Commands use this
+ * socket, so that a shell requires neither the agent's environment nor its credentials.
  */
 export class ControlServer {
   readonly #routes: ControlRoutes;
@@ -58,7 +58,7 @@ export class ControlServer {
       clock,
       log,
       serve: (request, response) => {
-        this.#answer(request, response).catch((error: unknown) => fail(response, error));
+        this.#respond(request, response).catch((error: unknown) => fail(response, error));
       },
     });
     this.#memory = new MemoryBudget({ maxBytes: 2 * MAX_BODY_BYTES, bodies: this.#server.bodies });
@@ -72,21 +72,21 @@ export class ControlServer {
     return this.#server.stop();
   }
 
-  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     response.setHeader('Server', CONTROL_SERVER);
     const route = this.#routes[(request.url ?? '/').slice(1)];
     if (!route || request.method !== 'POST')
-      throw new UsageError(`the daemon does not know ${request.method} ${request.url}`);
+      throw new UsageError(`the agent does not support ${request.method} ${request.url}`);
     const params = await this.#readParams(request);
-    const gone = new AbortController();
-    response.on('close', () => gone.abort(new UsageError('the caller is gone')));
+    const disconnected = new AbortController();
+    response.on('close', () => disconnected.abort(new UsageError('the caller disconnected')));
     const write = async (chunk: string) => {
       if (!response.headersSent) response.writeHead(200, STREAM_HEADERS);
-      gone.signal.throwIfAborted();
+      disconnected.signal.throwIfAborted();
       await pacedWrite(response, chunk);
-      gone.signal.throwIfAborted();
+      disconnected.signal.throwIfAborted();
     };
-    const result = await route(params, { signal: gone.signal, write });
+    const result = await route(params, { signal: disconnected.signal, write });
     if (!response.headersSent) response.writeHead(200, { 'Content-Type': 'application/json' });
     response.end(result === undefined ? '' : `${JSON.stringify(result)}\n`);
   }
@@ -97,7 +97,7 @@ export class ControlServer {
       const text = (await readBody(request, MAX_BODY_BYTES, memory)).toString('utf8');
       return text === '' ? {} : (JSON.parse(text) as Record<string, unknown>);
     } catch (error) {
-      if (!(error instanceof BodyError)) throw new UsageError('the request is no JSON');
+      if (!(error instanceof BodyError)) throw new UsageError('the request is not valid JSON');
       throw error.fault === 'too-large' ? new UsageError('the request is too large') : error;
     } finally {
       memory.set(0);
@@ -106,13 +106,13 @@ export class ControlServer {
 }
 
 function fail(response: ServerResponse, error: unknown): void {
-  const ours = error instanceof TagferryError ? error : undefined;
-  const body = { message: messageOf(error), code: ours?.code ?? 'failed', hint: ours?.hint };
+  const { code, hint } = error instanceof TagferryError ? error : { code: 'failed', hint: undefined };
+  const body = { message: messageOf(error), code, hint };
   if (response.headersSent) {
     response.addTrailers({ [FAILURE_TRAILER]: encodeURIComponent(JSON.stringify(body)) });
     response.end();
     return;
   }
-  response.writeHead(ours?.code === 'usage' ? 400 : 500, { 'Content-Type': 'application/json' });
+  response.writeHead(code === 'usage' ? 400 : 500, { 'Content-Type': 'application/json' });
   response.end(JSON.stringify(body));
 }

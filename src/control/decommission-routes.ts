@@ -1,10 +1,10 @@
 /**
- * What `tagferry decommission` asks of the running daemon: what would be lost, and the end itself.
+ * Control routes of `tagferry decommission`: a report of the values and events that would be lost, and the operation.
  *
- *   intake stops ──► drain ──► webhook deleted ──► folder marked ──► the daemon ends with 78, its tokens revoked
- *                      └─ values left, a caller who left, any failure: intake goes on, nothing is marked
+ *   ingestion stops ──► buffer drains ──► webhook deleted ──► folder marked ──► agent exits with 78, tokens revoked
+ *                             └─ values remain, caller disconnects, any failure: ingestion resumes, nothing is marked
  *
- * The mark comes last: whatever a crash leaves before it starts again in service, and registers its webhook anew.
+ * The folder is marked last. If the agent crashes before that, it starts normally and registers its webhook again.
  */
 import type { Clock } from '../base/clock.ts';
 import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
@@ -22,65 +22,65 @@ export interface DecommissionParts {
   inbox: { stats(): Promise<{ waiting: number }> };
   registration: Pick<WebhookRegistration, 'list' | 'delete' | 'register'>;
   sources: {
-    /** Takes nothing in any more; resolves when what was taken has its answer. */
+    /** Stops ingestion. Resolves when all requests have received a response. */
     pause(): Promise<void>;
     resume(): Promise<void>;
   };
-  /** WEBHOOK_URL, and whether its webhook was registered by hand (WEBHOOK_SECRET): then it is not deleted from here. */
+  /** WEBHOOK_URL, and whether its webhook was registered manually (WEBHOOK_SECRET) and is therefore not deleted. */
   webhook: { url: string | undefined; byHand: boolean };
   stateDir: string;
   tryPosting(): void;
-  /** Stops the daemon with exit status 78. */
+  /** Stops the agent with exit status 78. */
   leave(): void;
   clock: Clock;
   log: Logger;
 }
 
-/** What would be lost beside the values, which `buffer/ls` tells. */
+/** Events and webhooks affected by decommissioning. `buffer/ls` lists the values. */
 export interface DecommissionOutlook {
-  /** Events whose reaction did not run yet. */
+  /** Number of events whose reaction has not run. */
   events: number;
   webhooks: ListedWebhook[];
-  /** Why the platform's webhooks are not known. */
+  /** Reason why the webhooks could not be listed. */
   webhooks_unknown?: string;
 }
 
-/** A line of the answer to `decommission/run`. */
+/** A line of the response to `decommission/run`. */
 export type DecommissionStep =
   | { waiting: number; quarantined: number }
   | { failed: string; code: string; hint?: string | undefined }
   | { decommissioned: boolean; waiting: number; quarantined: number; webhook?: number; webhook_problem?: string };
 
-const LOOK_EVERY_MS = 200;
-const REPORT_EVERY_MS = 2_000;
+const POLL_MS = 200;
+const REPORT_MS = 2_000;
 const MAX_TIMEOUT_MS = 7 * 86_400_000;
 
 export function decommissionRoutes(parts: DecommissionParts): ControlRoutes {
   const { buffer, clock, log, registration, sources, webhook } = parts;
-  let isUnderWay = false;
+  let isRunning = false;
 
   const left = () => ({
     waiting: buffer.bufferedValues + buffer.committer.waitingValues,
     quarantined: buffer.facts.quarantined,
   });
 
-  async function drain(timeoutMs: number, signal: AbortSignal, tell: () => Promise<void>): Promise<void> {
+  async function drain(timeoutMs: number, signal: AbortSignal, report: () => Promise<void>): Promise<void> {
     const endMs = clock.monotonicMs() + timeoutMs;
     let reportedMs = Number.NEGATIVE_INFINITY;
     while (left().waiting > 0 && clock.monotonicMs() < endMs) {
-      if (clock.monotonicMs() - reportedMs >= REPORT_EVERY_MS) {
-        await tell();
+      if (clock.monotonicMs() - reportedMs >= REPORT_MS) {
+        await report();
         reportedMs = clock.monotonicMs();
       }
-      await clock.sleep(LOOK_EVERY_MS, signal);
+      await clock.sleep(POLL_MS, signal);
     }
     signal.throwIfAborted();
   }
 
-  /** Gives what was deleted; a failure only where values may be lost too, else it throws. */
+  /** Returns the deleted webhook. With `loseValues`, a failure is returned instead of thrown. */
   async function deleteWebhook(loseValues: boolean): Promise<{ webhook?: number; webhook_problem?: string }> {
     if (webhook.url === undefined) return {};
-    if (webhook.byHand) return { webhook_problem: 'it was registered by hand (WEBHOOK_SECRET): delete it there' };
+    if (webhook.byHand) return { webhook_problem: 'registered manually (WEBHOOK_SECRET): delete it on the platform' };
     try {
       const own = (await registration.list()).find((one) => one.own);
       if (!own) return {};
@@ -95,27 +95,30 @@ export function decommissionRoutes(parts: DecommissionParts): ControlRoutes {
   async function end(
     { timeoutMs, loseValues }: { timeoutMs: number; loseValues: boolean },
     signal: AbortSignal,
-    tell: (step: DecommissionStep) => Promise<void>,
+    report: (step: DecommissionStep) => Promise<void>,
   ): Promise<DecommissionStep> {
     let isOver = false;
-    log.warn({ event: 'decommission.started', ...left(), timeoutMs, loseValues }, 'no more values are taken in');
+    log.warn(
+      { event: 'decommission.started', ...left(), timeoutMs, loseValues },
+      'decommissioning started, no longer accepting values',
+    );
     try {
       await sources.pause();
       parts.tryPosting();
-      await drain(timeoutMs, signal, () => tell(left()));
+      await drain(timeoutMs, signal, () => report(left()));
       const { waiting, quarantined } = left();
       if (waiting + quarantined > 0 && !loseValues) return { decommissioned: false, waiting, quarantined };
-      const gone = await deleteWebhook(loseValues);
+      const deleted = await deleteWebhook(loseValues);
       await markDecommissioned(parts.stateDir, clock.wallMs()).catch((error: unknown) => {
-        if (gone.webhook !== undefined) void registration.register().catch(() => {});
+        if (deleted.webhook !== undefined) void registration.register().catch(() => {});
         throw error;
       });
       isOver = true;
-      log.warn({ event: 'decommission.done', waiting, quarantined, ...gone }, 'this gateway is out of service');
-      return { decommissioned: true, waiting, quarantined, ...gone };
+      log.warn({ event: 'decommission.done', waiting, quarantined, ...deleted }, 'gateway decommissioned');
+      return { decommissioned: true, waiting, quarantined, ...deleted };
     } finally {
       if (!isOver) {
-        log.warn({ event: 'decommission.given_up', ...left() }, 'this gateway stays in service and takes values in');
+        log.warn({ event: 'decommission.given_up', ...left() }, 'decommissioning cancelled, accepting values again');
         await sources.resume();
       }
     }
@@ -132,21 +135,20 @@ export function decommissionRoutes(parts: DecommissionParts): ControlRoutes {
       }
     },
     'decommission/run': async ({ timeout_ms: timeoutMs, lose_values: loseValues = false }, { signal, write }) => {
-      if (typeof timeoutMs !== 'number' || !(timeoutMs >= 0 && timeoutMs <= MAX_TIMEOUT_MS)) {
-        throw new UsageError('the timeout is longer than a week', 'Write 10m, or 2h.');
-      }
-      if (isUnderWay) throw new UsageError('a decommission is under way already');
-      isUnderWay = true;
-      const tell = (step: DecommissionStep) => write(`${JSON.stringify(step)}\n`);
+      if (typeof timeoutMs !== 'number' || !(timeoutMs >= 0 && timeoutMs <= MAX_TIMEOUT_MS))
+        throw new UsageError('the timeout must be at most one week', 'Use a value such as 10m or 2h.');
+      if (isRunning) throw new UsageError('a decommission is already in progress');
+      isRunning = true;
+      const report = (step: DecommissionStep) => write(`${JSON.stringify(step)}\n`);
       try {
-        const outcome = await end({ timeoutMs, loseValues: loseValues === true }, signal, tell);
+        const outcome = await end({ timeoutMs, loseValues: loseValues === true }, signal, report);
         if ('decommissioned' in outcome && outcome.decommissioned) parts.leave();
-        await tell(outcome).catch(() => {});
+        await report(outcome).catch(() => {});
       } catch (error) {
         const { code, hint } = error instanceof TagferryError ? error : { code: 'failed', hint: undefined };
-        await tell({ failed: messageOf(error), code, hint }).catch(() => {});
+        await report({ failed: messageOf(error), code, hint }).catch(() => {});
       } finally {
-        isUnderWay = false;
+        isRunning = false;
       }
     },
   };

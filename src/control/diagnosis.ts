@@ -1,4 +1,4 @@
-/** What `tagferry doctor` wants to know of the platform: asked with the daemon's session, or with a login of the doctor's own. */
+/** Platform checks for `tagferry doctor` and `setup`, in the agent's session or in a separate one. */
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
 import type { Tags } from '../config/tags.ts';
@@ -6,19 +6,19 @@ import { hasNoBody, isPage, reportsDone } from '../platform/answer-body.ts';
 import { CallRefusal, problemOf } from '../platform/call-refusal.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { PlatformAnswer } from '../platform/http-boundary.ts';
-import { PermissionsV2 } from '../platform/resources/permissions-v2.ts';
+import { PermissionsV2 } from '../platform/resources/permissions.ts';
 
-/** One question and its answer, in words for people. */
+/** Result of one check. */
 interface Finding {
   ok: boolean;
   message: string;
-  /** What to do next; empty where all is well. */
+  /** Recommended action; empty if the check passed. */
   next: string;
 }
 
 interface AssetFinding extends Finding {
   asset: number;
-  /** Of the answer; `null` where there was none. */
+  /** HTTP status of the response; `null` if there was no response. */
   status: number | null;
 }
 
@@ -27,35 +27,35 @@ interface InstrumentationFinding extends Finding {
 }
 
 export interface PlatformDiagnosis {
-  /** One call that changes nothing. */
+  /** A read-only call. */
   call: Finding;
-  /** Platform minus this machine, by the `Date` of its answers. */
+  /** Platform time (`Date` of its responses) minus gateway time, in seconds. */
   clock_offset_seconds: number | null;
   assets: AssetFinding[];
-  /** Assets that were not asked for: there are too many. */
+  /** Number of assets beyond the limit, which were not checked. */
   assets_left: number;
-  /** Of the tags, as far as the platform tells: it lists permissions of what this user sees. */
+  /** Instrumentations in tags.yaml, checked by listing the permissions on them that the user can see. */
   instrumentations: InstrumentationFinding[];
 }
 
-/** A site of 500 assets would take a minute's whole budget. */
+/** Checking 500 assets would use up the request budget for one minute. */
 const MAX_ASSETS = 50;
-const CALL_PATIENCE_MS = 20_000;
+const CALL_TIMEOUT_MS = 20_000;
 
 export interface DiagnosisParts {
   client: PlatformClient;
   clock: Clock;
-  /** CLIENT_APPLICATION. */
+  /** Value of CLIENT_APPLICATION. */
   application: string | undefined;
   assets: readonly number[];
   instrumentations: readonly number[];
-  /** REQUESTS_PER_MINUTE; 0 is no limit. */
+  /** Value of REQUESTS_PER_MINUTE; 0 means no limit. */
   requestsPerMinute: number;
-  /** Where values of an asset are posted. */
+  /** Returns the path to which values of an asset are posted. */
   pathOf(asset: number): string;
 }
 
-/** What tags.yaml names on the platform. */
+/** Returns the assets and instrumentations in tags.yaml. */
 export function objectsOfTags({ tags }: Tags): Pick<DiagnosisParts, 'assets' | 'instrumentations'> {
   const all = [...tags.values()];
   const instrumentations = all.flatMap(({ instrumentation }) =>
@@ -64,22 +64,22 @@ export function objectsOfTags({ tags }: Tags): Pick<DiagnosisParts, 'assets' | '
   return { assets: all.map(({ asset }) => asset), instrumentations };
 }
 
-/** So many as the pace of the budget lets through while a person waits: some eight seconds. */
+/** Returns the number of requests that the budget allows in about eight seconds, while a person waits. */
 function maxAssets(requestsPerMinute: number): number {
   return requestsPerMinute === 0 ? MAX_ASSETS : Math.max(1, Math.min(MAX_ASSETS, Math.floor(requestsPerMinute / 8)));
 }
 
-/** Asks the platform. Never throws: what goes wrong is a finding. */
+/** Checks the platform. Reports failures as findings and never throws. */
 export async function diagnosePlatform(parts: DiagnosisParts): Promise<PlatformDiagnosis> {
   const { client } = parts;
-  const call = await askSafely(client, '/v1/client_applications', parts.application);
+  const call = await checkCall(client, '/v1/client_applications', parts.application);
   const assets: AssetFinding[] = [];
   const unique = [...new Set(parts.assets)].sort((a, b) => a - b);
   if (call.ok) {
     for (const asset of unique.slice(0, maxAssets(parts.requestsPerMinute))) {
-      const finding = await askAsset(parts, asset);
+      const finding = await checkAsset(parts, asset);
       assets.push(finding);
-      // The platform went away: the others would only say the same again.
+      // The platform is unreachable, so the remaining checks would fail too.
       if (finding.status === null) break;
     }
   }
@@ -89,30 +89,33 @@ export async function diagnosePlatform(parts: DiagnosisParts): Promise<PlatformD
     clock_offset_seconds: offsetMs === undefined ? null : Math.round(offsetMs / 1000),
     assets,
     assets_left: unique.length - assets.length,
-    instrumentations: call.ok ? await askInstrumentations(parts) : [],
+    instrumentations: call.ok ? await checkInstrumentations(parts) : [],
   };
 }
 
-/** What is no answer of the platform's, though one came: a redirect, a page, a success with something in it. */
+/**
+ * Recognizes responses that are not from the platform: a redirect, an HTML page, or a success with an unexpected body.
+ */
 function foreignAnswer(answer: PlatformAnswer, call: string): Omit<Finding, 'ok'> | undefined {
   const { status } = answer;
   const isSuccess = status >= 200 && status < 300 && !(call.startsWith('POST') && hasNoBody(answer));
   if (!isSuccess && !(status >= 300 && status < 400) && !isPage(answer)) return undefined;
-  const what = isPage(answer) ? `${status} with a page` : String(status);
-  const next = 'Sign this network in (a portal?), and check PLATFORM_URL, HTTPS_PROXY and PLATFORM_CA.';
-  return { message: `something answers in the platform's place: ${what} to ${call}`, next };
+  const what = isPage(answer) ? `${status} with an HTML page` : String(status);
+  const next =
+    'Check for a captive portal or proxy on this network, and check PLATFORM_URL, HTTPS_PROXY and PLATFORM_CA.';
+  return { message: `the response is not from the platform: ${what} to ${call}`, next };
 }
 
-function refusalOf(answer: PlatformAnswer, call: string): Omit<Finding, 'ok'> {
-  const refusal = problemOf(answer, call);
-  return { message: refusal.message, next: refusal.hint ?? '' };
+function rejectionOf(answer: PlatformAnswer, call: string): Omit<Finding, 'ok'> {
+  const { message, hint = '' } = problemOf(answer, call);
+  return { message, next: hint };
 }
 
 /**
- * The spec has no call that reads an instrumentation; the list of an object's permissions (4.2) is shown to whoever sees the object, and
- * who sees it has one. Of units there is no call at all.
+ * Lists the permissions on each instrumentation (platform 4.2), because no API call reads an instrumentation. A user
+ * who can see the object has a permission on it and can list that permission. No API call reads units.
  */
-async function askInstrumentations({
+async function checkInstrumentations({
   client,
   instrumentations,
   requestsPerMinute,
@@ -122,15 +125,15 @@ async function askInstrumentations({
   for (const instrumentation of unique.slice(0, maxAssets(requestsPerMinute))) {
     const listed = new PermissionsV2(client).list(
       { type: 'Instrumentation', id: instrumentation },
-      AbortSignal.timeout(CALL_PATIENCE_MS),
+      AbortSignal.timeout(CALL_TIMEOUT_MS),
     );
     try {
       const { done } = await listed[Symbol.asyncIterator]().next();
       const message = done
-        ? `the platform shows this user nothing of instrumentation ${instrumentation}`
-        : `instrumentation ${instrumentation} is known`;
+        ? `the technical user cannot see instrumentation ${instrumentation}`
+        : `instrumentation ${instrumentation} found`;
       const next = done
-        ? 'Check the number in tags.yaml; where it is right, give the technical user can_read on it.'
+        ? 'Check the number in tags.yaml. If it is correct, grant the technical user can_read on the instrumentation.'
         : '';
       findings.push({ instrumentation, ok: done !== true, message, next });
     } catch (error) {
@@ -142,44 +145,45 @@ async function askInstrumentations({
   return findings;
 }
 
-async function askSafely(client: PlatformClient, path: string, name: string | undefined): Promise<Finding> {
+async function checkCall(client: PlatformClient, path: string, name: string | undefined): Promise<Finding> {
   try {
-    const signal = AbortSignal.timeout(CALL_PATIENCE_MS);
+    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const query = name ? { name } : {};
     const answer = await client.request({ method: 'GET', path, query, kind: 'other', signal });
     if (answer.status === 200 && !hasNoBody(answer) && reportsDone(answer)) {
-      return { ok: true, message: `GET ${path} answered ${answer.status}`, next: '' };
+      return { ok: true, message: `GET ${path} returned ${answer.status}`, next: '' };
     }
-    return { ok: false, ...(foreignAnswer(answer, `GET ${path}`) ?? refusalOf(answer, `GET ${path}`)) };
+    return { ok: false, ...(foreignAnswer(answer, `GET ${path}`) ?? rejectionOf(answer, `GET ${path}`)) };
   } catch (error) {
     return failed(error);
   }
 }
 
 /**
- * Whether this user may post to an asset: a post without values is looked at as far as the permission and then changes nothing
- * (a 400 says that it got so far). The spec has no call that asks just that.
+ * Checks whether this user can post to an asset by sending a post without values. The platform checks the permission
+ * first and then rejects the empty list (400), so nothing changes. No API call reads the permission itself.
  */
-async function askAsset({ client, pathOf }: DiagnosisParts, asset: number): Promise<AssetFinding> {
+async function checkAsset({ client, pathOf }: DiagnosisParts, asset: number): Promise<AssetFinding> {
   try {
-    const signal = AbortSignal.timeout(CALL_PATIENCE_MS);
+    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const path = pathOf(asset);
     const answer = await client.request({ method: 'POST', path, body: { values: [] }, kind: 'other', signal });
     const { status } = answer;
     const foreign = foreignAnswer(answer, `POST ${path}`);
     if (foreign) return { asset, status, ok: false, ...foreign };
-    if ((status < 300 && hasNoBody(answer)) || status === 400 || status === 422) {
-      return { asset, status, ok: true, message: `asset ${asset} takes values`, next: '' };
-    }
+    const isAllowed = (status < 300 && hasNoBody(answer)) || status === 400 || status === 422;
+    if (isAllowed) return { asset, status, ok: true, message: `asset ${asset} accepts values`, next: '' };
     if (status === 404) {
-      const next = `Check the number in tags.yaml; where it is right, give the technical user can_read and can_update on asset ${asset}.`;
-      return { asset, status, ok: false, message: `asset ${asset} is not there, or may not be seen (404)`, next };
+      const message = `asset ${asset} does not exist or is not visible to the technical user (404)`;
+      const next = `Check the number in tags.yaml. If it is correct, grant the technical user can_read and can_update on asset ${asset}.`;
+      return { asset, status, ok: false, message, next };
     }
     if (status === 403) {
-      const next = `Give the technical user can_update on asset ${asset}; its values wait in the buffer until then.`;
-      return { asset, status, ok: false, message: `asset ${asset} may be seen but not written (403)`, next };
+      const message = `asset ${asset} is visible but not writable for the technical user (403)`;
+      const next = `Grant the technical user can_update on asset ${asset}. Its values stay in the buffer until then.`;
+      return { asset, status, ok: false, message, next };
     }
-    return { asset, status, ok: false, ...refusalOf(answer, `POST ${path}`) };
+    return { asset, status, ok: false, ...rejectionOf(answer, `POST ${path}`) };
   } catch (error) {
     return { asset, status: null, ...failed(error) };
   }
@@ -187,10 +191,8 @@ async function askAsset({ client, pathOf }: DiagnosisParts, asset: number): Prom
 
 function failed(error: unknown): Finding {
   const hint = error instanceof TagferryError ? error.hint : undefined;
-  const late = codeOf(error) === 'ABORT_ERR' || (error instanceof Error && error.name === 'TimeoutError');
-  return {
-    ok: false,
-    message: late ? 'no answer within 20 s: the platform is slow, or the request budget is used up' : messageOf(error),
-    next: hint ?? 'Look at the lines above: DNS, TCP, TLS and the login come first.',
-  };
+  const isTimeout = codeOf(error) === 'ABORT_ERR' || (error instanceof Error && error.name === 'TimeoutError');
+  const late = 'no response within 20 s: the platform is slow, or the request budget is used up';
+  const next = hint ?? 'Fix the failed checks above first: DNS, TCP, TLS and the login.';
+  return { ok: false, message: isTimeout ? late : messageOf(error), next };
 }

@@ -1,15 +1,22 @@
-/** What verbs ask of the sources at work. */
+/** Control routes for running sources. */
 import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
 import type { ScanStep } from '../sources/source-kind.ts';
 import type { SourceReport } from '../sources/source-report.ts';
 import type { TestedReport } from '../sources/source-test.ts';
 import type { ControlRoutes } from './control-server.ts';
+import { numberIn, type Params, textIn, textsIn } from './params.ts';
 
 export interface SourceRouteParts {
   reports(): SourceReport[];
-  /** Reads every value of these sources once, or of all; what comes by itself is waited for. */
+  /**
+   * Reads each value of the given sources, or of all sources, once. Waits up to `waitMs` for values that a source
+   * publishes.
+   */
   test(names: readonly string[], waitMs: number, signal: AbortSignal): Promise<TestedReport[]>;
-  /** What a source offers of what was named; what comes by itself is waited for. */
+  /**
+   * Lists the values that a source offers in the given registers, topics or nodes. Waits up to `waitMs` for values that
+   * the source publishes.
+   */
   scan(name: string, what: readonly string[], waitMs: number, signal: AbortSignal): AsyncIterable<ScanStep>;
 }
 
@@ -19,17 +26,18 @@ const MAX_WAIT_MS = 3_600_000;
 export function sourceRoutes(parts: SourceRouteParts): ControlRoutes {
   return {
     'sources/ls': async () => ({ sources: parts.reports() }),
-    'sources/test': async ({ sources = [], wait_ms }, { signal }) => {
-      return { values: await parts.test(namesOf('sources', sources), waitOf(wait_ms), signal) };
+    'sources/test': async (params, { signal }) => {
+      return { values: await parts.test(textsIn(params, 'sources'), waitIn(params), signal) };
     },
-    'sources/scan': async ({ source, what = [], wait_ms }, { signal, write }) => {
-      if (typeof source !== 'string') throw new UsageError('source is no name');
-      const steps = parts.scan(source, namesOf('what', what), waitOf(wait_ms), signal);
+    'sources/scan': async (params, { signal, write }) => {
+      const source = textIn(params, 'source');
+      if (source === undefined) throw new UsageError('source is missing');
+      const steps = parts.scan(source, textsIn(params, 'what'), waitIn(params), signal);
       try {
         for await (const step of steps) await write(`${JSON.stringify(step)}\n`);
       } catch (error) {
         if (error instanceof UsageError) throw error;
-        // Perhaps in the middle: as a line, for there is no other way to say it.
+        // Earlier steps may already have been written, so the failure is also written as a step.
         const hint = error instanceof TagferryError ? error.hint : undefined;
         await write(`${JSON.stringify({ failed: messageOf(error), hint })}\n`);
       }
@@ -37,12 +45,4 @@ export function sourceRoutes(parts: SourceRouteParts): ControlRoutes {
   };
 }
 
-function waitOf(waitMs: unknown = DEFAULT_WAIT_MS): number {
-  if (typeof waitMs === 'number' && waitMs >= 0 && waitMs <= MAX_WAIT_MS) return waitMs;
-  throw new UsageError('wait_ms is no time of an hour or less');
-}
-
-function namesOf(member: string, value: unknown): string[] {
-  if (Array.isArray(value) && value.every((name) => typeof name === 'string')) return value;
-  throw new UsageError(`${member} is no list of names`);
-}
+const waitIn = (params: Params) => numberIn(params, 'wait_ms', 0, MAX_WAIT_MS) ?? DEFAULT_WAIT_MS;

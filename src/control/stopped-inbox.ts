@@ -1,6 +1,6 @@
 /**
- * The inbox and known objects of a daemon that does not run, for `tagferry events` and `assets`. Looking opens the file read-only and
- * takes no lock; what changes it holds the state folder's lock, so that a daemon that starts meanwhile waits its turn.
+ * Access to a stopped agent's inbox and known objects, for `tagferry events` and `tagferry assets`. Reading opens the
+ * file read-only without a lock. A change locks the state folder, so that an agent that starts in the meantime waits.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,15 +12,14 @@ import { lockState } from '../store/state-lock.ts';
 import { Inbox } from '../webhook/inbox.ts';
 import { listEvents, showEvent } from '../webhook/inbox-listing.ts';
 import { prepareStatements } from '../webhook/inbox-tables.ts';
-import type { ReadableObjects } from './asset-routes.ts';
-import type { ReadableInbox } from './event-routes.ts';
+import type { ReadableInbox, ReadableObjects } from './event-routes.ts';
 
-/** Reads; the caller's `work` gets an inbox that is closed afterwards. Throws `inbox.absent`. */
+/** Passes the inbox to `work` and closes it afterwards. Throws `inbox.absent` if no inbox exists. */
 export async function readStoppedInbox<Result>(
   stateDir: string,
   work: (inbox: ReadableInbox) => Promise<Result>,
 ): Promise<Result> {
-  return reading(stateDir, (database) => {
+  return readDatabase(stateDir, (database) => {
     const statements = prepareStatements(database);
     return work({
       list: (query) => listEvents(statements, query),
@@ -29,15 +28,15 @@ export async function readStoppedInbox<Result>(
   });
 }
 
-/** Reads known objects in the same way. Throws `inbox.absent`. */
+/** Passes the known objects to `work`, like `readStoppedInbox`. */
 export async function readStoppedObjects<Result>(
   stateDir: string,
   work: (objects: ReadableObjects) => Promise<Result>,
 ): Promise<Result> {
-  return reading(stateDir, (database) => work(new KnownObjects(database)));
+  return readDatabase(stateDir, (database) => work(new KnownObjects(database)));
 }
 
-async function reading<Result>(stateDir: string, work: (database: Database) => Promise<Result>): Promise<Result> {
+async function readDatabase<Result>(stateDir: string, work: (database: Database) => Promise<Result>): Promise<Result> {
   const database = openDatabase(pathIn(stateDir), { readonly: true });
   try {
     return await work(database);
@@ -48,7 +47,7 @@ async function reading<Result>(stateDir: string, work: (database: Database) => P
   }
 }
 
-/** Marks an event to run again when the daemon starts. Throws `store.locked` where one has the folder. */
+/** Marks an event for replay at the next startup. Throws `store.locked` if an agent is using the folder. */
 export async function replayInStoppedInbox<Result>(
   stateDir: string,
   work: (replay: Inbox['replay']) => Promise<Result>,
@@ -71,16 +70,16 @@ export async function replayInStoppedInbox<Result>(
 function pathIn(stateDir: string): string {
   const path = join(stateDir, 'inbox.db');
   if (existsSync(path)) return path;
-  throw new StoreError(`there is no inbox in ${stateDir}, and no daemon answers`, {
+  throw new StoreError(`no inbox in ${stateDir}, and no running agent found`, {
     code: 'inbox.absent',
-    hint: 'Name the configuration of the daemon with --config, start it, or use sudo where this user may not look there.',
+    hint: 'Specify the configuration with --config, start the service, or use sudo if this user cannot read the folder.',
   });
 }
 
 function unreadable(stateDir: string, cause: unknown): StoreError {
-  return new StoreError(`the inbox in ${stateDir} cannot be read (${codeOf(cause)})`, {
+  return new StoreError(`cannot read the inbox in ${stateDir} (${codeOf(cause)})`, {
     code: 'inbox.unavailable',
-    hint: 'Use sudo; a corrupt inbox is set aside when the daemon starts.',
+    hint: 'Use sudo. If the inbox is corrupt, start the agent: it sets the file aside.',
     cause,
   });
 }

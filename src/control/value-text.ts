@@ -1,20 +1,20 @@
 import { type Columns, STATUS_MASK } from '../buffer/format/value-columns.ts';
 import type { SeriesCatalogue } from '../buffer/series.ts';
 import { VALUE_STATUSES } from '../contract/values.ts';
-import { type SeriesNames, unitText } from '../sources/series-names.ts';
+import { type SeriesNames, unitText } from '../sources/intake/series-names.ts';
 
 export type ExportFormat = 'csv' | 'ndjson';
 
-/** The header of an export; `buffer import` reads it back: asset, unit, group and key decide, the tag is for people. */
+/** Header of a CSV export. `buffer import` uses asset, unit, group and key; the tag is only informational. */
 export const CSV_HEADER = 'tag,asset,unit,group,key,value,timestamp,status\n';
 
 const statusOf = (flags: number) =>
   (flags & STATUS_MASK) === 0 ? undefined : VALUE_STATUSES[(flags & STATUS_MASK) - 1];
-/** JSON has no -0 in `JSON.stringify`, though it reads one. */
+/** `JSON.stringify` would write -0 as 0. */
 const numberText = (value: number) => (Object.is(value, -0) ? '-0' : String(value));
 const csvField = (text: string) => (/[",\r\n;\t]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
-/** Writes values as lines; what is the same for a series is made once. */
+/** Formats values as lines. The part that is the same for all values of a series is formatted once. */
 export class ValueText {
   readonly #catalogue: SeriesCatalogue;
   readonly #names: SeriesNames;
@@ -27,7 +27,7 @@ export class ValueText {
     this.#format = format;
   }
 
-  /** A line for each value. */
+  /** Returns one line per value. */
   lines({ length, series, timeMs, value, flags }: Columns): string {
     let text = '';
     for (let i = 0; i < length; i++) {

@@ -1,4 +1,4 @@
-/** What a server has below some nodes: each variable that holds a number, by its path. Slow by intent. */
+/** Browses a server for numeric variables, at a limited rate. */
 import {
   AttributeIds,
   BrowseDirection,
@@ -9,8 +9,9 @@ import {
   resolveNodeId,
 } from 'node-opcua-client';
 import type { Clock } from '../base/clock.ts';
+import { missingNamespace } from './namespaces.ts';
 import type { FoundNode } from './protocol.ts';
-import { readingOf } from './readings.ts';
+import { numbersIn } from './raw-values.ts';
 import type { Session } from './session.ts';
 
 type Step = { found: FoundNode } | { done: number; total: number };
@@ -21,59 +22,59 @@ interface Place {
   depth: number;
 }
 
-/** Ten requests a second. */
+/** Limits browsing to ten requests per second. */
 const PAUSE_MS = 100;
 const MAX_DEPTH = 12;
 const MAX_NODES = 20_000;
-const OBJECTS = 'i=85';
-/** What a server says of itself, thousands of nodes: only where it is named. */
-const SERVER = 'i=2253';
+const OBJECTS = 'ns=0;i=85';
+/** Contains thousands of nodes that describe the server itself, so it is browsed only if specified. */
+const SERVER = 'ns=0;i=2253';
 const HIERARCHICAL = 'i=33';
 const SAMPLE_DIGITS = 9;
 
-/** `from`: node ids (`ns=2;s=Line1`) or paths below Objects (`Line1/Pump`); everything where none is named. */
+/** `from`: node IDs (`ns=2;s=Line1`) or paths below Objects (`Line1/Pump`). Default: everything below Objects. */
 export async function* browseNodes(session: Session, from: readonly string[], clock: Clock): AsyncGenerator<Step> {
   const seen = new Set<string>();
-  const waiting: Place[] = [];
-  for (const one of from) waiting.push(await placeOf(session, one, clock));
-  if (from.length === 0) waiting.push({ node: OBJECTS, path: '', depth: 0 });
-  for (const { node } of waiting) seen.add(node);
+  const pending: Place[] = [];
+  for (const text of from) pending.push(await placeOf(session, text, clock));
+  if (from.length === 0) pending.push({ node: OBJECTS, path: '', depth: 0 });
+  for (const { node } of pending) seen.add(node);
   let done = 0;
-  for (let place = waiting.shift(); place !== undefined; place = waiting.shift()) {
+  for (let place = pending.shift(); place !== undefined; place = pending.shift()) {
     await clock.sleep(PAUSE_MS);
-    const below = await childrenOf(session, place.node, clock);
-    yield* variablesOf(session, place, below, seen, clock);
-    for (const child of below) {
+    const children = await childrenOf(session, place.node, clock);
+    yield* variablesOf(session, place, children, seen, clock);
+    for (const child of children) {
       const node = child.nodeId.toString();
       if (seen.has(node) || node === SERVER || place.depth >= MAX_DEPTH || seen.size >= MAX_NODES) continue;
       seen.add(node);
-      waiting.push({ node, path: pathOf(place, child), depth: place.depth + 1 });
+      pending.push({ node, path: pathOf(place, child), depth: place.depth + 1 });
     }
     done++;
-    yield { done, total: done + waiting.length };
+    yield { done, total: done + pending.length };
   }
 }
 
 async function* variablesOf(
   session: Session,
   place: Place,
-  below: readonly ReferenceDescription[],
+  children: readonly ReferenceDescription[],
   seen: ReadonlySet<string>,
   clock: Clock,
 ): AsyncGenerator<Step> {
-  const variables = below.filter(
+  const variables = children.filter(
     ({ nodeClass, nodeId }) => nodeClass === NodeClass.Variable && !seen.has(nodeId.toString()),
   );
   if (variables.length === 0) return;
   await clock.sleep(PAUSE_MS);
   const nodes = variables.map(({ nodeId }) => ({ nodeId, attributeId: AttributeIds.Value }));
-  const values = (await session.inBatches(nodes, (some) => session.raw.read([...some]))).flat();
-  for (const [at, value] of values.entries()) {
-    const [raw] = readingOf(value);
+  for (const [at, value] of (await session.read(nodes)).entries()) {
     const child = variables[at]!;
-    if (raw === null) continue;
-    const sample = String(Number(raw.toPrecision(SAMPLE_DIGITS)));
-    yield { found: { node: child.nodeId.toString(), path: pathOf(place, child), sample } };
+    const node = session.namespaces.textOf(child.nodeId);
+    for (const { part, number } of numbersIn(value.value)) {
+      const sample = String(Number(number.toPrecision(SAMPLE_DIGITS)));
+      yield { found: { node, ...part, path: pathOf(place, child), sample } };
+    }
   }
 }
 
@@ -104,15 +105,19 @@ async function childrenOf({ raw: session }: Session, node: string, clock: Clock)
   return found;
 }
 
-/** Names are followed from Objects down. */
+/** Resolves a path below Objects. */
 async function placeOf(session: Session, text: string, clock: Clock): Promise<Place> {
-  if (/^(ns=\d+;)?[isgb]=/.test(text)) return { node: resolveNodeId(text).toString(), path: '', depth: 0 };
+  if (/^(ns=\d+;|nsu=[^;]+;)?[isgb]=/.test(text)) {
+    const nodeId = session.namespaces.nodeIdOf(text);
+    if (nodeId === undefined) throw new Error(missingNamespace(text));
+    return { node: nodeId.toString(), path: '', depth: 0 };
+  }
   const names = text.split('/').filter((name) => name !== '');
   let node = OBJECTS;
   for (const name of names) {
     await clock.sleep(PAUSE_MS);
     const child = (await childrenOf(session, node, clock)).find(({ browseName }) => browseName.name === name);
-    if (child === undefined) throw new Error(`there is no ${name} on the way to ${text}`);
+    if (child === undefined) throw new Error(`${name} not found in the path ${text}`);
     node = child.nodeId.toString();
   }
   return { node, path: names.join('/'), depth: 0 };

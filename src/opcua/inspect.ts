@@ -1,35 +1,24 @@
-import { MessageSecurityMode, OPCUAClient, UserTokenType } from 'node-opcua-client';
+import { MessageSecurityMode, type OPCUAClient, UserTokenType } from 'node-opcua-client';
+import { createClient } from './client.ts';
 import { ownCertificate } from './own-certificate.ts';
+import { connectionProblem } from './problems.ts';
 import type { Inspected, Inspection } from './protocol.ts';
-import { BOUNDED_TRANSPORT } from './transport.ts';
 import { TrustFolder } from './trust-folder.ts';
 
-const ANSWER_MS = 15_000;
 const POLICY = /#([^#]+)$/;
 
-/** What a server offers whoever asks, without a session: nothing of it is proven. */
+/** Reads the endpoints of a server without a session. The response is not authenticated. */
 export async function inspect({ url, identity }: Inspection): Promise<Inspected> {
   let client: OPCUAClient | undefined;
   try {
-    const { certFile, keyFile, applicationUri } = await ownCertificate(identity);
-    client = OPCUAClient.create({
-      applicationName: 'tagferry',
-      applicationUri,
-      certificateFile: certFile,
-      privateKeyFile: keyFile,
-      clientCertificateManager: new TrustFolder('').asStore(),
-      endpointMustExist: false,
-      connectionStrategy: { maxRetry: 0 },
-      ...BOUNDED_TRANSPORT,
-      transportTimeout: ANSWER_MS,
-      defaultTransactionTimeout: ANSWER_MS,
-    });
+    const own = await ownCertificate(identity);
+    client = createClient(own, new TrustFolder(''));
     await client.connect(url);
     const endpoints = await client.getEndpoints();
-    const shown = endpoints.find(({ serverCertificate }) => serverCertificate?.length > 0);
+    const withCertificate = endpoints.find(({ serverCertificate }) => serverCertificate?.length > 0);
     return {
-      own: certFile,
-      ...(shown ? { certificate: shown.serverCertificate.toString('base64') } : {}),
+      own: own.certFile,
+      ...(withCertificate ? { certificate: withCertificate.serverCertificate.toString('base64') } : {}),
       endpoints: endpoints.map(({ securityPolicyUri, securityMode, userIdentityTokens }) => ({
         policy: POLICY.exec(securityPolicyUri ?? '')?.[1] ?? 'None',
         mode: MessageSecurityMode[securityMode],
@@ -37,7 +26,8 @@ export async function inspect({ url, identity }: Inspection): Promise<Inspected>
       })),
     };
   } catch (error) {
-    return { failed: error instanceof Error ? error.message : String(error) };
+    const { problem, hint } = connectionProblem(error, { url });
+    return { failed: problem, ...(hint === undefined ? {} : { hint }) };
   } finally {
     await client?.disconnect().catch(() => {});
   }

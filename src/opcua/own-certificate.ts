@@ -12,13 +12,13 @@ const KEY_BITS = 2048;
 const TWENTY_YEARS_DAYS = 20 * 365;
 
 export interface OwnCertificate extends KeyPairFiles {
-  /** As the certificate names this application: servers compare both. */
+  /** Application URI in the certificate. Servers compare it with the application's URI. */
   applicationUri: string;
 }
 
 /**
- * The certificate that this gateway shows to servers. If the configuration names none, one is kept in a folder; it is created if it is
- * missing or unusable. Throws if a configured one is unusable.
+ * Returns the certificate that this gateway presents to servers. If none is configured, uses a certificate in a folder
+ * and creates it if it is missing or unusable. Throws if a configured certificate is unusable.
  */
 export async function ownCertificate(identity: Endpoint['identity']): Promise<OwnCertificate> {
   if (!('folder' in identity)) return { ...identity, applicationUri: applicationUriOf(identity) };
@@ -35,24 +35,26 @@ export async function ownCertificate(identity: Endpoint['identity']): Promise<Ow
   }
 }
 
-/** Throws if the files are not a certificate with an application URI, and its key. */
+/** Throws if the files do not contain a certificate with an application URI and the matching key. */
 function readPair(files: KeyPairFiles): OwnCertificate {
   const certificate = new X509Certificate(readRegularFileSync(files.certFile).bytes);
   const key = createPrivateKey(readRegularFileSync(files.keyFile).bytes);
-  if (!certificate.checkPrivateKey(key)) throw new Error(`${files.keyFile} is not the key of ${files.certFile}`);
+  if (!certificate.checkPrivateKey(key))
+    throw new Error(`${files.keyFile} does not match the certificate ${files.certFile}`);
   return { ...files, applicationUri: applicationUriOf(files) };
 }
 
 function applicationUriOf({ certFile, keyFile }: KeyPairFiles): string {
-  // The library opens both by name, and would wait for a FIFO.
+  // The library opens both files by name, and would block on a FIFO.
   readRegularFileSync(keyFile);
   const { subjectAltName = '' } = new X509Certificate(readRegularFileSync(certFile).bytes);
   const applicationUri = /URI:([^,]+)/.exec(subjectAltName)?.[1];
-  if (applicationUri === undefined) throw new Error(`${certFile} has no application URI among its alternative names`);
+  if (applicationUri === undefined)
+    throw new Error(`${certFile} does not contain an application URI in its subject alternative names`);
   return applicationUri;
 }
 
-/** A file that somebody else put there is not lost. */
+/** Renames an unusable file. */
 function setAside(file: string): void {
   try {
     renameSync(file, `${file}.unusable`);

@@ -1,8 +1,8 @@
 /**
- * What the daemon and the program that reads OPC UA say to each other: a line of JSON each, the daemon's on the program's standard
- * input, the program's on its standard output. The daemon imports this file of the room and no other: the rest loads node-opcua.
+ * Protocol between the agent and the OPC UA reader: lines of JSON on the reader's standard input and output. The agent
+ * imports only this file from the folder, because the others load node-opcua.
  *
- *   daemon                        reader                          server
+ *   agent                         reader                          server
  *     │──── start: what to read ───►│──── session, subscription ───►│
  *     │                             │◄─── notification 17 ──────────│
  *     │◄─── values, ordinal 1 ──────│
@@ -12,7 +12,7 @@
 
 /** Interval between heartbeats of the reader, in milliseconds. */
 export const HEARTBEAT_MS = 5_000;
-/** A message of any size reaches the agent in lines of at most so many values. */
+/** Maximum number of values per line. */
 export const MAX_VALUES_PER_LINE = 5_000;
 
 export type SecurityPolicyName = 'None' | 'Basic256Sha256' | 'Aes128_Sha256_RsaOaep' | 'Aes256_Sha256_RsaPss';
@@ -27,84 +27,131 @@ export interface Endpoint {
   url: string;
   policy: SecurityPolicyName;
   mode: 'None' | 'Sign' | 'SignAndEncrypt';
-  /** What this gateway shows, or the folder in which one is kept, and made where there is none. */
+  /** This gateway's certificate, or a folder in which one is created. */
   identity: KeyPairFiles | { folder: string };
-  /** Certificates of servers that are trusted, one a file. */
+  /** Folder of trusted server certificates. */
   trustFolder: string;
-  /** Who reads; left out, nobody in particular. */
+  /** Default: an anonymous user. */
   user?: { name: string; passwordFile?: string } | KeyPairFiles;
 }
 
-/** One node to be monitored, and how. Two values that ask for the same share one. */
+/** A monitored node. Values with equal settings share an item. */
 export interface Item {
+  /** `ns=INDEX;…` or `nsu=URI;…`. */
   node: string;
-  /** Of an array: which element. */
+  /** Index of an array element. */
   index?: number;
-  /** 0 is as fast as the server can. */
+  /** Member of a structure: names and element indices, separated by dots. */
+  member?: string;
+  /** 0 requests the server's fastest rate. */
   samplingMs: number;
   queueSize: number;
   trigger: 'status' | 'value' | 'timestamp';
-  /** Absolute, in the server's own unit. */
+  /** Absolute dead band, in the server's unit. */
   deadband?: number;
 }
 
-/** What is known of a subscription that may still live on the server. */
+/** A subscription that may still exist on the server. */
 export interface KeptSubscription {
   id: number;
-  /** When the server started that has it: another one may use the number for somebody else's. */
+  /** Start time of the server. After a server restart, a different subscription may have the same ID. */
   serverStartMs: number;
   items: readonly KeptItem[];
-  /** Of its last message that is on disk; left out, none is. */
+  /** Sequence number of the latest message on disk. */
   stored?: number;
 }
 
-/** `key` tells what was asked for (`keyOf`). */
+/** `key`: settings with which the server monitors the item. */
 export type KeptItem = readonly [key: string, handle: number, monitoredItem: number];
 
 export interface ReaderTask {
   endpoint: Endpoint;
-  /** None: a connection to ask over. */
+  /** Empty if the connection is used only for questions. */
   items: readonly Item[];
   kept?: KeptSubscription;
 }
 
-export type DaemonLine =
+export type AgentLine =
   | { start: ReaderTask }
   /** Everything up to the message with this ordinal is on disk. */
   | { stored: number }
   | { ask: number; question: Question }
-  /** Asks a server what it offers, and who it is; nothing else is done with this process. */
+  /** Inspects a server. A process that receives this line receives no other lines. */
   | { inspect: Inspection }
-  /** The subscription is not wanted any more. */
+  /** The subscription is no longer needed. */
   | { leave: true };
 
 export type Inspection = Pick<Endpoint, 'url' | 'identity'>;
 
 export type Inspected =
   | {
-      /** The file with this gateway's certificate. */
+      /** Path of this gateway's certificate. */
       own: string;
-      /** Of the server: DER in base64; left out, it has none. */
+      /** Server certificate, DER in Base64. */
       certificate?: string;
       endpoints: readonly { policy: string; mode: string; users: readonly string[] }[];
     }
-  | { failed: string };
+  | { failed: string; hint?: string };
 
 export type Question =
   /** Reads each item of the task once. */
   | { read: readonly Item[] }
-  /** What is below a node or a path, slowly; everything below Objects where none is named. */
-  | { browse: readonly string[] };
+  /** Browses below nodes or paths. Default: below Objects. */
+  | { browse: readonly string[] }
+  /** Reads a page of past values. */
+  | { history: HistorySpan }
+  /** Writes a value. The response contains no values. */
+  | { write: WriteOrder };
 
-/** Item (its place in the task), number (`null`: there is none), milliseconds (`null`: it came without), status. */
-export type ReadValue = readonly [item: number, raw: number | null, timeMs: number | null, status: Status];
+/** A number to write to the value of a node. */
+export interface WriteOrder {
+  node: string;
+  raw: number;
+}
 
-/** Good, uncertain, bad: the severity of a status code. */
+/** Past values of an item after `fromMs` and before `untilMs`. */
+export interface HistorySpan {
+  item: Item;
+  fromMs: number;
+  untilMs: number;
+  /** Continuation point of the previous page, in Base64. */
+  point?: string;
+}
+
+export interface HistoryPage {
+  past: readonly Reading[];
+  /** Omitted on the last page. */
+  point?: string;
+  /** Reason why the server did not return values. */
+  problem?: string;
+}
+
+/** Number, boolean or string. */
+export type RawValue = number | string | boolean;
+
+/** Value or `null`; time in milliseconds or `null`; severity. */
+export type Reading = readonly [raw: RawValue | null, timeMs: number | null, status: Status, detail?: ReadingDetail];
+
+interface ReadingDetail {
+  /** The server discarded earlier values, because its queue was full. */
+  overflow?: true;
+  /** Reason why there is no value. */
+  problem?: string;
+  hint?: string;
+}
+
+/** Index of the item in the task, and its reading. */
+export type ReadValue = readonly [item: number, ...Reading];
+
+/** Severity of a status code: good, uncertain or bad. */
 export type Status = 0 | 1 | 2;
 
 export interface FoundNode {
+  /** Node ID with its namespace URI. */
   node: string;
-  /** Names from Objects down, `/` between them. */
+  index?: number;
+  member?: string;
+  /** Names below Objects, separated by `/`. */
   path: string;
   sample: string;
 }
@@ -113,26 +160,30 @@ export type ReaderLine =
   | { connected: true; certificateEndsMs?: number }
   | { connected: false; problem: string; hint?: string }
   | { subscription: Omit<KeptSubscription, 'stored'>; isNew: boolean }
-  /** Values of a message whose last line follows: no line carries more than `MAX_VALUES_PER_LINE`. */
+  /** Part of a message with more than `MAX_VALUES_PER_LINE` values. */
   | { values: readonly ReadValue[] }
-  /** The last values of a message. `ordinal` counts the messages of this process; `sequence` is the number that the server gave it. */
-  | { values: readonly ReadValue[]; ordinal: number; subscription: number; sequence: number; overflows: number }
-  /** Items that the server does not give, and why; replaces what was said before. */
+  /**
+   * Remaining values of a message. `ordinal` counts this process's messages; `sequence` is the server's sequence
+   * number.
+   */
+  | { values: readonly ReadValue[]; ordinal: number; subscription: number; sequence: number }
+  /** Rejected items with reasons; replaces the previous list. */
   | { refused: readonly (readonly [item: number, why: string])[] }
-  /** Messages that the server no longer had. */
+  /** Items whose history this user is allowed to read. This line is sent once per session, after the subscription. */
+  | { history: readonly number[] }
+  /** Number of messages with values that the server discarded. This line is sent before the next values. */
   | { lost: number }
-  /** The server sent a message that exceeds this size, in bytes. It was discarded, and its subscription is replaced. */
+  /**
+   * The server sent a message that exceeds this size, in bytes. The message was discarded, and its subscription is
+   * replaced.
+   */
   | { oversized: number }
-  /** Sent every `HEARTBEAT_MS`, whatever the server does. */
+  /** Sent every `HEARTBEAT_MS`. */
   | { alive: true }
-  | { answer: number; values: readonly (readonly [...ReadValue, why: string])[] }
+  | { answer: number; values: readonly ReadValue[] }
+  | { answer: number; page: HistoryPage }
   | { answer: number; found: FoundNode }
   | { answer: number; done: number; total: number }
   | { answer: number; failed: string; hint?: string }
   | { answer: number; end: true }
   | { inspected: Inspected };
-
-/** What of an item makes it another one for the server. */
-export function keyOf({ node, index, samplingMs, queueSize, trigger, deadband }: Item): string {
-  return [node, index ?? '', samplingMs, queueSize, trigger, deadband ?? ''].join(' ');
-}

@@ -1,5 +1,8 @@
 import type { Clock } from '../base/clock.ts';
 import { browseNodes } from './browse.ts';
+import { MAX_MESSAGE_BYTES } from './client.ts';
+import { itemsWithHistory, readHistory } from './history.ts';
+import { sessionProblem, UntrustedServer } from './problems.ts';
 import {
   type Item,
   type KeptSubscription,
@@ -8,26 +11,25 @@ import {
   type ReaderLine,
   type ReaderTask,
 } from './protocol.ts';
-import { readItems } from './read-items.ts';
-import { OversizedMessage, Session, UntrustedServer } from './session.ts';
+import { readItems } from './readings.ts';
+import { OversizedMessage, Session } from './session.ts';
 import { type Notified, Subscription } from './subscription.ts';
-import { MAX_MESSAGE_BYTES } from './transport.ts';
-import { troubleWords } from './trouble-words.ts';
 import { TrustFolder } from './trust-folder.ts';
+import { writeItem } from './writing.ts';
 
-export interface ReaderOptions {
+interface ReaderOptions {
   task: ReaderTask;
-  tell(line: ReaderLine): void;
+  send(line: ReaderLine): void;
   clock: Clock;
 }
 
-/** Values that were given and are not on disk: more are not asked for. */
+/** Maximum number of values that are not on disk yet. */
 const MAX_UNSTORED = 10_000;
 const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 30_000;
-/** A connection that was there so long was sound: the next pause is the first again. */
-const SOUND_MS = 5_000;
-const LOOK_MS = 1_000;
+/** Minimum duration of a connection after which the pause is reset. */
+const STABLE_MS = 5_000;
+const TRUST_CHECK_MS = 1_000;
 
 interface Unstored {
   ordinal: number;
@@ -36,18 +38,19 @@ interface Unstored {
   values: number;
 }
 
-/** Reads one server as long as somebody wants it to: each connection takes over what the one before has left behind. */
+/** Reads from one server. Each connection takes over the subscription of the previous connection. */
 export class Reader {
   readonly #options: ReaderOptions;
   readonly #end = new AbortController();
+  #deletesSubscription = false;
   readonly #unstored: Unstored[] = [];
   #unstoredValues = 0;
   #ordinal = 0;
   #kept: KeptSubscription | undefined;
-  /** Latest message that the agent has, on disk or not. It is not requested again. */
-  #given: { subscription: number; sequence: number } | undefined;
-  /** A server that would not have its subscription taken over. */
-  #refusedBy: number | undefined;
+  /** Latest message that the agent received, whether on disk or not, which is not requested again. */
+  #received: { subscription: number; sequence: number } | undefined;
+  /** Start time of a server that rejected a transfer of its subscription. */
+  #rejectedBy: number | undefined;
   #session: Session | undefined;
   #subscription: Subscription | undefined;
   #wake: PromiseWithResolvers<void> = Promise.withResolvers();
@@ -65,32 +68,30 @@ export class Reader {
     while (!signal.aborted) {
       const openedMs = clock.monotonicMs();
       const untrusted = await this.#connect();
-      if (clock.monotonicMs() - openedMs > SOUND_MS) pauseMs = FIRST_PAUSE_MS;
-      await this.#rest(pauseMs, untrusted).catch(() => {});
+      if (clock.monotonicMs() - openedMs > STABLE_MS) pauseMs = FIRST_PAUSE_MS;
+      await this.#pause(pauseMs, untrusted).catch(() => {});
       pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS);
     }
   }
 
-  /** Ends as soon as somebody trusts the server that was refused. */
-  async #rest(pauseMs: number, untrusted: Buffer | undefined): Promise<void> {
+  /** Pauses before the next connection. Ends early if the rejected certificate is trusted in the meantime. */
+  async #pause(pauseMs: number, untrusted: Buffer | undefined): Promise<void> {
     const { clock, task } = this.#options;
     const trust = new TrustFolder(task.endpoint.trustFolder);
     const endMs = clock.monotonicMs() + pauseMs;
     for (let leftMs = pauseMs; leftMs > 0; leftMs = endMs - clock.monotonicMs()) {
-      await clock.sleep(Math.min(leftMs, LOOK_MS), this.#end.signal);
+      await clock.sleep(Math.min(leftMs, TRUST_CHECK_MS), this.#end.signal);
       if (untrusted && trust.has(untrusted)) return;
     }
   }
 
-  #isGone = false;
-
-  /** `isGone`: nobody will come for what is left on the server. */
-  stop(isGone: boolean): void {
-    this.#isGone = isGone;
+  /** Ends the session. `deletesSubscription`: the agent no longer needs the subscription on the server. */
+  stop(deletesSubscription: boolean): void {
+    this.#deletesSubscription = deletesSubscription;
     this.#end.abort();
   }
 
-  /** Everything up to this message is on disk. */
+  /** Records that everything up to this message is on disk. */
   stored(ordinal: number): void {
     while (this.#unstored.length > 0 && this.#unstored[0]!.ordinal <= ordinal) {
       const { sequence, subscription, values } = this.#unstored.shift()!;
@@ -102,29 +103,30 @@ export class Reader {
     this.#wake = Promise.withResolvers();
   }
 
-  async answer(ask: number, question: Question): Promise<void> {
-    const { task, tell, clock } = this.#options;
+  async respond(ask: number, question: Question): Promise<void> {
+    const { task, send, clock } = this.#options;
     const session = this.#session;
     try {
-      if (!session) throw new Error('the server is not connected');
-      if ('read' in question) tell({ answer: ask, values: await readItems(session, question.read) });
+      if (!session) throw new Error('server is not connected');
+      if ('read' in question) send({ answer: ask, values: await readItems(session, question.read) });
+      else if ('history' in question) send({ answer: ask, page: await readHistory(session, question.history) });
+      else if ('write' in question) await writeItem(session, question.write, clock);
       else {
-        for await (const step of browseNodes(session, question.browse, clock)) tell({ answer: ask, ...step });
+        for await (const step of browseNodes(session, question.browse, clock)) send({ answer: ask, ...step });
       }
-      tell({ answer: ask, end: true });
+      send({ answer: ask, end: true });
     } catch (error) {
-      const { problem, hint } = troubleWords(error, task.endpoint);
-      tell({ answer: ask, failed: problem, ...(hint === undefined ? {} : { hint }) });
+      const { problem, hint } = sessionProblem(error, task.endpoint);
+      send({ answer: ask, failed: problem, ...(hint === undefined ? {} : { hint }) });
     }
   }
 
-  /** One session, from its beginning to its end; gives the certificate that nobody trusts, where there was none for that. */
+  /** Runs one session. Returns the certificate of an untrusted server. */
   async #connect(): Promise<Buffer | undefined> {
-    const { task, tell } = this.#options;
+    const { task, send } = this.#options;
     const { signal } = this.#end;
     let session: Session | undefined;
-    // Ends what waits for this session alone.
-    const over = new AbortController();
+    const connection = new AbortController();
     const stopped = Promise.withResolvers<never>();
     stopped.promise.catch(() => {});
     const stop = () => stopped.reject(signal.reason);
@@ -133,68 +135,77 @@ export class Reader {
       session = await Session.open(task.endpoint);
       this.#session = session;
       signal.throwIfAborted();
-      await Promise.race([this.#serve(session, task.items, over.signal), session.broken, stopped.promise]);
+      await Promise.race([this.#serve(session, task.items, connection.signal), session.broken, stopped.promise]);
     } catch (error) {
       if (error instanceof OversizedMessage) {
-        // The server would send the same message again to whoever takes its subscription over.
+        // The server would send the same message again after a transfer.
         this.#kept = undefined;
-        tell({ oversized: MAX_MESSAGE_BYTES });
+        send({ oversized: MAX_MESSAGE_BYTES });
       }
-      if (!signal.aborted) tell({ connected: false, ...troubleWords(error, task.endpoint) });
+      if (!signal.aborted) send({ connected: false, ...sessionProblem(error, task.endpoint) });
       return error instanceof UntrustedServer ? error.certificate : undefined;
     } finally {
       signal.removeEventListener('abort', stop);
-      over.abort();
+      connection.abort();
       this.#session = undefined;
       this.#subscription = undefined;
-      await session?.close(this.#isGone || !this.#mayTransfer(this.#kept?.serverStartMs));
+      const isKept = this.#kept !== undefined && this.#mayTransfer(this.#kept.serverStartMs);
+      await session?.close(this.#deletesSubscription || !isKept);
     }
   }
 
-  async #serve(session: Session, items: readonly Item[], over: AbortSignal): Promise<void> {
-    const { tell, clock } = this.#options;
-    const ends = session.certificateEndsMs;
+  async #serve(session: Session, items: readonly Item[], ended: AbortSignal): Promise<void> {
+    const { send, clock } = this.#options;
+    const expiry = session.certificateEndsMs;
     if (items.length === 0) {
-      tell({ connected: true, ...(ends === undefined ? {} : { certificateEndsMs: ends }) });
+      send({ connected: true, ...(expiry === undefined ? {} : { certificateEndsMs: expiry }) });
       return await session.broken;
     }
     const subscription = new Subscription(session, items, {
-      known: (known, isNew) => {
-        if (isNew && this.#kept?.serverStartMs === known.serverStartMs) this.#refusedBy = known.serverStartMs;
-        this.#kept = { ...known, ...(isNew || this.#kept?.stored === undefined ? {} : { stored: this.#kept.stored }) };
-        tell({ subscription: known, isNew });
+      subscribed: (current, isNew) => {
+        if (isNew && this.#kept?.serverStartMs === current.serverStartMs) this.#rejectedBy = current.serverStartMs;
+        this.#kept = {
+          ...current,
+          ...(isNew || this.#kept?.stored === undefined ? {} : { stored: this.#kept.stored }),
+        };
+        send({ subscription: current, isNew });
       },
-      refused: (refused) => tell({ refused }),
-      notified: (message) => this.#give(subscription.id, message),
-      lost: (messages) => tell({ lost: messages }),
+      rejected: (refused) => send({ refused }),
+      notified: (message) => this.#report(subscription.id, message),
+      lost: (messages) => send({ lost: messages }),
       ready: () => this.#ready(),
-      pause: (ms) => clock.sleep(ms, over),
+      pause: (ms) => clock.sleep(ms, ended),
     });
     this.#subscription = subscription;
-    const given = this.#given?.subscription === this.#kept?.id ? this.#given?.sequence : undefined;
-    await subscription.open(this.#kept, given, this.#mayTransfer(this.#kept?.serverStartMs));
-    tell({ connected: true, ...(ends === undefined ? {} : { certificateEndsMs: ends }) });
+    const received = this.#received?.subscription === this.#kept?.id ? this.#received?.sequence : undefined;
+    await subscription.open(this.#kept, received, this.#mayTransfer(this.#kept?.serverStartMs));
+    send({ connected: true, ...(expiry === undefined ? {} : { certificateEndsMs: expiry }) });
+    // Live values are reported without waiting for the history check.
+    itemsWithHistory(session, items).then(
+      (history) => !ended.aborted && send({ history }),
+      () => {},
+    );
     await subscription.run();
   }
 
-  /** Servers let a subscription be taken over by the user who made it, or by an application that they know by its certificate. */
+  /** Servers transfer a subscription only to the same user, or to an application with a certificate. */
   #mayTransfer(serverStartMs: number | undefined): boolean {
     const { policy, user } = this.#options.task.endpoint;
-    if (serverStartMs !== undefined && serverStartMs === this.#refusedBy) return false;
+    if (serverStartMs !== undefined && serverStartMs === this.#rejectedBy) return false;
     return policy !== 'None' || user !== undefined;
   }
 
-  #give(subscription: number, { sequence, values, overflows }: Notified): void {
+  #report(subscription: number, { sequence, values }: Notified): void {
     const ordinal = ++this.#ordinal;
     this.#unstored.push({ ordinal, sequence, subscription, values: values.length });
     this.#unstoredValues += values.length;
-    this.#given = { subscription, sequence };
-    const { tell } = this.#options;
+    this.#received = { subscription, sequence };
+    const { send } = this.#options;
     let from = 0;
     for (; values.length - from > MAX_VALUES_PER_LINE; from += MAX_VALUES_PER_LINE) {
-      tell({ values: values.slice(from, from + MAX_VALUES_PER_LINE) });
+      send({ values: values.slice(from, from + MAX_VALUES_PER_LINE) });
     }
-    tell({ values: values.slice(from), ordinal, subscription, sequence, overflows });
+    send({ values: values.slice(from), ordinal, subscription, sequence });
   }
 
   async #ready(): Promise<void> {

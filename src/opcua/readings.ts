@@ -1,65 +1,52 @@
-/** What a server says of a value, in the agent's words. Pure. */
-import { DataType, type DataValue } from 'node-opcua-client';
-import type { Status } from './protocol.ts';
+/** Reads and converts server values. */
+import { AttributeIds, type DataValue, type NodeId } from 'node-opcua-client';
+import { NumericRange } from 'node-opcua-numeric-range';
+import { missingNamespace } from './namespaces.ts';
+import type { Item, Reading, ReadValue } from './protocol.ts';
+import { type Part, rawIn } from './raw-values.ts';
+import type { Session } from './session.ts';
+import { severityOf, statusText } from './status-codes.ts';
 
-/** Number, `null` where there is none; milliseconds, `null` where it came without; severity. */
-export type Reading = readonly [raw: number | null, timeMs: number | null, status: Status];
-
-/** What a status code's two highest bits say; the fourth value is reserved, and no good sign. */
-const SEVERITIES: readonly Status[] = [0, 1, 2, 2];
-/** The code tells of a value, and that its queue on the server was too small. */
+/** Bits that report a queue overflow on the server. */
 const OVERFLOW = 0x480;
 
-export function readingOf({ value, statusCode, sourceTimestamp, serverTimestamp }: DataValue): Reading {
-  return [numberOf(value), timeOf(sourceTimestamp) ?? timeOf(serverTimestamp), SEVERITIES[statusCode.value >>> 30]!];
+/** Returns the node attribute and index range to read or monitor for an item. */
+export function valueIdOf(nodeId: NodeId, { index }: Pick<Item, 'index'>) {
+  return {
+    nodeId,
+    attributeId: AttributeIds.Value,
+    ...(index === undefined ? {} : { indexRange: new NumericRange(String(index)) }),
+  };
 }
 
-export function isOverflow({ statusCode }: DataValue): boolean {
-  return (statusCode.value & OVERFLOW) === OVERFLOW;
+/** Reads each item once, in order. */
+export async function readItems(session: Session, items: readonly Item[]): Promise<ReadValue[]> {
+  const found = items.flatMap((item, at) => {
+    const nodeId = session.namespaces.nodeIdOf(item.node);
+    return nodeId === undefined ? [] : [{ at, valueId: valueIdOf(nodeId, item) }];
+  });
+  const values = await session.read(found.map(({ valueId }) => valueId));
+  const byItem = new Map(values.map((value, place) => [found[place]!.at, value]));
+  return items.map((item, at) => {
+    const value = byItem.get(at);
+    return value === undefined
+      ? [at, null, null, 2, { problem: missingNamespace(item.node) }]
+      : [at, ...readingOf(value, item)];
+  });
 }
 
-/** Servers say "never" with the year 1601. */
+export function readingOf(value: DataValue, part: Part): Reading {
+  const { statusCode, sourceTimestamp, serverTimestamp } = value;
+  const timeMs = timeOf(sourceTimestamp) ?? timeOf(serverTimestamp);
+  const status = severityOf(statusCode);
+  const found = rawIn(value.value, part);
+  const overflow = (statusCode.value & OVERFLOW) === OVERFLOW ? { overflow: true as const } : undefined;
+  if (typeof found !== 'object') return overflow ? [found, timeMs, status, overflow] : [found, timeMs, status];
+  return [null, timeMs, status, { ...(status === 0 ? found : { problem: statusText(statusCode) }), ...overflow }];
+}
+
+/** A time in the year 1601 means that there is no timestamp. */
 function timeOf(date: Date | null | undefined): number | null {
   const ms = date?.getTime() ?? Number.NaN;
   return ms >= 0 ? Math.floor(ms) : null;
-}
-
-function numberOf(variant: DataValue['value'] | undefined): number | null {
-  if (!variant) return null;
-  const { dataType, value } = variant;
-  switch (dataType) {
-    case DataType.Boolean:
-      return Number(elementOf(value));
-    case DataType.Int64:
-    case DataType.UInt64:
-      return wholeOf(value, dataType === DataType.Int64);
-    case DataType.SByte:
-    case DataType.Byte:
-    case DataType.Int16:
-    case DataType.UInt16:
-    case DataType.Int32:
-    case DataType.UInt32:
-    case DataType.Float:
-    case DataType.Double: {
-      const number = elementOf(value);
-      return typeof number === 'number' && Number.isFinite(number) ? number : null;
-    }
-    default:
-      return null;
-  }
-}
-
-/** What was asked for by its index comes as an array of one. */
-function elementOf(value: unknown): unknown {
-  if (!Array.isArray(value) && !ArrayBuffer.isView(value)) return value;
-  const { length } = value as ArrayLike<unknown>;
-  return length === 1 ? (value as ArrayLike<unknown>)[0] : undefined;
-}
-
-/** Two halves of 32 bits; beyond 2^53 the nearest double. */
-function wholeOf(value: unknown, isSigned: boolean): number | null {
-  const pair = Array.isArray(value) && Array.isArray(value[0]) ? elementOf(value) : value;
-  if (!Array.isArray(pair) || pair.length !== 2) return null;
-  const bits = (BigInt(pair[0] >>> 0) << 32n) | BigInt(pair[1] >>> 0);
-  return Number(isSigned ? BigInt.asIntN(64, bits) : bits);
 }

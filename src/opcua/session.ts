@@ -1,65 +1,71 @@
 import {
+  AttributeIds,
   type ClientSession,
   type ClientSessionPublishService,
   type ClientSessionRawSubscriptionService,
   crypto_utils,
+  DataType,
+  DataTypeExtractStrategy,
+  type DataValue,
+  extractDataValueToPromote,
   MessageSecurityMode,
-  OPCUAClient,
+  type NodeId,
+  type OPCUAClient,
   PublishRequest,
   type PublishResponse,
+  promoteOpaqueStructure,
+  type ReadValueIdOptions,
   RepublishRequest,
   type RepublishResponse,
   SecurityPolicy,
   type SubscriptionAcknowledgement,
   type TransferSubscriptionsResponse,
-  type UserIdentityInfo,
-  UserTokenType,
+  Variant,
 } from 'node-opcua-client';
-import { readRegularFileSync } from '../base/regular-file.ts';
+import { createClient } from './client.ts';
+import { Namespaces } from './namespaces.ts';
 import { ownCertificate } from './own-certificate.ts';
+import { UntrustedServer } from './problems.ts';
 import type { Endpoint } from './protocol.ts';
-import { BOUNDED_TRANSPORT } from './transport.ts';
 import { TrustFolder } from './trust-folder.ts';
+import { userOf } from './user.ts';
 
-/** node-opcua's own, with the services of subscriptions as the specification has them: what is acknowledged, and when, is decided here. */
+/** node-opcua session with the specification's subscription services, because the agent decides when to acknowledge. */
 type RawSession = ClientSession & ClientSessionRawSubscriptionService & ClientSessionPublishService;
 
-const ANSWER_MS = 15_000;
-/** A server that hears nothing for so long ends the session. */
+/** Requested timeout of an idle session. */
 const SESSION_MS = 120_000;
-const MAX_PASSWORD_BYTES = 4096;
-/** As node-opcua words it; `BoundedTransport` sets both limits. */
+/** node-opcua error message for messages that exceed the limits of `BoundedTransport`. */
 const TOO_LARGE = /max (chunk count|message size) exceeded/;
-/** Operations of one request; small controllers accept no more. */
+/** Maximum number of operations per request; small controllers do not accept more. */
 const MAX_OPERATIONS = 100;
-/** References of one Browse response; the rest follows by continuation point. */
+/** Maximum number of references per Browse response. Further references are requested with the continuation point. */
 const MAX_REFERENCES = 1_000;
+const NAMESPACE_ARRAY = 'i=2255';
+const SERVER = 'i=2253';
+const RESEND_DATA = 'i=12873';
 
-/** A server's certificate that nobody has trusted yet. */
-export class UntrustedServer extends Error {
-  readonly certificate: Buffer;
-
-  constructor(certificate: Buffer) {
-    super('the certificate of the server is not trusted');
-    this.certificate = certificate;
-  }
-}
-
-/** A notification that exceeds the limits of the transport: the server sends it again to whoever takes the subscription over. */
+/**
+ * A notification exceeds the limits of the transport. The server would send it again after a transfer of the
+ * subscription.
+ */
 export class OversizedMessage extends Error {
   constructor() {
-    super('the server sends messages that are too large');
+    super('messages of the server are too large');
   }
 }
 
-/** One connection with one session on it. It is never mended: what follows a failure is another one. */
+/** One connection with one session. After a failure, the caller opens another session. */
 export class Session {
   readonly raw: RawSession;
-  /** When the server's certificate ends; left out where it shows none. */
+  /** Expiry time of the server certificate; `undefined` if there is none. */
   readonly certificateEndsMs: number | undefined;
+  #namespaces = new Namespaces([]);
   readonly #client: OPCUAClient;
   readonly #broken = Promise.withResolvers<never>();
   #operations = MAX_OPERATIONS;
+  /** Encodings of structures that cannot be decoded. */
+  readonly #unknownTypes = new Set<string>();
   /** Whether a notification has exceeded the limits: node-opcua fails its request, then ends the connection. */
   #isOversized = false;
 
@@ -69,62 +75,63 @@ export class Session {
     this.certificateEndsMs =
       certificate && crypto_utils.exploreCertificate(certificate).tbsCertificate.validity.notAfter.getTime();
     this.#broken.promise.catch(() => {});
-    const lost = () =>
-      this.#broken.reject(this.#isOversized ? new OversizedMessage() : new Error('the connection was lost'));
-    client.once('connection_lost', lost);
-    client.once('close', lost);
-    raw.once('session_closed', () => this.#broken.reject(new Error('the server has ended the session')));
+    const onLost = () => this.#broken.reject(this.#isOversized ? new OversizedMessage() : new Error('connection lost'));
+    client.once('connection_lost', onLost);
+    client.once('close', onLost);
+    raw.once('session_closed', () => this.#broken.reject(new Error('session closed by the server')));
   }
 
-  /** Throws what the server, the network or a file says; `UntrustedServer` where its certificate is unknown. */
+  /** Throws server, network and file errors, and `UntrustedServer`. */
   static async open(endpoint: Endpoint): Promise<Session> {
-    const { certFile, keyFile, applicationUri } = await ownCertificate(endpoint.identity);
     const trust = new TrustFolder(endpoint.trustFolder);
-    const client = OPCUAClient.create({
-      applicationName: 'tagferry',
-      applicationUri,
+    const client = createClient(await ownCertificate(endpoint.identity), trust, {
       clientName: 'tagferry',
-      certificateFile: certFile,
-      privateKeyFile: keyFile,
-      clientCertificateManager: trust.asStore(),
       securityPolicy: SecurityPolicy[endpoint.policy],
       securityMode: MessageSecurityMode[endpoint.mode],
-      // Servers name themselves by what they are called inside, which a gateway behind a router does not reach.
-      endpointMustExist: false,
-      connectionStrategy: { maxRetry: 0 },
-      ...BOUNDED_TRANSPORT,
       requestedSessionTimeout: SESSION_MS,
-      transportTimeout: ANSWER_MS,
-      defaultTransactionTimeout: ANSWER_MS,
-      // What ends with a session is said when it is closed.
+      // `close` decides whether to delete the subscriptions of the session.
       keepPendingSessionsOnDisconnect: true,
+      // Load only the types of structures that are read.
+      dataTypeExtractStrategy: DataTypeExtractStrategy.Lazy,
     });
     try {
       await client.connect(endpoint.url);
       const raw = (await client.createSession(userOf(endpoint))) as RawSession;
       raw.requestedMaxReferencesPerNode = MAX_REFERENCES;
       const [certificate] = [client.serverCertificate].flat();
-      return new Session(client, raw, endpoint.policy === 'None' ? undefined : certificate);
+      const session = new Session(client, raw, endpoint.policy === 'None' ? undefined : certificate);
+      await session.readNamespaces();
+      return session;
     } catch (error) {
       await client.disconnect().catch(() => {});
-      throw trust.refused ? new UntrustedServer(trust.refused) : error;
+      throw trust.rejected ? new UntrustedServer(trust.rejected) : error;
     }
   }
 
-  /** Rejects when the connection or the session is over. */
+  /** Namespaces returned by the latest `readNamespaces`. */
+  get namespaces(): Namespaces {
+    return this.#namespaces;
+  }
+
+  async readNamespaces(): Promise<void> {
+    const { value } = await this.raw.read({ nodeId: NAMESPACE_ARRAY, attributeId: AttributeIds.Value });
+    this.#namespaces = new Namespaces(Array.isArray(value?.value) ? (value.value as string[]) : []);
+  }
+
+  /** Rejects when the connection or the session ends. */
   get broken(): Promise<never> {
     return this.#broken.promise;
   }
 
-  /** Never rejects: what is not there any more need not be closed. */
+  /** Never rejects. */
   async close(deleteSubscriptions: boolean): Promise<void> {
     await Promise.race([this.raw.close(deleteSubscriptions), this.broken]).catch(() => {});
     await this.#client.disconnect().catch(() => {});
   }
 
-  publish(acknowledged: readonly Partial<SubscriptionAcknowledgement>[], withinMs: number): Promise<PublishResponse> {
+  publish(acknowledged: readonly Partial<SubscriptionAcknowledgement>[], timeoutMs: number): Promise<PublishResponse> {
     const request = new PublishRequest({
-      requestHeader: { timeoutHint: withinMs },
+      requestHeader: { timeoutHint: timeoutMs },
       subscriptionAcknowledgements: [...acknowledged],
     });
     return this.#notification((callback) => this.raw.publish(request, callback));
@@ -135,9 +142,9 @@ export class Session {
     return this.#notification((callback) => this.raw.republish(request, callback));
   }
 
-  #notification<Response>(ask: (callback: Callback<Response>) => void): Promise<Response> {
+  #notification<Response>(send: (callback: Callback<Response>) => void): Promise<Response> {
     return promised((callback) =>
-      ask((error, response) => {
+      send((error, response) => {
         this.#isOversized ||= TOO_LARGE.test(error?.message ?? '');
         callback(this.#isOversized ? new OversizedMessage() : error, response);
       }),
@@ -145,18 +152,19 @@ export class Session {
   }
 
   /**
-   * Runs a service for all items, in requests as large as the server accepts (OPC 10000-5, OperationLimits): a request that it rejects as
-   * too large is sent again in halves, and so are all later ones. Rejects with any other error of `ask`.
+   * Runs a service for all items, in requests as large as the server accepts (OPC 10000-5, OperationLimits). If the
+   * server rejects a request as too large, the size of this request and all later requests is halved. Rejects with any
+   * other error from `send`.
    */
   async inBatches<Item, Result>(
     all: readonly Item[],
-    ask: (some: readonly Item[]) => Promise<Result>,
+    send: (some: readonly Item[]) => Promise<Result>,
   ): Promise<Result[]> {
     const results: Result[] = [];
     for (let from = 0; from < all.length; ) {
       const some = all.slice(from, from + this.#operations);
       try {
-        results.push(await ask(some));
+        results.push(await send(some));
         from += some.length;
       } catch (error) {
         if (some.length === 1 || !/BadTooManyOperations/.test(String(error))) throw error;
@@ -166,36 +174,47 @@ export class Session {
     return results;
   }
 
-  /** Without what its items hold now: that has been told. */
+  /** Reads values in order and decodes their structures. */
+  async read(values: readonly ReadValueIdOptions[]): Promise<DataValue[]> {
+    const found = (await this.inBatches(values, (some) => this.raw.read([...some]))).flat();
+    await this.decodeStructures(found);
+    return found;
+  }
+
+  /** Decodes structures in place. Loads their types from the server if necessary. */
+  async decodeStructures(values: readonly DataValue[]): Promise<void> {
+    const isKnown = (value: Opaque) => !this.#unknownTypes.has(encodingOf(value));
+    const opaque = extractDataValueToPromote([...values]).filter(isKnown);
+    if (opaque.length === 0) return;
+    await promoteOpaqueStructure(this.raw, opaque);
+    // Do not retry unknown types, because each attempt would load the type again.
+    for (const value of extractDataValueToPromote(opaque)) this.#unknownTypes.add(encodingOf(value));
+  }
+
+  /** Requests the current value of each item. Some servers do not support this. */
+  async resendData(subscriptionId: number): Promise<void> {
+    const value = new Variant({ dataType: DataType.UInt32, value: subscriptionId });
+    await this.raw.call({ objectId: SERVER, methodId: RESEND_DATA, inputArguments: [value] }).catch(() => {});
+  }
+
+  /** Does not request initial values, because they have already been reported. */
   transfer(subscriptionId: number): Promise<TransferSubscriptionsResponse> {
     const request = { subscriptionIds: [subscriptionId], sendInitialValues: false };
     return promised((callback) => this.raw.transferSubscriptions(request, callback));
   }
 }
 
-type Callback<Answer> = (error: Error | null, answer?: Answer) => void;
+type Opaque = ReturnType<typeof extractDataValueToPromote>[number];
 
-function promised<Answer>(ask: (callback: Callback<Answer>) => void): Promise<Answer> {
+/** Returns the encoding that identifies the type of a structure. */
+function encodingOf({ value }: Opaque): string {
+  return String(([value.value].flat()[0] as { nodeId: NodeId }).nodeId);
+}
+
+type Callback<Response> = (error: Error | null, response?: Response) => void;
+
+function promised<Response>(send: (callback: Callback<Response>) => void): Promise<Response> {
   return new Promise((resolve, reject) =>
-    ask((error, answer) => (answer === undefined ? reject(error ?? new Error('no answer')) : resolve(answer))),
+    send((error, response) => (response === undefined ? reject(error ?? new Error('no response')) : resolve(response))),
   );
-}
-
-function userOf({ user }: Endpoint): UserIdentityInfo {
-  if (user === undefined) return { type: UserTokenType.Anonymous };
-  if ('certFile' in user) {
-    return {
-      type: UserTokenType.Certificate,
-      certificateData: crypto_utils.convertPEMtoDER(readRegularFileSync(user.certFile).bytes.toString('latin1')),
-      privateKey: readRegularFileSync(user.keyFile).bytes.toString('latin1'),
-    };
-  }
-  return { type: UserTokenType.UserName, userName: user.name, password: passwordOf(user.passwordFile) };
-}
-
-export function passwordOf(file: string | undefined): string {
-  if (file === undefined) return '';
-  return readRegularFileSync(file, MAX_PASSWORD_BYTES)
-    .bytes.toString()
-    .replace(/\r?\n$/, '');
 }

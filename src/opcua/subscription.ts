@@ -1,9 +1,9 @@
 /**
- * One subscription of a server, driven service by service: a notification is acknowledged when its values are on disk, and until then the
- * server keeps it. So whatever ends (the connection, this process, the gateway), who comes next takes the subscription over (`take`),
- * has sent again what was not acknowledged, and gets what has waited in the queues meanwhile.
+ * Subscription to server values. A notification is acknowledged when its values are on disk; until then the server
+ * stores it. After a lost connection or a crash, the next session transfers the subscription (`#transfer`), requests
+ * unacknowledged notifications again, and receives the values queued in the meantime.
  *
- *   open ──► taken over, or made anew ──► items put right ──► notifications, until the session is over
+ *   open ──► transferred or created ──► items updated ──► notifications, until the session ends
  */
 import {
   AttributeIds,
@@ -11,185 +11,220 @@ import {
   DataChangeNotification,
   DataChangeTrigger,
   DeadbandType,
+  type MonitoredItemNotification,
   MonitoringMode,
+  type NodeId,
   type NotificationMessage,
-  resolveNodeId,
   StatusChangeNotification,
   type StatusCode,
   StatusCodes,
   TimestampsToReturn,
 } from 'node-opcua-client';
-import { NumericRange } from 'node-opcua-numeric-range';
-import { type Item, type KeptItem, type KeptSubscription, keyOf, type ReadValue } from './protocol.ts';
-import { isOverflow, readingOf } from './readings.ts';
+import { discardedBetween, isBefore, nextOf } from './message-numbers.ts';
+import { missingNamespace } from './namespaces.ts';
+import type { Item, KeptItem, KeptSubscription, ReadValue } from './protocol.ts';
+import { readingOf, valueIdOf } from './readings.ts';
 import { OversizedMessage, type Session } from './session.ts';
+import { isGood, statusText } from './status-codes.ts';
 
-/** What a server gave in one message. */
+/** Values of one message. */
 export interface Notified {
   sequence: number;
   values: ReadValue[];
-  /** Values of which the server says that others before them were lost in its queue. */
-  overflows: number;
 }
 
-export interface SubscriptionOwner {
-  /** Made, taken over or changed. */
-  known(subscription: Omit<KeptSubscription, 'stored'>, isNew: boolean): void;
-  refused(items: readonly (readonly [item: number, why: string])[]): void;
+export interface SubscriptionListener {
+  /** The subscription was created, transferred or changed. */
+  subscribed(subscription: Omit<KeptSubscription, 'stored'>, isNew: boolean): void;
+  rejected(items: readonly RejectedItem[]): void;
   notified(message: Notified): void;
-  /** Messages that the server no longer had. */
+  /** Called with the number of messages that the server no longer stored. */
   lost(messages: number): void;
-  /** Resolves when more may be asked for. */
+  /** Resolves when more values may be requested. */
   ready(): Promise<void>;
-  /** Rejects when the session is over. */
+  /** Rejects when the session ends. */
   pause(ms: number): Promise<void>;
 }
 
 const MIN_PUBLISHING_MS = 100;
 const MAX_PUBLISHING_MS = 1_000;
-/** Without values the server says so often that it is there. */
+/** Interval between keep-alive messages. */
 const KEEP_ALIVE_MS = 5_000;
-/** How long a server is asked to keep what nobody fetches: an outage of the gateway. */
+/** Requested subscription lifetime without a client, long enough for a gateway outage. */
 const LIFETIME_MS = 3_600_000;
-/** The same where nobody may take a subscription over. */
+/** Requested lifetime if the subscription cannot be transferred. */
 const SHORT_LIFETIME_MS = 60_000;
 const MAX_VALUES_OF_MESSAGE = 1_000;
-/** Requests that wait at the server, so that it always has one to answer. */
-const REQUESTS_UNDER_WAY = 2;
-const TRY_REFUSED_MS = 60_000;
+/** Number of Publish requests queued on the server. */
+const PUBLISH_REQUESTS = 2;
+const RETRY_REJECTED_MS = 60_000;
+/** Number of lost messages after which no more missing messages are requested. */
+const MAX_LOST = 1_000;
 const SERVER_START = 'i=2257';
 
 type Handles = Map<number, { key: string; monitoredItem: number; items: readonly number[] }>;
 
+type RejectedItem = readonly [item: number, why: string];
+
+/** Item on this server, and the indices of equal items in the task. */
+interface ResolvedItem {
+  item: Item;
+  nodeId: NodeId;
+  places: number[];
+}
+
 export class Subscription {
   readonly #session: Session;
-  readonly #owner: SubscriptionOwner;
-  readonly #wanted: Map<string, { item: Item; places: number[] }>;
+  readonly #listener: SubscriptionListener;
+  readonly #items: readonly Item[];
+  /** Items by the settings with which the server monitors them. */
+  #wanted = new Map<string, ResolvedItem>();
+  /** Items whose namespace the server does not have. */
+  #unknown: RejectedItem[] = [];
   readonly #handles: Handles = new Map();
   readonly #acknowledged: number[] = [];
-  /** Of the last message that was taken. */
+  /** Sequence number of the latest processed message. */
   #sequence: number | undefined;
   #id = 0;
   #serverStartMs = 0;
   #nextHandle = 1;
-  #patienceMs = 0;
-  /** Messages are followed one after the other, though several requests are under way. */
+  #publishTimeoutMs = 0;
+  /** Messages are processed one at a time. */
   #turn: Promise<void> = Promise.resolve();
-  #hasRefused = false;
+  #hasRejected = false;
 
-  constructor(session: Session, items: readonly Item[], owner: SubscriptionOwner) {
+  constructor(session: Session, items: readonly Item[], listener: SubscriptionListener) {
     this.#session = session;
-    this.#owner = owner;
-    this.#wanted = new Map();
-    for (const [place, item] of items.entries()) {
-      const key = keyOf(item);
-      const known = this.#wanted.get(key);
-      if (known) known.places.push(place);
-      else this.#wanted.set(key, { item, places: [place] });
-    }
+    this.#listener = listener;
+    this.#items = items;
   }
 
   /**
-   * Takes `kept` over, else creates a subscription. `given`: sequence number of the latest message that the agent has; those beyond
-   * `kept.stored` are acknowledged when they are on disk. `mayTransfer`: the server lets another session take the subscription over.
+   * Transfers `kept`, or creates a subscription. `received`: sequence number of the latest message that the agent
+   * received; messages after `kept.stored` are acknowledged when they are on disk. `mayTransfer`: whether the server
+   * allows another session to take over the subscription.
    */
-  async open(kept: KeptSubscription | undefined, given: number | undefined, mayTransfer: boolean): Promise<void> {
+  async open(kept: KeptSubscription | undefined, received: number | undefined, mayTransfer: boolean): Promise<void> {
     this.#serverStartMs = await this.#readServerStart();
-    const isTaken = kept !== undefined && kept.serverStartMs === this.#serverStartMs && (await this.#take(kept, given));
-    if (!isTaken) await this.#make(mayTransfer ? LIFETIME_MS : SHORT_LIFETIME_MS);
-    await this.#putItemsRight();
-    this.#tell(!isTaken);
-  }
-
-  #tell(isNew: boolean): void {
-    const items = [...this.#handles].map(([handle, { key, monitoredItem }]): KeptItem => [key, handle, monitoredItem]);
-    this.#owner.known({ id: this.#id, serverStartMs: this.#serverStartMs, items }, isNew);
+    this.#resolveItems();
+    const isTransferred =
+      kept !== undefined && kept.serverStartMs === this.#serverStartMs && (await this.#transfer(kept, received));
+    if (!isTransferred) await this.#create(mayTransfer ? LIFETIME_MS : SHORT_LIFETIME_MS);
+    await this.#updateItems();
+    this.#reportSubscription(!isTransferred);
   }
 
   get id(): number {
     return this.#id;
   }
 
-  /** A message is on disk: the server may forget it. */
+  /** Resolves the node IDs of the items. Items whose namespace the server does not have are rejected. */
+  #resolveItems(): void {
+    const { namespaces } = this.#session;
+    this.#wanted = new Map();
+    this.#unknown = [];
+    for (const [place, item] of this.#items.entries()) {
+      const nodeId = namespaces.nodeIdOf(item.node);
+      if (nodeId === undefined) {
+        this.#unknown.push([place, missingNamespace(item.node)]);
+        continue;
+      }
+      const key = keyOf(item, nodeId);
+      const known = this.#wanted.get(key);
+      if (known) known.places.push(place);
+      else this.#wanted.set(key, { item, nodeId, places: [place] });
+    }
+  }
+
+  #reportSubscription(isNew: boolean): void {
+    const items = [...this.#handles].map(([handle, { key, monitoredItem }]): KeptItem => [key, handle, monitoredItem]);
+    this.#listener.subscribed({ id: this.#id, serverStartMs: this.#serverStartMs, items }, isNew);
+  }
+
+  /** Marks a message as on disk, so that it can be acknowledged. */
   stored(sequence: number): void {
     this.#acknowledged.push(sequence);
   }
 
-  /** Takes notifications until the session is over; rejects with why. */
+  /** Receives notifications until the session ends, then rejects. */
   async run(): Promise<never> {
-    const fetching = Array.from({ length: REQUESTS_UNDER_WAY }, () => this.#fetch());
-    const all = [this.#session.broken, this.#tryRefused(), ...fetching];
-    // The others fail with the first, each in its own time.
+    const fetching = Array.from({ length: PUBLISH_REQUESTS }, () => this.#fetch());
+    const all = [this.#session.broken, this.#retryRejected(), ...fetching];
+    // The other promises reject later with the same cause.
     for (const one of all) one.catch(() => {});
     return await Promise.race(all);
   }
 
-  /** A node that is not there may come: servers load their models after their start. */
-  async #tryRefused(): Promise<never> {
+  /** Retries rejected nodes, because servers may load their models after startup. */
+  async #retryRejected(): Promise<never> {
     for (;;) {
-      await this.#owner.pause(TRY_REFUSED_MS);
-      if (!this.#hasRefused) continue;
-      await this.#putItemsRight();
-      this.#tell(false);
+      await this.#listener.pause(RETRY_REJECTED_MS);
+      if (!this.#hasRejected) continue;
+      await this.#session.readNamespaces();
+      this.#resolveItems();
+      for (const handle of this.#handles.values()) handle.items = this.#wanted.get(handle.key)?.places ?? [];
+      await this.#updateItems();
+      this.#reportSubscription(false);
     }
   }
 
   async #fetch(): Promise<never> {
     for (;;) {
-      await this.#owner.ready();
+      await this.#listener.ready();
       const acknowledged = this.#acknowledged
         .splice(0)
         .map((sequenceNumber) => ({ subscriptionId: this.#id, sequenceNumber }));
-      const { subscriptionId, notificationMessage } = await this.#session.publish(acknowledged, this.#patienceMs);
+      const { subscriptionId, notificationMessage } = await this.#session.publish(acknowledged, this.#publishTimeoutMs);
       if (subscriptionId !== this.#id) continue;
-      this.#turn = this.#turn.then(() => this.#follow(notificationMessage));
+      this.#turn = this.#turn.then(() => this.#process(notificationMessage));
       await this.#turn;
     }
   }
 
-  /** What is missing before a message is asked for first: one series is told in its order. */
-  async #follow(message: NotificationMessage): Promise<void> {
+  /** Requests missing messages first, to preserve the order of a series. */
+  async #process(message: NotificationMessage): Promise<void> {
     const { sequenceNumber, notificationData } = message;
-    // Nothing to tell: its number is that of the next message.
+    // A keep-alive contains the number of the next message.
     if (!notificationData || notificationData.length === 0) return;
     if (this.#sequence !== undefined) await this.#fetchMissing(nextOf(this.#sequence), sequenceNumber);
-    this.#give(message);
+    await this.#report(message);
   }
 
   async #fetchMissing(from: number, until: number): Promise<void> {
     let lost = 0;
-    for (let sequence = from; isBefore(sequence, until) && lost < MAX_VALUES_OF_MESSAGE; sequence = nextOf(sequence)) {
-      if (!(await this.#fetchAgain(sequence))) lost++;
+    for (let sequence = from; isBefore(sequence, until) && lost < MAX_LOST; sequence = nextOf(sequence)) {
+      if (await this.#republish(sequence)) continue;
+      lost++;
+      this.#listener.lost(1);
     }
-    if (lost > 0) this.#owner.lost(lost);
+    if (lost > 0) await this.#session.resendData(this.#id);
   }
 
-  async #fetchAgain(sequence: number): Promise<boolean> {
-    try {
-      const { notificationMessage } = await this.#session.republish(this.#id, sequence);
-      this.#give(notificationMessage);
-      return true;
-    } catch (error) {
+  async #republish(sequence: number): Promise<boolean> {
+    const response = await this.#session.republish(this.#id, sequence).catch((error: unknown) => {
       if (error instanceof OversizedMessage) throw error;
-      return false;
-    }
+    });
+    if (!response) return false;
+    await this.#report(response.notificationMessage);
+    return true;
   }
 
-  #give({ sequenceNumber, notificationData }: NotificationMessage): void {
+  async #report({ sequenceNumber, notificationData }: NotificationMessage): Promise<void> {
     this.#sequence = sequenceNumber;
-    const values: ReadValue[] = [];
-    let overflows = 0;
+    const changes: MonitoredItemNotification[] = [];
     for (const data of notificationData ?? []) {
-      // Told to whoever had it before.
-      if (data instanceof StatusChangeNotification && data.status.isGood()) continue;
-      if (data instanceof StatusChangeNotification) throw new Error(`the subscription ended (${data.status.name})`);
-      if (!(data instanceof DataChangeNotification)) continue;
-      for (const { clientHandle, value } of data.monitoredItems ?? []) {
-        if (isOverflow(value)) overflows++;
-        for (const place of this.#handles.get(clientHandle)?.items ?? []) values.push([place, ...readingOf(value)]);
-      }
+      if (data instanceof StatusChangeNotification && isGood(data.status)) continue;
+      if (data instanceof StatusChangeNotification)
+        throw new Error(`the subscription was closed (${data.status.name})`);
+      if (data instanceof DataChangeNotification) changes.push(...(data.monitoredItems ?? []));
     }
-    this.#owner.notified({ sequence: sequenceNumber, values, overflows });
+    await this.#session.decodeStructures(changes.map(({ value }) => value));
+    const values: ReadValue[] = [];
+    for (const { clientHandle, value } of changes) {
+      for (const place of this.#handles.get(clientHandle)?.items ?? [])
+        values.push([place, ...readingOf(value, this.#items[place]!)]);
+    }
+    this.#listener.notified({ sequence: sequenceNumber, values });
   }
 
   async #readServerStart(): Promise<number> {
@@ -197,34 +232,39 @@ export class Subscription {
     return value.value instanceof Date ? value.value.getTime() : 0;
   }
 
-  async #take({ id, items, stored }: KeptSubscription, given = stored): Promise<boolean> {
+  async #transfer({ id, items, stored }: KeptSubscription, received = stored): Promise<boolean> {
     const { results } = await this.#session.transfer(id).catch(() => ({ results: null }));
     const [result] = results ?? [];
-    if (!result?.statusCode.isGood()) return false;
+    if (!result || !isGood(result.statusCode)) return false;
     this.#id = id;
-    this.#patienceMs = patienceOf(MAX_PUBLISHING_MS, KEEP_ALIVE_MS / MIN_PUBLISHING_MS);
+    this.#publishTimeoutMs = publishTimeoutMs(MAX_PUBLISHING_MS, KEEP_ALIVE_MS / MIN_PUBLISHING_MS);
     for (const [key, handle, monitoredItem] of items) {
       this.#handles.set(handle, { key, monitoredItem, items: this.#wanted.get(key)?.places ?? [] });
       this.#nextHandle = Math.max(this.#nextHandle, handle + 1);
     }
-    this.#sequence = given;
     const available = [...(result.availableSequenceNumbers ?? [])].sort((one, other) =>
       isBefore(one, other) ? -1 : 1,
     );
+    const discarded = received === undefined ? 0 : discardedBetween(received, available, 2 * PUBLISH_REQUESTS);
+    if (discarded > 0) this.#listener.lost(discarded);
     for (const sequence of available) {
       const isBeyond = (other: number | undefined) => other === undefined || isBefore(other, sequence);
       if (!isBeyond(stored)) this.stored(sequence);
-      else if (!isBeyond(given)) continue;
-      else if (!(await this.#fetchAgain(sequence))) this.#owner.lost(1);
+      else if (!isBeyond(received)) continue;
+      else if (!(await this.#republish(sequence))) this.#listener.lost(1);
     }
+    // A server reports each transfer to the previous session in a message, so there may be a gap before the next
+    // number.
+    this.#sequence = undefined;
+    if (discarded > 0) await this.#session.resendData(id);
     return true;
   }
 
-  async #make(lifetimeMs: number): Promise<void> {
+  async #create(lifetimeMs: number): Promise<void> {
     const fastest = Math.min(...[...this.#wanted.values()].map(({ item }) => item.samplingMs));
     const publishingMs = Math.min(Math.max(fastest, MIN_PUBLISHING_MS), MAX_PUBLISHING_MS);
     const keepAlives = Math.ceil(KEEP_ALIVE_MS / publishingMs);
-    const made = await this.#session.raw.createSubscription({
+    const created = await this.#session.raw.createSubscription({
       requestedPublishingInterval: publishingMs,
       requestedMaxKeepAliveCount: keepAlives,
       requestedLifetimeCount: Math.ceil(lifetimeMs / publishingMs),
@@ -232,58 +272,54 @@ export class Subscription {
       publishingEnabled: true,
       priority: 0,
     });
-    this.#id = made.subscriptionId;
-    this.#patienceMs = patienceOf(made.revisedPublishingInterval, made.revisedMaxKeepAliveCount);
+    this.#id = created.subscriptionId;
+    this.#publishTimeoutMs = publishTimeoutMs(created.revisedPublishingInterval, created.revisedMaxKeepAliveCount);
     this.#handles.clear();
     this.#sequence = undefined;
   }
 
-  /** What nobody wants any more goes, what is new is added; the others keep what waits for them. */
-  async #putItemsRight(): Promise<void> {
-    const there = new Set([...this.#handles.values()].map(({ key }) => key));
-    const gone = [...this.#handles].filter(([, { items }]) => items.length === 0);
-    await this.#session.inBatches(gone, async (some) => {
+  /** Deletes unused items and adds new ones. Other items keep their queues. */
+  async #updateItems(): Promise<void> {
+    const existing = new Set([...this.#handles.values()].map(({ key }) => key));
+    const unused = [...this.#handles].filter(([, { items }]) => items.length === 0);
+    await this.#session.inBatches(unused, async (some) => {
       const monitoredItemIds = some.map(([, { monitoredItem }]) => monitoredItem);
       await this.#session.raw.deleteMonitoredItems({ subscriptionId: this.#id, monitoredItemIds });
       for (const [handle] of some) this.#handles.delete(handle);
     });
-    const refused: (readonly [number, string])[] = [];
-    const fresh = [...this.#wanted]
-      .filter(([key]) => !there.has(key))
-      .map(([key, { item, places }]) => ({ key, item, places }));
-    await this.#session.inBatches(fresh, async (some) => {
-      const answers = await this.#monitor(some.map(({ item }) => item));
+    const rejected = [...this.#unknown];
+    const added = [...this.#wanted].filter(([key]) => !existing.has(key)).map(([key, item]) => ({ key, ...item }));
+    await this.#session.inBatches(added, async (some) => {
+      const results = await this.#monitor(some);
       for (const [at, { key, places }] of some.entries()) {
-        const answer = answers[at]!;
-        if ('why' in answer) refused.push(...places.map((place) => [place, answer.why] as const));
-        else this.#handles.set(answer.handle, { key, monitoredItem: answer.monitoredItem, items: places });
+        const result = results[at]!;
+        if ('why' in result) rejected.push(...places.map((place) => [place, result.why] as const));
+        else this.#handles.set(result.handle, { key, monitoredItem: result.monitoredItem, items: places });
       }
     });
-    this.#hasRefused = refused.length > 0;
-    this.#owner.refused(refused);
+    this.#hasRejected = rejected.length > 0;
+    this.#listener.rejected(rejected);
   }
 
-  /** A filter that the server does not have for a value is left out: the agent's own dead band does the rest. */
-  async #monitor(items: readonly Item[]): Promise<Monitored[]> {
+  /** Omits a filter that the server does not support for a value; the agent applies the dead band itself. */
+  async #monitor(items: readonly ResolvedItem[]): Promise<Monitored[]> {
     const first = await this.#createItems(items, true);
-    const again = [...first.entries()].filter(([, one]) => 'isFilter' in one && one.isFilter).map(([at]) => at);
-    if (again.length === 0) return first;
+    const unfiltered = [...first.entries()]
+      .filter(([, one]) => 'isFilterProblem' in one && one.isFilterProblem)
+      .map(([at]) => at);
+    if (unfiltered.length === 0) return first;
     const second = await this.#createItems(
-      again.map((at) => items[at]!),
+      unfiltered.map((at) => items[at]!),
       false,
     );
-    for (const [place, at] of again.entries()) first[at] = second[place]!;
+    for (const [place, at] of unfiltered.entries()) first[at] = second[place]!;
     return first;
   }
 
-  async #createItems(items: readonly Item[], withFilter: boolean): Promise<Monitored[]> {
+  async #createItems(items: readonly ResolvedItem[], withFilter: boolean): Promise<Monitored[]> {
     const handles = items.map(() => this.#nextHandle++);
-    const itemsToCreate = items.map((item, at) => ({
-      itemToMonitor: {
-        nodeId: resolveNodeId(item.node),
-        attributeId: AttributeIds.Value,
-        ...(item.index === undefined ? {} : { indexRange: new NumericRange(String(item.index)) }),
-      },
+    const itemsToCreate = items.map(({ item, nodeId }, at) => ({
+      itemToMonitor: valueIdOf(nodeId, item),
       monitoringMode: MonitoringMode.Reporting,
       requestedParameters: {
         clientHandle: handles[at]!,
@@ -300,16 +336,24 @@ export class Subscription {
     });
     return items.map((_, at) => {
       const { statusCode, monitoredItemId } = results?.[at] ?? {};
-      if (statusCode?.isGood() && monitoredItemId !== undefined)
+      if (statusCode && isGood(statusCode) && monitoredItemId !== undefined)
         return { handle: handles[at]!, monitoredItem: monitoredItemId };
-      return { why: statusCode?.name ?? 'no answer', isFilter: withFilter && isOfFilter(statusCode) };
+      return {
+        why: statusCode ? statusText(statusCode) : 'no response',
+        isFilterProblem: withFilter && isFilterError(statusCode),
+      };
     });
   }
 }
 
-type Monitored = { handle: number; monitoredItem: number } | { why: string; isFilter: boolean };
+/** Returns the key of the settings with which the server monitors an item. */
+function keyOf({ index, samplingMs, queueSize, trigger, deadband }: Item, nodeId: NodeId): string {
+  return [nodeId.toString(), index ?? '', samplingMs, queueSize, trigger, deadband ?? ''].join(' ');
+}
 
-function isOfFilter(code: StatusCode | undefined): boolean {
+type Monitored = { handle: number; monitoredItem: number } | { why: string; isFilterProblem: boolean };
+
+function isFilterError(code: StatusCode | undefined): boolean {
   return [
     StatusCodes.BadMonitoredItemFilterUnsupported,
     StatusCodes.BadMonitoredItemFilterInvalid,
@@ -324,7 +368,7 @@ const TRIGGERS = {
   timestamp: DataChangeTrigger.StatusValueTimestamp,
 };
 
-/** None where it would say what servers do without. */
+/** Returns null if the filter equals the server default. */
 function filterOf({ trigger, deadband }: Item): DataChangeFilter | null {
   if (trigger === 'value' && deadband === undefined) return null;
   return new DataChangeFilter({
@@ -334,17 +378,7 @@ function filterOf({ trigger, deadband }: Item): DataChangeFilter | null {
   });
 }
 
-/** How long an answer to one of several requests may take. */
-function patienceOf(publishingMs: number, keepAlives: number): number {
-  return Math.ceil(publishingMs * keepAlives * (REQUESTS_UNDER_WAY + 1) + 15_000);
-}
-
-/** Numbers of messages go round in 32 bits, without 0. */
-function nextOf(sequence: number): number {
-  return sequence >= 0xffff_ffff ? 1 : sequence + 1;
-}
-
-function isBefore(one: number, other: number): boolean {
-  const distance = (other - one) >>> 0;
-  return distance !== 0 && distance < 0x8000_0000;
+/** Returns the response timeout for a Publish request; the server queues several of them. */
+function publishTimeoutMs(publishingMs: number, keepAlives: number): number {
+  return Math.ceil(publishingMs * keepAlives * (PUBLISH_REQUESTS + 1) + 15_000);
 }

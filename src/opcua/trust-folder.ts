@@ -9,23 +9,23 @@ const NAMES = /\.(der|pem|crt|cer)$/i;
 const MAX_BYTES = 64 * 1024;
 
 /**
- * The certificates of servers that somebody has looked at, one a file, read anew at each connection. A server is trusted when it shows one of
- * them, byte for byte: no authority vouches for another, so that nothing has to be asked whether it was revoked.
+ * Folder with one trusted server certificate per file, read for each connection. A server is trusted only with an
+ * identical certificate; CAs and revocation lists are not used.
  */
 export class TrustFolder {
   readonly #folder: string;
-  /** What was refused last. */
-  refused: Buffer | undefined;
+  /** Latest rejected certificate. */
+  rejected: Buffer | undefined;
 
   constructor(folder: string) {
     this.#folder = folder;
   }
 
   has(certificate: Buffer): boolean {
-    return this.#trusted().some((one) => one.equals(certificate));
+    return this.#trusted().some((trusted) => trusted.equals(certificate));
   }
 
-  /** The same as node-opcua asks it: who trusts whom is decided by people alone, so that it has nothing to keep. */
+  /** Returns a certificate store for node-opcua. The store only checks certificates. */
   asStore() {
     const check = async (certificates: Certificates): Promise<StatusCode> => this.#check(certificates);
     return {
@@ -34,7 +34,7 @@ export class TrustFolder {
       dispose: nothing,
       checkCertificate: check,
       getTrustStatus: check,
-      // Asked about this gateway's own, which is what it is.
+      // Called for this gateway's certificate.
       verifyCertificate: async () => 'Good',
       trustCertificate: nothing,
       rejectCertificate: nothing,
@@ -46,7 +46,7 @@ export class TrustFolder {
   #check(certificates: Certificates): StatusCode {
     const [shown] = Array.isArray(certificates) ? certificates : crypto_utils.split_der(certificates);
     if (shown !== undefined && this.has(shown)) return StatusCodes.Good;
-    this.refused = shown;
+    this.rejected = shown;
     return StatusCodes.BadCertificateUntrusted;
   }
 

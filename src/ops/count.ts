@@ -1,4 +1,4 @@
-/** A counter: sums by labels, since the start. */
+/** Counter with labels, summed since startup. */
 export class Count<Label extends string = string> {
   readonly name: string;
   readonly help: string;

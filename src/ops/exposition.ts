@@ -1,108 +1,312 @@
 /**
- * What `/metrics` answers, by prom-client. The daemon loads it last, where operators are served: it is a tenth of what a start loads.
+ * Generates `/metrics` with prom-client. Loaded last and only if the ops listener is enabled, because loading it takes
+ * one tenth of the startup time.
  */
 import { Counter, Gauge, Registry } from 'prom-client';
 import { CONFLICT_KINDS } from '../base/identity-conflicts.ts';
 import type { SourceReport } from '../sources/source-report.ts';
 import type { Count } from './count.ts';
-import type { MetricFigures } from './figures.ts';
+import type { ReportedParts } from './reported-parts.ts';
 
-/** Of each source of tags.yaml; `null` is left out. */
+/** Value of each source in tags.yaml; `null` is omitted. */
 type OfSource = (source: SourceReport) => number | boolean | null;
 const SOURCE_METRICS: readonly [name: string, Metric: typeof Gauge | typeof Counter, help: string, read: OfSource][] = [
   [
     'tagferry_source_connected',
     Gauge,
-    '1 while the source is connected; left out where there is nothing to be connected to.',
+    '1 while the source is connected; absent for sources without a connection.',
     (source) => source.connected,
   ],
   [
     'tagferry_source_silent',
     Gauge,
-    '1 while the source has given nothing for longer than it should, or nothing yet.',
+    '1 while the source has returned no reading for longer than expected, or none since it was opened.',
     (source) => source.silent,
   ],
   [
     'tagferry_source_silent_seconds',
     Gauge,
-    'Since the last reading of the source, or since it was opened.',
+    'Time since the last reading of the source, or since it was opened.',
     (source) => source.silent_seconds,
   ],
   [
     'tagferry_source_last_value_age_seconds',
     Gauge,
-    'Since the last value of the source came to disk; left out until one did.',
+    'Time since the last value of the source was committed; absent before the first one.',
     (source) => source.last_value_seconds_ago,
   ],
   [
     'tagferry_source_waiting_values',
     Gauge,
-    'Values of the source that wait for a commit.',
+    'Values of the source pending a commit.',
     (source) => source.waiting_for_commit,
   ],
   [
     'tagferry_source_errors_total',
     Counter,
-    'Reads and messages of the source that gave nothing, connections that failed.',
+    'Failed reads, messages and connections of the source.',
     (source) => source.errors,
   ],
-  [
-    'tagferry_source_polls_late_total',
-    Counter,
-    'Polls of the source that were not made when they were due.',
-    (source) => source.polls_late,
-  ],
+  ['tagferry_source_polls_late_total', Counter, 'Missed polls of the source.', (source) => source.polls_late],
   [
     'tagferry_source_window_used',
     Gauge,
-    'Messages of the source that wait to be confirmed.',
+    'Unacknowledged messages of the source.',
     (source) => source.window?.used ?? null,
   ],
   [
     'tagferry_source_redeliveries_known_total',
     Counter,
-    'Messages that came to the source again, were known and not stored a second time.',
+    'Duplicate messages of the source that were recognised and not stored.',
     (source) => source.redelivered?.known ?? null,
   ],
   [
     'tagferry_source_redeliveries_taken_total',
     Counter,
-    'Messages that somebody had been given before and the source took: at most so many may be twice at the platform.',
+    'Accepted messages that had been delivered to another consumer before: the maximum number of possible duplicates on the platform.',
     (source) => source.redelivered?.taken ?? null,
   ],
 ];
 
-/** Counters are copied and gauges read when somebody asks, so that nothing is counted twice and nothing is stale. */
-export function createRegistry(counts: readonly Count[], figures: () => MetricFigures): Registry {
+export interface MetricParts extends ReportedParts {
+  /** Wall-clock time at which the configuration files were last rejected, in seconds; 0 if they are in use. */
+  refusedSinceSeconds: number;
+}
+
+function stateOf(parts: MetricParts) {
+  return {
+    ...parts,
+    webhook: parts.settings.webhookUrl ? parts.events.registration : undefined,
+    session: parts.session.snapshot(),
+    uplink: parts.uplink.snapshot(),
+    requests: parts.budget.stats(),
+  };
+}
+
+type MetricState = ReturnType<typeof stateOf>;
+
+/** Gauges without labels. An unknown value (`undefined`) is omitted. */
+const GAUGES: readonly [name: string, help: string, read: (now: MetricState) => number | boolean | undefined][] = [
+  ['tagferry_start_time_seconds', 'Start time of the agent, in Unix time.', (now) => now.startedWallMs / 1000],
+  [
+    'tagferry_configuration_refused_since_seconds',
+    'Time of the latest rejection of the configuration files, in Unix time; 0 while they are accepted.',
+    (now) => now.refusedSinceSeconds,
+  ],
+  [
+    'tagferry_configuration_in_force_since_seconds',
+    'Load time of the active configuration, in Unix time.',
+    ({ configuration }) => Date.parse(configuration.since) / 1000,
+  ],
+  [
+    'tagferry_configuration_changed_files',
+    'Configuration files that were added, removed or edited and are not loaded.',
+    ({ configuration }) => configuration.changed_files.length,
+  ],
+  [
+    'tagferry_buffer_values',
+    'Undelivered values in the buffer, excluding quarantine.',
+    (now) => now.buffer.bufferedValues,
+  ],
+  [
+    'tagferry_buffer_bytes',
+    'Size of the buffer on disk, including WAL and quarantine.',
+    (now) => now.buffer.facts.disk.bytes,
+  ],
+  ['tagferry_buffer_max_bytes', 'BUFFER_MAX_BYTES; 0 means no limit.', (now) => now.settings.bufferMaxBytes],
+  [
+    'tagferry_buffer_free_bytes',
+    'Free bytes on the file system of STATE_DIR.',
+    (now) => now.buffer.facts.disk.freeBytes,
+  ],
+  [
+    'tagferry_buffer_min_free_bytes',
+    'BUFFER_MIN_FREE in bytes; new values are rejected below it.',
+    (now) => now.buffer.minFreeBytes,
+  ],
+  [
+    'tagferry_buffer_oldest_age_seconds',
+    'Age of the oldest value in the buffer.',
+    (now) => now.buffer.oldestAgeMs / 1000,
+  ],
+  ['tagferry_buffer_quarantined_values', 'Values in quarantine.', (now) => now.buffer.facts.quarantined],
+  ['tagferry_buffer_waiting_values', 'Values pending a commit.', (now) => now.buffer.committer.waitingValues],
+  [
+    'tagferry_refusing_values',
+    '1 while new values are rejected because the disk rejects writes or the buffer is full.',
+    (now) => now.buffer.problems.length > 0,
+  ],
+  ['tagferry_store_set_aside', 'Corrupt stores and rows set aside since startup.', (now) => now.buffer.setAside],
+  [
+    'tagferry_assets_held',
+    'Assets held because the technical user cannot post to them.',
+    (now) => now.events.holds.heldCount(),
+  ],
+  [
+    'tagferry_series_waiting',
+    'Series whose posts are suspended because the platform rejected consecutive values.',
+    (now) => now.uplink.waitingIds.length,
+  ],
+  [
+    'tagferry_platform_unavailable_seconds',
+    'Time since the platform became unavailable; 0 while it responds.',
+    (now) => (now.uplink.outage?.forMs ?? 0) / 1000,
+  ],
+  [
+    'tagferry_post_interval_seconds',
+    'Maximum time between a new value and its post: POST_INTERVAL, or longer if the request budget is too small.',
+    (now) => now.uplink.intervalMs / 1000,
+  ],
+  ['tagferry_session_valid', '1 while the access token is valid.', (now) => now.session.usable],
+  [
+    'tagferry_session_refused',
+    '1 while the platform rejects the credentials.',
+    (now) => now.session.lastError?.code === 'platform.sign_in_refused',
+  ],
+  ['tagferry_session_age_seconds', 'Age of the access token.', (now) => secondsOf(now.session.ageMs)],
+  ['tagferry_session_renews_in_seconds', 'Time to the next token renewal.', (now) => secondsOf(now.session.renewsInMs)],
+  [
+    'tagferry_requests_share',
+    'Share of the request limit measured for this gateway, in requests per minute; 0 means no limit.',
+    (now) => now.requests.share,
+  ],
+  ['tagferry_requests_today', 'API calls in the last 24 hours.', (now) => now.requests.dayUsed],
+  ['tagferry_requests_day_limit', 'REQUESTS_PER_DAY; 0 means no limit.', (now) => now.requests.dayLimit],
+  [
+    'tagferry_requests_day_projected',
+    'Projected API calls in 24 hours at the rate of the last hour; absent in the first ten minutes.',
+    (now) => now.requests.dayProjected,
+  ],
+  [
+    'tagferry_quota_calls',
+    'API calls included in the connect subscription; absent until the platform reports them.',
+    (now) => now.quota?.calls,
+  ],
+  [
+    'tagferry_quota_used',
+    'API calls counted against the connect subscription; absent until the platform reports them.',
+    (now) => now.quota?.used,
+  ],
+  [
+    'tagferry_quota_payload_bytes',
+    'Payload included in the connect subscription; absent until the platform reports it.',
+    (now) => now.quota?.payload?.bytes,
+  ],
+  [
+    'tagferry_quota_payload_used_bytes',
+    'Payload counted against the connect subscription; absent until the platform reports it.',
+    (now) => now.quota?.payload?.used,
+  ],
+  [
+    'tagferry_webhook_registered',
+    '1 while the webhook for WEBHOOK_URL is registered; absent without WEBHOOK_URL.',
+    (now) => now.webhook && now.webhook.current() !== undefined,
+  ],
+  [
+    'tagferry_webhook_disabled',
+    '1 while the webhook is disabled by `webhook disable` or on the platform; absent without WEBHOOK_URL.',
+    (now) => now.webhook && now.webhook.disabledBy !== undefined,
+  ],
+  [
+    'tagferry_webhook_days_until_disabled',
+    'Days until the platform disables the webhook because of failing deliveries; absent while deliveries succeed.',
+    (now) => now.events.failingWebhook?.daysLeft,
+  ],
+];
+
+/** Label values of a metric that is always 1. */
+const TEXTS: readonly [
+  name: string,
+  help: string,
+  labelNames: string[],
+  read: (now: MetricState) => Record<string, string>,
+][] = [
+  [
+    'tagferry_build_info',
+    'Version of the agent and of its runtime, as labels; always 1.',
+    ['version', 'node'],
+    ({ version }) => ({ version, node: process.versions.node }),
+  ],
+  [
+    'tagferry_configuration_info',
+    'Digest of the active configuration and of the files it was read from, and CONFIG_VERSION, as labels; always 1.',
+    ['digest', 'files', 'version'],
+    ({ configuration: { digest, files_digest, version } }) => ({
+      digest: digest ?? '',
+      files: files_digest ?? '',
+      version: version ?? '',
+    }),
+  ],
+  [
+    'tagferry_session_info',
+    'Session state and token grant, as labels; always 1.',
+    ['state', 'grant'],
+    ({ session: { state, grant } }) => ({ state, grant: grant ?? 'none' }),
+  ],
+  [
+    'tagferry_requests_share_info',
+    'Reason for the request share, as a label; always 1.',
+    ['reason'],
+    ({ requests }) => ({ reason: requests.shareReason }),
+  ],
+];
+
+/** Values with one label. */
+const LABELLED: readonly [
+  name: string,
+  help: string,
+  label: string,
+  read: (now: MetricState) => readonly (readonly [label: string, value: number])[],
+][] = [
+  [
+    'tagferry_certificate_expiry_timestamp_seconds',
+    'Expiry time of a certificate in use; `use` is a listener, the platform or a source.',
+    'use',
+    (now) => now.certificates.map(({ use, endsMs }) => [use, endsMs / 1000]),
+  ],
+  [
+    'tagferry_identity_conflict',
+    "1 while another agent seems to be using this gateway's identity; `kind` is the evidence: broker, token or webhook.",
+    'kind',
+    (now) => CONFLICT_KINDS.map((kind) => [kind, now.identityConflicts.some((each) => each.kind === kind) ? 1 : 0]),
+  ],
+  [
+    'tagferry_reaction_target_silent_seconds',
+    'Time since a reaction target stopped responding; absent while it responds.',
+    'target',
+    (now) => now.events.silentTargets.map(({ target, silentSeconds }) => [target, silentSeconds]),
+  ],
+];
+
+const secondsOf = (ms: number | undefined) => (ms === undefined ? undefined : ms / 1000);
+
+/** Returns a registry that reads all values on each scrape, so that none is stale or counted twice. */
+export function createRegistry(counts: readonly Count[], parts: () => MetricParts): Registry {
   const registry = new Registry();
   const registers = [registry];
-  // A scrape reads all gauges in one turn of the event loop: from one look.
-  let look: MetricFigures | undefined;
+  // All gauges are read in one turn of the event loop, so they reflect the same state.
+  let state: MetricState | undefined;
   const now = () => {
-    look ??= figures();
+    state ??= stateOf(parts());
     queueMicrotask(() => {
-      look = undefined;
+      state = undefined;
     });
-    return look;
+    return state;
   };
-  const gauge = (name: string, help: string, read: (now: MetricFigures) => number) =>
+  for (const [name, help, read] of GAUGES) {
     new Gauge({
       name,
       help,
       registers,
       collect() {
         const value = read(now());
-        // prom-client would write `Nan`, which not every reader takes.
-        if (Number.isNaN(value)) this.remove();
-        else this.set(value);
+        // prom-client would write `Nan`, which some parsers reject.
+        if (value === undefined || Number.isNaN(value)) this.remove();
+        else this.set(Number(value));
       },
     });
-  const info = (
-    name: string,
-    help: string,
-    labelNames: string[],
-    read: (now: MetricFigures) => Record<string, string>,
-  ) =>
+  }
+  for (const [name, help, labelNames, read] of TEXTS) {
     new Gauge({
       name,
       help,
@@ -113,164 +317,24 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
         this.set(read(now()), 1);
       },
     });
-
-  info(
-    'tagferry_build_info',
-    'Version of the agent and of its runtime, as labels; always 1.',
-    ['version', 'node'],
-    (now) => ({
-      version: now.version,
-      node: process.versions.node,
-    }),
-  );
-  gauge('tagferry_start_time_seconds', 'When the agent started, since 1970.', (now) => now.startedSeconds);
-  gauge(
-    'tagferry_configuration_refused_since_seconds',
-    'Since when the files of the configuration are refused and those of before are in force; 0 while they are in force.',
-    (now) => now.filesRefusedSinceSeconds,
-  );
-  info(
-    'tagferry_configuration_info',
-    'Digest of the configuration in force and of the files it was read from, and CONFIG_VERSION, as labels; always 1.',
-    ['digest', 'files', 'version'],
-    ({ configuration }) => ({
-      digest: configuration.digest ?? '',
-      files: configuration.files_digest ?? '',
-      version: configuration.version ?? '',
-    }),
-  );
-  gauge(
-    'tagferry_configuration_in_force_since_seconds',
-    'When the configuration in force was loaded, since 1970.',
-    ({ configuration }) => Date.parse(configuration.since) / 1000,
-  );
-  gauge(
-    'tagferry_configuration_changed_files',
-    'Configuration files that were added, removed or edited and are not loaded.',
-    ({ configuration }) => configuration.changed_files.length,
-  );
-  gauge(
-    'tagferry_buffer_values',
-    'Values in the buffer that are not delivered, without quarantine.',
-    (now) => now.bufferValues,
-  );
-  gauge('tagferry_buffer_bytes', 'Bytes of the buffer on disk, with WAL and quarantine.', (now) => now.bufferBytes);
-  gauge('tagferry_buffer_max_bytes', 'BUFFER_MAX_BYTES; 0 is no bound.', (now) => now.bufferMaxBytes);
-  gauge('tagferry_buffer_free_bytes', 'Free bytes on the file system of STATE_DIR.', (now) => now.freeBytes);
-  gauge(
-    'tagferry_buffer_min_free_bytes',
-    'BUFFER_MIN_FREE in bytes: below it new values are refused.',
-    (now) => now.minFreeBytes,
-  );
-  gauge('tagferry_buffer_oldest_age_seconds', 'Age of the oldest value in the buffer.', (now) => now.oldestAgeSeconds);
-  gauge('tagferry_buffer_quarantined_values', 'Values in quarantine now.', (now) => now.quarantined);
-  gauge('tagferry_buffer_waiting_values', 'Values that wait for a commit now.', (now) => now.waitingCommit);
-  gauge('tagferry_refusing_values', '1 while new values are refused: the disk refuses, or the buffer is full.', (now) =>
-    Number(now.isRefusing),
-  );
-  gauge(
-    'tagferry_store_set_aside',
-    'Corrupt stores and rows that were set aside since the start.',
-    (now) => now.setAside,
-  );
-  gauge(
-    'tagferry_assets_held',
-    'Assets that are held because the platform does not let this user post to them.',
-    (now) => now.assetsHeld,
-  );
-  gauge(
-    'tagferry_series_waiting',
-    'Series that wait because the platform refused one value after the other.',
-    (now) => now.seriesWaiting,
-  );
-  gauge(
-    'tagferry_platform_unavailable_seconds',
-    'How long the platform has been unavailable; 0 while it answers.',
-    (now) => now.unavailableSeconds,
-  );
-  gauge(
-    'tagferry_post_interval_seconds',
-    'How long a fresh value may wait for its post: POST_INTERVAL, or longer where the request budget does not reach.',
-    (now) => now.postIntervalSeconds,
-  );
-  gauge('tagferry_session_valid', '1 while there is a valid access token.', (now) => Number(now.session.usable));
-  gauge('tagferry_session_refused', '1 while the platform refuses the credentials.', (now) =>
-    Number(now.session.lastError?.code === 'platform.sign_in_refused'),
-  );
-  gauge('tagferry_session_age_seconds', 'Age of the access token.', (now) => secondsOf(now.session.ageMs));
-  gauge('tagferry_session_renews_in_seconds', 'Time to the next token renewal.', (now) =>
-    secondsOf(now.session.renewsInMs),
-  );
-  info(
-    'tagferry_session_info',
-    'The state of the session and the grant of its token, as labels; always 1.',
-    ['state', 'grant'],
-    ({ session }) => ({
-      state: session.state,
-      grant: session.grant ?? 'none',
-    }),
-  );
-  gauge(
-    'tagferry_requests_share',
-    'Requests a minute that were found to be this gateway’s of the limit; 0 is no limit.',
-    (now) => now.requestsShare,
-  );
-  info(
-    'tagferry_requests_share_info',
-    'Why the share is as it is, as a label; always 1.',
-    ['reason'],
-    ({ requestsShareReason: reason }) => ({ reason }),
-  );
-  gauge('tagferry_requests_today', 'API calls of the last 24 hours.', (now) => now.requestsToday);
-  gauge('tagferry_requests_day_limit', 'REQUESTS_PER_DAY; 0 is no limit.', (now) => now.requestsPerDay);
-  gauge(
-    'tagferry_requests_day_projected',
-    'API calls in 24 hours at the pace of the last hour; absent in the first ten minutes.',
-    (now) => now.requestsProjected ?? Number.NaN,
-  );
-  gauge(
-    'tagferry_quota_calls',
-    'API calls that the connect subscription allows; left out until the platform has told.',
-    (now) => now.quota?.calls ?? Number.NaN,
-  );
-  gauge(
-    'tagferry_quota_used',
-    'API calls that the platform has counted against it; left out until it has told.',
-    (now) => now.quota?.used ?? Number.NaN,
-  );
-  gauge(
-    'tagferry_quota_payload_bytes',
-    'Payload that the connect subscription allows; absent until the platform reports it.',
-    (now) => now.quota?.payload?.bytes ?? Number.NaN,
-  );
-  gauge(
-    'tagferry_quota_payload_used_bytes',
-    'Payload counted against it; absent until the platform reports it.',
-    (now) => now.quota?.payload?.used ?? Number.NaN,
-  );
-  gauge(
-    'tagferry_webhook_registered',
-    '1 while the webhook of WEBHOOK_URL is registered; left out without WEBHOOK_URL.',
-    (now) => (now.isWebhookRegistered === undefined ? Number.NaN : Number(now.isWebhookRegistered)),
-  );
-  gauge(
-    'tagferry_webhook_disabled',
-    '1 while the webhook stays disabled, by `webhook disable` or on the platform; left out without WEBHOOK_URL.',
-    (now) => (now.isWebhookRegistered === undefined ? Number.NaN : Number(now.isWebhookDisabled)),
-  );
-
-  gauge(
-    'tagferry_webhook_days_until_disabled',
-    'Days until the platform disables the webhook because deliveries keep failing; absent while they do not.',
-    (now) => now.webhookDaysLeft ?? Number.NaN,
-  );
-
+  }
+  for (const [name, help, label, read] of LABELLED) {
+    new Gauge({
+      name,
+      help,
+      labelNames: [label],
+      registers,
+      collect() {
+        this.reset();
+        for (const [text, value] of read(now())) this.set({ [label]: text }, value);
+      },
+    });
+  }
   for (const [name, Metric, help, read] of SOURCE_METRICS) {
-    const labelNames = ['source', 'kind'];
     new Metric({
       name,
       help,
-      labelNames,
+      labelNames: ['source', 'kind'],
       registers,
       collect() {
         this.reset();
@@ -281,46 +345,11 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
       },
     });
   }
-
-  new Gauge({
-    name: 'tagferry_certificate_expiry_timestamp_seconds',
-    help: 'When a certificate in use expires; `use` is a listener, the platform or a source.',
-    labelNames: ['use'],
-    registers,
-    collect() {
-      this.reset();
-      for (const { use, endsMs } of now().certificates) this.set({ use }, endsMs / 1000);
-    },
-  });
-
-  new Gauge({
-    name: 'tagferry_identity_conflict',
-    help: 'Whether another agent seems to have the identity of this gateway; `kind` is the sign: broker, token or webhook.',
-    labelNames: ['kind'],
-    registers,
-    collect() {
-      const present = new Set(now().identityConflicts.map(({ kind }) => kind));
-      for (const kind of CONFLICT_KINDS) this.set({ kind }, present.has(kind) ? 1 : 0);
-    },
-  });
-
-  new Gauge({
-    name: 'tagferry_reaction_target_silent_seconds',
-    help: 'Time since a target of reactions stopped responding; left out while it responds.',
-    labelNames: ['target'],
-    registers,
-    collect() {
-      this.reset();
-      for (const { target, silentSeconds } of now().silentTargets) this.set({ target }, silentSeconds);
-    },
-  });
-
   for (const count of counts) {
-    const { name, help, labelNames } = count;
     new Counter({
-      name,
-      help,
-      labelNames: [...labelNames],
+      name: count.name,
+      help: count.help,
+      labelNames: [...count.labelNames],
       registers,
       collect() {
         this.reset();
@@ -330,5 +359,3 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
   }
   return registry;
 }
-
-const secondsOf = (ms: number | undefined) => (ms ?? Number.NaN) / 1000;

@@ -4,9 +4,9 @@ import type { SessionGrant } from '../platform/session/issued-token.ts';
 import type { Meaning } from '../uplink/verdict.ts';
 import type { RejectReason } from '../webhook/listener.ts';
 import { Count } from './count.ts';
-import type { MetricFigures } from './figures.ts';
+import type { MetricParts } from './exposition.ts';
 
-/** Labels whose values are known beforehand begin at 0: what begins at 1 is no increase to Prometheus. */
+/** Known label values start at 0, because Prometheus does not count an initial 1 as an increase. */
 const DROP_REASONS = names<DropReason>({ bytes: 0, age: 0, quarantine: 0, purge: 0 });
 const GRANTS = names<SessionGrant>({ password: 0, refresh_token: 0 });
 const POST_OUTCOMES = names<Meaning | 'aborted'>({
@@ -21,6 +21,7 @@ const POST_OUTCOMES = names<Meaning | 'aborted'>({
   unreachable: 0,
   aborted: 0,
 });
+const WRITE_OUTCOMES = ['written', 'failed', 'unverified', 'rejected'] as const;
 const REJECT_REASONS = names<RejectReason>({
   aborted: 0,
   commit: 0,
@@ -35,21 +36,23 @@ const REJECT_REASONS = names<RejectReason>({
   too_large: 0,
 });
 
-export function createMetrics(figures: () => MetricFigures) {
+export function createMetrics(parts: () => MetricParts) {
   const counts: Count[] = [];
   const counter = <Label extends string = never>(name: string, help: string, labelNames: readonly Label[] = []) => {
     const count = new Count<Label>(name, help, labelNames);
     counts.push(count as Count<string>);
     return count;
   };
-  const dropped = counter('tagferry_values_dropped_total', 'Values that a configured bound dropped.', ['reason']);
+  const dropped = counter('tagferry_values_dropped_total', 'Values dropped because of a configured bound.', ['reason']);
   const posts = counter('tagferry_posts_total', 'Posts of values.', ['outcome']);
-  const renewals = counter('tagferry_session_renewals_total', 'Tokens obtained, the first login included.', ['grant']);
-  const rejected = counter('tagferry_events_rejected_total', 'Requests to the webhook listener that were refused.', [
-    'reason',
+  const renewals = counter('tagferry_session_renewals_total', 'Tokens obtained, including those of the first login.', [
+    'grant',
   ]);
+  const rejected = counter('tagferry_events_rejected_total', 'Rejected requests to the webhook listener.', ['reason']);
   const commits = counter('tagferry_commits_total', 'Commits to disk.', ['outcome']);
-  const quarantined = counter('tagferry_values_quarantined_total', 'Values that the platform refused.', ['reason']);
+  const quarantined = counter('tagferry_values_quarantined_total', 'Values rejected by the platform.', ['reason']);
+  const writes = counter('tagferry_writes_total', 'Writes of values to devices.', ['outcome']);
+  for (const outcome of WRITE_OUTCOMES) writes.inc({ outcome }, 0);
   for (const reason of DROP_REASONS) dropped.inc({ reason }, 0);
   for (const outcome of POST_OUTCOMES) posts.inc({ outcome }, 0);
   for (const grant of GRANTS) renewals.inc({ grant }, 0);
@@ -59,9 +62,9 @@ export function createMetrics(figures: () => MetricFigures) {
 
   let registry: Promise<Registry> | undefined;
   return {
-    /** As Prometheus reads them; the first call loads what writes them. */
+    /** Returns the registry for Prometheus. The first call loads prom-client. */
     registry(): Promise<Registry> {
-      registry ??= import('./exposition.ts').then(({ createRegistry }) => createRegistry(counts, figures));
+      registry ??= import('./exposition.ts').then(({ createRegistry }) => createRegistry(counts, parts));
       return registry;
     },
     dropped,
@@ -70,26 +73,31 @@ export function createMetrics(figures: () => MetricFigures) {
     commits,
     earlyCommits: counter(
       'tagferry_commits_early_total',
-      'Commits before COMMIT_INTERVAL, because a source could bring nothing more before one.',
+      'Commits before COMMIT_INTERVAL, because a source could send no more values until a commit.',
     ),
     quarantined,
     eventsRejected: rejected,
-    ingested: counter('tagferry_values_ingested_total', 'Values that were acknowledged.', ['source']),
-    ahead: counter('tagferry_values_ahead_total', 'Of them: with a time more than a day ahead.', ['source']),
-    delivered: counter('tagferry_values_delivered_total', 'Values that the platform took.'),
+    ingested: counter('tagferry_values_ingested_total', 'Acknowledged values.', ['source']),
+    ahead: counter(
+      'tagferry_values_ahead_total',
+      'Acknowledged values with a timestamp more than a day in the future.',
+      ['source'],
+    ),
+    delivered: counter('tagferry_values_delivered_total', 'Values accepted by the platform.'),
     restamped: counter(
       'tagferry_values_restamped_total',
-      'Values stamped here before the clock was trusted: corrected, or sent as they are (doubtful).',
+      'Values stamped by the agent before its clock was trusted: corrected, or posted unchanged (doubtful).',
       ['outcome'],
     ),
-    eventsReceived: counter('tagferry_events_received_total', 'Events that are in the inbox.', ['event_type']),
-    eventsPassed: counter('tagferry_events_elsewhere_total', 'Events from the broker that concern other gateways.', []),
-    eventsRelayed: counter('tagferry_events_relayed_total', 'Events that were published for other gateways.', []),
-    reactions: counter('tagferry_reactions_total', 'Reactions that ran.', ['name', 'outcome']),
+    eventsReceived: counter('tagferry_events_received_total', 'Events stored in the inbox.', ['event_type']),
+    eventsPassed: counter('tagferry_events_elsewhere_total', 'Events from the broker intended for other gateways.', []),
+    eventsRelayed: counter('tagferry_events_relayed_total', 'Events published for other gateways.', []),
+    writes,
+    reactions: counter('tagferry_reactions_total', 'Completed reactions.', ['name', 'outcome']),
   };
 }
 
-/** Every member of a union: one that is forgotten does not compile. */
+/** Returns all members of a union. A missing member is a compile error. */
 function names<Name extends string>(all: Record<Name, 0>): Name[] {
   return Object.keys(all) as Name[];
 }

@@ -13,21 +13,24 @@ import type { DoctorRun } from './live/doctor-run.ts';
 import type { Sight } from './live/live-events.ts';
 import type { LiveStream } from './live/live-stream.ts';
 
-/** What `/healthz` and `/readyz` say. */
+/** State reported by `/healthz` and `/readyz`. */
 interface Health {
   ok: boolean;
-  /** Why not, one sentence each; empty where all is well. */
+  /** Problems, one sentence each; empty if healthy. */
   problems: string[];
-  /** What is wrong and no restart mends: dead sources, refused files. It leaves health as it is. */
+  /**
+   * Problems that a restart does not fix, such as failed sources and rejected files. These problems do not affect
+   * health.
+   */
   notes: string[];
-  /** The session's state, grant, age and time to renewal: a platform that is away is no fault of the agent's health. */
+  /** Session state, grant, age and time until renewal. An unavailable platform does not affect health. */
   session: unknown;
 }
 
 export interface OpsSources {
   health(): Health;
   readiness(): Health;
-  /** What `tagferry status` shows, too. */
+  /** Content of `tagferry status`. */
   status(): unknown;
   metrics(): Promise<{ contentType: string; text: string }>;
   page: PageFiles;
@@ -35,7 +38,7 @@ export interface OpsSources {
   doctor: Pick<DoctorRun, 'report'>;
 }
 
-/** Who may see what; a reload changes it. Without OPS_TOKEN the status is shown on loopback and sockets alone. */
+/** Access settings, which a reload can change. Without OPS_TOKEN, status is available only on loopback and sockets. */
 export type OpsAccess = Pick<Settings, 'opsToken' | 'opsHosts'>;
 
 export interface OpsServerOptions {
@@ -58,7 +61,7 @@ const PATHS: ReadonlySet<string> = new Set([
   '/live/doctor',
 ]);
 
-/** Read-only: health, readiness, status and metrics for programs that watch, the page for people. */
+/** Read-only server for health, readiness, status, metrics and the page. */
 export class OpsServer {
   readonly #sources: OpsSources;
   readonly #server: InboundServer;
@@ -87,7 +90,7 @@ export class OpsServer {
     });
   }
 
-  /** A reload's OPS_TOKEN and OPS_HOSTS, for every request from now on. */
+  /** Applies reloaded values of OPS_TOKEN and OPS_HOSTS to subsequent requests. */
   setAccess({ opsToken: token, opsHosts: hosts }: OpsAccess): void {
     this.#token = token === undefined ? undefined : new SharedToken(token);
     this.#hosts = hosts;
@@ -131,7 +134,7 @@ export class OpsServer {
       return send(response, ok ? 200 : 503, { status: ok ? 'ok' : 'unavailable', problems, notes, session });
     }
     const sight = this.#sightOf(request);
-    // The page holds nothing of the plant: with the status of a refusal it is the form that asks for the token.
+    // The page contains no plant data. If sent with the status of a rejection, the page shows the token form.
     if (path === '/') return page.answerPage(request, response, typeof sight === 'string' ? 200 : sight.status);
     if (typeof sight !== 'string') return this.#refuse(response, sight, path);
     if (path === '/live/doctor') return this.#consult(response, sight);
@@ -140,7 +143,7 @@ export class OpsServer {
   }
 
   async #consult(response: ServerResponse, sight: Sight): Promise<void> {
-    if (sight !== 'all') return send(response, 403, { error: 'the doctor is shown with OPS_TOKEN alone' });
+    if (sight !== 'all') return send(response, 403, { error: 'running checks requires OPS_TOKEN' });
     try {
       send(response, 200, await this.#sources.doctor.report());
     } catch (error) {
@@ -148,14 +151,14 @@ export class OpsServer {
     }
   }
 
-  /** What the request may see of what the plant does, or why nothing. */
+  /** Returns the data that the request may access, or the rejection. */
   #sightOf(request: IncomingMessage): Sight | Refusal {
     if (this.#token === undefined) return isLocalAddress(this.#options.address) ? 'status' : NO_TOKEN_SET;
     return this.#token.isShown(request.headers.authorization, null) ? 'all' : NO_TOKEN_SHOWN;
   }
 
   #refuse(response: ServerResponse, { status, error, hint }: Refusal, path: string): void {
-    // A browser would ask for the password that `Basic` offers, over the page's own form.
+    // With `Basic`, a browser would open a password dialog over the page's form.
     const basic = path === '/status' ? ['Basic realm="tagferry", charset="UTF-8"'] : [];
     if (status === 401) response.setHeader('WWW-Authenticate', ['Bearer realm="tagferry"', ...basic]);
     send(response, status, { error, hint });
@@ -170,13 +173,13 @@ interface Refusal {
 
 const NO_TOKEN_SET: Refusal = {
   status: 403,
-  error: 'this is shown on loopback alone while OPS_TOKEN is empty',
-  hint: 'Set OPS_TOKEN in agent.env, reload, and send it as Authorization: Bearer, or as the password in a browser.',
+  error: 'available only on loopback while OPS_TOKEN is empty',
+  hint: 'Set OPS_TOKEN in agent.env, reload, and send the token as Authorization: Bearer, or as the password in a browser.',
 };
 const NO_TOKEN_SHOWN: Refusal = {
   status: 401,
-  error: 'the token is missing or wrong',
-  hint: 'Send Authorization: Bearer and OPS_TOKEN.',
+  error: 'missing or invalid token',
+  hint: 'Send the header Authorization: Bearer with OPS_TOKEN.',
 };
 
 function send(response: ServerResponse, status: number, body: unknown): void {

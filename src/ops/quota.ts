@@ -7,49 +7,52 @@ import { listApiSubscriptions } from '../platform/resources/api-subscriptions.ts
 export interface QuotaReport {
   calls: number;
   used: number;
-  /** Payload in bytes, if the platform reports it. */
+  /** Payload size in bytes, if the platform reports it. */
   payload: { bytes: number; used: number } | null;
-  /** When its period began, as the platform writes it. */
+  /** Start of the quota period as reported by the platform. */
   since: string | null;
 }
 
-/** One call an hour at most, and only while somebody looks: the call counts against the quota itself. */
-const ASK_EVERY_MS = 3_600_000;
-/** After a call that failed. */
-const ASK_AGAIN_MS = 5 * 60_000;
-/** Who looks at the status does not wait longer for it. */
-const PATIENCE_MS = 2_000;
+/** Minimum interval between calls, made only while the status is viewed, because each call counts against the quota. */
+const REFRESH_INTERVAL_MS = 3_600_000;
+/** Interval after a failed call. */
+const RETRY_MS = 5 * 60_000;
+/** Maximum delay of the status response. */
+const MAX_DELAY_MS = 2_000;
 
 export class Quota {
   readonly #client: PlatformClient;
   readonly #clock: Clock;
   #known: QuotaReport | undefined;
-  #askedAtMs = Number.NEGATIVE_INFINITY;
-  #asking: Promise<void> | undefined;
+  #requestedAtMs = Number.NEGATIVE_INFINITY;
+  #request: Promise<void> | undefined;
 
   constructor(client: PlatformClient, clock: Clock) {
     this.#client = client;
     this.#clock = clock;
   }
 
-  /** What is known without asking. */
+  /** Returns the latest report without making a call. */
   get known(): QuotaReport | undefined {
     return this.#known;
   }
 
-  /** Asks where the last answer is old; waits a moment for it. Never throws: a platform without quotas is no fault. */
+  /**
+   * Fetches an outdated report and waits briefly for it. Never throws, because a platform without quotas is not an
+   * error.
+   */
   async refresh(): Promise<void> {
     const nowMs = this.#clock.monotonicMs();
-    if (nowMs - this.#askedAtMs >= ASK_EVERY_MS && !this.#asking) {
-      this.#askedAtMs = nowMs;
-      this.#asking = this.#ask().finally(() => {
-        this.#asking = undefined;
+    if (nowMs - this.#requestedAtMs >= REFRESH_INTERVAL_MS && !this.#request) {
+      this.#requestedAtMs = nowMs;
+      this.#request = this.#fetch().finally(() => {
+        this.#request = undefined;
       });
     }
-    if (this.#asking) await Promise.race([this.#asking, this.#clock.sleep(PATIENCE_MS)]);
+    if (this.#request) await Promise.race([this.#request, this.#clock.sleep(MAX_DELAY_MS)]);
   }
 
-  async #ask(): Promise<void> {
+  async #fetch(): Promise<void> {
     try {
       for await (const subscription of listApiSubscriptions(this.#client, AbortSignal.timeout(10_000))) {
         const { calls, payload, since } = subscription;
@@ -63,9 +66,9 @@ export class Quota {
         return;
       }
     } catch (error) {
-      // The session or the platform is away, and status says so elsewhere.
-      const restMs = codeOf(error) === 'platform.no_session' ? 0 : ASK_AGAIN_MS;
-      this.#askedAtMs = this.#clock.monotonicMs() - ASK_EVERY_MS + restMs;
+      // The session or the platform is unavailable, which the status reports separately.
+      const restMs = codeOf(error) === 'platform.no_session' ? 0 : RETRY_MS;
+      this.#requestedAtMs = this.#clock.monotonicMs() - REFRESH_INTERVAL_MS + restMs;
     }
   }
 }

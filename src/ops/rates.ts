@@ -1,20 +1,20 @@
-/** Counters that only grow, as they stand at one moment. */
+/** Values of monotonically increasing counters at one moment. */
 export interface Counters {
   ingested: number;
   delivered: number;
 }
 
-/** Values a minute, over the last minute. */
+/** Values per minute, averaged over the last minute. */
 export interface RatesNow {
   ingestedPerMinute: number;
   deliveredPerMinute: number;
 }
 
 const WINDOW_MS = 60_000;
-/** Below this a rate says nothing: one commit more or less would double it. */
+/** Minimum duration for a meaningful rate. In a shorter interval, a single commit would double the rate. */
 const MIN_MS = 1_000;
 
-/** Rates for people: differences of counters over the last minute, since the start where that is shorter. */
+/** Computes rates from counter differences over the last minute, or since startup if that is shorter. */
 export class Rates {
   readonly #samples: (Counters & { atMs: number })[];
 
@@ -22,7 +22,7 @@ export class Rates {
     this.#samples = [{ atMs: nowMs, ingested: 0, delivered: 0 }];
   }
 
-  /** To be called every few seconds; keeps what lies within the window, and the one sample before it. */
+  /** Adds a sample. Called every few seconds. Keeps the samples within the window and the one before it. */
   sample(nowMs: number, counters: Counters): void {
     this.#samples.push({ atMs: nowMs, ...counters });
     while (this.#samples.length > 1 && this.#samples[1]!.atMs <= nowMs - WINDOW_MS) this.#samples.shift();
@@ -41,39 +41,45 @@ export class Rates {
 export interface Waiting {
   values: number;
   oldestAgeMs: number;
-  /** Between two posts of an asset. */
+  /** Interval between posts of an asset, in milliseconds. */
   intervalMs: number;
 }
 
-/** For the commit before a post and the platform's answer to it, on a slow link. */
+/** Allowance for the commit before a post and the response on a slow link. */
 const POSTED_WITHIN_MS = 30_000;
 
 /**
- * When what waits will be gone at these rates, in seconds: 0 where nothing waits longer than a gateway that keeps up lets it, `null`
- * where it does not shrink. What is taken in meanwhile has to be delivered too.
+ * Returns the number of seconds until the backlog is delivered at the current rates, including values accepted in the
+ * meantime. Returns 0 if the delay is normal, or `null` if the backlog does not shrink.
  */
 export function drainSeconds({ values, oldestAgeMs, intervalMs }: Waiting, rates: RatesNow): number | null {
-  // A value is live until twice the interval after its acceptance.
+  // A value is live for twice the interval after it is accepted.
   if (values === 0 || oldestAgeMs <= 2 * intervalMs + POSTED_WITHIN_MS) return 0;
   const netPerMinute = rates.deliveredPerMinute - rates.ingestedPerMinute;
   return netPerMinute > 0 ? Math.ceil((values / netPerMinute) * 60) : null;
 }
 
-/** What the buffer takes on the disk, and may take. */
+/** Current and maximum disk space of the buffer. */
 export interface Room {
   values: number;
   bytes: number;
-  /** 0 is no bound. */
+  /** 0 means no limit. */
   maxBytes: number;
-  /** On the file system, above what has to stay free. */
+  /** Free space above the reserve, in bytes. */
   freeBytes: number;
 }
 
-/** Packed, with what stands around it; the first values cost more, which says nothing about the next. */
+/**
+ * Average size of a packed value with overhead, in bytes. Used while the buffer contains few values, which are larger
+ * and not representative.
+ */
 const BYTES_A_VALUE = 8;
 const FEW_VALUES = 100_000;
 
-/** How long the space lasts at these rates, in seconds, about; `null` where the buffer does not grow. */
+/**
+ * Returns the approximate number of seconds until the space is used up at the current rates, or `null` if the buffer
+ * does not grow.
+ */
 export function lastsSeconds({ values, bytes, maxBytes, freeBytes }: Room, rates: RatesNow): number | null {
   const netPerMinute = rates.ingestedPerMinute - rates.deliveredPerMinute;
   if (netPerMinute <= 0) return null;

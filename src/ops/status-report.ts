@@ -1,64 +1,55 @@
-/** What `tagferry status` and `/status` show: the daemon's whole state in one JSON object, nothing secret in it. */
-import type { CertificateInUse } from '../base/certificates.ts';
+/** Content of `tagferry status` and `/status`: the agent's state as one JSON object without secrets. */
 import type { Clock } from '../base/clock.ts';
-import type { IdentityConflict } from '../base/identity-conflicts.ts';
-import type { ConfigurationReport } from '../config/configuration-report.ts';
 import type { Tags } from '../config/tags.ts';
-import type { RequestBudget } from '../platform/request-budget.ts';
-import type { Session } from '../platform/session/session.ts';
-import { sessionReport } from '../platform/session/session-report.ts';
-import { SeriesNames, unitText } from '../sources/series-names.ts';
-import type { SourceReport } from '../sources/source-report.ts';
+import { sessionReport } from '../platform/session/session-snapshot.ts';
+import { SeriesNames, unitText } from '../sources/intake/series-names.ts';
 import type { Uplink } from '../uplink/uplink.ts';
-import { describeEvent } from '../webhook/inbox-event.ts';
-import type { QuotaReport } from './quota.ts';
+import { describeEvent, type ListedEvent } from '../webhook/inbox-event.ts';
 import { drainSeconds, lastsSeconds, type RatesNow } from './rates.ts';
-import type { InboxLook, ShownBuffer, ShownEvents } from './shown-parts.ts';
+import type { ReportedBuffer, ReportedParts } from './reported-parts.ts';
 
-export interface StatusParts {
-  version: string;
+export interface StatusParts extends ReportedParts {
   clock: Clock;
-  startedWallMs: number;
   startedMonotonicMs: number;
   tags: () => Tags;
-  stateDir: string;
-  platformUrl: string;
-  /** BUFFER_MAX_BYTES. */
-  maxBytes: number;
-  webhookUrl: string | undefined;
-  configuration: ConfigurationReport;
-  buffer: ShownBuffer & InboxLook;
-  session: Session;
-  budget: RequestBudget;
-  uplink: Uplink;
-  events: ShownEvents;
+  buffer: ReportedBuffer & EventList;
   rates: RatesNow;
-  quota: QuotaReport | undefined;
   addresses: () => Record<string, string | undefined>;
-  sources: readonly SourceReport[];
-  certificates: readonly CertificateInUse[];
-  identityConflicts: readonly IdentityConflict[];
+}
+
+interface EventList {
+  readonly inbox: { list(query: { limit: number }): Promise<ListedEvent[]> };
 }
 
 const LAST_EVENTS = 5;
-/** What the platform says of a post's content, its sender or its asset: whoever says that is there. */
+/** Rejections of a post's content, sender or asset, which show that the platform is available. */
 const REFUSALS: ReadonlySet<string> = new Set(['400', '401', '403', '404', '413', '422']);
 
-/** One word for the whole: what STATUS tells systemd and an operator reads first. */
+/** Returns the overall state for systemd, status and page. Clients compare these values of the JSON member `state`. */
 export function overallState(parts: Pick<StatusParts, 'session' | 'uplink' | 'buffer' | 'budget'>): string {
-  if (parts.buffer.problems.length > 0) return 'refusing values';
+  if (parts.buffer.problems.length > 0) return 'rejecting values';
   if (!parts.session.isUsable) return 'signed out';
   const { outage } = parts.uplink;
   if (outage && !outage.isForeign) {
-    if (outage.code === '402') return 'quota spent';
-    if (REFUSALS.has(outage.code)) return 'posts refused';
+    if (outage.code === '402') return 'quota used up';
+    if (REFUSALS.has(outage.code)) return 'posts rejected';
   }
-  if (outage) return 'platform away';
+  if (outage) return 'platform unavailable';
   return parts.budget.restingUntilMs === undefined ? 'online' : 'resting';
 }
 
+/** Returns the text for `systemctl status`: `online, 1,204 values/min, backlog 0`. */
+export function statusLine(state: string, valuesPerMinute: number, backlog: number): string {
+  return `${state}, ${grouped(valuesPerMinute)} values/min, backlog ${grouped(backlog)}`;
+}
+
+/** Avoids `Intl`, whose data uses 9 MB of memory and adds 14 ms to startup. */
+function grouped(count: number): string {
+  return String(Math.round(count)).replaceAll(/\B(?=(\d{3})+$)/g, ',');
+}
+
 export async function statusReport(parts: StatusParts) {
-  const { buffer, clock, events, session, uplink, budget, rates } = parts;
+  const { buffer, clock, events, session, settings, uplink, budget, rates } = parts;
   const { facts } = buffer;
   const nowMs = clock.monotonicMs();
   const request = budget.stats();
@@ -68,7 +59,7 @@ export async function statusReport(parts: StatusParts) {
     state: overallState(parts),
     started_at: new Date(parts.startedWallMs).toISOString(),
     uptime_seconds: Math.round((nowMs - parts.startedMonotonicMs) / 1000),
-    platform: parts.platformUrl,
+    platform: settings.platformUrl,
     configuration: parts.configuration,
     session: sessionReport(session),
     buffer: {
@@ -79,13 +70,13 @@ export async function statusReport(parts: StatusParts) {
       waiting_for_commit: buffer.committer.waitingValues,
       bytes: facts.disk.bytes,
       free_bytes: facts.disk.freeBytes,
-      // 0 is no bound.
-      max_bytes: parts.maxBytes,
+      // 0 means no limit.
+      max_bytes: settings.bufferMaxBytes,
       lasts_seconds: lastsSeconds(
         {
           values: buffer.bufferedValues,
           bytes: facts.disk.bytes,
-          maxBytes: parts.maxBytes,
+          maxBytes: settings.bufferMaxBytes,
           freeBytes: facts.disk.freeBytes - buffer.minFreeBytes,
         },
         rates,
@@ -98,14 +89,14 @@ export async function statusReport(parts: StatusParts) {
     rates: {
       ingested_per_minute: rates.ingestedPerMinute,
       delivered_per_minute: rates.deliveredPerMinute,
-      // Nobody knows while the platform is away.
+      // Unknown while the platform is unavailable.
       drained_in_seconds: drainedInSeconds(parts),
     },
     uplink: uplinkReport(uplink, clock, seriesNames(parts)),
     requests: {
       minute: request.minuteUsed,
       minute_limit: request.minuteLimit,
-      // Of the limit, where others have a part in it: found by the platform's 429.
+      // Share of the limit if other clients also use it, inferred from 429 responses.
       share: Math.round(100 * request.share) / 100,
       share_reason: request.shareReason,
       day: request.dayUsed,
@@ -118,18 +109,19 @@ export async function statusReport(parts: StatusParts) {
     listener: {
       ...parts.addresses(),
       webhook: events.listening,
-      webhook_url: parts.webhookUrl,
+      webhook_url: settings.webhookUrl,
       registered: events.registration.current()?.webhook,
-      // `command`: by `webhook disable`; `platform`: there.
+      // `command`: disabled by `webhook disable`; `platform`: disabled on the platform.
       disabled_by: events.registration.disabledBy ?? null,
       secret_known: events.registration.isSecretKnown,
-      // Deliveries have failed since then, and the platform disables the webhook in so many days.
+      // Time since which deliveries have been failing, and days until the platform disables the webhook.
       failing: events.failingWebhook
         ? { since: new Date(events.failingWebhook.sinceMs).toISOString(), days_left: events.failingWebhook.daysLeft }
         : null,
     },
     sources: parts.sources,
-    // Whose events of access hold and release values; null where the user is unknown and no event is compared.
+    // User whose access events hold and release values; null if unknown, in which case direct events apply and relayed
+    // ones do not.
     access_user: events.ownUser ?? null,
     holds: events.holds.list(),
     lost_nodes: events.holds.lostNodes(),
@@ -139,7 +131,7 @@ export async function statusReport(parts: StatusParts) {
       silent_seconds: silentSeconds,
     })),
     certificates: parts.certificates.map(({ use, endsMs }) => ({ use, expires: new Date(endsMs).toISOString() })),
-    // Signs of another agent with this identity.
+    // Indications of another agent with the same identity.
     identity_conflicts: parts.identityConflicts.map(({ kind, subject, sinceMs, count }) => ({
       kind,
       source: subject ?? null,
@@ -148,7 +140,7 @@ export async function statusReport(parts: StatusParts) {
     })),
     events: await lastEvents(buffer),
     tags: parts.tags().tags.size,
-    state_dir: parts.stateDir,
+    state_dir: settings.stateDir,
   };
 }
 
@@ -160,19 +152,18 @@ function drainedInSeconds({ buffer, uplink, rates }: StatusParts): number | null
 
 export type StatusReport = Awaited<ReturnType<typeof statusReport>>;
 
-/** What a reload or `session renew` ends early. */
-const QUOTA_SPENT = 'the quota of API calls is spent, all posts pause';
+const QUOTA_SPENT = 'API call quota used up, all posts paused';
 
-function outageMessage({ code, words, isForeign }: { code: string; words: string; isForeign: boolean }): string {
-  if (isForeign) return `something answers in the platform's place: ${words}`;
-  return code === '402' ? `${QUOTA_SPENT}: ${words}` : words;
+function outageMessage({ code, reason, isForeign }: { code: string; reason: string; isForeign: boolean }): string {
+  if (isForeign) return `the response is not from the platform: ${reason}`;
+  return code === '402' ? `${QUOTA_SPENT}: ${reason}` : reason;
 }
 
-/** A series in the words of tags.yaml. */
+/** Series with its name in tags.yaml. */
 interface NamedSeries {
   key?: string;
   group?: string | undefined;
-  /** Its number, or its code. */
+  /** Unit number or code. */
   unit?: string | undefined;
   tag?: string | undefined;
 }
@@ -182,18 +173,19 @@ function seriesNames({ buffer, tags }: StatusParts): (series: number) => NamedSe
   return (id) => {
     const series = buffer.catalogue.get(id);
     if (series === undefined) return {};
-    // Built for a report that has something to name, which most have not.
+    // Created on demand, because most reports contain no series.
     names ??= new SeriesNames(tags().tags);
     const { key, group, unit } = series;
     return { key, group, unit: unit && unitText(unit), tag: names.tagOf(series) };
   };
 }
 
-/** Posts: how they go, when the last went, what waits for the platform's word. */
+/** Reports posts: state, latest post and pending values. */
 function uplinkReport(uplink: Uplink, clock: Clock, name: (series: number) => NamedSeries) {
   const now = uplink.snapshot();
   const seconds = (ms: number) => Math.round(ms / 1000);
-  // By the wall clock at the time: a jump since shows as an odd age, which is better than a hidden one.
+  // Uses the wall clock of the event. After a clock change, the age is wrong, but showing it is preferable to hiding
+  // it.
   const ago = (atMs: number | undefined) => (atMs === undefined ? null : Math.max(0, seconds(clock.wallMs() - atMs)));
   const text = (atMs: number | undefined) => (atMs === undefined ? null : new Date(atMs).toISOString());
   const until = (forMs: number) => new Date(clock.wallMs() + forMs).toISOString();
@@ -219,17 +211,17 @@ function uplinkReport(uplink: Uplink, clock: Clock, name: (series: number) => Na
     last_delivered_at: text(now.lastDeliveredAtMs),
     last_delivered_seconds_ago: ago(now.lastDeliveredAtMs),
     last_error: now.lastRefusal
-      ? { at: text(now.lastRefusal.atMs), code: now.lastRefusal.code, message: now.lastRefusal.words }
+      ? { at: text(now.lastRefusal.atMs), code: now.lastRefusal.code, message: now.lastRefusal.reason }
       : null,
     delivered_values: now.deliveredValues,
     quarantined_values: now.quarantinedValues,
-    posts_under_way: now.postsUnderWay,
+    posts_under_way: now.postsInProgress,
     post_interval_seconds: Math.round(now.intervalMs / 100) / 10,
     post_max_bytes: now.maxBytes,
-    waiting_series: now.waitingSeries.map(({ nextTryInMs, words, ...rest }) => ({
+    waiting_series: now.waitingSeries.map(({ nextTryInMs, reason, ...rest }) => ({
       ...rest,
       ...name(rest.series),
-      message: words,
+      message: reason,
       next_try_in_seconds: seconds(nextTryInMs),
     })),
     paused_assets: now.pausedAssets.map(({ asset, failures, forMs }) => ({
@@ -240,8 +232,8 @@ function uplinkReport(uplink: Uplink, clock: Clock, name: (series: number) => Na
   };
 }
 
-/** The last events of the inbox; none where the disk does not let us look. */
-async function lastEvents(buffer: InboxLook) {
+/** Returns the latest inbox events, or none if the disk cannot be read. */
+async function lastEvents(buffer: EventList) {
   try {
     return (await buffer.inbox.list({ limit: LAST_EVENTS })).map(describeEvent);
   } catch {

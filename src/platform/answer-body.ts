@@ -1,15 +1,15 @@
 import type { PlatformAnswer } from './http-boundary.ts';
 
 /**
- * Whether an answer is what it says, or something in the platform's place: a portal's page, a proxy's, half of a body. A
- * status alone proves nothing; every machine on the way can give one.
+ * Checks whether a response is complete and comes from the platform, not from a captive portal or a proxy. The status
+ * alone is not proof, because any host on the path can send it.
  */
 type Answer = Pick<PlatformAnswer, 'status' | 'header' | 'text' | 'truncated'>;
 
 /**
- * Whether the answer came whole and has no body. A body that ends with its connection may have been cut before its first
- * byte: without a length that says 0, or an end that the parser saw, it does not count as empty. Only a 204 needs neither
- * (RFC 9112 section 6.3); one that announces a length all the same was made by something that does not know what it says.
+ * Returns whether the response is complete and has no body. If a closed connection marks the end of the body, all of it
+ * may have been lost. A response therefore counts as empty only if its length is 0, it is chunked, or its status is 204
+ * without a length (RFC 9112 section 6.3).
  */
 export function hasNoBody(answer: Answer): boolean {
   if (answer.truncated || answer.text !== '') return false;
@@ -18,7 +18,10 @@ export function hasNoBody(answer: Answer): boolean {
   return answer.status === 204 || answer.header('transfer-encoding') !== undefined;
 }
 
-/** Whether a response without a documented body reports success: any 2xx, complete, with no body or with JSON that contains no errors. */
+/**
+ * Returns whether a response without a documented body reports success: a complete 2xx response with an empty body or
+ * with JSON that contains no errors.
+ */
 export function reportsDone(answer: Answer): boolean {
   if (!isSuccess(answer.status)) return false;
   if (hasNoBody(answer)) return true;
@@ -29,7 +32,7 @@ export function isSuccess(status: number): boolean {
   return status >= 200 && status < 300;
 }
 
-/** The JSON object of an answer that came whole; `undefined` for everything else, a list too. */
+/** Returns the JSON object of a complete response, or `undefined` for anything else, including an array. */
 export function jsonObjectOf(answer: Answer): Record<string, unknown> | undefined {
   const body = answer.truncated ? undefined : jsonOf(answer.text);
   return typeof body === 'object' && body !== null && !Array.isArray(body)
@@ -37,13 +40,16 @@ export function jsonObjectOf(answer: Answer): Record<string, unknown> | undefine
     : undefined;
 }
 
-/** A page for people: the platform speaks JSON (platform 10.3). */
+/** Returns whether the response is an HTML page. The platform responds in JSON (platform 10.3). */
 export function isPage(answer: Answer): boolean {
   const type = answer.header('content-type') ?? '';
   return answer.text !== '' && (/^\s*(text\/html|application\/xhtml)/i.test(type) || /^\s*</.test(answer.text));
 }
 
-/** Words that are compressed say nothing to people; they are not unpacked, since a few bytes may become gigabytes. */
+/**
+ * Returns whether the text is uncompressed. Compressed text is never decompressed, because a few bytes can expand to
+ * gigabytes.
+ */
 export function isReadable(answer: Answer): boolean {
   const coding = answer.header('content-encoding')?.trim().toLowerCase() ?? '';
   return coding === '' || coding === 'identity';

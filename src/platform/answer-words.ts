@@ -1,14 +1,14 @@
 /**
- * The text of a response, from the platform or from anything else in its place: the only reader of error bodies. Every text it
- * returns contains no known secret, is on one line and bounded, and shows invisible characters as escapes, because it is
- * written to logs and terminals.
+ * Extracts text from the responses of the platform, or of any host that responds in its place. Only this module reads
+ * error bodies. All returned text is written to logs and terminals, so it contains no known secrets, has one line of
+ * limited length, and shows invisible characters as escapes.
  */
 import { plain } from '../base/foreign-text.ts';
 import type { ErrorBody } from '../contract/errors.ts';
 import { isReadable } from './answer-body.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
 
-/** One of the platform's own complaints. */
+/** Error entry in a platform response. */
 export type Problem = ErrorBody['errors'][number];
 
 type Answer = Pick<PlatformAnswer, 'status' | 'header' | 'text' | 'redact'>;
@@ -16,14 +16,17 @@ type Answer = Pick<PlatformAnswer, 'status' | 'header' | 'text' | 'redact'>;
 const MAX_PROBLEMS = 20;
 const MAX_PROBLEM_WORDS = 200;
 const MAX_ANSWER_WORDS = 300;
-/** Enough of a page to find its first words between its markup. */
+/** Maximum number of characters read from a page, enough to find the first words between the markup. */
 const MAX_READ = 4_000;
-/** Searched for secrets, which takes time; what is read of it cannot end within a secret that begins there. */
+/**
+ * Maximum number of characters searched for secrets, because the search takes time. Large enough for a secret that
+ * starts within the first MAX_READ characters.
+ */
 const MAX_SEARCHED = 64 * 1024;
 
-/** The platform's words in an error body (platform 10.3); none where it has another shape. */
+/** Returns the errors in an error body (platform 10.3), or an empty list if the body has a different format. */
 export function problemsOf(answer: Pick<PlatformAnswer, 'text' | 'redact'>): Problem[] {
-  // As of every post that is taken: a parser's error is dear.
+  // Accepted posts have an empty body. Skip the parse, because a thrown syntax error is slow.
   if (answer.text === '') return [];
   let body: unknown;
   try {
@@ -42,7 +45,10 @@ export function problemsOf(answer: Pick<PlatformAnswer, 'text' | 'redact'>): Pro
   });
 }
 
-/** The words of an error body, else the beginning of what came, without markup; '' where nothing can be read. */
+/**
+ * Returns the error texts. If there are none, returns the beginning of the body without markup, or '' if the body is
+ * not readable.
+ */
 export function answerWords(answer: Answer): string {
   if (answer.text === '' || !isReadable(answer)) return '';
   const lines = problemsOf(answer).map(({ type, message, attribute }) =>
@@ -51,17 +57,17 @@ export function answerWords(answer: Answer): string {
   return foreignWords(lines.join('; ')) || quoted(answer, answer.text);
 }
 
-/** Any text of a response, ready to print. */
+/** Returns text from a response in printable form. */
 export function quoted(answer: Pick<PlatformAnswer, 'redact'>, text: string, maxLength = MAX_ANSWER_WORDS): string {
   return foreignWords(redacted(answer, text), maxLength);
 }
 
-/** Before anything is cut off or replaced: part of a secret is not recognised as one. */
+/** Removes secrets before the text is truncated or replaced, because part of a secret would not be recognized. */
 function redacted(answer: Pick<PlatformAnswer, 'redact'>, text: string): string {
   return answer.redact(text.slice(0, MAX_SEARCHED));
 }
 
-/** Any text from elsewhere, on one line, without markup and control characters. */
+/** Returns text from an external source on one line, without markup and control characters. */
 export function foreignWords(text: string, maxLength = MAX_ANSWER_WORDS): string {
   const words = text
     .slice(0, MAX_READ)

@@ -7,24 +7,36 @@ import { codeOf } from '../base/errors.ts';
 const CHANNEL = 'undici:client:sendHeaders';
 const RESETS = new Set(['ECONNRESET', 'EPIPE']);
 /**
- * How long a connection must outlive a success. A server that closes a connection with unread bytes resets it at once: the
- * reset follows the response within the same burst of packets.
+ * Time for which a connection must stay open after a success. If a server closes a connection with unread bytes, it
+ * resets the connection immediately, so the reset arrives in the same burst of packets as the response.
  */
 const HANG_UP_MS = 10;
-/** Delay of the last byte. A server that responds to the beginning of a post is detected if its response arrives within this time. */
+/**
+ * Delay before the last byte is sent. A response that a server sends before it has read the whole post is detected if
+ * it arrives within this time.
+ */
 const WITHHOLD_MS = 250;
-/** Delay within a rapid series of posts: each is sent within WITHHOLD_MS after another one ended. */
+/**
+ * Delay before the last byte of a post in a rapid series. In such a series, each post starts within WITHHOLD_MS after
+ * the previous post.
+ */
 const SERIES_WITHHOLD_MS = 25;
-/** Interval at which a connection has a post withheld for WITHHOLD_MS within a series: it costs one fortieth of the throughput. */
+/** Interval between posts that use the longer delay on a connection in a rapid series. Reduces throughput by 2.5 %. */
 const PROOF_INTERVAL_MS = 10_000;
 
-/** The connections that posts are sent on: finds the connection of each post and determines how long its last byte is withheld. */
+/**
+ * Tracks the connections used for posts. Finds the connection of each post and determines how long its last byte is
+ * withheld.
+ */
 export class PostConnections {
   readonly #clock: Clock;
   #found: ((socket: Socket) => void) | undefined;
-  /** Monotonic time at which the latest post ended that was read, in milliseconds. */
+  /** End of the latest post that the server may have read; monotonic time in milliseconds. */
   #latestEndMs = Number.NEGATIVE_INFINITY;
-  /** Monotonic time at which the latest post ended that was read and withheld for WITHHOLD_MS, in milliseconds. */
+  /**
+   * End of the latest post that used the longer delay and may have been read, by connection; monotonic time in
+   * milliseconds.
+   */
   #provenMs = new WeakMap<Socket, number>();
 
   constructor(clock: Clock) {
@@ -33,8 +45,9 @@ export class PostConnections {
   }
 
   /**
-   * Called in `onRequestStart`: `found` receives the connection before the first byte is written. undici passes it to its
-   * diagnostics channel only, right after `onRequestStart` and in the same call, so the next message belongs to this request.
+   * Called in `onRequestStart`. `found` is called with the connection before the first byte is written. undici
+   * publishes the connection only on its diagnostics channel, synchronously after `onRequestStart`, so the next message
+   * belongs to this request.
    */
   next(found: (socket: Socket) => void): void {
     this.#found = found;
@@ -47,13 +60,16 @@ export class PostConnections {
     return isSeries && isProven ? SERIES_WITHHOLD_MS : WITHHOLD_MS;
   }
 
-  /** A post whose last byte was withheld for `withholdMs` has ended, and the server can have read it. */
+  /** Records the end of a post that the server may have read. `withholdMs`: delay before its last byte. */
   read(socket: Socket, withholdMs: number): void {
     this.#latestEndMs = this.#clock.monotonicMs();
     if (withholdMs === WITHHOLD_MS) this.#provenMs.set(socket, this.#latestEndMs);
   }
 
-  /** A server responded without having read a post: the servers at the other connections may do so too. */
+  /**
+   * Records that a server responded without having read a post. All connections then use the longer delay again,
+   * because other servers may do the same.
+   */
   unread(): void {
     this.#provenMs = new WeakMap();
   }
@@ -70,11 +86,12 @@ export class PostConnections {
 }
 
 /**
- * Detects a server that reports success without having read the whole body of a request. The last byte of the body is sent
- * WITHHOLD_MS or SERIES_WITHHOLD_MS after the kernel accepted the other bytes. A response is early if any byte of it arrives before
- * the last byte is sent, or while bytes of the body are still in this process. A success is also unread if the server resets the
- * connection within HANG_UP_MS. Two kinds of proxies cannot be distinguished from the platform: a proxy that reads the body to its
- * end and discards it, and a proxy whose response arrives after the last byte was sent, without such a reset.
+ * Detects a server that reports success without having read the whole request body. The last byte of the body is sent
+ * WITHHOLD_MS or SERIES_WITHHOLD_MS after the kernel has accepted the other bytes. A response is early if part of it
+ * arrives before the last byte is sent, or while this process still buffers bytes of the body. A request also counts as
+ * unread if the server resets the connection within HANG_UP_MS after a success. Two kinds of proxies cannot be
+ * distinguished from the platform: a proxy that reads the whole body and discards it, and a proxy whose response
+ * arrives after the last byte was sent and is not followed by a reset.
  */
 export class BodyReceipt {
   readonly #clock: Clock;
@@ -100,17 +117,19 @@ export class BodyReceipt {
     this.#bytes = typeof body === 'string' ? Buffer.from(body) : body;
   }
 
-  /** Whether the server cannot have read the whole body; final when the response has ended. */
+  /** Whether the server cannot have read the whole body. Final once the response has ended. */
   get isUnread(): boolean {
     return this.#isEarly || this.#isHungUp;
   }
 
-  /** Size of the body, in bytes. Without a `content-length` header undici would use chunked encoding. */
+  /**
+   * Size of the body in bytes, for the `content-length` header. Without this header, undici would use chunked encoding.
+   */
   get length(): number {
     return this.#bytes.length;
   }
 
-  /** The body for undici, which requests the next chunk after the kernel has accepted the previous one. */
+  /** Yields the body. undici requests the next chunk after the kernel has accepted the previous chunk. */
   async *body(): AsyncGenerator<Uint8Array> {
     if (this.#bytes.length > 1) {
       yield this.#bytes.subarray(0, -1);
@@ -130,14 +149,17 @@ export class BodyReceipt {
     });
   }
 
-  /** Delays the end of a success by HANG_UP_MS. A refusal counts as it is: nginx sends 413 before it has read the body. */
+  /**
+   * Delays the end of a successful response by HANG_UP_MS. Rejections are not delayed, because for example nginx sends
+   * 413 before it has read the body.
+   */
   responseStarts(controller: Dispatcher.DispatchController, status: number): void {
     const socket = this.#socket;
     if (!socket) return;
     this.#isEarly ||= !this.#isSent || socket.writableLength > 0;
     if (this.#isEarly || status < 200 || status >= 300) return;
     const onEnd = () => this.endWait();
-    // Before undici's own listener, which treats a response that is still paused as incomplete.
+    // Run before undici's listener, which treats a paused response as incomplete.
     socket.prependOnceListener('end', onEnd);
     const cancelTimer = this.#afterPoll(HANG_UP_MS, onEnd);
     this.#cancel = () => {
@@ -148,7 +170,7 @@ export class BodyReceipt {
     controller.pause();
   }
 
-  /** The success ends now unless its connection is closed: nothing more is waited for. */
+  /** Ends the delay of a successful response. */
   endWait(): void {
     const resume = this.#resume;
     this.#resume = undefined;
@@ -156,7 +178,10 @@ export class BodyReceipt {
     resume?.();
   }
 
-  /** `error` is undefined if the response is complete, or if undici ignores a reset after an announced end. */
+  /**
+   * `error` is undefined if the response is complete, or if undici ignores a reset after the announced length has
+   * arrived.
+   */
   responseEnds(error?: Error): void {
     this.#hasEnded = true;
     this.#release?.();
@@ -166,7 +191,7 @@ export class BodyReceipt {
     this.#cancel();
     if (this.isUnread) this.#connections.unread();
     else if (this.#socket) this.#connections.read(this.#socket, this.#withholdMs);
-    // The rest of the body is of no use, and the next request cannot be sent before it.
+    // Close the connection, because the next request could be sent only after the rest of this body.
     if (this.#isEarly) this.#socket?.destroy();
   }
 
@@ -180,7 +205,10 @@ export class BodyReceipt {
     cancel();
   }
 
-  /** After a stall, timers run before sockets are read: bytes that arrived during the delay are processed first. */
+  /**
+   * Calls `call` after a delay and a subsequent poll of the sockets. After the event loop was blocked, timers run
+   * before sockets are read.
+   */
   #afterPoll(delayMs: number, call: () => void): () => void {
     let immediate: NodeJS.Immediate | undefined;
     const cancelTimer = this.#clock.after(delayMs, () => {

@@ -7,48 +7,50 @@ import { problemOf } from './call-refusal.ts';
 import { addressOf } from './grants/form-request.ts';
 import type { HttpBoundary, HttpRequest, PlatformAnswer } from './http-boundary.ts';
 import { PlatformClock } from './platform-clock.ts';
-import type { RequestAllowance } from './request-allowance.ts';
-import type { RequestKind } from './request-budget.ts';
+import type { RequestBudget, RequestKind } from './request-budget.ts';
 import { ResponseRecord } from './response-record.ts';
 import type { Lease, TokenSource } from './token-source.ts';
 
-/** One API call (platform 4). */
+/** API call (platform 4). */
 export interface PlatformCall {
   method: HttpRequest['method'];
-  /** Below {base_url}, begins with a slash; ids in it are encoded already. */
+  /** Path relative to {base_url}, with a leading slash and encoded IDs. */
   path: string;
   query?: Readonly<Record<string, string | number | boolean | undefined>>;
-  /** Bytes go out as they are, as JSON unless `headers` say else; an object is written as JSON. */
+  /**
+   * Bytes are sent unchanged, with the content type JSON unless `headers` specify a different type. Objects are
+   * serialized as JSON.
+   */
   body?: Uint8Array | object;
   headers?: Readonly<Record<string, string>>;
   kind: RequestKind;
   signal?: AbortSignal | undefined;
-  /** The status alone says what became of it: see `HttpRequest`. */
+  /** Whether the status alone determines the result; see `HttpRequest`. */
   statusSuffices?: boolean;
-  /** How long its answer may take: see `HttpRequest`. */
+  /** Timeout of the whole call; see `HttpRequest`. */
   deadlineMs?: number;
 }
 
 export interface PlatformClientOptions {
   boundary: Pick<HttpBoundary, 'send'>;
-  /** The spec's {base_url}. */
+  /** The {base_url} in the specification. */
   baseUrl: string;
   tokens: TokenSource;
   /**
-   * Undefined for a person's verbs. A call of kind `paid` takes nothing from it. The client alone returns requests that did not
-   * reach the platform, also those that its caller has paid for.
+   * Request budget; undefined for manual commands. A call of kind `paid` does not acquire a request from the budget. If
+   * a request did not reach the platform, the client refunds it, even if the caller acquired it.
    */
-  budget?: RequestAllowance;
-  /** API_KEY_HEADER and the client id it carries. */
+  budget?: Pick<RequestBudget, 'acquire' | 'refund' | 'refused' | 'restUntil'>;
+  /** API_KEY_HEADER, and the client ID that the header contains. */
   apiKey?: { header: string; clientId: string } | undefined;
   clock: Clock;
   log: Logger;
 }
 
-/** What the platform says where it did what it was asked. Others of 2xx are something else's in its place. */
+/** Success statuses used by the platform. Any other 2xx status comes from a different server. */
 const SUCCESS: ReadonlySet<number> = new Set([200, 201, 204]);
 
-/** The request did not reach the platform: it counts for no one. */
+/** Error codes of requests that did not reach the platform and therefore do not count against the budget. */
 const NOT_COUNTED = new Set([
   'platform.connection_refused',
   'platform.no_session',
@@ -58,30 +60,36 @@ const NOT_COUNTED = new Set([
   'platform.proxy',
 ]);
 
-/** Calls of the API, by the one that sends them: what the resources are built on. */
+/** API calls used by the resource classes. */
 export abstract class ApiCalls {
-  /** The platform's clock, by its authenticated responses. */
+  /** Platform time derived from authenticated responses. */
   abstract readonly platformClock: PlatformClock;
 
-  /** Makes a call and gives its answer, whatever the status. Throws `PlatformError` where there was none. */
+  /**
+   * Makes a call and returns the response, regardless of its status. Throws `PlatformError` if there is no response.
+   */
   abstract request(call: PlatformCall): Promise<PlatformAnswer>;
 
   /**
-   * Makes a call and returns the JSON of the response, `undefined` for no body. Members are read by `ResponseRecord`. Throws
-   * `CallRefusal` if the platform rejects the call, `platform.unreadable` for any other response.
+   * Makes a call and returns the parsed JSON response, or `undefined` if the body is empty. Members are read with
+   * `ResponseRecord`. Throws `CallRefusal` if the platform rejects the call, or `platform.unreadable` for any other
+   * response.
    */
   async call(call: PlatformCall): Promise<unknown> {
     return readBody(await this.answered(call), call);
   }
 
-  /** Makes a call and returns the record in the response, as the body or as its member `wrapper`. Throws as `call` does. */
+  /**
+   * Makes a call and returns the record in the response. The record is the body itself or its member `wrapper`. Throws
+   * the same errors as `call`.
+   */
   async record(call: PlatformCall, wrapper: string): Promise<ResponseRecord> {
     return ResponseRecord.single(call, await this.call(call), wrapper);
   }
 
   /**
-   * Makes a call whose response body is not documented: any 2xx with JSON or no body is success. Returns the JSON object in the
-   * response, if there is one. Throws as `call` does.
+   * Makes a call whose response body is not documented. Any 2xx response with JSON or an empty body is a success.
+   * Returns the JSON object in the response, if any. Throws the same errors as `call`.
    */
   async act(call: PlatformCall): Promise<Record<string, unknown> | undefined> {
     const answer = await this.request(call);
@@ -89,7 +97,7 @@ export abstract class ApiCalls {
     return jsonObjectOf(answer);
   }
 
-  /** Makes a call that must be answered 200, 201 or 204, as the platform does; gives the whole answer. */
+  /** Makes a call that must return 200, 201 or 204, and returns the complete response. */
   async answered(call: PlatformCall): Promise<PlatformAnswer> {
     const answer = await this.request(call);
     expectSuccess(answer, call);
@@ -98,8 +106,8 @@ export abstract class ApiCalls {
 }
 
 /**
- * Calls of the API as one user. Each takes from the request budget, carries a token that is valid when it arrives, and
- * comes back with whatever the platform answered. A 401 is met once: the token is replaced and the call repeated.
+ * Makes API calls for one user. Each call uses one request from the budget and a token that will still be valid on
+ * arrival. After a 401, the token is replaced and the call is repeated once.
  */
 export class PlatformClient extends ApiCalls {
   readonly #options: PlatformClientOptions;
@@ -113,14 +121,14 @@ export class PlatformClient extends ApiCalls {
   }
 
   /**
-   * Makes a call and gives its answer, whatever the status. Throws `PlatformError` where there was none, at once with
-   * `platform.no_session` where there is no token and none is being asked for.
+   * Makes a call and returns the response, regardless of its status. Throws `PlatformError` if there is no response.
+   * Throws `platform.no_session` immediately if there is no token and none is being requested.
    */
   override async request(call: PlatformCall): Promise<PlatformAnswer> {
-    this.#heedDeprecation(call);
+    this.#noteDeprecation(call);
     const first = await this.#once(call, call.kind);
     if (first.status !== 401) return first;
-    // The repeat is a request of its own; one who paid has paid for the first.
+    // The repeated call is a separate request. A `paid` caller has acquired only the first request.
     return await this.#once(call, call.kind === 'paid' ? 'live' : call.kind);
   }
 
@@ -131,19 +139,16 @@ export class PlatformClient extends ApiCalls {
     try {
       lease = await tokens.lease(call.signal);
       const answer = await boundary.send(this.#toHttp(call, lease.accessToken));
-      if (answer.status === 401) lease.refused();
-      else lease.accepted();
+      lease.responded(answer.status);
       if (isOwn(answer)) this.platformClock.witness(answer);
-      // One rule for every call, a post's too: who has paid by himself reads from the budget how long it rests.
-      if (answer.status !== 429) budget?.accepted();
-      else if (budget) {
+      if (answer.status === 429 && budget) {
         budget.refused(this.platformClock.closedMs(answer));
         budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
       }
       return answer;
     } catch (error) {
       const counted = lease !== undefined && !NOT_COUNTED.has(codeOf(error) ?? '');
-      if (!counted) budget?.giveBack();
+      if (!counted) budget?.refund();
       throw error;
     } finally {
       lease?.release();
@@ -173,8 +178,8 @@ export class PlatformClient extends ApiCalls {
     return { ...request, body: call.body instanceof Uint8Array ? call.body : JSON.stringify(call.body) };
   }
 
-  /** Warns once per area about a deprecated call, and rejects the call from its sunset on (platform 9). */
-  #heedDeprecation(call: PlatformCall): void {
+  /** Warns once per area about a deprecated call, and rejects the call after its sunset date (platform 9). */
+  #noteDeprecation(call: PlatformCall): void {
     const deprecation = deprecationOf(call.path);
     if (!deprecation) return;
     const { area, sunset, instead } = deprecation;
@@ -185,45 +190,48 @@ export class PlatformClient extends ApiCalls {
   }
 }
 
-/** A success as the platform gives it: empty or JSON. */
+/** Returns whether the response is a success in a format that the platform uses: empty or JSON. */
 function isOwn(answer: PlatformAnswer): boolean {
   return SUCCESS.has(answer.status) && reportsDone(answer);
 }
 
-/** Throws `CallRefusal` where the platform says no, `platform.unreadable` for a success that it does not know. */
+/** Throws `CallRefusal` if the platform rejects the call, or `platform.unreadable` for an unknown success status. */
 export function expectSuccess(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
   const { status } = answer;
   if (SUCCESS.has(status)) return;
   throw isSuccess(status) ? unreadable(call, `status ${status}`) : problemOf(answer, nameOf(call));
 }
 
-/** Throws `CallRefusal` unless the response is a 2xx, `platform.unreadable` if such a response has a body other than JSON. */
+/**
+ * Throws `CallRefusal` for a status other than 2xx, or `platform.unreadable` if a 2xx response has a body other than
+ * JSON.
+ */
 export function expectDone(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
   if (reportsDone(answer)) return;
-  throw isSuccess(answer.status) ? unreadable(call, 'a body that is not JSON') : problemOf(answer, nameOf(call));
+  throw isSuccess(answer.status) ? unreadable(call, 'the body is not JSON') : problemOf(answer, nameOf(call));
 }
 
-/** How a call is named in errors: without its query, which may name people. */
+/** Returns the call name for error messages. The query is omitted, because it may identify people. */
 function nameOf(call: Pick<PlatformCall, 'method' | 'path'>): string {
   return `${call.method} ${call.path}`;
 }
 
 function readBody(answer: PlatformAnswer, call: PlatformCall): unknown {
-  if (answer.truncated) throw unreadable(call, 'more than can be read at once');
+  if (answer.truncated) throw unreadable(call, 'the body is too large');
   if (answer.status === 204 || answer.text.trim() === '') return undefined;
   if (jsonObjectOf(answer)?.errors !== undefined) throw unreadable(call, `status ${answer.status} and errors`);
   try {
     return JSON.parse(answer.text);
   } catch {
-    // The parser's message quotes the body, so it is no cause: the body may hold a secret.
-    throw unreadable(call, 'something else than JSON');
+    // The parser error is not attached as the cause, because its message quotes the body, which may contain a secret.
+    throw unreadable(call, 'the body is not JSON');
   }
 }
 
 export function unreadable(call: Pick<PlatformCall, 'method' | 'path'>, what: string): PlatformError {
-  return new PlatformError(`the platform answered ${nameOf(call)} with ${what}`, {
+  return new PlatformError(`unexpected response to ${nameOf(call)}: ${what}`, {
     code: 'platform.unreadable',
     retryable: true,
-    hint: "Something answers in the platform's place: check that PLATFORM_URL is the address of the API, and what stands between.",
+    hint: 'Check that PLATFORM_URL is the address of the API, and that no proxy responds in its place.',
   });
 }

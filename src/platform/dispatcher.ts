@@ -2,40 +2,39 @@ import { X509Certificate } from 'node:crypto';
 import { createRequire } from 'node:module';
 import { createSecureContext, rootCertificates } from 'node:tls';
 import type { Dispatcher } from 'undici';
-import { tellingIdentity } from '../base/certificates.ts';
+import { identityCheckWithExpiry } from '../base/certificates.ts';
 import { ConfigurationError } from '../base/errors.ts';
 import { poolLookup } from '../base/name-lookup.ts';
 import { goesDirect, type NoProxyEntry, parseNoProxy } from './no-proxy.ts';
 
-/** How to reach the platform. */
+/** Settings for platform connections. */
 export interface DispatcherOptions {
-  /** Sockets to one origin: posts under way at once and some for the session and the rest. */
+  /** Maximum number of sockets per origin: concurrent posts, plus a few for the session and other calls. */
   connections: number;
-  /** PEM text of a private authority, trusted beside the built-in ones. */
+  /** PEM certificate of a private certificate authority, trusted in addition to the built-in authorities. */
   caPem?: string | undefined;
-  /** `http://` or `https://` address of a proxy, user and password in it where it wants them. */
+  /** Proxy URL with the scheme `http` or `https`, including user and password if required. */
   httpsProxy?: string | undefined;
-  /** Hosts that are reached without the proxy. */
+  /** Hosts that bypass the proxy. */
   noProxy?: string | undefined;
-  connectTimeoutMs?: number;
-  /** Told when the certificate of the platform ends, at each new connection. */
+  /** Called for each new connection with the expiry time of the platform certificate. */
   onCertificate?: (endsMs: number | undefined) => void;
 }
 
-/** What of an undici dispatcher the boundary uses: tests pass in their own. */
+/** Subset of the undici dispatcher interface that the boundary uses. Tests provide a different implementation. */
 export interface Sockets {
   dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean;
   close(): Promise<void>;
   destroy(): Promise<void>;
-  /** Host and port of the proxy on the way to an address, where there is one. */
+  /** Returns the host and port of the proxy used for a URL, or undefined for a direct connection. */
   proxyOf?(url: URL): string | undefined;
 }
 
-/** A satellite link answers a handshake within 3 s; a host that takes 10 s is away. */
+/** Connection timeout, in milliseconds. A satellite link completes a handshake within 3 s. */
 const CONNECT_TIMEOUT_MS = 10_000;
 /**
- * An idle socket is kept for 30 s unless the server says less: three posts at the default interval share a handshake,
- * and the usual middleboxes forget a connection after a minute.
+ * Keep-alive time of an idle socket, unless the server announces a shorter time. Allows three posts at the default
+ * interval to share a handshake. Shorter than the minute after which typical middleboxes drop a connection.
  */
 const KEEP_ALIVE_MS = 30_000;
 
@@ -44,68 +43,66 @@ type Undici = typeof import('undici');
 const load = createRequire(import.meta.url);
 
 /**
- * The whole of undici (fetch, WebSocket, mocks, caches) costs 10 MB of memory; its agent alone 2 MB. It names no
- * `exports`, so its parts can be loaded; should a release take that away, the whole still works.
+ * Loads only the `Agent` class of undici, which uses 2 MB of memory. All of undici (fetch, WebSocket, caches) would use
+ * 10 MB. package.json pins the exact version.
  */
-function loadAgent(): Undici['Agent'] {
-  try {
-    return load('undici/lib/dispatcher/agent.js') as Undici['Agent'];
-  } catch {
-    return (load('undici') as Undici).Agent;
-  }
-}
+const loadAgent = () => load('undici/lib/dispatcher/agent.js') as Undici['Agent'];
 
 /**
- * Makes the owner of the sockets: an agent, or an agent and a proxy's, chosen by origin. Throws `ConfigurationError` for
- * a `caPem` that is none.
+ * Creates the dispatcher. If a proxy is configured, the dispatcher uses the proxy or a direct connection depending on
+ * the origin. Throws `ConfigurationError` for an invalid `caPem`.
  */
 export function createDispatcher(options: DispatcherOptions): Sockets {
   const pool = {
     connections: options.connections,
     pipelining: 1,
-    // Four posts at once on four sockets is what was measured; HTTP/2 would load more code for the same.
+    // Performance was measured with four concurrent posts on four sockets. HTTP/2 would load more code without a
+    // benefit.
     allowH2: false,
     keepAliveTimeout: KEEP_ALIVE_MS,
     keepAliveMaxTimeout: 2 * KEEP_ALIVE_MS,
   };
   const connect = {
     ...(options.caPem === undefined ? {} : trusting(options.caPem)),
-    timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
+    timeout: CONNECT_TIMEOUT_MS,
     allowH2: false,
-    // Names of devices are resolved elsewhere: none of them keeps the platform's waiting.
+    // Uses a separate lookup pool, so that slow lookups of device names do not delay the platform lookup.
     lookup: poolLookup,
   };
   const { onCertificate } = options;
   const telling =
-    onCertificate === undefined ? connect : { ...connect, checkServerIdentity: tellingIdentity(onCertificate) };
+    onCertificate === undefined ? connect : { ...connect, checkServerIdentity: identityCheckWithExpiry(onCertificate) };
   const Agent = loadAgent();
   const direct = new Agent({ ...pool, connect: telling });
   if (!options.httpsProxy) return direct;
-  // The proxy's tunnel is built with parts that only the whole of undici puts together.
+  // The proxy tunnel is available only in the complete undici package.
   const { ProxyAgent } = load('undici') as Undici;
   const proxied = new ProxyAgent({
     ...pool,
     uri: options.httpsProxy,
     requestTls: telling,
     proxyTls: connect,
-    // A tunnel for http too: a proxy that rewrites requests has no business with a bearer token.
+    // Use a tunnel for http as well, so that a proxy that rewrites requests cannot read the bearer token.
     proxyTunnel: true,
   });
   return new Fork(direct, proxied, new URL(options.httpsProxy).host, parseNoProxy(options.noProxy ?? ''));
 }
 
-/** One parse of the authorities for all connections: the option `ca` would parse 150 certificates at each. */
+/**
+ * Parses the trusted certificates once for all connections. The option `ca` would parse 150 certificates for each
+ * connection.
+ */
 function trusting(caPem: string): { secureContext: ReturnType<typeof createSecureContext> } {
   try {
-    // Node passes over what is no certificate without a word.
+    // Validate the certificate, because Node silently ignores an invalid certificate.
     new X509Certificate(caPem);
     return { secureContext: createSecureContext({ ca: [...rootCertificates, caPem] }) };
   } catch {
-    throw new ConfigurationError(['PLATFORM_CA: the file holds no certificate in PEM form, name one that does']);
+    throw new ConfigurationError(['PLATFORM_CA: must be a file with a PEM certificate']);
   }
 }
 
-/** Chooses for each origin whether the way goes through the proxy. */
+/** Uses a direct connection or the proxy, depending on the origin. */
 class Fork implements Sockets {
   readonly #direct: Sockets;
   readonly #proxied: Sockets;

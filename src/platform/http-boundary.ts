@@ -6,36 +6,40 @@ import { BodyReceipt, PostConnections } from './body-receipt.ts';
 import type { Sockets } from './dispatcher.ts';
 import { transportError } from './transport-errors.ts';
 
-/** One request as it goes out. `headers` are sent as they stand. */
+/** Outgoing request. `headers` are sent unchanged. */
 export interface HttpRequest {
   method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   url: URL;
   headers?: Readonly<Record<string, string>>;
   body?: Uint8Array | string;
-  /** Secrets in the request, as they are before any encoding. Anything that quotes an answer has them removed. */
+  /** Secrets in the request, without encoding. They are removed from all text quoted from the response. */
   secrets?: readonly string[];
   signal?: AbortSignal | undefined;
-  /** Bound of the whole call, connection and answer included; `DEADLINE_MS` unless told. */
+  /** Timeout of the whole call, including connecting and receiving the response. Default: `DEADLINE_MS`. */
   deadlineMs?: number;
-  /** Bound of the answer's text; 4 MiB unless told. */
+  /** Maximum size of the response text. Default: 4 MiB. */
   maxAnswerBytes?: number;
   /**
-   * The status alone decides, as for a post of values: a response counts as soon as its status has arrived, however its body
-   * ends. A success counts only if the server can have read the whole request (`platform.body_unread` otherwise).
+   * Whether the status alone determines the result, as for a post of values. A response is accepted once its status has
+   * arrived, even if its body is incomplete. A success is accepted only if the server can have read the whole request.
+   * Otherwise, the call fails with `platform.body_unread`.
    */
   statusSuffices?: boolean | undefined;
 }
 
-/** An answer of any status. */
+/** Response with any status. */
 export interface PlatformAnswer {
   status: number;
-  /** A header's value by its name in any case; of several of one name the first. */
+  /**
+   * Returns the value of a header. Names are case-insensitive; if a header occurs several times, the first value is
+   * returned.
+   */
   header(name: string): string | undefined;
-  /** The body as text, cut at the bound. */
+  /** Body as text, truncated at the limit. */
   text: string;
-  /** Removes every known secret from text of this answer. Everything that quotes an answer passes through it, before it is truncated. */
+  /** Removes all known secrets from text in this response. Must be applied to quoted text before it is truncated. */
   redact(text: string): string;
-  /** Whether the body was longer than the bound. */
+  /** Whether the body exceeded the limit. */
   truncated?: boolean;
 }
 
@@ -43,30 +47,35 @@ export interface HttpBoundaryOptions {
   sockets: Sockets;
   clock: Clock;
   redactor: Redactor;
-  /** `User-Agent` of every call. */
+  /** Value of the `User-Agent` header. */
   userAgent: string;
   headersTimeoutMs?: number;
-  bodyTimeoutMs?: number;
 }
 
-/** A post of 480 kB over a 64 kbit/s link takes 60 s until the platform can begin to answer. */
+/**
+ * Timeout until the response headers arrive. Over a link with 64 kbit/s, a post of 480 kB takes 60 s before the
+ * platform can respond.
+ */
 const HEADERS_TIMEOUT_MS = 90_000;
-/** Between two pieces of an answer. */
+/** Timeout between two parts of a response. */
 const BODY_TIMEOUT_MS = 30_000;
-/** Of the whole call: against answers that drip. Less than the time that a renewed token leaves to its predecessor's calls. */
+/**
+ * Timeout of the whole call, which also terminates responses that arrive extremely slowly. Shorter than the time for
+ * which a replaced token remains valid for calls in progress.
+ */
 const DEADLINE_MS = 120_000;
-/** A page of a hundred deliveries with their payloads stays below this. */
+/** Default maximum size of the response text, larger than a page with a hundred deliveries and their payloads. */
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
-/** Where the status suffices: enough for the platform's words, and how long they are waited for. */
+/** Size limit and timeout for the error text if the status alone determines the result. */
 const MAX_WORDS_BYTES = 64 * 1024;
 const WORDS_WITHIN_MS = 5_000;
 
 /**
- * The one place where HTTP goes out: sockets are kept alive by origin, every wait is bounded, the answer's text is
- * bounded, and everything that undici and Node throw arrives as a `PlatformError` with a stable code, retryable.
+ * Sends all HTTP requests to the platform. Sockets are kept alive per origin, and all waiting times and response sizes
+ * are limited. Errors from undici and Node are converted to a retryable `PlatformError` with a stable code.
  *
- * An answer whose body is longer than its bound still counts: the status decides what became of a post, whose answer counts
- * however its body ends.
+ * A response that exceeds its size limit is truncated instead of rejected, because the status of a post determines the
+ * result.
  */
 export class HttpBoundary {
   readonly #options: HttpBoundaryOptions;
@@ -79,12 +88,14 @@ export class HttpBoundary {
     this.#connections = new PostConnections(options.clock);
   }
 
-  /** Calls that have no answer yet. */
+  /** Number of calls in progress. */
   get inFlight(): number {
     return this.#inFlight;
   }
 
-  /** Sends one request and gives its answer, whatever the status. Throws `PlatformError` where there was none. */
+  /**
+   * Sends a request and returns the response, regardless of its status. Throws `PlatformError` if there is no response.
+   */
   async send(request: HttpRequest): Promise<PlatformAnswer> {
     const { origin } = request.url;
     if (this.#closed) throw transportError({ code: 'UND_ERR_CLOSED' }, origin);
@@ -100,7 +111,7 @@ export class HttpBoundary {
     }
   }
 
-  /** Ends the sockets; calls under way fail as aborted. */
+  /** Closes all sockets. Calls in progress fail with `platform.aborted`. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#connections.close();
@@ -137,19 +148,21 @@ export class HttpBoundary {
     };
     let cancelTail = () => {};
     const onAbort = () => giveUp(abortedError(url.origin, signal?.reason));
-    // A process that stood still, or a loop that is late, comes to its timers before it looks at its sockets: what has come by then counts.
+    // If the process was suspended or the event loop was blocked, timers run before sockets are read. Accept a response
+    // that arrived in the meantime.
     const cancelDeadline = clock.after(request.deadlineMs ?? DEADLINE_MS, () =>
       setImmediate(() => giveUp(answerTimeout())),
     );
     const answerTimeout = () =>
       transportError({ code: answer ? 'UND_ERR_BODY_TIMEOUT' : 'UND_ERR_HEADERS_TIMEOUT' }, url.origin);
     signal?.addEventListener('abort', onAbort, { once: true });
-    // undici frees the socket two turns of the loop after the answer: a caller that sends its next request before that
-    // would open another connection.
+    // undici releases the socket two event loop turns after the response. A request sent earlier would open another
+    // connection.
     const finish = (truncated: boolean) => end(() => setImmediate(setImmediate, () => settle(truncated)));
     const settle = (truncated: boolean) => {
       const { status } = answer!;
-      // A success with a body is no success of a post, and its words are worth reading.
+      // A 2xx response with a body is not a valid response to a post. Return it, because its text may explain the
+      // problem.
       const claimsSuccess = status >= 200 && status < 300 && bytes === 0;
       if (claimsSuccess && receipt?.isUnread) reject(unreadError(url.origin, status));
       else resolve(toAnswer(answer!, chunks, truncated, redactor));
@@ -166,20 +179,20 @@ export class HttpBoundary {
           ...request.headers,
           ...(receipt ? { 'content-length': String(receipt.length) } : {}),
         },
-        // undici accepts any async iterable; its types name streams only.
+        // undici accepts any async iterable, although its types list only streams.
         body: receipt ? (receipt.body() as unknown as Readable) : (request.body ?? null),
         headersTimeout: this.#options.headersTimeoutMs ?? HEADERS_TIMEOUT_MS,
-        bodyTimeout: this.#options.bodyTimeoutMs ?? BODY_TIMEOUT_MS,
+        bodyTimeout: BODY_TIMEOUT_MS,
       },
       {
         onRequestStart(controller) {
-          // Given up while it waited for a socket: it must not go out any more.
+          // The call ended while it was waiting for a socket, so the request must not be sent.
           if (ended) return controller.abort(abortedError(url.origin, undefined));
           abortSocket = (reason) => controller.abort(reason);
           receipt?.requestStarts();
         },
         onResponseStart(controller, status, headers) {
-          // 1xx are no answers.
+          // 1xx responses are informational.
           if (status < 200 || ended) return;
           answer = { status, headers: headers as Headers };
           if (statusSuffices) cancelTail = clock.after(WORDS_WITHIN_MS, () => giveUp(answerTimeout()));
@@ -192,7 +205,7 @@ export class HttpBoundary {
           bytes += Math.min(chunk.length, room);
           if (chunk.length <= room) return;
           finish(true);
-          controller.abort(new Error('the answer is longer than its bound'));
+          controller.abort(new Error('the response exceeds the size limit'));
         },
         onResponseEnd() {
           receipt?.responseEnds();
@@ -238,7 +251,7 @@ function unreadError(origin: string, status: number): PlatformError {
 }
 
 function abortedError(origin: string, reason: unknown): PlatformError {
-  return new PlatformError(`${origin} is not waited for any more`, {
+  return new PlatformError(`request to ${origin} aborted`, {
     code: 'platform.aborted',
     retryable: true,
     cause: reason,

@@ -1,17 +1,17 @@
-/** One entry of NO_PROXY: a host and everything below it, `*.host` for what is below it alone, `*` for every host. */
+/** Entry in NO_PROXY: `host` for a host and its subdomains, `*.host` for subdomains only, `*` for all hosts. */
 export interface NoProxyEntry {
   host: string;
   port: number | undefined;
   belowOnly: boolean;
 }
 
-/** Takes NO_PROXY apart: `example.com, .example.com, *.example.com, host:8080, [::1]:443, *`. */
+/** Parses NO_PROXY, for example `example.com, .example.com, *.example.com, host:8080, [::1]:443, *`. */
 export function parseNoProxy(text: string): NoProxyEntry[] {
   return text
     .split(/[,\s]+/)
     .filter((word) => word !== '')
     .map((word) => {
-      // A bare IPv6 address has more than one colon and no port.
+      // An IPv6 address without brackets contains several colons and no port.
       const bracketed = /^\[([^\]]+)\](?::(\d+))?$/.exec(word);
       const withPort = bracketed ?? (word.split(':').length === 2 ? /^(.+):(\d+)$/.exec(word) : null);
       const host = withPort?.[1] ?? word;
@@ -24,8 +24,9 @@ export function parseNoProxy(text: string): NoProxyEntry[] {
 }
 
 /**
- * Whether an address is reached without the proxy. `HTTPS_PROXY` carries every outgoing call, as docs/interface.md has it;
- * the one exception is plain http to this machine itself, a sandbox that no proxy could reach.
+ * Returns whether a URL bypasses the proxy. Apart from NO_PROXY entries, `HTTPS_PROXY` applies to all outgoing calls
+ * (docs/interface.md). The only exception is http to the loopback interface, for example to a sandbox, which a proxy
+ * cannot reach.
  */
 export function goesDirect(url: URL, entries: readonly NoProxyEntry[]): boolean {
   const host = plainHost(url.hostname);

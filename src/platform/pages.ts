@@ -4,24 +4,25 @@ import { CallRefusal } from './call-refusal.ts';
 import { type ApiCalls, type PlatformCall, unreadable } from './client.ts';
 import { ResponseRecord } from './response-record.ts';
 
-/** A list that claims more pages than this has lost count: a million entries at 100 a page. */
+/**
+ * Maximum number of pages, which corresponds to a million entries at 100 entries per page. A larger page count is
+ * considered incorrect.
+ */
 const MAX_PAGES = 10_000;
 const REJECTED: ReadonlySet<number> = new Set([400, 422]);
 
 export interface ListOptions {
   query?: PlatformCall['query'];
   signal?: AbortSignal | undefined;
-  perPage?: number;
-  kind?: PlatformCall['kind'];
 }
 
 /**
- * Entries of a list, page after page as they are asked for (`page`, `page_count`). Where an answer has no `pagination` it
- * is taken for the whole list. `members` are the names under which the entries may stand, in order of preference. `read` turns an
- * entry into the caller's type.
+ * Yields list entries, reading page by page on demand (`page`, `page_count`). A response without `pagination` is
+ * treated as the complete list. `members`: possible names of the list, in order of preference. `read`: converts an
+ * entry.
  *
- * The last page is known by `page_count` alone: an answer that is shorter than asked may be a server's own bound. A page
- * without entries ends the list too, whatever the count says.
+ * The last page is identified by `page_count`, not by the page size, because the server may limit the page size. A page
+ * without entries also ends the list.
  */
 export async function* listEntries<Entry>(
   client: ApiCalls,
@@ -30,18 +31,18 @@ export async function* listEntries<Entry>(
   read: (entry: ResponseRecord) => Entry,
   options: ListOptions = {},
 ): AsyncGenerator<Entry, void, undefined> {
-  const { kind = 'other', signal, perPage = MAX_PER_PAGE } = options;
+  const { signal } = options;
   const callOf = (query: NonNullable<PlatformCall['query']>): PlatformCall => ({
     method: 'GET',
     path,
     query,
-    kind,
+    kind: 'other',
     signal,
   });
   for (let page = 1; page <= MAX_PAGES; page++) {
-    let call = callOf({ ...options.query, page, per_page: perPage });
+    let call = callOf({ ...options.query, page, per_page: MAX_PER_PAGE });
     const body = await client.call(call).catch((error: unknown) => {
-      // Paging is not documented (platform 10.3): a server that rejects its parameters is asked for the whole list.
+      // Paging is not documented (platform 10.3). If a server rejects the parameters, request the complete list.
       if (page > 1 || !(error instanceof CallRefusal) || !REJECTED.has(error.status)) throw error;
       call = callOf(options.query ?? {});
       return client.call(call);
@@ -54,14 +55,10 @@ export async function* listEntries<Entry>(
   }
 }
 
-/** All entries of a list at once: for lists that people look at. */
-export async function allEntries<Entry>(entries: AsyncIterable<Entry>): Promise<Entry[]> {
-  const all: Entry[] = [];
-  for await (const entry of entries) all.push(entry);
-  return all;
-}
-
-/** The list in a body: the body itself, or the first of `members` that is an array. */
+/**
+ * Returns the list in a body: the body itself if it is an array, otherwise the first member in `members` that is an
+ * array.
+ */
 export function entriesOf(body: unknown, members: readonly string[]): unknown[] | undefined {
   if (Array.isArray(body)) return body;
   for (const member of members) {

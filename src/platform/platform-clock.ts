@@ -2,22 +2,27 @@ import { type Clock, EARLIEST_TRUSTED_MS, plausibleWallMs } from '../base/clock.
 import { httpDateMs, retryAfterMs } from '../base/retry.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
 
-/** Each gateway of a fleet comes back at another second of the new minute. */
+/**
+ * Maximum random delay of the first request after a 429, so that the gateways in a fleet do not retry at the same time.
+ */
 const REST_SPREAD_MS = 10_000;
 const MINUTE_MS = 60_000;
 const RETRY_AFTER_SPREAD_MS = 1_000;
-/** A `Retry-After` beyond this is taken for a mistake, and the platform is asked again. */
+/** Maximum pause. A longer `Retry-After` is considered an error. */
 const MAX_REST_MS = 5 * MINUTE_MS;
-/** One of 0, or of a time that is over, must not make a loop. */
+/** Minimum pause, so that a `Retry-After` of 0 or in the past does not cause a retry loop. */
 const MIN_REST_MS = 1_000;
 
-/** Permitted error of a gateway clock that nothing else has confirmed, in milliseconds. Also the limit for every other comparison. */
+/**
+ * Permitted deviation between the gateway clock and an unconfirmed reading, in milliseconds. Also the upper limit for
+ * all other comparisons.
+ */
 const TOLERANCE_MS = 30_000;
-/** Error of one `Date`, in milliseconds: whole seconds plus latency. */
+/** Maximum error of a `Date` header, in milliseconds, due to its resolution of one second and latency. */
 const READING_ERROR_MS = 2_000;
-/** Oscillators drift by up to some hundred parts per million. */
+/** Maximum clock drift. Oscillators drift by up to several hundred parts per million. */
 const MAX_DRIFT = 500e-6;
-/** A time that nothing has confirmed for so long counts for nothing. */
+/** Lifetime of an unconfirmed claim, in milliseconds. */
 const CLAIM_LIFE_MS = 60_000;
 
 interface Reading {
@@ -26,13 +31,14 @@ interface Reading {
 }
 
 /**
- * Platform time from the `Date` of authenticated responses, extrapolated by the monotonic clock. Proxies can add a `Date` to any other
- * response, so no other response changes this clock.
+ * Platform time derived from the `Date` of authenticated responses and extrapolated with the monotonic clock. Other
+ * responses do not change this clock, because proxies can add a `Date` to them.
  *
- * The first reading must agree with the gateway clock, unless the gateway clock was never set. Any reading that contradicts the known
- * time is a claim. A claim sets the clock if a second witness confirms it: the gateway clock or a token response, which nothing but the
- * platform can produce. Two other responses do not confirm each other, because every proxy can respond 204 with a wrong `Date`.
- * Within the reading error, only token responses correct the known time, and by no more than oscillator drift. The clock is not persisted.
+ * The first reading must agree with the gateway clock, unless the gateway clock was never set. A reading that
+ * contradicts the known time is a claim. A claim sets the clock if the gateway clock or a token response confirms it,
+ * because only the platform can issue tokens. Two other responses do not confirm each other, because any proxy can
+ * respond 204 with a wrong `Date`. If a token response agrees with the known time, it corrects the time by at most the
+ * oscillator drift. The clock is not persisted.
  */
 export class PlatformClock {
   readonly #clock: Clock;
@@ -45,7 +51,7 @@ export class PlatformClock {
     this.#clock = clock;
   }
 
-  /** Reads the time of a success that was requested with an access token. */
+  /** Reads the time of a successful response to a request with an access token. */
   witness(answer: Pick<PlatformAnswer, 'header'>): void {
     const reading = this.#readingOf(answer);
     if (!reading) return;
@@ -54,8 +60,9 @@ export class PlatformClock {
   }
 
   /**
-   * Reads the time of a token response (platform 2.1). `createdAt` is its `created_at`. If `createdAt` contradicts the `Date`, the
-   * response is no witness: a proxy has changed the `Date`, or the server reissued an earlier token.
+   * Reads the time of a token response (platform 2.1). `createdAt` is the `created_at` member. If it contradicts the
+   * `Date`, the response is treated like any other response, because a proxy may have changed the `Date` or the server
+   * may have reissued an earlier token.
    */
   witnessGrant(answer: Pick<PlatformAnswer, 'header'>, createdAt: unknown): void {
     const reading = this.#readingOf(answer);
@@ -90,23 +97,27 @@ export class PlatformClock {
     return platformMs === undefined ? undefined : { platformMs, atMonotonicMs: this.#clock.monotonicMs() };
   }
 
-  /** The platform's time now; `undefined` before it is known. */
+  /** Returns the current platform time, or `undefined` if it is unknown. */
   nowMs(): number | undefined {
     return this.#at(this.#known);
   }
 
-  /** A response contradicts the gateway's clock, and the next one is to decide. */
+  /** Whether a response contradicts the gateway clock and has not been confirmed yet. */
   get isDisputed(): boolean {
     if (this.#known || !this.#claim) return false;
     return this.#clock.monotonicMs() - this.#claim.atMonotonicMs < CLAIM_LIFE_MS;
   }
 
-  /** The time of the platform's responses, else of the gateway's clock if it is plausible: exact enough for a date. */
+  /**
+   * Returns the platform time if it is known, otherwise the gateway time if it is plausible. Accurate enough for dates.
+   */
   trustedMs(): number | undefined {
     return this.#at(this.#known ?? this.#claim) ?? plausibleWallMs(this.#clock);
   }
 
-  /** Platform minus this machine, in milliseconds, as far as its responses say. */
+  /**
+   * Returns the platform time minus the gateway time, in milliseconds, or `undefined` if the platform time is unknown.
+   */
   offsetMs(): number | undefined {
     const nowMs = this.#at(this.#known ?? this.#claim);
     return nowMs === undefined ? undefined : nowMs - this.#clock.wallMs();
@@ -117,8 +128,8 @@ export class PlatformClock {
   }
 
   /**
-   * How long the limit stays closed by a 429 (docs/interface.md): as `Retry-After` says, else until the next minute starts by the
-   * `Date` of the 429 itself (the limit is one per minute).
+   * Returns the time for which the platform rejects requests after a 429 (docs/interface.md): the `Retry-After`, or the
+   * time until the next minute according to the `Date` of the 429, because the limit applies per minute.
    */
   closedMs(answer: Pick<PlatformAnswer, 'header'>): number {
     const asked = this.#askedMs(answer);
@@ -128,8 +139,8 @@ export class PlatformClock {
   }
 
   /**
-   * How long a 429 keeps everyone waiting: until the limit opens, and a random while more, so that not every gateway comes back in that
-   * second.
+   * Returns the time for which all requests are paused after a 429: until the limit is reset, plus a random delay so
+   * that gateways do not retry in the same second.
    */
   restMs(answer: Pick<PlatformAnswer, 'header'>): number {
     const spreadMs = this.#askedMs(answer) === undefined ? REST_SPREAD_MS : RETRY_AFTER_SPREAD_MS;
@@ -151,7 +162,7 @@ function agree(earlier: Reading, reading: Reading): boolean {
   );
 }
 
-/** Moves the clock towards a reading, by no more than the drift since the previous correction. */
+/** Adjusts the known time towards a reading, by at most the drift since the previous correction. */
 function corrected(known: Reading, reading: Reading): Reading {
   const limitMs = driftMs(known, reading);
   const deviation = deviationMs(known, reading);
@@ -159,7 +170,7 @@ function corrected(known: Reading, reading: Reading): Reading {
   return { ...reading, platformMs: reading.platformMs - deviation + correctionMs };
 }
 
-/** Difference between a reading and the time extrapolated from an earlier one, in milliseconds. */
+/** Returns the difference between a reading and the time extrapolated from an earlier reading, in milliseconds. */
 function deviationMs(earlier: Reading, reading: Reading): number {
   return reading.platformMs - earlier.platformMs - (reading.atMonotonicMs - earlier.atMonotonicMs);
 }

@@ -1,55 +1,51 @@
 /**
- * The budget of API calls: every call but `/oauth/*` takes one request from it.
+ * Budget for API calls. Every call except `/oauth/*` uses one request.
  *
- * Two paces, one for the minute and one for the day, both of the same kind (GCRA: a token bucket written as one time).
- * `#expectedMs` is when the next request stands if all were spread evenly; a request may come at most `tolerance`
- * earlier. So count + 1 requests always span more than the window.
+ * - Pace (per minute and per day): requests are evenly spaced (GCRA, a token bucket stored as a single time). A request
+ *   may precede its scheduled time by at most the tolerance, so limit + 1 requests always span more than the window.
+ * - Share: if several agents use the same limit, each agent makes its requests at the times determined by its share
+ *   (request-share.ts).
+ * - Rest: after a 429, no requests are made until the limit is reset.
+ * - Probes: at most one request in ten is a probe.
  *
- * A restart: nothing is persisted, so a fresh process knows only that the one before it made no request after this one
- * started. It therefore starts as if the tolerance were used up, and waits one interval counted from its own start:
- * the requests of both, merged, keep the pace, however often and whenever the agent is killed. At the default of 400 a
- * minute that wait (155 ms) is over before the first token is there; at one a minute it cannot be shorter, because the
- * last process may have posted the moment before it died. Where it is known that none ran, `quietSinceMs` says so.
+ * The budget is not persisted. A new process assumes that no tolerance is left and waits for one interval, so restarts
+ * never exceed the pace. `quietSinceMs` shortens this wait if no other process can have made requests since that time.
  *
- * Where others have a part in the limit, requests come no faster than the share that was found (`FoundShare`), at places of their own in
- * each minute (`RequestPlaces`); those that come while the limit is closed are lost.
- *
- * Calls that wait here (`acquire`) and the uplink, which asks (`tryTake`), take turns when both want the next request.
+ * Request slots alternate between waiting callers (`acquire`) and the uplink, which polls (`tryAcquire`).
  */
 import type { Clock } from '../base/clock.ts';
-import { FoundShare, type ShareReason } from './found-share.ts';
-import { RequestPlaces } from './request-places.ts';
+import { RequestPlaces, RequestShare, type ShareReason } from './request-share.ts';
 
-/** `paid`: the caller has taken from the budget already. */
+/** `paid`: the caller has already acquired the request from the budget. */
 export type RequestKind = 'live' | 'backlog' | 'probe' | 'other' | 'paid';
 
 export interface RequestBudgetOptions {
-  /** 0 is none. */
+  /** 0 means no limit. */
   requestsPerMinute: number;
-  /** 0 is none. */
+  /** 0 means no limit. */
   requestsPerDay: number;
   /**
    * Monotonic time since which no other process can have made requests for this installation: the start of this
-   * process; `-Infinity` where none ever ran. Unless told, the time of construction.
+   * process, or `-Infinity` if no process has run before. Default: the time of construction.
    */
   quietSinceMs?: number;
 }
 
 export interface RequestBudgetStats {
-  /** Requests in the last 60 s. */
+  /** Number of requests in the last 60 s. */
   minuteUsed: number;
   minuteLimit: number;
-  /** Requests a minute that were found to be this one's of what is configured, and why; 0 where there is no limit. */
+  /** Maximum number of requests per minute for this agent; 0 without a limit. */
   share: number;
   shareReason: ShareReason;
-  /** Requests of this process in the last 24 h. */
+  /** Number of requests made by this process in the last 24 h. */
   dayUsed: number;
   dayLimit: number;
-  /** What 24 h would use at the pace of the last hour. */
+  /** Projected number of requests in 24 h, based on the last hour. */
   dayProjected: number | undefined;
-  /** Monotonic; the platform asked for a rest until then. `undefined` where it did not. */
+  /** Monotonic time at which the rest after a 429 ends. */
   restingUntilMs: number | undefined;
-  /** What the next request waits for. */
+  /** Limit that delays the next request. */
   limitedBy: 'rest' | 'day' | 'minute' | undefined;
   /** Monotonic time of the next request. */
   nextAtMs: number;
@@ -58,24 +54,31 @@ export interface RequestBudgetStats {
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 86_400_000;
-/** The requests of a start or of the minutes after an outage say nothing about a day. */
+/**
+ * Minimum observation period for a projection. Shorter periods, such as a startup or the end of an outage, are not
+ * representative of a day.
+ */
 const PROJECTED_FROM_MS = 10 * MINUTE_MS;
 /**
- * A request reaches the platform some time after it was taken: a connection, a token, a slow disk lie between. The
- * pace is so much slower than the budget that the platform's own count holds although these times vary.
+ * Maximum variation in the time that a request takes to reach the platform, in milliseconds. The pace allows for this
+ * variation.
  */
 const WAY_MS = 1_750;
-/** How far a request may come before its even place: what lets a late timer be caught up. */
+/** Maximum time by which a request may precede its scheduled time, to compensate for timer delays. */
 const MINUTE_TOLERANCE_MS = 250;
-/** In which the requests of a minute are made. */
+/** Period over which the requests of one minute are spread. */
 const SPAN_MS = MINUTE_MS + WAY_MS + MINUTE_TOLERANCE_MS;
-/** One that comes so soon after it was free had been waiting for it: this long, or a quarter of the interval. */
+/**
+ * A request made within this time after it became available, or within a quarter of the interval, counts as having
+ * waited for the share.
+ */
 const WAITED_MS = 1_000;
-/** A day's pace may save up two hours, so that an outage costs nothing of the day. */
+/**
+ * The daily pace accumulates unused requests from up to two hours, so that an outage does not reduce the daily number.
+ */
 const DAY_TOLERANCE_MS = 2 * HOUR_MS;
-/** Probes of held assets take a tenth of the budget at most. */
-const PROBE_SHARE = 10;
-/** A call that had the last request lets the uplink have this one, if it comes for it within so long. */
+const REQUESTS_PER_PROBE = 10;
+/** Time within which the uplink must poll to receive the next request after a waiting caller. */
 const TURN_MS = 50;
 
 interface Waiter {
@@ -88,13 +91,14 @@ export class RequestBudget {
   readonly #options: RequestBudgetOptions;
   readonly #paces: Pace[] = [];
   readonly #minute: Pace | undefined;
-  readonly #share: FoundShare | undefined;
+  readonly #share: RequestShare | undefined;
   readonly #places: RequestPlaces;
-  /** The next place is one after this; and what it was before the last request. */
+  /** Time of the latest request, which determines the time of the next one, and its value before that request. */
   #placedMs = Number.NEGATIVE_INFINITY;
   #placedBeforeMs = Number.NEGATIVE_INFINITY;
   readonly #day: Pace | undefined;
-  readonly #probes: Pace | undefined;
+  /** Monotonic time of the next probe. */
+  #probeAtMs = Number.NEGATIVE_INFINITY;
   readonly #minuteCount = new RecentCount(MINUTE_MS, 60);
   readonly #hourCount = new RecentCount(HOUR_MS, 60);
   readonly #dayCount = new RecentCount(DAY_MS, 96);
@@ -102,8 +106,8 @@ export class RequestBudget {
   #restUntilMs = Number.NEGATIVE_INFINITY;
   #waiters: Waiter[] = [];
   #cancelPump: (() => void) | undefined;
-  #waiterHadLast = false;
-  #uplinkWants = false;
+  #wasWaiterServed = false;
+  #isUplinkWaiting = false;
 
   constructor(clock: Clock, options: RequestBudgetOptions) {
     this.#clock = clock;
@@ -114,54 +118,49 @@ export class RequestBudget {
     const { requestsPerMinute, requestsPerDay } = options;
     if (requestsPerMinute > 0) {
       this.#minute = new Pace(SPAN_MS / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs);
-      this.#share = new FoundShare(requestsPerMinute, this.#startedMs);
+      this.#share = new RequestShare(requestsPerMinute, this.#startedMs);
       this.#paces.push(this.#minute);
     }
     if (requestsPerDay > 0) {
       this.#day = new Pace((DAY_MS + WAY_MS + DAY_TOLERANCE_MS) / requestsPerDay, DAY_TOLERANCE_MS, quietSinceMs);
       this.#paces.push(this.#day);
     }
-    if (this.#paces.length > 0) {
-      const slowestMs = Math.max(...this.#paces.map((pace) => pace.intervalMs));
-      // The first probe waits for nothing beyond what every request waits for.
-      this.#probes = new Pace(slowestMs * PROBE_SHARE, 0, Number.NEGATIVE_INFINITY);
-    }
   }
 
-  /** Whether there is any limit but the platform's own. */
+  /** Whether a limit is configured. */
   get isLimited(): boolean {
     return this.#paces.length > 0;
   }
 
-  /** From one request to the next, as it lets them go now; 0 without a limit. */
+  /** Current interval between requests; 0 without a limit. */
   get intervalMs(): number {
     return Math.max(0, this.#shareIntervalMs, ...this.#paces.map((pace) => pace.intervalMs));
   }
 
-  /** Takes a request where one is free now. */
-  tryTake(kind: RequestKind): boolean {
+  /** Acquires a request if one is available now. */
+  tryAcquire(kind: RequestKind): boolean {
     if (kind === 'paid') return true;
     this.#serveWaiters();
     if (this.nextAtMs(kind) > this.#clock.monotonicMs()) {
-      this.#uplinkWants = true;
+      this.#isUplinkWaiting = true;
       return false;
     }
-    this.#uplinkWants = false;
-    this.#waiterHadLast = false;
+    this.#isUplinkWaiting = false;
+    this.#wasWaiterServed = false;
     this.#take(kind);
     return true;
   }
 
-  /** Monotonic time at which a request of the kind is free; in the past where one is free now, `-Infinity` without limits. */
+  /** Returns the monotonic time at which a request of this kind is available; `-Infinity` without limits. */
   nextAtMs(kind: RequestKind): number {
     if (kind === 'paid') return Number.NEGATIVE_INFINITY;
     let atMs = Math.max(this.#restUntilMs, this.#placeMs);
     for (const pace of this.#paces) atMs = Math.max(atMs, pace.nextAtMs);
-    if (kind === 'probe' && this.#probes) atMs = Math.max(atMs, this.#probes.nextAtMs);
+    if (kind === 'probe') atMs = Math.max(atMs, this.#probeAtMs);
     return atMs;
   }
 
-  /** Waits for a request of the kind, first come first served. Rejects with the signal's reason. */
+  /** Waits for a request of this kind, in order of arrival. Rejects with the abort reason of the signal. */
   acquire(kind: RequestKind, signal?: AbortSignal): Promise<void> {
     if (kind === 'paid') return Promise.resolve();
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -184,20 +183,15 @@ export class RequestBudget {
     });
   }
 
-  /** The last request taken never left: its connection was refused. */
-  giveBack(): void {
+  /** Refunds the latest request, because it did not reach the platform. */
+  refund(): void {
     const nowMs = this.#clock.monotonicMs();
-    for (const pace of this.#paces) pace.giveBack();
+    for (const pace of this.#paces) pace.refund();
     this.#placedMs = this.#placedBeforeMs;
-    for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.takeBack(nowMs);
+    for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.remove(nowMs);
   }
 
-  /** The platform took a request. */
-  accepted(): void {
-    this.#share?.accepted(this.#clock.monotonicMs());
-  }
-
-  /** The platform answered 429, and takes nothing for `closedMs`: the share becomes smaller. */
+  /** Records a 429 response. The platform rejects requests for `closedMs`, so the share decreases. */
   refused(closedMs: number): void {
     const nowMs = this.#clock.monotonicMs();
     const got = Math.max(0, this.#minuteCount.sum(nowMs, MINUTE_MS - closedMs) - 1);
@@ -206,7 +200,7 @@ export class RequestBudget {
     this.#places.opensAt(this.#placedMs);
   }
 
-  /** The platform is there again after an outage of `unavailableMs`. */
+  /** Records that the platform is available again after an outage of `unavailableMs`. */
   outageOver(unavailableMs: number): void {
     this.#share?.outageOver(this.#clock.monotonicMs(), unavailableMs);
   }
@@ -215,23 +209,23 @@ export class RequestBudget {
     return this.#share ? SPAN_MS / this.#share.perMinute : 0;
   }
 
-  /** Where the share has the next request: a share that is all that is configured is kept by its pace. */
+  /** Time of the next request according to the share. If the share equals the limit, the pace alone limits requests. */
   get #placeMs(): number {
     if (!this.#share || this.#share.reason === 'configured') return Number.NEGATIVE_INFINITY;
     return this.#places.after(this.#placedMs, MINUTE_MS / this.#shareIntervalMs);
   }
 
-  /** Nothing is free before `monotonicMs`: the platform answered 429. A shorter rest never ends a longer one. */
+  /** Delays every request until `monotonicMs`. Does not shorten an existing rest. */
   restUntil(monotonicMs: number): void {
     this.#restUntilMs = Math.max(this.#restUntilMs, monotonicMs);
   }
 
-  /** Monotonic; until when the platform asked for a rest. `undefined` where it did not. */
+  /** Monotonic time at which the rest after a 429 ends; undefined if no rest is active. */
   get restingUntilMs(): number | undefined {
     return this.#restUntilMs > this.#clock.monotonicMs() ? this.#restUntilMs : undefined;
   }
 
-  /** The rest ends now: a person says so (a reload, `session renew`). */
+  /** Ends the rest when an operator requests it (reload, `session renew`). */
   endRest(): void {
     this.#restUntilMs = Number.NEGATIVE_INFINITY;
     this.#placedMs = Math.min(this.#placedMs, this.#clock.monotonicMs());
@@ -239,7 +233,7 @@ export class RequestBudget {
     this.#armPump();
   }
 
-  /** Requests in the last 60 s. */
+  /** Number of requests in the last 60 s. */
   get minuteUsed(): number {
     return this.#minuteCount.sum(this.#clock.monotonicMs());
   }
@@ -272,27 +266,25 @@ export class RequestBudget {
   #take(kind: RequestKind): void {
     const nowMs = this.#clock.monotonicMs();
     if (this.#minute) {
-      // A rest is waited for like the pace: who comes right after it wanted to come before.
       const lateMs = nowMs - Math.max(this.#minute.nextAtMs, this.#placeMs, this.#restUntilMs);
-      this.#share?.used(nowMs, kind === 'backlog', lateMs < Math.max(WAITED_MS, this.#shareIntervalMs / 4));
-      this.#share?.look(nowMs);
+      this.#share?.used(nowMs, lateMs < Math.max(WAITED_MS, this.#shareIntervalMs / 4));
     }
     this.#placedBeforeMs = this.#placedMs;
     this.#placedMs = nowMs;
-    for (const pace of this.#paces) pace.take(nowMs);
-    if (kind === 'probe') this.#probes?.take(nowMs);
+    for (const pace of this.#paces) pace.spend(nowMs);
+    if (kind === 'probe') this.#probeAtMs = nowMs + REQUESTS_PER_PROBE * this.intervalMs;
     for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs);
   }
 
-  /** Gives waiters what is free now, unless the last was theirs and the uplink wants this one. */
-  #serveWaiters(evenIfUplinkWants = false): void {
+  /** Grants available requests to waiting callers, unless it is the uplink's turn. */
+  #serveWaiters(evenIfUplinkWaits = false): void {
     for (;;) {
-      if (this.#waiterHadLast && this.#uplinkWants && !evenIfUplinkWants) return;
+      if (this.#wasWaiterServed && this.#isUplinkWaiting && !evenIfUplinkWaits) return;
       const nowMs = this.#clock.monotonicMs();
       const at = this.#waiters.findIndex((waiter) => this.nextAtMs(waiter.kind) <= nowMs);
       if (at < 0) return;
       const [waiter] = this.#waiters.splice(at, 1);
-      this.#waiterHadLast = true;
+      this.#wasWaiterServed = true;
       this.#take(waiter!.kind);
       waiter!.grant();
     }
@@ -304,7 +296,7 @@ export class RequestBudget {
     if (this.#waiters.length === 0) return;
     const nowMs = this.#clock.monotonicMs();
     let atMs = Math.min(...this.#waiters.map((waiter) => this.nextAtMs(waiter.kind)));
-    const yields = this.#waiterHadLast && this.#uplinkWants;
+    const yields = this.#wasWaiterServed && this.#isUplinkWaiting;
     if (yields) atMs = Math.max(atMs, nowMs) + TURN_MS;
     this.#cancelPump = this.#clock.after(Math.max(0, atMs - nowMs), () => {
       this.#serveWaiters(yields);
@@ -313,7 +305,7 @@ export class RequestBudget {
   }
 }
 
-/** Even spacing with a little tolerance: see the head of this file. */
+/** Enforces even spacing with a tolerance. */
 class Pace {
   readonly intervalMs: number;
   readonly #toleranceMs: number;
@@ -329,16 +321,16 @@ class Pace {
     return this.#expectedMs - this.#toleranceMs;
   }
 
-  take(nowMs: number): void {
+  spend(nowMs: number): void {
     this.#expectedMs = Math.max(this.#expectedMs, nowMs) + this.intervalMs;
   }
 
-  giveBack(): void {
+  refund(): void {
     this.#expectedMs -= this.intervalMs;
   }
 }
 
-/** How many happened in the last while, in a fixed number of slots: for people, not for decisions. */
+/** Counts requests in a recent period, with a fixed number of slots. */
 class RecentCount {
   readonly #slotMs: number;
   readonly #counts: number[];
@@ -360,8 +352,8 @@ class RecentCount {
     this.#counts[at]!++;
   }
 
-  /** Takes the last one out, which may stand in an earlier slot. */
-  takeBack(nowMs: number): void {
+  /** Removes the latest request, which may have been counted in an earlier slot. */
+  remove(nowMs: number): void {
     const newest = Math.floor(nowMs / this.#slotMs);
     for (let slot = newest; slot > newest - this.#counts.length && slot >= 0; slot--) {
       const at = slot % this.#counts.length;

@@ -7,15 +7,15 @@ interface CallName {
 }
 
 /**
- * A JSON object of a response: the only way to its members. Each reader checks one member and throws `platform.unreadable` with the
- * call and the member's place. Ids may be numbers or decimal strings.
+ * Validating accessor for a JSON object in a response. Each method checks one member and throws `platform.unreadable`
+ * with the call and the member path if the member is invalid. IDs may be numbers or decimal strings.
  */
 export class ResponseRecord {
   readonly #call: CallName;
   readonly #place: string;
   readonly #members: Record<string, unknown>;
 
-  /** `place` names the value in errors; it is empty for the body itself. */
+  /** `place`: path of the value, used in errors; empty for the body itself. */
   constructor(call: CallName, value: unknown, place = '') {
     this.#call = call;
     this.#place = place;
@@ -25,13 +25,16 @@ export class ResponseRecord {
     this.#members = value as Record<string, unknown>;
   }
 
-  /** A single record as the body, or as its member `wrapper`: the document shows neither form. */
+  /**
+   * Returns a single record from the body or its member `wrapper`, because the specification does not show which one
+   * contains it.
+   */
   static single(call: CallName, body: unknown, wrapper: string): ResponseRecord {
     const record = new ResponseRecord(call, body);
     return record.has(wrapper) ? record.record(wrapper) : record;
   }
 
-  /** Whether the member is present and not null. */
+  /** Returns whether the member is present and not null. */
   has(member: string): boolean {
     return Object.hasOwn(this.#members, member) && (this.#members[member] ?? null) !== null;
   }
@@ -49,7 +52,7 @@ export class ResponseRecord {
     return value;
   }
 
-  /** An absent member is false. */
+  /** Returns false if the member is absent. */
   boolean(member: string): boolean {
     if (!this.has(member)) return false;
     const value = this.#members[member];
@@ -69,7 +72,7 @@ export class ResponseRecord {
     return new ResponseRecord(this.#call, this.#members[member], this.#at(member));
   }
 
-  /** The result of `read` if the member is present. */
+  /** Returns the result of `read` if the member is present. */
   optional<Value>(member: string, read: (member: string) => Value): Value | undefined {
     return this.has(member) ? read.call(this, member) : undefined;
   }

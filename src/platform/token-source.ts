@@ -1,19 +1,17 @@
-/** One call's hold on an access token. */
+/** Access token that is in use by one call. */
 export interface Lease {
   readonly accessToken: string;
-  /** The platform answered something else than 401: the token works. */
-  accepted(): void;
-  /** The platform answered 401: this token, and no other, is not handed out again. */
-  refused(): void;
-  /** The call is over. Once. */
+  /** Records the status of the response. After a 401, the token is not used again. */
+  responded(status: number): void;
+  /** Ends the use of the token. Must be called exactly once. */
   release(): void;
 }
 
-/** Where a call's token comes from: the technical user's session, or a person's. */
+/** Source of access tokens: the session of the technical user or of a person. */
 export interface TokenSource {
   /**
-   * A token that is valid when it arrives. During a renewal it waits for that one; where there is no token and none is
-   * being asked for, it throws `platform.no_session` at once (retryable).
+   * Returns a token that will still be valid on arrival. Waits for a renewal in progress. Throws `platform.no_session`
+   * (retryable) immediately if there is no token and none is being requested.
    */
   lease(signal?: AbortSignal): Promise<Lease>;
 }

@@ -1,13 +1,13 @@
-/** What an absurd payload may cost: no event of platform 6.3 comes near. */
+/** Limits that protect against hostile payloads. */
 const MAX_MATCHES = 10_000;
 const MAX_SEGMENTS = 32;
-/** Lists within lists need no segment each: only this keeps them from the end of the stack. */
+/** Maximum nesting of lists, which consume no path segments and could otherwise overflow the stack. */
 const MAX_DEPTH = 100;
 
 /**
- * Every value that a dotted path leads to: `data.value`, `values.0.key`. At an array a number takes that member, anything
- * else looks into every member ("any"). A member whose own name holds dots (specification keys do) is found as well.
- * Only own members count, so `__proto__` and the like lead nowhere.
+ * Returns all values at a dotted path: `data.value`, `values.0.key`. In an array, a number selects an element; any
+ * other segment is looked up in all elements. Member names may contain dots, as specification keys do. Only own members
+ * are found, which excludes `__proto__`.
  */
 export function valuesAt(root: unknown, path: string): unknown[] {
   const found: unknown[] = [];
@@ -32,10 +32,10 @@ function collect(node: unknown, segments: readonly string[], found: unknown[], d
     return;
   }
   if (typeof node !== 'object' || node === null) return;
-  for (let taken = 1; taken <= segments.length; taken++) {
-    const name = segments.slice(0, taken).join('.');
+  for (let length = 1; length <= segments.length; length++) {
+    const name = segments.slice(0, length).join('.');
     if (Object.hasOwn(node, name)) {
-      collect((node as Record<string, unknown>)[name], segments.slice(taken), found, depth + 1);
+      collect((node as Record<string, unknown>)[name], segments.slice(length), found, depth + 1);
     }
   }
 }

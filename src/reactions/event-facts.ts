@@ -1,37 +1,37 @@
+import type { Tag } from '../config/tags.ts';
 import { valuesAt } from './content-path.ts';
 import type { InboxEvent } from './journal.ts';
-import type { TagOf } from './tag-names.ts';
 
-/** An event of the inbox, read once: what rules and actions look at. */
+/** Properties of an event that rules and actions use. */
 export interface EventFacts {
   id: number;
   digest?: string;
   eventType: string;
-  /** Platform's clock. */
+  /** Event time according to the platform clock, in milliseconds since 1970. */
   occurredAtMs: number | undefined;
   /** JSON text as received. */
   payload: string;
-  /** The parsed payload: the root of templates. */
+  /** Parsed payload, the root of templates. */
   envelope: Readonly<Record<string, unknown>>;
-  /** The root of `if` paths. */
+  /** Root of `if` paths. */
   content: unknown;
-  /** Every asset and instrumentation the event names, its own first (platform 6.3; `event_created` names several). */
+  /** Assets and instrumentations to which the event refers, starting with its own (platform 6.3). */
   assets: readonly number[];
   instrumentations: readonly number[];
-  /** The tag of tags.yaml that it is about, else the one that it names itself. */
+  /** Tag in tags.yaml, or the tag specified in the event if there is none. */
   tag: string | undefined;
-  /** What cooldown and order go by: `instrumentation 4711`. */
+  /** Key for cooldowns and ordering, for example `instrumentation 4711`. */
   object: string;
 }
 
 const ASSET_PATHS = ['asset.id', 'assets.id', 'event.assets.id'];
 const INSTRUMENTATION_PATHS = ['instrumentation.id', 'instrumentations.id', 'event.instrumentations.id'];
-/** Objects that an event may be about where it names neither an instrumentation nor an asset, the nearest first. */
+/** Object types of events without an instrumentation or asset, in order of preference. */
 const OTHER_OBJECTS = ['node', 'edge_device', 'product', 'event', 'add_on'];
 
-/** Reads an event. One whose payload is no JSON object (which the inbox would have marked) has no content and matches nothing by path. */
+/** Extracts the properties of an event. If the payload is not a JSON object, `content` is undefined. */
 export function readFacts(
-  event: Omit<InboxEvent, 'progress'> & Partial<InboxEvent>,
+  event: Pick<InboxEvent, 'id' | 'digest' | 'eventType' | 'occurredAtMs' | 'payload' | 'envelope'>,
   tagOf: TagOf = () => undefined,
 ): EventFacts {
   const { content } = event.envelope;
@@ -75,4 +75,24 @@ function objectOf(
 function idsAt(content: unknown, paths: readonly string[]): number[] {
   const ids = paths.flatMap((path) => valuesAt(content, path)).filter((id) => Number.isSafeInteger(id)) as number[];
   return [...new Set(ids)];
+}
+
+/** Returns the tag in tags.yaml for the given objects, or `undefined` if no tag or several tags match. */
+export type TagOf = (assets: readonly number[], instrumentations: readonly number[]) => string | undefined;
+
+/**
+ * Returns a function that finds the tag of an event. The tag is determined by the first instrumentation, or by the
+ * first asset if only one tag has this asset. Events do not contain tags with their references (platform 6.2).
+ */
+export function tagNames(tags: Iterable<Pick<Tag, 'name' | 'asset' | 'instrumentation'>>): TagOf {
+  const byInstrumentation = new Map<number, string>();
+  const byAsset = new Map<number, string | undefined>();
+  for (const { name, asset, instrumentation } of tags) {
+    if (instrumentation !== undefined) byInstrumentation.set(instrumentation, name);
+    byAsset.set(asset, byAsset.has(asset) ? undefined : name);
+  }
+  return ([asset], [instrumentation]) => {
+    const name = instrumentation === undefined ? undefined : byInstrumentation.get(instrumentation);
+    return name ?? (asset === undefined ? undefined : byAsset.get(asset));
+  };
 }

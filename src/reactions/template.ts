@@ -5,16 +5,17 @@ const ONLY_PLACE = /^\{\{\s*([^{}]{1,200}?)\s*\}\}$/;
 const MAX_DEPTH = 16;
 
 /**
- * Fills `{{content.data.value}}` in a text. Paths start in the payload (`event_type`, `occurred_at`, `content.…`); the first
- * value found is taken, a missing one leaves nothing.
+ * Replaces templates such as `{{content.data.value}}` in a text. Paths start in the payload (`event_type`,
+ * `occurred_at`, `content.…`). If a path has several values, the first one is used; a missing value is replaced with an
+ * empty string.
  */
 function fillText(text: string, envelope: unknown): string {
   return text.replaceAll(PLACE, (_, path: string) => textOf(valuesAt(envelope, path)[0]));
 }
 
 /**
- * Fills the strings of a YAML value, however deep. A string that is one template and nothing else keeps the value's type:
- * `"{{content.data.value}}"` becomes the number, null where it is missing.
+ * Replaces templates in all strings in a YAML value. A string that consists only of a template is replaced with the
+ * value itself, or with null if the value is missing.
  */
 export function fillValue(value: unknown, envelope: unknown, depth = 0): unknown {
   if (depth > MAX_DEPTH) return null;
@@ -31,12 +32,12 @@ export function fillValue(value: unknown, envelope: unknown, depth = 0): unknown
   return value;
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: a topic may hold none of them (MQTT 3.1.1 section 1.5.3)
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a topic must not contain them (MQTT 3.1.1 section 1.5.3)
 const NOT_IN_LEVEL = { topic: /[/+#\u0000-\u001f\u007f]/g, subject: /[.*>\s\u0000-\u001f\u007f]/g };
 
 /**
- * Fills a topic of MQTT, or a subject of NATS. What an event brings in stays one level and one name: separators, wildcards and control
- * characters become `_`, so that no event chooses where it is published.
+ * Replaces templates in an MQTT topic or NATS subject. Separators, wildcards and control characters in values are
+ * replaced with `_`, so that an event cannot choose its topic.
  */
 export function fillTopic(topic: string, envelope: unknown, of: keyof typeof NOT_IN_LEVEL = 'topic'): string {
   return topic.replaceAll(PLACE, (_, path: string) =>
@@ -44,7 +45,7 @@ export function fillTopic(topic: string, envelope: unknown, of: keyof typeof NOT
   );
 }
 
-/** The body of a `post` or a message: the event as received where the rule gives none. */
+/** Returns the body of a `post` request or message. Default: the unchanged event. */
 export function fillBody(
   body: unknown,
   event: { payload: string; envelope: unknown },

@@ -1,47 +1,92 @@
-import { type CountedFault, FaultList } from './fault-list.ts';
 import type { PostedSeries } from './values/values-body.ts';
 
-/** Which requests a fault concerns. Everything left out matches everything. */
-export interface FaultMatch {
+/** Members common to all faults. */
+export interface CountedFault {
+  id: number;
+  /** The fault applies only to the n-th match, starting at 1. */
+  nth?: number;
+  /** The fault applies to every n-th match. */
+  every?: number;
+  /** Number of times after which the fault is removed. */
+  times?: number;
+  /** Number of matches, and number of times the fault was applied. */
+  matched: number;
+  happened: number;
+}
+
+/** Numbered faults with match counts. */
+export class FaultList<Fault extends CountedFault> {
+  #faults: Fault[] = [];
+  #nextId = 1;
+
+  add(fault: Omit<Fault, 'id' | 'matched' | 'happened'>): number {
+    const id = this.#nextId++;
+    this.#faults.push({ ...fault, id, matched: 0, happened: 0 } as Fault);
+    return id;
+  }
+
+  remove(id: number): boolean {
+    const before = this.#faults.length;
+    this.#faults = this.#faults.filter((fault) => fault.id !== id);
+    return this.#faults.length < before;
+  }
+
+  clear(): void {
+    this.#faults = [];
+  }
+
+  list(): readonly Fault[] {
+    return this.#faults;
+  }
+
+  /** Counts a match and returns whether the fault applies. Removes the fault after `times`. */
+  protected happens(fault: Fault): boolean {
+    fault.matched++;
+    if (fault.nth !== undefined && fault.matched !== fault.nth) return false;
+    if (fault.every !== undefined && fault.matched % fault.every !== 0) return false;
+    fault.happened++;
+    if (fault.times !== undefined && fault.happened >= fault.times) this.remove(fault.id);
+    return true;
+  }
+}
+
+/** Conditions for requests that a fault affects. An omitted member matches all requests. */
+interface FaultMatch {
   method?: string;
-  /** Whole path, or its beginning where it ends in `*`. */
+  /** Complete path, or a prefix followed by `*`. */
   path?: string;
-  /** Posts and reads of this asset. */
+  /** Matches only posts to and reads from this asset. */
   asset?: number;
 }
 
-/** What happens instead of, or beside, the right answer. */
+/** Effects of a fault on the response. */
 export interface FaultEffect {
-  /** Answer this status; nothing of the request is done. */
+  /** Response status. If set, the request is not processed. */
   status?: number;
-  /** Body of that answer; an error body in the API's form unless given. A string is sent as it is. */
+  /** Response body. Default: an API error body. A string is sent unchanged. */
   body?: unknown;
   contentType?: string;
-  /** With `status`: `Retry-After`, in seconds or as text. */
+  /** Value of `Retry-After`, in seconds or as text; used with `status`. */
   retryAfter?: number | string;
-  /** Waits so long, in real milliseconds, before anything else. */
+  /** Delay before any other effect, in real milliseconds. */
   latencyMs?: number;
-  /** The connection is broken: before the request is done, or after, when only the answer is lost. */
+  /** Closes the connection either before the request is processed, or afterwards, so that only the response is lost. */
   drop?: 'before' | 'after';
-  /** A browser that signed somebody in comes back to the client with a state that is not the client's (platform 5.3). */
-  state?: 'foreign';
 }
 
 export interface Fault extends FaultMatch, FaultEffect, CountedFault {}
 
-export type NewFault = Omit<Fault, 'id' | 'matched' | 'happened'>;
-
-/** A value that the service always refuses. Members left out match everything. */
+/** Conditions for values that the service always rejects. An omitted member matches all values. */
 export interface Poison {
   asset?: number;
   key?: string;
   value?: number;
   timestampMs?: number;
-  /** 400 unless given. */
+  /** Default: 400. */
   status?: number;
 }
 
-/** Faults on demand: what a client's tests need and a service should not have. */
+/** Faults that affect requests and values. */
 export class Faults extends FaultList<Fault> {
   #poisons: Poison[] = [];
 
@@ -58,7 +103,7 @@ export class Faults extends FaultList<Fault> {
     return this.#poisons;
   }
 
-  /** The effects for a request, those of several faults put together, the first one's members winning. */
+  /** Returns the effects on a request. If several faults apply, the first fault takes precedence for each member. */
   effectOn(method: string, path: string): FaultEffect | undefined {
     let effect: FaultEffect | undefined;
     for (const fault of [...this.list()]) {
@@ -67,8 +112,8 @@ export class Faults extends FaultList<Fault> {
     return effect;
   }
 
-  /** The status with which a post of these values is refused, if any of them is poison. */
-  refusalOf(asset: number, posted: readonly PostedSeries[]): { status: number; key: string } | undefined {
+  /** Returns the status with which a post of these values is rejected, if one of the values matches a `Poison`. */
+  rejectionOf(asset: number, posted: readonly PostedSeries[]): { status: number; key: string } | undefined {
     for (const poison of this.#poisons) {
       if (poison.asset !== undefined && poison.asset !== asset) continue;
       for (const series of posted) {
@@ -85,8 +130,8 @@ export class Faults extends FaultList<Fault> {
   }
 }
 
-/** Whether a request is one of those that are meant. */
-export function matches(fault: FaultMatch, method: string, path: string): boolean {
+/** Returns whether a fault affects a request. */
+function matches(fault: FaultMatch, method: string, path: string): boolean {
   if (fault.method !== undefined && fault.method.toUpperCase() !== method) return false;
   if (fault.asset !== undefined) {
     const [, , resource, id] = path.split('/');

@@ -7,11 +7,12 @@ interface Timer {
 }
 
 /**
- * The sandbox's own time: it starts with the machine's wall clock, runs `speed` times as fast and can be moved on by
- * hand. Token lives, retry schedules, quotas and sunsets all hang on it, so that three days of retries fit a minute.
+ * Clock of the sandbox. It starts at the machine's wall clock time, runs at `speed`, and can be advanced. It is used
+ * for token lifetimes, retry schedules, quotas and sunset dates, so that three days of retries can be tested within a
+ * minute.
  *
- * Its timers lie in a heap by due time and one timer of the clock beneath wakes the first of them: a hundred thousand
- * deliveries that wait cost no hundred thousand timers, and `advance` only has to look at the heap again.
+ * Timers are stored in a heap by due time, and only the earliest one uses a timer of the underlying clock. Therefore,
+ * 100,000 waiting deliveries require only one timer, and `advance` only has to check the heap.
  */
 export class SandboxClock implements Clock {
   readonly #base: Clock;
@@ -23,7 +24,7 @@ export class SandboxClock implements Clock {
   #order = 0;
   #cancelWake: (() => void) | undefined;
 
-  /** `startMs`: where it begins, by the wall; that of the clock beneath unless given. */
+  /** `startMs`: start time in milliseconds since 1970. Default: the time of the underlying clock. */
   constructor(base: Clock, speed = 1, startMs = base.wallMs()) {
     this.#base = base;
     this.#speed = speed;
@@ -31,7 +32,7 @@ export class SandboxClock implements Clock {
     this.#anchorBaseMs = base.monotonicMs();
   }
 
-  /** How many seconds of the sandbox pass in one of the caller's. */
+  /** Speed of the clock, in sandbox seconds per real second. */
   get speed(): number {
     return this.#speed;
   }
@@ -79,13 +80,13 @@ export class SandboxClock implements Clock {
     };
   }
 
-  /** Moves time on by hand and calls what became due, in order. */
+  /** Advances the clock and runs due timers in order. */
   advance(ms: number): void {
     this.#anchorMs += ms;
     this.#runDue();
   }
 
-  /** Forgets all timers. */
+  /** Removes all timers. */
   stop(): void {
     this.#heap = [];
     this.#cancelWake?.();

@@ -1,4 +1,4 @@
-/** Every kind of source that there is: the one list, which those who read a configuration hand to `config/`. */
+/** All source kinds. Modules that read a configuration pass this list to `config/`. */
 import { CSV } from './csv/csv-kind.ts';
 import { EXEC } from './exec/exec-kind.ts';
 import { HOST } from './host/host-kind.ts';

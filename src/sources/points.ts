@@ -1,12 +1,13 @@
-import type { Shaping, Tag, TagValue, ValueOrigin } from '../config/tags.ts';
+import type { Shaping, Tag, TagValue, ValueMap, ValueOrigin } from '../config/tags.ts';
 
-/** One value that a source of tags.yaml brings, and the series that it goes to. `Spec` is what its kind made of it. */
+/** A value of a source in tags.yaml, and its series. `Spec` is the value specification defined by the source kind. */
 export interface Point<Spec = unknown> {
-  /** As people know it: `FT-101 flow`. */
+  /** Display name, for example `FT-101 flow`. */
   name: string;
   series: number;
-  /** How often it is read; 0 where the source itself says when. */
+  /** Poll interval in milliseconds; 0 if the source determines when it sends values. */
   everyMs: number;
+  map?: ValueMap | undefined;
   shaping: Shaping;
   spec: Spec;
 }
@@ -16,14 +17,15 @@ export interface SeriesOpener {
   seriesOf(tag: Tag, value: TagValue): number;
 }
 
-/** What tags.yaml takes from a source, in its order. Opens the series. */
+/** Returns the points of a source in tags.yaml order. Opens their series. */
 export function pointsOf<Spec>(tags: ReadonlyMap<string, Tag>, source: string, intake: SeriesOpener): Point<Spec>[] {
   const points: Point<Spec>[] = [];
   for (const tag of tags.values()) {
     for (const value of tag.values.values()) {
       if (value.from?.source !== source) continue;
       const { everyMs, shaping, spec } = value.from as ValueOrigin<Spec>;
-      points.push({ name: `${tag.name} ${value.key}`, series: intake.seriesOf(tag, value), everyMs, shaping, spec });
+      const name = `${tag.name} ${value.key}`;
+      points.push({ name, series: intake.seriesOf(tag, value), everyMs, map: value.map, shaping, spec });
     }
   }
   return points;

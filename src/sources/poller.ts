@@ -1,52 +1,56 @@
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
-import type { Gate } from './gate.ts';
+import { nextStep } from '../base/steps.ts';
+import type { Gate } from './intake/gate.ts';
+import { TroubleLog } from './intake/trouble-log.ts';
 import type { Point } from './points.ts';
-import { TroubleLog } from './trouble-log.ts';
 
 export interface PollerOptions<Spec> {
-  /** Of the source in tags.yaml. */
+  /** Name of the source in tags.yaml. */
   source: string;
   points: readonly Point<Spec>[];
   gate: Gate;
   clock: Clock;
   log: Logger;
   /**
-   * Reads these points once and gives what it reads to the gate (`take`, `fail`). What it rejects with ends the poll, not the
-   * poller, and is a failure of each point.
+   * Reads these points once and passes the readings to the gate (`accept`, `recordFailure`). A rejection fails the
+   * poll and each point, and polling continues.
    */
   read(points: readonly Point<Spec>[], signal: AbortSignal): Promise<void>;
 }
 
 export interface PollStats {
-  /** Polls whose values are on disk. */
+  /** Number of polls whose values are on disk. */
   polls: number;
-  /** Polls that were not made when they were due: the one before was still reading, or too much waited for the disk. */
+  /**
+   * Number of polls skipped because the previous poll was still running or too many values were waiting for the disk.
+   */
   late: number;
-  /** Polls that read nothing, because the source did not answer. */
+  /** Number of polls that returned no values because the source did not respond. */
   failed: number;
-  /** Polls whose values the store did not take. */
+  /** Number of polls whose values were rejected by the store. */
   refused: number;
 }
 
-/** Points that are read equally often. */
-interface Turn<Spec> {
+/** Points with the same poll interval. */
+interface Schedule<Spec> {
   everyMs: number;
   dueMs: number;
   points: Point<Spec>[];
 }
 
 /**
- * Polls at even steps of the monotonic clock: a jump of the wall clock neither doubles nor drops a poll. One read is under
- * way at most; what it read goes to the disk while the next is made. A poll is counted when its values are on disk. Behind a
- * disk that takes nothing, polls are late, counted and said, and what was read waits. A crash loses that, which nobody was told of.
+ * Polls at regular intervals of the monotonic clock, so that a wall clock jump neither repeats nor skips a poll. At
+ * most one read runs at a time; its values are written while the next read runs. A poll is counted as successful when
+ * its values are on disk. If writes to the disk fail, polls are counted and reported as late, and the readings are
+ * retained in memory. A crash loses those readings, none of which have been confirmed.
  */
 export class Poller<Spec> {
   readonly #options: PollerOptions<Spec>;
   readonly #trouble: TroubleLog;
   readonly #stats: PollStats = { polls: 0, late: 0, failed: 0, refused: 0 };
-  readonly #turns: Turn<Spec>[];
+  readonly #turns: Schedule<Spec>[];
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
   #problem: string | undefined;
@@ -58,12 +62,12 @@ export class Poller<Spec> {
     this.#turns = [...byPeriod].map(([everyMs, points]) => ({ everyMs, dueMs: 0, points }));
   }
 
-  /** Polls at once, then each point at every whole multiple of its period. */
+  /** Polls immediately, then polls each point at every multiple of its interval. */
   start(): void {
     this.#running ??= this.#run(this.#stop.signal);
   }
 
-  /** Resolves when the read under way has ended. What it read is the gate's. */
+  /** Resolves when the current read has completed. The gate is responsible for storing its readings. */
   async stop(): Promise<void> {
     this.#stop.abort();
     await this.#running;
@@ -73,7 +77,7 @@ export class Poller<Spec> {
     return this.#stats;
   }
 
-  /** Why the last poll failed; `undefined` after one that did not. */
+  /** Failure of the latest poll; `undefined` if it succeeded. */
   get problem(): string | undefined {
     return this.#problem;
   }
@@ -84,7 +88,7 @@ export class Poller<Spec> {
     for (const turn of this.#turns) turn.dueMs = nowMs;
     while (!signal.aborted && this.#turns.length > 0) {
       const due = this.#turns.filter((turn) => turn.dueMs <= clock.monotonicMs());
-      if (due.length > 0 && gate.isFull) this.#tellLate(due.length);
+      if (due.length > 0 && gate.isFull) this.#reportLate(due.length);
       else if (due.length > 0) await this.#poll(due, signal);
       this.#plan(due);
       const nextMs = Math.min(...this.#turns.map((turn) => turn.dueMs));
@@ -92,39 +96,38 @@ export class Poller<Spec> {
     }
   }
 
-  /** When each is due next; steps that have passed already are late. */
-  #plan(due: readonly Turn<Spec>[]): void {
+  /** Schedules the next poll of each point. Missed polls count as late. */
+  #plan(due: readonly Schedule<Spec>[]): void {
     const nowMs = this.#options.clock.monotonicMs();
     let late = 0;
     for (const turn of due) {
-      // A timer may fire a little before its time: never the same step twice.
-      const nextMs = firstStepAfter(turn.dueMs, turn.everyMs);
-      turn.dueMs = nextMs > nowMs ? nextMs : firstStepAfter(nowMs, turn.everyMs);
-      late += Math.round((turn.dueMs - nextMs) / turn.everyMs);
+      const { dueMs, missed } = nextStep(turn.dueMs, nowMs, turn.everyMs);
+      turn.dueMs = dueMs;
+      late += missed;
     }
-    if (late > 0) this.#tellLate(late);
+    if (late > 0) this.#reportLate(late);
   }
 
-  #tellLate(polls: number): void {
+  #reportLate(polls: number): void {
     this.#stats.late += polls;
     const fields = { source: this.#options.source, late: this.#stats.late };
-    this.#trouble.again({ event: 'source.polls_late', ...fields }, 'polls were not made when they were due');
+    this.#trouble.report({ event: 'source.polls_late', ...fields }, 'polls delayed or skipped');
   }
 
-  async #poll(due: readonly Turn<Spec>[], signal: AbortSignal): Promise<void> {
+  async #poll(due: readonly Schedule<Spec>[], signal: AbortSignal): Promise<void> {
     const { source, gate } = this.#options;
     const points = due.flatMap((turn) => turn.points);
     try {
       await this.#options.read(points, signal);
       this.#problem = undefined;
-      this.#trouble.over('source.unreadable', { source }, 'a source can be read again');
+      this.#trouble.recovered('source.unreadable', { source }, 'source is readable again');
     } catch (error) {
       if (signal.aborted) return;
       this.#stats.failed++;
       this.#problem = codeOf(error) ?? messageOf(error);
-      for (const point of points) gate.fail(point);
+      for (const point of points) gate.recordFailure(point);
       const fields = { source, code: codeOf(error), error: messageOf(error) };
-      this.#trouble.again({ event: 'source.unreadable', ...fields }, 'a source could not be read');
+      this.#trouble.report({ event: 'source.unreadable', ...fields }, 'failed to read source');
       return;
     }
     gate.settled().then(
@@ -132,8 +135,4 @@ export class Poller<Spec> {
       () => this.#stats.refused++,
     );
   }
-}
-
-function firstStepAfter(nowMs: number, everyMs: number): number {
-  return (Math.floor(nowMs / everyMs) + 1) * everyMs;
 }

@@ -1,11 +1,11 @@
 const MAX_KEY = 64;
 
-/** Keys for what a scan found, made of the names that the other side has; each is given once. */
+/** Generates unique keys for scanned values from their remote names. */
 export class ScannedNames {
   readonly #given = new Map<string, number>();
 
-  /** `otherwise` where nothing of the name can stand in a key. */
-  give(wanted: string, otherwise = 'value'): string {
+  /** Returns a unique key based on `wanted`, or on `otherwise` if `wanted` contains no characters allowed in a key. */
+  unique(wanted: string, otherwise = 'value'): string {
     const name =
       wanted
         .toLowerCase()
@@ -14,6 +14,6 @@ export class ScannedNames {
         .slice(0, MAX_KEY) || otherwise;
     const count = (this.#given.get(name) ?? 0) + 1;
     this.#given.set(name, count);
-    return count === 1 ? name : this.give(`${name}_${count}`);
+    return count === 1 ? name : this.unique(`${name}_${count}`);
   }
 }

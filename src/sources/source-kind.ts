@@ -1,88 +1,107 @@
 /**
- * What a kind of source is: a folder of this room with one object of this interface, listed in `kinds.ts`. It says what stands in
- * tags.yaml (what `config/` needs of it, and all that is loaded at a start), and opens a running side where one is configured.
+ * Interface of a source kind. Each kind is a folder that exports one object with this interface, listed in `kinds.ts`.
+ * The object describes the kind's tags.yaml members for `config/`; other modules are loaded only when a source is
+ * opened.
  */
 import type { Clock } from '../base/clock.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Brokers } from '../broker/brokers.ts';
 import type { SourceReading } from '../config/source-kinds.ts';
 import type { Source } from '../config/tags.ts';
-import type { TestedValue } from './arrivals.ts';
-import type { Gate } from './gate.ts';
-import type { Intake } from './intake.ts';
+import type { TestedValue } from './intake/arrivals.ts';
+import type { Gate } from './intake/gate.ts';
+import type { Intake } from './intake/intake.ts';
 import type { Point } from './points.ts';
 
 export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends SourceReading<SourceSpec, ValueSpec> {
-  /** Makes the running side; loads what it stands on. Nothing is connected before `start`. */
+  /** Creates a running source and loads its dependencies. No connection is opened before `start`. */
   open(context: SourceContext<SourceSpec, ValueSpec>): Promise<RunningSource>;
-  /** Reads every configured value once, without storing any. Left out: there is nothing to read by itself. */
+  /** Reads every configured value once without storing it. Omitted if the kind cannot be read without the agent. */
   test?(context: TestContext<SourceSpec, ValueSpec>): Promise<TestedValue[]>;
-  /** The other side tells of changes alone, however often it looks: silence is no failure. */
-  readonly tellsChanges?: true;
-  /** What is written with values tells how far all was taken: nothing may be on disk before what came before it. */
+  /** Set if the remote side reports only changes, regardless of the poll interval. In this case, silence is not a failure. */
+  readonly reportsOnlyChanges?: true;
+  /** Set if values are stored with a read position and must therefore be committed in order. */
   readonly inOrder?: true;
-  /** It is read by a program that the agent starts, which shares the memory of the service. */
+  /** Set if the agent starts a program that reads the source, whose memory counts towards the memory of the service. */
   readonly runsProgram?: true;
-  /** What has to be installed before such a source can be read; `undefined` where all is there. */
+  /** Returns the missing software that the source requires, or `undefined` if all software is installed. */
   missing?(): { problem: string; hint: string } | undefined;
-  /** What a source is connected to, for who looks whether it is there. Left out: to nothing. */
+  /**
+   * Returns the endpoint of a source, for connectivity checks. Omitted if sources of this kind do not connect to
+   * anything.
+   */
   placeOf?(source: SourceSpec): SourcePlace;
-  /** Where a value is read, as the device or broker names it: `unit 3 holding 1013`. */
+  /** Returns the address of a value in the notation of the device or broker, for example `unit 3 holding 1013`. */
   addressOf?(source: SourceSpec, value: ValueSpec): string;
-  /** Asks a server who it is, without trusting it. Left out: there is nothing to trust. */
-  meet?(context: Omit<TestContext<SourceSpec, ValueSpec>, 'points'>): Promise<FirstContact>;
-  /** What the device, broker or server offers of what was named; opens it for itself. */
+  /** Requests the identity of a server without trusting it. Omitted if this kind requires no trust decision. */
+  inspectServer?(context: Omit<TestContext<SourceSpec, ValueSpec>, 'points'>): Promise<ServerIdentity>;
+  /** Lists the values that the device, broker or server provides in the ranges `what`. Opens a separate connection. */
   scan?(context: Omit<TestContext<SourceSpec, ValueSpec>, 'points'>, what: readonly string[]): AsyncIterable<ScanStep>;
 }
 
-/** Who the other side says it is, for somebody to compare before it is trusted. */
-export interface FirstContact {
-  /** Its certificate, DER; left out, it has none. */
+/** Identity that the remote side presents, for manual comparison before it is trusted. */
+export interface ServerIdentity {
+  /** Server certificate (DER); omitted if the server has no certificate. */
   certificate?: Buffer;
-  /** Where the certificate stands once it is trusted. */
+  /** Folder in which the certificate is stored once it is trusted. */
   trustFolder: string;
-  /** The certificate that this gateway shows. */
+  /** Path of the certificate that this gateway presents to the server. */
   own: string;
-  /** What it offers, a line each. */
+  /** Security options that the server offers. */
   offers: readonly string[];
 }
 
-/** One value that a scan found: what tags.yaml would say of it beside `from`, and what it holds now. */
+/** A scanned value: its tags.yaml members except `from`, and its current value. */
 export interface ScannedValue {
   key: string;
   members: Readonly<Record<string, string | number>>;
   sample: string;
-  /** Where what was found says itself whose it is. */
+  /** Tag name contained in the scanned data, if any. */
   tag?: string;
 }
 
-export type ScanStep = { found: ScannedValue } | { done: number; total: number };
+/** `source`: proposed members of the source that tags.yaml does not contain yet. */
+export type ScanStep =
+  | { found: ScannedValue }
+  | { source: Readonly<Record<string, ProposedMember>> }
+  | { done: number; total: number };
 
-/** The far end of a source: a host and port, a device file of this machine, or a folder that it reads and moves files in. */
+export type ProposedMember = string | number | readonly (string | number)[];
+
+/**
+ * Endpoint of a source: a host and port, a device file on this gateway, or a folder in which the source reads and moves
+ * files.
+ */
 type SourcePlace = { host: string; port: number } | { device: string } | { folder: string; isWritten: boolean };
 
 export interface SourceContext<SourceSpec = unknown, ValueSpec = unknown> {
   source: Source<SourceSpec>;
   points: readonly Point<ValueSpec>[];
-  /** Where readings go. */
+  /** Destination for readings. */
   gate: Gate;
-  /** Makes drafts of what comes in the push format. */
+  /** Creates drafts for data in the push format. */
   intake: Intake;
-  /** The same for every daemon of one state folder, and for no other: marks what sources start. */
+  /**
+   * Identifier that is unique to a state folder and the same for all agents that use this folder. Marks processes that
+   * sources start.
+   */
   instance: string;
-  /** Where a source may keep files of its own, in a folder named as its kind. */
+  /** State folder. A source stores its files in a subfolder named after its kind. */
   stateDir: string;
-  /** The clients of the brokers of tags.yaml, shared with `publish` of reactions. */
+  /** Clients for the brokers in tags.yaml, shared with `publish` actions. */
   brokers: Brokers;
-  /** What sources of one kind share in this process: the connections to devices that take one. */
+  /**
+   * Objects that sources of one kind share in this process, for example connections to devices that accept only one
+   * connection.
+   */
   shared: Shared;
-  /** Facts that were written with values of this source, by their name without `source/`. */
+  /** Returns the notes stored with values of this source, by name without `source/`. */
   notes(): Promise<ReadonlyMap<string, string>>;
   clock: Clock;
   log: Logger;
 }
 
-/** Parts that live as long as the process, by the kind that made them. */
+/** Process-wide objects by the source kind that created them. */
 export class Shared {
   readonly #parts = new Map<string, unknown>();
 
@@ -95,53 +114,75 @@ export class Shared {
 export interface TestContext<SourceSpec = unknown, ValueSpec = unknown> {
   source: Source<SourceSpec>;
   stateDir: string;
-  /** PLATFORM_CA: the authority of who names none of their own. */
+  /** PLATFORM_CA: CA bundle for sources that do not configure one. */
   platformCaFile?: string | undefined;
   points: readonly Point<ValueSpec>[];
-  /** How long to wait for what comes by itself. */
+  /** Time to wait for unsolicited values, in milliseconds. */
   waitMs: number;
   clock: Clock;
   log: Logger;
   signal: AbortSignal;
 }
 
-/** One source of tags.yaml at work. */
+/** A running source from tags.yaml. */
 export interface RunningSource {
   start(): void;
-  /** Nothing is taken any more; what was is the gate's, which alone waits for the disk. `gone`: tags.yaml no longer names it. */
+  /**
+   * Stops accepting readings. Does not wait until accepted readings are on disk; this is done by the gate. `gone`:
+   * whether the source was removed from tags.yaml.
+   */
   stop(gone?: boolean): Promise<void>;
-  /** Ends what `stop` kept for a successor, such as subscriptions. Called in the turn of the event loop in which the successor started. */
+  /**
+   * Releases resources that `stop` kept for a successor, such as subscriptions. Called in the event loop turn in which
+   * the successor starts.
+   */
   leave?(): void;
   state(): SourceState;
-  /** Reads every configured value once over what is connected already; `waitMs` is for what comes by itself. Left out: that is listened to. */
+  /** Reads the current value of a writable point, before scaling. Omitted if the remote side cannot be asked. */
+  readOne?(point: Point, signal: AbortSignal): Promise<number>;
+  /**
+   * Writes a number, after scaling in reverse and rounding, to a writable point. Only `Writer` calls this method.
+   * `guard` is called immediately before the request is sent, and throws if the request must no longer be sent.
+   */
+  write?(point: Point, raw: number, guard: () => void, signal: AbortSignal): Promise<void>;
+  /**
+   * Reads every configured value once over the existing connection. `waitMs` limits the wait for unsolicited values. If
+   * the method is omitted, a test listens to the running source.
+   */
   test?(signal: AbortSignal, waitMs: number): Promise<TestedValue[]>;
-  /** What is there of what was named, beside what it does; `waitMs`: how long to wait for what comes by itself. */
+  /**
+   * Lists the available values in the ranges `what` while the source keeps running. `waitMs` limits the wait for
+   * unsolicited values.
+   */
   scan?(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncIterable<ScanStep>;
   /**
-   * Other points or another way of the same source after a reload, without a gap; whose time counts is the same. `false`, or left out: the source is stopped and
-   * opened anew.
+   * Applies new points or a new path after a reload, without a gap in the data. Only called if the time source is
+   * unchanged. If the method returns `false` or is omitted, the source is stopped and reopened.
    */
   follow?(context: SourceContext<never, never>): Promise<boolean>;
 }
 
-/** What is known of a running source, beside what its gate counts. Times are monotonic. */
+/** State of a running source, excluding the gate's counters. Times are monotonic. */
 export interface SourceState {
-  /** `undefined` where there is nothing to be connected to. */
+  /** `undefined` if the source does not use a connection. */
   connected: boolean | undefined;
-  /** Since when it is connected, or is not. */
+  /** Time of the latest connect or disconnect. */
   sinceMs: number;
-  /** Why it is not connected, or what went wrong last: a code or a short message. */
+  /** Reason for the disconnection, or the latest problem: a code or a short message. */
   problem?: string;
-  /** What a person can do about it. */
+  /** Hint that describes how to fix the problem. */
   hint?: string;
-  /** Reads and messages that gave nothing, connections that failed. */
+  /** Total number of failed connections, and of reads and messages without a usable value. */
   errors: number;
-  /** Messages that wait to be confirmed, and how many the broker gives before it waits, where that is known. */
+  /** Number of unacknowledged messages, and the limit at which the broker stops sending, if known. */
   window?: { used: number; size: number | undefined };
-  /** Messages that had been given to somebody before: known here and not stored again, or taken, and so perhaps twice at the platform. */
+  /**
+   * Numbers of redelivered messages. `known`: recognised and not stored again. `taken`: stored, although another agent
+   * may have stored them too.
+   */
   redelivered?: { known: number; taken: number };
-  /** Polls that were not made when they were due. */
+  /** Number of polls that did not run when they were due. */
   pollsLate: number;
-  /** When the first of its certificates ends, its own or the server's, by the wall clock. */
+  /** Earliest expiry of the client and server certificates, according to the wall clock. */
   certificateEndsMs?: number;
 }

@@ -1,29 +1,29 @@
-/** `sources test`: every configured value read once, as a person wants to see it. */
+/** `sources test`: reads every configured value once and formats the results. */
 import type { Clock } from '../base/clock.ts';
-import type { TestedValue, Unread } from './arrivals.ts';
-import type { Gate, Quality } from './gate.ts';
+import type { TestedValue, Unread } from './intake/arrivals.ts';
+import type { Gate, Quality } from './intake/gate.ts';
+import { numberOf, problemOfReading, type RawReading, scaledOf } from './intake/shaping.ts';
 import type { Point } from './points.ts';
-import { scaledOf } from './shaping.ts';
-import { rejectedWords, unreadWords } from './source-facts.ts';
 import type { SourceKind } from './source-kind.ts';
+import { rejectedText, unreadText } from './source-report.ts';
 
 export interface TestedReport {
   source: string;
   tag: string;
   key: string;
-  /** Where it was read, as the device or broker names it. */
+  /** Address of the value in the notation of the device or broker. */
   address: string | null;
-  raw: number | null;
-  /** raw x scale + offset: what would be sent. */
+  raw: RawReading | null;
+  /** Value that would be sent: raw, or its number in `map`, x scale + offset. */
   value: number | null;
   timestamp: string | null;
   quality: Quality | null;
-  /** Why nothing was read. */
+  /** Reason why no value was read. */
   problem: string | null;
   hint: string | null;
 }
 
-/** What brokers and programs say by themselves is listened to: until each value came, or for `waitMs`. */
+/** Waits for unsolicited values from brokers and programs until every value has arrived or `waitMs` has elapsed. */
 export async function listenTo(
   gate: Gate,
   points: readonly Point[],
@@ -51,10 +51,10 @@ export async function listenTo(
   signal.throwIfAborted();
   const { rejected } = gate.arrivals;
   const silence = `no message within ${Math.round(waitMs / 1000)} s`;
-  const otherwise = rejected === undefined ? silence : `${silence}. ${rejectedWords(rejected)}`;
+  const otherwise = rejected === undefined ? silence : `${silence}. ${rejectedText(rejected)}`;
   return points.map((point) => {
     const failed = unread.get(point.name) ?? gate.arrivals.unreadOf(point);
-    return read.get(point.name) ?? { point, problem: failed ? unreadWords(failed) : otherwise };
+    return read.get(point.name) ?? { point, problem: failed ? unreadText(failed) : otherwise };
   });
 }
 
@@ -65,7 +65,7 @@ export function testedReport(
   clock: Clock,
 ): TestedReport {
   const { point } = tested;
-  // A key has no space in it, a tag may.
+  // Split at the last space, because a tag may contain spaces but a key cannot.
   const space = point.name.lastIndexOf(' ');
   const base = {
     source: source.name,
@@ -78,6 +78,11 @@ export function testedReport(
     return { ...base, raw: null, value: null, timestamp: null, quality: null, problem, hint };
   }
   const { raw, timeMs = clock.wallMs(), quality = 'good' } = tested;
-  const value = scaledOf(raw, point.shaping);
+  const number = numberOf(raw, point.map);
+  if (number === undefined) {
+    const problem = problemOfReading(raw, point.map);
+    return { ...base, raw, value: null, timestamp: null, quality: null, problem, hint: null };
+  }
+  const value = scaledOf(number, point.shaping);
   return { ...base, raw, value, timestamp: new Date(timeMs).toISOString(), quality, problem: null, hint: null };
 }

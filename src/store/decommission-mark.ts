@@ -1,8 +1,8 @@
 /**
- * `STATE_DIR/decommissioned.json`: this gateway was taken out of service by `tagferry decommission`, and nothing may start with the
- * folder before `tagferry setup` takes the mark away. It is written last, when everything else is done: a crash before leaves a
- * gateway in service. The same mark, with a word more, stands while `tagferry restore` fills the folder: there a crash leaves one that
- * nothing starts with before the restore is done again.
+ * `STATE_DIR/decommissioned.json` marks a gateway that `tagferry decommission` took out of service. The agent does not
+ * start until `tagferry setup` removes the mark. The mark is written last, so after a crash the gateway is still in
+ * service. `tagferry restore` sets the same mark with `restoring` while it fills the folder; after a crash the restore
+ * must be repeated.
  */
 
 import { existsSync, readFileSync } from 'node:fs';
@@ -13,31 +13,32 @@ import { ConfigurationError } from '../base/errors.ts';
 
 const FILE = 'decommissioned.json';
 
-/** Resolves when it is on disk. Throws the file system's own error; then there is none. */
-export function markDecommissioned(stateDir: string, atWallMs: number): Promise<void> {
-  return mark(stateDir, { at: new Date(atWallMs).toISOString() });
-}
-
-/** A restore has begun to put files in place. */
-export function markRestoring(stateDir: string, atWallMs: number): Promise<void> {
-  return mark(stateDir, { at: new Date(atWallMs).toISOString(), restoring: true });
-}
-
 interface Mark {
+  /** ISO 8601. */
   at?: string;
   restoring?: true;
 }
 
-async function mark(stateDir: string, text: Mark): Promise<void> {
+/** Resolves when the mark is on disk. If it rejects with a file system error, no mark was written. */
+export function markDecommissioned(stateDir: string, atWallMs: number): Promise<void> {
+  return writeMark(stateDir, { at: new Date(atWallMs).toISOString() });
+}
+
+/** Marks a restore in progress. */
+export function markRestoring(stateDir: string, atWallMs: number): Promise<void> {
+  return writeMark(stateDir, { at: new Date(atWallMs).toISOString(), restoring: true });
+}
+
+async function writeMark(stateDir: string, mark: Mark): Promise<void> {
   const path = join(stateDir, FILE);
-  await writeDurably(path, `${JSON.stringify(text)}\n`);
+  await writeDurably(path, `${JSON.stringify(mark)}\n`);
   if (process.geteuid?.() !== 0) return;
-  // What root writes the service must be able to read.
+  // The service must be able to read a mark written by root.
   const { uid, gid } = await stat(stateDir);
   await chown(path, uid, gid);
 }
 
-/** When it was (ISO 8601, or no time where the file is not readable); `undefined` where the folder is in service. */
+/** Returns the mark, with its ISO 8601 time if the file is readable; `undefined` if the folder is in service. */
 export function decommissioned(stateDir: string): Mark | undefined {
   const path = join(stateDir, FILE);
   if (!existsSync(path)) return undefined;
@@ -49,33 +50,33 @@ export function decommissioned(stateDir: string): Mark | undefined {
   }
 }
 
-/** Throws `ConfigurationError` (exit status 78, which systemd does not start again) where the folder is marked. */
-export function demandInService(stateDir: string): void {
-  const words = decommissionedWords(stateDir);
+/** Throws `ConfigurationError` if the folder is marked (exit status 78: systemd does not restart the service). */
+export function requireInService(stateDir: string): void {
+  const words = decommissionMessage(stateDir);
   if (words !== undefined) throw new ConfigurationError([words]);
 }
 
-/** What is said of a marked folder; `undefined` where there is no mark. */
-export function decommissionedWords(stateDir: string): string | undefined {
-  const said = markWords(stateDir);
+/** Returns the message for a marked folder, or `undefined` if there is no mark. */
+export function decommissionMessage(stateDir: string): string | undefined {
+  const said = markDescription(stateDir);
   return said && `${stateDir}: ${said.what}, ${said.next}`;
 }
 
-/** The same in two parts: what it is, and what to do. */
-export function markWords(stateDir: string): { what: string; next: string } | undefined {
+/** Returns the message in two parts: the state and the next step. */
+export function markDescription(stateDir: string): { what: string; next: string } | undefined {
   const mark = decommissioned(stateDir);
   if (!mark) return undefined;
   const when = mark.at === undefined ? '' : ` at ${mark.at}`;
   if (mark.restoring) {
-    return { what: `a restore that began${when} did not come to its end`, next: 'run `tagferry restore` again' };
+    return { what: `the restore started${when} is incomplete`, next: 'run `tagferry restore` again' };
   }
   return {
     what: `this gateway was decommissioned${when}`,
-    next: 'run `tagferry setup` to take it into service again',
+    next: 'run `tagferry setup` to put it back into service',
   };
 }
 
-/** Back in service. Gives whether there was a mark. */
+/** Removes the mark. Returns whether the mark existed. */
 export async function clearDecommissionMark(stateDir: string): Promise<boolean> {
   const path = join(stateDir, FILE);
   if (!existsSync(path)) return false;

@@ -1,38 +1,38 @@
 import { statfsSync } from 'node:fs';
 import { codeOf, StoreError } from '../base/errors.ts';
-import { saysFull } from '../buffer/space/reserve.ts';
-import { whyNot } from './state-lock.ts';
+import { isDiskFull } from '../buffer/space/reserve.ts';
+import { foreignOwnerHint } from './state-folder.ts';
+import { writeError } from './state-lock.ts';
 import { STORE_UNAVAILABLE } from './store-messages.ts';
 
 /**
- * What an attempt at opening the stores failed with, where the disk does not take writes now: `store.unavailable`, which
- * names the folder. `undefined` for what only a person can mend: permissions, another file in the place of ours, another
- * daemon. The codes of all causes count, for the stores wrap what SQLite says in words of their own.
+ * Returns `store.unavailable` if opening the stores failed because the disk currently rejects writes, and `undefined`
+ * for failures that require intervention (permissions, a foreign file, another agent). Checks the codes of all causes.
  */
 export function diskRefusal(stateDir: string, error: unknown): StoreError | undefined {
   const codes = codesOf(error);
   if (codes.includes('store.locked') || codes.includes('store.lock_garbled')) return undefined;
-  if (codes.includes('EROFS') || whyNot(stateDir) === 'EROFS') {
-    const hint = 'Look with `dmesg` why it is, and mount it to be written.';
+  if (codes.includes('EROFS') || writeError(stateDir) === 'EROFS') {
+    const hint = 'Find the cause with `dmesg` and remount the file system read-write.';
     return unavailable(stateDir, 'its file system is read-only', hint, error);
   }
-  if (codes.some((code) => saysFull({ code })) && !(codes.includes(SHARED_MEMORY) && hasRoom(stateDir))) {
-    return unavailable(stateDir, 'its disk is full', 'Free space on its file system.', error);
+  if (codes.some((code) => isDiskFull({ code })) && !(codes.includes(SHARED_MEMORY) && hasRoom(stateDir))) {
+    return unavailable(stateDir, 'its disk is full', 'Free up space on its file system.', error);
   }
   if (codes.includes(EUCLEAN)) {
-    const hint = 'Look with `dmesg` what it says, and have the file system checked (fsck) before it is mounted again.';
+    const hint = 'Check `dmesg`, and run fsck before mounting the file system again.';
     return unavailable(stateDir, 'its file system is damaged (EUCLEAN)', hint, error);
   }
   const failed = codes.find((code) => code === 'EIO' || code.startsWith('SQLITE_IOERR'));
   if (failed === undefined) return undefined;
-  return unavailable(stateDir, `its disk fails (${failed})`, 'Look with `dmesg` what is wrong with the disk.', error);
+  return unavailable(stateDir, `its disk failed (${failed})`, 'Find the cause with `dmesg`.', error);
 }
 
-/** "Structure needs cleaning", for which Node has no name. */
+/** "Structure needs cleaning"; Node has no name for this error. */
 const EUCLEAN = 'Unknown system error -117';
-/** What SQLite says where its shared memory cannot be made, for want of room or for any other reason. */
+/** SQLite reports this code if its shared memory cannot be created, for lack of space or any other reason. */
 const SHARED_MEMORY = 'SQLITE_IOERR_SHMSIZE';
-/** More than the shared memory and the first pages of a WAL take. */
+/** More than the shared memory and the first WAL pages require. */
 const ROOM_BYTES = 1 << 20;
 
 function hasRoom(stateDir: string): boolean {
@@ -45,7 +45,7 @@ function hasRoom(stateDir: string): boolean {
 }
 
 function unavailable(stateDir: string, why: string, hint: string, cause: unknown): StoreError {
-  const message = `the state folder ${stateDir} cannot be written: ${why}`;
+  const message = `cannot write to the state folder ${stateDir}: ${why}`;
   return new StoreError(message, { code: STORE_UNAVAILABLE, retryable: true, hint, cause });
 }
 
@@ -55,7 +55,7 @@ function codesOf(error: unknown): string[] {
   return codes;
 }
 
-/** What an attempt of the daemon at opening a state folder failed with, in words that say whether another may not meet it. */
+/** Translates the agent's failure to open the state folder; `store.unavailable` means that the agent retries. */
 export function failureOfAttempt(stateDir: string, error: unknown): unknown {
   if (codeOf(error) !== 'store.held') return diskRefusal(stateDir, error) ?? error;
   const { message, hint } = error as StoreError;
@@ -65,4 +65,17 @@ export function failureOfAttempt(stateDir: string, error: unknown): unknown {
     ...(hint === undefined ? {} : { hint }),
     cause: error,
   });
+}
+
+const NOT_OURS = new Set(['SQLITE_CANTOPEN', 'SQLITE_READONLY', 'EPERM', 'EACCES', 'EROFS']);
+
+/** Returns `store.unwritable` for a database that exists and cannot be opened, and `undefined` for other failures. */
+export function unopenable(path: string, cause: unknown): StoreError | undefined {
+  const code = codeOf(cause) ?? '';
+  if (!NOT_OURS.has(code)) return undefined;
+  const hint =
+    foreignOwnerHint(path) ??
+    `Check that ${path} is a file and that its file system is writable: \`ls -ld ${path}\`, \`mount\`.`;
+  const message = `cannot open ${path} for writing (${code})`;
+  return new StoreError(message, { code: 'store.unwritable', retryable: true, hint, cause });
 }

@@ -1,7 +1,7 @@
 /**
- * By what brokers, and what it left running, know this gateway: a name that stays the same for its life and differs from gateway to gateway, made of the machine and
- * its state folder. A gateway that takes another's place (`tagferry restore`) goes on under the other's name, which
- * `STATE_DIR/identity.json` keeps: what a broker's session holds for it is then not lost. Without that file there is the machine's own.
+ * Name that identifies this gateway to brokers. The name is derived from the machine and the state folder, is unique
+ * per gateway, and never changes. After `tagferry restore` on another machine, `STATE_DIR/identity.json` contains the
+ * name of the replaced gateway, so that its broker sessions are not lost.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ export function gatewayIdentity(stateDir: string): GatewayIdentity {
   return keptIdentity(stateDir) ?? { machine: machineId(), folder: stateDir };
 }
 
-/** The client id of this gateway at one of its brokers, or what else needs a name of its own. */
+/** Returns the client ID of this gateway for one broker, or a unique name for another purpose. */
 export function gatewayName(stateDir: string, name: string): string {
   const { machine, folder } = gatewayIdentity(stateDir);
   const place = [machine, folder, name].join('\0');

@@ -1,13 +1,13 @@
 /**
- * A database that is found corrupt, or that has a bad sector, while the agent runs is begun anew, as at a start. In the store thread.
+ * Replaces a database that is corrupt or has a bad sector while the agent is running. Runs in the store thread.
  *
- *   sound ──► found corrupt ──► another takes its place, with what reads (`base/replace-database.ts`) ──► opened ──► sound
- *                  │                                        │
- *                  └──── fails: the store refuses calls, and is tried again at a slower and slower pace
+ *   sound ──► corrupt ──► replaced by a copy of everything readable ──► opened ──► sound
+ *                 │                                              │
+ *                 └──── failed: calls are rejected, retried with increasing delay
  *
- * Invariants: nothing is deleted but what a try that failed had begun to make; the old file stays in its place until another is
- * whole. However often a card garbles what is written, there is a first rescue at once, and then one in ten minutes at most. What
- * was pending in memory is forgotten, as by a crash; a crash in between leaves the old file, or the new one.
+ * Invariants: only the remains of a failed attempt are deleted, and the old file stays in place until the new one is
+ * complete. The first attempt is immediate; further attempts are at most ten minutes apart. Uncommitted state is lost,
+ * as in a crash.
  */
 
 import { basename } from 'node:path';
@@ -17,33 +17,33 @@ import { saysCorrupt } from '../base/database.ts';
 import { codeOf, messageOf, StoreError } from '../base/errors.ts';
 
 export interface RescueWork {
-  /** Of the database. */
+  /** Path of the database. */
   path: string;
-  /** Whether an error that names no corruption is one that a rescue mends all the same: a bad sector. */
+  /** Whether an error without a corruption code still requires a replacement, as for a bad sector. */
   isDamage?(error: unknown): boolean;
-  /** Closes the old one, if it is open still, and puts another in its place, with what reads. */
+  /** Closes the old database if it is open, and replaces it with a copy of all readable data. */
   replace(): void;
-  /** Opens what stands in its place now. */
+  /** Opens the replacement. */
   open(): void;
 }
 
-/** After the first try, and four times as long after each that follows it before a calm. */
-const FIRST_GAP_MS = 1_000;
-const MAX_GAP_MS = 10 * 60_000;
-/** So long without another: the next is a first one. */
+/** Delay after the first attempt. It quadruples with each further attempt. */
+const FIRST_DELAY_MS = 1_000;
+const MAX_DELAY_MS = 10 * 60_000;
+/** Time without an attempt after which the delay is reset. */
 const CALM_MS = 3_600_000;
-/** From here on somebody must know. */
-const MANY_TRIES = 3;
+/** Number of attempts after which the hint asks the operator to act. */
+const MANY_ATTEMPTS = 3;
 
 export class Rescue {
   readonly #work: RescueWork;
   readonly #clock: Pick<Clock, 'monotonicMs'>;
   #isNeeded = false;
-  /** Another stands in its place, and could not be opened yet. */
+  /** Whether the replacement is in place but could not be opened yet. */
   #isReplaced = false;
-  #tries = 0;
+  #attempts = 0;
   #lastMs = Number.NEGATIVE_INFINITY;
-  #words = '';
+  #reason = '';
 
   constructor(work: RescueWork, clock: Pick<Clock, 'monotonicMs'>) {
     this.#work = work;
@@ -51,58 +51,58 @@ export class Rescue {
   }
 
   /**
-   * Does `call` on the store; where that finds it corrupt it is rescued and asked once more.
-   * Throws `store.corrupt`, which can be retried, while a rescue is due and not possible yet.
+   * Performs `call` on the store. If the store is corrupt, replaces it and performs `call` once more. Throws
+   * `store.corrupt` (retryable) while the store cannot be replaced.
    */
   perform<Result>(call: () => Result): Result {
-    if (this.#isNeeded) this.#try();
+    if (this.#isNeeded) this.#attempt();
     try {
       return call();
     } catch (error) {
       if (!saysCorrupt(error) && !this.#work.isDamage?.(error)) throw error;
-      this.#words = messageOf(error);
+      this.#reason = messageOf(error);
     }
     this.#isNeeded = true;
-    this.#try();
+    this.#attempt();
     return call();
   }
 
-  #try(): void {
+  #attempt(): void {
     const nowMs = this.#clock.monotonicMs();
-    const restMs = this.#lastMs + gapAfter(this.#tries) - nowMs;
-    if (restMs > 0) throw this.#refusal(restMs);
-    this.#tries = nowMs - this.#lastMs > CALM_MS ? 1 : this.#tries + 1;
+    const delayMs = this.#lastMs + delayAfter(this.#attempts) - nowMs;
+    if (delayMs > 0) throw this.#refusal(delayMs);
+    this.#attempts = nowMs - this.#lastMs > CALM_MS ? 1 : this.#attempts + 1;
     this.#lastMs = nowMs;
     try {
       if (!this.#isReplaced) this.#work.replace();
       this.#isReplaced = true;
       this.#work.open();
     } catch (error) {
-      this.#words = `${codeOf(error) ?? 'unknown'}: ${messageOf(error)}`;
-      throw this.#refusal(gapAfter(this.#tries));
+      this.#reason = `${codeOf(error) ?? 'unknown'}: ${messageOf(error)}`;
+      throw this.#refusal(delayAfter(this.#attempts));
     }
     this.#isReplaced = false;
     this.#isNeeded = false;
   }
 
-  #refusal(restMs: number): StoreError {
+  #refusal(delayMs: number): StoreError {
     const name = basename(this.#work.path);
-    const times = counted(this.#tries, 'rescue');
+    const times = counted(this.#attempts, 'attempt');
     return new StoreError(
-      `${name} is corrupt, ${times} did not help (${this.#words}); the next in ${Math.ceil(restMs / 1000)} s`,
-      { code: 'store.corrupt', retryable: true, hint: hintFor(name, this.#tries) },
+      `${name} is corrupt, ${times} to replace it failed (${this.#reason}), retrying in ${Math.ceil(delayMs / 1000)} s`,
+      { code: 'store.corrupt', retryable: true, hint: hintFor(name, this.#attempts) },
     );
   }
 }
 
-/** How long after a try the next may come. */
-export function gapAfter(tries: number): number {
-  return tries === 0 ? 0 : Math.min(MAX_GAP_MS, FIRST_GAP_MS * 4 ** (tries - 1));
+/** Returns the delay after an attempt, in milliseconds. */
+function delayAfter(attempts: number): number {
+  return attempts === 0 ? 0 : Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 4 ** (attempts - 1));
 }
 
-function hintFor(name: string, tries: number): string {
-  const files = `Nothing is deleted: it stays, and what was set aside stands beside it as ${name}.corrupt-*.`;
-  return tries < MANY_TRIES
+function hintFor(name: string, attempts: number): string {
+  const files = `No data is deleted: the file stays in place, earlier ones are kept as ${name}.corrupt-*.`;
+  return attempts < MANY_ATTEMPTS
     ? files
-    : `The disk of STATE_DIR garbles or refuses what is written. Look at it with \`dmesg\`, stop tagferry, copy STATE_DIR whole to a sound disk, and start it there. ${files}`;
+    : `The disk of STATE_DIR is failing. Check \`dmesg\`, stop tagferry, copy STATE_DIR to another disk, and start it there. ${files}`;
 }

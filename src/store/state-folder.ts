@@ -8,20 +8,19 @@ const WRITABLE_BY_OTHERS = 0o022;
 const STICKY = 0o1000;
 
 /**
- * Makes the folder (0700), or sees that nobody else can plant anything in it: one that others may write is narrowed to its owner,
- * and links in it are not followed but refused, for what is written to `buffer.db` would overwrite what a link points to. The
- * folder itself may be reached by a link. Gives the mode that it had where it was narrowed. Throws `store.folder_open` or
- * `store.folder_link`.
+ * Creates the folder (mode 0700). If other users can write to an existing folder, restricts it to its owner and returns
+ * the previous mode. Symbolic links in the folder are rejected, because writing `buffer.db` would overwrite their
+ * target; the folder itself may be a link. Throws `store.folder_open` or `store.folder_link`.
  */
 export function guardStateFolder(stateDir: string): string | undefined {
   makeFolder(stateDir);
-  const { refusal, narrowsFrom } = lookAtStateFolder(stateDir);
+  const { refusal, narrowsFrom } = inspectStateFolder(stateDir);
   if (refusal) throw refusal;
   if (narrowsFrom !== undefined) chmodSync(stateDir, 0o700);
   return narrowsFrom;
 }
 
-/** `mkdirSync` with `recursive` never returns where a file system refuses new folders with `ENOENT`, as `/proc` does. */
+/** Recursive `mkdirSync` never returns on a file system that rejects new folders with `ENOENT`, such as `/proc`. */
 function makeFolder(path: string): void {
   try {
     mkdirSync(path, { mode: 0o700 });
@@ -34,12 +33,12 @@ function makeFolder(path: string): void {
   }
 }
 
-/** What gives the files in a state folder back to their user, most often after root created some. */
+/** Hint for restoring the owner of a state folder's files, usually after root created some of them. */
 export function ownerHint(stateDir: string, user: string): string {
   return `Run \`sudo chown -R ${user}: ${stateDir}\`.`;
 }
 
-/** The same if a file belongs to another user than this one; `undefined` otherwise. */
+/** Returns the same hint if a file belongs to another user; otherwise `undefined`. */
 export function foreignOwnerHint(path: string): string | undefined {
   try {
     return statSync(path).uid === process.geteuid?.() ? undefined : ownerHint(dirname(path), userInfo().username);
@@ -48,33 +47,33 @@ export function foreignOwnerHint(path: string): string | undefined {
   }
 }
 
-interface StateFolderLook {
-  /** Why a start would end. */
+interface StateFolderReport {
+  /** Reason why startup would fail. */
   refusal?: StoreError;
-  /** The mode that a start would narrow. */
+  /** Current mode that startup would restrict. */
   narrowsFrom?: string;
 }
 
-/** What a start of this user would do about the folder, which is left as it is; nothing where it may not be looked at. Never throws. */
-export function foreseeStateFolder(stateDir: string): StateFolderLook {
+/** Returns how startup as this user would handle the folder, without changing the folder. Never throws. */
+export function previewStateFolder(stateDir: string): StateFolderReport {
   try {
-    return lookAtStateFolder(stateDir);
+    return inspectStateFolder(stateDir);
   } catch {
     return {};
   }
 }
 
-function lookAtStateFolder(stateDir: string): StateFolderLook {
+function inspectStateFolder(stateDir: string): StateFolderReport {
   const stats = statSync(stateDir, { throwIfNoEntry: false });
   if (!stats) return {};
   const { mode, uid } = stats;
   const isOpen = (mode & WRITABLE_BY_OTHERS) !== 0;
   const narrowsFrom = (mode & 0o7777).toString(8).padStart(4, '0');
-  // A sticky folder is shared on purpose, as /tmp is: it must not become ours.
+  // A sticky folder such as /tmp is shared on purpose.
   if (isOpen && ((mode & STICKY) !== 0 || uid !== process.geteuid?.())) {
-    const refusal = new StoreError(`others may write in the state folder ${stateDir} (mode ${narrowsFrom})`, {
+    const refusal = new StoreError(`the state folder ${stateDir} is writable by others (mode ${narrowsFrom})`, {
       code: 'store.folder_open',
-      hint: `Name a folder of its own in STATE_DIR, or give it to this user alone: chown, then chmod 700 ${stateDir}`,
+      hint: `Set STATE_DIR to a dedicated folder, or make this user its owner and run \`chmod 700 ${stateDir}\`.`,
     });
     return { refusal };
   }

@@ -7,19 +7,20 @@ import { writeOwnFile } from '../base/own-file.ts';
 import { guardStateFolder } from './state-folder.ts';
 
 /**
- * One instance owns a state folder. The lock is SQLite's own file lock on an empty database: the kernel lets go of it
- * whatever way the process ends, so there is no stale lock to remove by hand. Who holds it stands in a file beside it.
+ * Only one agent at a time can own a state folder. The lock is SQLite's file lock on an empty database: the kernel
+ * releases it when the process exits, so there are no stale locks. A file next to it contains the process ID of the
+ * owner.
  *
- * A daemon takes a lock of daemons before: so one that finds the folder in use knows by what. Another daemon stays, and this one
- * must not run; a verb ends, and is waited for.
+ * An agent first locks a second file that only agents lock. If the folder is in use, an agent can therefore determine
+ * whether another agent (startup fails) or a command (startup waits) has locked it.
  */
 export interface StateLock {
-  /** The mode that the folder had, where others could write in it: it is now its owner's alone. */
+  /** Previous mode of the folder if other users could write to it. */
   narrowedFrom: string | undefined;
   release(): void;
 }
 
-/** Who takes a state folder: the daemon, or a verb that works on a stopped one's. */
+/** Owner of a state folder lock: the agent, or a command that uses the folder of a stopped agent. */
 export type Holder = 'daemon' | 'verb';
 
 const HOLDER_FILE = 'tagferry.pid';
@@ -27,9 +28,9 @@ const FOLDER_LOCK = 'tagferry.lock';
 const DAEMON_LOCK = 'tagferry.daemon.lock';
 
 /**
- * Makes the folder (0700) and takes it. Throws `store.locked` where a daemon (or, for a verb, anybody) has it, `store.held` where
- * it is a verb that a daemon may wait for, both naming the process; `store.unwritable` where the folder cannot be written,
- * `store.lock_garbled` where something else stands in the lock's place.
+ * Creates the folder (0700) and locks it. Throws `store.locked` if an agent (or, for a command, any process) has locked
+ * it, `store.held` if an agent can wait for a command, `store.unwritable` if the folder cannot be written, and
+ * `store.lock_garbled` if the lock file is invalid.
  */
 export function lockState(stateDir: string, who: Holder): StateLock {
   let narrowedFrom: string | undefined;
@@ -52,7 +53,7 @@ export function lockState(stateDir: string, who: Holder): StateLock {
   try {
     writeOwnFile(join(stateDir, HOLDER_FILE), `${process.pid}\n`);
   } catch {
-    // On a full disk: it only tells others whom to ask.
+    // The disk is full. The file is optional, because it only informs operators.
   }
   return { narrowedFrom, release };
 }
@@ -64,19 +65,19 @@ function fail(error: StoreError): never {
 function inUse(stateDir: string): StoreError {
   return new StoreError(`${stateDir} is in use by process ${holder(stateDir)}`, {
     code: 'store.locked',
-    hint: 'Stop that process first, or give this one a STATE_DIR of its own.',
+    hint: 'Stop that process first, or use another STATE_DIR.',
   });
 }
 
 function held(stateDir: string): StoreError {
-  return new StoreError(`${stateDir} is held by process ${holder(stateDir)}, a verb of tagferry that works on it`, {
+  return new StoreError(`${stateDir} is in use by process ${holder(stateDir)}, a tagferry command`, {
     code: 'store.held',
     retryable: true,
-    hint: 'The start goes on when the verb ends.',
+    hint: 'Startup continues when the command finishes.',
   });
 }
 
-/** `undefined` where somebody has it. */
+/** Returns `undefined` if another process holds the lock. */
 function takeLock(stateDir: string, name: string): Database.Database | undefined {
   const lockFile = join(stateDir, name);
   let database: Database.Database | undefined;
@@ -97,31 +98,34 @@ function takeLock(stateDir: string, name: string): Database.Database | undefined
 function garbled(lockFile: string, cause: unknown): StoreError | undefined {
   const isFile = statSync(lockFile, { throwIfNoEntry: false })?.isFile() ?? true;
   if (isFile && !saysCorrupt(cause)) return undefined;
-  const what = isFile ? 'is no lock of tagferry: its content is garbled' : 'is no file';
+  const what = isFile ? 'is not a tagferry lock file: its contents are corrupt' : 'is not a file';
   return new StoreError(`${lockFile} ${what}`, {
     code: 'store.lock_garbled',
-    hint: `Nothing of worth stands in it: see that no tagferry runs on this folder, then move it away: mv ${lockFile} ${lockFile}.old`,
+    hint: `It contains no data. Make sure that no tagferry process is using this folder, then run \`mv ${lockFile} ${lockFile}.old\`.`,
     cause,
   });
 }
 
 const WHY: Readonly<Record<string, { words: string; hint: string }>> = {
-  EROFS: { words: 'its file system is read-only', hint: 'Look with `dmesg` why it is, and mount it to be written.' },
-  EACCES: { words: 'this user may not write there', hint: 'Use sudo, or give the folder to the user of the service.' },
-  EPERM: { words: 'this user may not write there', hint: 'Use sudo, or give the folder to the user of the service.' },
-  ENOTDIR: { words: 'it is no folder', hint: 'Name a folder in STATE_DIR.' },
-  EEXIST: { words: 'it is no folder', hint: 'Name a folder in STATE_DIR.' },
+  EROFS: {
+    words: 'its file system is read-only',
+    hint: 'Find the cause with `dmesg` and remount the file system read-write.',
+  },
+  EACCES: { words: 'permission denied', hint: 'Use sudo, or make the service user the owner of the folder.' },
+  EPERM: { words: 'permission denied', hint: 'Use sudo, or make the service user the owner of the folder.' },
+  ENOTDIR: { words: 'it is not a folder', hint: 'Set STATE_DIR to a folder.' },
+  EEXIST: { words: 'it is not a folder', hint: 'Set STATE_DIR to a folder.' },
 };
 
-/** What waiting can mend, so it is no mistake of the configuration: the service manager tries again. */
+/** Not a configuration error, because the lock may be released later and the service manager retries. */
 function unwritable(stateDir: string, cause: unknown): StoreError | undefined {
   const said = codeOf(cause) ?? '';
-  // On a read-only file system Node says ENOENT of a folder that cannot be made, and SQLite that it cannot open.
-  const code = said.startsWith('SQLITE_') || said === 'ENOENT' ? whyNot(stateDir) : said;
+  // On a read-only file system, Node reports ENOENT for a new folder and SQLite a failed open.
+  const code = said.startsWith('SQLITE_') || said === 'ENOENT' ? writeError(stateDir) : said;
   if (code === undefined) return undefined;
   const why = WHY[code];
   if (!why) return undefined;
-  return new StoreError(`the state folder ${stateDir} cannot be written: ${why.words}`, {
+  return new StoreError(`cannot write to the state folder ${stateDir}: ${why.words}`, {
     code: 'store.unwritable',
     retryable: true,
     hint: why.hint,
@@ -129,14 +133,14 @@ function unwritable(stateDir: string, cause: unknown): StoreError | undefined {
   });
 }
 
-/** The code that says why nothing can be written there, by the nearest folder that exists. */
-export function whyNot(folder: string): string | undefined {
+/** Returns the error code of a write to the path, determined at the nearest existing folder. */
+export function writeError(folder: string): string | undefined {
   try {
     accessSync(folder, constants.W_OK | constants.X_OK);
     return undefined;
   } catch (error) {
     const above = dirname(folder);
-    return codeOf(error) === 'ENOENT' && above !== folder ? whyNot(above) : codeOf(error);
+    return codeOf(error) === 'ENOENT' && above !== folder ? writeError(above) : codeOf(error);
   }
 }
 

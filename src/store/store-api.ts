@@ -1,6 +1,6 @@
 /**
- * What the store thread answers, as one type: services, their methods, arguments and results. The client offers these methods,
- * answered later, and the thread serves objects that have them: both are checked against it.
+ * Services of the store thread with their methods. The client offers the same methods as promises; both sides are
+ * checked against this type.
  */
 import type { Database } from '../base/database.ts';
 import type { OperatorCalls } from '../buffer/operator/operator-calls.ts';
@@ -10,14 +10,13 @@ import type { ValueStore } from '../buffer/value-store.ts';
 import type { Holder } from './state-lock.ts';
 import type { SetAside } from './store-messages.ts';
 
-/** The methods of a class, without the rest of it. */
 type MethodsOf<Part> = {
   [Name in keyof Part as Part[Name] extends (...args: never[]) => unknown ? Name : never]: Part[Name];
 };
 
 export interface StoreThreadOptions {
   stateDir: string;
-  /** Who opens it: a daemon waits for a verb, and for nobody else. */
+  /** Kind of process that opens the folder. Only an agent waits for a command. */
   holder: Holder;
   values: ValueStoreOptions;
 }
@@ -26,50 +25,50 @@ export interface OpenedStore {
   series: Series[];
   facts: StoreFacts;
   setAside: SetAside[];
-  /** Wall clock minus monotonic clock when the thread opened the store: the clock of doubtful stamps in this run. */
+  /** Wall clock minus monotonic clock when the thread opened the store, in milliseconds. */
   clockOffsetMs: number;
-  /** The mode that STATE_DIR had, where others could write in it. */
+  /** Previous mode of STATE_DIR if other users could write to it. */
   folderNarrowedFrom?: string | undefined;
 }
 
-/** The thread itself. */
 export interface ThreadCalls {
   open(options: StoreThreadOptions): OpenedStore;
   close(): void;
 }
 
-/** What the main thread asks of the values. What opens, hands over and closes a store is the thread's own business. */
-type ValueCalls = Omit<MethodsOf<ValueStore>, 'takeOver' | 'handOver' | 'closeOrigins' | 'close'>;
+/** Methods of the value store that the main thread can call. */
+type ValueCalls = Omit<MethodsOf<ValueStore>, 'takeOver' | 'handOver' | 'closeOldFiles' | 'close'>;
 
 export interface BufferServices {
   values: ValueCalls;
   operator: MethodsOf<OperatorCalls>;
 }
 
-/** `Events`: services of the second database, which rooms above this one own. */
+/** `Events` are the services of the second database, which is owned by higher-level modules. */
 export type StoreApi<Events> = { thread: ThreadCalls } & BufferServices & Events;
 
-/** A service of the thread as the main thread sees it: the same methods, answered later. */
+/** A service as seen by the main thread: the same methods, returning promises. */
 export type Remote<Service> = {
   [Name in keyof MethodsOf<Service>]: Service[Name] extends (...args: infer Args) => infer Result
     ? (...args: Args) => Promise<Awaited<Result>>
     : never;
 };
 
-/** The second database of the thread, open, with what it serves. */
 export interface OpenedEvents<Events> {
   database: Database;
   services: Events;
 }
 
-/** How the second database is opened, and begun anew where it is corrupt: handed to the thread by who owns what stands in it. */
+/**
+ * Functions that open the second database and replace a corrupt one. Passed in by the module that owns the contents.
+ */
 export interface EventStoreKind<Events> {
   path(stateDir: string): string;
   /**
-   * `hasLostCommits`: its WAL was damaged, so what came last is missing. `before`: what was served until now, where it takes the
-   * place of one that was found corrupt while the agent ran.
+   * `hasLostCommits` means that the WAL was damaged, so the latest commits are missing. `before` contains the services
+   * of the corrupt database that this one replaces.
    */
   open(database: Database, boot: string, after: { hasLostCommits?: boolean; before?: Events }): OpenedEvents<Events>;
-  /** Carries what reads of a corrupt one, which is closed, into a new one, before it opens. Gives the rows. */
+  /** Copies readable rows of the closed, corrupt database at `from` into a new one. Returns the number of rows. */
   carryOver(from: string, into: Database): number;
 }

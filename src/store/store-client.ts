@@ -13,29 +13,29 @@ import {
 } from './store-messages.ts';
 
 /**
- * The store thread before there is an agent. Loading its modules takes as long as reading the configuration, and opening the
- * stores as long as loading the agent, and the other core of the gateway has nothing else to do: `run` launches it first,
- * and has it open what the configuration names. It touches no file before.
+ * Store thread that is launched before the agent is created. Loading its modules takes as long as reading the
+ * configuration, and a gateway has at least two cores, so `run` launches the thread first. The thread does not open any
+ * file before `open` is called.
  */
 export class StoreThread {
   readonly #start: () => Worker;
   #worker: Worker | undefined;
   #isOpening = false;
   #neverRan: boolean | undefined;
-  #hear: ((word: Word) => void) | undefined;
-  /** What was said before anybody listened. */
-  #unheard: Word[] = [];
+  #receive: ((message: ThreadMessage) => void) | undefined;
+  /** Messages that arrived before `attach`. */
+  #backlog: ThreadMessage[] = [];
 
   constructor(start: () => Worker) {
     this.#start = start;
   }
 
-  /** Does not keep the process alive: where the configuration is wrong, nobody will take it. */
+  /** Starts the thread without keeping the process alive. */
   launch(): void {
     this.#running().unref();
   }
 
-  /** Begins to open the stores; what comes of it is told to who takes the thread. */
+  /** Starts opening the stores. `attach` receives the result. */
   open(options: StoreThreadOptions): void {
     const worker = this.#running();
     worker.unref();
@@ -44,22 +44,22 @@ export class StoreThread {
     this.#isOpening = true;
   }
 
-  /** Whether `open` was called: its answer has the number `OPENING`. */
+  /** Whether `open` was called; its reply has the ID `OPENING`. */
   get isOpening(): boolean {
     return this.#isOpening;
   }
 
-  /** Whether no agent ever had the state folder, as it was before `open`; `undefined` where that was not called. */
+  /** Whether the state folder was new before `open`; `undefined` if `open` was not called. */
   get neverRan(): boolean | undefined {
     return this.#neverRan;
   }
 
-  /** `hear` is told everything from now on, and at once what was said before. */
-  take(hear: (word: Word) => void): Worker {
+  /** Calls `receive` for every message, including earlier messages. */
+  attach(receive: (message: ThreadMessage) => void): Worker {
     const worker = this.#running();
     worker.ref();
-    this.#hear = hear;
-    for (const word of this.#unheard.splice(0)) hear(word);
+    this.#receive = receive;
+    for (const message of this.#backlog.splice(0)) receive(message);
     return worker;
   }
 
@@ -67,21 +67,21 @@ export class StoreThread {
     if (this.#worker) return this.#worker;
     const worker = this.#start();
     this.#worker = worker;
-    const say = (word: Word) => (this.#hear ? this.#hear(word) : this.#unheard.push(word));
-    worker.on('message', (message: StoreAnswer | StoreNotice) => say({ message }));
-    worker.on('error', (error) => say({ death: error instanceof Error ? error : new Error(String(error)) }));
-    worker.on('exit', (code) => say({ death: new Error(`the store thread ended with ${code}`) }));
+    const forward = (message: ThreadMessage) => (this.#receive ? this.#receive(message) : this.#backlog.push(message));
+    worker.on('message', (message: StoreAnswer | StoreNotice) => forward({ message }));
+    worker.on('error', (error) => forward({ death: error instanceof Error ? error : new Error(String(error)) }));
+    worker.on('exit', (code) => forward({ death: new Error(`the store thread exited with ${code}`) }));
     return worker;
   }
 }
 
-/** What comes from the thread: an answer or a notice, or that it has ended. */
-type Word = { message: StoreAnswer | StoreNotice } | { death: Error };
+/** A message from the thread, or the thread's exit. */
+type ThreadMessage = { message: StoreAnswer | StoreNotice } | { death: Error };
 
-/** Whether no agent ever had the state folder. Asked before the stores are opened: that makes the file. */
+/** Whether no agent has used the state folder yet. Must be called before the stores are opened. */
 export const neverRan = (stateDir: string) => !existsSync(bufferPath(stateDir));
 
-/** No call of a client has this number. */
+/** Id of the `open` call of `StoreThread`; clients start at 1. */
 const OPENING = 0;
 
 interface Waiting {
@@ -90,8 +90,8 @@ interface Waiting {
 }
 
 /**
- * The main thread's end of the store thread. Calls are answered in the order they were made. When the thread dies,
- * which only a fault of ours can cause, every call fails and `onDeath` is told.
+ * Main-thread client of the store thread. Replies arrive in the order of the calls. If the thread exits unexpectedly,
+ * which only a bug can cause, every call is rejected and `onDeath` is called.
  */
 export class StoreClient<Api extends StoreApi<object>> {
   readonly #options: StoreThreadOptions;
@@ -101,13 +101,9 @@ export class StoreClient<Api extends StoreApi<object>> {
   #worker: Worker | undefined;
   #nextId = 1;
   #ended = false;
-  /** When the oldest call that is not answered was made, for the watchdog: a slow disk, or a dead thread. */
   readonly #waiting = new Map<number, Waiting>();
 
-  /**
-   * `thread`: launched before, or else by `start`. `onSetAside` is told what was found corrupt
-   * while it ran and tells of it in no answer.
-   */
+  /** `onSetAside` is called for a database that was found corrupt while the agent is running. */
   constructor(
     options: StoreThreadOptions,
     listener: { onDeath(error: Error): void; onSetAside(store: SetAside): void },
@@ -120,29 +116,28 @@ export class StoreClient<Api extends StoreApi<object>> {
   }
 
   /**
-   * Starts the thread and opens the stores. Rejects with what opening failed with; then the thread has ended. After
-   * `store.unavailable` it has not: whoever waits for the disk starts again, and whoever does not calls `stop`.
+   * Starts the thread and opens the stores. After a rejection other than `store.unavailable`, the thread has exited.
+   * After `store.unavailable`, call `start` again to retry, or `stop`.
    */
   async start(): Promise<OpenedStore> {
     const isFirst = this.#worker === undefined;
     try {
-      const opened = isFirst && this.#thread.isOpening ? this.#answerTo(OPENING) : undefined;
-      this.#worker ??= this.#thread.take((word) => this.#hear(word));
+      const opened = isFirst && this.#thread.isOpening ? this.#responseTo(OPENING) : undefined;
+      this.#worker ??= this.#thread.attach((message) => this.#receive(message));
       return (await (opened ?? this.#call('thread', 'open', [this.#options]))) as OpenedStore;
     } catch (error) {
-      // It would keep the process alive for a store that nobody has.
       if (codeOf(error) !== STORE_UNAVAILABLE) await this.stop().catch(() => {});
       throw error;
     }
   }
 
-  #hear(word: Word): void {
-    if ('death' in word) this.#die(word.death);
-    else if ('setAside' in word.message) this.#onSetAside(word.message.setAside);
-    else this.#settle(word.message);
+  #receive(message: ThreadMessage): void {
+    if ('death' in message) this.#die(message.death);
+    else if ('setAside' in message.message) this.#onSetAside(message.message.setAside);
+    else this.#settle(message.message);
   }
 
-  /** The methods of one service of the thread. They reject with `store.closed` before the stores are open, and after. */
+  /** Returns the methods of a service. They reject with `store.closed` before the stores are open and after `stop`. */
   service<Name extends keyof Api & string>(name: Name): Remote<Api[Name]> {
     return new Proxy({} as Remote<Api[Name]>, {
       get: (_, method) =>
@@ -152,12 +147,12 @@ export class StoreClient<Api extends StoreApi<object>> {
     });
   }
 
-  /** Calls that are not answered yet. */
+  /** Number of calls without a reply. */
   get pending(): number {
     return this.#waiting.size;
   }
 
-  /** Closes the stores and ends the thread. What is asked meanwhile rejects as what is asked later. */
+  /** Closes the stores and stops the thread. Calls made in the meantime are rejected. */
   async stop(): Promise<void> {
     if (this.#ended || !this.#worker) return;
     try {
@@ -174,12 +169,12 @@ export class StoreClient<Api extends StoreApi<object>> {
       return Promise.reject(closed());
     }
     const id = this.#nextId++;
-    const answer = this.#answerTo(id);
+    const answer = this.#responseTo(id);
     this.#worker.postMessage({ id, service, method, args }, transferOf(method, args));
     return answer;
   }
 
-  #answerTo(id: number): Promise<unknown> {
+  #responseTo(id: number): Promise<unknown> {
     return new Promise((resolve, reject) => this.#waiting.set(id, { resolve, reject }));
   }
 
@@ -194,7 +189,7 @@ export class StoreClient<Api extends StoreApi<object>> {
   #die(error: Error): void {
     if (this.#ended) return;
     this.#ended = true;
-    const failure = new StoreError('the store thread ended', { code: 'store.dead', cause: error });
+    const failure = new StoreError('the store thread exited', { code: 'store.dead', cause: error });
     this.#rejectAll(failure);
     this.#onDeath(error);
   }
@@ -207,7 +202,7 @@ export class StoreClient<Api extends StoreApi<object>> {
 
 const closed = () => new StoreError('the store is closed', { code: 'store.closed' });
 
-/** The columns of a commit move to the other thread instead of being copied. */
+/** Columns of a commit are transferred instead of copied. */
 function transferOf(method: string, args: unknown[]): ArrayBuffer[] {
   if (method !== 'commit') return [];
   const { columns } = args[0] as { columns?: Record<string, { buffer?: ArrayBuffer }> };

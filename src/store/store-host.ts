@@ -1,6 +1,6 @@
 /**
- * The store thread: all SQLite of the agent, so that a disk that stalls for a second stalls nothing else. It opens, rescues and
- * closes the stores and answers calls, in the order in which they come; what is called lives with its subject.
+ * The store thread. All SQLite calls of the agent run here, so that a slow disk does not block other work. It opens,
+ * replaces and closes the stores, and performs calls in order.
  */
 import { systemClock } from '../base/clock.ts';
 import {
@@ -12,20 +12,18 @@ import {
   saysUnreadable,
   setAsideWal,
 } from '../base/database.ts';
-import { codeOf, StoreError } from '../base/errors.ts';
 import { demandNoLink } from '../base/own-file.ts';
 import { finishReplacing, replaceDatabase } from '../base/replace-database.ts';
-import { PAGE_BYTES, type Salvage, salvage } from '../buffer/recovery/salvage.ts';
+import { type Salvage, salvage } from '../buffer/recovery/salvage.ts';
 import { SeriesCopy } from '../buffer/recovery/series-copy.ts';
-import { isPartlyReadable } from '../buffer/recovery/sqlite-pages.ts';
+import { isPartlyReadable, PAGE_BYTES } from '../buffer/recovery/sqlite-pages.ts';
 import { walLostCommits } from '../buffer/recovery/wal-check.ts';
-import { giveUpReserve, reservePath, saysFull } from '../buffer/space/reserve.ts';
+import { deleteReserve, isDiskFull, reservePath } from '../buffer/space/reserve.ts';
 import type { StoreFacts } from '../buffer/store-facts.ts';
 import { ValueStore } from '../buffer/value-store.ts';
 import { bootId } from './boot-id.ts';
-import { failureOfAttempt } from './disk-refusal.ts';
+import { failureOfAttempt, unopenable } from './disk-refusal.ts';
 import { Rescue } from './rescue.ts';
-import { foreignOwnerHint } from './state-folder.ts';
 import { lockState, type StateLock } from './state-lock.ts';
 import type {
   BufferServices,
@@ -44,42 +42,25 @@ import {
   type StoreNotice,
 } from './store-messages.ts';
 
-const NOT_OURS = new Set(['SQLITE_CANTOPEN', 'SQLITE_READONLY', 'EPERM', 'EACCES', 'EROFS']);
-
-/** A file that is there and cannot be used as it is. */
-function unopenable(path: string, cause: unknown): StoreError | undefined {
-  const code = codeOf(cause) ?? '';
-  if (!NOT_OURS.has(code)) return undefined;
-  const hint =
-    foreignOwnerHint(path) ??
-    `Check that ${path} is a file and that its file system is writable: \`ls -ld ${path}\`, \`mount\`.`;
-  return new StoreError(`cannot open ${path} for writing (${code})`, {
-    code: 'store.unwritable',
-    retryable: true,
-    hint,
-    cause,
-  });
-}
-
 interface Opening<Store> {
-  /** Whether a WAL that has lost commits makes the whole corrupt. */
+  /** Whether a database counts as corrupt if its WAL has lost commits. */
   checkWal: boolean;
   make(database: Database): Store;
-  /** Fills a new one with what reads of the old one. */
+  /** Copies all readable data from the old database into a new one. */
   carryOver(into: Database, aside: string, isWalDamaged: boolean): SetAside['salvaged'];
 }
 
 /**
- * Throws where the file system itself cannot say what one of the files is. What does not read for such a reason is not lost: it may be there
- * after a check of the file system, and nothing is to be set aside without it.
+ * Throws if the file system cannot stat one of the files. Their contents may be intact after a file system check, so
+ * nothing is set aside.
  */
-function demandFound(path: string): void {
+function checkFiles(path: string): void {
   for (const end of DATABASE_FILES) demandNoLink(`${path}${end}`);
 }
 
-/** Opens a database and what lives in it; another takes the place of one that is corrupt, and `make` runs once more on that. */
+/** Opens a database and its store. If it is corrupt, replaces it and calls `make` again. */
 function openOrReplace<Store>(path: string, setAside: SetAside[], opening: Opening<Store>): Store {
-  demandFound(path);
+  checkFiles(path);
   finishReplacing(path);
   const isWalDamaged = opening.checkWal && walLostCommits(path, PAGE_BYTES);
   const opened = isWalDamaged ? undefined : openSound(path, opening);
@@ -97,10 +78,10 @@ function openOrReplace<Store>(path: string, setAside: SetAside[], opening: Openi
   }
 }
 
-/** What stands in a bad sector is lost for good; a disk of which nothing reads may come back, and is waited for. */
+/** A bad sector is permanent. A disk that cannot read anything may recover, so the store waits for it. */
 const isBadSector = (path: string, error: unknown) => saysUnreadable(error) && isPartlyReadable(path);
 
-/** `undefined` where it is corrupt. */
+/** Returns `undefined` if the database is corrupt. */
 function openSound<Store>(path: string, opening: Opening<Store>): { store: Store } | undefined {
   let database: Database | undefined;
   try {
@@ -116,30 +97,21 @@ function openSound<Store>(path: string, opening: Opening<Store>): { store: Store
   }
 }
 
-/** Unless a try before has done it. */
-function closeForRescue(database: Database, path: string): void {
-  if (database.open) closeUntouched(database, path);
-}
-
-/** With the values that the new buffer knows of. */
-const tellSalvaged = (salvaged: Salvage, { logValues, segmentValues, notLoaded }: StoreFacts): Salvage => ({
+/** Adds the number of values that the new buffer contains. */
+const withValueCount = (salvaged: Salvage, { logValues, segmentValues, notLoaded }: StoreFacts): Salvage => ({
   ...salvaged,
   values: logValues + segmentValues + notLoaded,
 });
 
-interface OpenBuffer {
-  database: Database;
-  store: ValueStore;
-  services: BufferServices;
+interface RescueSteps<Result> {
+  /** Closes the store and returns the old database. */
+  close(): Database;
+  build(into: Database, aside: string): Result;
+  open(database: Database, replaced: { file: string; result: Result }): void;
+  /** Frees space on a full disk, for the next attempt. */
+  freeSpace?(): void;
 }
 
-const openBuffer = (database: Database, store: ValueStore): OpenBuffer => ({
-  database,
-  store,
-  services: { values: store, operator: store.operator },
-});
-
-/** Of the main thread's port, what is needed. */
 interface Port {
   on(event: 'message', listen: (call: StoreCall) => void): unknown;
   postMessage(message: StoreAnswer | StoreNotice, transfer?: ArrayBuffer[]): void;
@@ -149,10 +121,10 @@ export class StoreHost<Events extends object> {
   readonly #port: Port;
   readonly #eventStore: EventStoreKind<Events>;
   readonly #opened: (facts: StoreFacts) => void;
-  /** Read once: a store that takes the place of another continues with the same clock. */
+  /** Read only once, so that a replacement uses the same clock. */
   readonly #clockOffsetMs = systemClock.wallMs() - systemClock.monotonicMs();
   #lock: StateLock | undefined;
-  #buffer: OpenBuffer | undefined;
+  #buffer: { database: Database; store: ValueStore; services: BufferServices } | undefined;
   #events: OpenedEvents<Events> | undefined;
   #bufferRescue: Rescue | undefined;
   #eventsRescue: Rescue | undefined;
@@ -161,14 +133,13 @@ export class StoreHost<Events extends object> {
     close: () => this.#close(),
   };
 
-  /** `opened` is told when an opening has been answered, and what it read lies behind. */
+  /** `opened` is called after the reply to `open` has been posted. */
   constructor(port: Port, eventStore: EventStoreKind<Events>, opened: (facts: StoreFacts) => void = () => {}) {
     this.#port = port;
     this.#eventStore = eventStore;
     this.#opened = opened;
   }
 
-  /** Answers calls from now on. */
   serve(): void {
     this.#port.on('message', (call) => {
       const message = this.#answer(call);
@@ -199,65 +170,75 @@ export class StoreHost<Events extends object> {
     this.#lock?.release();
   }
 
-  /** The buffer was found corrupt while the agent runs: what was pending in memory is posted or flushed again. */
+  #useBuffer(database: Database, store: ValueStore): void {
+    this.#buffer = { database, store, services: { values: store, operator: store.operator } };
+  }
+
+  #rescue<Result>(path: string, work: RescueSteps<Result>): Rescue {
+    let replaced: { file: string; result: Result } | undefined;
+    const attempt = (step: () => void): void => {
+      try {
+        step();
+      } catch (error) {
+        if (isDiskFull(error)) work.freeSpace?.();
+        throw error;
+      }
+    };
+    const replace = () => {
+      const old = work.close();
+      if (old.open) closeUntouched(old, path);
+      replaced = replaceDatabase(path, systemClock.wallMs(), work.build);
+    };
+    const open = () => {
+      const database = openDatabase(path);
+      try {
+        work.open(database, replaced!);
+      } catch (error) {
+        database.close();
+        throw error;
+      }
+    };
+    const isDamage = (error: unknown) => isBadSector(path, error);
+    return new Rescue({ path, isDamage, replace: () => attempt(replace), open: () => attempt(open) }, systemClock);
+  }
+
+  /** Uncommitted changes of the corrupt buffer are lost: their values are posted or flushed again. */
   #rescueOfBuffer(path: string): Rescue {
-    let replaced: { file: string; result: Salvage } | undefined;
-    const replace = () => {
-      const { database, store } = this.#buffer!;
-      store.closeOrigins();
-      closeForRescue(database, path);
-      try {
-        const known = store.handOver().series;
-        replaced = replaceDatabase(path, systemClock.wallMs(), (into, aside) =>
-          salvage(path, into, { aside, copy: new SeriesCopy(path), known }),
-        );
-      } catch (error) {
-        if (saysFull(error)) giveUpReserve(reservePath(path));
-        throw error;
-      }
-    };
-    const open = () => {
-      const handover = this.#buffer!.store.handOver();
-      const database = openDatabase(path);
-      try {
+    return this.#rescue<Salvage>(path, {
+      close: () => {
+        const { database, store } = this.#buffer!;
+        store.closeOldFiles();
+        return database;
+      },
+      build: (into, aside) => {
+        const known = this.#buffer!.store.handOver().series;
+        return salvage(path, into, { aside, copy: new SeriesCopy(path), known });
+      },
+      open: (database, { file, result }) => {
+        const handover = this.#buffer!.store.handOver();
         const { store, facts } = ValueStore.open(database, path, handover.options, this.#now(bootId()));
-        const { file, result } = replaced!;
-        const damage = { what: 'database', values: 0, file, salvaged: tellSalvaged(result, facts) };
-        // What opening found goes to the main thread with the next answer.
-        store.takeOver({ ...handover, damage: [damage, ...facts.damaged] });
-        this.#buffer = openBuffer(database, store);
-      } catch (error) {
-        database.close();
-        if (saysFull(error)) giveUpReserve(reservePath(path));
-        throw error;
-      }
-    };
-    return new Rescue({ path, isDamage: (error) => isBadSector(path, error), replace, open }, systemClock);
+        const damage = { what: 'database', values: 0, file, salvaged: withValueCount(result, facts) };
+        // Damage found while opening is reported with the next reply.
+        store.takeOver(handover, [damage, ...facts.damaged]);
+        this.#useBuffer(database, store);
+      },
+      freeSpace: () => deleteReserve(reservePath(path)),
+    });
   }
 
-  /** The same for the second database; the main thread is told at once. */
+  /** The main thread is notified immediately. */
   #rescueOfEvents(path: string): Rescue {
-    let replaced: { file: string; result: number } | undefined;
-    const replace = () => {
-      closeForRescue(this.#events!.database, path);
-      replaced = replaceDatabase(path, systemClock.wallMs(), (into) => this.#eventStore.carryOver(path, into));
-    };
-    const open = () => {
-      const database = openDatabase(path);
-      try {
-        const before = this.#events!.services;
-        this.#events = this.#eventStore.open(database, bootId(), { before });
-      } catch (error) {
-        database.close();
-        throw error;
-      }
-      const { file, result: rows } = replaced!;
-      this.#port.postMessage({ setAside: { store: path, file, salvaged: { rows } } });
-    };
-    return new Rescue({ path, isDamage: (error) => isBadSector(path, error), replace, open }, systemClock);
+    return this.#rescue<number>(path, {
+      close: () => this.#events!.database,
+      build: (into) => this.#eventStore.carryOver(path, into),
+      open: (database, { file, result: rows }) => {
+        this.#events = this.#eventStore.open(database, bootId(), { before: this.#events!.services });
+        this.#port.postMessage({ setAside: { store: path, file, salvaged: { rows } } });
+      },
+    });
   }
 
-  /** Opens both stores. Where one fails, none stays open. */
+  /** Opens both stores, or neither. */
   #openStores({ stateDir, values }: StoreThreadOptions): OpenedStore {
     const setAside: SetAside[] = [];
     const boot = bootId();
@@ -268,14 +249,14 @@ export class StoreHost<Events extends object> {
         checkWal: true,
         make: (database) => {
           const { store, ...result } = ValueStore.open(database, path, values, now);
-          this.#buffer = openBuffer(database, store);
+          this.#useBuffer(database, store);
           return result;
         },
         carryOver: (into, aside, isWalDamaged) =>
           salvage(path, into, { aside, copy: new SeriesCopy(path), isWalDamaged }),
       });
       for (const one of setAside) {
-        if (one.salvaged && 'values' in one.salvaged) one.salvaged = tellSalvaged(one.salvaged, opened.facts);
+        if (one.salvaged && 'values' in one.salvaged) one.salvaged = withValueCount(one.salvaged, opened.facts);
       }
       this.#openEvents(this.#eventStore.path(stateDir), setAside, boot);
       this.#bufferRescue = this.#rescueOfBuffer(path);
@@ -287,7 +268,7 @@ export class StoreHost<Events extends object> {
   }
 
   #openEvents(path: string, setAside: SetAside[], boot: string): void {
-    demandFound(path);
+    checkFiles(path);
     const hasLostCommits = walLostCommits(path, PAGE_BYTES);
     if (hasLostCommits) {
       setAside.push({ store: path, file: setAsideWal(path, systemClock.wallMs()), salvaged: undefined });
@@ -302,12 +283,12 @@ export class StoreHost<Events extends object> {
     this.#eventsRescue = this.#rescueOfEvents(path);
   }
 
-  /** On a full disk even opening takes some space. The store then finds that the reserve is owed. */
+  /** Opening requires some space even on a full disk. */
   #openOnFullDisk(options: StoreThreadOptions): OpenedStore {
     try {
       return this.#openStores(options);
     } catch (error) {
-      if (!saysFull(error) || !giveUpReserve(reservePath(bufferPath(options.stateDir)))) throw error;
+      if (!isDiskFull(error) || !deleteReserve(reservePath(bufferPath(options.stateDir)))) throw error;
       return this.#openStores(options);
     }
   }
@@ -349,7 +330,7 @@ export class StoreHost<Events extends object> {
   }
 }
 
-/** Bodies of posts move to the main thread instead of being copied. */
+/** Post bodies are transferred instead of copied. */
 function transferOf(message: StoreAnswer): ArrayBuffer[] {
   if (!('result' in message) || typeof message.result !== 'object' || message.result === null) return [];
   const { batch, batches } = message.result as { batch?: { body: Uint8Array }; batches?: { body: Uint8Array }[] };

@@ -2,13 +2,12 @@ import { join } from 'node:path';
 import { codeOf, messageOf, StoreError, TagferryError } from '../base/errors.ts';
 import type { Salvage } from '../buffer/recovery/salvage.ts';
 
-/** Where the buffer stands. */
 export const bufferPath = (stateDir: string) => join(stateDir, 'buffer.db');
 
-/** Code of an error at opening that another attempt may not meet: the daemon waits instead of ending. */
+/** Error code for failures at startup that a retry can resolve. */
 export const STORE_UNAVAILABLE = 'store.unavailable';
 
-/** What crosses between the main thread and the store thread. */
+/** Messages between the main thread and the store thread. */
 export interface StoreCall {
   id: number;
   service: string;
@@ -18,16 +17,16 @@ export interface StoreCall {
 
 export type StoreAnswer = { id: number; result: unknown } | { id: number; failure: StoreFailure };
 
-/** What the store thread tells without being asked. */
+/** Unsolicited message from the store thread. */
 export interface StoreNotice {
   setAside: SetAside;
 }
 
-/** A store that was corrupt and stands aside now. */
+/** A corrupt database that was set aside. */
 export interface SetAside {
   store: string;
   file: string;
-  /** What could be carried over: of the buffer by kind, of the inbox in rows. */
+  /** Content copied into the replacement: buffer values or inbox rows. */
   salvaged: Salvage | { rows: number } | undefined;
 }
 
@@ -38,7 +37,7 @@ export interface StoreFailure {
   hint: string | undefined;
 }
 
-/** An error of the store thread as plain data. What SQLite and the file system say becomes one of ours here. */
+/** Returns an error as plain data; SQLite and file system errors are converted to store errors. */
 export function failureOf(error: unknown): StoreFailure {
   if (error instanceof TagferryError) {
     return { message: error.message, code: error.code, retryable: error.retryable, hint: error.hint };
@@ -49,9 +48,9 @@ export function failureOf(error: unknown): StoreFailure {
   }
   if (code.startsWith('SQLITE_') || /^E[A-Z]+$/.test(code)) {
     const hint = /^E(ACCES|PERM)$/.test(code)
-      ? 'Give STATE_DIR and everything in it to the user of the service: sudo chown -R.'
-      : 'Free space on the file system of STATE_DIR, or look at its disk.';
-    return { message: `the disk refuses writes (${code})`, code: 'store.unwritable', retryable: true, hint };
+      ? 'Make the service user the owner of STATE_DIR: sudo chown -R.'
+      : 'Free up space on the file system of STATE_DIR, or check its disk with `dmesg`.';
+    return { message: `the disk rejects writes (${code})`, code: 'store.unwritable', retryable: true, hint };
   }
   return { message: messageOf(error), code: 'store.failed', retryable: false, hint: undefined };
 }

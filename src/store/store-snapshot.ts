@@ -1,23 +1,22 @@
 /**
- * Copies of databases as they all stand at one instant, read by another process while the daemon goes on writing. As litestream does it:
- * a read transaction on each keeps SQLite from moving what was committed later into the file, and from beginning the WAL anew; so the
- * file's bytes and the WAL's frames up to that instant are together the database, however long the reading takes, and no copy of it
- * has to fit on the disk first. SQLite's own backup would need one: it writes only to files.
+ * Copies a consistent snapshot of several databases from another process, while the agent is writing. As in litestream,
+ * a read transaction on each database prevents SQLite from checkpointing later commits and from restarting the WAL. The
+ * file and the WAL frames up to that instant make up the database, so no copy on disk is required, unlike with SQLite's
+ * backup API.
  *
- * That both are of one instant is seen, not enforced: where the first changed before the second stood still, both are begun anew.
- *
- * Invariants: the raw files are closed last, for closing any descriptor of a file lets go of all locks that the process has on it. A
- * crash leaves nothing: the locks end with the process.
+ * If the first database changed before the second transaction started, both are started again. Raw files are closed
+ * last, because closing any descriptor of a file releases all locks that the process holds on it. A crash leaves no files
+ * behind.
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync } from 'node:fs';
 import { type Database, openDatabase } from '../base/database.ts';
 import { StoreError } from '../base/errors.ts';
 
 interface SnapshotFile {
-  /** Beside the database's own name: `''`, or `-wal`. */
+  /** Suffix of the database name. */
   ending: '' | '-wal';
   bytes: number;
-  /** Its bytes, a piece at a time. */
+  /** Reads the contents in chunks. */
   read(): Iterable<Buffer>;
 }
 
@@ -25,18 +24,16 @@ export interface DatabaseSnapshot {
   path: string;
   /** `user_version`. */
   format: number;
-  /** For looking into what is copied. */
   database: Database;
   files: SnapshotFile[];
 }
 
 const PIECE_BYTES = 256 * 1024;
-/** A commit a second leaves room for the two that have to fall between. */
 const MAX_TRIES = 1_000;
 const WAL_HEADER = 32;
 const FRAME_HEADER = 24;
 
-/** What SQLite's index beside the WAL says: it stands there twice, so that a half-written one is noticed. */
+/** Header of SQLite's WAL index. It is stored twice, so a half-written header is detected. */
 interface WalIndex {
   head: Buffer;
   frames: number;
@@ -44,8 +41,8 @@ interface WalIndex {
 }
 
 /**
- * Gives snapshots of the databases, in the order of `paths`, to `work`, and lets go of them when that has ended. Throws what SQLite says of a
- * database that it cannot read, and `store.busy` where no common instant was found.
+ * Passes snapshots of the databases, in the order of `paths`, to `work`, and releases them afterwards. Rejects with
+ * SQLite errors, and with `store.busy` if no common instant was found.
  */
 export async function withSnapshot<Result>(
   paths: readonly string[],
@@ -60,7 +57,10 @@ export async function withSnapshot<Result>(
       const isOneInstant = opened.every((one, i) => sameBytes(one.readIndex()?.head, heads[i]));
       if (isOneInstant) break;
       if (tries === MAX_TRIES)
-        throw new StoreError('the stores never stand still', { code: 'store.busy', retryable: true });
+        throw new StoreError('no consistent snapshot: the stores are changing too fast', {
+          code: 'store.busy',
+          retryable: true,
+        });
       for (const one of opened) one.end();
     }
     return await work(opened.map((one) => one.snapshot()));
@@ -84,7 +84,7 @@ class OpenFile {
     this.database = openDatabase(path, { readonly: true });
   }
 
-  /** The instant: what is committed after it is in none of the files. */
+  /** Starts the read transaction. */
   begin(): void {
     this.database.exec('BEGIN');
     this.database.prepare('SELECT count(*) FROM sqlite_schema').get();
@@ -95,7 +95,7 @@ class OpenFile {
     this.database.exec('ROLLBACK');
   }
 
-  /** `undefined` where no process has the WAL open: then nothing stands in it. */
+  /** Returns `undefined` if no process has the WAL open. The WAL is then empty. */
   readIndex(): WalIndex | undefined {
     const descriptor = this.#open('-shm');
     if (descriptor === undefined) return undefined;
@@ -109,7 +109,10 @@ class OpenFile {
         inDatabase: bytes.readUInt32LE(96),
       };
     }
-    throw new StoreError(`${this.#path}-shm never stands still`, { code: 'store.busy', retryable: true });
+    throw new StoreError(`no consistent snapshot: ${this.#path}-shm is changing too fast`, {
+      code: 'store.busy',
+      retryable: true,
+    });
   }
 
   snapshot(): DatabaseSnapshot {
@@ -117,10 +120,10 @@ class OpenFile {
     const pages = this.database.pragma('page_count', { simple: true }) as number;
     const format = this.database.pragma('user_version', { simple: true }) as number;
     const main = this.#open('')!;
-    // Pages that stand in the WAL alone may lie beyond the file's end; behind the last page there is nothing of the database.
+    // Pages that are only in the WAL can be beyond the end of the file.
     const files = [this.#file('', main, Math.min(fstatSync(main).size, pages * pageBytes))];
     const { frames = 0, inDatabase = 0 } = this.index ?? {};
-    // What is in the database altogether must not be carried beside it: such a WAL may be begun anew under our eyes.
+    // A WAL that is fully checkpointed must not be copied, because it can restart in the meantime.
     if (frames > inDatabase) {
       files.push(this.#file('-wal', this.#open('-wal')!, WAL_HEADER + frames * (FRAME_HEADER + pageBytes)));
     }
@@ -150,7 +153,8 @@ class OpenFile {
         const piece = Buffer.alloc(PIECE_BYTES);
         for (let at = 0; at < bytes; ) {
           const length = readSync(descriptor, piece, 0, Math.min(piece.length, bytes - at), at);
-          if (length === 0) throw new StoreError(`${path} is shorter than it was`, { code: 'store.unavailable' });
+          if (length === 0)
+            throw new StoreError(`${path} was truncated while it was read`, { code: 'store.unavailable' });
           at += length;
           yield piece.subarray(0, length);
         }

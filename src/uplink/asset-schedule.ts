@@ -1,15 +1,10 @@
-/** What the uplink knows of each asset beside its lanes: what is under way, whose turn it is, who pauses. */
+/** Delivery state of each asset: deliveries in progress, due times and pauses. */
 
 import type { Clock } from '../base/clock.ts';
 import { fullJitterMs } from '../base/retry.ts';
 import type { AssetLanes } from '../buffer/client/lanes.ts';
-import { type BatchDelivery, isBusy } from './batch-delivery.ts';
-import { liveDueAtMs, type PlanOptions, type ReadyDelivery, type ScheduledAssetView } from './planner.ts';
-
-export interface ScheduledAsset extends ScheduledAssetView {
-  live: BatchDelivery | undefined;
-  backlog: BatchDelivery | undefined;
-}
+import type { BatchDelivery } from './delivery.ts';
+import { liveDueAtMs, type PlanOptions, type ScheduledAsset } from './planner.ts';
 
 const PAUSE = { baseMs: 2_000, capMs: 60_000 };
 const MIN_PAUSE_MS = 500;
@@ -47,7 +42,7 @@ export class AssetSchedule {
     entry[delivery.lane] = delivery;
   }
 
-  /** A live batch that has values of the backlog beside it, or a probe: it has both lanes. */
+  /** Reserves both lanes of the asset, for a probe or for a live batch that includes backlog values. */
   occupyBoth(delivery: BatchDelivery): void {
     const entry = this.of(delivery.asset);
     entry.live ??= delivery;
@@ -61,17 +56,17 @@ export class AssetSchedule {
     if (entry.backlog === delivery) entry.backlog = undefined;
   }
 
-  /** Notes whose turn has come, in the order in which it came. A flush must not cost an asset its place. */
+  /** Records when assets became due. A flush does not change an asset's position in the order. */
   noteDueTimes(
     lanes: ReadonlyMap<number, AssetLanes>,
     nowMs: number,
     options: PlanOptions,
     isHeld: (asset: number) => boolean,
   ): void {
-    // By forEach: an iterator makes an object a step, of every asset with every turn of the uplink.
+    // forEach allocates no iterator results, and this loop visits every asset in every turn.
     this.map.forEach((entry, asset) => {
       if (entry.dueSinceMs === undefined) return;
-      // Nothing waits, or what waited went by the backlog's lane: who comes again later begins anew.
+      // No live values are waiting, or a post from the backlog lane included them.
       const lane = lanes.get(asset);
       const isOver = !lane || (lane.live === 0 && (lane.backlog === 0 || entry.lastPostAtMs > entry.dueSinceMs));
       if (isOver) entry.dueSinceMs = undefined;
@@ -89,12 +84,12 @@ export class AssetSchedule {
     });
   }
 
-  /** Everybody waits for the same thing: nobody's wait counts. */
+  /** Clears all due times while all assets are waiting for the same reason. */
   clearDueTimes(): void {
     for (const entry of this.map.values()) entry.dueSinceMs = undefined;
   }
 
-  /** The asset failed, not the platform as a whole. Gives how long it pauses. */
+  /** Pauses a failing asset. Returns the duration of the pause, in milliseconds. */
   pause(asset: number, minMs = 0): number {
     const entry = this.of(asset);
     const wait = fullJitterMs(entry.failures++, PAUSE, () => this.#clock.random(), MIN_PAUSE_MS);
@@ -103,7 +98,7 @@ export class AssetSchedule {
     return pauseMs;
   }
 
-  /** A post was taken. Says whether the asset failed before. */
+  /** Records an accepted post. Returns whether the asset was failing. */
   succeed(asset: number): boolean {
     const entry = this.of(asset);
     const wasFailing = entry.failures > 0;
@@ -112,7 +107,7 @@ export class AssetSchedule {
     return wasFailing;
   }
 
-  /** It was the platform: no asset is to blame, and nobody has waited longer than anyone else. */
+  /** Clears failures, pauses and due times, because the whole platform failed. */
   resetFailures(): void {
     for (const entry of this.map.values()) {
       entry.failures = 0;
@@ -121,40 +116,31 @@ export class AssetSchedule {
     }
   }
 
-  /** Deliveries that wait for their turn. */
-  ready(): ReadyDelivery[] {
-    const ready: ReadyDelivery[] = [];
-    for (const { name, asset, lane, trial, state } of this.deliveries) {
-      if (state.kind === 'ready') ready.push({ name, asset, lane, trial, sinceMs: state.sinceMs });
-    }
-    return ready;
+  /** Returns the deliveries that are waiting for their turn. */
+  ready(): BatchDelivery[] {
+    return [...this.deliveries].filter(({ phase }) => phase === 'ready');
   }
 
-  /** The delivery of that name, which is under way. */
-  named(name: string): BatchDelivery | undefined {
-    for (const delivery of this.deliveries) if (delivery.name === name) return delivery;
-    return undefined;
-  }
-
-  /** Whether one of them is tried while the platform is unavailable. */
+  /** Whether a trial post is in progress during an outage. */
   get hasTrial(): boolean {
     for (const { trial } of this.deliveries) if (trial) return true;
     return false;
   }
 
-  /** Whether a batch waits for its request. */
+  /** Whether a batch is waiting for a request from the budget. */
   get isPaying(): boolean {
-    for (const { state } of this.deliveries) if (state.kind === 'taking' || state.kind === 'paying') return true;
+    for (const { phase } of this.deliveries) if (phase === 'reading' || phase === 'paying') return true;
     return false;
   }
 
-  /** Deliveries that have a socket: all, in the backlog lane, of assets that fail. */
-  underWay(): { all: number; backlog: number; failing: number } {
-    const counts = { all: 0, backlog: 0, failing: 0 };
+  /** Counts deliveries that use a socket: in total, in the backlog lane, for failing assets, and for probes. */
+  inProgress(): { all: number; backlog: number; failing: number; probes: number } {
+    const counts = { all: 0, backlog: 0, failing: 0, probes: 0 };
     for (const delivery of this.deliveries) {
-      if (!isBusy(delivery.state)) continue;
+      if (delivery.phase === 'ready' || delivery.phase === 'parked') continue;
       counts.all++;
       if (delivery.lane === 'backlog') counts.backlog++;
+      if (delivery.kind === 'probe') counts.probes++;
       if (this.of(delivery.asset).failures > 0) counts.failing++;
     }
     return counts;

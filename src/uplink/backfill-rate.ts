@@ -1,6 +1,6 @@
 /**
- * BACKFILL_VALUES_PER_SECOND: a token bucket in values. It saves up what one post interval brings (a request is the
- * unit of cost, so posts of the backlog are made as large as the rate allows) and starts empty.
+ * Token bucket for BACKFILL_VALUES_PER_SECOND, in values. Its capacity is the amount for one post interval, so backlog
+ * posts are as large as the rate allows. It starts empty.
  */
 export class BackfillRate {
   #perMs = 0;
@@ -8,22 +8,22 @@ export class BackfillRate {
   #tokens = 0;
   #atMs: number;
 
-  /** `valuesPerSecond` 0 is no limit. */
+  /** A `valuesPerSecond` of 0 means no limit. */
   constructor(valuesPerSecond: number, postIntervalMs: number, postMaxValues: number, nowMs: number) {
     this.setRate(valuesPerSecond, postIntervalMs, postMaxValues);
     this.#atMs = nowMs;
   }
 
-  /** After a reload. What is saved up stays, as far as it fits. */
+  /** Changes the rate after a reload and keeps saved tokens up to the new capacity. */
   setRate(valuesPerSecond: number, postIntervalMs: number, postMaxValues: number): void {
     this.#perMs = valuesPerSecond / 1000;
     const saved = Math.min(postMaxValues, this.#perMs * Math.max(1_000, postIntervalMs));
-    // At high rates a late timer must not cost anything.
+    // At high rates, late timers must not reduce the rate.
     this.#capacity = valuesPerSecond > 0 ? Math.max(1, Math.floor(saved), this.#perMs * 250) : Number.POSITIVE_INFINITY;
     this.#tokens = Math.min(this.#tokens, this.#capacity);
   }
 
-  /** The most that can be saved up, and so the largest post of the backlog. */
+  /** Capacity, which is also the largest backlog post. */
   get capacity(): number {
     return this.#capacity;
   }
@@ -32,7 +32,7 @@ export class BackfillRate {
     return this.#perMs > 0;
   }
 
-  /** Values that may be taken now. */
+  /** Returns the number of values that may be posted now. */
   available(nowMs: number): number {
     if (!this.isLimited) return Number.POSITIVE_INFINITY;
     this.#tokens = Math.min(this.capacity, this.#tokens + Math.max(0, nowMs - this.#atMs) * this.#perMs);
@@ -40,7 +40,7 @@ export class BackfillRate {
     return Math.max(0, Math.floor(this.#tokens));
   }
 
-  /** When so many may be taken (at most the capacity). */
+  /** Returns the time at which the given number of values, limited to the capacity, may be posted. */
   availableAtMs(values: number, nowMs: number): number {
     const wanted = Math.min(values, Math.floor(this.capacity));
     if (this.available(nowMs) >= wanted) return nowMs;

@@ -1,93 +1,101 @@
 /**
- * Whose fault is it: one asset's, or everyone's? Posts are numbered in the order in which they start. For each kind
- * of fault the assets are noted that met it since a post was last taken; a taken post strikes out everything that
- * happened before it started. When enough assets met one, it is the platform.
+ * Decides whether an asset or the platform is at fault. Posts are numbered in the order in which they start. For each
+ * kind of fault, the affected assets are recorded; an accepted post removes all faults recorded before the post
+ * started.
  *
- * Enough is three, or all that posted lately where those are fewer: a gateway with one asset knows from that one, and
- * one bad asset among many never makes an outage for the others.
+ * A fault is attributed to the platform if it affects three assets, or all recently active assets if there are fewer.
+ * One faulty asset among many therefore never causes an outage.
  */
+import type { Meaning } from './verdict.ts';
+
 export type FaultKind = 'later' | 'refused' | 'no-access';
 
 const ENOUGH = 3;
 
 export class FaultAttribution {
-  #latelyMs: number;
-  readonly #taken = new Map<number, number>();
-  readonly #met: Record<FaultKind, Map<number, number>> = {
+  #activeMs: number;
+  readonly #accepted = new Map<number, number>();
+  readonly #faulty: Record<FaultKind, Map<number, number>> = {
     later: new Map(),
     refused: new Map(),
     'no-access': new Map(),
   };
-  #lastTakenPost = -1;
+  #latestAcceptedPost = -1;
   #nextPost = 0;
 
-  /** `latelyMs`: an asset that had a post taken within so long counts among those that would show an outage. */
-  constructor(latelyMs: number) {
-    this.#latelyMs = latelyMs;
+  /** `activeMs` is the time for which an asset counts as active after an accepted post, in milliseconds. */
+  constructor(activeMs: number) {
+    this.#activeMs = activeMs;
   }
 
-  /** After a reload. */
-  setLately(latelyMs: number): void {
-    this.#latelyMs = latelyMs;
+  /** Applies settings after a reload. */
+  setActiveMs(activeMs: number): void {
+    this.#activeMs = activeMs;
   }
 
-  /** A number for a post that starts now, and for whatever happens now: they share one order. */
-  number(): number {
+  /** Returns the next number, for a post or a fault. */
+  nextNumber(): number {
     return this.#nextPost++;
   }
 
-  /** What the next post will have: whatever has this number or a larger one starts after now. */
+  /** Number of the next post. */
   get next(): number {
     return this.#nextPost;
   }
 
-  /** A 2xx for the post of that number. */
-  taken(asset: number, post: number, nowMs: number): void {
-    this.#taken.set(asset, nowMs);
-    this.#lastTakenPost = Math.max(this.#lastTakenPost, post);
-    for (const met of Object.values(this.#met)) {
+  /** Records that a post was accepted. */
+  accepted(asset: number, post: number, nowMs: number): void {
+    this.#accepted.set(asset, nowMs);
+    this.#latestAcceptedPost = Math.max(this.#latestAcceptedPost, post);
+    for (const met of Object.values(this.#faulty)) {
       met.delete(asset);
       for (const [other, at] of met) if (at < post) met.delete(other);
     }
   }
 
-  met(fault: FaultKind, asset: number): void {
-    const met = this.#met[fault];
-    if (!met.has(asset)) met.set(asset, this.number());
+  record(fault: FaultKind, asset: number): void {
+    const met = this.#faulty[fault];
+    if (!met.has(asset)) met.set(asset, this.nextNumber());
   }
 
-  /** Something that started when `next` was `at`, or later, was taken: the platform takes values. */
-  hasTakenSince(at: number): boolean {
-    return this.#lastTakenPost >= at;
+  /** Whether a post with this number or a later one was accepted. */
+  acceptedSince(at: number): boolean {
+    return this.#latestAcceptedPost >= at;
   }
 
-  /** Whether only this one asset could show anything now. */
+  /** Whether no other asset is active. */
   isAlone(asset: number, nowMs: number): boolean {
     const active = this.#active(nowMs);
     active.delete(asset);
     return active.size === 0;
   }
 
-  /** Whether the fault is everyone's. */
+  /** Whether the fault is attributed to the platform. */
   isPlatform(fault: FaultKind, nowMs: number): boolean {
     const active = this.#active(nowMs).size;
-    const met = this.#met[fault].size;
-    // Permissions are taken asset by asset; only many at once look like a proxy that knows none of them.
+    const met = this.#faulty[fault].size;
+    // Permissions are revoked per asset. Many simultaneous denials indicate a proxy.
     if (fault === 'no-access') return met >= Math.max(ENOUGH, active / 2);
     return met > 0 && this.#withAnyFault().size >= Math.min(ENOUGH, active);
   }
 
-  /** Assets that met it since a post was last taken. */
+  /** Returns the assets affected by this fault since a post was accepted. */
   assetsWith(fault: FaultKind): number[] {
-    return [...this.#met[fault].keys()];
+    return [...this.#faulty[fault].keys()];
   }
 
   #active(nowMs: number): Set<number> {
-    for (const [asset, atMs] of this.#taken) if (atMs < nowMs - this.#latelyMs) this.#taken.delete(asset);
-    return new Set([...this.#taken.keys(), ...this.#withAnyFault()]);
+    for (const [asset, atMs] of this.#accepted) if (atMs < nowMs - this.#activeMs) this.#accepted.delete(asset);
+    return new Set([...this.#accepted.keys(), ...this.#withAnyFault()]);
   }
 
   #withAnyFault(): Set<number> {
-    return new Set(Object.values(this.#met).flatMap((met) => [...met.keys()]));
+    return new Set(Object.values(this.#faulty).flatMap((met) => [...met.keys()]));
   }
+}
+
+/** Returns the kind of fault that a response indicates. */
+export function faultOf(meaning: Meaning): FaultKind | undefined {
+  if (meaning === 'refused' || meaning === 'no-access' || meaning === 'later') return meaning;
+  return meaning === 'not-understood' ? 'later' : undefined;
 }

@@ -1,14 +1,17 @@
 /**
- * What goes next: one decision at a time, from what is known now. Pure: time, lanes, holds and budget are handed in,
- * and the same input gives the same decision.
+ * Decides which post is sent next. Has no side effects: the same input always returns the same decision.
  *
- * Live values first, each asset in the order in which its turn came, so that where the budget does not reach everyone
- * waits equally long. The backlog beside them, oldest first, gets a fifth of the posts while both want them, and may use
- * all but one of the sockets. Probes of held things get a tenth of all posts, no less and no more while others want them too,
- * whoever has been due longest first. Slices of divided batches wait for their turn like everything else. While the platform is
- * unavailable there is one try at a time, of another asset each time.
+ * - Live values are posted first, in the order in which their assets became due, so that all assets wait equally long
+ *   if the budget is too small.
+ * - The backlog is posted oldest first. While live values are also due, one in five posts is a backlog post. The
+ *   backlog uses all sockets except one.
+ * - Probes of held assets and series are sent one at a time, longest due first, within the budget.
+ * - Slices of divided batches wait for their turn like other posts.
+ * - During an outage, one trial post is sent at a time, each for a different asset.
  */
 import type { AssetLanes, TakeRequest } from '../buffer/client/lanes.ts';
+import type { BatchDelivery } from './delivery.ts';
+import type { DueProbe } from './ports.ts';
 
 export interface PlanOptions {
   postIntervalMs: number;
@@ -17,119 +20,95 @@ export interface PlanOptions {
   drainOrder: 'live-first' | 'oldest-first';
 }
 
-/** A batch of which a slice could be posted. */
-export interface ReadyDelivery {
-  readonly name: string;
-  readonly asset: number;
-  readonly lane: 'live' | 'backlog';
-  readonly trial: boolean;
-  /** Since when it has waited for its turn. */
-  readonly sinceMs: number;
-}
-
-/** What is known of an asset beside its lanes. */
-export interface ScheduledAssetView {
-  /** The batch that is under way in that lane. */
+/** Delivery state of an asset. */
+export interface ScheduledAsset {
+  /** Batch in progress in the lane. */
   live: { readonly asset: number } | undefined;
   backlog: { readonly asset: number } | undefined;
-  /** Since when it has waited for its turn. */
+  /** Monotonic time since which the asset has been waiting for its turn. */
   dueSinceMs: number | undefined;
   pausedUntilMs: number;
-  /** Failures of its own since it was last taken. */
+  /** Number of failures since the latest accepted post. */
   failures: number;
   lastPostAtMs: number;
-  /** When something of its backlog last went, with a live post or alone. */
+  /** Time of its latest post with backlog values. */
   lastBacklogAtMs: number;
-  /** Its last post was full, and left some of the backlog. */
+  /** Whether the latest post was full and backlog values remained. */
   isDraining: boolean;
-}
-
-export interface ProbeView {
-  asset: number;
-  onlySeries?: readonly number[];
-  /** Key of the hold that is tried, where it is one. */
-  hold?: string;
-  dueSinceMs?: number;
-  maxValues: number;
 }
 
 export interface PlanInput {
   nowMs: number;
   options: PlanOptions;
   lanes: ReadonlyMap<number, AssetLanes>;
-  schedule: ReadonlyMap<number, ScheduledAssetView>;
-  /** Divided batches with slices that could be posted. */
-  ready: readonly ReadyDelivery[];
+  schedule: ReadonlyMap<number, ScheduledAsset>;
+  /** Split batches that still have a slice to post. */
+  ready: readonly BatchDelivery[];
   isHeld(asset: number): boolean;
-  /** Probes that are due, in the order in which they became so. */
-  probes: readonly ProbeView[];
-  /** Posts under way: all, those of the backlog lane, those of assets that fail. */
-  underWay: { all: number; backlog: number; failing: number };
-  /** A batch was taken and waits for its request. */
+  /** Due probes, longest due first. */
+  probes: readonly DueProbe[];
+  /** Number of posts in progress: in total, in the backlog lane, for failing assets, and for probes. */
+  inProgress: { all: number; backlog: number; failing: number; probes: number };
+  /** Whether a batch is waiting for a request from the budget. */
   unpaid: boolean;
-  /** Monotonic; from the request budget. */
+  /** Monotonic time from which the budget allows a request, in milliseconds. */
   freeAtMs: number;
   probeFreeAtMs: number;
-  /** From one request to the next, as the budget lets them go now; 0 without a limit. */
+  /** Current interval between requests; 0 means no limit. */
   requestIntervalMs: number;
-  /** Values of the backlog that may be taken now, and when so many could be. */
+  /** Number of backlog values that may be posted now, and the time at which a given number may be posted. */
   backfill: { available: number; limited: boolean; atMs(values: number): number };
-  /** While the platform is unavailable. */
-  outage: { nextTryAtMs: number; trialUnderWay: boolean } | undefined;
-  /** Backlog posts that are owed because live ones went before them. */
+  /** Set while the platform is unavailable. */
+  outage: { nextTryAtMs: number; trialInProgress: boolean } | undefined;
+  /** Number of backlog posts that are due in return for live posts. */
   backlogCredit: number;
-  /** Other posts since the last probe. */
-  postsSinceProbe: number;
 }
 
 type Choice =
-  | { do: 'slice'; delivery: ReadyDelivery }
+  | { do: 'slice'; delivery: BatchDelivery }
   | {
       do: 'post';
       kind: 'live' | 'backlog' | 'probe';
       take: TakeRequest;
       trial: boolean;
-      /** What is tried by a probe. */
-      probe?: ProbeView;
+      probe?: DueProbe;
     };
 
-/** `competed`: live values and the backlog both wanted it. */
+/** `competed`: whether live values and the backlog were both due. */
 export type PostDecision = Choice & { competed: boolean };
 export type Decision = { do: 'wait'; untilMs: number } | PostDecision;
 
-/** A try after an outage is small: it shows as much as a large one. */
+/** Maximum number of values in a trial post. */
 const TRIAL_VALUES = 500;
-/** Requests are scarce where one for each asset that waits takes so much of POST_INTERVAL. */
+/** Requests are scarce if one request per waiting asset takes this fraction of POST_INTERVAL. */
 const SCARCE = 0.25;
-/** Of five posts that live and backlog both want, one is the backlog's. */
+/** One in five posts is a backlog post if both are due. */
 const CREDIT_A_LIVE_POST = 0.25;
-/** Of ten posts that probes and others want, one is a probe. */
-export const POSTS_A_PROBE = 9;
 
-/** Backlog posts owed after this decision. */
+/** Returns the backlog credit after a decision. */
 export function creditAfter(credit: number, decision: PostDecision): number {
   if (!decision.competed) return credit;
   const backlog = decision.do === 'slice' ? decision.delivery.lane === 'backlog' : decision.kind === 'backlog';
   return backlog ? Math.max(0, credit - 1) : Math.min(1, credit + CREDIT_A_LIVE_POST);
 }
 
-/** When the live values of an asset want to be posted. */
+/** Returns the time at which the live values of an asset are due. */
 export function liveDueAtMs(lane: AssetLanes, options: PlanOptions): number {
   if (lane.live === 0) return Number.POSITIVE_INFINITY;
   return lane.live >= options.postMaxValues ? Number.NEGATIVE_INFINITY : lane.oldestLiveAtMs + options.postIntervalMs;
 }
 
 export function plan(input: PlanInput): Decision {
-  const { nowMs, options, underWay } = input;
-  if (underWay.all >= options.concurrency || input.unpaid) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
+  const { nowMs, options, inProgress } = input;
+  if (inProgress.all >= options.concurrency || input.unpaid) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
   if (input.outage) return planTrial(input, input.outage);
   const wake = new WakeTime();
-  // A list, gone through by number: an iterator makes an object a step, of every asset with every turn of the uplink.
+  // Indexed loops allocate no iterator results; they run over every asset in every turn.
   const lanes = [...input.lanes.values()];
   const live = chooseLive(input, lanes, wake);
   const backlog = chooseBacklog(input, lanes, wake);
-  const isProbesTurn = input.postsSinceProbe >= POSTS_A_PROBE || (!live && !backlog);
-  const probe = isProbesTurn ? chooseProbe(input, wake) : undefined;
+  // The budget limits probes to one request in ten.
+  const probe = chooseProbe(input, wake);
   if (probe) {
     if (input.probeFreeAtMs <= nowMs) return { ...probe, competed: false };
     wake.noLaterThan(input.probeFreeAtMs);
@@ -144,7 +123,7 @@ export function plan(input: PlanInput): Decision {
 function planTrial(input: PlanInput, outage: NonNullable<PlanInput['outage']>): Decision {
   const { nowMs } = input;
   const slice = input.ready.find((delivery) => delivery.trial);
-  if (outage.trialUnderWay && !slice) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
+  if (outage.trialInProgress && !slice) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
   const earliestMs = Math.max(input.freeAtMs, slice ? Number.NEGATIVE_INFINITY : outage.nextTryAtMs);
   if (earliestMs > nowMs) return { do: 'wait', untilMs: earliestMs };
   if (slice) return { do: 'slice', delivery: slice, competed: false };
@@ -161,7 +140,7 @@ function planTrial(input: PlanInput, outage: NonNullable<PlanInput['outage']>): 
   return probe ? { ...probe, trial: true, competed: false } : { do: 'wait', untilMs: wake.atMs };
 }
 
-/** The asset that was posted longest ago: a bad one must not be the only one that is tried. An asset whose values the store refuses pauses. */
+/** Returns the asset whose latest post is the oldest, so that a faulty asset is not the only one tried. */
 function servedLongestAgo(input: PlanInput, wake: WakeTime): AssetLanes | undefined {
   let best: AssetLanes | undefined;
   let bestMs = Number.POSITIVE_INFINITY;
@@ -180,9 +159,10 @@ function servedLongestAgo(input: PlanInput, wake: WakeTime): AssetLanes | undefi
 }
 
 function chooseProbe(input: PlanInput, wake: WakeTime): (Choice & { do: 'post' }) | undefined {
+  if (input.inProgress.probes > 0) return undefined;
   for (const probe of input.probes) {
     const { asset, onlySeries, maxValues } = probe;
-    // What of it is not held by itself stands in its lanes: without any there is nothing to try it with.
+    // Lanes exclude held series. An asset with empty lanes has no values to probe with.
     if (!onlySeries && !input.lanes.has(asset)) continue;
     const entry = input.schedule.get(asset);
     if (entry && (entry.live || entry.backlog)) continue;
@@ -200,15 +180,15 @@ function mustDrainFirst(input: PlanInput): boolean {
   return input.options.drainOrder === 'oldest-first';
 }
 
-/** An asset that fails may hang until a timeout: such posts get half of the sockets at most. */
-function mayGo(input: PlanInput, asset: number, wake: WakeTime): boolean {
+/** Failing assets may hang until a timeout, so they use at most half of the sockets. */
+function mayPost(input: PlanInput, asset: number, wake: WakeTime): boolean {
   const entry = input.schedule.get(asset);
   if (!entry) return true;
   if (entry.pausedUntilMs > input.nowMs) {
     wake.noLaterThan(entry.pausedUntilMs);
     return false;
   }
-  return entry.failures === 0 || input.underWay.failing < Math.max(1, input.options.concurrency >> 1);
+  return entry.failures === 0 || input.inProgress.failing < Math.max(1, input.options.concurrency >> 1);
 }
 
 function chooseLive(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTime): Choice | undefined {
@@ -221,7 +201,7 @@ function chooseLive(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTi
     const entry = input.schedule.get(lane.asset);
     if (entry?.live) continue;
     if (mustDrainFirst(input) && (lane.backlog > 0 || entry?.backlog)) continue;
-    if (!mayGo(input, lane.asset, wake)) continue;
+    if (!mayPost(input, lane.asset, wake)) continue;
     const dueMs = liveDueAtMs(lane, options);
     if (dueMs > nowMs) {
       wake.noLaterThan(dueMs);
@@ -232,7 +212,7 @@ function chooseLive(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTi
     if (isFirst) [best, bestMs] = [lane, sinceMs];
   }
   const slice = oldestReady(input, 'live');
-  if (slice && slice.sinceMs <= bestMs) return { do: 'slice', delivery: slice };
+  if (slice && slice.readySinceMs <= bestMs) return { do: 'slice', delivery: slice };
   if (!best) return undefined;
   const along = mustDrainFirst(input) ? 0 : Math.min(options.postMaxValues, input.backfill.available);
   const take: TakeRequest = {
@@ -247,14 +227,14 @@ function chooseLive(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTi
 
 function chooseBacklog(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTime): Choice | undefined {
   const { nowMs, options, backfill } = input;
-  // One socket is kept for live values: a post of the backlog may take long.
-  if (input.underWay.backlog >= Math.max(1, options.concurrency - 1)) return undefined;
+  // One socket is reserved for live values.
+  if (input.inProgress.backlog >= Math.max(1, options.concurrency - 1)) return undefined;
   let best: AssetLanes | undefined;
   for (let at = 0; at < lanes.length; at++) {
     const lane = lanes[at]!;
     if (lane.backlog === 0 || input.isHeld(lane.asset)) continue;
     const entry = input.schedule.get(lane.asset);
-    if (entry?.backlog || !mayGo(input, lane.asset, wake)) continue;
+    if (entry?.backlog || !mayPost(input, lane.asset, wake)) continue;
     const dueMs = backlogDueAtMs(input, lane, entry);
     if (dueMs > nowMs) {
       wake.noLaterThan(dueMs);
@@ -263,9 +243,10 @@ function chooseBacklog(input: PlanInput, lanes: readonly AssetLanes[], wake: Wak
     if (!best || lane.oldestBacklogAt < best.oldestBacklogAt) best = lane;
   }
   const slice = oldestReady(input, 'backlog');
-  // A slice and a fresh batch take turns: neither a poisoned asset nor a long backlog has it all.
+  // Slices and new batches alternate.
   const freshSinceMs = best && (input.schedule.get(best.asset)?.lastPostAtMs ?? Number.NEGATIVE_INFINITY);
-  if (slice && (freshSinceMs === undefined || slice.sinceMs <= freshSinceMs)) return { do: 'slice', delivery: slice };
+  if (slice && (freshSinceMs === undefined || slice.readySinceMs <= freshSinceMs))
+    return { do: 'slice', delivery: slice };
   if (!best) return undefined;
   const { asset } = best;
   const { postMaxValues } = options;
@@ -277,34 +258,34 @@ function chooseBacklog(input: PlanInput, lanes: readonly AssetLanes[], wake: Wak
   return { do: 'post', kind: 'backlog', take, trial: false };
 }
 
-/** A post of the backlog then takes along what is live, although that is not due yet: it would have to wait for its own request. */
+/** Returns whether requests are scarce. If so, backlog posts include live values that are not due yet. */
 function areRequestsScarce({ requestIntervalMs, lanes, options }: PlanInput): boolean {
   return requestIntervalMs * lanes.size >= options.postIntervalMs * SCARCE;
 }
 
-/** A request for a few values is dear: less than a full post waits for company, or for a live post that takes it along. */
-function backlogDueAtMs(input: PlanInput, lane: AssetLanes, entry: ScheduledAssetView | undefined): number {
+/** Backlog values that do not fill a post wait for more values, or for a live post that includes them. */
+function backlogDueAtMs(input: PlanInput, lane: AssetLanes, entry: ScheduledAsset | undefined): number {
   const { nowMs, options, backfill } = input;
   const rateMs = backfill.limited ? backfill.atMs(Math.min(lane.backlog, options.postMaxValues)) : nowMs;
   if (lane.backlog >= options.postMaxValues || mustDrainFirst(input)) return rateMs;
-  // The end of a long backlog follows the rest of it.
+  // The remainder of a long backlog does not wait.
   if (entry?.isDraining) return rateMs;
-  // Live posts that are full to the brim take nothing along: after a while the backlog goes by itself.
+  // Full live posts do not include backlog values.
   if (lane.live > 0 && !backfill.limited) {
     return (entry?.lastBacklogAtMs ?? Number.NEGATIVE_INFINITY) + 2 * options.postIntervalMs;
   }
   return Math.max(rateMs, (entry?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) + options.postIntervalMs);
 }
 
-function oldestReady(input: PlanInput, lane: 'live' | 'backlog'): ReadyDelivery | undefined {
-  let best: ReadyDelivery | undefined;
+function oldestReady(input: PlanInput, lane: 'live' | 'backlog'): BatchDelivery | undefined {
+  let best: BatchDelivery | undefined;
   for (const delivery of input.ready) {
-    if (delivery.lane === lane && (!best || delivery.sinceMs < best.sinceMs)) best = delivery;
+    if (delivery.lane === lane && (!best || delivery.readySinceMs < best.readySinceMs)) best = delivery;
   }
   return best;
 }
 
-/** The earliest of the times at which something changes by itself. */
+/** Earliest time at which the decision may change. */
 class WakeTime {
   atMs = Number.POSITIVE_INFINITY;
 

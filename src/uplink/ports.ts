@@ -1,53 +1,60 @@
-/** What the uplink needs of other rooms, as narrow as it needs it. */
+/** Interfaces that the uplink requires from other modules. */
 
 import type { Addressed, PostAddress } from './post-address.ts';
 
-/** Which assets and series must not be posted to now; implemented by `access/`. */
+/** Held assets and series; implemented by `access/`. */
 export interface AccessPort {
   isHeld(asset: number): boolean;
   /** Series whose instrumentation is held. */
   heldSeries(): readonly number[];
-  /** Held things whose turn it is to be tried again with one post, longest due first. They stay due until `probed`. */
+  /** Returns the due probes of held objects, longest due first. They remain due until `probed` is called. */
   dueProbes(nowMonotonicMs: number): readonly Probe[];
-  /** When `dueProbes` may next have something more (monotonic). */
+  /** Monotonic time at which `dueProbes` may return more probes, in milliseconds. */
   nextProbeAtMs(): number | undefined;
-  /** The post of a probe goes out. */
+  /** Records that the post of a probe is being sent. */
   probed(probe: Probe): void;
-  /** It was not answered, or with something that says nothing about access: it is due again. */
+  /** Makes a probe due again after its post received no response, or a response unrelated to access. */
   unanswered(probe: Probe): void;
   /**
-   * The platform answered 403 or 404. `series` where the post was a probe of these alone; `instrumentation` where the
-   * post went to its address, and so says nothing about the asset's others.
+   * Records a 403 or 404 response. `series` is set if the post was a probe of these series only. `instrumentation` is
+   * set if the post URL contains it; the response then does not concern other instrumentations of the asset.
    */
   refused(asset: number, status: 403 | 404, series?: readonly number[], instrumentation?: number): Promise<void>;
-  /** There is no value to try it with. */
+  /** Records that a probe found no values. */
   foundNothing(probe: Probe): Promise<void>;
-  /** The platform took a post of something that is held. */
+  /** Records an accepted post of a held object. */
   delivered(asset: number, series: readonly number[]): Promise<void>;
-  /** The function it returns takes the listener away. */
+  /** Returns a function that removes the listener. */
   onChange(listener: () => void): () => void;
 }
 
 export interface Probe {
   asset: number;
   onlySeries?: readonly number[];
-  /** What is tried, where it is a hold: of several probes with the same one, one is enough. */
-  hold?: string;
-  /** Monotonic. */
+  /** Key of the probed hold. If several probes have the same key, one is sufficient. */
+  hold?: number;
+  /** Monotonic time, in milliseconds. */
   dueSinceMs?: number;
 }
 
-/** Where batches are posted; implemented by `PostAddresses`. */
+export interface DueProbe extends Probe {
+  maxValues: number;
+}
+
+/** URLs to which batches are posted; implemented by `PostAddresses`. */
 export interface AddressPort {
-  /** Values of different instrumentations go to different addresses. */
+  /** Whether values of different instrumentations are posted to different URLs. */
   readonly byInstrumentation: boolean;
-  /** `undefined` where the path names an instrumentation and there is none. */
+  /** Returns `undefined` if the path requires an instrumentation and the series has none. */
   of(batch: Addressed): PostAddress | undefined;
 }
 
-/** The part of the platform's client that posts need. */
+/** Part of the platform client that posts require. */
 export interface ValuesClient {
-  /** Any status is an answer; throws `PlatformError` where there was none. The budget rests after a 429 when the answer is given. */
+  /**
+   * Returns a response with any status; throws `PlatformError` if there is none. After a 429, the budget is paused
+   * before the response is returned.
+   */
   request(call: ValuesCall): Promise<ValuesAnswer>;
 }
 
@@ -56,11 +63,14 @@ export interface ValuesCall {
   path: string;
   body: Uint8Array;
   headers: Record<string, string>;
-  /** The uplink takes from the budget itself, at the last moment. */
+  /** The uplink has acquired the request from the budget. */
   kind: 'paid';
-  /** However its body ends, an answer that has a status is one, and its words are bounded. */
+  /**
+   * A response counts once its status has arrived, even if its body is incomplete. The response text is limited in
+   * length.
+   */
   statusSuffices: true;
-  /** How long the answer may take. */
+  /** Timeout of the whole call, in milliseconds. */
   deadlineMs: number;
   signal: AbortSignal;
 }
@@ -69,33 +79,36 @@ export interface ValuesAnswer {
   status: number;
   header(name: string): string | undefined;
   text: string;
-  /** Removes secrets from text of the response that is to be quoted. */
+  /** Removes secrets from response text that is quoted. */
   redact(text: string): string;
-  /** Its body did not come whole. */
+  /** Whether the body is incomplete. */
   truncated?: boolean;
 }
 
-/** The part of the request budget that posts need. */
+/** Part of the request budget that posts require. */
 export interface PostBudget {
   readonly isLimited: boolean;
-  /** From one request to the next, as it lets them go now; 0 without a limit. */
+  /** Current interval between requests, in milliseconds; 0 means no limit. */
   readonly intervalMs: number;
-  tryTake(kind: 'live' | 'backlog' | 'probe'): boolean;
+  tryAcquire(kind: 'live' | 'backlog' | 'probe'): boolean;
   nextAtMs(kind: 'live' | 'backlog' | 'probe'): number;
-  giveBack(): void;
-  /** Monotonic; `undefined` where nobody asked for a rest. */
+  refund(): void;
+  /** Monotonic end of a pause after a 429, in milliseconds; `undefined` if there is none. */
   readonly restingUntilMs: number | undefined;
-  /** A person says that it is over. */
+  /** Ends a pause at an operator's request. */
   endRest(): void;
 }
 
-/** Called as things happen. */
+/** Callbacks for metrics and logs. */
 export interface UplinkHooks {
   posted?(outcome: string): void;
-  /** The platform accepted a post. `instrumentation`: where its address names one. */
+  /** Called after an accepted post. `instrumentation` is set if the post URL contains it. */
   accepted?(asset: number, instrumentation: number | undefined): void;
-  /** `waitedMs`: since the oldest live value of the batch was accepted; `undefined` for a batch of the backlog alone. */
+  /**
+   * `waitedMs` is the time since the oldest live value of the batch was accepted; `undefined` for batches that contain
+   * only backlog values.
+   */
   delivered?(values: number, waitedMs: number | undefined): void;
-  /** `reason` is the status with which the platform refused them. */
+  /** `reason` is the status with which the platform rejected the values. */
   quarantined?(reason: string, values: number): void;
 }

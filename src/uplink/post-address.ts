@@ -1,25 +1,25 @@
 /**
- * Where a batch is posted: VALUES_PATH, filled in when the batch goes out, so that a mended path serves what was accepted
- * under the old one. The asset belongs to the series from acceptance on, and so does the instrumentation where the path
- * names one; a series that was accepted before it did gets that of its tag, as tags.yaml has it now.
+ * URL to which a batch is posted: VALUES_PATH, filled in when the batch is posted, so a corrected path also applies to
+ * buffered values. A series keeps its asset from the time of acceptance, and its instrumentation if the path contained
+ * one at that time. Otherwise the instrumentation of its tag applies.
  */
 import { Instrumentations, namesInstrumentation } from '../config/instrumentations.ts';
 import type { Tag } from '../config/tags.ts';
 
 export interface PostAddress {
   path: string;
-  /** Where the path names it. */
+  /** Set if VALUES_PATH contains it. */
   instrumentation?: number;
 }
 
-/** What of a batch decides where it goes. */
+/** Part of a batch that determines its URL. */
 export interface Addressed {
   asset: number;
   instrumentation?: number;
   series: readonly number[];
 }
 
-/** `SeriesCatalogue` of the buffer fits. */
+/** Implemented by the buffer's `SeriesCatalogue`. */
 interface KnownSeries {
   get(id: number): { key: string; group: string | undefined } | undefined;
 }
@@ -35,7 +35,10 @@ export class PostAddresses {
     this.#instrumentations = new Instrumentations(tags);
   }
 
-  /** After a reload. Says whether the path is another: then a batch that was taken before may hold what goes apart now. */
+  /**
+   * Applies settings after a reload. Returns whether the path changed. If it did, batches that were already read must
+   * be created again.
+   */
   replace(valuesPath: string, tags: Iterable<Tag>): boolean {
     const isOther = valuesPath !== this.#template;
     this.#template = valuesPath;
@@ -43,12 +46,12 @@ export class PostAddresses {
     return isOther;
   }
 
-  /** Values of different instrumentations go to different addresses, and so never in one batch. */
+  /** Whether values of different instrumentations are posted to different URLs and require separate batches. */
   get byInstrumentation(): boolean {
     return namesInstrumentation(this.#template);
   }
 
-  /** `undefined` where the path names an instrumentation and there is none. */
+  /** Returns `undefined` if the path requires an instrumentation and the series has none. */
   of(batch: Addressed): PostAddress | undefined {
     if (!this.byInstrumentation) return { path: fillValuesPath(this.#template, batch.asset, undefined) };
     const instrumentation = batch.instrumentation ?? this.#listed(batch);
@@ -62,7 +65,7 @@ export class PostAddresses {
   }
 }
 
-/** Fills `{asset_id}` and `{instrumentation_id}` into VALUES_PATH. */
+/** Replaces `{asset_id}` and `{instrumentation_id}` in VALUES_PATH. */
 export function fillValuesPath(template: string, asset: number, instrumentation: number | undefined): string {
   return template
     .replaceAll('{asset_id}', String(asset))

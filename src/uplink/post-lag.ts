@@ -1,7 +1,4 @@
-/**
- * How late live posts go out because the budget or the sockets do not reach: the interval that an asset really gets.
- * The largest lateness of the last one to two minutes counts.
- */
+/** Longest delay of live posts caused by the budget or the sockets within the past one to two minutes. */
 const WINDOW_MS = 60_000;
 
 export class PostLag {
@@ -15,7 +12,7 @@ export class PostLag {
     this.#intervalMs = postIntervalMs;
   }
 
-  /** After a reload. */
+  /** Applies settings after a reload. */
   setInterval(postIntervalMs: number): void {
     this.#intervalMs = postIntervalMs;
   }
@@ -25,13 +22,13 @@ export class PostLag {
     this.#now = Math.max(this.#now, lateMs);
   }
 
-  /** POST_INTERVAL as it is now. */
+  /** Effective POST_INTERVAL. */
   intervalMs(nowMs: number): number {
     this.#turn(nowMs);
     return Math.round(this.#intervalMs + Math.max(this.#now, this.#before));
   }
 
-  /** Gives the interval when it begins or ends to be longer by half or more, for one line in the log. */
+  /** Returns a change if the interval increases by half or returns to normal. */
   change(nowMs: number): { isLengthened: boolean; intervalMs: number } | undefined {
     const intervalMs = this.intervalMs(nowMs);
     const isLengthened = intervalMs >= this.#intervalMs * 1.5 && intervalMs >= this.#intervalMs + 1_000;

@@ -1,40 +1,44 @@
 /**
- * What is tried with one post now and then: held assets and tags, series that wait because their values are refused, and
- * assets that were answered 404 while everything was.
+ * Probes: single posts for held assets and tags, for paused series, and for assets that were rejected with 403 or 404
+ * while all assets were rejected.
  *
- * A probe is due until its post goes out; where there is no room for it, it keeps its place in the turn. What the answer
- * says nothing about (the platform was unavailable, too many requests) is due again at once. In memory only: holds have their own
- * schedule, the others are found out anew.
+ * A probe is due until its post is sent. If the response is unrelated to access (outage, rate limit), the probe is due
+ * again immediately.
  */
 import type { Clock } from '../base/clock.ts';
+import type { OutgoingBuffer } from '../buffer/client/lanes.ts';
 import type { AssetSchedule } from './asset-schedule.ts';
-import type { ProbeView } from './planner.ts';
-import type { AccessPort, Probe } from './ports.ts';
+import type { AccessPort, DueProbe, Probe } from './ports.ts';
 import type { SeriesWaits } from './series-waits.ts';
 
 export interface ProbesParts {
+  buffer: Pick<OutgoingBuffer, 'holdSeries'>;
   access: AccessPort;
   clock: Clock;
   schedule: AssetSchedule;
   waits: SeriesWaits;
 }
 
-/** Enough to go on with where it is taken, and little where it is not. */
+/** Maximum number of values in a probe. */
 const PROBE_VALUES = 50;
-/** A probe that found nothing to post is not repeated at once. */
+/** Delay after a probe that found no values. */
 const EMPTY_PROBE_MS = 30_000;
 
 export class Probes {
   readonly #parts: ProbesParts;
-  /** Assets that were answered 403 or 404 while everything was: tried as soon as something is taken. */
+  /**
+   * Assets that were rejected with 403 or 404 while all assets were rejected. They are probed once any post is
+   * accepted.
+   */
   readonly retrySoon = new Set<number>();
   readonly #emptyUntil = new Map<string, number>();
+  #update: Promise<void> = Promise.resolve();
 
   constructor(parts: ProbesParts) {
     this.#parts = parts;
   }
 
-  /** Holds that are due although nothing waits for them. */
+  /** Returns probes of holds that are due but have no buffered values. */
   unused(nowMs: number, lanes: ReadonlyMap<number, unknown>): Probe[] {
     const { access, schedule } = this.#parts;
     const unused = access.dueProbes(nowMs).filter(({ asset, onlySeries }) => !onlySeries && !lanes.has(asset));
@@ -43,55 +47,65 @@ export class Probes {
     return unused.filter(({ asset }) => !busy.has(asset));
   }
 
-  /** What could be tried now, longest due first. */
-  due(nowMs: number): ProbeView[] {
+  /** Due probes, longest due first. */
+  due(nowMs: number): DueProbe[] {
     const { access, schedule, waits } = this.#parts;
     const held = access.dueProbes(nowMs);
     const refused = waits.due(nowMs);
-    // As nearly always.
     if (held.length + refused.length + this.retrySoon.size === 0) return [];
-    const underWay = new Set([...schedule.deliveries].map((delivery) => delivery.probe?.hold));
-    const probes: ProbeView[] = [];
+    const inProgress = new Set([...schedule.deliveries].map((delivery) => delivery.probe?.hold));
+    const probes: DueProbe[] = [];
     for (const probe of held) {
-      const isUnderWay = probe.hold !== undefined && underWay.has(probe.hold);
-      if (!isUnderWay) probes.push({ ...probe, maxValues: PROBE_VALUES });
+      const isInProgress = probe.hold !== undefined && inProgress.has(probe.hold);
+      if (!isInProgress) probes.push({ ...probe, maxValues: PROBE_VALUES });
     }
     for (const { asset, series, nextTryAtMs } of refused) {
       probes.push({ asset, onlySeries: [series], dueSinceMs: nextTryAtMs, maxValues: 1 });
     }
-    // The sort is stable: an instrumentation's assets stay in their turn.
+    // The sort is stable, so the assets of an instrumentation keep their order.
     probes.sort((one, other) => (one.dueSinceMs ?? nowMs) - (other.dueSinceMs ?? nowMs));
     return [...this.#soon(), ...probes].filter((probe) => !this.#isEmpty(probe, nowMs));
   }
 
-  #soon(): ProbeView[] {
+  #soon(): DueProbe[] {
     for (const asset of this.retrySoon) if (!this.#parts.access.isHeld(asset)) this.retrySoon.delete(asset);
     return [...this.retrySoon].map((asset) => ({ asset, maxValues: PROBE_VALUES }));
   }
 
-  /** From now on it counts as tried. */
-  goesOut(probe: ProbeView): void {
+  /**
+   * Sends the complete set of held series to the buffer, one call at a time: those held by access, and paused series.
+   */
+  updateHeldSeries(): Promise<void> {
+    const { access, buffer, waits } = this.#parts;
+    this.#update = this.#update
+      .catch(() => {})
+      .then(() => buffer.holdSeries([...new Set([...access.heldSeries(), ...waits.ids()])]));
+    return this.#update;
+  }
+
+  /** Records that the post of a probe is being sent. */
+  sent(probe: DueProbe): void {
     const { access, waits, clock } = this.#parts;
     this.retrySoon.delete(probe.asset);
     access.probed(probe);
-    if (!probe.hold) for (const series of probe.onlySeries ?? []) waits.putOff(series, clock.monotonicMs());
+    if (!probe.hold) for (const series of probe.onlySeries ?? []) waits.postpone(series, clock.monotonicMs());
   }
 
-  /** The answer says nothing about what was tried: its turn is not over. */
-  dueAgain(probe: ProbeView): void {
+  /** Makes a probe due again after a response that is unrelated to access. */
+  makeDue(probe: DueProbe): void {
     const { access, waits, clock } = this.#parts;
     access.unanswered(probe);
-    if (!probe.hold) for (const series of probe.onlySeries ?? []) waits.putBack(series, clock.monotonicMs());
+    if (!probe.hold) for (const series of probe.onlySeries ?? []) waits.makeDue(series, clock.monotonicMs());
   }
 
-  /** There was nothing to try it with. Returns whether series ceased to wait by it. */
-  foundNothing(probe: ProbeView, nowMs: number): boolean {
-    const dropped = probe.hold ? [] : (probe.onlySeries ?? []).filter((series) => this.#parts.waits.drop(series));
+  /** Records that a probe found no values. Returns whether a series pause ended. */
+  foundNothing(probe: DueProbe, nowMs: number): boolean {
+    const dropped = probe.hold ? [] : (probe.onlySeries ?? []).filter((series) => this.#parts.waits.remove(series));
     if (dropped.length === 0) this.#emptyUntil.set(nameOf(probe), nowMs + EMPTY_PROBE_MS);
     return dropped.length > 0;
   }
 
-  #isEmpty(probe: ProbeView, nowMs: number): boolean {
+  #isEmpty(probe: DueProbe, nowMs: number): boolean {
     const name = nameOf(probe);
     const untilMs = this.#emptyUntil.get(name);
     if (untilMs === undefined) return false;
@@ -101,4 +115,4 @@ export class Probes {
   }
 }
 
-const nameOf = ({ asset, hold, onlySeries }: ProbeView) => `${asset} ${hold ?? onlySeries?.join() ?? ''}`;
+const nameOf = ({ asset, hold, onlySeries }: DueProbe) => `${asset} ${hold ?? onlySeries?.join() ?? ''}`;

@@ -1,12 +1,18 @@
 /**
- * Series whose values the platform refuses one after the other. After 8 lone refusals with nothing of the series taken
- * in between it waits: dividing every post down to its values would cost a request a value for ever. Every 15 minutes
- * one value is posted; taken, the series goes on. In memory only: after a restart it is found out anew.
+ * Series whose values the platform rejects. After 8 individual rejections without an accepted value the series is
+ * paused, because dividing every post would require one request per value. One value is posted every 15 minutes; if it
+ * is accepted, the series is resumed. This state is not persisted.
  */
 import type { Refusal } from '../buffer/client/lanes.ts';
 
-export const MAX_LONE_REFUSALS = 8;
-const TRY_AGAIN_MS = 15 * 60_000;
+export const MAX_REJECTIONS = 8;
+const PROBE_INTERVAL_MS = 15 * 60_000;
+
+/** Reason for pausing a series until a reload adds an address. */
+export const NO_ADDRESS: Refusal = {
+  status: 0,
+  message: 'VALUES_PATH requires an instrumentation, but tags.yaml has none for this series',
+};
 
 export interface WaitingSeries {
   series: number;
@@ -17,77 +23,77 @@ export interface WaitingSeries {
 }
 
 export class SeriesWaits {
-  readonly #refusals = new Map<number, number>();
+  readonly #rejections = new Map<number, number>();
   readonly #waiting = new Map<number, WaitingSeries>();
 
-  /** Counts one more; gives how many there are with nothing taken in between. */
-  refusedAlone(series: number): number {
-    const count = (this.#refusals.get(series) ?? 0) + 1;
-    this.#refusals.set(series, count);
+  /** Counts an individual rejection and returns the count since the latest accepted value. */
+  countRejection(series: number): number {
+    const count = (this.#rejections.get(series) ?? 0) + 1;
+    this.#rejections.set(series, count);
     return count;
   }
 
-  loneRefusals(series: number): number {
-    return this.#refusals.get(series) ?? 0;
+  rejections(series: number): number {
+    return this.#rejections.get(series) ?? 0;
   }
 
-  /** It was an outage: what was refused during it says nothing about values. */
-  forget(series: number): void {
-    if (!this.#waiting.has(series)) this.#refusals.delete(series);
+  /** Resets the count after an outage. */
+  resetCount(series: number): void {
+    if (!this.#waiting.has(series)) this.#rejections.delete(series);
   }
 
-  hold(asset: number, series: number, refusal: Refusal, nowMs: number): boolean {
+  pause(asset: number, series: number, refusal: Refusal, nowMs: number): boolean {
     const before = this.#waiting.get(series);
     this.#waiting.set(series, {
       series,
       asset,
       refusal,
       sinceMs: before?.sinceMs ?? nowMs,
-      nextTryAtMs: nowMs + TRY_AGAIN_MS,
+      nextTryAtMs: nowMs + PROBE_INTERVAL_MS,
     });
     return before === undefined;
   }
 
-  /** Something of these series was taken. Gives those that waited and wait no longer. */
-  taken(series: readonly number[]): number[] {
-    for (const one of series) this.#refusals.delete(one);
+  /** Records accepted values of these series. Returns the series that were paused. */
+  accepted(series: readonly number[]): number[] {
+    for (const one of series) this.#rejections.delete(one);
     return series.filter((one) => this.#waiting.delete(one));
   }
 
-  /** Nothing of the series is left in the buffer. Returns whether it waited. */
-  drop(series: number): boolean {
-    this.#refusals.delete(series);
+  /** Removes a series without buffered values. Returns whether it was paused. */
+  remove(series: number): boolean {
+    this.#rejections.delete(series);
     return this.#waiting.delete(series);
   }
 
-  /** Those whose turn it is. */
+  /** Returns the due series. */
   due(nowMs: number): readonly WaitingSeries[] {
     if (this.#waiting.size === 0) return [];
     return [...this.#waiting.values()].filter((one) => one.nextTryAtMs <= nowMs);
   }
 
-  /** It is being tried: its next turn comes later, whatever becomes of this one. */
-  putOff(series: number, nowMs: number): void {
+  /** Records that a value is being posted. The next value is due in 15 minutes. */
+  postpone(series: number, nowMs: number): void {
     const waiting = this.#waiting.get(series);
-    if (waiting) waiting.nextTryAtMs = nowMs + TRY_AGAIN_MS;
+    if (waiting) waiting.nextTryAtMs = nowMs + PROBE_INTERVAL_MS;
   }
 
-  /** The try came to nothing: it is due again. */
-  putBack(series: number, nowMs: number): void {
+  /** Makes the series due again after a post without a result. */
+  makeDue(series: number, nowMs: number): void {
     const waiting = this.#waiting.get(series);
     if (waiting) waiting.nextTryAtMs = Math.min(waiting.nextTryAtMs, nowMs);
   }
 
-  /** A person mended something: each is due. */
-  tryAll(nowMs: number): void {
-    for (const series of this.#waiting.keys()) this.putBack(series, nowMs);
+  /** Makes every series due after a reload. */
+  makeAllDue(nowMs: number): void {
+    for (const series of this.#waiting.keys()) this.makeDue(series, nowMs);
   }
 
   list(): readonly WaitingSeries[] {
     return [...this.#waiting.values()];
   }
 
-  /** The first of them, for `status`. */
+  /** Returns the first `max` series, for `status`. */
   describe(nowMs: number, max: number) {
     return this.list()
       .slice(0, max)
@@ -95,7 +101,7 @@ export class SeriesWaits {
         series,
         asset,
         status: refusal.status,
-        words: refusal.message,
+        reason: refusal.message,
         nextTryInMs: Math.max(0, nextTryAtMs - nowMs),
       }));
   }

@@ -1,20 +1,18 @@
 /**
- * The uplink as a part of the agent: looks at what waits, lets the planner decide, lets the sender do it, sleeps until
- * something changes. It holds no values: whatever it knows is in memory and is found out anew after a restart.
+ * Posts buffered values to the platform: a loop that plans posts, starts them and sleeps until something changes. Its
+ * state is in memory only and is rebuilt after a restart.
  */
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import type { OutgoingBuffer } from '../buffer/client/lanes.ts';
-import { AnswerTime } from './answer-time.ts';
 import { AssetSchedule } from './asset-schedule.ts';
 import { BackfillRate } from './backfill-rate.ts';
+import { BatchResults } from './batch-results.ts';
 import { DeliveryLog } from './delivery-log.ts';
-import { Effects } from './effects.ts';
 import { FaultAttribution } from './fault-attribution.ts';
-import { HeldSeries } from './held-series.ts';
-import { creditAfter, type PlanInput, type PlanOptions, POSTS_A_PROBE, type PostDecision, plan } from './planner.ts';
+import { creditAfter, type PlanInput, type PlanOptions, type PostDecision, plan } from './planner.ts';
 import { type Outage, PlatformAvailability } from './platform-availability.ts';
 import type { AccessPort, AddressPort, PostBudget, UplinkHooks, ValuesClient } from './ports.ts';
 import { PostLag } from './post-lag.ts';
@@ -27,7 +25,7 @@ export interface UplinkOptions extends PlanOptions {
   postMaxBytes: number;
   /** POST_SUCCESS. */
   success: readonly number[];
-  /** 0 is no limit. */
+  /** 0 means no limit. */
   backfillValuesPerSecond: number;
 }
 
@@ -42,36 +40,36 @@ export interface UplinkParts {
   hooks?: UplinkHooks;
 }
 
-/** What `status` shows of the uplink. Times are wall clock, for people; durations in milliseconds. */
+/** State for `status`. Times are wall-clock times; durations are in milliseconds. */
 export interface UplinkSnapshot {
   state: 'online' | 'away';
-  /** While the platform is unavailable. */
+  /** Set while the platform is unavailable. */
   outage:
-    | { forMs: number; code: string; words: string; isForeign: boolean; attempts: number; nextTryInMs: number }
+    | { forMs: number; code: string; reason: string; isForeign: boolean; attempts: number; nextTryInMs: number }
     | undefined;
-  /** How long all posts still wait after a 429. */
+  /** Remaining pause after a 429. */
   restsForMs: number | undefined;
   lastPostAtMs: number | undefined;
   lastDeliveredAtMs: number | undefined;
-  /** The last post that was not taken, and the platform's words. */
-  lastRefusal: { atMs: number; code: string; words: string } | undefined;
+  /** Latest post that was not accepted. */
+  lastRefusal: { atMs: number; code: string; reason: string } | undefined;
   deliveredValues: number;
   quarantinedValues: number;
-  postsUnderWay: number;
-  /** POST_INTERVAL, longer where the budget does not reach. */
+  postsInProgress: number;
+  /** POST_INTERVAL, or longer if the budget is too small. */
   intervalMs: number;
   maxBytes: number;
-  /** Every series that waits, by its id; of the first of them more is told. */
+  /** Ids of all paused series. */
   waitingIds: readonly number[];
-  waitingSeries: { series: number; asset: number; status: number; words: string; nextTryInMs: number }[];
+  waitingSeries: { series: number; asset: number; status: number; reason: string; nextTryInMs: number }[];
   pausedAssets: { asset: number; failures: number; forMs: number }[];
 }
 
-const LATELY_MS = 120_000;
-/** How often dueness of probes, parked deliveries and the like is looked at when nothing else happens. */
-const LOOK_MS = 5_000;
+const ACTIVE_MS = 120_000;
+/** Maximum sleep of the loop. */
+const PLAN_MS = 5_000;
 const MAX_LISTED = 50;
-/** A loop that has not looked for so long hangs. */
+/** A loop that has not planned for this long is considered hung. */
 const ALIVE_MS = 120_000;
 
 export class Uplink {
@@ -85,23 +83,21 @@ export class Uplink {
   readonly #size: PostSize;
   readonly #lag: PostLag;
   readonly #backfill: BackfillRate;
-  readonly #heldSeries: HeldSeries;
-  readonly #effects: Effects;
+  readonly #results: BatchResults;
   readonly #sender: Sender;
-  /** Posts under way are broken off when it fires. */
-  readonly #breakOff = new AbortController();
+  /** Aborts posts in progress. */
+  readonly #abortPosts = new AbortController();
   readonly #performing = new Set<Promise<void>>();
   readonly #repeats = new Repeats();
   readonly #startedMs: number;
   #credit = 0;
-  #postsSinceProbe = POSTS_A_PROBE;
   #isStopping = false;
   #awake = false;
   #wakeUp: (() => void) | undefined;
   #unsubscribe: (() => void)[] = [];
   #running: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
-  #lookedMs = Number.NEGATIVE_INFINITY;
+  #plannedMs = Number.NEGATIVE_INFINITY;
 
   constructor(parts: UplinkParts, options: UplinkOptions) {
     const { clock } = parts;
@@ -109,15 +105,13 @@ export class Uplink {
     this.#options = { ...options };
     this.#startedMs = clock.monotonicMs();
     this.#availability = new PlatformAvailability(clock);
-    this.#faults = new FaultAttribution(latelyOf(options.postIntervalMs));
+    this.#faults = new FaultAttribution(activeMsOf(options.postIntervalMs));
     this.#schedule = new AssetSchedule(clock);
-    const { access } = parts;
-    this.#probes = new Probes({ access, clock, schedule: this.#schedule, waits: this.#waits });
+    this.#probes = new Probes({ ...parts, schedule: this.#schedule, waits: this.#waits });
     this.#size = new PostSize(options.postMaxBytes);
     this.#lag = new PostLag(options.postIntervalMs);
     const { backfillValuesPerSecond, postIntervalMs, postMaxValues } = options;
     this.#backfill = new BackfillRate(backfillValuesPerSecond, postIntervalMs, postMaxValues, clock.monotonicMs());
-    this.#heldSeries = new HeldSeries(parts.buffer, access, this.#waits);
     const shared = {
       ...parts,
       hooks: parts.hooks ?? {},
@@ -128,35 +122,40 @@ export class Uplink {
       waits: this.#waits,
       probes: this.#probes,
       size: this.#size,
-      signal: this.#breakOff.signal,
+      signal: this.#abortPosts.signal,
       wake: () => this.wake(),
     };
-    this.#effects = new Effects({ ...shared, heldSeries: this.#heldSeries });
+    this.#results = new BatchResults(shared);
     this.#sender = new Sender({
       ...shared,
-      answers: new AnswerTime(),
       backfill: this.#backfill,
-      effects: this.#effects,
+      results: this.#results,
       options: this.#options,
     });
   }
 
-  /** Begins to post; returns once the buffer knows which series are held. The signal ends it as `stop(0)` does. */
+  /**
+   * Starts posting. Resolves once the held series are registered with the buffer. The signal stops the uplink in the
+   * same way as `stop(0)`.
+   */
   async start(signal?: AbortSignal): Promise<void> {
     const { buffer, access } = this.#parts;
     signal?.addEventListener('abort', () => void this.stop(0), { once: true });
-    await this.#heldSeries.tell();
+    await this.#probes.updateHeldSeries();
     this.#unsubscribe = [
       buffer.onChange(() => this.wake()),
       access.onChange(() => {
-        void this.#heldSeries.tell().catch(() => {});
+        void this.#probes.updateHeldSeries().catch(() => {});
         this.wake();
       }),
     ];
     this.#running = this.#run();
   }
 
-  /** No new posts; those under way may end within the budget (of several calls the shortest), or their values wait again. */
+  /**
+   * Stops new posts. Posts in progress may finish within the budget (the shortest budget if called several times); the
+   * other batches are returned to the buffer.
+   */
   async stop(budgetMs: number): Promise<void> {
     const cancel = this.#parts.clock.after(budgetMs, () => this.#abort());
     this.#stopped ??= this.#stop();
@@ -166,67 +165,73 @@ export class Uplink {
   async #stop(): Promise<void> {
     for (const unsubscribe of this.#unsubscribe) unsubscribe();
     this.#isStopping = true;
-    this.#effects.beginStop();
+    this.#results.recallAll(true);
     this.wake();
     await this.#running;
     while (this.#performing.size > 0) await Promise.all(this.#performing);
     this.#abort();
-    await this.#effects.settled();
+    await this.#results.settled();
   }
 
   #abort(): void {
-    this.#breakOff.abort(new Error('the uplink stops'));
+    this.#abortPosts.abort(new Error('the uplink is stopping'));
   }
 
-  /** Called when an outage has ended, with how long it was. The function it returns takes the listener away. */
-  onBack(listener: (unavailableMs: number) => void): () => void {
-    return this.#availability.onBack(listener);
+  /** Calls the listener after each outage with its duration. Returns a function that removes the listener. */
+  onRestored(listener: (unavailableMs: number) => void): () => void {
+    return this.#availability.onRestored(listener);
   }
 
-  /** A session was obtained: during an outage the next try goes at once. A spent quota and a rest after 429 go on. */
+  /**
+   * During an outage, retries immediately after a session was obtained. Pauses after a 429 or an exhausted quota remain
+   * in effect.
+   */
   tryNow(): void {
     this.#availability.tryNow();
     this.wake();
   }
 
-  /** A person says so (a reload, `session renew`): whatever posts wait for, one is tried at once. */
+  /**
+   * Sends a post immediately at an operator's request (reload, `session renew`), even during a pause after a 429 or an
+   * exhausted quota.
+   */
   tryNowOnRequest(): void {
     this.#parts.budget.endRest();
     this.#availability.tryNow('person');
     this.wake();
   }
 
-  /** Checks the waiting series of which an operator withdrew values: nothing may be left of them. */
+  /** Checks paused series after an operator removed values, because a series may have no values left. */
   withdrawn(series: Iterable<number>): void {
     const nowMs = this.#parts.clock.monotonicMs();
-    for (const id of series) this.#waits.putBack(id, nowMs);
+    for (const id of series) this.#waits.makeDue(id, nowMs);
     this.wake();
   }
 
-  /** After a reload. Whatever posts wait for, one is tried at once: somebody is there and waits for it. */
+  /** Applies settings after a reload and sends a post immediately. */
   setPace(pace: UplinkOptions): void {
     Object.assign(this.#options, pace);
     const { postIntervalMs, postMaxValues, postMaxBytes, backfillValuesPerSecond } = pace;
-    this.#faults.setLately(latelyOf(postIntervalMs));
+    this.#faults.setActiveMs(activeMsOf(postIntervalMs));
     this.#size.setLimit(postMaxBytes);
     this.#lag.setInterval(postIntervalMs);
     this.#backfill.setRate(backfillValuesPerSecond, postIntervalMs, postMaxValues);
-    this.#waits.tryAll(this.#parts.clock.monotonicMs());
+    this.#waits.makeAllDue(this.#parts.clock.monotonicMs());
     this.tryNowOnRequest();
   }
 
-  /** After a reload with another VALUES_PATH: what was taken and not posted goes back, and is put together anew. */
+  /** Returns batches to the buffer after a reload changed VALUES_PATH, so that they are created again. */
   addressesChanged(): void {
-    this.#effects.recallAll();
+    this.#results.recallAll();
     this.wake();
   }
 
-  /** Whether the loop still turns: it looks at what waits every few seconds, whatever happens. */
+  /** Whether the loop is running. */
   isAlive(nowMs: number): boolean {
-    return nowMs - Math.max(this.#lookedMs, this.#startedMs) < ALIVE_MS;
+    return nowMs - Math.max(this.#plannedMs, this.#startedMs) < ALIVE_MS;
   }
 
-  /** Looks again at what waits. */
+  /** Wakes the loop. */
   wake(): void {
     this.#awake = true;
     this.#wakeUp?.();
@@ -239,46 +244,44 @@ export class Uplink {
       try {
         untilMs = this.#planAll();
       } catch (error) {
-        // A mistake in planning must not end the uplink: said, and tried again with the next change.
+        // A planning error must not stop the uplink.
         const nowMs = this.#parts.clock.monotonicMs();
         const count = this.#repeats.note('plan', nowMs);
         const fields = { event: 'uplink.plan_failed', error: messageOf(error), count };
-        if (count !== undefined) this.#parts.log.error(fields, 'planning failed');
-        untilMs = nowMs + LOOK_MS;
+        if (count !== undefined) this.#parts.log.error(fields, 'failed to select the next post');
+        untilMs = nowMs + PLAN_MS;
       }
       await this.#sleep(untilMs);
     }
   }
 
-  /** Starts everything that may start now; gives the time at which to look again. */
+  /** Starts all posts that may start now. Returns the time of the next planning run. */
   #planAll(): number {
     const { clock, buffer, access, budget } = this.#parts;
     const nowMs = clock.monotonicMs();
     const nextProbeMs = access.nextProbeAtMs() ?? nowMs;
-    const lookMs = nextProbeMs > nowMs ? Math.min(nextProbeMs, nowMs + LOOK_MS) : nowMs + LOOK_MS;
-    // What waits for a rest to end does not show that the budget is too small.
+    const planMs = nextProbeMs > nowMs ? Math.min(nextProbeMs, nowMs + PLAN_MS) : nowMs + PLAN_MS;
+    // Waiting during a pause does not mean that the budget is too small.
     if (budget.restingUntilMs !== undefined) this.#schedule.clearDueTimes();
     else if (this.#availability.outage === undefined) {
       this.#schedule.noteDueTimes(buffer.lanes(), nowMs, this.#options, (asset) => access.isHeld(asset));
     }
-    if (nowMs - this.#lookedMs >= LOOK_MS) {
-      this.#lookedMs = nowMs;
-      this.#effects.lookAtParked();
+    if (nowMs - this.#plannedMs >= PLAN_MS) {
+      this.#plannedMs = nowMs;
+      this.#results.reconsiderParked();
       this.#logInterval(nowMs);
     }
-    if (!buffer.isReady()) return lookMs;
+    if (!buffer.isReady()) return planMs;
     for (const probe of this.#probes.unused(nowMs, buffer.lanes())) void access.foundNothing(probe);
     for (;;) {
       const decision = plan(this.#input(nowMs));
-      if (decision.do === 'wait') return Math.min(decision.untilMs, lookMs);
+      if (decision.do === 'wait') return Math.min(decision.untilMs, planMs);
       this.#perform(decision, nowMs);
     }
   }
 
   #perform(decision: PostDecision, nowMs: number): void {
     this.#credit = creditAfter(this.#credit, decision);
-    const isProbe = decision.do === 'post' && decision.kind === 'probe';
-    this.#postsSinceProbe = isProbe ? 0 : this.#postsSinceProbe + 1;
     if (decision.do === 'post') {
       const entry = this.#schedule.of(decision.take.asset);
       if (decision.kind === 'live') {
@@ -289,8 +292,8 @@ export class Uplink {
     const done: Promise<void> = this.#sender
       .perform(decision)
       .catch((error) => {
-        // Only a store that is gone while the agent stops ends here: its batches wait again after the start.
-        this.#parts.log.error({ event: 'uplink.post_failed', error: messageOf(error) }, 'a post could not be ended');
+        // Happens only if the buffer fails during shutdown. The batches are posted after the next startup.
+        this.#parts.log.error({ event: 'uplink.post_failed', error: messageOf(error) }, 'POST request failed');
       })
       .finally(() => {
         this.#performing.delete(done);
@@ -311,7 +314,7 @@ export class Uplink {
       ready: schedule.ready(),
       isHeld: (asset) => access.isHeld(asset),
       probes: this.#probes.due(nowMs),
-      underWay: schedule.underWay(),
+      inProgress: schedule.inProgress(),
       unpaid: schedule.isPaying && budget.isLimited,
       freeAtMs: budget.nextAtMs('live'),
       probeFreeAtMs: budget.nextAtMs('probe'),
@@ -321,15 +324,14 @@ export class Uplink {
         limited: this.#backfill.isLimited,
         atMs: (values) => this.#backfill.availableAtMs(values, nowMs),
       },
-      outage: outage && { nextTryAtMs: outage.nextTryAtMs, trialUnderWay: schedule.hasTrial },
+      outage: outage && { nextTryAtMs: outage.nextTryAtMs, trialInProgress: schedule.hasTrial },
       backlogCredit: this.#credit,
-      postsSinceProbe: this.#postsSinceProbe,
     };
   }
 
   async #sleep(untilMs: number): Promise<void> {
     const { clock } = this.#parts;
-    // Lanes change many times in a row: one turn of the event loop gathers them.
+    // Combines lane changes within one event loop turn.
     if (!this.#awake) {
       await new Promise<void>((resolve) => {
         const cancel = clock.after(Math.max(1, untilMs - clock.monotonicMs()), resolve);
@@ -349,12 +351,12 @@ export class Uplink {
     const facts = { intervalMs: change.intervalMs, configuredMs: this.#options.postIntervalMs };
     const cause = this.#parts.budget.isLimited ? 'the request budget is too small' : 'posts take too long';
     if (change.isLengthened)
-      this.#parts.log.warn({ event: 'uplink.interval_lengthened', ...facts }, `post interval is longer: ${cause}`);
-    else this.#parts.log.info({ event: 'uplink.interval_normal', ...facts }, 'post interval is as configured again');
+      this.#parts.log.warn({ event: 'uplink.interval_lengthened', ...facts }, `post interval lengthened: ${cause}`);
+    else this.#parts.log.info({ event: 'uplink.interval_normal', ...facts }, 'post interval restored');
   }
 
   get deliveredValues(): number {
-    return this.#effects.deliveredValues;
+    return this.#results.deliveredValues;
   }
 
   get outage(): Readonly<Outage> | undefined {
@@ -370,20 +372,20 @@ export class Uplink {
       outage: outage && {
         forMs: nowMs - outage.sinceMs,
         code: outage.code,
-        words: outage.words,
+        reason: outage.reason,
         isForeign: outage.isForeign,
         attempts: outage.attempts,
         nextTryInMs: Math.max(0, outage.nextTryAtMs - nowMs),
       },
       restsForMs: restingUntilMs === undefined ? undefined : restingUntilMs - nowMs,
       lastPostAtMs: this.#sender.lastPostMs,
-      lastDeliveredAtMs: this.#effects.lastDeliveredMs,
-      lastRefusal: this.#effects.lastRefusal,
-      deliveredValues: this.#effects.deliveredValues,
-      quarantinedValues: this.#effects.quarantinedValues,
-      postsUnderWay: this.#schedule.underWay().all,
+      lastDeliveredAtMs: this.#results.lastDeliveredMs,
+      lastRefusal: this.#results.lastRefusal,
+      deliveredValues: this.#results.deliveredValues,
+      quarantinedValues: this.#results.quarantinedValues,
+      postsInProgress: this.#schedule.inProgress().all,
       intervalMs: this.#lag.intervalMs(nowMs),
-      maxBytes: this.#size.maxBytes,
+      maxBytes: this.#size.maxBytes(nowMs),
       waitingIds: this.#waits.ids(),
       waitingSeries: this.#waits.describe(nowMs, MAX_LISTED),
       pausedAssets: this.#schedule
@@ -394,5 +396,5 @@ export class Uplink {
   }
 }
 
-/** How long ago an asset may have posted to count among those that would show an outage. */
-const latelyOf = (postIntervalMs: number) => Math.max(LATELY_MS, 3 * postIntervalMs);
+/** Time for which an asset counts as active after an accepted post. */
+const activeMsOf = (postIntervalMs: number) => Math.max(ACTIVE_MS, 3 * postIntervalMs);

@@ -1,4 +1,4 @@
-/** What an answer means for a batch: one table, mirrored in docs/verdicts.md (a test compares them). */
+/** Meaning of a response to a post, defined by a single table, which is also in docs/reference/verdicts.md. */
 import { codeOf, messageOf } from '../base/errors.ts';
 import { hasNoBody, isPage } from '../platform/answer-body.ts';
 import { answerWords, foreignWords } from '../platform/answer-words.ts';
@@ -6,91 +6,86 @@ import type { ValuesAnswer } from './ports.ts';
 
 export type Meaning =
   | 'delivered'
-  /** The platform does not want these values: divide. */
+  /** The platform rejects the values: divide the batch. */
   | 'refused'
-  /** This user may not post to the asset, or it is not there: hold it. */
+  /** The user has no access to the asset, or the asset does not exist: hold the asset. */
   | 'no-access'
-  /** The client renewed and repeated in vain: as if the platform were away. */
+  /** The renewed token was rejected too: treat as an outage. */
   | 'session'
   | 'quota'
-  /** Too many requests: nobody posts for a while. */
+  /** Too many requests: pause all posts. */
   | 'rest'
-  /** No answer of the platform's: something stands in its place. As `later`. */
+  /** The response was not sent by the platform: treat like `later`. */
   | 'not-understood'
-  /** Later; whether the asset or the platform is in trouble, the others will show. */
+  /** Retry later. Results for other assets show whether the asset or the platform is at fault. */
   | 'later'
-  /** Nobody was reached: the platform is away. The request does not count. */
+  /** The platform could not be reached. The request does not count against the budget. */
   | 'unreachable';
 
-export interface VerdictRow {
-  /** A status, a class of statuses (`5xx`), the code of an error, or `other status`, `other error`. */
-  answer: string;
-  meaning: Meaning;
-  /** What becomes of the values. */
-  values: string;
-}
+const RETRIED = 'stay in the buffer; retried with increasing pauses';
+const PLATFORM_RETRIED = 'stay in the buffer; retried at least every 60 s';
 
-export const VERDICTS: readonly VerdictRow[] = [
-  { answer: '204', meaning: 'delivered', values: 'settled; so for what POST_SUCCESS names, with an empty body' },
-  {
-    answer: '2xx',
-    meaning: 'not-understood',
-    values: 'kept; as for 5xx: no answer of the platform’s, whatever it says',
-  },
-  { answer: '3xx', meaning: 'not-understood', values: 'kept; as for 2xx; redirects are not followed' },
-  { answer: 'a page', meaning: 'not-understood', values: 'kept; as for 2xx: HTML with 400, 402, 403, 404 or 422' },
-  { answer: '400', meaning: 'refused', values: 'divided by series, then by halves; a lone value goes to quarantine' },
-  { answer: '413', meaning: 'refused', values: 'divided as for 400; later posts are made smaller' },
-  { answer: '422', meaning: 'refused', values: 'divided as for 400' },
-  {
-    answer: '401',
-    meaning: 'session',
-    values: 'kept; the client has renewed and repeated; tried again as after an outage',
-  },
-  { answer: '402', meaning: 'quota', values: 'kept; all posts pause, 1 minute growing to 1 hour' },
-  { answer: '403', meaning: 'no-access', values: 'kept; the asset is held and tried again with one post' },
-  { answer: '404', meaning: 'no-access', values: 'kept; as for 403' },
-  { answer: '408', meaning: 'later', values: 'kept; tried again with growing pauses' },
-  { answer: '429', meaning: 'rest', values: 'kept; all posts wait for `Retry-After`, else for the next minute' },
-  { answer: '5xx', meaning: 'later', values: 'kept; tried again with growing pauses' },
-  { answer: 'other status', meaning: 'later', values: 'kept; tried again with growing pauses' },
-  { answer: 'platform.connection_refused', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
-  { answer: 'platform.dns', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
-  { answer: 'platform.unreachable', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
-  { answer: 'platform.proxy', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
-  { answer: 'platform.tls', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
-  { answer: 'platform.no_session', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
-  {
-    answer: 'platform.body_unread',
-    meaning: 'not-understood',
-    values: 'kept; as for 2xx: a success from a server that cannot have read the whole post',
-  },
-  { answer: 'platform.connection_reset', meaning: 'later', values: 'kept; tried again with growing pauses' },
-  { answer: 'platform.timeout', meaning: 'later', values: 'kept; tried again with growing pauses' },
-  { answer: 'other error', meaning: 'later', values: 'kept; tried again with growing pauses' },
+/**
+ * A status, a class of statuses (`5xx`), an error code, or `other status` or `other error`; its meaning; and the effect
+ * on the values.
+ */
+export const VERDICTS: readonly (readonly [response: string, meaning: Meaning, effect: string])[] = [
+  ['204', 'delivered', 'delivered; also applies to the statuses in POST_SUCCESS, if the body is empty'],
+  [
+    '2xx',
+    'not-understood',
+    'stay in the buffer; retried as for 5xx, because the response does not come from the platform',
+  ],
+  ['3xx', 'not-understood', 'stay in the buffer; retried as for 2xx; redirects are not followed'],
+  ['HTML page', 'not-understood', 'stay in the buffer; retried as for 2xx, if the status is 400, 402, 403, 404 or 422'],
+  ['400', 'refused', 'split by series, then in half; a value that is rejected on its own is quarantined'],
+  ['413', 'refused', 'split as for 400; later posts are smaller'],
+  ['422', 'refused', 'split as for 400'],
+  ['401', 'session', 'stay in the buffer; posted again with a new token, then retried as in an outage'],
+  ['402', 'quota', 'stay in the buffer; all posts pause for 1 minute, doubling to 1 hour'],
+  ['403', 'no-access', 'stay in the buffer; the asset is held and probed with single posts'],
+  ['404', 'no-access', 'stay in the buffer; held as for 403'],
+  ['408', 'later', RETRIED],
+  ['429', 'rest', 'stay in the buffer; all posts pause for `Retry-After`, or until the next minute without it'],
+  ['5xx', 'later', RETRIED],
+  ['other status', 'later', RETRIED],
+  ['platform.connection_refused', 'unreachable', PLATFORM_RETRIED],
+  ['platform.dns', 'unreachable', PLATFORM_RETRIED],
+  ['platform.unreachable', 'unreachable', PLATFORM_RETRIED],
+  ['platform.proxy', 'unreachable', PLATFORM_RETRIED],
+  ['platform.tls', 'unreachable', PLATFORM_RETRIED],
+  ['platform.no_session', 'unreachable', PLATFORM_RETRIED],
+  [
+    'platform.body_unread',
+    'not-understood',
+    'stay in the buffer; retried as for 2xx, because the server cannot have read the whole post',
+  ],
+  ['platform.connection_reset', 'later', RETRIED],
+  ['platform.timeout', 'later', RETRIED],
+  ['other error', 'later', RETRIED],
 ];
 
-const MEANINGS = new Map(VERDICTS.map((row) => [row.answer, row.meaning]));
+const MEANINGS = new Map(VERDICTS.map(([response, meaning]) => [response, meaning]));
 
 export interface Verdict {
   meaning: Meaning;
-  /** The status as text, or the code of the error: what logs and metrics show. */
+  /** Status as text, or error code, for logs and metrics. */
   code: string;
-  /** 0 where there was no answer. */
+  /** 0 if there is no response. */
   status: number;
-  /** The platform's words, or the error's, bounded. */
-  words: string;
+  /** Text of the response or error, limited in length. */
+  reason: string;
   answer?: ValuesAnswer;
 }
 
-/** What an answer of any status means. */
+/** Returns the verdict on a response. */
 export function verdictOfAnswer(answer: ValuesAnswer, success: readonly number[]): Verdict {
   const { status } = answer;
   const meaning = meaningOfAnswer(answer, success);
-  return { meaning, code: String(status), status, words: platformWords(answer), answer };
+  return { meaning, code: String(status), status, reason: platformWords(answer), answer };
 }
 
-/** 413 stands apart: a proxy before the platform says it with a page, and means it. */
+/** Excludes 413, because proxies send it with an HTML page. */
 const NEVER_WITH_A_PAGE = new Set([400, 402, 403, 404, 422]);
 
 function meaningOfAnswer(answer: ValuesAnswer, success: readonly number[]): Meaning {
@@ -98,28 +93,28 @@ function meaningOfAnswer(answer: ValuesAnswer, success: readonly number[]): Mean
   if (status >= 200 && status < 300) {
     return success.includes(status) && hasNoBody(answer) ? 'delivered' : MEANINGS.get('2xx')!;
   }
-  if (NEVER_WITH_A_PAGE.has(status) && isPage(answer)) return MEANINGS.get('a page')!;
+  if (NEVER_WITH_A_PAGE.has(status) && isPage(answer)) return MEANINGS.get('HTML page')!;
   return MEANINGS.get(String(status)) ?? MEANINGS.get(`${Math.floor(status / 100)}xx`) ?? MEANINGS.get('other status')!;
 }
 
-/** What a thrown error means: there was no answer. */
+/** Returns the verdict on an error without a response. */
 export function verdictOfError(error: unknown): Verdict {
   const code = codeOf(error) ?? 'unknown';
   const meaning = MEANINGS.get(code) ?? MEANINGS.get('other error')!;
-  return { meaning, code, status: 0, words: foreignWords(messageOf(error)) };
+  return { meaning, code, status: 0, reason: foreignWords(messageOf(error)) };
 }
 
-/** What a person reads of an answer: its words, or what stands for them. */
+/** Returns the text of a response in readable form. */
 export function platformWords(answer: ValuesAnswer): string {
   const { status } = answer;
   if (status >= 300 && status < 400) return foreignWords(`status ${status}, a redirect to ${placeOf(answer)}`);
-  const words = answerWords(answer);
-  if (status < 200 || status >= 300) return words || `status ${status}`;
+  const reason = answerWords(answer);
+  if (status < 200 || status >= 300) return reason || `status ${status}`;
   if (hasNoBody(answer)) return `status ${status}`;
-  return foreignWords(`status ${status} with a body${words && `: ${words}`}`);
+  return foreignWords(`status ${status} with a body${reason && `: ${reason}`}`);
 }
 
-/** Without its query, which may contain anything. */
+/** Redirect target without its query. */
 function placeOf(answer: ValuesAnswer): string {
   return answer.redact(answer.header('location') ?? 'nowhere').replace(/[?#].*/s, '');
 }

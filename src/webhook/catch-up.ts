@@ -1,25 +1,25 @@
 import type { Clock } from '../base/clock.ts';
-import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
+import { messageOf, TagferryError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
-import { fullJitterMs } from '../base/retry.ts';
 import { CallRefusal } from '../platform/call-refusal.ts';
 import type { ApiCalls } from '../platform/client.ts';
 import { Webhooks } from '../platform/resources/webhooks.ts';
+import type { Arrivals } from './arrivals.ts';
 import { type ArrivalPage, readArrivals } from './delivery-list.ts';
-import { type ArrivedEvent, arrivalLine } from './received-event.ts';
+import { PeriodicCheck } from './periodic-check.ts';
+import type { ArrivedEvent } from './received-event.ts';
 import type { Registered } from './registration-file.ts';
 import { advance, parseWatermark, planPass, WATERMARK_NOTE, type Watermark } from './watermark.ts';
 
 /**
- * Fetches what did not arrive: reads the deliveries list and puts into the inbox what was never seen, by the same identity as what is
- * pushed (docs/architecture.md, must always hold 7). Runs after the start, after outages and every WEBHOOK_POLL; with the listener off it is the
- * only way in. `watermark.ts` says from where.
+ * Fetches events that were not delivered. Reads the deliveries list and inserts unknown events into the inbox, with the
+ * same identity as delivered events. Runs after startup, after outages, and at the interval WEBHOOK_POLL. Without the
+ * listener, this is the only source of events.
  *
- * The only state on disk is the watermark, moved after a complete pass. A crash in the middle of a pass repeats it: what it had
- * put in is recognised.
+ * The only state on disk is the watermark (`watermark.ts`), which is advanced after a complete pass. After a crash, the
+ * pass is repeated.
  */
 export interface CatchUpInbox {
-  insertMany(events: ArrivedEvent[]): Promise<('new' | 'seen')[]>;
   seen(digests: Uint8Array[]): Promise<boolean[]>;
   asked(deliveries: Uint8Array[]): Promise<{ times: number; agoMs: number }[]>;
   markAsked(deliveries: Uint8Array[]): Promise<void>;
@@ -30,41 +30,42 @@ export interface CatchUpInbox {
 export interface CatchUpParts {
   platform: ApiCalls;
   inbox: CatchUpInbox;
-  /** The webhook, once it is registered. */
+  arrivals: Pick<Arrivals, 'storePage'>;
+  /** Returns the registered webhook, or `undefined` before the registration. */
   registered: () => Registered | undefined;
-  /** The platform does not know the webhook any more. */
+  /** Called when the webhook no longer exists on the platform. */
   lost?: () => void;
   clock: Clock;
   log: Logger;
-  /** As for the listener. */
-  received?: (eventType: string) => void;
-  inserted?: () => void;
-  /** The list contains events with these identities. */
+  /** Called with the identities of the listed events. */
   listed?: (identities: readonly Uint8Array[]) => void;
 }
 
 export interface CatchUpOptions {
-  /** WEBHOOK_POLL in milliseconds; 0 reads only when `catchUpNow` is called. */
+  /** WEBHOOK_POLL in milliseconds. If 0, the list is read only when `catchUpNow` is called. */
   pollMs: number;
-  /** Whether deliveries can come in: only then is it of use to ask for one again. */
+  /** Whether the listener is enabled, so that resends can be requested. */
   listening: boolean;
 }
 
 export interface CatchUpReport {
   listed: number;
-  /** New in the inbox. */
+  /** Number of events added to the inbox. */
   taken: number;
-  /** Resends that the platform accepted, for entries without a payload. */
+  /** Number of entries without a payload for which the platform accepted a resend request. */
   asked: number;
-  /** Resends that the platform rejected. */
+  /** Number of entries without a payload for which the platform rejected a resend request. */
   rejected: number;
 }
 
 const RETRY = { baseMs: 2_000, capMs: 60_000 };
-/** Each ask starts the platform's schedule of three days anew: three of them, a day and more apart, and it is given up. */
+/**
+ * Maximum number of resend requests per delivery, at least a day apart. Each request restarts the platform's three-day
+ * retry schedule.
+ */
 const MAX_ASKS = 3;
 const ASK_AGAIN_AFTER_MS = 86_400_000;
-/** Ids in one request. */
+/** Maximum number of IDs per request. */
 const ASK_BATCH = 100;
 
 export class CatchUp {
@@ -72,40 +73,47 @@ export class CatchUp {
   readonly #parts: CatchUpParts;
   #lastPass: Promise<unknown> = Promise.resolve();
   #queued: Promise<CatchUpReport> | undefined;
-  #loop: Promise<void> | undefined;
   readonly #stopping = new AbortController();
-  #wake: () => void = () => {};
-  #soon = true;
+  readonly #passes: PeriodicCheck;
 
   constructor(options: CatchUpOptions, parts: CatchUpParts) {
     this.#options = options;
     this.#parts = parts;
+    this.#passes = new PeriodicCheck({
+      check: () => this.catchUpNow(),
+      isPossible: () => parts.registered() !== undefined,
+      everyMs: options.pollMs,
+      retry: RETRY,
+      failed: { event: 'webhook.catch_up_failed', message: 'failed to read the deliveries list, retrying' },
+      restored: { event: 'webhook.catch_up_restored', message: 'deliveries list restored' },
+      clock: parts.clock,
+      log: parts.log,
+    });
   }
 
   start(signal: AbortSignal): void {
     signal.addEventListener('abort', () => this.#stopping.abort(), { once: true });
-    if (this.#options.pollMs > 0) this.#loop ??= this.#run(this.#stopping.signal);
+    if (this.#options.pollMs > 0) this.#passes.start(this.#stopping.signal);
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort();
-    await this.#loop;
+    await this.#passes.stop();
   }
 
-  /** The webhook is registered, or an outage is over: what waited for that is read now. Cheap to call often. */
+  /** Starts a pass soon, for example after an outage. */
   readSoon(): void {
-    this.#soon = true;
-    this.#wake();
+    this.#passes.runSoon();
   }
 
-  /** The webhook was found or made; reads only where nothing was read since the start. */
+  /** Called when the webhook is registered. Starts a pass if none has run since startup. */
   nowRegistered(): void {
-    if (this.#soon) this.#wake();
+    this.#passes.nowPossible();
   }
 
   /**
-   * One pass that begins after this call; calls that wait for the same pass share it. Throws what the platform's client or the inbox
-   * throw, or `webhook.not_registered`.
+   * Runs a pass that begins after this call. Callers that wait at the same time share a pass. Throws
+   * `webhook.not_registered`, and errors from the platform client and the inbox.
    */
   catchUpNow(): Promise<CatchUpReport> {
     if (this.#queued) return this.#queued;
@@ -116,44 +124,6 @@ export class CatchUp {
     this.#queued = pass;
     this.#lastPass = pass.catch(() => {});
     return pass;
-  }
-
-  async #run(signal: AbortSignal): Promise<void> {
-    const { clock, log } = this.#parts;
-    let failures = 0;
-    let said = false;
-    while (!signal.aborted) {
-      let waitMs = this.#options.pollMs * (0.9 + 0.2 * clock.random());
-      if (this.#parts.registered()) {
-        this.#soon = false;
-        try {
-          await this.catchUpNow();
-          if (said) log.info({ event: 'webhook.catch_up_restored', failures }, 'the deliveries can be read again');
-          failures = 0;
-          said = false;
-        } catch (error) {
-          if (signal.aborted) return;
-          waitMs = Math.min(
-            waitMs,
-            fullJitterMs(failures, RETRY, () => clock.random(), 500),
-          );
-          if (failures++ % 10 === 0) {
-            const isOwn = codeOf(error) !== 'platform.no_session';
-            said ||= isOwn;
-            const fields = { event: 'webhook.catch_up_failed', code: codeOf(error), error: messageOf(error), failures };
-            log[isOwn ? 'warn' : 'debug'](fields, 'the deliveries could not be read; it is tried again');
-          }
-        }
-      }
-      if (!this.#soon || !this.#parts.registered()) await this.#pause(waitMs, signal);
-    }
-  }
-
-  async #pause(ms: number, signal: AbortSignal): Promise<void> {
-    const woken = new AbortController();
-    this.#wake = () => woken.abort();
-    await this.#parts.clock.sleep(ms, AbortSignal.any([signal, woken.signal])).catch(() => {});
-    this.#wake = () => {};
   }
 
   async #pass(signal: AbortSignal): Promise<CatchUpReport> {
@@ -172,8 +142,8 @@ export class CatchUp {
         newestMs = newest(newestMs, page.events);
         report.listed += page.listed;
         this.#parts.listed?.(page.events.map(({ identity }) => identity));
-        report.taken += await this.#take(page.events);
-        const { asked, rejected } = await this.#askAgain(registered, page.bare, signal);
+        report.taken += await this.#parts.arrivals.storePage(page.events, 'list');
+        const { asked, rejected } = await this.#requestResends(registered, page.bare, signal);
         report.asked += asked;
         report.rejected += rejected;
       }
@@ -181,28 +151,17 @@ export class CatchUp {
       if (error instanceof CallRefusal && error.status === 404) this.#parts.lost?.();
       throw error;
     }
-    await this.#keep(mark, advance(mark, registered.scope, { deep: plan.deep, newestMs, platformMs: beganMs }));
+    await this.#saveWatermark(
+      mark,
+      advance(mark, registered.scope, { deep: plan.deep, newestMs, platformMs: beganMs }),
+    );
     const level = report.taken + report.asked + report.rejected > 0 ? 'info' : 'debug';
-    this.#parts.log[level]({ event: 'webhook.caught_up', ...report }, 'the deliveries list was read');
+    this.#parts.log[level]({ event: 'webhook.caught_up', ...report }, 'deliveries list read');
     return report;
   }
 
-  async #take(events: ArrivedEvent[]): Promise<number> {
-    if (events.length === 0) return 0;
-    const outcomes = await this.#parts.inbox.insertMany(events);
-    let taken = 0;
-    for (const [i, event] of events.entries()) {
-      if (outcomes[i] !== 'new') continue;
-      taken++;
-      this.#parts.log.info(arrivalLine(event, 'list'), 'an event is in the inbox');
-      this.#parts.received?.(event.unrecognised ? 'unrecognised' : event.eventType);
-    }
-    if (taken > 0) this.#parts.inserted?.();
-    return taken;
-  }
-
-  /** Requests a resend of entries without a payload that never arrived; the listener receives them. */
-  async #askAgain(
+  /** Requests a resend of listed deliveries that have no payload and never arrived. The listener receives them. */
+  async #requestResends(
     registered: Registered,
     bare: ArrivalPage['bare'],
     signal: AbortSignal,
@@ -223,10 +182,10 @@ export class CatchUp {
         await webhooks.resend(registered.webhook, ids, signal);
         outcome.asked += ids.length;
       } catch (error) {
-        // One id that the platform refuses for good must not keep the pass, and with it the watermark, from ever ending.
+        // A permanently rejected ID must not prevent the pass from completing.
         if (!(error instanceof CallRefusal) || error.retryable) throw error;
         const fields = { event: 'webhook.resend_refused', deliveries: ids.length, error: messageOf(error) };
-        this.#parts.log.warn(fields, 'resend of deliveries without a payload rejected');
+        this.#parts.log.warn(fields, 'resend request rejected for deliveries without a payload');
         outcome.rejected += ids.length;
       }
       await this.#parts.inbox.markAsked(batch.map(({ delivery }) => delivery));
@@ -234,8 +193,8 @@ export class CatchUp {
     return outcome;
   }
 
-  async #keep(before: Watermark | undefined, after: Watermark | undefined): Promise<void> {
-    // An idle gateway polls 288 times a day: a commit only where something changed.
+  async #saveWatermark(before: Watermark | undefined, after: Watermark | undefined): Promise<void> {
+    // Commit only changes, because an idle gateway polls 288 times a day.
     const text = JSON.stringify(after);
     if (after && text !== JSON.stringify(before)) await this.#parts.inbox.setNote(WATERMARK_NOTE, text);
   }
@@ -250,9 +209,9 @@ function newest(before: number | undefined, events: readonly ArrivedEvent[]): nu
 }
 
 function notRegistered(): TagferryError {
-  return new TagferryError('no webhook is registered yet: there are no deliveries to read', {
+  return new TagferryError('cannot read deliveries: no webhook is registered', {
     code: 'webhook.not_registered',
     retryable: true,
-    hint: 'Set WEBHOOK_URL; `tagferry webhook ls` shows what the platform has.',
+    hint: 'Set WEBHOOK_URL. Run `tagferry webhook ls` to list the webhooks on the platform.',
   });
 }

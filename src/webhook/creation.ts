@@ -7,7 +7,7 @@ import type { Filters } from './filters.ts';
 import type { KnownWebhook } from './known-webhook.ts';
 import type { RegistrationRecord } from './registration-file.ts';
 
-/** Address, event types and filters of this gateway's webhook. */
+/** URL, event types and filters of this gateway's webhook. */
 export interface WebhookContents {
   url: string;
   eventTypes: readonly string[];
@@ -15,8 +15,8 @@ export interface WebhookContents {
 }
 
 /**
- * Creates this gateway's webhook and obtains its secret. Every step is in `webhook.json` before it is requested: a crash leaves `making`
- * or `resetting`, and the next check completes the step.
+ * Creates this gateway's webhook and obtains its secret. Every step is recorded in `webhook.json` as `making` or
+ * `resetting` before it is requested. After a crash, the next check completes the step.
  */
 export class WebhookCreation {
   readonly #known: KnownWebhook;
@@ -35,22 +35,23 @@ export class WebhookCreation {
       throw error;
     });
     const { id, secret, isFiltered } = created;
-    const record: RegistrationRecord = {
+    await this.#known.keepMade({
       webhook: id,
       url,
       scope: randomUUID(),
       eventTypes,
-      ...(isFiltered ? { filters } : {}),
-    };
-    await this.#known.keepMade(secret === undefined ? { ...record, resetting: true } : { ...record, secret });
+      filters: isFiltered ? filters : undefined,
+      secret,
+      resetting: secret === undefined ? true : undefined,
+    });
     this.#log.info({ event: 'webhook.created', webhook: id, url }, 'webhook registered');
     if (secret === undefined) await this.resetSecret(webhooks, this.#known.record!, signal);
   }
 
   /**
-   * Obtains the secret of a webhook that was found without one. Where the platform cannot change a secret (the document does not show
-   * the call, 4.5), the webhook is disabled and replaced by a new one; but not one that this gateway created, whose replacement would
-   * come without a secret as well.
+   * Obtains the secret of an existing webhook whose secret is unknown. If the platform cannot change a secret (the call
+   * is not documented, platform 4.5), the webhook is disabled and replaced with a new webhook. A webhook created by
+   * this gateway is not replaced, because the secret of its replacement would also be unknown.
    */
   async obtainSecret(
     webhooks: Webhooks,
@@ -68,11 +69,14 @@ export class WebhookCreation {
       await this.create(webhooks, contents, signal);
       const hint = `To remove it: \`tagferry webhook delete ${replaced}\`.`;
       const fields = { event: 'webhook.replaced', webhook: this.#known.record!.webhook, replaced, hint };
-      this.#log.warn(fields, 'secret lost and the platform cannot change it, webhook disabled and replaced');
+      this.#log.warn(fields, 'secret lost and cannot be changed on the platform, webhook disabled and replaced');
     }
   }
 
-  /** Throws `webhook.no_secret_change` if the platform does not know the call. A rejected call leaves the record as it was. */
+  /**
+   * Requests a new secret. Throws `webhook.no_secret_change` if the platform does not support the call. If the call is
+   * rejected, the record is not changed.
+   */
   async resetSecret(webhooks: Webhooks, record: RegistrationRecord, signal?: AbortSignal): Promise<void> {
     await this.#known.keep({ ...record, resetting: true });
     const secret = await webhooks.resetSecret(record.webhook, signal).catch(async (error) => {
@@ -93,7 +97,8 @@ export class WebhookCreation {
       try {
         return { ...(await webhooks.create({ ...body, properties: filters }, signal)), isFiltered: true };
       } catch (error) {
-        // Events without a filter are better than none. The next check sets the filters and logs why the platform rejects them.
+        // Unfiltered events are better than no events. The next check tries to set the filters and logs why the
+        // platform rejects them.
         if (!isRejected(error)) throw error;
       }
     }
@@ -101,13 +106,13 @@ export class WebhookCreation {
   }
 }
 
-/** The platform has rejected the call, and will not accept it later. */
+/** Returns whether the platform has permanently rejected the call. */
 function isRejected(error: unknown): boolean {
   return error instanceof CallRefusal && !error.retryable;
 }
 
 function noSecretChange(cause: unknown): PlatformError {
-  return new PlatformError('the platform cannot change the secret of a webhook', {
+  return new PlatformError("the platform does not support changing a webhook's secret", {
     code: 'webhook.no_secret_change',
     cause,
     hint: 'Change it on the platform and set WEBHOOK_SECRET, or run `tagferry webhook delete` and `tagferry webhook register`.',

@@ -1,3 +1,4 @@
+import { isoTime } from '../base/amounts.ts';
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, PlatformError } from '../base/errors.ts';
 import { retryBounded } from '../base/retry.ts';
@@ -8,11 +9,11 @@ import { CallRefusal } from '../platform/call-refusal.ts';
 import type { ApiCalls } from '../platform/client.ts';
 import { type DeliveryFilter, readDeliveries } from '../platform/resources/deliveries.ts';
 import { Webhooks } from '../platform/resources/webhooks.ts';
+import { payloadOf } from './delivery-failures.ts';
 import { parseDeliveryPage } from './delivery-list.ts';
-import { payloadOf } from './failing-deliveries.ts';
 import type { Registered } from './registration-file.ts';
 
-/** A delivery as the platform lists it. Members that the platform does not report are `null`. */
+/** A delivery in the list. Members that the platform does not return are `null`. */
 interface ListedDelivery {
   id: number;
   status: string;
@@ -20,9 +21,11 @@ interface ListedDelivery {
   occurred_at: string | null;
   last_send_at: string | null;
   attempts: number | null;
-  /** Response of the receiver to the last attempt. */
+  /** Receiver's response to the latest attempt. */
   response: string | null;
-  /** Days until the platform removes the delivery (platform 3.3); `null` unless it has ended without success. */
+  /**
+   * Number of days until the platform removes the delivery (platform 3.3); `null` if it is pending or was delivered.
+   */
   days_left: number | null;
 }
 
@@ -31,7 +34,7 @@ export interface DeliveryQuery {
   webhook?: number | undefined;
   status?: string;
   eventType?: string;
-  /** Deliveries of events that occurred earlier are left out, in milliseconds since 1970. */
+  /** Earliest event time to include, in milliseconds since 1970. */
   sinceMs?: number;
   /** Maximum number of deliveries. Default: 100. */
   limit?: number;
@@ -39,21 +42,21 @@ export interface DeliveryQuery {
 
 export interface DeliveryListing {
   webhook: number;
-  /** Deliveries that match, including those over the limit. */
+  /** Number of matching deliveries, including those beyond the limit. */
   total: number;
-  /** Newest first. */
+  /** Matching deliveries, newest first. */
   deliveries: ListedDelivery[];
 }
 
 export interface ResendReport {
-  /** Deliveries that the platform accepted for another attempt. */
+  /** IDs of deliveries that the platform will send again. */
   accepted: number[];
   rejected: { id: number; error: string }[];
-  /** Failed deliveries over the limit of one command, which were not requested. */
+  /** Number of failed deliveries for which no resend was requested, because they exceed the limit for one command. */
   remaining: number;
 }
 
-/** The list as the page shows it: `problem` is why it could not be read. */
+/** Deliveries shown on the page. `problem` is the reason why the latest read failed. */
 export interface RecentDeliveries {
   readAtMs: number | null;
   listing: DeliveryListing | null;
@@ -68,17 +71,20 @@ export interface DeliveriesParts {
 
 const DEFAULT_LIMIT = 100;
 export const MAX_LISTED = 10_000;
-/** Ids in one request. */
+/** Maximum number of IDs per request. */
 const RESEND_BATCH = 100;
 const DAY_MS = 86_400_000;
 const MAX_TEXT = 200;
-/** Deliveries on the page, and the minimum interval between two readings for it: each is at least one API call. */
+/**
+ * Number of deliveries shown on the page, and minimum interval between reads for the page. Each read requires at least
+ * one API call.
+ */
 const ON_PAGE = 50;
 const PAGE_EVERY_MS = 60_000;
-/** The member is unspecified (platform 2.5). */
+/** Possible names of the member that contains the response, which is not specified (platform 2.5). */
 const RESPONSE_MEMBERS = ['response', 'response_status', 'response_code', 'last_response', 'status_code'] as const;
 
-/** Lists the deliveries of this gateway's webhook, and asks the platform to send some again (platform 4.5). */
+/** Lists the deliveries of this gateway's webhook, and requests resends (platform 4.5). */
 export class Deliveries {
   readonly #parts: DeliveriesParts;
   #recent: RecentDeliveries = { readAtMs: null, listing: null, problem: null };
@@ -89,8 +95,8 @@ export class Deliveries {
   }
 
   /**
-   * Reads the whole list. `status` and the time are sent; event types are selected here, because that filter is unspecified. Throws
-   * `webhook.not_registered`, and errors of the platform client.
+   * Reads the whole list. `status` and the time are sent as filters. Event types are filtered locally, because the
+   * platform specifies no such filter. Throws `webhook.not_registered`, and errors from the platform client.
    */
   async list(query: DeliveryQuery = {}, signal?: AbortSignal): Promise<DeliveryListing> {
     const { application, webhook } = this.#webhookOf(query.webhook);
@@ -111,14 +117,17 @@ export class Deliveries {
         counted.add(delivery.id);
         found.set(delivery.id, delivery);
       }
-      // The order of the list is unspecified: only the newest are kept.
+      // Limit the memory. All pages must be read, because the order of the list is not specified.
       if (found.size > 2 * maximum) keepNewest(found, maximum);
     }
     keepNewest(found, maximum);
     return { webhook, total: counted.size, deliveries: [...found.values()].sort(newestFirst) };
   }
 
-  /** Asks for deliveries again. If the platform rejects a request, its deliveries are requested in halves to find the cause. */
+  /**
+   * Requests a resend of deliveries. If the platform rejects a request, the request is split in half to find the
+   * rejected deliveries.
+   */
   async resend(ids: readonly number[], other?: number, signal?: AbortSignal): Promise<ResendReport> {
     const { application, webhook } = this.#webhookOf(other);
     const webhooks = new Webhooks(this.#parts.platform, application);
@@ -140,14 +149,17 @@ export class Deliveries {
     return report;
   }
 
-  /** `webhook resend --all-failed`. */
+  /** Requests a resend of all failed deliveries, for `webhook resend --all-failed`. */
   async resendFailed(webhook?: number, signal?: AbortSignal): Promise<ResendReport> {
     const { deliveries, total } = await this.list({ webhook, status: 'failed', limit: MAX_LISTED }, signal);
     const report = await this.resend(deliveries.map(({ id }) => id).reverse(), webhook, signal);
     return { ...report, remaining: total - deliveries.length };
   }
 
-  /** The list as it was last read for the page. Starts another reading when that is a minute ago, and does not wait for it. */
+  /**
+   * Returns the latest list read for the page. If the list is older than a minute, starts another read without waiting
+   * for it.
+   */
   recent(): RecentDeliveries {
     const { clock } = this.#parts;
     if (clock.monotonicMs() >= this.#nextReadMs) {
@@ -169,18 +181,18 @@ export class Deliveries {
     }
   }
 
-  /** Another webhook of the client application may be asked about. */
+  /** Returns the webhook to list: this gateway's webhook, or another webhook of the client application. */
   #webhookOf(webhook: number | undefined): Pick<Registered, 'application' | 'webhook'> {
     const registered = this.#parts.registered();
     if (registered) return { application: registered.application, webhook: webhook ?? registered.webhook };
-    throw new PlatformError('the webhook of this gateway is not registered', {
+    throw new PlatformError("this gateway's webhook is not registered", {
       code: 'webhook.not_registered',
       hint: 'Set WEBHOOK_URL, then run `tagferry webhook register`.',
     });
   }
 }
 
-/** Statuses by which the platform rejects ids, not the caller. */
+/** Statuses with which the platform rejects specific IDs. */
 const REJECTS_IDS: ReadonlySet<number> = new Set([400, 404, 409, 422]);
 
 function listed(record: DeliveryRecord, platformMs: number): ListedDelivery | undefined {
@@ -195,8 +207,8 @@ function listed(record: DeliveryRecord, platformMs: number): ListedDelivery | un
     id: record.id,
     status,
     event_type: typeof type === 'string' ? type.slice(0, MAX_TEXT) : null,
-    occurred_at: isoText(occurredMs),
-    last_send_at: isoText(sentMs),
+    occurred_at: isoTime(occurredMs) ?? null,
+    last_send_at: isoTime(sentMs) ?? null,
     attempts: attemptsOf(record, sentMs),
     response: responseOf(record),
     days_left:
@@ -220,7 +232,7 @@ function responseOf(record: DeliveryRecord): string | null {
   return null;
 }
 
-/** The filters once more: a platform may ignore those that it does not know. */
+/** Applies the filters again, because a platform may ignore filters that it does not support. */
 function matches(delivery: ListedDelivery, { status, eventType, sinceMs }: DeliveryQuery): boolean {
   if (status !== undefined && delivery.status !== status) return false;
   if (eventType !== undefined && delivery.event_type !== eventType) return false;
@@ -233,8 +245,4 @@ function newestFirst(one: ListedDelivery, other: ListedDelivery): number {
 
 function keepNewest(found: Map<number, ListedDelivery>, maximum: number): void {
   for (const { id } of [...found.values()].sort(newestFirst).slice(maximum)) found.delete(id);
-}
-
-function isoText(ms: number | undefined): string | null {
-  return ms === undefined ? null : new Date(ms).toISOString();
 }

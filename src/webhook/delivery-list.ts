@@ -3,24 +3,26 @@ import { timestampMs } from '../contract/events.ts';
 import { type DeliveryRecord, FAILED_EVENTS_KEPT_DAYS } from '../contract/webhooks.ts';
 import type { ApiCalls } from '../platform/client.ts';
 import { readDeliveries } from '../platform/resources/deliveries.ts';
-import { parseExactly } from './canonical-json.ts';
-import { deliveryIdentity } from './identity.ts';
+import { deliveryIdentity, parseExactly } from './identity.ts';
 import { type ArrivedEvent, readEvent } from './received-event.ts';
 import type { Registered } from './registration-file.ts';
 
 /** One page of the deliveries list. */
 export interface ArrivalPage {
-  /** Entries of the page, whatever they are. */
+  /** Number of all entries on the page. */
   listed: number;
-  /** What came with its payload, ready for the inbox. */
+  /** Deliveries with a payload, converted to events for the inbox. */
   events: ArrivedEvent[];
-  /** What came without, and may be asked for again. */
+  /** Deliveries without a payload, for which a resend can be requested. */
   bare: { id: number; delivery: Uint8Array }[];
-  /** Platform time of the response, by the platform clock. */
+  /** Time of the response according to the platform clock. */
   platformMs: number | undefined;
 }
 
-/** Reads the list in all statuses (`failed` alone would come only after the platform's three days), ready for the inbox. */
+/**
+ * Reads deliveries with any status and converts them to events for the inbox. Reading only the status `failed` would
+ * omit deliveries until the platform stops retrying them after three days.
+ */
 export async function* readArrivals(
   platform: ApiCalls,
   registered: Registered,
@@ -34,7 +36,10 @@ export async function* readArrivals(
   for await (const { records, platformMs } of pages) yield sort(records, scope, platformMs, receivedAtMs());
 }
 
-/** A page with more is requested again in smaller pages. One delivery of 1 MiB is always within the bound. */
+/**
+ * Maximum number of values on a page. If it is exceeded, a smaller page is requested. A single delivery of 1 MiB is
+ * always within the limit.
+ */
 const MAX_PAGE_MARKS = 1_100_000;
 
 export function parseDeliveryPage(text: string): unknown {
@@ -63,7 +68,10 @@ function sort(
   return page;
 }
 
-/** The payload as JSON text, whether it is listed as an object or as text; `undefined` if it is nested too deeply to be written. */
+/**
+ * Returns the payload as JSON text, regardless of whether it is listed as an object or as text. Returns `undefined` if
+ * the payload is missing or is nested too deeply to be serialized.
+ */
 function payloadText(payload: unknown): string | undefined {
   if (typeof payload === 'string') return payload === '' ? undefined : payload;
   if (typeof payload !== 'object' || payload === null) return undefined;
@@ -74,7 +82,10 @@ function payloadText(payload: unknown): string | undefined {
   }
 }
 
-/** Pending ones come by themselves; after six months the platform has nothing to send (platform 3.3). */
+/**
+ * Returns whether a resend can be requested. Pending deliveries are still being sent by the platform; deliveries older
+ * than six months have been deleted (platform 3.3).
+ */
 function mayBeResent(record: DeliveryRecord, platformMs: number | undefined): boolean {
   if (record.status === 'pending') return false;
   const sentMs = timestampMs(record.last_send_at);

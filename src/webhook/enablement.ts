@@ -3,13 +3,16 @@ import type { Logger } from '../base/logger.ts';
 import { CallRefusal } from '../platform/call-refusal.ts';
 import type { ApiCalls } from '../platform/client.ts';
 import type { Webhooks } from '../platform/resources/webhooks.ts';
-import { readLongFailure } from './failing-deliveries.ts';
+import { readLongFailure } from './delivery-failures.ts';
 import type { KnownWebhook } from './known-webhook.ts';
 
 /** WEBHOOK_REENABLE. */
 export type Reenable = 'failures' | 'always' | 'never';
 
-/** `command`: `tagferry webhook disable` on this gateway. `platform`: a person there, or the platform itself (3.2). */
+/**
+ * `command`: disabled with `tagferry webhook disable` on this gateway. `platform`: disabled on the platform, by a user
+ * or automatically (platform 3.2).
+ */
 export type DisabledBy = 'command' | 'platform';
 
 export interface EnablementParts {
@@ -24,30 +27,37 @@ const ENABLE_COMMAND = 'tagferry webhook enable';
 const HINT = `Run \`${ENABLE_COMMAND}\`.`;
 
 /**
- * Whether this gateway's webhook is enabled, and whose decision that is.
+ * Tracks whether this gateway's webhook is enabled, and whether a command or the platform disabled it.
  *
  *   enabled ── `webhook disable` ──► disable ── PATCH ──► disabled ── `webhook enable`, or found enabled ──► enabled
  *   enabled ── found disabled ──► disabled by the platform ── two weeks of failures (3.2) ──► enabled
- *                                                          └─ otherwise it stays, until a person enables it
+ *                                                          └─ otherwise it stays, until it is enabled manually
  *
- * A decision by command is in `webhook.json` before the request, so that a crash or a lost response completes it at the next check.
+ * A command is recorded in `webhook.json` before the request, so that the next check can complete it after a crash or a
+ * lost response.
  */
 export class Enablement {
   readonly #parts: EnablementParts;
   #disabledBy: DisabledBy | undefined;
-  /** The deliveries list was read since the webhook was found disabled. It does not change while the webhook is disabled. */
+  /**
+   * Whether the deliveries list has been read since the webhook was found to be disabled. While it is disabled, the
+   * list does not change.
+   */
   #isJudged = false;
 
   constructor(parts: EnablementParts) {
     this.#parts = parts;
   }
 
-  /** `undefined` while the webhook is enabled, or not found yet. */
+  /** What disabled the webhook; undefined while the webhook is enabled or has not been found yet. */
   get disabledBy(): DisabledBy | undefined {
     return this.#disabledBy ?? (this.#parts.known.decision === 'disabled' ? 'command' : undefined);
   }
 
-  /** Completes a decision by command, else applies WEBHOOK_REENABLE to the webhook as the platform lists it. */
+  /**
+   * Completes a recorded command. If there is none, applies WEBHOOK_REENABLE based on the status listed by the
+   * platform.
+   */
   async settle(
     webhooks: Webhooks,
     application: number,
@@ -79,7 +89,7 @@ export class Enablement {
     this.#parts.log.info({ event: 'webhook.enabled', webhook: id }, 'webhook enabled by command');
   }
 
-  /** The webhook no longer exists. A command to disable it applies to the one that replaces it. */
+  /** Called when the webhook no longer exists. If it was disabled by command, its replacement will also be disabled. */
   async lost(): Promise<void> {
     this.#becomeEnabled();
     if (this.#parts.known.decision === 'disabled') await this.#parts.known.decide('disable');
@@ -92,7 +102,7 @@ export class Enablement {
     try {
       await request();
     } catch (error) {
-      // Rejected for good: the decision before stands.
+      // The platform permanently rejected the change, so restore the previous decision.
       if (error instanceof CallRefusal && !error.retryable) {
         await known.decide(before === 'disabled' ? before : undefined);
       }
@@ -109,10 +119,16 @@ export class Enablement {
     if (failedMs !== undefined && known.record) await known.keep({ ...known.record, failuresUntilMs: failedMs });
     this.#becomeEnabled();
     const because = policy === 'always' ? 'WEBHOOK_REENABLE=always' : 'deliveries failed for two weeks';
-    log.warn({ event: 'webhook.reenabled', webhook: id, because }, 'webhook was disabled on the platform, enabled it');
+    log.warn(
+      { event: 'webhook.reenabled', webhook: id, because },
+      'webhook was disabled on the platform, re-enabled it',
+    );
   }
 
-  /** Failures that have led to an earlier repair do not count again: a person may have disabled the webhook since. */
+  /**
+   * Reads the time of the latest failure. Failures for which the webhook was enabled before are not considered again,
+   * because it may have been disabled manually since then.
+   */
   async #readFailure(application: number, id: number, signal?: AbortSignal): Promise<number | undefined> {
     const { platform, known, log } = this.#parts;
     try {
@@ -122,7 +138,7 @@ export class Enablement {
     } catch (error) {
       if (!(error instanceof CallRefusal) || error.retryable) throw error;
       const fields = { event: 'webhook.failures_unknown', webhook: id, error: messageOf(error), hint: HINT };
-      if (this.#disabledBy === undefined) log.warn(fields, 'failed to read why the webhook is disabled');
+      if (this.#disabledBy === undefined) log.warn(fields, 'failed to determine why the webhook is disabled');
       return undefined;
     }
   }
@@ -140,7 +156,7 @@ export class Enablement {
   }
 }
 
-/** Health note on a webhook that stays disabled. */
+/** Returns the health note for a webhook that remains disabled. */
 export function disabledNotes(by: DisabledBy | undefined, webhook: number | undefined): string[] {
   if (by === undefined) return [];
   const cause = by === 'command' ? 'by `tagferry webhook disable`' : 'on the platform';

@@ -3,19 +3,17 @@ import { PROPERTIES } from '../contract/events/properties.ts';
 import type { EventType } from '../contract/events.ts';
 
 /**
- * Which changes of a type the platform has to tell of (platform 6.3, "Filter through properties"): the names that the rules ask for by
- * a condition. A filter that is too wide costs quota; one that is too narrow loses an alarm, and nothing ever brings back
- * what the platform did not send. So a type gets a filter only where *every* rule for it says by itself what it needs, and none
- * where one rule is for "*", where no rule wants the type (a person registered it to look at), or where anything is in doubt.
- *
- * Tags and holds live on types that have no filter (appeared, disappeared, associations, thresholds): those always come whole.
+ * Filters per event type (platform 6.3, "Filter through properties"), derived from the names in rule conditions. If a
+ * filter is too narrow, alarms are permanently lost. An event type is therefore filtered only if all its rules have
+ * conditions that specify every member they use. It is not filtered if there is a rule for "*", no rule, or any
+ * uncertainty.
  */
 export type Filters = Readonly<Record<string, readonly string[]>>;
 
-/** The names that one rule needs of a type, or that it has to see everything. */
+/** Names that a rule requires for an event type, or `all` if it requires all changes. */
 type Needs = ReadonlySet<string> | 'all';
 
-/** By event type: how a rule's needs are read. A type that is not here has no filter, or says in its content nothing that it goes by. */
+/** Functions that return a rule's requirements, by event type. Other event types have no filter. */
 const READERS: Partial<Record<EventType, (reaction: Reaction) => Needs>> = {
   asset_values_created: valueKeys,
   instrumentation_values_created: valueKeys,
@@ -26,7 +24,9 @@ const READERS: Partial<Record<EventType, (reaction: Reaction) => Needs>> = {
   event_created: eventTypeCodes,
 };
 
-/** Attributes that are a reason for a filter: not the serial number, which also identifies an object that changed otherwise. */
+/**
+ * Attributes that may be filtered. `serial_number` is excluded, because it also identifies the object in other changes.
+ */
 const ATTRIBUTES = { asset: attributesOf('asset_updated'), edge_device: attributesOf('edge_device_updated') };
 
 function attributesOf(type: 'asset_updated' | 'edge_device_updated'): readonly string[] {
@@ -35,8 +35,8 @@ function attributesOf(type: 'asset_updated' | 'edge_device_updated'): readonly s
 }
 
 /**
- * `properties` of the webhook: for each registered type the list of WEBHOOK_PROPERTIES (an empty one means everything), otherwise what
- * the rules need. `{}` if everything is to be sent.
+ * Returns the webhook's `properties`. For each registered event type, contains the list in WEBHOOK_PROPERTIES (an empty
+ * list means no filter) or the members that the rules use. Returns `{}` if no event type is filtered.
  */
 export function filtersFor(
   reactions: readonly Reaction[],
@@ -51,7 +51,10 @@ export function filtersFor(
   return filters;
 }
 
-/** Registered types whose list in WEBHOOK_PROPERTIES lacks names that a rule needs: such a rule may never run. */
+/**
+ * Returns the registered event types for which WEBHOOK_PROPERTIES does not contain all names that a rule requires. Such
+ * a rule may never run.
+ */
 export function narrowedTypes(
   reactions: readonly Reaction[],
   eventTypes: readonly string[],
@@ -66,7 +69,10 @@ export function narrowedTypes(
   });
 }
 
-/** Names that the rules for a type need; `all` if any of them needs everything, or none is for this type. */
+/**
+ * Returns the names that the rules for an event type require, or `all` if a rule requires all changes or there is no
+ * rule.
+ */
 function needsOf(reactions: readonly Reaction[], type: string): readonly string[] | 'all' {
   if (reactions.some((reaction) => reaction.on === '*')) return 'all';
   const read = READERS[type as EventType];
@@ -82,8 +88,8 @@ function needsOf(reactions: readonly Reaction[], type: string): readonly string[
 }
 
 /**
- * The filter also thins out the event: it then lists the values of these keys alone. So a rule that looks at anything else of the
- * values (or at a place in their list) sees all of them.
+ * Returns the required keys. Because a filter also removes other values from the event, a rule with any other condition
+ * on values requires all values.
  */
 function valueKeys({ conditions }: Reaction): Needs {
   const onValues = conditions.filter((condition) => /^values(\.|$)/.test(pathOf(condition)));
@@ -97,36 +103,38 @@ function valueKeys({ conditions }: Reaction): Needs {
 }
 
 /**
- * The event holds what changed: a rule that wants a member to be something is for changes of that attribute. The other attributes that
- * it or its texts name come along, should they change together. `serial_number` is no reason for a filter: it may be meant, and
- * sent, as the name of the thing.
+ * Returns the required attributes. An event contains only changed attributes, so a condition on an attribute selects
+ * changes to it. Other attributes that the rule mentions are included.
  */
 function attributes({ conditions, actions }: Reaction, object: 'asset' | 'edge_device'): Needs {
   const names = ATTRIBUTES[object];
   const named = (text: string): string[] =>
     [...text.matchAll(new RegExp(`\\b${object}\\.([a-z_]+)`, 'g'))].map((match) => match[1]!);
-  const wanting = conditions.some((condition) => {
+  const isFiltered = conditions.some((condition) => {
     const path = pathOf(condition);
-    return path.startsWith(`${object}.`) && wantsSomething(condition) && names.includes(path.split('.')[1]!);
+    return path.startsWith(`${object}.`) && needsMember(condition) && names.includes(path.split('.')[1]!);
   });
-  if (!wanting) return 'all';
+  if (!isFiltered) return 'all';
   const others = [...conditions.map(pathOf), JSON.stringify(actions)].flatMap(named);
   return new Set(others.filter((name) => names.includes(name) || name === 'serial_number'));
 }
 
-/** `asset.specifications.eh.pcps.ph.value`: what stands between, dots and all, is the key. */
+/**
+ * Returns the required specification keys. A key may contain dots: in `asset.specifications.eh.pcps.ph.value`, it is
+ * `eh.pcps.ph`.
+ */
 function specificationKeys({ conditions }: Reaction, object: string): Needs {
   const keys = new Set<string>();
-  let wanting = false;
+  let isFiltered = false;
   for (const condition of conditions) {
     const path = pathOf(condition);
     if (!path.startsWith(`${object}.specifications`)) continue;
     const key = /^[a-z_]+\.specifications\.(.+)\.(?:unit|value|updated_at|source_timestamp)$/.exec(path)?.[1];
     if (key === undefined) return 'all';
     keys.add(key);
-    wanting ||= wantsSomething(condition);
+    isFiltered ||= needsMember(condition);
   }
-  return wanting ? keys : 'all';
+  return isFiltered ? keys : 'all';
 }
 
 function eventTypeCodes({ conditions }: Reaction): Needs {
@@ -141,12 +149,12 @@ function pathOf(condition: Condition): string {
   return condition.kind === 'tag' ? '' : condition.path;
 }
 
-/** Whether it fails where the member is missing: null is what a missing member counts as. */
-function wantsSomething(condition: Condition): boolean {
+/** Returns whether the condition is false if the member is missing (treated as null). */
+function needsMember(condition: Condition): boolean {
   return condition.kind === 'range' || (condition.kind === 'equals' && !condition.anyOf.includes(null));
 }
 
-/** The texts that it compares with; `undefined` where it compares with anything else. */
+/** Returns the texts in a condition, or `undefined` if the condition contains other values. */
 function textsOf(condition: Extract<Condition, { kind: 'equals' }>): string[] | undefined {
   const texts = condition.anyOf.filter((one) => typeof one === 'string');
   return texts.length === condition.anyOf.length ? texts : undefined;

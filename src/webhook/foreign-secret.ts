@@ -3,51 +3,49 @@ import { identityOf } from './identity.ts';
 
 export interface ForeignSecretParts {
   clock: Clock;
-  /** The deliveries list is read soon. */
-  readSoon(): void;
-  /** The platform signs with a secret that is not known here. */
+  /** Called when the platform signs with a secret that this gateway does not know. */
   found(): void;
-  /** The platform signs with a known secret. */
+  /** Called when the platform signs with a known secret again. */
   over(): void;
 }
 
-/** Parsing costs more than checking a signature: so often at most, whoever sends how much. */
-const LOOK_EVERY_MS = 1_000;
+/** Minimum interval between parsed bodies. */
+const PARSE_EVERY_MS = 1_000;
 const READ_EVERY_MS = 60_000;
 const MAX_REMEMBERED = 50;
 
 /**
- * Tells a changed secret from a forged request. A body with a wrong signature is remembered by its identity; if the deliveries list
- * then contains the same event, the platform has sent it, so it signs with another secret. Memory is bounded; a restart forgets all.
+ * Distinguishes a changed secret from forged requests. If the deliveries list contains an event that was rejected
+ * because of its signature, the platform sent this event and signs with a different secret. The state is not persisted.
  */
 export class ForeignSecret {
   readonly #parts: ForeignSecretParts;
   #remembered: string[] = [];
-  #lookedMs = Number.NEGATIVE_INFINITY;
+  #parsedMs = Number.NEGATIVE_INFINITY;
   #readMs = Number.NEGATIVE_INFINITY;
 
   constructor(parts: ForeignSecretParts) {
     this.#parts = parts;
   }
 
-  /** A request had a signature, and none of the known secrets made it. */
-  rejected(body: Uint8Array): void {
+  /** Records a request with an invalid signature. Returns whether the deliveries list should be read. */
+  rejected(body: Uint8Array): boolean {
     const nowMs = this.#parts.clock.monotonicMs();
-    if (nowMs - this.#lookedMs < LOOK_EVERY_MS) return;
-    this.#lookedMs = nowMs;
+    if (nowMs - this.#parsedMs < PARSE_EVERY_MS) return false;
+    this.#parsedMs = nowMs;
     this.#remembered = [...this.#remembered, hexOf(identityOf(body))].slice(-MAX_REMEMBERED);
-    if (nowMs - this.#readMs < READ_EVERY_MS) return;
+    if (nowMs - this.#readMs < READ_EVERY_MS) return false;
     this.#readMs = nowMs;
-    this.#parts.readSoon();
+    return true;
   }
 
-  /** A delivery had a good signature. */
+  /** Records a delivery with a valid signature. */
   accepted(): void {
     this.#remembered = [];
     this.#parts.over();
   }
 
-  /** The deliveries list contains these. */
+  /** Handles the identities of the events in the deliveries list. */
   listed(identities: readonly Uint8Array[]): void {
     if (this.#remembered.length === 0) return;
     const listed = new Set(identities.map(hexOf));

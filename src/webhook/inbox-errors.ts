@@ -1,40 +1,38 @@
 import { saysUnreadable } from '../base/database.ts';
 import { codeOf, StoreError } from '../base/errors.ts';
 
-/** What the inbox throws, by a code that outlives the change of the driver: the listener answers 503 to each of them. */
-
 export function inboxFull(maxBytes: number): StoreError {
-  return new StoreError(`the inbox holds ${maxBytes} bytes of events that have not run`, {
+  return new StoreError(`inbox is full: ${maxBytes} bytes of events are still pending`, {
     code: 'inbox.full',
     retryable: true,
-    hint: 'Look with `tagferry events ls` which events wait, and why their reactions do not end.',
+    hint: 'Run `tagferry events ls` to find the events whose reactions never finish.',
   });
 }
 
 function translateStoreError(error: unknown): StoreError {
   const cause = codeOf(error) ?? '';
   if (cause.startsWith('SQLITE_FULL')) {
-    return new StoreError('the disk is full: the inbox cannot be written', {
+    return new StoreError('cannot write the inbox: the disk is full', {
       code: 'inbox.disk_full',
       retryable: true,
-      hint: 'Free space on the file system of STATE_DIR.',
+      hint: 'Free up space on the file system of STATE_DIR.',
       cause: error,
     });
   }
   if (cause.startsWith('SQLITE_CORRUPT') || cause === 'SQLITE_NOTADB') {
-    return new StoreError('the inbox is damaged', { code: 'inbox.corrupt', cause: error });
+    return new StoreError('inbox is damaged', { code: 'inbox.corrupt', cause: error });
   }
   if (saysUnreadable(error)) {
-    return new StoreError('the disk does not read a part of the inbox', {
+    return new StoreError('cannot read part of the inbox: disk error', {
       code: 'inbox.unreadable',
       retryable: true,
       cause: error,
     });
   }
-  return new StoreError('the inbox cannot be used', { code: 'inbox.unavailable', retryable: true, cause: error });
+  return new StoreError('inbox is not available', { code: 'inbox.unavailable', retryable: true, cause: error });
 }
 
-/** What SQLite throws arrives as a `StoreError`. */
+/** Runs `work` and converts SQLite errors to `StoreError`. */
 export function guarded<Result>(work: () => Result): Result {
   try {
     return work();

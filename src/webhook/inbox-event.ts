@@ -1,85 +1,71 @@
-/** States of an event (issue "Inbox"): `failed` is tried again, `dead` is not. */
+import { isoTime } from '../base/amounts.ts';
+import type { ActionProgress, Attempt } from '../store/event-journal.ts';
+import type { SignatureHeaders } from './signature.ts';
+
+/** State of an event. `failed` events are retried, `dead` events are not. */
 export type InboxState = 'received' | 'running' | 'done' | 'failed' | 'dead';
 
-/** The event type of our own self-test: kept in the inbox once, and no event of the plant. */
+/** Event type of the self-test, which the inbox stores once. */
 export const SELF_TEST_TYPE = 'tagferry_self_test';
 
 export interface InboxEvent {
   id: number;
-  /** `digestOf` its identity: the name that its log lines carry from its arrival on. */
+  /** Short form of the identity (`digestOf`), which identifies the event in the log. */
   digest: string;
   eventType: string;
-  /** Platform's clock; `undefined` where the event says nothing readable. */
+  /** Event time according to the platform clock; undefined if the event contains no valid time. */
   occurredAtMs: number | undefined;
-  /** This machine's wall clock at arrival. */
+  /** Arrival time according to the gateway's wall clock. */
   receivedAtMs: number;
   /** JSON text as received. */
   payload: string;
   state: InboxState;
-  /** How often its reactions were begun. */
+  /** Number of times that its reactions were started. */
   attempts: number;
   unrecognised: boolean;
-  /** A person asked to run it again: its age is no reason against it. */
+  /** Whether the event was replayed manually and runs regardless of its age. */
   replayed: boolean;
 }
 
-/** An event without its payload: a list of a thousand may not take a gigabyte. */
+/** An event without its payload, for lists. */
 export type ListedEvent = Omit<InboxEvent, 'payload'>;
 
-/** How far one action of an event has come. `action` is empty for what concerns the whole reaction. */
-export interface ActionProgress {
-  reaction: string;
-  action: string;
-  /** `begun`: a start that did not end yet, or never will. */
-  state: 'begun' | 'failed' | 'done' | 'dead' | 'skipped';
-  tries: number;
-  /** How it failed last. */
-  detail?: string;
-}
-
-/** An event that may run now, and what was done for it before. */
+/** An event that may run now, with its progress. */
 export interface RunnableEvent extends InboxEvent {
   progress: ActionProgress[];
-}
-
-/** One action's outcome, for the journal that people read. */
-export interface Attempt {
-  reaction: string;
-  action: string;
-  outcome: string;
-  detail?: string;
-  durationMs: number;
-  /** Wall clock. */
-  atMs: number;
+  /** Running time since the event was stored, in milliseconds. */
+  storedAgoMs: number;
+  /** Whether the event was stored before this process opened the inbox. */
+  isFromEarlierRun: boolean;
 }
 
 export interface ShownEvent extends InboxEvent {
   journal: Attempt[];
-  /** The row's checksum does not fit its bytes. */
+  /** Whether the checksum of the row is wrong. */
   damaged: boolean;
 }
 
 export interface ListQuery {
-  /** 50 unless told; 1,000 at most. */
+  /** Maximum number of events, at most 1,000. Default: 50. */
   limit?: number;
-  /** Only events older than this one: the next page. */
+  /** Lists only events with a lower ID. */
   beforeId?: number;
   state?: InboxState;
-  /** All but that of the self-test unless told. */
+  /** Default: all except the self-test. */
   eventType?: string;
 }
 
 export interface InboxStats {
   events: number;
-  /** Recognised ones that have not run yet, or run again later. */
+  /** Number of recognised events that have not run or will be retried. */
   waiting: number;
-  /** What all events cost on disk. */
+  /** Size of all events on disk, in bytes. */
   bytes: number;
-  /** Rows whose checksum did not fit since the start. */
+  /** Number of damaged rows found since startup. */
   damaged: number;
 }
 
-/** An event as `events ls --json` prints it (docs/interface.md, settled details). Times are ISO 8601, UTC. */
+/** An event in the output of `events ls --json`. Times are in ISO 8601 format (UTC). */
 export interface EventLine {
   id: number;
   digest: string;
@@ -91,7 +77,7 @@ export interface EventLine {
   unrecognised: boolean;
 }
 
-/** So much of an event's identity as tells it from others in a log. */
+/** Returns the short form of an identity, used in the log. */
 export function digestOf(identity: Uint8Array): string {
   return Buffer.from(identity.buffer, identity.byteOffset, identity.byteLength).toString('hex').slice(0, 12);
 }
@@ -101,15 +87,39 @@ export function describeEvent(event: ListedEvent): EventLine {
     id: event.id,
     digest: event.digest,
     event_type: event.eventType,
-    occurred_at: isoOf(event.occurredAtMs),
-    received_at: isoOf(event.receivedAtMs) ?? '',
+    occurred_at: isoTime(event.occurredAtMs) ?? null,
+    received_at: isoTime(event.receivedAtMs) ?? '',
     state: event.state,
     attempts: event.attempts,
     unrecognised: event.unrecognised,
   };
 }
 
-function isoOf(ms: number | undefined): string | null {
-  if (ms === undefined || !Number.isFinite(ms) || Math.abs(ms) > 8.64e15) return null;
-  return new Date(ms).toISOString();
+/** Retention limits of the inbox. */
+export interface InboxLimits {
+  /** Maximum age of events that have run, in milliseconds of running time. */
+  keepMs: number;
+  /** Size above which the oldest events that have run are deleted, in bytes. */
+  keepBytes: number;
+  /** Size above which new events are rejected, in bytes. */
+  maxBytes: number;
+}
+
+export const INBOX_LIMITS: InboxLimits = {
+  keepMs: 30 * 86_400_000,
+  keepBytes: 64 * 1024 * 1024,
+  maxBytes: 256 * 1024 * 1024,
+};
+
+/** Name of the note that contains the ID of the latest relayed event. Later events are not deleted. */
+export const RELAYED_NOTE = 'relayed';
+
+/** An event to relay, with the signatures of its delivery. */
+export interface RelayedEvent {
+  id: number;
+  /** Whether the event was created on this gateway and is therefore not relayed. */
+  isLocal: boolean;
+  identity: Uint8Array;
+  payload: Uint8Array;
+  signatures: SignatureHeaders;
 }

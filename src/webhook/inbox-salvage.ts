@@ -3,10 +3,10 @@ import { openForReading } from '../base/database.ts';
 import { codeOf } from '../base/errors.ts';
 
 /**
- * Carries the rows of a damaged database that SQLite still reads into a new one that has the same tables, empty. Of a table
- * with a broken page the rows before it come, and by the other end those behind it; where rows have numbers so do those between
- * two broken pages. The old files stay as they are.
- * Never throws for what it reads; throws the driver's error where the new one cannot be written. Gives how many rows came.
+ * Copies the readable rows of a damaged database to a new database that contains the same tables without rows. Copies
+ * the rows before the first and after the last damaged page; in tables with an integer key, also the rows in between.
+ * Does not change the damaged file. Returns the number of copied rows. Throws only if the new database cannot be
+ * written.
  */
 export function copyReadableRows(from: string, into: Database.Database): number {
   let old: Database.Database;
@@ -34,7 +34,7 @@ interface Range {
 }
 
 const ALL: Range = { above: Number.MIN_SAFE_INTEGER, below: Number.MAX_SAFE_INTEGER };
-/** Broken places of a table that are passed by: each may cost a disk seconds. */
+/** Maximum number of damaged sections per table, because each section may take several seconds. */
 const MAX_GAPS = 200;
 
 class TableCopy {
@@ -42,9 +42,9 @@ class TableCopy {
   readonly #add: Database.Statement<unknown[]>;
   readonly #names: string;
   readonly #key: string[];
-  /** The table's only key, a whole number. */
+  /** Name of the integer primary key, if the table has one. */
   readonly #number: string | undefined;
-  /** By the table alone: an index may be what is broken. */
+  /** Source table. It is read without indexes, because they may be damaged. */
   readonly #from: string;
   #rows = 0;
 
@@ -62,10 +62,9 @@ class TableCopy {
     this.#add = into.prepare(`INSERT OR IGNORE INTO ${table} (${this.#names}) VALUES (${values})`);
   }
 
-  /** Gives the rows that came. */
+  /** Returns the number of copied rows. */
   copy(): number {
     if (this.#number === undefined) {
-      // Read to its end: the other way brings nothing more.
       if (!this.#readAll('ASC')) this.#readAll('DESC');
       return this.#rows;
     }
@@ -74,7 +73,7 @@ class TableCopy {
       const last = this.#readRange('ASC', range);
       if (last === 'end') break;
       const next = this.#nextReadable(last);
-      // Up to what reads again behind the gap, from behind.
+      // Read backwards up to the damaged section.
       this.#readRange('DESC', { above: last, below: next ?? range.below });
       if (next === undefined) break;
       range = { above: next - 1, below: range.below };
@@ -82,7 +81,7 @@ class TableCopy {
     return this.#rows;
   }
 
-  /** The number of the first row behind a broken place, as far as steps that grow find one. */
+  /** Returns the key of the first readable row after a damaged section, which is searched in increasing steps. */
   #nextReadable(last: number): number | undefined {
     const find = attempt(() =>
       this.#old
@@ -105,7 +104,7 @@ class TableCopy {
     return this.#read(sql, [], () => {});
   }
 
-  /** Gives the number after which it broke off. */
+  /** Copies a range of rows. Returns the key of the last readable row, or `end` if all rows were readable. */
   #readRange(direction: 'ASC' | 'DESC', { above, below }: Range): number | 'end' {
     let last = above;
     const sql = `SELECT ${this.#names}, ${this.#number} FROM ${this.#from}
@@ -116,8 +115,8 @@ class TableCopy {
     return isWhole ? 'end' : last;
   }
 
-  /** Whether all of it read. */
-  #read(sql: string, range: number[], tell: (number: number) => void): boolean {
+  /** Copies the rows that a query returns. Returns whether all rows were readable. */
+  #read(sql: string, range: number[], onRow: (number: number) => void): boolean {
     const all = attempt(() =>
       this.#old
         .prepare<unknown[], unknown[]>(sql)
@@ -132,7 +131,7 @@ class TableCopy {
         if (!next) return false;
         if (next.done) return true;
         this.#rows += attemptRow(() => this.#add.run(...next.value.slice(0, columns)).changes);
-        tell(Number(next.value[columns]));
+        onRow(Number(next.value[columns]));
       }
     } finally {
       attempt(() => all.return?.());
@@ -149,7 +148,7 @@ function attempt<Result>(read: () => Result): Result | undefined {
   }
 }
 
-/** A garbled row may not fit the table: it is left out. */
+/** Writes a row. Skips a row that violates a constraint. */
 function attemptRow(write: () => number): number {
   try {
     return write();

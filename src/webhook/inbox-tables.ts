@@ -1,25 +1,24 @@
 import { crc32 } from 'node:zlib';
 import { type Database, otherFormat } from '../base/database.ts';
-// Of the names alone: what recognises events brings the checks of their schemas along, of which the store thread needs none.
+// Import only the names, because the store thread must not load the schema validation.
 import { ACCESS_TYPES } from '../contract/events/names.ts';
+import { isValueEvent } from '../contract/value-events.ts';
+import type { ActionProgress, Attempt } from '../store/event-journal.ts';
 import {
-  type ActionProgress,
-  type Attempt,
   digestOf,
   type InboxEvent,
   type InboxState,
   type ListedEvent,
+  type RelayedEvent,
+  type RunnableEvent,
   SELF_TEST_TYPE,
 } from './inbox-event.ts';
 import type { ArrivedEvent } from './received-event.ts';
-import type { RelayedEvent } from './relayed-note.ts';
 
-/** The inbox's tables and every statement on them. No decision stands here. */
-
-/** Changes with every change of the tables that an older version could not live with; 0 was before there was any release. */
+/** Version of the table format, incremented with each incompatible change. */
 const FORMAT = 2;
 
-/** What an event takes on disk beside its payload, and a line of its journal beside its texts: rows, indexes, page ends. */
+/** Overhead on disk for an event and for each journal entry, in bytes. */
 const EVENT_BYTES = 100;
 const ATTEMPT_BYTES = 40;
 
@@ -55,10 +54,9 @@ interface ProgressRow {
 }
 
 /**
- * AUTOINCREMENT: an id that retention has freed is never given again, so `events show 12` cannot become another event.
- * `inbox_seen` has no rowid and no index besides: one entry is 12 bytes of digest, the number of its event and a checksum, and
- * whole epochs fall away together. `bytes` is what an event costs on disk, its journal included. `inbox_attempt` is for people and
- * bounded; what was done and how often it was tried stands in `inbox_progress`, one row for each action.
+ * Creates missing tables and converts an earlier format. AUTOINCREMENT ensures that IDs of deleted events are not
+ * reused. `bytes` is the size of an event including its journal. `inbox_attempt` contains the journal shown to users;
+ * `inbox_progress` contains the state of each action.
  */
 export function prepareTables(database: Database): void {
   const format = database.pragma('user_version', { simple: true }) as number;
@@ -99,7 +97,7 @@ export function prepareTables(database: Database): void {
   database.pragma(`user_version = ${FORMAT}`);
 }
 
-/** Format 1 had no checksums in `inbox_seen`: its rows are taken as they stand. */
+/** Adds checksums to `inbox_seen`. Format 1 (version 0.1.0) did not contain them. */
 function addSeenSums(database: Database): void {
   const columns = database.prepare<[], string>(`SELECT name FROM pragma_table_info('inbox_seen')`).pluck().all();
   if (columns.includes('sum')) return;
@@ -119,12 +117,12 @@ export interface SeenRow {
   sum: number;
 }
 
-/** CRC-32 over all of a row. */
+/** Returns the CRC-32 of a row. */
 export function seenSum({ epoch, digest, event }: Omit<SeenRow, 'sum'>): number {
   return crc32(digest, crc32(`${epoch} ${event}`));
 }
 
-/** What access follows: the partial index answers it without a look at any other event. */
+/** Condition for events that affect access, for which a partial index exists. */
 const ACCESS = `unrecognised = 0 AND event_type IN (${ACCESS_TYPES.map((type) => `'${type}'`).join(', ')})`;
 const OPEN = `unrecognised = 0 AND state IN ('received', 'running', 'failed')`;
 const SETTLED = `(unrecognised = 1 OR state IN ('done', 'dead'))`;
@@ -155,7 +153,7 @@ export function prepareStatements(database: Database) {
     after: database.prepare<[number, number], EventRow>('SELECT * FROM inbox_event WHERE id > ? ORDER BY id LIMIT ?'),
     countOpen: database.prepare<[], number>(`SELECT count(*) FROM inbox_event WHERE ${OPEN}`).pluck(),
     totals: database.prepare<[], { events: number; bytes: number }>(
-      // Answered from the index alone: a start does not read the payloads.
+      // Uses only the index, so that payloads are not read during startup.
       'SELECT count(*) AS events, coalesce(sum(bytes), 0) AS bytes FROM inbox_event INDEXED BY inbox_event_size',
     ),
     list: database.prepare<[number, string | null, string | null, number], Omit<EventRow, 'payload'>>(
@@ -226,7 +224,26 @@ export function prepareStatements(database: Database) {
 
 export type Statements = ReturnType<typeof prepareStatements>;
 
-/** Deletes events with everything that belongs to them. Part of the caller's transaction. */
+/** Adds an event and its signatures within the caller's transaction. Returns its ID. */
+export function addEvent(statements: Statements, event: ArrivedEvent, ageMs: number): number {
+  const { lastInsertRowid } = statements.add.run(
+    event.eventType,
+    event.occurredAtMs ?? null,
+    event.receivedAtMs,
+    ageMs,
+    event.identity,
+    event.unrecognised ? 1 : 0,
+    sumOf(event),
+    costOf(event),
+    event.payload,
+  );
+  const id = Number(lastInsertRowid);
+  const { sha256 = null, sha1 = null } = event.signatures ?? {};
+  if (sha256 ?? sha1) statements.addSignatures.run(id, sha256, sha1);
+  return id;
+}
+
+/** Deletes events and their rows in other tables. Part of the caller's transaction. */
 export function dropEvents(statements: Statements, ids: readonly number[]): void {
   for (const id of ids) {
     statements.dropAttempts.run(id);
@@ -236,13 +253,13 @@ export function dropEvents(statements: Statements, ids: readonly number[]): void
   }
 }
 
-/** What an event costs on disk before anything was tried: retention and the bound on all events count by it. */
+/** Returns the size of a new event on disk, in bytes. */
 export function costOf(event: Pick<ArrivedEvent, 'eventType' | 'payload'>): number {
   return EVENT_BYTES + event.eventType.length + event.payload.length;
 }
 
-/** CRC-32 over all of a row that never changes. What changes (state, attempts) is the size of a word and decides no content. */
-export function sumOf(
+/** Returns the CRC-32 of the immutable columns. */
+function sumOf(
   event: Pick<ArrivedEvent, 'eventType' | 'occurredAtMs' | 'receivedAtMs' | 'identity' | 'payload'> & {
     unrecognised: boolean;
   },
@@ -269,6 +286,12 @@ export function toEvent(row: EventRow): InboxEvent {
   return { ...toListed(row), payload: row.payload.toString('utf8') };
 }
 
+/** `earlierId`: highest event ID when this process opened the inbox. */
+export function toRunnable(row: EventRow, progress: ProgressRow[], ageMs: number, earlierId: number): RunnableEvent {
+  const age = { storedAgoMs: ageMs - row.age_ms, isFromEarlierRun: row.id <= earlierId };
+  return { ...toEvent(row), progress: toProgress(progress), ...age };
+}
+
 export function toListed(row: Omit<EventRow, 'payload'>): ListedEvent {
   return {
     id: row.id,
@@ -283,8 +306,8 @@ export function toListed(row: Omit<EventRow, 'payload'>): ListedEvent {
   };
 }
 
-/** What was done for an event, as far as its rows fit their checksums: what is not known to be done is done again. */
-export function toProgress(rows: readonly ProgressRow[]): ActionProgress[] {
+/** Returns the progress of an event. Damaged rows are omitted, so that their actions run again. */
+function toProgress(rows: readonly ProgressRow[]): ActionProgress[] {
   return rows.flatMap(({ event, detail, sum, ...row }) => {
     const progress = {
       ...row,
@@ -299,9 +322,11 @@ export function progressSum(event: number, { reaction, action, state, tries, det
   return crc32(JSON.stringify([event, reaction, action, state, tries, detail ?? null]));
 }
 
-export function toRelayed({ id, identity, payload }: EventRow, signatures: SignatureRow | undefined): RelayedEvent {
+export function toRelayed(row: EventRow, signatures: SignatureRow | undefined): RelayedEvent {
+  const { id, identity, payload } = row;
   const { sha256, sha1 } = signatures ?? { sha256: null, sha1: null };
-  return { id, identity, payload, signatures: { sha256: sha256 ?? undefined, sha1: sha1 ?? undefined } };
+  const isLocal = isValueEvent(row.event_type);
+  return { id, isLocal, identity, payload, signatures: { sha256: sha256 ?? undefined, sha1: sha1 ?? undefined } };
 }
 
 export function toAttempt(row: ReturnType<Statements['attempts']['all']>[number]): Attempt {

@@ -1,61 +1,63 @@
 import type { Clock } from '../base/clock.ts';
 import type { Database } from '../base/database.ts';
-import type { AskedMemory } from './asked-memory.ts';
+import type { ActionProgress, Attempt } from '../store/event-journal.ts';
 import { guarded, inboxFull } from './inbox-errors.ts';
-import type {
-  ActionProgress,
-  Attempt,
-  InboxEvent,
-  InboxStats,
-  ListedEvent,
-  ListQuery,
-  RunnableEvent,
-  ShownEvent,
-} from './inbox-event.ts';
-import { INBOX_LIMITS, type InboxLimits } from './inbox-limits.ts';
-import { listEvents, type RowsAfter, readPage, showEvent } from './inbox-listing.ts';
-import type { InboxNotes } from './inbox-notes.ts';
-import { type OpenedTables, openTables } from './inbox-opening.ts';
 import {
+  INBOX_LIMITS,
+  type InboxEvent,
+  type InboxLimits,
+  type InboxStats,
+  type ListedEvent,
+  type ListQuery,
+  RELAYED_NOTE,
+  type RelayedEvent,
+  type RunnableEvent,
+  type ShownEvent,
+} from './inbox-event.ts';
+import { listEvents, type RowsAfter, readPage, showEvent } from './inbox-listing.ts';
+import {
+  type AskedMemory,
+  type InboxNotes,
+  type OpenedTables,
+  openTables,
+  type RunningAge,
+  SAVE_AGE_EVERY_MS,
+} from './inbox-records.ts';
+import {
+  addEvent,
   costOf,
   dropEvents,
   type EventRow,
   progressSum,
   type Statements,
   sumFits,
-  sumOf,
   toEvent,
-  toProgress,
   toRelayed,
+  toRunnable,
 } from './inbox-tables.ts';
 import type { ArrivedEvent } from './received-event.ts';
-import { RELAYED_NOTE, type RelayedEvent } from './relayed-note.ts';
-import { type RunningAge, SAVE_AGE_EVERY_MS } from './running-age.ts';
 import type { SeenMemory } from './seen-memory.ts';
 import { WATERMARK_NOTE } from './watermark.ts';
 
-/** Rows that one step of retention touches: a commit of the buffer in the same thread waits for it. */
+/** Maximum number of rows per retention step. Buffer commits have to wait while a step runs. */
 const STEP_ROWS = 500;
 const MAX_ATTEMPTS = 200;
-/** No backoff is as long: such a time is damage, and due. */
+/** Maximum retry delay, which exceeds any backoff. A longer delay indicates damage, so the event is treated as due. */
 const MAX_RETRY_MS = 24 * 3_600_000;
-/** For a failure that names no time. */
 const DEFAULT_RETRY_MS = 60_000;
 const MAX_DETAIL = 4_000;
 
 /**
- * The durable inbox: what the platform told this gateway, and what became of it. Synchronous; lives in the store thread.
+ * Durable inbox for webhook events and the progress of their reactions. Synchronous; runs in the store thread.
  *
- * States: `received` → `running` → `done`, or `failed` (runs again when its time comes) or `dead` (given up); `replay` leads back
- * to `received`. An event that nobody recognises stays `received` and never runs.
+ * States: `received` → `running` → `done`, `failed` (retried when due) or `dead`. `replay` resets an event to
+ * `received`. An unrecognised event remains `received` and never runs.
  *
- * Invariants: an event and the memory that it was seen are one transaction, so after a crash both are there or neither;
- * whatever `insertMany` returned is on disk (`synchronous=FULL`). Only what has run (or never can) is dropped by retention,
- * oldest first; that it was seen stays known for more than six months of running time. Age is counted by `RunningAge`,
- * never by the wall clock; so are the times of retries and cooldowns, which are written together with the age.
+ * Invariants: An event and its identity are stored in one transaction, and are on disk when `insertMany` returns
+ * (`synchronous=FULL`). Retention deletes only events that have run or cannot run, oldest first. Identities are
+ * retained for over six months of running time. Ages, retries and cooldowns use `RunningAge`, never the wall clock.
  *
- * A crash leaves events `running`; `open` makes them `received` again: at least once. What was begun for them and not ended
- * says `progress`, which no bound of the journal cuts.
+ * After a crash, `open` resets `running` events to `received` and keeps the progress of their actions.
  */
 export class Inbox {
   readonly #database: Database;
@@ -71,6 +73,8 @@ export class Inbox {
   #events: number;
   #damaged = 0;
   #lastId: number;
+  /** Highest event ID when the inbox was opened. */
+  readonly #earlierId: number;
 
   private constructor(database: Database, clock: Clock, limits: InboxLimits, tables: OpenedTables) {
     this.#database = database;
@@ -84,10 +88,10 @@ export class Inbox {
     const { bytes, events } = tables.statements.totals.get()!;
     this.#bytes = bytes;
     this.#events = events;
-    this.#lastId = tables.statements.lastId.get() ?? 0;
+    this.#earlierId = this.#lastId = tables.statements.lastId.get() ?? 0;
   }
 
-  /** Makes the tables, takes up what a crash left running. `boot` is the machine's boot id; any text that changes with it. */
+  /** Opens the inbox and resets events that were running during a crash. `boot` is the machine's boot ID. */
   static open(database: Database, clock: Clock, boot: string, limits: Partial<InboxLimits> = {}): Inbox {
     return guarded(() => {
       const tables = openTables(database, clock, boot);
@@ -98,12 +102,12 @@ export class Inbox {
     });
   }
 
-  /** Highest number of an event. A method, because other threads call it. */
+  /** Returns the highest event ID. */
   highestId(): number {
     return this.#lastId;
   }
 
-  /** Numbers up to this one are never given: events of an inbox whose place this one takes may still be under way. */
+  /** Continues after the IDs of a replaced inbox, because its events may still be in progress. */
   startAfter(id: number): void {
     guarded(() => {
       if (id <= this.#lastId) return;
@@ -114,8 +118,8 @@ export class Inbox {
   }
 
   /**
-   * Takes events in, in one transaction. `seen`: its identity or its delivery was known, and it is not taken again.
-   * Throws `StoreError` (`inbox.full`, `inbox.disk_full`, `inbox.corrupt`, `inbox.unavailable`); then nothing was taken.
+   * Inserts events in one transaction. `seen` means that the identity or delivery is already known. If it throws a
+   * `StoreError` (`inbox.full`, `inbox.disk_full`, `inbox.corrupt`, `inbox.unavailable`), no event is inserted.
    */
   insertMany(events: readonly ArrivedEvent[]): ('new' | 'seen')[] {
     return guarded(() => {
@@ -134,21 +138,9 @@ export class Inbox {
             for (const name of names) this.#seen.see(name, known, ageMs);
             return 'seen' as const;
           }
-          const { lastInsertRowid } = this.#statements.add.run(
-            event.eventType,
-            event.occurredAtMs ?? null,
-            event.receivedAtMs,
-            ageMs,
-            event.identity,
-            event.unrecognised ? 1 : 0,
-            sumOf(event),
-            costOf(event),
-            event.payload,
-          );
-          lastId = Number(lastInsertRowid);
+          lastId = addEvent(this.#statements, event, ageMs);
           for (const name of names) this.#seen.see(name, lastId, ageMs);
-          const { sha256 = null, sha1 = null } = event.signatures ?? {};
-          if (sha256 ?? sha1) this.#statements.addSignatures.run(lastId, sha256, sha1);
+          if (event.note) this.#notes.set(event.note.name, event.note.value);
           taken++;
           takenBytes += costOf(event);
           return 'new' as const;
@@ -161,35 +153,52 @@ export class Inbox {
     });
   }
 
-  /** A page of events whose reactions have not run, oldest first, with ids above `afterId`. An empty page is the end. */
+  /**
+   * Inserts an event that this process handles itself, as running and with its first attempt. Returns its ID. Throws
+   * like `insertMany`.
+   */
+  insertRunning(event: ArrivedEvent, attempt: Attempt): number {
+    const [outcome] = this.insertMany([event]);
+    if (outcome === 'seen') throw new Error('the event already exists');
+    const id = this.#lastId;
+    this.markRunning(id);
+    this.record(id, undefined, attempt);
+    return id;
+  }
+
+  /**
+   * Returns a page of events whose reactions have not run, oldest first, with IDs above `afterId`. An empty page marks
+   * the end.
+   */
   fresh(limit: number, afterId = 0): RunnableEvent[] {
     return this.#runnable(afterId, (after) => this.#statements.fresh.iterate(after, limit));
   }
 
-  /** A page of events whose retry is due. */
+  /** Returns a page of events whose retry is due. */
   due(limit: number, afterId = 0): RunnableEvent[] {
     const ageMs = this.#ageMs();
     return this.#runnable(afterId, (id) => this.#statements.due.iterate(id, ageMs, ageMs + MAX_RETRY_MS, limit));
   }
 
-  /** A page of events that will be retried, due or not. */
+  /** Returns a page of events that will be retried, regardless of whether they are due. */
   retried(limit: number, afterId = 0): RunnableEvent[] {
     return this.#runnable(afterId, (after) => this.#statements.failed.iterate(after, limit));
   }
 
   #runnable(afterId: number, rowsAfter: RowsAfter): RunnableEvent[] {
-    const progress = (id: number) => toProgress(this.#statements.progress.all(id));
-    const events = (rows: EventRow[]) => rows.map((row) => ({ ...toEvent(row), progress: progress(row.id) }));
+    const ageMs = this.#ageMs();
+    const events = (rows: EventRow[]) =>
+      rows.map((row) => toRunnable(row, this.#statements.progress.all(row.id), ageMs, this.#earlierId));
     return guarded(() => events(this.#page(afterId, rowsAfter)));
   }
 
-  /** A page of events that concern access, in any state. */
+  /** Returns a page of events that affect access, in any state. */
   ofAccess(limit: number, afterId = 0): InboxEvent[] {
     const rows = () => this.#page(afterId, (after) => this.#statements.ofAccess.iterate(after, limit));
     return guarded(() => rows().map(toEvent));
   }
 
-  /** A page of all events for the relay, as they were received. */
+  /** Returns a page of all events for the relay, with unchanged payloads. */
   toRelay(limit: number, afterId: number): RelayedEvent[] {
     const { after: all, signatures } = this.#statements;
     const rows = () => this.#page(afterId, (after) => all.iterate(after, limit));
@@ -204,7 +213,7 @@ export class Inbox {
     guarded(() => this.#statements.start.run(id));
   }
 
-  /** Writes down how far an action has come, and a line of the journal where something ended; one transaction. */
+  /** Stores the progress of an action and a journal entry in one transaction. */
   record(id: number, progress: ActionProgress | undefined, attempt?: Attempt): void {
     this.#bytes += guarded(() =>
       this.#database.transaction(() => {
@@ -218,7 +227,7 @@ export class Inbox {
     );
   }
 
-  /** `failed` runs again after `retryInMs` of running time, after a minute where none is given. */
+  /** Stores an event's state. `failed` events are retried after `retryInMs` of running time. Default: one minute. */
   finish(id: number, state: 'done' | 'failed' | 'dead', retryInMs = DEFAULT_RETRY_MS): void {
     guarded(() =>
       this.#database.transaction(() => {
@@ -229,7 +238,7 @@ export class Inbox {
     );
   }
 
-  /** Runs an event's reactions again, from the beginning. `unknown`: no such event; `refused`: it runs now, or is unrecognised. */
+  /** Runs an event again from the beginning. Returns `refused` if the event is running or unrecognised. */
   replay(id: number): 'queued' | 'unknown' | 'refused' {
     return guarded(() => {
       const row = this.#statements.get.get(id);
@@ -245,7 +254,7 @@ export class Inbox {
     });
   }
 
-  /** For how much more running time a reaction rests for an object; `undefined` where it never ran. */
+  /** Returns the remaining cooldown in running time, or `undefined` if no cooldown is stored. */
   cooldown(reaction: string, object: string): number | undefined {
     return guarded(() => {
       const untilAgeMs = this.#statements.cooldown.get(reaction, object);
@@ -262,7 +271,7 @@ export class Inbox {
     );
   }
 
-  /** Newest first. */
+  /** Returns events, newest first. */
   list(query: ListQuery = {}): ListedEvent[] {
     return guarded(() => listEvents(this.#statements, query));
   }
@@ -271,12 +280,12 @@ export class Inbox {
     return guarded(() => showEvent(this.#statements, id));
   }
 
-  /** Which of these identities (of events or deliveries) were seen. */
+  /** Returns for each event or delivery identity whether it is known. */
   seen(digests: readonly Uint8Array[]): boolean[] {
     return guarded(() => digests.map((digest) => this.#seen.has(digest)));
   }
 
-  /** How often a delivery was asked for again, and how long ago in running time. */
+  /** Returns the number of resend requests for each delivery, and the running time since the latest request. */
   asked(deliveries: readonly Uint8Array[]): { times: number; agoMs: number }[] {
     return guarded(() => this.#asked.find(deliveries, this.#ageMs()));
   }
@@ -285,7 +294,6 @@ export class Inbox {
     guarded(() => this.#asked.mark(deliveries, this.#ageMs()));
   }
 
-  /** Small things that have to outlive a crash: the watermark of the catch-up. */
   note(name: string): string | undefined {
     return guarded(() => this.#notes.get(name));
   }
@@ -294,7 +302,7 @@ export class Inbox {
     guarded(() => this.#notes.set(name, value));
   }
 
-  /** One small step of retention; `true`: there may be more to do. Call every minute, and again at once while true. */
+  /** Runs one step of retention. Returns whether another step is needed. */
   prune(): boolean {
     return guarded(() => {
       const ageMs = this.#ageMs();
@@ -303,7 +311,7 @@ export class Inbox {
       const forgotten = this.#seen.prune(ageMs, STEP_ROWS * 4);
       this.#asked.prune(ageMs);
       this.#statements.dropCooldowns.run(ageMs);
-      // By `exec`: a prepared statement would step once and give back a single page.
+      // Use `exec`, because a prepared statement would free only a single page.
       if (dropped > 0 || forgotten > 0) this.#database.exec('PRAGMA incremental_vacuum(256)');
       return dropped >= STEP_ROWS || forgotten >= STEP_ROWS * 4;
     });
@@ -318,7 +326,7 @@ export class Inbox {
     }));
   }
 
-  /** Drops up to a step of settled events that are too old or too many. Gives how many. */
+  /** Deletes up to `STEP_ROWS` events that have run and exceed the age or size limit. Returns their number. */
   #dropSettled(maxBytes: number, bornBeforeMs: number): number {
     let bytes = this.#bytes;
     const gone: number[] = [];
@@ -336,7 +344,7 @@ export class Inbox {
     return gone.length;
   }
 
-  /** Whether there is room for so much more, or could be made. */
+  /** Deletes events that have run until enough space is available. Returns whether this was possible. */
   #makeRoom(bytes: number): boolean {
     while (this.#bytes + bytes > this.#limits.maxBytes) {
       if (this.#dropSettled(this.#limits.maxBytes - bytes, Number.NEGATIVE_INFINITY) === 0) return false;
@@ -344,7 +352,7 @@ export class Inbox {
     return true;
   }
 
-  /** Part of the caller's transaction. Gives by how much the event costs more. */
+  /** Adds a journal entry within the caller's transaction. Returns the additional size of the event. */
   #addAttempt(id: number, attempt: Attempt): number {
     const detail = attempt.detail?.slice(0, MAX_DETAIL) ?? null;
     const { reaction, action, outcome, durationMs, atMs } = attempt;
@@ -357,7 +365,7 @@ export class Inbox {
     return bytes - cost.bytes;
   }
 
-  /** The rows that fit their checksums; the others are put aside. */
+  /** Returns undamaged rows. Marks damaged events as dead. */
   #whole(rows: EventRow[]): EventRow[] {
     const whole = rows.filter(sumFits);
     if (whole.length < rows.length) for (const row of rows) if (!whole.includes(row)) this.#setDamagedAside(row);
@@ -365,25 +373,17 @@ export class Inbox {
   }
 
   /**
-   * A damaged row never runs: nobody knows what it would do. It is forgotten under all its names, and everything that the
-   * platform still has is listed anew, so that catch-up brings it again. One whose reactions are over stays known.
+   * Marks a damaged event as dead, so that it does not run. Deletes its identities and resets the watermark, so that
+   * the catch-up reads the event again.
    */
   #setDamagedAside(row: EventRow): void {
     if (row.unrecognised === 1 || row.state === 'done' || row.state === 'dead') return;
-    const atMs = this.#clock.wallMs();
-    const detail = 'the row does not fit its checksum';
+    const read = { reaction: '', action: 'read', outcome: 'damaged', detail: 'wrong checksum' };
     this.#bytes += this.#database.transaction(() => {
       this.#statements.finish.run('dead', null, 0, row.id);
       this.#seen.forget(row.id);
       this.#notes.set(WATERMARK_NOTE, '');
-      return this.#addAttempt(row.id, {
-        reaction: '',
-        action: 'read',
-        outcome: 'damaged',
-        detail,
-        durationMs: 0,
-        atMs,
-      });
+      return this.#addAttempt(row.id, { ...read, durationMs: 0, atMs: this.#clock.wallMs() });
     })();
     this.#damaged++;
   }

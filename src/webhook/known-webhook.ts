@@ -11,13 +11,12 @@ import type {
 } from './registration-file.ts';
 
 /**
- * What this gateway knows of its webhook: the record and its secrets, and which webhooks it has registered itself. The file
- * is the truth across restarts; in memory first, because a secret that the platform has given must be accepted even while the
- * disk refuses it.
+ * Stores the record of this gateway's webhook, its secrets, and the webhooks that this gateway has registered. A change
+ * takes effect in memory before it is on disk, because a new secret must be accepted even if the disk is full.
  *
- * The secret before a rotation counts for an hour of its own, not anew at each start. Its end is by the wall clock, since the
- * machine may be off meanwhile; where that says more than the hour, the clock has jumped back and the secret ends at once:
- * what is refused for it the platform sends again, signed with the new one.
+ * After a rotation, the previous secret is valid for an hour according to the wall clock, because the machine may be
+ * off. If more than an hour is left, the clock was set back, and the secret expires immediately. No events are lost,
+ * because the platform resends rejected deliveries.
  */
 export interface KnownWebhookParts {
   file: RegistrationFile;
@@ -26,9 +25,8 @@ export interface KnownWebhookParts {
   redactor: Redactor;
 }
 
-/** Deliveries under way at a rotation have arrived by then; later ones come by the deliveries list. A leaked secret dies as soon. */
+/** Validity of the previous secret after a rotation, for deliveries in progress. */
 const PREVIOUS_VALID_MS = 3_600_000;
-/** More than any person registers by changing addresses; the oldest are forgotten. */
 const MAX_MADE = 100;
 
 export class KnownWebhook {
@@ -52,7 +50,7 @@ export class KnownWebhook {
     return this.#known.made;
   }
 
-  /** Secrets that the platform may sign with now. */
+  /** Returns the secrets with which the platform may currently sign. */
   secrets(): string[] {
     const { secret, previous } = this.record ?? {};
     return [secret, previous].filter((one) => one !== undefined);
@@ -63,7 +61,7 @@ export class KnownWebhook {
     this.#known = await file.read((setAsideAs) =>
       log.warn(
         { event: 'webhook.record_set_aside', setAsideAs },
-        'the record of the webhook could not be read; its secret is reset',
+        'failed to read the webhook record, resetting the secret',
       ),
     );
     this.#parts.redactor.learn(...this.secrets());
@@ -74,64 +72,58 @@ export class KnownWebhook {
     this.#cancelPrevious();
   }
 
-  /** Keeps a person's decision on this gateway's webhook; `undefined` removes it. */
+  /** Stores a command for this gateway's webhook; `undefined` removes it. */
   decide(decision: Decision | undefined): Promise<void> {
-    const { decision: before, ...rest } = this.#known;
-    if (decision === before) return Promise.resolve();
-    return this.#keep(decision === undefined ? rest : { ...rest, decision });
+    return decision === this.decision ? Promise.resolve() : this.#keep({ ...this.#known, decision });
   }
 
-  /** Before a registration is asked for. */
+  /** Records that a registration will be requested. */
   beginMaking(url: string): Promise<void> {
     return this.#keep({ ...this.#known, making: url });
   }
 
-  /** The platform has refused it: nothing with that address is of this gateway's making. */
+  /** Records that the platform has rejected the registration. */
   endMaking(): Promise<void> {
-    const { making: _, ...rest } = this.#known;
-    return this.#keep(rest);
+    return this.#keep({ ...this.#known, making: undefined });
   }
 
-  /** A webhook that was there: counted as made here where it was. */
+  /** Records a webhook that exists on the platform. */
   adopt(record: RegistrationRecord): Promise<void> {
     if (this.#isMade(record)) return this.keepMade(record);
-    return this.#keep({ record, made: this.made, ...this.#decided });
+    return this.#keep({ ...this.#known, record, making: undefined });
   }
 
   keep(record: RegistrationRecord): Promise<void> {
     return this.#keep({ ...this.#known, record });
   }
 
-  /** The webhook is there, and this gateway has registered it. */
+  /** Records a webhook that this gateway has registered. */
   keepMade(record: RegistrationRecord): Promise<void> {
     const { webhook, url } = record;
     const others = this.made.filter((one) => one.webhook !== webhook);
-    return this.#keep({ record, made: [...others, { webhook, url }].slice(-MAX_MADE), ...this.#decided });
+    const made = [...others, { webhook, url }].slice(-MAX_MADE);
+    return this.#keep({ ...this.#known, record, made, making: undefined });
   }
 
-  /** The platform gave another secret; the one before counts on for an hour. */
+  /** Records a new secret. The previous secret remains valid for an hour. */
   async keepSecret(secret: string): Promise<void> {
-    const { resetting: _, previous: __, previousUntilMs: ___, secret: before, ...rest } = this.record!;
-    const previousUntilMs = this.#parts.clock.wallMs() + PREVIOUS_VALID_MS;
-    await this.keep({ ...rest, secret, ...(before === undefined ? {} : { previous: before, previousUntilMs }) });
+    const record = this.record!;
+    const previous = record.secret;
+    const previousUntilMs = previous === undefined ? undefined : this.#parts.clock.wallMs() + PREVIOUS_VALID_MS;
+    await this.keep({ ...record, resetting: undefined, secret, previous, previousUntilMs });
     this.#endPreviousInTime();
   }
 
-  /** A webhook was deleted on the platform; a decision on this gateway's own one ends with it. */
+  /** Removes a deleted webhook and the command that applies to it. */
   forget(webhook: number): Promise<void> {
-    const { record, made, decision, ...rest } = this.#known;
+    const { record, decision } = this.#known;
     const isOwn = record?.webhook === webhook;
     return this.#keep({
-      ...rest,
-      ...(record && !isOwn ? { record } : {}),
-      ...(decision && !isOwn ? { decision } : {}),
-      made: made.filter((one) => one.webhook !== webhook),
+      ...this.#known,
+      record: isOwn ? undefined : record,
+      decision: isOwn ? undefined : decision,
+      made: this.made.filter((one) => one.webhook !== webhook),
     });
-  }
-
-  get #decided(): { decision?: Decision } {
-    const { decision } = this.#known;
-    return decision === undefined ? {} : { decision };
   }
 
   #isMade({ webhook, url }: RegistrationRecord): boolean {
@@ -151,11 +143,10 @@ export class KnownWebhook {
   #endPrevious(): void {
     const { record } = this;
     if (!record) return;
-    const { previous: _, previousUntilMs: __, ...rest } = record;
-    this.keep(rest).catch((error) =>
+    this.keep({ ...record, previous: undefined, previousUntilMs: undefined }).catch((error) =>
       this.#parts.log.error(
         { event: 'webhook.record_failed', error: messageOf(error) },
-        'the old secret stays on disk',
+        'failed to remove the previous secret from disk',
       ),
     );
   }

@@ -4,35 +4,81 @@ import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, StoreError } from '../base/errors.ts';
 import { answerEarly, BodyError, type BodyFault, promisedBytes, readBody } from '../base/inbound/body.ts';
 import type { CertificateFiles } from '../base/inbound/certificate.ts';
-import { InboundServer } from '../base/inbound/inbound-server.ts';
+import { INBOUND_LIMITS, type InboundLimits, InboundServer } from '../base/inbound/inbound-server.ts';
 import { MemoryBudget } from '../base/inbound/memory-budget.ts';
 import type { ListenAddress } from '../base/listen.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
-import type { ForeignSecret } from './foreign-secret.ts';
-import { GroupCommit, type InsertMany } from './group-commit.ts';
-import { LISTENER_LIMITS, type ListenerLimits, TokenBucket } from './listener-limits.ts';
-import { arrivalLine, readEvent } from './received-event.ts';
+import type { Arrivals } from './arrivals.ts';
+import { readEvent } from './received-event.ts';
 import { SELF_TEST_HEADER } from './self-test.ts';
 import { type SignatureHeaders, signaturePresent, verifySignature } from './signature.ts';
 
+/** Limits of the listener. */
+export interface ListenerLimits extends InboundLimits {
+  /** Maximum body size, in bytes. Larger bodies are rejected with 413. */
+  bodyBytes: number;
+  /** Maximum sustained number of requests per second: four times the target of 500 deliveries per second. */
+  requestsPerSecond: number;
+  burst: number;
+  /** Maximum memory for request bodies in progress, in bytes. */
+  bytesUnderWay: number;
+  /**
+   * Maximum duration of a commit, in milliseconds. If it is exceeded, the response is 503, before the sender's timeout
+   * of 10 s.
+   */
+  commitMs: number;
+}
+
+export const LISTENER_LIMITS: ListenerLimits = {
+  ...INBOUND_LIMITS,
+  bodyBytes: 1024 * 1024,
+  requestsPerSecond: 2_000,
+  burst: 4_000,
+  bytesUnderWay: 32 * 1024 * 1024,
+  commitMs: 8_000,
+};
+
+/** Rate limit that allows bursts. */
+export class TokenBucket {
+  readonly #perMs: number;
+  readonly #max: number;
+  #tokens: number;
+  #atMs: number;
+
+  constructor(perSecond: number, burst: number, monotonicMs: number) {
+    this.#perMs = perSecond / 1000;
+    this.#max = burst;
+    this.#tokens = burst;
+    this.#atMs = monotonicMs;
+  }
+
+  tryRemove(monotonicMs: number): boolean {
+    this.#tokens = Math.min(this.#max, this.#tokens + (monotonicMs - this.#atMs) * this.#perMs);
+    this.#atMs = monotonicMs;
+    if (this.#tokens < 1) return false;
+    this.#tokens--;
+    return true;
+  }
+}
+
 /**
- * Takes the platform's deliveries (docs/interface.md, "Webhook listener"; platform 6.1). A delivery is answered 204 only after the
- * inbox has committed it, and before any reaction. The listener keeps nothing: after a crash at any point the platform
- * either has its 204 and the event is on disk, or has none and sends again.
+ * Receives deliveries from the platform (platform 6.1). Responds 204 after the inbox has committed the event, and
+ * before any reaction runs. The listener has no state on disk. After a crash, all events with a 204 response are on
+ * disk, and the platform sends all other events again.
  *
- * Order of refusals, cheapest first: what bears no signature over its rate 429, path 404, method 405, no secret known 503, promised
- * size 413, no signature 401; only then is the body read, and its signature checked: wrong 401, over the rate 429. Only a signed body
- * is parsed. Strangers, with a forged signature or none, have a rate of their own: a flood of theirs crowds out no delivery.
+ * Order of checks and their responses: rate of unsigned requests 429, path 404, method 405, no secret 503, announced
+ * size 413, no signature 401. Then the body is read and verified: invalid signature 401, rate 429. Only verified bodies
+ * are parsed. Requests without a valid signature have a separate rate limit.
  */
 export interface ListenerOptions {
   listen: ListenAddress;
-  /** Path of WEBHOOK_URL; `pathOf` makes it. */
+  /** Path of WEBHOOK_URL, as returned by `pathOf`. */
   path: string;
   tls?: CertificateFiles | undefined;
   acceptSha1: boolean;
-  /** Signatures are kept with their events, for a relay. */
+  /** Whether signatures are stored with events, for the relay. */
   keepsSignatures?: boolean;
   limits?: Partial<ListenerLimits>;
 }
@@ -51,26 +97,24 @@ export type RejectReason =
   | 'too_large';
 
 export interface ListenerParts {
-  insertMany: InsertMany;
-  /** Every secret that is valid now; several during a rotation, none before the first is known. */
+  arrivals: Pick<Arrivals, 'store' | 'drained'>;
+  /** Returns the valid secrets: several during a rotation, none until the first secret is known. */
   secrets: () => readonly string[];
   clock: Clock;
   log: Logger;
-  /** `tagferry_events_received_total{event_type}`: new ones; `unrecognised` where nobody knows the type. */
-  received?: (eventType: string) => void;
   /** `tagferry_events_rejected_total{reason}`. */
   rejected?: (reason: RejectReason) => void;
-  /** Something new is in the inbox: the runner may look. */
-  inserted?: () => void;
-  /** Learns of good and of wrong signatures. */
-  foreignSecret?: Pick<ForeignSecret, 'accepted' | 'rejected'>;
-  /** Whether a request is one of our own self-test: nobody else can know its mark. Its refusal is what the test wants to see. */
+  /** Called with the body of a request whose signature is invalid. */
+  forged?: (body: Uint8Array) => void;
+  /** Called when a signature is valid. */
+  verified?: () => void;
+  /** Returns whether a request with this mark is part of the self-test. Only this process knows the mark. */
   isSelfTest?: (mark: string) => boolean;
 }
 
-const SAY_AGAIN_AFTER_MS = 24 * 3_600_000;
+const WARN_AGAIN_AFTER_MS = 24 * 3_600_000;
 
-/** The path to listen on for a WEBHOOK_URL. */
+/** Returns the path of a WEBHOOK_URL. */
 export function pathOf(webhookUrl: string | undefined): string {
   if (!webhookUrl) return '/webhook';
   return new URL(webhookUrl).pathname;
@@ -80,23 +124,21 @@ export class WebhookListener {
   readonly #options: ListenerOptions;
   readonly #parts: ListenerParts;
   readonly #limits: ListenerLimits;
-  readonly #commit: GroupCommit;
-  readonly #bucket: TokenBucket;
-  readonly #strangers: TokenBucket;
+  readonly #verified: TokenBucket;
+  readonly #unverified: TokenBucket;
   readonly #repeats = new Repeats();
   readonly #server: InboundServer;
   readonly #memory: MemoryBudget;
   #stopped: Promise<void> | undefined;
-  #sha1SaidAtMs = Number.NEGATIVE_INFINITY;
+  #sha1WarnedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: ListenerOptions, parts: ListenerParts) {
     this.#options = options;
     this.#parts = parts;
     this.#limits = { ...LISTENER_LIMITS, ...options.limits };
-    this.#commit = new GroupCommit(parts.insertMany, this.#limits.waiting);
     const { requestsPerSecond, burst } = this.#limits;
-    this.#bucket = new TokenBucket(requestsPerSecond, burst, parts.clock.monotonicMs());
-    this.#strangers = new TokenBucket(requestsPerSecond, burst, parts.clock.monotonicMs());
+    this.#verified = new TokenBucket(requestsPerSecond, burst, parts.clock.monotonicMs());
+    this.#unverified = new TokenBucket(requestsPerSecond, burst, parts.clock.monotonicMs());
     this.#server = new InboundServer({
       name: 'webhook',
       address: options.listen,
@@ -106,7 +148,7 @@ export class WebhookListener {
       limits: this.#limits,
       clock: parts.clock,
       log: parts.log,
-      serve: (request, response, asksFirst) => void this.#answer(request, response, asksFirst),
+      serve: (request, response, asksFirst) => void this.#respond(request, response, asksFirst),
       malformed: (code) => this.#count('malformed', code),
     });
     this.#memory = new MemoryBudget({
@@ -116,66 +158,67 @@ export class WebhookListener {
     });
   }
 
-  /** Listens. Throws `webhook.listen` or `listener.certificate`. Stops when the signal fires. */
+  /** Throws `webhook.listen` or `listener.certificate`. Stops when the signal is aborted. */
   async start(signal?: AbortSignal): Promise<void> {
     await this.#server.start();
     signal?.addEventListener('abort', () => void this.stop(), { once: true });
     if (signal?.aborted) await this.stop();
   }
 
-  /** Where it listens, after `start`. */
+  /** Address after `start`. */
   address(): AddressInfo | string | null {
     return this.#server.socketAddress;
   }
 
-  /** Takes no new connections, finishes what is under way within `stopMs`, closes. */
+  /** Refuses new connections and completes requests in progress within `stopMs`. */
   stop(): Promise<void> {
-    this.#stopped ??= this.#server.stop().then(() => this.#commit.drained());
+    this.#stopped ??= this.#server.stop().then(() => this.#parts.arrivals.drained());
     return this.#stopped;
   }
 
-  async #answer(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
+  async #respond(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
     const memory = this.#memory.reserve();
-    // Ends when the event needs no memory, which after a response of 503 for a slow disk comes later than the response.
+    // If the disk is slow, the insert completes after the response, and its memory is reserved until then.
     let insert: Promise<void> | undefined;
     try {
-      const refusal = this.#refusalByHead(request);
-      if (refusal) return this.#refuse(request, response, ...refusal);
+      const rejection = this.#rejectionByHead(request);
+      if (rejection) return this.#reject(request, response, ...rejection);
       if (expectsContinue) response.writeContinue();
       const body = new Uint8Array(await readBody(request, this.#limits.bodyBytes, memory));
       const signatures = signatureHeaders(request);
       const verdict = verifySignature(signatures, body, this.#parts.secrets(), this.#options.acceptSha1);
       const nowMs = this.#parts.clock.monotonicMs();
       if (!verdict.ok) {
-        if (!this.#strangers.take(nowMs)) return this.#refuse(request, response, 429, 'rate');
-        if (verdict.reason === 'wrong' && !this.#isSelfTest(request)) this.#parts.foreignSecret?.rejected(body);
-        return this.#refuse(request, response, 401, `signature_${verdict.reason}`);
+        if (!this.#unverified.tryRemove(nowMs)) return this.#reject(request, response, 429, 'rate');
+        if (verdict.reason === 'wrong' && !this.#isSelfTest(request)) this.#parts.forged?.(body);
+        return this.#reject(request, response, 401, `signature_${verdict.reason}`);
       }
-      this.#parts.foreignSecret?.accepted();
-      if (!this.#bucket.take(nowMs)) return this.#refuse(request, response, 429, 'rate');
-      if (verdict.algorithm === 'sha1') this.#saySha1();
-      insert = this.#insert(body, signatures);
+      this.#parts.verified?.();
+      if (!this.#verified.tryRemove(nowMs)) return this.#reject(request, response, 429, 'rate');
+      if (verdict.algorithm === 'sha1') this.#warnOfSha1();
+      const event = readEvent(body, this.#parts.clock.wallMs());
+      insert = this.#parts.arrivals.store(this.#options.keepsSignatures ? { ...event, signatures } : event, 'push');
       await this.#inTime(insert);
       response.writeHead(204).end();
     } catch (error) {
-      if (error instanceof BodyError) return this.#refuseUnread(request, response, error.fault);
-      this.#refuse(request, response, 503, 'commit', codeOf(error) ?? messageOf(error));
+      if (error instanceof BodyError) return this.#rejectUnread(request, response, error.fault);
+      this.#reject(request, response, 503, 'commit', codeOf(error) ?? messageOf(error));
     } finally {
       await insert?.catch(() => {});
       memory.set(0);
     }
   }
 
-  #refuseUnread(request: IncomingMessage, response: ServerResponse, fault: BodyFault): void {
+  #rejectUnread(request: IncomingMessage, response: ServerResponse, fault: BodyFault): void {
     if (fault === 'aborted' || fault === 'given-up') this.#count('aborted');
-    else if (fault === 'too-large') this.#refuse(request, response, 413, 'too_large');
-    else this.#refuse(request, response, 503, 'rate');
+    else if (fault === 'too-large') this.#reject(request, response, 413, 'too_large');
+    else this.#reject(request, response, 503, 'rate');
   }
 
-  /** What can be refused before a byte of the body is read. */
-  #refusalByHead(request: IncomingMessage): [number, RejectReason] | undefined {
+  /** Returns a rejection based on the request head, if any. */
+  #rejectionByHead(request: IncomingMessage): [number, RejectReason] | undefined {
     const isSigned = signaturePresent(signatureHeaders(request), this.#options.acceptSha1);
-    if (!isSigned && !this.#strangers.take(this.#parts.clock.monotonicMs())) return [429, 'rate'];
+    if (!isSigned && !this.#unverified.tryRemove(this.#parts.clock.monotonicMs())) return [429, 'rate'];
     if (requestPath(request) !== this.#options.path) return [404, 'path'];
     if (request.method !== 'POST') return [405, 'method'];
     if (this.#parts.secrets().length === 0) return [503, 'no_secret'];
@@ -185,24 +228,11 @@ export class WebhookListener {
     return undefined;
   }
 
-  /** Counts the event when it is on disk, even if the response was 503 by then. */
-  async #insert(body: Uint8Array, signatures: SignatureHeaders): Promise<void> {
-    const read = readEvent(body, this.#parts.clock.wallMs());
-    const event = this.#options.keepsSignatures ? { ...read, signatures } : read;
-    if ((await this.#commit.insert(event)) === 'seen') {
-      this.#parts.log.debug({ ...arrivalLine(event, 'push'), event: 'webhook.repeated' }, 'an event came again');
-      return;
-    }
-    this.#parts.log.info(arrivalLine(event, 'push'), 'an event is in the inbox');
-    this.#parts.received?.(event.unrecognised ? 'unrecognised' : event.eventType);
-    this.#parts.inserted?.();
-  }
-
   /** Rejects with `inbox.slow` if the insert takes too long. The insert continues. */
   async #inTime(insert: Promise<void>): Promise<void> {
     const giveUp = Promise.withResolvers<never>();
     const cancel = this.#parts.clock.after(this.#limits.commitMs, () =>
-      giveUp.reject(new StoreError('the disk takes too long', { code: 'inbox.slow', retryable: true })),
+      giveUp.reject(new StoreError('commit is taking too long', { code: 'inbox.slow', retryable: true })),
     );
     try {
       await Promise.race([insert, giveUp.promise]);
@@ -211,7 +241,7 @@ export class WebhookListener {
     }
   }
 
-  #refuse(
+  #reject(
     request: IncomingMessage,
     response: ServerResponse,
     status: number,
@@ -230,26 +260,26 @@ export class WebhookListener {
     return typeof mark === 'string' && this.#parts.isSelfTest?.(mark) === true;
   }
 
-  /** Counts a refusal; in the rhythm of all repeats: whoever floods it does not fill the log. */
+  /** Counts a rejection and logs it. Repetitions are summarized. */
   #count(reason: RejectReason, why?: string): void {
     this.#parts.rejected?.(reason);
     if (reason === 'self_test') {
-      this.#parts.log.debug({ event: 'webhook.self_test' }, 'a request of our own self-test was refused');
+      this.#parts.log.debug({ event: 'webhook.self_test' }, 'self-test request rejected');
       return;
     }
     const count = this.#repeats.note(reason, this.#parts.clock.monotonicMs());
     if (count === undefined) return;
     const fields = { event: 'webhook.rejected', reason, ...(why ? { why } : {}), count };
-    this.#parts.log.warn(fields, 'a request to the webhook listener was refused');
+    this.#parts.log.warn(fields, 'request to the webhook listener rejected');
   }
 
-  #saySha1(): void {
+  #warnOfSha1(): void {
     const nowMs = this.#parts.clock.monotonicMs();
-    if (nowMs - this.#sha1SaidAtMs < SAY_AGAIN_AFTER_MS) return;
-    this.#sha1SaidAtMs = nowMs;
+    if (nowMs - this.#sha1WarnedAtMs < WARN_AGAIN_AFTER_MS) return;
+    this.#sha1WarnedAtMs = nowMs;
     this.#parts.log.warn(
       { event: 'webhook.sha1_accepted' },
-      'a delivery came with the deprecated SHA-1 signature alone; it is accepted by WEBHOOK_ACCEPT_SHA1',
+      'delivery has only the deprecated SHA-1 signature, accepted because of WEBHOOK_ACCEPT_SHA1',
     );
   }
 }
@@ -260,7 +290,7 @@ function signatureHeaders(request: IncomingMessage): SignatureHeaders {
   return { sha256: sha256?.toString(), sha1: sha1?.toString() };
 }
 
-/** The path without its query, whatever form the request line has (RFC 9112 section 3.2). */
+/** Returns the path without the query, for all forms of a request target (RFC 9112 section 3.2). */
 function requestPath(request: IncomingMessage): string | undefined {
   const target = request.url ?? '';
   if (target.startsWith('/')) return target.split('?', 1)[0];

@@ -1,32 +1,41 @@
+import { isoTime } from '../base/amounts.ts';
 import { parseEvent } from '../contract/events/event-text.ts';
 import { recognise } from '../contract/events.ts';
 import { decode, identityOf } from './identity.ts';
-import { digestOf } from './inbox-event.ts';
+import { digestOf, type InboxEvent } from './inbox-event.ts';
 import type { SignatureHeaders } from './signature.ts';
 
-/** An event on its way into the inbox: plain data, so that it can go to the store thread. */
+/** An event for the inbox, as plain data that can be sent to the store thread. */
 export interface ArrivedEvent {
-  /** From `identityOf`. */
+  /** Identity of the event (`identityOf`). */
   identity: Uint8Array;
-  /** From `deliveryIdentity`, where it came from the deliveries list. */
+  /** Identity of the delivery (`deliveryIdentity`), if the event comes from the deliveries list. */
   delivery?: Uint8Array;
-  /** As the payload says, bounded; `''` where it says none. */
+  /** Event type in the payload, truncated to a maximum length; may be empty. */
   eventType: string;
-  /** Platform's clock; `undefined` where unreadable. */
+  /** Event time according to the platform clock; undefined if the event contains no valid time. */
   occurredAtMs: number | undefined;
-  /** This machine's wall clock. */
+  /** Arrival time according to the gateway's wall clock. */
   receivedAtMs: number;
-  /** The bytes as they came. */
+  /** Unchanged bytes of the body. */
   payload: Uint8Array;
   unrecognised: boolean;
-  /** As they came with it, where they are to go on with it (`Relay`). */
+  /** Note that is stored in the same transaction as the event. */
+  note?: { name: string; value: string };
+  /** Signatures of the delivery, for `Relay`. */
   signatures?: SignatureHeaders;
 }
 
-/** Longest name that is kept of an event type that nobody knows. */
+/** Source of an event: the listener, the deliveries list, or a broker. */
+export type ArrivalPath = 'push' | 'list' | 'broker';
+
+/** Maximum length of an unrecognised event type. */
 const MAX_TYPE = 100;
 
-/** Reads a body for the inbox. Never throws: a body that is not JSON, or exceeds the bounds of an event, is kept as unrecognised. */
+/**
+ * Converts a body to an event for the inbox. Never throws: a body that is not JSON or exceeds the limits for an event
+ * is treated as unrecognised.
+ */
 export function readEvent(body: Uint8Array, receivedAtMs: number): ArrivedEvent {
   const payload = parse(body);
   const event = recognise(payload);
@@ -44,21 +53,35 @@ function parse(body: Uint8Array): unknown {
   return text === undefined ? undefined : parseEvent(text);
 }
 
-/** The line of the log that an event's arrival is: by a `push` to the listener, from the deliveries `list`, or by a `broker`. */
-export function arrivalLine(
-  { identity, eventType, occurredAtMs, unrecognised }: ArrivedEvent,
-  via: 'push' | 'list' | 'broker',
-) {
+/** Returns the log fields of a received event. */
+export function arrivalLine({ identity, eventType, occurredAtMs, unrecognised }: ArrivedEvent, via: ArrivalPath) {
   return {
     event: 'webhook.received',
     digest: digestOf(identity),
     eventType,
-    occurredAt: occurredAtMs === undefined ? undefined : isoOf(occurredAtMs),
+    occurredAt: isoTime(occurredAtMs),
     via,
     ...(unrecognised ? { unrecognised } : {}),
   };
 }
 
-function isoOf(ms: number): string | undefined {
-  return Math.abs(ms) > 8.64e15 ? undefined : new Date(ms).toISOString();
+/** An event with its parsed payload; `{}` if the payload is not a JSON object. */
+export type Parsed<Event extends InboxEvent> = Event & { readonly envelope: Readonly<Record<string, unknown>> };
+
+/** Adds the property `envelope`, which parses the payload on first access. */
+export function parsed<Event extends InboxEvent>(event: Event): Parsed<Event> {
+  let envelope: Readonly<Record<string, unknown>> | undefined;
+  return Object.defineProperty(event, 'envelope', {
+    enumerable: true,
+    get: () => {
+      envelope ??= envelopeOf(event.payload);
+      return envelope;
+    },
+  }) as Parsed<Event>;
+}
+
+/** Parses a payload. Returns `{}` if the payload is not a JSON object. */
+export function envelopeOf(text: string): Record<string, unknown> {
+  const value = parseEvent(text);
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
 }

@@ -7,27 +7,33 @@ import type { Filters } from './filters.ts';
 
 export const WEBHOOK_FILE = 'webhook.json';
 
-/** What has to be known of our webhook across restarts. `secret` and `previous` never leave this file and the memory. */
+/** Record of this gateway's webhook. `secret` and `previous` are stored only in this file and in memory. */
 export interface RegistrationRecord {
   webhook: number;
   url: string;
-  /** Names this registration: delivery ids count within it. */
+  /** Identifies this registration, within which delivery IDs are unique. */
   scope: string;
-  secret?: string;
-  /** The secret before: deliveries under way at a rotation carry its signature. */
-  previous?: string;
-  /** Wall clock: until when the previous one counts. */
-  previousUntilMs?: number;
-  /** A reset was begun: the secret here may no longer be the platform's. */
-  resetting?: boolean;
-  /** Event types and filters that the platform accepted from this gateway: for one that does not show them. */
-  eventTypes?: readonly string[];
-  filters?: Filters;
-  /** Platform's clock: last failed delivery that led to enabling the webhook again, in milliseconds. */
-  failuresUntilMs?: number;
+  secret?: string | undefined;
+  /** Previous secret, for deliveries that are in progress during a rotation. */
+  previous?: string | undefined;
+  /** Expiry of the previous secret, according to the wall clock. */
+  previousUntilMs?: number | undefined;
+  /** Whether a reset was requested, so that the secret may be invalid. */
+  resetting?: boolean | undefined;
+  /** Event types and filters that the platform accepted. Required for platforms that do not list them. */
+  eventTypes?: readonly string[] | undefined;
+  filters?: Filters | undefined;
+  /**
+   * Time of the latest failed delivery because of which the webhook was enabled again, according to the platform clock,
+   * in milliseconds.
+   */
+  failuresUntilMs?: number | undefined;
 }
 
-/** A command that applies to this gateway's webhook: `disable` and `enable` until the platform has accepted it, then `disabled` or none. */
+/**
+ * Command for this gateway's webhook: `disable` or `enable` until the platform has accepted the change; then `disabled`
+ * or undefined.
+ */
 export type Decision = 'disable' | 'disabled' | 'enable';
 
 /** This gateway's webhook, found on the platform. */
@@ -37,23 +43,23 @@ export interface Registered {
   scope: string;
 }
 
-/** A webhook that this gateway registered itself, whatever became of it. */
+/** A webhook that this gateway registered. */
 export interface MadeWebhook {
   webhook: number;
   url: string;
 }
 
 export interface KnownRegistration {
-  record?: RegistrationRecord;
+  record?: RegistrationRecord | undefined;
   made: readonly MadeWebhook[];
-  /** An address that was to be registered: a crash may have come before its number was known. */
-  making?: string;
-  decision?: Decision;
+  /** URL of a registration in progress. */
+  making?: string | undefined;
+  decision?: Decision | undefined;
 }
 
 /**
- * `STATE_DIR/webhook.json`, 0600. Every change is a new file that is synced and then renamed over the old one, so that a crash
- * leaves the one or the other whole. Not in the inbox's database: a person may copy that for a report.
+ * The file `STATE_DIR/webhook.json` (mode 0600), which is replaced atomically. It is separate from the inbox, because
+ * the inbox may be copied for a bug report.
  */
 export class RegistrationFile {
   readonly #path: string;
@@ -63,8 +69,8 @@ export class RegistrationFile {
   }
 
   /**
-   * Nothing where there is none. What cannot be read is set aside, whatever it is, and `onSetAside` is told the new name: the secret
-   * is then unknown, and reset.
+   * Returns an empty record if the file does not exist. Renames an unreadable file and calls `onSetAside` with its new
+   * name.
    */
   async read(onSetAside: (path: string) => void = () => {}): Promise<KnownRegistration> {
     const text = await readFile(this.#path, 'utf8').catch((error: unknown) => {
@@ -81,7 +87,10 @@ export class RegistrationFile {
     return { made: [] };
   }
 
-  /** Without anything to know there is no file. Throws the file system's own error; then the old file is whole. */
+  /**
+   * Replaces the file, or deletes it if the record is empty. If it throws a file system error, the previous file is
+   * unchanged.
+   */
   async write({ record, made, making, decision }: KnownRegistration): Promise<void> {
     if (!record && made.length === 0 && making === undefined && decision === undefined)
       return removeDurably(this.#path);
@@ -98,10 +107,10 @@ function parseKnown(text: string): KnownRegistration | undefined {
     const record = parseRecord(rest);
     if (!record && !Array.isArray(made) && making === undefined) return undefined;
     return {
-      ...(record ? { record } : {}),
+      record,
       made: Array.isArray(made) ? made.filter(isMade) : [],
-      ...(typeof making === 'string' ? { making } : {}),
-      ...(isDecision(decision) ? { decision } : {}),
+      making: typeof making === 'string' ? making : undefined,
+      decision: isDecision(decision) ? decision : undefined,
     };
   } catch {
     return undefined;
@@ -109,21 +118,28 @@ function parseKnown(text: string): KnownRegistration | undefined {
 }
 
 function parseRecord(found: Partial<RegistrationRecord>): RegistrationRecord | undefined {
-  const { webhook, url, scope, secret, previous, previousUntilMs, resetting, eventTypes, filters, failuresUntilMs } =
-    found;
+  const { webhook, url, scope, previousUntilMs, resetting, eventTypes, filters, failuresUntilMs } = found;
   if (typeof webhook !== 'number' || typeof url !== 'string' || typeof scope !== 'string') return undefined;
   return {
     webhook,
     url,
     scope,
-    ...(typeof secret === 'string' && secret !== '' ? { secret } : {}),
-    ...(typeof previous === 'string' && previous !== '' ? { previous } : {}),
-    ...(typeof previousUntilMs === 'number' ? { previousUntilMs } : {}),
-    ...(resetting === true ? { resetting } : {}),
-    ...(areNames(eventTypes) ? { eventTypes } : {}),
-    ...(areFilters(filters) ? { filters } : {}),
-    ...(typeof failuresUntilMs === 'number' ? { failuresUntilMs } : {}),
+    secret: textOf(found.secret),
+    previous: textOf(found.previous),
+    previousUntilMs: numberOf(previousUntilMs),
+    resetting: resetting === true ? true : undefined,
+    eventTypes: areNames(eventTypes) ? eventTypes : undefined,
+    filters: areFilters(filters) ? filters : undefined,
+    failuresUntilMs: numberOf(failuresUntilMs),
   };
+}
+
+function textOf(found: unknown): string | undefined {
+  return typeof found === 'string' && found !== '' ? found : undefined;
+}
+
+function numberOf(found: unknown): number | undefined {
+  return typeof found === 'number' ? found : undefined;
 }
 
 function isMade(found: unknown): found is MadeWebhook {

@@ -4,37 +4,34 @@ import { retryBounded } from '../base/retry.ts';
 import type { Webhook } from '../contract/webhooks.ts';
 import { isMissingCall } from '../platform/call-refusal.ts';
 import type { ApiCalls } from '../platform/client.ts';
-import { allEntries } from '../platform/pages.ts';
 import { ClientApplications } from '../platform/resources/client-applications.ts';
 import { Webhooks } from '../platform/resources/webhooks.ts';
 import { type WebhookContents, WebhookCreation } from './creation.ts';
-import { type DriftStep, findDrift, sameAddress } from './drift.ts';
-import { DriftRepair } from './drift-repair.ts';
+import { DriftRepair, type DriftStep, findDrift, findLeftBehind, sameAddress } from './drift.ts';
 import { type DisabledBy, Enablement, type Reenable } from './enablement.ts';
 import type { Filters } from './filters.ts';
 import { KnownWebhook, type KnownWebhookParts } from './known-webhook.ts';
-import { findLeftBehind, LeftBehindLog } from './left-behind.ts';
-import { RegistrationChecks } from './registration-checks.ts';
+import { PeriodicCheck } from './periodic-check.ts';
 import type { Registered } from './registration-file.ts';
 
 /**
- * This gateway's webhook on the platform: made once, kept as the configuration wants it, its secret known here.
+ * Manages this gateway's webhook on the platform: creates it once, keeps it as configured, and obtains its secret.
  *
- * States: unknown (no record; the listener answers 503), registered (record with a secret), resetting (record whose secret may be
- * dead). A reset is written down before it is asked for, and its answer before it is used: a crash in between leaves
- * `resetting`, and the next start resets again, so a listener that refuses everything lasts until the platform can be reached. During
- * and for an hour after a rotation both secrets are valid. A crash between creation and record leaves a webhook whose secret is
- * unknown: found by its address at the next start, and reset. With a WEBHOOK_SECRET nothing is created, reset or deleted.
+ * States: unknown (no record; the listener responds 503), registered (record with a secret), resetting (record whose
+ * secret may be invalid). A reset is recorded before the request, and the new secret before its use. After a crash, the
+ * next check resets the secret again. Both secrets are valid for an hour after a rotation. If a crash occurs before a
+ * created webhook is recorded, the next startup finds it by its URL. With WEBHOOK_SECRET, webhooks are not created,
+ * reset or deleted.
  */
 export interface RegistrationOptions {
-  /** WEBHOOK_URL; `undefined` registers nothing. */
+  /** WEBHOOK_URL. If undefined, no webhook is registered. */
   url: string | undefined;
   /** WEBHOOK_SECRET. */
   secret: string | undefined;
   eventTypes: readonly string[];
-  /** What the rules need (`filtersFor`); left out, the webhook's own filters stay. */
+  /** Filters returned by `filtersFor`. Default: the current filters of the webhook. */
   properties?: Filters;
-  /** CLIENT_APPLICATION; `undefined` takes the current one. */
+  /** CLIENT_APPLICATION. Default: the current client application. */
   application: string | undefined;
   /** WEBHOOK_REENABLE. */
   reenable: Reenable;
@@ -42,17 +39,23 @@ export interface RegistrationOptions {
 
 export interface RegistrationParts extends KnownWebhookParts {
   platform: ApiCalls;
-  /** The webhook is as it should be; called after every check that said so. */
-  registered?: () => void;
 }
 
-/** A webhook as `webhook ls` shows it. */
+/** A webhook in the output of `webhook ls`. */
 export interface ListedWebhook extends Webhook {
-  /** It is this gateway's. */
+  /** Whether the webhook belongs to this gateway. */
   own: boolean;
-  /** This gateway registered it, and its address is no longer configured: `webhook prune` takes it away. */
+  /**
+   * Whether this gateway registered the webhook for a URL that is no longer configured. `webhook prune` deletes such
+   * webhooks.
+   */
   left_behind: boolean;
 }
+
+/** Interval between checks. A check requires three requests. */
+const CHECK_EVERY_MS = 15 * 60_000;
+const RETRY = { baseMs: 1_000, capMs: 60_000 };
+const REJECTED_RETRY_MS = 5 * 60_000;
 
 export class WebhookRegistration {
   readonly #options: RegistrationOptions;
@@ -62,14 +65,16 @@ export class WebhookRegistration {
   readonly #creation: WebhookCreation;
   readonly #enablement: Enablement;
   #application: number | undefined;
-  /** Calls that change the webhook, one after the other. */
+  /** Resolves when the latest change has completed, because changes run one at a time. */
   #lastChange: Promise<unknown> = Promise.resolve();
-  readonly #checks: RegistrationChecks;
+  readonly #checks: PeriodicCheck;
   #filters: Filters | undefined;
-  /** A person deleted it by a command: not created again until `register` or the next start. */
+  /** Whether the webhook was deleted by a command. It is not created again until `register` or the next startup. */
   #isDeleted = false;
   #ready = false;
-  readonly #leftBehind: LeftBehindLog;
+  readonly #onChecked: (() => void)[] = [];
+  /** IDs of webhooks for a previous WEBHOOK_URL that have been logged. */
+  readonly #loggedLeftBehind = new Set<number>();
 
   constructor(options: RegistrationOptions, parts: RegistrationParts) {
     this.#options = options;
@@ -80,29 +85,42 @@ export class WebhookRegistration {
     const { platform, log } = parts;
     this.#creation = new WebhookCreation(this.#known, log);
     this.#enablement = new Enablement({ policy: options.reenable, platform, known: this.#known, log });
-    this.#leftBehind = new LeftBehindLog(parts.log);
-    this.#checks = new RegistrationChecks({ check: (signal) => this.#check(signal), clock: parts.clock, log });
+    this.#checks = new PeriodicCheck({
+      check: (signal) => this.#check(signal),
+      everyMs: CHECK_EVERY_MS,
+      retry: RETRY,
+      rejectedMs: REJECTED_RETRY_MS,
+      failed: { event: 'webhook.registration_failed', message: 'failed to register the webhook, retrying' },
+      restored: { event: 'webhook.registration_restored', message: 'webhook registration restored' },
+      clock: parts.clock,
+      log,
+    });
   }
 
-  /** Secrets that a signature may be made with, now. None: the listener answers 503. */
+  /** Returns the valid secrets. If none is known, the listener responds 503. */
   secrets(): readonly string[] {
     if (this.#options.secret) return [this.#options.secret];
     return this.#known.secrets();
   }
 
-  /** `undefined` until the webhook was found or made. */
+  /** Returns the webhook, or `undefined` until it has been found or created. */
   current(): Registered | undefined {
     const { record } = this.#known;
     if (!this.#ready || !record || this.#application === undefined) return undefined;
     return { application: this.#application, webhook: record.webhook, scope: record.scope };
   }
 
-  /** Who disabled the webhook; `undefined` while it is enabled, or not found yet. */
+  /** What disabled the webhook; undefined while the webhook is enabled or has not been found yet. */
   get disabledBy(): DisabledBy | undefined {
     return this.#enablement.disabledBy;
   }
 
-  /** Reads the record, so that the listener can start, then registers in the background for as long as that takes. */
+  /** Calls the listener after each successful check. */
+  onChecked(listener: () => void): void {
+    this.#onChecked.push(listener);
+  }
+
+  /** Reads the record, then registers in the background. */
   async start(signal: AbortSignal): Promise<void> {
     await this.load();
     if (this.#options.url || this.#known.made.length > 0) this.#checks.start(signal);
@@ -113,38 +131,38 @@ export class WebhookRegistration {
     await this.#checks.stop();
   }
 
-  /** Reads the record: before the listener opens. */
+  /** Reads the record. Must be called before the listener starts. */
   load(): Promise<void> {
     return this.#known.load();
   }
 
-  /** Checks the webhook soon: the deliveries list responded with 404, or the platform is reachable again. */
+  /** Checks the webhook soon, because the deliveries list returned 404 or the platform is reachable again. */
   checkSoon(): void {
-    this.#checks.checkSoon();
+    this.#checks.runSoon();
   }
 
-  /** The technical user is signed in: a check that failed for lack of a session is repeated now. */
+  /** Called when the technical user is signed in. Repeats a check that failed because there was no session. */
   signedIn(): void {
     this.#checks.signedIn();
   }
 
-  /** Filters of rules as they stand after a reload: the webhook gets them at once, or as soon as the platform can be reached. */
+  /** Applies the filters for reloaded rules soon. */
   setFilters(filters: Filters): void {
     if (JSON.stringify(filters) === JSON.stringify(this.#filters)) return;
     this.#filters = filters;
     this.checkSoon();
   }
 
-  /** Makes the webhook as it should be, once. What the loop does, and `webhook register`. */
+  /** `webhook register`: creates or corrects the webhook. */
   register(): Promise<Registered> {
     this.#isDeleted = false;
     return this.#oneAtATime(() => retryBounded(() => this.#ensure(), { retries: 2 }));
   }
 
-  /** All webhooks of the client application. */
+  /** Returns all webhooks of the client application. */
   async list(): Promise<ListedWebhook[]> {
     const { url } = this.#options;
-    const { found } = await this.#look();
+    const { found } = await this.#findWebhooks();
     const leftBehind = findLeftBehind(found, this.#known.made, url);
     const candidates = found.filter((webhook) => !leftBehind.includes(webhook));
     const own =
@@ -157,7 +175,7 @@ export class WebhookRegistration {
     }));
   }
 
-  /** `webhook enable`. Without an id this gateway's own webhook. */
+  /** `webhook enable`: if `id` is omitted, enables this gateway's own webhook. */
   enable(id?: number): Promise<void> {
     return this.#oneAtATime(async () => {
       const { webhooks, webhook, own } = await this.#target(id);
@@ -173,35 +191,39 @@ export class WebhookRegistration {
     });
   }
 
-  /** A new secret from the platform; the old one stays valid for an hour. */
+  /** Requests a new secret from the platform. The previous secret remains valid for an hour. */
   rotateSecret(): Promise<void> {
-    this.#refuseByHand('rotated', 'change it on the platform, then in WEBHOOK_SECRET');
+    this.#rejectManual('rotated', 'Change the secret on the platform, then in WEBHOOK_SECRET.');
     return this.#oneAtATime(async () => {
       const { webhooks, webhook } = await this.#target(undefined);
       if (!this.#known.record) throw notRegistered();
       await this.#creation.resetSecret(webhooks, { ...this.#known.record, webhook }).catch((error) => {
         if (!this.#known.record?.resetting) throw error;
-        // The platform may have changed it, and the response is lost: deliveries are rejected until it is changed again.
+        // If the response was lost, the platform may have changed the secret. Deliveries are then rejected until the
+        // secret is changed again.
         const fields = { event: 'webhook.reset_failed', code: codeOf(error), error: messageOf(error) };
-        this.#parts.log.warn(fields, 'failed to confirm the secret change, repeating it');
+        this.#parts.log.warn(fields, 'failed to confirm the secret change, retrying');
         this.checkSoon();
         throw error;
       });
     });
   }
 
-  /** There is one, and it is surely the platform's. */
+  /** Whether a secret is known and matches the secret on the platform. */
   get isSecretKnown(): boolean {
     return this.secrets().length > 0 && this.#known.record?.resetting !== true;
   }
 
-  /** `webhook delete`: this gateway's own unless an id is given; not made again until `register` or the next start. */
+  /**
+   * `webhook delete`: if `id` is omitted, deletes this gateway's own webhook, which is not created again until
+   * `register` or the next startup.
+   */
   delete(id?: number): Promise<void> {
-    if (id === undefined) this.#refuseByHand('deleted', 'delete it where it was registered');
+    if (id === undefined) this.#rejectManual('deleted', 'Delete the webhook on the platform.');
     return this.#oneAtATime(async () => {
       const { webhooks, webhook, own } = await this.#target(id);
       if (own) {
-        this.#refuseByHand('deleted', 'delete it where it was registered');
+        this.#rejectManual('deleted', 'Delete the webhook on the platform.');
         this.#isDeleted = true;
       }
       await webhooks.delete(webhook);
@@ -210,10 +232,13 @@ export class WebhookRegistration {
     });
   }
 
-  /** `webhook prune`: deletes those of these that are left behind still. Gives what was deleted. */
+  /**
+   * `webhook prune`: deletes the given webhooks if their URL is no longer configured. Returns the IDs of deleted
+   * webhooks.
+   */
   prune(ids: readonly number[]): Promise<number[]> {
     return this.#oneAtATime(async () => {
-      const { webhooks, found } = await this.#look();
+      const { webhooks, found } = await this.#findWebhooks();
       const deleted: number[] = [];
       for (const { id } of findLeftBehind(found, this.#known.made, this.#options.url)) {
         if (!ids.includes(id)) continue;
@@ -229,25 +254,26 @@ export class WebhookRegistration {
     if (this.#isDeleted) return;
     if (!this.#options.url) return this.#lookForLeftBehind(signal);
     await this.#oneAtATime(() => this.#ensure(signal));
-    this.#parts.registered?.();
+    for (const listener of this.#onChecked) listener();
   }
 
   async #ensure(signal?: AbortSignal): Promise<Registered> {
     const { url, secret, eventTypes } = this.#options;
     const properties = this.#filters;
-    if (!url) throw new UsageError('WEBHOOK_URL is empty: there is no address to register');
-    const { webhooks, found } = await this.#look(signal);
+    if (!url) throw new UsageError('cannot register a webhook: WEBHOOK_URL is empty');
+    const { webhooks, found } = await this.#findWebhooks(signal);
     const wanted = { url, eventTypes, ...(properties ? { properties } : {}), byHand: Boolean(secret) };
     const contents = { url, eventTypes, filters: properties ?? {} };
     const step = findDrift(found, this.#known.record, wanted);
     if (step.kind === 'missing') throw notRegistered();
-    this.#leftBehind.say(found, this.#known.made, url);
+    this.#logLeftBehind(found);
     if (step.kind === 'create') {
       await this.#enablement.lost();
       await this.#creation.create(webhooks, contents, signal);
     } else await this.#adopt(webhooks, contents, step, signal);
     this.#ready = true;
-    // Last: an enabled webhook delivers, and must have its types and a known secret by then.
+    // Enable the webhook last, because an enabled webhook delivers events and therefore requires event types and a
+    // known secret.
     const { application, webhook: id } = this.current()!;
     const isFound = step.kind === 'adopt' && step.webhook.id === id;
     if (!isFound) await this.#enablement.lost();
@@ -256,26 +282,40 @@ export class WebhookRegistration {
     return this.current()!;
   }
 
-  /** WEBHOOK_URL is empty, but was not always. */
+  /**
+   * Logs each webhook once. Does not delete it, because it may belong to another gateway if the state folder was
+   * copied.
+   */
+  #logLeftBehind(found: readonly Webhook[]): void {
+    for (const { id, url, disabled } of findLeftBehind(found, this.#known.made, this.#options.url)) {
+      if (disabled || this.#loggedLeftBehind.has(id)) continue;
+      this.#loggedLeftBehind.add(id);
+      const hint = 'Run `tagferry webhook prune`, unless another gateway is using this webhook.';
+      const fields = { event: 'webhook.left_behind', webhook: id, url, hint };
+      this.#parts.log.warn(fields, 'webhook for a previous WEBHOOK_URL still exists');
+    }
+  }
+
+  /** Looks for webhooks that were registered before WEBHOOK_URL was removed. */
   async #lookForLeftBehind(signal: AbortSignal): Promise<void> {
-    const { found } = await this.#look(signal);
-    this.#leftBehind.say(found, this.#known.made, undefined);
+    const { found } = await this.#findWebhooks(signal);
+    this.#logLeftBehind(found);
   }
 
   /**
-   * The webhooks of the client application. The document shows no call that lists them (4.5): where the platform has none, those that
-   * this gateway created and remembers, with what it set.
+   * Returns the webhooks of the client application. The call that lists webhooks is not documented (platform 4.5). If
+   * the platform does not support it, returns the webhooks that this gateway created and recorded, with their settings.
    */
-  async #look(signal?: AbortSignal): Promise<{ webhooks: Webhooks; found: Webhook[] }> {
+  async #findWebhooks(signal?: AbortSignal): Promise<{ webhooks: Webhooks; found: Webhook[] }> {
     const webhooks = await this.#webhooks(signal);
     try {
-      return { webhooks, found: await allEntries(webhooks.list(signal)) };
+      return { webhooks, found: await Array.fromAsync(webhooks.list(signal)) };
     } catch (error) {
       if (!isMissingCall(error)) throw error;
       const before = this.#application;
       this.#application = undefined;
       const again = await this.#webhooks(signal);
-      // Another application by now: its own list decides, at the next check.
+      // If the application has changed, the next check reads its list.
       if (this.#application !== before) throw error;
       return { webhooks: again, found: await this.#remembered(again, signal) };
     }
@@ -307,16 +347,12 @@ export class WebhookRegistration {
     const adopted = record?.webhook === id ? { ...record, url } : { webhook: id, url, scope: randomUUID() };
     if (adopted.scope !== record?.scope || adopted.url !== record.url) await this.#known.adopt(adopted);
     if (step.resetSecret) await this.#creation.obtainSecret(webhooks, contents, isOwnCreation, signal);
-    // Replaced: the new one is as configured.
+    // If the webhook was replaced, its replacement already has the configured settings.
     if (this.#known.record?.webhook !== id) return;
-    for (const { event_types: eventTypes, properties: filters } of await this.#repair.repair(
-      webhooks,
-      id,
-      step.changes,
-      signal,
-    )) {
-      const accepted = { ...(eventTypes ? { eventTypes } : {}), ...(filters ? { filters } : {}) };
-      await this.#known.keep({ ...this.#known.record!, ...accepted });
+    for (const { event_types, properties } of await this.#repair.repair(webhooks, id, step.changes, signal)) {
+      const record = this.#known.record!;
+      const eventTypes = event_types ?? record.eventTypes;
+      await this.#known.keep({ ...record, eventTypes, filters: properties ?? record.filters });
     }
   }
 
@@ -333,9 +369,9 @@ export class WebhookRegistration {
     return { webhooks: await this.#webhooks(), webhook, own: webhook === own };
   }
 
-  #refuseByHand(done: string, hint: string): void {
+  #rejectManual(done: string, hint: string): void {
     if (!this.#options.secret) return;
-    throw new UsageError(`A webhook that was registered by hand (WEBHOOK_SECRET) is not ${done} from here`, hint);
+    throw new UsageError(`a webhook configured with WEBHOOK_SECRET cannot be ${done} by the agent`, hint);
   }
 
   #oneAtATime<Result>(work: () => Promise<Result>): Promise<Result> {
@@ -346,8 +382,8 @@ export class WebhookRegistration {
 }
 
 function notRegistered(): PlatformError {
-  return new PlatformError('the platform has no webhook with the address of WEBHOOK_URL', {
+  return new PlatformError('no webhook for WEBHOOK_URL exists on the platform', {
     code: 'webhook.not_registered',
-    hint: 'Register it on the platform with this address, or leave WEBHOOK_SECRET empty and let `tagferry webhook register` do it.',
+    hint: 'Register the webhook on the platform, or clear WEBHOOK_SECRET and run `tagferry webhook register`.',
   });
 }

@@ -1,10 +1,10 @@
 /**
- * Publishes what the inbox takes to a topic, for gateways without a public address: the body as it came, with the platform's signatures as
- * they came with it. What has none that is still good (the deliveries list has none, a secret was changed meanwhile) is signed with the
- * secret in force, so that whoever takes it verifies it in the same way.
+ * Publishes inbox events to a topic, for gateways without a public address. Messages contain the unchanged body and the
+ * signatures of its delivery. An event without a valid signature (from the deliveries list, or after a rotation) is
+ * signed with the current secret.
  *
- * A cursor on disk says how far it has come; nothing above it leaves the inbox. A crash publishes some events a second time, which those
- * who take them know by their content.
+ * A cursor on disk contains the ID of the latest published event; later events are not deleted from the inbox. After a
+ * crash, some events are published again, and receivers recognise duplicates by their content.
  */
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
@@ -12,7 +12,7 @@ import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { fullJitterMs } from '../base/retry.ts';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
-import { RELAYED_NOTE, type RelayedEvent } from './relayed-note.ts';
+import { RELAYED_NOTE, type RelayedEvent } from './inbox-event.ts';
 import { sign, verifySignature } from './signature.ts';
 
 interface RelayInbox {
@@ -24,7 +24,7 @@ interface RelayInbox {
 
 export interface RelayParts {
   inbox: RelayInbox;
-  /** Resolves once the broker has it. `id`: the same for the same event. */
+  /** Resolves when the broker has confirmed the message. `id` is unique per event. */
   publish(body: Uint8Array, headers: Readonly<Record<string, string>>, id: string, signal: AbortSignal): Promise<void>;
   secrets(): readonly string[];
   clock: Clock;
@@ -40,7 +40,7 @@ export class Relay {
   readonly #repeats = new Repeats();
   readonly #stopping = new AbortController();
   #after = 0;
-  /** Beyond the cursor, while one before them fails: what the broker has (true), and what it takes at no time (false). */
+  /** Events after the cursor that the broker has confirmed (true), or that will not be published (false). */
   readonly #ahead = new Map<number, boolean>();
   #wanted = false;
   #work: Promise<void> | undefined;
@@ -49,7 +49,7 @@ export class Relay {
     this.#parts = parts;
   }
 
-  /** Events that were there before the first start of the relay stay here. */
+  /** On first startup, begins with the next event. */
   async start(): Promise<void> {
     const { inbox } = this.#parts;
     const note = await inbox.note(RELAYED_NOTE);
@@ -58,7 +58,7 @@ export class Relay {
     this.wake();
   }
 
-  /** There is something new in the inbox. Cheap; call it after every insert. */
+  /** Called after every insert into the inbox. Inexpensive. */
   wake(): void {
     if (this.#stopping.signal.aborted) return;
     this.#wanted = true;
@@ -69,7 +69,7 @@ export class Relay {
   }
 
   async stop(): Promise<void> {
-    this.#stopping.abort(new Error('the agent stops'));
+    this.#stopping.abort(new Error('the agent is stopping'));
     await this.#work;
   }
 
@@ -85,22 +85,25 @@ export class Relay {
       } catch (error) {
         if (signal.aborted) return;
         this.#wanted = true;
-        this.#say(error);
+        this.#report(error);
         const waitMs = fullJitterMs(failures++, RETRY, () => clock.random(), 200);
         await clock.sleep(waitMs, signal).catch(() => {});
       }
     }
   }
 
-  /** Gives how many there were. The cursor moves up to the first that is not with the broker. */
+  /**
+   * Publishes a page of events and advances the cursor up to the first failure. Returns the number of events on the
+   * page.
+   */
   async #publishSome(): Promise<number> {
     const { inbox, secrets, relayed } = this.#parts;
-    const inForce = secrets();
-    if (inForce.length === 0) return 0;
+    const current = secrets();
+    if (current.length === 0) return 0;
     const page = await inbox.toRelay(PAGE, this.#after);
     if (page.length === 0) return 0;
     const left = page.filter(({ id }) => !this.#ahead.has(id));
-    const outcomes = await Promise.allSettled(left.map((event) => this.#publish(event, inForce)));
+    const outcomes = await Promise.allSettled(left.map((event) => this.#publish(event, current)));
     for (const [at, one] of outcomes.entries())
       if (one.status === 'fulfilled') this.#ahead.set(left[at]!.id, one.value);
     const failed = page.findIndex(({ id }) => !this.#ahead.has(id));
@@ -117,9 +120,13 @@ export class Relay {
     return page.length;
   }
 
-  /** Gives whether the broker has it. One that it takes at no time holds up no other. */
+  /**
+   * Publishes an event. Returns whether the broker has confirmed it; `false` if the event is local or too large for the
+   * broker.
+   */
   async #publish(event: RelayedEvent, secrets: readonly string[]): Promise<boolean> {
     const { publish, log } = this.#parts;
+    if (event.isLocal) return false;
     const id = Buffer.from(event.identity).toString('hex');
     try {
       await publish(event.payload, signaturesOf(event, secrets), id, this.#stopping.signal);
@@ -127,23 +134,20 @@ export class Relay {
     } catch (error) {
       if (codeOf(error) !== 'broker.too_large') throw error;
       const fields = { event: 'webhook.relay_too_large', id: event.id, bytes: event.payload.length };
-      log.error({ ...fields, error: messageOf(error) }, 'an event is too large for the broker, and no gateway gets it');
+      log.error({ ...fields, error: messageOf(error) }, 'event is too large for the broker, not relayed');
       return false;
     }
   }
 
-  #say(error: unknown): void {
+  #report(error: unknown): void {
     const { clock, log } = this.#parts;
     const count = this.#repeats.note('', clock.monotonicMs());
     const fields = { event: 'webhook.relay_waits', code: codeOf(error), error: messageOf(error), count };
-    log[count === undefined ? 'debug' : 'warn'](
-      fields,
-      'events wait here for the broker that takes them to the gateways',
-    );
+    log[count === undefined ? 'debug' : 'warn'](fields, 'failed to relay events, retrying');
   }
 }
 
-/** As they came, where they are good by a secret that is in force; a signature by SHA-256 in any case. */
+/** Returns the valid signatures of the delivery, always including SHA-256. */
 function signaturesOf({ payload, signatures }: RelayedEvent, secrets: readonly string[]): Record<string, string> {
   const { sha256, sha1 } = signatures;
   const isGood = (headers: typeof signatures) => verifySignature(headers, payload, secrets, true).ok;

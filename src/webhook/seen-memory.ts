@@ -2,18 +2,18 @@ import type { Database } from '../base/database.ts';
 import { type EventRow, type SeenRow, seenSum, sumFits } from './inbox-tables.ts';
 
 /**
- * What was ever seen, for longer than the six months in which the platform may send it again (docs/architecture.md, must always hold 7):
- * one row of a digest and the number of its event, some 35 bytes on disk. An event has several names: its identity, and one
- * for each delivery record; by its number all of them are forgotten together.
+ * Stores the identities of events and deliveries for longer than the six months in which the platform may send them
+ * again. A row contains a digest, an event ID and a checksum, and uses about 35 bytes on disk. An event has its own
+ * identity and one identity per delivery.
  *
- * Each row has a checksum: one that does not fit it says nothing, so that a flipped bit hides no event. Nor does it bring one back while
- * the inbox keeps the event: what no row says is asked of the event itself, by its identity and under its own checksum.
+ * Rows with an incorrect checksum are ignored. If no row is valid, the event itself is found by its identity while it
+ * is in the inbox.
  *
- * Entries lie in epochs of 30 days of running time. The epoch stands first in the key, so that forgetting one is one range of
- * the tree and no row needs a time of its own; a look-up costs one probe for each epoch, nine at most.
+ * The key starts with an epoch of 30 days of running time, so that an epoch can be deleted as a range and a lookup
+ * reads at most nine rows.
  */
 const EPOCH_MS = 30 * 86_400_000;
-/** The current one and seven whole ones before it: 210 days at least, of running time, which is never longer than real time. */
+/** Number of complete epochs retained in addition to the current epoch: at least 210 days of running time. */
 const EPOCHS_KEPT = 7;
 
 export class SeenMemory {
@@ -39,7 +39,7 @@ export class SeenMemory {
     this.#rowsOf = this.#prepare();
   }
 
-  /** The age that the newest entry proves. */
+  /** Minimum age of the inbox in running time, derived from the newest entry. */
   get newestAgeMs(): number {
     return Math.max(0, ...this.#epochs) * EPOCH_MS;
   }
@@ -48,12 +48,12 @@ export class SeenMemory {
     return this.find(digest) !== undefined;
   }
 
-  /** The event that is known by this digest. */
+  /** Returns the ID of the event with this identity. */
   find(digest: Uint8Array): number | undefined {
     return this.#rowsOf(digest).find(rowFits)?.event ?? this.#eventsOf.all(digest).find(sumFits)?.id;
   }
 
-  /** Remembers a name of an event, unless it is remembered. Part of the caller's transaction. */
+  /** Stores an identity of an event within the caller's transaction. */
   see(digest: Uint8Array, event: number, ageMs: number): void {
     if (this.#rowsOf(digest).some(rowFits)) return;
     const epoch = Math.floor(ageMs / EPOCH_MS);
@@ -64,8 +64,8 @@ export class SeenMemory {
   }
 
   /**
-   * Forgets an event under all its names, and every row of which nobody knows what it said: it may have been one of them. Reads the
-   * whole table: for what was found damaged.
+   * Deletes all identities of a damaged event, and all damaged rows, because they may belong to this event. Reads the
+   * whole table.
    */
   forget(event: number): void {
     const gone: SeenRow[] = [];
@@ -75,7 +75,7 @@ export class SeenMemory {
     for (const { epoch, digest } of gone) this.#forget.run(epoch, digest);
   }
 
-  /** Forgets up to `maxRows` of what is older than any resend. Gives how many. */
+  /** Deletes up to `maxRows` expired rows. Returns the number of deleted rows. */
   prune(ageMs: number, maxRows: number): number {
     const changes = this.#drop.run(Math.floor(ageMs / EPOCH_MS) - EPOCHS_KEPT, maxRows).changes;
     if (changes > 0) {
@@ -85,7 +85,7 @@ export class SeenMemory {
     return changes;
   }
 
-  /** First to last, by two probes: naming them one by one would read the whole table at every start. */
+  /** Returns all epochs between the first and the last, because a distinct query would read the whole table. */
   #readEpochs(): Set<number> {
     const [first, last] = [this.#endmost('ASC'), this.#endmost('DESC')];
     const epochs = new Set<number>();
@@ -93,7 +93,7 @@ export class SeenMemory {
     return epochs;
   }
 
-  /** A flipped bit may have moved a row a million epochs away. */
+  /** Returns the first or last epoch. Skips damaged rows, whose epoch may be wrong. */
   #endmost(order: 'ASC' | 'DESC'): number | undefined {
     const rows = this.#database.prepare<[], SeenRow>(
       `SELECT * FROM inbox_seen ORDER BY epoch ${order}, digest ${order}`,

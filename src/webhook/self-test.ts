@@ -7,23 +7,19 @@ import { SELF_TEST_TYPE } from './inbox-event.ts';
 import { sign } from './signature.ts';
 
 /**
- * `tagferry webhook test`: what the platform would meet. An unsigned body has to be refused with 401, a signed one to be answered
- * 204. The signed body is always the same: no event type that anyone knows, so that nothing runs, and no second entry in the
- * inbox, where the first stays marked `unrecognised`.
+ * Implements `tagferry webhook test`: the response to an unsigned body must be 401, and to a signed body 204. The
+ * signed body is always the same unrecognised event, so that no reaction runs and the inbox stores it only once.
  */
 export const SELF_TEST_BODY = Buffer.from(`{"event_type":"${SELF_TEST_TYPE}","content":{}}`);
 
-/**
- * Carries a mark that only this process knows: the listener then does not warn of the unsigned body that it is sent on purpose.
- * It opens nothing; whoever forged it would only be counted as `self_test`.
- */
+/** Header with a mark that only this process knows, so that the listener does not warn about the unsigned body. */
 export const SELF_TEST_HEADER = 'x-tagferry-self-test';
 
-/** Posts a body and gives the status of the answer; throws where there is none. */
+/** Posts a body and returns the response status. Throws if there is no response. */
 export type SendTest = (headers: Readonly<Record<string, string>>, body: Buffer) => Promise<number>;
 
 export interface SelfTestTarget {
-  /** `listener`: as it stands on this machine; `public`: through WEBHOOK_URL. */
+  /** `listener`: the listener on this machine. `public`: the public address in WEBHOOK_URL. */
   name: 'listener' | 'public';
   address: string;
   send: SendTest;
@@ -34,17 +30,17 @@ export interface SelfTestLine {
   address: string;
   check: 'unsigned' | 'signed';
   ok: boolean;
-  /** Of the answer; `null` where there was none. */
+  /** `null` if there was no response. */
   status: number | null;
   message: string;
-  /** What to do next; empty where all is well. */
+  /** Next step for the user; empty if the check passed. */
   next: string;
 }
 
 const WANTED = { unsigned: 401, signed: 204 } as const;
 const PATIENCE_MS = 15_000;
 
-/** Runs both checks against each target; `mark` goes with every request. Never throws: what goes wrong is a line. */
+/** Runs both checks against each target. Never throws: errors are reported as lines. */
 export async function testWebhook(
   targets: readonly SelfTestTarget[],
   secret: string | undefined,
@@ -55,10 +51,10 @@ export async function testWebhook(
   for (const target of targets) {
     const unsigned = await testOne(target, 'unsigned', marked);
     lines.push(unsigned);
-    // One that cannot be reached would only say the same again.
+    // Skip the signed check, because it would fail in the same way if the target is unreachable.
     if (unsigned.status === null) continue;
     if (secret === undefined) {
-      lines.push(lineOf(target, 'signed', null, 'no secret of the webhook is known here yet', HINTS.noSecret));
+      lines.push(lineOf(target, 'signed', null, 'the webhook secret is not known yet', HINTS.noSecret));
       continue;
     }
     lines.push(await testOne(target, 'signed', { ...marked, [SIGNATURE_SHA256_HEADER]: sign(SELF_TEST_BODY, secret) }));
@@ -73,8 +69,8 @@ async function testOne(
 ): Promise<SelfTestLine> {
   try {
     const status = await target.send({ 'content-type': 'application/json', ...headers }, SELF_TEST_BODY);
-    if (status === WANTED[check]) return lineOf(target, check, status, `${check} body answered ${status}`, '');
-    const message = `${check} body answered ${status} instead of ${WANTED[check]}`;
+    if (status === WANTED[check]) return lineOf(target, check, status, `${check} body: status ${status}`, '');
+    const message = `${check} body: status ${status} instead of ${WANTED[check]}`;
     return lineOf(target, check, status, message, hintFor(status, target.name));
   } catch (error) {
     const why = codeOf(error)?.startsWith('platform.') ? messageOf(error) : (codeOf(error) ?? messageOf(error));
@@ -93,24 +89,26 @@ function lineOf(
 }
 
 const HINTS = {
-  listener: 'Check WEBHOOK_LISTEN, and that the daemon runs.',
+  listener: 'Check WEBHOOK_LISTEN, and that the agent is running.',
   public:
-    'Check name, port forwarding, firewall, certificate and reverse proxy of WEBHOOK_URL. A router may only turn its own network away: from outside, `curl -i -X POST` of the address has to answer 401.',
-  noSecret: 'Run `tagferry webhook register`; with a webhook made by hand set WEBHOOK_SECRET.',
+    'Check name, port forwarding, firewall, certificate and reverse proxy of WEBHOOK_URL. Some routers reject only connections from their own network: from outside, `curl -i -X POST` to the address must return 401.',
+  noSecret: 'Run `tagferry webhook register`. For a webhook registered manually, set WEBHOOK_SECRET.',
 };
 
 function hintFor(status: number, target: SelfTestTarget['name']): string {
   if (status === 503) return HINTS.noSecret;
-  if (status === 401) return 'Another gateway, or another secret: `tagferry webhook ls`, then `rotate-secret`.';
-  if (status === 404) return 'The path of WEBHOOK_URL must reach the listener unchanged: look at the reverse proxy.';
-  if (status === 413) return 'The reverse proxy takes only small bodies: let it take 1 MiB.';
-  if (status === 502 || status === 504) return 'The reverse proxy does not reach WEBHOOK_LISTEN: check its upstream.';
-  if (status >= 300 && status < 400) return 'It redirects: write the final address in WEBHOOK_URL.';
-  if (target === 'public') return 'Something else answers at WEBHOOK_URL: check its name and the reverse proxy.';
-  return 'Look at the log of the daemon: `journalctl -u tagferry`.';
+  if (status === 401)
+    return 'Another gateway responds, or the secret differs. Run `tagferry webhook ls`, then `tagferry webhook rotate-secret`.';
+  if (status === 404) return 'Check that the reverse proxy forwards the path of WEBHOOK_URL unchanged.';
+  if (status === 413) return 'Increase the body limit of the reverse proxy to 1 MiB.';
+  if (status === 502 || status === 504)
+    return 'Check the upstream of the reverse proxy: it cannot reach WEBHOOK_LISTEN.';
+  if (status >= 300 && status < 400) return 'Set WEBHOOK_URL to the final address of the redirect.';
+  if (target === 'public') return 'Check the host name of WEBHOOK_URL and the reverse proxy: another server responds.';
+  return 'Check the agent log: `journalctl -u tagferry`.';
 }
 
-/** Posts straight to a listener of this machine; its own certificate is not looked at here. */
+/** Posts to the listener on this machine, without verifying its certificate. */
 export function sendToListener(address: AddressInfo | string, path: string, tls: boolean): SendTest {
   return (headers, body) =>
     new Promise((resolve, reject) => {
@@ -136,7 +134,7 @@ export function sendToListener(address: AddressInfo | string, path: string, tls:
     });
 }
 
-/** A listener on all addresses is reached on the loopback one. */
+/** Returns the loopback address if the listener listens on all addresses. */
 function reachable(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   return host === '::' ? '::1' : host;

@@ -1,6 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
-/** The two signature headers as they came (platform 6.1); `undefined` where missing. */
+/** Signature headers of a delivery (platform 6.1). */
 export interface SignatureHeaders {
   sha256: string | undefined;
   sha1: string | undefined;
@@ -10,20 +10,19 @@ export type SignatureVerdict = { ok: true; algorithm: 'sha256' | 'sha1' } | { ok
 
 const DIGEST_BYTES = { sha256: 32, sha1: 20 } as const;
 
-/** The value of `X-Hub-Signature-Sha256` for a body (platform 6.1). */
+/** Returns the value of `X-Hub-Signature-Sha256` for a body (platform 6.1). */
 export function sign(body: Uint8Array, secret: string): string {
   return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`;
 }
 
-/** Whether there is a signature at all that could be checked: known from the headers, before the body is read. */
+/** Returns whether a signature header is present. */
 export function signaturePresent(headers: SignatureHeaders, acceptSha1: boolean): boolean {
   return headers.sha256 !== undefined || (acceptSha1 && headers.sha1 !== undefined);
 }
 
 /**
- * Checks a body's signature against every secret that is valid now (two during a rotation), in constant time, with no
- * early end that would tell which one matched. The deprecated SHA-1 counts only where it is accepted and the SHA-256
- * header is missing: a wrong SHA-256 is never excused by a right SHA-1.
+ * Verifies the signature of a body with all valid secrets (two during a rotation). Takes constant time, without an
+ * early exit. SHA-1 is used only if it is accepted and the SHA-256 header is missing.
  */
 export function verifySignature(
   headers: SignatureHeaders,
@@ -37,7 +36,7 @@ export function verifySignature(
   if (!given) return { ok: false, reason: 'wrong' };
   let matches = 0;
   for (const secret of secrets) {
-    // An empty key would make a signature that anyone can compute.
+    // Ignore an empty secret, because anyone could compute the signature.
     if (secret === '') continue;
     const expected = createHmac(algorithm, secret).update(body).digest();
     matches += timingSafeEqual(expected, given) ? 1 : 0;

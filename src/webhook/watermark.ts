@@ -1,20 +1,17 @@
 /**
- * From where the deliveries list is read (decisions; `catch-up.ts` does it).
+ * Determines where the next pass through the deliveries list starts.
  *
- * The watermark is the newest `occurred_at` that a complete pass has listed, but never later than the platform clock
- * at the first page of that pass: both times are the platform's, so neither the gateway's clock nor the date of one response decides,
- * and one event from the future does not move it past later events. Whatever occurs later than all that was listed lies behind it by definition.
- *
- * What becomes visible late, with an `occurred_at` before the watermark, is what the overlap is for: a quarter of an hour on
- * every pass, and once a day four days, longer than the platform's own three days of attempts. Entries that were
- * read before cost a look-up each and are recognised. A pass that fails leaves the watermark where it was.
+ * The watermark is the newest `occurred_at` in a complete pass, but not later than the platform clock at its first
+ * page. The gateway clock and events with a future time therefore cannot advance it too far. A pass overlaps the
+ * previous pass by 15 minutes, and once a day by four days, because entries may become visible late. A failed pass does
+ * not advance the watermark.
  */
 export interface Watermark {
-  /** The registration that it belongs to: another one begins anew. */
+  /** Registration to which the watermark belongs. */
   scope: string;
-  /** Platform's clock. */
+  /** Time of the watermark, according to the platform clock. */
   upToMs: number;
-  /** Platform's clock at the last pass with the long overlap. */
+  /** Time of the latest pass with the long overlap, according to the platform clock. */
   deepAtMs?: number;
 }
 
@@ -23,21 +20,21 @@ const DEEP_OVERLAP_MS = 4 * 86_400_000;
 const DEEP_EVERY_MS = 86_400_000;
 
 export interface PassPlan {
-  /** `undefined`: all that the platform still has (six months). */
+  /** Earliest event time to read; undefined for the whole list (six months). */
   fromMs: number | undefined;
   deep: boolean;
 }
 
-/** How the next pass reads. `platformMs`: platform time, if it is known. */
+/** Plans a pass. `platformMs`: platform time, if known. */
 export function planPass(mark: Watermark | undefined, scope: string, platformMs: number | undefined): PassPlan {
   if (!mark || mark.scope !== scope) return { fromMs: undefined, deep: true };
-  // A platform clock that was set back leaves a deep pass in the future.
+  // If the platform clock was set back, the latest deep pass may be in the future.
   const sinceDeepMs = Math.abs((platformMs ?? 0) - (mark.deepAtMs ?? Number.NEGATIVE_INFINITY));
   const deep = platformMs !== undefined && sinceDeepMs >= DEEP_EVERY_MS;
   return { fromMs: mark.upToMs - (deep ? DEEP_OVERLAP_MS : OVERLAP_MS), deep };
 }
 
-/** The watermark after a complete pass. `undefined` where nothing was ever listed: the next pass reads all again, which is nothing. */
+/** Returns the watermark after a complete pass, or `undefined` if the list was empty so far. */
 export function advance(
   mark: Watermark | undefined,
   scope: string,
@@ -51,10 +48,10 @@ export function advance(
   return { scope, upToMs, ...(deepAtMs === undefined ? {} : { deepAtMs }) };
 }
 
-/** Where the inbox keeps the watermark; without one everything that the platform still has is read. */
+/** Name of the inbox note that stores the watermark. */
 export const WATERMARK_NOTE = 'catch_up.watermark';
 
-/** A watermark as it was kept, or `undefined` where that cannot be read: then everything is read again. */
+/** Returns `undefined` for invalid text. */
 export function parseWatermark(text: string | undefined): Watermark | undefined {
   if (text === undefined) return undefined;
   try {

@@ -1,26 +1,35 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../clock.ts';
 import { TagferryError } from '../errors.ts';
-import { giveBack } from '../give-back.ts';
+import { releaseMemory } from '../release-memory.ts';
 import { CollectedBytes } from './collected-bytes.ts';
 import type { Reservation } from './memory-budget.ts';
 
-/** Why a body was not read: too much, no memory for it now, its sender left, or we ended its connection, and have said so. */
+/**
+ * Reason why a body was not read: too large, out of memory, aborted by the client, or stopped by the server, which has
+ * already responded.
+ */
 export type BodyFault = 'too-large' | 'no-room' | 'aborted' | 'given-up';
 
 export class BodyError extends TagferryError {
   readonly fault: BodyFault;
 
   constructor(fault: BodyFault) {
-    super(`the body was not read: ${fault}`, { code: `inbound.${fault}` });
+    super(`failed to read the request body: ${fault}`, { code: `inbound.${fault}` });
     this.fault = fault;
   }
 }
 
-/** What a request emits whose connection is ended in the middle of it: 'close' comes turns later, and its memory is wanted now. */
+/**
+ * Event emitted by a request whose connection is closed while its body is being read. `close` would be emitted later,
+ * but the memory is needed immediately.
+ */
 export const GIVEN_UP = Symbol('given up');
 
-/** Reads a body of at most `maxBytes`, which grows the reservation. Rejects with a `BodyError`; the rest is then not read. */
+/**
+ * Reads a body of at most `maxBytes` and grows the reservation accordingly. On failure, rejects with a `BodyError`
+ * without reading the rest.
+ */
 export function readBody(request: IncomingMessage, maxBytes: number, reservation: Reservation): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const bytes = new CollectedBytes();
@@ -41,14 +50,14 @@ export function readBody(request: IncomingMessage, maxBytes: number, reservation
     };
     const onClose = () => stop('aborted');
     const onGivenUp = () => stop('given-up');
-    // Without a listener a reset by the client would end the process; 'close' follows.
+    // Without a listener, a reset by the client would crash the process. `close` is emitted afterwards.
     request.on('error', () => {});
     request.on('data', onData).on('end', onEnd).on('close', onClose).on(GIVEN_UP, onGivenUp);
     if (request.destroyed) onClose();
   });
 }
 
-/** A body as it comes, a chunk at a time; nothing more is taken off the wire meanwhile. Rejects where it breaks off. */
+/** Iterates over the chunks of a body with back-pressure. Rejects if the body is incomplete. */
 export class BodyChunks implements AsyncIterator<Buffer> {
   readonly #request: IncomingMessage;
   readonly #waiting: Buffer[] = [];
@@ -75,7 +84,7 @@ export class BodyChunks implements AsyncIterator<Buffer> {
     return { value: undefined, done: true };
   }
 
-  /** Nothing more is wanted: the rest may be read past. */
+  /** Stops iterating. The rest of the body may be discarded. */
   release(): void {
     this.#request.off('data', this.#onData).off('end', this.#onEnd).off('close', this.#onClose);
     this.#ended ??= 'broken';
@@ -102,9 +111,9 @@ const DISCARD_BYTES = 16 * 1024 * 1024;
 const READ_PAST_BYTES = 65_536;
 
 /**
- * Answers a request whose body may still be coming. A little that is certain to come is read past, and the connection goes on. Else
- * the whole answer goes out now and the end of the connection waits: closing while the sender still sends would
- * reset it, and a reset can overtake the answer.
+ * Responds before the body is complete. If the rest of the body is small, it is discarded and the connection is kept.
+ * Otherwise the connection is closed after a delay, because closing while the client is sending would reset the
+ * connection and the client could lose the response.
  */
 export function answerEarly(
   request: IncomingMessage,
@@ -129,7 +138,7 @@ export function answerEarly(
   const cancel = clock.after(DISCARD_MS, end);
   request.on('data', (chunk: Buffer) => {
     left -= chunk.length;
-    giveBack(chunk);
+    releaseMemory(chunk);
     if (left < 0) end();
   });
   request.on('error', () => {});
@@ -142,9 +151,9 @@ function endsSoon(request: IncomingMessage): boolean {
   return promised === 0 || (request.headers.expect === undefined && (promised ?? Infinity) <= READ_PAST_BYTES);
 }
 
-/** The bytes of a body that a request promises; `undefined` where only its end will tell (chunks). */
+/** Returns the declared length of a body, or `undefined` for a chunked body. */
 export function promisedBytes(request: IncomingMessage): number | undefined {
   if (request.headers['transfer-encoding'] !== undefined) return undefined;
-  // Neither header: there is no body (RFC 9112 section 6.3).
+  // A request without these headers has no body (RFC 9112 section 6.3).
   return Number(request.headers['content-length'] ?? 0);
 }

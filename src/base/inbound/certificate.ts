@@ -4,12 +4,12 @@ import { messageOf, TagferryError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { readRegularFile } from '../regular-file.ts';
 
-/** PEM files of a listener's own https, and the setting that names the first: `WEBHOOK_TLS` for `WEBHOOK_TLS_CERT`. */
+/** PEM files for HTTPS on a listener, and the prefix of their settings, such as `WEBHOOK_TLS` for `WEBHOOK_TLS_CERT`. */
 export interface CertificateFiles {
   certFile: string;
   keyFile: string;
   settings: string;
-  /** Told of each pair that comes into force: when its certificate ends. */
+  /** Called with the expiry of each certificate that is applied. */
   inForce?: (endsMs: number | undefined) => void;
 }
 
@@ -19,12 +19,12 @@ export interface CertificatePair {
 }
 
 /**
- * How often the files are looked at. Reading two small files beats watching: a renewal that swaps symbolic links, mounts or
- * whole folders is seen all the same.
+ * Interval between checks of the files. Unlike a file watch, polling detects renewals that swap symbolic links,
+ * mounts or folders.
  */
-const LOOK_EVERY_MS = 10_000;
+const CHECK_INTERVAL_MS = 10_000;
 
-/** Reads a pair and makes sure that TLS takes it. Throws `listener.certificate`. */
+/** Reads a certificate and key and checks that TLS accepts them. Throws `listener.certificate`. */
 export async function readCertificate(files: CertificateFiles): Promise<CertificatePair> {
   try {
     const [cert, key] = await Promise.all([readRegularFile(files.certFile), readRegularFile(files.keyFile)]);
@@ -34,15 +34,15 @@ export async function readCertificate(files: CertificateFiles): Promise<Certific
     throw new TagferryError(`${files.certFile}, ${files.keyFile}: ${messageOf(error)}`, {
       code: 'listener.certificate',
       retryable: true,
-      hint: `${files.settings}_CERT and ${files.settings}_KEY name PEM files that belong together and that this user may read.`,
+      hint: `Set ${files.settings}_CERT and ${files.settings}_KEY to a matching pair of PEM files that the service user can read.`,
       cause: error,
     });
   }
 }
 
 /**
- * Calls `apply` with every new pair until the signal fires. A pair that does not fit (the renewal has written one of two files)
- * leaves the old one in force; it is said once for each such pair.
+ * Calls `apply` with each new pair until the signal aborts. If the files do not match, for example in the middle of a
+ * renewal, the previous pair stays in use and the problem is logged once.
  */
 export async function watchCertificate(
   files: CertificateFiles,
@@ -52,10 +52,10 @@ export async function watchCertificate(
 ): Promise<void> {
   const { listener, clock, log, signal } = parts;
   let applied = fingerprint(inForce);
-  let complained = '';
+  let reported = '';
   for (;;) {
     try {
-      await clock.sleep(LOOK_EVERY_MS, signal);
+      await clock.sleep(CHECK_INTERVAL_MS, signal);
     } catch {
       return;
     }
@@ -64,13 +64,16 @@ export async function watchCertificate(
       if (fingerprint(pair) === applied) continue;
       apply(pair);
       applied = fingerprint(pair);
-      complained = '';
-      log.info({ event: 'listener.certificate_reloaded', listener }, 'the listener uses the new certificate');
+      reported = '';
+      log.info({ event: 'listener.certificate_reloaded', listener }, 'listener certificate reloaded');
     } catch (error) {
       const text = messageOf(error);
-      if (text === complained) continue;
-      complained = text;
-      log.warn({ event: 'listener.certificate_refused', listener, error: text }, 'the certificate stays the old one');
+      if (text === reported) continue;
+      reported = text;
+      log.warn(
+        { event: 'listener.certificate_refused', listener, error: text },
+        'failed to load the new certificate, keeping the previous one',
+      );
     }
   }
 }

@@ -1,17 +1,17 @@
-import { giveBack } from '../give-back.ts';
+import { releaseMemory } from '../release-memory.ts';
 
-/** Chunks of at least this size are kept as they arrive. */
+/** Chunks of at least this size are not copied. */
 const SMALL_CHUNK_BYTES = 4_096;
 const FIRST_BLOCK_BYTES = 1_024;
 const LARGEST_BLOCK_BYTES = 65_536;
 
 /**
- * Bytes that arrive in chunks. A chunk is an object of some 200 bytes however small its content is, so a sender of one-byte chunks
- * would cost 200 times what it sends: small chunks are copied into blocks.
+ * Collects bytes that arrive in chunks. A chunk object takes about 200 bytes regardless of its content, so small
+ * chunks are copied into blocks. Otherwise, one-byte chunks would use 200 times their size.
  */
 export class CollectedBytes {
   readonly #chunks: Buffer[] = [];
-  /** Filled up to `#filled`; the content behind the chunks. */
+  /** Block for the bytes that follow the chunks, filled up to `#filled`. */
   #block: Buffer | undefined;
   #filled = 0;
   #length = 0;
@@ -23,7 +23,7 @@ export class CollectedBytes {
   add(chunk: Buffer): void {
     if (chunk.length === 0) return;
     this.#length += chunk.length;
-    // Most bodies are one chunk, which needs no copy.
+    // Most bodies consist of one chunk, which does not have to be copied.
     if (chunk.length >= SMALL_CHUNK_BYTES || this.#length === chunk.length) {
       this.#endBlock();
       this.#chunks.push(chunk);
@@ -38,7 +38,7 @@ export class CollectedBytes {
     }
   }
 
-  /** Returns all bytes and starts again from none. The chunks belong to the collection: their memory is released. */
+  /** Returns and clears all bytes. The memory of the chunks is released. */
   takeAll(): Buffer {
     this.#endBlock();
     const [first = Buffer.alloc(0), ...more] = this.#chunks;
@@ -54,7 +54,7 @@ export class CollectedBytes {
   /** Discards the bytes and releases their memory. */
   release(): void {
     this.#endBlock();
-    for (const chunk of this.#chunks) giveBack(chunk);
+    for (const chunk of this.#chunks) releaseMemory(chunk);
     this.#forget();
   }
 
@@ -63,7 +63,7 @@ export class CollectedBytes {
     this.#length = 0;
   }
 
-  /** As large as the content so far, so that a small body costs little and a large one needs few blocks. */
+  /** Doubles the capacity, so that small bodies use little memory and large ones require few blocks. */
   #nextBlockBytes(): number {
     return Math.min(LARGEST_BLOCK_BYTES, Math.max(FIRST_BLOCK_BYTES, this.#length));
   }

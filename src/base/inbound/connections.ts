@@ -1,153 +1,330 @@
 /**
- * The connections of a listener, so that strangers who send slowly, or nothing, do not keep the others out:
+ * Connections of a listener. The limits prevent slow or silent clients from blocking others.
  *
- *   quiet ──► reading ──► waiting ──► quiet        (a request's body comes; it is worked on and answered)
- *               └───────► streaming ──► quiet      (a body that may go on for ever)
+ *     quiet ──► reading ──► waiting ──► quiet        (body is read, then the request is processed and answered)
+ *                 └───────► streaming ──► quiet      (body of unlimited duration)
  *
- * Quiet is a connection without a complete head, new or between two requests. It gives its place to a newcomer, the one that is
- * quiet longest first: so under a flood each newcomer has the time in which the flood fills the whole table, which is
- * enough for its head. Bodies under way and streams have bounds of their own below that of all, beyond which the slowest body,
- * or a stream that has long brought nothing, gives way. Who waits for its answer keeps its place, unless it does not read it or
- * waits for several: a client that sends the next request before it has the answer takes the time of others.
- * One address has a quarter of the places at most; not so loopback and Unix sockets, behind which a proxy may stand for many.
+ * A quiet connection has not sent a complete request head: it is new or between two requests. If all slots are in use,
+ * a new connection replaces the one that `placeRank` selects, preferably the one that has been quiet longest. During a
+ * flood, each new connection therefore has as much time as it takes to fill all slots, which is enough to send a head.
+ * Bodies and streams have lower limits, above which the connection with the slowest body or an inactive stream is
+ * closed. One IP address can use at most a quarter of the connections. Loopback and Unix sockets are exempt, because a
+ * proxy may serve many clients.
  */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Clock } from '../clock.ts';
+import { isLoopbackHost } from '../listen.ts';
+import { GIVEN_UP, promisedBytes } from './body.ts';
 
-/** Of a body, in any two looks: the slowest modem link is some times faster. */
-const SLOWEST_BYTES_PER_SECOND = 250;
-/** Slower bodies than this would not end within their time if they were large: they give their memory to others. */
+/**
+ * Reason why a connection was closed: slow body, unread response, replaced by another connection, or too many pipelined
+ * requests.
+ */
+export type EndReason = 'slow' | 'unread' | 'replaced' | 'pipelined';
+
+export interface ConnectionsOptions {
+  connections: number;
+  /** Time limit for receiving a body, in milliseconds. */
+  requestMs: number;
+  /** Time limit for a peer that does not read its response, in milliseconds. */
+  unreadMs: number;
+  clock: Clock;
+  ended(why: EndReason): void;
+}
+
+const CHECK_INTERVAL_MS = 5_000;
+/** Minimum rate of a body over two checks, lower than the slowest modem link. */
+const MIN_BYTES_PER_SECOND = 250;
+/**
+ * Bodies slower than this would exceed the time limit if they were large, so their connections are closed when memory
+ * is needed.
+ */
 const YIELDING_BYTES_PER_SECOND = 16_384;
-/** Younger than this nobody is slow. */
+/** Minimum time before a connection counts as slow, idle or unread. */
 const GRACE_MS = 1_000;
-/** A stream may bring a line an hour; after so long it gives its place, if another stream wants it. */
+/** Time without data after which a stream can be replaced by another. Streams may legitimately send one line per hour. */
 const STALE_STREAM_MS = 60_000;
+/** Maximum number of pipelined requests; some clients send the next request before they receive the response. */
+const MAX_PIPELINED = 32;
 
-export type ConnectionState = 'quiet' | 'reading' | 'streaming' | 'waiting';
+const TOO_SLOW = 'HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n';
 
-/** One connection, as decisions see it. */
-export interface Connection {
-  state: ConnectionState;
-  openedMs: number;
-  /** Since when it is in that state. */
+/** Returns the maximum number of bodies that a listener reads at the same time. */
+export function maxBodies(connections: number): number {
+  return Math.max(1, Math.floor(connections / 2));
+}
+
+class Connection {
+  /** Network connection. `stream` carries HTTP: either the connection itself or TLS on top of it. */
+  readonly socket: Socket;
+  stream: Socket;
+  readonly address: string | undefined;
+  readonly openedMs: number;
+  readonly responses = new Set<ServerResponse>();
+  state: 'quiet' | 'reading' | 'streaming' | 'waiting' = 'quiet';
+  /** Time of the latest state change. */
   sinceMs: number;
-  /** `undefined`: loopback or a Unix socket. */
-  address: string | undefined;
-  bytesRead: number;
-  /** Of them those of the body under way. */
-  bodyBytes: number;
-  /** What it had sent one and two looks ago, or when its body began. */
-  marks: readonly { atMs: number; bytes: number }[];
-  /** Since when nothing of what was written to it has gone out; `undefined` where nothing waits. */
-  unreadSinceMs: number | undefined;
-  /** Requests that came and are not answered whole. */
-  requests: number;
+  /** Byte counts at the two previous checks or at the start of the body. */
+  #marks: { atMs: number; bytes: number }[] = [];
+  #bytesBeforeBody = 0;
+  /** Time at which pending data was last sent; `undefined` if no data is pending. */
+  #unreadSinceMs: number | undefined;
+  #sentBytes = 0;
+
+  constructor(socket: Socket, nowMs: number) {
+    this.socket = socket;
+    this.stream = socket;
+    this.openedMs = nowMs;
+    this.sinceMs = nowMs;
+    const address = socket.remoteAddress;
+    this.address = address === undefined || isLoopbackHost(address) ? undefined : address;
+  }
+
+  get bodyBytes(): number {
+    return this.stream.bytesRead - this.#bytesBeforeBody;
+  }
+
+  enter(state: Connection['state'], nowMs: number): void {
+    this.state = state;
+    this.sinceMs = nowMs;
+  }
+
+  startBody(nowMs: number): void {
+    this.#bytesBeforeBody = this.stream.bytesRead;
+    this.#marks = [{ atMs: nowMs, bytes: this.#bytesBeforeBody }];
+  }
+
+  markProgress(nowMs: number): void {
+    this.#marks = [...this.#marks.slice(-1), { atMs: nowMs, bytes: this.stream.bytesRead }];
+  }
+
+  /**
+   * Bytes per second since the check before the previous one, or Infinity if the body started less than `GRACE_MS` ago.
+   */
+  rate(nowMs: number): number {
+    const [from] = this.#marks;
+    if (!from || nowMs - from.atMs < GRACE_MS) return Number.POSITIVE_INFINITY;
+    return ((this.stream.bytesRead - from.bytes) * 1000) / (nowMs - from.atMs);
+  }
+
+  /** Whether a body has exceeded the time limit, or was too slow over two checks. */
+  isTooSlow(nowMs: number, requestMs: number): boolean {
+    if (this.state !== 'reading') return false;
+    return nowMs - this.sinceMs >= requestMs || (this.#marks.length > 1 && this.rate(nowMs) < MIN_BYTES_PER_SECOND);
+  }
+
+  /** Returns how long the peer has not read any pending data, in milliseconds; `undefined` if no data is pending. */
+  unreadMs(nowMs: number): number | undefined {
+    const pending = this.stream.writableLength;
+    const sent = this.stream.bytesWritten - pending;
+    if (pending === 0) this.#unreadSinceMs = undefined;
+    else if (this.#unreadSinceMs === undefined || sent > this.#sentBytes) this.#unreadSinceMs = nowMs;
+    this.#sentBytes = sent;
+    return this.#unreadSinceMs === undefined ? undefined : nowMs - this.#unreadSinceMs;
+  }
+
+  /**
+   * Order in which new connections replace existing ones, lowest first: quiet, unread response, slow body, pipelined
+   * requests, recent unread response, recently quiet. Returns `undefined` for an active connection. The final group is
+   * ordered by age, so that a repeatedly quiet connection does not outlive newer ones.
+   */
+  placeRank(nowMs: number): readonly [group: number, order: number] | undefined {
+    const unreadMs = this.unreadMs(nowMs);
+    if (this.state === 'quiet') return nowMs - this.sinceMs >= GRACE_MS ? [0, this.sinceMs] : [5, this.openedMs];
+    if (this.state === 'reading') {
+      const rate = this.rate(nowMs);
+      return rate < MIN_BYTES_PER_SECOND ? [2, rate] : undefined;
+    }
+    if (unreadMs !== undefined && unreadMs >= GRACE_MS) return [1, -unreadMs];
+    if (this.responses.size > 1) return [3, -this.responses.size];
+    return unreadMs === undefined ? undefined : [4, -unreadMs];
+  }
 }
 
-export interface ConnectionBounds {
-  all: number;
-  /** Bodies under way. */
-  reading: number;
-  streaming: number;
-  ofOneAddress: number;
-}
+/** Tracks the connections of one server and closes those that exceed the limits. */
+export class Connections {
+  readonly #options: ConnectionsOptions;
+  readonly #connections = new Map<Socket, Connection>();
+  /** Connections by the stream that carries HTTP. */
+  readonly #byStream = new WeakMap<Socket, Connection>();
+  /** Cancels the next check. Checks run only while there are connections to check. */
+  #cancel: (() => void) | undefined;
 
-export function boundsFor(connections: number): ConnectionBounds {
-  const share = (parts: number) => Math.max(1, Math.floor(connections / parts));
-  return { all: connections, reading: share(2), streaming: share(8), ofOneAddress: share(4) };
-}
+  constructor(options: ConnectionsOptions) {
+    this.#options = options;
+  }
 
-/** Bytes a second since the look before the last; Infinity where it is too young to tell. */
-export function rateOf({ marks, bytesRead }: Pick<Connection, 'marks' | 'bytesRead'>, nowMs: number): number {
-  const [from] = marks;
-  const forMs = from ? nowMs - from.atMs : 0;
-  return forMs < GRACE_MS ? Number.POSITIVE_INFINITY : ((bytesRead - from!.bytes) * 1000) / forMs;
-}
+  stop(): void {
+    this.#cancel?.();
+  }
 
-/** Who makes place for a newcomer; `undefined` where all are at work. */
-export function placeFor<Each extends Connection>(connections: Iterable<Each>, nowMs: number): Each | undefined {
-  let longQuiet: Each | undefined;
-  /** The oldest connection: one that is quiet again and again must not outlive who has just come. */
-  let quiet: Each | undefined;
-  let unread: Each | undefined;
-  // Those for which it may be nothing but bad luck come last.
-  let pipelining: Each | undefined;
-  let young: Each | undefined;
-  const reading: Each[] = [];
-  for (const each of connections) {
-    if (each.state === 'quiet') {
-      if (nowMs - each.sinceMs >= GRACE_MS) {
-        if (!longQuiet || each.sinceMs < longQuiet.sinceMs) longQuiet = each;
-      } else if (!quiet || each.openedMs < quiet.openedMs) quiet = each;
-    } else if (each.state === 'reading') {
-      reading.push(each);
-    } else if (each.unreadSinceMs !== undefined && nowMs - each.unreadSinceMs >= GRACE_MS) {
-      if (!unread || each.unreadSinceMs < unread.unreadSinceMs!) unread = each;
-    } else if (each.requests > 1) {
-      if (!pipelining || each.requests > pipelining.requests) pipelining = each;
-    } else if (each.unreadSinceMs !== undefined) {
-      if (!young || each.unreadSinceMs < young.unreadSinceMs!) young = each;
+  get size(): number {
+    return this.#connections.size;
+  }
+
+  /** Adds a connection. Returns `false` if there is no room and the connection must be closed. */
+  open(socket: Socket): boolean {
+    const nowMs = this.#now();
+    const connection = new Connection(socket, nowMs);
+    if (!this.#makePlace(connection, nowMs)) return false;
+    this.#connections.set(socket, connection);
+    this.#byStream.set(socket, connection);
+    socket.once('close', () => this.#connections.delete(socket));
+    this.#cancel ??= this.#options.clock.after(CHECK_INTERVAL_MS, () => this.#check());
+    return true;
+  }
+
+  /** Registers the HTTP stream after a TLS handshake. */
+  secured(stream: Socket): void {
+    for (const connection of this.#connections.values()) {
+      const { socket } = connection;
+      if (socket.remotePort !== stream.remotePort || socket.remoteAddress !== stream.remoteAddress) continue;
+      connection.stream = stream;
+      this.#byStream.set(stream, connection);
+      return;
     }
   }
-  // A newcomer of this moment is quiet too, and comes after those who are here for more than their share.
-  const slow = () => slowestOf(reading, nowMs, SLOWEST_BYTES_PER_SECOND);
-  return longQuiet ?? unread ?? slow() ?? pipelining ?? young ?? quiet;
-}
 
-/** The slowest body below a rate. */
-function slowestOf<Each extends Connection>(
-  connections: Iterable<Each>,
-  nowMs: number,
-  below = Number.POSITIVE_INFINITY,
-): Each | undefined {
-  let slowest: Each | undefined;
-  let lowest = below;
-  for (const each of connections) {
-    if (each.state !== 'reading') continue;
-    const rate = rateOf(each, nowMs);
-    if (rate >= lowest) continue;
-    lowest = rate;
-    slowest = each;
+  /** Registers a request whose head has arrived. Returns `false` if the connection was closed because of it. */
+  startRequest(request: IncomingMessage, response: ServerResponse): boolean {
+    const connection = this.#byStream.get(request.socket);
+    if (!connection) return true;
+    if (connection.responses.size >= MAX_PIPELINED) {
+      this.#end(connection, 'pipelined');
+      return false;
+    }
+    connection.responses.add(response);
+    const nowMs = this.#now();
+    const hasBody = promisedBytes(request) !== 0;
+    if (hasBody) this.#makeRoomForBody(connection, nowMs);
+    connection.enter(hasBody ? 'reading' : 'waiting', nowMs);
+    connection.startBody(nowMs);
+    if (hasBody)
+      request.once('end', () => {
+        if (connection.responses.size > 0) connection.enter('waiting', this.#now());
+      });
+    const over = () => {
+      if (connection.responses.delete(response) && connection.responses.size === 0)
+        connection.enter('quiet', this.#now());
+    };
+    response.once('finish', over).once('close', over);
+    return true;
   }
-  return slowest;
-}
 
-/** Who of the bodies under way gives way to one more: the slowest, and where all are young the oldest. */
-export function bodyFor<Each extends Connection>(connections: Iterable<Each>, nowMs: number): Each | undefined {
-  const reading = [...connections].filter(({ state }) => state === 'reading');
-  return slowestOf(reading, nowMs) ?? oldestOf(reading);
-}
-
-/** Whose body gives its memory to others: the largest of those that come slowly. */
-export function largestSlow<Each extends Connection>(connections: Iterable<Each>, nowMs: number): Each | undefined {
-  let largest: Each | undefined;
-  for (const each of connections) {
-    if (each.state !== 'reading' || rateOf(each, nowMs) >= YIELDING_BYTES_PER_SECOND) continue;
-    if (!largest || each.bodyBytes > largest.bodyBytes) largest = each;
+  /** Allows a body of unlimited duration. Returns `false` if there are too many of these bodies. */
+  startStream(request: IncomingMessage): boolean {
+    const connection = this.#byStream.get(request.socket);
+    if (!connection) return true;
+    const nowMs = this.#now();
+    const streams = this.#inState('streaming');
+    if (streams.length >= Math.max(1, Math.floor(this.#options.connections / 8))) {
+      const idlest = lowest(streams, ({ sinceMs }) => sinceMs);
+      if (!idlest || nowMs - idlest.sinceMs < STALE_STREAM_MS) return false;
+      this.#end(idlest, 'replaced');
+    }
+    connection.enter('streaming', nowMs);
+    request.on('data', () => {
+      if (connection.state === 'streaming') connection.sinceMs = this.#now();
+    });
+    return true;
   }
-  return largest;
+
+  /** Closes the connection with the largest slow body to free memory. Returns `false` if there is none. */
+  freeMemory(): boolean {
+    const nowMs = this.#now();
+    const slow = this.#inState('reading').filter((each) => each.rate(nowMs) < YIELDING_BYTES_PER_SECOND);
+    return this.#replace(lowest(slow, ({ bodyBytes }) => -bodyBytes));
+  }
+
+  /**
+   * Closes idle connections and those without a complete request head. Active connections are closed after their
+   * response.
+   */
+  endQuiet(): void {
+    for (const connection of [...this.#connections.values()]) {
+      if (connection.state === 'quiet') connection.socket.destroy();
+      for (const response of connection.responses) closeAfter(response);
+    }
+  }
+
+  endAll(): void {
+    for (const socket of [...this.#connections.keys()]) socket.destroy();
+  }
+
+  #makePlace({ address }: Connection, nowMs: number): boolean {
+    const max = this.#options.connections;
+    let rivals = [...this.#connections.values()];
+    const near = address === undefined ? [] : rivals.filter((each) => each.address === address);
+    if (near.length >= Math.max(1, Math.floor(max / 4))) rivals = near;
+    else if (rivals.length < max) return true;
+    const ranked = rivals.flatMap((connection) => {
+      const rank = connection.placeRank(nowMs);
+      return rank ? [{ connection, rank }] : [];
+    });
+    const group = Math.min(...ranked.map(({ rank }) => rank[0]));
+    const first = ranked.filter(({ rank }) => rank[0] === group);
+    return this.#replace(lowest(first, ({ rank }) => rank[1])?.connection);
+  }
+
+  /**
+   * If there are too many bodies, closes the connection with the slowest one, or with the oldest one if all are recent.
+   */
+  #makeRoomForBody(newcomer: Connection, nowMs: number): void {
+    const bodies = this.#inState('reading').filter((each) => each !== newcomer);
+    if (bodies.length < maxBodies(this.#options.connections)) return;
+    const measured = bodies.filter((each) => Number.isFinite(each.rate(nowMs)));
+    this.#replace(lowest(measured, (each) => each.rate(nowMs)) ?? lowest(bodies, ({ sinceMs }) => sinceMs));
+  }
+
+  #check(): void {
+    const nowMs = this.#now();
+    const { requestMs, unreadMs } = this.#options;
+    for (const connection of [...this.#connections.values()]) {
+      if (connection.isTooSlow(nowMs, requestMs)) this.#end(connection, 'slow');
+      else if ((connection.unreadMs(nowMs) ?? 0) >= unreadMs) this.#end(connection, 'unread');
+      else if (connection.state === 'reading') connection.markProgress(nowMs);
+    }
+    const goesOn = this.#connections.size > 0;
+    this.#cancel = goesOn ? this.#options.clock.after(CHECK_INTERVAL_MS, () => this.#check()) : undefined;
+  }
+
+  #inState(state: Connection['state']): Connection[] {
+    return [...this.#connections.values()].filter((each) => each.state === state);
+  }
+
+  #replace(connection: Connection | undefined): boolean {
+    if (connection) this.#end(connection, 'replaced');
+    return connection !== undefined;
+  }
+
+  #end(connection: Connection, why: EndReason): void {
+    const { socket, stream, state, responses } = connection;
+    this.#connections.delete(socket);
+    for (const { req } of responses) req.emit(GIVEN_UP);
+    const isUnanswered = responses.size === 1 && ![...responses][0]!.headersSent;
+    if (state === 'reading' && isUnanswered && stream.writable) {
+      stream.end(TOO_SLOW);
+      // Destroy the connection if the client does not stop sending or does not read.
+      stream.destroySoon();
+      this.#options.clock.after(CHECK_INTERVAL_MS, () => socket.destroy());
+    } else {
+      socket.destroy();
+    }
+    this.#options.ended(why);
+  }
+
+  #now(): number {
+    return this.#options.clock.monotonicMs();
+  }
 }
 
-/** Which stream gives way to one more: the one that has brought nothing for longest, if for long. */
-export function streamFor<Each extends Connection>(connections: Iterable<Each>, nowMs: number): Each | undefined {
-  const stale = [...connections].filter(
-    ({ state, sinceMs }) => state === 'streaming' && nowMs - sinceMs >= STALE_STREAM_MS,
-  );
-  return oldestOf(stale);
+/** Closes the connection after the response. */
+export function closeAfter(response: ServerResponse): void {
+  if (!response.headersSent) response.setHeader('Connection', 'close');
 }
 
-/** Whether a body has taken longer than anybody has to. */
-export function isTooSlow(connection: Connection, nowMs: number, requestMs: number): boolean {
-  if (connection.state !== 'reading') return false;
-  if (nowMs - connection.sinceMs >= requestMs) return true;
-  return connection.marks.length > 1 && rateOf(connection, nowMs) < SLOWEST_BYTES_PER_SECOND;
-}
-
-/** Whether its peer does not read what it is sent. */
-export function isUnread({ unreadSinceMs }: Connection, nowMs: number, unreadMs: number): boolean {
-  return unreadSinceMs !== undefined && nowMs - unreadSinceMs >= unreadMs;
-}
-
-function oldestOf<Each extends Connection>(connections: readonly Each[]): Each | undefined {
-  let oldest: Each | undefined;
-  for (const each of connections) if (!oldest || each.sinceMs < oldest.sinceMs) oldest = each;
-  return oldest;
+function lowest<Each>(among: readonly Each[], value: (each: Each) => number): Each | undefined {
+  const [first, ...rest] = among;
+  return first && rest.reduce((least, each) => (value(each) < value(least) ? each : least), first);
 }

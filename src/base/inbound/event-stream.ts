@@ -1,17 +1,17 @@
 import type { ServerResponse } from 'node:http';
 
-/** Who does not read so much meanwhile is ended, and comes again where it stopped. */
+/** Maximum unread data per viewer, in bytes. A slower viewer is disconnected, then reconnects and resumes. */
 export const MAX_UNREAD_BYTES = 4 * 1024 * 1024;
 
-/** One server-sent event as it goes over the wire. JSON has no line feeds of its own. */
+/** Formats one server-sent event. JSON contains no line feeds. */
 export function eventFrame(name: string, data: unknown): string {
   return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
-/** One open stream, and how far its reader is. */
+/** Tracks the reading progress of one open stream. */
 export class StreamReader {
   readonly response: ServerResponse;
-  /** Monotonic time at which bytes were last read or nothing was unread, as of the last `noteProgress`. */
+  /** Monotonic time of the latest `noteProgress` call at which bytes had been read or no data was unread. */
   lastReadMs: number;
   #readBytes = 0;
 
@@ -20,7 +20,7 @@ export class StreamReader {
     this.lastReadMs = nowMs;
   }
 
-  /** Updates `lastReadMs`, as far as the socket shows: the kernel buffers the first bytes that nobody reads. */
+  /** Updates `lastReadMs`. The precision is limited, because the kernel buffers the first unread bytes. */
   noteProgress(nowMs: number): void {
     const { socket, writableLength } = this.response;
     const readBytes = (socket?.bytesWritten ?? 0) - writableLength;
@@ -28,13 +28,13 @@ export class StreamReader {
     this.#readBytes = readBytes;
   }
 
-  /** Closes the connection without waiting for a reader. */
+  /** Closes the connection without sending pending data. */
   evict(): void {
     this.response.destroy();
   }
 }
 
-/** Returns the reader that has read nothing for longest; the oldest one if all of them read. */
+/** Returns the reader that has been idle longest, or the oldest one if none is idle. */
 export function idlestOf<Reader extends StreamReader>(readers: Iterable<Reader>, nowMs: number): Reader | undefined {
   let idlest: Reader | undefined;
   for (const reader of readers) {
@@ -44,7 +44,7 @@ export function idlestOf<Reader extends StreamReader>(readers: Iterable<Reader>,
   return idlest;
 }
 
-/** Writes events to one who reads them; ends the connection of one who does not. */
+/** Writes events, and closes the connection if too much data is unread. */
 export function writeFrames(response: ServerResponse, frames: string): void {
   if (response.writableEnded || response.destroyed || frames === '') return;
   response.write(frames);

@@ -1,9 +1,8 @@
 /**
- * Inbound HTTP of every server of the agent: connections within bounds that no stranger can fill for others, time for
- * heads, bodies and answers, TLS with certificates that are renewed in place, and a stop that lets answers under way go out. What
- * a server does with a request is its own: this hands it over when its head has come.
+ * HTTP server used by all agent listeners: fair connection limits, timeouts for heads, bodies and responses, TLS with
+ * live certificate renewal, and graceful shutdown. Requests are passed to the handler when their head has arrived.
  *
- * States: made, listening, stopping, stopped. Nothing of it outlives a crash.
+ * States: created, listening, stopping, stopped. No state survives a crash.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Server as TlsServer } from 'node:https';
@@ -17,24 +16,23 @@ import { createServer } from '../node-http.ts';
 import { Repeats } from '../repeats.ts';
 import { answerEarly } from './body.ts';
 import { type CertificateFiles, type CertificatePair, readCertificate, watchCertificate } from './certificate.ts';
-import { ConnectionTable, closeAfter } from './connection-table.ts';
-import { boundsFor } from './connections.ts';
+import { Connections, closeAfter, maxBodies } from './connections.ts';
 import { type HostRule, hostRefusal } from './host-rule.ts';
 import { SocketFile } from './socket-file.ts';
 
 export interface InboundLimits {
   connections: number;
   headerBytes: number;
-  /** For a head to come whole, about, and for a TLS handshake. */
+  /** Approximate time limit for a request head and a TLS handshake, in milliseconds. */
   headerMs: number;
-  /** For a body to come whole; streams have no such bound. */
+  /** Time limit for a body, in milliseconds. Does not apply to streams. */
   requestMs: number;
-  /** For a peer to read some of its answer; who reads nothing for so long will not. */
+  /** Time limit for a peer that does not read its response, in milliseconds. */
   unreadMs: number;
   keepAliveMs: number;
-  /** How often an address in use is tried again, a second apart: a predecessor may be on its way out. */
+  /** Number of retries, one second apart, if the address is in use, because a previous instance may be shutting down. */
   listenRetries: number;
-  /** How long `stop` waits for answers under way before it cuts connections. */
+  /** Time that `stop` waits for responses before it closes connections, in milliseconds. */
   stopMs: number;
 }
 
@@ -49,14 +47,14 @@ export const INBOUND_LIMITS: InboundLimits = {
   stopMs: 5_000,
 };
 
-/** `asksFirst`: the client waits for leave to send its body (`response.writeContinue()`). */
+/** `asksFirst` means that the client is waiting for permission to send its body (`response.writeContinue()`). */
 type Serve = (request: IncomingMessage, response: ServerResponse, asksFirst: boolean) => void;
 
 export interface InboundOptions {
-  /** As log lines call it: `ingest`, `webhook`, `ops`, `control`. */
+  /** Name used in log lines: `ingest`, `webhook`, `ops`, `control`. */
   name: string;
   address: ListenAddress;
-  /** The key that a person changes when it cannot listen, and the code of that error. */
+  /** Settings key reported if listening fails, and the error code. */
   setting: string;
   code: string;
   tls?: CertificateFiles | undefined;
@@ -64,16 +62,16 @@ export interface InboundOptions {
   clock: Clock;
   log: Logger;
   serve: Serve;
-  /** By which names it may be called now, and the setting that adds some; without it every name is good. */
+  /** Returns the rule for accepted host names. If unset, all names are accepted. */
   hosts?: () => HostRule | undefined;
-  /** Bytes that are no HTTP, a head too large or too late. */
+  /** Called for invalid HTTP and for headers that are too large or arrive too late. */
   malformed?: (code: string | undefined) => void;
 }
 
 export class InboundServer {
   readonly #options: InboundOptions;
   readonly #limits: InboundLimits;
-  readonly #table: ConnectionTable;
+  readonly #connections: Connections;
   readonly #repeats = new Repeats();
   readonly #stopping = new AbortController();
   #server: Server | undefined;
@@ -85,7 +83,7 @@ export class InboundServer {
     this.#options = options;
     this.#limits = { ...INBOUND_LIMITS, ...options.limits };
     const { connections, requestMs, unreadMs } = this.#limits;
-    this.#table = new ConnectionTable({
+    this.#connections = new Connections({
       connections,
       requestMs,
       unreadMs,
@@ -95,27 +93,27 @@ export class InboundServer {
         if (count === undefined) return;
         options.log.warn(
           { event: 'listener.connection_ended', listener: options.name, why, count },
-          'a connection that sent too slowly, or nothing, was ended',
+          'closed a connection that was idle or too slow',
         );
       },
     });
   }
 
-  /** Listens. Throws a `TagferryError` with the code that was asked for, or `listener.certificate`. */
+  /** Starts listening. Throws a `TagferryError` with the configured code, or `listener.certificate`. */
   async start(): Promise<void> {
     const { address, setting, code } = this.#options;
     const { listenRetries: retries } = this.#limits;
     const server = await this.#make();
-    // The table makes place by itself; this many may wait for it while it does.
+    // `Connections` enforces the limit. Accept twice as many connections, so that new ones can wait until it has made
+    // room.
     server.maxConnections = this.#limits.connections * 2;
     server.on('drop', () => this.#tooMany());
     server.on('connection', (socket: Socket) => this.#admit(socket));
-    server.on('secureConnection', (stream: Socket) => this.#table.secured(stream));
+    server.on('secureConnection', (stream: Socket) => this.#connections.secured(stream));
     server.on('request', (request, response) => this.#serve(request, response, false));
     server.on('checkContinue', (request, response) => this.#serve(request, response, true));
-    // Anything else that a client expects is not met; without a listener Node would answer by itself.
     server.on('clientError', (error, socket) => this.#refuseMalformed(error, socket as Socket));
-    // Before the handshake there is nobody to answer: what is written waits for it, and the connection with it, for ever.
+    // Destroy the socket, because data written before the handshake is never sent and would keep the connection open.
     server.on('tlsClientError', (_, socket: Socket) => socket.destroy());
     await listen(server, address, { setting, code, retries });
     server.on('error', (error) => this.#failed(error));
@@ -124,17 +122,17 @@ export class InboundServer {
     if (this.#stopped) await this.#close();
   }
 
-  /** Where it listens, as settings write it; `undefined` where it does not. */
+  /** Listening address in the settings format; `undefined` if not listening. */
   get address(): string | undefined {
     return this.#server && listeningAt(this.#server);
   }
 
-  /** The address as the system tells it. */
+  /** Address as reported by the system. */
   get socketAddress(): AddressInfo | string | null {
     return this.#server?.address() ?? null;
   }
 
-  /** Fires when `stop` begins. */
+  /** Aborts when `stop` is called. */
   get stopping(): AbortSignal {
     return this.#stopping.signal;
   }
@@ -143,27 +141,27 @@ export class InboundServer {
     return this.#stopping.signal.aborted;
   }
 
-  /** Open connections. */
+  /** Number of open connections. */
   get connections(): number {
-    return this.#table.size;
+    return this.#connections.size;
   }
 
-  /** Bodies that may be under way at once. */
+  /** Maximum number of concurrent bodies. */
   get bodies(): number {
-    return boundsFor(this.#limits.connections).reading;
+    return maxBodies(this.#limits.connections);
   }
 
-  /** The body of this request may go on for ever. `false` where too many do. */
+  /** Allows a body of unlimited duration. Returns `false` if there are too many of these bodies. */
   streams(request: IncomingMessage): boolean {
-    return this.#table.streams(request);
+    return this.#connections.startStream(request);
   }
 
-  /** Ends the largest body under way that comes slowly. Gives whether there was one. */
+  /** Closes the connection with the largest slow body. Returns `false` if there is none. */
   freeMemory(): boolean {
-    return this.#table.freeMemory();
+    return this.#connections.freeMemory();
   }
 
-  /** Takes no new connections, lets answers under way go out, closes. */
+  /** Rejects new connections, completes pending responses and closes the server. */
   stop(): Promise<void> {
     this.#stopped ??= this.#close();
     return this.#stopped;
@@ -171,14 +169,14 @@ export class InboundServer {
 
   async #close(): Promise<void> {
     this.#stopping.abort();
-    this.#table.stop();
+    this.#connections.stop();
     await this.#socketFile?.close();
     const server = this.#server;
     if (!server?.listening) return;
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    this.#table.endQuiet();
+    this.#connections.endQuiet();
     const cancel = this.#options.clock.after(this.#limits.stopMs, () => {
-      this.#table.endAll();
+      this.#connections.endAll();
       server.closeAllConnections();
     });
     await closed;
@@ -191,17 +189,17 @@ export class InboundServer {
     const options = {
       maxHeaderSize: headerBytes,
       headersTimeout: headerMs,
-      // Bodies are watched by the table, which knows streams from those that only pretend to send.
+      // `Connections` enforces the time limit, because it distinguishes streams from slow bodies.
       requestTimeout: 0,
       keepAliveTimeout: keepAliveMs,
-      // Each look wakes an idle agent, four listeners have one each.
+      // Longer than the default, because each check wakes an idle agent and there are four listeners.
       connectionsCheckingInterval: headerMs / 2,
       noDelay: true,
     };
     if (!tls) return createServer(options);
     const pair = await readCertificate(tls);
     tls.inForce?.(pemEndsMs(pair.cert));
-    // Node lets a handshake take two minutes: so few connections that say nothing would fill the house.
+    // The default of two minutes would allow a few silent connections to use all slots.
     const secure = { minVersion: 'TLSv1.2', handshakeTimeout: headerMs } as const;
     const server: TlsServer = process.getBuiltinModule('node:https').createServer({ ...options, ...pair, ...secure });
     const { signal } = this.#stopping;
@@ -220,9 +218,9 @@ export class InboundServer {
       clock,
       isListening: () => server.listening,
       restore: async () => {
-        // `close` deletes the file at the path, so that a socket of another program must be left alone.
+        // `close` deletes the file at the path, which may be the socket of another program.
         if (server.listening && !(await isReplaceable(path)))
-          throw new Error('the path belongs to another file or program');
+          throw new Error('the path is used by another file or program');
         server.close();
         await listen(server, { path }, { setting, code });
       },
@@ -242,16 +240,16 @@ export class InboundServer {
   }
 
   #admit(socket: Socket): void {
-    // A peer that is gone without a word is noticed, however long a stream is silent.
+    // Detect disconnected peers of idle streams.
     socket.setKeepAlive(true, 60_000);
-    if (this.#table.open(socket)) return;
+    if (this.#connections.open(socket)) return;
     socket.destroy();
     this.#tooMany();
   }
 
   #serve(request: IncomingMessage, response: ServerResponse, asksFirst: boolean): void {
     response.on('error', () => {});
-    if (!this.#table.began(request, response)) return;
+    if (!this.#connections.startRequest(request, response)) return;
     if (this.isStopping) closeAfter(response);
     const rule = this.#options.hosts?.();
     const refusal = rule && hostRefusal(request, rule);
@@ -275,7 +273,7 @@ export class InboundServer {
     if (count === undefined) return;
     this.#options.log.warn(
       { event: 'listener.too_many_connections', listener: this.#options.name, count },
-      'a connection was refused: too many are open',
+      'connection refused, too many open connections',
     );
   }
 
@@ -284,7 +282,7 @@ export class InboundServer {
     if (count === undefined) return;
     this.#options.log.error(
       { event: 'listener.failed', listener: this.#options.name, error: messageOf(error), count },
-      'a listener has a problem',
+      'listener error',
     );
   }
 

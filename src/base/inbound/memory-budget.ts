@@ -1,32 +1,38 @@
 /**
- * How much memory the bodies under way at a listener may take, all together. Large ones share three quarters of it at most, so
- * that a small one, which is what deliveries and readings are, finds room whatever the large ones do. A body is small until
- * it has grown beyond a size of which the last quarter holds one for every body that may be under way.
+ * Limits the total memory of the bodies read by a listener. Large bodies share at most three quarters, so that there is
+ * always room for small ones, such as deliveries and readings. The threshold for small bodies is chosen so that all
+ * concurrent bodies fit in the remaining quarter if they are small.
  */
 const MiB = 1024 * 1024;
 const SMALL_BYTES = 64 * 1024;
-/** More small bodies than these are rarely under way at once; where they are, the slow ones give way. */
+/**
+ * Number of concurrent small bodies that the budget allows for. If there are more, connections with slow bodies are
+ * closed.
+ */
 const SMALL_BODIES = 128;
 
 export interface MemoryBudgetOptions {
   maxBytes: number;
-  /** Bodies that may be under way at once. */
+  /** Maximum number of concurrent bodies. */
   bodies: number;
-  /** Makes room by ending a body that comes slowly, which gives its memory back before this returns; gives whether there was one. */
+  /**
+   * Makes room by closing the connection with a slow body, whose memory is released before the call returns. Returns
+   * `false` if there is none.
+   */
   makeRoom?: () => boolean;
 }
 
-/** Of the memory that the unit allows: an eighth, but room for one body of the largest size with what is made of it. */
+/** Returns one eighth of the memory limit, but at least enough to read and process one body of maximum size. */
 export function ingestBudgetBytes(memoryLimitBytes: number): number {
   return Math.min(48 * MiB, Math.max(20 * MiB, memoryLimitBytes / 8));
 }
 
-/** A thirty-second: deliveries are small, and their listener is the one that strangers reach. */
+/** Returns 1/32 of the memory limit, because deliveries are small and the listener is exposed to the network. */
 export function webhookBudgetBytes(memoryLimitBytes: number): number {
   return Math.min(32 * MiB, Math.max(4 * MiB, memoryLimitBytes / 32));
 }
 
-/** Of the memory that the unit allows: a sixteenth, but room for one event of the largest size. */
+/** Returns 1/16 of the memory limit, but at least enough for one event of maximum size. */
 export function reactionBudgetBytes(memoryLimitBytes: number): number {
   return Math.min(64 * MiB, Math.max(8 * MiB, memoryLimitBytes / 16));
 }
@@ -50,18 +56,21 @@ export class MemoryBudget {
     return this.#usedBytes;
   }
 
-  /** A new body's share, empty. */
+  /** Returns an empty reservation for a new body. */
   reserve(): Reservation {
     return new Reservation(this);
   }
 
-  /** Whether there is room for so much more of a body, or could be made. That may be by ending this one: it holds nothing then. */
+  /**
+   * Returns whether a body can grow by `more` bytes, making room if necessary. Making room may close the connection of
+   * the body itself, whose reservation is then empty.
+   */
   hasRoom(body: Readonly<{ bytes: number }>, more: number): boolean {
     while (!this.#fits(body.bytes, body.bytes + more)) if (!this.#makeRoom()) return false;
     return true;
   }
 
-  /** From `before` to `after` bytes of one body, whatever the bound says. */
+  /** Changes the size of one body without checking the limit. */
   change(before: number, after: number): void {
     this.#usedBytes += after - before;
     this.#usedByLargeBytes += this.#large(after) - this.#large(before);
@@ -78,7 +87,7 @@ export class MemoryBudget {
   }
 }
 
-/** One request's share of the budget. */
+/** Share of the budget used by one request. */
 export class Reservation {
   readonly #budget: MemoryBudget;
   #bytes = 0;
@@ -87,7 +96,7 @@ export class Reservation {
     this.#budget = budget;
   }
 
-  /** `false` where there is no room. */
+  /** Returns `false` if there is no room. */
   grow(bytes: number): boolean {
     if (!this.#budget.hasRoom(this, bytes)) return false;
     this.set(this.#bytes + bytes);
@@ -98,7 +107,7 @@ export class Reservation {
     return this.#bytes;
   }
 
-  /** The request takes exactly so many bytes from now on. */
+  /** Sets the size of the reservation. */
   set(bytes: number): void {
     this.#budget.change(this.#bytes, bytes);
     this.#bytes = bytes;

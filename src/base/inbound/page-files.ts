@@ -1,14 +1,14 @@
 /**
- * The files of a page, as `scripts/build-page.ts` left them: the page itself, which is looked for anew each time, and what it names,
- * which has the hash of its content in its name and is kept for ever. Nothing else of the machine can be asked for: a name that was not
- * built is not there. What it may do in the browser stands in `PAGE_HEADERS`.
+ * Serves the files of a page built by `scripts/build-page.ts`. The page itself is not cached. The files it references
+ * have content hashes in their names and are cached indefinitely. Only built files can be requested. `PAGE_HEADERS`
+ * restricts the page in the browser.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 /**
- * The page asks nobody but the address that it came from, runs nothing that stands in its text, sends no form, stands in no
- * other's frame, and tells nobody where it was.
+ * The page connects only to its own origin, runs no inline script, submits no form, cannot be embedded in a
+ * frame, and sends no referrer.
  */
 const PAGE_HEADERS = {
   'Content-Security-Policy':
@@ -27,7 +27,7 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: 'image/svg+xml',
 };
 
-/** In the order of what is shorter. */
+/** In order of preference. */
 const ENCODINGS = [
   ['br', '.br'],
   ['gzip', '.gz'],
@@ -37,20 +37,20 @@ export class PageFiles {
   readonly #folder: URL;
   #names: ReadonlySet<string> | undefined;
 
-  /** `folder`: what one page was built into, with a slash at its end. */
+  /** `folder` is the build output of one page, with a trailing slash. */
   constructor(folder: URL) {
     this.#folder = folder;
   }
 
-  /** The page itself, whatever the status says of what it will show. 503 where it was not built. */
+  /** Sends the page with the given status, or 503 if it was not built. */
   async answerPage(request: IncomingMessage, response: ServerResponse, status = 200): Promise<void> {
     if (await this.#send(request, response, 'index.html', status, 'no-cache')) return;
-    const error = { error: 'the page is not there', hint: 'In a checkout `npm run build` makes it.' };
+    const error = { error: 'page not found', hint: 'In a source checkout, run `npm run build`.' };
     response.writeHead(503, { 'Content-Type': 'application/json', 'Cache-Control': 'no-store' });
     response.end(`${JSON.stringify(error)}\n`);
   }
 
-  /** A file that the page names. Gives whether there is one of that name. */
+  /** Sends a file referenced by the page. Returns `false` if it does not exist. */
   async answerFile(request: IncomingMessage, response: ServerResponse, name: string): Promise<boolean> {
     return await this.#send(request, response, name, 200, 'public, max-age=31536000, immutable');
   }
@@ -63,7 +63,7 @@ export class PageFiles {
     keep: string,
   ): Promise<boolean> {
     if (!(await this.#find()).has(name)) {
-      // Another may have been built since, in a checkout.
+      // The page may have been rebuilt in a source checkout.
       this.#names = undefined;
       if (!(await this.#find()).has(name)) return false;
     }
@@ -82,7 +82,7 @@ export class PageFiles {
     return true;
   }
 
-  /** Names of what may be asked for. */
+  /** Returns the names of the files that may be requested. */
   async #find(): Promise<ReadonlySet<string>> {
     this.#names ??= new Set(
       await readdir(this.#folder).then(
@@ -94,7 +94,7 @@ export class PageFiles {
   }
 }
 
-/** What the client takes; `q=0` is a refusal. */
+/** Returns the accepted encodings, excluding those with `q=0`. */
 function encodingsOf(header: string | string[] | undefined): ReadonlySet<string> {
   const parts = String(header ?? '').split(',');
   const taken = parts.filter((part) => !/;\s*q=0(\.0*)?\s*$/.test(part));

@@ -1,8 +1,9 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 
 /**
- * A token of the settings as clients show it: `Authorization: Bearer …`; `Token …` (InfluxDB 2); as the password of `Basic …` or the
- * query's `p` (InfluxDB 1), with any user name. Compared by digests of equal length in constant time.
+ * Validates a token from the settings. Clients send it as `Authorization: Bearer …` or `Token …` (InfluxDB 2), or with
+ * any user name as the password of `Basic …` or the query parameter `p` (InfluxDB 1). Digests of equal length are
+ * compared in constant time.
  */
 export class SharedToken {
   readonly #digest: Buffer;
@@ -11,7 +12,7 @@ export class SharedToken {
     this.#digest = digestOf(token);
   }
 
-  /** `inQuery` is the query's `p`, where the endpoint knows one. */
+  /** `inQuery` is the query parameter `p` on endpoints that support it. */
   isShown(authorization: string | undefined, inQuery: string | null): boolean {
     const shown = authorization === undefined ? inQuery : credentialOf(authorization);
     return shown !== null && shown !== undefined && timingSafeEqual(digestOf(shown), this.#digest);

@@ -2,18 +2,18 @@ import { lstatSync } from 'node:fs';
 import type { Clock } from '../clock.ts';
 
 /**
- * Watches the file of a Unix socket. A server whose file is deleted or replaced still listens, but no program can connect to it:
- * temporary folders are cleaned up by age, and an operator may delete the file by mistake. A server that does not listen is restored at
- * every check, even if its previous file is at the path again. A listening server keeps its inode in use, so no other file can have it.
+ * Watches a Unix socket file. If the file is deleted or replaced, for example by a cleanup of temporary folders, the
+ * server still listens but is unreachable. A server that is not listening is restored at the next check, even if its
+ * previous file exists again. The inode of a listening server cannot be reused by another file.
  *
- * States: closed, watching, restoring. A crash leaves the file, which the next start replaces (`listen`).
+ * States: closed, watching, restoring. After a crash, the next startup replaces the file (`listen`).
  */
 export interface SocketFileOptions {
   path: string;
   clock: Clock;
-  /** Whether the server listens now; a failed restoration leaves it closed. */
+  /** Returns whether the server is listening, which is not the case after a failed restoration. */
   isListening: () => boolean;
-  /** Listens again. Rejects if that is not possible yet; the next check retries. */
+  /** Starts listening again. Rejects if that is not possible yet; the next check retries. */
   restore: () => Promise<void>;
   restored: () => void;
   failed: (error: unknown) => void;
@@ -29,7 +29,7 @@ export class SocketFile {
   #restoring: Promise<void> | undefined;
   #isClosed = false;
 
-  /** Starts watching the file that exists now. */
+  /** Starts watching the current file. */
   constructor(options: SocketFileOptions) {
     this.#options = options;
     this.#file = identityOf(options.path);
@@ -73,7 +73,7 @@ function identityOf(path: string): string | undefined {
     const stats = lstatSync(path, { bigint: true, throwIfNoEntry: false });
     return stats && `${stats.dev}:${stats.ino}`;
   } catch {
-    // The folder is not accessible: treated as a missing file.
+    // An inaccessible folder is treated as a missing file.
     return undefined;
   }
 }

@@ -4,31 +4,31 @@ import { codeOf } from '../errors.ts';
 import { MARK } from './environment.ts';
 
 /**
- * Everything that one command started. Its process group catches the ordinary children at once; a child that made itself a
- * daemon (a session of its own) has left the group but still carries the mark in its environment, which /proc shows.
- * What cleans its environment as well is out of reach without a cgroup of its own; under systemd the unit's ends it.
+ * All processes started by one command. Signals to the process group reach ordinary children. A child that started its
+ * own session is found in /proc by the mark in its environment. A child that also cleared its environment can only be
+ * terminated with the unit's cgroup.
  */
 export interface Family {
-  /** Process group: the leader's pid, because it was started detached. */
+  /** Process group, equal to the pid of the leader, which was started detached. */
   group: number;
-  /** Value of the mark in its environment. */
+  /** Mark in the environment. */
   mark: string;
 }
 
-/** Each look reads the environment of every process. */
+/** Interval between checks. Each check reads the environment of all processes. */
 const POLL_MS = 50;
-/** A process may fork between the look and the signal: looked again until nobody is left. */
+/** Number of searches. Repeated because a process may fork between the search and the signal. */
 const SWEEPS = 8;
 
-/** Sends a signal to everyone in the family. */
+/** Sends a signal to all processes of the family. */
 async function signalFamily(family: Family, signal: 'SIGTERM' | 'SIGKILL'): Promise<void> {
   send(-family.group, signal);
   for (const pid of await findMarked((mark) => mark === family.mark)) send(pid, signal);
 }
 
 /**
- * Ends whoever is left: SIGTERM, then SIGKILL after `graceMs`. Returns how many were found. After it nobody is left, unless
- * a process hangs in the kernel (a dead NFS server), which no signal ends.
+ * Terminates the remaining processes: SIGTERM, then SIGKILL after `graceMs`. Returns the number of processes found.
+ * Only a process blocked in the kernel, for example by an unreachable NFS server, can remain.
  */
 export async function endFamily(family: Family, clock: Clock, graceMs: number): Promise<number> {
   const found = await membersOf(family);
@@ -48,8 +48,8 @@ export async function endFamily(family: Family, clock: Clock, graceMs: number): 
 }
 
 /**
- * Ends the commands that a killed daemon of the same `instance` left behind: their reactions run again, and two copies of
- * one command must not work on one valve. Returns how many processes were found.
+ * Terminates the commands of a killed agent with the same `instance`. Their reactions run again, and two copies of a
+ * command must not operate the same device. Returns the number of processes found.
  */
 export async function endOrphans(instance: string): Promise<number> {
   let found = 0;
@@ -62,20 +62,20 @@ export async function endOrphans(instance: string): Promise<number> {
   return found;
 }
 
-/** A signal to a process or (negative) a group that may be gone already. */
+/** Sends a signal to a process or (negative) group, which may have exited. */
 function send(pid: number, signal: 'SIGTERM' | 'SIGKILL' | 0): boolean {
   try {
     process.kill(pid, signal);
     return true;
   } catch (error) {
-    // EPERM: it is there but changed its user; the group's other members got the signal.
+    // EPERM: the process exists but changed its user. Other members of the group received the signal.
     return codeOf(error) === 'EPERM';
   }
 }
 
 async function membersOf(family: Family): Promise<number> {
   const marked = await findMarked((mark) => mark === family.mark);
-  // A zombie keeps its group signalable until it is reaped; it shows no environment, and it runs no more.
+  // A zombie remains in the group until it is reaped. It has no environment and is not running.
   if (marked.length > 0) return marked.length;
   return (await groupIsAlive(family.group)) ? 1 : 0;
 }
@@ -84,14 +84,14 @@ async function groupIsAlive(group: number): Promise<boolean> {
   if (!send(-group, 0)) return false;
   for (const pid of await pids()) {
     const stat = await readProc(pid, 'stat');
-    // After the name in parentheses, which may hold anything: state, parent, group.
+    // Fields after the name in parentheses, which may contain any character: state, parent, group.
     const fields = stat?.slice(stat.lastIndexOf(')') + 2).split(' ');
     if (fields && Number(fields[2]) === group && fields[0] !== 'Z' && fields[0] !== 'X') return true;
   }
   return false;
 }
 
-/** Processes of this user whose environment carries a mark that fits. None where there is no /proc. */
+/** Returns the processes of this user with a matching mark, or none if /proc is missing. */
 async function findMarked(fits: (mark: string) => boolean): Promise<number[]> {
   const found: number[] = [];
   for (const pid of await pids()) {
@@ -112,7 +112,7 @@ async function readProc(pid: number, file: string): Promise<string | undefined> 
   try {
     return await readFile(`/proc/${pid}/${file}`, 'latin1');
   } catch {
-    // Gone, or another user's.
+    // The process exited or belongs to another user.
     return undefined;
   }
 }

@@ -5,7 +5,7 @@ export interface ProgramEnd {
   signal: NodeJS.Signals | null;
 }
 
-/** The program's own end, or why it was not started; its pipes may be held open by what it left behind. */
+/** Waits until the program itself exits or fails to start. Its pipes may be kept open by its children. */
 export function untilEnded(child: ChildProcess): Promise<ProgramEnd | Error> {
   return new Promise((resolve) => {
     child.once('exit', (code, signal) => resolve({ code, signal }));

@@ -1,4 +1,4 @@
-/** The NATS client's own transport, with bounds on everything that the server sends. */
+/** Transport for the NATS client with size limits for all server data. */
 import type { ServerInfo } from '@nats-io/transport-node';
 import { NodeTransport } from '@nats-io/transport-node/lib/node_transport.js';
 import { BrokerError } from '../broker-error.ts';
@@ -7,7 +7,7 @@ import { MAX_LINE_BYTES, NatsFraming } from './nats-framing.ts';
 export class BoundedTransport extends NodeTransport {
   readonly #framing = new NatsFraming();
 
-  /** The first line of the server, before TLS. */
+  /** Reads the server's first line, before TLS. */
   override peekInfo(): Promise<ServerInfo> {
     let bytes = 0;
     this.socket.on('data', (chunk: Buffer) => {
@@ -25,7 +25,7 @@ export class BoundedTransport extends NodeTransport {
     } catch (error) {
       reason = error as Error;
     } finally {
-      // The client leaves its loop when its parser fails: without a reader the chunks would pile up.
+      // The client stops reading when its parser fails. Close the connection, or unread chunks would accumulate.
       void this.close(reason);
     }
   }

@@ -1,10 +1,10 @@
 /**
- * One NATS server or cluster of tags.yaml, shared by whoever takes from its streams and whoever publishes. The connection is ours to make
- * anew (`ConnectionLoop`); what is pulled and acknowledged stands in `NatsPull`.
+ * One NATS server or cluster in tags.yaml, shared by stream sources and publishers. `ConnectionLoop` reconnects;
+ * `NatsPull` pulls and acknowledges messages.
  */
 import type { NatsConnection } from '@nats-io/transport-node';
 import type { Clock } from '../../base/clock.ts';
-import { messageOf } from '../../base/errors.ts';
+import { messageOf, TagferryError } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import { Redactor } from '../../base/redactor.ts';
 import { BrokerError, brokerBusy, brokerClosed, brokerTooLarge, noStream } from '../broker-error.ts';
@@ -17,7 +17,7 @@ import type { NatsSpec } from './nats-spec.ts';
 export interface NatsBrokerOptions {
   name: string;
   spec: NatsSpec;
-  /** The same at every start and different on every gateway. */
+  /** Stable across restarts and unique per gateway. */
   clientId: string;
   clock: Clock;
   logger: Logger;
@@ -30,30 +30,32 @@ export interface NatsState {
   problem: string | undefined;
   failures: number;
   received: number;
-  /** Messages that were given back because they could not be taken. */
-  refused: number;
-  /** Messages that exceed a bound. */
+  /** Number of messages returned to the server because they could not be stored. */
+  returned: number;
+  /** Number of messages that exceed a size limit. */
   discarded: number;
   window: { used: number; size: number | undefined };
   certificateEndsMs: number | undefined;
 }
 
-/** What is published, beside the bytes. */
+/** Options for a published message. */
 export interface PublishedMessage {
   headers?: Readonly<Record<string, string>>;
-  /** The same for the same message: a stream keeps one of them. */
+  /** Message ID. A stream stores only one message per ID. */
   id?: string;
-  /** Fails where no stream keeps the subject: what nobody keeps is lost to who is away. */
+  /** Fails if no stream stores the subject, because offline subscribers would miss the message. */
   mustKeep?: boolean;
   signal?: AbortSignal;
+  /** Called once the server is connected, immediately before the message is sent. An exception prevents that. */
+  beforeSend?: () => void;
 }
 
 const MAX_PUBLISHING = 200;
 const CLOSE_MS = 1_000;
-/** How long it is taken for granted that a stream keeps a subject, or none does. */
+/** Duration for which the result of the stream lookup is cached. */
 const STREAM_KNOWN_MS = 60_000;
 const MAX_KNOWN = 1_000;
-/** What the client calls the answers by which no stream is there, or none may be looked for. */
+/** Client error names for a missing stream or a lookup that is not permitted. */
 const NOT_KEPT = new Set(['StreamNotFoundError', 'JetStreamNotEnabled', 'PermissionViolationError']);
 
 export class NatsBroker {
@@ -78,7 +80,7 @@ export class NatsBroker {
       logger: options.logger,
       redactor: this.#redactor,
       connect: () => this.#connect(),
-      hold: (connection) => this.#hold(connection),
+      serve: (connection) => this.#serve(connection),
       details: ({ info }) => ({ version: info?.version ?? '' }),
     });
   }
@@ -87,19 +89,19 @@ export class NatsBroker {
     this.#loop.start();
   }
 
-  /** The durable consumer stays, with what waits in it. */
+  /** Disconnects. The durable consumer and its pending messages remain. */
   async leave(): Promise<void> {
     await this.stop();
   }
 
-  /** Lets what is at work end within `budgetMs`, so that what is on disk is acknowledged. */
+  /** Waits up to `budgetMs` for running handlers, so that stored messages are acknowledged. */
   async stop(budgetMs = 2_000): Promise<void> {
     const { clock } = this.#options;
     const deadline = clock.monotonicMs() + budgetMs;
     const connection = this.#loop.current;
     this.#isClosed = true;
     for (const pull of this.#pulls) pull.close();
-    const isBusy = () => [...this.#pulls].some(({ atWork }) => atWork > 0);
+    const isBusy = () => [...this.#pulls].some(({ inProgress }) => inProgress > 0);
     while (connection && !connection.isClosed() && isBusy() && clock.monotonicMs() < deadline) await clock.sleep(20);
     this.#loop.stop(brokerClosed(this.name));
     if (connection) await Promise.race([connection.flush().catch(() => {}), clock.sleep(CLOSE_MS)]);
@@ -107,7 +109,7 @@ export class NatsBroker {
     await this.#loop.stopped();
   }
 
-  /** Takes from a stream, now and at every connection. `close` of what is given ends it. */
+  /** Pulls from a stream, now and on every connection. Call `close` on the result to stop pulling. */
   pull(options: Omit<PullOptions, 'durable' | 'ackWaitMs'> & { durable?: string | undefined }): NatsPull {
     const { name, clientId, clock, logger, spec } = this.#options;
     const durable = options.durable ?? clientId;
@@ -121,20 +123,21 @@ export class NatsBroker {
     return pull;
   }
 
-  /** Ends what `pull` gave. */
+  /** Stops pulling. */
   drop(pull: NatsPull): void {
     pull.close();
     this.#pulls.delete(pull);
   }
 
   /**
-   * Publishes; resolves once the stream that keeps the subject has confirmed it, or, where none does, once the server has it. Throws
-   * `BrokerError`, mostly retryable, or the signal's reason.
+   * Publishes a message. Resolves when the stream that stores the subject has acknowledged the message, or when the
+   * server has received it if there is no such stream. Throws a `BrokerError`, usually retryable, or the abort reason
+   * of the signal.
    */
   async publish(subject: string, payload: string | Uint8Array, options: PublishedMessage = {}): Promise<void> {
     if (this.#publishing >= MAX_PUBLISHING) throw brokerBusy(this.name);
     if (!isSubject(subject)) {
-      throw new BrokerError('the subject cannot be published to', { code: 'broker.topic' });
+      throw new BrokerError('invalid subject for publishing', { code: 'broker.topic' });
     }
     this.#publishing++;
     try {
@@ -144,9 +147,10 @@ export class NatsBroker {
       } catch (error) {
         options.signal?.throwIfAborted();
         this.#isKept.delete(subject);
+        if (error instanceof TagferryError) throw error;
         if (/max_payload/.test(messageOf(error))) throw brokerTooLarge(this.name, error);
         if (options.mustKeep && NOT_KEPT.has((error as Error).name)) throw noStream(subject, error);
-        throw new BrokerError(`the broker ${this.name} did not confirm a message`, {
+        throw new BrokerError(`the broker ${this.name} did not acknowledge a message`, {
           code: 'broker.publish',
           retryable: true,
           cause: error,
@@ -161,7 +165,7 @@ export class NatsBroker {
     connection: NatsConnection,
     subject: string,
     payload: string | Uint8Array,
-    { headers: given, id, mustKeep, signal }: PublishedMessage,
+    { headers: given, id, mustKeep, signal, beforeSend }: PublishedMessage,
   ): Promise<void> {
     const [{ headers }, { jetstream }] = await Promise.all([
       import('@nats-io/transport-node'),
@@ -171,6 +175,7 @@ export class NatsBroker {
     for (const [name, value] of Object.entries(given ?? {})) own.set(name, value);
     const isKept = mustKeep || (await this.#isKeptByStream(connection, subject));
     signal?.throwIfAborted();
+    beforeSend?.();
     if (isKept) {
       await jetstream(connection).publish(subject, payload, {
         headers: own,
@@ -182,7 +187,10 @@ export class NatsBroker {
     await connection.flush();
   }
 
-  /** A request where no stream listens would wait for its answer in vain, and the message would go out twice. */
+  /**
+   * Checks for a stream first. Without one, the request would never receive a response, and the message would be sent
+   * twice.
+   */
   async #isKeptByStream(connection: NatsConnection, subject: string): Promise<boolean> {
     const nowMs = this.#options.clock.monotonicMs();
     const known = this.#isKept.get(subject);
@@ -192,7 +200,7 @@ export class NatsBroker {
     const kept = await manager.streams.find(subject).then(
       () => true,
       (error: Error) => {
-        // Any other answer, or none, says nothing: a cluster that finds its leader would let the message fall.
+        // Any other result is inconclusive: a cluster without a leader would lose the message.
         if (NOT_KEPT.has(error.name)) return false;
         throw error;
       },
@@ -212,9 +220,9 @@ export class NatsBroker {
       problem,
       failures: this.#loop.failures,
       received: sum(({ received }) => received),
-      refused: sum(({ refused }) => refused),
+      returned: sum(({ returned }) => returned),
       discarded: this.#discards.count,
-      window: { used: sum(({ atWork }) => atWork), size: pulls[0]?.window },
+      window: { used: sum(({ inProgress }) => inProgress), size: pulls[0]?.window },
       certificateEndsMs: this.#certificateEndsMs,
     };
   }
@@ -226,7 +234,7 @@ export class NatsBroker {
     return connection;
   }
 
-  async #hold(connection: NatsConnection): Promise<unknown> {
+  async #serve(connection: NatsConnection): Promise<unknown> {
     if (this.#isClosed) void connection.close();
     for (const pull of this.#pulls) void pull.run(connection);
     const reason = await connection.closed();
@@ -234,7 +242,7 @@ export class NatsBroker {
   }
 }
 
-/** Levels parted by dots, none of them empty or a wildcard. */
+/** Whether the text consists of dot-separated levels, none of which is empty or a wildcard. */
 function isSubject(subject: string): boolean {
   return subject.split('.').every((level) => /^[^\s\0*>]+$/.test(level)) && Buffer.byteLength(subject) <= 4_096;
 }

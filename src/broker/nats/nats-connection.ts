@@ -1,4 +1,7 @@
-/** One connection to a NATS server, by NATS's own client, which is loaded only here. It never reconnects: that is the loop's. */
+/**
+ * One connection to a NATS server. The NATS client is loaded only here. It never reconnects, because the connection
+ * loop does.
+ */
 import type { NatsConnection } from '@nats-io/transport-node';
 import { earlierMs, peerEndsMs } from '../../base/certificates.ts';
 import type { Redactor } from '../../base/redactor.ts';
@@ -11,11 +14,11 @@ const PING_EVERY_MS = 10_000;
 
 export interface OpenedNats {
   connection: NatsConnection;
-  /** By the wall clock: when the first of its certificates ends. */
+  /** Earliest certificate expiry, as wall-clock time. */
   certificateEndsMs: number | undefined;
 }
 
-/** Rejects with a `BrokerError`, or the client's error. */
+/** Rejects with a `BrokerError` or a client error. */
 export async function openNats(
   name: string,
   clientName: string,
@@ -36,7 +39,7 @@ export async function openNats(
   const username = credentials.username ?? (login && decodeURIComponent(login.username));
   const password = credentials.password ?? (login?.password ? decodeURIComponent(login.password) : undefined);
   const isSecure = urls.some(({ protocol }) => protocol === 'tls:') || spec.caFile !== undefined || cert !== undefined;
-  // As the client's own `connect` does it, which has no place for another transport.
+  // Same as the client's `connect` function, which does not accept another transport.
   const transports: InstanceType<typeof BoundedTransport>[] = [];
   const factory = () => {
     const transport = new BoundedTransport();
@@ -55,7 +58,7 @@ export async function openNats(
     ...(credentials.creds === undefined
       ? {}
       : { authenticator: credsAuthenticator(new TextEncoder().encode(credentials.creds)) }),
-    // A name alone is a token, as NATS has it in addresses.
+    // In NATS addresses, a user name without a password is a token.
     ...(username === undefined
       ? {}
       : password === undefined
@@ -71,7 +74,7 @@ export async function openNats(
   return { connection, certificateEndsMs: earlierMs(credentials.endsMs, server && peerEndsMs(server)) };
 }
 
-/** What a person can do something about gets a code of ours; the client's words do not hold what was given. */
+/** Converts errors with a known fix to the agent's error codes. The client's messages contain no credentials. */
 function translated(error: unknown): unknown {
   const { name } = error as { name?: string };
   if (
@@ -79,11 +82,11 @@ function translated(error: unknown): unknown {
     name === 'UserAuthenticationExpiredError' ||
     name === 'PermissionViolationError'
   ) {
-    return new BrokerError('the NATS server refuses this client', {
+    return new BrokerError('the NATS server rejected this client', {
       code: 'broker.login',
       retryable: true,
       cause: error,
-      hint: 'Look at username, password_file and creds of the source, and at the rights of this client in the server.',
+      hint: "Check username, password_file and creds of the source, and this client's access rights on the server.",
     });
   }
   return error;

@@ -1,38 +1,39 @@
 /**
- * The stage between a socket and the NATS parser, which collects every message whole. A message within the bounds passes unchanged. In place
- * of any other one passes an empty message of the same subject and reply subject with the header `Tagferry-Discarded`, so that the consumer
- * can end its redelivery; its bytes are dropped as they arrive.
+ * Stage between a socket and the NATS parser, because the parser collects whole messages in memory. A message within
+ * the size limits passes unchanged. A larger one is replaced by an empty message with the same subject and reply
+ * subject and the header `Tagferry-Discarded`, so that the consumer can end its redelivery. Its bytes are dropped as
+ * they arrive.
  *
- * Protocol: `MSG subject sid [reply] bytes`, `HMSG subject sid [reply] header-bytes bytes`, each followed by the bytes and CR LF.
- * Holds at most one incomplete line.
+ * Protocol: `MSG subject sid [reply] bytes`, `HMSG subject sid [reply] header-bytes bytes`, each followed by the
+ * bytes and CR LF. Stores at most one incomplete line.
  */
 import { BrokerError } from '../broker-error.ts';
 import { type ExceededBound, exceededBound, MAX_TOPIC_BYTES } from '../discards.ts';
 import { GrowingBuffer } from '../growing-buffer.ts';
 
-/** Value: the bound that the message exceeds, and its bytes. */
+/** Header value: the exceeded limit and the size of the message. */
 export const DISCARDED_HEADER = 'Tagferry-Discarded';
 
-/** Of a protocol line; the longest are INFO of large clusters. */
+/** Limit for a protocol line. The longest are INFO lines of large clusters. */
 export const MAX_LINE_BYTES = 64 * 1024;
 const END = '\r\n';
 const LF = 10;
 
 interface Line {
-  /** Bytes after the line that belong to it. */
+  /** Number of bytes that follow the line and belong to it. */
   bodyBytes: number;
-  /** What passes instead of the line and its bytes. */
+  /** Data that replaces the line and its bytes. */
   replacement?: Buffer;
 }
 
 export class NatsFraming {
   /** An incomplete line. */
   readonly #line = new GrowingBuffer();
-  /** Bytes of a message that are still to come, with its CR LF. */
+  /** Number of message bytes that have not arrived yet, including CR LF. */
   #left = 0;
   #isDiscarding = false;
 
-  /** Returns the bytes for the parser. Throws a `BrokerError` if the bytes are not NATS. */
+  /** Returns the bytes for the parser. Throws a `BrokerError` if the bytes are not valid NATS data. */
   push(chunk: Uint8Array): Buffer[] {
     const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
     const accepted: Buffer[] = [];
@@ -46,20 +47,20 @@ export class NatsFraming {
       if (this.#left === 0) {
         const lineEnd = bytes.indexOf(LF, at);
         const end = lineEnd < 0 ? bytes.length : lineEnd + 1;
-        const isHeld = this.#line.length > 0;
+        const isContinued = this.#line.length > 0;
         const content = (lineEnd < 0 ? bytes.length : lineEnd) - at;
         if (this.#line.length + content > MAX_LINE_BYTES) throw malformed('a line is too long');
-        if (isHeld || lineEnd < 0) {
+        if (isContinued || lineEnd < 0) {
           passOn();
           this.#line.add(bytes.subarray(at, end));
           acceptedFrom = at = end;
           if (lineEnd < 0) break;
         }
-        const line = isHeld ? this.#line.take() : bytes.subarray(at, end);
+        const line = isContinued ? this.#line.drain() : bytes.subarray(at, end);
         const { bodyBytes, replacement } = readLine(line.toString('latin1'));
         this.#isDiscarding = replacement !== undefined;
         if (replacement) passOn();
-        if (replacement || isHeld) accepted.push(replacement ?? line);
+        if (replacement || isContinued) accepted.push(replacement ?? line);
         at = end;
         if (replacement) acceptedFrom = at;
         this.#left = bodyBytes;
@@ -75,7 +76,7 @@ export class NatsFraming {
     return accepted;
   }
 
-  /** The parser must find the end of a message where the framing finds it. */
+  /** Checks that a message ends where the parser expects it to end. */
   #checkEnd(bytes: Buffer, at: number, arrived: number): void {
     for (const [left, expected] of [
       [2, 13],
@@ -83,7 +84,7 @@ export class NatsFraming {
     ] as const) {
       const index = at + this.#left - left;
       if (this.#left >= left && index < at + arrived && bytes[index] !== expected) {
-        throw malformed('a message does not end where its line says');
+        throw malformed('a message does not have the length in its line');
       }
     }
   }
@@ -114,7 +115,7 @@ function replacementOf(words: readonly string[], bound: ExceededBound, bytes: nu
   return Buffer.from(`${line}${END}${headers}${END}`, 'latin1');
 }
 
-/** What the header says; `undefined` if there is none. */
+/** Parses the header; returns `undefined` if there is none. */
 export function readDiscarded(header: string | undefined): { bound: ExceededBound; bytes: number } | undefined {
   const [, bound, bytes] = /^(packet|topic|headers) (\d+)$/.exec(header ?? '') ?? [];
   return bound === undefined ? undefined : { bound: bound as ExceededBound, bytes: Number(bytes) };

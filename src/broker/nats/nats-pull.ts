@@ -1,12 +1,11 @@
 /**
- * Messages of a durable pull consumer. A message is acknowledged, with confirmation by the server, once its handler has stored it.
- *
- * Messages keep their order: if the handler rejects one, it and all later messages wait in an `OrderedQueue`, and nothing more is
- * requested. If they wait for half of the consumer's ack wait, they are returned to the server in order, without a request that is open.
- * The server delivers them before anything newer, to this agent or to another one of the consumer.
- *
- * Invariants: no more is requested than may be at work; only stored messages are acknowledged. After a crash the server redelivers
- * unacknowledged messages when the consumer's ack wait ends.
+ * Messages of a durable pull consumer. Each message is acknowledged after its handler has stored it, and the server
+ * confirms the acknowledgement. The order of messages is preserved: if the handler rejects one, it and all later
+ * messages wait in an `OrderedQueue`, and no more are requested. After half of the consumer's ack wait, the waiting
+ * messages are returned to the server in order, while no request is open. The server delivers them before newer
+ * messages, to this agent or to another agent of the consumer. Invariants: the number of requested messages never
+ * exceeds the free capacity; only stored messages are acknowledged. After a crash the server redelivers unacknowledged
+ * messages when the ack wait expires.
  */
 import type { Consumer, ConsumerInfo, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
@@ -15,45 +14,44 @@ import { codeOf, messageOf, SourceStopped } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { Repeats } from '../../base/repeats.ts';
-import { BrokerError, brokerClosed, noStream } from '../broker-error.ts';
+import { BrokerError, brokerClosed, noStream, redactedMessage } from '../broker-error.ts';
 import type { Discards } from '../discards.ts';
 import { OrderedQueue } from '../ordered-queue.ts';
+import { commonSubject, covers, NATS_SUBJECTS } from '../topic-filters.ts';
 import { DISCARDED_HEADER, readDiscarded } from './nats-framing.ts';
-import { commonSubject, subjectCovers } from './subject.ts';
 
-/** A message of a stream as it came. */
+/** A message of a stream. */
 export interface StreamMessage {
   subject: string;
   payload: Uint8Array;
-  /** The first value of a header, whatever its case. */
+  /** Returns the first value of a header; the name is not case-sensitive. */
   header(name: string): string | undefined;
-  /** Its number in the stream. */
+  /** Sequence number in the stream. */
   seq: number;
-  /** When the stream stored it, on the server's clock: tells it from the one of that number before the stream was made anew. */
+  /** Time at which the server stored the message. Distinguishes equal sequence numbers of a recreated stream. */
   storedNs: bigint;
-  /** The server gave it to somebody before. */
+  /** Whether the server has delivered the message before. */
   redelivered: boolean;
 }
 
 export interface PullOptions {
-  /** Left out: the one that keeps what is subscribed to. */
+  /** Name of the stream. If omitted, the stream that stores the subjects is used. */
   stream: string | undefined;
   durable: string;
   ackWaitMs: number;
-  /** One agent at a time pulls, and values keep their order: what was not acknowledged before comes before anything new. */
+  /** One agent pulls at a time, and values keep their order: unacknowledged messages are redelivered before new ones. */
   ordered: boolean;
-  /** What is wanted now; nothing is pulled while it is empty. */
+  /** Returns the subjects to pull. Nothing is pulled while the list is empty. */
   subjects(): readonly string[];
-  /** Resolves when the message is stored or will never be of use. Throws or rejects if it must be retried. */
+  /** Resolves when the message is stored or can be discarded. Throws or rejects if it must be retried. */
   handler(message: StreamMessage): Promise<void>;
-  /** The server knows that a message was taken. */
+  /** Called when the server has confirmed an acknowledgement. */
   acknowledged?(seq: number): void;
-  /** Nothing more comes before something is acknowledged: a commit had better come early. */
+  /** Called when the server is waiting for an acknowledgement, so that an early commit is useful. */
   stalled?(): void;
 }
 
 export interface PullParts {
-  /** Of the broker. */
   name: string;
   clock: Clock;
   logger: Logger;
@@ -61,21 +59,21 @@ export interface PullParts {
   discards: Discards;
 }
 
-/** Two commits' worth, so that one is filled while the other is written. */
-const MAX_AT_WORK = 2_000;
-const MAX_BYTES_AT_WORK = 16 * 1024 * 1024;
-/** Of one request. */
+/** Number of values in two commits, so that one can be filled while the other is written. */
+const MAX_IN_PROGRESS = 2_000;
+const MAX_BYTES_IN_PROGRESS = 16 * 1024 * 1024;
+/** Byte limit of one request. */
 const MAX_BYTES_AT_ONCE = 4 * 1024 * 1024;
-/** What the client asks for with a bound of bytes. */
+/** Number of messages that the client requests with a byte limit. */
 const MAX_MESSAGES_AT_ONCE = 100;
-/** How long a request stays with the server, whose heartbeats tell that somebody still leads the consumer. */
-const ASK_MS = 5_000;
+/** Duration of a request. Server heartbeats show that the consumer has a leader. */
+const REQUEST_MS = 5_000;
 const HEARTBEAT_MS = 1_000;
 const RETRY_MS = 1_000;
-const ANSWER_MS = 3_000;
-/** Unacknowledged messages of all agents of a consumer that is made here. */
+const RESPONSE_MS = 3_000;
+/** Maximum number of unacknowledged messages across all agents, for a consumer created here. */
 const MAX_UNACKNOWLEDGED = 20_000;
-const MADE_HERE = 'made by tagferry';
+const CREATED_HERE = 'made by tagferry';
 const NANOS = 1_000_000;
 
 interface Arrival {
@@ -88,19 +86,19 @@ export class NatsPull {
   readonly #parts: PullParts;
   readonly #repeats = new Repeats();
   readonly #stopping = new AbortController();
-  readonly #atWork = { messages: 0, bytes: 0 };
+  readonly #inProgress = { messages: 0, bytes: 0 };
   readonly #queue: OrderedQueue<Arrival>;
-  /** Of the consumer in use: time after which the server redelivers an unacknowledged message. */
+  /** Time after which the server redelivers an unacknowledged message of the current consumer. */
   #ackWaitMs: number;
   #wakeUp: (() => void) | undefined;
-  /** Ends the request that is with the server. */
-  #endAsking: (() => void) | undefined;
-  /** So many at work may be all that the server gives this agent. */
-  #hurryFrom = MAX_AT_WORK;
-  /** Why nothing is pulled. */
+  /** Ends the open request. */
+  #cancelRequest: (() => void) | undefined;
+  /** Number of unacknowledged messages at which the server may be waiting for an acknowledgement. */
+  #earlyCommitFrom = MAX_IN_PROGRESS;
+  /** Reason why no messages are being pulled. */
   problem: string | undefined;
   received = 0;
-  refused = 0;
+  returned = 0;
 
   constructor(options: PullOptions, parts: PullParts) {
     this.#options = options;
@@ -109,75 +107,75 @@ export class NatsPull {
     this.#queue = new OrderedQueue({
       deliver: ({ message }) => options.handler(streamMessageOf(message)),
       isOver: ({ connection }) => this.#stopping.signal.aborted || connection.isClosed(),
-      onRefused: ({ message }, error) => this.#tellRefused(message.subject, error),
+      onRejected: ({ message }, error) => this.#reportDeferred(message.subject, error),
       clock: parts.clock,
       signal: this.#stopping.signal,
     });
   }
 
-  get atWork(): number {
-    return this.#atWork.messages;
+  get inProgress(): number {
+    return this.#inProgress.messages;
   }
 
   get window(): number {
-    return MAX_AT_WORK;
+    return MAX_IN_PROGRESS;
   }
 
-  /** Requests nothing more, and returns waiting messages to the server. */
+  /** Ends requests and returns waiting messages to the server. */
   close(): void {
     this.#stopping.abort();
     this.#returnWaiting();
     this.#wakeUp?.();
   }
 
-  /** Other subjects are wanted. */
+  /** Called when the subjects have changed. */
   changed(): void {
-    this.#endAsking?.();
+    this.#cancelRequest?.();
     this.#wakeUp?.();
   }
 
-  /** Pulls as long as the connection stands. */
+  /** Pulls until the connection ends. */
   async run(connection: NatsConnection): Promise<void> {
     const { clock } = this.#parts;
     const { signal } = this.#stopping;
-    // Messages of the previous connection: the server redelivers them.
+    // Remove messages of the previous connection from the queue, because the server redelivers them.
     this.#returnWaiting();
     while (!signal.aborted && !connection.isClosed()) {
       try {
         const wanted = [...this.#options.subjects()];
         if (wanted.length > 0) {
-          // With no file to open any more it cannot be loaded: that is waited out like all else.
+          // The import fails if no file descriptors are available; it is retried like any other failure.
           const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
           const manager = await jetstreamManager(connection, { checkAPI: false });
           const { stream_name, name, config } = await this.#consumerFor(manager, wanted);
-          this.#hurryFrom = hurryFrom(config.max_ack_pending);
+          this.#earlyCommitFrom = earlyCommitFrom(config.max_ack_pending);
           this.#ackWaitMs = config.ack_wait === undefined ? this.#options.ackWaitMs : config.ack_wait / NANOS;
           const consumer = await jetstream(connection).consumers.get(stream_name, name);
           this.problem = undefined;
-          if (this.#options.ordered) await this.#untilGivenAnew(manager, stream_name, name);
+          if (this.#options.ordered) await this.#waitForRedelivery(manager, stream_name, name);
           await this.#pullFor(wanted, consumer, connection);
           continue;
         }
       } catch (error) {
         if (connection.isClosed()) break;
-        this.#tell(error);
-        if (!(await this.#answers(connection))) void connection.close();
+        this.#report(error);
+        if (!(await this.#responds(connection))) void connection.close();
       }
       await this.#wait(RETRY_MS, clock);
     }
   }
 
-  /** Whether the server is there: one that hangs, or is cut off, is found out by pings alone after half a minute. */
-  async #answers(connection: NatsConnection): Promise<boolean> {
-    const answer = connection.flush().then(
+  /** Whether the server responds. The client's pings detect a disconnected server only after half a minute. */
+  async #responds(connection: NatsConnection): Promise<boolean> {
+    const response = connection.flush().then(
       () => true,
       () => false,
     );
-    return Promise.race([answer, this.#parts.clock.sleep(ANSWER_MS).then(() => false)]);
+    return Promise.race([response, this.#parts.clock.sleep(RESPONSE_MS).then(() => false)]);
   }
 
-  /** The server gives first what it gives anew; so nothing is asked for before the wait for earlier acknowledgements is over. */
-  async #untilGivenAnew(manager: JetStreamManager, stream: string, name: string): Promise<void> {
+  /** Waits until the ack wait of earlier messages has expired, because the server redelivers them before new ones. */
+  async #waitForRedelivery(manager: JetStreamManager, stream: string, name: string): Promise<void> {
     const { clock } = this.#parts;
     const sinceMs = clock.monotonicMs();
     while (!this.#stopping.signal.aborted) {
@@ -188,7 +186,7 @@ export class NatsPull {
     }
   }
 
-  /** Until other subjects are wanted or the connection is over. Rejects where the consumer has gone. */
+  /** Pulls until the subjects change or the connection ends. Rejects if the consumer was deleted. */
   async #pullFor(wanted: readonly string[], consumer: Consumer, connection: NatsConnection): Promise<void> {
     const { clock } = this.#parts;
     const { signal } = this.#stopping;
@@ -200,7 +198,8 @@ export class NatsPull {
         waitingSinceMs = this.#queue.waiting > 0 ? (waitingSinceMs ?? nowMs) : undefined;
         if (waitingSinceMs !== undefined && nowMs - waitingSinceMs >= this.#ackWaitMs / 2) {
           this.#returnWaiting();
-          // The server processes requests and returned messages side by side: a request that follows at once may overtake them.
+          // The server processes requests and returned messages concurrently, so an immediate request might be served
+          // first.
           await clock.sleep(RETRY_MS, signal).catch(() => {});
           continue;
         }
@@ -213,7 +212,7 @@ export class NatsPull {
       try {
         await this.#pull(consumer, connection);
       } catch (error) {
-        // A message that is larger than all that a request may bring would never come with one that has a bound of bytes.
+        // A message larger than the byte limit of a request is never delivered, so request one without a limit.
         const isTooLarge = /exceeds maxbytes/i.test(messageOf(error));
         if (isTooLarge && this.received === before) await this.#pull(consumer, connection, 1);
         else if (!isTooLarge && (isFirst || this.received === before)) throw error;
@@ -225,57 +224,58 @@ export class NatsPull {
 
   async #pull(consumer: Consumer, connection: NatsConnection, messages?: number): Promise<void> {
     let left = messages ?? MAX_MESSAGES_AT_ONCE;
-    // A server that ignores the bounds of a request.
-    const maxBytes = this.#atWork.bytes + MAX_BYTES_AT_ONCE;
+    // Protects against a server that ignores the limits of a request.
+    const maxBytes = this.#inProgress.bytes + MAX_BYTES_AT_ONCE;
     const bounds = messages === undefined ? { max_bytes: MAX_BYTES_AT_ONCE } : { max_messages: messages };
-    const some = await consumer.fetch({ ...bounds, expires: ASK_MS, idle_heartbeat: HEARTBEAT_MS });
+    const some = await consumer.fetch({ ...bounds, expires: REQUEST_MS, idle_heartbeat: HEARTBEAT_MS });
     const onStop = () => void some.close();
-    this.#endAsking = onStop;
+    this.#cancelRequest = onStop;
     this.#stopping.signal.addEventListener('abort', onStop, { once: true });
     try {
       for await (const message of some) {
-        void this.#take(message, connection);
-        // Servers before 2.10 do not say that these were all, and the client waits for the rest of its bytes until it misses heartbeats.
-        if (--left === 0 || this.#atWork.bytes > maxBytes) break;
+        void this.#receive(message, connection);
+        // Servers before 2.10 do not report that the request is complete, and the client would wait until it misses
+        // heartbeats.
+        if (--left === 0 || this.#inProgress.bytes > maxBytes) break;
       }
     } finally {
-      this.#endAsking = undefined;
+      this.#cancelRequest = undefined;
       this.#stopping.signal.removeEventListener('abort', onStop);
     }
   }
 
   get #isFull(): boolean {
-    return this.#atWork.messages >= MAX_AT_WORK || this.#atWork.bytes >= MAX_BYTES_AT_WORK;
+    return this.#inProgress.messages >= MAX_IN_PROGRESS || this.#inProgress.bytes >= MAX_BYTES_IN_PROGRESS;
   }
 
-  async #take(message: JsMsg, connection: NatsConnection): Promise<void> {
-    if (this.#stopping.signal.aborted) return giveBack(message);
+  async #receive(message: JsMsg, connection: NatsConnection): Promise<void> {
+    if (this.#stopping.signal.aborted) return returnToServer(message);
     this.received++;
     if (this.#discard(message)) return;
     const bytes = bytesOf(message);
-    this.#atWork.messages++;
-    this.#atWork.bytes += bytes;
-    if (this.#atWork.messages % this.#hurryFrom === 0) this.#options.stalled?.();
+    this.#inProgress.messages++;
+    this.#inProgress.bytes += bytes;
+    if (this.#inProgress.messages % this.#earlyCommitFrom === 0) this.#options.stalled?.();
     try {
       await this.#queue.offer({ message, connection });
-      // An acknowledgement that nobody confirms may be lost: then it comes again, and is known.
+      // An unconfirmed acknowledgement may be lost. The message is then redelivered and recognised.
       if (await message.ackAck().catch(() => false)) this.#options.acknowledged?.(message.seq);
     } catch {
-      this.refused++;
-      giveBack(message);
+      this.returned++;
+      returnToServer(message);
     } finally {
-      this.#atWork.messages--;
-      this.#atWork.bytes -= bytes;
+      this.#inProgress.messages--;
+      this.#inProgress.bytes -= bytes;
       this.#wakeUp?.();
     }
   }
 
-  /** Ends the wait of all messages in the queue: `#take` returns each to the server, in order. */
+  /** Stops all messages in the queue from waiting; `#receive` returns each of them to the server, in order. */
   #returnWaiting(): void {
     this.#queue.clear(brokerClosed(this.#parts.name));
   }
 
-  /** Ends the redelivery of a message that exceeds a bound. Its bytes were dropped by the framing. */
+  /** Ends the redelivery of an oversized message, whose bytes were dropped by the framing. */
   #discard(message: JsMsg): boolean {
     const discarded = readDiscarded(message.headers?.get(DISCARDED_HEADER));
     if (discarded === undefined) return false;
@@ -284,12 +284,12 @@ export class NatsPull {
       // Servers before 2.10.4 ignore a TERM with a reason.
       message.term();
     } catch {
-      // The connection is over: the message arrives again and is discarded again.
+      // The connection ended. The message is redelivered and discarded again.
     }
     return true;
   }
 
-  /** The durable consumer as it is, made where there is none, widened where it was made here and brings less than is wanted. */
+  /** Returns the durable consumer, created if necessary. Widens its filter if necessary and if it was created here. */
   async #consumerFor(manager: JetStreamManager, wanted: readonly string[]): Promise<ConsumerInfo> {
     const { durable, ackWaitMs } = this.#options;
     const stream = this.#options.stream ?? (await streamOf(manager, wanted[0]!));
@@ -297,7 +297,7 @@ export class NatsPull {
     if (known === undefined) {
       return manager.consumers.add(stream, {
         durable_name: durable,
-        description: MADE_HERE,
+        description: CREATED_HERE,
         ack_policy: 'explicit',
         deliver_policy: 'all',
         ack_wait: ackWaitMs * NANOS,
@@ -307,26 +307,26 @@ export class NatsPull {
     }
     const { ack_policy, deliver_subject, description, filter_subject, filter_subjects } = known.config;
     if (ack_policy !== 'explicit' || deliver_subject) {
-      throw new BrokerError(`the consumer ${durable} is no pull consumer with explicit acknowledgement`, {
+      throw new BrokerError(`the consumer ${durable} is not a pull consumer with explicit acknowledgement`, {
         code: 'broker.consumer',
-        hint: 'Make it with: nats consumer add --pull --ack explicit, or name another in durable:.',
+        hint: 'Create it with nats consumer add --pull --ack explicit, or set another durable:.',
       });
     }
-    const brings = [filter_subjects ?? filter_subject ?? '>'].flat();
-    const lacking = wanted.filter((subject) => !brings.some((one) => subjectCovers(one, subject)));
-    if (lacking.length === 0) return known;
-    // Servers of 2.9 go on comparing by whole subjects where the first filter was one.
-    const canWiden = description === MADE_HERE && brings.every((one) => /[*>]/.test(one));
+    const delivered = [filter_subjects ?? filter_subject ?? '>'].flat();
+    const undelivered = wanted.filter((subject) => !delivered.some((one) => covers(one, subject, NATS_SUBJECTS)));
+    if (undelivered.length === 0) return known;
+    // Version 2.9 servers continue to compare whole subjects if the first filter had no wildcard.
+    const canWiden = description === CREATED_HERE && delivered.every((one) => /[*>]/.test(one));
     if (!canWiden) {
-      throw new BrokerError(`the consumer ${durable} does not bring ${lacking[0]}`, {
+      throw new BrokerError(`the consumer ${durable} does not deliver ${undelivered[0]}`, {
         code: 'broker.consumer',
-        hint: 'Name another in durable:, or have it made anew: nats consumer rm, once nothing waits in it.',
+        hint: 'Set another durable:, or delete it with nats consumer rm once it is empty; the agent recreates it.',
       });
     }
-    return manager.consumers.update(stream, durable, { filter_subject: commonSubject([...brings, ...lacking]) });
+    return manager.consumers.update(stream, durable, { filter_subject: commonSubject([...delivered, ...undelivered]) });
   }
 
-  /** Ends early when there is something to look at. */
+  /** Waits until the delay ends or the subjects or the connection change. */
   async #wait(ms: number, clock: Clock): Promise<void> {
     const woken = new AbortController();
     this.#wakeUp = () => woken.abort();
@@ -334,30 +334,30 @@ export class NatsPull {
     this.#wakeUp = undefined;
   }
 
-  #tell(error: unknown): void {
+  #report(error: unknown): void {
     const { name, clock, logger, redactor } = this.#parts;
-    const text = messageOf(redactor.redact(error instanceof Error ? error.message || error.name : String(error)));
+    const text = redactedMessage(error, redactor);
     this.problem = codeOf(error) ?? text;
     const count = this.#repeats.note('consumer', clock.monotonicMs());
     const { durable } = this.#options;
     const fields = { event: 'broker.consumer_away', broker: name, durable, error: text, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, 'the consumer of a stream gives nothing; it is tried again');
+    logger[count === undefined ? 'debug' : 'warn'](fields, 'consumer unavailable, retrying');
   }
 
-  #tellRefused(subject: string, error: unknown): void {
+  #reportDeferred(subject: string, error: unknown): void {
     const { name, clock, logger } = this.#parts;
     const code = codeOf(error);
     const count =
-      error instanceof SourceStopped ? undefined : this.#repeats.note(`refused:${code}`, clock.monotonicMs());
+      error instanceof SourceStopped ? undefined : this.#repeats.note(`returned:${code}`, clock.monotonicMs());
     const fields = { event: 'broker.refused', broker: name, topic: subject, code, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, 'message deferred, later messages wait behind it');
+    logger[count === undefined ? 'debug' : 'warn'](fields, 'message deferred, later messages are waiting for it');
   }
 }
 
-/** Others may pull from the same consumer, and have their part of what it gives unacknowledged. */
-function hurryFrom(maxUnacknowledged: number | undefined): number {
+/** Other agents may pull from the same consumer and share its limit of unacknowledged messages. */
+function earlyCommitFrom(maxUnacknowledged: number | undefined): number {
   const max = maxUnacknowledged !== undefined && maxUnacknowledged > 0 ? maxUnacknowledged : MAX_UNACKNOWLEDGED;
-  return Math.max(1, Math.floor(Math.min(max, MAX_AT_WORK) / 4));
+  return Math.max(1, Math.floor(Math.min(max, MAX_IN_PROGRESS) / 4));
 }
 
 function streamMessageOf(message: JsMsg): StreamMessage {
@@ -369,16 +369,16 @@ function streamMessageOf(message: JsMsg): StreamMessage {
   return { subject, payload: data, header, seq, storedNs, redelivered };
 }
 
-/** The server delivers the message again, to this agent or to another one. */
-function giveBack(message: JsMsg): void {
+/** Returns a message to the server, which delivers it again to this agent or another one. */
+function returnToServer(message: JsMsg): void {
   try {
     message.nak();
   } catch {
-    // The connection is over: the server redelivers by itself.
+    // The connection ended, so the server redelivers the message.
   }
 }
 
-/** In memory. */
+/** Returns the size of a message in memory. */
 function bytesOf({ subject, data, headers }: JsMsg): number {
   let bytes = subject.length + data.length;
   for (const [name, values] of headers ?? []) for (const value of values) bytes += name.length + value.length;
@@ -393,7 +393,7 @@ async function streamOf(manager: JetStreamManager, subject: string): Promise<str
   }
 }
 
-/** A consumer that is not there is none; anything else is an error. */
+/** Returns `undefined` if the consumer does not exist; rethrows any other error. */
 function missing(error: unknown): undefined {
   if ((error as { name?: string }).name === 'ConsumerNotFoundError') return undefined;
   throw error;

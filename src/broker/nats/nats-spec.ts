@@ -1,20 +1,30 @@
-/** How a NATS server, or a cluster, of tags.yaml is reached. Files are read at each connection: what was renewed counts at once. */
+/**
+ * Settings of a NATS server or cluster in tags.yaml. Files are read for each connection, so changes apply to the next
+ * connection.
+ */
 export interface NatsSpec {
-  /** `nats://` or `tls://`, one or several of a cluster; may hold user and password, never logged. */
+  /**
+   * `nats://` or `tls://`, one or more servers of a cluster; may contain a user and password, so they are never logged.
+   */
   servers: readonly string[];
-  /** JetStream's stream; left out, the one that keeps what is subscribed to. */
+  /** JetStream stream. If omitted, the stream that stores the subjects is used. */
   stream?: string;
-  /** The durable consumer: agents that name the same one share its messages. Left out: one of this gateway's own. */
+  /**
+   * Durable consumer. Agents with the same consumer share its messages. If omitted, a consumer is created for this
+   * gateway.
+   */
   durable?: string;
-  /** How long the server waits for an acknowledgement before it gives a message to another (of a consumer that is made here). */
+  /**
+   * Time after which the server redelivers an unacknowledged message, for a consumer created here, in milliseconds.
+   */
   ackWaitMs: number;
-  /** One agent at a time, values in their order, over crashes too. */
+  /** Only one agent pulls at a time, and the order of values is preserved, even after a crash. */
   ordered: boolean;
   username?: string;
   passwordFile?: string;
-  /** A `.creds` file, as nsc writes it. */
+  /** A `.creds` file created by nsc. */
   credsFile?: string;
-  /** PEM of a private authority; else PLATFORM_CA, else the system's. */
+  /** PEM file of a private CA. Default: PLATFORM_CA, then the system CAs. */
   caFile?: string;
   certFile?: string;
   keyFile?: string;

@@ -1,9 +1,9 @@
 /**
- * The body of a post, written straight to bytes: `JSON.stringify` with `toISOString` costs twelve times as much.
- * The text of the day is kept from one value to the next, and whole numbers are written digit by digit.
+ * Writes request bodies directly as bytes: `JSON.stringify` with `toISOString` takes twelve times as long. The text of
+ * the date is cached, and integers are written digit by digit.
  */
 import { VALUE_STATUSES } from '../../contract/values.ts';
-import { digitsOf, POWERS_OF_TEN, wholeOf } from '../format/decimal.ts';
+import { digitsOf, POWERS_OF_TEN, wholeOf } from '../format/bytes.ts';
 import { STATUS_MASK } from '../format/value-columns.ts';
 import type { Series } from '../series.ts';
 
@@ -17,23 +17,22 @@ const POINT_HEAD = bytesOf('{"timestamp":"');
 const VALUE_HEAD = bytesOf('Z","value":');
 const STATUS_TEXT = [new Uint8Array(0), ...VALUE_STATUSES.map((status) => bytesOf(`,"status":"${status}"`))];
 
-/** A point is at most so long: braces, a time of 24 characters, a double of 25, a status. */
+/** Maximum length of a point: braces, 24 characters for the time, 25 for a double, and a status. */
 const MAX_POINT = 120;
-/** Those of the key and of the body, for which there is room behind whatever is written. */
+/** Length of the text that closes a key and the body, for which space is always reserved. */
 const ENDS = 8;
-/** Each takes some 300 bytes. */
+/** Maximum number of cached heads, about 300 bytes each. */
 const MAX_HEADS = 5_000;
 const DAY_MS = 86_400_000;
 
 type KeyFields = Pick<Series, 'key' | 'group' | 'unit'>;
 
-/** `{"key":"flow","group":"process","unit":{"id":12},"data":[`: the same for a series in every body. */
+/** Returns `{"key":"flow","group":"process","unit":{"id":12},"data":[`, which is the same in every body of a series. */
 function keyHead({ key, group, unit }: KeyFields): Uint8Array {
-  // What is undefined is left out.
   return bytesOf(`${JSON.stringify({ key, group, unit }).slice(0, -1)},"data":[`);
 }
 
-/** Writes one body after another into the same bytes. */
+/** Writes bodies into one reused buffer. */
 export class BodyWriter {
   #bytes = new Uint8Array(64 * 1024);
   #at = 0;
@@ -43,7 +42,7 @@ export class BodyWriter {
   #day = Number.NaN;
   readonly #dayText = new Uint8Array(11);
   #digits = 0;
-  /** Of the series that are posted again and again. */
+  /** Cached heads of series that are posted repeatedly. */
   readonly #heads = new Map<KeyFields, Uint8Array>();
 
   /** Starts a body of at most `maxBytes`. */
@@ -54,7 +53,7 @@ export class BodyWriter {
     this.#put(HEAD);
   }
 
-  /** Opens a key; `false` where it does not fit with one value behind it. */
+  /** Opens a key. Returns false if the key and one value do not fit. */
   openKey(series: KeyFields): boolean {
     const head = this.#headOf(series);
     const comma = this.#keys > 0 ? 1 : 0;
@@ -76,7 +75,7 @@ export class BodyWriter {
     return head;
   }
 
-  /** Adds a value to the open key; `false` where it does not fit. */
+  /** Adds a value to the open key. Returns false if it does not fit. */
   point(timeMs: number, value: number, flags: number): boolean {
     if (this.#at + MAX_POINT + ENDS > this.#maxBytes) return false;
     this.#room(MAX_POINT + ENDS);
@@ -94,7 +93,7 @@ export class BodyWriter {
     this.#put(KEY_TAIL);
   }
 
-  /** The whole body, a copy of its own. */
+  /** Returns a copy of the body. */
   end(): Uint8Array {
     this.#put(TAIL);
     return this.#bytes.slice(0, this.#at);
@@ -114,7 +113,7 @@ export class BodyWriter {
     this.#at = at;
   }
 
-  /** `2026-11-21T00:00:00.000`, without the `Z`. */
+  /** Writes `2026-11-21T00:00:00.000`, without the `Z`. */
   #putTime(timeMs: number): void {
     const day = Math.floor(timeMs / DAY_MS);
     if (day !== this.#day) {
@@ -147,7 +146,7 @@ export class BodyWriter {
     this.#at = at;
   }
 
-  /** A number that reads back as the same double. */
+  /** Writes a number that parses to the same double. */
   #putNumber(value: number): void {
     let digits = this.#digits;
     let whole = wholeOf(value, digits);
@@ -160,7 +159,7 @@ export class BodyWriter {
       this.#digits = digits;
       whole = wholeOf(value, digits);
     }
-    // 32 bits are divided fast; the few that are larger go the long way.
+    // Division is fast for 32-bit integers; the few larger ones use the slow path.
     if (whole > 0x7fff_ffff || whole < -0x7fff_ffff) {
       this.#putText(String(value));
       return;
@@ -175,7 +174,7 @@ export class BodyWriter {
   #putWhole(whole: number, digits: number): void {
     let rest = whole;
     let behind = digits;
-    // 20.50 is 20.5
+    // 20.50 is written as 20.5.
     while (behind > 0 && rest % 10 === 0) {
       rest = (rest / 10) | 0;
       behind--;

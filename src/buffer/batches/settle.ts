@@ -1,33 +1,28 @@
-/** How a batch ends: the platform took it, it waits again, or its values are put aside; and what becomes of a segment that does not read. */
-
+/** The ways in which a batch ends: settled, released or quarantined. */
 import { packSegment } from '../format/segment.ts';
 import { addRange, settledCount } from '../format/settled-ranges.ts';
-import type { Pending } from '../pending.ts';
-import { LOST, type Span, segmentId } from '../span.ts';
-import type { BatchSlice, BatchState, StoreState } from '../state.ts';
-import { freeEntry } from './batch-slices.ts';
-import type { SegmentReader } from './segment-reader.ts';
+import type { BatchSlice, BatchState } from '../records.ts';
+import type { Span } from '../span.ts';
+import type { StoreState } from '../state.ts';
 
-/** The values of a slice are done with. */
-export function settleSlice(state: StoreState, pending: Pending, segments: SegmentReader, slice: BatchSlice): void {
-  const { series, at, count } = slice;
+/** Maximum length of a platform message in quarantine. */
+const MAX_MESSAGE = 500;
+
+/** Settles the values of a slice. */
+export function settleSlice(state: StoreState, { series, at, count }: BatchSlice): void {
   if ('position' in at) {
-    pending.settled.push(state.leaveRows(series, at.position, count));
-    series.queue.settle(at.position, count);
-    state.releaseQueue(series);
+    state.settleQueued(series, at.position, count);
     return;
   }
   const { span, entry, from } = at;
-  // The span may have been dropped by a bound while the post was under way.
-  if (!span.gone[entry]) settleRuns(state, pending, segments, span, entry, [{ from, to: from + count }]);
-  freeEntry(series.asset, span, entry, series.held);
+  // The span may have been dropped by a bound while the post was in flight.
+  if (!span.gone[entry]) settleRuns(state, span, entry, [{ from, to: from + count }]);
+  state.releaseEntry(span, entry);
 }
 
-/** Runs of a segment are done with. Gives the values that were not yet. */
+/** Settles ranges of a segment. Returns the number of newly settled values. */
 export function settleRuns(
   state: StoreState,
-  pending: Pending,
-  segments: SegmentReader,
   span: Span,
   entry: number,
   runs: readonly { from: number; to: number }[],
@@ -35,70 +30,29 @@ export function settleRuns(
   const before = span.progress.get(entry) ?? [];
   let ranges = before;
   for (const { from, to } of runs) ranges = addRange(ranges, from, to);
-  const values = settledCount(ranges) - settledCount(before);
-  if (settledCount(ranges) === span.count[entry]) {
-    state.loseEntry(span, entry);
-    segments.forget(segmentId(span.id, entry));
-    if (span.left === 0) {
-      state.dropSpan(span);
-      pending.dropSpan(span);
-    } else pending.dropSegment(span, entry);
-    return values;
-  }
-  const { asset, held } = state.seriesOf(span.series[entry]!);
-  // What is under way is not counted as waiting.
-  if (!held && !span.underWay.has(entry)) asset.backlog -= values;
-  span.progress.set(entry, ranges);
-  span.changes++;
-  state.segmentValues -= values;
-  state.touched.add(asset);
-  pending.progress.set(segmentId(span.id, entry), span);
-  return values;
+  const settled = settledCount(ranges);
+  if (settled === span.count[entry]) state.removeSegment(span, entry);
+  else state.settleEntry(span, entry, ranges);
+  return settled - settledCount(before);
 }
 
-/** A segment does not read: its bytes are kept aside for an expert, its values are lost. Gives how many. */
-export function setAsideSegment(
-  state: StoreState,
-  pending: Pending,
-  span: Span,
-  entry: number,
-  bytes: Uint8Array | undefined,
-): number {
-  pending.aside.push({ what: 'segment', place: segmentId(span.id, entry), atMs: 0, bytes });
-  const values = state.loseEntry(span, entry, LOST);
-  if (span.left === 0) {
-    state.dropSpan(span);
-    pending.dropSpan(span);
-  } else pending.dropSegment(span, entry);
-  return values;
+/** Releases a slice: its values are waiting again at their previous position. */
+export function releaseSlice(state: StoreState, { series, at, count }: BatchSlice): void {
+  state.markChanged(series.asset);
+  if ('position' in at) series.queue.release(at.position, count, series.backlogTimeMs);
+  else state.releaseEntry(at.span, at.entry);
 }
 
-/** The values of a slice wait again, in their old place. */
-export function releaseSlice(state: StoreState, slice: BatchSlice): void {
-  const { series, at } = slice;
-  state.touched.add(series.asset);
-  if ('position' in at) series.queue.giveBack(at.position, slice.count, series.backlogTimeMs);
-  else freeEntry(series.asset, at.span, at.entry, series.held);
-}
-
-/** The values of a slice go to quarantine with the platform's words. */
+/** Moves the values of a batch to quarantine with the platform message. */
 export function quarantineBatch(
   state: StoreState,
-  pending: Pending,
-  segments: SegmentReader,
   batch: BatchState,
-  refusal: { status: number; message: string; atMs: number },
+  { status, message, atMs }: { status: number; message: string; atMs: number },
 ): void {
   for (const slice of batch.slices) {
-    pending.quarantine.push({
-      series: slice.series.series.id,
-      count: slice.count,
-      packed: packSegment(slice),
-      status: refusal.status,
-      message: refusal.message.slice(0, 500),
-      atMs: refusal.atMs,
-    });
-    state.quarantined += slice.count;
-    settleSlice(state, pending, segments, slice);
+    const series = slice.series.series.id;
+    const packed = packSegment(slice);
+    state.quarantine({ series, count: slice.count, packed, status, message: message.slice(0, MAX_MESSAGE), atMs });
+    settleSlice(state, slice);
   }
 }

@@ -1,19 +1,19 @@
 /**
- * Makes batches: chooses values of one asset, writes their body, marks them as under way.
+ * Creates batches: selects values of one asset, writes their body and marks them as in flight.
  *
- * Within a series the order of acceptance is kept: the backlog before the live values, and nothing of a series behind
- * something of it that is still under way. A full post gives each series its share of the room.
+ * Within a series, the order of acceptance is preserved: backlog before live values, and nothing after a value that is
+ * still in flight. In a full post, each series gets a share of the space.
  */
 
 import type { Batch, TakeRequest } from '../client/lanes.ts';
 import { openRun } from '../format/settled-ranges.ts';
+import { type AssetState, type BatchSlice, type BatchState, type SeriesState, subSlice } from '../records.ts';
 import type { Span } from '../span.ts';
-import type { AssetState, BatchSlice, BatchState, SeriesState, StoreState } from '../state.ts';
-import { sendEntry, subSlice } from './batch-slices.ts';
+import type { StoreState } from '../state.ts';
 import type { BodyWriter } from './body-writer.ts';
 import type { SegmentReader } from './segment-reader.ts';
 
-/** `undefined` where the asset has nothing to take in that lane. */
+/** Returns `undefined` if the lane of the asset is empty. */
 export function takeBatch(
   state: StoreState,
   segments: SegmentReader,
@@ -21,7 +21,7 @@ export function takeBatch(
   request: TakeRequest,
 ): { batch: BatchState; answer: Batch } | undefined {
   const asset = state.assets.get(request.asset);
-  if (!asset || (request.lane === 'live' ? asset.liveUnderWay : asset.backlogUnderWay) > 0) return undefined;
+  if (!asset || (request.lane === 'live' ? asset.liveInFlight : asset.backlogInFlight) > 0) return undefined;
   const only = request.onlySeries && new Set(request.onlySeries);
   const wanted = (series: SeriesState) => (only ? only.has(series.series.id) : !series.held);
   const { live, old } = request.oneInstrumentation
@@ -30,13 +30,13 @@ export function takeBatch(
   const stamped = restamp(state, [...old, ...live], request.trustedOffsetMs);
   const slices = writeBody(body, stamped.slices, request.maxBytes);
   if (slices.length === 0) return undefined;
-  const batch: BatchState = { id: state.nextBatch++, asset, lane: request.lane, along: old.length > 0, slices };
-  for (const slice of slices) send(slice);
-  enterLanes(batch);
-  state.batches.set(batch.id, batch);
-  state.touched.add(asset);
+  for (const { series, at, count } of slices) {
+    if ('position' in at) series.queue.markInFlight(at.position, count);
+    else state.markInFlight(at.span, at.entry);
+  }
+  const batch = state.addBatch({ asset, lane: request.lane, hasBacklog: old.length > 0, slices });
   const { corrected, doubtful } = stamped;
-  return { batch, answer: { ...describe(batch, body.end()), corrected, doubtful } };
+  return { batch, answer: { ...summarize(batch, body.end()), corrected, doubtful } };
 }
 
 interface Chosen {
@@ -44,7 +44,7 @@ interface Chosen {
   old: BatchSlice[];
 }
 
-/** What the lane has: of the live lane nothing but with live values, beside which as much of the backlog as is asked for. */
+/** Selects values for a lane. A live batch includes backlog values only in addition to live values. */
 function choose(
   state: StoreState,
   segments: SegmentReader,
@@ -55,11 +55,11 @@ function choose(
   if (lane === 'backlog') return { live: [], old: chooseBacklog(state, segments, asset, wanted, maxValues) };
   const live = chooseLive(asset, wanted, maxValues);
   const liveCount = live.reduce((sum, slice) => sum + slice.count, 0);
-  const room = asset.backlogUnderWay > 0 || liveCount === 0 ? 0 : Math.min(alongValues ?? 0, maxValues - liveCount);
+  const room = asset.backlogInFlight > 0 || liveCount === 0 ? 0 : Math.min(alongValues ?? 0, maxValues - liveCount);
   return { live, old: chooseBacklog(state, segments, asset, wanted, room) };
 }
 
-/** Each target in turn, so that one that is not taken does not stand before the asset's others. */
+/** Rotates targets, so that a rejected target does not block the asset's other targets. */
 function chooseOfOneTarget(
   state: StoreState,
   segments: SegmentReader,
@@ -93,16 +93,16 @@ function targetsWaiting(
   if (lane === 'live') for (const series of asset.series) if (series.queue.waiting > 0) waiting.add(series);
   for (const { span, from, to } of lane === 'backlog' ? asset.places : []) {
     for (let entry = from; entry < to; entry++) {
-      if (!span.gone[entry] && !span.underWay.has(entry)) waiting.add(state.seriesOf(span.series[entry]!));
+      if (!span.gone[entry] && !span.inFlight.has(entry)) waiting.add(state.seriesOf(span.series[entry]!));
     }
   }
   return new Set([...waiting].filter(wanted).map(targetOf));
 }
 
-/** What goes to one address has the same number: an instrumentation, or a series that was accepted without one. */
+/** Returns the target of a series: its instrumentation, or a negative number for a series without one. */
 const targetOf = ({ series }: SeriesState): number => series.instrumentation ?? -series.id;
 
-/** Gives times that were stamped before the clock was trusted their true value, as far as it is known. */
+/** Corrects times assigned before the clock was trusted, if the offset is known. */
 function restamp(state: StoreState, slices: readonly BatchSlice[], trustedOffsetMs: number | undefined) {
   let corrected = 0;
   let doubtful = 0;
@@ -120,7 +120,7 @@ function restamp(state: StoreState, slices: readonly BatchSlice[], trustedOffset
   return { slices: result, corrected, doubtful };
 }
 
-/** Each run of the agent had its own clock. In the log values of the run before stand beside those of this one. */
+/** Splits a slice by run, because each run has its own clock. */
 function forEachRun(
   state: StoreState,
   slice: BatchSlice,
@@ -143,49 +143,24 @@ function forEachRun(
   }
 }
 
-function enterLanes(batch: BatchState): void {
-  if (batch.lane === 'live') batch.asset.liveUnderWay++;
-  if (batch.along) batch.asset.backlogUnderWay++;
-}
-
-/** The batch is over; its lanes are free unless its sisters by division are under way. */
-export function leaveLanes(batch: BatchState): void {
-  if (batch.lane === 'live') batch.asset.liveUnderWay--;
-  if (batch.along) batch.asset.backlogUnderWay--;
-}
-
-/** Divides a batch into batches of its own, which take its place; `[]` where it cannot be divided. */
+/** Divides a batch into new batches that replace it. Returns `[]` if it cannot be divided. */
 export function divideBatch(state: StoreState, body: BodyWriter, whole: BatchState): Batch[] {
   const groups = divideSlices(whole.slices);
   if (groups.length === 0) return [];
-  // The slices stay under way; only who has them changes. A segment cut in two is held by both.
-  const recount = ({ at }: BatchSlice, by: number) => {
-    if (!('position' in at)) at.span.underWay.set(at.entry, (at.span.underWay.get(at.entry) ?? 0) + by);
-  };
-  for (const slice of whole.slices) recount(slice, -1);
-  for (const slice of groups.flat()) recount(slice, 1);
-  const batches = groups.map((slices) => batchOfSlices(state, body, whole, slices).answer);
-  leaveLanes(whole);
-  state.batches.delete(whole.id);
+  // The slices stay in flight. A segment that is cut in two is in flight in both parts.
+  for (const { at } of groups.flat()) if (!('position' in at)) state.markInFlight(at.span, at.entry);
+  for (const { at } of whole.slices) if (!('position' in at)) state.releaseEntry(at.span, at.entry);
+  const { asset, lane, hasBacklog } = whole;
+  const batches = groups.map((slices) => {
+    // Part of a body is never larger than the whole body.
+    writeBody(body, slices, Number.POSITIVE_INFINITY);
+    return summarize(state.addBatch({ asset, lane, hasBacklog, slices }), body.end());
+  });
+  state.endBatch(whole.id);
   return batches;
 }
 
-/** A batch made of slices of another, which are under way already. */
-function batchOfSlices(
-  state: StoreState,
-  body: BodyWriter,
-  from: BatchState,
-  slices: BatchSlice[],
-): { batch: BatchState; answer: Batch } {
-  const batch: BatchState = { id: state.nextBatch++, asset: from.asset, lane: from.lane, along: from.along, slices };
-  // Parts of what has been one body fit into one.
-  writeBody(body, slices, Number.POSITIVE_INFINITY);
-  enterLanes(batch);
-  state.batches.set(batch.id, batch);
-  return { batch, answer: describe(batch, body.end()) };
-}
-
-function describe(batch: BatchState, body: Uint8Array): Batch {
+function summarize(batch: BatchState, body: Uint8Array): Batch {
   let values = 0;
   let liveValues = 0;
   for (const slice of batch.slices) {
@@ -206,12 +181,7 @@ function describe(batch: BatchState, body: Uint8Array): Batch {
   };
 }
 
-function send(slice: BatchSlice): void {
-  if ('position' in slice.at) slice.series.queue.send(slice.at.position, slice.count);
-  else sendEntry(slice.series.asset, slice.at.span, slice.at.entry, slice.series.held);
-}
-
-/** Each waiting series' oldest run, its share of the room in proportion to what waits. */
+/** Selects the oldest run of each waiting series, with shares in proportion to the number of waiting values. */
 function chooseLive(asset: AssetState, wanted: (series: SeriesState) => boolean, max: number): BatchSlice[] {
   const waiting = asset.series.filter((series) => series.queue.waiting > 0 && wanted(series));
   const total = waiting.reduce((sum, series) => sum + series.queue.waiting, 0);
@@ -236,7 +206,7 @@ interface OpenEntry {
   series: SeriesState;
 }
 
-/** The oldest segments of the asset, span by span; where a span has more than fits, a share of each of its series. */
+/** Selects the oldest segments of the asset, span by span. If a span does not fit, each series gets a share. */
 function chooseBacklog(
   state: StoreState,
   segments: SegmentReader,
@@ -255,28 +225,28 @@ function chooseBacklog(
       const series = state.seriesOf(span.series[entry]!);
       if (!wanted(series) || blocked.has(series)) continue;
       const run = openRun(span.progress.get(entry) ?? [], span.count[entry]!);
-      // What is under way, or has a slice under way before it, bars the way for its series.
-      if (!run || span.underWay.has(entry)) blocked.add(series);
+      // Values in flight block their series.
+      if (!run || span.inFlight.has(entry)) blocked.add(series);
       else open.push({ span, entry, run, series });
     }
     const sizes = new Map<SeriesState, number>();
     for (const { series, run } of open) sizes.set(series, (sizes.get(series) ?? 0) + run.to - run.from);
     const total = open.reduce((sum, { run }) => sum + run.to - run.from, 0);
-    // By series, not by segment: a large backlog has many segments of each in a span. Where the span fits a share is more than there is.
+    // Shares are per series, because a span can contain several segments of a series.
     const shares = new Map([...sizes].map(([series, size]) => [series, Math.ceil((room * size) / total)]));
     for (const { entry, run, series } of open) {
-      // A span may hold several segments of a series: none behind one that is not taken to its end.
+      // A segment must not overtake an incomplete one of the same series.
       if (blocked.has(series)) continue;
       const size = run.to - run.from;
       const share = shares.get(series)!;
       const count = Math.min(room, size, share);
       shares.set(series, share - count);
-      // A later run of the same segment, or a later span, must not overtake what is left of this one.
+      // Later runs and spans must not overtake the rest of this segment.
       if (count < size || run.to < span.count[entry]!) blocked.add(series);
       if (count === 0) continue;
       const values = segments.read(span, entry);
       if (!values) {
-        // Lost, or awaited: then nothing of its series may overtake it.
+        // If the segment may still be found, no later value of its series may overtake it.
         if (!span.gone[entry]) blocked.add(series);
         continue;
       }
@@ -294,7 +264,7 @@ function chooseBacklog(
   return slices;
 }
 
-/** Writes the slices, the values of a series together; gives those that fitted, the last one cut where it had to be. */
+/** Writes slices, grouped by series. Returns those that fit, the final one truncated if necessary. */
 function writeBody(body: BodyWriter, slices: readonly BatchSlice[], maxBytes: number): BatchSlice[] {
   const bySeries = new Map<SeriesState, BatchSlice[]>();
   for (const slice of slices) {
@@ -309,7 +279,7 @@ function writeBody(body: BodyWriter, slices: readonly BatchSlice[], maxBytes: nu
     for (const slice of list) {
       let count = 0;
       while (count < slice.count && body.point(slice.timeMs[count]!, slice.value[count]!, slice.flags[count]!)) count++;
-      // Behind a value for which there was no room none fits, nor does a key. Live posts have many small slices, of which none is cut.
+      // After a value that did not fit, no other value or key fits.
       if (count > 0) written.push(count < slice.count ? subSlice(slice, 0, count) : slice);
     }
     body.closeKey();
@@ -317,7 +287,7 @@ function writeBody(body: BodyWriter, slices: readonly BatchSlice[], maxBytes: nu
   return written;
 }
 
-/** By series where there are several, else by halves; a lone value stays whole: `[]`. */
+/** Divides slices by series, or a single series into halves. Returns `[]` for a single value. */
 function divideSlices(slices: readonly BatchSlice[]): BatchSlice[][] {
   const series = [...new Set(slices.map((slice) => slice.series))];
   if (series.length > 1) {

@@ -1,10 +1,10 @@
 /**
- * The way into the buffer, in the main thread: who brings values waits until a commit has them on disk, and those who
- * come while one is under way, or sooner than `COMMIT_INTERVAL` after the last, share the next.
+ * Entry point to the buffer in the main thread. Callers wait until a commit has written their values to disk. Values
+ * that arrive during a commit, or before `COMMIT_INTERVAL` has passed, share the next commit.
  *
- * One commit at a time. A commit that fails is told to everyone in it; their values are forgotten here, because they
- * were never acknowledged. What the store has pending (settled, flushed) goes along with values, or by itself after a
- * while where none come. Between commits the store maintains itself, a step at a time.
+ * Only one commit runs at a time. If it fails, all its callers are rejected, and the values are discarded here, because
+ * they were never acknowledged. The store's pending changes are written together with values, or separately after a
+ * delay. Between commits, the store performs background work in steps.
  */
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, StoreError } from '../../base/errors.ts';
@@ -13,30 +13,30 @@ import type { Series, SeriesCatalogue } from '../series.ts';
 import type { CommitRequest, StoreFacts } from '../store-facts.ts';
 import type { Note } from './notes.ts';
 
-/** What the committer needs of the store thread. */
+/** Store thread interface used by the committer. */
 export interface CommitPort {
   commit(request: CommitRequest): Promise<StoreFacts>;
   maintain(now: { monotonicMs: number }): Promise<StoreFacts>;
-  giveSpaceBack(): Promise<StoreFacts>;
+  vacuum(): Promise<StoreFacts>;
 }
 
 export interface CommitterOptions {
   clock: Clock;
   catalogue: SeriesCatalogue;
   intervalMs: number;
-  /** Commits at once when so many values wait. */
+  /** Number of waiting values that triggers an immediate commit. */
   values: number;
-  /** Values that may wait at most; more are refused with `buffer.busy`. */
+  /** Maximum number of waiting values; further values are rejected with `buffer.busy`. */
   maxWaiting?: number;
-  /** Every answer of the store, for who keeps lanes and figures. */
+  /** Called with every store result. */
   onFacts(facts: StoreFacts): void;
-  /** A commit failed: told once for each attempt, the owner sums up. */
+  /** Called for every failed commit. */
   onFailure?(error: StoreError): void;
-  /** A commit came before its time, because somebody waited for it. */
+  /** Called for a commit before the interval has passed. */
   onEarly?(): void;
-  /** Facts beside those that came with values, for the commit that is made now. */
+  /** Returns the notes to store together with the commit's values. */
   notesOf?(wallMs: number): readonly Note[];
-  /** A commit is on disk. */
+  /** Called when a commit is on disk. */
   onCommit?(values: number): void;
 }
 
@@ -45,13 +45,16 @@ interface Waiter {
   reject(error: unknown): void;
 }
 
-/** Values that wait while the disk stalls: some tens of megabytes, then intake answers 503. */
+/**
+ * Maximum number of waiting values, which limits memory to tens of megabytes while the disk is stalled. Above this
+ * number, intake responds with 503.
+ */
 const MAX_WAITING = 500_000;
-/** Between two commits of which the second comes early. */
+/** Minimum interval before an early commit. */
 const EARLY_COMMIT_MS = 100;
-/** What is pending without values is written this long after it came up. */
+/** Delay before pending changes are committed without values. */
 const QUIET_COMMIT_MS = 2_000;
-/** After a failed commit the next one waits: a full disk is not asked in a loop. */
+/** Delay after a failed commit. */
 const AFTER_FAILURE_MS = 1_000;
 
 export class Committer {
@@ -60,9 +63,9 @@ export class Committer {
   #waiting = new ValueColumns();
   #waiters: Waiter[] = [];
   #notes: Note[] = [];
-  /** Somebody can bring nothing more before a commit. */
-  #isHurried = false;
-  /** Since when something waits. */
+  /** Whether a caller cannot send more values until the next commit. */
+  #isSoonWanted = false;
+  /** Arrival time of the first waiting value. */
   #waitingSinceMs = 0;
   #busy = false;
   #closed = false;
@@ -77,7 +80,7 @@ export class Committer {
   #idle: (() => void)[] = [];
   readonly #watches = new Set<Set<number>>();
   #failure: StoreError | undefined;
-  /** Of the last commit, a refusal by a bound included. */
+  /** Failure of the latest commit, including rejections by a bound. */
   #lastFailure: StoreError | undefined;
 
   constructor(port: CommitPort, options: CommitterOptions) {
@@ -85,17 +88,16 @@ export class Committer {
     this.#options = options;
   }
 
-  /** Why the last commit failed, until one succeeds. */
+  /** Reason why the latest commit failed; undefined after a successful commit. */
   get failure(): StoreError | undefined {
     return this.#failure;
   }
 
-  /** Values that wait for a commit. */
   get waitingValues(): number {
     return this.#waiting.length;
   }
 
-  /** For the watchdog: whether a commit of what waits was tried within the time. */
+  /** Returns whether a commit of the waiting values was attempted within `patienceMs`. Used by the watchdog. */
   isAlive(nowMs: number, patienceMs: number): boolean {
     if (this.#waiting.length === 0) return true;
     return nowMs - Math.max(this.#waitingSinceMs, this.#lastCommitMs) < patienceMs;
@@ -106,19 +108,22 @@ export class Committer {
     this.#schedule();
   }
 
-  /** Takes the columns over. Resolves when the values are on disk; rejects with a `StoreError` and nothing of them is stored. */
+  /**
+   * Takes ownership of the columns. Resolves when the values are on disk; rejects with a `StoreError` if nothing was
+   * stored.
+   */
   append(columns: ValueColumns, notes: readonly Note[] = []): Promise<void> {
     if (this.#closed) return Promise.reject(closing());
     if (columns.length === 0 && notes.length === 0) return Promise.resolve();
     const max = this.#options.maxWaiting ?? MAX_WAITING;
     if (this.#waiting.length > 0 && this.#waiting.length + columns.length > max) return Promise.reject(busy());
     for (const named of this.#watches) addSeries(columns, named);
-    // Who appends gives the columns away: the first of a commit need no copy.
+    // The first columns of a commit are not copied, because the caller no longer uses them.
     if (this.#waiters.length === 0) this.#waitingSinceMs = this.#options.clock.monotonicMs();
     if (this.#waiting.length === 0) this.#waiting = columns;
     else {
       this.#waiting.addAll(columns);
-      columns.giveBack();
+      columns.release();
     }
     this.#notes.push(...notes);
     const answer = new Promise<void>((resolve, reject) => {
@@ -128,14 +133,17 @@ export class Committer {
     return answer;
   }
 
-  /** Who brings values has filled its window and waits for this commit: it comes early, not more than ten a second. */
-  hurry(): void {
-    if (this.#isHurried || this.#waiters.length === 0) return;
-    this.#isHurried = true;
+  /** Commits early, at most ten times per second, because a caller has filled its window and is waiting. */
+  commitSoon(): void {
+    if (this.#isSoonWanted || this.#waiters.length === 0) return;
+    this.#isSoonWanted = true;
     this.#schedule();
   }
 
-  /** Gathers the series of what waits now and of what comes until `end`: the store does not know of these yet. */
+  /**
+   * Collects the series of waiting values, and of values that arrive until `end` is called, because the store does not
+   * contain them yet.
+   */
   watchSeries(): { named: ReadonlySet<number>; end(): void } {
     const named = new Set<number>();
     addSeries(this.#waiting, named);
@@ -143,8 +151,8 @@ export class Committer {
     return { named, end: () => this.#watches.delete(named) };
   }
 
-  /** The store answered something else than a commit: it may have become dirty. */
-  note(facts: StoreFacts): void {
+  /** Processes the result of another store call. */
+  update(facts: StoreFacts): void {
     if (facts.dirty) this.#dirtySinceMs ??= this.#options.clock.monotonicMs();
     else this.#dirtySinceMs = undefined;
     this.#maintenanceDue = facts.maintenanceDue;
@@ -156,8 +164,8 @@ export class Committer {
   }
 
   /**
-   * Commits what waits and what is pending now, whatever the pace. Rejects with the `StoreError` of a commit that failed;
-   * one that only refused the values that waited with it has written what was pending, and is none.
+   * Commits waiting values and pending changes now. Rejects with the `StoreError` of a failed commit, but not if a
+   * bound only rejected the values, because pending changes were still written.
    */
   async flush(): Promise<void> {
     while (this.#busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
@@ -166,7 +174,7 @@ export class Committer {
     if (this.#lastFailure && !isRefusal(this.#lastFailure)) throw this.#lastFailure;
   }
 
-  /** Commits everything that waits, with all that is pending, and takes nothing more. */
+  /** Commits all waiting values and changes, and rejects later calls. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#cancelTimer?.();
@@ -188,13 +196,13 @@ export class Committer {
       void this.#maintain(() => this.#port.maintain({ monotonicMs: this.#options.clock.monotonicMs() }));
       return;
     }
-    // Giving space back costs a sync, so it waits for a moment in which nothing else does; not so where nothing
-    // is taken in before there is space, or the file is larger than it may be.
+    // Returning free pages requires a sync, so it is delayed until an idle moment unless values are rejected due to
+    // lack of space or the file is too large.
     if (this.#spare && (this.#short || this.#oversized || dueMs === Number.POSITIVE_INFINITY)) {
-      void this.#maintain(() => this.#port.giveSpaceBack());
+      void this.#maintain(() => this.#port.vacuum());
       return;
     }
-    // A flush becomes due by time alone, so the store is asked now and then even where nothing happens.
+    // Flushes become due by time alone, so background work is attempted regularly.
     const wakeMs = Math.min(dueMs, nowMs + QUIET_COMMIT_MS);
     this.#cancelTimer = this.#options.clock.after(wakeMs - nowMs, () => {
       if (this.#dueMs(this.#options.clock.monotonicMs()) === Number.POSITIVE_INFINITY) this.#maintenanceDue = true;
@@ -202,7 +210,7 @@ export class Committer {
     });
   }
 
-  /** When the next commit is due; Infinity where nothing asks for one. */
+  /** Returns the time of the next due commit; Infinity if none is due. */
   #dueMs(nowMs: number): number {
     const { intervalMs, values } = this.#options;
     let due = Number.POSITIVE_INFINITY;
@@ -215,7 +223,7 @@ export class Committer {
   }
 
   #pauseMs(intervalMs: number): number {
-    return this.#isHurried ? Math.min(EARLY_COMMIT_MS, intervalMs) : intervalMs;
+    return this.#isSoonWanted ? Math.min(EARLY_COMMIT_MS, intervalMs) : intervalMs;
   }
 
   async #commit(): Promise<void> {
@@ -228,10 +236,10 @@ export class Committer {
     this.#notes = [];
     this.#busy = true;
     const nowMs = clock.monotonicMs();
-    if (this.#isHurried && nowMs - this.#lastCommitMs < this.#options.intervalMs) this.#options.onEarly?.();
-    this.#isHurried = false;
+    if (this.#isSoonWanted && nowMs - this.#lastCommitMs < this.#options.intervalMs) this.#options.onEarly?.();
+    this.#isSoonWanted = false;
     this.#lastCommitMs = nowMs;
-    const newSeries = catalogue.takeNew();
+    const newSeries = catalogue.takeUnsaved();
     try {
       const facts = await this.#port.commit({
         columns: columns.length > 0 ? plain(columns) : undefined,
@@ -244,8 +252,8 @@ export class Committer {
       this.#dirtySinceMs = undefined;
       this.#options.onCommit?.(columns.length);
       for (const waiter of waiters) waiter.resolve();
-      // Still busy: what comes next begins below, once this commit is over in every respect.
-      this.note(facts);
+      // Still busy, so the next call starts after this commit is complete.
+      this.update(facts);
     } catch (error) {
       this.#fail(error, newSeries, waiters);
     } finally {
@@ -257,12 +265,11 @@ export class Committer {
 
   #fail(error: unknown, newSeries: Series[], waiters: Waiter[]): void {
     const { clock, catalogue } = this.#options;
-    catalogue.returnNew(newSeries);
+    catalogue.returnUnsaved(newSeries);
     const failure = error instanceof StoreError ? error : unwritable(error);
     this.#lastFailure = failure;
     if (isRefusal(failure)) {
-      // An answer, not a fault: the next who comes may be asked at once. What was pending is on disk, and the store is asked
-      // how it stands, though values keep coming.
+      // A rejection is not a failure. Pending changes are on disk, and the store state is requested immediately.
       this.#failure = undefined;
       this.#dirtySinceMs = undefined;
       this.#maintenanceDue = true;
@@ -279,7 +286,7 @@ export class Committer {
     this.#maintenanceDue = false;
     try {
       const facts = await step();
-      this.note(facts);
+      this.update(facts);
     } catch (error) {
       this.#spare = false;
       this.#notBeforeMs = this.#options.clock.monotonicMs() + AFTER_FAILURE_MS;
@@ -296,12 +303,14 @@ function addSeries({ series, length }: Columns, to: Set<number>): void {
   for (let i = 0; i < length; i++) to.add(series[i]!);
 }
 
-/** By a bound or for want of space: nothing is broken, and what was pending was written (`ValueStore.commit`). */
+/**
+ * Returns whether a bound or a lack of space rejected the values. Pending changes were written (`ValueStore.commit`).
+ */
 function isRefusal(failure: StoreError): boolean {
   return failure.code.startsWith('buffer.');
 }
 
-/** The columns without their methods: what crosses to the other thread. */
+/** Strips methods for the transfer to the store thread. */
 function plain(columns: ValueColumns): Columns {
   const { length, series, timeMs, value, flags } = columns;
   return { length, series, timeMs, value, flags };
@@ -312,12 +321,12 @@ function closing(): StoreError {
 }
 
 function busy(): StoreError {
-  return new StoreError('too many values wait for the disk', { code: 'buffer.busy', retryable: true });
+  return new StoreError('too many values are waiting for the disk', { code: 'buffer.busy', retryable: true });
 }
 
 function unwritable(error: unknown): StoreError {
   const code = codeOf(error) ?? 'unknown';
-  return new StoreError(`the disk refuses writes (${code})`, {
+  return new StoreError(`the disk rejects writes (${code})`, {
     code: 'store.unwritable',
     retryable: true,
     cause: error,

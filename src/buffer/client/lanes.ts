@@ -1,82 +1,85 @@
 /**
- * What the uplink sees of the buffer. The store thread holds the values; the main thread holds, for each asset, how many
- * wait in which lane, kept current by the answers of the store.
+ * The buffer as seen by the uplink. The store thread contains the values. The main thread has only the number of
+ * waiting values per asset and lane, which is updated with every store result.
  *
- * A batch is taken, then ends in exactly one way: settled, released (it waits again, in its old place), divided (its
- * parts are batches of their own), or quarantined. What is taken and not ended when the process dies waits again.
+ * A batch ends in exactly one way: settled, released (its values are waiting again at their previous position), divided
+ * (into new batches), or quarantined. After a crash, the values of unfinished batches are waiting again.
  */
 export interface AssetLanes {
   asset: number;
-  /** Values that wait in the live lane, without those of held series and those under way. */
+  /** Number of waiting values in the live lane, excluding held series and batches in flight. */
   live: number;
-  /** Acceptance time of the oldest of them on this run's monotonic clock; Infinity if there is none. */
+  /** Acceptance time of the oldest live value on the monotonic clock of this run; Infinity if there is none. */
   oldestLiveAtMs: number;
-  /** Values that wait in the backlog, likewise. */
+  /** Number of waiting values in the backlog lane, with the same exclusions. */
   backlog: number;
-  /** Where the oldest of them stands in the order of acceptance: smaller is older; Infinity where there is none. */
+  /** Position of the oldest backlog value in the order of acceptance; Infinity if there is none. */
   oldestBacklogAt: number;
 }
 
 export interface TakeRequest {
   asset: number;
-  /** `live` takes along as much of the backlog as fits where `alongValues` says so. */
+  /** A `live` batch can include backlog values, see `alongValues`. */
   lane: 'live' | 'backlog';
   maxValues: number;
-  /** Bytes of the body. */
+  /** Maximum size of the request body. */
   maxBytes: number;
-  /** With `live`: at most so many values of the asset's backlog beside them; 0 is none. */
+  /** Maximum number of backlog values in a `live` batch. Default: 0. */
   alongValues?: number;
   /**
-   * VALUES_PATH names an instrumentation: only values of one in the batch, of another each time. Series that were accepted
-   * without one go alone, because where they go is looked up at sending.
+   * Set if VALUES_PATH contains an instrumentation. The batch then contains values of one instrumentation, in rotation.
+   * A series without an instrumentation is posted in a batch of its own, because its target is looked up when it is
+   * posted.
    */
   oneInstrumentation?: boolean;
-  /** Only these series, held or not: for a probe of something held. */
+  /** Takes values only from these series, held or not. Used to probe held series. */
   onlySeries?: readonly number[];
-  /** Trusted time minus monotonic clock: corrects times that were stamped before the clock was trusted. */
+  /** Trusted time minus monotonic clock; corrects times assigned before the clock was trusted. */
   trustedOffsetMs?: number;
 }
 
 export interface Batch {
   id: number;
   asset: number;
-  /** Series ids in it. */
+  /** Series numbers in the batch. */
   series: readonly number[];
-  /** What its series were bound to at acceptance; with `oneInstrumentation` that of all of them. */
+  /** Instrumentation of the series at acceptance. With `oneInstrumentation`, the instrumentation of all series. */
   instrumentation?: number;
   values: number;
   liveValues: number;
   backlogValues: number;
-  /** Times in it that were corrected, and that are doubtful and stand as they are. */
+  /** Number of corrected times, and number of doubtful times that were not corrected. */
   corrected?: number;
   doubtful?: number;
-  /** The request body, ready to be sent. */
   body: Uint8Array;
 }
 
-/** Why the platform refused a value, in its words. */
+/** Status and message with which the platform rejected a value. */
 export interface Refusal {
   status: number;
   message: string;
 }
 
 export interface OutgoingBuffer {
-  /** `false` until times can be corrected: batches that are taken before contain uncorrected times. */
+  /** Returns `false` until times can be corrected. Batches taken before then contain uncorrected times. */
   isReady(): boolean;
-  /** Every asset that has values waiting. */
+  /** Assets with waiting values. */
   lanes(): ReadonlyMap<number, AssetLanes>;
-  /** Called whenever lanes changed; the function it returns takes the listener away. */
+  /** Calls `listener` when lanes change. Returns a function that removes it. */
   onChange(listener: () => void): () => void;
-  /** `undefined` where nothing (that is not held or under way) waits. At most one batch of an asset's series is under way in a lane. */
+  /** Resolves with undefined if no values can be taken. One batch per asset and lane is in flight at a time. */
   take(request: TakeRequest): Promise<Batch | undefined>;
-  /** The platform took it. Saved with the next commit. */
+  /** Marks the batch as accepted by the platform. Saved with the next commit. */
   settle(batch: number): Promise<void>;
-  /** It was not taken: waits again. */
+  /** Marks the batch as not accepted. Its values are waiting again. */
   release(batch: number): Promise<void>;
-  /** By series where it has several, else into halves in order of acceptance; a lone value cannot be divided: `[]`. The batch itself is ended. */
+  /**
+   * Divides a batch by series, or a single series into halves in order of acceptance; `[]` for a single value. The
+   * original batch no longer exists.
+   */
   divide(batch: number): Promise<Batch[]>;
-  /** Puts its values aside with the reason. */
+  /** Moves the values to quarantine. */
   quarantine(batch: number, refusal: Refusal): Promise<void>;
-  /** Series that must not be taken (but by `onlySeries`), the whole set. Held assets are the planner's business. */
+  /** Replaces the set of held series. Values of held series are taken only with `onlySeries`. */
   holdSeries(series: readonly number[]): Promise<void>;
 }

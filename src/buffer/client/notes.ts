@@ -1,10 +1,10 @@
 /**
- * Small facts that stand or fall with values: which message a value came from, the last stamp that was given. They are
- * written in the transaction of the commit that carries the values, and never without them where that is refused.
+ * Small records stored in the same transaction as their values, such as the message that contained a value. A note is
+ * never stored if the values are rejected.
  */
 export interface Note {
-  /** `room/what/which`. */
+  /** `room/subject/name`. */
   name: string;
-  /** `undefined` forgets it. */
+  /** `undefined` deletes the note. */
   text: string | undefined;
 }

@@ -1,9 +1,7 @@
 /**
- * Forgets series that have no values: a program that puts a serial number into its key opens one after the other, and each
- * costs memory for as long as it is known. Nothing happens while there are few of them.
- *
- * The store says which have nothing; one that was named while it looked is kept, and so is one that tags.yaml names.
- * Whoever learned a number before asks `SeriesCatalogue.isCurrent`. Nothing is written: a crash leaves what was there.
+ * Forgets series without values, because a program that uses serial numbers as keys creates series without limit, and
+ * each one uses memory. The store returns the candidates; series used in the meantime and series in tags.yaml are
+ * retained. Code that cached a number calls `SeriesCatalogue.isCurrent`. Nothing is written to disk.
  */
 import type { Clock } from '../../base/clock.ts';
 import type { SeriesCatalogue } from '../series.ts';
@@ -14,45 +12,38 @@ export interface SeriesKeepingOptions {
   catalogue: SeriesCatalogue;
   committer: Pick<Committer, 'watchSeries'>;
   clock: Clock;
-  /** Whether a series is kept whatever stands of it. */
+  /** Whether a series must always be retained. */
   isKept(series: number): boolean;
-  /** Told in the moment in which the numbers become free. */
+  /** Called when the numbers become available for reuse. */
   onForgotten(series: readonly number[]): void;
 }
 
-const FIRST_PAUSE_MS = 10_000;
-/** Where looking found little, it is not done again soon. */
-const LAST_PAUSE_MS = 300_000;
-const LITTLE = 1 / 16;
+/** Minimum interval between searches. */
+const PAUSE_MS = 30_000;
 
 export class SeriesKeeping {
   readonly #options: SeriesKeepingOptions;
-  #looks = false;
+  #isSearching = false;
   #notBeforeMs = Number.NEGATIVE_INFINITY;
-  #pauseMs = FIRST_PAUSE_MS;
 
   constructor(options: SeriesKeepingOptions) {
     this.#options = options;
   }
 
-  /** Looks for series to forget, now and then, however often it is asked. Gives how many were forgotten. */
+  /** Forgets series, at most twice per minute. Returns their number. */
   async keep(): Promise<number> {
-    const { catalogue, clock } = this.#options;
-    const nowMs = clock.monotonicMs();
-    if (this.#looks || nowMs < this.#notBeforeMs) return 0;
-    this.#looks = true;
+    const { clock } = this.#options;
+    if (this.#isSearching || clock.monotonicMs() < this.#notBeforeMs) return 0;
+    this.#isSearching = true;
     try {
-      const before = catalogue.size;
-      const forgotten = await this.forget();
-      this.#pauseMs = forgotten > before * LITTLE ? FIRST_PAUSE_MS : Math.min(LAST_PAUSE_MS, this.#pauseMs * 2);
-      return forgotten;
+      return await this.forget();
     } finally {
-      this.#looks = false;
-      this.#notBeforeMs = clock.monotonicMs() + this.#pauseMs;
+      this.#isSearching = false;
+      this.#notBeforeMs = clock.monotonicMs() + PAUSE_MS;
     }
   }
 
-  /** Forgets what may be forgotten now; gives how many. */
+  /** Forgets series now. Returns their number. */
   async forget(): Promise<number> {
     const { port, catalogue, committer, isKept } = this.#options;
     const watch = committer.watchSeries();
@@ -66,7 +57,7 @@ export class SeriesKeeping {
     } finally {
       watch.end();
     }
-    // The store hears of it before anything that gives the numbers to others: calls are answered in their order.
+    // The store performs calls in order, so it forgets the series before their numbers are reused.
     await port.forgetSeries(forgotten);
     return forgotten.length;
   }

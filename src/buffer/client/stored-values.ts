@@ -1,12 +1,12 @@
 /**
- * The uplink's view of the store thread: batches by message, lanes by memory. Lanes are current as of the store's last
- * answer, whichever call it answered.
+ * View of the store thread for the uplink. Batches are exchanged by message; lanes are read from memory and reflect the
+ * latest store result.
  */
 import type { Clock } from '../../base/clock.ts';
 import type { StoreFacts } from '../store-facts.ts';
 import type { AssetLanes, Batch, OutgoingBuffer, Refusal, TakeRequest } from './lanes.ts';
 
-/** What it needs of the store thread. */
+/** Store thread as used by the uplink. */
 export interface OutgoingPort {
   take(request: TakeRequest): Promise<{ batch: Batch | undefined; facts: StoreFacts }>;
   settle(batch: number): Promise<StoreFacts>;
@@ -16,12 +16,12 @@ export interface OutgoingPort {
   holdSeries(series: readonly number[]): Promise<StoreFacts>;
 }
 
-/** Corrects times that the agent stamped before its clock could be trusted; without `nowMs` they leave as they are. */
+/** Source of trusted time. Without it, times are not corrected. */
 export interface TrustedTime {
   nowMs?(): number | undefined;
-  /** Whether a sign-in is about to tell the time. */
+  /** Whether a sign-in that provides the time is in progress. */
   isExpected?(): boolean;
-  /** Told how many times of a batch were corrected, and how many are doubtful and left so. */
+  /** Called with the number of corrected times and the number of doubtful times in a batch. */
   restamped?(corrected: number, doubtful: number): void;
 }
 
@@ -34,7 +34,7 @@ export class StoredValues implements OutgoingBuffer {
 
   readonly #time: TrustedTime;
 
-  /** `note` passes on every answer: the committer learns from it that something waits to be written. */
+  /** `note` receives every store result. */
   constructor(port: OutgoingPort, clock: Clock, note: (facts: StoreFacts) => void, time: TrustedTime = {}) {
     this.#port = port;
     this.#clock = clock;
@@ -42,7 +42,7 @@ export class StoredValues implements OutgoingBuffer {
     this.#time = time;
   }
 
-  /** Takes in what an answer says about lanes. */
+  /** Updates lanes from a store result. */
   update(lanes: readonly AssetLanes[]): void {
     if (lanes.length === 0) return;
     for (const lane of lanes) {

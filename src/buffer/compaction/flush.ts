@@ -1,13 +1,12 @@
 /**
- * Flush: the front of the log becomes spans. What is settled falls away, what is not becomes a segment for each
- * series; what a batch has under way becomes a segment of its own, so that the batch still finds it.
+ * A flush converts the front of the log into spans. Settled values are omitted; the rest becomes one segment per
+ * series. Values in flight become a separate segment, so that their batch can still find them.
  *
- * It goes some series a step, a span each, so that no commit waits long. A step happens in memory at once and is on disk
- * with the next commit, which writes the segments, and in the log that their values have left it; the last step deletes
- * the rows. Between steps everything is as it must be: values that are flushed stand in segments, the others in the log.
+ * A step flushes some series into one span, so that commits remain short. A step changes memory immediately and is
+ * written to disk with the next commit, which writes the segments and records that the values left the log. The final
+ * step deletes the rows.
  */
 
-import { cutSlice } from '../batches/batch-slices.ts';
 import {
   lastTimeOf,
   MAX_SEGMENT_VALUES,
@@ -15,13 +14,13 @@ import {
   type SegmentHead,
   type SegmentValues,
 } from '../format/segment.ts';
-import type { Pending } from '../pending.ts';
-import { leadAt, newSpan, type Span, type SpanEntry, segmentId } from '../span.ts';
-import type { BatchSlice, RowState, SeriesState, StoreState } from '../state.ts';
+import type { Columns } from '../format/value-columns.ts';
+import { type Arrival, type BatchSlice, cutSlice, type RowState, type SeriesState } from '../records.ts';
+import { leadAt, type Span, type SpanEntry } from '../span.ts';
+import type { PackedEntry, StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
-import { type Arrival, type SortedValues, sortArrivals } from './arrivals.ts';
 
-/** Of rows in order, those at the front that are loaded and were taken in by one run of the agent: a span has one. */
+/** Returns the number of loaded rows of one run at the front, because a span belongs to one run. */
 export function rowsOfOneRun(rows: readonly RowState[], max: number): number {
   let count = 0;
   const isOfIt = ({ run, isLoaded }: RowState) => isLoaded && run === rows[0]!.run;
@@ -31,38 +30,30 @@ export function rowsOfOneRun(rows: readonly RowState[], max: number): number {
 
 const WHOLE: StepSize = { values: Number.POSITIVE_INFINITY, segments: Number.POSITIVE_INFINITY };
 
-interface Entry extends SpanEntry {
-  packed: Uint8Array;
-  /** The slice of a batch that is under way in it. */
-  slice: BatchSlice | undefined;
-}
-
-/** One flush at a time: rows that were at the front when it began, and how far it has come. */
-interface UnderWay {
+/** A flush in progress: its position, and the rows at the front when it started. */
+interface RunningFlush {
   last: RowState;
   throughSeq: number;
-  /** Every series there was, asset by asset; those that came later have nothing in these rows. */
+  /** All series when the flush started, ordered by asset. Later series have no values in these rows. */
   series: SeriesState[];
   next: number;
-  /** Arrivals of the series from `next` on, as they were sorted; `first` is the first of them. */
+  /** Sorted arrivals of the series from `next`; `first` is the first arrival. */
   sorted: { first: Arrival | undefined; values: SortedValues; next: number } | undefined;
 }
 
 export class Flush {
   readonly #state: StoreState;
-  readonly #pending: Pending;
-  #underWay: UnderWay | undefined;
+  #running: RunningFlush | undefined;
 
-  constructor(state: StoreState, pending: Pending) {
+  constructor(state: StoreState) {
     this.#state = state;
-    this.#pending = pending;
   }
 
-  get isUnderWay(): boolean {
-    return this.#underWay !== undefined;
+  get isRunning(): boolean {
+    return this.#running !== undefined;
   }
 
-  /** After opening: a flush in whose middle the agent ended goes on, so that all it flushes is of one age. */
+  /** Resumes a flush that was interrupted, so that all its spans have the same age. */
   resume(): void {
     const { spans, rows } = this.#state;
     const last = spans.at(-1);
@@ -72,78 +63,57 @@ export class Flush {
     if (rowCount > 0) this.begin(rowCount);
   }
 
-  /** Whether the span is one of the flush under way: more of that time are to come. */
-  made({ run, acceptedMs }: Span): boolean {
-    const last = this.#underWay?.last;
+  /** Returns whether the span belongs to the flush in progress, which will create more spans. */
+  isWriting({ run, acceptedMs }: Span): boolean {
+    const last = this.#running?.last;
     return last !== undefined && last.run === run && last.monotonicMs === acceptedMs;
   }
 
-  /** Begins with the first `rowCount` rows. */
+  /** Starts a flush of the first `rowCount` rows. */
   begin(rowCount: number): void {
     const last = this.#state.rows[rowCount - 1]!;
     const series = [...this.#state.assets.values()].flatMap((asset) => asset.series);
-    this.#underWay = { last, throughSeq: last.firstSeq + last.count - 1, series, next: 0, sorted: undefined };
+    this.#running = { last, throughSeq: last.firstSeq + last.count - 1, series, next: 0, sorted: undefined };
   }
 
-  /** Does all that is left of a flush under way. */
+  /** Completes the flush in progress. */
   finish(): void {
-    while (this.#underWay) this.step(WHOLE);
+    while (this.#running) this.step(WHOLE);
   }
 
-  /** Leaves a flush under way as it stands: what is not flushed yet is in the queues, and may be flushed a few rows at a time. */
+  /** Abandons the flush in progress. Values that have not been flushed are moved to the queues. */
   abandon(): void {
-    if (!this.#underWay) return;
-    this.#underWay = undefined;
+    if (!this.#running) return;
+    this.#running = undefined;
     this.#state.distribute();
   }
 
-  /** Flushes some more series, one at least. */
+  /** Flushes the next series, at least one. */
   step(size: StepSize): void {
-    const flush = this.#underWay;
+    const flush = this.#running;
     if (!flush) return;
     const state = this.#state;
-    const entries: Entry[] = [];
-    if (state.holdsOnlyArrivals) this.#flushArrivals(flush, size, entries);
+    const entries: PackedEntry[] = [];
+    if (state.hasOnlyArrivals) this.#flushArrivals(flush, size, entries);
     else {
       state.distribute(flush.throughSeq);
       this.#flushQueues(flush, size, entries);
     }
     const isDone = flush.next === flush.series.length;
-    if (isDone) this.#dropRows(flush);
-    if (entries.length > 0) this.#addSpan(flush, entries);
+    const { last, throughSeq } = flush;
+    if (isDone) {
+      this.#running = undefined;
+      state.dropRows(state.rows.indexOf(last) + 1);
+    }
+    state.addSegments({ run: last.run, acceptedMs: last.monotonicMs }, entries, throughSeq);
     if (isDone) state.dropArrivals(flush.throughSeq);
   }
 
-  /** Nothing stands in the rows any more. */
-  #dropRows({ last, throughSeq }: UnderWay): void {
-    this.#underWay = undefined;
-    const { rows } = this.#state;
-    const after = rows.findIndex((row) => row.id > last.id);
-    this.#state.rows = after < 0 ? [] : rows.slice(after);
-    this.#pending.dropRowsThrough = Math.max(this.#pending.dropRowsThrough, last.id);
-    // Runs that left these rows need no record: the rows go.
-    this.#pending.settled = this.#pending.settled.filter((run) => run.lastSeq > throughSeq);
-  }
-
-  #addSpan({ last, throughSeq }: UnderWay, entries: Entry[]): void {
-    const state = this.#state;
-    const head = { id: state.nextSpan++, place: state.nextPlace++, run: last.run, acceptedMs: last.monotonicMs };
-    const span = newSpan(head, entries);
-    for (const [i, entry] of entries.entries()) {
-      this.#pending.segments.set(segmentId(span.id, i), entry.packed);
-      if (!entry.slice) continue;
-      entry.slice.at = { span, entry: i, from: 0 };
-      span.underWay.set(i, (span.underWay.get(i) ?? 0) + 1);
-    }
-    this.#pending.newSpans.add(span);
-    state.addSpan(span, throughSeq);
-  }
-
-  /** What no batch has and no queue holds is sorted at once, in the first step. */
-  #flushArrivals(flush: UnderWay, size: StepSize, entries: Entry[]): void {
+  /** Flushes values that no batch or queue contains; they are sorted once, in the first step. */
+  #flushArrivals(flush: RunningFlush, size: StepSize, entries: PackedEntry[]): void {
     const state = this.#state;
     const old = state.arrivalsThrough(flush.throughSeq);
-    // Unless they were given to the queues in between.
+    // Arrivals can move to the queues between steps.
     if (!flush.sorted || flush.sorted.first !== old[0]) {
       const order = flush.series.map(({ series }) => series.id);
       flush.sorted = { first: old[0], values: sortArrivals(old, order, state.series.length), next: 0 };
@@ -157,44 +127,40 @@ export class Flush {
       flush.sorted.next++;
       const { start, count, firstSeq } = found;
       values += count;
-      one.flushedSeq = flush.throughSeq;
-      // Their rows go when the flush ends, and are not counted down before.
-      state.logValues -= count;
-      this.#pending.settled.push({ series: id, firstSeq: first!.firstSeq, lastSeq: flush.throughSeq });
-      const head = { series: id, place: state.nextPlace, leadSeconds: this.#leadSeconds(firstSeq) };
+      state.flushArrivals(one, { firstSeq: first!.firstSeq, throughSeq: flush.throughSeq, count });
+      const head = { series: id, place: state.next.place, leadSeconds: this.#leadSeconds(firstSeq) };
       addEntry(head, sorted, start, start + count, undefined, entries);
     }
   }
 
-  #flushQueues(flush: UnderWay, size: StepSize, entries: Entry[]): void {
-    const underWay = slicesInLog(this.#state);
+  #flushQueues(flush: RunningFlush, size: StepSize, entries: PackedEntry[]): void {
+    const inFlight = slicesInLog(this.#state);
     for (let values = 0; flush.next < flush.series.length && values < size.values && entries.length < size.segments; ) {
       const one = flush.series[flush.next++]!;
       const count = one.queue.countThrough(flush.throughSeq);
-      if (count > 0) this.#flushQueue(one, count, underWay.get(one) ?? [], entries);
+      if (count > 0) this.#flushQueue(one, count, inFlight.get(one) ?? [], entries);
       values += count;
     }
   }
 
-  #flushQueue(series: SeriesState, count: number, underWay: readonly SliceInLog[], entries: Entry[]): void {
+  #flushQueue(series: SeriesState, count: number, inFlight: readonly SliceInLog[], entries: PackedEntry[]): void {
     const { queue } = series;
     const end = queue.popped + count;
     let position = queue.popped;
-    for (const { slice, position: from, slices } of underWay) {
+    for (const { slice, position: from, slices } of inFlight) {
       if (from >= end) break;
       this.#flushWaiting(series, position, from, entries);
-      // A slice that reaches beyond the flushed rows is cut where they end.
-      if (from + slice.count > end) slices.splice(slices.indexOf(slice) + 1, 0, ...cutSlice(slice, end - from));
+      // A slice that extends beyond the flushed rows is cut.
+      if (from + slice.count > end) slices.splice(slices.indexOf(slice) + 1, 0, cutSlice(slice, end - from));
       this.#flushRun(series, from, slice.count, slice, entries);
       position = from + slice.count;
     }
     this.#flushWaiting(series, position, end, entries);
-    queue.dropFront(count);
-    this.#state.releaseQueue(series);
+    this.#state.dropFlushed(series, count);
   }
 
-  /** Runs of what is not settled between two positions. */
-  #flushWaiting(series: SeriesState, from: number, to: number, entries: Entry[]): void {
+  /** Flushes the unsettled runs between two positions. */
+  #flushWaiting(series: SeriesState, from: number, to: number, entries: PackedEntry[]): void {
     const { queue } = series;
     let position = from;
     while (position < to) {
@@ -214,31 +180,31 @@ export class Flush {
     position: number,
     count: number,
     slice: BatchSlice | undefined,
-    entries: Entry[],
+    entries: PackedEntry[],
   ): void {
-    this.#pending.settled.push(this.#state.leaveRows(state, position, count));
+    this.#state.leaveRows(state, position, count);
     const values = { count, ...state.queue.copy(position, count) };
     const leadSeconds = this.#leadSeconds(state.queue.seqAt(position));
-    const head = { series: state.series.id, place: this.#state.nextPlace, leadSeconds };
+    const head = { series: state.series.id, place: this.#state.next.place, leadSeconds };
     addEntry(head, values, 0, count, slice, entries);
   }
 
-  /** By how much the value was accepted before the last one of the flush under way. */
+  /** Returns how many seconds the value was accepted before the latest value of the flush. */
   #leadSeconds(seq: number): number {
-    const lastMs = this.#underWay!.last.monotonicMs;
+    const lastMs = this.#running!.last.monotonicMs;
     return Math.ceil((lastMs - (this.#state.rowOf(seq)?.monotonicMs ?? lastMs)) / 1000);
   }
 }
 
 interface SliceInLog {
   slice: BatchSlice;
-  /** In the queue of its series. */
+  /** Position in the series queue. */
   position: number;
-  /** All of its batch. */
+  /** All slices of its batch. */
   slices: BatchSlice[];
 }
 
-/** Parts of batches that stand in the log, by series, in order. */
+/** Returns the slices in the log by series, each in order. */
 function slicesInLog(state: StoreState): Map<SeriesState, SliceInLog[]> {
   const found = new Map<SeriesState, SliceInLog[]>();
   for (const batch of state.batches.values()) {
@@ -259,9 +225,9 @@ function addEntry(
   from: number,
   to: number,
   slice: BatchSlice | undefined,
-  entries: Entry[],
+  entries: PackedEntry[],
 ): void {
-  // What a batch has under way stays in one.
+  // Values in flight stay in one segment.
   const max = slice ? Number.POSITIVE_INFINITY : MAX_SEGMENT_VALUES;
   for (let at = from; at < to; at += max) {
     const end = Math.min(to, at + max);
@@ -269,5 +235,65 @@ function addEntry(
     const lastTimeMs = lastTimeOf(values, at, end);
     const lead = leadAt(leadSeconds, at - from, to - from);
     entries.push({ series, count: end - at, lastTimeMs, leadSeconds: lead, packed, slice });
+  }
+}
+
+/**
+ * Values grouped by series, each group in order of acceptance. The values of a series are at indexes `start` up to
+ * `start + count`.
+ */
+interface SortedValues {
+  /** `firstSeq` is the sequence number of the first value. */
+  series: { id: number; start: number; count: number; firstSeq: number }[];
+  /** Total number of values. */
+  count: number;
+  timeMs: Float64Array;
+  value: Float64Array;
+  flags: Uint8Array;
+}
+
+/** Sorts arrivals by series, in the given order of series. */
+function sortArrivals(arrivals: readonly Arrival[], order: readonly number[], seriesRoom: number): SortedValues {
+  const counts = new Uint32Array(seriesRoom);
+  const firstSeqs = new Float64Array(seriesRoom);
+  for (const { columns, firstSeq } of arrivals) {
+    const { series, length } = columns;
+    for (let i = 0; i < length; i++) {
+      const id = series[i]!;
+      if (counts[id]!++ === 0) firstSeqs[id] = firstSeq + i;
+    }
+  }
+  const total = order.reduce((sum, id) => sum + counts[id]!, 0);
+  const next = new Int32Array(seriesRoom).fill(NOT_WANTED);
+  const sorted: SortedValues = {
+    series: [],
+    count: total,
+    timeMs: new Float64Array(total),
+    value: new Float64Array(total),
+    flags: new Uint8Array(total),
+  };
+  let start = 0;
+  for (const id of order) {
+    const count = counts[id]!;
+    if (count === 0) continue;
+    sorted.series.push({ id, start, count, firstSeq: firstSeqs[id]! });
+    next[id] = start;
+    start += count;
+  }
+  for (const { columns } of arrivals) scatter(columns, next, sorted);
+  return sorted;
+}
+
+const NOT_WANTED = -1;
+
+function scatter({ length, series, timeMs, value, flags }: Columns, next: Int32Array, to: SortedValues): void {
+  for (let i = 0; i < length; i++) {
+    const id = series[i]!;
+    const at = next[id]!;
+    if (at === NOT_WANTED) continue;
+    next[id] = at + 1;
+    to.timeMs[at] = timeMs[i]!;
+    to.value[at] = value[i]!;
+    to.flags[at] = flags[i]!;
   }
 }

@@ -1,16 +1,16 @@
 /**
- * Bytes of the buffer's formats: LEB128 varints and zigzag for whole numbers up to 2^53, raw doubles, CRC-32.
- * Whole numbers are JavaScript numbers throughout, so every varint beyond 28 bits goes the slow way by division.
+ * Primitives of the buffer's formats: LEB128 varints and zigzag for integers up to 2^53, raw doubles, CRC-32. Integers
+ * are JavaScript numbers, so varints above 28 bits are encoded by division instead of bit shifts.
  */
 import { crc32 } from 'node:zlib';
 import { StoreError } from '../../base/errors.ts';
 
-/** What the largest whole number of either sign comes to. */
+/** Largest integer that can be encoded. */
 const MAX_VARINT = 2 ** 53;
 
 const scratch = new DataView(new ArrayBuffer(8));
 
-/** Writes into a buffer that grows by itself. `bytes()` is a view, good until the next write. */
+/** Writer with a growing buffer. `bytes()` is a view that is valid until the next write. */
 export class ByteWriter {
   #bytes: Uint8Array;
   at = 0;
@@ -19,12 +19,12 @@ export class ByteWriter {
     this.#bytes = new Uint8Array(room);
   }
 
-  /** Forgets what was written; keeps the room. */
+  /** Restarts at an offset and reuses the buffer. */
   reset(at = 0): void {
     this.at = at;
   }
 
-  /** Makes sure that `more` bytes fit behind what is written. */
+  /** Ensures space for `more` bytes. */
   reserve(more: number): void {
     const wanted = this.at + more;
     if (wanted <= this.#bytes.length) return;
@@ -38,7 +38,7 @@ export class ByteWriter {
     this.#bytes[this.at++] = value;
   }
 
-  /** A whole number from 0 to 2^53. */
+  /** Writes an integer from 0 to 2^53. */
   varint(value: number): void {
     this.reserve(8);
     const bytes = this.#bytes;
@@ -56,7 +56,7 @@ export class ByteWriter {
     this.at = at;
   }
 
-  /** A whole number of either sign, up to 2^52. */
+  /** Writes a signed integer up to 2^52. */
   zigzag(value: number): void {
     this.varint(value < 0 ? -2 * value - 1 : 2 * value);
   }
@@ -78,7 +78,7 @@ export class ByteWriter {
     return this.#bytes.subarray(0, this.at);
   }
 
-  /** Four bytes at the start are the CRC-32 of all behind them. Call last; the row must have begun with `reset(4)`. */
+  /** Stores the CRC-32 of all following bytes in the first four bytes. Called last, after `reset(4)`. */
   seal(): Uint8Array {
     const all = this.bytes();
     const sum = crc32(all.subarray(4));
@@ -90,12 +90,12 @@ export class ByteWriter {
   }
 }
 
-/** Thrown where bytes are not what was written: the row is set aside, never guessed at. */
+/** Returns an error for bytes that differ from those written. The row is set aside. */
 export function damaged(what: string): StoreError {
   return new StoreError(`${what} is damaged`, { code: 'store.damaged' });
 }
 
-/** Reads what `ByteWriter` wrote; throws `store.damaged` where it runs past the end. */
+/** Reads bytes written by `ByteWriter`. Throws `store.damaged` at the end of the bytes. */
 export class ByteReader {
   readonly #bytes: Uint8Array;
   at: number;
@@ -106,8 +106,8 @@ export class ByteReader {
   }
 
   /**
-   * A row whose first four bytes are the checksum of the rest, as `seal` wrote it. Of a row in which one bit of a field's kind was
-   * garbled SQLite gives a text or a number, and sees no damage.
+   * Verifies the checksum written by `seal`. If one bit of a field type is flipped, SQLite returns text or a number
+   * without an error.
    */
   static unseal(bytes: Uint8Array, what: string): ByteReader {
     if (!(bytes instanceof Uint8Array) || bytes.length < 5) throw damaged(what);
@@ -150,7 +150,7 @@ export class ByteReader {
       value += (byte & 0x7f) * factor;
       factor *= 128;
       if (byte < 0x80) {
-        // Eight bytes hold more than a number here is ever: what is beyond could not be written again as it was.
+        // Rejects values above MAX_VARINT, which a number cannot represent exactly.
         if (value > MAX_VARINT) break;
         this.at = at;
         return value;
@@ -170,4 +170,45 @@ export class ByteReader {
     this.at += 8;
     return scratch.getFloat64(0, true);
   }
+}
+
+/** Returns the result of `read`, or undefined if the row is damaged (`StoreError`). */
+export function readable<Result>(read: () => Result): Result | undefined {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof StoreError) return undefined;
+    throw error;
+  }
+}
+
+/**
+ * 10^0 to 10^12, which a double represents exactly. Readings are usually decimals: 20.37 is stored as the integer 2037
+ * with two digits, in two bytes instead of eight. Readings rarely have more than twelve digits.
+ */
+export const POWERS_OF_TEN: readonly number[] = [1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12];
+export const MAX_DIGITS = 12;
+
+/** The difference between two larger integers does not fit in a varint. */
+const MAX_WHOLE = 2 ** 50;
+
+/** No integer represents the value: -0, too large, or too many digits. */
+const NOT_WHOLE = Number.NaN;
+
+/** Returns `value` × 10^`digits` if that is an integer and exact in both directions, otherwise `NOT_WHOLE`. */
+export function wholeOf(value: number, digits: number): number {
+  const power = POWERS_OF_TEN[digits]!;
+  const whole = Math.round(value * power);
+  if (whole / power !== value || whole > MAX_WHOLE || whole < -MAX_WHOLE) return NOT_WHOLE;
+  // In divisions and comparisons, -0 behaves like 0, so it is checked separately.
+  if (Object.is(value, -0)) return NOT_WHOLE;
+  return whole;
+}
+
+/** Returns the smallest number of digits that represents `value` exactly; -1 if there is none. */
+export function digitsOf(value: number): number {
+  for (let digits = 0; digits <= MAX_DIGITS; digits++) {
+    if (!Number.isNaN(wholeOf(value, digits))) return digits;
+  }
+  return -1;
 }

@@ -1,24 +1,23 @@
 /**
- * One row of the log: what one commit took in, and what was settled since the commit before.
+ * Row of the log: the values of one commit, and the values settled since the previous commit.
  *
  *   crc32(4) version run monotonic first-seq count settled-count | settled runs | values
  *
- * A value is: series as a difference to the value before, with a low bit that says "same form as the value before";
- * the form byte where it changed (digits behind the point or "raw double", and the flags); the time as a difference;
- * the whole number, as a difference to the same series' last one in this row where that has the same digits.
- * A row is read by itself: nothing in it refers to another row, because rows fall away from the front.
+ * A value has four parts. The series is stored as a difference from the previous value; its low bit is set if the form
+ * is unchanged. The form contains the number of digits (or "raw double") and the flags. The time is stored as a
+ * difference. The integer is stored as a difference from the previous integer of the same series in this row, if both
+ * have the same number of digits. Rows do not refer to each other, because they are deleted from the front.
  */
-import { ByteReader, ByteWriter, damaged } from './bytes.ts';
-import { digitsOf, MAX_DIGITS, POWERS_OF_TEN, wholeOf } from './decimal.ts';
+import { ByteReader, ByteWriter, damaged, digitsOf, MAX_DIGITS, POWERS_OF_TEN, wholeOf } from './bytes.ts';
 import { type Columns, ValueColumns } from './value-columns.ts';
 
 const VERSION = 1;
-/** No agent carries so many series; what is larger is garbage that must not become an allocation. */
+/** Limit far above the number of series in an agent, so that no memory is allocated for a corrupt number. */
 const MAX_SERIES = 2 ** 22;
 /** Form byte: digits in the low four bits (15: a raw double), flags in the next three. */
 const RAW = 15;
 
-/** Values of one series that the platform has taken, or that stand in quarantine: `first` to `last` in order of acceptance. */
+/** Settled or quarantined values of a series, `firstSeq` to `lastSeq`. */
 export interface SettledRun {
   series: number;
   firstSeq: number;
@@ -26,11 +25,11 @@ export interface SettledRun {
 }
 
 export interface LogRowHead {
-  /** Which run of the agent took them in. */
+  /** Run of the agent that accepted the values. */
   run: number;
-  /** Monotonic milliseconds of the machine at the commit, whole. */
+  /** Monotonic time of the commit, in whole milliseconds. */
   monotonicMs: number;
-  /** Order of acceptance of the first value; the others follow by one. */
+  /** Sequence number of the first value. */
   firstSeq: number;
 }
 
@@ -40,8 +39,8 @@ export interface LogRow extends LogRowHead {
 }
 
 /**
- * The last whole number of each series in the row at hand. Writer and reader go through the same steps, so that a
- * difference means the same to both. "In which row" stands beside each entry, so that nothing is cleared between rows.
+ * Previous integer of each series in the current row. The writer and the reader update it identically. Each entry
+ * contains the number of its row, so nothing is cleared between rows.
  */
 class LastWholes {
   #row = 0;
@@ -53,7 +52,7 @@ class LastWholes {
     this.#row++;
   }
 
-  /** What the difference is to: 0 where the series has no number with these digits in this row. */
+  /** Returns the base of the difference: 0 if the series has no number with these digits in the row. */
   base(series: number, digits: number): number {
     return this.#seenIn[series] === this.#row && this.#digits[series] === digits ? this.#whole[series]! : 0;
   }
@@ -78,13 +77,13 @@ function grown<Column extends Uint8Array | Uint32Array | Float64Array>(from: Col
   return to;
 }
 
-/** Writes rows. Keeps, for each series, the digits that fitted last: a series seldom changes them. */
+/** Writes rows. Caches the number of digits of each series, which rarely changes. */
 export class LogRowWriter {
   readonly #writer = new ByteWriter();
   readonly #last = new LastWholes();
   #digits = new Uint8Array(1024);
 
-  /** The bytes are a view that the next call overwrites. */
+  /** Returns a view that the next call overwrites. */
   write(head: LogRowHead, values: Columns, settled: readonly SettledRun[]): Uint8Array {
     const writer = this.#writer;
     writer.reset(4);
@@ -145,8 +144,8 @@ export class LogRowWriter {
 const readerLast = new LastWholes();
 
 /**
- * What the head of a row says of it where its end does not read: the order of acceptance of its first value, and how many there
- * were. No checksum covers it alone. `undefined` where it is no row of the log.
+ * Reads the first sequence number and the count of a row whose end is unreadable. The checksum cannot be verified.
+ * Returns `undefined` if the bytes are not a log row.
  */
 export function peekLogRow(beginning: Uint8Array): { firstSeq: number; count: number } | undefined {
   const reader = new ByteReader(beginning, 4);
@@ -160,15 +159,15 @@ export function peekLogRow(beginning: Uint8Array): { firstSeq: number; count: nu
   }
 }
 
-/** Reads a row back. Throws `store.damaged` where checksum, version or shape is not what was written. */
+/** Reads a row. Throws `store.damaged` if checksum, version or structure is wrong. */
 export function readLogRow(bytes: Uint8Array): LogRow {
   const reader = ByteReader.unseal(bytes, 'a row of the log');
   if (reader.byte() !== VERSION) throw damaged('the version of a log row');
   const head = { run: reader.varint(), monotonicMs: reader.varint(), firstSeq: reader.varint() };
   const count = reader.varint();
   const runs = reader.varint();
-  // Every value takes three bytes at the least: a count that cannot be true is not an allocation.
-  if (count * 3 > reader.left || runs * 3 > reader.left) throw damaged('the head of a log row');
+  // A value has at least three bytes, so no memory is allocated for a corrupt count.
+  if (count * 3 > reader.left || runs * 3 > reader.left) throw damaged('the header of a log row');
   const settled: SettledRun[] = [];
   for (let i = 0; i < runs; i++) {
     const series = reader.varint();

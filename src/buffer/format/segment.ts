@@ -1,31 +1,29 @@
 /**
- * A segment: values of one series in order of acceptance, packed. Where the log is written once and soon falls away,
- * segments are what a backlog of weeks consists of.
+ * Segment: packed values of one series in order of acceptance. A long backlog consists of segments.
  *
  *   crc32(4) version series place count | digits or "raw" | first time, first step, changes of the step with run lengths
- *   | flags with run lengths | whole numbers as differences | the few values that are no such decimal
+ *   | flags with run lengths | integers as differences | exceptions: values that are not decimals
  *
- * A plant that is polled regularly needs next to nothing for its times and one or two bytes for a value.
+ * Values that are polled regularly require almost no space for their times, and one or two bytes each.
  */
-import { ByteReader, ByteWriter, damaged } from './bytes.ts';
-import { digitsOf, MAX_DIGITS, POWERS_OF_TEN, wholeOf } from './decimal.ts';
+import { ByteReader, ByteWriter, damaged, digitsOf, MAX_DIGITS, POWERS_OF_TEN, wholeOf } from './bytes.ts';
 
-/** Another than a log row's, so that a row that is found without its table tells what it is. */
+/** Differs from the version of log rows, so that rows can be recognized without their table. */
 const VERSION = 3;
-/** In place of the digits: every value stands as a raw double. */
+/** Digits value for a segment of raw doubles. */
 const RAW = 255;
 
-/** Whose values a segment holds, and where in the order of acceptance: what its span's directory says too, should that be lost. */
+/** Series and place of a segment, repeated here in case the directory of its span is lost. */
 export interface SegmentHead {
   series: number;
-  /** Of its span. */
+  /** `place` of its span. */
   place: number;
 }
 
-/** In quarantine nobody asks. */
+/** Head of a segment in quarantine. */
 const NO_HEAD: SegmentHead = { series: 0, place: 0 };
 
-/** Values of one series. `flags` are those of `ValueColumns`. The arrays may be longer than `count`. */
+/** Values of one series; `flags` as in `ValueColumns`. Arrays may be longer than `count`. */
 export interface SegmentValues {
   count: number;
   timeMs: Float64Array;
@@ -33,10 +31,12 @@ export interface SegmentValues {
   flags: Uint8Array;
 }
 
-/** Larger segments are unpacked for nothing when a post takes a part, and a bad sector costs all of one. */
+/**
+ * A larger segment would have to be unpacked to post a small part of it, and one bad sector would destroy all of it.
+ */
 export const MAX_SEGMENT_VALUES = 2048;
 
-/** The latest time of values from `from` to `to`. */
+/** Returns the latest time of values `from` to `to`. */
 export function lastTimeOf({ timeMs }: Pick<SegmentValues, 'timeMs'>, from = 0, to = timeMs.length): number {
   let last = Number.NEGATIVE_INFINITY;
   for (let i = from; i < to; i++) if (timeMs[i]! > last) last = timeMs[i]!;
@@ -45,7 +45,7 @@ export function lastTimeOf({ timeMs }: Pick<SegmentValues, 'timeMs'>, from = 0, 
 
 const writer = new ByteWriter();
 
-/** Packs `values` from `from` to `to`. The bytes are a copy. */
+/** Packs values `from` to `to`. Returns a copy of the bytes. */
 export function packSegment(values: SegmentValues, from = 0, to = values.count, head = NO_HEAD): Uint8Array {
   const count = to - from;
   writer.reset(4);
@@ -70,7 +70,7 @@ function writeTimes(timeMs: Float64Array, from: number, to: number): void {
     last = timeMs[i]!;
     step = nextStep;
     i++;
-    // How often the same step follows: the low bit says that a count does.
+    // Run length of a step. The low bit indicates that a count follows.
     let run = 0;
     while (i < to && timeMs[i]! - last === step) {
       last = timeMs[i]!;
@@ -94,16 +94,16 @@ function writeFlags(flags: Uint8Array, from: number, to: number): void {
   }
 }
 
-/** The fewest digits that fit (nearly) all values; -1 where too many of them are no decimals. */
+/** Returns the smallest number of digits that represents nearly all values; -1 if too many are not decimals. */
 function commonDigits(value: Float64Array, from: number, to: number): number {
   let max = 0;
   let misfits = 0;
-  const bearable = (to - from) >> 2;
+  const maxMisfits = (to - from) >> 2;
   for (let i = from; i < to; i++) {
     if (!Number.isNaN(wholeOf(value[i]!, max))) continue;
     const digits = digitsOf(value[i]!);
     if (digits < 0) {
-      if (++misfits > bearable) return -1;
+      if (++misfits > maxMisfits) return -1;
     } else if (digits > max) max = digits;
   }
   return max;
@@ -138,7 +138,7 @@ function writeValues(value: Float64Array, from: number, to: number): void {
   }
 }
 
-/** Whose a segment is and how many values it has, without unpacking them. Throws `store.damaged` where it is not what was written. */
+/** Returns the series and count of a segment without unpacking it. Throws `store.damaged`. */
 export function readSegmentHead(bytes: Uint8Array): SegmentHead & { count: number } {
   return readHead(ByteReader.unseal(bytes, 'a segment'));
 }
@@ -146,12 +146,12 @@ export function readSegmentHead(bytes: Uint8Array): SegmentHead & { count: numbe
 function readHead(reader: ByteReader): SegmentHead & { count: number } {
   if (reader.byte() !== VERSION) throw damaged('the version of a segment');
   const head = { series: reader.varint(), place: reader.varint(), count: reader.varint() };
-  // A value takes a byte at the least.
-  if (head.count === 0 || head.count > reader.left) throw damaged('the head of a segment');
+  // A value has at least one byte.
+  if (head.count === 0 || head.count > reader.left) throw damaged('the header of a segment');
   return head;
 }
 
-/** Unpacks a segment. Throws `store.damaged` where checksum, version or shape is not what was written. */
+/** Unpacks a segment. Throws `store.damaged` if checksum, version or structure is wrong. */
 export function unpackSegment(bytes: Uint8Array): SegmentValues & SegmentHead {
   const reader = ByteReader.unseal(bytes, 'a segment');
   const { series, place, count } = readHead(reader);

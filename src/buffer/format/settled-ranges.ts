@@ -1,12 +1,12 @@
 import { ByteReader, ByteWriter, damaged } from './bytes.ts';
 
 /**
- * Which values of a segment are settled, as [from, to) pairs in order, none touching another. Nearly always one pair
- * from 0; more where a divided batch ended in parts.
+ * Settled values of a segment as sorted, disjoint [from, to) pairs. Usually one pair from 0; more if parts of a divided
+ * batch ended separately.
  */
 export type SettledRanges = number[];
 
-/** Adds [from, to); gives a new list. */
+/** Returns a new list with [from, to) added. */
 export function addRange(ranges: SettledRanges, from: number, to: number): SettledRanges {
   const result: SettledRanges = [];
   let low = from;
@@ -35,7 +35,7 @@ export function settledCount(ranges: SettledRanges): number {
   return count;
 }
 
-/** The first run at or behind `at` that is not settled, in a segment of `count` values; `undefined` where there is none. */
+/** Returns the first unsettled run at or after `at` in a segment of `count` values; `undefined` if there is none. */
 export function openRun(ranges: SettledRanges, count: number, at = 0): { from: number; to: number } | undefined {
   let from = at;
   for (let i = 0; i < ranges.length; i += 2) {
@@ -56,7 +56,7 @@ export function packRanges(ranges: SettledRanges): Uint8Array {
 export function unpackRanges(bytes: Uint8Array): SettledRanges {
   const reader = ByteReader.unseal(bytes, 'the progress of a segment');
   const length = reader.varint();
-  // Each takes a byte at the least: a count that cannot be true is not an allocation.
+  // Each boundary has at least one byte, so no memory is allocated for a corrupt length.
   if (length > reader.left) throw damaged('the progress of a segment');
   const ranges = Array.from({ length }, () => reader.varint());
   const inOrder = ranges.every((edge, at) => at === 0 || edge > ranges[at - 1]!);

@@ -1,22 +1,22 @@
 /**
- * Values on their way in, as columns: a request of a thousand values is four typed arrays, not a thousand objects, and
- * crosses to the store thread without being copied value by value.
+ * Accepted values as columns. A request with a thousand values is stored as four typed arrays instead of a thousand
+ * objects, and is transferred to the store thread without copying.
  */
 
-import { giveBack } from '../../base/give-back.ts';
+import { releaseMemory } from '../../base/release-memory.ts';
 
-/** `status` of a value in a column of flags; 0 is a value that came without one. */
+/** Status numbers in the flags; 0 for a value without a status. */
 export const STATUS_FLAGS = { good: 1, uncertain: 2, bad: 3 } as const;
-/** The two bits that hold the status. */
+/** Bits that contain the status. */
 export const STATUS_MASK = 3;
-/** The agent itself stamped the value, because it came without a time. */
+/** Set if the agent assigned the timestamp, because the value had none. */
 export const STAMPED_HERE = 4;
 
 const FIRST_ROOM = 16;
-/** Smaller ones stay in the young generation, which is collected often. */
-const WORTH_GIVING_BACK = 4_096;
+/** Smaller arrays stay in the young generation, which is collected often. */
+const MIN_RELEASED_VALUES = 4_096;
 
-/** The columns as they cross to the store thread; the arrays may be longer than `length`. */
+/** Columns as transferred to the store thread. Arrays may be longer than `length`. */
 export interface Columns {
   length: number;
   series: Uint32Array;
@@ -25,22 +25,22 @@ export interface Columns {
   flags: Uint8Array;
 }
 
-/** Nobody reads them any more. */
-export function giveBackColumns({ series, timeMs, value, flags }: Columns): void {
-  for (const column of [series, timeMs, value, flags]) giveBack(column);
+/** Releases the memory of the arrays immediately. The columns must not be used afterwards. */
+export function releaseColumns({ series, timeMs, value, flags }: Columns): void {
+  for (const column of [series, timeMs, value, flags]) releaseMemory(column);
 }
 
-/** A growing list of accepted values. Nothing is checked here: `intake` has refused what is wrong. */
+/** Growing list of accepted values. Values are not checked here. */
 export class ValueColumns implements Columns {
   length = 0;
-  /** Series ids of the catalogue. */
+  /** Series numbers in the catalogue. */
   series: Uint32Array;
-  /** Milliseconds since 1970, whole. */
+  /** Whole milliseconds since 1970. */
   timeMs: Float64Array;
   value: Float64Array;
   flags: Uint8Array;
 
-  /** `room`: how many are expected; more may come. */
+  /** `room` is the expected number of values. */
   constructor(room = FIRST_ROOM) {
     const max = Math.max(FIRST_ROOM, room);
     this.series = new Uint32Array(max);
@@ -59,7 +59,7 @@ export class ValueColumns implements Columns {
     this.length = at + 1;
   }
 
-  /** Adds all of `other` behind what is here. */
+  /** Appends all values of `other`. */
   addAll(other: Columns): void {
     const wanted = this.length + other.length;
     if (wanted > this.series.length) this.#grow(Math.max(wanted, this.series.length * 2));
@@ -70,17 +70,21 @@ export class ValueColumns implements Columns {
     this.length = wanted;
   }
 
-  /** Nobody reads them any more. */
-  giveBack(): void {
-    if (this.series.length < WORTH_GIVING_BACK) return;
-    giveBackColumns(this);
+  /** Removes all values and reuses the arrays. */
+  clear(): void {
     this.length = 0;
   }
 
-  /** Takes out the rows at these places, which ascend. */
-  remove(places: readonly number[]): void {
-    for (let each = places.length - 1; each >= 0; each--) {
-      const at = places[each]!;
+  /** Releases the memory of large arrays immediately. */
+  release(): void {
+    if (this.series.length < MIN_RELEASED_VALUES) return;
+    releaseColumns(this);
+    this.length = 0;
+  }
+
+  /** Removes the values at the given ascending positions. */
+  remove(positions: readonly number[]): void {
+    for (const at of positions.toReversed()) {
       for (const column of [this.series, this.timeMs, this.value, this.flags])
         column.copyWithin(at, at + 1, this.length);
       this.length--;
@@ -97,7 +101,7 @@ export class ValueColumns implements Columns {
     this.timeMs.set(timeMs.subarray(0, length));
     this.value.set(value.subarray(0, length));
     this.flags.set(flags.subarray(0, length));
-    if (length >= WORTH_GIVING_BACK) giveBackColumns({ length, series, timeMs, value, flags });
+    if (length >= MIN_RELEASED_VALUES) releaseColumns({ length, series, timeMs, value, flags });
   }
 }
 

@@ -1,41 +1,43 @@
 /**
- * Copies values out of the buffer, page by page: the spans in order of acceptance, each series by series, then the values that
- * were in the log at the beginning. So each series is exported in its order of acceptance.
+ * Copies values out of the buffer, page by page. The spans come first, in order of acceptance and sorted by series
+ * within each span. They are followed by the values that were in the log when the export began. Each series is
+ * therefore exported in its order of acceptance.
  *
- * The store carries on meanwhile. Values that are delivered, purged or quarantined before their page, and values accepted after
- * the beginning, are not exported. Every other value is exported exactly once, or the export is reported as incomplete:
- * - The lease of the export keeps values in their spans. A reader that pauses for longer than its lease loses the export.
- * - A span that a bound dropped, a segment that cannot be read, and values that moved to another asset make it incomplete.
+ * The store continues to operate during the export. Values that are delivered, purged or quarantined before their page,
+ * and values accepted after the export began, are not exported. Every other value is exported exactly once, or the
+ * export is reported as incomplete:
+ * - The export lease prevents values from moving between spans. If a reader pauses for longer than its lease, its
+ *   export ends.
+ * - Spans dropped by a bound, unreadable segments, and values moved to another asset make the export incomplete.
  */
 import { StoreError } from '../../base/errors.ts';
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import { type Columns, ValueColumns } from '../format/value-columns.ts';
-import type { Pending } from '../pending.ts';
 import type { ReadLeases } from '../read-leases.ts';
+import type { SeriesState } from '../records.ts';
 import { LOST, openRuns, type Span } from '../span.ts';
-import type { SeriesState, StoreState } from '../state.ts';
+import type { StoreState } from '../state.ts';
 
-/** Each is read and unpacked: some tens of microseconds. */
+/** Each segment is read and unpacked, which takes tens of microseconds. */
 const SEGMENTS_A_PAGE = 100;
 const VALUES_A_PAGE = 5_000;
 
 export interface ExportRequest {
-  /** Only these series; all where it is left out. */
+  /** Only these series. Default: all. */
   series?: readonly number[] | undefined;
-  /** Segments read for one page. */
+  /** Number of segments read per page. */
   pageSegments?: number;
 }
 
 export interface ExportPage {
   columns: Columns;
   done: boolean;
-  /** False once values are missing that were neither delivered nor purged. */
+  /** False if values are missing that were neither delivered nor purged. */
   isComplete: boolean;
 }
 
 export interface ExportParts {
   state: StoreState;
-  pending: Pending;
   segments: SegmentReader;
   readers: ReadLeases;
 }
@@ -44,22 +46,22 @@ class Exporting {
   readonly #segments: SegmentReader;
   readonly #wanted: ReadonlySet<number> | undefined;
   readonly #pageSegments: number;
-  /** Spans that existed at the beginning, from the one of the next page. */
+  /** Spans that existed when the export began, starting with the span of the next page. */
   readonly #spans: Span[];
   #nextEntry = 0;
-  /** Values of the log at the beginning: they may be flushed or delivered before their page. */
+  /** Values in the log when the export began. They may be flushed or delivered before their page. */
   readonly #log = new ValueColumns();
   #nextLog = 0;
   #isComplete = true;
 
-  constructor({ state, pending, segments }: ExportParts, request: ExportRequest) {
+  constructor({ state, segments }: ExportParts, request: ExportRequest) {
     const { series: wanted, pageSegments = SEGMENTS_A_PAGE } = request;
     this.#pageSegments = pageSegments;
     this.#segments = segments;
     this.#wanted = wanted && new Set(wanted);
     this.#spans = [...state.spans];
     for (const series of state.series) if (series && this.#wants(series.series.id)) this.#copyQueue(series);
-    this.#copyMoved(pending.moved);
+    this.#copyMoved(state.pending.moved);
   }
 
   #wants(series: number): boolean {
@@ -73,7 +75,7 @@ class Exporting {
     }
   }
 
-  /** Values between two places: they are in the log with the next commit. */
+  /** Copies values that are being moved. They are in the log after the next commit. */
   #copyMoved({ length, series, timeMs, value, flags }: ValueColumns): void {
     for (let i = 0; i < length; i++) {
       if (this.#wants(series[i]!)) this.#log.add(series[i]!, timeMs[i]!, value[i]!, flags[i]!);
@@ -84,7 +86,7 @@ class Exporting {
     if (series.some((id) => this.#wants(id))) this.#isComplete = false;
   }
 
-  /** Returns the next some thousand values. */
+  /** Returns the next page, which contains several thousand values. */
   page(): ExportPage {
     const columns = new ValueColumns();
     let read = 0;
@@ -106,9 +108,12 @@ class Exporting {
     return this.#pageOf(columns, this.#nextLog === length);
   }
 
-  /** Returns false where the segment is awaited from a file that was set aside: the next page begins with it. */
+  /**
+   * Returns false if the segment may still be found in a file that was set aside. The next page then starts with this
+   * segment.
+   */
   #addEntry(span: Span, entry: number, columns: ValueColumns): boolean {
-    const values = span.gone[entry] ? undefined : this.#segments.read(span, entry);
+    const values = span.gone[entry] ? undefined : this.#segments.readOnce(span, entry);
     if (values) {
       const { timeMs, value, flags } = values;
       for (const { from, to } of openRuns(span, entry)) {
@@ -124,7 +129,7 @@ class Exporting {
   }
 }
 
-/** Without the methods: what crosses to the other thread, no longer than it has to be. */
+/** Strips methods and truncates the arrays for the transfer to the main thread. */
 function plain({ length, series, timeMs, value, flags }: ValueColumns): Columns {
   return {
     length,
@@ -135,10 +140,10 @@ function plain({ length, series, timeMs, value, flags }: ValueColumns): Columns 
   };
 }
 
-/** Renewed with every page. */
+/** Duration of the lease, renewed with every page. */
 const LEASE_MS = 600_000;
 
-/** Running exports, by the number of their lease. */
+/** Running exports by lease number. */
 export class Exports {
   readonly #parts: ExportParts;
   readonly #open = new Map<number, Exporting>();
@@ -150,7 +155,7 @@ export class Exports {
   begin(request: ExportRequest, nowMs: number): number {
     const { readers, state } = this.#parts;
     const id = readers.open('export', nowMs, nowMs + LEASE_MS);
-    // Forgets the exports of readers that vanished.
+    // Removes the exports of readers that disappeared.
     for (const known of this.#open.keys()) if (!readers.has(known)) this.#open.delete(known);
     state.distribute();
     this.#open.set(id, new Exporting(this.#parts, request));
@@ -163,7 +168,7 @@ export class Exports {
       this.end(id);
       throw new StoreError('the export is incomplete: its reader paused for more than 10 minutes', {
         code: 'store.export_gone',
-        hint: 'Write to a file with --output, and read that.',
+        hint: 'Export to a file with --output, then read that file.',
       });
     }
     return one.page();
@@ -174,7 +179,7 @@ export class Exports {
     this.#parts.readers.end(id);
   }
 
-  /** Values of these series moved to others: the running exports of them may lack values. */
+  /** Records that values of these series were moved. Running exports that include the series may be incomplete. */
   noteMoved(series: readonly number[]): void {
     for (const one of this.#open.values()) one.noteMoved(series);
   }

@@ -1,40 +1,41 @@
-/** What stands in the buffer, series by series: what `buffer ls` shows. */
+/** Buffered values per series, for `buffer ls`. */
+import { readable } from '../format/bytes.ts';
 import { unpackSegment } from '../format/segment.ts';
 import { openRun } from '../format/settled-ranges.ts';
+import type { SeriesState } from '../records.ts';
 import { openValues, type Span, segmentId } from '../span.ts';
-import type { SeriesState, StoreState } from '../state.ts';
+import type { StoreState } from '../state.ts';
 
 export interface SeriesListing {
   series: number;
   asset: number;
-  /** Fresh values, and those of the backlog; neither settled. */
+  /** Unsettled values in the log and in segments. */
   live: number;
   backlog: number;
-  underWay: number;
-  /** Time of the oldest accepted value, and the latest time of any; milliseconds since 1970, `undefined` where nothing stands. */
+  inFlight: number;
+  /**
+   * Time of the value that was accepted first, and latest time of all values, in milliseconds since 1970; `undefined`
+   * if there are no values.
+   */
   fromMs: number | undefined;
   toMs: number | undefined;
-  /** On disk, about: from a few of its segments. */
+  /** Estimate based on the oldest segment. */
   bytes: number;
   held: boolean;
 }
 
-/** What a value of the log takes, about. */
+/** Estimated bytes of a log value. */
 const BYTES_A_LOG_VALUE = 6;
-/** Rows of the file that are opened for each series. */
-const SAMPLES = 3;
-
 type GetSegment = (id: number) => Uint8Array | undefined;
 
 interface Sum {
   backlog: number;
   toMs: number;
-  /** First, last, and one between. */
-  samples: { span: Span; entry: number }[];
-  segments: number;
+  /** Oldest segment, which is read to determine the acceptance time. */
+  first: { span: Span; entry: number };
 }
 
-/** Lists series with a number above `after`; a page takes some milliseconds. */
+/** Lists series with numbers above `after`. */
 export function listSeries(
   state: StoreState,
   getSegment: GetSegment,
@@ -42,17 +43,17 @@ export function listSeries(
 ): SeriesListing[] {
   const rows: SeriesListing[] = [];
   const sums = new Map<SeriesState, Sum>();
-  const underWay = countUnderWay(state);
+  const inFlight = countInFlight(state);
   for (let id = page.after + 1; id < state.series.length && rows.length < page.limit; id++) {
     const series = state.series[id];
     if (!series) continue;
     if (series.segments > 0 && !sums.has(series)) sumAsset(state, series, sums);
-    rows.push(listOne(series, sums.get(series), underWay.get(series) ?? 0, getSegment));
+    rows.push(listOne(series, sums.get(series), inFlight.get(series) ?? 0, getSegment));
   }
   return rows;
 }
 
-function countUnderWay(state: StoreState): Map<SeriesState, number> {
+function countInFlight(state: StoreState): Map<SeriesState, number> {
   const counts = new Map<SeriesState, number>();
   for (const batch of state.batches.values()) {
     for (const slice of batch.slices) counts.set(slice.series, (counts.get(slice.series) ?? 0) + slice.count);
@@ -60,25 +61,22 @@ function countUnderWay(state: StoreState): Map<SeriesState, number> {
   return counts;
 }
 
-/** Walks the asset's segments once for all of its series. */
+/** Iterates over the asset's segments once for all its series. */
 function sumAsset(state: StoreState, { asset }: SeriesState, sums: Map<SeriesState, Sum>): void {
   for (const { span, from, to } of asset.places) {
     for (let entry = from; entry < to; entry++) {
       const values = openValues(span, entry);
       if (values === 0) continue;
       const series = state.seriesOf(span.series[entry]!);
-      const sum = sums.get(series) ?? { backlog: 0, toMs: Number.NEGATIVE_INFINITY, samples: [], segments: 0 };
+      const sum = sums.get(series) ?? { backlog: 0, toMs: Number.NEGATIVE_INFINITY, first: { span, entry } };
       sums.set(series, sum);
       sum.backlog += values;
       sum.toMs = Math.max(sum.toMs, span.lastTimeMs[entry]!);
-      if (sum.samples.length < SAMPLES) sum.samples.push({ span, entry });
-      else sum.samples[1 + (sum.segments % (SAMPLES - 1))] = { span, entry };
-      sum.segments++;
     }
   }
 }
 
-function listOne(series: SeriesState, sum: Sum | undefined, underWay: number, getSegment: GetSegment): SeriesListing {
+function listOne(series: SeriesState, sum: Sum | undefined, inFlight: number, getSegment: GetSegment): SeriesListing {
   const { queue } = series;
   let live = 0;
   let fromMs = Number.POSITIVE_INFINITY;
@@ -91,23 +89,19 @@ function listOne(series: SeriesState, sum: Sum | undefined, underWay: number, ge
   }
   let bytes = live * BYTES_A_LOG_VALUE;
   if (sum) {
-    let sampled = 0;
-    let sampledBytes = 0;
-    for (const [i, { span, entry }] of sum.samples.entries()) {
-      const packed = getSegment(segmentId(span.id, entry));
-      if (!packed) continue;
-      sampled += span.count[entry]!;
-      sampledBytes += packed.length;
-      if (i === 0) fromMs = firstTime(packed, span, entry) ?? fromMs;
+    const { span, entry } = sum.first;
+    const packed = getSegment(segmentId(span.id, entry));
+    if (packed) {
+      fromMs = firstTime(packed, span, entry) ?? fromMs;
+      bytes += Math.round((packed.length / span.count[entry]!) * sum.backlog);
     }
-    bytes += sampled === 0 ? 0 : Math.round((sampledBytes / sampled) * sum.backlog);
   }
   return {
     series: series.series.id,
     asset: series.series.asset,
     live,
     backlog: sum?.backlog ?? 0,
-    underWay,
+    inFlight,
     fromMs: Number.isFinite(fromMs) ? fromMs : undefined,
     toMs: Number.isFinite(toMs) ? toMs : undefined,
     bytes,
@@ -115,12 +109,11 @@ function listOne(series: SeriesState, sum: Sum | undefined, underWay: number, ge
   };
 }
 
-/** Time of the oldest value that is not settled; `undefined` where the segment does not read: looking mends nothing. */
+/**
+ * Returns the time of the oldest unsettled value; `undefined` if the segment is unreadable. Listing does not modify the
+ * buffer.
+ */
 function firstTime(packed: Uint8Array, span: Span, entry: number): number | undefined {
-  try {
-    const values = unpackSegment(packed);
-    return values.timeMs[openRun(span.progress.get(entry) ?? [], values.count)?.from ?? 0];
-  } catch {
-    return undefined;
-  }
+  const values = readable(() => unpackSegment(packed));
+  return values?.timeMs[openRun(span.progress.get(entry) ?? [], values.count)?.from ?? 0];
 }

@@ -1,8 +1,7 @@
-/** What operators ask of the store: to look into it, to take values out of it, to give them to others, to drop them. */
+/** Calls for operators: list, export, purge, retarget and requeue. */
 
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import type { Maintenance } from '../compaction/maintenance.ts';
-import type { Pending } from '../pending.ts';
 import type { ReadLeases } from '../read-leases.ts';
 import type { DiskSpaceGuard } from '../space/disk-space-guard.ts';
 import type { DropForecast, Dropping } from '../space/dropping.ts';
@@ -24,7 +23,6 @@ import { type Retargeting, type Withdrawal, type WithdrawalStep, withdraw } from
 
 export interface OperatorParts {
   state: StoreState;
-  pending: Pending;
   segments: SegmentReader;
   statements: Statements;
   readers: ReadLeases;
@@ -32,12 +30,12 @@ export interface OperatorParts {
   dropping: Dropping;
   facts(): StoreFacts;
   nowMs(): number;
-  /** For series that values move to. */
+  /** Returns the generation for a series to which values are moved. */
   nextSince(): number;
-  disk: Pick<DiskSpaceGuard, 'lookNow' | 'use'>;
+  disk: Pick<DiskSpaceGuard, 'measureNow' | 'use'>;
 }
 
-/** The next step of a withdrawal comes sooner, also after a slow commit. A caller that vanished delays compaction no longer than this. */
+/** Maximum time between two steps of a withdrawal; limits how long a caller that disappeared delays compaction. */
 const WITHDRAWAL_STEP_MS = 60_000;
 
 export class OperatorCalls {
@@ -49,58 +47,58 @@ export class OperatorCalls {
     this.#exports = new Exports(parts);
   }
 
-  /** What stands in quarantine, oldest first: a few values of each row. */
+  /** Returns rows in quarantine, oldest first, with the first values of each row. */
   showQuarantine(page: { after: number; limit: number }): QuarantinedValues[] {
     return showQuarantine(this.#parts.statements, page);
   }
 
-  /** Rows in quarantine of all or some series, oldest first, a step at a time. */
+  /** Searches the quarantine by series, one step per call. */
   searchQuarantine(search: QuarantineSearch): { rows: QuarantinedValues[]; after: number | undefined } {
     return searchQuarantine(this.#parts.statements, search);
   }
 
-  /** Values in quarantine by series, and the number of the last row. */
+  /** Returns the values in quarantine by series, and the number of the last row. */
   countQuarantine(): { last: number; series: { series: number; count: number }[] } {
     const { lastQuarantine, quarantineBySeries } = this.#parts.statements;
     return { last: lastQuarantine.get() ?? 0, series: quarantineBySeries.all() };
   }
 
-  /** A page of the known series, by number, with what stands of each. */
+  /** Returns a page of the known series with their buffered values. */
   list(page: { after: number; limit: number }): SeriesListing[] {
-    const { state, pending, statements } = this.#parts;
+    const { state, statements } = this.#parts;
     state.distribute();
-    return listSeries(state, (id) => pending.segments.get(id) ?? statements.getSegment.get(id), page);
+    return listSeries(state, (id) => state.pending.segments.get(id) ?? statements.getSegment.get(id), page);
   }
 
-  /** What would fall under another bound on bytes, about. */
+  /** Estimates how much a different bound on bytes would drop. */
   forecastDrops(bounds: { maxBytes: number }): DropForecast {
     const { disk, dropping } = this.#parts;
-    disk.lookNow(this.#parts.nowMs());
+    disk.measureNow(this.#parts.nowMs());
     return dropping.forecast(disk.use, bounds);
   }
 
   /**
-   * Opens or renews the lease of a caller that reads the database's files, which keeps the WAL from being emptied. Meanwhile
-   * nothing is compacted, and the bound on bytes may be exceeded as during an export. Returns the number of the lease: another
-   * one where the given lease has expired. Throws `store.readers` where too many are valid.
+   * Opens or renews the lease of a caller that reads the database files, including the WAL. While the lease is valid,
+   * nothing is compacted. Returns the lease number, or a new one if the given lease has expired. Throws `store.readers`
+   * if too many leases are valid.
    */
-  expectCopy({ lease, forMs }: { lease?: number | undefined; forMs: number }): number {
+  leaseFiles({ lease, forMs }: { lease?: number | undefined; forMs: number }): number {
     const { readers } = this.#parts;
     const nowMs = this.#parts.nowMs();
     if (lease !== undefined && readers.renew(lease, nowMs, nowMs + forMs)) return lease;
     return readers.open('files', nowMs, nowMs + forMs);
   }
 
-  endCopy(lease: number): void {
+  endFileLease(lease: number): void {
     this.#parts.readers.end(lease);
   }
 
-  /** Begins to copy values of all or some series. Returns the number of the export. Throws `store.readers` where too many are running. */
+  /** Starts an export of all or some series. Returns its number. Throws `store.readers` if too many are running. */
   beginExport(request: ExportRequest): number {
     return this.#exports.begin(request, this.#parts.nowMs());
   }
 
-  /** Returns the next page. Throws `store.export_gone` where the export has ended or its reader paused for too long. */
+  /** Returns the next page. Throws `store.export_gone` if the export has ended or the reader paused for too long. */
   exportPage(id: number): ExportPage {
     return this.#exports.page(id, this.#parts.nowMs());
   }
@@ -109,30 +107,30 @@ export class OperatorCalls {
     this.#exports.end(id);
   }
 
-  /** Drops values by an operator's word, a step at a time; counted as dropped by `purge`. On disk with the next commit. */
+  /** Drops values for an operator, one step per call; counted with the reason `purge`. */
   purge(request: Withdrawal): WithdrawalStep & { facts: StoreFacts } {
-    const { state, pending, segments, dropping, maintenance } = this.#parts;
+    const { state, segments, dropping, maintenance } = this.#parts;
     state.distribute();
-    const step = withdraw(state, pending, segments, request);
+    const step = withdraw(state, segments, request);
     this.#pauseCompaction(step);
     dropping.count('purge', step.values);
     maintenance.dropSettledRows();
     return { ...step, facts: this.#parts.facts() };
   }
 
-  /** Gives values to other series, a step at a time. On disk with the next commit, both sides in one. */
+  /** Moves values to other series, one step per call. Removal and insertion are in one commit. */
   retarget(request: Retargeting): WithdrawalStep & { facts: StoreFacts } {
-    const { state, pending, segments, maintenance } = this.#parts;
+    const { state, segments, maintenance } = this.#parts;
     state.distribute();
     const target = new Map(request.pairs.map(({ from, to }) => [from, to.id]));
-    const { moved, newSeries } = pending;
+    const { moved, newSeries } = state.pending;
     const since = this.#parts.nextSince();
     for (const { to } of request.pairs) {
       state.addSeries(Object.assign(to, { since }));
       newSeries.set(to.id, to);
     }
     const wanted = { ...request, series: [...target.keys()] };
-    const step = withdraw(state, pending, segments, wanted, ({ series }, values, { from, to }, runOf) => {
+    const step = withdraw(state, segments, wanted, ({ series }, values, { from, to }, runOf) => {
       const id = target.get(series.id)!;
       for (let i = from; i < to; i++) {
         const { timeMs, flags } = state.stamps.adopt(values.timeMs[i]!, values.flags[i]!, runOf(i));
@@ -145,16 +143,16 @@ export class OperatorCalls {
     return { ...step, facts: this.#parts.facts() };
   }
 
-  /** Compaction between two steps could move values from ahead of the cursor to behind it. */
+  /** Between two steps, compaction could move values from ahead of the cursor to behind it. */
   #pauseCompaction({ cursor }: WithdrawalStep): void {
     if (cursor) this.#parts.maintenance.pauseCompaction(this.#parts.nowMs() + WITHDRAWAL_STEP_MS);
   }
 
-  /** Sends quarantined values again, a step at a time. On disk with the next commit, both sides in one. */
+  /** Requeues quarantined values, one step per call. Removal and insertion are in one commit. */
   requeue(request: Requeueing): RequeueStep & { facts: StoreFacts } {
-    const { statements, state, pending } = this.#parts;
-    const step = requeue(statements, state, pending, request);
-    state.quarantined -= step.values;
+    const { statements, state } = this.#parts;
+    const step = requeue(statements, state, request);
+    state.countQuarantined(-step.values);
     return { ...step, facts: this.#parts.facts() };
   }
 }

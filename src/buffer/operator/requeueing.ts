@@ -1,10 +1,9 @@
 /**
- * Quarantine: what the platform refused when it stood alone, with the platform's words. An operator looks at it, and
- * sends it again once the cause is mended: the values then are accepted anew, as the newest of their series.
+ * The quarantine contains values that the platform rejected individually, with the platform message. After fixing the
+ * cause, an operator requeues them. They are then accepted again as the newest values of their series.
  */
-import { StoreError } from '../../base/errors.ts';
+import { readable } from '../format/bytes.ts';
 import { type SegmentValues, unpackSegment } from '../format/segment.ts';
-import type { Pending } from '../pending.ts';
 import type { StoreState } from '../state.ts';
 import { type QuarantineRow, quarantineSum, type Statements } from '../tables.ts';
 
@@ -14,16 +13,16 @@ export interface QuarantinedValues {
   count: number;
   status: number;
   message: string;
-  /** Wall clock of the refusal. */
+  /** Wall-clock time of the rejection. */
   atMs: number;
-  /** The first values; `damaged` where the row does not fit its checksum. */
+  /** The first values; `damaged` if the checksum is wrong. */
   timeMs: number[];
   value: number[];
   damaged: boolean;
 }
 
 export interface Requeueing {
-  /** Rows with a number above it and none above `through`: what comes back refused once more is not taken again. */
+  /** Rows above `after` up to `through`, so that values that are quarantined again are not requeued twice. */
   after: number;
   through: number;
   series?: readonly number[] | undefined;
@@ -31,12 +30,12 @@ export interface Requeueing {
 
 export interface RequeueStep {
   values: number;
-  /** The last row that was looked at; `undefined` at the end. */
+  /** Last row examined; `undefined` at the end. */
   after: number | undefined;
 }
 
 const VALUES_SHOWN = 5;
-/** Rows of one step of a search: SQLite skips rows of other series, which takes less than a microsecond each. */
+/** Number of rows per search step. SQLite skips rows of other series in less than a microsecond each. */
 const ROWS_SHOWN = 200;
 const ROWS_SEARCHED = 5_000;
 const ROWS_A_STEP = 500;
@@ -47,13 +46,13 @@ export function showQuarantine(statements: Statements, page: { after: number; li
 }
 
 export interface QuarantineSearch {
-  /** Only rows with a number above it. */
+  /** Only rows with a larger number. */
   after: number;
-  /** Only rows of these series; all where it is left out. */
+  /** Only rows of these series. Default: all. */
   series?: readonly number[] | undefined;
 }
 
-/** Searches some thousand rows. `after`: the last row that was looked at; `undefined` at the end. */
+/** Searches a few thousand rows. `after` is the last row examined; `undefined` at the end. */
 export function searchQuarantine(statements: Statements, { after, series }: QuarantineSearch) {
   const { listQuarantine, listQuarantineOf, quarantineAhead } = statements;
   const end = series && quarantineAhead.get(after, ROWS_SEARCHED - 1);
@@ -79,12 +78,13 @@ function shownRow(row: QuarantineRow): QuarantinedValues {
 }
 
 /**
- * Moves values out of quarantine, some rows at a time. On disk with the next commit: the deletion there and the new
- * place in the log are one transaction. A row that does not read stays where it is.
+ * Moves values out of the quarantine, several rows per step. Deletion and insertion are one transaction, on disk with
+ * the next commit. Unreadable rows remain in quarantine.
  */
-export function requeue(statements: Statements, state: StoreState, pending: Pending, request: Requeueing): RequeueStep {
+export function requeue(statements: Statements, state: StoreState, request: Requeueing): RequeueStep {
+  const { pending } = state;
   const wanted = request.series && new Set(request.series);
-  // What waits to leave quarantine already must not leave it twice.
+  // Rows that are already being requeued are skipped.
   const leaving = new Set(pending.releasedQuarantine);
   const rows = statements.listQuarantine.all(request.after, ROWS_A_STEP);
   let moved = 0;
@@ -95,7 +95,7 @@ export function requeue(statements: Statements, state: StoreState, pending: Pend
     if (values) {
       pending.releasedQuarantine.push(row.id);
       for (let i = 0; i < values.count; i++) {
-        // Nobody wrote down which run accepted what was refused.
+        // The run that accepted a rejected value is not recorded.
         const { timeMs, flags } = state.stamps.adopt(values.timeMs[i]!, values.flags[i]!, undefined);
         pending.moved.add(row.series, timeMs, values.value[i]!, flags);
       }
@@ -108,10 +108,5 @@ export function requeue(statements: Statements, state: StoreState, pending: Pend
 
 function read(row: QuarantineRow): SegmentValues | undefined {
   if (row.sum !== quarantineSum(row.series, row.count, row.status, row.message, row.at_ms)) return undefined;
-  try {
-    return unpackSegment(row.packed);
-  } catch (error) {
-    if (error instanceof StoreError) return undefined;
-    throw error;
-  }
+  return readable(() => unpackSegment(row.packed));
 }

@@ -1,46 +1,47 @@
 /**
- * Takes values out of the buffer by an operator's word: to drop them (`purge`), or to give them to another series
- * (`retarget`). What a batch has under way is left alone: the platform may be taking it this moment.
- *
- * Settling is all that happens here, by the means of any settling: it is in memory at once and on disk with the next
- * commit. A step is some milliseconds; between steps the store takes in, posts and flushes as ever.
+ * Removes values from the buffer for an operator: drops them (`purge`) or moves them to another series (`retarget`).
+ * Values in flight are skipped, because the platform may be accepting them. As with settling, the change takes effect
+ * in memory immediately and is written to disk with the next commit. A step takes a few milliseconds.
  */
 
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import { settleRuns } from '../batches/settle.ts';
 import type { SegmentValues } from '../format/segment.ts';
 import { addRange, openRun, type SettledRanges } from '../format/settled-ranges.ts';
-import type { Pending } from '../pending.ts';
+import type { SeriesState } from '../records.ts';
 import type { Series } from '../series.ts';
 import { entryBehind, type Span, type SpanCursor } from '../span.ts';
-import type { SeriesState, StoreState } from '../state.ts';
+import type { StoreState } from '../state.ts';
 
 export interface Withdrawal {
-  /** Only these series; all where it is left out. */
+  /** Only these series. Default: all. */
   series?: readonly number[] | undefined;
-  /** Only values with an older timestamp (milliseconds since 1970). */
+  /** Only values with an older timestamp, in milliseconds since 1970. */
   beforeMs?: number | undefined;
-  /** Where the last step ended; left out for the first. */
+  /** Position at which the previous step ended. */
   cursor?: WithdrawalCursor | undefined;
-  /** Segments of one step, read or not; left out, what takes some milliseconds. */
+  /** Maximum number of segments per step. */
   stepSegments?: number | undefined;
 }
 
-/** Values of series go to others: each number to a series that may be new. */
+/** Pairs of a series number and the series, possibly new, to which its values are moved. */
 export interface Retargeting extends Withdrawal {
   pairs: readonly { from: number; to: Series }[];
 }
 
-/** In the order of the spans; `place` is Infinity once they are done, then `entry` is a series. */
+/** Ordered by span. After the last span, `place` is Infinity and `entry` is a series number. */
 export type WithdrawalCursor = SpanCursor;
 
 export interface WithdrawalStep {
   values: number;
-  /** Where to continue; `undefined` at the end. A flush may have moved values behind it: a caller repeats until a pass finds nothing. */
+  /**
+   * Position at which to continue; `undefined` at the end. A flush can move values behind the cursor, so callers repeat
+   * the procedure until a pass finds no values.
+   */
   cursor: WithdrawalCursor | undefined;
 }
 
-/** Told the values that go, in their series' order of acceptance, and which run of the agent accepted each. */
+/** Receives removed values in order of acceptance, and the run that accepted each. */
 export type Receiver = (
   series: SeriesState,
   values: SegmentValues,
@@ -48,29 +49,28 @@ export type Receiver = (
   runOf: (at: number) => number,
 ) => void;
 
-/** Each reads and unpacks, some tens of microseconds. */
+/** Maximum number of segments to read per step. Reading and unpacking a segment takes tens of microseconds. */
 const SEGMENTS_READ = 100;
-/** Segments that go whole are not read. */
+/** Maximum number of segments to remove per step without reading them. */
 const SEGMENTS_LOST = 2_000;
 const VALUES_MOVED = 10_000;
 
 export function withdraw(
   state: StoreState,
-  pending: Pending,
   segments: SegmentReader,
   request: Withdrawal,
   receive?: Receiver,
 ): WithdrawalStep {
   const beforeMs = request.beforeMs ?? Number.POSITIVE_INFINITY;
   const wanted = request.series && new Set(request.series);
-  const underWay = rangesUnderWay(state);
+  const inFlight = rangesInFlight(state);
   const step = { values: 0, read: 0, lost: 0 };
   const isFull = () =>
     step.read >= (request.stepSegments ?? SEGMENTS_READ) ||
     step.lost >= (request.stepSegments ?? SEGMENTS_LOST) ||
     (receive !== undefined && step.values >= VALUES_MOVED);
   const start = request.cursor ?? { place: Number.NEGATIVE_INFINITY, span: 0, entry: 0 };
-  // Spans that end here leave the list.
+  // Copied, because empty spans are removed from the list.
   for (const span of [...state.spans]) {
     for (let entry = entryBehind(start, span); entry < span.series.length; entry++) {
       if (span.gone[entry] || (wanted && !wanted.has(span.series[entry]!))) continue;
@@ -81,7 +81,8 @@ export function withdraw(
   for (let id = start.place === Number.POSITIVE_INFINITY ? start.entry : 0; id < state.series.length; id++) {
     const series = state.series[id];
     if (!series || series.queue.length === 0 || (wanted && !wanted.has(id))) continue;
-    // Queues need no reads. A flush before the next step moves values behind the cursor, so a step that found nothing does not end here.
+    // Queues are in memory, so a step that has not found any values continues. Otherwise, a flush could move the
+    // remaining values behind the cursor.
     if (step.values > 0 && isFull())
       return { values: step.values, cursor: { place: Number.POSITIVE_INFINITY, span: 0, entry: id } };
     withdrawQueue(series);
@@ -90,41 +91,39 @@ export function withdraw(
 
   function withdrawSegment(span: Span, entry: number): void {
     const series = state.seriesOf(span.series[entry]!);
-    const sent = underWay.get(span)?.get(entry) ?? [];
+    const sent = inFlight.get(span)?.get(entry) ?? [];
     const runs = idleRuns(span, entry, sent);
     if (runs.length === 0) return;
-    // Whole and unread where nobody wants the values and all of them are old enough.
+    // Segments in which all values are old enough are removed without being read, unless a receiver requires the
+    // values.
     if (receive || span.lastTimeMs[entry]! >= beforeMs) {
-      const values = segments.read(span, entry);
+      const values = segments.readOnce(span, entry);
       step.read++;
       if (!values) return;
       const old = runs.flatMap((run) => runsBefore(values.timeMs, run, beforeMs));
       runs.splice(0, runs.length, ...old);
       for (const run of runs) receive?.(series, values, run, () => span.run);
     } else step.lost++;
-    if (runs.length > 0) step.values += settleRuns(state, pending, segments, span, entry, runs);
+    if (runs.length > 0) step.values += settleRuns(state, span, entry, runs);
   }
 
   function withdrawQueue(series: SeriesState): void {
     const { queue } = series;
-    state.touched.add(series.asset);
     for (let at = queue.popped; ; ) {
       const run = queue.idleRun(at, beforeMs);
       if (!run) break;
       const count = run.to - run.from;
       const runOf = (i: number) => state.runOf(series, run.from + i);
       receive?.(series, { count, ...queue.copy(run.from, count) }, { from: 0, to: count }, runOf);
-      pending.settled.push(state.leaveRows(series, run.from, count));
-      queue.settle(run.from, count);
+      state.settleQueued(series, run.from, count);
       step.values += count;
       at = run.to;
     }
-    state.releaseQueue(series);
   }
 }
 
-/** What batches have of segments: per span and entry, as ranges. */
-function rangesUnderWay(state: StoreState): Map<Span, Map<number, SettledRanges>> {
+/** Returns ranges in flight per span and entry. */
+function rangesInFlight(state: StoreState): Map<Span, Map<number, SettledRanges>> {
   const found = new Map<Span, Map<number, SettledRanges>>();
   for (const batch of state.batches.values()) {
     for (const { at, count } of batch.slices) {
@@ -137,7 +136,7 @@ function rangesUnderWay(state: StoreState): Map<Span, Map<number, SettledRanges>
   return found;
 }
 
-/** Runs of a segment that are neither settled nor under way. */
+/** Returns ranges of a segment that are neither settled nor in flight. */
 function idleRuns(span: Span, entry: number, sent: SettledRanges): { from: number; to: number }[] {
   let barred = span.progress.get(entry) ?? [];
   for (let i = 0; i < sent.length; i += 2) barred = addRange(barred, sent[i]!, sent[i + 1]!);
@@ -147,7 +146,7 @@ function idleRuns(span: Span, entry: number, sent: SettledRanges): { from: numbe
   return runs;
 }
 
-/** Of a run, the runs whose times lie before `beforeMs`. */
+/** Returns the parts of a run with times before `beforeMs`. */
 function runsBefore(timeMs: Float64Array, run: { from: number; to: number }, beforeMs: number) {
   const runs: { from: number; to: number }[] = [];
   for (let at = run.from; at < run.to; at++) {

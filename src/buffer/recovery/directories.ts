@@ -1,13 +1,13 @@
 /**
- * A directory that does not read must not cost the segments of its span, which stand elsewhere: each says itself whose values
- * it holds and where in the order of acceptance. What cannot be known any more is when they were accepted; their neighbours
- * in that order tell it nearly enough. By whose clock, they tell only where those before and those behind are of one run.
+ * Rebuilds unreadable directories from their segments, each of which contains its series and place. The acceptance time
+ * is taken from the neighbouring spans. The run is taken from them only if both have the same run.
  */
+
 import type { Database } from '../../base/database.ts';
+import { readable } from '../format/bytes.ts';
 import { lastTimeOf, unpackSegment } from '../format/segment.ts';
 import { MAX_ENTRIES, newSpan, packDirectory, packGone, type SpanEntry } from '../span.ts';
 import { type Statements, spanSum } from '../tables.ts';
-import { readable } from './readable.ts';
 
 interface Found extends SpanEntry {
   entry: number;
@@ -19,11 +19,11 @@ interface Neighbour {
   accepted_ms: number;
 }
 
-/** Runs begin with 1. */
+/** Unknown run; run numbers start at 1. */
 const UNKNOWN: Neighbour = { run: 0, accepted_ms: 0 };
 
-/** Makes a directory for every span of which there are segments and none. */
-export function remakeDirectories(database: Database, statements: Statements): void {
+/** Creates a directory for each span that has segments and no directory. */
+export function rebuildDirectories(database: Database, statements: Statements): void {
   const spanOf = `id >> ${Math.log2(MAX_ENTRIES)}`;
   const orphaned = database
     .prepare<[], number>(`SELECT DISTINCT ${spanOf} FROM segment WHERE ${spanOf} NOT IN (SELECT id FROM span)`)
@@ -51,7 +51,7 @@ function writeSpan(database: Database, statements: Statements, id: number, found
     database.prepare<[number], Neighbour>(`SELECT run, accepted_ms FROM span WHERE place ${where} LIMIT 1`).get(place),
   );
   const { run, accepted_ms: acceptedMs } = before?.run === behind?.run && before ? before : UNKNOWN;
-  // Entries that are gone, or lost, have no segment: they stand here as gone, each beside its neighbour's asset.
+  // Entries without a segment are marked as gone and are assigned the series of their neighbour.
   const entries: SpanEntry[] = [];
   for (const one of found) {
     while (entries.length < one.entry) entries.push({ series: one.series, count: 0, lastTimeMs: 0, leadSeconds: 0 });

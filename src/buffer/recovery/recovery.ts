@@ -1,14 +1,13 @@
 /**
- * What the store knows when it opens: the log as queues, spans as directories, and the series that these and quarantine
- * name. It reads the log, which is some seconds long, and twenty bytes for each segment: never the backlog.
- *
- * A row that is damaged is kept in `set_aside` and counted; the rest goes on.
+ * Restores the state of the store when it opens: the log as queues, spans as directories, and the series that they
+ * refer to. Reads the log (a few seconds of values) and about twenty bytes per segment, never the backlog. Damaged rows
+ * are copied to `set_aside` and counted.
  */
 import type { Database } from '../../base/database.ts';
+import { readable } from '../format/bytes.ts';
 import { type LogRow, readLogRow } from '../format/log-row.ts';
 import { unpackRanges } from '../format/settled-ranges.ts';
-import { readNotes } from '../note-rows.ts';
-import type { Pending } from '../pending.ts';
+import type { RunHead } from '../run-row.ts';
 import type { Series } from '../series.ts';
 import { MAX_ENTRIES, markGone, newSpan, openValues, type Span, segmentId, unpackDirectory } from '../span.ts';
 import type { StoreState } from '../state.ts';
@@ -16,6 +15,7 @@ import {
   prepareStatements,
   prepareTables,
   type RunRow,
+  readNotes,
   runSum,
   type SpanRow,
   type Statements,
@@ -23,180 +23,268 @@ import {
   spanSum,
 } from '../tables.ts';
 import { Carrying } from './carrying.ts';
-import { remakeDirectories } from './directories.ts';
-import { readable } from './readable.ts';
+import { rebuildDirectories } from './directories.ts';
 import type { SeriesCopy } from './series-copy.ts';
-import { MEASURE_NOTE, type Measure, readMeasure } from './stamp-correction.ts';
+import { MEASURE_NOTE, readMeasure } from './stamp-correction.ts';
 
-/** This run of the agent, as the rows name it. */
-export interface RunHead {
-  id: number;
+/** Both clocks, in milliseconds, and the ID of the monotonic clock (`store/boot-id.ts`). */
+export interface OpeningTime {
+  monotonicMs: number;
+  wallMs: number;
   boot: string;
-  isNew: boolean;
-  /** Both clocks when the store opened. */
-  began: { wallMs: number; monotonicMs: number };
-  /** When its row was last told how long it lasts. */
-  notedMs: number;
+}
+
+export interface RecoveryRequest {
+  path: string;
+  copy: SeriesCopy;
+  /** Maximum number of loaded series. */
+  maxLoadedSeries?: number | undefined;
 }
 
 export interface Recovered {
-  /** Where segments stand in files that were set aside. */
+  /** Set if segments are in files that were set aside. */
   carrying: Carrying | undefined;
   series: Series[];
   run: RunHead;
   damaged: { what: string; values: number }[];
 }
 
-/** Throws `store.format` for a database of another version (tables.ts), the driver's error where SQLite finds the file corrupt. */
+/** Throws `store.format` for a different version (tables.ts), or a driver error if the file is corrupt. */
 export function recoverState(
   database: Database,
   state: StoreState,
-  pending: Pending,
-  now: { monotonicMs: number; wallMs: number; boot: string },
-  {
-    path,
-    copy,
-    maxLoadedSeries = Number.POSITIVE_INFINITY,
-  }: { path: string; copy: SeriesCopy; maxLoadedSeries?: number | undefined },
+  now: OpeningTime,
+  request: RecoveryRequest,
 ): Recovered {
   prepareTables(database);
-  const statements = prepareStatements(database);
-  const carrying = Carrying.resume(path, { database, statements, state, pending });
-  // A number serves one span: what the old files hold under it is no other's.
-  state.nextSpan = carrying?.below ?? 1;
-  const damaged: Recovered['damaged'] = [];
-  const lost = new NamedSeries(database, { state, pending, damaged, copy });
-  const runs = readRuns(database, statements, damaged);
-  const room = new SeriesRoom(maxLoadedSeries);
-  remakeDamaged(database, damaged, { statements, carrying, wallMs: now.wallMs });
-  readSpans(database, state, pending, damaged, { lost, room, wallMs: now.wallMs });
-  readLog(database, state, pending, damaged, { lost, room, wallMs: now.wallMs });
-  const { boot, ...began } = now;
-  const run = { id: nextRun(database, state, runs), boot, isNew: true, began, notedMs: now.monotonicMs };
-  const measure = readMeasure(readNotes(statements, MEASURE_NOTE)[0]?.text);
-  openClocks(state, run.id, { runs, measure }, now);
-  // Who lists quarantine is answered once everything is loaded.
-  if (state.notLoaded > 0) return { carrying, series: lost.series, run, damaged };
-  const inQuarantine = database.prepare<[], number>('SELECT DISTINCT series FROM quarantine').pluck();
-  for (const id of inQuarantine.all()) lost.has(id);
-  return { carrying, series: lost.series, run, damaged };
+  return new Recovery(database, state, now, request).recover();
 }
 
-/** The runs before this one, in order. Of one whose row does not fit its checksum nothing is known: neither its clock nor how long it was. */
-function readRuns(database: Database, statements: Statements, damaged: Recovered['damaged']): RunRow[] {
-  const all = database.prepare('SELECT * FROM run ORDER BY id').all() as RunRow[];
-  const sound = all.filter((row) => row.sum === runSum(row));
-  for (const { id } of all.filter((row) => !sound.includes(row))) {
-    statements.dropRun.run(id);
-    damaged.push({ what: 'run', values: 0 });
-  }
-  return sound;
-}
+class Recovery {
+  readonly #database: Database;
+  readonly #statements: Statements;
+  readonly #state: StoreState;
+  readonly #now: OpeningTime;
+  readonly #copy: SeriesCopy;
+  readonly #carrying: Carrying | undefined;
+  readonly #series: Series[] = [];
+  readonly #damaged: Recovered['damaged'] = [];
+  readonly #readSeries: (id: number) => Series | 'damaged' | undefined;
+  #copiedSeries: ReadonlyMap<number, Series> | undefined;
+  readonly #maxSeries: number;
+  readonly #admitted = new Set<number>();
+  #isOverLimit = false;
 
-/** A number that nothing in the buffer bears: the row of a run may be lost, and its values, of another clock, still be there. */
-function nextRun(database: Database, state: StoreState, runs: readonly RunRow[]): number {
-  const ofSpans = database.prepare<[], number>('SELECT coalesce(max(run), 0) FROM span').pluck().get()!;
-  return 1 + state.rows.reduce((last, { run }) => Math.max(last, run), Math.max(ofSpans, runs.at(-1)?.id ?? 0));
-}
+  constructor(database: Database, state: StoreState, now: OpeningTime, request: RecoveryRequest) {
+    this.#database = database;
+    this.#statements = prepareStatements(database);
+    this.#state = state;
+    this.#now = now;
+    this.#copy = request.copy;
+    this.#maxSeries = request.maxLoadedSeries ?? Number.POSITIVE_INFINITY;
+    this.#readSeries = seriesReader(database);
+    this.#carrying = Carrying.resume(request.path, { database, statements: this.#statements, state });
+  }
 
-function openClocks(
-  state: StoreState,
-  run: number,
-  { runs, measure }: { runs: readonly RunRow[]; measure: Measure | undefined },
-  now: { monotonicMs: number; wallMs: number; boot: string },
-): void {
-  // A clock that is behind what it was is another, whatever its name.
-  const isOfNow = ({ boot, last_ms: lastMs }: RunRow) => boot === now.boot && lastMs <= now.monotonicMs;
-  const measured = runs.find(({ id }) => id === measure?.run);
-  for (const row of runs) {
-    const { id, boot, wall_ms: wallMs, monotonic_ms: beganMs } = row;
-    if (isOfNow(row)) state.stamps.noteRun(id, wallMs, beganMs);
-    else if (measure && measured?.boot === boot && !isOfNow(measured))
-      state.stamps.noteRun(id, wallMs, beganMs, measure.offsetMs);
-  }
-  const times = runs.map(({ id, monotonic_ms: beganMs, last_ms: lastMs }) => ({ id, beganMs, lastMs }));
-  state.times.open(run, now.monotonicMs, times);
-  const measureMs = measured && isOfNow(measured) ? measure?.offsetMs : undefined;
-  state.stamps.open(run, now.wallMs, now.monotonicMs, measureMs);
-}
-
-function readSpans(
-  database: Database,
-  state: StoreState,
-  pending: Pending,
-  damaged: Recovered['damaged'],
-  { lost, room, wallMs }: { lost: NamedSeries; room: SeriesRoom; wallMs: number },
-): void {
-  const getGone = database.prepare<[number], Buffer>('SELECT gone FROM span_gone WHERE span = ?').pluck();
-  const byId = new Map<number, Span>();
-  for (const row of database.prepare('SELECT * FROM span ORDER BY place, id').iterate() as Iterable<SpanRow>) {
-    state.nextSpan = Math.max(state.nextSpan, row.id + 1);
-    state.nextPlace = Math.max(state.nextPlace, row.place + 1);
-    const span = readSpan(row);
-    if (!span) continue;
-    const bits = getGone.get(row.id);
-    // What is not known to be settled is posted again.
-    if (bits && !readable(() => markGone(span, bits))) damaged.push({ what: 'progress', values: 0 });
-    nameNeighbours(span);
-    if (room.take(span.series, span.left === 0 ? 0 : span.series.length)) byId.set(row.id, span);
-    else for (let entry = 0; entry < span.series.length; entry++) state.notLoaded += openValues(span, entry);
-  }
-  const progress = database.prepare('SELECT segment, ranges FROM segment_progress').raw();
-  for (const [segment, ranges] of progress.iterate() as Iterable<[number, Buffer]>) {
-    const span = byId.get(Math.floor(segment / MAX_ENTRIES));
-    const entry = segment % MAX_ENTRIES;
-    if (span?.gone[entry] !== 0) continue;
-    // Progress that does not read is forgotten: the segment is posted again from its start.
-    const read = readable(() => unpackRanges(ranges));
-    if (read) span.progress.set(entry, read);
-    else damaged.push({ what: 'progress', values: 0 });
-  }
-  const getSegment = database.prepare<[number], Buffer>('SELECT packed FROM segment WHERE id = ?').pluck();
-  for (const span of byId.values()) {
-    for (let entry = 0; entry < span.series.length; entry++) {
-      if (span.gone[entry] || !lost.has(span.series[entry]!)) continue;
-      const place = segmentId(span.id, entry);
-      pending.aside.push({ what: 'segment', place, atMs: wallMs, bytes: getSegment.get(place) });
-      damaged.push({ what: 'segment', values: openValues(span, entry) });
-      span.gone[entry] = 1;
-      span.left--;
-      pending.dropSegment(span, entry);
+  recover(): Recovered {
+    const state = this.#state;
+    // Span numbers are unique across the old files.
+    state.raiseNext({ span: this.#carrying?.below ?? 1 });
+    const runs = this.#readRuns();
+    this.#rebuildDamagedDirectories();
+    this.#readSpans();
+    this.#readLog();
+    const { boot, ...began } = this.#now;
+    const run = { id: this.#nextRun(runs), boot, isNew: true, began, notedMs: began.monotonicMs };
+    this.#openClocks(run.id, runs);
+    // The quarantine is available once everything is loaded.
+    if (state.counts.notLoaded === 0) {
+      const quarantined = this.#database.prepare<[], number>('SELECT DISTINCT series FROM quarantine').pluck();
+      for (const id of quarantined.all()) this.#isLost(id);
     }
-    if (span.left > 0) state.addSpan(span);
-    else pending.dropSpan(span);
+    return { carrying: this.#carrying, series: this.#series, run, damaged: this.#damaged };
   }
-}
 
-/** What is gone is named as its neighbour: a series of which nothing is left is not loaded for a place in a directory. */
-function nameNeighbours({ series, gone }: Span): void {
-  let neighbour = series[gone.indexOf(0)]!;
-  for (let entry = 0; entry < series.length; entry++) {
-    if (gone[entry]) series[entry] = neighbour;
-    else neighbour = series[entry]!;
+  #noteDamage(what: string, values = 0): void {
+    this.#damaged.push({ what, values });
   }
-}
 
-/** A directory that does not fit its checksum is kept aside, and made anew from what its segments say. */
-function remakeDamaged(
-  database: Database,
-  damaged: Recovered['damaged'],
-  { statements, carrying, wallMs }: { statements: Statements; carrying: Carrying | undefined; wallMs: number },
-): void {
-  const broken: SpanRow[] = [];
-  for (const row of database.prepare('SELECT * FROM span').iterate() as Iterable<SpanRow>) {
-    if (!readSpan(row)) broken.push(row);
+  #setAside(what: string, place: number, bytes: Uint8Array | undefined): void {
+    this.#state.pending.aside.push({ what, place, atMs: this.#now.wallMs, bytes });
   }
-  if (broken.length === 0) return;
-  database.transaction(() => {
-    for (const row of broken) {
-      carrying?.carryAllOf(row.id);
-      statements.setAside.run('span', row.id, wallMs, row.directory);
-      statements.dropSpan.run(row.id);
-      statements.dropGone.run(row.id);
-      damaged.push({ what: 'span', values: 0 });
+
+  /** Returns earlier runs in order. Runs with a wrong checksum are removed. */
+  #readRuns(): RunRow[] {
+    const all = this.#database.prepare<[], RunRow>('SELECT * FROM run ORDER BY id').all();
+    return all.filter((row) => {
+      if (row.sum === runSum(row)) return true;
+      this.#statements.dropRun.run(row.id);
+      this.#noteDamage('run');
+      return false;
+    });
+  }
+
+  /** Returns an unused number, because values can outlive the row of their run. */
+  #nextRun(runs: readonly RunRow[]): number {
+    const ofSpans = this.#database.prepare<[], number>('SELECT coalesce(max(run), 0) FROM span').pluck().get()!;
+    const ofRows = this.#state.rows.reduce((last, { run }) => Math.max(last, run), 0);
+    return 1 + Math.max(ofSpans, ofRows, runs.at(-1)?.id ?? 0);
+  }
+
+  #openClocks(run: number, runs: readonly RunRow[]): void {
+    const { stamps, times } = this.#state;
+    const { boot, monotonicMs, wallMs } = this.#now;
+    const measure = readMeasure(readNotes(this.#statements, MEASURE_NOTE)[0]?.text);
+    // A monotonic clock that went backwards is a different clock.
+    const isThisClock = (row: RunRow) => row.boot === boot && row.last_ms <= monotonicMs;
+    const measured = runs.find(({ id }) => id === measure?.run);
+    for (const row of runs) {
+      if (isThisClock(row)) stamps.noteRun(row.id, row.wall_ms, row.monotonic_ms);
+      else if (measure && measured?.boot === row.boot && !isThisClock(measured))
+        stamps.noteRun(row.id, row.wall_ms, row.monotonic_ms, measure.offsetMs);
     }
-    remakeDirectories(database, statements);
-  })();
+    times.open(
+      run,
+      monotonicMs,
+      runs.map((row) => ({ id: row.id, beganMs: row.monotonic_ms, lastMs: row.last_ms })),
+    );
+    stamps.open(run, wallMs, monotonicMs, measured && isThisClock(measured) ? measure?.offsetMs : undefined);
+  }
+
+  /** Sets damaged directories aside and rebuilds them from their segments. */
+  #rebuildDamagedDirectories(): void {
+    const broken = [...this.#database.prepare<[], SpanRow>('SELECT * FROM span').iterate()].filter(
+      (row) => !readSpan(row),
+    );
+    if (broken.length === 0) return;
+    const { setAside, dropSpan, dropGone } = this.#statements;
+    this.#database.transaction(() => {
+      for (const { id, directory } of broken) {
+        this.#carrying?.carryAllOf(id);
+        setAside.run('span', id, this.#now.wallMs, directory);
+        dropSpan.run(id);
+        dropGone.run(id);
+        this.#noteDamage('span');
+      }
+      rebuildDirectories(this.#database, this.#statements);
+    })();
+  }
+
+  #readSpans(): void {
+    const state = this.#state;
+    const getGone = this.#database.prepare<[number], Buffer>('SELECT gone FROM span_gone WHERE span = ?').pluck();
+    const byId = new Map<number, Span>();
+    for (const row of this.#database.prepare<[], SpanRow>('SELECT * FROM span ORDER BY place, id').iterate()) {
+      state.raiseNext({ span: row.id + 1, place: row.place + 1 });
+      const span = readSpan(row);
+      if (!span) continue;
+      const bits = getGone.get(row.id);
+      // Values are posted again unless they are known to be settled.
+      if (bits && !readable(() => markGone(span, bits))) this.#noteDamage('progress');
+      renameGoneEntries(span);
+      if (this.#admit(span.series, span.left === 0 ? 0 : span.series.length)) byId.set(row.id, span);
+      else for (let entry = 0; entry < span.series.length; entry++) state.leaveOnDisk(openValues(span, entry));
+    }
+    this.#readProgress(byId);
+    for (const span of byId.values()) {
+      for (let entry = 0; entry < span.series.length; entry++) {
+        if (!span.gone[entry] && this.#isLost(span.series[entry]!)) this.#dropUnnamed(span, entry);
+      }
+      if (span.left > 0) state.addSpan(span);
+      else state.pending.dropSpan(span);
+    }
+  }
+
+  #readProgress(byId: ReadonlyMap<number, Span>): void {
+    const rows = this.#database.prepare<[], [number, Buffer]>('SELECT segment, ranges FROM segment_progress').raw();
+    for (const [segment, ranges] of rows.iterate()) {
+      const span = byId.get(Math.floor(segment / MAX_ENTRIES));
+      const entry = segment % MAX_ENTRIES;
+      if (span?.gone[entry] !== 0) continue;
+      // If the progress is unreadable, the segment is posted again from its start.
+      const settled = readable(() => unpackRanges(ranges));
+      if (settled) span.progress.set(entry, settled);
+      else this.#noteDamage('progress');
+    }
+  }
+
+  /** Drops a segment of a series whose name is lost. */
+  #dropUnnamed(span: Span, entry: number): void {
+    const id = segmentId(span.id, entry);
+    this.#setAside('segment', id, this.#statements.getSegment.get(id));
+    this.#noteDamage('segment', openValues(span, entry));
+    span.gone[entry] = 1;
+    span.left--;
+    this.#state.pending.dropSegment(span, entry);
+  }
+
+  #readLog(): void {
+    const state = this.#state;
+    const settled: LogRow['settled'] = [];
+    for (const [id, bytes] of this.#database
+      .prepare<[], [number, Buffer]>('SELECT id, row FROM log ORDER BY id')
+      .raw()
+      .iterate()) {
+      state.raiseNext({ row: id + 1 });
+      const row = readable(() => readLogRow(bytes));
+      if (!row) {
+        this.#setAside('log', id, bytes);
+        state.pending.droppedRows.push(id);
+        this.#noteDamage('log');
+        continue;
+      }
+      settled.push(...row.settled);
+      const { values, firstSeq, run, monotonicMs } = row;
+      // Sequence numbers are consecutive, so a gap indicates an unreadable row.
+      if (state.rows.length > 0 && firstSeq > state.next.seq) this.#noteDamage('log', firstSeq - state.next.seq);
+      const isLoaded = this.#admit(values.series, values.length);
+      const head = { id, firstSeq, isLoaded, run, monotonicMs };
+      const lost = state.restoreRow(head, values, (series) => this.#isLost(series));
+      if (lost === 0) continue;
+      this.#setAside('log', id, bytes);
+      this.#noteDamage('log', lost);
+    }
+    for (const run of settled) state.restoreSettled(run);
+  }
+
+  /**
+   * Returns whether the series of a span or row are loaded. They are loaded in the order in which values are posted.
+   * After the first span or row beyond the limit, the rest remains on disk, so that no value is overtaken. The first
+   * one is always loaded.
+   */
+  #admit(ids: Uint32Array, length: number): boolean {
+    if (this.#maxSeries === Number.POSITIVE_INFINITY) return true;
+    if (this.#isOverLimit) return false;
+    const added = new Set(ids.subarray(0, length).filter((id) => !this.#admitted.has(id)));
+    this.#isOverLimit = this.#admitted.size > 0 && this.#admitted.size + added.size > this.#maxSeries;
+    if (this.#isOverLimit) return false;
+    for (const id of added) this.#admitted.add(id);
+    return true;
+  }
+
+  /**
+   * Loads a series and returns whether its name is lost, which is the case if neither its row nor its copy is readable.
+   * Its number then remains reserved, and its values are set aside.
+   */
+  #isLost(id: number): boolean {
+    const { pending, series: known } = this.#state;
+    if (known[id]) return known[id].series.asset === 0;
+    const row = this.#readSeries(id);
+    if (row === 'damaged') {
+      pending.droppedSeries.push(id);
+      this.#noteDamage('series');
+    }
+    let series = row === 'damaged' ? undefined : row;
+    if (!series) {
+      this.#copiedSeries ??= this.#copy.read();
+      series = this.#copiedSeries.get(id);
+      if (series) pending.newSeries.set(id, series);
+    }
+    series ??= { id, asset: 0, key: `lost-${id}`, group: undefined, unit: undefined, instrumentation: undefined };
+    this.#state.addSeries(series);
+    this.#series.push(series);
+    return series.asset === 0;
+  }
 }
 
 function readSpan(row: SpanRow): Span | undefined {
@@ -206,145 +294,11 @@ function readSpan(row: SpanRow): Span | undefined {
   return entries && newSpan({ id, place, run, acceptedMs }, entries);
 }
 
-/**
- * How many series may be loaded: as many as the memory allows, in the order in which their values are posted. What comes behind
- * the first that finds no room stays on disk whole, so that no series' values overtake others of it. The first is let in
- * whatever it takes.
- */
-class SeriesRoom {
-  readonly #max: number;
-  readonly #taken = new Set<number>();
-  #isOver = false;
-
-  constructor(max: number) {
-    this.#max = max;
+/** Assigns the series of a neighbour to gone entries, so that no series is loaded only for them. */
+function renameGoneEntries({ series, gone }: Span): void {
+  let neighbour = series[gone.indexOf(0)]!;
+  for (let entry = 0; entry < series.length; entry++) {
+    if (gone[entry]) series[entry] = neighbour;
+    else neighbour = series[entry]!;
   }
-
-  /** Whether the series of one span or row are loaded. */
-  take(ids: Uint32Array, length: number): boolean {
-    if (this.#max === Number.POSITIVE_INFINITY) return true;
-    if (this.#isOver) return false;
-    const fresh = new Set<number>();
-    for (let i = 0; i < length; i++) if (!this.#taken.has(ids[i]!)) fresh.add(ids[i]!);
-    this.#isOver = this.#taken.size > 0 && this.#taken.size + fresh.size > this.#max;
-    if (this.#isOver) return false;
-    for (const id of fresh) this.#taken.add(id);
-    return true;
-  }
-}
-
-/**
- * The series that something in the buffer names, each looked up when it is met; the others stay on disk. Where a row is lost
- * the copy may know the series; else nobody knows where its values belong: its number is kept from being given to others,
- * its values are set aside.
- */
-class NamedSeries {
-  readonly series: Series[] = [];
-  readonly #read: (id: number) => Series | 'damaged' | undefined;
-  readonly #to: { state: StoreState; pending: Pending; damaged: Recovered['damaged']; copy: SeriesCopy };
-  #copied: ReadonlyMap<number, Series> | undefined;
-
-  constructor(
-    database: Database,
-    to: { state: StoreState; pending: Pending; damaged: Recovered['damaged']; copy: SeriesCopy },
-  ) {
-    this.#read = seriesReader(database);
-    this.#to = to;
-  }
-
-  /** Whether nobody knows what series the number stands for. */
-  has(id: number): boolean {
-    const known = this.#to.state.series[id];
-    if (known) return known.series.asset === 0;
-    const { state, pending, damaged, copy } = this.#to;
-    const read = this.#read(id);
-    if (read === 'damaged') {
-      pending.droppedSeries.push(id);
-      damaged.push({ what: 'series', values: 0 });
-    }
-    let series = read === 'damaged' ? undefined : read;
-    if (!series) {
-      this.#copied ??= copy.read();
-      series = this.#copied.get(id);
-      if (series) pending.newSeries.set(id, series);
-    }
-    series ??= { id, asset: 0, key: `lost-${id}`, group: undefined, unit: undefined, instrumentation: undefined };
-    state.addSeries(series);
-    this.series.push(series);
-    return series.asset === 0;
-  }
-}
-
-function readLog(
-  database: Database,
-  state: StoreState,
-  pending: Pending,
-  damaged: Recovered['damaged'],
-  now: { lost: NamedSeries; room: SeriesRoom; wallMs: number },
-): void {
-  const settled: LogRow['settled'] = [];
-  for (const [id, bytes] of database.prepare('SELECT id, row FROM log ORDER BY id').raw().iterate() as Iterable<
-    [number, Buffer]
-  >) {
-    state.nextRow = id + 1;
-    const row = readable(() => readLogRow(bytes));
-    if (!row) {
-      pending.aside.push({ what: 'log', place: id, atMs: now.wallMs, bytes });
-      pending.droppedRows.push(id);
-      damaged.push({ what: 'log', values: 0 });
-      continue;
-    }
-    settled.push(...row.settled);
-    const { values } = row;
-    // Rows follow one on another: what is missing between two of them did not read.
-    if (state.rows.length > 0 && row.firstSeq > state.nextSeq) {
-      damaged.push({ what: 'log', values: row.firstSeq - state.nextSeq });
-    }
-    const isLoaded = now.room.take(values.series, values.length);
-    state.rows.push({
-      id,
-      firstSeq: row.firstSeq,
-      count: values.length,
-      left: values.length,
-      isLoaded,
-      run: row.run,
-      monotonicMs: row.monotonicMs,
-    });
-    if (!isLoaded) state.notLoaded += values.length;
-    let orphans = 0;
-    for (let i = 0; isLoaded && i < values.length; i++) {
-      if (now.lost.has(values.series[i]!)) {
-        orphans++;
-        continue;
-      }
-      const series = state.seriesOf(values.series[i]!);
-      const time = values.timeMs[i]!;
-      const late = time <= series.backlogTimeMs;
-      state.queueOf(series).push(time, values.value[i]!, row.firstSeq + i, values.flags[i]!, late);
-      series.lastSeq = row.firstSeq + i;
-      state.touched.add(series.asset);
-    }
-    if (orphans > 0) {
-      pending.aside.push({ what: 'log', place: id, atMs: now.wallMs, bytes });
-      damaged.push({ what: 'log', values: orphans });
-      state.rows.at(-1)!.left -= orphans;
-    }
-    if (isLoaded) state.logValues += values.length - orphans;
-    state.nextSeq = row.firstSeq + values.length;
-  }
-  for (const run of settled) settleRun(state, run);
-}
-
-/** Applies a record of what was settled; values of it whose rows are gone already are no longer there. */
-function settleRun(state: StoreState, run: LogRow['settled'][number]): void {
-  const series = state.series[run.series];
-  if (!series) return;
-  const { queue } = series;
-  let from = queue.popped + queue.countThrough(run.firstSeq - 1);
-  const to = queue.popped + queue.countThrough(run.lastSeq);
-  while (queue.isSettled(from)) from++;
-  if (from >= to) return;
-  state.leaveRows(series, from, to - from);
-  queue.settle(from, to - from);
-  state.releaseQueue(series);
 }

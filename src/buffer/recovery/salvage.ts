@@ -1,17 +1,16 @@
 /**
- * A buffer that cannot go on in its file is rebuilt beside it. What the store must know to open comes first: the log, the
- * directories of spans and what of them is settled, series, runs, notes and quarantine, row by row and as they are; a row that
- * fits its checksum is right whatever became of its neighbours. That is little, a few bytes for each segment. The segments,
- * which are nearly all of a large backlog, follow while the store works (`carrying.ts`): until then they are read from the old
- * file, which the new one names as its `origin`.
+ * Rebuilds an unusable buffer in a new file. Copies the data that the store requires to open: log, span directories,
+ * settled ranges, series, runs, notes and quarantine. A row with a correct checksum is valid, regardless of its
+ * neighbours. Segments, which make up nearly all of a large backlog, are copied later while the store is running
+ * (`carrying.ts`). Until then, they are read from the old file, which is listed in the table `origin` of the new file.
  *
- * Where SQLite reads all of the first it is copied so; else every page of the old file is looked at. The old file is only
- * read: it stays byte for byte as it is. Small transactions keep memory and WAL small. A crash leaves nothing of it
- * (`base/replace-database.ts`), and it throws where the disk does not take what it writes: then the old file stays in its place.
+ * If SQLite cannot read all of these tables, every page of the old file is examined. The old file is never changed.
+ * Small transactions limit memory use and WAL size. A crash leaves no partial file behind (`base/replace-database.ts`).
+ * If the disk rejects writes, `salvage` throws and the old file stays in place.
  */
 import { basename } from 'node:path';
 import { type Database, openForReading, saysDriver } from '../../base/database.ts';
-import { ByteReader } from '../format/bytes.ts';
+import { ByteReader, readable } from '../format/bytes.ts';
 import { peekLogRow, readLogRow } from '../format/log-row.ts';
 import { readSegmentHead, unpackSegment } from '../format/segment.ts';
 import { unpackRanges } from '../format/settled-ranges.ts';
@@ -22,62 +21,56 @@ import {
   originSum,
   prepareStatements,
   prepareTables,
-  quarantineSum,
-  runSum,
+  type SeriesFields,
   type Statements,
   seriesOfFields,
-  spanSum,
   sumOf,
   writeSeries,
 } from '../tables.ts';
-import { remakeDirectories } from './directories.ts';
-import { readable } from './readable.ts';
+import { rebuildDirectories } from './directories.ts';
 import type { SeriesCopy } from './series-copy.ts';
-import { type RawField, type RawRow, SqlitePages } from './sqlite-pages.ts';
+import { PAGE_BYTES, type RawField, type RawRow, SqlitePages } from './sqlite-pages.ts';
 
 export interface Salvage {
-  /** That the new buffer knows of, in the log and in segments; those of them that do not read are counted when they are carried over. */
+  /** Number of values in the log and in the segments of the new buffer. Unreadable segments are counted later. */
   values: number;
-  /** Rows that did not read. */
   lostRows: number;
-  /** Values in quarantine that were carried over. */
+  /** Number of quarantined values that were copied. */
   quarantined: number;
-  /** Pages that the disk does not read: what stood on them is lost. */
+  /** Number of pages that the disk cannot read. */
   unreadPages?: number;
   /**
-   * Values of the log's first and last rows that did not read, as far as these say how many they had: nothing else tells. What
-   * lies between two rows that read is counted by the place of these in the order of acceptance.
+   * Known number of lost values in the first and last log rows. Gaps between readable rows are counted by sequence
+   * numbers.
    */
   lostAtEdges?: number;
 }
 
 export interface SalvageRequest {
-  /** The path that the old file will have. */
+  /** Path of the old file after the replacement. */
   aside: string;
   copy: SeriesCopy;
-  /** Series that somebody still has in memory; those of `copy` count where no row of theirs reads. */
+  /** Series in memory. The series in `copy` are used if no row is readable. */
   known?: readonly Series[];
-  /** SQLite would read less than there is: its WAL has lost commits. */
+  /** Whether the WAL lost commits, so that SQLite would read fewer rows than exist. */
   isWalDamaged?: boolean;
 }
 
 const ROWS_A_TRANSACTION = 1_000;
-/** As `openDatabase` makes them. */
-export const PAGE_BYTES = 1024;
-/** All but the segments, and the copies of damaged rows, which stay in the old file. */
+/** All tables except segments and copies of damaged rows, both of which stay in the old file. */
 const TABLES = ['series', 'run', 'log', 'span', 'span_gone', 'segment_progress', 'quarantine', 'note', 'origin'];
 
-/** Reads `from` (a path; closed), writes into `into` (a new buffer, before its store opens). Never throws for what it reads. */
+/** Reads the closed file `from` and writes to the new buffer `into`. Never throws because of damage in `from`. */
 export function salvage(from: string, into: Database, request: SalvageRequest): Salvage {
   prepareTables(into);
   const statements = prepareStatements(into);
-  const carrier = new Carrier(statements, into);
+  const copier = new RowCopier(statements, into);
   const { aside, copy, known = [], isWalDamaged } = request;
   inTransactions(into, known, (series) => writeSeries(statements, series));
-  if (isWalDamaged || !copyTables(from, into, carrier)) readPages(from, into, carrier);
+  if (isWalDamaged || !copyTables(from, into, copier)) readPages(from, into, copier);
   inTransactions(into, copy.read().values(), (series) => writeSeries(statements, series));
-  into.transaction(() => carrier.finish(basename(aside)))();
-  return carrier.result;
+  into.transaction(() => copier.finish(basename(aside)))();
+  return copier.result;
 }
 
 function inTransactions<Item>(into: Database, items: Iterable<Item>, write: (item: Item) => void): void {
@@ -93,8 +86,8 @@ function inTransactions<Item>(into: Database, items: Iterable<Item>, write: (ite
   while (some());
 }
 
-/** `false` where SQLite or a row's checksum has something against it. What came by then may come again. */
-function copyTables(from: string, into: Database, carrier: Carrier): boolean {
+/** Returns false if SQLite or a checksum reports damage. Rows copied before may be copied again. */
+function copyTables(from: string, into: Database, copier: RowCopier): boolean {
   let old: Database | undefined;
   let rows: Iterator<RawField[]> | undefined;
   let isSound = true;
@@ -113,23 +106,22 @@ function copyTables(from: string, into: Database, carrier: Carrier): boolean {
     for (const table of TABLES) {
       rows = reading(() => old!.prepare<[], RawField[]>(`SELECT * FROM ${table}`).raw().iterate());
       const next = () => reading(() => rows?.next()) ?? { done: true as const, value: undefined };
-      const readable = { [Symbol.iterator]: () => ({ next }) } as Iterable<RawField[]>;
-      inTransactions(into, readable, ([id, ...rest]) => {
-        if (!carrier.take({ rowid: Number(id), fields: [null, ...rest] })) isSound = false;
+      inTransactions(into, { [Symbol.iterator]: () => ({ next }) } as Iterable<RawField[]>, ([id, ...rest]) => {
+        if (!copier.copyRow({ rowid: Number(id), fields: [null, ...rest] })) isSound = false;
       });
       if (!isSound) return false;
     }
     return true;
   } finally {
-    // Every page will be looked at, where it has to be.
-    carrier.result.lostRows = 0;
-    // One that has not come to its end keeps the file open.
+    // Every page will be read if necessary.
+    copier.result.lostRows = 0;
+    // An unfinished iterator keeps the file open.
     rows?.return?.();
     old?.close();
   }
 }
 
-function readPages(from: string, into: Database, carrier: Carrier): void {
+function readPages(from: string, into: Database, copier: RowCopier): void {
   let pages: SqlitePages;
   try {
     pages = new SqlitePages(from, PAGE_BYTES);
@@ -137,225 +129,185 @@ function readPages(from: string, into: Database, carrier: Carrier): void {
     return;
   }
   try {
-    inTransactions(into, pages.rows(), (row) => carrier.take(row));
+    inTransactions(into, pages.rows(), (row) => copier.copyRow(row));
     const { broken, unreadPages } = pages;
-    carrier.result.lostRows += broken;
-    if (unreadPages > 0) carrier.result.unreadPages = unreadPages;
-    // Of spans whose directory does not read a new one is made, from what their segments say of themselves.
-    const orphans = carrier.orphans();
-    if (orphans.size > 0) inTransactions(into, pages.rows(), (row) => carrier.takeSegmentOf(orphans, row));
+    copier.result.lostRows += broken;
+    if (unreadPages > 0) copier.result.unreadPages = unreadPages;
+    // Unreadable directories are rebuilt from their segments.
+    const orphans = copier.orphans();
+    if (orphans.size > 0) inTransactions(into, pages.rows(), (row) => copier.copySegmentOf(orphans, row));
   } finally {
     pages.close();
   }
 }
 
-type Is<Kind extends RawField> = (field: RawField | undefined) => field is Kind;
-const isNumber: Is<number> = (field) => typeof field === 'number';
-const isText: Is<string> = (field) => typeof field === 'string';
-const isBytes: Is<Uint8Array> = (field) => field instanceof Uint8Array;
-const isTextOrNull: Is<string | null> = (field) => field === null || isText(field);
-const isNumberOrNull: Is<number | null> = (field) => field === null || isNumber(field);
-
-/** The kinds of a row's fields behind its number. */
-type Shape<Fields extends RawField[]> = { [At in keyof Fields]: Is<Fields[At]> };
-const SERIES: Shape<[number, string, string | null, number | null, string | null, number | null, number, number]> = [
-  isNumber,
-  isText,
-  isTextOrNull,
-  isNumberOrNull,
-  isTextOrNull,
-  isNumberOrNull,
-  isNumber,
-  isNumber,
-];
-const SPAN: Shape<[number, number, number, Uint8Array, number]> = [isNumber, isNumber, isNumber, isBytes, isNumber];
-const RUN: Shape<[string, number, number, number, number]> = [isText, isNumber, isNumber, isNumber, isNumber];
-const ORIGIN: Shape<[string, number, number]> = [isText, isNumber, isNumber];
-const NOTE: Shape<[string, string, number]> = [isText, isText, isNumber];
-const QUARANTINE: Shape<[number, number, Uint8Array, number, string, number, number]> = [
-  isNumber,
-  isNumber,
-  isBytes,
-  isNumber,
-  isText,
-  isNumber,
-  isNumber,
-];
-
-function isOf<Fields extends RawField[]>(fields: RawField[], shape: Shape<Fields>): fields is Fields {
-  return fields.length === shape.length && shape.every((is, at) => is(fields[at]));
+/** A table with a checksum in its last field. */
+interface CheckedTable {
+  /** Types of the fields after the row number: integer or real, text, bytes; upper case if the field can be null. */
+  shape: string;
+  /** Whether the checksum covers the row number. It never covers packed bytes, which have their own checksum. */
+  coversId: boolean;
+  areBytesSound?(bytes: Uint8Array): unknown;
+  write(id: number, fields: RawField[]): void;
 }
 
-/** Tells the rows of one table from those of another by their shape and checksum, and writes them. */
-class Carrier {
+const FIELD_TYPES: Record<string, (field: RawField | undefined) => boolean> = {
+  n: (field) => typeof field === 'number',
+  t: (field) => typeof field === 'string',
+  b: (field) => field instanceof Uint8Array,
+};
+
+function isValid(id: number, fields: RawField[], { shape, coversId, areBytesSound }: CheckedTable): boolean {
+  const fits = fields.every((field, at) => {
+    const type = shape[at]!;
+    return FIELD_TYPES[type.toLowerCase()]!(field) || (field === null && type !== type.toLowerCase());
+  });
+  if (!fits) return false;
+  const covered = fields.slice(0, -1).filter((field) => !(field instanceof Uint8Array)) as (number | string | null)[];
+  if (fields.at(-1) !== sumOf(...(coversId ? [id] : []), ...covered)) return false;
+  const bytes = fields.find((field) => field instanceof Uint8Array);
+  return bytes === undefined || !areBytesSound || readable(() => areBytesSound(bytes)) !== undefined;
+}
+
+/** Recognizes the table of a row by its shape and checksum, and writes it. */
+class RowCopier {
   readonly result: Salvage = { values: 0, lostRows: 0, quarantined: 0 };
   readonly #statements: Statements;
   readonly #into: Database;
-  readonly #add: Record<'log' | 'gone' | 'progress', (id: number, bytes: Uint8Array) => void>;
-  readonly #addQuarantine;
-  /** Spans of which there is a segment. */
+  readonly #tables: readonly CheckedTable[];
+  /** Writes a row that contains only packed bytes. */
+  readonly #addPacked: Record<'log' | 'span_gone' | 'segment_progress', (id: number, bytes: Uint8Array) => void>;
+  /** Spans with a segment. */
   readonly #spans = new Set<number>();
-  /** Of rows of the log that break off. */
+  /** Truncated log rows. */
   readonly #cut: { firstSeq: number; count: number }[] = [];
   #firstSeq = Number.POSITIVE_INFINITY;
   #endSeq = 0;
-  /** Of older files that the old one names: numbers of spans that are new begin above. */
+  /** Lowest number for new spans, determined from older origins. */
   #below = 1;
 
   constructor(statements: Statements, into: Database) {
     this.#statements = statements;
     this.#into = into;
-    // One row may come twice: of an old page that no map calls free.
-    const adding = (table: string) => {
-      const statement = into.prepare<[number, Uint8Array]>(`INSERT OR IGNORE INTO ${table} VALUES (?, ?)`);
-      return (id: number, bytes: Uint8Array) => void statement.run(id, bytes);
+    // A row can occur again on an old page that no map marks as free.
+    const adding = (table: string, columns: number) => {
+      const statement = into.prepare<RawField[]>(
+        `INSERT OR IGNORE INTO ${table} VALUES (${Array(columns).fill('?').join(', ')})`,
+      );
+      return (id: number, ...fields: RawField[]) => statement.run(id, ...fields).changes > 0;
     };
-    this.#add = { log: adding('log'), gone: adding('span_gone'), progress: adding('segment_progress') };
-    this.#addQuarantine = into.prepare<[number, number, number, Uint8Array, number, string, number, number]>(
-      'INSERT OR IGNORE INTO quarantine VALUES (?, ?, ?, ?, ?, ?, ?, ?)',
-    );
+    this.#addPacked = {
+      log: adding('log', 2),
+      span_gone: adding('span_gone', 2),
+      segment_progress: adding('segment_progress', 2),
+    };
+    const [addSpan, addRun, addQuarantine] = [adding('span', 6), adding('run', 6), adding('quarantine', 8)];
+    this.#tables = [
+      {
+        shape: 'ntTNTNnn',
+        coversId: true,
+        write: (id, fields) => writeSeries(statements, seriesOfFields([id, ...fields] as SeriesFields)!),
+      },
+      { shape: 'nnnbn', coversId: true, areBytesSound: unpackDirectory, write: (id, fields) => addSpan(id, ...fields) },
+      { shape: 'tnnnn', coversId: true, write: (id, fields) => addRun(id, ...fields) },
+      { shape: 'tnn', coversId: false, write: (_, [name, below]) => this.#addOrigin(name as string, below as number) },
+      {
+        shape: 'ttn',
+        coversId: false,
+        write: (_, fields) => statements.setNote.run(...(fields as [string, string, number])),
+      },
+      {
+        shape: 'nnbntnn',
+        coversId: false,
+        areBytesSound: unpackSegment,
+        write: (id, fields) => {
+          if (addQuarantine(id, ...fields)) this.result.quarantined += fields[1] as number;
+        },
+      },
+    ];
   }
 
-  /** Whether it is a row of the buffer that fits its checksum, or none of the buffer's at all. */
-  take(row: RawRow): boolean {
+  /** Returns whether the row has a correct checksum or is not a row of the buffer. */
+  copyRow(row: RawRow): boolean {
     const [first, ...rest] = row.fields;
     if (row.isCut) {
-      this.#noteCut(rest);
+      const head = rest[0] instanceof Uint8Array ? peekLogRow(rest[0]) : undefined;
+      if (head) this.#cut.push(head);
       return false;
     }
-    // Every table of the buffer has its number as rowid, so the field itself is empty; SQLite's own table has not.
+    // The ID field of a rowid table is stored as null; rows of SQLite's schema table have a different form.
     if (first !== null) return true;
-    const known =
-      rest.length === 1
-        ? this.#takePacked(row.rowid, rest[0])
-        : this.#takeSeries(row.rowid, rest) ||
-          this.#takeSpan(row.rowid, rest) ||
-          this.#takeRun(row.rowid, rest) ||
-          this.#takeOrigin(rest) ||
-          this.#takeNote(rest) ||
-          this.#takeQuarantine(row.rowid, rest);
-    if (!known && rest.length !== SET_ASIDE_FIELDS) this.result.lostRows++;
-    return known;
+    const isKnown = rest.length === 1 ? this.#copyPacked(row.rowid, rest[0]) : this.#copyChecked(row.rowid, rest);
+    if (!isKnown && rest.length !== SET_ASIDE_FIELDS) this.result.lostRows++;
+    return isKnown;
   }
 
-  #noteCut(rest: RawField[]): void {
-    const head = isBytes(rest[0]) ? peekLogRow(rest[0]) : undefined;
-    if (head) this.#cut.push(head);
+  #copyChecked(id: number, fields: RawField[]): boolean {
+    const table = this.#tables.find((one) => one.shape.length === fields.length && isValid(id, fields, one));
+    table?.write(id, fields);
+    return table !== undefined;
   }
 
-  #takePacked(id: number, bytes: RawField | undefined): boolean {
-    if (!isBytes(bytes)) return false;
+  #copyPacked(id: number, bytes: RawField | undefined): boolean {
+    if (!(bytes instanceof Uint8Array)) return false;
     const log = readable(() => readLogRow(bytes));
     if (log) {
-      this.#add.log(id, bytes);
+      this.#addPacked.log(id, bytes);
       this.#firstSeq = Math.min(this.#firstSeq, log.firstSeq);
       this.#endSeq = Math.max(this.#endSeq, log.firstSeq + log.values.length);
       return true;
     }
-    // Segments have numbers from 2^20 on, spans hardly ever.
+    // Segment IDs start at 2^20; span IDs do not reach that number in practice.
     if (id < MAX_ENTRIES) {
       if (!readable(() => ByteReader.unseal(bytes, 'a row'))) return false;
-      this.#add.gone(id, bytes);
+      this.#addPacked.span_gone(id, bytes);
       return true;
     }
-    // Which of both it is its first number says: the version of a segment is odd, of ranges there is an even number of bounds.
+    // The first number distinguishes them: the version of a segment is odd, the number of range boundaries is even.
     if (readable(() => readSegmentHead(bytes))) {
       this.#spans.add(Math.floor(id / MAX_ENTRIES));
       return true;
     }
     if (!readable(() => unpackRanges(bytes))) return false;
-    this.#add.progress(id, bytes);
-    return true;
-  }
-
-  #takeSeries(id: number, rest: RawField[]): boolean {
-    const series = isOf(rest, SERIES) ? seriesOfFields([id, ...rest]) : undefined;
-    if (series) writeSeries(this.#statements, series);
-    return series !== undefined;
-  }
-
-  #takeSpan(id: number, rest: RawField[]): boolean {
-    if (!isOf(rest, SPAN)) return false;
-    const [place, run, acceptedMs, directory, sum] = rest;
-    if (sum !== spanSum(id, place, run, acceptedMs) || !readable(() => unpackDirectory(directory))) return false;
-    attemptSqlite(() => this.#statements.addSpan.run(id, place, run, acceptedMs, directory, sum));
-    return true;
-  }
-
-  #takeRun(id: number, rest: RawField[]): boolean {
-    if (!isOf(rest, RUN)) return false;
-    const [boot, wallMs, beganMs, lastMs, sum] = rest;
-    if (sum !== runSum({ id, boot, wall_ms: wallMs, monotonic_ms: beganMs, last_ms: lastMs })) return false;
-    attemptSqlite(() => this.#statements.addRun.run(id, ...rest));
+    this.#addPacked.segment_progress(id, bytes);
     return true;
   }
 
   /** An older file that was set aside. */
-  #takeOrigin(rest: RawField[]): boolean {
-    if (!isOf(rest, ORIGIN)) return false;
-    const [name, below, sum] = rest;
-    if (sum !== originSum(name, below)) return false;
+  #addOrigin(name: string, below: number): void {
     this.#below = Math.max(this.#below, below);
     this.#into.prepare('DELETE FROM origin WHERE name = ?').run(name);
-    this.#statements.addOrigin.run(name, below, sum);
-    return true;
+    this.#statements.addOrigin.run(name, below, originSum(name, below));
   }
 
-  #takeNote(rest: RawField[]): boolean {
-    if (!isOf(rest, NOTE)) return false;
-    const [name, text, sum] = rest;
-    if (sum !== sumOf(name, text)) return false;
-    this.#statements.setNote.run(name, text, sum);
-    return true;
-  }
-
-  #takeQuarantine(id: number, rest: RawField[]): boolean {
-    if (!isOf(rest, QUARANTINE)) return false;
-    const [series, count, packed, status, message, atMs, sum] = rest;
-    if (sum !== quarantineSum(series, count, status, message, atMs)) return false;
-    if (!readable(() => unpackSegment(packed))) return false;
-    if (this.#addQuarantine.run(id, ...rest).changes > 0) this.result.quarantined += count;
-    return true;
-  }
-
-  /** Spans of which there are segments, and no directory. */
+  /** Returns spans with segments but without a directory. */
   orphans(): ReadonlySet<number> {
     const known = new Set(this.#into.prepare<[], number>('SELECT id FROM span').pluck().all());
     return new Set([...this.#spans].filter((span) => !known.has(span)));
   }
 
-  takeSegmentOf(spans: ReadonlySet<number>, { rowid, fields }: RawRow): void {
+  copySegmentOf(spans: ReadonlySet<number>, { rowid, fields }: RawRow): void {
     const [first, bytes] = fields;
-    if (first !== null || fields.length !== 2 || !isBytes(bytes) || !spans.has(Math.floor(rowid / MAX_ENTRIES))) return;
-    if (readable(() => unpackSegment(bytes))) this.#statements.carrySegment.run(rowid, bytes);
+    if (first !== null || fields.length !== 2 || !(bytes instanceof Uint8Array)) return;
+    if (!spans.has(Math.floor(rowid / MAX_ENTRIES)) || !readable(() => unpackSegment(bytes))) return;
+    this.#statements.carrySegment.run(rowid, bytes);
   }
 
-  /** `origin`: the name of the old file. */
+  /** `origin` is the name of the old file. */
   finish(origin: string): void {
-    remakeDirectories(this.#into, this.#statements);
-    // Shifted, not divided: a number that comes from JavaScript would make the division a fraction.
+    rebuildDirectories(this.#into, this.#statements);
+    // Uses a shift, because division by a JavaScript number would return a fraction.
     const isOrphan = (column: string) => `${column} >> ${Math.log2(MAX_ENTRIES)} NOT IN (SELECT id FROM span)`;
     this.#into.exec(`DELETE FROM segment_progress WHERE ${isOrphan('segment')}`);
     this.#into.exec('DELETE FROM span_gone WHERE span NOT IN (SELECT id FROM span)');
     const last = this.#into.prepare<[], number>('SELECT coalesce(max(id), 0) FROM span').pluck().get()!;
-    const below = Math.max(this.#below, last + 1);
-    this.#statements.addOrigin.run(origin, below, originSum(origin, below));
-    let lost = 0;
-    for (const { firstSeq, count } of this.#cut) {
-      if (firstSeq + count <= this.#firstSeq || firstSeq >= this.#endSeq) lost += count;
-    }
+    this.#addOrigin(origin, Math.max(this.#below, last + 1));
+    const isOutside = ({ firstSeq, count }: { firstSeq: number; count: number }) =>
+      firstSeq + count <= this.#firstSeq || firstSeq >= this.#endSeq;
+    const lost = this.#cut.filter(isOutside).reduce((sum, { count }) => sum + count, 0);
     if (lost > 0) this.result.lostAtEdges = lost;
   }
 }
 
-/** What was set aside before is in the old file still. */
+/** Rows that were set aside earlier stay in the old file. */
 const SET_ASIDE_FIELDS = 4;
-
-/** The same row again is no news. */
-function attemptSqlite(write: () => unknown): void {
-  try {
-    write();
-  } catch (error) {
-    if (!String((error as { code?: string }).code).startsWith('SQLITE_CONSTRAINT')) throw error;
-  }
-}

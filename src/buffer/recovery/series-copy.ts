@@ -1,46 +1,46 @@
 /**
- * A second copy of what the series' numbers stand for, in a small file of its own beside the database. A value without
- * its series belongs nowhere, so one bad page of the table of series could cost a whole backlog.
+ * Second copy of the series table, in a small file next to the database. Without it, one bad page of the table could
+ * make a whole backlog undeliverable.
  *
- *   one JSON array a line: id, asset, key, group, unit id, unit code, instrumentation, since, checksum; of two lines of an id
- *   that with the larger since counts, of equals the later
+ *   one JSON array per line: id, asset, key, group, unit ID, unit code, instrumentation, since, checksum; among
+ *   lines with the same ID, the largest since applies, then the latest line
  *
- * It is asked only where the table does not know a series or garbles it. A line goes before the commit that brings the
- * series, unsynced: a commit syncs the database alone, and what the copy lacks is written at the next opening.
+ * Read only if a series is missing or damaged in the table. A line is written before the commit of its series, without
+ * a sync; missing lines are added when the buffer is next opened.
  */
 import { closeSync, fsyncSync, readFileSync, renameSync, statSync, writeSync } from 'node:fs';
 import { openOwnFile } from '../../base/own-file.ts';
 import type { Series } from '../series.ts';
 import { type SeriesFields, seriesFields, seriesOfFields } from '../tables.ts';
 
-/** Far more than the largest agent carries: what is larger is no copy of ours. */
+/** Maximum file size that is read. */
 const MAX_FILE = 64 * 1024 * 1024;
 const LINE_BYTES = 80;
-/** What series that were forgotten may leave in it. */
+/** Size allowed for lines of forgotten series. */
 const SPARE_BYTES = 1024 * 1024;
 
 export class SeriesCopy {
   readonly #path: string;
   #lastSince = 0;
 
-  /** `path` is that of the database. */
+  /** `path` is the path of the database. */
   constructor(path: string) {
     this.#path = `${path}.series`;
   }
 
-  /** The latest generation of the lines read so far: one that a failed commit left behind must not come again. */
+  /** Latest generation that was read. The generation of a failed commit must not be reused. */
   get lastSince(): number {
     return this.#lastSince;
   }
 
-  /** Every series of which a line reads, or those that are asked for. Never throws: without a copy only its help is missing. */
+  /** Returns all readable series, or only the requested series. Never throws. */
   read(wanted?: { has(id: number): boolean }): Map<number, Series> {
     const found = new Map<number, Series>();
     let text = '';
     try {
       text = readFileSync(this.#path, 'utf8').slice(0, MAX_FILE);
     } catch {}
-    // Line by line: the file may tell of far more series than are to be loaded.
+    // Read line by line, because the file can contain far more series than are loaded.
     for (let from = 0; from < text.length; ) {
       const to = text.indexOf('\n', from);
       const end = to < 0 ? text.length : to;
@@ -53,13 +53,13 @@ export class SeriesCopy {
     return found;
   }
 
-  /** Adds series; `false` where it could not. The file is made anew of `known` where it has grown far beyond these. */
+  /** Appends series. Returns false on failure. Rewrites the file if it is much larger than `known` requires. */
   append(series: readonly Series[], known: () => readonly Series[]): boolean {
     if (series.length === 0) return true;
     if (!this.#write(this.#path, 'a', series)) return false;
     try {
       const { size } = statSync(this.#path);
-      // Looked at closely only where it may be so: a line takes some 60 bytes.
+      // A line has about 60 bytes.
       if (size > SPARE_BYTES) {
         const all = known();
         if (size > SPARE_BYTES + all.length * 2 * LINE_BYTES) this.#replace(all);
@@ -68,7 +68,7 @@ export class SeriesCopy {
     return true;
   }
 
-  /** Makes the file anew where it lacks one of `known`, or says something else of it. */
+  /** Rewrites the file if a line of `known` is missing or different. */
   keep(known: readonly Series[]): void {
     const all = this.read(new Set(known.map(({ id }) => id)));
     const isWhole = known.every((series) => {
@@ -87,7 +87,7 @@ export class SeriesCopy {
     try {
       const file = openOwnFile(path, mode === 'a' ? 'append' : 'truncate');
       try {
-        // A line that broke off is ended by the next.
+        // The leading line feed terminates a truncated line.
         writeSync(file, `\n${series.map(lineOf).join('\n')}\n`);
         if (mode === 'w') fsyncSync(file);
       } finally {

@@ -1,11 +1,11 @@
 /**
- * Reads the rows of a SQLite file without SQLite, for a file that SQLite refuses: every leaf page of a table stands by
- * itself, so a broken header, root or neighbour takes nothing else with it. Nothing is decided here about what a row
- * means or whether it is right; the rows of the buffer have checksums for that.
+ * Reads rows of a SQLite file without SQLite, for files that SQLite rejects. Each leaf page is read separately, so a
+ * damaged header, root or neighbour does not affect other pages. Row contents are not interpreted; buffer rows have
+ * checksums.
  *
- * Layout: https://www.sqlite.org/fileformat2.html. Pages of the WAL stand for those of the file up to its last commit;
- * frames are told apart from those of an earlier round by their salt, and not by the running checksum, which ends with the
- * first broken frame.
+ * Layout: https://www.sqlite.org/fileformat2.html. Pages in the WAL, up to the last commit, replace the pages in the
+ * file. Frames of an earlier round are recognized by their salt instead of the running checksum, which ends at the
+ * first damaged frame.
  */
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 
@@ -14,31 +14,34 @@ export type RawField = null | number | string | Uint8Array;
 export interface RawRow {
   rowid: number;
   fields: RawField[];
-  /** Of a row that has run over into a page that does not read: how far its last field goes. The fields behind it are missing. */
+  /** The row continues on an unreadable page: the final field is truncated and the following fields are missing. */
   isCut?: boolean;
 }
+
+/** Page size set by `openDatabase`. */
+export const PAGE_BYTES = 1024;
 
 const WAL_HEADER = 32;
 const FRAME_HEADER = 24;
 const LEAF = 0x0d;
-/** In the pointer map of an auto-vacuum database: the page is on the free list, what stands on it is old. */
+/** Type of a free page in the pointer map of an auto-vacuum database. */
 const FREE_PAGE = 2;
-/** A log row of the largest commit is smaller; a garbled size is likely larger. */
+/** Maximum payload, larger than the row of the largest commit. */
 const MAX_PAYLOAD = 16 * 1024 * 1024;
 const CHUNK_BYTES = 64 * 1024;
 const MAX_CHUNKS = 64;
-/** What a disk cannot read is a sector of this size; the blocks of a small file system are smaller. */
+/** Size of an unreadable sector, and of the smallest file system blocks. */
 const SECTOR_BYTES = 4096;
 const BLOCK_BYTES = 1024;
-/** In the header of the file: the first trunk page of the free list, and how many pages are on it. */
+/** Offset of the first trunk page of the free list in the file header. */
 const FREE_LIST_AT = 32;
 
-/** A file read by offsets, some megabytes of it kept. Behind its end there is nothing, which is no error. */
+/** File with a cache of chunks. Reading past its end returns undefined. */
 class Source {
   readonly #fd: number;
   readonly bytes: number;
   readonly #chunks = new Map<number, Buffer>();
-  /** Blocks that the disk does not read. They are asked for once: a disk may take seconds to say so. */
+  /** Unreadable blocks. Each is read only once, because a disk can take seconds to report an error. */
   readonly #bad = new Set<number>();
 
   constructor(path: string) {
@@ -46,7 +49,7 @@ class Source {
     this.bytes = fstatSync(this.#fd).size;
   }
 
-  /** `undefined` where not all of it is there. A sector that cannot be read is not there. */
+  /** Returns undefined unless all bytes are readable. */
   read(at: number, length: number): Buffer | undefined {
     const first = Math.floor(at / CHUNK_BYTES);
     const last = Math.floor((at + length - 1) / CHUNK_BYTES);
@@ -73,7 +76,7 @@ class Source {
     return chunk;
   }
 
-  /** Reads a part of a chunk; `undefined` where the disk does not. Gives the bytes up to its end that are there. */
+  /** Reads a part of a chunk. Returns the end offset of the bytes read, or undefined on a read error. */
   #fill(buffer: Buffer, start: number, from: number, length: number): number | undefined {
     try {
       return from + readSync(this.#fd, buffer, from, length, start + from);
@@ -82,7 +85,7 @@ class Source {
     }
   }
 
-  /** EIO: sector by sector, and a bad one block by block, so that nothing but what stands there is lost. */
+  /** After EIO, reads sector by sector, and a bad sector block by block, so that no other data is lost. */
   #fillBySectors(buffer: Buffer, start: number): number {
     const left = Math.min(CHUNK_BYTES, Math.max(0, this.bytes - start));
     for (let from = 0; from < left; from += SECTOR_BYTES) {
@@ -106,7 +109,10 @@ class Source {
   }
 }
 
-/** Whether something of a file reads: a bad sector is lost for good, a disk that reads nothing may come back. */
+/**
+ * Returns whether any part of a file is readable. A bad sector is permanent; a disk that cannot read anything may
+ * recover.
+ */
 export function isPartlyReadable(path: string): boolean {
   let fd: number | undefined;
   try {
@@ -126,7 +132,7 @@ export function isPartlyReadable(path: string): boolean {
   return false;
 }
 
-/** Spread over the file. */
+/** Number of sectors that are tried, spread over the file. */
 const PROBES = 16;
 
 export class SqlitePages {
@@ -136,14 +142,14 @@ export class SqlitePages {
   /** Offsets of pages in the WAL. */
   readonly #frames = new Map<number, number>();
   readonly #pages: number;
-  /** Pages on the free list, as far as it reads: where a pointer map does not. */
+  /** Pages on the free list, used if a pointer map is unreadable. */
   #freeList: ReadonlySet<number> | undefined;
-  /** Leaf pages or cells that do not read. */
+  /** Number of unreadable leaf pages and cells. */
   broken = 0;
-  /** Pages in use that the disk does not read, whatever stood on them. */
+  /** Number of pages in use that the disk cannot read. */
   unreadPages = 0;
 
-  /** `pageBytes` is what such a file has; its own header may be the broken part. */
+  /** `pageBytes` is not read from the header, because the header may be damaged. */
   constructor(path: string, pageBytes: number) {
     this.#pageBytes = pageBytes;
     this.#file = new Source(path);
@@ -152,7 +158,7 @@ export class SqlitePages {
     } catch {}
     let pages = Math.ceil(this.#file.bytes / pageBytes);
     if (this.#wal) {
-      // No more pages than both files have room for: a number that is larger is garbage.
+      // Page numbers beyond the end of both files are corrupt.
       readFrames(this.#wal, pageBytes, this.#frames, pages + Math.ceil(this.#wal.bytes / pageBytes));
       for (const page of this.#frames.keys()) pages = Math.max(pages, page);
     }
@@ -164,12 +170,12 @@ export class SqlitePages {
     this.#wal?.close();
   }
 
-  /** Every row of every leaf page that is in use, and what is left of those that break off. */
+  /** Yields the rows of all leaf pages in use, including truncated rows. */
   *rows(): Generator<RawRow> {
     for (const rows of this.pages()) yield* rows;
   }
 
-  /** The same page by page, of other pages none: who reads a large file can rest between them. */
+  /** Yields the rows of each page, and an empty list for other pages, so that callers can pause. */
   *pages(): Generator<RawRow[]> {
     for (let number = 1; number <= this.#pages; number++) {
       if (this.#isMap(number) || this.#isFree(number)) continue;
@@ -195,7 +201,10 @@ export class SqlitePages {
     return this.#mapOf(number) === number;
   }
 
-  /** Where neither map nor list reads, the page is looked at: a row too many is posted again, a row too few is lost. */
+  /**
+   * If neither the map nor the list is readable, the page is read, because an unnecessary row is harmless, while a
+   * skipped row would be lost.
+   */
   #isFree(number: number): boolean {
     if (number === 1) return false;
     const map = this.#mapOf(number);
@@ -243,7 +252,7 @@ export class SqlitePages {
     return fields && { rowid: rowid.value, fields, ...(isCut ? { isCut } : {}) };
   }
 
-  /** The payload of a cell with what has run over into other pages, as far as these read. */
+  /** Returns the payload of a cell including readable overflow pages. */
   #payload(page: Buffer, at: number, size: number): Uint8Array | undefined {
     const usable = this.#pageBytes;
     if (size <= usable - 35) return at + size <= usable ? page.subarray(at, at + size) : undefined;
@@ -251,7 +260,7 @@ export class SqlitePages {
     const wanted = min + ((size - min) % (usable - 4));
     const local = wanted <= usable - 35 ? wanted : min;
     if (at + local + 4 > usable) return undefined;
-    // Gathered before anything of that size is made: a garbled size would ask for memory that nobody has.
+    // Collected in parts, because memory must not be allocated for a corrupt size.
     const parts: Uint8Array[] = [page.subarray(at, at + local)];
     let next = page.readUInt32BE(at + local);
     for (let done = local; done < size; ) {
@@ -265,13 +274,13 @@ export class SqlitePages {
   }
 }
 
-/** Fills in where each page stands as of the last commit. */
+/** Records the position of each page after the last commit. */
 function readFrames(wal: Source, pageBytes: number, frames: Map<number, number>, maxPages: number): void {
   const header = wal.read(0, WAL_HEADER);
   const size = FRAME_HEADER + pageBytes;
   const first = wal.read(WAL_HEADER, FRAME_HEADER);
   if (!header || !first) return;
-  // The salts stand in every frame too: a header that was zeroed says nothing against them.
+  // Every frame contains the salt, in case the header is zeroed.
   const isHeader = (header.readUInt32BE(0) & 0xffff_fffe) >>> 0 === 0x377f_0682;
   const salt = isHeader ? header.subarray(16, 24) : Buffer.from(first.subarray(8, 16));
   let open: [number, number][] = [];
@@ -287,7 +296,7 @@ function readFrames(wal: Source, pageBytes: number, frames: Map<number, number>,
   }
 }
 
-/** A big-endian varint; `undefined` behind the end or beyond 2^53, which takes eight bytes. */
+/** Reads a big-endian varint; `undefined` at the end of the bytes or above 2^53. */
 function readVarint(bytes: Uint8Array, at: number): { value: number; end: number } | undefined {
   let value = 0;
   for (let i = 0; i < 8; i++) {
@@ -300,7 +309,7 @@ function readVarint(bytes: Uint8Array, at: number): { value: number; end: number
 
 const INTEGER_BYTES = [0, 1, 2, 3, 4, 6, 8] as const;
 
-/** `isCut`: the payload breaks off, and so does its last field. */
+/** `isCut`: whether the payload is truncated within its final field. */
 function readRecord(payload: Uint8Array, isCut: boolean): RawField[] | undefined {
   const head = readVarint(payload, 0);
   if (!head || head.value > 200) return undefined;

@@ -1,19 +1,18 @@
 /**
- * Corrects times that the agent gave while the machine's clock could not be trusted (a boot in 1970, until NTP responds). They are
- * corrected when their values are posted, once a time can be trusted: by the offset between wall clock and monotonic clock at
- * the beginning of the run, and the true offset. `Stamps` gives every doubtful time of a run by the first of the two, so a
- * wall clock that is set several times needs no other offset.
+ * Corrects times that the agent assigned while the system clock was not trusted (a boot in 1970, until NTP
+ * synchronizes). They are corrected when their values are posted. The correction is the difference between the true
+ * offset of the two clocks, wall and monotonic, and the offset at the start of the run. `Stamps` uses the latter for
+ * all doubtful times of a run, so setting the wall clock several times does not matter.
  *
- * What is trusted moves a little: the platform's `Date` has whole seconds, and NTP knows better. It is followed only where it has moved
- * further than that: corrected by two measures, two values of a series could leave with one time, of which the platform keeps one value, and
- * what is posted again would stand there under two times. For the same reason the first measure of a boot is stored before a value
- * leaves by it: a later run, of this boot or the next, corrects by it too. For values of a boot without a measure the offset is not
- * known: their times are posted unchanged, and counted.
+ * Trusted time varies slightly: the platform's `Date` has a resolution of one second. A new measurement is adopted only
+ * after a larger change. Otherwise, two values of a series could have the same time, or a repeated post could contain a
+ * different time. For the same reason, the first measurement after a boot is stored before a value is posted with it,
+ * and later runs use it. Times from a boot without a measurement are posted unchanged and counted.
  */
 import { EARLIEST_TRUSTED_MS } from '../../base/clock.ts';
 import { STAMPED_HERE } from '../format/value-columns.ts';
 
-/** A trusted time that is this far from the one before is of another clock. */
+/** Trusted times that differ by less than this are considered to be from the same clock. */
 const SAME_CLOCK_MS = 10_000;
 
 export interface StampedValues {
@@ -22,37 +21,37 @@ export interface StampedValues {
   flags: Uint8Array;
 }
 
-/** Of the note that keeps a measure. */
+/** Name of the note that contains the measurement. */
 export const MEASURE_NOTE = 'stamps/measure';
 
-/** The trusted time minus the monotonic clock, as a run knew it. */
+/** Trusted time minus monotonic clock, as measured by a run. */
 export interface Measure {
   run: number;
   offsetMs: number;
 }
 
-/** `undefined` where it does not read. */
+/** Returns undefined if the note is unreadable. */
 export function readMeasure(text: string | undefined): Measure | undefined {
   const [run, offsetMs] = (text ?? '').split(' ').map(Number);
   return run && Number.isFinite(offsetMs) ? { run, offsetMs: offsetMs! } : undefined;
 }
 
 export class StampCorrection {
-  /** Wall clock minus monotonic clock at the beginning of each run since the machine's start, or of an earlier start with its measure. */
+  /** Wall clock minus monotonic clock at the start of each run. Runs from earlier boots also have a measurement. */
   readonly #offsets = new Map<number, { offsetMs: number; measureMs?: number }>();
   #offsetHere = Number.NaN;
   #run = 0;
   #isSaved = true;
-  /** The trusted time minus the monotonic clock, as corrections know it. */
+  /** Difference between trusted time and monotonic clock that is used for corrections. */
   #trustedOffsetMs = Number.NaN;
 
-  /** `measureMs`: of an earlier start of the machine. */
+  /** `measureMs` is the measurement of an earlier boot. */
   noteRun(run: number, wallMs: number, monotonicMs: number, measureMs?: number): void {
     const offsetMs = wallMs - monotonicMs;
     this.#offsets.set(run, measureMs === undefined ? { offsetMs } : { offsetMs, measureMs });
   }
 
-  /** The run that goes on from here; `measureMs`: by which an earlier run since the machine's start has corrected. */
+  /** Starts the current run. `measureMs` is the clock correction measured by an earlier run since boot. */
   open(run: number, wallMs: number, monotonicMs: number, measureMs?: number): void {
     this.noteRun(run, wallMs, monotonicMs);
     this.#run = run;
@@ -60,7 +59,7 @@ export class StampCorrection {
     this.#trustedOffsetMs = measureMs ?? Number.NaN;
   }
 
-  /** The measure as text, if it is to be stored before a value leaves by it. Calls `save` once for each measure. */
+  /** Calls `save` with the measurement if it is not stored yet. */
   saveMeasure(save: (text: string) => void): void {
     if (this.#isSaved) return;
     save(`${this.#run} ${this.#trustedOffsetMs}`);
@@ -68,8 +67,8 @@ export class StampCorrection {
   }
 
   /**
-   * A value of another run that an operator moves among those of this one, whose clock would be taken for its own: with the time that this
-   * run's clock would have shown, or, where nobody knows the other (`undefined`, or of an earlier start), as one that is never corrected.
+   * Adjusts the time of a value from another run that an operator moves into this run. If the offset of the run is
+   * unknown (`undefined`, or an earlier boot without a measurement), no later correction applies to the value.
    */
   adopt(timeMs: number, flags: number, run: number | undefined): { timeMs: number; flags: number } {
     if (!isDoubtful(timeMs, flags)) return { timeMs, flags };
@@ -81,8 +80,8 @@ export class StampCorrection {
   }
 
   /**
-   * The times of values as they should leave: the same array where nothing is to correct. `trustedOffsetMs` is the
-   * trusted time minus the monotonic clock now; `undefined` leaves everything as it is.
+   * Returns the times to post; the same array if no time changes. `trustedOffsetMs` is the trusted time minus the
+   * monotonic clock. If it is `undefined`, times are not changed.
    */
   correct(
     values: StampedValues,

@@ -1,21 +1,20 @@
 /**
- * Whether a WAL has lost commits. SQLite does not say so: at the first frame that does not fit its checksum it takes
- * the WAL for ended, as after a power cut in the middle of a commit, and what was synced behind it is gone without a word.
+ * Detects lost commits in a WAL. SQLite treats the first frame with a wrong checksum as the end of the WAL, as after a
+ * power cut during a commit. It silently ignores synced frames after that frame.
  *
- * Two witnesses tell a torn end from damage. The index beside the WAL (`-shm`), as a process that was killed leaves it,
- * says how many frames were committed. And each commit is synced before the next begins, so behind a torn one
- * there are no more of the same round.
+ * Two facts distinguish damage from a torn commit. The WAL index (`-shm`) left by a killed process contains the number
+ * of committed frames. Since every commit is synced before the next, no frames of the same round follow a torn commit.
  */
 import { readFileSync, statSync } from 'node:fs';
 
 const HEADER = 32;
 const FRAME_HEADER = 24;
-/** Where a frame says that it ends a commit: the pages of the database then, else 0. */
+/** Offset of the database size in a frame header; not 0 if the frame ends a commit. */
 const COMMIT_AT = 4;
 
 export function walLostCommits(path: string, pageBytes: number): boolean {
   const wal = read(`${path}-wal`);
-  // A file of no pages makes SQLite delete the WAL beside it, unread.
+  // SQLite deletes the WAL of an empty file without reading it.
   if (wal.length > HEADER && (statSync(path, { throwIfNoEntry: false })?.size ?? 0) < pageBytes) return true;
   const index = readIndex(read(`${path}-shm`));
   const isHeader = wal.length >= HEADER && (wal.readUInt32BE(0) & 0xffff_fffe) >>> 0 === 0x377f_0682;
@@ -24,7 +23,7 @@ export function walLostCommits(path: string, pageBytes: number): boolean {
     return index.frames > index.inDatabase && (valid ?? 0) < index.frames;
   }
   const behind = commitsFrom(wal, pageBytes, valid ?? 0);
-  // Without a header nothing of it counts for SQLite; with one, the last commit may have been torn.
+  // Without a valid header, SQLite reads no frames. With a valid header, only the last commit may have been torn.
   return valid === undefined ? behind > 0 : behind > 1;
 }
 
@@ -36,13 +35,13 @@ function read(path: string): Buffer {
   }
 }
 
-/** The head of the index, which stands there twice, so that a half-written one is noticed. `frames`: those up to the last commit. */
+/** Reads the header of the index, which is stored twice. `frames` is the number of frames up to the last commit. */
 function readIndex(shm: Buffer): { frames: number; inDatabase: number; salt: Buffer } | undefined {
   if (shm.length < 100 || !shm.subarray(0, 48).equals(shm.subarray(48, 96)) || shm[12] !== 1) return undefined;
   return { frames: shm.readUInt32LE(16), inDatabase: shm.readUInt32LE(96), salt: shm.subarray(32, 40) };
 }
 
-/** How many frames from the start fit the running checksum; `undefined` where its header does not. */
+/** Returns the number of frames with a valid running checksum; `undefined` if the header is invalid. */
 function validFrames(wal: Buffer, pageBytes: number): number | undefined {
   const isBig = (wal.readUInt32BE(0) & 1) === 1;
   const sum: [number, number] = [0, 0];
@@ -59,7 +58,7 @@ function validFrames(wal: Buffer, pageBytes: number): number | undefined {
   return valid;
 }
 
-/** SQLite's own: two running sums over pairs of 32-bit words. */
+/** SQLite's checksum: two running sums over pairs of 32-bit words. */
 function addSum(sum: [number, number], bytes: Buffer, at: number, length: number, isBig: boolean): void {
   let [one, other] = sum;
   for (let i = at; i < at + length; i += 8) {
@@ -75,7 +74,7 @@ function addSum(sum: [number, number], bytes: Buffer, at: number, length: number
 const fits = (sum: [number, number], bytes: Buffer, at: number) =>
   bytes.readUInt32BE(at) === sum[0] && bytes.readUInt32BE(at + 4) === sum[1];
 
-/** Commits behind the first `skip` frames that belong to the same round: those of an earlier one have another salt. */
+/** Returns the number of commits after the first `skip` frames with the same salt. */
 function commitsFrom(wal: Buffer, pageBytes: number, skip: number): number {
   const size = FRAME_HEADER + pageBytes;
   const salt = wal.subarray(HEADER + 8, HEADER + 16);

@@ -2,32 +2,32 @@ import { statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { Database, Statement } from '../../base/database.ts';
 
-/** What the buffer may take, as configured; 0 is no bound. */
+/** Configured buffer bounds; 0 means no bound. */
 export interface BufferBounds {
-  /** Of `DiskUse.bytes`: database, WAL and quarantine. */
+  /** Maximum of `DiskUse.bytes`: database, WAL and quarantine. */
   maxBytes: number;
   maxAgeMs: number;
-  /** What must stay free on the file system, below which new values are refused and nothing is dropped. */
+  /** Free space on the file system below which new values are rejected; no values are dropped to restore it. */
   minFree: { bytes: number } | { share: number };
   full: 'drop-oldest' | 'refuse-new';
 }
 
-/** Bytes on disk, and how much of them is in use. */
+/** Disk use, in bytes. */
 export interface DiskUse {
-  /** Database and WAL: what `tagferry_buffer_bytes` shows, and what BUFFER_MAX_BYTES bounds. */
+  /** Database and WAL: `tagferry_buffer_bytes`, bounded by BUFFER_MAX_BYTES. */
   bytes: number;
-  /** Of these, the WAL: a checkpoint gives them back. */
+  /** The WAL, which a checkpoint empties. */
   walBytes: number;
-  /** Pages of the database that hold something. */
+  /** Used pages of the database. */
   usedBytes: number;
-  /** Pages of the database that hold nothing and are used before the file grows. */
+  /** Free pages of the database, which are reused before the file grows. */
   reusableBytes: number;
-  /** Free for this user on the file system, and its size. */
+  /** Free space that is available to this user, and size of the file system. */
   freeBytes: number;
   totalBytes: number;
 }
 
-/** Measures what the buffer takes. Statements are prepared once: this runs after every commit. */
+/** Measures disk use after commits; statements are prepared once. */
 export class DiskGauge {
   readonly #path: string;
   readonly #pageBytes: number;
@@ -47,7 +47,7 @@ export class DiskGauge {
     const pageBytes = (this.#pages.get() ?? 0) * this.#pageBytes;
     const reusableBytes = (this.#freePages.get() ?? 0) * this.#pageBytes;
     return {
-      // Pages that stand in the WAL alone will be in the file at the next checkpoint, and those that it gave back will not.
+      // Pages that are only in the WAL are added to the file by the next checkpoint, which also removes freed pages.
       bytes: Math.max(pageBytes, statSync(this.#path).size) + walBytes,
       walBytes,
       usedBytes: pageBytes - reusableBytes,
@@ -58,15 +58,18 @@ export class DiskGauge {
   }
 }
 
-/** Room for the WAL, which is emptied before it outgrows this: so the bound itself is hardly ever passed. */
+/**
+ * Returns the space reserved for the WAL. The WAL is checkpointed before it exceeds this size, so the bound itself is
+ * rarely exceeded.
+ */
 function headroom(maxBytes: number): number {
   return Math.min(4_000_000, maxBytes / 8);
 }
 
 /**
- * Bytes of rows that must go so that the bound holds; 0 where it does. Free pages are room: the file does not grow while there
- * are any, and gives them back where it is too large. So is the WAL within its headroom, and a larger one once a checkpoint
- * has emptied it.
+ * Returns the number of row bytes to drop to comply with the bound, or 0. Free pages do not count as used: the file
+ * reuses them before it grows, and returns them if it is too large. The WAL counts only above the space reserved for
+ * it; after a checkpoint, its space can be reused.
  */
 export function excessBytes(use: DiskUse, { maxBytes }: Pick<BufferBounds, 'maxBytes'>): number {
   if (maxBytes === 0) return 0;

@@ -1,14 +1,15 @@
 /**
- * The store's dealings with the space on its disk: how much there is, whether new values may take of it, and what makes
- * room where there is none. Lives in the store thread beside the store, on the same connection.
+ * Manages disk space: measures it, decides whether new values are accepted, and frees space. Uses the store's database
+ * connection, in the store thread.
  *
- * SQLite cannot move a WAL into a database that has no room to grow, nor let go of the WAL before: so near the end of the
- * disk only as much is begun as fits twice, and the WAL is kept small.
+ * SQLite cannot checkpoint a WAL into a database without space to grow, and cannot truncate the WAL until then. If the
+ * disk is nearly full, an operation is started only if twice the required space is available, and the WAL is kept
+ * small.
  *
- * Once the disk was full the reserve is owed, and what it left is for deleting and settling alone: new values are taken
- * only into pages of the database that hold nothing, which deleting and settling make. So a purge always finds room,
- * and what it frees is of use at once, though somebody else keeps the disk full. When the disk has room for the reserve
- * again, or would have with those pages, it is made, and all is as before.
+ * After the disk was full, the reserve is missing, and the space it freed is used only for deleting and settling. New
+ * values are written only into free pages of the database. A purge therefore always works, and its space is usable
+ * immediately even if other programs fill the disk. The reserve is recreated as soon as there is enough space,
+ * including those pages.
  */
 import { statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -19,30 +20,33 @@ import type { ReadLeases } from '../read-leases.ts';
 import { type BufferBounds, DiskGauge, type DiskUse, excessBytes, minFreeBytes } from './bounds.ts';
 import { Reserve } from './reserve.ts';
 
-/** Free pages above this, and above a tenth of the file, are given back in quiet moments. */
+/** Free pages are returned to the file system if they exceed this size and one tenth of the file. */
 const SPARE_BYTES = 1_000_000;
-/** While the reserve is owed a commit needs so many free pages beside what its values take, about. */
-const PAGES_BESIDE_BYTES = 64_000;
+/** Free pages that a commit requires in addition to its values while the reserve is missing. */
+const EXTRA_COMMIT_BYTES = 64_000;
 const BYTES_A_VALUE = 12;
-/** What taking or flushing a value writes at most: in the WAL, and then in the database. */
+/** Maximum bytes written per accepted or flushed value, in the WAL and then in the database. */
 const BYTES_TO_WRITE = 24;
-/** With less free than this, every commit looks at the disk, and nothing large is begun. */
-const NARROW_BYTES = 16 * 1024 * 1024;
-const FLUSH_BESIDE_BYTES = 128 * 1024;
-/** Well below the headroom that the bound on bytes keeps. */
+/** Free space below which every commit measures the disk. */
+const NEARLY_FULL_BYTES = 16 * 1024 * 1024;
+const EXTRA_FLUSH_BYTES = 128 * 1024;
+/**
+ * The disk is measured after this number of written bytes and this time. The number of bytes is less than the margin of
+ * the bound.
+ */
 const GAUGE_BYTES = 128 * 1024;
 const GAUGE_MS = 500;
-/** 512 KiB: some milliseconds, and the WAL stays below its automatic checkpoint. */
-const PAGES_GIVEN_BACK = 512;
-/** On a full disk, where moving a page takes room first. */
-const PAGES_GIVEN_BACK_SHORT = 64;
-/** A reserve that could not be made though there seemed to be room is tried again after this. */
+/** 512 KiB, which takes a few milliseconds and keeps the WAL below the automatic checkpoint. */
+const VACUUM_PAGES = 512;
+/** Reduced number of pages for a full disk, because moving a page requires space first. */
+const VACUUM_PAGES_SHORT = 64;
+/** Interval between attempts to recreate the reserve. */
 const MAKE_EVERY_MS = 5_000;
-/** The WAL of a small file system is moved into the database before it outgrows half of the reserve. */
+/** The WAL is checkpointed before it exceeds this fraction of the reserve. */
 const CHECKPOINT_SHARE = 2;
-/** A WAL smaller than this is not worth the syncs of a checkpoint. */
+/** WAL size below which a checkpoint is not worth its syncs. */
 const MIN_WAL_BYTES = 64 * 1024;
-/** Of a small bound: less than the room that is kept for the WAL below it. */
+/** Minimum WAL size for a small bound, as a share of the bound. */
 const WAL_SHARE = 1 / 16;
 
 export class DiskSpaceGuard {
@@ -52,11 +56,11 @@ export class DiskSpaceGuard {
   readonly #gauge: DiskGauge;
   readonly #reserve: Reserve;
   #use: DiskUse;
-  /** Of the WAL, before SQLite moves them into the database. */
+  /** WAL size that triggers an automatic checkpoint by default, in pages. */
   readonly #maxPages: number;
   #bytesSinceGauge = 0;
   #gaugedMs = Number.NEGATIVE_INFINITY;
-  /** So many values came last, and there was no room for them. */
+  /** Number of values in the latest rejected commit. */
   #refused = 0;
   #madeMs = Number.NEGATIVE_INFINITY;
   #nowMs = 0;
@@ -76,11 +80,10 @@ export class DiskSpaceGuard {
     this.#setCheckpoints();
   }
 
-  /** The bounds are others now. */
   boundsChanged(monotonicMs: number): void {
     this.#reserve.resize(this.#use);
     this.#setCheckpoints();
-    this.lookNow(monotonicMs);
+    this.measureNow(monotonicMs);
   }
 
   #setCheckpoints(): void {
@@ -93,72 +96,79 @@ export class DiskSpaceGuard {
     return this.#use;
   }
 
-  /** The disk was full, and there is no room for the reserve yet: small steps, new values into free pages alone. */
+  /**
+   * Whether the disk was full and there is no space for the reserve yet. New values are written only into free pages.
+   */
   get isShort(): boolean {
     return this.#reserve.isOwed;
   }
 
-  /** There are no such pages either: new values are refused. */
+  /** Whether there are also no free pages, so that new values are rejected. */
   get isFull(): boolean {
     return this.#lacksRoomFor(this.#refused);
   }
 
   /**
-   * What may be flushed at once: it takes space before it gives more. `undefined`: all there is. On a full disk flushing is what
-   * frees what was deleted of the log, so it does not wait; compaction does.
+   * Limits of a flush, because a flush requires space before it frees any; `undefined` for no limit. On a full disk,
+   * flushing frees the space of deleted log values, so it is not delayed.
    */
   get flushSpace(): FlushSpace | undefined {
-    if (!this.#isNarrow) return undefined;
-    const maxValues = Math.max(0, Math.floor((this.#use.freeBytes - FLUSH_BESIDE_BYTES) / BYTES_TO_WRITE));
+    if (!this.#isNearlyFull) return undefined;
+    const maxValues = Math.max(0, Math.floor((this.#use.freeBytes - EXTRA_FLUSH_BYTES) / BYTES_TO_WRITE));
     return { maxValues, atOnce: this.isFull };
   }
 
-  get #isNarrow(): boolean {
-    return this.isShort || (this.#use.freeBytes < NARROW_BYTES && this.#use.totalBytes > 0);
+  get #isNearlyFull(): boolean {
+    return this.isShort || (this.#use.freeBytes < NEARLY_FULL_BYTES && this.#use.totalBytes > 0);
   }
 
-  /** Whether what stands in a file that was set aside may be written here too: it waits where new values would be refused. */
+  /**
+   * Whether segments of a file that was set aside may be copied. Copying is suspended while new values would be
+   * rejected.
+   */
   get hasRoomToCarry(): boolean {
-    if (this.#isNarrow || excessBytes(this.#use, this.#bounds) > 0) return false;
+    if (this.#isNearlyFull || excessBytes(this.#use, this.#bounds) > 0) return false;
     return this.#use.totalBytes === 0 || this.#use.freeBytes >= minFreeBytes(this.#use, this.#bounds);
   }
 
-  /** The file takes more than the bound allows, and there are pages in it that it can give back. */
+  /** Whether the file exceeds its bound and has free pages. */
   get isOversized(): boolean {
     const { bytes, reusableBytes } = this.#use;
     const { maxBytes } = this.#bounds;
     return maxBytes > 0 && bytes > maxBytes && reusableBytes > 0;
   }
 
-  /** Whether free pages had better go back to the file system: many of them, too many, or enough for the reserve that is owed. */
+  /**
+   * Whether free pages should be returned to the file system: there are many, the file is too large, or the reserve
+   * requires their space.
+   */
   get hasSpare(): boolean {
     const { bytes, freeBytes, reusableBytes } = this.#use;
     if (this.isOversized) return true;
     if (!this.isShort) return reusableBytes > Math.max(SPARE_BYTES, bytes / 10);
-    return !this.#reserve.hasRoom(freeBytes) && this.#reserve.hasRoom(freeBytes + reusableBytes - PAGES_BESIDE_BYTES);
+    return !this.#reserve.hasRoom(freeBytes) && this.#reserve.hasRoom(freeBytes + reusableBytes - EXTRA_COMMIT_BYTES);
   }
 
-  /** The reserve may be made again: a quiet moment is asked for. */
+  /** Whether the reserve can be recreated in an idle moment. */
   mayRecover(monotonicMs: number): boolean {
     if (monotonicMs - this.#madeMs < MAKE_EVERY_MS) return false;
     return this.#reserve.isOwed && this.#reserve.hasRoom(this.#use.freeBytes);
   }
 
-  /** So many bytes were written. */
-  note(bytes: number): void {
+  /** Counts written bytes. */
+  countWritten(bytes: number): void {
     this.#bytesSinceGauge += bytes;
   }
 
-  /** Looks after so many bytes or so much time: cheap, but not as cheap as a small commit. */
-  look(monotonicMs: number, isNow = false): void {
+  /** Measures the disk if enough bytes were written or enough time has passed. */
+  measureIfDue(monotonicMs: number, isNow = false): void {
     this.#nowMs = monotonicMs;
-    // Near the end of the disk every page counts.
-    if (!isNow && !this.#isNarrow && this.#bytesSinceGauge < GAUGE_BYTES && monotonicMs - this.#gaugedMs < GAUGE_MS)
+    if (!isNow && !this.#isNearlyFull && this.#bytesSinceGauge < GAUGE_BYTES && monotonicMs - this.#gaugedMs < GAUGE_MS)
       return;
-    this.lookNow(monotonicMs);
+    this.measureNow(monotonicMs);
   }
 
-  lookNow(monotonicMs: number): void {
+  measureNow(monotonicMs: number): void {
     this.#nowMs = monotonicMs;
     this.#use = this.#gauge.read();
     if (this.#emptyLargeWal()) this.#use = this.#gauge.read();
@@ -166,7 +176,7 @@ export class DiskSpaceGuard {
     this.#gaugedMs = monotonicMs;
   }
 
-  /** Why so many new values are not taken in now, or `undefined`. */
+  /** Returns the reason why new values are rejected, or `undefined`. */
   refusal(values: number): StoreError | undefined {
     const bounds = this.#bounds;
     const isFull = this.#lacksRoomFor(values);
@@ -183,53 +193,53 @@ export class DiskSpaceGuard {
 
   #lacksRoomFor(values: number): boolean {
     const { freeBytes, reusableBytes } = this.#use;
-    if (!this.#isNarrow || reusableBytes >= pagesFor(values)) return false;
-    // While the reserve is owed what is free is not for values, unless there is so much that it only has not been made yet.
+    if (!this.#isNearlyFull || reusableBytes >= pagesFor(values)) return false;
+    // While the reserve is missing, free space is not used for values.
     return this.isShort ? !this.#reserve.hasRoom(freeBytes) : freeBytes < values * BYTES_TO_WRITE;
   }
 
-  /** A commit is on disk. While the reserve is owed the WAL is emptied at once: it must not eat what the reserve left. */
+  /** While the reserve is missing, the WAL is emptied after each commit. */
   committed(): void {
     if (this.isShort) this.#emptyWal();
   }
 
-  /** The disk is full: the reserve goes, and what the WAL holds moves into the database, which gives the WAL's room too. */
-  makeRoom(): void {
-    this.#reserve.giveUp();
+  /** Deletes the reserve and checkpoints the WAL, because the disk is full. */
+  freeReserve(): void {
+    this.#reserve.delete();
     this.#emptyWal();
   }
 
-  /** Makes the reserve where it is missing and there is room beside what is to stay free. For quiet moments: it syncs. */
-  keepReserve(monotonicMs: number): void {
-    this.look(monotonicMs);
-    if (this.#reserve.isThere || monotonicMs - this.#madeMs < MAKE_EVERY_MS) return;
+  /** Recreates a missing reserve if there is space. Requires a sync, so it is called in idle moments. */
+  restoreReserve(monotonicMs: number): void {
+    this.measureIfDue(monotonicMs);
+    if (this.#reserve.exists || monotonicMs - this.#madeMs < MAKE_EVERY_MS) return;
     const roomBytes = this.#use.freeBytes - (this.isShort ? 0 : minFreeBytes(this.#use, this.#bounds));
     if (!this.#reserve.hasRoom(roomBytes)) return;
     this.#madeMs = monotonicMs;
-    this.#reserve.make();
+    this.#reserve.create();
   }
 
-  /** Gives free pages back to the file system, some hundred at a time. Costs a transaction: for quiet moments. */
-  giveBack(monotonicMs: number): void {
-    // By `exec`: a prepared statement would step once and give back a single page.
-    this.#database.exec(`PRAGMA incremental_vacuum(${this.isShort ? PAGES_GIVEN_BACK_SHORT : PAGES_GIVEN_BACK})`);
-    // The file itself shrinks with a checkpoint; on a full disk it is waited for.
+  /** Returns a few hundred free pages to the file system, in one transaction. */
+  vacuum(monotonicMs: number): void {
+    // Uses `exec`, because a prepared statement would release only one page.
+    this.#database.exec(`PRAGMA incremental_vacuum(${this.isShort ? VACUUM_PAGES_SHORT : VACUUM_PAGES})`);
+    // The file shrinks with the checkpoint.
     if (this.isShort || this.isOversized) this.#emptyWal();
-    this.lookNow(monotonicMs);
-    if (this.isShort) this.keepReserve(monotonicMs);
+    this.measureNow(monotonicMs);
+    if (this.isShort) this.restoreReserve(monotonicMs);
   }
 
-  /** The database is closed. Never throws. */
+  /** Called after the database was closed. Never throws. */
   close(): void {
     try {
       const { bavail, bsize } = statfsSync(dirname(this.#path));
-      this.#reserve.leave(bavail * bsize);
+      this.#reserve.createPartial(bavail * bsize);
     } catch {
-      // The reserve is a comfort.
+      // The reserve is optional.
     }
   }
 
-  /** The bound is passed, and the WAL may be why: nothing is dropped for what a checkpoint gives back. */
+  /** A checkpoint can bring the buffer below its bound, so it is tried before values are dropped. */
   #emptyLargeWal(): boolean {
     const { maxBytes } = this.#bounds;
     const { bytes, walBytes } = this.#use;
@@ -239,26 +249,26 @@ export class DiskSpaceGuard {
   }
 
   #emptyWal(): void {
-    // A reader of the files keeps the WAL from being emptied: the checkpoint must not wait for it.
+    // A process that reads the files keeps the WAL in use, and the checkpoint must not wait for that reader.
     const mode = this.#readers.isAny(this.#nowMs, 'files') ? 'PASSIVE' : 'TRUNCATE';
     try {
       this.#database.pragma(`wal_checkpoint(${mode})`);
     } catch {
-      // What cannot be moved now stays in the WAL: nothing is lost by it, and the next checkpoint tries again.
+      // The WAL is unchanged, and the next checkpoint retries.
     }
   }
 }
 
-/** Bytes in free pages that a commit needs while the reserve is owed. */
+/** Returns the number of bytes in free pages that a commit requires while the reserve is missing. */
 function pagesFor(values: number): number {
-  return PAGES_BESIDE_BYTES + values * BYTES_A_VALUE;
+  return EXTRA_COMMIT_BYTES + values * BYTES_A_VALUE;
 }
 
-/** New values while the reserve is owed. What was pending has been written all the same. */
+/** Returns the error for new values while the reserve is missing. Pending changes have been written. */
 export function full(): StoreError {
   return new StoreError('the disk is full', {
     code: 'buffer.disk-full',
     retryable: true,
-    hint: 'Free space on the file system of STATE_DIR, or delete values with `tagferry buffer purge`.',
+    hint: 'Free up space on the file system of STATE_DIR, or delete values with `tagferry buffer purge`.',
   });
 }

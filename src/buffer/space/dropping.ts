@@ -1,12 +1,10 @@
 /**
- * Keeps the configured bounds by dropping what is oldest, a step with each commit, and counts what was dropped, by reason,
- * once that is committed. For the bound on bytes the disk is measured before each step, and only as much goes as is too
- * much then: first copies of damaged rows, then quarantine, oldest first, then values, oldest first.
+ * Enforces the configured bounds by dropping the oldest data, one step per commit. Counts dropped values by reason
+ * after they are committed. For the bound on bytes, the disk is measured before each step. Copies of damaged rows are
+ * dropped first, then quarantined values, then buffered values, always oldest first.
  */
 import type { SegmentReader } from '../batches/segment-reader.ts';
-import { dropSpan } from '../compaction/compaction.ts';
 import { type Flush, rowsOfOneRun } from '../compaction/flush.ts';
-import type { Pending } from '../pending.ts';
 import { type Span, segmentId } from '../span.ts';
 import type { StoreState } from '../state.ts';
 import type { DropReason, StepSize } from '../store-facts.ts';
@@ -14,30 +12,33 @@ import type { Statements } from '../tables.ts';
 import { type BufferBounds, type DiskUse, excessBytes } from './bounds.ts';
 import { Trimming } from './trimming.ts';
 
-/** What one commit deletes at most: deleting reads the pages of what goes. */
+/** Maximum size of one deletion, which reads the deleted pages. */
 const STEP_BYTES = 8 * 1024 * 1024;
-/** A little more than must go, so that not every commit drops. */
+/** Share of additional bytes to drop, so that not every commit drops values. */
 const SLACK_SHARE = 1 / 64;
 const MIN_SLACK_BYTES = 16 * 1024;
 const MAX_SLACK_BYTES = 4 * 1024 * 1024;
-/** Values that were flushed together go together where they are no more than this share of the bound, or than must go. */
+/**
+ * A group of values that were flushed together is dropped as a whole up to this share of the limit, or up to the
+ * excess.
+ */
 const WHOLE_SHARE = 1 / 16;
-/** What a compaction puts together at most: less than that, for values differ in size. */
+/** Maximum share of the limit that one compaction combines; less than WHOLE_SHARE, because values differ in size. */
 const GROUP_SHARE = WHOLE_SHARE / 2;
-/** An export in which a trimmed value would come twice is waited for while the bound is passed by no more than this. */
+/** A running export delays trimming until the limit is exceeded by this much. */
 const OVERSHOOT_BYTES = 12 * 1024 * 1024;
-/** Number, header and place of a row in its page. */
+/** Fixed cost of a row in its page. */
 const ROW_BYTES = 16;
 const ROWS_A_STEP = 1_000;
 const TRIM_STEP: StepSize = { values: 32 * 1024, segments: 512 };
 
-/** Values that fell by a bound, or by an operator's word. */
+/** Values dropped by a bound or an operator. */
 export interface Dropped {
   reason: DropReason;
   values: number;
 }
 
-/** What a bound would drop if it were in force. */
+/** Values that a different bound would drop. */
 export interface DropForecast {
   values: number;
   quarantined: number;
@@ -45,12 +46,11 @@ export interface DropForecast {
 
 export interface DroppingParts {
   state: StoreState;
-  pending: Pending;
   flush: Flush;
   segments: SegmentReader;
   statements: Statements;
   bounds: BufferBounds;
-  /** Whether a reader needs the values in their place. */
+  /** Whether a reader requires that values are not moved. */
   isRead(): boolean;
   stepSize?: StepSize | undefined;
 }
@@ -58,19 +58,19 @@ export interface DroppingParts {
 export class Dropping {
   readonly #parts: DroppingParts;
   #dropped: Dropped[] = [];
-  /** Gone in memory, and not on disk yet: a commit that fails leaves them here, and nothing is said of them. */
+  /** Values that were dropped in memory but not committed. They remain here after a failed commit. */
   #uncommitted: Dropped[] = [];
-  /** Something goes with the next commit: the disk is measured after it, and not counted on before. */
+  /** Whether a deletion is pending, so that the disk is measured after the commit. */
   #isUnmeasured = false;
   #trimming: Trimming | undefined;
-  /** The bound is passed by what nothing can be dropped of. */
+  /** Whether the bound is exceeded and nothing is left to drop. */
   #isExhausted = false;
 
   constructor(parts: DroppingParts) {
     this.#parts = parts;
   }
 
-  /** The deletions are on disk. `true` where there were any: the disk is to be looked at before more is dropped. */
+  /** Records that the deletions are on disk. Returns true if there were any. */
   committed(): boolean {
     const any = this.#isUnmeasured || this.#uncommitted.length > 0;
     this.#isUnmeasured = false;
@@ -79,7 +79,7 @@ export class Dropping {
     return any;
   }
 
-  /** There is a step to do, though no commit comes. */
+  /** Whether a step is due even if there is nothing to commit. */
   isDue(disk: DiskUse): boolean {
     return this.#mustShrink(disk) && !this.#isUnmeasured && !this.#isExhausted;
   }
@@ -89,8 +89,8 @@ export class Dropping {
     return bounds.full === 'drop-oldest' && excessBytes(disk, bounds) > 0;
   }
 
-  /** One step. Gives the values that left quarantine by it. */
-  keep(disk: DiskUse, ageOf: (span: Span) => number): number {
+  /** Performs one step. Returns the number of values dropped from quarantine. */
+  enforce(disk: DiskUse, ageOf: (span: Span) => number): number {
     let quarantined = 0;
     if (!this.#mustShrink(disk)) {
       this.#trimming = undefined;
@@ -124,13 +124,13 @@ export class Dropping {
     return quarantine.values;
   }
 
-  /** Of rows that did not read: an expert may want them, but values that can be posted go before no copy. */
+  /** Drops copies of damaged rows first, because they are less valuable than values that can be posted. */
   #dropCopies(wanted: number): number {
-    const { statements, pending } = this.#parts;
+    const { statements, state } = this.#parts;
     let bytes = 0;
     for (const row of statements.oldestAside.iterate(ROWS_A_STEP)) {
       if (bytes >= wanted) break;
-      pending.droppedAside.push(row.id);
+      state.pending.droppedAside.push(row.id);
       bytes += row.bytes + ROW_BYTES;
     }
     if (bytes > 0) this.#isUnmeasured = true;
@@ -138,16 +138,16 @@ export class Dropping {
   }
 
   #dropQuarantine(wanted: number): { bytes: number; values: number } {
-    const { statements, pending } = this.#parts;
-    // What is on its way out already frees its space by itself.
-    const leaving = new Set(pending.releasedQuarantine);
+    const { statements, state } = this.#parts;
+    // Rows that are being requeued are deleted in any case.
+    const leaving = new Set(state.pending.releasedQuarantine);
     let bytes = 0;
     let values = 0;
     for (const row of statements.oldestQuarantine.iterate(ROWS_A_STEP)) {
       if (bytes >= wanted) break;
       bytes += row.bytes + ROW_BYTES;
       if (leaving.has(row.id)) continue;
-      pending.releasedQuarantine.push(row.id);
+      state.pending.releasedQuarantine.push(row.id);
       values += row.count;
     }
     if (bytes > 0) this.#isUnmeasured = true;
@@ -155,7 +155,7 @@ export class Dropping {
     return { bytes, values };
   }
 
-  /** Gives the bytes that go with the next commit, about; 0 where there is nothing more to drop, or not now. */
+  /** Returns the approximate number of bytes that the next commit frees; 0 if nothing can be dropped now. */
   #dropOldest(wanted: number, excess: number): number {
     const isRead = this.#parts.isRead();
     if (isRead) this.#trimming = undefined;
@@ -166,14 +166,13 @@ export class Dropping {
     if (bytes <= Math.max(wanted, this.#parts.bounds.maxBytes * WHOLE_SHARE))
       return this.#dropGroup(group, 'bytes', bytes);
     if (isRead) return excess > OVERSHOOT_BYTES ? this.#dropGroup(group, 'bytes', bytes) : 0;
-    const { state, pending } = this.#parts;
-    this.#trimming = new Trimming(state, pending, group, wanted / bytes);
+    this.#trimming = new Trimming(this.#parts.state, group, wanted / bytes);
     const trimmed = this.#trim();
-    // All of it is under way: what the platform takes of it in this moment, it has; the rest is dropped like any other.
+    // All values are in flight. Those that the platform does not accept are dropped later.
     return trimmed === 0 && !this.#trimming ? this.#dropGroup(group, 'bytes', bytes) : trimmed;
   }
 
-  /** One step of a trimming ends the step: what it frees is seen after the commit. */
+  /** Performs one trimming step. The space that it frees is measured after the commit. */
   #trim(): number {
     const values = this.#trimming!.step(this.#parts.segments, this.#parts.stepSize ?? TRIM_STEP);
     if (this.#trimming!.isDone) this.#trimming = undefined;
@@ -183,14 +182,14 @@ export class Dropping {
     return Number.POSITIVE_INFINITY;
   }
 
-  /** The spans of the oldest time: what one holds of some series belongs with what the others hold of that time. */
+  /** Returns the spans of the oldest flush, which are dropped together. */
   #oldestGroup(): Span[] {
     const { state, flush } = this.#parts;
     const first = state.spans[0];
-    if (!first || flush.made(first)) flush.finish();
+    if (!first || flush.isWriting(first)) flush.finish();
     if (state.spans.length === 0) {
       const rows = rowsOfOneRun(state.rows, state.rows.length);
-      if (rows > 0 && state.logValues > 0) {
+      if (rows > 0 && state.counts.logValues > 0) {
         flush.begin(rows);
         flush.finish();
       }
@@ -203,40 +202,40 @@ export class Dropping {
   }
 
   #dropGroup(group: readonly Span[], reason: 'bytes' | 'age', bytes = 0): number {
-    const { state, pending } = this.#parts;
-    this.#isUnmeasured = true;
-    for (const span of group) this.#uncommitted.push({ reason, values: dropSpan(state, pending, span) });
+    const { state } = this.#parts;
+    if (group.length > 0) this.#isUnmeasured = true;
+    for (const span of group) this.#uncommitted.push({ reason, values: state.removeSpan(span) });
     return bytes;
   }
 
-  /** What the rows of a span take on disk. */
+  /** Returns the size of the span's rows on disk, in bytes. */
   #bytesOf(span: Span): number {
-    const { pending, statements } = this.#parts;
+    const { state, statements } = this.#parts;
     const rows = span.left * ROW_BYTES;
-    if (!pending.newSpans.has(span)) {
+    if (!state.pending.newSpans.has(span)) {
       return (
         rows + (statements.bytesOfSegments.get(segmentId(span.id, 0), segmentId(span.id, span.series.length)) ?? 0)
       );
     }
     let bytes = rows;
     for (let entry = 0; entry < span.series.length; entry++) {
-      bytes += pending.segments.get(segmentId(span.id, entry))?.length ?? 0;
+      bytes += state.pending.segments.get(segmentId(span.id, entry))?.length ?? 0;
     }
     return bytes;
   }
 
-  /** Values that may be put together in one group, so that it can be dropped whole. */
+  /** Returns the maximum number of values in one group. */
   maxGroupValues({ usedBytes }: DiskUse): number {
     const { state, bounds } = this.#parts;
-    const values = state.logValues + state.segmentValues;
+    const values = state.counts.logValues + state.counts.segmentValues;
     if (bounds.maxBytes === 0 || values === 0) return Number.POSITIVE_INFINITY;
     return (bounds.maxBytes * GROUP_SHARE * values) / Math.max(1, usedBytes);
   }
 
-  /** What would fall under another bound, about, counted without reading the values. */
+  /** Estimates how much a different bound would drop, without reading values. */
   forecast(disk: DiskUse, bounds: Pick<BufferBounds, 'maxBytes'>): DropForecast {
     const { state, statements } = this.#parts;
-    // The WAL is met by a checkpoint first.
+    // The WAL is not counted, because a checkpoint empties it first.
     const excess = excessBytes({ ...disk, walBytes: 0 }, bounds);
     if (excess === 0) return { values: 0, quarantined: 0 };
     const quarantine = statements.sizeOfQuarantine.get() ?? { values: 0, bytes: 0, rows: 0 };
@@ -244,19 +243,19 @@ export class Dropping {
     if (quarantineBytes >= excess) {
       return { values: 0, quarantined: Math.ceil((quarantine.values * excess) / quarantineBytes) };
     }
-    const values = state.logValues + state.segmentValues;
+    const values = state.counts.logValues + state.counts.segmentValues;
     const valueBytes = Math.max(1, disk.usedBytes - quarantineBytes);
     const share = Math.min(1, (excess - quarantineBytes) / valueBytes);
     return { values: Math.ceil(values * share), quarantined: quarantine.values };
   }
 
-  /** Counts what something else dropped, once it is on disk. */
+  /** Counts values that were dropped elsewhere. They are reported once the change is committed. */
   count(reason: DropReason, values: number): void {
     if (values > 0) this.#uncommitted.push({ reason, values });
   }
 
-  /** What was dropped for good since this was last asked. */
-  take(): Dropped[] {
+  /** Returns values dropped since the previous call. */
+  collectDropped(): Dropped[] {
     const dropped = this.#dropped;
     this.#dropped = [];
     return dropped;

@@ -1,13 +1,13 @@
 /**
- * A file that holds some space, so that on a full disk what makes room can still be written: deleting takes space
- * before it gives any. It holds chance, not zeros, so that no file system stores it in less than it takes.
+ * File that reserves disk space. A deletion writes to the WAL before it frees any space, so on a full disk the file is
+ * deleted first. It contains random bytes, because a file system could compress other content.
  *
- *   standing ──► the disk is full: given up, and owed ──► there is room: standing again
+ *   present ──► disk full: deleted, owed ──► enough free space: recreated
  *
- * While it is owed no new values are taken in, because they would eat the room that deleting and settling need. Owed it
- * is too where a store opens on a disk that has no room for it. A disk that is not full and refuses the file for another
- * reason owes nothing: a store without a reserve lacks a comfort, no more. A crash leaves the file or a part of it;
- * opening counts what stands there.
+ * While the reserve is owed, that is, deleted and not yet recreated, new values are stored only in free pages of the
+ * database. The reserve is also owed if a store opens on a disk without space for it. If the file cannot be created for
+ * another reason, the store operates without it. A crash can leave a partial file, which is accepted at the next
+ * startup if it is large enough.
  */
 import { randomBytes } from 'node:crypto';
 import { closeSync, existsSync, fsyncSync, rmSync, statSync, writeSync } from 'node:fs';
@@ -15,24 +15,24 @@ import { codeOf } from '../../base/errors.ts';
 import { openOwnFile } from '../../base/own-file.ts';
 import type { BufferBounds, DiskUse } from './bounds.ts';
 
-/** A WAL up to its checkpoint, and as much again for what one commit deletes. */
+/** Maximum WAL size before a checkpoint, plus the same amount for the deletions of one commit. */
 const MAX_BYTES = 2 * 1024 * 1024;
 const MIN_BYTES = 256 * 1024;
-/** On a small file system no more than this share of it: 1 MB of 16. */
+/** Maximum share of a small file system: 1 MB of 16 MB. */
 const SHARE_OF_DISK = 16;
-/** What must be free for it, as a multiple: the WAL grows into the rest, and with less the disk would be full again at once. */
+/** Required free space as a multiple of the reserve, because the WAL grows too. */
 const ROOM_FACTOR = 2;
-/** Of what is free when a store closes without a reserve; less than the fewest is of no use to the next start. */
+/** Share of the free space used if a store closes without a reserve. */
 const LEFT_SHARE = 0.9;
 const MIN_LEFT_BYTES = 64 * 1024;
-/** A part that a crash left helps as far as it goes. */
+/** Minimum share of the size at which a partial file is accepted after a crash. */
 const USEFUL_PART = 0.5;
 
 export class Reserve {
   readonly #path: string;
   readonly #bounds: BufferBounds;
   #bytes = MAX_BYTES;
-  #isThere = false;
+  #exists = false;
   #isOwed = false;
 
   constructor(path: string, bounds: BufferBounds) {
@@ -40,31 +40,31 @@ export class Reserve {
     this.#bounds = bounds;
   }
 
-  /** How large it is, or is to be, on this file system. */
+  /** Reserve size on this file system. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  get isThere(): boolean {
-    return this.#isThere;
+  get exists(): boolean {
+    return this.#exists;
   }
 
-  /** It does not stand, because the disk was full, and there has been no room for it since. */
+  /** Whether the reserve is missing because the disk was full and there has been no space for it since. */
   get isOwed(): boolean {
     return this.#isOwed;
   }
 
-  /** Counts what stands from before, and makes the file where it is missing and there is room. */
+  /** Uses an existing file, or creates the file if there is space. */
   open(disk: DiskUse): void {
     this.#bytes = reserveBytes(disk.totalBytes, this.#bounds.maxBytes);
     const found = statSync(this.#path, { throwIfNoEntry: false })?.size ?? 0;
-    this.#isThere = found >= this.#bytes * USEFUL_PART && found <= MAX_BYTES;
-    if (!this.#isThere && this.hasRoom(disk.freeBytes)) this.make();
-    // A file system that does not say how large it is does not say what is free either.
-    this.#isOwed = !this.#isThere && disk.totalBytes > 0 && !this.hasRoom(disk.freeBytes);
+    this.#exists = found >= this.#bytes * USEFUL_PART && found <= MAX_BYTES;
+    if (!this.#exists && this.hasRoom(disk.freeBytes)) this.create();
+    // A file system that does not report its size does not report free space either.
+    this.#isOwed = !this.#exists && disk.totalBytes > 0 && !this.hasRoom(disk.freeBytes);
   }
 
-  /** The bound is another: what stands is as good; the next one has the new size. */
+  /** Applies a new bound; an existing file keeps its size. */
   resize(disk: DiskUse): void {
     this.#bytes = reserveBytes(disk.totalBytes, this.#bounds.maxBytes);
   }
@@ -73,8 +73,8 @@ export class Reserve {
     return freeBytes >= this.#bytes * ROOM_FACTOR;
   }
 
-  /** Makes the file; where it does not fit after all nothing of it stays. Never throws. */
-  make(bytes = this.#bytes): void {
+  /** Creates the file if it fits. Never throws. */
+  create(bytes = this.#bytes): void {
     try {
       const fd = openOwnFile(this.#path, 'truncate');
       try {
@@ -84,27 +84,24 @@ export class Reserve {
       } finally {
         closeSync(fd);
       }
-      this.#isThere = true;
+      this.#exists = true;
       this.#isOwed = false;
     } catch {
-      giveUpReserve(this.#path);
+      deleteReserve(this.#path);
     }
   }
 
-  /**
-   * The store is closed, and its WAL gave some room: a part of the reserve is better than none, because opening takes space
-   * too, and others may take what is left.
-   */
-  leave(freeBytes: number): void {
+  /** Leaves a partial reserve when the store closes, because opening the store also requires space. */
+  createPartial(freeBytes: number): void {
     const bytes = Math.min(this.#bytes, Math.floor(freeBytes * LEFT_SHARE));
-    if (!this.#isThere && bytes >= MIN_LEFT_BYTES) this.make(bytes);
+    if (!this.#exists && bytes >= MIN_LEFT_BYTES) this.create(bytes);
   }
 
-  /** The disk is full: gives the space back to the file system. */
-  giveUp(): void {
-    this.#isThere = false;
+  /** Deletes the reserve and returns its space to the file system, because the disk is full. */
+  delete(): void {
+    this.#exists = false;
     this.#isOwed = true;
-    giveUpReserve(this.#path);
+    deleteReserve(this.#path);
   }
 }
 
@@ -112,8 +109,8 @@ export function reservePath(path: string): string {
   return `${path}.reserve`;
 }
 
-/** Takes a reserve away whose store is not open. `false` where there is none, or it cannot be. */
-export function giveUpReserve(path: string): boolean {
+/** Deletes the reserve of a store that is not open. Returns false if there was none or it cannot be deleted. */
+export function deleteReserve(path: string): boolean {
   try {
     const had = existsSync(path);
     rmSync(path, { force: true });
@@ -123,16 +120,16 @@ export function giveUpReserve(path: string): boolean {
   }
 }
 
-/** How large a reserve is on a file system of that size; within the room for one more commit that the bound keeps. */
+/** Returns the size of a reserve: a share of the file system, within the margin of the bound. */
 function reserveBytes(totalBytes: number, maxBytes: number): number {
   const share = totalBytes > 0 ? Math.floor(totalBytes / SHARE_OF_DISK) : MAX_BYTES;
   const bytes = Math.min(MAX_BYTES, Math.max(MIN_BYTES, share));
   return maxBytes > 0 ? Math.min(bytes, Math.floor(maxBytes / 8)) : bytes;
 }
 
-/** The disk is full, as SQLite, its shared memory, the file system and the inbox put it. */
+/** Codes for a full disk from SQLite, its shared memory, the file system and the inbox. */
 const FULL_CODES = new Set(['SQLITE_FULL', 'SQLITE_IOERR_SHMSIZE', 'ENOSPC', 'EDQUOT', 'inbox.disk_full']);
 
-export function saysFull(error: unknown): boolean {
+export function isDiskFull(error: unknown): boolean {
   return FULL_CODES.has(codeOf(error) ?? '');
 }

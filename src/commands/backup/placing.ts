@@ -1,7 +1,7 @@
 /**
- * Puts what a backup holds in place. Everything is written beside its place first, so that a full disk or a broken medium changes nothing;
- * then the state folder is marked, the files change places, and the mark goes. A crash in between leaves a folder with which no daemon
- * starts before the restore is done again.
+ * Installs the files from a backup. All state files are copied to a temporary folder first, so that a full disk or a
+ * read error leaves the state folder unchanged. Then the state folder is marked, the files are renamed, and the marker
+ * is removed. After a crash before the marker is removed, no agent starts until the restore is repeated.
  */
 import { randomUUID } from 'node:crypto';
 import {
@@ -21,14 +21,11 @@ import { dirname, join } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import { codeOf, TagferryError } from '../../base/errors.ts';
 import { clearDecommissionMark, markRestoring } from '../../store/decommission-mark.ts';
-import { isServiceFolder } from '../service-folder.ts';
-import { readText, syncFolder, writeWhole } from '../setup/configuration-files.ts';
-import { setEnvLines } from '../setup/env-lines.ts';
-import { keepSecrets } from '../setup/secret-keeping.ts';
-import type { ArchivedFile, ArchiveReader } from './archive-reader.ts';
-import { UNIT_FOLDER } from './configuration-files.ts';
-import { idOf } from './machine-names.ts';
-import { STATE_FILES } from './state-files.ts';
+import { storeSecrets } from '../configuration/credentials.ts';
+import { readText, setEnvLines, syncFolder, writeWhole } from '../configuration/files.ts';
+import { isServiceFolder } from '../service/service-folder.ts';
+import { type ArchivedFile, type ArchiveReader, DECOMMISSIONED, STATE_FILES } from './archive.ts';
+import { idOf, UNIT_FOLDER } from './contents.ts';
 
 const SERVICE = 'tagferry';
 
@@ -38,7 +35,7 @@ export interface Placing {
   stateDir: string;
 }
 
-/** Gives what was not put in place, and why. */
+/** Returns a sentence for each file that was not installed. */
 export async function place({ reader, directory, stateDir }: Placing): Promise<string[]> {
   const of = (folder: string) => reader.files.filter(({ name }) => name.startsWith(`${folder}/`));
   const beside = join(stateDir, `.restore-${randomUUID()}`);
@@ -46,19 +43,20 @@ export async function place({ reader, directory, stateDir }: Placing): Promise<s
     mkdirSync(beside, { recursive: true, mode: 0o700 });
     for (const file of of('state')) copyOut(reader, file, join(beside, inside(file)));
     await markRestoring(stateDir, systemClock.wallMs());
-    const said = await placeConfiguration(reader, directory);
-    for (const name of STATE_FILES.filter((one) => one !== MARK)) {
+    const notes = await placeConfiguration(reader, directory);
+    for (const name of STATE_FILES.filter((one) => one !== DECOMMISSIONED)) {
       rmSync(join(stateDir, name), { force: true });
       rmSync(join(stateDir, `${name}-shm`), { force: true });
     }
     for (const file of of('state'))
-      if (inside(file) !== MARK) renameSync(join(beside, inside(file)), join(stateDir, inside(file)));
+      if (inside(file) !== DECOMMISSIONED) renameSync(join(beside, inside(file)), join(stateDir, inside(file)));
     syncFolder(stateDir);
-    giveTo(stateDir, of('state'));
-    // A gateway that was out of service stays it.
-    if (existsSync(join(beside, MARK))) renameSync(join(beside, MARK), join(stateDir, MARK));
+    changeOwner(stateDir, of('state'));
+    // A decommissioned gateway remains decommissioned after a restore.
+    if (existsSync(join(beside, DECOMMISSIONED)))
+      renameSync(join(beside, DECOMMISSIONED), join(stateDir, DECOMMISSIONED));
     else await clearDecommissionMark(stateDir);
-    return said;
+    return notes;
   } catch (error) {
     throw error instanceof TagferryError ? error : unwritable(error);
   } finally {
@@ -66,7 +64,6 @@ export async function place({ reader, directory, stateDir }: Placing): Promise<s
   }
 }
 
-const MARK = 'decommissioned.json';
 const inside = ({ name }: ArchivedFile) => name.slice(name.indexOf('/') + 1);
 
 async function placeConfiguration(reader: ArchiveReader, directory: string): Promise<string[]> {
@@ -76,31 +73,33 @@ async function placeConfiguration(reader: ArchiveReader, directory: string): Pro
   for (const file of reader.files) {
     const name = inside(file);
     if (file.name.startsWith('secrets/')) secrets[name] = reader.bytes(file);
-    // What the unit loads is kept as this machine can keep it.
+    // Re-encrypts the unit's credentials, if possible.
     else if (isService && /^config\/credentials\/(client_secret|technical_password)$/.test(file.name)) {
       secrets[name.slice('credentials/'.length)] = reader.bytes(file);
     } else if (file.name.startsWith('config/')) placeFile(reader, file, join(directory, name), isService);
   }
   const isAnySecret = Object.keys(secrets).length > 0;
-  const kept = isAnySecret ? await keepSecrets(directory, secrets, 'auto') : undefined;
-  if (kept && !isService) {
+  const storage = isAnySecret ? await storeSecrets(directory, secrets, 'auto') : undefined;
+  if (storage && !isService) {
     const path = join(directory, 'agent.env');
-    writeWhole(path, setEnvLines(readText(path) ?? '', kept.env), 0o640);
+    writeWhole(path, setEnvLines(readText(path) ?? '', storage.env), 0o640);
   }
-  return isService ? placeUnit(reader, kept?.isEncrypted !== false) : [];
+  return isService ? placeUnit(reader, storage?.isEncrypted !== false) : [];
 }
 
-/** A drop-in that has the unit decrypt what could not be encrypted here would keep it from starting. */
+/** Skips drop-ins that load encrypted credentials if this machine cannot encrypt, because the unit would not start. */
 function placeUnit(reader: ArchiveReader, canEncrypt: boolean): string[] {
-  const said: string[] = [];
+  const notes: string[] = [];
   for (const file of reader.files.filter(({ name }) => name.startsWith('unit/'))) {
     const path = join(UNIT_FOLDER, inside(file));
     const bytes = reader.bytes(file);
     if (!canEncrypt && bytes.includes('LoadCredentialEncrypted=')) {
-      said.push(`${path}: systemd cannot encrypt credentials here, and keeps them as files instead`);
+      notes.push(
+        `${path} not restored: systemd cannot encrypt credentials on this machine, so they are stored as files`,
+      );
     } else writeWhole(path, bytes, 0o644);
   }
-  return said;
+  return notes;
 }
 
 function placeFile(reader: ArchiveReader, file: ArchivedFile, path: string, isService: boolean): void {
@@ -109,7 +108,7 @@ function placeFile(reader: ArchiveReader, file: ArchivedFile, path: string, isSe
   if (process.getuid?.() === 0 && isService) {
     chownSync(path, idOf('user', file.user ?? '') ?? 0, idOf('group', file.group ?? '') ?? 0);
   }
-  // After the owner: changing that takes bits away.
+  // Set the mode after chown, which clears mode bits.
   chmodSync(path, file.mode);
 }
 
@@ -125,8 +124,8 @@ function copyOut(reader: ArchiveReader, file: ArchivedFile, path: string): void 
   }
 }
 
-/** To whom the folder belongs. */
-function giveTo(stateDir: string, files: readonly ArchivedFile[]): void {
+/** Changes the owner of state files to the folder owner. */
+function changeOwner(stateDir: string, files: readonly ArchivedFile[]): void {
   if (process.getuid?.() !== 0) return;
   const { uid, gid } = statSync(stateDir);
   for (const file of files) {
@@ -135,7 +134,7 @@ function giveTo(stateDir: string, files: readonly ArchivedFile[]): void {
   }
 }
 
-/** Makes the service's state folder, which systemd makes with the first start, as systemd would. */
+/** Creates the service's state folder with the owner that systemd would set. */
 export function makeStateFolder(stateDir: string, isService: boolean): void {
   if (existsSync(stateDir)) return;
   mkdirSync(stateDir, { recursive: true, mode: 0o700 });
@@ -145,9 +144,9 @@ export function makeStateFolder(stateDir: string, isService: boolean): void {
 }
 
 function unwritable(cause: unknown): TagferryError {
-  return new TagferryError(`the backup cannot be put in place (${codeOf(cause) ?? 'unknown'})`, {
+  return new TagferryError(`cannot restore the backup (${codeOf(cause) ?? 'unknown'})`, {
     code: 'restore.unwritable',
-    hint: 'Free space, or use sudo; then restore again: until that is done the service does not start.',
+    hint: 'Free up space, or use sudo, then restore again. The service does not start until the restore succeeds.',
     cause,
   });
 }

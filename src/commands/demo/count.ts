@@ -2,23 +2,22 @@ import { counted } from '../../base/amounts.ts';
 import type { Sandbox } from '../../sandbox/sandbox.ts';
 import type { Pusher } from './pusher.ts';
 
-/** What was pushed, and what became of it, counted at the platform by series and timestamp. */
+/** Pushed values and platform values, compared by series and timestamp. */
 export interface Count {
   /** Values in requests that were sent. */
   sent: number;
-  /** Values in requests that were answered 204. */
+  /** Values in requests that received a 204 response. */
   acknowledged: number;
-  /** Distinct values of the pushed series that the platform has. */
+  /** Number of distinct values of the pushed series on the platform. */
   atPlatform: number;
-  /** Acknowledged, and not at the platform. */
+  /** Number of acknowledged values that are missing from the platform. */
   missing: number;
-  /** At the platform, and never sent. */
+  /** Number of values on the platform that were never sent. */
   invented: number;
-  /** At the platform with another number than was sent. */
+  /** Number of values whose platform value differs from the pushed value. */
   different: number;
 }
 
-/** What is known of the pushes. */
 type Pushed = Pick<Pusher, 'tags' | 'sent' | 'acknowledged' | 'valuesOf'>;
 
 export function countAtPlatform(sandbox: Sandbox, pusher: Pushed): Count {
@@ -31,7 +30,7 @@ export function countAtPlatform(sandbox: Sandbox, pusher: Pushed): Count {
     different: 0,
   };
   pusher.tags.forEach(({ asset, key }, index) => {
-    // Without an answer nobody knows whether a value was taken: it may be there, it need not.
+    // A value without a response may or may not be on the platform.
     const sent = sandbox.values.compare(asset, key, pusher.valuesOf(index));
     count.atPlatform += sandbox.values.counts(asset, key).stored;
     count.missing += sandbox.values.compare(asset, key, pusher.valuesOf(index, { acknowledged: true })).missing.length;
@@ -41,15 +40,15 @@ export function countAtPlatform(sandbox: Sandbox, pusher: Pushed): Count {
   return count;
 }
 
-/** Sentences about what does not come out; empty where the demo kept its promise. */
+/** Returns the problems found by a count; empty if all values arrived. */
 export function problemsOf(count: Count): string[] {
   const problems: string[] = [];
   const { sent, acknowledged } = count;
   if (acknowledged === 0) problems.push('no value was acknowledged');
   else if (acknowledged !== sent) problems.push(`${sent - acknowledged} of ${counted(sent, 'value')} not acknowledged`);
   if (count.missing > 0)
-    problems.push(`${counted(count.missing, 'acknowledged value', 'is', 'are')} missing at the platform`);
-  if (count.invented > 0) problems.push(`${counted(count.invented, 'value')} at the platform never sent`);
-  if (count.different > 0) problems.push(`${counted(count.different, 'value')} at the platform not as sent`);
+    problems.push(`${counted(count.missing, 'acknowledged value', 'is', 'are')} missing on the platform`);
+  if (count.invented > 0) problems.push(`${counted(count.invented, 'value')} found on the platform, but never sent`);
+  if (count.different > 0) problems.push(`${counted(count.different, 'value')} different on the platform`);
   return problems;
 }

@@ -1,18 +1,18 @@
 import { defaultSeed, SANDBOX_CREDENTIALS, type SandboxSeed } from '../../sandbox/sandbox.ts';
 
-/** One measuring point of the demo's plant: a series that the demo pushes. */
+/** A demo tag, which pushes one series. */
 export interface DemoTag {
   name: string;
   asset: number;
   instrumentation: number;
   key: string;
-  /** Code of the unit on the platform. */
+  /** Unit code on the platform. */
   unit: string;
   low: number;
   high: number;
 }
 
-/** What the first letters of a tag measure. */
+/** Measured quantities by tag prefix. */
 const MEASURES: Record<string, Pick<DemoTag, 'key' | 'unit' | 'low' | 'high'>> = {
   FT: { key: 'flow', unit: 'cubic_meter_per_hour', low: 20, high: 60 },
   FIC: { key: 'flow', unit: 'cubic_meter_per_hour', low: 5, high: 15 },
@@ -24,7 +24,7 @@ const MEASURES: Record<string, Pick<DemoTag, 'key' | 'unit' | 'low' | 'high'>> =
   QT: { key: 'saturation', unit: 'percent', low: 80, high: 100 },
 };
 
-/** Beside the 13 measuring points of the sandbox's own plant. */
+/** Tags in addition to the sandbox's 13 instrumentations. */
 const MORE: readonly [asset: number, instrumentation: number, tag: string][] = [
   [894, 4724, 'FT-103'],
   [895, 4725, 'PT-103'],
@@ -38,7 +38,7 @@ const MORE: readonly [asset: number, instrumentation: number, tag: string][] = [
 const GATEWAY = 'GW-01';
 export const GATEWAY_ASSET = 900;
 
-/** The sandbox's plant with as many measuring points as the demo has tags. */
+/** Sandbox seed with an asset and an instrumentation for each tag. */
 export const demoSeed: SandboxSeed = {
   ...defaultSeed,
   assets: [...(defaultSeed.assets ?? []), ...MORE.map(([id, , tag]) => ({ id, serial_number: tag, tenant: 50 }))],
@@ -56,7 +56,7 @@ export const demoSeed: SandboxSeed = {
   ],
 };
 
-/** The 20 tags, FT-101 first. */
+/** The 20 tags, starting with FT-101. */
 export const DEMO_TAGS: readonly DemoTag[] = (demoSeed.instrumentations ?? [])
   .filter(({ tag }) => tag !== GATEWAY)
   .map(({ id, tag, assets }) => ({
@@ -66,32 +66,46 @@ export const DEMO_TAGS: readonly DemoTag[] = (demoSeed.instrumentations ?? [])
     ...MEASURES[tag.slice(0, tag.indexOf('-'))]!,
   }));
 
-/** The limit that FT-101 will cross. */
+/** Threshold of FT-101, in m³/h. */
 export const FLOW_LIMIT = 80;
+
+/** Limit of LT-101 in the gateway's rule, in m. */
+export const LEVEL_LIMIT = 4;
+const LEVEL_TAG = DEMO_TAGS.findIndex(({ name }) => name === 'LT-101');
 
 const FULL_TURN_MS = 40_000;
 const SURGE_PER_MS = 0.04;
 const FALL_MS = 700;
 
-/** The plant's physics: slow sines, and an inlet whose flow surges until somebody closes its valve. */
+/** Simulates slow sine waves, a flow that surges until its valve is closed, and a tank that overflows until it is drained. */
 export class SimulatedPlant {
   #surgedAtMs: number | undefined;
+  #isOverfilled = false;
   #closed: { atMs: number; flow: number } | undefined;
 
-  /** From now on the flow of FT-101 rises. */
+  /** Starts to increase the flow of FT-101. */
   surge(nowMs: number): void {
     this.#surgedAtMs = nowMs;
   }
 
-  /** What the reaction's command does to the plant. */
   closeValve(nowMs: number): void {
     this.#closed ??= { atMs: nowMs, flow: this.read(0, nowMs) };
   }
 
-  /** The reading of the tag with that index, in thousandths like a transmitter's. */
+  /** Raises the level of LT-101 above its limit until the tank is drained. */
+  overfill(): void {
+    this.#isOverfilled = true;
+  }
+
+  drain(): void {
+    this.#isOverfilled = false;
+  }
+
+  /** Returns the reading of a tag by index, rounded to thousandths. */
   read(index: number, nowMs: number): number {
     const { low, high } = DEMO_TAGS[index]!;
     let value = low + (high - low) * (0.5 + 0.5 * Math.sin((2 * Math.PI * nowMs) / FULL_TURN_MS + index));
+    if (index === LEVEL_TAG && this.#isOverfilled) value += LEVEL_LIMIT;
     if (index === 0) {
       if (this.#closed) value = this.#closed.flow * Math.exp(-(nowMs - this.#closed.atMs) / FALL_MS);
       else if (this.#surgedAtMs !== undefined) value += (nowMs - this.#surgedAtMs) * SURGE_PER_MS;

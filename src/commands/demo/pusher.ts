@@ -1,33 +1,31 @@
+import { Pool } from 'undici';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
-import { Agent } from '../../base/node-http.ts';
 import type { DemoTag } from './plant.ts';
-import { callSocket } from './socket-call.ts';
 
-/** Between two requests. Each carries one value of each tag. */
+/** Interval between requests, each of which contains one value per tag. */
 export const PUSH_EVERY_MS = 200;
-/** Requests that wait for their answer at once: a commit may take its time, a hanging agent must not gather them for ever. */
-const MAX_UNDER_WAY = 25;
+/** Maximum number of pending requests, so that they do not accumulate if the agent hangs. */
+const MAX_PENDING = 25;
 
 interface Push {
   timestampMs: number;
-  /** One for each tag. */
+  /** One value per tag. */
   values: number[];
   acknowledged: boolean;
 }
 
 /**
- * The plant's program: pushes a value of every tag several times a second by `POST /v1/values`, and remembers what it
- * sent and what was acknowledged, which is what the platform must have in the end.
+ * Pushes a value for every tag several times per second with `POST /v1/values`, and records sent and acknowledged
+ * values.
  */
 export class Pusher {
   readonly tags: readonly DemoTag[];
-  readonly #socketPath: string;
   readonly #read: (tag: number, nowMs: number) => number;
   readonly #clock: Clock;
-  readonly #agent = new Agent({ keepAlive: true, maxSockets: MAX_UNDER_WAY });
+  readonly #pool: Pool;
   readonly #pushes: Push[] = [];
-  readonly #underWay = new Set<Promise<void>>();
+  readonly #pending = new Set<Promise<void>>();
   #acknowledged = 0;
   #timer: NodeJS.Timeout | undefined;
   #trouble: string | undefined;
@@ -39,7 +37,7 @@ export class Pusher {
     clock: Clock,
   ) {
     this.tags = tags;
-    this.#socketPath = socketPath;
+    this.#pool = new Pool('http://localhost', { socketPath, connections: MAX_PENDING });
     this.#read = read;
     this.#clock = clock;
   }
@@ -49,11 +47,11 @@ export class Pusher {
     this.#pushSoon();
   }
 
-  /** No more requests; resolves when those under way have their answers. May be called twice. */
+  /** Stops pushing and waits for pending responses. Can be called more than once. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
-    await Promise.all(this.#underWay);
-    this.#agent.destroy();
+    await Promise.all(this.#pending);
+    await this.#pool.destroy();
   }
 
   get sent(): number {
@@ -64,17 +62,20 @@ export class Pusher {
     return this.#acknowledged;
   }
 
-  /** Why the last request that was not acknowledged was not. */
+  /** Reason why the latest failed request was not acknowledged. */
   get trouble(): string | undefined {
     return this.#trouble;
   }
 
-  /** How many requests there were so far: a place in time for `valuesOf`. */
+  /** Number of requests so far, used as a position in `valuesOf`. */
   get pushes(): number {
     return this.#pushes.length;
   }
 
-  /** What was sent of one tag, oldest first; between two places in time, or acknowledged alone, where told. */
+  /**
+   * Returns the sent values of a tag, oldest first. The result can be limited to acknowledged values or to values
+   * between two positions.
+   */
   valuesOf(
     tag: number,
     which: { acknowledged?: boolean; from?: number; to?: number } = {},
@@ -86,14 +87,14 @@ export class Pusher {
   }
 
   #pushSoon(): void {
-    if (this.#underWay.size >= MAX_UNDER_WAY) return;
-    const done: Promise<void> = this.#push().finally(() => this.#underWay.delete(done));
-    this.#underWay.add(done);
+    if (this.#pending.size >= MAX_PENDING) return;
+    const done: Promise<void> = this.#push().finally(() => this.#pending.delete(done));
+    this.#pending.add(done);
   }
 
   async #push(): Promise<void> {
     const nowMs = this.#clock.monotonicMs();
-    // A timestamp is a value's identity: no two of a series may share one, even where the clock is set back.
+    // Timestamps identify values within a series and must be unique, even if the clock is set back.
     const timestampMs = Math.max(Math.round(this.#clock.wallMs()), (this.#pushes.at(-1)?.timestampMs ?? 0) + 1);
     const push: Push = { timestampMs, values: this.tags.map((_, tag) => this.#read(tag, nowMs)), acknowledged: false };
     this.#pushes.push(push);
@@ -105,10 +106,12 @@ export class Pusher {
     }));
     try {
       const body = JSON.stringify({ values });
-      const { status, text } = await callSocket(this.#socketPath, '/v1/values', { body, agent: this.#agent });
-      push.acknowledged = status === 204;
+      const headers = { 'Content-Type': 'application/json' };
+      const response = await this.#pool.request({ method: 'POST', path: '/v1/values', headers, body });
+      const text = await response.body.text();
+      push.acknowledged = response.statusCode === 204;
       if (push.acknowledged) this.#acknowledged += values.length;
-      else this.#trouble = `${status} ${text.slice(0, 200)}`;
+      else this.#trouble = `${response.statusCode} ${text.slice(0, 200)}`;
     } catch (error) {
       this.#trouble = messageOf(error);
     }

@@ -1,36 +1,39 @@
 /**
- * How long each part of the demo takes. What the agent decides (when it tries again, when it renews its token) is
- * waited for; what the demo decides is a share of `--seconds`.
+ * Step durations as fractions of `--seconds`. If the agent determines a duration, such as a retry delay, the demo waits
+ * for the result.
  */
 export interface Timetable {
-  /** Everything, the stop included. */
+  /** Total duration, including shutdown. */
   wholeMs: number;
-  /** Values flow, before anything happens. */
+  /** Normal operation before the outage. */
   calmMs: number;
-  /** The platform is away for so long, if the agent's tries fall so; */
+  /** Intended duration of the outage. */
   awayMs: number;
-  /** and at the most for so long. */
+  /** Maximum duration of the outage. */
   maxAwayMs: number;
-  /** BACKFILL_VALUES_PER_SECOND: the backlog of the outage shall leave slowly enough to watch. */
+  /** BACKFILL_VALUES_PER_SECOND, low enough to watch the backlog drain. */
   backfillValuesPerSecond: number;
-  /** The permission is gone. */
+  /** Time during which the permission is revoked. */
   withoutPermissionMs: number;
-  /** Kept of the whole for the clean stop. */
+  /** Time reserved for shutdown. */
   stopMs: number;
-  /** Life of an access token: the agent renews between 0.6 and 0.75 of it, after the outage and before the end. */
+  /**
+   * Lifetime of an access token. The agent renews the token after 60 to 75 % of its lifetime, which is after the outage
+   * and before the demo ends.
+   */
   tokenLifeS: number;
-  /** Between two plain lines of counters. */
+  /** Interval between status lines in a pipe. */
   countersMs: number;
 }
 
-/** Below this the parts do not fit. */
+/** Minimum duration of the whole demo. */
 export const MIN_SECONDS = 20;
 
-/** `pushedPerSecond`: values that the plant pushes. */
+/** `pushedPerSecond`: number of values that the plant pushes per second. */
 export function timetableOf(seconds: number, pushedPerSecond: number): Timetable {
   const wholeMs = seconds * 1000;
   const awayMs = wholeMs * 0.28 - 1_600;
-  // One second's worth is saved up while nothing is posted, and leaves at once.
+  // After the outage, the rate limit allows a burst of values for one second.
   const drainS = seconds * 0.16 - 1.2;
   return {
     wholeMs,
@@ -45,25 +48,28 @@ export function timetableOf(seconds: number, pushedPerSecond: number): Timetable
   };
 }
 
-/** What `/status` says of the agent's tries while the platform is away. */
-export interface Tries {
+/** The agent's connection attempts during the outage, from `/status`. */
+export interface Attempts {
   failed: number;
   nextInMs: number;
 }
 
-/** The longest wait after the first failed try; it doubles with each (uplink/link.ts), and is random below that. */
+/**
+ * Maximum delay after the first failed attempt. The delay doubles with each attempt, with random jitter
+ * (uplink/link.ts).
+ */
 const FIRST_WAIT_MS = 1_000;
-/** How long before a try that shall succeed the platform returns. */
+/** Time between the end of the outage and the successful attempt. */
 const BEFORE_TRY_MS = 1_500;
 
 /**
- * Whether the platform should return now. The agent's tries alone end the outage, and the waits between them grow: so the
- * platform returns before the first try that falls late enough, or after which the next could fall too late.
+ * Returns whether the outage should end now. The outage must end shortly before the first attempt after `awayMs`, or
+ * before an earlier attempt if the following one could be later than `maxAwayMs`.
  */
 export function shouldReturn(
   { awayMs, maxAwayMs }: Pick<Timetable, 'awayMs' | 'maxAwayMs'>,
   goneForMs: number,
-  { failed, nextInMs }: Tries,
+  { failed, nextInMs }: Attempts,
 ): boolean {
   const nextAtMs = goneForMs + nextInMs;
   const isTheOne = nextAtMs >= awayMs || nextAtMs + FIRST_WAIT_MS * 2 ** failed > maxAwayMs;

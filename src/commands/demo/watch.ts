@@ -1,20 +1,21 @@
+import { countText as count } from '../../base/amounts.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import type { Sandbox } from '../../sandbox/sandbox.ts';
-import type { AgentChild } from './agent-child.ts';
+import type { AgentChild } from './agent.ts';
 import type { Pusher } from './pusher.ts';
-import { count, progressBar, type Stage } from './stage.ts';
+import { progressBar, type Stage } from './stage.ts';
 
-const LOOK_MS = 200;
-/** Looks over which the rate is measured: 3 s. */
-const RATE_LOOKS = 15;
+const UPDATE_MS = 200;
+/** Number of updates over which the rate is measured (3 s). */
+const RATE_UPDATES = 15;
 
 export interface Drain {
   total: number;
-  /** Still to come. Called at each look. */
+  /** Returns the number of values still to be delivered. */
   left(): number;
 }
 
-/** Keeps the live line: counters, and a bar while the backlog of the outage drains. */
+/** Updates the live line: counters, or a progress bar while the backlog drains. */
 export class Watch {
   readonly #stage: Stage;
   readonly #agent: AgentChild;
@@ -23,12 +24,12 @@ export class Watch {
   readonly #plainEveryMs: number;
   readonly #acknowledged: number[] = [];
   #timer: NodeJS.Timeout | undefined;
-  #looking = false;
+  #updating = false;
   #sincePlainMs = 0;
   #latest: StatusReport | undefined;
-  /** Set while the backlog of the outage drains. */
+  /** Set while the outage backlog drains. */
   drain: Drain | undefined;
-  /** The platform is away because the demo took it away. */
+  /** Whether the demo has made the platform unavailable. */
   away = false;
 
   constructor(stage: Stage, parts: { agent: AgentChild; sandbox: Sandbox; pusher: Pusher; plainEveryMs: number }) {
@@ -40,7 +41,7 @@ export class Watch {
   }
 
   start(): void {
-    this.#timer = setInterval(() => void this.#look(), LOOK_MS);
+    this.#timer = setInterval(() => void this.#update(), UPDATE_MS);
   }
 
   stop(): void {
@@ -48,29 +49,29 @@ export class Watch {
     this.#timer = undefined;
   }
 
-  /** The agent's newest answer to `/status`. */
+  /** The agent's latest status. */
   get latest(): StatusReport | undefined {
     return this.#latest;
   }
 
-  /** Values a second that were acknowledged lately. */
+  /** Acknowledged values per second. */
   get rate(): number {
     const [first = 0] = this.#acknowledged;
     const last = this.#acknowledged.at(-1) ?? 0;
-    const seconds = ((this.#acknowledged.length - 1) * LOOK_MS) / 1000;
+    const seconds = ((this.#acknowledged.length - 1) * UPDATE_MS) / 1000;
     return seconds > 0 ? Math.round((last - first) / seconds) : 0;
   }
 
-  async #look(): Promise<void> {
-    if (this.#looking) return;
-    this.#looking = true;
+  async #update(): Promise<void> {
+    if (this.#updating) return;
+    this.#updating = true;
     this.#acknowledged.push(this.#pusher.acknowledged);
-    if (this.#acknowledged.length > RATE_LOOKS + 1) this.#acknowledged.shift();
+    if (this.#acknowledged.length > RATE_UPDATES + 1) this.#acknowledged.shift();
     this.#latest = (await this.#agent.status()) ?? this.#latest;
-    this.#looking = false;
+    this.#updating = false;
     if (this.#timer === undefined) return;
-    this.#sincePlainMs += LOOK_MS;
-    // Plain lines are for what moves: the outage and the drain.
+    this.#sincePlainMs += UPDATE_MS;
+    // In a pipe, lines are printed only during the outage and while the backlog drains.
     const moves = this.away || this.drain !== undefined;
     const everyMs = this.drain === undefined ? this.#plainEveryMs : this.#plainEveryMs / 2;
     const isPlainDue = moves && this.#sincePlainMs >= everyMs;
@@ -88,7 +89,7 @@ export class Watch {
     }
     const state = this.#latest?.state ?? 'starting';
     const platform = count(this.#sandbox.values.counts().stored);
-    const taken = count(this.#pusher.acknowledged);
-    return `${state.padEnd(13)}  in ${taken}  buffer ${buffer}  platform ${platform}  ${this.rate}/s`;
+    const ingested = count(this.#pusher.acknowledged);
+    return `${(state === 'platform unavailable' ? 'unavailable' : state).padEnd(13)}  ingested ${ingested}  buffer ${buffer}  platform ${platform}  ${this.rate}/s`;
   }
 }

@@ -12,14 +12,14 @@ import { Problems } from '../../config/problem.ts';
 import { secretsIn } from '../../config/setting-keys.ts';
 import { SESSION_FILE } from '../../platform/session/session-file.ts';
 import { WEBHOOK_FILE } from '../../webhook/registration-file.ts';
-import { outputOf } from '../program-output.ts';
-import { UNIT } from '../service-unit.ts';
-import type { CheckLine, Consultation } from './finding.ts';
+import { outputOf } from '../service/service-folder.ts';
+import { UNIT } from '../service/service-unit.ts';
+import type { CheckLine, DoctorContext } from './context.ts';
 
 const MAX_LOG_LINES = 5_000;
-/** Shorter masked values stay in the other files: they are more often ordinary words than secrets. */
+/** Minimum length of masked values that are redacted in other files. Most shorter values are ordinary words. */
 const MIN_LENGTH_ELSEWHERE = 8;
-/** What `systemctl show` prints of the unit: nothing that contains texts of an administrator, such as Environment=. */
+/** Unit properties, except those that contain administrator text, such as Environment=. */
 const UNIT_PROPERTIES = [
   ...['ActiveState', 'SubState', 'UnitFileState', 'Result', 'NRestarts', 'ExecMainStatus', 'ExecMainCode'],
   ...['ActiveEnterTimestamp', 'InactiveEnterTimestamp', 'FragmentPath', 'DropInPaths', 'NeedDaemonReload'],
@@ -36,16 +36,16 @@ const UNIT_PROPERTIES = [
 ];
 
 /**
- * `doctor --bundle FILE`: what support asks for, in one archive: the doctor's lines, the status, the configuration, the log of the
- * last days, names and sizes in the state folder. Configuration files are masked; the other files are searched for what was masked
- * there and for secrets known otherwise. The file is 0600 all the same.
+ * Writes an archive for support: doctor results, status, configuration, recent logs, and the names and sizes of the
+ * state files. Configuration files are masked. In the other files, the masked values and other known secrets are
+ * redacted. The file mode is 0600.
  */
 export async function writeBundle(
   file: string,
-  consultation: Consultation,
+  context: DoctorContext,
   lines: readonly CheckLine[],
 ): Promise<{ file: string; entries: string[] }> {
-  const { directory, settings, daemon, clock, version } = consultation;
+  const { directory, settings, agent, clock, version } = context;
   const configuration = maskedFiles(directory);
   const secrets = configuration.flatMap(({ masked }) => masked).filter(({ length }) => length >= MIN_LENGTH_ELSEWHERE);
   const known = new Redactor();
@@ -55,13 +55,13 @@ export async function writeBundle(
   const add = (name: string, text: string) => put(name, withoutCredentials(known.redact(text)));
   add('doctor.json', `${JSON.stringify({ checks: lines }, null, 2)}\n`);
   add('machine.txt', machineText(version, clock.wallMs()));
-  if (daemon) add('status.json', `${JSON.stringify(daemon, null, 2)}\n`);
+  if (agent) add('status.json', `${JSON.stringify(agent, null, 2)}\n`);
   for (const { name, text } of configuration) put(`config/${name}`.slice(0, 80), text);
   add('state-folder.txt', listingOf(settings.stateDir));
   const journal = await outputOf('journalctl', [
     ...['-u', UNIT, '--since', '-3d', '-n', String(MAX_LOG_LINES), '-o', 'short-iso', '--no-pager', '-q'],
   ]);
-  add('journal.txt', journal ?? 'journalctl is not here, or does not answer\n');
+  add('journal.txt', journal ?? 'journalctl is missing or failed\n');
   const properties = UNIT_PROPERTIES.map((name) => `--property=${name}`);
   const unit = await outputOf('systemctl', ['show', UNIT, '--no-pager', ...properties]);
   if (unit !== undefined) add('service.txt', unit);
@@ -87,7 +87,7 @@ function maskedFiles(directory: string): { name: string; text: string; masked: s
   );
 }
 
-/** Credentials by their form, whoever they belong to. */
+/** Redacts credentials recognized by their format. */
 function withoutCredentials(text: string): string {
   return text
     .replaceAll(/\/\/[^/\s"'@]*@/g, `//${REDACTED}@`)
@@ -99,15 +99,15 @@ function write(file: string, bytes: Buffer): void {
     rmSync(file, { force: true });
     writeFileSync(file, bytes, { mode: 0o600, flag: 'wx' });
   } catch (error) {
-    throw new TagferryError(`the archive ${file} cannot be written (${codeOf(error)})`, {
+    throw new TagferryError(`cannot write the archive ${file} (${codeOf(error)})`, {
       code: 'doctor.bundle',
-      hint: 'Name a file in a folder that this user may write to.',
+      hint: 'Specify a file in a folder that this user can write to.',
       cause: error,
     });
   }
 }
 
-/** Larger files are left out; of the others the beginning is included. */
+/** Larger files are omitted. */
 const MAX_FILE_BYTES = 64_000_000;
 const MAX_TEXT = 1_000_000;
 
@@ -131,7 +131,7 @@ function machineText(version: string, wallMs: number): string {
   return `${rows.join('\n')}\n`;
 }
 
-/** Names, sizes and modes; of what stands in the files nothing. */
+/** Returns names, sizes and modes, without contents. */
 function listingOf(folder: string): string {
   try {
     const rows = readdirSync(folder).map((name) => {
@@ -144,7 +144,7 @@ function listingOf(folder: string): string {
   }
 }
 
-/** Tokens and webhook secrets at rest: should one ever stand in a log, it does not leave with it. */
+/** Returns stored tokens and webhook secrets, to redact them in logs. */
 function tokensIn(stateDir: string): string[] {
   const secrets: string[] = [];
   const collect = (value: unknown): void => {
@@ -158,7 +158,7 @@ function tokensIn(stateDir: string): string[] {
     try {
       collect(JSON.parse(readRegularFileSync(join(stateDir, name)).bytes.toString()));
     } catch {
-      // Not there, or not for this user: then it is not in what this user can read either.
+      // The file is missing or not readable by this user.
     }
   }
   return secrets;

@@ -2,46 +2,48 @@ import { counted, timeText } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { identityText, pendingRestart, RESTART } from '../../config/configuration-report.ts';
 import { problemLine } from '../../config/problem.ts';
+import { countReactions } from '../../config/reactions.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
-import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
+import { type CheckLine, type DoctorContext, failure, ok, warning } from './context.ts';
 
 const MAX_SHOWN = 10;
 
-/** The configuration, as `tagferry check` sees it. */
-export function checkConfigurationFiles(consultation: Consultation): CheckLine[] {
-  const { problems, unread, directory, configuration, daemon } = consultation;
+/** Reports the problems found by `tagferry check`, and files that have not been applied. */
+export function checkConfigurationFiles(context: DoctorContext): CheckLine[] {
+  const { problems, unread, directory, configuration, agent } = context;
   const errors = problems.filter((problem) => problem.severity === 'error');
   const warnings = problems.filter((problem) => problem.severity === 'warning');
+  const apply = `Apply the suggested correction, then run \`tagferry ${agent ? 'reload' : 'check'}\`.`;
   const lines: CheckLine[] = [];
   for (const problem of errors.slice(0, MAX_SHOWN)) {
-    lines.push(failure('configuration', problemLine(problem), 'Correct the line, then run `tagferry check`.'));
+    lines.push(failure('configuration', problemLine(problem), apply));
   }
   if (errors.length > MAX_SHOWN) {
     lines.push(failure('configuration', `and ${errors.length - MAX_SHOWN} more`, 'Run `tagferry check`.'));
   }
   for (const problem of warnings.slice(0, MAX_SHOWN)) {
-    lines.push(warning('configuration', problemLine({ ...problem, severity: 'error' }), 'See `tagferry check`.'));
+    lines.push(warning('configuration', problemLine({ ...problem, severity: 'error' }), apply));
   }
   if (unread.length > 0) {
     const what = `not checked, this user cannot read: ${unread.join(', ')}`;
     lines.push(warning('configuration', what, 'Run `sudo tagferry doctor`.'));
   } else if (errors.length === 0) {
     const what = configuration
-      ? `${counted(configuration.tags.tags.size, 'tag')}, ${counted(configuration.reactions.length, 'reaction')}`
-      : 'only the service knows a secret';
+      ? `${counted(configuration.tags.tags.size, 'tag')}, ${counted(countReactions(configuration.reactions), 'reaction')}`
+      : 'only the service can read the secrets';
     lines.unshift(ok('configuration', `${directory} is valid: ${what}`));
   }
-  return daemon ? [...inForceLines(daemon, errors.length, configuration), ...lines] : lines;
+  return agent ? [...inForceLines(agent, errors.length, configuration), ...lines] : lines;
 }
 
-/** Differences between the files and what the running agent uses. */
+/** Returns the differences between the files and the configuration of the running agent. */
 function inForceLines(
   { configuration, tags }: StatusReport,
   errors: number,
-  files: Consultation['configuration'],
+  files: DoctorContext['configuration'],
 ): CheckLine[] {
   const check = 'configuration.in_force';
-  const lines = [ok(check, `in force: ${plain(identityText(configuration))}, ${counted(tags, 'tag')}`)];
+  const lines = [ok(check, `in effect: ${plain(identityText(configuration))}, ${counted(tags, 'tag')}`)];
   const { changed_files: changed, refused } = configuration;
   if (changed.length > 0) {
     const effect =
@@ -52,15 +54,15 @@ function inForceLines(
           : 'a reload would apply them';
     const names = plain(changed.slice(0, MAX_SHOWN).join(', '));
     const next = 'Run `tagferry check`, then `sudo systemctl reload tagferry`.';
-    lines.push(warning(check, `changed and not loaded: ${names}; ${effect}`, next));
+    lines.push(warning(check, `changed but not loaded: ${names}; ${effect}`, next));
   }
   if (refused) {
-    const rejected = `the agent rejected the files at ${timeText(refused.since)} and keeps the previous configuration`;
+    const rejected = `the agent rejected the files at ${timeText(refused.since)} and is using the previous configuration`;
     const why = plain(refused.problems[0] ?? '');
-    lines.push(failure(check, `${rejected}: ${why}`, 'Correct the lines, then run `tagferry reload`.'));
+    lines.push(failure(check, `${rejected}: ${why}`, 'Correct the reported lines, then run `tagferry reload`.'));
   }
   const pending = pendingRestart(configuration);
   if (pending === '') return lines;
   const report = configuration.changed_credentials.length > 0 ? failure : warning;
-  return [...lines, report(check, `changed, previous value in force: ${pending}`, `Run ${RESTART}.`)];
+  return [...lines, report(check, `changed, previous value in effect: ${pending}`, `Run ${RESTART}.`)];
 }

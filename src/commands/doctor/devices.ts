@@ -5,24 +5,23 @@ import { codeOf } from '../../base/errors.ts';
 import type { Source } from '../../config/tags.ts';
 import { FolderClient, folderProblem } from '../../sources/csv/folder-client.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
-import { missingWords, type SourceReport } from '../../sources/source-report.ts';
-import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
-import { tcpTrouble } from './network.ts';
+import { missingText, type SourceReport, unusableText } from '../../sources/source-report.ts';
+import { type CheckLine, type DoctorContext, failure, ok, warning } from './context.ts';
+import { connectError } from './network.ts';
 
-const PATIENCE_MS = 3_000;
-/** Asked at once. */
-const TOGETHER = 8;
+const TIMEOUT_MS = 3_000;
+const CONCURRENCY = 8;
 
 /**
- * Brokers and devices of tags.yaml: what the running daemon says of them, else whether they take a connection from here. A device
- * that takes one connection is left to the daemon.
+ * Checks the brokers and devices in tags.yaml. Uses the running agent's report. If no agent is running, tests whether
+ * they accept connections. Skips devices that accept only one connection, because the agent needs that connection.
  */
-export async function checkDevices({ configuration, daemon }: Consultation): Promise<CheckLine[]> {
-  if (daemon?.sources) return daemon.sources.map(lineOfSource);
+export async function checkDevices({ configuration, agent }: DoctorContext): Promise<CheckLine[]> {
+  if (agent?.sources) return agent.sources.map(lineOfSource);
   const sources = [...(configuration?.tags.sources.values() ?? [])];
   const lines: CheckLine[] = [];
-  for (let from = 0; from < sources.length; from += TOGETHER) {
-    const checked = await Promise.all(sources.slice(from, from + TOGETHER).map(checkOne));
+  for (let from = 0; from < sources.length; from += CONCURRENCY) {
+    const checked = await Promise.all(sources.slice(from, from + CONCURRENCY).map(checkOne));
     lines.push(...checked.filter((line) => line !== undefined));
   }
   return lines;
@@ -32,45 +31,49 @@ function lineOfSource(source: SourceReport): CheckLine {
   const { name, kind, problem, hint, values, missing, silent, silent_seconds: seconds } = source;
   const check = SOURCE_KINDS.find((one) => one.kind === kind)?.publishes ? 'broker' : kind;
   const because = problem === null ? '' : `: ${problem}`;
-  const next = hint ?? `tagferry sources test ${name} tries each of its values.`;
-  if (silent) return failure(check, `${name} has given nothing for ${durationText(seconds)}${because}`, next);
+  const next = hint ?? `Run \`tagferry sources test ${name}\` to read each value.`;
+  if (silent) return failure(check, `${name} has sent no values for ${durationText(seconds)}${because}`, next);
   if (source.connected === false) return failure(check, `${name} is not connected${because}`, next);
-  if (problem !== null) return warning(check, `${name} gives a part of its values${because}`, next);
+  if (source.unusable !== null) {
+    const words = `${name}: ${unusableText(source.unusable)}, for ${durationText(source.unusable.since_seconds)}`;
+    return failure(check, words, next);
+  }
+  if (problem !== null) return warning(check, `some values of ${name} cannot be read${because}`, next);
   if (missing !== null) {
-    const words = `${name}: ${missingWords(missing)}, for ${durationText(missing.since_seconds)}`;
+    const words = `${name}: ${missingText(missing)}, for ${durationText(missing.since_seconds)}`;
     return missing.overdue ? warning(check, words, next) : ok(check, words);
   }
-  return ok(check, `${name} is read: ${counted(values, 'value')}`);
+  return ok(check, `${name}: ${counted(values, 'value')} received`);
 }
 
 async function checkOne({ kind, name, spec }: Source): Promise<CheckLine | undefined> {
   const { placeOf, publishes, missing } = SOURCE_KINDS.find((one) => one.kind === kind) ?? {};
   const check = publishes ? 'broker' : kind;
-  const wanted = missing?.();
-  if (wanted !== undefined) return failure(check, `${name}: ${wanted.problem}`, `${wanted.hint}.`);
+  const missingPart = missing?.();
+  if (missingPart !== undefined) return failure(check, `${name}: ${missingPart.problem}`, `${missingPart.hint}.`);
   const place = placeOf?.(spec);
   if (place === undefined) return undefined;
   if ('device' in place) return checkDeviceFile(check, name, place.device);
   if ('folder' in place) return checkFolder(check, name, place.folder, place.isWritten);
   const { host, port } = place;
-  const trouble = await tcpTrouble(host, port, PATIENCE_MS);
-  if (trouble === undefined) return ok(check, `${name} takes connections at ${host} port ${port}`);
+  const trouble = await connectError(host, port, TIMEOUT_MS);
+  if (trouble === undefined) return ok(check, `${name} accepts connections at ${host} port ${port}`);
   const next = publishes
-    ? 'Check address and firewall of the broker, and that it runs; values that it keeps for us are not lost.'
-    : 'Check address, power and cable of the device; many take only a few connections at once.';
-  return failure(check, `${name} takes no connection at ${host} port ${port} (${trouble})`, next);
+    ? "Check the broker's address and the firewall, and make sure that the broker is running. Messages that it queues for the agent are not lost."
+    : "Check the device's address, power and cable. Many devices accept only a few connections.";
+  return failure(check, `${name} does not accept connections at ${host} port ${port} (${trouble})`, next);
 }
 
-/** Whether the service may open it is told by the service, which alone lives under its unit. */
+/** Checks only that the device exists. The running service reports whether it can open the device. */
 function checkDeviceFile(check: string, name: string, device: string): CheckLine {
   const found = statSync(device, { throwIfNoEntry: false });
-  if (found?.isCharacterDevice()) return ok(check, `${name}: ${device} is there`);
-  const message = found ? `${name}: ${device} is no device` : `${name}: there is no ${device}`;
-  const next = 'Plug the adapter in; `ls -l /dev/serial/by-id/` shows those that are there, by names that stay.';
+  if (found?.isCharacterDevice()) return ok(check, `${name}: ${device} exists`);
+  const message = found ? `${name}: ${device} is not a device file` : `${name}: ${device} does not exist`;
+  const next = 'Plug in the adapter. `ls -l /dev/serial/by-id/` lists connected adapters by stable names.';
   return failure(check, message, next);
 }
 
-/** Runs within the confinement of the service, as all checks of the doctor: access here is access of the service. */
+/** The doctor runs as the service if possible, so this check has the service's access rights. */
 async function checkFolder(check: string, name: string, path: string, isWritten: boolean): Promise<CheckLine> {
   const folder = new FolderClient(path, systemClock);
   try {

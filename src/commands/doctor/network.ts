@@ -9,13 +9,13 @@ import { createDispatcher } from '../../platform/dispatcher.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
 import { goesDirect, parseNoProxy } from '../../platform/no-proxy.ts';
 import { transportError } from '../../platform/transport-errors.ts';
-import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
+import { type CheckLine, type DoctorContext, failure, ok, warning } from './context.ts';
 
-const PATIENCE_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
-/** DNS, TCP, TLS and HTTP of the platform, each from this machine; through the proxy where one is configured. */
-export async function checkNetwork(consultation: Consultation): Promise<CheckLine[]> {
-  const { settings } = consultation;
+/** Checks DNS, TCP, TLS and HTTP access to the platform, through the proxy if one is configured. */
+export async function checkNetwork(context: DoctorContext): Promise<CheckLine[]> {
+  const { settings } = context;
   if (settings.platformUrl === undefined) return [];
   const urls = [new URL(settings.platformUrl)];
   if (settings.identityUrl && new URL(settings.identityUrl).origin !== urls[0]!.origin) {
@@ -24,58 +24,58 @@ export async function checkNetwork(consultation: Consultation): Promise<CheckLin
   const lines: CheckLine[] = [];
   for (const [i, url] of urls.entries()) {
     const proxy = proxyFor(url, settings);
-    const found = proxy ? await checkWay(proxy, 'proxy', consultation) : await checkWay(url, 'network', consultation);
+    const found = proxy ? await checkWay(proxy, 'proxy', context) : await checkWay(url, 'network', context);
     lines.push(...found);
     if (found.some((line) => line.state === 'failure')) continue;
-    const answer = await checkHttp(url, consultation);
+    const answer = await checkHttp(url, context);
     lines.push(answer);
-    if (i === 0) consultation.platformAnswers = answer.state !== 'failure';
+    if (i === 0) context.platformAnswers = answer.state !== 'failure';
   }
   return lines;
 }
 
-function proxyFor(url: URL, settings: Consultation['settings']): URL | undefined {
+function proxyFor(url: URL, settings: DoctorContext['settings']): URL | undefined {
   if (!settings.httpsProxy || goesDirect(url, parseNoProxy(settings.noProxy ?? ''))) return undefined;
   return new URL(settings.httpsProxy);
 }
 
-/** Each step only where the one before went well: it would only say the same again. */
-async function checkWay(url: URL, name: 'network' | 'proxy', consultation: Consultation): Promise<CheckLine[]> {
+/** Stops at the first failure, because later steps would fail for the same reason. */
+async function checkWay(url: URL, name: 'network' | 'proxy', context: DoctorContext): Promise<CheckLine[]> {
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
   const port = Number(url.port || (url.protocol === 'https:' ? 443 : 80));
   const lines: CheckLine[] = [];
   try {
     const found = await lookup(host, { all: true });
     const shown = [...new Set(found.map(({ address }) => address))].slice(0, 4).join(', ');
-    lines.push(ok(`${name}.dns`, `${host} is ${shown}`));
+    lines.push(ok(`${name}.dns`, `${host} resolves to ${shown}`));
   } catch (error) {
-    const next = 'Check the name, and the name server: `resolvectl status` or /etc/resolv.conf.';
-    return [failure(`${name}.dns`, `${host} has no address (${codeOf(error) ?? messageOf(error)})`, next)];
+    const next = 'Check the host name and the name server (`resolvectl status` or /etc/resolv.conf).';
+    return [failure(`${name}.dns`, `cannot resolve ${host} (${codeOf(error) ?? messageOf(error)})`, next)];
   }
-  const refused = await tcpTrouble(host, port);
+  const refused = await connectError(host, port);
   if (refused !== undefined) {
     const next =
       name === 'proxy'
-        ? 'Check HTTPS_PROXY, and that the proxy runs.'
+        ? 'Check HTTPS_PROXY, and that the proxy is running.'
         : refused === 'ECONNREFUSED'
-          ? `Nobody listens there, or a firewall refuses it: check host and port of PLATFORM_URL and IDENTITY_URL.`
-          : `Open outgoing TCP port ${port} in the firewall, or set HTTPS_PROXY; check the default route (\`ip route\`).`;
-    return [...lines, failure(`${name}.tcp`, `${host} port ${port} takes no connection (${refused})`, next)];
+          ? 'Check the host and port of PLATFORM_URL and IDENTITY_URL, and the firewall.'
+          : `Open outgoing TCP port ${port} in the firewall, or set HTTPS_PROXY. Check the default route (\`ip route\`).`;
+    return [...lines, failure(`${name}.tcp`, `cannot connect to ${host} port ${port} (${refused})`, next)];
   }
-  lines.push(ok(`${name}.tcp`, `${host} port ${port} takes connections`));
-  if (url.protocol === 'https:') lines.push(await checkTls(url, host, port, name, consultation));
+  lines.push(ok(`${name}.tcp`, `${host} port ${port} accepts connections`));
+  if (url.protocol === 'https:') lines.push(await checkTls(url, host, port, name, context));
   return lines;
 }
 
-/** Why no connection came to be; `undefined` where one did. */
-export function tcpTrouble(host: string, port: number, patienceMs = PATIENCE_MS): Promise<string | undefined> {
+/** Returns the reason why a connection failed; `undefined` on success. */
+export function connectError(host: string, port: number, timeoutMs = TIMEOUT_MS): Promise<string | undefined> {
   return new Promise((resolve) => {
     const socket = connectTcp({ host, port });
     const end = (trouble: string | undefined) => {
       socket.destroy();
       resolve(trouble);
     };
-    socket.setTimeout(patienceMs, () => end('no answer in time'));
+    socket.setTimeout(timeoutMs, () => end('timeout'));
     socket.once('connect', () => end(undefined));
     socket.once('error', (error) => end(codeOf(error) ?? messageOf(error)));
   });
@@ -86,15 +86,15 @@ function checkTls(
   host: string,
   port: number,
   name: string,
-  { settings: { platformCa }, clock }: Consultation,
+  { settings: { platformCa }, clock }: DoctorContext,
 ): Promise<CheckLine> {
   const check = `${name}.tls`;
   let ca: string[] | undefined;
   try {
     if (platformCa !== undefined) ca = [...rootCertificates, readRegularFileSync(platformCa).bytes.toString()];
   } catch (error) {
-    const next = 'Name a PEM file that this user may read.';
-    return Promise.resolve(failure(check, `PLATFORM_CA cannot be read (${codeOf(error)})`, next));
+    const next = 'Specify a PEM file that this user can read.';
+    return Promise.resolve(failure(check, `cannot read PLATFORM_CA (${codeOf(error)})`, next));
   }
   return new Promise((resolve) => {
     const servername = /^[\d.:]+$/.test(host) ? undefined : host;
@@ -106,30 +106,30 @@ function checkTls(
         failure(
           check,
           translated.message,
-          translated.hint ?? 'Look at what stands between: `openssl s_client -connect`.',
+          translated.hint ?? `Run \`openssl s_client -connect ${host}:${port}\` to find the cause.`,
         ),
       );
     };
-    socket.setTimeout(PATIENCE_MS, () => fail({ code: 'ETIMEDOUT' }));
+    socket.setTimeout(TIMEOUT_MS, () => fail({ code: 'ETIMEDOUT' }));
     socket.once('error', fail);
     socket.once('secureConnect', () => {
       const { valid_to: end, issuer } = socket.getPeerCertificate();
       const protocol = socket.getProtocol();
       socket.destroy();
-      const by = issuer?.O ?? issuer?.CN ?? 'an unnamed authority';
-      const text = `${protocol} with a certificate of ${by} until ${end}`;
+      const by = issuer?.O ?? issuer?.CN ?? 'an unnamed certificate authority';
+      const text = `${protocol}, certificate issued by ${by}, valid until ${end}`;
       const endMs = Date.parse(end);
       resolve(
         endsSoon(endMs, clock.wallMs())
-          ? warning(check, text, 'It ends soon: the platform has to renew it.')
+          ? warning(check, text, 'The certificate expires soon. The platform operator must renew it.')
           : ok(check, text),
       );
     });
   });
 }
 
-/** Any status will do: something that speaks HTTP answers. */
-async function checkHttp(url: URL, { settings, clock, version }: Consultation): Promise<CheckLine> {
+/** Any status below 500 passes. */
+async function checkHttp(url: URL, { settings, clock, version }: DoctorContext): Promise<CheckLine> {
   let boundary: HttpBoundary | undefined;
   try {
     const sockets = createDispatcher({
@@ -139,14 +139,15 @@ async function checkHttp(url: URL, { settings, clock, version }: Consultation): 
       noProxy: settings.noProxy,
     });
     boundary = new HttpBoundary({ sockets, clock, redactor: new Redactor(), userAgent: `tagferry/${version}` });
-    const answer = await boundary.send({ method: 'GET', url, deadlineMs: PATIENCE_MS, maxAnswerBytes: 65_536 });
-    if (answer.status >= 500) {
-      return warning('network.http', `${url.origin} answers ${answer.status}`, 'The platform is not well: try later.');
+    const response = await boundary.send({ method: 'GET', url, deadlineMs: TIMEOUT_MS, maxAnswerBytes: 65_536 });
+    if (response.status >= 500) {
+      const next = 'The platform has a problem. Run the command again later.';
+      return warning('network.http', `${url.origin} responds with ${response.status}`, next);
     }
-    return ok('network.http', `${url.origin} answers`);
+    return ok('network.http', `${url.origin} responds`);
   } catch (error) {
     const hint = error instanceof TagferryError ? error.hint : undefined;
-    return failure('network.http', messageOf(error), hint ?? 'Check PLATFORM_URL and what stands between.');
+    return failure('network.http', messageOf(error), hint ?? 'Check PLATFORM_URL, proxies and firewalls.');
   } finally {
     await boundary?.close();
   }

@@ -2,52 +2,58 @@ import { counted, durationText } from '../../base/amounts.ts';
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { Configuration } from '../../config/configuration.ts';
+import type { Webhook } from '../../contract/webhooks.ts';
 import { diagnosePlatform, objectsOfTags, type PlatformDiagnosis } from '../../control/diagnosis.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
+import type { PlatformClient } from '../../platform/client.ts';
+import { ClientApplications } from '../../platform/resources/client-applications.ts';
+import { Webhooks } from '../../platform/resources/webhooks.ts';
 import { fillValuesPath } from '../../uplink/post-address.ts';
-import { askDaemon } from '../control-client.ts';
-import { choiceText, seriesText } from '../series-text.ts';
-import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
-import { logIn, type OwnLogin } from './own-login.ts';
-import { webhookLines } from './webhook.ts';
+import { sameAddress } from '../../webhook/drift.ts';
+import type { ListedWebhook } from '../../webhook/registration.ts';
+import type { SelfTestLine } from '../../webhook/self-test.ts';
+import { askAgent } from '../connection/control-client.ts';
+import { logIn, type OwnLogin } from '../connection/own-login.ts';
+import { rejectionAdvice, seriesAdvice, seriesText } from '../status/status-screen.ts';
+import { type CheckLine, type DoctorContext, failure, ok, warning } from './context.ts';
 
-/** Beyond this, timestamps of values and the ages of events are visibly wrong. */
+/** A larger offset visibly distorts value timestamps and event ages. */
 const CLOCK_OFF_S = 30;
 const MAX_SERIES = 5;
 
 /**
- * Login and revocation, one call, the permission on each asset, the webhook. Where a daemon runs, its own session does the asking:
- * no second login, within its budget, and without its secrets in this shell. Else the doctor logs in once and revokes.
+ * Checks login, API, permissions on assets, and the webhook. A running agent sends the requests in its own session and
+ * within its budget. Otherwise the doctor signs in and revokes its token.
  */
-export async function checkPlatform(consultation: Consultation): Promise<CheckLine[]> {
-  const { daemon, place, configuration, platformAnswers, unread } = consultation;
-  if (daemon) {
-    const session = sessionLine(daemon);
+export async function checkPlatform(context: DoctorContext): Promise<CheckLine[]> {
+  const { agent, place, configuration, platformAnswers, unread } = context;
+  if (agent) {
+    const session = sessionLine(agent);
     if (session.state === 'failure') return [session];
-    const diagnosis = await askDaemon<PlatformDiagnosis>(place, 'diagnose');
+    const diagnosis = await askAgent<PlatformDiagnosis>(place, 'diagnose');
     return [
       session,
-      ...placeLines(daemon),
+      ...placeLines(agent),
       ...diagnosisLines(diagnosis),
-      ...refusedLines(daemon),
-      ...(await webhookLines(consultation, undefined)),
+      ...refusedLines(agent),
+      ...(await webhookLines(context, undefined)),
     ];
   }
   if (!configuration) {
-    if (unread.length > 0) return [warning('sign_in', 'not tried: this user cannot read the credentials', 'Use sudo.')];
-    return [warning('sign_in', 'not tried: the configuration is not valid', 'Correct the lines above.')];
+    if (unread.length > 0)
+      return [warning('sign_in', 'skipped: this user cannot read the credentials', 'Run `sudo tagferry doctor`.')];
+    return [warning('sign_in', 'skipped: the configuration is not valid', 'Correct the problems above.')];
   }
-  if (!platformAnswers)
-    return [warning('sign_in', 'not tried: the platform cannot be reached', 'Mend the lines above.')];
-  return askWithOwnLogin(consultation, configuration);
+  if (!platformAnswers) return [warning('sign_in', 'skipped: the platform is unreachable', 'Fix the problems above.')];
+  return askWithOwnLogin(context, configuration);
 }
 
-async function askWithOwnLogin(consultation: Consultation, configuration: Configuration): Promise<CheckLine[]> {
-  const { clock } = consultation;
+async function askWithOwnLogin(context: DoctorContext, configuration: Configuration): Promise<CheckLine[]> {
+  const { clock } = context;
   const { settings, tags } = configuration;
   let login: OwnLogin;
   try {
-    login = await logIn(settings, consultation);
+    login = await logIn(settings, context);
   } catch (error) {
     return [
       failure('sign_in', messageOf(error), hintOf(error) ?? 'Check CLIENT_ID, CLIENT_SECRET and the technical user.'),
@@ -64,7 +70,7 @@ async function askWithOwnLogin(consultation: Consultation, configuration: Config
       requestsPerMinute: settings.requestsPerMinute,
       pathOf: (asset) => fillValuesPath(settings.valuesPath, asset, instrumentationOf.get(asset)),
     });
-    lines.push(...diagnosisLines(diagnosis), ...(await webhookLines(consultation, login.client)));
+    lines.push(...diagnosisLines(diagnosis), ...(await webhookLines(context, login.client)));
     lines.push(await revocationLine(login));
     return lines;
   } finally {
@@ -75,9 +81,9 @@ async function askWithOwnLogin(consultation: Consultation, configuration: Config
 async function revocationLine(login: OwnLogin): Promise<CheckLine> {
   try {
     await login.revoke();
-    return ok('revocation', 'the token was taken back');
+    return ok('revocation', 'the token was revoked');
   } catch (error) {
-    const next = 'Tokens that cannot be revoked live for 11 minutes; ask the platform why.';
+    const next = 'The token expires within 11 minutes. Ask the platform operator for the cause.';
     return warning('revocation', messageOf(error), hintOf(error) ?? next);
   }
 }
@@ -86,53 +92,43 @@ function sessionLine({ session }: StatusReport): CheckLine {
   if (session.usable) {
     const renews =
       session.renews_in_seconds === undefined ? '' : `, renews in ${durationText(session.renews_in_seconds)}`;
-    return ok('sign_in', `the daemon is signed in (${session.grant ?? session.state}${renews})`);
+    return ok('sign_in', `the agent is signed in (${session.grant ?? session.state}${renews})`);
   }
   if (session.state === 'renewing' || session.state === 'none') {
-    return warning('sign_in', 'the daemon is signing in just now', 'Run this again in a moment.');
+    return warning('sign_in', 'the agent is signing in', 'Run the command again in a moment.');
   }
   const { last_error: error } = session;
-  const retry =
-    session.retry_in_seconds === undefined ? '' : `; tries again in ${durationText(session.retry_in_seconds)}`;
+  const retry = session.retry_in_seconds === undefined ? '' : `; retries in ${durationText(session.retry_in_seconds)}`;
   const why = error ? plain(error.message) : `the session is ${session.state}`;
-  const next = error?.hint ?? 'See `tagferry session show`; `tagferry session renew` tries at once.';
-  return failure('sign_in', `the daemon is signed out: ${why}${retry}`, next);
+  const next = error?.hint ?? 'See `tagferry session show`. To retry now, run `tagferry session renew`.';
+  return failure('sign_in', `the agent is signed out: ${why}${retry}`, next);
 }
 
-/** What the daemon's posts meet: the doctor's own questions may go another way. */
+/** Reports responses to the agent's posts that did not come from the platform. */
 function placeLines({ uplink: { away } }: StatusReport): CheckLine[] {
   if (!away?.foreign_answer) return [];
   const next =
-    'Sign this network in (a portal?), and check PLATFORM_URL and HTTPS_PROXY; the values wait in the buffer.';
+    'Sign in to the captive portal of this network, if any, and check PLATFORM_URL and HTTPS_PROXY. Values remain in the buffer.';
   return [failure('platform.place', plain(away.message), next)];
 }
 
-function refusalNext(code: string): string {
-  if (code === '401') return '`tagferry session renew`; where it stays so, check API_KEY_HEADER and PLATFORM_URL.';
-  if (code === '403' || code === '404') {
-    return 'Check VALUES_PATH, the numbers in tags.yaml, and what the technical user may see.';
-  }
-  return 'Mend in tags.yaml what it names, then `tagferry reload`.';
-}
-
-/** What the platform has refused: series that wait, each with its words, and what is in quarantine. */
+/** Reports rejected posts, rejected series and quarantined values. */
 function refusedLines({ state, uplink, buffer }: StatusReport): CheckLine[] {
-  const all = `the platform refuses every post: ${plain(uplink.away?.message ?? '')}`;
-  const lines = state === 'posts refused' ? [failure('posts', all, refusalNext(uplink.away?.code ?? ''))] : [];
+  const all = `the platform rejects all posts: ${plain(uplink.away?.message ?? '')}`;
+  const lines = state === 'posts rejected' ? [failure('posts', all, rejectionAdvice(uplink.away?.code ?? ''))] : [];
   const waiting = uplink.waiting_series.slice(0, MAX_SERIES).map((series) => {
-    const why = series.status === 0 ? 'it was not sent' : `the platform refused it with ${series.status}`;
-    const words = `${seriesText(series)} waits: ${why}: ${plain(series.message)}`;
-    const next = `Mend unit, key or group in tags.yaml, \`tagferry reload\`; then \`tagferry buffer requeue ${choiceText(series)}\`.`;
-    return failure('series', words, next);
+    const why = series.status === 0 ? 'not sent' : `rejected with ${series.status}`;
+    const words = `${seriesText(series)} ${why}: ${plain(series.message)}`;
+    return failure('series', words, seriesAdvice(series));
   });
   lines.push(...waiting);
   if (uplink.waiting_series.length > MAX_SERIES) {
-    const more = `and ${uplink.waiting_series.length - MAX_SERIES} more series that the platform refuses`;
+    const more = `and ${uplink.waiting_series.length - MAX_SERIES} more rejected series`;
     lines.push(failure('series', more, 'See `tagferry status --json`.'));
   }
   if (buffer.quarantined > 0) {
     const next =
-      "`tagferry buffer quarantine` shows them with the platform's words; `tagferry buffer requeue` sends them again.";
+      "See `tagferry buffer quarantine` for the platform's responses. `tagferry buffer requeue` posts the values again.";
     lines.push(warning('quarantine', `${counted(buffer.quarantined, 'value')} in quarantine`, next));
   }
   return lines;
@@ -144,27 +140,105 @@ function diagnosisLines(diagnosis: PlatformDiagnosis): CheckLine[] {
   if (offset !== null) lines.push(offsetLine(offset));
   const refused = assets.filter((asset) => !asset.ok);
   for (const asset of refused) lines.push(failure('assets', plain(asset.message), asset.next));
-  const rest = left > 0 ? `; ${counted(left, 'more asset')} not asked for` : '';
-  const taken = assets.length - refused.length;
-  if (taken > 0) lines.push(ok('assets', `${counted(taken, 'asset')} can be posted to${rest}`));
+  const rest = left > 0 ? `; ${counted(left, 'more asset')} not checked` : '';
+  const writable = assets.length - refused.length;
+  if (writable > 0) lines.push(ok('assets', `values can be posted to ${counted(writable, 'asset')}${rest}`));
   else if (assets.length === 0 && call.ok && left === 0) {
-    lines.push(warning('assets', 'tags.yaml names no asset', 'Write the first tag into tags.yaml.'));
+    lines.push(warning('assets', 'no assets in tags.yaml', 'Add the first tag to tags.yaml.'));
   }
   const unseen = diagnosis.instrumentations.filter((one) => !one.ok);
   for (const one of unseen) lines.push(warning('instrumentations', plain(one.message), one.next));
   const seen = diagnosis.instrumentations.length - unseen.length;
-  if (seen > 0) lines.push(ok('instrumentations', `${counted(seen, 'instrumentation')} of the tags can be seen`));
-  if (assets.length > 0) lines.push(ok('units', 'the platform tells of units and keys with the first value alone'));
+  if (seen > 0) lines.push(ok('instrumentations', `${counted(seen, 'instrumentation')} accessible`));
+  if (assets.length > 0)
+    lines.push(ok('units', 'the platform checks units and keys only when it receives the first value'));
   return lines;
 }
 
 function offsetLine(offset: number): CheckLine {
-  const text = `this clock is ${durationText(Math.abs(offset))} ${offset > 0 ? 'behind' : 'ahead of'} the platform's`;
+  const text = `this clock is ${durationText(Math.abs(offset))} ${offset > 0 ? 'behind' : 'ahead of'} the platform`;
   if (Math.abs(offset) <= CLOCK_OFF_S)
-    return ok('clock.platform', offset === 0 ? "this clock is the platform's" : text);
+    return ok('clock.platform', offset === 0 ? 'this clock matches the platform' : text);
   return warning('clock.platform', text, 'Set the clock: `timedatectl set-ntp true`.');
 }
 
 function hintOf(error: unknown): string | undefined {
   return error instanceof TagferryError ? error.hint : undefined;
+}
+
+/**
+ * Checks that the webhook is registered, enabled and reachable. `client`: the doctor's own session if no agent is
+ * running.
+ */
+async function webhookLines(
+  { agent, settings, place, subject }: DoctorContext,
+  client: PlatformClient | undefined,
+): Promise<CheckLine[]> {
+  const url = agent ? agent.listener.webhook_url : settings.webhookUrl;
+  const lines: CheckLine[] = agent ? await leftBehindLines(place) : [];
+  if (!url) return [ok('webhook', 'no webhook, because WEBHOOK_URL is empty'), ...lines];
+  try {
+    const all = client
+      ? await listWith(client, settings.clientApplication)
+      : (await askAgent<{ webhooks: Webhook[] }>(place, 'webhook/ls')).webhooks;
+    lines.push(registrationLine(all, url));
+  } catch (error) {
+    const hint = error instanceof TagferryError ? error.hint : undefined;
+    lines.push(failure('webhook.registered', messageOf(error), hint ?? 'See `tagferry webhook ls`.'));
+  }
+  if (subject === 'files') return lines;
+  if (!agent) {
+    lines.push(
+      warning(
+        'webhook.reachable',
+        'not tested: no agent is running',
+        'Start the agent, then run `tagferry webhook test`.',
+      ),
+    );
+    return lines;
+  }
+  const { checks } = await askAgent<{ checks: SelfTestLine[] }>(place, 'webhook/test');
+  for (const check of checks) {
+    const text = `${check.target} ${check.address}: ${plain(check.message)}`;
+    lines.push(check.ok ? ok('webhook.reachable', text) : failure('webhook.reachable', text, check.next));
+  }
+  return lines;
+}
+
+/** Returns webhooks registered for previous URLs. Other checks report an unreachable platform. */
+async function leftBehindLines(place: DoctorContext['place']): Promise<CheckLine[]> {
+  const asked = askAgent<{ webhooks: ListedWebhook[] }>(place, 'webhook/ls');
+  const { webhooks } = await asked.catch(() => ({ webhooks: [] }));
+  return webhooks
+    .filter((webhook) => webhook.left_behind)
+    .map(({ id, url }) =>
+      warning(
+        'webhook.left_behind',
+        `webhook ${id} still delivers to ${plain(url)}, an address that is no longer configured`,
+        'Run `tagferry webhook prune`, unless another gateway is using it.',
+      ),
+    );
+}
+
+function registrationLine(webhooks: readonly Webhook[], url: string): CheckLine {
+  const own = webhooks.find((webhook) => sameAddress(webhook.url, url));
+  const check = 'webhook.registered';
+  if (!own) {
+    return failure(
+      check,
+      `the platform has no webhook for ${url}`,
+      'Run `tagferry webhook register`, or start the agent.',
+    );
+  }
+  if (own.disabled) {
+    const next = 'Run `tagferry webhook enable`. The platform disables webhooks that fail for two weeks.';
+    return failure(check, `webhook ${own.id} is disabled`, next);
+  }
+  return ok(check, `webhook ${own.id} is registered and enabled`);
+}
+
+async function listWith(client: PlatformClient, application: string | undefined): Promise<Webhook[]> {
+  const signal = AbortSignal.timeout(20_000);
+  const { id } = await new ClientApplications(client).find(application, signal);
+  return Array.fromAsync(new Webhooks(client, id).list(signal));
 }

@@ -14,70 +14,69 @@ import {
 import { join } from 'node:path';
 import { bytesText } from '../../base/amounts.ts';
 import { codeOf } from '../../base/errors.ts';
-import { foreseeStateFolder, ownerHint } from '../../store/state-folder.ts';
-import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
-import { optionAgainstSync } from './mount-options.ts';
+import { ownerHint, previewStateFolder } from '../../store/state-folder.ts';
+import { type CheckLine, type DoctorContext, failure, ok, warning } from './context.ts';
 
-/** statfs(2) types of file systems on which an acknowledged value is not safe, and why. */
+/** File system types (statfs(2)) on which acknowledged values can be lost, with the reason. */
 const DOUBTFUL: Readonly<Record<number, string>> = {
-  16914836: 'tmpfs: memory, everything in it is gone with the power',
-  2240043254: 'ramfs: memory, everything in it is gone with the power',
-  26985: 'NFS: locks and syncs cannot be relied on',
-  4283649346: 'SMB: locks and syncs cannot be relied on',
-  4266872130: 'SMB: locks and syncs cannot be relied on',
-  16914839: '9p: syncs cannot be relied on',
-  1702057286: 'FUSE: syncs cannot be relied on',
-  2035054128: 'overlayfs: the layer of a container is gone with it, mount a volume',
+  16914836: 'tmpfs, which loses all data on power loss',
+  2240043254: 'ramfs, which loses all data on power loss',
+  26985: 'NFS, where locks and syncs are unreliable',
+  4283649346: 'SMB, where locks and syncs are unreliable',
+  4266872130: 'SMB, where locks and syncs are unreliable',
+  16914839: '9p, where syncs are unreliable',
+  1702057286: 'FUSE, where syncs are unreliable',
+  2035054128: 'overlayfs, a container layer that is deleted with the container',
 };
-/** An SD card syncs in some tens of milliseconds; a commit each second cannot live with a second. */
+/** An SD card usually syncs within tens of milliseconds. The agent commits once per second. */
 const SLOW_SYNC_MS = 500;
 const SYNCS = 5;
 const SERVICE_USER = 'tagferry';
 
-/** STATE_DIR: there, private, writable, room on it, how long a sync takes, whether the file system keeps its word. */
-export function checkStateFolder({ settings, clock, daemon, isService }: Consultation): CheckLine[] {
+/** Checks STATE_DIR: existence, mode, owner, write access, sync time, free space and file system. */
+export function checkStateFolder({ settings, clock, agent, isService }: DoctorContext): CheckLine[] {
   const { stateDir } = settings;
   const lines: CheckLine[] = [];
   try {
     const stats = statSync(stateDir);
     if (!stats.isDirectory()) {
-      return [failure('state.folder', `${stateDir} is no folder`, 'Move it away, or set STATE_DIR.')];
+      return [failure('state.folder', `${stateDir} is not a folder`, 'Move the file, or set STATE_DIR.')];
     }
     lines.push(...checkGuard(stateDir, stats.mode));
   } catch (error) {
     if (codeOf(error) === 'ENOENT') {
-      return [warning('state.folder', `${stateDir} does not exist yet`, 'The daemon makes it when it starts.')];
+      return [warning('state.folder', `${stateDir} does not exist yet`, 'The agent creates it on its first start.')];
     }
-    const refused = `${stateDir} may not be looked at (${codeOf(error)})`;
-    if (isService) return [failure('state.folder', `${refused} by the service`, ownerHint(stateDir, SERVICE_USER))];
-    return [warning('state.folder', refused, 'Run `sudo tagferry doctor`.')];
+    const denied = `cannot access ${stateDir} (${codeOf(error)})`;
+    if (isService) return [failure('state.folder', `the service ${denied}`, ownerHint(stateDir, SERVICE_USER))];
+    return [warning('state.folder', `this user ${denied}`, 'Run `sudo tagferry doctor`.')];
   }
   if (isService) lines.push(...checkOwner(stateDir));
   lines.push(
     ...checkSync(stateDir, clock.monotonicMs, isService),
-    ...checkRoom(stateDir, settings, daemon?.buffer.bytes ?? 0),
+    ...checkRoom(stateDir, settings, agent?.buffer.bytes ?? 0),
   );
   lines.push(...checkFileSystem(stateDir));
   return lines;
 }
 
-/** What the start would refuse, or narrow. */
+/** Returns problems that prevent startup, and file modes that the agent changes at startup. */
 function checkGuard(stateDir: string, mode: number): CheckLine[] {
-  const { refusal, narrowsFrom } = foreseeStateFolder(stateDir);
-  if (refusal) return [failure('state.folder', `a start is refused: ${refusal.message}`, refusal.hint ?? '')];
+  const { refusal, narrowsFrom } = previewStateFolder(stateDir);
+  if (refusal) return [failure('state.folder', `the agent cannot start: ${refusal.message}`, refusal.hint ?? '')];
   if ((mode & 0o077) === 0) return [];
-  const what = `${stateDir} is open to others (${(mode & 0o777).toString(8)})`;
-  const start = narrowsFrom === undefined ? '' : '; the next start makes it 0700';
-  return [warning('state.folder', `${what}${start}`, `chmod 700 ${stateDir}`)];
+  const what = `other users can access ${stateDir} (mode ${(mode & 0o777).toString(8)})`;
+  const start = narrowsFrom === undefined ? '' : '; the agent will change the mode to 0700 on the next start';
+  return [warning('state.folder', `${what}${start}`, `Run \`chmod 700 ${stateDir}\`.`)];
 }
 
-/** Files that somebody else made, most often root by hand: a service that cannot open its own stores ends again and again. */
+/** Returns files owned by another user, usually root, which prevent the service from starting. */
 function checkOwner(stateDir: string): CheckLine[] {
   let names: string[] = [];
   try {
     names = readdirSync(stateDir);
   } catch {
-    // What follows tries to write, and says it.
+    // The next check reports the problem.
   }
   const closed = names.filter((name) => {
     try {
@@ -113,23 +112,23 @@ function checkSync(stateDir: string, now: () => number, isService: boolean): Che
       return [failure('state.writable', `the service cannot write to ${stateDir}`, ownerHint(stateDir, SERVICE_USER))];
     }
     if (isService && codeOf(error) === 'EROFS') {
-      const next = `\`systemctl edit tagferry\`: [Service] ReadWritePaths=${stateDir}; or mount it for writing.`;
+      const next = `Run \`systemctl edit tagferry\` and add ReadWritePaths=${stateDir} to [Service], or remount the file system read-write.`;
       return [failure('state.writable', `${stateDir} is read-only for the service`, next)];
     }
     if (codeOf(error) === 'EACCES') {
-      return [warning('state.writable', `this user may not write to ${stateDir}`, 'Run `sudo tagferry doctor`.')];
+      return [warning('state.writable', `this user cannot write to ${stateDir}`, 'Run `sudo tagferry doctor`.')];
     }
-    const next = 'Free space, or look at the disk: `dmesg`, `df -h`, `mount`.';
-    return [failure('state.writable', `${stateDir} cannot be written (${codeOf(error)})`, next)];
+    const next = 'Free up space, or check the disk with `dmesg`, `df -h` and `mount`.';
+    return [failure('state.writable', `cannot write to ${stateDir} (${codeOf(error)})`, next)];
   }
   const slowest = Math.max(...times);
   const median = times.sort((a, b) => a - b)[Math.floor(SYNCS / 2)]!;
-  const text = `${stateDir} is written; a sync takes ${median.toFixed(1)} ms, ${slowest.toFixed(1)} ms at worst`;
+  const text = `${stateDir} is writable; a sync takes ${median.toFixed(1)} ms (maximum ${slowest.toFixed(1)} ms)`;
   if (median < SLOW_SYNC_MS) return [ok('state.writable', text)];
-  return [warning('state.writable', text, 'The disk is slow or worn: raise COMMIT_INTERVAL, or replace it.')];
+  return [warning('state.writable', text, 'The disk is slow or worn. Increase COMMIT_INTERVAL, or replace the disk.')];
 }
 
-function checkRoom(stateDir: string, settings: Consultation['settings'], bufferBytes: number): CheckLine[] {
+function checkRoom(stateDir: string, settings: DoctorContext['settings'], bufferBytes: number): CheckLine[] {
   const stats = statfsSync(stateDir);
   const free = stats.bavail * stats.bsize;
   const whole = stats.blocks * stats.bsize;
@@ -138,11 +137,11 @@ function checkRoom(stateDir: string, settings: Consultation['settings'], bufferB
     bufferMinFree === undefined ? 0 : 'bytes' in bufferMinFree ? bufferMinFree.bytes : bufferMinFree.share * whole;
   const text = `${bytesText(free)} of ${bytesText(whole)} free for ${stateDir}`;
   if (free < min) {
-    const next = `New values get 503 below ${bytesText(min)} (BUFFER_MIN_FREE): free space.`;
+    const next = `Free up space. Below ${bytesText(min)} (BUFFER_MIN_FREE) the agent rejects new values with 503.`;
     return [failure('state.space', text, next)];
   }
   if (bufferMaxBytes > free - min + bufferBytes) {
-    const next = `BUFFER_MAX_BYTES is ${bytesText(bufferMaxBytes)}: lower it, or a long outage fills the disk first.`;
+    const next = `Reduce BUFFER_MAX_BYTES (${bytesText(bufferMaxBytes)}), because a long outage would fill the disk first.`;
     return [warning('state.space', text, next)];
   }
   return [ok('state.space', text)];
@@ -154,8 +153,8 @@ function checkFileSystem(stateDir: string): CheckLine[] {
   if (doubt) return [warning('state.file_system', `${stateDir} is on ${doubt}`, next)];
   const option = optionAgainstSync(mounts(), stateDir);
   if (option !== undefined) {
-    const what = `${stateDir} is mounted with ${option}: a sync does not reach the disk`;
-    return [failure('state.file_system', what, `Remove ${option} from /etc/fstab and mount it again.`)];
+    const what = `${stateDir} is mounted with ${option}, so syncs do not reach the disk`;
+    return [failure('state.file_system', what, `Remove ${option} from /etc/fstab and remount the file system.`)];
   }
   return [ok('state.file_system', `${stateDir} is on a local file system`)];
 }
@@ -166,4 +165,24 @@ function mounts(): string {
   } catch {
     return '';
   }
+}
+
+/**
+ * Mount options that let a sync return before the data is on disk: ext4 and f2fs `nobarrier`, f2fs modes, and the older
+ * `barrier=0`.
+ */
+const WITHOUT_SYNC = new Set(['nobarrier', 'barrier=0', 'fsync_mode=nobarrier', 'checkpoint=disable']);
+
+/** Returns the folder's mount option that disables syncs, if any; `mounts` is the text of /proc/self/mounts. */
+export function optionAgainstSync(mounts: string, folder: string): string | undefined {
+  const above = mounts
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => line.split(' '))
+    .map(([, at = '', , options = '']) => ({ at, options }))
+    .filter(({ at }) => at === '/' || folder === at || folder.startsWith(`${at}/`));
+  const depth = Math.max(...above.map(({ at }) => at.length));
+  // If several file systems are mounted at one path, the last one is visible.
+  const seen = above.findLast(({ at }) => at.length === depth);
+  return seen?.options.split(',').find((option) => WITHOUT_SYNC.has(option));
 }

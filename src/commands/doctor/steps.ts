@@ -1,22 +1,20 @@
 import { messageOf } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
-import { isServiceFolder } from '../service-folder.ts';
-import { isServiceView, runInServiceView, wantsServiceView } from '../service-view.ts';
-import { checkCertificates } from './certificates.ts';
+import { conflictWords } from '../../base/identity-conflicts.ts';
+import { isServiceFolder } from '../service/service-folder.ts';
+import { isServiceView, needsServiceView, runAsService } from '../service/service-view.ts';
 import { checkConfigurationFiles } from './configuration.ts';
+import { type Check, type CheckLine, type DoctorContext, failure, warning } from './context.ts';
 import { checkDevices } from './devices.ts';
-import { type Check, type CheckLine, type Consultation, failure, warning } from './finding.ts';
-import { checkIdentity } from './identity.ts';
-import { checkListeners, withOwnPorts } from './listeners.ts';
-import { checkClock } from './machine-clock.ts';
+import { checkCertificates, checkClock, checkListeners, withOwnPorts } from './machine.ts';
 import { checkNetwork } from './network.ts';
 import { checkPlatform } from './platform.ts';
 import { checkService } from './service.ts';
 import { checkStateFolder } from './state-folder.ts';
 
-/** In this order: what fails early explains what fails later. */
+/** The order matters, because earlier failures explain later ones. */
 const CHECKS: readonly [name: string, check: Check][] = [
-  ['eyes', () => []],
+  ['view', () => []],
   ['configuration', checkConfigurationFiles],
   ['state', checkStateFolder],
   ['clock', checkClock],
@@ -29,38 +27,38 @@ const CHECKS: readonly [name: string, check: Check][] = [
   ['devices', checkDevices],
 ];
 
-/** What is looked at on this machine alone; of devices it is said what the running daemon knows. */
-export const INWARD_STEPS = ['eyes', 'configuration', 'state', 'clock', 'service', 'listener', 'devices'];
+/** Checks that do not contact other machines. Devices are checked using the running agent's report. */
+export const INWARD_STEPS = ['view', 'configuration', 'state', 'clock', 'service', 'listener', 'devices'];
 
-/** What the files name on the platform. */
+/** Checks that look up the configured objects on the platform. */
 export const FILE_STEPS = ['network', 'platform'];
 
-/** Nothing that the service's eyes see better. */
+/** Steps that do not depend on the service's access rights. */
 const OF_THE_MACHINE: ReadonlySet<string> = new Set(['clock', 'service']);
 
 /**
- * Runs the steps, or those named, and gives their lines by the name of the step; `say` gets them as they come. Where this is the service's
- * folder and the user may, with the service's eyes.
+ * Runs all steps, or those in `only`. If the user is root and the folder belongs to the service, runs the steps as the
+ * service. Returns the results by step; `say` is called with the results of each step.
  */
 export async function runSteps(
-  consultation: Consultation,
+  context: DoctorContext,
   say: (lines: readonly CheckLine[]) => void = () => {},
   only?: readonly string[],
 ): Promise<Record<string, CheckLine[]>> {
-  const isView = isServiceView(consultation.environment);
+  const isView = isServiceView(context.environment);
   const steps: Record<string, CheckLine[]> = {};
-  if (isUnconfigured(consultation)) {
-    const missing = `not configured: PLATFORM_URL has no value in ${consultation.directory}/agent.env`;
-    steps.configuration = [failure('configuration', missing, `Run \`${setupCommand(consultation.directory)}\`.`)];
+  if (isUnconfigured(context)) {
+    const missing = `not configured: PLATFORM_URL is not set in ${context.directory}/agent.env`;
+    steps.configuration = [failure('configuration', missing, `Run \`${setupCommand(context.directory)}\`.`)];
     say(steps.configuration);
     return steps;
   }
-  const seen = wantsServiceView(consultation.directory, process.env) ? await seenByService(consultation) : undefined;
+  const seen = needsServiceView(context.directory, process.env) ? await stepsAsService(context) : undefined;
   for (const [name, check] of CHECKS) {
     if ((isView && OF_THE_MACHINE.has(name)) || only?.includes(name) === false) continue;
-    const own = () => runCheck(name, () => check(consultation));
+    const own = () => runCheck(name, () => check(context));
     const found = seen?.[name] ?? (await own());
-    // The service view cannot see which ports the running service already has.
+    // A check that runs as the service cannot determine which ports the running service uses.
     const needsOwn = name === 'listener' && seen !== undefined && found.some(({ state }) => state === 'failure');
     steps[name] = needsOwn ? withOwnPorts(found, await own()) : found;
     if (steps[name].length > 0) say(steps[name]);
@@ -68,9 +66,9 @@ export async function runSteps(
   return steps;
 }
 
-/** Whatever else fails then fails for this reason. */
-function isUnconfigured({ daemon, daemonTrouble, service, place }: Consultation): boolean {
-  if (daemon || daemonTrouble !== undefined || !place.unconfigured) return false;
+/** Returns whether the configuration is missing, which would make all other checks fail. */
+function isUnconfigured({ agent, agentError, service, place }: DoctorContext): boolean {
+  if (agent || agentError !== undefined || !place.unconfigured) return false;
   return service === undefined || service.state === 'not configured';
 }
 
@@ -78,34 +76,42 @@ function setupCommand(directory: string): string {
   return isServiceFolder(directory) ? 'sudo tagferry setup' : `tagferry setup --config ${directory}`;
 }
 
-/**
- * The steps as the service itself would meet them, by name: whether it can read, write, listen and connect. What is about the machine
- * and the unit is asked from here.
- */
-async function seenByService({ directory, subject }: Consultation): Promise<Record<string, CheckLine[]>> {
+/** Runs the steps as the service, with its access to files, ports and network. */
+async function stepsAsService({ directory, subject }: DoctorContext): Promise<Record<string, CheckLine[]>> {
   const files = subject === 'files' ? ['--files'] : [];
-  const seen = await runInServiceView(['doctor', '--json', ...files], directory);
+  const seen = await runAsService(['doctor', '--json', ...files], directory);
   try {
     return JSON.parse(seen!.stdout) as Record<string, CheckLine[]>;
   } catch {
-    const message =
-      "this could not be looked at with the service's eyes (systemd-run did not answer), only with root's";
+    const message = 'cannot run the checks as the service (systemd-run failed), running them as root';
     const line = warning(
       'service.eyes',
       message,
-      'What root may read, the service may not: check owners and modes by hand.',
+      'Check owners and modes manually, because the service cannot access everything that root can.',
     );
-    return { eyes: [line] };
+    return { view: [line] };
   }
 }
 
-/** A check that breaks is a failure of its own, and the others go on. */
+/** Reports an exception as a failure and continues. */
 async function runCheck(name: string, check: () => Promise<CheckLine[]> | CheckLine[]): Promise<CheckLine[]> {
   try {
     return await check();
   } catch (error) {
     return [
-      failure(name, `this check broke: ${plain(messageOf(error))}`, 'Tell support, with `tagferry doctor --bundle`.'),
+      failure(
+        name,
+        `internal error in this check: ${plain(messageOf(error))}`,
+        'Send the output of `tagferry doctor --bundle` to support.',
+      ),
     ];
   }
+}
+
+/** Reports signs of another agent with the same identity that the running agent has detected. */
+function checkIdentity({ agent }: DoctorContext): CheckLine[] {
+  return (agent?.identity_conflicts ?? []).map(({ kind, source }) => {
+    const { what, hint } = conflictWords(kind, source === null ? null : plain(source));
+    return failure('identity', what, hint);
+  });
 }

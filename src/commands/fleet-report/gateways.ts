@@ -1,4 +1,4 @@
-/** Reads the reports of many gateways: files of folders, and the listeners for operations of those that are named by address. */
+/** Reads status reports of many gateways from files in folders and from operations listeners. */
 import { open, readdir } from 'node:fs/promises';
 import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http';
 import { basename, join } from 'node:path';
@@ -7,22 +7,21 @@ import { request as requestHttp } from '../../base/node-http.ts';
 import { Redactor } from '../../base/redactor.ts';
 import type { ReadGateway } from './lines.ts';
 
-/** A status is some kilobytes. */
+/** Maximum size of a status report, which is usually a few kilobytes. */
 const MAX_BYTES = 4 * 1024 * 1024;
-const PATIENCE_MS = 10_000;
-/** Addresses that are asked at one time. */
-const AT_ONCE = 16;
+const TIMEOUT_MS = 10_000;
+const CONCURRENCY = 16;
 
 interface Place {
   gateway: string;
   read(): Promise<string>;
 }
 
-/** Each of them once, in no order. Throws `UsageError` for a place that is none. */
+/** Yields each gateway once. Throws `UsageError` for an invalid folder or address. */
 export async function* readGateways(places: readonly string[], token: string | undefined): AsyncGenerator<ReadGateway> {
   const all = (await Promise.all(places.map((place) => gatewaysAt(place, token)))).flat();
-  for (let from = 0; from < all.length; from += AT_ONCE) {
-    yield* await Promise.all(all.slice(from, from + AT_ONCE).map(readOne));
+  for (let from = 0; from < all.length; from += CONCURRENCY) {
+    yield* await Promise.all(all.slice(from, from + CONCURRENCY).map(readOne));
   }
 }
 
@@ -30,7 +29,7 @@ async function readOne({ gateway, read }: Place): Promise<ReadGateway> {
   try {
     return { gateway, status: JSON.parse(await read()) };
   } catch (error) {
-    return { gateway, unread: error instanceof SyntaxError ? 'it is no JSON' : (codeOf(error) ?? messageOf(error)) };
+    return { gateway, unread: error instanceof SyntaxError ? 'not JSON' : (codeOf(error) ?? messageOf(error)) };
   }
 }
 
@@ -39,13 +38,13 @@ async function gatewaysAt(place: string, token: string | undefined): Promise<Pla
   try {
     const names = (await readdir(place)).filter((name) => name.endsWith('.json') && !name.startsWith('.')).sort();
     if (names.length === 0)
-      throw new UsageError(`${place} holds no *.json`, 'Put the output of `tagferry status --json` there.');
+      throw new UsageError(`${place} contains no *.json files`, 'Store the output of `tagferry status --json` there.');
     return names.map((name) => ({ gateway: basename(name, '.json'), read: () => readBounded(join(place, name)) }));
   } catch (error) {
     if (error instanceof UsageError) throw error;
     throw new UsageError(
-      `${place} cannot be read (${codeOf(error) ?? messageOf(error)})`,
-      'Name a folder, or an address: http://gateway:8472',
+      `cannot read ${place} (${codeOf(error) ?? messageOf(error)})`,
+      'Specify a folder, or an address such as http://gateway:8472.',
     );
   }
 }
@@ -53,23 +52,23 @@ async function gatewaysAt(place: string, token: string | undefined): Promise<Pla
 async function readBounded(file: string): Promise<string> {
   const handle = await open(file);
   try {
-    if ((await handle.stat()).size > MAX_BYTES) throw new Error('it is larger than 4 MiB');
+    if ((await handle.stat()).size > MAX_BYTES) throw new Error('larger than 4 MiB');
     return await handle.readFile('utf8');
   } finally {
     await handle.close();
   }
 }
 
-/** `/status` unless the address has a path of its own. */
+/** Appends `/status` unless the address already has a path. */
 function gatewayByAddress(text: string, token: string | undefined): Place {
   const url = URL.parse(text);
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    throw new UsageError(`"${text}" is no address of http or https`, 'Write for example http://gateway:8472');
+    throw new UsageError(`"${text}" is not an http or https address`, 'Use an address such as http://gateway:8472.');
   }
   if (url.username !== '' || url.password !== '') {
     throw new UsageError(
-      'an address carries a user name or password',
-      'Use --token-file: the command line is seen by all.',
+      'an address contains a user name or password',
+      'Use --token-file, because all users can see the command line.',
     );
   }
   if (url.pathname === '/') url.pathname = '/status';
@@ -82,12 +81,12 @@ async function get(url: URL, token: string | undefined): Promise<string> {
   const options: RequestOptions = {
     headers: { accept: 'application/json', ...(token === undefined ? {} : { authorization: `Bearer ${token}` }) },
     agent: false,
-    signal: AbortSignal.timeout(PATIENCE_MS),
+    signal: AbortSignal.timeout(TIMEOUT_MS),
   };
-  const send: (answer: (response: IncomingMessage) => void) => ClientRequest =
+  const send: (onResponse: (response: IncomingMessage) => void) => ClientRequest =
     url.protocol === 'https:'
-      ? (answer) => process.getBuiltinModule('node:https').request(url, options, answer)
-      : (answer) => requestHttp(url, options, answer);
+      ? (onResponse) => process.getBuiltinModule('node:https').request(url, options, onResponse)
+      : (onResponse) => requestHttp(url, options, onResponse);
   return new Promise((resolve, reject) => {
     const outgoing = send((response) => {
       const chunks: Buffer[] = [];
@@ -95,21 +94,21 @@ async function get(url: URL, token: string | undefined): Promise<string> {
       response.on('data', (chunk: Buffer) => {
         bytes += chunk.length;
         chunks.push(chunk);
-        if (bytes > MAX_BYTES) response.destroy(new Error('it answers with more than 4 MiB'));
+        if (bytes > MAX_BYTES) response.destroy(new Error('response larger than 4 MiB'));
       });
       response.on('end', () => {
         if (response.statusCode === 200) resolve(Buffer.concat(chunks).toString('utf8'));
-        else reject(new Error(wordsFor(response.statusCode ?? 0)));
+        else reject(new Error(statusText(response.statusCode ?? 0)));
       });
       response.on('error', reject);
     });
-    outgoing.on('error', (error) => reject(error.name === 'TimeoutError' ? new Error('it does not answer') : error));
+    outgoing.on('error', (error) => reject(error.name === 'TimeoutError' ? new Error('no response') : error));
     outgoing.end();
   });
 }
 
-function wordsFor(status: number): string {
-  if (status === 401 || status === 403) return `status ${status}: it wants its OPS_TOKEN (--token-file)`;
-  if (status === 421) return 'status 421: it does not answer to this name (OPS_HOSTS)';
+function statusText(status: number): string {
+  if (status === 401 || status === 403) return `status ${status}, requires OPS_TOKEN (--token-file)`;
+  if (status === 421) return 'status 421, host name not allowed (OPS_HOSTS)';
   return `status ${status}`;
 }

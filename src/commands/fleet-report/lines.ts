@@ -1,23 +1,21 @@
-/** Pure: what one line of the report says of a gateway, from its `status --json`, of this version or another. */
+/** Converts a gateway's `status --json` output, of any version, into a report line. */
 
 import type { StatusReport } from '../../ops/status-report.ts';
 
-/** A report that was read, or why it was not. */
+/** A status report, or the reason why it could not be read. */
 export type ReadGateway = { gateway: string } & ({ status: unknown } | { unread: string });
 
 export interface GatewayLine {
   gateway: string;
-  /** Why nothing is known. */
+  /** Reason why the status report could not be read. */
   unread: string | null;
   state: string;
   version: string;
-  /** CONFIG_VERSION. */
   config_version: string;
-  /** Of the files that the configuration in force was read from. */
+  /** Digest of the applied configuration files. */
   config_files: string;
-  /** Of the configuration in force. */
+  /** Digest of the applied configuration. */
   config_digest: string;
-  /** Values that wait, and of them the oldest. */
   waiting: number;
   bytes: number;
   oldest_seconds: number;
@@ -25,7 +23,7 @@ export interface GatewayLine {
   failures: string[];
 }
 
-/** Values that have waited for so long make a gateway one that is behind. */
+/** Age of the oldest buffered value above which a gateway is reported as behind. */
 const BEHIND_SECONDS = 600;
 const MAX_WORDS = 200;
 
@@ -45,7 +43,7 @@ export function lineOf(read: ReadGateway): GatewayLine {
   if ('unread' in read) return { gateway, unread: read.unread, ...nothing, failures: [] };
   const status = membersOf<StatusReport>(read.status);
   if (typeof status.state !== 'string')
-    return { gateway, unread: 'it is no status of tagferry', ...nothing, failures: [] };
+    return { gateway, unread: 'not a tagferry status report', ...nothing, failures: [] };
   const buffer = membersOf<StatusReport['buffer']>(status.buffer);
   const configuration = membersOf<StatusReport['configuration']>(status.configuration);
   const line = {
@@ -64,7 +62,7 @@ export function lineOf(read: ReadGateway): GatewayLine {
   return { ...line, failures: failuresOf(status, line.waiting > 0 ? line.oldest_seconds : 0) };
 }
 
-/** Those that nobody can see, then those with trouble, then those that wait longest. */
+/** Sorts unreadable gateways first, then those with failures, then by the age of buffered values. */
 export function worstFirst(one: GatewayLine, other: GatewayLine): number {
   const rank = (line: GatewayLine) => (line.unread !== null ? 2 : line.failures.length > 0 ? 1 : 0);
   return rank(other) - rank(one) || other.oldest_seconds - one.oldest_seconds || (one.gateway < other.gateway ? -1 : 1);
@@ -82,14 +80,14 @@ function failuresOf(status: Members<StatusReport>, oldestSeconds: number): strin
   const conflicts = listOf(status.identity_conflicts).map((conflict) =>
     wordsOf(membersOf<StatusReport['identity_conflicts'][number]>(conflict).kind),
   );
-  // Without a running agent `status --json` contains the error instead of the report.
+  // If no agent is running, `status --json` prints the error instead of the report.
   const { message } = membersOf<{ message: string }>(status);
   return [
     ...(message === undefined ? [] : [wordsOf(message)]),
-    ...(session.usable === false ? [`no token: ${wordsOf(lastError.code) || 'not signed in'}`] : []),
+    ...(session.usable === false ? [`signed out: ${wordsOf(lastError.code) || 'no error reported'}`] : []),
     ...listOf(problems).map(wordsOf),
     ...(typeof refused === 'object' && refused !== null ? ['configuration rejected'] : []),
-    ...(changed.length > 0 ? [`changed and not loaded: ${changed.join(', ').slice(0, MAX_WORDS)}`] : []),
+    ...(changed.length > 0 ? [`changed but not loaded: ${changed.join(', ').slice(0, MAX_WORDS)}`] : []),
     ...(conflicts.length > 0 ? [`another agent with the same identity (${conflicts.join(', ')})`] : []),
     ...(oldestSeconds > BEHIND_SECONDS ? ['behind'] : []),
     ...(silent.length > 0 ? [`silent: ${silent.join(', ')}`] : []),
@@ -98,7 +96,9 @@ function failuresOf(status: Members<StatusReport>, oldestSeconds: number): strin
   ];
 }
 
-/** Members of a report of any version: their names are checked by the compiler, their values at run time. */
+/**
+ * Members that a report of any version may have. The compiler checks their names; their values are checked at run time.
+ */
 type Members<Report> = { readonly [Name in keyof Report]?: unknown };
 
 function membersOf<Report>(value: unknown): Members<Report> {

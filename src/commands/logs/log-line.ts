@@ -1,4 +1,4 @@
-/** A line of the log as `tagferry logs` reads, chooses and shows it. */
+/** Parses, filters and prints log lines. */
 import { timeText } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { parseLogfmt } from '../../base/logfmt.ts';
@@ -7,7 +7,7 @@ import type { Paint } from '../../base/table.ts';
 export const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
 type Level = (typeof LEVELS)[number];
 
-/** Its members, as the agent wrote them; of what others wrote (systemd about the service) time, level, `from` and `msg`. */
+/** Members of an agent log line. Lines of other programs, such as systemd, contain time, level, `from` and `msg`. */
 export interface LogLine {
   level: Level;
   time?: string;
@@ -16,10 +16,10 @@ export interface LogLine {
   [member: string]: unknown;
 }
 
-/** syslog(3) priorities, as the journal has them. */
+/** Levels by syslog(3) priority. */
 const OF_PRIORITY: readonly Level[] = ['fatal', 'fatal', 'fatal', 'error', 'warn', 'info', 'info', 'debug'];
 
-/** A line of the agent, in JSON or logfmt. Any other text (a warning from Node) is the message of a line at `info`. */
+/** Parses a line in JSON or logfmt. Any other text, such as a Node warning, becomes the message of a line at `info`. */
 export function readLine(text: string): LogLine {
   const found = ownLine(text);
   return found ?? { level: 'info', msg: text };
@@ -39,7 +39,7 @@ function jsonMembers(text: string): Record<string, unknown> | undefined {
   }
 }
 
-/** An entry of `journalctl -o json`. `undefined` where it is none. */
+/** Parses an entry of `journalctl -o json`; `undefined` if it is invalid. */
 export function readEntry(text: string): { line: LogLine; cursor: string } | undefined {
   let entry: Record<string, unknown>;
   try {
@@ -59,18 +59,18 @@ export function readEntry(text: string): { line: LogLine; cursor: string } | und
   return { line: { ...line, msg: message }, cursor };
 }
 
-/** The journal gives what is no clean text as its bytes. */
+/** The journal encodes text that is not valid UTF-8 as bytes. */
 function messageIn(value: unknown): string {
   if (typeof value === 'string') return value;
   return Array.isArray(value) ? Buffer.from(value as number[]).toString('utf8') : '';
 }
 
-/** What is asked for. `tags` and `assets` name things: a line about any of them counts. */
+/** Filter for log lines. A line matches if it refers to any of the `tags` or `assets`. */
 export interface Choice {
   level?: Level | undefined;
   events: readonly string[];
   tags: readonly string[];
-  /** What the tags are on the platform: many lines know nothing else of a value. */
+  /** Platform objects of the tags, for lines that contain only IDs. */
   ofTags?: readonly { asset: number; instrumentation?: number | undefined }[] | undefined;
   assets: readonly number[];
   sinceMs?: number | undefined;
@@ -90,13 +90,13 @@ export function chooser({ level, events, tags, ofTags = [], assets, sinceMs }: C
   };
 }
 
-/** `*` stands for anything. */
+/** `*` is a wildcard. */
 function patternOf(text: string): RegExp {
   const parts = text.split('*').map((part) => part.replaceAll(/[^\w]/g, '\\$&'));
   return new RegExp(`^${parts.join('.*')}$`);
 }
 
-/** Values are named `FT-101 flow`. */
+/** `value` has the form `FT-101 flow`. */
 function namesTag({ tag, tags, value }: LogLine, name: string): boolean {
   if (tag === name || (Array.isArray(tags) && tags.includes(name))) return true;
   return typeof value === 'string' && value.startsWith(`${name} `);
@@ -106,7 +106,7 @@ function namesAnyTag({ tag, tags, value }: LogLine): boolean {
   return typeof tag === 'string' || Array.isArray(tags) || (typeof value === 'string' && value.includes(' '));
 }
 
-/** Where a line names an instrumentation, that decides: its asset has others. */
+/** An asset can have several instrumentations. If the line contains one, the instrumentation must match. */
 function namesObject(
   line: LogLine,
   { asset, instrumentation }: { asset: number; instrumentation?: number | undefined },
@@ -125,7 +125,7 @@ function namesAsset({ asset, assets, kind, id }: LogLine, number: number): boole
 
 const COLOURS = { fatal: 'red', error: 'red', warn: 'yellow', info: 'bold', debug: 'dim', trace: 'dim' } as const;
 
-/** One line for people: time (UTC), level, event, what it says, then its members. Nothing in it can steer a terminal. */
+/** Formats a line: time (UTC), level, event, message, members. Control characters are escaped. */
 export function lineText(line: LogLine, paint: Paint): string {
   const { level, time, event, msg, from, ...members } = line;
   const shown = Object.entries(members).map(([name, value]) => `${plain(name)}=${memberText(value)}`);

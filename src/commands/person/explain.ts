@@ -1,40 +1,43 @@
-/**
- * Why a user sees an object (platform 2.2). A permission is direct, or inherited from a related object: the instrumentation that an asset
- * is assigned to, the node that it is under, the asset that it is a part of. The API lists the permissions on an object only: relations
- * come from tags.yaml and from the caller, and everything that the API does not list is reported as unknown.
- */
+import { plain } from '../../base/foreign-text.ts';
+import { table } from '../../base/table.ts';
 import { readTagsLeniently } from '../../config/configuration.ts';
 import type { PermissionRecordV2, Permitable, PermitableType } from '../../contract/permissions.ts';
 import { CallRefusal } from '../../platform/call-refusal.ts';
 import type { PlatformClient } from '../../platform/client.ts';
-import { allEntries } from '../../platform/pages.ts';
-import { PermissionsV2 } from '../../platform/resources/permissions-v2.ts';
+import { PermissionsV2 } from '../../platform/resources/permissions.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { isSameAssignable, nameOfPermitable } from './named-objects.ts';
 
-export interface Reason {
-  /** The record, as `permissions take` names it. */
+/**
+ * Reason why a user can see an object (platform 2.2). A permission is direct or inherited from a related object: an
+ * asset's instrumentation, its parent node, or the asset that it is part of. The API lists only an object's direct
+ * permissions. Relations come from tags.yaml and from the caller. Everything that the API does not list is reported as
+ * unknown.
+ */
+
+interface Reason {
+  /** Permission record ID. */
   id: number;
   types: string[];
   on: Permitable;
-  /** From the object that the permission is on to the one that was asked about; empty where it is the same. */
+  /** Relations between the object of the permission and the requested object; empty if both are the same. */
   way: string[];
-  /** The record is a user group's: it counts where the user is a member, which the API does not tell. */
+  /** User group in the record. The record applies only to group members, whom the API does not list. */
   usergroup?: number;
 }
 
 export interface Explanation {
   user: string;
   object: Permitable;
-  /** `unknown`: nothing that could be seen gives can_read, but not everything can be seen. */
+  /** `unknown`: no visible permission includes can_read, but some permissions may not be visible. */
   sees: 'yes' | 'if a member' | 'unknown';
   direct: Reason[];
   inherited: Reason[];
-  /** What the API did not tell, as sentences. */
+  /** Sentences about facts that the API does not provide. */
   unknowns: string[];
 }
 
-/** What the person who asks knows of the object's relations. */
+/** Relations of the object, as specified by command-line options. */
 export interface KnownRelations {
   instrumentation: readonly number[];
   node: readonly number[];
@@ -60,21 +63,21 @@ export async function explain(
   directory: string,
 ): Promise<Explanation> {
   const found: Found = { direct: [], inherited: [], unknowns: new Set() };
-  await lookAt(reader, user, { at: object, way: [] }, found);
+  await collectReasons(reader, user, { at: object, way: [] }, found);
   const name = nameOfPermitable(object);
   const seen = new Set([name]);
   for (const { to, because } of [...knownRelations(known), ...relationsOfTags(object, directory)]) {
     const related = nameOfPermitable(to);
     if (seen.has(related)) continue;
     seen.add(related);
-    await lookAt(reader, user, { at: to, way: [`${name} ${because} ${related}`] }, found);
+    await collectReasons(reader, user, { at: to, way: [`${name} ${because} ${related}`] }, found);
   }
   if (object.type === 'Asset') {
     found.unknowns.add(
-      `Other relations of ${name}: the API does not list them. Use --instrumentation, --node or --parent.`,
+      `The API does not list other relations of ${name}. Specify them with --instrumentation, --node or --parent.`,
     );
   }
-  found.unknowns.add('Owners: the API has no call that lists them.');
+  found.unknowns.add('The API has no call to list owners.');
   const { direct, inherited } = found;
   return {
     user,
@@ -92,7 +95,7 @@ function verdict(reasons: readonly Reason[]): Explanation['sees'] {
   return reading.length > 0 ? 'if a member' : 'unknown';
 }
 
-async function lookAt(
+async function collectReasons(
   reader: PlatformClient,
   user: string,
   { at, way }: { at: Permitable; way: string[] },
@@ -100,10 +103,10 @@ async function lookAt(
 ): Promise<void> {
   let records: PermissionRecordV2[];
   try {
-    records = await allEntries(new PermissionsV2(reader).list(at));
+    records = await Array.fromAsync(new PermissionsV2(reader).list(at));
   } catch (error) {
     if (way.length === 0 || !isRefusal(error)) throw error;
-    found.unknowns.add(`Permissions on ${nameOfPermitable(at)}: you may not see them (${error.status}).`);
+    found.unknowns.add(`You cannot view the permissions on ${nameOfPermitable(at)} (${error.status}).`);
     return;
   }
   for (const record of records) {
@@ -111,7 +114,7 @@ async function lookAt(
     if (reason === undefined) continue;
     (way.length === 0 ? found.direct : found.inherited).push(reason);
     if (reason.usergroup !== undefined) {
-      found.unknowns.add(`Whether ${user} is in usergroup/${reason.usergroup}: the API does not list members.`);
+      found.unknowns.add(`The API does not report whether ${user} is a member of usergroup/${reason.usergroup}.`);
     }
   }
 }
@@ -141,7 +144,7 @@ function relation(type: PermitableType, id: number): Relation {
   return { to: { type, id }, because: BECAUSE[type] ?? 'belongs to' };
 }
 
-/** tags.yaml names the instrumentation of an asset; what is wrong with the file is `check`'s business. */
+/** Returns an asset's relations to instrumentations in tags.yaml. */
 function relationsOfTags(object: Permitable, directory: string): Relation[] {
   if (object.type !== 'Asset') return [];
   return [...readTagsLeniently({ directory, environment: process.env, kinds: SOURCE_KINDS }).tags.values()].flatMap(
@@ -152,7 +155,33 @@ function relationsOfTags(object: Permitable, directory: string): Relation[] {
   );
 }
 
-/** Answers that mean "not for you" or "there is no such call": anything else is a failure. */
+/** Returns whether the platform denied access or does not support the call. Other errors are failures. */
 function isRefusal(error: unknown): error is CallRefusal {
   return error instanceof CallRefusal && [400, 403, 404, 405, 410, 422, 501].includes(error.status);
+}
+
+export function explanationText(explanation: Explanation): string {
+  const { user, object, sees, direct, inherited, unknowns } = explanation;
+  const name = nameOfPermitable(object);
+  const verdicts = {
+    yes: `${user} sees ${name}.`,
+    'if a member': `${user} sees ${name} only as a member of a user group that has the permission.`,
+    unknown: `No visible permission lets ${user} see ${name}.`,
+  };
+  return [
+    verdicts[sees],
+    ...section('Direct', direct, () => `on ${name}`),
+    ...section('Inherited', inherited, ({ way }) => way.toReversed().join(', ')),
+    ...(unknowns.length === 0 ? [] : ['', 'Unknown', ...unknowns.map((one) => `  ${plain(one)}`)]),
+  ].join('\n');
+}
+
+function section(title: string, reasons: readonly Reason[], words: (reason: Reason) => string): string[] {
+  if (reasons.length === 0) return ['', title, '  none'];
+  const rows = reasons.map((reason) => [
+    `  permission ${reason.id}`,
+    plain(reason.types.join(', ')),
+    `${words(reason)}${reason.usergroup === undefined ? '' : `, for usergroup/${reason.usergroup}`}`,
+  ]);
+  return ['', title, table(rows)];
 }

@@ -6,44 +6,45 @@ import { answerEarly } from '../../base/inbound/body.ts';
 import { InboundServer } from '../../base/inbound/inbound-server.ts';
 import { silentLogger } from '../../base/logger.ts';
 
-/** Registered once in the connect subscription, so the port has to stay the same from one sign-in to the next. */
+/** Registered in the connect subscription, so the port must not change. */
 export const DEFAULT_REDIRECT = 'http://127.0.0.1:8478/callback';
 
 const LOOPBACK: Readonly<Record<string, string>> = { '127.0.0.1': '127.0.0.1', localhost: '127.0.0.1', '[::1]': '::1' };
 
-/** What came back from the browser, and the page that it shows then. */
-export interface ComeBack {
+/** A browser visit to the redirect address. */
+export interface RedirectVisit {
   redirect: URL;
-  respond(signedIn: boolean, words: string): void;
+  /** Responds with a page that shows the text. */
+  respond(signedIn: boolean, text: string): void;
 }
 
-/** Reads `--redirect`. Throws `UsageError` for what can be no redirect address. */
+/** Parses `--redirect`. Throws `UsageError` if the address is invalid. */
 export function redirectAddress(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   const usable =
     url && (url.protocol === 'https:' || url.protocol === 'http:') && url.hash === '' && url.username === '';
   if (!usable)
-    throw new UsageError(`${JSON.stringify(text)} is no redirect address`, `For example: ${DEFAULT_REDIRECT}`);
+    throw new UsageError(`${JSON.stringify(text)} is not a redirect address`, `For example: ${DEFAULT_REDIRECT}`);
   return url;
 }
 
-/** Whether a browser on this machine, sent to that address, would find a listener here. */
+/** Returns whether this process can listen on the redirect address for a browser on this machine. */
 export function isLoopbackRedirect(url: URL): boolean {
   return url.protocol === 'http:' && url.hostname in LOOPBACK;
 }
 
-/** One browser comes, which may open sockets on suspicion and say nothing on them. */
+/** Limits for one browser, which may open idle sockets speculatively. */
 const LIMITS = { connections: 32, requestMs: 10_000, listenRetries: 0, stopMs: 2_000 };
 
 /**
- * The listener that waits on loopback for the browser to come back, once (RFC 8252 section 7.3). What does not carry the
- * state of this sign-in is answered and forgotten: any page that the browser shows could send it here.
+ * Listens on loopback for one browser visit (RFC 8252 section 7.3). Requests without the state of this sign-in are
+ * rejected, because any page in the browser can send requests.
  */
 export class LoopbackListener {
   readonly #redirect: URL;
   readonly #clock: Clock;
   readonly #server: InboundServer;
-  readonly #comeBack = Promise.withResolvers<ComeBack>();
+  readonly #visit = Promise.withResolvers<RedirectVisit>();
   #isOurs: (redirect: URL) => boolean = () => false;
 
   constructor(redirect: URL, clock: Clock) {
@@ -57,18 +58,18 @@ export class LoopbackListener {
       code: 'person.redirect_port',
       limits: LIMITS,
       clock,
-      // A verb's output is for a person, who learns from the sign-in itself how it ended.
+
       log: silentLogger(),
-      serve: (request, response) => this.#answer(request, response),
+      serve: (request, response) => this.#respond(request, response),
     });
   }
 
-  /** Listens; gives the redirect address with the port that it has now. */
+  /** Starts listening. Returns the redirect address with the actual port. */
   async start(): Promise<string> {
     await this.#server.start().catch((error: Error) => {
-      throw new TagferryError(`${this.#redirect.host} cannot be listened on (${codeOf(error.cause)})`, {
+      throw new TagferryError(`cannot listen on ${this.#redirect.host} (${codeOf(error.cause)})`, {
         code: 'person.redirect_port',
-        hint: 'Name another registered address with --redirect, or use --paste.',
+        hint: 'Use another registered address with --redirect, or use --paste.',
         cause: error.cause,
       });
     });
@@ -78,39 +79,39 @@ export class LoopbackListener {
     return bound.href;
   }
 
-  /** The first visit that `isOurs` takes for this sign-in's. */
-  wait(isOurs: (redirect: URL) => boolean): Promise<ComeBack> {
+  /** Resolves with the first visit that `isOurs` accepts. */
+  wait(isOurs: (redirect: URL) => boolean): Promise<RedirectVisit> {
     this.#isOurs = isOurs;
-    return this.#comeBack.promise;
+    return this.#visit.promise;
   }
 
-  /** The last page goes out before. */
+  /** Stops after pending responses are sent. */
   stop(): Promise<void> {
     return this.#server.stop();
   }
 
-  #answer(request: IncomingMessage, response: ServerResponse): void {
+  #respond(request: IncomingMessage, response: ServerResponse): void {
     const target = request.url ?? '/';
     const url = URL.canParse(target, this.#redirect.href) ? new URL(target, this.#redirect) : undefined;
-    const refuse = (status: number, words: string) => answerEarly(request, response, page(status, words), this.#clock);
-    if (url?.pathname !== this.#redirect.pathname) refuse(404, 'There is nothing here.');
-    else if (request.method !== 'GET') refuse(405, 'Only the browser that signs in comes here.');
-    else if (this.#isOurs(url)) this.#take(url, response);
-    else refuse(400, 'This does not belong to the sign-in that tagferry waits for.');
+    const reject = (status: number, text: string) => answerEarly(request, response, page(status, text), this.#clock);
+    if (url?.pathname !== this.#redirect.pathname) reject(404, 'Not found.');
+    else if (request.method !== 'GET') reject(405, 'Method not allowed.');
+    else if (this.#isOurs(url)) this.#accept(url, response);
+    else reject(400, 'This request does not belong to the current sign-in.');
   }
 
-  #take(redirect: URL, response: ServerResponse): void {
+  #accept(redirect: URL, response: ServerResponse): void {
     this.#isOurs = () => false;
-    const respond = (signedIn: boolean, words: string) => {
-      const { status, headers, text } = page(signedIn ? 200 : 400, words);
-      response.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(text) }).end(text);
+    const respond = (signedIn: boolean, text: string) => {
+      const { status, headers, text: html } = page(signedIn ? 200 : 400, text);
+      response.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(html) }).end(html);
     };
-    this.#comeBack.resolve({ redirect, respond });
+    this.#visit.resolve({ redirect, respond });
   }
 }
 
-function page(status: number, words: string) {
-  const safe = words.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
+function page(status: number, message: string) {
+  const safe = message.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
   return {
     status,
     headers: {

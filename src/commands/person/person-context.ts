@@ -1,21 +1,25 @@
 import type { Command } from 'commander';
-import type { Clock } from '../../base/clock.ts';
-import { PlatformError } from '../../base/errors.ts';
+import { type Clock, plausibleWallMs } from '../../base/clock.ts';
+import { ConfigurationError, codeOf, PlatformError, UsageError } from '../../base/errors.ts';
 import { jsonText } from '../../base/foreign-text.ts';
 import { version } from '../../base/installation.ts';
 import { silentLogger } from '../../base/logger.ts';
 import { Redactor } from '../../base/redactor.ts';
+import { readRegularFileSync } from '../../base/regular-file.ts';
+import { configurationDirectory, readSettingsLeniently } from '../../config/configuration.ts';
+import { problemLine } from '../../config/problem.ts';
+import { DEPRECATIONS, type DeprecatedArea, requireBeforeSunset } from '../../contract/deprecations.ts';
 import { CallRefusal } from '../../platform/call-refusal.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
-import { HttpBoundary } from '../../platform/http-boundary.ts';
-import { confirm } from '../asking.ts';
-import { DryRun, type PlannedRequest } from './dry-run.ts';
-import { PersonFile } from './person-file.ts';
-import { clientOf, type PersonSettings, personSettings } from './person-settings.ts';
+import type { PersonClient } from '../../platform/grants/person.ts';
+import { HttpBoundary, type HttpRequest, type PlatformAnswer } from '../../platform/http-boundary.ts';
+import type { TokenSource } from '../../platform/token-source.ts';
+import { confirmChange } from '../terminal/input.ts';
+import { PersonFile, type SignInFlow } from './person-file.ts';
 import { PersonTokens } from './person-tokens.ts';
 
-/** Options that people's verbs share. */
+/** Options of all commands that act as a user. */
 export interface PersonFlags {
   as: string;
   json?: boolean;
@@ -24,53 +28,69 @@ export interface PersonFlags {
   v1?: boolean;
 }
 
-/** A request below {base_url} that is shown before it is sent. */
+/** A request below {base_url}, shown before it is sent. */
 interface ShownRequest {
   method: string;
   path: string;
   body: object;
 }
 
-/** What a verb works with while it runs. */
+/** Dependencies of a command that acts as a user. */
 export interface PersonContext {
   settings: PersonSettings;
   boundary: HttpBoundary;
   tokens: PersonTokens;
   file: PersonFile;
-  /** Asks the platform in a person's name. */
+  /** Client for read requests. */
   reader: PlatformClient;
-  /** Changes things in a person's name, or with `--dry-run` only says what it would send. */
+  /** Client for changes, which are only recorded with `--dry-run`. */
   writer: PlatformClient;
   clock: Clock;
-  isDry: boolean;
-  /** Prints the request, if given, and asks for confirmation. Always true with `--dry-run`, which sends nothing. */
-  sure(question: string, request?: ShownRequest): Promise<boolean>;
-  /** Says what was done: the sentence on a terminal, the facts as JSON elsewhere; with `--dry-run` the requests instead. */
+  isDryRun: boolean;
+  /**
+   * Prints the request, if given, and asks for confirmation. With `--dry-run`, returns true without asking, because
+   * nothing is sent.
+   */
+  confirm(question: string, request?: ShownRequest): Promise<boolean>;
+  /** Prints the result: a sentence, or `facts` as JSON. With `--dry-run`, prints the requests. */
   done(sentence: string, facts: object): void;
-  /** Rows for people, the data for programs. */
+  /** Prints text, or data as JSON. */
   show(text: string, data: unknown): void;
 }
 
-/** One at a time is enough for a person, and two for a page read ahead. */
+/** One connection for the current page of a listing, and one for the next page. */
 const CONNECTIONS = 2;
 
 /** Adds `--as`, `--json` and `--no-json`. */
 export function personVerb(command: Command): Command {
   return command
-    .option('--as <name>', 'whose sign-in, where several people share an account', 'me')
-    .option('--json', 'print JSON: the default where standard output is no terminal')
-    .option('--no-json', 'print text, also where standard output is no terminal');
+    .option('--as <name>', 'name of the sign-in, if several people share this account', 'me')
+    .option('--json', 'print JSON (default if standard output is not a terminal)')
+    .option('--no-json', 'print text even if standard output is not a terminal');
 }
 
-/** Adds what changes have in common. */
+/** Adds `--dry-run` and the options of `personVerb`. */
 export function changingVerb(command: Command): Command {
-  return personVerb(command).option(
-    '--dry-run',
-    'print the requests that would be made, and make none that changes anything',
-  );
+  return personVerb(command).option('--dry-run', 'print the requests without sending those that change anything');
 }
 
-/** Runs a verb in a person's name and closes the sockets behind it. */
+/** Description of `--v1`. */
+export const V1 = 'use the deprecated v1 API with user numbers, and print its sunset date';
+
+/** Adds an `ls` command that fails with a hint, for objects that the API cannot list. */
+export function addUnlistable(group: Command, what: string, argument: string, example: string, hint: string): void {
+  group
+    .command('ls')
+    .alias('list')
+    .description(`not supported: the platform has no call to list ${what}`)
+    .argument(argument, example)
+    .allowUnknownOption()
+    .action(() => {
+      throw new PlatformError(`the platform has no call to list ${what}`, { code: 'platform.no_such_call', hint });
+    });
+}
+
+/** Runs a command as a user and closes its sockets. */
 export async function inPersonContext(
   program: Command,
   flags: PersonFlags,
@@ -111,14 +131,11 @@ export async function inPersonContext(
     reader: new PlatformClient({ ...shared, boundary, tokens }),
     writer: new PlatformClient({ ...shared, boundary: dryRun ?? boundary, tokens: dryRun?.tokens ?? tokens }),
     clock,
-    isDry: dryRun !== undefined,
-    async sure(question, request) {
+    isDryRun: dryRun !== undefined,
+    async confirm(question, request) {
       if (dryRun) return true;
       if (request) process.stderr.write(`${requestText({ ...request, url: settings.platformUrl + request.path })}\n`);
-      if (await confirm(question, flags.yes)) return true;
-      process.stderr.write('Nothing was changed.\n');
-      process.exitCode = 1;
-      return false;
+      return confirmChange(question, flags.yes);
     },
     done(sentence, facts) {
       if (dryRun) show(plannedText(dryRun), { dry_run: true, requests: dryRun.requests });
@@ -129,23 +146,143 @@ export async function inPersonContext(
   try {
     await act(context);
   } catch (error) {
-    throw inPersonsWords(error);
+    throw withSignInHint(error);
   } finally {
     await boundary.close();
   }
 }
 
-/** A refused token is the technical session's business elsewhere; here it is this person's sign-in. */
-function inPersonsWords(error: unknown): unknown {
+/** Replaces the hint for a rejected token, which otherwise refers to the technical user. */
+function withSignInHint(error: unknown): unknown {
   if (!(error instanceof CallRefusal) || error.status !== 401) return error;
-  const hint = 'The platform does not take this sign-in: sign in again with tagferry login';
+  const hint = 'The platform rejected this sign-in. Sign in again with `tagferry login`.';
   return new PlatformError(error.message, { code: error.code, retryable: error.retryable, hint, cause: error });
 }
 
 function plannedText({ requests }: DryRun): string {
-  return [...requests.map(requestText), 'Nothing was sent: --dry-run.'].join('\n');
+  return [...requests.map(requestText), 'Nothing was sent (--dry-run).'].join('\n');
 }
 
 function requestText({ method, url, body }: PlannedRequest): string {
   return [`${method} ${url}`, ...(body === undefined ? [] : [jsonText(body)])].join('\n');
+}
+
+interface PlannedRequest {
+  method: string;
+  url: string;
+  body?: unknown;
+}
+
+/** Replaces the network: records requests and returns responses as if they had been sent. */
+class DryRun {
+  readonly requests: PlannedRequest[] = [];
+
+  async send(request: HttpRequest): Promise<PlatformAnswer> {
+    const { method, url, body } = request;
+    const text = typeof body === 'string' ? body : undefined;
+    this.requests.push({ method, url: url.href, ...(text === undefined ? {} : { body: JSON.parse(text) }) });
+    return { status: 204, header: () => undefined, text: '', redact: String };
+  }
+
+  /** The token is never sent, so no sign-in is required. */
+  readonly tokens: TokenSource = {
+    lease: async () => ({
+      accessToken: 'none',
+      responded: () => undefined,
+      release: () => undefined,
+    }),
+  };
+}
+
+/**
+ * Warns on standard error that `--v1` is deprecated and when support ends (platform 9). From the sunset date on, throws
+ * `platform.sunset` with the v2 form of the same command. Throws `platform.sunset_unknown` if the clock is not set.
+ */
+export function warnOfDeprecation(area: DeprecatedArea, v2Command: string, clock: Clock): void {
+  const deprecation = DEPRECATIONS.find((one) => one.area === area);
+  if (deprecation === undefined) return;
+  const { since, sunset, reason, instead } = deprecation;
+  requireBeforeSunset(deprecation, plausibleWallMs(clock), `${v2Command}\n(${instead})`);
+  process.stderr.write(
+    `tagferry: v1 of ${area} has been deprecated since ${since} and will be removed on ${sunset}: ${reason}.\nUse v2: ${v2Command}\n`,
+  );
+}
+
+/** Settings in agent.env for commands that act as a user. Credentials of the technical user are not read. */
+export interface PersonSettings {
+  directory: string;
+  platformUrl: string;
+  identityUrl: string;
+  clientId: string;
+  /** `undefined` if not configured or not readable by this user. */
+  clientSecret: string | undefined;
+  pkceChallenge: 'base64url' | 'base64' | undefined;
+  apiKeyHeader: string | undefined;
+  /** PEM text of PLATFORM_CA. */
+  caPem: string | undefined;
+  httpsProxy: string | undefined;
+  noProxy: string | undefined;
+}
+
+/** Only problems with these settings are reported. */
+const NEEDED = /\b(PLATFORM_URL|IDENTITY_URL|CLIENT_ID|PLATFORM_CA|HTTPS_PROXY|API_KEY_HEADER)\b|agent\.env.*the file /;
+
+/** Reads these settings and ignores problems with the others. Throws `ConfigurationError` if they are invalid. */
+function personSettings(program: Command, environment: NodeJS.ProcessEnv): PersonSettings {
+  const directory = configurationDirectory(program.opts<{ config?: string }>().config, environment);
+  const { settings, problems } = readSettingsLeniently({ directory, environment });
+  const { platformUrl, identityUrl, clientId } = settings;
+  const errors = problems.filter((one) => one.severity === 'error').map(problemLine);
+  const relevant = errors.filter((line) => NEEDED.test(line));
+  if (platformUrl === undefined || identityUrl === undefined || clientId === undefined) {
+    throw new ConfigurationError(relevant.length > 0 ? relevant : errors);
+  }
+  return {
+    directory,
+    platformUrl,
+    identityUrl,
+    clientId,
+    clientSecret: settings.clientSecret,
+    pkceChallenge: settings.pkceChallenge,
+    apiKeyHeader: settings.apiKeyHeader,
+    caPem: settings.platformCa === undefined ? undefined : caText(settings.platformCa),
+    httpsProxy: settings.httpsProxy,
+    noProxy: settings.noProxy,
+  };
+}
+
+/**
+ * Returns PKCE unless a client secret is configured (docs/interface.md). `asked` is the option that overrides the
+ * default.
+ */
+export function flowOf(settings: PersonSettings, asked: SignInFlow | undefined): SignInFlow {
+  if (asked === 'web' && settings.clientSecret === undefined) {
+    throw new UsageError(
+      'the web flow requires CLIENT_SECRET',
+      'Set CLIENT_SECRET, or omit --web-flow to sign in with PKCE.',
+    );
+  }
+  return asked ?? (settings.clientSecret === undefined ? 'pkce' : 'web');
+}
+
+/** Returns the client credentials for a flow. Throws `UsageError` if the required secret is no longer available. */
+export function clientOf(settings: PersonSettings, flow: SignInFlow): PersonClient {
+  if (flow === 'pkce') return { clientId: settings.clientId, challengeEncoding: settings.pkceChallenge };
+  if (settings.clientSecret === undefined) {
+    throw new UsageError(
+      'this sign-in used CLIENT_SECRET, which is no longer available',
+      'Set CLIENT_SECRET, or sign in again with `tagferry login --pkce`.',
+    );
+  }
+  return { clientId: settings.clientId, clientSecret: settings.clientSecret };
+}
+
+function caText(path: string): string {
+  try {
+    return readRegularFileSync(path).bytes.toString();
+  } catch (error) {
+    throw new ConfigurationError([
+      `PLATFORM_CA: cannot read ${path} (${codeOf(error)}), specify a PEM file that this user can read`,
+    ]);
+  }
 }

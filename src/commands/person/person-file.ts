@@ -1,11 +1,11 @@
 /**
- * One person's tokens at rest: `$XDG_STATE_HOME/tagferry/people/<who>-<platform>.json` (else `~/.local/state`), folder 0700, file
- * 0600. The name ends in a digest of the platform's addresses and the client id, so that a token is never shown to another
- * server than the one that gave it.
+ * Stores a user's tokens in `$XDG_STATE_HOME/tagferry/people/<name>-<platform>.json` (default `~/.local/state`), folder
+ * 0700, file 0600. The name ends with a digest of the platform addresses and the client ID, so that a token is sent
+ * only to the server that issued it.
  *
- * Written as a temporary file, synced, renamed: a crash at any point leaves the old tokens or the new ones. Two verbs at
- * once renew one after the other (`locked`), because a refresh token is good for one use; the lock is SQLite's file lock,
- * which the kernel lets go of however the process ends.
+ * Files are replaced atomically: after a crash the file contains either the old or the new tokens. Only one process
+ * renews at a time (`locked`), because a refresh token can be used only once. The lock is an SQLite file lock, which
+ * the kernel releases when the process exits.
  */
 import { createHash } from 'node:crypto';
 import { chmod, mkdir, readFile, rm } from 'node:fs/promises';
@@ -15,26 +15,37 @@ import Database from 'better-sqlite3';
 import type { Clock } from '../../base/clock.ts';
 import { writeDurably } from '../../base/durable-file.ts';
 import { codeOf, StoreError, UsageError } from '../../base/errors.ts';
-import type { PersonSettings, SignInFlow } from './person-settings.ts';
+
+/** Flow that issued a token and determines how the token is renewed and revoked. */
+export type SignInFlow = 'pkce' | 'web';
+
+/** Token issuer. Tokens are sent only to their issuer. */
+interface Issuer {
+  platformUrl: string;
+  identityUrl: string;
+  clientId: string;
+}
 
 export interface StoredPerson {
   flow: SignInFlow;
   accessToken: string;
   refreshToken: string | undefined;
-  /** Wall clock; a hint only, because clocks are set: a 401 decides. */
+  /**
+   * Expiry time by the wall clock. This is only a hint, because clocks can be wrong; a 401 response is authoritative.
+   */
   expiresWallMs: number;
 }
 
-/** Longer than a renewal can take with its deadline of 20 s. */
-const LOCK_PATIENCE_MS = 30_000;
-const LOCK_LOOK_MS = 50;
+/** Maximum time to wait for the lock, which is longer than the 20 s deadline for a renewal. */
+const LOCK_TIMEOUT_MS = 30_000;
+const LOCK_POLL_MS = 50;
 const MAX_FILE_CHARS = 100_000;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$/;
 
-/** `$XDG_STATE_HOME/tagferry`; the XDG specification has relative paths ignored. */
+/** `$XDG_STATE_HOME/tagferry`. The XDG specification requires relative paths to be ignored. */
 export function personStateFolder(environment: NodeJS.ProcessEnv): string {
-  const given = environment.XDG_STATE_HOME ?? '';
-  const base = isAbsolute(given) ? given : join(environment.HOME || homedir(), '.local', 'state');
+  const configured = environment.XDG_STATE_HOME ?? '';
+  const base = isAbsolute(configured) ? configured : join(environment.HOME || homedir(), '.local', 'state');
   return join(base, 'tagferry');
 }
 
@@ -43,15 +54,15 @@ export class PersonFile {
   readonly #path: string;
   readonly #clock: Clock;
 
-  /** `who` tells several people of one account apart. Throws `UsageError` for a name that is no file name. */
+  /** `who` distinguishes people who share an account. Throws `UsageError` for an invalid name. */
   constructor(
     environment: NodeJS.ProcessEnv,
-    settings: Pick<PersonSettings, 'platformUrl' | 'identityUrl' | 'clientId'>,
+    { platformUrl, identityUrl, clientId }: Issuer,
     who: string,
     clock: Clock,
   ) {
-    if (!NAME.test(who)) throw new UsageError(`${JSON.stringify(who)} is no name for --as`, 'Use letters and digits.');
-    const { platformUrl, identityUrl, clientId } = settings;
+    if (!NAME.test(who))
+      throw new UsageError(`${JSON.stringify(who)} is not a valid name for --as`, 'Use letters and digits.');
     const place = createHash('sha256')
       .update([platformUrl, identityUrl, clientId].join('\n'))
       .digest('hex')
@@ -65,17 +76,17 @@ export class PersonFile {
     return this.#path;
   }
 
-  /** The tokens; `undefined` where nobody is signed in. */
+  /** Returns `undefined` if no user is signed in. */
   async read(): Promise<StoredPerson | undefined> {
     let text: string;
     try {
       text = await readFile(this.#path, 'utf8');
     } catch (error) {
       if (codeOf(error) === 'ENOENT') return undefined;
-      throw this.#error('cannot be read', error);
+      throw this.#error('cannot read', error);
     }
     const stored = text.length > MAX_FILE_CHARS ? undefined : storedIn(text);
-    if (stored === undefined) throw this.#error('holds something else than tokens', undefined);
+    if (stored === undefined) throw this.#error('no valid tokens in', undefined);
     return stored;
   }
 
@@ -84,7 +95,7 @@ export class PersonFile {
       await this.#makeFolder();
       await writeDurably(this.#path, `${JSON.stringify({ version: 1, ...person })}\n`, `.${process.pid}.tmp`);
     } catch (error) {
-      throw this.#error('cannot be written', error);
+      throw this.#error('cannot write', error);
     }
   }
 
@@ -93,27 +104,27 @@ export class PersonFile {
       await rm(this.#path, { force: true });
       await rm(`${this.#path}.lock`, { force: true });
     } catch (error) {
-      throw this.#error('cannot be removed', error);
+      throw this.#error('cannot delete', error);
     }
   }
 
-  /** Runs one change of the tokens at a time, over all processes. Throws `person.locked` where another takes too long. */
+  /** Runs one token change at a time across processes. Throws `person.locked` if another process takes too long. */
   async locked<Result>(act: () => Promise<Result>): Promise<Result> {
     await this.#makeFolder();
     const lock = `${this.#path}.lock`;
     const database = new Database(lock, { timeout: 0 });
     try {
       await chmod(lock, 0o600);
-      const endMs = this.#clock.monotonicMs() + LOCK_PATIENCE_MS;
-      while (!takes(database)) {
+      const endMs = this.#clock.monotonicMs() + LOCK_TIMEOUT_MS;
+      while (!acquireLock(database)) {
         if (this.#clock.monotonicMs() > endMs) {
-          throw new StoreError('another tagferry has been renewing this sign-in for too long', {
+          throw new StoreError('timeout while another tagferry process renews this sign-in', {
             code: 'person.locked',
             retryable: true,
-            hint: 'Look for a tagferry that hangs, and try again.',
+            hint: 'Stop any hung tagferry process, then run the command again.',
           });
         }
-        await this.#clock.sleep(LOCK_LOOK_MS);
+        await this.#clock.sleep(LOCK_POLL_MS);
       }
       return await act();
     } finally {
@@ -126,15 +137,15 @@ export class PersonFile {
   }
 
   #error(what: string, cause: unknown): StoreError {
-    return new StoreError(`${this.#path} ${what}`, {
+    return new StoreError(`${what} ${this.#path}`, {
       code: 'person.file',
       cause,
-      hint: 'Check owner, mode and free space of the folder; `tagferry login` writes the file anew.',
+      hint: "Check the folder's owner, mode and free space. `tagferry login` rewrites the file.",
     });
   }
 }
 
-function takes(database: Database.Database): boolean {
+function acquireLock(database: Database.Database): boolean {
   try {
     database.pragma('journal_mode = MEMORY');
     database.exec('BEGIN EXCLUSIVE');
@@ -145,7 +156,7 @@ function takes(database: Database.Database): boolean {
   }
 }
 
-/** The parser's message would quote the text, so nothing of it is kept. */
+/** Discards the parser message, because it quotes the text. */
 function storedIn(text: string): StoredPerson | undefined {
   try {
     const { flow, accessToken, refreshToken, expiresWallMs } = JSON.parse(text) as Partial<StoredPerson>;

@@ -11,49 +11,54 @@ import {
 import type { Tokens } from '../../platform/grants/token-answer.ts';
 import type { HttpBoundary } from '../../platform/http-boundary.ts';
 import type { Lease, TokenSource } from '../../platform/token-source.ts';
-import type { PersonFile, StoredPerson } from './person-file.ts';
-import type { SignInFlow } from './person-settings.ts';
+import type { PersonFile, SignInFlow, StoredPerson } from './person-file.ts';
 
 export interface PersonTokensOptions {
   file: PersonFile;
   boundary: Pick<HttpBoundary, 'send'>;
-  /** The spec's {web_url}. */
+  /** {web_url} in the specification. */
   identityUrl: string;
   client(flow: SignInFlow): PersonClient;
   clock: Clock;
 }
 
-/** A token that ends within this time is renewed before it is used: a call may take a slow link half a minute. */
+/**
+ * A token that expires within this time is renewed before use, because a call over a slow link can take half a minute.
+ */
 const MARGIN_MS = 30_000;
-/** No access token lives longer; what claims to is from a clock that was set. */
+/** Maximum lifetime of an access token. A longer lifetime means that the token was stored while the clock was wrong. */
 const MAX_LIFE_MS = 24 * 3_600_000;
 
 /**
- * A signed-in person's tokens for the client: taken from the file, renewed by refresh when they are about to end or were
- * refused, and written back before they are used, so that a crash after a rotation leaves the tokens that work. What a
- * renewal replaced is revoked, but not where the refresh token stayed the same: revoking would end it (platform 3.1).
+ * Provides a user's stored tokens. Renews them before they expire or after a rejection, and stores new tokens before
+ * use, so that valid tokens remain after a crash. Replaced tokens are revoked, unless the refresh token is unchanged,
+ * because revocation would invalidate it (platform 3.1).
  */
 export class PersonTokens implements TokenSource {
   readonly #options: PersonTokensOptions;
-  readonly #refused = new Set<string>();
+  readonly #rejected = new Set<string>();
   #renewal: Promise<StoredPerson> | undefined;
 
   constructor(options: PersonTokensOptions) {
     this.#options = options;
   }
 
-  /** Throws `person.signed_out` where nobody is signed in, or the sign-in has ended. */
+  /** Throws `person.signed_out` if no user is signed in or the sign-in has expired. */
   async lease(): Promise<Lease> {
     const { accessToken } = await this.#usable();
     return {
       accessToken,
-      accepted: () => undefined,
-      refused: () => this.#refused.add(accessToken),
+      responded: (status) => {
+        if (status === 401) this.#rejected.add(accessToken);
+      },
       release: () => undefined,
     };
   }
 
-  /** Revokes the tokens (bearer form, platform 4.1) and forgets them. A token that is dead is renewed first, so that its refresh token ends too. */
+  /**
+   * Revokes (bearer form, platform 4.1) and deletes the tokens. Renews an expired token first, so that its refresh
+   * token is revoked too.
+   */
   async signOut(): Promise<'revoked' | 'ended already' | 'not signed in'> {
     const { file } = this.#options;
     if ((await file.read()) === undefined) return 'not signed in';
@@ -62,7 +67,7 @@ export class PersonTokens implements TokenSource {
       await this.#revoke(await this.#usable()).catch(async (error: unknown) => {
         if (!(error instanceof GrantError) || error.failure !== 'refused') throw error;
         const { accessToken } = (await file.read()) ?? { accessToken: '' };
-        this.#refused.add(accessToken);
+        this.#rejected.add(accessToken);
         await this.#revoke(await this.#usable());
       });
     } catch (error) {
@@ -73,7 +78,7 @@ export class PersonTokens implements TokenSource {
     return outcome;
   }
 
-  /** Puts the tokens of a fresh sign-in in the place of whatever was there, and revokes that. */
+  /** Stores the tokens of a new sign-in and revokes the previous ones. */
   async signIn(tokens: Tokens, flow: SignInFlow): Promise<void> {
     const { file } = this.#options;
     await file.locked(async () => {
@@ -86,7 +91,7 @@ export class PersonTokens implements TokenSource {
 
   async #usable(): Promise<StoredPerson> {
     const person = await this.#options.file.read();
-    if (person === undefined) throw signedOut('nobody is signed in here');
+    if (person === undefined) throw signedOut('not signed in');
     if (this.#isGood(person)) return person;
     this.#renewal ??= this.#renew().finally(() => {
       this.#renewal = undefined;
@@ -96,15 +101,15 @@ export class PersonTokens implements TokenSource {
 
   #isGood(person: StoredPerson): boolean {
     const leftMs = person.expiresWallMs - this.#options.clock.wallMs();
-    return leftMs > MARGIN_MS && leftMs <= MAX_LIFE_MS && !this.#refused.has(person.accessToken);
+    return leftMs > MARGIN_MS && leftMs <= MAX_LIFE_MS && !this.#rejected.has(person.accessToken);
   }
 
   async #renew(): Promise<StoredPerson> {
     const { file } = this.#options;
     return await file.locked(async () => {
-      // Another verb may have renewed while this one waited.
+      // Another process may have renewed the tokens in the meantime.
       const person = await file.read();
-      if (person === undefined) throw signedOut('nobody is signed in here');
+      if (person === undefined) throw signedOut('not signed in');
       if (this.#isGood(person)) return person;
       const next = await this.#refresh(person);
       await file.write(next);
@@ -115,20 +120,20 @@ export class PersonTokens implements TokenSource {
 
   async #refresh(person: StoredPerson): Promise<StoredPerson> {
     const { boundary, identityUrl, client, clock } = this.#options;
-    if (person.refreshToken === undefined) throw signedOut('the sign-in has ended');
+    if (person.refreshToken === undefined) throw signedOut('the sign-in has expired');
     const asked = personRefreshRequest(identityUrl, client(person.flow), person.refreshToken);
     const answer = await boundary.send(asked);
     try {
       return this.#stored(processPersonAnswer(answer, clock.wallMs(), person.refreshToken), person.flow);
     } catch (error) {
       if (!(error instanceof GrantError) || error.oauthError !== 'invalid_grant') throw error;
-      throw signedOut('the sign-in has ended: it lasts 24 hours at most', error);
+      throw signedOut('the sign-in has expired (it lasts at most 24 hours)', error);
     }
   }
 
-  /** Best effort: what is not revoked ends by itself within eleven minutes. */
+  /** Best effort: tokens that are not revoked expire within eleven minutes. */
   async #retire(before: StoredPerson, next: StoredPerson): Promise<void> {
-    const dead = this.#refused.has(before.accessToken) || before.expiresWallMs <= this.#options.clock.wallMs();
+    const dead = this.#rejected.has(before.accessToken) || before.expiresWallMs <= this.#options.clock.wallMs();
     if (dead || before.accessToken === next.accessToken || before.refreshToken === next.refreshToken) return;
     await this.#revoke(before).catch(() => undefined);
   }
@@ -146,5 +151,5 @@ export class PersonTokens implements TokenSource {
 }
 
 function signedOut(message: string, cause?: unknown): PlatformError {
-  return new PlatformError(message, { code: 'person.signed_out', hint: 'Sign in: tagferry login', cause });
+  return new PlatformError(message, { code: 'person.signed_out', hint: 'Run `tagferry login`.', cause });
 }

@@ -3,25 +3,21 @@ import { Writable } from 'node:stream';
 import { TagferryError } from '../../base/errors.ts';
 import { fitted } from '../../base/table.ts';
 
-/** Columns that a question leaves on its last line: an address, a number. */
+/** Minimum number of columns for an answer next to its question. */
 const ROOM_FOR_ANSWER = 30;
-/** Fewer leave no such room beside a question. */
+/** On a narrower terminal the answer is on a separate line. */
 const MIN_COLUMNS_BESIDE = 70;
 
-/** 128 + SIGINT. */
+/** Exit status after Ctrl-C: 128 + SIGINT. */
 export const EXIT_INTERRUPTED = 130;
 
-/** Where text and commands are shown to a person. */
 export interface Screen {
   say(text: string): void;
-  /** Prints a command on one line, so that it can be pasted. */
+  /** Prints a command on one line for copying. */
   show(command: string): void;
 }
 
-/**
- * Questions and answers on one terminal. What is typed as a secret is not shown. In a pipe the answers are the lines of standard
- * input, in the order of the questions, so that an installation can be scripted.
- */
+/** Questions and answers on a terminal. Secrets are not echoed. In a pipe, each line of standard input is an answer. */
 export class Dialogue implements Screen {
   readonly #lines: Interface;
   readonly #waiting: { resolve(line: string): void; reject(error: Error): void }[] = [];
@@ -55,29 +51,32 @@ export class Dialogue implements Screen {
     return process.stdin.isTTY === true;
   }
 
-  /** A line; an empty one is the default. */
+  /** Asks for one line of text. An empty answer selects `fallback`. */
   async ask(question: string, fallback = ''): Promise<string> {
     this.#put(fallback === '' ? question : `${question} [${fallback}]`);
     const line = (await this.#next()).trim();
     return line === '' ? fallback : line;
   }
 
-  /** The same, where a single "-" takes away what Enter would keep. */
+  /** Like `ask`; the answer "-" removes the fallback. */
   async askOrRemove(question: string, fallback = ''): Promise<string> {
     const answer = await this.ask(question, fallback);
     return answer === '-' ? '' : answer;
   }
 
-  /** The same for a question that a script of before does not know: where its answers have ended, it is the default. */
+  /**
+   * Like `ask`. In a pipe, the fallback applies if the input has ended, so that scripts written before the question was
+   * added still work.
+   */
   async askOptional(question: string, fallback = ''): Promise<string> {
     if (this.isTerminal) return this.ask(question, fallback);
     return this.#isOver && this.#early.length === 0 ? fallback : this.ask(question, fallback).catch(() => fallback);
   }
 
-  /** One of some letters; the first unless told. */
+  /** Asks for one of several letters; the first one is the default. */
   async choose<Letter extends string>(question: string, choices: Readonly<Record<Letter, string>>): Promise<Letter> {
     const letters = Object.keys(choices) as Letter[];
-    const shown = letters.map((letter) => `${letter} ${choices[letter]}`).join(', ');
+    const shown = letters.map((letter) => `${letter}: ${choices[letter]}`).join(', ');
     for (;;) {
       const answer = (await this.ask(`${question} (${shown})`, letters[0])).toLowerCase();
       const found = letters.find((letter) => answer === letter || answer === choices[letter]);
@@ -96,7 +95,7 @@ export class Dialogue implements Screen {
     }
   }
 
-  /** Whether a rejected answer is to be kept; any other answer asks the question again. */
+  /** Returns whether the user keeps a rejected answer. Otherwise the caller repeats the question. */
   async keeps(): Promise<boolean> {
     return (await this.ask('Press Enter to answer again, or type keep to keep this answer')).toLowerCase() === 'keep';
   }
@@ -109,7 +108,7 @@ export class Dialogue implements Screen {
     process.stderr.write(`  ${command}\n`);
   };
 
-  /** From here on Ctrl-C has no effect: files are being written. */
+  /** Disables Ctrl-C while files are being written. */
   beginWriting(): void {
     this.#isWriting = true;
   }
@@ -118,7 +117,7 @@ export class Dialogue implements Screen {
     this.#lines.close();
   }
 
-  /** On a narrow terminal the answer has a line of its own. */
+  /** On a narrow terminal the answer is on a separate line. */
   #put(question: string): void {
     if (this.#isInterrupted) return;
     const { isTTY, columns = 80 } = process.stderr;
@@ -134,7 +133,7 @@ export class Dialogue implements Screen {
     return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
   }
 
-  /** The first Ctrl-C ends the dialogue, which revokes its tokens; a second one ends the process at once. */
+  /** The first Ctrl-C ends the dialogue, which revokes its tokens. A second Ctrl-C exits immediately. */
   #interrupt(): void {
     if (this.#isWriting) return;
     if (this.#isInterrupted) process.exit(EXIT_INTERRUPTED);
@@ -146,12 +145,12 @@ export class Dialogue implements Screen {
 
   #ended(): Error {
     if (this.#isInterrupted) return new Interrupted();
-    return new TagferryError('the answers ended before the questions: nothing was written', {
+    return new TagferryError('standard input ended before all questions were answered. Nothing was written', {
       code: 'setup.unanswered',
-      ...(this.isTerminal ? {} : { hint: 'Run `tagferry setup` on a terminal, or give a line for each question.' }),
+      hint: this.isTerminal ? undefined : 'Run `tagferry setup` on a terminal, or provide one line per question.',
     });
   }
 }
 
-/** Ctrl-C was pressed, and the dialogue has reported it. */
+/** Thrown after Ctrl-C, which the dialogue has already reported. */
 export class Interrupted extends Error {}

@@ -1,38 +1,37 @@
-/** Where the first value comes from: asked, looked at, and read once, so that a value of the real device stands on the screen. */
+/** Questions about the source of the first value, including a scan and a test reading of the actual device. */
 import { messageOf } from '../../base/errors.ts';
 import { widthOf } from '../../base/table.ts';
 import type { Problem } from '../../config/problem.ts';
 import type { ScannedValue } from '../../sources/source-kind.ts';
-import { scannedLines, testedTable } from '../source-words.ts';
-import { scanAddress, testAlone, withTags } from '../sources-alone.ts';
-import { answerWords } from './answers.ts';
+import { readSourceAddress, type SourceAddress, scanAddress, testAlone, withTags } from '../sources/direct-access.ts';
+import { scannedLines, testedTable } from '../sources/report-text.ts';
+import type { CheckTag } from './answers.ts';
+import { problemText } from './answers.ts';
 import type { Dialogue } from './dialogue.ts';
 import { type FirstSource, type FirstTag, firstTagLines, sourceNameFor } from './first-tag.ts';
-import { askJudged, NEEDED, until } from './questions.ts';
-import { readSourceAddress, type SourceAddress } from './source-address.ts';
-import type { JudgeTag } from './verdict.ts';
+import { askChecked, NEEDED, until } from './questions.ts';
 
 const QUESTION =
-  'Where does its value come from? tcp://host:502 or rtu:/dev/ttyUSB0 (Modbus), mqtt://host (a broker), empty: programs push it';
-/** How long a broker is listened to. */
+  'Source of the value: tcp://host:502 or rtu:/dev/ttyUSB0 for Modbus, mqtt://host for a broker (leave empty if programs push values)';
+
 const LISTEN_MS = 10_000;
-/** Stands for the value while only its source is judged. */
+/** Placeholder value used while only the source is checked. */
 const SOME_VALUE = { modbus: { register: 'holding 0', type: 'uint16' }, mqtt: { topic: 'answered/later' } } as const;
 
-type JudgeSource = (source: FirstSource) => Problem | undefined;
+type CheckSource = (source: FirstSource) => Problem | undefined;
 
-/** `undefined` where programs push the value. `tagsText`: what tags.yaml holds now. */
+/** Returns `undefined` if programs push the value. `tagsText`: current text of tags.yaml. */
 export async function askFirstSource(
   dialogue: Dialogue,
   tag: FirstTag,
   tagsText: string,
   before: FirstSource | undefined,
-  judge: JudgeTag,
+  check: CheckTag,
 ): Promise<FirstSource | undefined> {
   const named = (address: SourceAddress) => ({ ...address, name: sourceNameFor(tagsText, address) });
-  const judgeSource = (source: FirstSource) => judge(tag, source);
+  const checkSource = (source: FirstSource) => check(tag, source);
   const ask = (known: FirstSource | undefined) =>
-    askAddress(dialogue, known, (address) => judgeSource({ ...named(address), value: SOME_VALUE[address.kind] }));
+    askAddress(dialogue, known, (address) => checkSource({ ...named(address), value: SOME_VALUE[address.kind] }));
   let known = before;
   let address = await ask(known);
   while (address) {
@@ -40,9 +39,9 @@ export async function askFirstSource(
       dialogue,
       named(address),
       known?.kind === address.kind ? known : undefined,
-      judgeSource,
+      checkSource,
     );
-    if (await tryFirstSource(tag, source, (text) => dialogue.say(text))) return source;
+    if (await testFirstSource(tag, source, (text) => dialogue.say(text))) return source;
     if (!dialogue.isTerminal || (await dialogue.keeps())) return source;
     known = source;
     address = await ask(known);
@@ -53,15 +52,15 @@ export async function askFirstSource(
 async function askAddress(
   dialogue: Dialogue,
   before: FirstSource | undefined,
-  judge: (address: SourceAddress) => Problem | undefined,
+  check: (address: SourceAddress) => Problem | undefined,
 ): Promise<SourceAddress | undefined> {
   let found: SourceAddress | undefined;
   await until(dialogue, async () => {
     const answer = await dialogue.askOptional(QUESTION, String(before?.members[before.kind] ?? ''));
     if (answer === '' || answer === '-') return { answer: '' };
     const read = readSourceAddress(answer);
-    const problem = 'reason' in read ? read : judge(read);
-    if (problem) return answerWords(problem);
+    const problem = 'reason' in read ? read : check(read);
+    if (problem) return problemText(problem);
     found = read as SourceAddress;
     return { answer };
   });
@@ -72,101 +71,83 @@ async function askPlace(
   dialogue: Dialogue,
   address: SourceAddress,
   before: FirstSource | undefined,
-  judge: JudgeSource,
+  check: CheckSource,
 ): Promise<FirstSource> {
-  if (address.kind === 'mqtt') return askTopic(dialogue, address, before, judge);
-  const ofDevice = (members: object) =>
-    judge({ ...address, members: { ...address.members, ...members }, value: SOME_VALUE.modbus });
-  const unit = Number(
-    await askJudged(
-      dialogue,
-      () => dialogue.ask('Number of the device (Modbus unit)', String(before?.members.unit ?? 1)),
-      (answer) => ofDevice({ unit: numberOr(answer) }),
-    ),
+  if (address.kind === 'mqtt') return askTopic(dialogue, address, before, check);
+  const ask = (question: string, fallback: unknown, problem: (answer: string) => Problem | undefined) =>
+    askChecked(dialogue, () => dialogue.ask(question, String(fallback)), problem);
+  const ofDevice = (given: object) =>
+    check({ ...address, members: { ...address.members, ...given }, value: SOME_VALUE.modbus });
+  const { unit: knownUnit = 1, baud: knownBaud = 19_200 } = before?.members ?? {};
+  const unitOf = (answer: string) => ofDevice({ unit: numberOr(answer) });
+  const unit = Number(await ask('Unit number of the Modbus device', knownUnit, unitOf));
+  const members: SourceAddress['members'] = { ...address.members, unit };
+  if (String(address.members.modbus).startsWith('rtu:')) {
+    const baudOf = (answer: string) => ofDevice({ unit, baud: numberOr(answer) });
+    members.baud = Number(await ask('Baud rate', knownBaud, baudOf));
+  }
+  const toScan = 'Registers to scan, for example holding 0-19 (empty: none)';
+  const found = await scan(dialogue, { ...address, members }, toScan);
+  const checkValue = (value: Record<string, unknown>) => check({ ...address, members, value });
+  const register = await ask(
+    'Register of the value (table and protocol address)',
+    found[0]?.members.register ?? before?.value.register ?? 'holding 0',
+    (answer) => checkValue({ register: answer }),
   );
-  const isLine = String(address.members.modbus).startsWith('rtu:');
-  const line = isLine
-    ? {
-        baud: Number(
-          await askJudged(
-            dialogue,
-            () => dialogue.ask('Baud rate of the line', String(before?.members.baud ?? 19_200)),
-            (answer) => ofDevice({ unit, baud: numberOr(answer) }),
-          ),
-        ),
-      }
-    : {};
-  const members = { ...address.members, unit, ...line };
-  const found = await scan(
-    dialogue,
-    { ...address, members },
-    'Registers to look at first, for example holding 0-19 (empty: none)',
+  const known = knownValue(found, before, 'register', register);
+  // Single-bit registers do not have a data type.
+  if (checkValue({ register, type: 'uint16' }) !== undefined) return { ...address, members, value: { register } };
+  const type = await ask(
+    'Type of the value (int16, uint16, int32, uint32, float32, float64, bool)',
+    known?.type ?? 'uint16',
+    (answer) => checkValue({ register, type: answer }),
   );
-  const judgeValue = (value: Record<string, unknown>) => judge({ ...address, members, value });
-  const register = await askJudged(
-    dialogue,
-    () =>
-      dialogue.ask(
-        'Register of the value: table and address on the wire',
-        String(found[0]?.members.register ?? before?.value.register ?? 'holding 0'),
-      ),
-    (answer) => judgeValue({ register: answer }),
-  );
-  const seen = [...found.map((one) => one.members), ...(before ? [before.value] : [])].find(
-    (one) => one.register === register,
-  );
-  const order = seen?.byte_order === undefined ? {} : { byte_order: seen.byte_order };
-  // A register of one bit has no other type.
-  const isBit = judgeValue({ register, type: 'uint16' }) !== undefined;
-  if (isBit) return { ...address, members, value: { register } };
-  const type = await askJudged(
-    dialogue,
-    () =>
-      dialogue.ask('Type of the value: int16 uint16 int32 uint32 float32 float64 bool', String(seen?.type ?? 'uint16')),
-    (answer) => judgeValue({ register, type: answer }),
-  );
+  const order = known?.byte_order === undefined ? {} : { byte_order: known.byte_order };
   return { ...address, members, value: { register, type, ...order } };
+}
+
+/** Returns the members of the scanned value or of the previous answer with this register or topic. */
+function knownValue(
+  found: readonly ScannedValue[],
+  before: FirstSource | undefined,
+  member: 'register' | 'topic',
+  place: string,
+): Record<string, unknown> | undefined {
+  return [...found.map((one) => one.members), ...(before ? [before.value] : [])].find((one) => one[member] === place);
 }
 
 async function askTopic(
   dialogue: Dialogue,
   address: SourceAddress,
   before: FirstSource | undefined,
-  judge: JudgeSource,
+  check: CheckSource,
 ): Promise<FirstSource> {
-  const found = await scan(
-    dialogue,
-    address,
-    `Topics to listen to for ${LISTEN_MS / 1000} s, for example site/# (empty: none)`,
-  );
+  const toScan = `Topics to listen to for ${LISTEN_MS / 1000} s, for example site/# (empty: none)`;
+  const found = await scan(dialogue, address, toScan);
+  const fallback = String(found[0]?.members.topic ?? before?.value.topic ?? '');
   const topic = await until(dialogue, async () => {
-    const answer = await dialogue.ask(
-      'Topic of the value, for example site/ft101',
-      String(found[0]?.members.topic ?? before?.value.topic ?? ''),
-    );
+    const answer = await dialogue.ask('Topic of the value, for example site/ft101', fallback);
     if (answer === '') return NEEDED;
-    const problem = judge({ ...address, value: { topic: answer } });
-    return problem ? answerWords(problem) : { answer };
+    const problem = check({ ...address, value: { topic: answer } });
+    return problem ? problemText(problem) : { answer };
   });
-  const seen = [...found.map((one) => one.members), ...(before ? [before.value] : [])].find(
-    (one) => one.topic === topic,
-  );
+  const known = knownValue(found, before, 'topic', topic);
   const question = 'JSON pointer to the number in the message, for example /temp (empty: the message is the number)';
   const placeOf = (at: string) => ({ topic, ...(at === '' ? {} : { at }) });
-  const at = await askJudged(
+  const at = await askChecked(
     dialogue,
-    () => dialogue.askOrRemove(question, String(seen?.at ?? '')),
-    (answer) => judge({ ...address, value: placeOf(answer) }),
+    () => dialogue.askOrRemove(question, String(known?.at ?? '')),
+    (answer) => check({ ...address, value: placeOf(answer) }),
   );
   return { ...address, value: placeOf(at) };
 }
 
-/** A number as one, any other text as it is, for `check` to reject. */
+/** Text that is not a number is returned unchanged, so that `check` rejects it. */
 function numberOr(answer: string): number | string {
   return /^\d{1,9}$/.test(answer) ? Number(answer) : answer;
 }
 
-/** What the device offers, where somebody wants to look; even reading can disturb one, so nothing is read that was not named. */
+/** Scans only the specified registers or topics, because reading can disrupt a device. */
 async function scan(dialogue: Dialogue, source: SourceAddress, question: string): Promise<ScannedValue[]> {
   while (dialogue.isTerminal) {
     const what = await dialogue.askOrRemove(question);
@@ -182,8 +163,8 @@ async function scan(dialogue: Dialogue, source: SourceAddress, question: string)
   return [];
 }
 
-/** Reads the value once, and shows it with the lines that would be written. Gives whether it came. */
-export async function tryFirstSource(
+/** Reads the value once, shows it with the lines to be written, and returns whether the value could be read. */
+export async function testFirstSource(
   tag: FirstTag,
   source: FirstSource,
   say: (text: string) => void,

@@ -1,26 +1,26 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type Document, isMap, parseDocument } from 'yaml';
-import type { SourceAddress } from './source-address.ts';
+import type { SourceAddress } from '../sources/direct-access.ts';
 
 export interface FirstTag {
   name: string;
   asset: number;
   instrumentation: number | undefined;
   key: string;
-  /** A number, or a code; `''` is none. */
+  /** Unit number or code; `''` means no unit. */
   unit: string;
 }
 
-/** Where its value comes from: the source, and the value's place there. */
+/** Source of the value, and the address within the source. */
 export interface FirstSource extends SourceAddress {
   value: Record<string, unknown>;
 }
 
-/** The example of the shipped tags.yaml, which the first tag takes the place of. */
+/** Example in the shipped tags.yaml, which the first tag replaces. */
 const EXAMPLE = /^ {2}FT-101:\n {4}asset: 881\n {4}instrumentation: 4711\n/m;
 const EXAMPLE_VALUE = /^ {6}flow: \{ unit: 12, group: process \}$/m;
 
-/** Whether the file still has the shipped example, and no other tag: then nobody has written into it yet. */
+/** Returns whether the file contains only the shipped example. */
 function isAsShipped(text: string): boolean {
   if (!EXAMPLE.test(text) || !EXAMPLE_VALUE.test(text)) return false;
   const document = parseDocument(text);
@@ -28,43 +28,45 @@ function isAsShipped(text: string): boolean {
   return document.errors.length === 0 && Object.keys(tags ?? {}).join() === 'FT-101';
 }
 
-/** The shipped tags.yaml with its example commented out: nobody wants to post to an asset of ours. */
+/** Returns the shipped tags.yaml with its example commented out, so that no values are posted to the example asset. */
 function withoutExample(shipped: string): string {
   const at = shipped.indexOf('\ntags:\n');
   if (at < 0) return 'tags: {}\n';
   const example = shipped.slice(at + '\ntags:\n'.length).replaceAll(/^(?=.*\S)(?!#)/gm, '#');
-  return `${shipped.slice(0, at)}\ntags: {}\n# Examples; with the first of your own, write "tags:" in place of "tags: {}".\n${example}`;
+  return `${shipped.slice(0, at)}\ntags: {}\n# Examples. When you add your first tag, replace "tags: {}" with "tags:".\n${example}`;
 }
 
-/** Whether the text names the tag, as more than the shipped example. */
+/** Returns whether the text contains the tag, other than as the shipped example. */
 export function hasTag(text: string, name: string): boolean {
   const { tags } = (parseDocument(text).toJS() ?? {}) as { tags?: Record<string, unknown> };
   return !isAsShipped(text) && Object.hasOwn(tags ?? {}, name);
 }
 
-/** The name of the source there that has this address, else one that no other has: the wanted one, or with a number behind it. */
-export function sourceNameFor(text: string, { kind, name: wanted, members }: SourceAddress): string {
+/**
+ * Returns the name of the source with this address. If there is none, returns an unused name, with a number appended if
+ * necessary.
+ */
+export function sourceNameFor(text: string, { kind, name: preferred, members }: SourceAddress): string {
   const { sources = {} } = (parseDocument(text).toJS() ?? {}) as { sources?: Record<string, Record<string, unknown>> };
   const same = Object.entries(sources ?? {}).find(([, source]) => source?.[kind] === members[kind]);
   if (same) return same[0];
-  const base = wanted.replace(/\d+$/, '');
+  const base = preferred.replace(/\d+$/, '');
   for (let number = 1; ; number++) {
-    const name = number === 1 ? wanted : `${base}${number}`;
+    const name = number === 1 ? preferred : `${base}${number}`;
     if (!Object.hasOwn(sources ?? {}, name)) return name;
   }
 }
 
 /**
- * Puts a tag, and the source that its value comes from, into the text of tags.yaml. In the file as it is shipped the tag takes the place of the
- * example, and every comment stays; in any other file it is added to what is there, and a tag of that name keeps its other values. A file that
- * says all of it already stays as it is.
+ * Adds a tag and its source to the text of tags.yaml and preserves comments. The tag replaces the shipped example. An
+ * existing tag keeps its other values. Returns the text unchanged if it already contains the tag.
  */
 function putFirstTag(text: string, tag: FirstTag, source?: FirstSource): string {
   const put = source ? putSource(putTag(text, tag), tag, source) : putTag(text, tag);
   return isDeepStrictEqual(parseDocument(put).toJS(), parseDocument(text).toJS()) ? text : put;
 }
 
-/** The text of tags.yaml once setup has written it: without a tag, the shipped example is commented out. */
+/** Returns the text of tags.yaml that setup writes. Without a tag, the shipped example is commented out. */
 export function tagsAfter(text: string, tag: FirstTag | undefined, source?: FirstSource): string {
   if (tag) return putFirstTag(text, tag, source);
   return text === '' || isAsShipped(text) ? withoutExample(text) : text;
@@ -73,7 +75,7 @@ export function tagsAfter(text: string, tag: FirstTag | undefined, source?: Firs
 function putSource(text: string, tag: FirstTag, source: FirstSource): string {
   const document = parseDocument(text);
   const flow = (members: Record<string, unknown>) => document.createNode(members, { flow: true });
-  // The shipped `sources: {}` would keep everything on one line.
+  // The flow style of the shipped `sources: {}` would put all sources on one line.
   const sources = document.get('sources');
   if (isMap(sources) && sources.items.length === 0) sources.flow = false;
   if (!document.hasIn(['sources', source.name])) document.setIn(['sources', source.name], flow(source.members));
@@ -82,7 +84,7 @@ function putSource(text: string, tag: FirstTag, source: FirstSource): string {
   return document.toString({ lineWidth: 0 });
 }
 
-/** The lines that `putFirstTag` adds, for who is asked whether to write them. */
+/** Returns the lines that `putFirstTag` adds, for the summary. */
 export function firstTagLines(tag: FirstTag, source: FirstSource | undefined): string {
   return putFirstTag('tags: {}\n', tag, source).replace(/^tags: \{\}\n/, '');
 }
@@ -115,7 +117,7 @@ function putTag(text: string, tag: FirstTag): string {
   return document.toString({ lineWidth: 0 });
 }
 
-/** What a value says already. */
+/** Returns the existing members of a value. */
 function kept(document: Document, path: readonly string[]): Record<string, unknown> {
   const node = document.getIn(path);
   return isMap(node) ? (node.toJSON() as Record<string, unknown>) : {};

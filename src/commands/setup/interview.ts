@@ -1,51 +1,57 @@
-/** The questions, in order; each answer is judged before the next question. What was answered before is what Enter takes. */
+/**
+ * Interactive questions that `setup` asks. Each answer is checked before the next question, and previous answers are
+ * the defaults.
+ */
 import type { Problem } from '../../config/problem.ts';
 import type { KeyName } from '../../config/setting-keys.ts';
-import { knownObjects } from '../assets.ts';
-import { daemonPlace } from '../control-client.ts';
-import type { OwnLogin } from '../doctor/own-login.ts';
+import { envValue } from '../configuration/files.ts';
+import { agentAddress } from '../connection/control-client.ts';
+import type { OwnLogin } from '../connection/own-login.ts';
+import { knownObjects } from '../verbs/assets.ts';
 import {
   type Answers,
-  answerWords,
-  judgeAnswers,
+  type CheckTag,
+  checkAnswers,
+  type FailedTrial,
+  isFailed,
   NO_KEY,
+  problemText,
   readValueKey,
-  refused,
-  type Surroundings,
+  rejected,
+  type SetupContext,
+  tagCheck,
+  testApplication,
+  testLogin,
+  testTag,
 } from './answers.ts';
 import type { Dialogue } from './dialogue.ts';
-import { envValue } from './env-lines.ts';
 import { askFirstSource } from './first-source.ts';
 import { type FirstTag, hasTag } from './first-tag.ts';
-import { askObject } from './object-question.ts';
-import { askJudged, askSecret, askSetting, until } from './questions.ts';
-import { isTrouble, type Trouble, tryApplication, tryLogin, tryTag } from './trials.ts';
-import { type JudgeTag, tagJudge } from './verdict.ts';
+import { askChecked, askObject, askSecret, askSetting, until } from './questions.ts';
 
-/** Known objects of all kinds that one answer may match. */
 const MAX_KNOWN = 1_000;
-/** Stand for answers that are still to come, so that `check` can judge the ones before them. */
+/** Placeholder for later answers, so that `check` can validate earlier ones. */
 const COMING_ID = 999_999_999_999;
 const COMING_KEY = 'answered-later';
 
 export class Interview {
   readonly #dialogue: Dialogue;
-  readonly #around: Surroundings;
+  readonly #context: SetupContext;
   #answers: Answers;
   #login: OwnLogin | undefined;
 
-  constructor(dialogue: Dialogue, around: Surroundings) {
+  constructor(dialogue: Dialogue, context: SetupContext) {
     this.#dialogue = dialogue;
-    this.#around = around;
-    this.#answers = { env: new Map(), secrets: new Map(around.stored) };
+    this.#context = context;
+    this.#answers = { env: new Map(), secrets: new Map(context.stored) };
   }
 
-  /** May be called again: what was answered is then what Enter takes. Tokens are revoked at the end. */
+  /** If called again, uses the previous answers as defaults. Revokes its tokens at the end. */
   async ask(): Promise<Answers> {
     try {
       await this.#askCredentials();
       if (this.#login) await this.#askApplication(this.#login);
-      const question = 'Public https address for webhook events (empty: no events, or later)';
+      const question = 'HTTPS URL for webhook events (empty: none)';
       await this.#setting('WEBHOOK_URL', question);
       await this.#askTag();
       return this.#answers;
@@ -56,137 +62,140 @@ export class Interview {
     }
   }
 
-  /** Address and credentials, asked again on a terminal as long as the platform refuses them. */
+  /**
+   * Asks for the platform address and credentials. On a terminal, repeats the questions until the platform accepts the
+   * answers.
+   */
   async #askCredentials(): Promise<void> {
     const dialogue = this.#dialogue;
     for (;;) {
-      await this.#setting('PLATFORM_URL', 'Address of the API, for example https://api.example.com');
-      await this.#setting('IDENTITY_URL', 'Address of the identity application (empty: the same)');
+      await this.#setting('PLATFORM_URL', 'API URL, for example https://api.example.com');
+      await this.#setting('IDENTITY_URL', 'Identity application URL (empty: same as the API)');
       await this.#setting('CLIENT_ID', 'API key of the connect subscription');
       await this.#secret('client_secret', 'API secret');
-      await this.#setting('TECHNICAL_USERNAME', 'Name of the technical user');
-      await this.#secret('technical_password', 'Its password');
-      if (!this.#around.login) return;
-      const outcome = await tryLogin(this.#around.directory, this.#answers);
-      if (!isTrouble(outcome)) {
-        dialogue.say('  The platform takes these credentials.\n');
+      await this.#setting('TECHNICAL_USERNAME', 'User name of the technical user');
+      await this.#secret('technical_password', 'Password of the technical user');
+      if (!this.#context.login) return;
+      const outcome = await testLogin(this.#context.directory, this.#answers);
+      if (!isFailed(outcome)) {
+        dialogue.say('  Login successful.\n');
         this.#login = outcome;
         return;
       }
-      if (!dialogue.isTerminal) throw refused(outcome.message, outcome.hint);
+      if (!dialogue.isTerminal) throw rejected(outcome.message, outcome.hint);
       dialogue.say(`\n  ${outcome.message}\n  ${outcome.hint}\n`);
       if (await dialogue.keeps()) return;
     }
   }
 
   async #askApplication(login: OwnLogin): Promise<void> {
-    const current = await tryApplication(login);
-    const shown = isTrouble(current) ? 'empty: the current one' : `empty: the current one, ${current}`;
-    if (isTrouble(current)) this.#dialogue.say(`  ${current.message}\n`);
+    const current = await testApplication(login);
+    const shown = isFailed(current) ? 'empty: keep the current one' : `empty: keep the current one, ${current}`;
+    if (isFailed(current)) this.#dialogue.say(`  ${current.message}\n`);
     for (;;) {
       await this.#setting('CLIENT_APPLICATION', `Name of the client application (${shown})`);
       const name = this.#answers.env.get('CLIENT_APPLICATION') ?? '';
-      const found = name === '' ? name : await tryApplication(login, name);
-      if (!isTrouble(found) || (await this.#isKept(found))) return;
+      const found = name === '' ? name : await testApplication(login, name);
+      if (!isFailed(found) || (await this.#isKept(found))) return;
     }
   }
 
-  /** The first measuring point; none where there shall be none yet. */
+  /** Asks for the first tag, which is optional. */
   async #askTag(): Promise<void> {
     const dialogue = this.#dialogue;
     const { tag: before, source } = this.#answers;
     this.#answers.tag = undefined;
     this.#answers.source = undefined;
-    const judge = tagJudge(this.#around, this.#answers);
+    const check = tagCheck(this.#context, this.#answers);
     const draft = { asset: COMING_ID, instrumentation: COMING_ID, key: COMING_KEY, unit: '' };
-    const name = await askJudged(
+    const name = await askChecked(
       dialogue,
-      () => dialogue.askOrRemove('Name of the first tag, for example FT-101 (empty: later)', before?.name),
-      (answer) => (answer === '' ? undefined : judge({ ...draft, name: answer })),
+      () => dialogue.askOrRemove('Name of the first tag, for example FT-101 (empty: add it later)', before?.name),
+      (answer) => (answer === '' ? undefined : check({ ...draft, name: answer })),
     );
     if (name === '') return;
-    if (hasTag(this.#around.tagsText, name))
-      dialogue.say(`  tags.yaml has ${name}: its other values stay as they are.`);
-    const objects = await this.#askObjects(before, { ...draft, name }, judge);
+    if (hasTag(this.#context.tagsText, name))
+      dialogue.say(`  tags.yaml already contains ${name}. Its other values are not changed.`);
+    const objects = await this.#askObjects(before, { ...draft, name }, check);
     const key = await until(dialogue, async () => {
-      const answer = readValueKey(await dialogue.ask('Key of its value', before?.key ?? 'flow'));
+      const answer = readValueKey(await dialogue.ask('Value key', before?.key ?? 'flow'));
       if (answer === undefined) return NO_KEY;
-      const problem = judge({ name, ...objects, key: answer, unit: '' });
-      return problem ? answerWords(problem) : { answer };
+      const problem = check({ name, ...objects, key: answer, unit: '' });
+      return problem ? problemText(problem) : { answer };
     });
-    const unit = await askJudged(
+    const unit = await askChecked(
       dialogue,
-      () => dialogue.askOrRemove('Unit: its number or its code on the platform (empty: none)', before?.unit),
-      (answer) => judge({ name, ...objects, key, unit: answer }),
+      () => dialogue.askOrRemove('Unit number or code on the platform (empty: none)', before?.unit),
+      (answer) => check({ name, ...objects, key, unit: answer }),
     );
     if (unit !== '' && this.#login) {
       dialogue.say(
-        '  Whether the platform knows the unit it tells with the first value alone: see tagferry status then.',
+        '  The platform checks units only when it receives the first value. Check `tagferry status` afterwards.',
       );
     }
     const tag: FirstTag = { name, ...objects, key, unit };
     this.#answers.tag = tag;
-    this.#answers.source = await askFirstSource(dialogue, tag, this.#around.tagsText, source, judge);
+    this.#answers.source = await askFirstSource(dialogue, tag, this.#context.tagsText, source, check);
   }
 
   async #askObjects(
     before: FirstTag | undefined,
     draft: FirstTag,
-    judge: JudgeTag,
+    check: CheckTag,
   ): Promise<Pick<FirstTag, 'asset' | 'instrumentation'>> {
     const dialogue = this.#dialogue;
-    const find = (text: string) => knownObjects(daemonPlace(this.#around.directory, process.env), text, MAX_KNOWN);
+    const find = (text: string) => knownObjects(agentAddress(this.#context.directory, process.env), text, MAX_KNOWN);
     let known = { asset: before?.asset, instrumentation: before?.instrumentation };
     for (;;) {
       const asset = (await askObject(dialogue, {
         kind: 'asset',
-        text: 'Its asset number on the platform, or its serial number',
+        text: 'Asset number on the platform, or serial number',
         isNeeded: true,
         fallback: known.asset,
-        judge: (id) => judge({ ...draft, asset: id! }),
+        check: (id) => check({ ...draft, asset: id! }),
         find,
       }))!;
       const instrumentation = await askObject(dialogue, {
         kind: 'instrumentation',
-        text: 'Its instrumentation number, or its tag (empty: none)',
+        text: 'Instrumentation number, or tag (empty: none)',
         isNeeded: false,
         fallback: known.instrumentation,
-        judge: (id) => judge({ ...draft, asset, instrumentation: id }),
+        check: (id) => check({ ...draft, asset, instrumentation: id }),
         find,
       });
       if (!this.#login) return { asset, instrumentation };
-      const { said, failures } = await tryTag(this.#around.directory, this.#answers, this.#login, {
+      const { confirmed, failures } = await testTag(this.#context.directory, this.#answers, this.#login, {
         asset,
         instrumentation,
       });
-      for (const line of said) dialogue.say(`  ${line}`);
+      for (const line of confirmed) dialogue.say(`  ${line}`);
       const trouble = failures[0];
       if (!trouble || (await this.#isKept(trouble))) return { asset, instrumentation };
       known = { asset, instrumentation };
     }
   }
 
-  /** Shows why the platform rejects an answer, and returns whether a person keeps it. */
-  async #isKept({ message, hint }: Trouble): Promise<boolean> {
-    if (!this.#dialogue.isTerminal) throw refused(message, hint);
+  /** Shows why the platform rejects an answer. Returns whether the user keeps the answer. */
+  async #isKept({ message, hint }: FailedTrial): Promise<boolean> {
+    if (!this.#dialogue.isTerminal) throw rejected(message, hint);
     this.#dialogue.say(`\n  ${message}\n  ${hint}\n`);
     return this.#dialogue.keeps();
   }
 
   async #setting(key: KeyName, question: string): Promise<void> {
-    const before = this.#answers.env.get(key) ?? envValue(this.#around.envText, key);
-    const judge = (answer: string) => this.#judge(key, answer);
-    this.#answers.env.set(key, await askSetting(this.#dialogue, key, question, before, judge));
+    const before = this.#answers.env.get(key) ?? envValue(this.#context.envText, key);
+    const check = (answer: string) => this.#check(key, answer);
+    this.#answers.env.set(key, await askSetting(this.#dialogue, key, question, before, check));
   }
 
   async #secret(name: string, question: string): Promise<void> {
     const known = this.#answers.secrets.get(name);
-    if (known !== undefined && this.#around.keepSecrets) return;
-    const judge = (answer: string) => this.#judge(name.toUpperCase() as KeyName, answer);
-    this.#answers.secrets.set(name, await askSecret(this.#dialogue, question, known, judge));
+    if (known !== undefined && this.#context.keepSecrets) return;
+    const check = (answer: string) => this.#check(name.toUpperCase() as KeyName, answer);
+    this.#answers.secrets.set(name, await askSecret(this.#dialogue, question, known, check));
   }
 
-  #judge(key: KeyName, answer: string): Problem | undefined {
-    return judgeAnswers(this.#around.directory, new Map([...this.#answers.env, [key, answer]])).get(key);
+  #check(key: KeyName, answer: string): Problem | undefined {
+    return checkAnswers(this.#context.directory, new Map([...this.#answers.env, [key, answer]])).get(key);
   }
 }

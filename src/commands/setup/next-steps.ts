@@ -1,16 +1,17 @@
 import { problemLine, sortProblems } from '../../config/problem.ts';
-import { judgeConfiguration } from '../configuration-verdict.ts';
-import { isServiceFolder } from '../service-folder.ts';
+import { verifyConfiguration } from '../configuration/verdict.ts';
+import { isServiceFolder, outputOf } from '../service/service-folder.ts';
+import { UNIT } from '../service/service-unit.ts';
 import { withoutCredentials } from './answers.ts';
 import type { Screen } from './dialogue.ts';
-import { serviceStart } from './service-start.ts';
 
 /**
- * Shows what `check` reports of the files that were written, and the next commands: on a running service a restart, which also loads new
- * credentials. A configuration with errors is not enabled; the exit status is then 78.
+ * Shows problems in the written files and the next commands. A running service requires a restart, because a reload
+ * does not load new credentials. If there are errors, the service is not enabled and the exit status is 78. Returns
+ * whether the configuration is valid.
  */
-export async function tellNextSteps(directory: string, { say, show }: Screen): Promise<boolean> {
-  const { problems, warnings } = await judgeConfiguration(directory, withoutCredentials(process.env));
+export async function showNextSteps(directory: string, { say, show }: Screen): Promise<boolean> {
+  const { problems, warnings } = await verifyConfiguration(directory, withoutCredentials(process.env));
   for (const problem of sortProblems([...problems, ...warnings])) say(problemLine(problem));
   const isService = isServiceFolder(directory);
   const config = isService ? '' : ` --config ${directory}`;
@@ -25,4 +26,15 @@ export async function tellNextSteps(directory: string, { say, show }: Screen): P
   show(`tagferry doctor${config}`);
   show(`tagferry status${config}`);
   return true;
+}
+
+/** Enables the service, which the package leaves disabled until it is configured. Returns the command that applies the configuration. */
+export async function serviceStart(): Promise<string> {
+  const isEnabled = (await outputOf('systemctl', ['enable', '--quiet', UNIT])) !== undefined;
+  const text = await outputOf('systemctl', ['show', '--property=LoadState,ActiveState', UNIT]);
+  const unit = Object.fromEntries((text ?? '').split('\n').map((line) => line.split('=')));
+  if (unit.LoadState === 'masked') return 'sudo systemctl unmask tagferry && sudo systemctl enable --now tagferry';
+  // systemd loads credentials only when the unit starts.
+  if (['active', 'reloading', 'activating'].includes(unit.ActiveState)) return 'sudo systemctl restart tagferry';
+  return isEnabled ? 'sudo systemctl start tagferry' : 'sudo systemctl enable --now tagferry';
 }

@@ -1,66 +1,71 @@
 import type { ListenAddress } from '../../base/listen.ts';
 
-/** Where at a broker of tags.yaml. */
+/** Topic and its broker in tags.yaml. */
 export interface BrokerTopic {
   broker: string;
   topic: string;
 }
 
-/** What a key's text is read as. */
+/** Format of a key's text. */
 export type Form =
   | { as: 'text'; pattern?: RegExp; what?: string; example?: string }
-  /** `base`: paths are put behind it. `bare`: host:port alone is http. */
+  /** `base`: paths are appended. `bare`: an address without a scheme (host:port) is an http address. */
   | { as: 'address'; schemes: readonly string[]; base?: true; bare?: true }
-  /** Of a file: a relative one starts from the folder of the file that names it. */
+  /** Path of a file; a relative path is resolved against the folder of the file that contains the key. */
   | { as: 'path' }
   | { as: 'values-path' }
-  /** `meant`: other programs' words for the same. */
+  /** `meant`: names that other programs use for a choice. */
   | { as: 'choice'; of: readonly string[]; meant?: Readonly<Record<string, string>> }
   | { as: 'switch' }
   | { as: 'count'; min: number; max: number }
   | { as: 'duration'; minMs: number; maxMs: number }
   | { as: 'size'; min: number; max: number }
   | { as: 'size-or-share' }
-  /** Empty is off. */
+  /** Listen address; an empty string disables the listener. */
   | { as: 'listen' }
   | { as: 'event-types' }
   /** Filters of event types: `asset_updated=status,product; event_created=calibration`. */
   | { as: 'event-properties' }
-  /** A broker of tags.yaml and a topic there. */
+  /** Broker in tags.yaml, and topic. */
   | { as: 'topic' }
-  /** Names of hosts, comma-separated. */
+  /** Host names, comma-separated. */
   | { as: 'hosts' }
   | { as: 'success-statuses' };
 
 /**
- * All there is to say about one key of agent.env: `Settings`, what `check` says, `config/agent.env`, docs/settings.md and what a
- * reload does are derived from it.
+ * A key in agent.env. `Settings`, validation, `config/agent.env`, docs/reference/settings.md and the effect of a reload
+ * are derived from it.
  */
 export interface SettingEntry {
-  /** Its name in `Settings`, with the unit it has there. */
+  /** Name in `Settings`, with its unit. */
   member: string;
   form: Form;
-  /** As it would be written in agent.env. */
+  /** Default in the format of agent.env. */
   default?: string;
-  /** In words, where no text could stand for what is taken instead. */
+  /** Description of a default that cannot be written as text. */
   otherwise?: string;
-  /** There is always a value: another rule gives it where the key is not set. */
+  /** Always set; a separate rule determines the value if the key is missing. */
   filled?: true;
   required?: true;
-  /** Its text is never shown. */
+  /** Accepted only in agent.env, so that neither a credential nor the service's environment can set the key. */
+  onlyInFile?: true;
+  /** The text is never shown. */
   secret?: true;
   example?: string;
-  /** What takes a changed text: a reload, or only a restart (sockets, addresses and files are opened once). */
-  takenBy: 'reload' | 'restart';
-  /** What it is for, in sentences: the comment in agent.env. */
+  /**
+   * How a changed text is applied: by a reload, or only by a restart because sockets, addresses and files are opened
+   * once.
+   */
+  appliedBy: 'reload' | 'restart';
+  /** Description in sentences, also the comment in agent.env. */
   text: string;
-  /** Further sentences for docs/settings.md alone. */
+  /** Additional sentences for docs/reference/settings.md. */
   more?: string;
 }
 
 export type SettingEntries = Readonly<Record<string, SettingEntry>>;
 
-/** A value as the agent uses it: sizes in bytes, durations in milliseconds. */
+/** Value in the form that the agent uses: sizes in bytes, durations in milliseconds. */
 export type ValueOf<F extends Form> = F extends { as: 'choice'; of: readonly (infer Choice)[] }
   ? Choice
   : F extends { as: 'switch' }
@@ -84,7 +89,7 @@ export type ValueOf<F extends Form> = F extends { as: 'choice'; of: readonly (in
 export const DAY_MS = 86_400_000;
 export const YEAR_MS = 365 * DAY_MS;
 export const MAX = Number.MAX_SAFE_INTEGER;
-/** Visible ASCII without spaces: what fits a header. */
+/** Visible ASCII without spaces, so that the token is valid in a header. */
 export const TOKEN = {
   as: 'text',
   pattern: /^[\x21-\x7e]+$/,

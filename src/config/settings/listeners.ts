@@ -1,42 +1,42 @@
 import { type SettingEntries, TOKEN } from './entry.ts';
 
 const CERTIFICATE =
-  'PEM file of a certificate: the listener then speaks https. A renewed certificate is taken without a restart.';
+  'PEM file with a certificate; if set, the listener uses HTTPS. A renewed certificate is loaded without a restart.';
 
 export const LISTENERS = {
   INGEST_LISTEN: {
     member: 'ingestListen',
     form: { as: 'listen' },
     default: '127.0.0.1:8470',
-    takenBy: 'restart',
-    text: 'Where programs push values.',
+    appliedBy: 'restart',
+    text: 'Listen address for programs that push values.',
   },
   INGEST_TOKEN: {
     member: 'ingestToken',
     form: TOKEN,
     secret: true,
-    takenBy: 'reload',
-    text: 'Bearer token that they must send; required where INGEST_LISTEN is open to the network.',
+    appliedBy: 'reload',
+    text: 'Bearer token that programs must send. Required if INGEST_LISTEN is not a loopback address.',
   },
   INGEST_HOSTS: {
     member: 'ingestHosts',
     form: { as: 'hosts' },
-    takenBy: 'reload',
-    text: 'Names beside localhost by which programs may call it while it has no token (a web page must not write here).',
+    appliedBy: 'reload',
+    text: 'Host names, in addition to localhost, that are allowed in requests without a token. Other names are rejected, so that web pages cannot push values.',
   },
   INGEST_PARTIAL: {
     member: 'ingestPartial',
     form: { as: 'switch' },
     default: 'false',
-    takenBy: 'reload',
-    text: 'Of line protocol: take what is right of a request, instead of all or nothing.',
+    appliedBy: 'reload',
+    text: 'Accept the valid lines of a line protocol request instead of rejecting the whole request.',
   },
   INGEST_TAG_FROM: {
     member: 'ingestTagFrom',
     form: { as: 'text' },
     default: 'measurement',
-    takenBy: 'reload',
-    text: 'Of line protocol: where the tag stands, measurement or the name of an Influx tag.',
+    appliedBy: 'reload',
+    text: 'Source of the tag name in line protocol: measurement, or the name of an Influx tag.',
   },
   INGEST_KEY_FROM: {
     member: 'ingestKeyFrom',
@@ -47,44 +47,48 @@ export const LISTENERS = {
       example: '{field} or {field}_{cpu}',
     },
     default: '{field}',
-    takenBy: 'reload',
-    text:
-      'Key of a value in line protocol, from {field} and Influx tags: {field}_{cpu}. A missing Influx tag is left out with the ' +
-      'text before it; characters that a key cannot contain become _.',
+    appliedBy: 'reload',
+    text: 'Value key in line protocol, built from {field} and Influx tags, for example {field}_{cpu}. If an Influx tag is missing, its placeholder and the preceding text are omitted. Characters that a key cannot contain are replaced by _.',
   },
-  INGEST_TLS_CERT: { member: 'ingestTlsCert', form: { as: 'path' }, takenBy: 'restart', text: CERTIFICATE },
-  INGEST_TLS_KEY: { member: 'ingestTlsKey', form: { as: 'path' }, takenBy: 'restart', text: 'PEM file of its key.' },
+  INGEST_TLS_CERT: { member: 'ingestTlsCert', form: { as: 'path' }, appliedBy: 'restart', text: CERTIFICATE },
+  INGEST_TLS_KEY: {
+    member: 'ingestTlsKey',
+    form: { as: 'path' },
+    appliedBy: 'restart',
+    text: 'PEM file with the private key of the certificate.',
+  },
   WEBHOOK_LISTEN: {
     member: 'webhookListen',
     form: { as: 'listen' },
     default: ':8471',
-    takenBy: 'restart',
-    text: 'Where webhook events arrive.',
+    appliedBy: 'restart',
+    text: 'Listen address for webhook events.',
   },
   OPS_LISTEN: {
     member: 'opsListen',
     form: { as: 'listen' },
     default: ':8472',
-    takenBy: 'restart',
-    text: 'Health, status and metrics.',
+    appliedBy: 'restart',
+    text: 'Listen address for the page, health, status and metrics.',
   },
   OPS_TOKEN: {
     member: 'opsToken',
     form: TOKEN,
     secret: true,
-    takenBy: 'reload',
-    text:
-      'Bearer token (or password, with any name) for the page and /status; health and metrics do not ask for it. ' +
-      'Without one they are shown on loopback alone.',
+    appliedBy: 'reload',
+    text: 'Bearer token, or password with any user name, for the page and /status. Health and metrics do not require it. Without a token, the page and /status are available on loopback only.',
   },
   OPS_HOSTS: {
     member: 'opsHosts',
     form: { as: 'hosts' },
-    takenBy: 'reload',
-    text:
-      'Names beside localhost by which a loopback address may be called, as a proxy passes them on; needs ' +
-      'OPS_TOKEN.',
+    appliedBy: 'reload',
+    text: 'Host names, in addition to localhost, that a proxy can use when it forwards requests to a loopback address. Requires OPS_TOKEN.',
   },
-  OPS_TLS_CERT: { member: 'opsTlsCert', form: { as: 'path' }, takenBy: 'restart', text: CERTIFICATE },
-  OPS_TLS_KEY: { member: 'opsTlsKey', form: { as: 'path' }, takenBy: 'restart', text: 'PEM file of its key.' },
+  OPS_TLS_CERT: { member: 'opsTlsCert', form: { as: 'path' }, appliedBy: 'restart', text: CERTIFICATE },
+  OPS_TLS_KEY: {
+    member: 'opsTlsKey',
+    form: { as: 'path' },
+    appliedBy: 'restart',
+    text: 'PEM file with the private key of the certificate.',
+  },
 } as const satisfies SettingEntries;

@@ -1,22 +1,27 @@
 /**
- * Reads an event's JSON within bounds. A body is at most 1 MiB, but `{},{},…` takes twenty times its length in memory once it is
- * parsed. The bound is checked before parsing. The largest events of platform 6.3 list the values of one post: of 1 MiB they have 54,000 marks,
- * three per value.
+ * Maximum number of brackets, braces and commas in an event, checked before parsing. A body has at most 1 MiB, but
+ * `{},{},…` requires twenty times its length in memory when parsed. The largest events of platform 6.3 have 54,000
+ * marks in 1 MiB, three per value.
  */
 const MAX_MARKS = 100_000;
-/** An empty object with its place in a list. */
+/** Memory of an empty object, including its place in a list. */
 const BYTES_PER_MARK = 64;
-/** Its text (two bytes per character), the strings parsed from it, and the bytes sent to a command or a receiver. */
+/**
+ * Memory per character: the text (two bytes), the strings parsed from it, and the bytes sent to a command or a
+ * receiver.
+ */
 const BYTES_PER_CHARACTER = 4;
 
 const VALUE_MARKS = ',[{';
 
-/** Number of brackets, braces and commas outside strings: a bound for the number of values. */
+/**
+ * Returns the number of brackets, braces and commas outside strings, which is an upper bound for the number of values.
+ */
 export function countMarks(json: string): number {
   return countOutsideStrings(json, VALUE_MARKS);
 }
 
-/** Number of characters of `marks` outside the strings of a JSON text. */
+/** Returns the number of characters of `marks` outside strings. */
 export function countOutsideStrings(json: string, marks: string): number {
   const codes = Array.from(marks, (mark) => mark.charCodeAt(0));
   let count = 0;
@@ -43,7 +48,7 @@ export function isWithinBounds(json: string): boolean {
   return countMarks(json) <= MAX_MARKS;
 }
 
-/** Levels of objects and lists. Events of platform 6.3 have 6. */
+/** Returns the nesting depth. Events of platform 6.3 have a depth of 6. */
 export function depthOf(json: string): number {
   let depth = 0;
   let deepest = 0;
@@ -54,12 +59,12 @@ export function depthOf(json: string): number {
   return deepest;
 }
 
-/** Memory that an event takes while its reactions run, in bytes. */
+/** Returns the memory required by an event during its reactions, in bytes. */
 export function memoryOf(json: string): number {
   return json.length * BYTES_PER_CHARACTER + Math.min(MAX_MARKS, countMarks(json)) * BYTES_PER_MARK;
 }
 
-/** The parsed event; `undefined` if the text is not JSON or exceeds the bounds. */
+/** Returns the parsed event, or undefined if the text is not JSON or exceeds the limits. */
 export function parseEvent(json: string): unknown {
   if (!isWithinBounds(json)) return undefined;
   try {

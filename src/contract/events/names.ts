@@ -1,4 +1,4 @@
-/** Platform 6.3: all 23 event types, in its order. */
+/** The 23 event types, in the order of platform 6.3. */
 export const EVENT_TYPES = [
   'asset_value_created',
   'asset_values_created',
@@ -27,7 +27,7 @@ export const EVENT_TYPES = [
 
 export type EventType = (typeof EVENT_TYPES)[number];
 
-/** Types that say what this technical user may see (platform 6.3). */
+/** Types that report which objects this technical user can see (platform 6.3). */
 export const ACCESS_EVENT_TYPES = [
   'asset_appeared',
   'asset_disappeared',
@@ -37,7 +37,10 @@ export const ACCESS_EVENT_TYPES = [
   'node_disappeared',
 ] as const satisfies readonly EventType[];
 
-/** All that access follows: an association lets an asset inherit what its instrumentation may (platform 2.2). */
+/**
+ * Types that change access. Through an association, an asset inherits the permissions of its instrumentation (platform
+ * 2.2).
+ */
 export const ACCESS_TYPES = [
   ...ACCESS_EVENT_TYPES,
   'asset_instrumentation_association_created',

@@ -1,16 +1,16 @@
-/** Longest text that is looked at: what is longer is no timestamp. */
+/** Maximum length of a timestamp. */
 const MAX_TEXT = 40;
 
 /**
- * ISO 8601 as the platform writes it, and as Ruby prints a time (`2026-11-21 00:00:00 UTC`). Every part is bounded, so
- * that no text makes the match slow.
+ * ISO 8601, or a time as Ruby prints it (`2026-11-21 00:00:00 UTC`). The length of every part is limited, so that no
+ * text can make matching slow.
  */
 const TIMESTAMP =
   /^(\d{4})-(\d{2})-(\d{2})(?:[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?)?(?: ?(?:([Zz]|UTC)|([+-])(\d{2}):?(\d{2})?))?$/;
 
 /**
- * A timestamp of the platform in milliseconds since 1970. Without an offset it is UTC (platform 6.2 leaves offsets out at
- * times; the machine's own zone must not matter). `undefined` where it is not a real date.
+ * Returns a timestamp of the platform in milliseconds since 1970, or undefined if it is not a valid date. A timestamp without an
+ * offset is in UTC (platform 6.2), regardless of the machine's time zone.
  */
 export function timestampMs(stamp: unknown): number | undefined {
   if (typeof stamp !== 'string' || stamp.length > MAX_TEXT) return undefined;
@@ -29,7 +29,7 @@ export function timestampMs(stamp: unknown): number | undefined {
   return at.getTime() - (sign === '-' ? -offset : offset);
 }
 
-/** When an event occurred, by whichever spelling is there and readable (platform 6.2 prints `occured_at` for two types). */
+/** Returns the time of an event in either spelling (platform 6.2 shows `occured_at` for two types), in milliseconds since 1970. */
 export function occurredAtMs(payload: unknown): number | undefined {
   if (typeof payload !== 'object' || payload === null) return undefined;
   const { occurred_at, occured_at } = payload as { occurred_at?: unknown; occured_at?: unknown };

@@ -1,9 +1,9 @@
 import type { EventType } from './names.ts';
 
-/** What a list in the `properties` of a webhook contains: attributes that the document names, or names that are defined elsewhere. */
+/** Content of a webhook's `properties` list: attributes in the specification, or the kind of names that it contains. */
 type PropertyNames = readonly string[] | 'value keys' | 'specification keys' | 'event type codes';
 
-/** Platform 6.3, last column: event types with a filter. All others are sent whole. */
+/** Platform 6.3, last column: event types with a filter. All others are sent unfiltered. */
 export const PROPERTIES: Readonly<Partial<Record<EventType, PropertyNames>>> = {
   asset_values_created: 'value keys',
   instrumentation_values_created: 'value keys',

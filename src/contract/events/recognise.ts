@@ -1,20 +1,19 @@
 import { Ajv, type ValidateFunction } from 'ajv';
-import type { EventContents } from './content.ts';
 import { type EventType, isEventType } from './names.ts';
 import { occurredAtMs } from './occurred-at.ts';
-import { eventSchema } from './schema.ts';
+import { type EventContents, eventSchema } from './shapes.ts';
 
-/** A payload that is one of the 23 types, discriminated by `eventType`. */
+/** An event of one of the 23 types, discriminated by `eventType`. */
 type RecognisedEvent = {
   [Type in EventType]: {
     eventType: Type;
-    /** Milliseconds since 1970 by the platform's clock. */
+    /** Milliseconds since 1970, by the platform clock. */
     occurredAtMs: number;
     content: EventContents[Type];
   };
 }[EventType];
 
-// Without the schema of schemas, which would be compiled at every start: a test holds ours against it.
+// Excludes the meta-schema, which would be compiled at every startup. A test validates the schemas against it.
 const ajv = new Ajv({
   strict: true,
   allowUnionTypes: true,
@@ -25,7 +24,7 @@ const ajv = new Ajv({
 });
 const checks = new Map<EventType, ValidateFunction>();
 
-/** Compiled when its type is first met: a gateway sees seven of the 23. */
+/** Compiles a schema when its type first arrives: a gateway receives seven of the 23. */
 function checkFor(eventType: EventType): ValidateFunction {
   let check = checks.get(eventType);
   if (!check) {
@@ -36,8 +35,8 @@ function checkFor(eventType: EventType): ValidateFunction {
 }
 
 /**
- * What a parsed payload is (platform 6.2, 6.3). Without a readable time it is unrecognised as well: neither its age nor its
- * place among other events of the same object could be told, and both decide what happens in the plant.
+ * Returns the event in a parsed payload (platform 6.2, 6.3). A payload without a readable time is not recognised,
+ * because its age and its order among other events of the object decide what happens in the plant.
  */
 export function recognise(payload: unknown): RecognisedEvent | 'unrecognised' {
   if (typeof payload !== 'object' || payload === null) return 'unrecognised';

@@ -1,41 +1,38 @@
 /**
- * How a place in an event's content is described: once, with all that follows from it. What a receiver lets through is wider
- * than what the specification shows, which is what the sandbox sends: a platform that changes a member that nothing goes by
- * must not silence an alarm.
+ * Describes the content of an event. The validation schema for receivers, its type and the outline of the members are
+ * derived from one description. The schema is more permissive than the specification, because a change to a member that
+ * nothing depends on must not silence an alarm.
  */
 export type JsonSchema = { readonly [keyword: string]: unknown };
 
 export const LIST = Symbol('list');
 
-/** What the specification shows: `open` where it names a member but leaves its form open. */
+/** Members in the specification; `open` if it does not specify the form of a member. */
 export type Outline = 'number' | 'text' | 'open' | readonly string[] | Members;
-/** `LIST`: a list, and these are the members of each one in it. */
+/** Members of an object, or of every element of a list if `LIST` is set. */
 export type Members = { readonly [member: string]: Outline; readonly [LIST]?: true };
 
 export interface Shape<Value = unknown> {
-  /** What a receiver lets through. */
+  /** Validation schema for receivers. */
   readonly received: JsonSchema;
   readonly outline: Outline;
-  /** What the sandbox sends, by the letter. */
-  readonly sent: JsonSchema;
-  /** The type of what was let through; there is no such member. */
+  /** Carries the type of a valid value; never set. */
   readonly value?: Value;
 }
 
-/** The type of what a shape lets through. */
+/** The type of a value that is valid for a shape. */
 export type ValueOf<S> = S extends Shape<infer Value> ? Value : never;
 
 type Shapes = { readonly [member: string]: Shape };
-/** Members that are not required may be missing, or null. */
+/** Optional members may be missing or null. */
 type ObjectOf<S extends Shapes, Required extends keyof S> = { [Name in Required]: ValueOf<S[Name]> } & {
   [Name in Exclude<keyof S, Required>]?: ValueOf<S[Name]> | null;
 };
 
-export function leaf<Value>(received: JsonSchema, outline: Outline, sent: JsonSchema): Shape<Value> {
-  return { received, outline, sent };
+export function leaf<Value>(received: JsonSchema, outline: Outline): Shape<Value> {
+  return { received, outline };
 }
 
-/** Members of which the `required` ones must be there; the sandbox sends all of them. */
 export function object<S extends Shapes, const Required extends keyof S & string = never>(
   members: S,
   required: readonly Required[] = [],
@@ -43,12 +40,6 @@ export function object<S extends Shapes, const Required extends keyof S & string
   return {
     received: { type: 'object', properties: mapped(members, ({ received }) => received), required },
     outline: mapped(members, ({ outline }) => outline),
-    sent: {
-      type: 'object',
-      properties: mapped(members, ({ sent }) => sent),
-      required: Object.keys(members),
-      additionalProperties: false,
-    },
   };
 }
 
@@ -56,46 +47,30 @@ export function listOf<Value>(item: Shape<Value>): Shape<Value[]> {
   return {
     received: { type: 'array', items: item.received },
     outline: { ...(item.outline as Members), [LIST]: true },
-    sent: { type: 'array', items: item.sent },
   };
 }
 
-/** By keys of the platform's, which may hold dots: so nothing below is outlined. */
+/** An object with keys chosen by the platform. Keys may contain dots, so its members have no outline. */
 export function byKey(entry: Shape): Shape<Record<string, unknown>> {
-  return {
-    received: { type: 'object', additionalProperties: entry.received },
-    outline: 'open',
-    sent: { type: 'object', additionalProperties: entry.sent },
-  };
+  return { received: { type: 'object', additionalProperties: entry.received }, outline: 'open' };
 }
 
-/** Nothing goes by it: anything may come, even where the specification shows members. */
+/** Accepts any value, because nothing depends on it. */
 export function unchecked(shape: Shape): Shape<unknown> {
   return { ...shape, received: {} };
 }
 
-/** Anything may come, though members that do are those that are shown: the schema names them for readers. */
+/** Accepts any value, and lists the members of an object. */
 export function loose(shape: Shape): Shape<unknown> {
   const { properties } = shape.received as { properties: Record<string, JsonSchema> };
   return { ...shape, received: { properties: Object.fromEntries(Object.keys(properties).map((name) => [name, {}])) } };
 }
 
-/** A receiver takes null as well; so does the sandbox send it where `sent` says so. */
-export function orNull<Value>(shape: Shape<Value>, sent: 'never sent' | 'sent' = 'never sent'): Shape<Value | null> {
-  const either = (schema: JsonSchema) => ({ anyOf: [schema, { type: 'null' }] });
-  return {
-    received: either(shape.received),
-    outline: shape.outline,
-    sent: sent === 'sent' ? either(shape.sent) : shape.sent,
-  };
+export function orNull<Value>(shape: Shape<Value>): Shape<Value | null> {
+  return { received: { anyOf: [shape.received, { type: 'null' }] }, outline: shape.outline };
 }
 
-/** As the shape, but sent otherwise. */
-export function sentAs<Value>(shape: Shape<Value>, sent: JsonSchema): Shape<Value> {
-  return { ...shape, sent };
-}
-
-/** With more that a receiver demands. */
+/** Adds requirements to the schema. */
 export function demanding<Value>(shape: Shape<Value>, more: JsonSchema): Shape<Value> {
   return { ...shape, received: { ...shape.received, ...more } };
 }

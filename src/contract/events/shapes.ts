@@ -1,33 +1,33 @@
 import type { EventType } from './names.ts';
-import { byKey, demanding, leaf, listOf, loose, object, orNull, type Shape, sentAs, unchecked } from './shape.ts';
+import {
+  byKey,
+  demanding,
+  type JsonSchema,
+  leaf,
+  listOf,
+  loose,
+  object,
+  orNull,
+  type Shape,
+  unchecked,
+  type ValueOf,
+} from './shape.ts';
 
 /**
- * What the content of each event type is (platform 6.3): the one table. From it come the schema that a receiver goes by, its types,
- * the outline by which `check` reads rules, and the schema of what the sandbox sends.
- *
- * What holds and reactions stand on is required: the object that the event is about, by its integer id; of a threshold also the
- * value and which limit it is. What they compare has to have its type. Everything else may be missing, null, or of another
- * form than the spec shows, and members that the spec does not know are let through.
+ * The content of each event type (platform 6.3). Holds and reactions require the object's integer ID and, for a
+ * threshold, its type and value. Members that reactions compare must have their type. Every other member can be
+ * missing, be null, or differ in form from the specification, and unknown members are accepted.
  */
-const TEXT = { type: 'string' } as const;
-const TEXT_OR_NULL = { type: ['string', 'null'] } as const;
-const TIME = { type: 'string', format: 'date-time' } as const;
-const INTEGER = { type: 'integer' } as const;
-const NUMBER = { type: 'number' } as const;
+const id = leaf<number>({ type: 'integer' }, 'number');
+const text = leaf<string>({ type: ['string', 'null'] }, 'text');
+const number = leaf<number>({ type: 'number' }, 'number');
+const numberOrNull = leaf<number>({ type: ['number', 'null'] }, 'number');
+/** Text in `asset_value_created`, a number in the grouped types. */
+const measured = leaf<string | number>({ type: ['string', 'number', 'null'] }, 'text');
+/** A member whose form is not specified. */
+const open = unchecked(leaf({}, 'open'));
 
-const id = leaf<number>(INTEGER, 'number', INTEGER);
-const text = leaf<string>(TEXT_OR_NULL, 'text', TEXT);
-/** The sandbox has some without it. */
-const perhapsText = sentAs(text, TEXT_OR_NULL);
-const time = sentAs(text, TIME);
-const number = leaf<number>(NUMBER, 'number', NUMBER);
-const perhapsNumber = leaf<number>({ type: ['number', 'null'] }, 'number', NUMBER);
-/** A number that comes as text in `asset_value_created`, as a number in the grouped types. */
-const measured = leaf<string | number>({ type: ['string', 'number', 'null'] }, 'text', TEXT);
-/** The spec names it and leaves its form open. */
-const open = unchecked(leaf({}, 'open', TEXT_OR_NULL));
-
-/** A reference of platform 6.2, with what a type adds to it. */
+/** A reference (platform 6.2) with additional members. */
 function reference<S extends Record<string, Shape>>(more: S) {
   return object({ id, href: text, ...more }, ['id']);
 }
@@ -39,21 +39,13 @@ const event = ref;
 const user = loose(ref);
 const unit = loose(object({ code: text, symbol: text }));
 const coded = loose(reference({ code: text }));
-/** What a status or an asset status is. */
-const named = { code: text, name: text, description: perhapsText, tenant: orNull(ref, 'sent') };
+/** Members of a status or an asset status. */
+const named = { code: text, name: text, description: text, tenant: orNull(ref) };
 
-const unitOfValue = loose(ref);
-const head = { key: text, group: perhapsText, unit: sentAs(unitOfValue, orNull(ref, 'sent').sent) };
-const point = object({ timestamp: time, value: sentAs(measured, NUMBER) });
+const head = { key: text, group: text, unit: loose(ref) };
+const point = object({ timestamp: text, value: measured });
 const values = orNull(listOf(object({ ...head, data: orNull(listOf(point)) })));
 
-/** Of what changed only a status is shown; the other attributes are those that the filter knows. */
-const CHANGED = {
-  type: 'object',
-  properties: { id: INTEGER, href: TEXT },
-  required: ['id', 'href'],
-  additionalProperties: { anyOf: [ref.sent, TEXT_OR_NULL] },
-};
 function updated<S extends Record<string, Shape>>(more: S) {
   const attributes = {
     serial_number: unchecked(text),
@@ -62,29 +54,17 @@ function updated<S extends Record<string, Shape>>(more: S) {
     tenant: open,
     status: loose(ref),
   };
-  return sentAs(reference({ ...attributes, ...more }), CHANGED);
+  return reference({ ...attributes, ...more });
 }
 
 const specification = loose(object({ unit: text, value: text, updated_at: text, source_timestamp: text }));
-const specifications = orNull(
-  byKey(
-    sentAs(
-      specification,
-      object({
-        unit: perhapsText,
-        value: leaf({}, 'open', { type: ['string', 'number', 'boolean', 'null'] }),
-        updated_at: time,
-        source_timestamp: perhapsText,
-      }).sent,
-    ),
-  ),
-);
+const specifications = orNull(byKey(specification));
 
 const conditions = orNull(
   listOf(
     object({
       diagnosis_code: text,
-      id: leaf<number>({ type: ['integer', 'null'] }, 'number', INTEGER),
+      id: leaf<number>({ type: ['integer', 'null'] }, 'number'),
       asset_status: loose(ref),
       channel: open,
       module: open,
@@ -97,14 +77,7 @@ const pair = object({ asset, instrumentation }, ['asset', 'instrumentation']);
 const assetAccess = object({ asset: reference({ serial_number: text }), user }, ['asset']);
 const instrumentationAccess = object({ instrumentation: reference({ tag: text }), user }, ['instrumentation']);
 
-const address = object({
-  id,
-  company_name: text,
-  street: text,
-  zip_code: text,
-  city: text,
-  country_code: text,
-});
+const address = object({ id, company_name: text, street: text, zip_code: text, city: text, country_code: text });
 const addOnNode = object(
   {
     add_on: object({ id }, ['id']),
@@ -112,9 +85,9 @@ const addOnNode = object(
     subscription: unchecked(
       reference({
         display_name: text,
-        user: object({ id, email: perhapsText }),
-        billing_address: orNull(address, 'sent'),
-        material_number: perhapsText,
+        user: object({ id, email: text }),
+        billing_address: orNull(address),
+        material_number: text,
       }),
     ),
   },
@@ -122,34 +95,29 @@ const addOnNode = object(
 );
 
 /**
- * Thresholds of a System or a Recipe may concern an asset without an instrumentation: one of the two has to be named.
- * `threshold.type` is any text, so that a type added later is an event that no rule for `high` matches, not an unknown one.
+ * A threshold of a System or a Recipe may have an asset without an instrumentation: one of the two is required.
+ * `threshold.type` is any text, so a type that is added later is recognized but does not match a rule for `high`.
  */
-const thresholdContent = object(
-  {
-    asset: sentAs(orNull(ref), ref.sent),
-    // The row says no more than "instrumentation", which the sandbox takes by the letter; shown whole, one has its tag.
-    instrumentation: sentAs(orNull(reference({ tag: text })), ref.sent),
-    data: object({ value: number, key: text, timestamp: time, unit }, ['value']),
-    threshold: object(
-      {
-        type: leaf<string>(TEXT, ['high', 'low', 'deviation'], { enum: ['high', 'low', 'deviation'] }),
-        name: text,
-        value: perhapsNumber,
-        unit,
-        thresholdable_type: leaf<string>(TEXT_OR_NULL, ['System', 'Recipe', 'Instrumentation'], {
-          enum: ['System', 'Recipe', 'Instrumentation'],
-        }),
-        value_in_threshold_unit: sentAs(perhapsNumber, { type: ['number', 'null'] }),
-      },
-      ['type'],
-    ),
-  },
-  ['data', 'threshold'],
-);
 const thresholdReached = demanding(
-  // Sent without an instrumentation for an asset that has none.
-  sentAs(thresholdContent, { ...thresholdContent.sent, required: ['asset', 'data', 'threshold'] }),
+  object(
+    {
+      asset: orNull(ref),
+      instrumentation: orNull(reference({ tag: text })),
+      data: object({ value: number, key: text, timestamp: text, unit }, ['value']),
+      threshold: object(
+        {
+          type: leaf<string>({ type: 'string' }, ['high', 'low', 'deviation']),
+          name: text,
+          value: numberOrNull,
+          unit,
+          thresholdable_type: leaf<string>({ type: ['string', 'null'] }, ['System', 'Recipe', 'Instrumentation']),
+          value_in_threshold_unit: numberOrNull,
+        },
+        ['type'],
+      ),
+    },
+    ['data', 'threshold'],
+  ),
   {
     anyOf: [
       { properties: { asset: { type: 'object' } }, required: ['asset'] },
@@ -159,7 +127,7 @@ const thresholdReached = demanding(
 );
 
 export const SHAPES = {
-  asset_value_created: object({ asset, value: orNull(object({ ...head, timestamp: time, value: measured })) }, [
+  asset_value_created: object({ asset, value: orNull(object({ ...head, timestamp: text, value: measured })) }, [
     'asset',
   ]),
   asset_values_created: object({ asset, values }, ['asset']),
@@ -177,7 +145,7 @@ export const SHAPES = {
   asset_disappeared: assetAccess,
   instrumentation_appeared: instrumentationAccess,
   instrumentation_disappeared: instrumentationAccess,
-  // The one names the node by `tag`, the other by `name`.
+  // One type identifies the node by `tag`, the other by `name`.
   node_appeared: object({ node: reference({ tag: text }), user }, ['node']),
   node_disappeared: object({ node: reference({ name: text }), user }, ['node']),
   asset_specifications_updated: object({ asset: reference({ specifications }) }, ['asset']),
@@ -188,7 +156,7 @@ export const SHAPES = {
         name: text,
         responsible: open,
         type: coded,
-        status: sentAs(coded, orNull(coded, 'sent').sent),
+        status: coded,
         assets: orNull(listOf(ref)),
         instrumentations: orNull(listOf(ref)),
         documents: orNull(listOf(ref)),
@@ -210,12 +178,12 @@ export const SHAPES = {
     {
       product: reference({
         product_code: text,
-        phase_out_date: perhapsText,
-        order_stop_date: perhapsText,
-        spare_parts_until: perhapsText,
-        spare_sensors_until: perhapsText,
-        repair_until: perhapsText,
-        calibration_until: perhapsText,
+        phase_out_date: text,
+        order_stop_date: text,
+        spare_parts_until: text,
+        spare_sensors_until: text,
+        repair_until: text,
+        calibration_until: text,
         name: text,
         status: loose(reference(named)),
       }),
@@ -226,3 +194,27 @@ export const SHAPES = {
   add_on_node_association_created: addOnNode,
   add_on_node_association_destroyed: addOnNode,
 } as const satisfies Readonly<Record<EventType, Shape>>;
+
+/** Types of valid content, by event type. */
+export type EventContents = { [Type in EventType]: ValueOf<(typeof SHAPES)[Type]> };
+
+const textOrNull: JsonSchema = { type: ['string', 'null'] };
+
+/**
+ * Returns the schema of a received event: the envelope of platform 6.2 with its content. Both spellings of the time
+ * member are valid.
+ */
+export function eventSchema(eventType: EventType): JsonSchema {
+  return {
+    title: eventType,
+    type: 'object',
+    properties: {
+      event_type: { const: eventType },
+      occurred_at: textOrNull,
+      occured_at: textOrNull,
+      content: SHAPES[eventType].received,
+    },
+    required: ['event_type', 'content'],
+    anyOf: [{ required: ['occurred_at'] }, { required: ['occured_at'] }],
+  };
+}

@@ -4,7 +4,7 @@ export interface DoctorLine {
   check: string;
   state: 'ok' | 'warning' | 'failure';
   message: string;
-  /** What to do; empty where all is well. */
+  /** Recommended action; empty if there is no problem. */
   next: string;
 }
 
@@ -13,7 +13,7 @@ export interface DoctorReport {
   checks: DoctorLine[];
 }
 
-/** The doctor for the page: one at a time, however many ask; they share what it finds. */
+/** Runs the doctor for the page. Concurrent requests share one run and its result. */
 export class DoctorRun {
   readonly #run: () => Promise<DoctorLine[]>;
   readonly #clock: Clock;
@@ -24,15 +24,15 @@ export class DoctorRun {
     this.#clock = clock;
   }
 
-  /** Rejects where it cannot be run. */
+  /** Rejects if the doctor cannot be started. */
   report(): Promise<DoctorReport> {
-    this.#running ??= this.#look().finally(() => {
+    this.#running ??= this.#runChecks().finally(() => {
       this.#running = undefined;
     });
     return this.#running;
   }
 
-  async #look(): Promise<DoctorReport> {
+  async #runChecks(): Promise<DoctorReport> {
     const checks = await this.#run();
     return { atMs: this.#clock.wallMs(), checks };
   }

@@ -1,7 +1,8 @@
+import type { RecentOutputs } from '../../reactions/command-output.ts';
 import { readFacts } from '../../reactions/event-facts.ts';
-import type { RecentOutputs } from '../../reactions/recent-outputs.ts';
 import type { Inbox } from '../../webhook/inbox.ts';
 import { describeEvent, type ListedEvent, type ShownEvent } from '../../webhook/inbox-event.ts';
+import { envelopeOf } from '../../webhook/received-event.ts';
 import type { LiveEvent } from './live-events.ts';
 import { type Feed, frame } from './live-stream.ts';
 
@@ -10,28 +11,28 @@ export interface EventsFeedParts {
     list(query: { limit: number }): Promise<ListedEvent[]>;
     show(id: number): Promise<ReturnType<Inbox['show']>>;
   };
-  /** How the outputs of an event's commands ended. */
+  /** Final output of an event's commands. */
   outputs: Pick<RecentOutputs, 'of'>;
-  /** Requests to the webhook listener that were refused since the start, by why. */
+  /** Returns the number of requests rejected by the webhook listener since startup, by reason. */
   rejected(): Record<string, number>;
-  /** Events since the start. */
+  /** Number of events received since startup. */
   received(): number;
 }
 
 const EVENTS = 50;
-/** Of an event's JSON, and of what is known of one action. */
+/** Maximum length of an event's JSON and of the details of an action. */
 const MAX_CONTENT = 4_000;
 const MAX_DETAIL = 1_000;
 const MAX_JOURNAL = 20;
 
-/** The newest events of the inbox, each again when it or its journal has changed. */
+/** Sends the newest inbox events, and sends an event again when its state or journal changes. */
 export function eventsFeed({ inbox, outputs, rejected, received }: EventsFeedParts): Feed {
   let sent = new Map<number, string>();
   let counts = '';
   const look = async (known: ReadonlyMap<number, string>) => {
     const newest = await inbox.list({ limit: EVENTS });
     const marks = new Map(newest.map((event) => [event.id, `${event.state} ${event.attempts}`]));
-    // One that runs has a journal that grows.
+    // An event's journal can grow while its reactions run.
     const changed = newest.filter(({ id, state }) => known.get(id) !== marks.get(id) || state === 'running');
     const events: LiveEvent[] = [];
     for (const { id } of changed) {
@@ -63,20 +64,11 @@ function liveEvent(event: ShownEvent): Omit<LiveEvent, 'outputs'> {
     reaction: attempt.reaction,
     action: attempt.action,
     outcome: attempt.outcome,
-    // What a command says last says most.
+    // The end of a command's output is the most relevant part.
     detail: detail.slice(-MAX_DETAIL),
     durationMs: Math.round(attempt.durationMs),
     atMs: attempt.atMs,
   }));
-  const { object } = readFacts({ id, eventType, occurredAtMs, payload, envelope: envelopeOf(payload), progress: [] });
+  const { object } = readFacts({ id, eventType, occurredAtMs, payload, envelope: envelopeOf(payload) });
   return { ...describeEvent(event), object, content: payload.slice(0, MAX_CONTENT), journal };
-}
-
-function envelopeOf(payload: string): Record<string, unknown> {
-  try {
-    const parsed: unknown = JSON.parse(payload);
-    return typeof parsed === 'object' && parsed !== null ? (parsed as Record<string, unknown>) : {};
-  } catch {
-    return {};
-  }
 }

@@ -1,33 +1,37 @@
 /**
- * What happened in the last 24 hours, a row a minute, and in the last ten minutes, a row a second, whoever looks: 130 kB, however
- * long the daemon runs. A reload leaves it alone; a restart forgets it, and the page says so. Times are monotonic, so that a clock that is
- * set meanwhile moves nothing.
+ * History of the last 24 hours by minute and the last ten minutes by second, in 130 kB of memory. Survives a reload but
+ * not a restart. Times are monotonic, so that clock changes have no effect.
  */
 
-/** One row: what happened since the one before, and how it stood at its end. */
+import type { Clock } from '../../base/clock.ts';
+
+/** Changes since the previous sample, and the current state. */
 export interface HistorySample {
-  /** Monotonic. */
+  /** Monotonic time in milliseconds. */
   atMs: number;
   ingested: number;
   delivered: number;
-  /** Values in the buffer. */
+  /** Number of buffered values. */
   backlog: number;
-  /** From acceptance to the platform's word, of live values that were delivered meanwhile; NaN where none were. */
+  /**
+   * Time from ingestion to the platform response for live values delivered since the previous sample, in
+   * milliseconds; NaN if there were none.
+   */
   latencyMs: number;
-  /** API calls in the 60 seconds before. */
+  /** Number of API calls in the previous 60 seconds. */
   requests: number;
-  /** Resident memory, some seconds ago at most. */
+  /** Resident memory in bytes, measured at most a few seconds ago. */
   rssBytes: number;
-  /** 1 where posts did not go: away, refused, signed out. */
+  /** 1 if posting was not possible: platform unavailable, posts rejected or signed out. */
   out: number;
 }
 
 const FIELDS = ['atMs', 'ingested', 'delivered', 'backlog', 'latencyMs', 'requests', 'rssBytes', 'out'] as const;
 const SECONDS = 600;
 const MINUTES = 1_440;
-const SECONDS_A_MINUTE = 60;
+const SECONDS_PER_MINUTE = 60;
 
-/** Rows in the order of `HistorySample`'s members, oldest first; `null` where nothing is known. */
+/** Rows in the member order of `HistorySample`, oldest first; `null` means unknown. */
 export type HistoryRow = (number | null)[];
 
 export class History {
@@ -35,24 +39,24 @@ export class History {
   readonly #minutes = new Rows(MINUTES);
   #minute: HistorySample[] = [];
 
-  /** Of a second. */
+  /** Adds the sample of one second. */
   add(sample: HistorySample): void {
     this.#seconds.add(sample);
     this.#minute.push(sample);
-    if (this.#minute.length < SECONDS_A_MINUTE) return;
+    if (this.#minute.length < SECONDS_PER_MINUTE) return;
     this.#minutes.add(summed(this.#minute));
     this.#minute = [];
   }
 
-  /** Seconds since the start. */
+  /** Number of seconds since startup. */
   get second(): number {
     return this.#seconds.count;
   }
 
-  /** What came after a second that was seen; `undefined` where more came since than is kept of seconds. */
+  /** Returns the rows after a second, or `undefined` if some of them are no longer stored. */
   since(second: number): { seconds: HistoryRow[]; minutes: HistoryRow[] } | undefined {
     const seconds = this.#seconds.since(second);
-    const minutes = this.#minutes.since(Math.floor(second / SECONDS_A_MINUTE));
+    const minutes = this.#minutes.since(Math.floor(second / SECONDS_PER_MINUTE));
     return seconds && minutes && { seconds, minutes };
   }
 
@@ -60,13 +64,13 @@ export class History {
     return { seconds: this.#seconds.all(), minutes: this.#minutes.all() };
   }
 
-  /** What it takes of the memory, whatever it holds. */
+  /** Memory use in bytes, regardless of the content. */
   get bytes(): number {
     return this.#seconds.bytes + this.#minutes.bytes;
   }
 }
 
-/** The last so many rows. */
+/** Ring buffer of rows. */
 class Rows {
   readonly #rows: Float64Array;
   readonly #max: number;
@@ -119,4 +123,79 @@ function summed(seconds: readonly HistorySample[]): HistorySample {
     rssBytes: max('rssBytes'),
     out: max('out'),
   };
+}
+
+/** Current state, with counters since startup. */
+export interface Standing {
+  ingested: number;
+  delivered: number;
+  backlog: number;
+  requests: number;
+  isOut: boolean;
+}
+
+const SAMPLE_INTERVAL_MS = 1_000;
+/** Interval between memory readings, in seconds, because the kernel generates the file on each read. */
+const MEMORY_INTERVAL_S = 10;
+
+/** Records a history row every second. */
+export class Sampler {
+  readonly history = new History();
+  readonly #read: () => Standing;
+  readonly #clock: Clock;
+  readonly #resident: () => number;
+  #before = { ingested: 0, delivered: 0 };
+  #waited = { sumMs: 0, count: 0 };
+  #cancel: () => void = () => {};
+  #rssBytes = 0;
+
+  constructor(read: () => Standing, clock: Clock, resident = () => process.memoryUsage.rss()) {
+    this.#read = read;
+    this.#clock = clock;
+    this.#resident = resident;
+  }
+
+  start(): void {
+    this.#cancel = this.#clock.after(SAMPLE_INTERVAL_MS, () => {
+      this.#sample();
+      this.start();
+    });
+  }
+
+  stop(): void {
+    this.#cancel();
+  }
+
+  /** Records the delivery of live values and how long the oldest one waited. */
+  delivered(waitedMs: number): void {
+    this.#waited.sumMs += waitedMs;
+    this.#waited.count++;
+  }
+
+  #sample(): void {
+    const { ingested, delivered, backlog, requests, isOut } = this.#read();
+    const { sumMs, count } = this.#waited;
+    this.history.add({
+      atMs: this.#clock.monotonicMs(),
+      ingested: ingested - this.#before.ingested,
+      delivered: delivered - this.#before.delivered,
+      backlog,
+      latencyMs: count === 0 ? Number.NaN : sumMs / count,
+      requests,
+      rssBytes: this.history.second % MEMORY_INTERVAL_S === 0 ? this.#residentBytes() : this.#rssBytes,
+      out: isOut ? 1 : 0,
+    });
+    this.#before = { ingested, delivered };
+    this.#waited = { sumMs: 0, count: 0 };
+  }
+
+  /** Reads the resident memory from a file. If no file can be opened, returns the previous value. */
+  #residentBytes(): number {
+    try {
+      this.#rssBytes = this.#resident();
+    } catch {
+      // The listeners report that too many files are open (EMFILE).
+    }
+    return this.#rssBytes;
+  }
 }

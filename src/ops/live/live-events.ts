@@ -1,52 +1,52 @@
 /**
- * What the page's stream carries, by the name of the event: the one declaration for the daemon, which writes it, and for the page, which
- * reads it. Times are milliseconds: since 1970 by the gateway's clock (`…WallMs`, `…AtMs`), or monotonic (`…MonotonicMs`), which the page
- * turns into a time by the last tick: a clock that is set moves nothing that was told before.
+ * Page stream events, shared by the agent and the page. Times are in milliseconds: since 1970 by the gateway clock
+ * (`…WallMs`, `…AtMs`) or monotonic (`…MonotonicMs`). The page converts monotonic times with the latest tick, so that
+ * clock changes do not affect earlier data.
  */
 import type { ObjectListing } from '../../access/known-objects.ts';
-import type { CommandOutput } from '../../reactions/recent-outputs.ts';
+import type { CommandOutput } from '../../reactions/command-output.ts';
 import type { RecentDeliveries } from '../../webhook/deliveries.ts';
 import type { EventLine } from '../../webhook/inbox-event.ts';
 import type { StatusReport } from '../status-report.ts';
 import type { HistoryRow } from './history.ts';
 
-/** What may be asked for, in the stream's `of`; `tag.12` is one of the tags. */
+/** Topics that can be requested in the `of` parameter; `tag.12` is one tag. */
 export const TOPICS = ['now', 'history', 'tags', 'tag', 'events', 'deliveries', 'assets', 'held', 'log'] as const;
 export type Topic = (typeof TOPICS)[number];
 
-/** What a viewer may see: what `/status` shows and the readings of tags, or everything. */
+/** Data visible to a viewer: the content of `/status` and tag readings, or everything. */
 export type Sight = 'status' | 'all';
 
-/** First of all, at each beginning of the stream. */
+/** First event of each stream. */
 export interface Hello {
-  /** Another one: the daemon was started anew, and what it had in memory is gone. */
+  /** Changes when the agent restarts and loses the data in memory. */
   boot: string;
   version: string;
-  /** This machine's name. */
+  /** The machine's host name. */
   gateway: string;
   startedWallMs: number;
   sight: Sight;
   zone: GatewayZone;
 }
 
-/** Of the gateway: times are shown as its people have them. */
+/** The gateway's time zone, used to display times. */
 export interface GatewayZone {
-  /** `Europe/Berlin`; `null` where the machine does not tell. */
+  /** Name such as `Europe/Berlin`; `null` if unknown. */
   name: string | null;
-  /** Now; east of Greenwich is positive. */
+  /** Current offset in minutes; positive east of Greenwich. */
   offsetMinutes: number;
 }
 
-/** A value of tags.yaml, as it is configured. */
+/** Value configured in tags.yaml. */
 export interface TagRow {
   tag: string;
   key: string;
   group: string | null;
   asset: number;
   instrumentation: number | null;
-  /** Its number, or its code; empty where there is none. */
+  /** Unit number or code; empty if there is none. */
   unit: string;
-  /** `null`: programs push it. */
+  /** Name of the source; `null` if programs push the value. */
   source: string | null;
   kind: string;
   scale: number;
@@ -55,29 +55,32 @@ export interface TagRow {
 
 export const TAG_STATES = ['live', 'silent', 'held', 'refused', 'quarantined'] as const;
 
-/** How a value stands now: the row, its last reading, and the shape of its last two dozen (a letter or digit each, `0` is the lowest). */
+/**
+ * State of a value: row, latest reading and a sparkline of the last two dozen readings (one base-36 digit each, `0`
+ * is the lowest).
+ */
 export type TagReading = [
   row: number,
   value: number | null,
   raw: number | null,
-  /** Its own time; `null` where it has that of its arrival. */
+  /** Timestamp of the value; `null` if the time of arrival is used. */
   timeAtMs: number | null,
   takenMonotonicMs: number | null,
-  /** Of `TAG_STATES`. */
+  /** Index in `TAG_STATES`. */
   state: number,
   line: string,
 ];
 
-/** Of one tag: `[monotonic milliseconds, last, least, greatest]` of each second with a reading. */
+/** `[monotonic milliseconds, last, minimum, maximum]` for each second with a reading of one tag. */
 export type TagPoint = readonly [number, number, number, number];
 
-/** An event of the inbox and what became of it. */
+/** Inbox event with its processing results. */
 export interface LiveEvent extends EventLine {
-  /** What it is about: `asset 881`. */
+  /** Object of the event, such as `asset 881`. */
   object: string;
-  /** JSON as received, its beginning. */
+  /** Received JSON, possibly truncated. */
   content: string;
-  /** How the outputs of its commands ended, as long as the daemon remembers. */
+  /** Final output of the event's commands, if still stored. */
   outputs: CommandOutput[];
   journal: { reaction: string; action: string; outcome: string; detail: string; durationMs: number; atMs: number }[];
 }
@@ -88,29 +91,29 @@ interface QuarantineLine {
   status: number;
   message: string;
   refusedAtMs: number;
-  /** The first of them. */
+  /** The first quarantined values. */
   first: { timeAtMs: number; value: number }[];
 }
 
 export interface LiveEvents {
   hello: Hello;
-  /** Each second, last of what is new. */
+  /** Sent every second, after all other events. */
   tick: { atMs: number; monotonicMs: number };
   now: StatusReport;
-  /** `whole`: what was told before is to be forgotten. */
+  /** `whole`: whether the data replaces all previous data. */
   history: { whole: boolean; seconds: HistoryRow[]; minutes: HistoryRow[] };
-  /** All rows, some hundred at a time: `first` is the number of the first of these. */
+  /** All rows in batches of several hundred; `first` is the index of the first row in the batch. */
   tags: { first: number; total: number; rows: TagRow[] };
   readings: TagReading[];
-  /** `whole`: the beginning. `path`: where it is posted. */
+  /** `whole`: whether the data replaces all previous data. `path`: path to which the values are posted. */
   tag: { row: number; whole: boolean; path: string; points: TagPoint[] };
-  /** Those that changed, newest first; how many requests were refused, by why. */
+  /** Changed events, newest first, and the number of rejected requests by reason. */
   events: { whole: boolean; events: LiveEvent[]; rejected: Record<string, number>; received: number };
   deliveries: RecentDeliveries;
-  /** The last seen of all that are known. */
+  /** Most recently seen objects. */
   assets: ObjectListing;
   held: { quarantine: QuarantineLine[]; isMore: boolean };
-  /** As they were written; `missed`: overwritten before they were told. */
+  /** Log lines in order; `missed` is the number of lines overwritten before they were sent. */
   log: { whole: boolean; missed: number; lines: Record<string, unknown>[] };
 }
 

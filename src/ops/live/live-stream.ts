@@ -1,72 +1,71 @@
 /**
- * The page's stream (server-sent events): what is new goes to all who look once a second, put together once for all of them, so that many
- * cost what one costs. While nobody looks nothing is put together.
+ * Page stream (server-sent events). Updates are generated once per second for all viewers of a subject, and only while
+ * the subject has viewers.
  *
- *   each second: what each subject has that is new ──► everyone who looks at it ──► tick, with an id
+ *     every second: updates of each subject ──► its viewers ──► tick with an ID
  *
- * The id says up to where a viewer has got it: the daemon's boot, the second, the line of the log, the subjects. Who comes again with it
- * (`Last-Event-ID`) gets what it has missed; who comes from another boot, or looks at something else, gets that from its beginning.
- * A crash leaves nothing behind: the next boot has another name.
+ * The ID contains a viewer's position: the agent's boot ID, second, log line and subjects. A viewer that reconnects
+ * with the ID (`Last-Event-ID`) receives what it missed. After an agent restart or a change of subjects, it receives
+ * everything from the beginning. No state survives a crash.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
-import { eventFrame, idlestOf } from '../../base/inbound/event-stream.ts';
+import { eventFrame, idlestOf, MAX_UNREAD_BYTES, StreamReader, writeFrames } from '../../base/inbound/event-stream.ts';
 import type { Logger } from '../../base/logger.ts';
 import { Repeats } from '../../base/repeats.ts';
 import { type Hello, type LiveEventName, type LiveEvents, type Sight, TOPICS, type Topic } from './live-events.ts';
-import { Viewer } from './viewer.ts';
 
-/** Up to where a viewer has got the stream. */
+/** Position of a viewer in the stream. */
 interface Position {
-  /** Of the daemon's seconds, since its boot. */
+  /** Number of seconds since startup. */
   second: number;
-  /** Of its log, since its boot. */
+  /** Number of log lines since startup. */
   line: number;
 }
 
 type Frames = readonly string[] | Promise<readonly string[]>;
 
-/** One subject of the stream, while somebody looks at it. Frames are written by `frame`. */
+/** Generates the events of one subject while it has viewers. Frames are created by `frame`. */
 export interface Feed {
-  /** For one who begins to look; `seen` where it has looked before: what it has got already is left out. */
+  /** Returns the initial frames for a viewer. With `seen`, omits the data that the viewer already has. */
   begin(seen: Position | undefined): Frames;
-  /** What is new since the last call. Called once a second. */
+  /** Returns the updates since the previous call. Called once per second. */
   next(): Frames;
-  /** Nobody looks any more. */
+  /** Called when the last viewer leaves. */
   end?(): void;
 }
 
 export interface LiveStreamOptions {
-  /** `of`: which one, where a topic has several. */
+  /** `of`: identifier within the topic, if it has several feeds. */
   feed(topic: Topic, of: string | undefined): Feed | undefined;
   hello(): Omit<Hello, 'boot' | 'sight'>;
-  /** Where the stream is now. */
+  /** Current position of the stream. */
   position(): Position;
   clock: Clock;
   log: Logger;
 }
 
-/** More would leave no connections for monitoring by the same listener. */
+/** Maximum number of viewers, so that connections remain for monitoring. */
 const MAX_VIEWERS = 40;
-/** A page looks at three or four. */
+/** Maximum number of subjects per viewer. A page uses three or four. */
 const MAX_SUBJECTS = 8;
 const TICK_MS = 1_000;
-/** What only those who have shown OPS_TOKEN may see. */
+/** Topics that require OPS_TOKEN. */
 const FOR_ALL_SIGHT: ReadonlySet<Topic> = new Set<Topic>(['events', 'deliveries', 'assets', 'log']);
 
 interface Looked {
   feed: Feed;
-  /** Under way; one after the other for each subject. */
+  /** Pending update. Updates of a subject are serialized. */
   telling: Promise<unknown> | undefined;
 }
 
 export class LiveStream {
   readonly #options: LiveStreamOptions;
-  /** Known to nobody before: two daemons on one machine, or one after the other, are told apart. */
+  /** Random ID, different for each agent and after each restart. */
   readonly #boot: string;
   readonly #viewers = new Set<Viewer>();
-  /** By subject: `now`, `tag.12`. */
+  /** Open feeds by subject: `now`, `tag.12`. */
   readonly #looked = new Map<string, Looked>();
   readonly #repeats = new Repeats();
   #cancel: (() => void) | undefined;
@@ -77,14 +76,14 @@ export class LiveStream {
     this.#boot = Math.floor(options.clock.random() * 2 ** 48).toString(36);
   }
 
-  /** How many look. */
+  /** Number of viewers. */
   get viewers(): number {
     return this.#viewers.size;
   }
 
   /**
-   * Responds with the stream, which continues until the viewer leaves. Beyond `MAX_VIEWERS` the newcomer replaces the viewer that has
-   * read nothing for longest: forgotten pages must not keep an operator out.
+   * Responds with the stream, which continues until the viewer disconnects. Above `MAX_VIEWERS`, a new viewer replaces
+   * the one that has been idle the longest, so that forgotten pages do not lock out operators.
    */
   open(request: IncomingMessage, response: ServerResponse, query: URLSearchParams, sight: Sight): void {
     if (this.#isStopped) {
@@ -95,7 +94,7 @@ export class LiveStream {
     response.writeHead(200, {
       'Content-Type': 'text/event-stream; charset=utf-8',
       'Cache-Control': 'no-store',
-      // nginx would keep back what is new until there is much of it.
+      // Disable response buffering in nginx.
       'X-Accel-Buffering': 'no',
       'X-Content-Type-Options': 'nosniff',
     });
@@ -120,7 +119,7 @@ export class LiveStream {
     for (const viewer of this.#viewers) viewer.end();
   }
 
-  /** Opens the subject's feed where nobody looks at it yet. Gives whether there is one for this viewer. */
+  /** Opens the feed for a subject on first use. Returns whether this viewer may use it. */
   #look(subject: string, sight: Sight): boolean {
     const [name, of] = subject.split('.');
     const topic = TOPICS.find((each) => each === name);
@@ -131,7 +130,10 @@ export class LiveStream {
     return feed !== undefined;
   }
 
-  /** Ends the viewer that has read nothing for longest; the oldest one if all of them read. */
+  /**
+   * Disconnects the viewer that has not read anything for the longest time, or the oldest viewer if all of them are
+   * reading.
+   */
   #evict(): void {
     const { clock, log } = this.#options;
     const nowMs = clock.monotonicMs();
@@ -141,7 +143,8 @@ export class LiveStream {
     idle.evict();
     const count = this.#repeats.note('evicted', nowMs);
     const fields = { event: 'ops.viewer_evicted', viewers: MAX_VIEWERS, count };
-    if (count !== undefined) log.info(fields, 'viewer of the page replaced by a new one, maximum number reached');
+    if (count !== undefined)
+      log.info(fields, 'maximum number of viewers reached, disconnected the longest-idle viewer');
   }
 
   #leave(viewer: Viewer): void {
@@ -177,7 +180,7 @@ export class LiveStream {
   }
 
   async #send(): Promise<void> {
-    // A store that takes its time over one subject does not keep the others back.
+    // A slow store delays only the subject that reads from it.
     await Promise.all([...this.#looked].map(([subject, looked]) => this.#sendSubject(subject, looked)));
     const ticks = new Map<string, string>();
     const nowMs = this.#options.clock.monotonicMs();
@@ -196,8 +199,8 @@ export class LiveStream {
   }
 
   /**
-   * Tells what is new to those who look already. Who joins them gets its beginning, which this gives, from the same moment: nothing
-   * falls between the two, and nothing comes twice.
+   * Sends updates to the current viewers and returns the initial frames for a new viewer. Updates and frames refer to
+   * the same moment, so that the new viewer neither misses nor repeats updates.
    */
   async #tell(
     subject: string,
@@ -216,7 +219,7 @@ export class LiveStream {
     return whole;
   }
 
-  /** A subject that breaks is said and left out; the others go on. */
+  /** Returns the frames for a subject. Logs an error and omits the subject if it fails. */
   async #framesOf(subject: string, ask: (feed: Feed) => Frames): Promise<readonly string[]> {
     const { clock, log } = this.#options;
     const feed = this.#looked.get(subject)?.feed;
@@ -226,7 +229,7 @@ export class LiveStream {
     } catch (error) {
       const count = this.#repeats.note(subject, clock.monotonicMs());
       const fields = { event: 'ops.topic_failed', topic: subject, error: messageOf(error), count };
-      if (count !== undefined) log.warn(fields, 'a part of the page cannot be told now');
+      if (count !== undefined) log.warn(fields, 'failed to update a section of the page');
       return [];
     }
   }
@@ -247,11 +250,65 @@ interface Seen extends Position {
   subjects: ReadonlySet<string>;
 }
 
-/** What an id says, where it is of this boot. */
+/** Parses an event ID. Returns `undefined` if it belongs to another boot. */
 function seenBy(id: string | string[] | undefined, boot: string): Seen | undefined {
   const [of, second, line, subjects = ''] = String(id ?? '').split(':');
   const position = { second: Number(second), line: Number(line) };
   const isWhole = Number.isSafeInteger(position.second) && Number.isSafeInteger(position.line);
   if (of !== boot || !isWhole || position.second < 0 || position.line < 0) return undefined;
   return { ...position, subjects: new Set(subjects.split('+')) };
+}
+
+/** Amount of initial data after which the stream waits for the viewer, in bytes. */
+const PAUSE_BYTES = 256 * 1024;
+
+/** Open page: a response that continues until one side closes it. */
+export class Viewer extends StreamReader {
+  /** Subjects such as `now` and `tag.12`. */
+  readonly subjects: ReadonlySet<string>;
+  /** Subjects as written in stream IDs. */
+  readonly subjectsText: string;
+  /** Subjects whose initial frames have been generated. Later updates are sent to the viewer. */
+  readonly begun = new Set<string>();
+  /** Updates held until the initial frames have been written. */
+  #held: string[] | undefined = [];
+  #heldLength = 0;
+
+  constructor(response: ServerResponse, subjects: ReadonlySet<string>, nowMs: number) {
+    super(response, nowMs);
+    this.subjects = subjects;
+    this.subjectsText = [...subjects].join('+');
+  }
+
+  write(frames: string): void {
+    if (!this.#held) {
+      writeFrames(this.response, frames);
+      return;
+    }
+    this.#held.push(frames);
+    this.#heldLength += frames.length;
+    if (this.#heldLength > MAX_UNREAD_BYTES) this.response.destroy();
+  }
+
+  /** Writes initial frames. Resolves when the viewer can receive more data. */
+  async writeInTurn(frames: string): Promise<void> {
+    writeFrames(this.response, frames);
+    const { response } = this;
+    if (response.writableLength < PAUSE_BYTES || response.destroyed) return;
+    await new Promise<void>((resolve) => {
+      response.once('drain', resolve);
+      response.once('close', resolve);
+    });
+  }
+
+  /** Marks the initial frames as written and sends the held updates. */
+  endBeginning(): void {
+    const held = this.#held ?? [];
+    this.#held = undefined;
+    writeFrames(this.response, held.join(''));
+  }
+
+  end(): void {
+    this.response.end();
+  }
 }

@@ -1,24 +1,25 @@
 /**
- * Every value of tags.yaml in its order, with how it stands: made when somebody begins to look at tags, and gone when nobody does. What
- * changed is told once a second, at most so many rows, each in its turn.
+ * State of all values in tags.yaml, in order. Exists only while tags are viewed. A limited number of changed rows is
+ * sent per second, in turn.
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Tag, Tags, TagValue } from '../../config/tags.ts';
-import type { LastReadings } from '../../sources/last-readings.ts';
-import { unitText } from '../../sources/series-names.ts';
+import type { LastReadings } from '../../sources/intake/last-readings.ts';
+import { unitText } from '../../sources/intake/series-names.ts';
 import { TAG_STATES, type TagReading, type TagRow } from './live-events.ts';
+import { type Feed, frame } from './live-stream.ts';
 
 export interface TagTableParts {
-  /** Another object after a reload. */
+  /** Returns a new object after a reload. */
   tags(): Tags;
-  /** `undefined` where nothing was ever accepted for it. */
+  /** Returns `undefined` if no value has been accepted. */
   seriesOf(tag: Tag, value: TagValue): number | undefined;
   readings: LastReadings;
   isAssetHeld(asset: number): boolean;
   heldSeries(): readonly number[];
-  /** Series that wait because the platform refused one value after the other. */
+  /** Series whose posts are suspended because the platform rejected consecutive values. */
   refusedSeries(): readonly number[];
-  /** Series with values in quarantine. */
+  /** Series with quarantined values. */
   quarantinedSeries(): ReadonlySet<number>;
   clock: Clock;
 }
@@ -27,12 +28,12 @@ interface Row {
   tag: Tag;
   value: TagValue;
   series: number | undefined;
-  /** As told last. */
+  /** Time of the latest sent reading. */
   takenMs: number;
   state: number;
 }
 
-/** What states follow from, at one moment. */
+/** Data from which the current states are determined. */
 interface Standing {
   nowMs: number;
   held: ReadonlySet<number>;
@@ -42,9 +43,9 @@ interface Standing {
 
 const MAX_CHANGES = 2_000;
 const MINUTE_MS = 60_000;
-/** What is polled gives something with each poll; so many may fail. */
+/** Number of missed polls after which a polled value counts as silent. */
 const SILENT_POLLS = 3;
-/** What programs and brokers bring by themselves comes within this. */
+/** Time after which a value that is not polled counts as silent, in milliseconds. */
 const QUIET_MS = 15 * MINUTE_MS;
 
 export class TagTable {
@@ -52,14 +53,14 @@ export class TagTable {
   #tags: Tags | undefined;
   #version = 0;
   #rows: Row[] = [];
-  /** Where the last look for changes ended. */
+  /** Row at which the next search for changes starts. */
   #at = 0;
 
   constructor(parts: TagTableParts) {
     this.#parts = parts;
   }
 
-  /** Reads tags.yaml's tags anew after a reload; gives a number that is another then. */
+  /** Reads the tags after a reload. Returns a number that changes with each reload. */
   refresh(): number {
     const tags = this.#parts.tags();
     if (tags === this.#tags) return this.#version;
@@ -100,7 +101,7 @@ export class TagTable {
     return this.#rows.slice(first, first + count).map((_, i) => this.#reading(first + i, standing));
   }
 
-  /** What is new since the last call. */
+  /** Returns the changes since the previous call. */
   changes(): TagReading[] {
     const found: TagReading[] = [];
     const standing = this.#standing();
@@ -108,7 +109,8 @@ export class TagTable {
     for (let looked = 0; looked < length && found.length < MAX_CHANGES; looked++) {
       const at = this.#at++ % length;
       const row = this.row(at)!;
-      const takenMs = row.series === undefined ? Number.NEGATIVE_INFINITY : this.#parts.readings.takenMs(row.series);
+      const last = row.series === undefined ? undefined : this.#parts.readings.of(row.series);
+      const takenMs = last?.takenMs ?? Number.NEGATIVE_INFINITY;
       const state = this.#stateOf(row, takenMs, standing);
       if (takenMs === row.takenMs && state === row.state) continue;
       row.takenMs = takenMs;
@@ -147,14 +149,85 @@ export class TagTable {
     const state = this.#stateOf(row, last?.takenMs ?? Number.NEGATIVE_INFINITY, standing);
     if (!last || row.series === undefined) return [at, null, null, null, null, state, ''];
     const known = (value: number) => (Number.isFinite(value) ? value : null);
-    const line = shapeOf(readings.line(row.series));
+    const line = shapeOf(readings.sparkline(row.series));
     return [at, last.value, known(last.raw), known(last.timeMs), Math.round(last.takenMs), state, line];
   }
 }
 
-/** A digit or letter (base 36) for each: how high it stands between the lowest and the highest of them. */
+/** Returns a base-36 digit per value: its position between the lowest and the highest value. */
 function shapeOf(values: readonly number[]): string {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const step = (high - low) / 35;
   return values.map((value) => (step > 0 ? Math.round((value - low) / step) : 17).toString(36)).join('');
+}
+
+const ROWS_AT_ONCE = 500;
+const HOUR_MS = 3_600_000;
+
+/** Sends the configuration of all tags in batches of several hundred, followed by their states. */
+export function tagsFeed(table: TagTable): Feed {
+  let version = table.refresh();
+  const whole = () => {
+    const frames: string[] = [];
+    const total = table.length;
+    for (let first = 0; first === 0 || first < total; first += ROWS_AT_ONCE) {
+      frames.push(frame('tags', { first, total, rows: table.rows(first, ROWS_AT_ONCE) }));
+      frames.push(frame('readings', table.readings(first, ROWS_AT_ONCE)));
+    }
+    return frames;
+  };
+  return {
+    begin() {
+      table.refresh();
+      return whole();
+    },
+    next() {
+      const before = version;
+      version = table.refresh();
+      if (version !== before) return whole();
+      const changes = table.changes();
+      return changes.length > 0 ? [frame('readings', changes)] : [];
+    },
+  };
+}
+
+export interface TagFeedParts {
+  table: TagTable;
+  readings: LastReadings;
+  /** Returns the path to which the values are posted. */
+  pathOf(tag: Tag, value: TagValue): string;
+  clock: Clock;
+}
+
+/** Sends up to one hour of a tag's readings, which are stored while the tag is viewed. */
+export function tagFeed(row: number, { table, readings, pathOf, clock }: TagFeedParts): Feed {
+  let watched: ReturnType<LastReadings['watch']> | undefined;
+  let sentMs = 0;
+  const points = (fromMs: number) => {
+    const found = table.row(row);
+    if (found?.series !== undefined) watched ??= readings.watch(found.series, clock.monotonicMs());
+    return watched?.trace.since(fromMs) ?? [];
+  };
+  const frames = (fromMs: number, whole: boolean) => {
+    const found = table.row(row);
+    const some = points(fromMs);
+    return found && (whole || some.length > 0)
+      ? [frame('tag', { row, whole, path: pathOf(found.tag, found.value), points: some })]
+      : [];
+  };
+  return {
+    begin() {
+      table.refresh();
+      return frames(clock.monotonicMs() - HOUR_MS, true);
+    },
+    next() {
+      // The latest second may have received more readings.
+      const newer = frames(sentMs, false);
+      sentMs = Math.floor(clock.monotonicMs() / 1_000) * 1_000;
+      return newer;
+    },
+    end() {
+      watched?.end(clock.monotonicMs());
+    },
+  };
 }

@@ -1,7 +1,7 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useReducer, useState } from 'preact/hooks';
 import { durationText } from '../../base/amounts.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
-import { pageMs } from '../stream/clock.ts';
+import { pageMs } from '../stream/live-link.ts';
 import { AssetsView } from './assets-view.tsx';
 import { DoctorView } from './doctor-view.tsx';
 import { EventsView } from './events-view.tsx';
@@ -16,7 +16,6 @@ import { addressOf, placeOf, VIEWS, type View } from './place.ts';
 import { TagView } from './tag-view.tsx';
 import { TagsView } from './tags-view.tsx';
 import { TokenForm } from './token-form.tsx';
-import { useModel } from './use-model.ts';
 
 const TITLES: Record<View, string> = {
   now: 'Now',
@@ -24,7 +23,7 @@ const TITLES: Record<View, string> = {
   tags: 'Tags',
   events: 'Events',
   assets: 'Assets',
-  held: 'Held and refused',
+  held: 'Held and rejected',
   log: 'Log',
   doctor: 'Doctor',
 };
@@ -39,7 +38,7 @@ export function App({ model }: { model: Model }) {
   }, []);
   const { hello, link, now, tags } = model;
   const tag = place.view === 'tags' && place.of !== undefined ? tags.named(place.of) : undefined;
-  useEffect(() => model.look(...subjectsOf(place.view, tag?.row)), [place.view, tag?.row]);
+  useEffect(() => model.select(...subjectsOf(place.view, tag?.row)), [place.view, tag?.row]);
   if (link.kind === 'refused') return <TokenForm model={model} refusal={link} />;
   return (
     <>
@@ -61,14 +60,14 @@ export function App({ model }: { model: Model }) {
       </nav>
       <main>
         <h2>{TITLES[place.view]}</h2>
-        {now ? <Shown model={model} now={now} view={place.view} tag={tag} /> : <p>Asking the gateway…</p>}
+        {now ? <Shown model={model} now={now} view={place.view} tag={tag} /> : <p>Loading…</p>}
       </main>
       <footer>{hello && `tagferry ${hello.version}`}</footer>
     </>
   );
 }
 
-/** What of the stream a view shows. */
+/** Returns the stream subjects for a view. */
 function subjectsOf(view: View, row: number | undefined): string[] {
   if (view === 'tags') return row === undefined ? ['tags'] : ['tags', `tag.${row}`];
   if (view === 'events') return ['events', 'deliveries'];
@@ -97,7 +96,7 @@ function Shown({ model, now, view, tag }: { model: Model; now: StatusReport; vie
 }
 
 function State({ state }: { state: string }) {
-  return <p class={`state ${state === 'online' ? 'good' : 'bad'}`}>{state}</p>;
+  return <p class={`state ${state === 'online' ? 'good' : 'bad'}`}>{state === 'resting' ? 'rate limited' : state}</p>;
 }
 
 function GatewayTime({ model }: { model: Model }) {
@@ -105,17 +104,24 @@ function GatewayTime({ model }: { model: Model }) {
   return <p class="clock">{gatewayMs === undefined ? '' : time(gatewayMs)}</p>;
 }
 
-/** Since when nothing comes, by this page's own clock, which nobody moves. */
+/** Shows how long the connection has been lost, by this page's clock. */
 function LostBanner({ model: { link, now } }: { model: Model }) {
   const lost = link.kind === 'lost' ? link : undefined;
   return (
     <div role="alert">
       {lost && (
         <p class="lost">
-          The gateway does not answer, since {durationText((pageMs() - lost.sinceMs) / 1000)} ({lost.why}).
-          {now && ' What stands here is what it said last.'} It is looked for again and again.
+          No response from the gateway for {durationText((pageMs() - lost.sinceMs) / 1000)} ({lost.why}).
+          {now && ' The page shows the latest known state.'} Reconnecting…
         </p>
       )}
     </div>
   );
+}
+
+/** Triggers a render after each change to the model. */
+function useModel(model: Model): Model {
+  const [, again] = useReducer((count: number) => count + 1, 0);
+  useEffect(() => model.listen(() => again(undefined)), [model]);
+  return model;
 }

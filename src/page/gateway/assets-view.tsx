@@ -5,18 +5,18 @@ import { Copyable } from '../parts/copyable.tsx';
 import { LongList } from '../parts/long-list.tsx';
 import { Shape, type ShapeName } from '../parts/shape.tsx';
 import type { Model } from './model.ts';
-import { WantsToken } from './wants-token.tsx';
+import { TokenRequired } from './token-required.tsx';
 
 const ROW_PX = 48;
 const SHAPES: Record<ObjectLine['state'], ShapeName> = { visible: 'ok', lost: 'held', posted: 'flows' };
 const CLASSES: Record<ObjectLine['state'], string> = { visible: 'live', lost: 'held', posted: 'live' };
 
-/** Assets, instrumentations and nodes that this gateway knows, by tag or serial number. */
+/** Known assets, instrumentations and nodes, with a search field. */
 export function AssetsView({ model }: { model: Model }) {
   const [search, setSearch] = useState('');
   const { assets, hello } = model;
-  const shown = useMemo(() => (assets?.objects ?? []).filter((one) => isMeant(one, search)), [assets, search]);
-  if (hello?.sight === 'status') return <WantsToken what="Known assets" />;
+  const shown = useMemo(() => (assets?.objects ?? []).filter((one) => matches(one, search)), [assets, search]);
+  if (hello?.sight === 'status') return <TokenRequired what="Known assets" />;
   if (!assets) return <p>Loading…</p>;
   const { objects, total } = assets;
   return (
@@ -24,8 +24,8 @@ export function AssetsView({ model }: { model: Model }) {
       <div class="tools">
         <input
           type="search"
-          aria-label="search ids, serial numbers, tags and names"
-          placeholder="search"
+          aria-label="Search IDs, serial numbers, tags and names"
+          placeholder="Search"
           value={search}
           onInput={(event) => setSearch(event.currentTarget.value)}
         />
@@ -35,11 +35,13 @@ export function AssetsView({ model }: { model: Model }) {
       </div>
       {objects.length < total && (
         <>
-          <p>The {countText(objects.length)} objects that were last seen. To search all objects, run:</p>
+          <p>Showing the {countText(objects.length)} most recently seen objects. To search all objects, run:</p>
           <Copyable text={`tagferry assets ${search === '' ? 'TEXT' : `'${search.replaceAll("'", "'\\''")}'`}`} />
         </>
       )}
-      {total === 0 && <p>No objects known yet. They are learned from access events and accepted posts.</p>}
+      {total === 0 && (
+        <p>No known objects yet. The agent learns about objects from access events and accepted posts.</p>
+      )}
       <LongList label="assets" items={shown} rowHeight={ROW_PX}>
         {(one) => <Line model={model} object={one} />}
       </LongList>
@@ -64,7 +66,7 @@ function Line({ model, object }: { model: Model; object: ObjectLine }) {
   );
 }
 
-function isMeant({ id, serial_number, tag, name }: ObjectLine, search: string): boolean {
-  const wanted = search.toLowerCase();
-  return [String(id), serial_number, tag, name].some((one) => one?.toLowerCase().includes(wanted));
+function matches({ id, serial_number, tag, name }: ObjectLine, search: string): boolean {
+  const text = search.toLowerCase();
+  return [String(id), serial_number, tag, name].some((one) => one?.toLowerCase().includes(text));
 }

@@ -6,11 +6,11 @@ export function DeliveriesList({ model }: { model: Model }) {
   return (
     <div>
       <h3 id="deliveries">Deliveries on the platform</h3>
-      {deliveries?.problem != null && <p class="bad">Cannot read the deliveries: {deliveries.problem}</p>}
+      {deliveries?.problem != null && <p class="bad">Failed to read deliveries: {deliveries.problem}</p>}
       {deliveries?.listing ? (
         <Listing model={model} readAtMs={deliveries.readAtMs} listing={deliveries.listing} />
       ) : (
-        deliveries?.problem == null && <p>Reading the deliveries…</p>
+        deliveries?.problem == null && <p>Loading…</p>
       )}
     </div>
   );
@@ -32,8 +32,8 @@ function Listing({
   return (
     <>
       <p>
-        {deliveries.length} of {total}, webhook {webhook}
-        {readAtMs !== null && <>, read {model.time(readAtMs)}</>}. To send failed deliveries again, run{' '}
+        {deliveries.length} of {total} deliveries of webhook {webhook}
+        {readAtMs !== null && <>, as of {model.time(readAtMs)}</>}. To send failed deliveries again, run{' '}
         <code>tagferry webhook resend --all-failed</code>.
       </p>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrollable region must be reachable by keyboard */}
@@ -44,7 +44,7 @@ function Listing({
               <th scope="col">Delivery</th>
               <th scope="col">Status</th>
               <th scope="col">Event type</th>
-              <th scope="col">Last attempt</th>
+              <th scope="col">Latest attempt</th>
               <th scope="col">Attempts</th>
               <th scope="col">Response</th>
               <th scope="col">Days left</th>

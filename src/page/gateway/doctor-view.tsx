@@ -4,20 +4,21 @@ import type { DoctorReport } from '../../ops/live/doctor-run.ts';
 import { Copyable } from '../parts/copyable.tsx';
 import { Shape } from '../parts/shape.tsx';
 import type { Model } from './model.ts';
-import { WantsToken } from './wants-token.tsx';
+import { TokenRequired } from './token-required.tsx';
 
 type Found = { kind: 'none' | 'running' } | { kind: 'over'; report: DoctorReport } | { kind: 'failed'; why: string };
 
-/** Looks through the installation as `tagferry doctor` does, without a word to anybody outside this machine. */
+/** Runs the checks of `tagferry doctor --inward`, without requests to other machines. */
 export function DoctorView({ model }: { model: Model }) {
   const [found, setFound] = useState<Found>({ kind: 'none' });
-  if (model.hello?.sight === 'status') return <WantsToken what="What the doctor finds" />;
+  if (model.hello?.sight === 'status') return <TokenRequired what="Check results" />;
   const run = async () => {
     setFound({ kind: 'running' });
     try {
-      const answer = await model.fetch('live/doctor');
-      const body = (await answer.json()) as DoctorReport & { error?: string };
-      setFound(answer.ok ? { kind: 'over', report: body } : { kind: 'failed', why: body.error ?? `${answer.status}` });
+      const response = await model.fetch('live/doctor');
+      const body = (await response.json()) as DoctorReport & { error?: string };
+      const why = body.error ?? `${response.status}`;
+      setFound(response.ok ? { kind: 'over', report: body } : { kind: 'failed', why });
     } catch (error) {
       setFound({ kind: 'failed', why: String(error) });
     }
@@ -26,16 +27,16 @@ export function DoctorView({ model }: { model: Model }) {
     <>
       <div class="tools">
         <button type="button" disabled={found.kind === 'running'} onClick={() => void run()}>
-          {found.kind === 'none' ? 'Look through the installation' : 'Look again'}
+          {found.kind === 'none' ? 'Run checks' : 'Run checks again'}
         </button>
         <p role="status">
-          {found.kind === 'running' && 'It looks…'}
-          {found.kind === 'failed' && `It could not look: ${found.why}`}
+          {found.kind === 'running' && 'Running checks…'}
+          {found.kind === 'failed' && `Failed to run checks: ${found.why}`}
           {found.kind === 'over' && summary(found.report, model)}
         </p>
       </div>
       <p>
-        It asks nobody outside this machine. What the platform, the network and the devices say is asked by{' '}
+        These checks are limited to this machine. To check the platform, the network and devices, run{' '}
         <Copyable text="sudo tagferry doctor" />
       </p>
       {found.kind === 'over' && (
@@ -59,5 +60,5 @@ export function DoctorView({ model }: { model: Model }) {
 
 function summary({ checks, atMs }: DoctorReport, { time }: Model): string {
   const of = (state: string) => checks.filter((line) => line.state === state).length;
-  return `${counted(of('failure'), 'failure')}, ${counted(of('warning'), 'warning')}, ${of('ok')} ok, at ${time(atMs)}`;
+  return `${counted(of('failure'), 'failure')}, ${counted(of('warning'), 'warning')}, ${of('ok')} ok at ${time(atMs)}`;
 }

@@ -4,7 +4,7 @@ import type { StatusReport } from '../../ops/status-report.ts';
 import { Shape, type ShapeName } from '../parts/shape.tsx';
 import { DeliveriesList } from './deliveries-list.tsx';
 import type { Model } from './model.ts';
-import { WantsToken } from './wants-token.tsx';
+import { TokenRequired } from './token-required.tsx';
 
 const SHAPES: Readonly<Record<string, ShapeName>> = {
   received: 'waits',
@@ -14,13 +14,13 @@ const SHAPES: Readonly<Record<string, ShapeName>> = {
   dead: 'failure',
 };
 
-/** The inbox: what came, and what each reaction did with it. */
+/** Inbox events with the results of their reactions. */
 export function EventsView({ model, now }: { model: Model; now: StatusReport }) {
   const { events, hello } = model;
   if (hello?.sight === 'status') {
     return (
       <>
-        <WantsToken what="What events hold and what reactions did" />
+        <TokenRequired what="Event payloads and reaction results" />
         {now.events.map((event) => (
           <article key={event.id}>
             <h3>
@@ -32,21 +32,21 @@ export function EventsView({ model, now }: { model: Model; now: StatusReport }) 
       </>
     );
   }
-  if (!events) return <p>Asking the gateway…</p>;
+  if (!events) return <p>Loading…</p>;
   const rejected = Object.entries(events.rejected).filter(([, count]) => count > 0);
   return (
     <>
       <p>
-        Since the start {counted(events.received, 'event')} came in.{' '}
+        {counted(events.received, 'event')} received since the agent started.{' '}
         {rejected.length === 0
-          ? 'Nothing was rejected.'
+          ? 'No requests rejected.'
           : `Rejected: ${rejected.map(([why, count]) => `${countText(count)} ${why.replaceAll('_', ' ')}`).join(', ')}.`}
       </p>
       <div class="stack">
         {events.events.map((event) => (
           <Event key={event.id} model={model} event={event} />
         ))}
-        {events.events.length === 0 && <p>The inbox is empty.</p>}
+        {events.events.length === 0 && <p>No events yet.</p>}
       </div>
       <DeliveriesList model={model} />
     </>
@@ -65,7 +65,7 @@ function Times({ model, event }: { model: Model; event: Pick<LiveEvent, 'occurre
   return (
     <p>
       {event.occurred_at && <>occurred {model.time(Date.parse(event.occurred_at))}, </>}
-      arrived {model.time(Date.parse(event.received_at))}
+      received {model.time(Date.parse(event.received_at))}
     </p>
   );
 }
@@ -74,8 +74,8 @@ function Event({ model, event }: { model: Model; event: LiveEvent }) {
   return (
     <article>
       <h3>
-        <Mark state={event.unrecognised ? 'unrecognised' : event.state} /> {event.event_type || 'unreadable'} of{' '}
-        {event.object} <small>event {event.id}</small>
+        <Mark state={event.unrecognised ? 'unrecognised' : event.state} /> {event.event_type || 'unrecognised event'}{' '}
+        for {event.object} <small>event {event.id}</small>
       </h3>
       <Times model={model} event={event} />
       {event.journal.length > 0 && (
@@ -91,12 +91,12 @@ function Event({ model, event }: { model: Model; event: LiveEvent }) {
       )}
       {event.outputs.map(({ reaction, text }, at) => (
         <div key={`${reaction} ${at}`}>
-          <p>the output of {reaction} ended</p>
+          <p>Final output of {reaction}:</p>
           <pre>{text}</pre>
         </div>
       ))}
       <details>
-        <summary>as it came</summary>
+        <summary>Payload</summary>
         <pre>{event.content}</pre>
       </details>
     </article>

@@ -1,18 +1,18 @@
 import type { StatusReport } from '../../ops/status-report.ts';
 import { Shape } from '../parts/shape.tsx';
-import { eventLinks, type FlowLink, valueLinks } from './flow.ts';
+import { eventLinks, type FlowLink, LINK_TEXTS, valueLinks } from './flow.ts';
 
-/** How it is, in three seconds from two metres: each part of a value's and of an event's way, in a word, a colour and a shape. */
+/** Overview of value and event flow, readable from a distance. */
 export function FlowPicture({ now }: { now: StatusReport }) {
   return (
-    <section class="flow" aria-label="how values and events flow">
-      <Way links={valueLinks(now)} />
-      <Way links={eventLinks(now)} />
+    <section class="flow" aria-label="flow of values and events">
+      <Links links={valueLinks(now)} />
+      <Links links={eventLinks(now)} />
     </section>
   );
 }
 
-function Way({ links }: { links: FlowLink[] }) {
+function Links({ links }: { links: FlowLink[] }) {
   return (
     <ol>
       {links.map((link, at) => (
@@ -20,7 +20,7 @@ function Way({ links }: { links: FlowLink[] }) {
           {at === 0 && <span class="node">{link.from}</span>}
           <span class={`link ${link.kind}`} title={link.why}>
             <strong>
-              <Shape name={link.kind} /> {link.words ?? link.kind}
+              <Shape name={link.kind} /> {link.words ?? LINK_TEXTS[link.kind]}
             </strong>
             <span class="arrow" aria-hidden="true" />
             <span class="rate">{link.rate}</span>

@@ -1,6 +1,6 @@
 import type { GatewayZone } from '../../ops/live/live-events.ts';
 
-/** A wall-clock moment as the gateway's people have it, with its offset: `2026-11-22 14:05:10 +01:00`. Pure. */
+/** Formats a time in the gateway time zone with its offset: `2026-11-22 14:05:10 +01:00`. */
 export function timeIn(zone: GatewayZone, atMs: number): string {
   const offset = offsetAt(zone, atMs);
   const text = new Date(atMs + offset * 60_000).toISOString();
@@ -11,7 +11,10 @@ export function timeIn(zone: GatewayZone, atMs: number): string {
 
 const formats = new Map<string, Intl.DateTimeFormat | undefined>();
 
-/** Minutes east of Greenwich then: by the zone's name, since clocks are moved twice a year; by what the gateway has now where it has none. */
+/**
+ * Returns the time zone's offset from UTC at that time, in minutes. If the zone is unknown, returns the gateway's
+ * current offset.
+ */
 function offsetAt({ name, offsetMinutes }: GatewayZone, atMs: number): number {
   if (name === null) return offsetMinutes;
   if (!formats.has(name)) formats.set(name, formatOf(name));
@@ -25,7 +28,7 @@ function offsetAt({ name, offsetMinutes }: GatewayZone, atMs: number): number {
   return (match[1] === '-' ? -1 : 1) * (Number(match[2]) * 60 + Number(match[3]));
 }
 
-/** `undefined`: this browser does not know the zone. */
+/** Returns `undefined` if this browser does not support the zone. */
 function formatOf(timeZone: string): Intl.DateTimeFormat | undefined {
   try {
     return new Intl.DateTimeFormat('en', { timeZone, timeZoneName: 'longOffset' });

@@ -5,13 +5,13 @@ import { Shape } from '../parts/shape.tsx';
 import { failuresOf } from './failure.ts';
 import type { Model } from './model.ts';
 
-/** What may not be posted now and what the platform refused, in its words. */
+/** Held objects, and series and values that the platform rejected, with the platform's responses. */
 export function HeldView({ model, now }: { model: Model; now: StatusReport }) {
   const refused = failuresOf(now).filter(({ id }) => id.startsWith('series '));
   const quarantine = model.held?.quarantine ?? [];
   return (
     <div class="stack">
-      <h3>Held: {now.holds.length === 0 ? 'nothing' : counted(now.holds.length, 'hold')}</h3>
+      <h3>Held: {now.holds.length === 0 ? 'none' : counted(now.holds.length, 'object')}</h3>
       {now.holds.map((hold) => (
         <article key={`${hold.kind} ${hold.id}`}>
           <h4>
@@ -21,16 +21,16 @@ export function HeldView({ model, now }: { model: Model; now: StatusReport }) {
           <p class="words">{String(hold.cause).replaceAll('_', ' ')}</p>
           <p>
             since {model.time(Date.parse(hold.since))}
-            {hold.next_probe_in_seconds !== null && `, tried again in ${durationText(hold.next_probe_in_seconds)}`}
+            {hold.next_probe_in_seconds !== null && `, next attempt in ${durationText(hold.next_probe_in_seconds)}`}
           </p>
         </article>
       ))}
       {now.lost_nodes.map(({ node, since }) => (
         <p key={node}>
-          node {node} disappeared, since {model.time(Date.parse(since))}
+          node {node} missing since {model.time(Date.parse(since))}
         </p>
       ))}
-      <h3>Refused series: {refused.length === 0 ? 'none' : countText(refused.length)}</h3>
+      <h3>Rejected series: {refused.length === 0 ? 'none' : countText(refused.length)}</h3>
       {refused.map(({ id, title, words, hint, command }) => (
         <article key={id}>
           <h4>
@@ -46,16 +46,16 @@ export function HeldView({ model, now }: { model: Model; now: StatusReport }) {
       {quarantine.map((line, at) => (
         <article key={`${line.name} ${line.refusedAtMs} ${at}`}>
           <h4>
-            <Shape name="warning" /> {line.name}: {counted(line.values, 'value')}, refused with {line.status}
+            <Shape name="warning" /> {line.name}: {counted(line.values, 'value')}, rejected with {line.status}
           </h4>
           <p class="words">{line.message}</p>
           <p>
-            at {model.time(line.refusedAtMs)}
-            {line.first.map(({ timeAtMs, value }) => `; ${value} of ${model.time(timeAtMs)}`).join('')}
+            rejected at {model.time(line.refusedAtMs)}
+            {line.first.map(({ timeAtMs, value }) => `; value ${value} at ${model.time(timeAtMs)}`).join('')}
           </p>
         </article>
       ))}
-      {model.held?.isMore && <p>There is more: tagferry buffer quarantine</p>}
+      {model.held?.isMore && <p>To see more values, run tagferry buffer quarantine.</p>}
     </div>
   );
 }

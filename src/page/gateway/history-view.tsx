@@ -6,9 +6,9 @@ import { Choice } from '../parts/choice.tsx';
 import type { Model } from './model.ts';
 
 const DAY_S = 86_400;
-const SPANS = ['ten minutes', '24 hours'] as const;
+const SPANS = ['10 minutes', '24 hours'] as const;
 
-/** Places in a row, in the order of `HistorySample`. */
+/** Columns of a row, in the order of `HistorySample`. */
 const [AT, INGESTED, DELIVERED, BACKLOG, LATENCY, REQUESTS, RSS, OUT] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 interface Shown {
@@ -22,24 +22,22 @@ const CHARTS: readonly Shown[] = [
   {
     title: 'Values',
     lines: [
-      { label: 'in', colour: '--line-1', text: countText, place: INGESTED },
+      { label: 'ingested', colour: '--line-1', text: countText, place: INGESTED },
       { label: 'delivered', colour: '--line-2', text: countText, place: DELIVERED },
     ],
   },
-  { title: 'Buffer', lines: [{ label: 'values that wait', colour: '--line-1', text: countText, place: BACKLOG }] },
+  { title: 'Buffer', lines: [{ label: 'buffered values', colour: '--line-1', text: countText, place: BACKLOG }] },
   {
     title: 'Delivery',
-    lines: [
-      { label: 'from acceptance to the platform’s word', colour: '--line-1', text: milliseconds, place: LATENCY },
-    ],
+    lines: [{ label: 'ingest to delivery', colour: '--line-1', text: milliseconds, place: LATENCY }],
   },
   { title: 'Requests', lines: [{ label: 'in the last minute', colour: '--line-1', text: countText, place: REQUESTS }] },
   { title: 'Memory', lines: [{ label: 'resident', colour: '--line-1', text: bytesText, place: RSS }] },
 ];
 
 export function HistoryView({ model, now }: { model: Model; now: StatusReport }) {
-  const [span, setSpan] = useState<(typeof SPANS)[number]>('ten minutes');
-  const isShort = span === 'ten minutes';
+  const [span, setSpan] = useState<(typeof SPANS)[number]>('10 minutes');
+  const isShort = span === '10 minutes';
   const rows = isShort ? model.history.seconds : model.history.minutes;
   const columns = useMemo(() => {
     const times = rows.map((row) => model.wallMs(row[AT]!) / 1000);
@@ -49,18 +47,18 @@ export function HistoryView({ model, now }: { model: Model; now: StatusReport })
   return (
     <>
       <div class="tools">
-        <Choice label="How far back" options={SPANS} chosen={span} choose={(option) => setSpan(option)} />
+        <Choice label="Period" options={SPANS} chosen={span} choose={(option) => setSpan(option)} />
         <p>
-          {isShort ? 'A sample a second.' : 'A sample a minute.'} {sinceText(model, now)}
+          {isShort ? 'One sample per second.' : 'One sample per minute.'} {sinceText(model, now)}
         </p>
       </div>
-      {rows.length < 2 && <p>The first samples come in {isShort ? 'a moment' : 'two minutes'}.</p>}
+      {rows.length < 2 && <p>Waiting for the first samples{isShort ? '' : ' (two minutes)'}…</p>}
       <div class="charts">
         {rows.length >= 2 &&
           CHARTS.map(({ title, lines }) => (
             <History
               key={title}
-              title={title === 'Values' ? `Values a ${isShort ? 'second' : 'minute'}` : title}
+              title={title === 'Values' ? `Values per ${isShort ? 'second' : 'minute'}` : title}
               lines={lines}
               columns={columns}
               shaded={shaded}
@@ -80,16 +78,18 @@ interface HistoryProps extends Shown {
 
 function History({ title, lines, columns, shaded, time }: HistoryProps) {
   const data = useMemo(() => [columns.times, ...lines.map(({ place }) => columns.of(place))], [columns]);
-  return <Chart title={title} lines={lines} columns={data} time={time} shaded={shaded} shadedLabel="no posts taken" />;
+  return (
+    <Chart title={title} lines={lines} columns={data} time={time} shaded={shaded} shadedLabel="no posts accepted" />
+  );
 }
 
-/** The gateway keeps it in memory: what a restart forgot is said. */
+/** The history begins when the agent starts, because the gateway stores it in memory. */
 function sinceText({ time }: Model, { uptime_seconds: seconds, started_at: started }: StatusReport): string {
-  if (seconds >= DAY_S) return 'Kept in the gateway’s memory; a restart forgets it.';
-  return `It begins with the agent’s start ${durationText(seconds)} ago, at ${time(Date.parse(started))}: what was before is forgotten.`;
+  if (seconds >= DAY_S) return 'The history is kept in memory and is lost on restart.';
+  return `History starts at agent startup, ${durationText(seconds)} ago, at ${time(Date.parse(started))}.`;
 }
 
-/** From the sample before the first that is out to the last one. */
+/** Returns a period for each outage, from the sample before the outage to the final sample of the outage. */
 function spansOf(times: readonly number[], out: readonly (number | null)[], step: number): [number, number][] {
   const spans: [number, number][] = [];
   for (const [at, isOut] of out.entries()) {

@@ -10,7 +10,7 @@ export type TagState = (typeof TAG_STATES)[number];
 
 export interface KnownTag extends TagRow {
   row: number;
-  /** In lower case: what a search looks in. */
+  /** Searchable text in lower case. */
   text: string;
   value: number | null;
   raw: number | null;
@@ -20,17 +20,17 @@ export interface KnownTag extends TagRow {
   line: string;
 }
 
-/** So many seconds of one tag stand in a chart. */
+/** Maximum number of seconds in a tag's chart. */
 const POINTS = 3_600;
 
-/** Every value of tags.yaml as the gateway told it. */
+/** Values in tags.yaml with their latest readings. */
 export class KnownTags {
   all: KnownTag[] = [];
-  /** Another number whenever something changed. */
+  /** Incremented with each change. */
   version = 0;
   isWhole = false;
 
-  takeRows({ first, total, rows }: LiveEvents['tags']): void {
+  updateRows({ first, total, rows }: LiveEvents['tags']): void {
     if (first === 0) this.all = [];
     for (const [i, row] of rows.entries()) {
       this.all[first + i] = {
@@ -49,7 +49,7 @@ export class KnownTags {
     this.version++;
   }
 
-  takeReadings(readings: readonly TagReading[]): void {
+  updateReadings(readings: readonly TagReading[]): void {
     for (const [row, value, raw, timeAtMs, takenMonotonicMs, state, line] of readings) {
       const tag = this.all[row];
       if (tag) Object.assign(tag, { value, raw, timeAtMs, takenMonotonicMs, state: TAG_STATES[state], line });
@@ -62,22 +62,22 @@ export class KnownTags {
   }
 }
 
-/** What an address calls it: `FT-101/flow`. */
+/** Returns the name used in URLs: `FT-101/flow`. */
 export function nameOf({ tag, key }: Pick<TagRow, 'tag' | 'key'>): string {
   return `${tag}/${key}`;
 }
 
-/** The tag that is looked at. */
+/** Readings of the selected tag. */
 export class KnownTrace {
   row: number | undefined;
   path = '';
   points: TagPoint[] = [];
 
-  take({ row, whole, path, points }: LiveEvents['tag']): void {
+  update({ row, whole, path, points }: LiveEvents['tag']): void {
     if (whole || row !== this.row) this.points = [];
     this.row = row;
     this.path = path;
-    // The last second may be told again, with more in it.
+    // The latest second can be sent again with more readings.
     const [first] = points;
     const before = first ? this.points.filter((point) => point[0] < first[0]) : this.points;
     this.points = [...before, ...points].slice(-POINTS);

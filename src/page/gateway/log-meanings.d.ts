@@ -1,5 +1,5 @@
-/** Made of docs/logs.md when the page is built (scripts/build-page.ts). */
+/** Generated from docs/reference/logs.md when the page is built (scripts/build-page.ts). */
 declare module 'tagferry:log-meanings' {
-  /** By the event's name. */
+  /** Meaning and recommended action by event name. */
   export const LOG_MEANINGS: Readonly<Record<string, { meaning: string; action: string }>>;
 }

@@ -2,16 +2,16 @@ import { LOG_MEANINGS } from 'tagferry:log-meanings';
 import { useMemo, useState } from 'preact/hooks';
 import { counted } from '../../base/amounts.ts';
 import { Choice } from '../parts/choice.tsx';
-import type { KnownLine } from './known-log.ts';
+import type { KnownLine } from './known-lists.ts';
 import type { Model } from './model.ts';
-import { WantsToken } from './wants-token.tsx';
+import { TokenRequired } from './token-required.tsx';
 
-const LEVELS = ['all', 'warn and worse', 'error and worse'] as const;
+const LEVELS = ['all', 'warn and above', 'error and above'] as const;
 const WORSE: Readonly<Record<string, readonly string[]>> = {
-  'warn and worse': ['warn', 'error', 'fatal'],
-  'error and worse': ['error', 'fatal'],
+  'warn and above': ['warn', 'error', 'fatal'],
+  'error and above': ['error', 'fatal'],
 };
-/** The lines that the gateway keeps in memory, newest first, with what docs/logs.md says of each. */
+/** Log lines in the gateway's memory, newest first, with their meaning from docs/reference/logs.md. */
 export function LogView({ model }: { model: Model }) {
   const [level, setLevel] = useState<(typeof LEVELS)[number]>('all');
   const [search, setSearch] = useState('');
@@ -19,25 +19,24 @@ export function LogView({ model }: { model: Model }) {
   const lines = log?.lines ?? [];
   const found = useMemo(() => {
     const levels = WORSE[level];
-    const wanted = search.toLowerCase();
-    const meant = lines.filter((line) => (levels?.includes(line.level) ?? true) && line.text.includes(wanted));
-    return meant.reverse();
+    const text = search.toLowerCase();
+    return lines.filter((line) => (levels?.includes(line.level) ?? true) && line.text.includes(text)).reverse();
   }, [lines, level, search]);
-  if (hello?.sight === 'status') return <WantsToken what="Log lines" />;
+  if (hello?.sight === 'status') return <TokenRequired what="Log lines" />;
   return (
     <>
       <div class="tools">
-        <Choice label="levels" options={LEVELS} chosen={level} choose={(option) => setLevel(option)} />
+        <Choice label="Levels" options={LEVELS} chosen={level} choose={(option) => setLevel(option)} />
         <input
           type="search"
-          aria-label="search events and words"
-          placeholder="event or words"
+          aria-label="Search events and text"
+          placeholder="Event or text"
           value={search}
           onInput={(event) => setSearch(event.currentTarget.value)}
         />
         <p>
           {counted(found.length, 'line')}
-          {log && log.missed > 0 && `; ${log.missed} came and went unseen`}
+          {log && log.missed > 0 && `, ${log.missed} not shown`}
         </p>
       </div>
       <ol class="log">
@@ -62,7 +61,7 @@ function Line({ model, line }: { model: Model; line: KnownLine }) {
       {meaning && (
         <p class="meaning">
           {meaning.meaning}
-          {meaning.action !== '' && `. To do: ${meaning.action}`}
+          {meaning.action !== '' && `. Action: ${meaning.action}`}
         </p>
       )}
     </li>

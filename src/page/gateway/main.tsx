@@ -1,11 +1,11 @@
 import { render } from 'preact';
 import { App } from './app.tsx';
 import { Model } from './model.ts';
-import { takeToken } from './place.ts';
+import { removeToken } from './place.ts';
 
-const model = new Model(takeToken());
+const model = new Model(removeToken());
 const place = document.getElementById('page')!;
-// What stood there was for the moment until now.
+// Remove the placeholder in the HTML file.
 place.replaceChildren();
 render(<App model={model} />, place);
 model.start();

@@ -1,19 +1,15 @@
 /**
- * What the page knows of the gateway, and tells those who show it. Everything stands in this tab's memory: a reload asks anew, the token
- * too, unless it stands in the address.
+ * Page state, in this tab's memory. After a reload, the page asks for the token again, unless the address contains it.
  */
 import type { Hello, LiveEvents } from '../../ops/live/live-events.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { Changes } from '../stream/changes.ts';
-import { pageMs } from '../stream/clock.ts';
-import { type LinkState, LiveLink } from '../stream/live-link.ts';
+import { type LinkState, LiveLink, pageMs } from '../stream/live-link.ts';
 import { timeIn } from './gateway-time.ts';
-import { KnownEvents } from './known-events.ts';
-import { KnownHistory } from './known-history.ts';
-import { KnownLog } from './known-log.ts';
+import { KnownEvents, KnownHistory, KnownLog } from './known-lists.ts';
 import { KnownTags, KnownTrace } from './known-tags.ts';
 
-/** What is looked at whatever the view: the history goes on behind it. */
+/** Subjects to which every view subscribes, so that the history has no gaps. */
 const ALWAYS = ['now', 'history'];
 
 export class Model {
@@ -30,8 +26,8 @@ export class Model {
   readonly #link: LiveLink<LiveEvents>;
   #token: string | undefined;
   #subjects: readonly string[] = ALWAYS;
-  /** The gateway's clocks at a moment of this page's own: this machine's clock may say what it likes. */
-  #heard: { atMs: number; monotonicMs: number; pageMs: number } | undefined;
+  /** The gateway's clocks at a given time on this page's clock, because this machine's clock can be wrong. */
+  #synced: { atMs: number; monotonicMs: number; pageMs: number } | undefined;
   readonly #changes = new Changes();
 
   constructor(token: string | undefined) {
@@ -40,7 +36,7 @@ export class Model {
       address: () => `live/stream?of=${this.#subjects.join(',')}`,
       token: () => this.#token,
       received: (name, data) => this.#received(name, data),
-      changed: () => this.#changes.tell(),
+      changed: () => this.#changes.notify(),
     });
   }
 
@@ -52,11 +48,11 @@ export class Model {
     return this.#link.state;
   }
 
-  /** What the view shows, beside what is always looked at. What is looked at no more is forgotten. */
-  look(...subjects: string[]): void {
-    const wanted = [...ALWAYS, ...subjects];
-    if (wanted.join() === this.#subjects.join()) return;
-    this.#subjects = wanted;
+  /** Selects the subjects of a view and discards the data of all others. */
+  select(...subjects: string[]): void {
+    const selected = [...ALWAYS, ...subjects];
+    if (selected.join() === this.#subjects.join()) return;
+    this.#subjects = selected;
     if (!subjects.includes('tags')) this.tags = new KnownTags();
     if (!subjects.includes('log')) this.log = undefined;
     if (!subjects.includes('events')) this.events = undefined;
@@ -66,58 +62,57 @@ export class Model {
     this.#link.start();
   }
 
-  /** A person typed it. */
+  /** Reconnects with a token that the user entered. */
   setToken(token: string): void {
     this.#token = token;
     this.#link.state = { kind: 'connecting' };
     this.#link.start();
-    this.#changes.tell();
+    this.#changes.notify();
   }
 
   get hasToken(): boolean {
     return this.#token !== undefined;
   }
 
-  /** Asks the gateway for something once. */
   async fetch(path: string, signal?: AbortSignal): Promise<Response> {
     const headers: Record<string, string> = this.#token === undefined ? {} : { Authorization: `Bearer ${this.#token}` };
     return await fetch(path, { headers, cache: 'no-store', credentials: 'omit', ...(signal ? { signal } : {}) });
   }
 
-  /** The gateway's wall clock now; `undefined` before it spoke. */
+  /** The gateway's current wall-clock time; `undefined` before the first message. */
   get gatewayMs(): number | undefined {
-    return this.#heard && this.#heard.atMs + pageMs() - this.#heard.pageMs;
+    return this.#synced && this.#synced.atMs + pageMs() - this.#synced.pageMs;
   }
 
-  /** The wall clock of a monotonic time, by what both are now. */
+  /** Converts a gateway monotonic time to the gateway's wall-clock time. */
   readonly wallMs = (monotonicMs: number): number =>
-    this.#heard ? this.#heard.atMs - (this.#heard.monotonicMs - monotonicMs) : Number.NaN;
+    this.#synced ? this.#synced.atMs - (this.#synced.monotonicMs - monotonicMs) : Number.NaN;
 
-  /** A moment of the gateway's wall clock, as its people have it. */
+  /** Formats a time in the gateway's time zone. */
   readonly time = (atMs: number): string => timeIn(this.hello?.zone ?? { name: null, offsetMinutes: 0 }, atMs);
 
-  /** Calls after something is new, once for all that came together; returns what ends it. */
+  /** Calls the listener after changes, once per batch. Returns a function that removes the listener. */
   listen(listener: () => void): () => void {
     return this.#changes.listen(listener);
   }
 
-  readonly #take: { [Name in keyof LiveEvents]: (data: LiveEvents[Name]) => void } = {
+  readonly #handlers: { [Name in keyof LiveEvents]: (data: LiveEvents[Name]) => void } = {
     hello: (hello) => {
       this.hello = hello;
     },
     tick: (tick) => {
-      this.#heard = { ...tick, pageMs: pageMs() };
+      this.#synced = { ...tick, pageMs: pageMs() };
     },
     now: (now) => {
       this.now = now;
     },
-    history: (rows) => this.history.take(rows),
-    tags: (rows) => this.tags.takeRows(rows),
-    readings: (readings) => this.tags.takeReadings(readings),
-    tag: (points) => this.trace.take(points),
+    history: (rows) => this.history.update(rows),
+    tags: (rows) => this.tags.updateRows(rows),
+    readings: (readings) => this.tags.updateReadings(readings),
+    tag: (points) => this.trace.update(points),
     events: (events) => {
       this.events ??= new KnownEvents();
-      this.events.take(events);
+      this.events.update(events);
     },
     deliveries: (deliveries) => {
       this.deliveries = deliveries;
@@ -130,13 +125,13 @@ export class Model {
     },
     log: (lines) => {
       this.log ??= new KnownLog();
-      this.log.take(lines);
+      this.log.update(lines);
     },
   };
 
   #received<Name extends keyof LiveEvents>(name: Name, data: LiveEvents[Name]): void {
-    // One that this page does not know comes from a newer gateway.
-    this.#take[name]?.(data);
-    this.#changes.tell();
+    // A newer gateway can send unknown messages.
+    this.#handlers[name]?.(data);
+    this.#changes.notify();
   }
 }

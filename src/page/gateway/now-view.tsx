@@ -28,10 +28,10 @@ export function NowView({ model, now }: { model: Model; now: StatusReport }) {
 function Failures({ now }: { now: StatusReport }) {
   const failures = failuresOf(now);
   return (
-    <section class="failures" aria-label="what is wrong">
+    <section class="failures" aria-label="Problems">
       {failures.length === 0 && (
         <p class="good">
-          <Shape name="ok" /> Nothing is wrong.
+          <Shape name="ok" /> No problems.
         </p>
       )}
       {failures.map((failure) => (
@@ -58,14 +58,14 @@ function SessionCard({ model, now: { session } }: { model: Model; now: StatusRep
       <Fact name="state" bad={!session.usable}>
         {session.state}
       </Fact>
-      {session.grant && <Fact name="by the grant">{GRANTS[session.grant] ?? session.grant}</Fact>}
+      {session.grant && <Fact name="grant">{GRANTS[session.grant] ?? session.grant}</Fact>}
       {left !== undefined && gatewayMs !== undefined && (
         <Fact name="valid until">
           {model.time(gatewayMs + left * 1000)} ({durationText(left)})
         </Fact>
       )}
-      {renews !== undefined && <Fact name="renewed in">{durationText(renews)}</Fact>}
-      {retry !== undefined && <Fact name="tried again in">{durationText(retry)}</Fact>}
+      {renews !== undefined && <Fact name="renews in">{durationText(renews)}</Fact>}
+      {retry !== undefined && <Fact name="next attempt in">{durationText(retry)}</Fact>}
     </Card>
   );
 }
@@ -74,11 +74,11 @@ function ValuesCard({ now: { rates, tags, sources } }: { now: StatusReport }) {
   const connected = sources.filter((source) => source.connected !== false && !source.silent).length;
   return (
     <Card title="Values">
-      <Fact name="in">{countText(rates.ingested_per_minute)} a minute</Fact>
-      <Fact name="out">{countText(rates.delivered_per_minute)} a minute</Fact>
+      <Fact name="ingested">{countText(rates.ingested_per_minute)} per minute</Fact>
+      <Fact name="delivered">{countText(rates.delivered_per_minute)} per minute</Fact>
       <Fact name="configured">{counted(tags, 'tag')}</Fact>
       {sources.length > 0 && (
-        <Fact name="sources that speak" bad={connected < sources.length}>
+        <Fact name="active sources" bad={connected < sources.length}>
           {connected} of {sources.length}
         </Fact>
       )}
@@ -91,28 +91,28 @@ function BufferCard({ now: { buffer, rates, uplink } }: { now: StatusReport }) {
   return (
     <Card title="Buffer">
       <Fact name="values">{countText(buffer.values)}</Fact>
-      <Fact name="of them live, backlog">
+      <Fact name="live, backlog">
         {countText(buffer.live)}, {countText(buffer.backlog)}
       </Fact>
       <Fact name="on disk">{bytesText(buffer.bytes)}</Fact>
-      {buffer.max_bytes > 0 && <Fact name="may take">{bytesText(buffer.max_bytes)}</Fact>}
-      <Fact name="free on the disk">{bytesText(buffer.free_bytes)}</Fact>
-      <Fact name="the space lasts" bad={buffer.lasts_seconds !== null && buffer.lasts_seconds < 86_400}>
-        {buffer.lasts_seconds === null ? 'it does not grow' : `about ${durationText(buffer.lasts_seconds)}`}
+      {buffer.max_bytes > 0 && <Fact name="limit">{bytesText(buffer.max_bytes)}</Fact>}
+      <Fact name="free on disk">{bytesText(buffer.free_bytes)}</Fact>
+      <Fact name="full" bad={buffer.lasts_seconds !== null && buffer.lasts_seconds < 86_400}>
+        {buffer.lasts_seconds === null ? 'not growing' : `in about ${durationText(buffer.lasts_seconds)}`}
       </Fact>
       <Fact name="oldest">{buffer.values > 0 ? durationText(buffer.oldest_age_seconds) : 'none'}</Fact>
       {buffer.values > 0 && (
         <Fact name="drained" bad={drained === null}>
           {uplink.away
-            ? 'when posts are taken again'
+            ? 'after the outage'
             : drained === null
-              ? 'not at this rate'
+              ? 'never at this rate'
               : drained === 0
-                ? 'as it comes'
+                ? 'at the next post'
                 : `in about ${durationText(drained)}`}
         </Fact>
       )}
-      {buffer.waiting_for_commit > 0 && <Fact name="wait for the disk">{countText(buffer.waiting_for_commit)}</Fact>}
+      {buffer.waiting_for_commit > 0 && <Fact name="pending commit">{countText(buffer.waiting_for_commit)}</Fact>}
     </Card>
   );
 }
@@ -121,19 +121,19 @@ function PostsCard({ model, now: { uplink } }: { model: Model; now: StatusReport
   const ago = (seconds: number | null) => (seconds === null ? 'none yet' : `${durationText(seconds)} ago`);
   return (
     <Card title="Posts">
-      <Fact name="last post">{ago(uplink.last_post_seconds_ago)}</Fact>
-      <Fact name="last delivered">
+      <Fact name="latest post">{ago(uplink.last_post_seconds_ago)}</Fact>
+      <Fact name="latest delivery">
         {ago(uplink.last_delivered_seconds_ago)}
         {uplink.last_delivered_at && ` (${model.time(Date.parse(uplink.last_delivered_at))})`}
       </Fact>
-      <Fact name="delivered since the start">{counted(uplink.delivered_values, 'value')}</Fact>
-      <Fact name="last error">
+      <Fact name="delivered since startup">{counted(uplink.delivered_values, 'value')}</Fact>
+      <Fact name="latest error">
         {uplink.last_error
           ? `${uplink.last_error.message} (${uplink.last_error.code}, ${uplink.last_error.at ? model.time(Date.parse(uplink.last_error.at)) : ''})`
-          : 'none since the start'}
+          : 'none since startup'}
       </Fact>
-      <Fact name="under way">{countText(uplink.posts_under_way)}</Fact>
-      <Fact name="each asset every">{uplink.post_interval_seconds} s</Fact>
+      <Fact name="in progress">{countText(uplink.posts_under_way)}</Fact>
+      <Fact name="interval per asset">{uplink.post_interval_seconds} s</Fact>
     </Card>
   );
 }
@@ -143,21 +143,18 @@ function RequestsCard({ now: { requests } }: { now: StatusReport }) {
   const { quota } = requests;
   return (
     <Card title="Requests">
-      <Fact name="this minute">
+      <Fact name="last minute">
         {countText(requests.minute)}
         {of(requests.minute_limit)}
       </Fact>
       {requests.share_reason !== 'configured' && (
-        <Fact name={`share found (${requests.share_reason})`}>{requests.share} a minute</Fact>
+        <Fact name={`limit (${requests.share_reason})`}>{requests.share} per minute</Fact>
       )}
-      <Fact name="in 24 hours">
+      <Fact name="last 24 hours">
         {countText(requests.day)}
         {of(requests.day_limit)}
       </Fact>
-      <Fact
-        name="a day, at this pace"
-        bad={requests.day_limit > 0 && (requests.day_projected ?? 0) > requests.day_limit}
-      >
+      <Fact name="projected per day" bad={requests.day_limit > 0 && (requests.day_projected ?? 0) > requests.day_limit}>
         {requests.day_projected === null ? '-' : countText(requests.day_projected)}
       </Fact>
       {quota && (
@@ -172,8 +169,8 @@ function RequestsCard({ now: { requests } }: { now: StatusReport }) {
 function WaitsCard({ now }: { now: StatusReport }) {
   const waits = waitsOf(now);
   return (
-    <Card title="What it waits for">
-      {waits.length === 0 && <Fact name="nothing">values are posted as they come</Fact>}
+    <Card title="Waiting for">
+      {waits.length === 0 && <Fact name="nothing">posting continuously</Fact>}
       {waits.map(({ what, until }) => (
         <Fact key={what} name={what}>
           {until}
@@ -186,7 +183,7 @@ function WaitsCard({ now }: { now: StatusReport }) {
 function GatewayCard({ model, now }: { model: Model; now: StatusReport }) {
   return (
     <Card title="Gateway">
-      <Fact name="runs for">{durationText(now.uptime_seconds)}</Fact>
+      <Fact name="uptime">{durationText(now.uptime_seconds)}</Fact>
       <Fact name="started">{model.time(Date.parse(now.started_at))}</Fact>
       <Fact name="platform">{now.platform}</Fact>
       <Fact name="webhook">{now.listener.webhook_url ?? 'none'}</Fact>

@@ -1,11 +1,11 @@
-/** Which of the page's views is looked at, as the address's fragment says: `#/tags=FT-101%2Fflow`; it can be kept as a bookmark. */
+/** The view in the URL fragment, which can be bookmarked: `#/tags=FT-101%2Fflow`. */
 
 export const VIEWS = ['now', 'history', 'tags', 'events', 'assets', 'held', 'log', 'doctor'] as const;
 export type View = (typeof VIEWS)[number];
 
 export interface Place {
   view: View;
-  /** What of it: the name of a tag. */
+  /** Name of a tag. */
   of: string | undefined;
 }
 
@@ -21,11 +21,8 @@ export function addressOf(view: View, of?: string): string {
 
 const TOKEN = /^#token=([^&]+)(?:&(.*))?$/;
 
-/**
- * OPS_TOKEN of `#token=…`, taken out of the address at once: neither history nor a picture of the screen has it. A fragment is sent to
- * nobody, which a query is.
- */
-export function takeToken(): string | undefined {
+/** Removes OPS_TOKEN from `#token=…` in the address, so that history and screenshots do not contain it. Fragments are never sent. */
+export function removeToken(): string | undefined {
   const match = TOKEN.exec(window.location.hash);
   if (!match) return undefined;
   window.history.replaceState(null, '', `#/${match[2] ?? 'now'}`);

@@ -6,16 +6,16 @@ import { Card, Fact } from './card.tsx';
 import type { KnownTag } from './known-tags.ts';
 import type { Model } from './model.ts';
 import { addressOf } from './place.ts';
-import { numberText, readingText } from './reading-text.ts';
-import { ageText, STATE_SHAPES } from './tags-view.tsx';
+import { numberText, readingText, unitText } from './reading-text.ts';
+import { ageText, STATE_SHAPES, stateText } from './tags-view.tsx';
 
 const LINES: readonly ChartLine[] = [
-  { label: 'last', colour: '--line-1', text: numberText },
-  { label: 'least', colour: '--line-3', text: numberText },
-  { label: 'greatest', colour: '--line-3', text: numberText },
+  { label: 'latest', colour: '--line-1', text: numberText },
+  { label: 'minimum', colour: '--line-3', text: numberText },
+  { label: 'maximum', colour: '--line-3', text: numberText },
 ];
 
-/** One tag: its last hour, as far as somebody looked, its raw reading beside the scaled one, and where it goes. */
+/** A tag with its raw and scaled readings, its source and its destination. The chart starts when the view is opened. */
 export function TagView({ model, tag }: { model: Model; tag: KnownTag }) {
   const { trace } = model;
   const points = trace.row === tag.row ? trace.points : [];
@@ -33,7 +33,7 @@ export function TagView({ model, tag }: { model: Model; tag: KnownTag }) {
   return (
     <>
       <p>
-        <a href={addressOf('tags')}>all tags</a>
+        <a href={addressOf('tags')}>All tags</a>
       </p>
       <div class="cards">
         <Card title={`${tag.tag} ${tag.key}`}>
@@ -45,25 +45,25 @@ export function TagView({ model, tag }: { model: Model; tag: KnownTag }) {
               {tag.offset !== 0 && ` ${tag.offset < 0 ? '−' : '+'} ${Math.abs(tag.offset)}`}
             </Fact>
           )}
-          <Fact name="read">{ageText(model, tag)}</Fact>
-          <Fact name="its time">{tag.timeAtMs === null ? 'that of its arrival' : model.time(tag.timeAtMs)}</Fact>
+          <Fact name="age">{ageText(model, tag)}</Fact>
+          <Fact name="timestamp">{tag.timeAtMs === null ? 'arrival time' : model.time(tag.timeAtMs)}</Fact>
           <Fact name="state" bad={tag.state !== 'live'}>
-            <Shape name={STATE_SHAPES[tag.state]} /> {tag.state}
+            <Shape name={STATE_SHAPES[tag.state]} /> {stateText(tag.state)}
           </Fact>
         </Card>
-        <Card title="Where it comes from and goes">
-          <Fact name="from">{tag.source === null ? 'programs push it' : `${tag.source} (${tag.kind})`}</Fact>
+        <Card title="Source and destination">
+          <Fact name="source">{tag.source === null ? 'pushed by programs' : `${tag.source} (${tag.kind})`}</Fact>
           <Fact name="asset">{tag.asset}</Fact>
           {tag.instrumentation !== null && <Fact name="instrumentation">{tag.instrumentation}</Fact>}
           <Fact name="key">{tag.key}</Fact>
           {tag.group !== null && <Fact name="group">{tag.group}</Fact>}
-          {tag.unit !== '' && <Fact name="unit">{tag.unit}</Fact>}
+          {tag.unit !== '' && <Fact name="unit">{unitText(tag.unit)}</Fact>}
           {trace.row === tag.row && <Fact name="posted to">{trace.path}</Fact>}
         </Card>
       </div>
       {points.length > 1 ? (
         <Chart
-          title={`Kept since somebody looked, ${durationText((points.at(-1)![0] - first![0]) / 1000)}, an hour at most`}
+          title={`Last ${durationText((points.at(-1)![0] - first![0]) / 1000)} (at most one hour)`}
           lines={LINES}
           columns={columns}
           bands={[[3, 2]]}
@@ -71,7 +71,7 @@ export function TagView({ model, tag }: { model: Model; tag: KnownTag }) {
           time={(atMs) => model.time(atMs).slice(11)}
         />
       ) : (
-        <p>Its readings are kept from now on, while somebody looks; the chart begins with the second one.</p>
+        <p>Waiting for readings. The chart requires at least two.</p>
       )}
     </>
   );

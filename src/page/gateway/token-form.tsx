@@ -4,7 +4,7 @@ import type { Model } from './model.ts';
 
 type Refusal = Extract<LinkState, { kind: 'refused' }>;
 
-/** Asks for OPS_TOKEN. It stays in this tab's memory, and goes to the gateway alone, in a header. */
+/** Asks for OPS_TOKEN, which is stored only in this tab's memory and sent to the gateway in a header. */
 export function TokenForm({ model, refusal }: { model: Model; refusal: Refusal }) {
   const [token, setToken] = useState('');
   const [tried, setTried] = useState(false);
@@ -29,11 +29,11 @@ export function TokenForm({ model, refusal }: { model: Model; refusal: Refusal }
             value={token}
             onInput={(event) => setToken(event.currentTarget.value)}
           />
-          <button type="submit">Show</button>
-          <p role="status">{(tried || model.hasToken) && 'The gateway did not take it.'}</p>
+          <button type="submit">Sign in</button>
+          <p role="status">{(tried || model.hasToken) && 'Token rejected.'}</p>
           <p>
-            It stands in agent.env, and is kept in this tab's memory alone. In an address it belongs behind the #:{' '}
-            <code>#token=…</code>
+            The token is in agent.env or in the service's credentials. This page stores the token only in the memory of
+            this tab. To open the page with a token, add <code>#token=…</code> to the URL.
           </p>
         </form>
       ) : (

@@ -4,36 +4,36 @@ import uPlot from 'uplot';
 
 export interface ChartLine {
   label: string;
-  /** A custom property of the style sheet, which knows light from dark. */
+  /** Custom CSS property with a colour for light and dark mode. */
   colour: '--line-1' | '--line-2' | '--line-3' | '--bad' | '--wait';
   text(value: number): string;
-  /** Between two values nothing is known in between: a threshold, a state. */
+
   isDashed?: boolean;
 }
 
 export interface ChartProps {
   title: string;
   lines: readonly ChartLine[];
-  /** First the times in seconds since 1970, growing; then a column a line. */
+  /** Ascending times in seconds since 1970, then one column per line. */
   columns: readonly (readonly (number | null)[])[];
-  /** `14:05:10` of a time in milliseconds, as the gateway has it. */
+  /** Formats a time in milliseconds as `14:05:10`. */
   time(atMs: number): string;
-  /** Spans of time that are shaded, in seconds. */
+  /** Shaded periods, in seconds. */
   shaded?: readonly (readonly [number, number])[];
-  /** What shading says. */
+  /** Meaning of the shading. */
   shadedLabel?: string;
-  /** Pairs of columns between which is filled. */
+  /** Pairs of columns with a filled area between them. */
   bands?: readonly (readonly [number, number])[];
   height?: number;
-  /** What the axis of the values shows, of the least and the greatest of them; some air around them unless given. */
+  /** Range of the value axis, from the minimum and maximum of the values. */
   range?(low: number | null, high: number | null): readonly [number, number];
-  /** Says where the lines stand, each time they are drawn. */
+  /** Called with the drawing area after each redraw. */
   framed?(frame: ChartFrame): void;
-  /** What lies over the lines. */
+  /** Elements drawn over the chart. */
   children?: ComponentChildren;
 }
 
-/** Where the lines are drawn, in pixels of the page from the corner of the chart, and which values its edges are. */
+/** Drawing area in CSS pixels relative to the chart, and the range of its value axis. */
 export interface ChartFrame {
   left: number;
   top: number;
@@ -42,7 +42,7 @@ export interface ChartFrame {
   range: readonly [number, number];
 }
 
-/** Lines over time. For those who cannot see it, its label says what stands at its end. */
+/** Lines over time; the caption contains the latest values. */
 export function Chart(props: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
@@ -87,7 +87,7 @@ export function Chart(props: ChartProps) {
         )}
       </figcaption>
       <div class="plot">
-        <div ref={place} role="img" aria-label={`${props.title}, a chart over time`} />
+        <div ref={place} role="img" aria-label={`${props.title}, time series chart`} />
         {props.children}
       </div>
     </figure>
@@ -159,7 +159,7 @@ function frameOf({ bbox, scales }: uPlot): ChartFrame {
   };
 }
 
-/** Some air above and below; a line that does not move stands in the middle. */
+/** Adds a margin; a constant line is centred. */
 function rangeOf(low: number | null, high: number | null): [number, number] {
   if (low === null || high === null) return [0, 1];
   const room = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;

@@ -5,7 +5,7 @@ interface ChoiceProps<Option extends string> {
   choose(option: Option): void;
 }
 
-/** One of a few, all of them seen at once. */
+/** A group of buttons for choosing one of a few options. */
 export function Choice<Option extends string>({ label, options, chosen, choose }: ChoiceProps<Option>) {
   return (
     <fieldset class="choice">
@@ -19,7 +19,7 @@ export function Choice<Option extends string>({ label, options, chosen, choose }
   );
 }
 
-/** One of several, in a list that opens. */
+/** A drop-down list. */
 export function Select<Option extends string>({ label, options, chosen, choose }: ChoiceProps<Option>) {
   return (
     <label>

@@ -1,27 +1,30 @@
 import { useState } from 'preact/hooks';
 
-/** A command, and a button that copies it. Without the clipboard (plain http elsewhere than on loopback) it is selected instead. */
+/**
+ * A command with a button that copies it, or selects it if the clipboard is not available (plain HTTP except on
+ * loopback).
+ */
 export function Copyable({ text }: { text: string }) {
-  const [said, say] = useState('');
+  const [result, show] = useState('');
   const copy = async (button: HTMLElement) => {
     try {
       await navigator.clipboard.writeText(text);
-      say('copied');
+      show('Copied');
     } catch {
       const code = button.parentElement?.querySelector('code');
       if (code) window.getSelection()?.selectAllChildren(code);
-      say('selected');
+      show('Selected');
     }
-    window.setTimeout(() => say(''), 2_000);
+    window.setTimeout(() => show(''), 2_000);
   };
   return (
     <span class="copyable">
       <code>{text}</code>
-      <button type="button" aria-label={`copy: ${text}`} onClick={(event) => void copy(event.currentTarget)}>
-        {said || 'copy'}
+      <button type="button" aria-label={`Copy: ${text}`} onClick={(event) => void copy(event.currentTarget)}>
+        {result || 'Copy'}
       </button>
       <span class="unseen" role="status">
-        {said}
+        {result}
       </span>
     </span>
   );

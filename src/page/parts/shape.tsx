@@ -1,4 +1,4 @@
-/** Shapes that tell states apart without their colours. What they mean stands beside them in words. */
+/** Shapes that distinguish states without colours. Each shape is shown next to a text label. */
 
 const SHAPES = {
   flows: 'M2 8h9M7 3l5 5-5 5',

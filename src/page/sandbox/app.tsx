@@ -1,6 +1,6 @@
 import { useEffect, useReducer } from 'preact/hooks';
 import { durationText } from '../../base/amounts.ts';
-import { pageMs } from '../stream/clock.ts';
+import { pageMs } from '../stream/live-link.ts';
 import { FaultButtons } from './fault-buttons.tsx';
 import { Happenings } from './happenings.tsx';
 import type { Model } from './model.ts';
@@ -18,28 +18,27 @@ export function App({ model }: { model: Model }) {
     <>
       <header>
         <h1>
-          tagferry sandbox <span class="soft">the platform's side</span>
+          tagferry sandbox <span class="soft">platform simulator</span>
         </h1>
         {faults && (
           <p class={`state ${faults.outage === null ? 'good' : 'bad'}`}>
-            {faults.outage === null ? 'there' : awayText(faults.outage)}
+            {faults.outage === null ? 'available' : outageText(faults.outage)}
           </p>
         )}
         {tick && (
           <p class="clock">
             {tick.received} values, {tick.requests} requests, {timeText(tick.atMs)} UTC
-            {tick.speed !== 1 && `, ${tick.speed} times as fast`}
+            {tick.speed !== 1 && `, speed ×${tick.speed}`}
           </p>
         )}
       </header>
       <div role="alert">
         {link.kind === 'lost' && (
           <p class="lost">
-            The sandbox does not answer, since {durationText((pageMs() - link.sinceMs) / 1000)}. It is looked for again
-            and again.
+            No response from the sandbox for {durationText((pageMs() - link.sinceMs) / 1000)}. Reconnecting…
           </p>
         )}
-        {refusal !== undefined && <p class="lost">Not done: {refusal}</p>}
+        {refusal !== undefined && <p class="lost">Failed: {refusal}</p>}
       </div>
       <main>
         <FaultButtons model={model} />
@@ -57,6 +56,6 @@ export function App({ model }: { model: Model }) {
   );
 }
 
-function awayText(outage: 'refuse' | 'drop' | { status: number }): string {
-  return typeof outage === 'string' ? 'away' : `answers ${outage.status} to everything`;
+function outageText(outage: 'refuse' | 'drop' | { status: number }): string {
+  return typeof outage === 'string' ? 'unavailable' : `all responses have status ${outage.status}`;
 }

@@ -2,15 +2,15 @@ import type { Happening, Model } from './model.ts';
 import { ScrolledTable } from './scrolled-table.tsx';
 import { timeText } from './text.ts';
 
-/** Requests as they come, and between them what was done behind the scenes. */
+/** Requests and other actions, newest first. */
 export function Happenings({ model: { happenings } }: { model: Model }) {
   return (
     <section>
       <h2 id="requests">Requests</h2>
       <ScrolledTable
         of="requests"
-        columns={['time', 'who', 'what', 'answer', 'took']}
-        empty={happenings.length === 0 && 'Nobody has asked for anything yet.'}
+        columns={['Time', 'User', 'Request', 'Response', 'Duration']}
+        empty={happenings.length === 0 && 'No requests yet.'}
       >
         {happenings.map((happening) => (
           <Row key={happening.id} happening={happening} />

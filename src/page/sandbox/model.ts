@@ -1,12 +1,12 @@
 /**
- * What the page knows of the sandbox, and what it asks it to do. It asks by `/sandbox/…` as the verbs do; what comes of it is shown once
- * the stream tells it. Everything stands in this tab's memory, bounded.
+ * Page state, limited in size and stored in this tab's memory, and requests to `/sandbox/…`. The effects of requests
+ * arrive in the stream.
  */
 import type { ChartFrame, SandboxEvents, SeriesLine, SiteView } from '../../sandbox/live/sandbox-events.ts';
 import { Changes } from '../stream/changes.ts';
 import { type LinkState, LiveLink } from '../stream/live-link.ts';
 
-/** Something that happened: a request, or a sentence about what was done behind the scenes. */
+/** A request, or the description of another action. */
 export type Happening =
   | { id: string; kind: 'request'; request: SandboxEvents['requests'][number] }
   | { id: string; kind: 'sentence'; at: string; text: string };
@@ -24,7 +24,7 @@ export class Model {
   readonly series = new Map<string, SeriesLine>();
   chosen: Chosen | undefined;
   chart: ChartFrame | undefined;
-  /** Of the chosen series, by timestamp. */
+  /** Values of the selected series by timestamp. */
   points = new Map<number, number>();
   tokens: SandboxEvents['tokens'] | undefined;
   webhooks: SandboxEvents['webhooks'] = [];
@@ -33,7 +33,7 @@ export class Model {
   tick: SandboxEvents['tick'] | undefined;
   /** Newest first. */
   happenings: readonly Happening[] = [];
-  /** Why the last thing that was asked for was not done. */
+  /** Reason why the latest action failed. */
   refusal: string | undefined;
   #boot: string | undefined;
   readonly #link: LiveLink<SandboxEvents>;
@@ -47,7 +47,7 @@ export class Model {
           : 'live',
       token: () => undefined,
       received: (name, data) => this.#received(name, data),
-      changed: () => this.#changes.tell(),
+      changed: () => this.#changes.notify(),
     });
   }
 
@@ -69,10 +69,10 @@ export class Model {
     this.chart = undefined;
     this.points = new Map();
     this.#link.start();
-    this.#changes.tell();
+    this.#changes.notify();
   }
 
-  /** Keys that have values, of an asset. */
+  /** Returns the keys of an asset that have values. */
   keysOf(asset: number): string[] {
     return [...this.series.values()].filter((line) => line.asset === asset).map(({ key }) => key);
   }
@@ -81,14 +81,14 @@ export class Model {
     return this.series.get(`${asset} ${key}`);
   }
 
-  /** Asks the sandbox to do something; gives whether it did. */
+  /** Sends a request for an action and returns whether it succeeded. */
   async act(method: 'POST' | 'DELETE', path: string, body?: unknown): Promise<boolean> {
-    this.refusal = await ask(method, path, body).catch(String);
-    this.#changes.tell();
+    this.refusal = await request(method, path, body).catch(String);
+    this.#changes.notify();
     return this.refusal === undefined;
   }
 
-  readonly #take: { [Name in keyof SandboxEvents]: (data: SandboxEvents[Name]) => void } = {
+  readonly #handlers: { [Name in keyof SandboxEvents]: (data: SandboxEvents[Name]) => void } = {
     hello: ({ boot }) => {
       if (this.#boot !== undefined && this.#boot !== boot) {
         this.happenings = [];
@@ -103,7 +103,7 @@ export class Model {
     series: (lines) => {
       for (const line of lines) this.series.set(`${line.asset} ${line.key}`, line);
       const [first] = this.series.values();
-      // An asset that was chosen before it had values gets its first key with them.
+      // An asset without values is selected without a key. Select its first key once it has values.
       if (this.chosen === undefined && first) this.choose(first.asset, first.key);
       else if (this.chosen?.key === '' && this.keysOf(this.chosen.asset).length > 0) this.choose(this.chosen.asset);
     },
@@ -142,7 +142,7 @@ export class Model {
     const known = new Set(this.happenings.map(({ id }) => id));
     const added = news.filter(({ id }) => !known.has(id)).reverse();
     const all = [...added, ...this.happenings];
-    // Two lists, each in its order, become one.
+
     this.happenings = all.sort((one, other) => timeOf(other) - timeOf(one)).slice(0, MAX_HAPPENINGS);
   }
 
@@ -151,9 +151,9 @@ export class Model {
   }
 
   #received<Name extends keyof SandboxEvents>(name: Name, data: SandboxEvents[Name]): void {
-    // One that this page does not know comes from a newer sandbox.
-    this.#take[name]?.(data);
-    this.#changes.tell();
+    // A newer sandbox can send unknown messages.
+    this.#handlers[name]?.(data);
+    this.#changes.notify();
   }
 }
 
@@ -161,15 +161,17 @@ function timeOf(happening: Happening): number {
   return Date.parse(happening.kind === 'request' ? happening.request.at : happening.at);
 }
 
-/** Gives why it was refused; `undefined` where it was done. */
-async function ask(method: string, path: string, body: unknown): Promise<string | undefined> {
-  const answer = await fetch(path, {
+/** Returns the reason why a request failed; `undefined` on success. */
+async function request(method: string, path: string, body: unknown): Promise<string | undefined> {
+  const response = await fetch(path, {
     method,
     credentials: 'omit',
     ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } }),
   });
-  if (answer.ok) return undefined;
-  const { errors } = (await answer.json().catch(() => ({}))) as { errors?: { attribute?: string; message: string }[] };
+  if (response.ok) return undefined;
+  const { errors } = (await response.json().catch(() => ({}))) as {
+    errors?: { attribute?: string; message: string }[];
+  };
   const [first] = errors ?? [];
-  return first ? [first.attribute, first.message].filter(Boolean).join(' ') : `it answers ${answer.status}`;
+  return first ? [first.attribute, first.message].filter(Boolean).join(' ') : `response ${response.status}`;
 }

@@ -11,7 +11,7 @@ interface Subject {
   allowed: Allowed;
 }
 
-/** What a user may do with the chosen asset and its instrumentations: a switch each. */
+/** Switches for a user's permissions on the selected asset and its instrumentations. */
 export function Permissions({ model, site, asset }: { model: Model; site: SiteView; asset: number }) {
   const [chosen, choose] = useState<number>();
   const user = chosen ?? (site.users.find(({ isTechnical }) => isTechnical) ?? site.users[0])?.id;
@@ -33,7 +33,7 @@ export function Permissions({ model, site, asset }: { model: Model; site: SiteVi
     <div class="permissions">
       <h3>Permissions</h3>
       <label>
-        of{' '}
+        User{' '}
         <select value={String(user)} onChange={(event) => choose(Number(event.currentTarget.value))}>
           {site.users.map(({ id, name }) => (
             <option key={id} value={String(id)}>

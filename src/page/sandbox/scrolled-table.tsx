@@ -1,6 +1,6 @@
 import type { ComponentChildren } from 'preact';
 
-/** A table that scrolls in its place, by keyboard too; `of` is the id of the heading that names it. */
+/** A scrollable table; `of` is the ID of its heading. */
 export function ScrolledTable({
   of,
   columns,
@@ -9,12 +9,12 @@ export function ScrolledTable({
 }: {
   of: string;
   columns: readonly string[];
-  /** What to say while it has no rows. */
+  /** Text shown if the table is empty. */
   empty: string | false;
   children: ComponentChildren;
 }) {
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls has to be reached by keyboard
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrollable region must be reachable by keyboard
     <section class="scroll" tabIndex={0} aria-labelledby={of}>
       <table>
         <thead>

@@ -4,11 +4,11 @@ import { tagsOf } from './site-list.tsx';
 import { ThresholdChart } from './threshold-chart.tsx';
 import { Thresholds } from './thresholds.tsx';
 
-/** The chosen asset: the chart of one of its keys with the thresholds, and who may do what with it. */
+/** The selected asset: chart, thresholds and permissions. */
 export function SeriesPanel({ model }: { model: Model }) {
   const { chosen, site } = model;
   if (!site) return null;
-  if (!chosen) return <p class="soft">Choose an asset to see its values; the first that comes is chosen by itself.</p>;
+  if (!chosen) return <p class="soft">No values yet. Select an asset, or wait for the first value.</p>;
   const asset = site.assets.find(({ id }) => id === chosen.asset);
   const title = tagsOf(site, chosen.asset) || asset?.serial || `asset ${chosen.asset}`;
   return (
@@ -18,7 +18,7 @@ export function SeriesPanel({ model }: { model: Model }) {
       </h2>
       <Keys model={model} chosen={chosen} />
       {chosen.key === '' ? (
-        <p>No value has come for it yet.</p>
+        <p>No values yet.</p>
       ) : (
         <>
           <ThresholdChart key={`${chosen.asset} ${chosen.key}`} model={model} title={title} chosen={chosen} />

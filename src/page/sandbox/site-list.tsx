@@ -4,20 +4,20 @@ import type { SeriesLine, SiteView } from '../../sandbox/live/sandbox-events.ts'
 import type { Model } from './model.ts';
 import { valueText } from './text.ts';
 
-/** As many rows as stay quick; the search finds the others. */
+/** Maximum number of rows. Other assets can be found with the search. */
 const MAX_ROWS = 200;
 
-/** The assets with their tags and last values, to choose one of. */
+/** Assets with their tags and latest values. */
 export function SiteList({ model }: { model: Model }) {
   const [search, setSearch] = useState('');
   const { site, tick, chosen } = model;
-  if (!site) return <p>Asking the sandbox…</p>;
-  const wanted = search.trim().toLowerCase();
+  if (!site) return <p>Loading…</p>;
+  const text = search.trim().toLowerCase();
   const byAsset = new Map<number, SeriesLine[]>();
   for (const line of model.series.values()) byAsset.set(line.asset, [...(byAsset.get(line.asset) ?? []), line]);
   const rows = site.assets
     .map((asset) => ({ ...asset, tags: tagsOf(site, asset.id), lines: byAsset.get(asset.id) ?? [] }))
-    .filter((row) => `${row.id} ${row.serial} ${row.description} ${row.tags}`.toLowerCase().includes(wanted));
+    .filter((row) => `${row.id} ${row.serial} ${row.description} ${row.tags}`.toLowerCase().includes(text));
   return (
     <section class="list" aria-labelledby="site">
       <h2 id="site">Site</h2>
@@ -46,9 +46,9 @@ export function SiteList({ model }: { model: Model }) {
         ))}
       </ul>
       <p class="soft" role="status">
-        {rows.length > MAX_ROWS && `${rows.length - MAX_ROWS} more: search for them. `}
+        {rows.length > MAX_ROWS && `${rows.length - MAX_ROWS} more. Use the search to find them. `}
         {site.unshown > 0 && `${site.unshown} more objects are not shown.`}
-        {rows.length === 0 && 'Nothing is called so.'}
+        {rows.length === 0 && 'No matches.'}
       </p>
     </section>
   );

@@ -5,17 +5,17 @@ import type { Chosen, Model } from './model.ts';
 import { timeText, valueText } from './text.ts';
 import { ThresholdHandle } from './threshold-handle.tsx';
 
-/** What the chart shows at most, up to the newest value. */
+/** Maximum period shown in the chart. */
 const WINDOW_MS = 600_000;
 
-/** The values of the chosen series as they come, and its thresholds, which can be moved by mouse, finger and keyboard. */
+/** Values of the selected series, and its thresholds, which can be moved. */
 export function ThresholdChart({ model, title, chosen }: { model: Model; title: string; chosen: Chosen }) {
   const [frame, setFrame] = useState<ChartFrame>();
   const lines = model.chart?.thresholds.filter(({ scaling }) => scaling !== undefined) ?? [];
   const levels = lines.map(levelOf);
-  /** While a threshold is held the scale under it stays. */
+  /** The range of the axis is fixed while a threshold is dragged. */
   const held = useRef<readonly [number, number] | undefined>(undefined);
-  // Drawn anew with each value, and with each threshold that is another: all of them are to be seen.
+  // Redraw after each value or threshold change, so that all thresholds are visible.
   const columns = useMemo(() => columnsOf(model.points), [model.points, levels.join()]);
   const unit = model.site?.units[model.lineOf(chosen)?.last?.unit ?? ''] ?? '';
   const hold = (isHeld: boolean) => {
@@ -50,7 +50,7 @@ export function ThresholdChart({ model, title, chosen }: { model: Model; title: 
   );
 }
 
-/** Where it stands among the values, in their unit. */
+/** Returns the threshold level in the unit of the values. */
 function levelOf({ threshold, scaling }: ThresholdLine): number {
   const { scale, shift } = scaling!;
   return rounded((threshold.value - shift) / scale);
@@ -60,14 +60,14 @@ function rounded(value: number): number {
   return Number(value.toPrecision(12));
 }
 
-/** Times in seconds and values of the last minutes. */
+/** Returns the times, in seconds, and the values in the period. */
 function columnsOf(points: ReadonlyMap<number, number>): number[][] {
   const newestMs = [...points.keys()].at(-1) ?? 0;
   const shown = [...points].filter(([atMs]) => atMs >= newestMs - WINDOW_MS);
   return [shown.map(([atMs]) => atMs / 1000), shown.map(([, value]) => value)];
 }
 
-/** All that is shown, thresholds too, with some air above and below. */
+/** Returns the range of values and thresholds with a margin. */
 function rangeOf(low: number | null, high: number | null, levels: readonly number[]): [number, number] {
   const known = [low, high, ...levels].filter((each) => each !== null);
   if (known.length === 0) return [0, 1];

@@ -2,29 +2,28 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ThresholdLine } from '../../sandbox/live/sandbox-events.ts';
 import type { ChartFrame } from '../parts/chart.tsx';
 import { valueText } from './text.ts';
-import { movedBy, onStep, stepOf } from './threshold-steps.ts';
 
-/** After the last key it is meant. */
+/** Delay after the final key press until the threshold is set. */
 const KEYS_REST_MS = 500;
 
 interface HandleProps {
   line: ThresholdLine;
-  /** Where it stands, in the unit of the values. */
+  /** Level in the unit of the values. */
   level: number;
   frame: ChartFrame;
-  /** It is held, or let go: the scale stays as it is meanwhile. */
+  /** Called when dragging starts or ends. */
   hold(isHeld: boolean): void;
-  /** Gives whether it was done. */
+  /** Sets the threshold and returns whether the request succeeded. */
   move(level: number): Promise<boolean>;
 }
 
-/** The line of a threshold across the chart: a slider, up and down. What is meant is asked for when it is let go. */
+/** A threshold as a vertical slider across the chart. The threshold is set when the slider is released. */
 export function ThresholdHandle({ line, level, frame, hold, move }: HandleProps) {
   const [draft, setDraft] = useState<number>();
   const drafted = useRef<number | undefined>(undefined);
   const timer = useRef(0);
   const { threshold } = line;
-  // It is where the sandbox says, once that has heard of it.
+  // The sandbox has confirmed the threshold.
   useEffect(() => setDraft(undefined), [threshold]);
   useEffect(() => () => window.clearTimeout(timer.current), []);
   const { range, top, height, left, width } = frame;
@@ -89,4 +88,27 @@ export function ThresholdHandle({ line, level, frame, hold, move }: HandleProps)
       </span>
     </div>
   );
+}
+
+/** Step per key press: one hundredth of the range, rounded up to 1, 2 or 5 times a power of ten. */
+function stepOf([low, high]: readonly [number, number]): number {
+  const rough = (high - low) / 100;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return (([1, 2, 5].find((each) => each * power >= rough) ?? 10) as number) * power;
+}
+
+/** Rounds to a multiple of the step, without floating point noise. */
+function onStep(value: number, step: number): number {
+  return Number((Math.round(value / step) * step).toPrecision(12));
+}
+
+/** Returns the value after a key press; `undefined` for other keys. */
+function movedBy(key: string, value: number, step: number, [low, high]: readonly [number, number]): number | undefined {
+  const steps: Readonly<Record<string, number>> = {
+    ...{ ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 10, PageDown: -10 },
+  };
+  if (Object.hasOwn(steps, key)) return onStep(value + steps[key]! * step, step);
+  if (key === 'Home') return onStep(low, step);
+  if (key === 'End') return onStep(high, step);
+  return undefined;
 }

@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks';
 import type { Chosen, Model } from './model.ts';
 import { valueText } from './text.ts';
 
-/** The thresholds of the chosen series in words, and a form for another. */
+/** List of the selected series' thresholds, with a form to add one. */
 export function Thresholds({ model, chosen }: { model: Model; chosen: Chosen }) {
   const [type, setType] = useState<'high' | 'low'>('high');
   const [value, setValue] = useState('');
@@ -11,8 +11,8 @@ export function Thresholds({ model, chosen }: { model: Model; chosen: Chosen }) 
   const add = (event: Event) => {
     event.preventDefault();
     const unit = model.lineOf(chosen)?.last?.unit;
-    const wanted = { instrumentation: instrumentation?.id, type, value: Number(value), key: chosen.key };
-    void model.act('POST', 'thresholds', unit === undefined ? wanted : { ...wanted, unit });
+    const threshold = { instrumentation: instrumentation?.id, type, value: Number(value), key: chosen.key };
+    void model.act('POST', 'thresholds', unit === undefined ? threshold : { ...threshold, unit });
   };
   return (
     <div class="thresholds">
@@ -22,9 +22,9 @@ export function Thresholds({ model, chosen }: { model: Model; chosen: Chosen }) 
             {threshold.name}
             {threshold.name.includes(threshold.type) ? '' : `, ${threshold.type}`}: {valueText(threshold.value)}{' '}
             {model.site?.units[threshold.unit ?? ''] ?? ''}
-            {scaling === undefined && ', in a unit that the values have nothing to do with'}{' '}
+            {scaling === undefined && ', in a unit of a different physical quantity'}{' '}
             <button type="button" onClick={() => void model.act('DELETE', `thresholds/${threshold.id}`)}>
-              take away <span class="unseen">{threshold.name}</span>
+              Remove <span class="unseen">{threshold.name}</span>
             </button>
           </li>
         ))}
@@ -48,10 +48,10 @@ export function Thresholds({ model, chosen }: { model: Model; chosen: Chosen }) 
               onInput={(event) => setValue(event.currentTarget.value)}
             />
           </label>
-          <button type="submit">set</button>
+          <button type="submit">Add</button>
         </form>
       ) : (
-        <p class="soft">No instrumentation is assigned to it, so it has no thresholds of its own.</p>
+        <p class="soft">No thresholds, because no instrumentation is assigned to this asset.</p>
       )}
     </div>
   );

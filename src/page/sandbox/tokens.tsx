@@ -4,18 +4,18 @@ import { ScrolledTable } from './scrolled-table.tsx';
 
 const GRANTS = { password: 'password', refresh_token: 'refresh', authorization_code: 'sign-in' } as const;
 
-/** The access tokens that are valid, by their fingerprints: the tokens themselves stay where they are. */
+/** Valid access tokens, identified by their fingerprints. */
 export function Tokens({ model: { tokens, tick } }: { model: Model }) {
   if (!tokens || !tick) return null;
   return (
     <section>
       <h2 id="tokens">
-        Tokens alive <span class="soft">{tokens.alive}</span>
+        Valid tokens <span class="soft">{tokens.alive}</span>
       </h2>
       <ScrolledTable
         of="tokens"
-        columns={['fingerprint', 'of', 'by', 'lives']}
-        empty={tokens.alive === 0 && 'Nobody is signed in.'}
+        columns={['Fingerprint', 'User', 'Grant', 'Expires in']}
+        empty={tokens.alive === 0 && 'No valid tokens.'}
       >
         {tokens.lines.map(({ fingerprint, user, grant, expiresMs }) => (
           <tr key={fingerprint}>

@@ -4,7 +4,7 @@ import type { Model } from './model.ts';
 import { ScrolledTable } from './scrolled-table.tsx';
 import { timeText } from './text.ts';
 
-/** Webhooks, and what was sent to them with its tries. */
+/** Webhooks and their deliveries. */
 export function Webhooks({ model }: { model: Model }) {
   const { webhooks, deliveries, tick } = model;
   return (
@@ -18,12 +18,12 @@ export function Webhooks({ model }: { model: Model }) {
           </li>
         ))}
       </ul>
-      {webhooks.length === 0 && <p class="soft">Nobody has registered one.</p>}
+      {webhooks.length === 0 && <p class="soft">No webhooks registered.</p>}
       <h3 id="deliveries">Deliveries</h3>
       <ScrolledTable
         of="deliveries"
-        columns={['time', 'event', 'to', 'state', 'tries', 'again']}
-        empty={deliveries.length === 0 && 'No event was sent yet.'}
+        columns={['Time', 'Event type', 'Webhook', 'Status', 'Attempts', 'Retry']}
+        empty={deliveries.length === 0 && 'No deliveries yet.'}
       >
         {deliveries.map((delivery) => (
           <Row key={delivery.id} delivery={delivery} atMs={tick?.atMs ?? 0} model={model} />
@@ -43,14 +43,14 @@ function Row({ delivery, atMs, model }: { delivery: DeliveryLine; atMs: number; 
       <td class={status === 'delivered' ? 'good' : status === 'pending' ? 'wait' : 'bad'}>{status}</td>
       <td>
         {attempts}
-        {lastAnswer !== undefined && `, last answered ${lastAnswer}`}
+        {lastAnswer !== undefined && `, latest response ${lastAnswer}`}
       </td>
       <td>
         {status === 'pending' ? (
           nextMs !== undefined && `in ${durationText(Math.max(0, nextMs - atMs) / 1000)}`
         ) : (
           <button type="button" onClick={() => void model.act('POST', 'deliveries/resend', { ids: [id] })}>
-            send again <span class="unseen">delivery {id}</span>
+            Resend <span class="unseen">delivery {id}</span>
           </button>
         )}
       </td>

@@ -1,15 +1,15 @@
-/** Who wants to know that a page's model has changed: told once for all that came together. */
+/** Notifies listeners about changes to a model, once per batch. */
 export class Changes {
   readonly #listeners = new Set<() => void>();
   #isDue = false;
 
-  /** Returns what ends it. */
+  /** Returns a function that removes the listener. */
   listen(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  tell(): void {
+  notify(): void {
     if (this.#isDue) return;
     this.#isDue = true;
     window.setTimeout(() => {

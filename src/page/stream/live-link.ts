@@ -1,28 +1,29 @@
 /**
- * The page's line to the machine that it came from: reads the stream, and begins anew where it ends.
+ * Reads the server's event stream and reconnects when the stream ends.
  *
  *   connecting ──► open ──► lost (since when) ──► connecting …
- *        └───────► refused (what the answer said): waits for a token
+ *        └───────► refused (with the response): waits for a token
  *
- * With each new beginning it says up to where it had come, so nothing is missed and nothing sent twice. A line on which nothing comes
- * for some seconds is dead, whatever the browser says: the stream speaks each second.
+ * When reconnecting, the link sends the ID of the latest event, so that none is missed or repeated. The server sends an
+ * event every second. After several seconds without an event, the connection is considered lost.
  */
-import { pageMs } from './clock.ts';
-import { readEvents } from './read-events.ts';
+
+/** Returns the number of milliseconds since the page was opened, independent of the wall clock. */
+export const pageMs = (): number => performance.now();
 
 export type LinkState =
   | { kind: 'connecting' }
   | { kind: 'open' }
-  /** `sinceMs`: of `pageMs`. */
+  /** `sinceMs`: value of `pageMs` when the connection was lost. */
   | { kind: 'lost'; sinceMs: number; why: string }
   | { kind: 'refused'; status: number; error: string; hint: string };
 
 export interface LiveLinkOptions<Events> {
-  /** Of the stream, with what is asked for. */
+  /** URL of the stream with the selected subjects. */
   address(): string;
   token(): string | undefined;
   received<Name extends keyof Events>(name: Name, data: Events[Name]): void;
-  /** Its state is another. */
+  /** Called when the state changes. */
   changed(): void;
 }
 
@@ -34,25 +35,25 @@ export class LiveLink<Events> {
   readonly #options: LiveLinkOptions<Events>;
   state: LinkState = { kind: 'connecting' };
   #seen: string | undefined;
-  #going: AbortController | undefined;
+  #current: AbortController | undefined;
   #failures = 0;
 
   constructor(options: LiveLinkOptions<Events>) {
     this.#options = options;
   }
 
-  /** Begins, or begins anew: with another token, or asking for something else. */
+  /** Connects, or reconnects with a different token or different subjects. */
   start(): void {
-    this.#going?.abort();
-    const going = new AbortController();
-    this.#going = going;
-    void this.#run(going.signal);
+    this.#current?.abort();
+    const current = new AbortController();
+    this.#current = current;
+    void this.#run(current.signal);
   }
 
   async #run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const why = await this.#read(signal).then(
-        () => 'it ended the connection',
+        () => 'connection closed',
         (error: unknown) => String(error instanceof Error ? error.message : error),
       );
       if (signal.aborted || this.state.kind === 'refused') return;
@@ -68,7 +69,7 @@ export class LiveLink<Events> {
     let timer = 0;
     const alive = () => {
       window.clearTimeout(timer);
-      timer = window.setTimeout(() => dead.abort(new Error('nothing comes any more')), SILENT_MS);
+      timer = window.setTimeout(() => dead.abort(new Error('timeout')), SILENT_MS);
     };
     alive();
     try {
@@ -77,10 +78,11 @@ export class LiveLink<Events> {
         ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
         ...(this.#seen === undefined ? {} : { 'Last-Event-ID': this.#seen }),
       };
-      const answer = await fetch(this.#options.address(), { headers, signal, cache: 'no-store', credentials: 'omit' });
-      if (answer.status === 401 || answer.status === 403) return await this.#refused(answer, outer);
-      if (!answer.ok || !answer.body) throw new Error(`it answers ${answer.status}`);
-      for await (const { name, data, id } of readEvents(answer.body)) {
+      const address = this.#options.address();
+      const response = await fetch(address, { headers, signal, cache: 'no-store', credentials: 'omit' });
+      if (response.status === 401 || response.status === 403) return await this.#refused(response, outer);
+      if (!response.ok || !response.body) throw new Error(`response ${response.status}`);
+      for await (const { name, data, id } of readEvents(response.body)) {
         if (outer.aborted) return;
         alive();
         if (this.state.kind !== 'open') {
@@ -95,13 +97,51 @@ export class LiveLink<Events> {
     }
   }
 
-  async #refused(answer: Response, signal: AbortSignal): Promise<void> {
-    const { error = '', hint = '' } = (await answer.json().catch(() => ({}))) as { error?: string; hint?: string };
-    if (!signal.aborted) this.#enter({ kind: 'refused', status: answer.status, error, hint });
+  async #refused(response: Response, signal: AbortSignal): Promise<void> {
+    const { error = '', hint = '' } = (await response.json().catch(() => ({}))) as { error?: string; hint?: string };
+    if (!signal.aborted) this.#enter({ kind: 'refused', status: response.status, error, hint });
   }
 
   #enter(state: LinkState): void {
     this.state = state;
     this.#options.changed();
+  }
+}
+
+interface ReceivedEvent {
+  name: string;
+  data: string;
+  /** ID of this event, or of the latest event that has an ID. */
+  id: string | undefined;
+}
+
+/** Maximum event size, which is much larger than the largest gateway event. */
+const MAX_CHARACTERS = 16 * 1024 * 1024;
+
+/** Reads server-sent events from a fetched body, because `EventSource` cannot send a token. */
+async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenerator<ReceivedEvent> {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let rest = '';
+  let id: string | undefined;
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      rest += decoder.decode(value, { stream: true });
+      if (rest.length > MAX_CHARACTERS) throw new Error('event too long');
+      for (let end = rest.indexOf('\n\n'); end >= 0; end = rest.indexOf('\n\n')) {
+        const event = { name: 'message', data: '', id };
+        for (const line of rest.slice(0, end).split('\n')) {
+          if (line.startsWith('event: ')) event.name = line.slice(7);
+          else if (line.startsWith('data: ')) event.data += line.slice(6);
+          else if (line.startsWith('id: ')) id = event.id = line.slice(4);
+        }
+        rest = rest.slice(end + 2);
+        yield event;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
   }
 }

@@ -1,13 +1,22 @@
 import type { HttpRequest } from '../http-boundary.ts';
 
-/** A token request is small and answered at once: what hangs longer is away, and docs/interface.md wants it tried each 60 s. */
+/**
+ * Timeout of a token request, in milliseconds. If the platform takes longer, it is considered unavailable and retried
+ * every 60 s (docs/interface.md).
+ */
 const TOKEN_DEADLINE_MS = 20_000;
-/** A token response has a few hundred bytes; a portal's page may have megabytes. */
+/**
+ * Maximum response size. A token response has a few hundred bytes, but a captive portal page can have several
+ * megabytes.
+ */
 const MAX_TOKEN_ANSWER_BYTES = 64 * 1024;
 
 const SECRET_FIELDS = ['password', 'refresh_token', 'client_secret', 'code', 'code_verifier', 'token'];
 
-/** A form for a token endpoint (platform 4). `secrets`: secrets that the headers contain in encoded form. */
+/**
+ * Creates a form request to a token endpoint (platform 4). `secrets`: additional secrets that the headers contain in
+ * encoded form.
+ */
 export function formRequest(
   url: URL,
   form: URLSearchParams,
@@ -27,7 +36,7 @@ export function formRequest(
   };
 }
 
-/** `{base_url}` or `{web_url}`, which may have a path of its own, and a path of the spec. */
+/** Joins `{base_url}` or `{web_url}`, which may contain a path, with a path from the specification. */
 export function addressOf(base: string, path: string): URL {
   return new URL(base.replace(/\/+$/, '') + path);
 }

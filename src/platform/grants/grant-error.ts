@@ -1,19 +1,25 @@
 import { type ErrorFacts, PlatformError } from '../../base/errors.ts';
 
 /**
- * What a token endpoint's answer means for what comes next:
- * `refused`: these credentials, this code or this refresh token will not do; `rate_limited`: later; `unavailable`: the
- * platform is not well; `unreadable`: something else than a token server answered, or something between.
+ * Kind of failure of a token request. `refused`: the credentials, code or refresh token were rejected. `rate_limited`:
+ * too many requests, retry later. `unavailable`: the platform failed. `unreadable`: the response did not come from a
+ * token endpoint.
  */
 export type GrantFailure = 'refused' | 'rate_limited' | 'unavailable' | 'unreadable';
 
-/** A token request that was answered, but not with tokens. Its words are the platform's, without anything we sent. */
+/**
+ * Error for a token request that received a response. The message quotes the response but contains no data from the
+ * request.
+ */
 export class GrantError extends PlatformError {
   readonly failure: GrantFailure;
   readonly status: number;
-  /** RFC 6749 section 5.2: `invalid_client`, `invalid_grant` and so on, where the answer named one. */
+  /**
+   * Error code defined in RFC 6749 section 5.2, such as `invalid_client` or `invalid_grant`, if the response contains
+   * one.
+   */
   readonly oauthError: string | undefined;
-  /** `Retry-After`, in milliseconds, where the answer had one. */
+  /** Value of `Retry-After`, in milliseconds, if the response contains this header. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
@@ -44,30 +50,33 @@ export function codeOfGrantFailure(failure: GrantFailure): string {
   return CODES[failure];
 }
 
-/** Whose tokens were asked for decides what can be mended: a person has neither the technical user nor its way to authenticate. */
+/**
+ * Context of a token request, used to select the hint. Hints for people do not mention the technical user or
+ * CLIENT_AUTH.
+ */
 export interface GrantAsked {
   grant: string;
   person?: boolean;
-  /** Another value of CLIENT_AUTH, if it sends these credentials in another Basic header. */
+  /** Alternative value of CLIENT_AUTH, if it would result in a different Basic header for these credentials. */
   otherBasicForm?: 'basic' | 'basic-encoded' | undefined;
   commands?: SecretCommands | undefined;
 }
 
-/** The command after which a changed secret is in force, which depends on where the secret is stored. */
+/** Commands that apply a changed secret, depending on where the secret is stored. */
 export interface SecretCommands {
   clientSecret: string;
   password: string;
 }
 
-/** What to do about an OAuth error code, by the grant that met it. */
+/** Returns the hint for an OAuth error code and the grant that failed. */
 export function hintOf(asked: GrantAsked, oauthError: string | undefined, status: number): string {
   const known = asked.person ? personHint(asked.grant, oauthError) : technicalHint(asked, oauthError);
   if (known !== undefined) return known;
   if (status !== 401 && status !== 400) {
-    return 'Check that PLATFORM_URL and IDENTITY_URL are the addresses of the platform, and what stands between.';
+    return 'Check that PLATFORM_URL and IDENTITY_URL are the addresses of the platform, and that no proxy responds in its place.';
   }
   return asked.person
-    ? 'Check CLIENT_ID, and sign in again: tagferry login'
+    ? 'Check CLIENT_ID, then run `tagferry login`.'
     : 'Check CLIENT_ID, CLIENT_SECRET, TECHNICAL_USERNAME and TECHNICAL_PASSWORD.';
 }
 
@@ -80,12 +89,12 @@ function technicalHint(asked: GrantAsked, oauthError: string | undefined): strin
       const check =
         otherBasicForm === undefined
           ? 'Check CLIENT_ID and CLIENT_SECRET, and that the connect subscription is active. Some servers require CLIENT_AUTH=body.'
-          : `Check CLIENT_ID and CLIENT_SECRET. They contain characters that servers read in two ways: try CLIENT_AUTH=${otherBasicForm}.`;
+          : `Check CLIENT_ID and CLIENT_SECRET. They contain characters that servers decode in different ways. Try CLIENT_AUTH=${otherBasicForm}.`;
       return check + then('secret', commands?.clientSecret);
     }
     case 'invalid_grant':
       return grant === 'password'
-        ? `Check TECHNICAL_USERNAME and TECHNICAL_PASSWORD: the technical user of the connect subscription, not a person.${then('password', commands?.password)}`
+        ? `Check TECHNICAL_USERNAME and TECHNICAL_PASSWORD. Use the connect subscription's technical user, not a personal account.${then('password', commands?.password)}`
         : 'Sign in again.';
     default:
       return mayNotUse(grant, oauthError);
@@ -95,11 +104,11 @@ function technicalHint(asked: GrantAsked, oauthError: string | undefined): strin
 function personHint(grant: string, oauthError: string | undefined): string | undefined {
   switch (oauthError) {
     case 'invalid_client':
-      return 'Check CLIENT_ID, and CLIENT_SECRET where the sign-in uses it; see that the connect subscription is active.';
+      return 'Check CLIENT_ID and CLIENT_SECRET, and that the connect subscription is active.';
     case 'invalid_grant':
       return grant === 'authorization_code'
-        ? 'Start `tagferry login` again: a code is good once and for minutes, and only for the redirect address that is registered.'
-        : 'Sign in again: tagferry login';
+        ? 'Run `tagferry login` again. A code is valid once, for a few minutes, and only for the registered redirect address.'
+        : 'Run `tagferry login`.';
     default:
       return mayNotUse(grant, oauthError);
   }
@@ -107,5 +116,5 @@ function personHint(grant: string, oauthError: string | undefined): string | und
 
 function mayNotUse(grant: string, oauthError: string | undefined): string | undefined {
   if (oauthError !== 'unauthorized_client' && oauthError !== 'unsupported_grant_type') return undefined;
-  return `The API key may not use the ${grant} grant: check that it is of type OAuth, or ask support to enable it.`;
+  return `The API key does not allow the ${grant} grant. Check that its type is OAuth, or ask support to enable the grant.`;
 }

@@ -7,20 +7,23 @@ import { addressOf, formRequest } from './form-request.ts';
 import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
 
 /**
- * The grants of people on {web_url}/app/id (platform 4.1, 5.3, 5.4): the web flow with a client secret, PKCE without.
- * Client credentials travel in the form here, as the spec's table has it.
+ * Grants for people at {web_url}/app/id (platform 4.1, 5.3, 5.4): the web flow if a client secret is configured,
+ * otherwise PKCE. Client credentials are sent as form fields, as shown in the table in the specification.
  */
 export interface PersonClient {
   clientId: string;
-  /** Absent: PKCE. */
+  /** Undefined with PKCE. */
   clientSecret?: string | undefined;
-  /** PKCE only. The document says "base64" (platform 5.4), RFC 7636 base64url without padding, which is the default. */
+  /**
+   * PKCE only. Default: base64url without padding, which RFC 7636 requires. The platform specification requires
+   * "base64" (platform 5.4).
+   */
   challengeEncoding?: 'base64url' | 'base64' | undefined;
 }
 
-/** What a sign-in needs to remember between the redirect out and the redirect back. */
+/** State of a sign-in between the request and the redirect. */
 export interface SignIn {
-  /** Where the browser goes. */
+  /** Address to open in the browser. */
   address: URL;
   state: string;
   redirectUri: string;
@@ -28,11 +31,14 @@ export interface SignIn {
   codeVerifier: string | undefined;
 }
 
-/** 64 random bytes are 86 characters of base64url: within 43 to 128, and all of them allowed (platform 5.4). */
+/**
+ * 64 random bytes result in 86 base64url characters, which are all allowed. The permitted length is 43 to 128 (platform
+ * 5.4).
+ */
 const VERIFIER_BYTES = 64;
 const STATE_BYTES = 32;
 
-/** Begins a sign-in: a fresh state, and with PKCE a fresh verifier with its S256 challenge. */
+/** Starts a sign-in with a new state and, for PKCE, a new verifier and its S256 challenge. */
 export function beginSignIn(webUrl: string, client: PersonClient, redirectUri: string): SignIn {
   const state = randomBytes(STATE_BYTES).toString('base64url');
   const codeVerifier =
@@ -49,19 +55,19 @@ export function beginSignIn(webUrl: string, client: PersonClient, redirectUri: s
   return { address, state, redirectUri, codeVerifier };
 }
 
-/** RFC 7636 section 4.2. */
+/** Returns the code challenge according to RFC 7636 section 4.2. */
 export function challengeOf(codeVerifier: string, encoding: 'base64url' | 'base64' = 'base64url'): string {
   return createHash('sha256').update(codeVerifier, 'ascii').digest(encoding);
 }
 
-/** Whether a redirect answers this sign-in: its state compared in constant time (platform 5.3). */
+/** Returns whether a redirect contains the state of this sign-in (platform 5.3). The comparison takes constant time. */
 export function carriesState(redirect: URL, signIn: Pick<SignIn, 'state'>): boolean {
   return sameText(redirect.searchParams.get('state') ?? '', signIn.state);
 }
 
 /**
- * The code in the address that the browser was sent back to. Throws `platform.sign_in_redirect` where `state` is not
- * ours (compared in constant time), where the platform says no, or where there is no code.
+ * Returns the code in a redirect. Throws `platform.sign_in_redirect` if the state does not match, the platform rejected
+ * the sign-in, or the code is missing.
  */
 export function codeOfRedirect(redirect: URL, signIn: SignIn): string {
   const { searchParams } = redirect;
@@ -69,20 +75,20 @@ export function codeOfRedirect(redirect: URL, signIn: SignIn): string {
     new PlatformError(message, { code: 'platform.sign_in_redirect', hint });
   if (!carriesState(redirect, signIn)) {
     throw fail(
-      'the redirect does not carry the state of this sign-in',
-      'Start `tagferry login` again and use its address.',
+      'the redirect does not contain the state parameter of this sign-in',
+      'Run `tagferry login` again and open the URL that it prints.',
     );
   }
   const error = searchParams.get('error');
   if (error !== null) {
     const words = searchParams.get('error_description') ?? '';
     throw fail(
-      `the sign-in was refused: ${foreignWords(`${error} ${words}`, 200)}`,
-      'Sign in again, with an account that may use this application.',
+      `the sign-in was rejected: ${foreignWords(`${error} ${words}`, 200)}`,
+      'Sign in with an account that has access to this application.',
     );
   }
   const code = searchParams.get('code');
-  if (!code) throw fail('the redirect carries no code', 'Paste the whole address that the browser was sent to.');
+  if (!code) throw fail('the redirect does not contain a code', 'Paste the complete address from the browser.');
   return code;
 }
 
@@ -99,14 +105,19 @@ export function personRefreshRequest(webUrl: string, client: PersonClient, refre
   return identityRequest(webUrl, client, { grant_type: 'refresh_token', refresh_token: refreshToken });
 }
 
-/** For both grants of people. A refresh that answers without a refresh token leaves the old one in force. */
+/**
+ * Processes the response to a code or refresh grant. If a refresh response contains no refresh token, the previous
+ * refresh token remains valid.
+ */
 export function processPersonAnswer(answer: PlatformAnswer, wallMs: number, refreshToken?: string): Tokens {
   const grant = refreshToken === undefined ? 'authorization_code' : 'refresh_token';
   const tokens = processTokenAnswer(answer, { grant, person: true, wallMs });
   return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
 }
 
-/** Platform 4.1: the bearer form; PKCE also names the client. */
+/**
+ * Creates a revocation request with a bearer header (platform 4.1). With PKCE, the form also contains the client ID.
+ */
 export function personRevokeRequest(webUrl: string, client: PersonClient, accessToken: string): HttpRequest {
   const form = new URLSearchParams({ token: accessToken });
   if (client.clientSecret === undefined) form.set('client_id', client.clientId);
@@ -123,7 +134,7 @@ function identityRequest(webUrl: string, client: PersonClient, fields: Record<st
   return formRequest(addressOf(webUrl, IDENTITY_TOKEN_PATH), form, {});
 }
 
-/** Constant-time comparison; lengths are no secret. */
+/** Compares texts in constant time. */
 function sameText(a: string, b: string): boolean {
   const left = createHash('sha256').update(a).digest();
   const right = createHash('sha256').update(b).digest();

@@ -6,8 +6,8 @@ import type { SecretCommands } from './grant-error.ts';
 import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
 
 /**
- * The grants of devices and machines on {base_url} (platform 4.1, 5.2), each a pair: what to send, and what the answer
- * means. They send nothing themselves.
+ * Grants for devices and machines at {base_url} (platform 4.1, 5.2). For each grant, one function creates the request
+ * and another processes the response. The caller sends the request.
  */
 export interface TechnicalUser {
   username: string;
@@ -22,7 +22,10 @@ export function passwordGrantRequest(baseUrl: string, client: ClientCredentials,
   });
 }
 
-/** `client`: what was sent, so that a rejection can name another value of CLIENT_AUTH. `commands`: for its hint. */
+/**
+ * `client`: credentials in the request. They determine whether the hint for a rejection suggests a different value of
+ * CLIENT_AUTH. `commands`: commands for the hint.
+ */
 export function processPasswordAnswer(
   answer: PlatformAnswer,
   wallMs: number,
@@ -33,7 +36,7 @@ export function processPasswordAnswer(
   return processTokenAnswer(answer, { grant: 'password', otherBasicForm, commands, wallMs });
 }
 
-/** The value of CLIENT_AUTH that sends another Basic header, if there is one. */
+/** Returns the value of CLIENT_AUTH that would result in a different Basic header, if any. */
 function otherBasicFormOf(client: ClientCredentials): 'basic' | 'basic-encoded' | undefined {
   if (client.clientAuth === 'body' || !hasTwoBasicForms(client)) return undefined;
   return client.clientAuth === 'basic' ? 'basic-encoded' : 'basic';
@@ -43,13 +46,18 @@ export function refreshGrantRequest(baseUrl: string, client: ClientCredentials, 
   return tokenRequest(baseUrl, TOKEN_PATH, client, { grant_type: 'refresh_token', refresh_token: refreshToken });
 }
 
-/** An answer without a refresh token means that the old one goes on (RFC 6749 section 6). */
+/**
+ * Processes a refresh response. If it contains no refresh token, the previous refresh token remains valid (RFC 6749
+ * section 6).
+ */
 export function processRefreshAnswer(answer: PlatformAnswer, refreshToken: string, wallMs: number): Tokens {
   const tokens = processTokenAnswer(answer, { grant: 'refresh_token', wallMs });
   return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
 }
 
-/** Platform 4.1: the access token in `token`; its refresh token ends with it. */
+/**
+ * Creates a revocation request for an access token (platform 4.1). The revocation also invalidates its refresh token.
+ */
 export function revokeRequest(baseUrl: string, client: ClientCredentials, token: string): HttpRequest {
   return tokenRequest(baseUrl, REVOKE_PATH, client, { token });
 }

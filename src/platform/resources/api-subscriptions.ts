@@ -2,28 +2,28 @@ import type { ApiCalls } from '../client.ts';
 import { listEntries } from '../pages.ts';
 import type { ResponseRecord } from '../response-record.ts';
 
-/** An amount that a connect subscription may use in its period. */
+/** Quota of a connect subscription in the current period, and its usage. */
 interface QuotaAmount {
   quota: number;
   used: number;
 }
 
-/** What a connect subscription may use (platform 10.3). */
+/** Limits of a connect subscription (platform 10.3). */
 export interface ApiSubscription {
   calls: QuotaAmount | undefined;
-  /** Payload in bytes, if the platform reports it. */
+  /** Payload quota and usage in bytes, if the platform reports them. */
   payload: QuotaAmount | undefined;
-  /** Start of the period, as the platform writes it. */
+  /** Start of the period, in the platform's format. */
   since: string | undefined;
 }
 
 /**
- * Payload counts towards the quota (platform 6.1), but no document names the members: a pair such as `payload_quota` and
- * `payload_used`, or `byte_quota` and `bytes_used`.
+ * Payload counts towards the quota (platform 6.1), but the names of its members are not documented. Matches pairs such
+ * as `payload_quota` and `payload_used`, or `byte_quota` and `bytes_used`.
  */
 const PAYLOAD = /payload|byte/;
 
-/** `GET /v1/api_subscriptions`: quota and usage, for `status` and metrics. */
+/** `GET /v1/api_subscriptions`: returns quota and usage, for `status` and metrics. */
 export function listApiSubscriptions(client: ApiCalls, signal?: AbortSignal): AsyncIterable<ApiSubscription> {
   return listEntries(client, '/v1/api_subscriptions', ['api_subscriptions'], readSubscription, { signal });
 }

@@ -6,13 +6,13 @@ import type { ApiCalls } from '../client.ts';
 import { listEntries } from '../pages.ts';
 import type { ResponseRecord } from '../response-record.ts';
 
-/** `/current` is not documented (platform 10.4): responses of a platform that does not offer it. */
+/** Statuses of a platform that does not provide `/current`, which is not documented (platform 10.4). */
 const NOT_OFFERED: ReadonlySet<number> = new Set([404, 405]);
-/** Names in one error. */
+/** Maximum number of names listed in an error. */
 const MAX_NAMED = 20;
 const MAX_NAME = 100;
 
-/** Client applications: one for each connect subscription (platform 2.3, 4.5). */
+/** Client applications. Each connect subscription has one (platform 2.3, 4.5). */
 export class ClientApplications {
   readonly #client: ApiCalls;
 
@@ -20,7 +20,7 @@ export class ClientApplications {
     this.#client = client;
   }
 
-  /** `GET /v1/client_applications?name=`; without a name all that can be seen. */
+  /** `GET /v1/client_applications?name=`. Without a name, returns all visible applications. */
   list(name?: string, signal?: AbortSignal): AsyncIterable<ClientApplication> {
     const query = { name };
     return listEntries(this.#client, '/v1/client_applications', ['client_applications'], readApplication, {
@@ -29,7 +29,7 @@ export class ClientApplications {
     });
   }
 
-  /** `GET /v1/client_applications/current` (platform 10.4): the one whose API key is used. */
+  /** `GET /v1/client_applications/current` (platform 10.4): returns the application to which the API key belongs. */
   async current(signal?: AbortSignal): Promise<ClientApplication> {
     const path = '/v1/client_applications/current';
     return readApplication(
@@ -38,8 +38,8 @@ export class ClientApplications {
   }
 
   /**
-   * The application with exactly that name (CLIENT_APPLICATION). Without a name the current one, or the only one if the platform
-   * does not offer `/current`.
+   * Returns the application with exactly this name (CLIENT_APPLICATION). Without a name, returns the current
+   * application, or the only visible application if the platform does not provide `/current`.
    */
   async find(name: string | undefined, signal?: AbortSignal): Promise<ClientApplication> {
     if (name === undefined || name === '') {
@@ -49,7 +49,7 @@ export class ClientApplications {
       });
     }
     for await (const found of this.list(name, signal)) if (found.name === name) return found;
-    throw notFound(`there is no client application named ${JSON.stringify(name)} that this user can see`);
+    throw notFound(`no client application named ${JSON.stringify(name)} is visible to this user`);
   }
 
   async #only(signal?: AbortSignal): Promise<ClientApplication> {
@@ -60,7 +60,7 @@ export class ClientApplications {
       names.push(JSON.stringify(plain(found.name).slice(0, MAX_NAME)));
       if (names.length > MAX_NAMED) break;
     }
-    if (only === undefined) throw notFound('this user can see no client application');
+    if (only === undefined) throw notFound('no client application is visible to this user');
     if (names.length === 1) return only;
     const shown = names.slice(0, MAX_NAMED).join(', ');
     throw notFound(`several client applications are visible: ${shown}${names.length > MAX_NAMED ? ', …' : ''}`);

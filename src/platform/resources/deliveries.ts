@@ -4,7 +4,7 @@ import { type ApiCalls, expectSuccess, type PlatformCall, unreadable } from '../
 import type { PlatformAnswer } from '../http-boundary.ts';
 import { entriesOf } from '../pages.ts';
 
-/** Filters of the deliveries list (platform 10.4); all may stay absent. */
+/** Optional filters for the delivery list (platform 10.4). */
 export interface DeliveryFilter {
   status?: DeliveryStatus;
   eventType?: string;
@@ -14,24 +14,28 @@ export interface DeliveryFilter {
 
 export interface DeliveryPage {
   records: DeliveryRecord[];
-  /** Platform time of the response, by the platform clock. */
+  /** Platform time at the response, according to the platform clock. */
   platformMs: number | undefined;
 }
 
-/** Page sizes, tried in turn if a response exceeds the client's limit: a hundred payloads of up to one mebibyte do not fit. */
+/**
+ * Page sizes. If a response exceeds the client's size limit, the next smaller size is used, because payloads may be up
+ * to one mebibyte.
+ */
 const PAGE_SIZES = [MAX_PER_PAGE, 20, 4, 1];
-/** 100,000 deliveries in one pass; a list that never ends is an error. */
+/** Maximum number of full pages, which allows for 100,000 deliveries. A list with more pages is an error. */
 const MAX_PAGES = 1_000;
 const LISTS = ['events', 'webhook_events'];
 const REJECTED: ReadonlySet<number> = new Set([400, 422]);
 
 /**
- * Reads the deliveries of one webhook, page by page (platform 2.5, 4.5). The list is the body, or its member `events` or `webhook_events`.
- * The time filter and the paging parameters are not documented: a platform that rejects them is read without them.
- * Without `order_by`: deliveries that arrive meanwhile move others to later pages in one order and are last in the other, so some are
- * read twice but none is missed.
+ * Yields the deliveries of one webhook, page by page (platform 2.5, 4.5). The list is the body, or its member `events`
+ * or `webhook_events`. The time filter and the paging parameters are not documented. If the platform rejects them, the
+ * list is requested without them. `order_by` is not used. In descending order, new deliveries move others to later
+ * pages; in ascending order, they are appended. Some deliveries may therefore be read twice, but none are missed.
  *
- * `parse` reads the body: payloads may contain numbers that a double cannot represent. Throws `platform.unreadable` if the body has no list.
+ * `parse` parses the body; required because payloads may contain numbers that a double cannot represent. Throws
+ * `platform.unreadable` if the body does not contain a list.
  */
 export async function* readDeliveries(
   client: ApiCalls,
@@ -52,7 +56,7 @@ export async function* readDeliveries(
     const paging = isPaged ? { page, per_page: perPage } : {};
     const query = { status, event_type, occurred_at_from: from, ...paging };
     const call: PlatformCall = { method: 'GET', path, query, kind: 'other', signal };
-    if (pages > MAX_PAGES * PAGE_SIZES.length) throw unreadable(call, 'a list that has no end');
+    if (pages > MAX_PAGES * PAGE_SIZES.length) throw unreadable(call, 'the list does not end');
     const answer = await client.request(call);
     if (REJECTED.has(answer.status) && page === 1 && (from !== undefined || isPaged)) {
       if (from === undefined) isPaged = false;
@@ -70,29 +74,32 @@ export async function* readDeliveries(
     if (!entries) throw unreadable(call, `no list named ${LISTS.join(' or ')}`);
     const records = entries.filter(isRecord).map(withNumber);
     const ids = records.map(({ id }) => id).join();
-    // A platform that ignores `page` returns the same list again.
+    // If the platform ignores `page`, it returns the same list again.
     if (page > 1 && ids === previousIds) return;
     previousIds = ids;
     yield { records, platformMs: client.platformClock.nowMs() };
     const pageCount = pageCountOf(body);
-    // Without a readable `pagination` a page that is not full is the last.
+    // Without a readable `pagination`, a page that is not full is the last page.
     if (!isPaged || (pageCount === undefined ? records.length < perPage : page >= pageCount)) return;
     page++;
   }
 }
 
-/** Other entries are skipped: one of them must not keep the deliveries beside it from being read. */
+/**
+ * Returns whether an entry is an object. Other entries are skipped, so that they do not prevent valid deliveries from
+ * being read.
+ */
 function isRecord(entry: unknown): entry is DeliveryRecord {
   return typeof entry === 'object' && entry !== null && !Array.isArray(entry);
 }
 
-/** Ids may be decimal strings. */
+/** Converts an ID in a decimal string to a number. */
 function withNumber(record: DeliveryRecord): DeliveryRecord {
   const id: unknown = record.id;
   return typeof id === 'string' && /^\d{1,15}$/.test(id) ? { ...record, id: Number(id) } : record;
 }
 
-/** `undefined` if the text is truncated, or not a JSON object or array. */
+/** Returns the parsed body, or `undefined` if the body is truncated or is not a JSON object or array. */
 function parsed(answer: PlatformAnswer, parse: (text: string) => unknown): object | undefined {
   if (answer.truncated) return undefined;
   try {

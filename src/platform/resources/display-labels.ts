@@ -14,27 +14,23 @@ export class DisplayLabels {
     this.#client = client;
   }
 
-  /** v2: key to label. Returns the labels in the response, if it contains any: the document does not show its body. */
+  /**
+   * v2: sets labels by key. Returns the labels in the response, if any. The specification does not describe the
+   * response body.
+   */
   async change(
     collection: LabelledCollection,
     id: number,
-    labels: DisplayLabelsV2,
-    signal?: AbortSignal,
+    body: DisplayLabelsV2,
   ): Promise<DisplayLabelsV2 | undefined> {
     const path = displayLabelsPath(2, collection, id);
-    const body = await this.#client.act({ method: 'PATCH', path, body: labels, kind: 'other', signal });
-    return body && Object.values(body).every(isLabel) ? (body as DisplayLabelsV2) : undefined;
+    const changed = await this.#client.act({ method: 'PATCH', path, body, kind: 'other' });
+    return changed && Object.values(changed).every(isLabel) ? (changed as DisplayLabelsV2) : undefined;
   }
 
-  /** v1 (deprecated): key to name. */
-  async changeV1(
-    collection: LabelledCollection,
-    id: number,
-    labels: DisplayLabelsV1,
-    signal?: AbortSignal,
-  ): Promise<void> {
-    const path = displayLabelsPath(1, collection, id);
-    await this.#client.act({ method: 'PATCH', path, body: labels, kind: 'other', signal });
+  /** v1 (deprecated): sets names by key. */
+  async changeV1(collection: LabelledCollection, id: number, body: DisplayLabelsV1): Promise<void> {
+    await this.#client.act({ method: 'PATCH', path: displayLabelsPath(1, collection, id), body, kind: 'other' });
   }
 }
 

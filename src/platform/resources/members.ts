@@ -5,8 +5,8 @@ const METHODS = { add: 'POST', replace: 'PATCH', remove: 'DELETE' } as const;
 export type MembershipChange = keyof typeof METHODS;
 
 /**
- * Admins and users of tenants, users of user roles (platform 4.3): `add`, `replace` the full set, `remove`.
- * There is no call that lists them, and answers are not specified.
+ * Admins and users of tenants, and users of user roles (platform 4.3). Members can be added and removed, and the whole
+ * list can be replaced. The API cannot list members, and responses are not documented.
  */
 export class Members {
   readonly #client: PlatformClient;
@@ -15,33 +15,15 @@ export class Members {
     this.#client = client;
   }
 
-  /** v2: users by e-mail. */
-  async change(
-    how: MembershipChange,
-    kind: MembershipKind,
-    objectId: number,
-    emails: readonly string[],
-    signal?: AbortSignal,
-  ): Promise<void> {
-    const path = membershipPath(2, kind, objectId);
-    await this.#client.act({ method: METHODS[how], path, body: membersBodyV2(emails), kind: 'other', signal });
+  /** v2: identifies users by e-mail address. */
+  async change(how: MembershipChange, kind: MembershipKind, id: number, emails: readonly string[]): Promise<void> {
+    const path = membershipPath(2, kind, id);
+    await this.#client.act({ method: METHODS[how], path, body: membersBodyV2(emails), kind: 'other' });
   }
 
-  /** v1 (deprecated): users by id. */
-  async changeV1(
-    how: MembershipChange,
-    kind: MembershipKind,
-    objectId: number,
-    userIds: readonly number[],
-    signal?: AbortSignal,
-  ): Promise<void> {
-    const path = membershipPath(1, kind, objectId);
-    await this.#client.act({
-      method: METHODS[how],
-      path,
-      body: membersBodyV1(kind, userIds),
-      kind: 'other',
-      signal,
-    });
+  /** v1 (deprecated): identifies users by ID. */
+  async changeV1(how: MembershipChange, kind: MembershipKind, id: number, userIds: readonly number[]): Promise<void> {
+    const path = membershipPath(1, kind, id);
+    await this.#client.act({ method: METHODS[how], path, body: membersBodyV1(kind, userIds), kind: 'other' });
   }
 }

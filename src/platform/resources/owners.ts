@@ -1,7 +1,9 @@
 import type { OwnerV1, OwnerV2 } from '../../contract/permissions.ts';
 import type { PlatformClient } from '../client.ts';
 
-/** Owners (platform 4.2): v2 names the user by e-mail, v1 (deprecated) by id. Answers are not specified. */
+/**
+ * Owners (platform 4.2). v2 identifies the user by e-mail address, v1 (deprecated) by ID. Responses are not documented.
+ */
 export class Owners {
   readonly #client: PlatformClient;
 
@@ -9,19 +11,15 @@ export class Owners {
     this.#client = client;
   }
 
-  async add(body: OwnerV2, signal?: AbortSignal): Promise<void> {
-    await this.#client.act({ method: 'POST', path: '/v2/owners', body, kind: 'other', signal });
+  async add(body: OwnerV1 | OwnerV2): Promise<void> {
+    await this.#client.act({ method: 'POST', path: pathOf(body), body, kind: 'other' });
   }
 
-  async remove(body: OwnerV2, signal?: AbortSignal): Promise<void> {
-    await this.#client.act({ method: 'DELETE', path: '/v2/owners', body, kind: 'other', signal });
+  async remove(body: OwnerV1 | OwnerV2): Promise<void> {
+    await this.#client.act({ method: 'DELETE', path: pathOf(body), body, kind: 'other' });
   }
+}
 
-  async addV1(body: OwnerV1, signal?: AbortSignal): Promise<void> {
-    await this.#client.act({ method: 'POST', path: '/v1/owners', body, kind: 'other', signal });
-  }
-
-  async removeV1(body: OwnerV1, signal?: AbortSignal): Promise<void> {
-    await this.#client.act({ method: 'DELETE', path: '/v1/owners', body, kind: 'other', signal });
-  }
+function pathOf({ assignable }: OwnerV1 | OwnerV2): string {
+  return 'email' in assignable ? '/v2/owners' : '/v1/owners';
 }

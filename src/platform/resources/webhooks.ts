@@ -5,7 +5,10 @@ import { type ApiCalls, expectDone, unreadable } from '../client.ts';
 import { listEntries } from '../pages.ts';
 import { ResponseRecord } from '../response-record.ts';
 
-/** What a creation gives: the id, and the secret, which no later call tells again; `undefined` where it was not told. */
+/**
+ * ID and secret of a created webhook. The secret is not returned by any later call; undefined if the response contains
+ * none.
+ */
 export interface NewWebhook {
   id: number;
   secret: string | undefined;
@@ -30,7 +33,7 @@ export class Webhooks {
     return readWebhook(await this.#client.record(call, 'webhook'));
   }
 
-  /** Whether the webhook exists, by a documented call: for a platform that neither lists nor reads webhooks. */
+  /** Returns whether the webhook exists. Uses a documented call, for platforms that cannot list or read webhooks. */
   async exists(id: number, signal?: AbortSignal): Promise<boolean> {
     const call = { method: 'GET', path: `${this.#base}/${id}/events`, kind: 'other', signal } as const;
     return this.#client.call({ ...call, query: { status: 'failed', per_page: 1 } }).then(
@@ -42,15 +45,15 @@ export class Webhooks {
     );
   }
 
-  /** Registers an address. The id comes from the body, or from `Location` (docs/interface.md). */
+  /** Creates a webhook. The ID is read from `Location` or from the body (docs/interface.md). */
   async create(body: WebhookCreate, signal?: AbortSignal): Promise<NewWebhook> {
     const call = { method: 'POST', path: this.#base, body, kind: 'other', signal } as const;
     const answer = await this.#client.answered(call);
     const json = jsonObjectOf(answer);
     const created = json && ResponseRecord.single(call, json, 'webhook');
     const id = idIn(answer.header('location')) ?? created?.optional('id', created.integer);
-    if (id === undefined) throw unreadable(call, 'no id, neither in Location nor in the body');
-    // Without a secret in the response the caller resets it.
+    if (id === undefined) throw unreadable(call, 'no ID in Location or in the body');
+    // If the response contains no secret, the caller resets the secret.
     return { id, secret: created?.optional('secret', created.string) || undefined };
   }
 
@@ -62,14 +65,14 @@ export class Webhooks {
     await this.change(id, { disabled }, signal);
   }
 
-  /** 404 counts: it is gone. */
+  /** Deletes the webhook. A 404 also counts as success, because the webhook no longer exists. */
   async delete(id: number, signal?: AbortSignal): Promise<void> {
     const call = { method: 'DELETE', path: `${this.#base}/${id}`, kind: 'other', signal } as const;
     const answer = await this.#client.request(call);
     if (answer.status !== 404 || isPage(answer)) expectDone(answer, call);
   }
 
-  /** The server chooses a new secret and tells it this once. */
+  /** Resets the secret. The server returns the new secret only in this response. */
   async resetSecret(id: number, signal?: AbortSignal): Promise<string> {
     const call = { method: 'POST', path: `${this.#base}/${id}/reset_secret`, kind: 'other', signal } as const;
     const secret = (await this.#client.record(call, 'webhook')).string('secret');
@@ -77,7 +80,7 @@ export class Webhooks {
     return secret;
   }
 
-  /** Asks for deliveries again; those that are pending are ignored (platform 10.4). */
+  /** Requests that deliveries are sent again. The platform ignores pending deliveries (platform 10.4). */
   async resend(id: number, deliveryIds: readonly number[], signal?: AbortSignal): Promise<void> {
     const body: ResendBody = { webhook_events: deliveryIds.map((delivery) => ({ id: delivery })) };
     await this.#client.act({ method: 'POST', path: `${this.#base}/${id}/events`, body, kind: 'other', signal });
@@ -101,7 +104,7 @@ function readWebhook(record: ResponseRecord): Webhook {
   };
 }
 
-/** The number at the end of a `Location`, whether address or path. */
+/** Returns the number at the end of a `Location`, which is a URL or a path. */
 function idIn(location: string | undefined): number | undefined {
   const digits = /\/(\d{1,15})\/?(?:[?#].*)?$/.exec(location ?? '')?.[1];
   return digits === undefined ? undefined : Number(digits);

@@ -4,25 +4,31 @@ import { renewAtMs, usableUntilMs } from './session-timing.ts';
 
 export type SessionGrant = 'password' | 'refresh_token';
 
-/** A pair of tokens in memory. Times are monotonic and count from before the request, so they err on the early side. */
+/**
+ * Token pair in memory. Times are monotonic and measured from before the token request, so a token never expires
+ * earlier than recorded.
+ */
 export interface IssuedToken {
   readonly accessToken: string;
-  /** `undefined` as soon as it is known or suspected to be dead. */
+  /** Undefined once the refresh token is invalid or may be invalid. */
   refreshToken: string | undefined;
   readonly grant: SessionGrant;
-  /** Where the token response reported it. */
+  /** User ID, if the token response contained it. */
   readonly userId: number | undefined;
   readonly issuedAtMs: number;
   readonly lifeMs: number;
   readonly expiresAtMs: number;
   readonly renewAtMs: number;
-  /** End of the refresh token, counted from the login: whether a rotation begins new 24 h is not specified. */
+  /**
+   * Expiry of the refresh token, measured from the login. It is not documented whether a rotation starts a new period
+   * of 24 h.
+   */
   readonly refreshUntilMs: number;
-  /** Calls under way with it. */
+  /** Number of calls in progress that use this token. */
   inUse: number;
-  /** The platform answered 401 to it. */
+  /** Whether the platform rejected the token with a 401. */
   refused: boolean;
-  /** The platform answered something else than 401 to it. */
+  /** Whether the platform accepted the token, that is, responded with a status other than 401 and 5xx. */
   proven: boolean;
 }
 
@@ -54,7 +60,7 @@ export function isUsable(token: IssuedToken, nowMs: number): boolean {
   return !token.refused && nowMs < usableUntilMs(token.expiresAtMs, token.lifeMs);
 }
 
-/** Enough of a token to tell two apart, too little to use: the last 4 characters of a long one. */
+/** Returns the last 4 characters of a long token, which distinguish tokens but do not reveal them. */
 export function tokenHint(accessToken: string): string {
   return accessToken.length >= 16 ? `…${accessToken.slice(-4)}` : '…';
 }

@@ -5,21 +5,24 @@ import { fullJitterMs } from '../../base/retry.ts';
 import type { IssuedToken } from './issued-token.ts';
 import { revokeByMs } from './session-timing.ts';
 
-/** A token that is to be revoked. One of an earlier run has no calls and an unknown rest of life. */
+/** Token to be revoked. A token from a previous run is not used by calls, and its remaining lifetime is unknown. */
 export interface RetiredToken {
   readonly issued: Pick<IssuedToken, 'accessToken' | 'refreshToken' | 'expiresAtMs' | 'lifeMs' | 'inUse'>;
-  /** What the revocation endpoint is told: the access token, for one of an earlier run perhaps the refresh token too. */
+  /**
+   * Returns the tokens to send to the revocation endpoint: the access token, and in some cases the refresh token of a
+   * previous run.
+   */
   texts(): readonly string[];
-  /** As it stands in the session file. */
+  /** Expiry time recorded in the session file. */
   readonly expiresWallMs: number;
 }
 
 export interface RetiredTokensOptions {
   clock: Clock;
   log: Logger;
-  /** Revokes one token text; throws where that is not known to have happened. */
+  /** Revokes one token. Throws if the revocation is not confirmed. */
   revoke(text: string, signal: AbortSignal): Promise<void>;
-  /** The list is shorter: the session file can be. */
+  /** Called when a token has been removed from the list, so that the session file can be rewritten. */
   onGone(): void;
 }
 
@@ -30,17 +33,17 @@ interface Entry {
 }
 
 const RETRY = { baseMs: 1_000, capMs: 15_000 };
-/** Of an earlier run, where the refresh token may live for a day: no hurry. */
+/** Retry delays for tokens from a previous run, whose refresh token may be valid for a day. */
 const SLOW_RETRY = { baseMs: 1_000, capMs: 120_000 };
-const HURRY_BELOW_MS = 3_600_000;
+const FAST_BELOW_MS = 3_600_000;
 
 /**
- * Tokens that were replaced or are no longer needed, on their way to revocation (platform 5.6).
+ * Queue of replaced or unused tokens that are waiting to be revoked (platform 5.6).
  *
- * Each waits until no call uses it, but never past the point after which it would expire unrevoked; one revocation is
- * under way at a time, the one that expires first goes first. A revocation that fails because the platform is away is
- * tried until the token has expired by itself; one that the platform refuses is given up. A crash leaves the list to
- * the session file.
+ * A token is revoked as soon as no call uses it, but at the latest shortly before it expires. Only one revocation runs
+ * at a time, earliest expiry first. If the platform is unavailable, the revocation is retried until the token expires.
+ * If the platform rejects the revocation, the token is dropped. The list is persisted in the session file in case of a
+ * crash.
  */
 export class RetiredTokens {
   readonly #options: RetiredTokensOptions;
@@ -61,28 +64,33 @@ export class RetiredTokens {
   add(token: RetiredToken): void {
     if (this.#waiting.some((entry) => entry.token.issued.accessToken === token.issued.accessToken)) return;
     this.#waiting.push({ token, failures: 0, notBeforeMs: 0 });
-    this.look();
+    this.revokeDueTokens();
   }
 
-  /** A server may give the same access token again: then it must not be revoked. */
-  keep(accessToken: string): void {
+  /**
+   * Removes a token from the list, because a server may issue the same access token again, which must not be revoked.
+   */
+  remove(accessToken: string): void {
     this.#waiting = this.#waiting.filter((entry) => entry.token.issued.accessToken !== accessToken);
   }
 
-  /** A call has ended, time has passed, a token was added: revoke what is due. */
-  look(): void {
+  /** Revokes tokens that are due. Called when a call has ended, a timer has expired, or a token was added. */
+  revokeDueTokens(): void {
     if (this.#stopped || this.#working) return;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#working = this.#revokeDue().finally(() => {
       this.#working = undefined;
-      // Something may have become due after the last look of the loop.
-      if (this.#nextDue() !== undefined) this.look();
+      // A token may have become due after the last check in the loop.
+      if (this.#nextDue() !== undefined) this.revokeDueTokens();
       else this.#sleepUntilDue();
     });
   }
 
-  /** Revokes everything now, used or not, within a budget of milliseconds. Gives what could not be revoked. */
+  /**
+   * Revokes all tokens immediately, even if they are in use, within `budgetMs`. Returns the tokens that could not be
+   * revoked.
+   */
   async drain(budgetMs: number): Promise<readonly RetiredToken[]> {
     const { clock } = this.#options;
     const cancel = clock.after(budgetMs, () => this.#ending.abort());
@@ -118,14 +126,14 @@ export class RetiredTokens {
     if (this.#stopped || this.#waiting.length === 0) return;
     const { clock } = this.#options;
     const atMs = Math.min(...this.#waiting.map((entry) => this.#dueAtMs(entry)));
-    this.#cancelTimer = clock.after(atMs - clock.monotonicMs(), () => this.look());
+    this.#cancelTimer = clock.after(atMs - clock.monotonicMs(), () => this.revokeDueTokens());
   }
 
   async #revokeOne(entry: Entry): Promise<void> {
     const { clock, log } = this.#options;
     const { issued } = entry.token;
     if (clock.monotonicMs() >= issued.expiresAtMs) {
-      log.info({ event: 'session.revoke_missed' }, 'a replaced token expired before it could be revoked');
+      log.info({ event: 'session.revoke_missed' }, 'replaced token expired before it was revoked');
       return this.#gone(entry);
     }
     try {
@@ -136,17 +144,20 @@ export class RetiredTokens {
       if (this.#ending.signal.aborted) return;
       if (!mayPass(error)) {
         const fields = { event: 'session.revoke_refused', code: codeOf(error), error: messageOf(error) };
-        log.warn(fields, 'the platform refused to revoke a token');
+        log.warn(fields, 'failed to revoke a token');
         return this.#gone(entry);
       }
       entry.notBeforeMs =
         clock.monotonicMs() +
-        fullJitterMs(entry.failures++, issued.lifeMs < HURRY_BELOW_MS ? RETRY : SLOW_RETRY, () => clock.random(), 500);
-      log.debug({ event: 'session.revoke_failed', code: codeOf(error) }, 'a token is not revoked yet');
+        fullJitterMs(entry.failures++, issued.lifeMs < FAST_BELOW_MS ? RETRY : SLOW_RETRY, () => clock.random(), 500);
+      log.debug({ event: 'session.revoke_failed', code: codeOf(error) }, 'failed to revoke a token, retrying');
     }
   }
 
-  /** One that is refused keeps no other back: an access token that has expired may be, and its refresh token lives on. */
+  /**
+   * Revokes all given tokens. Continues after a rejected revocation, because an expired access token may be rejected
+   * while its refresh token is still valid.
+   */
   async #revokeAll(texts: readonly string[]): Promise<void> {
     const refusals: unknown[] = [];
     for (const text of texts) {

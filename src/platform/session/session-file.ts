@@ -5,18 +5,18 @@ import { codeOf, StoreError } from '../../base/errors.ts';
 
 export const SESSION_FILE = 'session.json';
 
-/** One pair of tokens at rest. */
+/** Stored token pair. */
 export interface StoredToken {
   accessToken: string;
   refreshToken: string | undefined;
-  /** Wall clock at which the access token ends: a hint for the next start, which may be in another year. */
+  /** Wall-clock expiry of the access token. Only a hint, because the clock may be wrong at the next startup. */
   expiresWallMs: number;
 }
 
 /**
- * `session.json` in the state folder, 0600: the tokens that are alive, so that those a crash left behind can be revoked.
- * It is never used to go on with a session. Written as a temporary file, synced, renamed: a crash at any point leaves
- * the old file or the new one. Writes follow one another.
+ * Stores the valid tokens in `session.json` in the state folder (mode 0600), so that they can be revoked after a crash.
+ * Stored tokens are never used to continue a session. A temporary file is written, synced and renamed, so a crash
+ * leaves either the old or the new file. Writes are serialized.
  */
 export class SessionFile {
   readonly #path: string;
@@ -26,7 +26,10 @@ export class SessionFile {
     this.#path = join(stateDir, SESSION_FILE);
   }
 
-  /** What the last run left; nothing where there is no file. A file that cannot be read throws `StoreError`. */
+  /**
+   * Returns the tokens of the previous run, or an empty list if the file does not exist. Throws `StoreError` if the
+   * file cannot be read.
+   */
   async read(): Promise<StoredToken[]> {
     let text: string;
     try {
@@ -40,12 +43,12 @@ export class SessionFile {
       if (!Array.isArray(body.tokens)) throw new TypeError('no list of tokens');
       return body.tokens.filter(isStored);
     } catch {
-      // The parser's message quotes the text, so it is no cause: the text holds tokens.
-      throw this.#error('holds something else than tokens', undefined);
+      // The parser error is not attached as the cause, because its message quotes the text, which contains tokens.
+      throw this.#error('does not contain tokens', undefined);
     }
   }
 
-  /** Replaces the file; with no token left there is no file. */
+  /** Replaces the file, or removes it if there are no tokens. */
   write(tokens: readonly StoredToken[]): Promise<void> {
     const next = this.#last.then(() => (tokens.length === 0 ? this.#remove() : this.#replace(tokens)));
     this.#last = next.catch(() => undefined);
@@ -73,7 +76,7 @@ export class SessionFile {
       code: 'session.file',
       retryable: true,
       cause,
-      hint: 'Check owner, mode and free space of STATE_DIR.',
+      hint: 'Check the owner, mode and free space of STATE_DIR.',
     });
   }
 }

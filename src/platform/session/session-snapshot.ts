@@ -3,21 +3,21 @@ import { type IssuedToken, type SessionGrant, tokenHint } from './issued-token.t
 
 export type SessionState = 'none' | 'renewing' | 'valid' | 'waiting' | 'revoked';
 
-/** The session as `status`, health and `session show` tell of it. Durations in milliseconds. */
+/** Session state for `status`, health and `session show`. Durations are in milliseconds. */
 export interface SessionSnapshot {
   state: SessionState;
-  /** Whether calls get a token now. */
+  /** Whether a valid token is available for calls. */
   usable: boolean;
   grant: SessionGrant | undefined;
   ageMs: number | undefined;
   expiresInMs: number | undefined;
-  /** In state `valid`: until the renewal. */
+  /** Time until the renewal, in state `valid`. */
   renewsInMs: number | undefined;
-  /** In state `waiting`: until the next attempt. */
+  /** Time until the next attempt, in state `waiting`. */
   retryInMs: number | undefined;
-  /** The last 4 characters of the access token. */
+  /** Last 4 characters of the access token. */
   accessTokenHint: string | undefined;
-  /** Failed attempts of one kind in a row. */
+  /** Number of consecutive failures of the same kind. */
   failures: number;
   lastError: { code: string; message: string; hint: string | undefined } | undefined;
 }
@@ -45,6 +45,24 @@ export function snapshotOf(source: SnapshotSource, nowMs: number): SessionSnapsh
     accessTokenHint: token && tokenHint(token.accessToken),
     failures,
     lastError: error === undefined ? undefined : lastErrorOf(error),
+  };
+}
+
+/** Returns the session state in the output format of `status`, health and `session show`. */
+export function sessionReport(session: { snapshot(): SessionSnapshot }) {
+  const now = session.snapshot();
+  const seconds = (ms: number | undefined) => (ms === undefined ? undefined : Math.round(ms / 1000));
+  return {
+    state: now.state,
+    usable: now.usable,
+    grant: now.grant,
+    age_seconds: seconds(now.ageMs),
+    expires_in_seconds: seconds(now.expiresInMs),
+    renews_in_seconds: seconds(now.renewsInMs),
+    retry_in_seconds: seconds(now.retryInMs),
+    access_token: now.accessTokenHint,
+    failures: now.failures,
+    last_error: now.lastError,
   };
 }
 

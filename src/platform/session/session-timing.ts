@@ -1,30 +1,42 @@
 import { fullJitterMs } from '../../base/retry.ts';
 
-/** When things of the session are due. All times are monotonic milliseconds; nothing here knows a wall clock. */
+/** Timing of the session. All times are monotonic, in milliseconds, and independent of the wall clock. */
 
-/** Renewal lies somewhere in this part of a token's life: at 660 s between 396 and 495 s, so gateways that started together drift apart. */
+/**
+ * Range of the random renewal time, as a fraction of the token lifetime: between 396 and 495 s for a lifetime of 660 s.
+ * The renewals of gateways that started at the same time therefore spread out.
+ */
 const RENEW_FROM = 0.6;
 const RENEW_SPREAD = 0.15;
-/** Tokens of a very short life are not renewed more often than this: a gap without a token is better than a loop. */
+/**
+ * Minimum interval between renewals, in milliseconds. For very short lifetimes, a period without a token is better than
+ * a renewal loop.
+ */
 export const MIN_RENEWAL_MS = 5_000;
 
 export function renewAtMs(issuedAtMs: number, lifeMs: number, random: () => number): number {
   return issuedAtMs + Math.max(MIN_RENEWAL_MS, lifeMs * (RENEW_FROM + RENEW_SPREAD * random()));
 }
 
-/** A token is handed out only while this much of its life is left, so that it is valid when it arrives over a slow link. */
+/**
+ * Returns the time until which a token is used. The margin ensures that the token is still valid on arrival over a slow
+ * link.
+ */
 export function usableUntilMs(expiresAtMs: number, lifeMs: number): number {
   return expiresAtMs - Math.min(60_000, lifeMs / 10);
 }
 
-/** A replaced token that calls still use is revoked now at the latest: an expired one cannot be revoked. */
+/**
+ * Returns the time at which a replaced token must be revoked even if calls still use it, because expired tokens cannot
+ * be revoked.
+ */
 export function revokeByMs(expiresAtMs: number, lifeMs: number): number {
   return expiresAtMs - Math.min(30_000, lifeMs / 20);
 }
 
 /**
- * Which grant the next renewal uses. A refresh token that would not see the renewal after this one is left alone: the
- * password login comes before its end (platform 8), not after.
+ * Returns the grant for the next renewal. A refresh token that would expire before the following renewal is not used,
+ * so that the password login takes place before the refresh token expires (platform 8).
  */
 export function nextGrant(
   token: { refreshToken: string | undefined; refreshUntilMs: number; lifeMs: number } | undefined,
@@ -34,14 +46,14 @@ export function nextGrant(
   return nowMs + token.lifeMs < token.refreshUntilMs ? 'refresh_token' : 'password';
 }
 
-/** A run of failures of one kind. */
+/** Consecutive failures of the same kind. */
 export interface Trouble {
-  /** `refused`: a person has to mend something. `unavailable`: it mends itself. */
+  /** `refused`: requires user intervention. `unavailable`: recovers without intervention. */
   kind: 'refused' | 'unavailable';
   sinceMs: number;
-  /** How many failures, this one included. */
+  /** Number of failures, including this one. */
   failures: number;
-  /** The wait before this failure; 0 before the first. */
+  /** Delay before this attempt, in milliseconds; 0 for the first attempt. */
   lastDelayMs: number;
 }
 
@@ -49,25 +61,29 @@ const REFUSED_FIRST_MS = 5_000;
 const REFUSED_CAP_MS = 60_000;
 const REFUSED_PATIENCE_MS = 15 * 60_000;
 const REFUSED_SLOW_CAP_MS = 3_600_000;
-/** With an attempt's own 20 s a platform that was away is tried more often than every 60 s, as docs/interface.md promises. */
+/** With a timeout of 20 s per attempt, an unavailable platform is retried at least every 60 s (docs/interface.md). */
 const UNAVAILABLE = { baseMs: 1_000, capMs: 30_000 };
 const UNAVAILABLE_FLOOR_MS = 500;
 /**
- * After so many failures gateways that lost the platform together have drifted apart, and the waits lie between two thirds of the bound and
- * all of it: what comes in the first seconds of the return is then a fifth more than an even spread, and not twice as much, as with full jitter.
+ * Number of failures after which the retries of gateways affected by the same outage are spread out. Later delays are
+ * between two thirds of the limit and the limit. In the first seconds after the recovery, the load is then a fifth
+ * higher than with evenly distributed retries. With full jitter, it would be twice as high.
  */
 const DRIFTED_APART = 8;
 const EVEN_FROM = 2 / 3;
-/** Longer rests than these are not believed: of a 429, and of a platform that is away, which is tried every 60 s. */
+/** Maximum `Retry-After` that is honored: for a 429, and for an unavailable platform, which is retried every 60 s. */
 const MAX_RATE_REST_MS = 15 * 60_000;
 const MAX_UNAVAILABLE_REST_MS = 60_000;
 
-/** How much of the rest that the platform asked for by `Retry-After` is kept. */
+/** Returns the `Retry-After`, limited to the maximum that is honored. */
 export function maxRestMs(askedMs: number | undefined, isRateLimited: boolean): number {
   return Math.min(askedMs ?? 0, isRateLimited ? MAX_RATE_REST_MS : MAX_UNAVAILABLE_REST_MS);
 }
 
-/** How long to wait after a failure. docs/interface.md: refused 5 s, doubling to 60 s; after 15 minutes doubling on to 1 h. */
+/**
+ * Returns the delay after a failure. After a rejection, the delay starts at 5 s and doubles up to 60 s, and after 15
+ * minutes up to 1 h (docs/interface.md).
+ */
 export function retryDelayMs(trouble: Trouble, nowMs: number, random: () => number, restMs = 0): number {
   if (trouble.kind === 'refused') return refusedDelayMs(trouble, nowMs);
   const floorMs = trouble.failures > DRIFTED_APART ? EVEN_FROM * UNAVAILABLE.capMs : 0;
@@ -83,9 +99,10 @@ function refusedDelayMs(trouble: Trouble, nowMs: number): number {
 }
 
 /**
- * How long to wait before another token is asked for, where the platform answered 401 to tokens that never worked:
- * the first is replaced at once, the others ever more slowly, else each call would make a login.
+ * Returns the delay before the next token request after new tokens were rejected with 401, in milliseconds. `rejected`:
+ * number of consecutive tokens that never worked. The first token is replaced immediately, and further tokens after
+ * increasing delays, so that not every call causes a login.
  */
-export function unprovenDelayMs(unproven: number): number {
-  return unproven <= 1 ? 0 : Math.min(REFUSED_FIRST_MS * 2 ** (unproven - 2), REFUSED_CAP_MS);
+export function newTokenDelayMs(rejected: number): number {
+  return rejected <= 1 ? 0 : Math.min(REFUSED_FIRST_MS * 2 ** (rejected - 2), REFUSED_CAP_MS);
 }

@@ -9,59 +9,65 @@ import type { Lease, TokenSource } from '../token-source.ts';
 import { type IssuedToken, issueToken, isUsable, type SessionGrant } from './issued-token.ts';
 import type { SessionFile } from './session-file.ts';
 import { type SessionSnapshot, type SessionState, snapshotOf } from './session-snapshot.ts';
-import { MIN_RENEWAL_MS, maxRestMs, nextGrant, retryDelayMs, type Trouble, unprovenDelayMs } from './session-timing.ts';
+import { MIN_RENEWAL_MS, maxRestMs, newTokenDelayMs, nextGrant, retryDelayMs, type Trouble } from './session-timing.ts';
 import { SignInFailureLog } from './sign-in-failure-log.ts';
 import { TokenKeeper } from './token-keeper.ts';
 import { isSignInRefused, refreshTokenSurvives, type SessionCredentials, TokenRequests } from './token-requests.ts';
 
 /**
- * The technical user's session: the one pair of tokens that every call to the platform uses.
+ * Session of the technical user. Manages the token pair that is used for all platform calls.
  *
  * States:
- * - `none`      before `start`.
- * - `renewing`  one token request is under way, never two; a token that is still good goes on being handed out beside it.
- * - `valid`     a token is there; its renewal is scheduled at a jittered point well before its end.
- * - `waiting`   the last request failed; the next is scheduled. The token before may still be good.
- * - `revoked`   stopped. Nothing is asked for any more.
+ * - `none`: before `start`.
+ * - `renewing`: one token request is in progress. The current token is used until it expires.
+ * - `valid`: a token is available. Its renewal is scheduled at a random time well before its expiry.
+ * - `waiting`: the latest request failed and a retry is scheduled. The previous token may still be valid.
+ * - `revoked`: stopped. No further tokens are requested.
  *
  *   none ──start──► renewing ──tokens──► valid ──time, 401, renew()──► renewing
  *                      └────failure───► waiting ──time, tryNow()─────► renewing
  *   any ──stop──► revoked
  *
  * Invariants:
- * 1. A token is handed out only while enough of its life is left to arrive valid, by the monotonic clock alone.
- * 2. Everyone who asks during a renewal waits for that one.
- * 3. A refresh token of which it is not certain that it is good is never used again: the next grant is a login.
- * 4. New tokens are on disk before anyone gets them. Their predecessor is handed to `TokenKeeper` after that, so it is
- *    revoked when no call uses it; not where both share a refresh token, which revoking would end: such predecessors are
- *    revoked with the last of their line.
- * 5. A 401 invalidates only the token it was said to.
+ * 1. A token is used only if it will still be valid on arrival, according to the monotonic clock alone.
+ * 2. Callers without a valid token wait for a renewal in progress.
+ * 3. A refresh token that may be invalid is never used again. The next grant is a login.
+ * 4. New tokens are on disk before their first use. `TokenKeeper` then revokes the predecessor when no call uses it. If
+ *    both share a refresh token, the revocation would invalidate it, so the predecessor is revoked together with the
+ *    last token that shares the refresh token.
+ * 5. A 401 invalidates only the token that was rejected.
  *
- * A crash leaves `session.json`: the next start revokes what it names and logs in anew. A crash between the platform's
- * answer and the file leaves tokens that nobody knows; they end by themselves.
+ * After a crash, the next startup revokes the tokens in `session.json` and logs in again. Tokens that were received but
+ * not yet written are not revoked; they expire.
  */
 export interface SessionOptions {
   boundary: Pick<HttpBoundary, 'send'>;
-  /** The spec's {base_url}. */
+  /** The {base_url} in the specification. */
   baseUrl: string;
   credentials: () => SessionCredentials;
   file: SessionFile;
   clock: Clock;
   log: Logger;
-  /** Learns every token before anyone uses it. */
+  /** Every token is registered as a secret before its first use. */
   redactor: Redactor;
-  /** Counts renewals: `tagferry_session_renewals_total{grant}`. */
+  /** Called for each renewal, for the metric `tagferry_session_renewals_total{grant}`. */
   onRenewal?: (grant: SessionGrant) => void;
-  /** A token that had worked was rejected before its end, and the next one works: somebody else has revoked it. */
+  /**
+   * Called if a working token was rejected before its expiry although there was no outage, and the next token works. In
+   * this case, another client revoked the token.
+   */
   onRevokedElsewhere?: () => void;
 }
 
-/** Stop has 20 s for everything (docs/interface.md): a token request under way gets half of this, revocation the rest. */
+/**
+ * Time budget for stopping the session, out of 20 s for the whole shutdown (docs/interface.md). A token request in
+ * progress may use half of it; the rest is for revocations.
+ */
 const STOP_BUDGET_MS = 5_000;
 const MIN_REVOKE_BUDGET_MS = 500;
-/** A 401 is the first again when none came for this long. */
+/** Time without a 401 after which the next 401 is treated as the first one. */
 const REFUSAL_MEMORY_MS = 60_000;
-/** A 401 so shortly before the end of a token says nothing: clocks differ. */
+/** A 401 within this time before a token expires does not count as an early rejection, because clocks differ. */
 const NEAR_END_MS = 60_000;
 
 export class Session implements TokenSource {
@@ -79,10 +85,12 @@ export class Session implements TokenSource {
   #trouble: Trouble | undefined;
   #lastError: unknown;
   #lastRefusalMs = Number.NEGATIVE_INFINITY;
-  /** Tokens in a row that were refused before they ever worked. */
-  #unproven = 0;
-  /** A token that had worked was rejected before its end; not known yet whether the next one works. */
+  /** Number of consecutive tokens that were rejected before they ever worked. */
+  #rejectedNewTokens = 0;
+  /** Whether a working token was rejected before its expiry, and the next token has not been confirmed yet. */
   #isRejectedEarly = false;
+  /** Whether a call received no response or a 5xx since the platform last accepted a token. */
+  #hadOutage = false;
 
   constructor(options: SessionOptions) {
     this.#options = options;
@@ -93,27 +101,34 @@ export class Session implements TokenSource {
     this.#keeper = new TokenKeeper({ file, clock, log, redactor, revoke });
   }
 
-  /** Takes up what a crash left and begins the first login; does not wait for it. When the signal fires, no more is asked. */
+  /**
+   * Schedules the revocation of tokens from a previous run and starts the first login without waiting for it. After the
+   * signal is aborted, no more tokens are requested.
+   */
   async start(signal: AbortSignal): Promise<void> {
-    if (this.#state !== 'none') throw new Error('a session starts once');
+    if (this.#state !== 'none') throw new Error('the session has already been started');
     this.#signal = signal;
-    // As an attempt: a stop waits for it, else it would remove the file whose tokens are just being read.
-    this.#begin(this.#keeper.takeUpLeftovers());
+    // Register the work as an attempt, so that `stop` waits for it. Otherwise, `stop` would remove the file while its
+    // tokens are being read.
+    this.#begin(this.#keeper.revokeLeftovers());
     await this.#attempt;
     this.#renew();
   }
 
-  /** Lets a token request under way end, revokes every token within the budget, and answers no one any more. */
+  /**
+   * Waits for a token request in progress and revokes all tokens within the budget. Afterwards, no tokens are
+   * available.
+   */
   async stop(budgetMs = STOP_BUDGET_MS): Promise<void> {
     if (this.#state === 'revoked') return;
     const { clock } = this.#options;
     const startMs = clock.monotonicMs();
     this.#enter('revoked');
-    // Never started: the session file may be that of another daemon, whose state folder this one was refused.
+    // If the session was never started, the session file may belong to another agent that has locked the state folder.
     if (!this.#signal) return;
-    // Tokens whose answer is under way would be nobody's: better to wait for them and revoke them too.
+    // Wait for a response in progress, because its tokens must also be revoked.
     const cancel = clock.after(budgetMs / 2, () => this.#ending.abort());
-    // One that is not over by then waits for a disk: its tokens are the keeper's.
+    // An attempt that is still running after the abort is waiting for the disk, and the keeper already has its tokens.
     await raced(this.#attempt ?? Promise.resolve(), this.#ending.signal).catch(() => {});
     cancel();
     await this.#keeper.end(Math.max(MIN_REVOKE_BUDGET_MS, budgetMs - (clock.monotonicMs() - startMs)));
@@ -124,27 +139,30 @@ export class Session implements TokenSource {
       signal?.throwIfAborted();
       const token = this.#usable();
       if (token) return this.#leaseOf(token);
-      // A timer that came late (a machine that slept): the renewal is overdue.
+      // The timer may be late, for example after a suspend, so that the renewal is overdue.
       if (this.#state === 'valid' && this.#isDue()) this.#renew();
       if (this.#state !== 'renewing' || waited) throw this.#noSession();
       await raced(this.#attempt ?? Promise.resolve(), signal);
     }
   }
 
-  /** Called after every change of state; the function it returns ends that. */
+  /** Registers a listener for state changes. Returns a function that removes the listener. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** SIGHUP: where the last attempt failed, the next is now, and the schedule starts again. */
+  /** Retries a failed attempt now and resets the retry delays, for SIGHUP. */
   tryNow(): void {
     if (this.#state !== 'waiting') return;
     this.#trouble = undefined;
     this.#renew();
   }
 
-  /** `session renew`: new tokens now. Rejects with what went wrong; the session then goes on by its schedule. */
+  /**
+   * Requests new tokens, for `session renew`. Rejects if the request fails; the session then continues with its
+   * schedule.
+   */
   async renewNow(): Promise<SessionSnapshot> {
     if (this.#state === 'revoked' || this.#state === 'none') throw this.#noSession();
     this.#trouble = undefined;
@@ -154,20 +172,20 @@ export class Session implements TokenSource {
     return this.snapshot();
   }
 
-  /** `session revoke`: the tokens of now are replaced by those of a new login and revoked. */
+  /** Logs in again and revokes the previous tokens, for `session revoke`. */
   async revokeNow(): Promise<SessionSnapshot> {
-    // After a renewal that is under way: its tokens are those of now.
+    // Wait for a renewal in progress, because its tokens become the current tokens.
     await this.#attempt;
     if (this.#keeper.current) this.#keeper.current.refreshToken = undefined;
     return this.renewNow();
   }
 
-  /** Whether there is a token that the platform takes. */
+  /** Whether a valid token is available. */
   get isUsable(): boolean {
     return this.#usable() !== undefined;
   }
 
-  /** The user of the token in use, where the token response reported it. */
+  /** User ID of the current token, if the token response contained it. */
   get userId(): number | undefined {
     return this.#keeper.current?.userId;
   }
@@ -197,73 +215,83 @@ export class Session implements TokenSource {
   #leaseOf(token: IssuedToken): Lease {
     token.inUse++;
     let released = false;
+    let available = false;
     return {
       accessToken: token.accessToken,
-      accepted: () => {
-        token.proven = true;
-        if (token === this.#keeper.current) this.#tokenAccepted();
+      responded: (status) => {
+        available = status < 500;
+        if (status === 401) this.#refuse(token);
+        else if (available) this.#accept(token);
       },
-      refused: () => this.#refuse(token),
       release: () => {
         if (released) return;
         released = true;
+        if (!available) this.#hadOutage = true;
         token.inUse--;
         this.#keeper.released(token);
       },
     };
   }
 
-  /** The platform accepted the token in use. */
-  #tokenAccepted(): void {
-    this.#unproven = 0;
+  /** Records that the platform accepted the token. */
+  #accept(token: IssuedToken): void {
+    token.proven = true;
+    if (token !== this.#keeper.current) return;
+    this.#rejectedNewTokens = 0;
+    this.#hadOutage = false;
     if (!this.#isRejectedEarly) return;
     this.#isRejectedEarly = false;
     this.#options.onRevokedElsewhere?.();
   }
 
-  /** 401: the token is not handed out again, and replaced; at once where it ever worked, with growing rests where not. */
+  /**
+   * Handles a 401. The token is not used again. It is replaced immediately if it has worked before, otherwise after
+   * increasing delays.
+   */
   #refuse(token: IssuedToken): void {
     if (token.refused) return;
     token.refused = true;
     if (token !== this.#keeper.current || this.#isStopped()) return;
-    this.#unproven = token.proven ? 0 : this.#unproven + 1;
-    this.#isRejectedEarly ||= token.proven && token.expiresAtMs - this.#options.clock.monotonicMs() > NEAR_END_MS;
-    const fields = { event: 'session.token_refused', unproven: this.#unproven };
-    this.#options.log.info(fields, 'the platform refused the access token');
+    this.#rejectedNewTokens = token.proven ? 0 : this.#rejectedNewTokens + 1;
+    const isEarly = token.expiresAtMs - this.#options.clock.monotonicMs() > NEAR_END_MS;
+    // Ignore rejections after an outage, because a platform may lose its tokens when it restarts.
+    this.#isRejectedEarly ||= token.proven && isEarly && !this.#hadOutage;
+    const fields = { event: 'session.token_refused', rejectedNewTokens: this.#rejectedNewTokens };
+    this.#options.log.info(fields, 'access token rejected');
     const nowMs = this.#options.clock.monotonicMs();
-    // A token may work and be dead a moment later, time and again: only the first is replaced at once.
+    // If tokens repeatedly work and are rejected shortly afterwards, only the first token is replaced immediately.
     const again = nowMs - this.#lastRefusalMs < REFUSAL_MEMORY_MS;
     const restMs = again ? token.issuedAtMs + MIN_RENEWAL_MS - nowMs : 0;
-    const delayMs = Math.max(unprovenDelayMs(this.#unproven), restMs, 0);
+    const delayMs = Math.max(newTokenDelayMs(this.#rejectedNewTokens), restMs, 0);
     this.#lastRefusalMs = nowMs;
     if (delayMs === 0) {
       this.#renew();
     } else if (!this.#attempt) {
-      this.#lastError = new PlatformError('the platform answers 401 to tokens that it has just given', {
+      this.#lastError = new PlatformError('new access tokens are rejected with 401', {
         code: 'platform.fresh_token_refused',
         retryable: true,
-        hint: 'Check API_KEY_HEADER, and that PLATFORM_URL is the address that gave the token.',
+        hint: 'Check API_KEY_HEADER, and that PLATFORM_URL is the address that issued the token.',
       });
       this.#failureLog.failed(this.#lastError, false, delayMs);
       this.#enter('waiting', delayMs);
     }
   }
 
-  /** Begins a token request unless one is under way. The state is `renewing` from this moment on. */
+  /** Starts a token request unless one is in progress, and enters the state `renewing`. */
   #renew(): void {
     if (this.#attempt || this.#isStopped() || this.#signal?.aborted) return;
     this.#enter('renewing');
     this.#begin(this.#obtain());
   }
 
-  /** What a stop waits for. */
+  /** Registers work for which `stop` waits. */
   #begin(work: Promise<void>): void {
     this.#attempt = work.finally(() => {
       this.#attempt = undefined;
     });
   }
 
-  /** One attempt from request to schedule; never rejects. */
+  /** Runs one attempt: requests tokens, stores them and schedules the next renewal. Never rejects. */
   async #obtain(): Promise<void> {
     const { clock, onRenewal } = this.#options;
     try {
@@ -280,7 +308,7 @@ export class Session implements TokenSource {
     }
   }
 
-  /** A refresh where its token is surely good, else, and where that fails, a login. */
+  /** Requests tokens with the refresh token if it is certainly valid. Otherwise, or if the refresh fails, logs in. */
   async #ask(): Promise<{ tokens: Tokens; grant: SessionGrant; askedAtMs: number }> {
     const { clock, log } = this.#options;
     const { signal } = this.#ending;
@@ -312,6 +340,7 @@ export class Session implements TokenSource {
     const restMs = maxRestMs(askedMs, isRateLimited);
     const delayMs = retryDelayMs(trouble, nowMs, () => clock.random(), restMs);
     this.#trouble = { ...trouble, lastDelayMs: delayMs };
+    if (kind === 'unavailable') this.#isRejectedEarly = false;
     this.#lastError = error;
     this.#failureLog.failed(error, kind === 'refused', delayMs);
     this.#enter('waiting', delayMs);
@@ -327,12 +356,12 @@ export class Session implements TokenSource {
     for (const listener of [...this.#listeners]) this.#tell(listener);
   }
 
-  /** A listener that fails must not change what becomes of the session. */
+  /** Calls a listener. Errors in a listener must not affect the session. */
   #tell(listener: () => void): void {
     try {
       listener();
     } catch (error) {
-      this.#options.log.error({ event: 'session.listener_failed', error: messageOf(error) }, 'a listener failed');
+      this.#options.log.error({ event: 'session.listener_failed', error: messageOf(error) }, 'session listener failed');
     }
   }
 
@@ -343,7 +372,7 @@ export class Session implements TokenSource {
   #noSession(): PlatformError {
     const error = this.#lastError;
     const why = error === undefined ? '' : `: ${messageOf(error)}`;
-    return new PlatformError(`there is no session with the platform now${why}`, {
+    return new PlatformError(`not signed in to the platform${why}`, {
       code: 'platform.no_session',
       retryable: true,
       cause: error,
@@ -352,7 +381,7 @@ export class Session implements TokenSource {
   }
 }
 
-/** Waits for a promise or for the signal's reason, whichever comes first. */
+/** Waits for a promise, or rejects with the abort reason of the signal if it is aborted first. */
 async function raced(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
   if (!signal) return promise;
   const { promise: aborted, reject } = Promise.withResolvers<never>();

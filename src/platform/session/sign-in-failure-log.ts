@@ -4,8 +4,8 @@ import type { Logger } from '../../base/logger.ts';
 import { Repeats } from '../../base/repeats.ts';
 
 /**
- * Says what is wrong with the sign-in: each kind of failure once and clearly, with what to do; after that in
- * the rhythm of all repeats. An outage of a weekend makes a few hundred lines less than attempts.
+ * Logs sign-in failures: the first failure of each kind immediately, later failures at the repeat interval. This keeps
+ * the log short during a long outage.
  */
 export class SignInFailureLog {
   readonly #clock: Clock;
@@ -35,18 +35,15 @@ export class SignInFailureLog {
     const count = this.#repeats.note(code, nowMs);
     if (count === 1) {
       const level = refused ? 'error' : 'warn';
-      this.#log[level](
-        { event: refused ? 'session.refused' : 'session.failed', ...fields },
-        'no session with the platform',
-      );
+      this.#log[level]({ event: refused ? 'session.refused' : 'session.failed', ...fields }, 'sign-in failed');
     } else if (count !== undefined) {
-      this.#log.warn({ event: 'session.still_failing', ...fields }, 'still no session with the platform');
+      this.#log.warn({ event: 'session.still_failing', ...fields }, 'sign-in still failing');
     } else {
-      this.#log.debug({ event: 'session.attempt_failed', ...fields }, 'another sign-in failed');
+      this.#log.debug({ event: 'session.attempt_failed', ...fields }, 'sign-in attempt failed');
     }
   }
 
-  /** The session is there: says so where it was missed. */
+  /** Logs the recovery after failures. */
   recovered(grant: string): void {
     const lastedMs = this.#sinceMs === undefined ? undefined : this.#clock.monotonicMs() - this.#sinceMs;
     const fields = {
@@ -54,7 +51,7 @@ export class SignInFailureLog {
       grant,
       ...(lastedMs === undefined ? {} : { attempts: this.#attempts, missedForMs: Math.round(lastedMs) }),
     };
-    if (grant === 'password' || lastedMs !== undefined) this.#log.info(fields, 'session with the platform');
+    if (grant === 'password' || lastedMs !== undefined) this.#log.info(fields, 'signed in to the platform');
     else this.#log.debug(fields, 'session renewed');
     this.#sinceMs = undefined;
     this.#attempts = 0;

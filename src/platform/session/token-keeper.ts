@@ -16,21 +16,21 @@ export interface TokenKeeperOptions {
 }
 
 /**
- * Which tokens are alive: the current one, its predecessors, those of an earlier run; and how each ends.
+ * Tracks the valid tokens: the current token, its predecessors, and the tokens of a previous run.
  *
- * A token is in one of three places: `current`; `sharing`, predecessors that have the current refresh token, which
- * revoking them would end; or on its way to revocation. All of them stand in the session file, and a token stands there
- * before anyone uses it, so that whatever a crash leaves can be revoked by the next start.
+ * A token is `current`, `sharing`, or waiting to be revoked. `sharing` contains predecessors with the current refresh
+ * token, which their revocation would invalidate. All tokens are stored in the session file before their first use, so
+ * that they can be revoked at the next startup after a crash.
  */
 export class TokenKeeper {
   readonly #options: TokenKeeperOptions;
   readonly #retired: RetiredTokens;
   #current: IssuedToken | undefined;
-  /** Being written down, not used yet. */
+  /** Token that is being stored and has not been used yet. */
   #next: IssuedToken | undefined;
   #sharing: IssuedToken[] = [];
   #storeFailed = false;
-  /** The tokens of the last run, of which the file is all there is. */
+  /** Whether the tokens of the previous run are being read. Until then, they are stored only in the file. */
   #isReading = false;
 
   constructor(options: TokenKeeperOptions) {
@@ -43,14 +43,14 @@ export class TokenKeeper {
     return this.#current;
   }
 
-  /** Stores a token, puts it in its predecessor's place, and sends that one on its way. */
+  /** Stores a token, makes it the current token, and retires its predecessor. */
   async adopt(next: IssuedToken): Promise<void> {
     const previous = this.#current;
     this.#options.redactor.learn(next.accessToken, next.refreshToken);
-    this.#retired.keep(next.accessToken);
+    this.#retired.remove(next.accessToken);
     this.#next = next;
     await this.#store();
-    // Meanwhile all of them were ended.
+    // If `end` was called in the meantime, the token has been revoked.
     if (this.#next !== next) return;
     this.#current = next;
     this.#next = undefined;
@@ -63,12 +63,15 @@ export class TokenKeeper {
     for (const token of line) if (!shares(token)) this.#retire(token);
   }
 
-  /** A call has ended: a retired token may be free. */
+  /** Called when a call has ended, because a retired token may no longer be in use. */
   released(token: IssuedToken): void {
-    if (token.inUse === 0 && token !== this.#current) this.#retired.look();
+    if (token.inUse === 0 && token !== this.#current) this.#retired.revokeDueTokens();
   }
 
-  /** Revokes every token, the current one last, and one that is still being written down, within the budget. */
+  /**
+   * Revokes all tokens within the budget, including a token that is still being stored. The current token is retired
+   * last.
+   */
   async end(budgetMs: number): Promise<void> {
     for (const token of this.#sharing) this.#retire(token);
     const last = [this.#current, this.#next].filter((token) => token !== undefined);
@@ -78,14 +81,14 @@ export class TokenKeeper {
     const left = await this.#retired.drain(budgetMs);
     if (left.length > 0) {
       const fields = { event: 'session.not_revoked', tokens: left.length };
-      this.#options.log.warn(fields, 'tokens are left for the next start to revoke');
+      this.#options.log.warn(fields, 'tokens not revoked, they will be revoked on the next startup');
     }
-    // Of a disk that hangs nothing has come to be revoked: the next start reads it.
+    // If the disk hangs and the tokens of the previous run have not been read yet, keep the file for the next startup.
     if (!this.#isReading) await this.#store();
   }
 
-  /** Sends the tokens of an earlier run on their way to revocation. */
-  async takeUpLeftovers(): Promise<void> {
+  /** Schedules the revocation of tokens from a previous run. */
+  async revokeLeftovers(): Promise<void> {
     const { file, clock, log, redactor } = this.#options;
     let left: StoredToken[] = [];
     this.#isReading = true;
@@ -93,11 +96,11 @@ export class TokenKeeper {
       left = await file.read();
     } catch (error) {
       const fields = { event: 'session.file_unreadable', error: messageOf(error) };
-      log.warn(fields, 'the tokens of the last run cannot be read');
+      log.warn(fields, 'failed to read tokens from the previous run');
     }
     this.#isReading = false;
     if (left.length === 0) return;
-    log.info({ event: 'session.leftovers', tokens: left.length }, 'revoking the tokens of the last run');
+    log.info({ event: 'session.leftovers', tokens: left.length }, 'revoking tokens from the previous run');
     for (const token of left) {
       redactor.learn(token.accessToken, token.refreshToken);
       this.#retired.add(leftover(token, clock));
@@ -113,7 +116,7 @@ export class TokenKeeper {
     return Math.round(clock.wallMs() + token.expiresAtMs - clock.monotonicMs());
   }
 
-  /** Writes down every token that is alive. A disk that refuses does not end the session. */
+  /** Stores all valid tokens. Disk errors are logged and do not affect the session. */
   async #store(): Promise<void> {
     const { file, log } = this.#options;
     const issued = [this.#next, this.#current, ...this.#sharing].filter((token) => token !== undefined);
@@ -126,7 +129,7 @@ export class TokenKeeper {
       if (this.#storeFailed) return;
       this.#storeFailed = true;
       const fields = { event: 'session.file_failed', error: messageOf(error) };
-      log.warn(fields, 'the session cannot be written down: a crash would leave its tokens unrevoked');
+      log.warn(fields, 'failed to store the session, a crash would leave its tokens unrevoked');
     }
   }
 }
@@ -136,8 +139,9 @@ function storedForm(token: RetiredToken['issued'], expiresWallMs: number): Store
 }
 
 /**
- * A token of an earlier run. How long it lives is not known, for clocks may have jumped: it is tried for as long as the
- * pair can live. Where the access token may have expired, and so cannot be revoked, its refresh token is revoked by itself.
+ * Converts a stored token from a previous run. Its remaining lifetime is unknown because the clock may have jumped, so
+ * revocation is retried for the maximum lifetime of the pair. If the access token may have expired, the refresh token
+ * is revoked as well.
  */
 function leftover(token: StoredToken, clock: Clock): RetiredToken {
   const { accessToken, refreshToken, expiresWallMs } = token;
@@ -147,8 +151,8 @@ function leftover(token: StoredToken, clock: Clock): RetiredToken {
     issued: { accessToken, refreshToken, expiresAtMs: clock.monotonicMs() + lifeMs, lifeMs, inUse: 0 },
     texts() {
       const wallMs = clock.wallMs();
-      const surelyAlive = wallMs < expiresWallMs && wallMs > expiresWallMs - accessLifeMs;
-      return surelyAlive || refreshToken === undefined ? [accessToken] : [accessToken, refreshToken];
+      const isCertainlyValid = wallMs < expiresWallMs && wallMs > expiresWallMs - accessLifeMs;
+      return isCertainlyValid || refreshToken === undefined ? [accessToken] : [accessToken, refreshToken];
     },
     expiresWallMs,
   };

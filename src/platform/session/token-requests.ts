@@ -14,15 +14,15 @@ import {
 import type { Tokens } from '../grants/token-answer.ts';
 import type { HttpBoundary, HttpRequest, PlatformAnswer } from '../http-boundary.ts';
 
-/** What the technical user signs in with. Read anew at each request, so that a reload takes effect. */
+/** Credentials of the technical user, read for each request so that a reload takes effect. */
 export interface SessionCredentials {
   client: ClientCredentials;
   user: TechnicalUser;
-  /** For hints; absent if no agent runs. */
+  /** Commands for hints; omitted if no agent is running. */
   commands?: SecretCommands;
 }
 
-/** The session's three requests, sent. */
+/** Sends the session's three token requests: login, refresh and revoke. */
 export class TokenRequests {
   readonly #boundary: Pick<HttpBoundary, 'send'>;
   readonly #baseUrl: string;
@@ -72,15 +72,15 @@ const NEVER_SENT = new Set([
 ]);
 
 /**
- * Whether the refresh token is certainly as good as before: the request never reached the platform, or it was turned
- * away for its rate. Everything else may have used it up: an answer that was lost is one that we did not read.
+ * Returns whether the refresh token is certainly still valid: the request did not reach the platform or was rate
+ * limited. After any other failure, the platform may have consumed the refresh token.
  */
 export function refreshTokenSurvives(error: unknown): boolean {
   if (error instanceof GrantError) return error.failure === 'rate_limited';
   return NEVER_SENT.has(codeOf(error) ?? '');
 }
 
-/** Whether the platform said no to who we are, rather than being away. */
+/** Returns whether the platform rejected the credentials. */
 export function isSignInRefused(error: unknown): boolean {
   return error instanceof GrantError && error.failure === 'refused';
 }

@@ -1,120 +1,103 @@
-import type { NewFault, Poison } from '../faults.ts';
-import { type Answer, type Call, idParam } from '../http/call.ts';
+import { type Call, idParam } from '../http/call.ts';
+import { adminBody, required } from '../http/forms.ts';
 import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
-import { adminBody } from './admin-body.ts';
-import type { Stage } from './stage.ts';
+import type { Stage } from '../stage.ts';
+import { TAMPERING_NAMES, TAMPERINGS } from '../webhooks/tampering.ts';
+import type { NewWebhookFault } from '../webhooks/webhook-faults.ts';
+import { addAdmin } from './admin-endpoints.ts';
 
-const DONE: Answer = { status: 204 };
-const ok = (body: unknown): Answer => ({ status: 200, body });
+const MAX_WEBHOOK_FAULTS = 1_000;
 
-/** Faults on demand by HTTP: the platform away, answers that fail, values that are refused, rates. */
+/** Adds the endpoints for faults: outages, failing responses, rejected values, rates, and tampered webhook deliveries. */
 export function addFaultEndpoints(router: Router, stage: Stage): void {
-  const add = (method: string, path: string, handle: (call: Call) => Answer | Promise<Answer>) =>
-    router.add(method, `/sandbox/${path}`, handle, { auth: 'none' });
+  const { faults, webhookFaults } = stage;
+  const add = (endpoint: string, handle: Parameters<typeof addAdmin>[2]) => addAdmin(router, endpoint, handle);
 
-  add('POST', 'offline', (call) => goOffline(call, stage));
-  add('POST', 'online', async () => {
-    await stage.goOnline();
-    return DONE;
+  router.add('POST', '/sandbox/offline', (call) => goOffline(call, stage), { auth: 'none' });
+  add('POST online', () => stage.goOnline());
+
+  add('GET faults', () => ({ faults: faults.list(), poisons: faults.poisons() }));
+  add('POST faults', (call) => {
+    const fault = adminBody(call, {
+      method: 'text',
+      path: 'text',
+      asset: 'number',
+      nth: 'count',
+      every: 'count',
+      times: 'count',
+      status: 'status',
+      body: 'any',
+      contentType: 'text',
+      retryAfter: 'textOrNumber',
+      latencyMs: 'milliseconds',
+      drop: ['before', 'after'],
+    });
+    stage.report(`fault set: ${JSON.stringify(fault).slice(0, 120)}`);
+    return { id: faults.add(fault) };
   });
-  add('GET', 'faults', () => ok({ faults: stage.faults.list(), poisons: stage.faults.poisons() }));
-  add('POST', 'faults', (call) => {
-    const fault = readFault(adminBody(call, 'faults'));
-    stage.report(`a fault is set: ${JSON.stringify(fault).slice(0, 120)}`);
-    return { status: 201, body: { id: stage.faults.add(fault) } };
+  add('DELETE faults', () => {
+    faults.clear();
+    webhookFaults.clear();
+    stage.report('all faults removed');
   });
-  add('POST', 'poison', (call) => {
-    stage.faults.poison(readFault(adminBody(call, 'poison')) as Poison);
-    return DONE;
+  add('DELETE faults/:id', (call) => {
+    if (!faults.remove(idParam(call, 'id'))) throw notFound('the fault');
   });
-  add('DELETE', 'faults', () => {
-    stage.faults.clear();
-    stage.webhookFaults.clear();
-    stage.report('all faults are gone');
-    return DONE;
+  add('POST poison', (call) => {
+    const shape = { asset: 'number', key: 'text', value: 'number', timestampMs: 'number', status: 'status' } as const;
+    faults.poison(adminBody(call, shape));
   });
-  add('DELETE', 'faults/:id', (call) => {
-    if (!stage.faults.remove(idParam(call, 'id'))) throw notFound('the fault');
-    return DONE;
+  add('PATCH limits', (call) => {
+    const shape = { perUser: 'limit', perApiKey: 'limit', perAddress: 'limit', retryAfter: 'flag' } as const;
+    stage.usage.change(adminBody(call, shape));
   });
-  add('PATCH', 'limits', (call) => {
-    Object.assign(stage.usage.limits, readLimits(adminBody(call, 'limits')));
-    return DONE;
+
+  add('GET webhook-faults', () => ({
+    kinds: TAMPERING_NAMES.map((kind) => ({ kind, does: TAMPERINGS[kind].does, verdict: TAMPERINGS[kind].verdict })),
+    faults: webhookFaults.list(),
+    outcomes: webhookFaults.outcomes(),
+  }));
+  add('POST webhook-faults', (call) => {
+    if (webhookFaults.list().length >= MAX_WEBHOOK_FAULTS) throw refusal(400, `at most ${MAX_WEBHOOK_FAULTS} faults`);
+    const body = adminBody(call, {
+      kind: TAMPERING_NAMES,
+      webhook: 'count',
+      event_type: 'eventType',
+      every: 'count',
+      times: 'count',
+      delayMs: 'milliseconds',
+    });
+    required(body, 'kind');
+    const fault = body as NewWebhookFault;
+    stage.report(`webhook fault set: ${TAMPERINGS[fault.kind].does}`);
+    return { id: webhookFaults.add(fault) };
+  });
+  add('DELETE webhook-faults', () => webhookFaults.clear());
+  add('DELETE webhook-faults/:id', (call) => {
+    if (!webhookFaults.remove(idParam(call, 'id'))) throw notFound('the fault');
   });
 }
 
-/** `forMs`: real milliseconds after which the platform comes back by itself; needed with `refuse` where there is no second address. */
-function goOffline(call: Call, stage: Stage): Answer {
-  const body = adminBody(call, 'offline');
-  const mode = body.mode ?? 'refuse';
-  const retryAfter = body.retryAfter as number | string | undefined;
-  const forMs = typeof body.forMs === 'number' ? body.forMs : undefined;
+/**
+ * Starts an outage. `forMs` is its duration in real milliseconds, which is required for `refuse` unless the admin API
+ * has a separate address.
+ */
+function goOffline(call: Call, stage: Stage) {
+  const {
+    mode = 'refuse',
+    retryAfter,
+    forMs,
+  } = adminBody(call, { mode: 'any', retryAfter: 'textOrNumber', forMs: 'number' });
+  const isStatus = Number.isInteger(mode) && (mode as number) >= 200 && (mode as number) <= 599;
+  if (mode !== 'refuse' && mode !== 'drop' && !isStatus) throw refusal(400, 'must be refuse, drop or a status', 'mode');
   if (mode === 'refuse' && forMs === undefined && stage.adminUrl === stage.url) {
-    throw refusal(400, 'is needed: with its socket closed this address cannot be told to come back', 'forMs');
+    throw refusal(400, 'is required: without it, this address stays closed', 'forMs');
   }
-  if (mode !== 'refuse' && mode !== 'drop' && !isStatus(mode)) {
-    throw refusal(400, 'is refuse, drop or a status', 'mode');
-  }
-  const how = isStatus(mode) ? { status: mode, ...(retryAfter === undefined ? {} : { retryAfter }) } : mode;
-  // After this answer has left, for `refuse` breaks the connection that carries it.
+  const retry = retryAfter === undefined ? {} : { retryAfter };
+  const how = mode === 'refuse' || mode === 'drop' ? mode : { status: mode as number, ...retry };
+  // Start the outage after the response, because `refuse` closes the connection.
   stage.later(50, () => stage.goOffline(how));
   if (forMs !== undefined) stage.later(50 + forMs, () => stage.goOnline());
   return { status: 202 };
-}
-
-/** Members of faults and poisons, and what they may be. `body` may be anything. */
-const FAULT_MEMBERS: Readonly<Record<string, readonly string[]>> = {
-  method: ['string'],
-  path: ['string'],
-  asset: ['number'],
-  nth: ['number'],
-  every: ['number'],
-  times: ['number'],
-  status: ['number'],
-  contentType: ['string'],
-  retryAfter: ['number', 'string'],
-  latencyMs: ['number'],
-  drop: ['string'],
-  state: ['string'],
-  key: ['string'],
-  value: ['number'],
-  timestampMs: ['number'],
-};
-
-/** What would only fail later, inside somebody else's request, is refused here. */
-function readFault(body: Record<string, unknown>): NewFault {
-  const { status, latencyMs, drop, state } = body;
-  if (status !== undefined && !isStatus(status)) throw refusal(400, 'is a status from 200 to 599', 'status');
-  if (latencyMs !== undefined && !(typeof latencyMs === 'number' && latencyMs >= 0)) {
-    throw refusal(400, 'is no number of milliseconds', 'latencyMs');
-  }
-  for (const [name, value] of Object.entries(body)) {
-    const types = Object.hasOwn(FAULT_MEMBERS, name) ? FAULT_MEMBERS[name] : undefined;
-    if (types !== undefined && !types.includes(typeof value)) throw refusal(400, `is no ${types.join(' or ')}`, name);
-  }
-  for (const name of ['nth', 'every', 'times']) {
-    if (body[name] !== undefined && !(Number.isInteger(body[name]) && (body[name] as number) > 0)) {
-      throw refusal(400, 'is no whole number over 0', name);
-    }
-  }
-  if (drop !== undefined && drop !== 'before' && drop !== 'after') throw refusal(400, 'is before or after', 'drop');
-  if (state !== undefined && state !== 'foreign') throw refusal(400, 'is foreign', 'state');
-  return body as NewFault;
-}
-
-function isStatus(value: unknown): value is number {
-  return Number.isInteger(value) && (value as number) >= 200 && (value as number) <= 599;
-}
-
-function readLimits(body: Record<string, unknown>) {
-  for (const [name, value] of Object.entries(body)) {
-    const fits =
-      name === 'retryAfter'
-        ? typeof value === 'boolean'
-        : ['perUser', 'perApiKey', 'perAddress'].includes(name) && Number.isInteger(value) && (value as number) >= 0;
-    if (!fits)
-      throw refusal(400, 'is no limit: perUser, perApiKey, perAddress (numbers), retryAfter', name.slice(0, 60));
-  }
-  return body;
 }

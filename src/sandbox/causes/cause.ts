@@ -1,41 +1,43 @@
+import { insteadOf } from '../../base/nearest.ts';
 import type { EventType } from '../../contract/events.ts';
-import type { Stage } from '../admin/stage.ts';
-import { notFound, refusal } from '../http/refusal.ts';
-import type { PermitableRef } from '../permissions/inheritance.ts';
+import type { PermitableType } from '../../contract/permissions.ts';
+import { refusal } from '../http/refusal.ts';
 import type { Kind, SiteRecords } from '../site/records.ts';
+import type { Stage } from '../stage.ts';
 
-/** What whoever causes an event may say about it. Left out, something that fits is chosen. */
+/** Options for triggering an event. Omitted members have suitable defaults. */
 export interface EventRequest {
-  /** Id of the object, of the kind that the cause names. */
-  object?: number;
-  /** Id of the other object, where a relation has two ends. */
-  to?: number;
+  /** ID or name of the object. Its kind is specified by the cause. */
+  object?: number | string;
+  /** ID or name of the second object of a relation. */
+  to?: number | string;
   /** Value key or specification key. */
   key?: string;
   value?: number | string;
   /** Unit code. */
   unit?: string;
   name?: string;
-  /** Code or id of the type or status. */
+  /** Code or ID of the type or status. */
   status?: number | string;
   type?: number | string;
   /** Attributes by name, for the `…_updated` types. */
   changes?: Record<string, unknown>;
 }
 
-/** How one event type is triggered by hand. */
+/** Describes how an event type is triggered manually. */
 export interface Cause {
-  /** What is done, for help texts. */
-  does: string;
   /** Kind of `object`. */
   object: Kind;
-  /** Kind of `to`, where there is one. */
+  /** Kind of `to`. */
   to?: Kind;
-  /** Which other members of a request it looks at. */
+  /** Other request members that have an effect. */
   takes: readonly (keyof EventRequest)[];
-  /** Does it and gives the ids of the object and, where there is one, of the other. Throws a `Refusal` where it cannot be. */
-  trigger(stage: Stage, request: EventRequest): number | Triggered;
+  /** Triggers the event and returns the IDs of its objects. Throws a `Refusal` if the event cannot be triggered. */
+  trigger(stage: Stage, request: ResolvedRequest): number | Triggered;
 }
+
+/** A request in which objects are specified by ID. */
+export type ResolvedRequest = Omit<EventRequest, 'object' | 'to'> & { object?: number; to?: number };
 
 export interface Triggered {
   object: number;
@@ -46,55 +48,61 @@ export interface Triggered {
 export interface Caused {
   event_type: EventType;
   object: { kind: Kind; id: number };
-  /** The other end of a relation. */
+  /** Second object of a relation. */
   to?: { kind: Kind; id: number };
-  /** What was made for it. */
+  /** Object that was created for the event. */
   made?: { kind: Kind; id: number };
-  /** To how many webhooks it is sent. */
+  /** Number of webhooks that receive the event. */
   deliveries: number;
-  /** Why to none. */
+  /** Reason why no webhook receives the event. */
   note?: string;
 }
 
-/** The record that a request names; 404 where there is none. */
-export function named<K extends Kind>(stage: Stage, kind: K, id: number): SiteRecords[K] {
-  const record = stage.site.get(kind, id);
-  if (!record) throw notFound(`${kind} ${id}`);
-  return record;
+const NAMES = ['tag', 'serial_number', 'name', 'code', 'email', 'display_name', 'client_id'] as const;
+
+/**
+ * Returns the ID of an object specified by ID or name. If it does not exist, throws a 404 that suggests the nearest
+ * name.
+ */
+export function idOf(stage: Stage, kind: Kind, wanted: number | string): number {
+  const records = stage.site.all(kind) as ({ id: number } & Partial<Record<(typeof NAMES)[number], string>>)[];
+  const found =
+    records.find(({ id }) => String(id) === String(wanted)) ??
+    records.find((record) => NAMES.some((name) => record[name] === wanted));
+  if (found) return found.id;
+  const known = records.flatMap((record) => NAMES.map((name) => record[name]).find((name) => name) ?? []);
+  throw refusal(404, `no ${kind} ${String(wanted).slice(0, 60)}. ${insteadOf(String(wanted), known)}`);
 }
 
-/** The first record of a kind that fits; 409 with what is missing where there is none. */
-export function first<K extends Kind>(
+/** Permitable types of the objects that causes choose by default. */
+const TYPE_OF: Partial<Record<Kind, PermitableType>> = {
+  assets: 'Asset',
+  instrumentations: 'Instrumentation',
+  nodes: 'Node',
+  edge_devices: 'EDM::EdgeDevice',
+  events: 'Event',
+};
+
+/** Returns whether the technical user can read an object, so that webhooks receive its events. */
+export function isSeen(stage: Stage, kind: Kind, id: number): boolean {
+  const type = TYPE_OF[kind];
+  return type === undefined || stage.permissions.may(stage.user().id, 'can_read', { type, id });
+}
+
+/** Returns the requested object, or by default the first suitable one that is seen. Throws a 409 if none exists. */
+export function chosen<K extends Kind>(
   stage: Stage,
   kind: K,
-  fits: (record: SiteRecords[K]) => boolean,
-  missing: string,
-): SiteRecords[K] {
-  const found = stage.site.all(kind).find(fits);
-  if (!found) throw refusal(409, `there is ${missing}: make one (PUT /sandbox/objects/${kind}/{id}) or name another`);
-  return found;
-}
-
-/** Whether the technical user sees it: what a cause prefers, for only then does a webhook hear of it. */
-export function isSeen(stage: Stage, on: PermitableRef): boolean {
-  return stage.permissions.may(stage.user().id, 'can_read', on);
-}
-
-/** The requested object or one that the technical user sees, of the three kinds that appear and disappear. */
-export function seenOne<K extends 'assets' | 'instrumentations' | 'nodes'>(
-  stage: Stage,
-  kind: K,
-  wanted: number | undefined,
+  wanted?: number,
   fits: (record: SiteRecords[K]) => boolean = () => true,
 ): SiteRecords[K] {
-  if (wanted !== undefined) return named(stage, kind, wanted);
-  const type = TYPE_OF[kind];
-  return first(stage, kind, (one) => fits(one) && isSeen(stage, { type, id: one.id }), `none of ${kind} that fits`);
+  if (wanted !== undefined) return stage.site.found(kind, wanted);
+  const found = stage.site.all(kind).find((one) => fits(one) && isSeen(stage, kind, one.id));
+  if (found) return found;
+  throw refusal(409, `no suitable ${kind}. Create one (PUT /sandbox/objects/${kind}/{id}) or name another`);
 }
 
-export const TYPE_OF = { assets: 'Asset', instrumentations: 'Instrumentation', nodes: 'Node' } as const;
-
-/** A type or status by id or code; the one after `before` where nothing is requested. */
+/** Returns the ID of a type or status specified by ID or code; by default, the one that follows `before`. */
 export function statusOf(
   stage: Stage,
   kind: 'asset_statuses' | 'edge_device_statuses' | 'product_statuses' | 'event_types' | 'event_statuses',
@@ -105,10 +113,10 @@ export function statusOf(
   if (wanted === undefined) {
     const at = all.findIndex((status) => status.id === before);
     const next = all[(at + 1) % Math.max(1, all.length)];
-    if (!next) throw refusal(409, `there are no ${kind}`);
+    if (!next) throw refusal(409, `no ${kind}`);
     return next.id;
   }
   const found = all.find((status) => status.id === wanted || status.code === wanted);
-  if (!found) throw refusal(404, `there is none of ${kind} ${wanted}: ${all.map(({ code }) => code).join(', ')}`);
+  if (!found) throw refusal(404, `no ${kind} ${wanted}. Known: ${all.map(({ code }) => code).join(', ')}`);
   return found.id;
 }

@@ -2,7 +2,7 @@ import { TagferryError } from '../../base/errors.ts';
 import type { ErrorBody } from '../../contract/errors.ts';
 import type { OAuthErrorBody } from '../../contract/tokens.ts';
 
-/** Words of the API's error bodies for each status (platform 10.3). */
+/** Error types in error bodies, by status (platform 10.3). */
 const TYPES: Record<number, string> = {
   400: 'bad_request',
   401: 'unauthorized',
@@ -19,21 +19,21 @@ const TYPES: Record<number, string> = {
   503: 'service_unavailable',
 };
 
-/** An answer that says no. Thrown by endpoints, written by the request handler. */
+/** Error response, thrown by endpoints and written by the request handler. */
 export class Refusal extends TagferryError {
   readonly status: number;
   readonly body: ErrorBody | OAuthErrorBody;
   readonly headers: Record<string, string>;
 
   constructor(status: number, body: ErrorBody | OAuthErrorBody, headers: Record<string, string> = {}) {
-    super(`refused with ${status}`, { code: 'sandbox.refusal' });
+    super(`rejected with ${status}`, { code: 'sandbox.refusal' });
     this.status = status;
     this.body = body;
     this.headers = headers;
   }
 }
 
-/** One error in the API's form. */
+/** Returns an error response with an API error body. */
 export function refusal(
   status: number,
   message: string,
@@ -55,7 +55,10 @@ export function oauthRefusal(status: 400 | 401 | 403, error: string, description
   return new Refusal(status, { error, error_description: description }, headers);
 }
 
-/** What a person without read permission is answered as well: the object might not exist (platform 10.3). */
+/**
+ * Returns a 404. Also used if the caller has no read permission, so that the response does not reveal that the object
+ * exists (platform 10.3).
+ */
 export function notFound(what: string): Refusal {
   return refusal(404, `${what} was not found`);
 }

@@ -1,91 +1,50 @@
-import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import { hostRefusal } from '../../base/inbound/host-rule.ts';
-import type { Logger } from '../../base/logger.ts';
 import { IDENTITY_PATHS } from '../../contract/tokens.ts';
-import type { Faults } from '../faults.ts';
-import type { Exchange } from '../requests/exchange.ts';
-import type { SandboxClock } from '../sandbox-clock.ts';
-import type { SiteModel } from '../site/site-model.ts';
-import type { TokenStore } from '../tokens/token-store.ts';
-import type { Answer, Call, Caller } from './call.ts';
-import { corsHeaders, isPreflight } from './cors.ts';
+import type { Stage } from '../stage.ts';
+import { type Answer, type Call, type Caller, readRequestBody } from './call.ts';
+import { deprecationHeaders } from './deprecation-headers.ts';
+import type { Host } from './listener.ts';
 import { errorBody, Refusal, refusal } from './refusal.ts';
-import { readRequestBody } from './request-body.ts';
-import type { RequestEntry } from './request-entry.ts';
-import type { RequestLog } from './request-log.ts';
+import type { RequestEntry } from './request-log.ts';
 import type { Router } from './router.ts';
-import type { Usage } from './usage.ts';
 
-export interface RequestHandlerParts {
-  router: Router;
-  tokens: TokenStore;
-  usage: Usage;
-  faults: Faults;
-  site: SiteModel;
-  log: RequestLog;
-  logger: Logger;
-  /** The sandbox's clock: `Date` headers. */
-  clock: SandboxClock;
-  /** The machine's: latency and durations are real. */
-  realClock: Clock;
-  /** Header that must carry the client id beside the token; empty: none (platform 10.3). */
-  apiKeyHeader: string;
-  /** JSON has to come as JSON: 415 for a body of another type. */
-  isJsonTypeNeeded: boolean;
-  /** Origins of web pages that may call, or `*`; `undefined`: none. */
-  corsOrigin: string | undefined;
-  /** Answers every request of the platform like this while set. */
-  outage(): { status: number; retryAfter?: number | string } | 'drop' | undefined;
-  /** Headers that belong to an answer of this path: deprecations. May throw the `Refusal` that ends an endpoint. */
-  pathHeaders(path: string): Record<string, string>;
-  /** It listens where this machine alone reaches it. */
-  isLoopback: boolean;
-  signal: AbortSignal;
-}
-
-/** {base_url} and {web_url} (spec, address placeholders), each on an address of its own, or both on one. */
-export type Host = 'platform' | 'identity' | 'both';
-
-/** The body as far as it was read to its end, for the log. */
-interface ReadBody {
-  body: Buffer | undefined;
-}
-
-/** The page's stream (live/page-endpoints.ts). */
+/** Path of the page's event stream. */
 const STREAM_PATH = '/sandbox/live';
 
-/** Thrown instead of an answer: the connection is broken. */
+/** Thrown instead of a response if the connection must be closed. */
 const BROKEN = Symbol('broken');
 
-/** Takes a request from the socket to its answer: faults, body, route, token, limits, endpoint, answer, log. */
+/** Processes requests in these steps: faults, body, route, token, limits, endpoint, response, log. */
 export class RequestHandler {
-  readonly #parts: RequestHandlerParts;
+  readonly #router: Router;
+  readonly #stage: Stage;
 
-  constructor(parts: RequestHandlerParts) {
-    this.#parts = parts;
+  constructor(router: Router, stage: Stage) {
+    this.#router = router;
+    this.#stage = stage;
   }
 
-  /** What takes the requests of a socket: those of the whole service, or of one of its two hosts. */
+  /** Returns the request listener for a socket that serves one or both hosts. */
   at(host: Host): (request: IncomingMessage, response: ServerResponse) => void {
-    return (request, response) => this.#take(request, response, host);
+    return (request, response) => this.#handle(request, response, host);
   }
 
-  #take(request: IncomingMessage, response: ServerResponse, host: Host): void {
-    // A socket that breaks is the client's affair.
+  #handle(request: IncomingMessage, response: ServerResponse, host: Host): void {
+    // Ignore socket errors, which affect only the client.
     request.on('error', () => {});
     response.on('error', () => {});
     this.#serve(request, response, host).catch((err: unknown) => {
-      // An answer that cannot be written (a fault with a header that is none) must not end the sandbox.
-      this.#parts.logger.error({ event: 'sandbox.answer_failed', err }, 'an answer could not be written');
+      // A response that cannot be written, for example because a fault contains an invalid header, must not stop the
+      // sandbox.
+      this.#stage.log.error({ event: 'sandbox.answer_failed', err }, 'failed to write a response');
       request.socket.destroy();
     });
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse, host: Host): Promise<void> {
-    const { realClock, clock, log, logger } = this.#parts;
+    const { realClock, clock, log, requests } = this.#stage;
     const startedMs = realClock.monotonicMs();
     const url = URL.canParse(request.url ?? '', 'http://sandbox') ? new URL(request.url!, 'http://sandbox') : undefined;
     const path = url?.pathname ?? '/';
@@ -101,22 +60,20 @@ export class RequestHandler {
       story: undefined,
       fault: undefined,
     };
-    const read: ReadBody = { body: undefined };
     let answer: Answer | typeof BROKEN;
     try {
-      if (!url) throw refusal(400, 'the address cannot be read');
+      if (!url) throw refusal(400, 'the address is not valid');
       mustBeOn(host, path);
-      answer = await this.#answer(request, url, entry, read);
+      answer = await this.#answer(request, url, entry);
     } catch (error) {
       answer = error === BROKEN ? BROKEN : this.#errorAnswer(error);
-      const refused = answer === BROKEN ? undefined : wordsOf(answer.body);
+      const refused = answer === BROKEN ? undefined : messageIn(answer.body);
       if (refused !== undefined) entry.refused = refused;
     }
-    const endedMs = realClock.monotonicMs();
-    entry.durationMs = Math.round(endedMs - startedMs);
-    // Known with the end alone, and nothing waits from here on: the header and the log name the same request.
-    entry.id = log.nextId;
-    let written: Exchange['answer'];
+    entry.durationMs = Math.round(realClock.monotonicMs() - startedMs);
+    // Assign the ID immediately before writing the response, without waiting in between, so that the header and the log
+    // contain the same ID.
+    entry.id = requests.nextId;
     if (answer === BROKEN) {
       request.socket.destroy();
     } else if (answer.write) {
@@ -124,43 +81,39 @@ export class RequestHandler {
     } else {
       entry.status = answer.status;
       entry.story ??= answer.story;
-      written = this.#write(response, answer, entry);
+      this.#write(response, answer, entry);
     }
     if (path.startsWith('/sandbox/')) return;
-    const { rawHeaders } = request;
-    const whole = { entry, startedMs, endedMs, target: request.url ?? '', rawHeaders };
-    log.add({ ...whole, body: read.body, answer: written });
-    logger.debug({ event: 'sandbox.request', ...entry }, 'request answered');
+    requests.add(entry, request.url ?? '');
+    log.debug({ event: 'sandbox.request', ...entry }, 'request processed');
   }
 
-  async #answer(request: IncomingMessage, url: URL, entry: RequestEntry, read: ReadBody): Promise<Answer> {
-    const { faults, router, realClock, signal } = this.#parts;
+  async #answer(request: IncomingMessage, url: URL, entry: RequestEntry): Promise<Answer> {
+    const { faults, realClock, stopping, isLoopback, strict, clock } = this.#stage;
     const { method, path } = entry;
     const isAdmin = path.startsWith('/sandbox/');
-    if (isAdmin) refuseForeignPages(request, this.#parts.isLoopback);
+    if (isAdmin) refuseForeignPages(request, isLoopback);
     const effect = isAdmin ? undefined : faults.effectOn(method, path);
     if (effect?.latencyMs !== undefined) {
-      entry.fault = `waited ${effect.latencyMs} ms`;
-      await realClock.sleep(effect.latencyMs, signal).catch(() => {});
+      entry.fault = `delayed by ${effect.latencyMs} ms`;
+      await realClock.sleep(effect.latencyMs, stopping.signal).catch(() => {});
     }
     if (effect?.drop === 'before') {
-      entry.fault = 'connection broken before the request was done';
+      entry.fault = 'connection closed before processing';
       throw BROKEN;
     }
-    // Read before anything is refused, so that a keep-alive connection stays usable.
+    // Read the body before rejecting the request, so that a keep-alive connection remains usable.
     const { body, wireBytes } = await readRequestBody(request);
     entry.requestBytes = wireBytes;
-    read.body = body;
     if (!isAdmin) this.#outage(entry);
     if (effect?.status !== undefined) {
-      entry.fault = `told to answer ${effect.status}`;
+      entry.fault = `fault: status ${effect.status}`;
       return faultAnswer(effect.status, effect);
     }
-    if (this.#parts.corsOrigin !== undefined && isPreflight(request)) return { status: 204 };
-    const found = router.find(method === 'HEAD' ? 'GET' : method, path);
+    const found = this.#router.find(method === 'HEAD' ? 'GET' : method, path);
     if ('allowed' in found) {
       if (found.allowed.length === 0) throw refusal(404, `${path} was not found`);
-      throw refusal(405, `${method} is not offered here`, undefined, { allow: found.allowed.join(', ') });
+      throw refusal(405, `${method} is not supported here`, undefined, { allow: found.allowed.join(', ') });
     }
     const call: Call = {
       method,
@@ -174,39 +127,35 @@ export class RequestHandler {
     };
     if (found.route.auth === 'bearer') {
       call.caller = this.#authenticate(call);
-      const user = this.#parts.site.get('users', call.caller.user);
+      const user = this.#stage.site.get('users', call.caller.user);
       entry.user = user?.name ?? user?.email;
-      if (found.route.counted) this.#parts.usage.count(call.caller, request.socket.remoteAddress ?? '');
+      if (found.route.counted) this.#stage.usage.count(call.caller, request.socket.remoteAddress ?? '');
     }
-    if (!isAdmin && this.#parts.isJsonTypeNeeded && found.route.auth === 'bearer' && body.length > 0) mustBeJson(call);
-    const extra = this.#parts.pathHeaders(path);
+    if (strict.has('json-type') && found.route.auth === 'bearer' && body.length > 0) mustBeJson(call);
+    const extra = deprecationHeaders(path, clock.wallMs());
     const answer = await withHeaders(extra, () => found.route.handle(call));
     if (effect?.drop === 'after') {
-      entry.fault = 'done, but the answer was lost';
+      entry.fault = 'processed, response lost';
       entry.story = answer.story;
       throw BROKEN;
     }
-    const headers = { ...extra, ...answer.headers };
-    if (effect?.state === 'foreign' && headers.location !== undefined) {
-      headers.location = withForeignState(headers.location);
-      entry.fault = 'sent back with a state of somebody else';
-    }
-    return { ...answer, headers };
+    return { ...answer, headers: { ...extra, ...answer.headers } };
   }
 
   #outage(entry: RequestEntry): void {
-    const outage = this.#parts.outage();
+    const { outage } = this.#stage;
     if (outage === undefined) return;
-    entry.fault = 'the platform is away';
-    if (outage === 'drop') throw BROKEN;
+    entry.fault = 'platform unavailable';
+    if (typeof outage === 'string') throw BROKEN;
     const headers: Record<string, string> = {};
     if (outage.retryAfter !== undefined) headers['retry-after'] = String(outage.retryAfter);
-    throw refusal(outage.status, 'the service is not available', undefined, headers);
+    throw refusal(outage.status, 'service unavailable', undefined, headers);
   }
 
-  /** Platform 5.5; the 401's words follow RFC 6750 section 3. */
+  /** Authenticates a call (platform 5.5). Throws a 401 with a challenge according to RFC 6750 section 3. */
   #authenticate(call: Call): Caller {
-    const { tokens, apiKeyHeader, site } = this.#parts;
+    const { tokens, options, site } = this.#stage;
+    const { apiKeyHeader = '' } = options;
     const state = call.bearer === undefined ? 'missing' : tokens.check(call.bearer);
     if (typeof state === 'string') {
       const detail = state === 'missing' ? '' : `, error="invalid_token", error_description="token ${state}"`;
@@ -217,7 +166,7 @@ export class RequestHandler {
     if (apiKeyHeader !== '') {
       const key = site.apiKey(String(call.headers[apiKeyHeader.toLowerCase()] ?? ''));
       if (key?.client_application !== state.application) {
-        throw refusal(401, `the header ${apiKeyHeader} does not hold the token's client id`);
+        throw refusal(401, `the header ${apiKeyHeader} must be the client ID of the token`);
       }
     }
     return state;
@@ -227,20 +176,18 @@ export class RequestHandler {
     if (error instanceof Refusal) {
       return { status: error.status, body: error.body, headers: error.headers };
     }
-    // A client that went away in the middle of its body is no fault of the service.
+    // The client closed the connection before the end of its body.
     if ((error as { code?: unknown } | undefined)?.code === 'ECONNRESET')
       return { status: 400, body: errorBody(400, 'the body ended early') };
-    this.#parts.logger.error({ event: 'sandbox.request_failed', err: error }, 'a request met an error of the sandbox');
+    this.#stage.log.error({ event: 'sandbox.request_failed', err: error }, 'failed to process a request');
     return { status: 500, body: errorBody(500, messageOf(error)) };
   }
 
-  /** Gives what was written. */
-  #write(response: ServerResponse, answer: Answer, { id, method }: RequestEntry): Exchange['answer'] {
-    if (response.destroyed) return undefined;
+  #write(response: ServerResponse, answer: Answer, { id, method }: RequestEntry): void {
+    if (response.destroyed) return;
     const headers: Record<string, string | number> = {
-      date: new Date(this.#parts.clock.wallMs()).toUTCString(),
+      date: new Date(this.#stage.clock.wallMs()).toUTCString(),
       'x-request-id': String(id),
-      ...corsHeaders(this.#parts.corsOrigin, response.req),
       ...answer.headers,
     };
     let body: Buffer | undefined;
@@ -253,24 +200,23 @@ export class RequestHandler {
     response.sendDate = false;
     response.writeHead(answer.status, headers);
     response.end(method === 'HEAD' ? undefined : body);
-    return { status: answer.status, headers, body };
   }
 }
 
-/** A client that mixes the two hosts up fails here, and not at the customer. */
+/** Throws a 404 if the path belongs to the other host. */
 function mustBeOn(host: Host, path: string): void {
   const isIdentity = path.startsWith(IDENTITY_PATHS);
-  if (host === 'platform' && isIdentity) throw refusal(404, `${path} is on {web_url}, and this is {base_url}`);
-  if (host === 'identity' && !isIdentity) throw refusal(404, `${path} is on {base_url}, and this is {web_url}`);
+  if (host === 'platform' && isIdentity) throw refusal(404, `${path} is on {web_url}, not on {base_url}`);
+  if (host === 'identity' && !isIdentity) throw refusal(404, `${path} is on {base_url}, not on {web_url}`);
 }
 
 function mustBeJson({ headers }: Call): void {
   const type = (headers['content-type'] ?? '').split(';')[0]!.trim().toLowerCase();
-  if (!/^application\/([\w.+-]+\+)?json$/.test(type)) throw refusal(415, 'the body is no application/json');
+  if (!/^application\/([\w.+-]+\+)?json$/.test(type)) throw refusal(415, 'the body must be application/json');
 }
 
-/** The first message of an error body, of the API or of the token endpoints, for the story. */
-function wordsOf(body: unknown): string | undefined {
+/** Returns the first message in an error body from the API or a token endpoint. */
+function messageIn(body: unknown): string | undefined {
   const { errors, error_description } = (body ?? {}) as {
     errors?: { message: string; attribute?: string }[];
     error_description?: string;
@@ -284,7 +230,10 @@ function wordsOf(body: unknown): string | undefined {
   return error_description?.slice(0, 160);
 }
 
-/** A refusal carries the path's headers as well: a client that is told no should still hear of the sunset. */
+/**
+ * Runs an endpoint. Adds the path's headers to error responses as well, so that rejected clients receive the sunset
+ * date.
+ */
 async function withHeaders(extra: Record<string, string>, act: () => Answer | Promise<Answer>): Promise<Answer> {
   try {
     return await act();
@@ -303,23 +252,17 @@ function faultAnswer(
   if (effect.contentType !== undefined) headers['content-type'] = effect.contentType;
   if (status === 204 || status === 304) return { status, headers };
   if (typeof effect.body === 'string') return { status, text: effect.body, headers };
-  return { status, body: effect.body ?? errorBody(status, 'told to by a fault'), headers };
-}
-
-function withForeignState(location: string): string {
-  const redirect = new URL(location);
-  redirect.searchParams.set('state', randomBytes(24).toString('base64url'));
-  return redirect.href;
+  return { status, body: effect.body ?? errorBody(status, 'set by a fault'), headers };
 }
 
 /**
- * What acts behind the scenes needs no login: a page that a browser on this machine shows must not reach it, by its own origin or by
- * a name that it lets point here. Reading is left to the browser, which shows no page the answers of another.
+ * Rejects requests from pages of other origins and requests with unknown host names, because the admin API requires no
+ * sign-in. Reads are allowed, because browsers do not expose their responses to other origins.
  */
 function refuseForeignPages(request: IncomingMessage, isLoopback: boolean): void {
   const found = hostRefusal(request, { isLoopback, hosts: [], setting: '--listen' });
   const isRead = request.method === 'GET' || request.method === 'HEAD';
-  // A stream is held open whether its answers may be read or not.
+  // A stream is not allowed, because it occupies a connection even if the page cannot read it.
   if (found === undefined || (found.status === 403 && isRead && !request.url?.startsWith(STREAM_PATH))) return;
-  throw refusal(found.status, 'web pages of other origins may not act on the sandbox');
+  throw refusal(found.status, 'requests of other origins are not allowed');
 }

@@ -1,59 +1,66 @@
-import { type Exchange, ExchangeRing } from '../requests/exchange.ts';
-import type { RequestEntry } from './request-entry.ts';
+/** A request and its response, without tokens and bodies. */
+export interface RequestEntry {
+  /** Number of the request in order of completion, starting at 1. Sent in the response as `x-request-id`. */
+  id: number;
+  at: string;
+  method: string;
+  path: string;
+  /** 0 if the connection was closed without a response. */
+  status: number;
+  durationMs: number;
+  requestBytes: number;
+  user: string | undefined;
+  story: string | undefined;
+  /** Reason for a rejection, as stated in the response. */
+  refused?: string;
+  /** Faults that affected the request. */
+  fault: string | undefined;
+}
 
-/** Something that happened behind the scenes: a change of the site, a fault, a webhook that was disabled. */
+/** A change that was not made by a request to the platform, for example to the site or the faults. */
 export interface Happened {
   at: string;
   text: string;
 }
 
-/** The last requests, in a ring, with what is kept of them whole, and how many there were; with what happens between them it reads like a story. */
+const MAX_ENTRIES = 10_000;
+
+/** Stores the latest requests, and the total number of requests. */
 export class RequestLog {
-  readonly #hearers = new Set<(happened: Happened) => void>();
-  readonly #max: number;
   #entries: RequestEntry[] = [];
   #total = 0;
   #nextId = 1;
-  readonly #exchanges = new ExchangeRing();
-  readonly #listeners = new Set<(entry: RequestEntry, exchange: Exchange) => void>();
+  readonly #requestListeners = new Set<(entry: RequestEntry, target: string) => void>();
+  readonly #happenedListeners = new Set<(happened: Happened) => void>();
 
-  constructor(max = 10_000) {
-    this.#max = max;
-  }
-
-  /** The id of the request that ends next. */
+  /** ID of the next request. */
   get nextId(): number {
     return this.#nextId;
   }
 
-  add(exchange: Exchange): void {
-    const { entry } = exchange;
+  /** Adds a request. `target` contains its path and query, which may include a code or token. */
+  add(entry: RequestEntry, target: string): void {
     this.#total++;
     this.#nextId = entry.id + 1;
     this.#entries.push(entry);
-    if (this.#entries.length > this.#max) this.#entries = this.#entries.slice(-Math.floor(this.#max / 2));
-    this.#exchanges.add(exchange);
-    for (const listener of this.#listeners) listener(entry, exchange);
+    if (this.#entries.length > MAX_ENTRIES) this.#entries = this.#entries.slice(-MAX_ENTRIES / 2);
+    for (const listener of this.#requestListeners) listener(entry, target);
   }
 
-  /** A request whole; `undefined` once it has fallen away. */
-  exchange(id: number): Exchange | undefined {
-    return this.#exchanges.get(id);
+  /** Calls the listener for every request. Returns a function that removes the listener. */
+  onRequest(listener: (entry: RequestEntry, target: string) => void): () => void {
+    this.#requestListeners.add(listener);
+    return () => this.#requestListeners.delete(listener);
   }
 
-  onRequest(listener: (entry: RequestEntry, exchange: Exchange) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
+  report(happened: Happened): void {
+    for (const listener of this.#happenedListeners) listener(happened);
   }
 
-  tell(happened: Happened): void {
-    for (const hearer of this.#hearers) hearer(happened);
-  }
-
-  /** Calls for everything that happens behind the scenes, in sentences for people. */
-  onHappened(hearer: (happened: Happened) => void): () => void {
-    this.#hearers.add(hearer);
-    return () => this.#hearers.delete(hearer);
+  /** Calls the listener for every other change. Returns a function that removes the listener. */
+  onHappened(listener: (happened: Happened) => void): () => void {
+    this.#happenedListeners.add(listener);
+    return () => this.#happenedListeners.delete(listener);
   }
 
   get total(): number {
@@ -66,7 +73,6 @@ export class RequestLog {
 
   clear(): void {
     this.#entries = [];
-    this.#exchanges.clear();
     this.#total = 0;
   }
 }

@@ -1,6 +1,6 @@
 import type { Answer, Call } from './call.ts';
 
-/** How a route knows its caller: `bearer` tokens, nothing, or by itself (token endpoints). */
+/** Authentication required by a route: a bearer token, or none. Token endpoints authenticate clients themselves. */
 type RouteAuth = 'bearer' | 'none';
 
 export interface Route {
@@ -8,7 +8,7 @@ export interface Route {
   /** `/v1/assets/:id/values`. */
   pattern: string;
   auth: RouteAuth;
-  /** Whether the call counts against rate limits and quota: every API call but the token endpoints. */
+  /** Whether calls count against rate limits and quota. */
   counted: boolean;
   handle(call: Call): Answer | Promise<Answer>;
 }
@@ -18,7 +18,7 @@ export interface Match {
   params: Record<string, string>;
 }
 
-/** Finds the route of a request. Static segments win over parameters by the order of registration. */
+/** Finds the route for a request. If several routes match, the one registered first is used. */
 export class Router {
   readonly #routes: { route: Route; segments: string[] }[] = [];
 
@@ -37,7 +37,7 @@ export class Router {
     return this.#routes.map(({ route }) => route);
   }
 
-  /** The route, or the methods that the path knows (none: the path is unknown). */
+  /** Returns the route, or the methods allowed for the path. The list of methods is empty for an unknown path. */
   find(method: string, path: string): Match | { allowed: string[] } {
     const segments = path.split('/').slice(1);
     const allowed: string[] = [];

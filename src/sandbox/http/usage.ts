@@ -4,17 +4,18 @@ import type { Caller } from './call.ts';
 import { refusal } from './refusal.ts';
 
 export interface UsageLimits {
-  /** Requests a minute (platform 10.3); 0 is none. */
+  /** Maximum number of requests per minute (platform 10.3); 0 means no limit. */
   perUser?: number;
   perApiKey?: number;
   perAddress?: number;
-  /** Send `Retry-After` with 429; the platform was not seen to. */
+  /** Whether to send `Retry-After` with 429. The platform has not been observed to send it. */
   retryAfter?: boolean;
 }
 
 /**
- * Rate limits and the subscription's quota. A rate is counted in whole minutes of the sandbox's clock: over it every
- * call is 429 "until a new minute starts". The quota counts API calls, webhook calls and webhook bytes (platform 6.1).
+ * Enforces a subscription's rate limits and quota. Rates are counted per full minute of the sandbox clock. If a limit
+ * is exceeded, all calls are rejected with 429 "until a new minute starts". API calls, webhook calls and webhook bytes
+ * count towards the quota (platform 6.1).
  */
 export class Usage {
   readonly #clock: SandboxClock;
@@ -32,7 +33,11 @@ export class Usage {
     this.startedMs = clock.wallMs();
   }
 
-  /** Counts an API call; throws the 429 or 402 that it is answered. */
+  change(limits: UsageLimits): void {
+    Object.assign(this.limits, limits);
+  }
+
+  /** Counts an API call. Throws a 429 or 402 if a limit is exceeded. */
   count(caller: Caller, address: string): void {
     const nowMs = this.#clock.wallMs();
     const minute = Math.floor(nowMs / 60_000);
@@ -49,15 +54,15 @@ export class Usage {
       const leftS = Math.ceil(this.leftOfMinuteMs() / 1000);
       throw refusal(429, 'too many requests', undefined, retryAfter ? { 'retry-after': String(leftS) } : {});
     }
-    if (!this.spend(caller.application, 0)) throw refusal(402, 'the subscription’s quota is spent');
+    if (!this.spend(caller.application, 0)) throw refusal(402, "the subscription's quota is used up");
   }
 
-  /** Until a new minute starts, in the caller's milliseconds, as everything that a client waits for. */
+  /** Returns the time until the next minute, in real milliseconds. */
   leftOfMinuteMs(): number {
     return (60_000 - (this.#clock.wallMs() % 60_000)) / this.#clock.speed;
   }
 
-  /** Counts one call and its bytes against the quota; `false` where it is spent. */
+  /** Counts one webhook call and its bytes. Returns false if the quota is exhausted. */
   spend(application: number, bytes: number): boolean {
     const record = this.#site.get('client_applications', application);
     const spent = this.spent(application);
@@ -70,16 +75,7 @@ export class Usage {
     return true;
   }
 
-  /** For the state file. */
-  snapshot(): [application: number, spent: { calls: number; bytes: number }][] {
-    return [...this.#spent];
-  }
-
-  restore(spent: ReturnType<Usage['snapshot']>): void {
-    for (const [application, one] of spent) this.#spent.set(application, one);
-  }
-
-  /** A new period begins, for one application or for all. */
+  /** Starts a new quota period, for one application or for all. */
   reset(application?: number): void {
     if (application === undefined) this.#spent.clear();
     else this.#spent.delete(application);

@@ -8,16 +8,16 @@ export interface CodeGrant {
   challenge: string | undefined;
   expiresMs: number;
   used: boolean;
-  /** The tokens that it was exchanged for. */
+  /** Family of the tokens that were issued for the code. */
   family?: number;
 }
 
-/** RFC 6749 section 4.1.2: ten minutes at most. */
+/** Lifetime of a code. RFC 6749 section 4.1.2 recommends at most ten minutes. */
 const CODE_LIFE_MS = 10 * 60_000;
-/** However fast the sandbox's clock runs, its client has so long to exchange a code. */
+/** Minimum real time available for exchanging a code, at any clock speed. */
 const MIN_CLIENT_LIFE_MS = 10_000;
 
-/** Authorization codes that were given out and not yet exchanged; a used one is remembered until it would have expired. */
+/** Stores authorization codes. Used codes are retained until they expire. */
 export class CodeRegistry {
   readonly #clock: SandboxClock;
   readonly #codes = new Map<string, CodeGrant>();
@@ -26,7 +26,7 @@ export class CodeRegistry {
     this.#clock = clock;
   }
 
-  give(grant: Omit<CodeGrant, 'expiresMs' | 'used'>): string {
+  issue(grant: Omit<CodeGrant, 'expiresMs' | 'used'>): string {
     const nowMs = this.#clock.wallMs();
     for (const [code, { expiresMs }] of this.#codes) if (expiresMs <= nowMs) this.#codes.delete(code);
     const code = randomBytes(24).toString('base64url');
@@ -35,26 +35,22 @@ export class CodeRegistry {
     return code;
   }
 
-  /** Takes a code, once; `undefined` where it is unknown, used or old. */
-  take(code: string): CodeGrant | undefined {
+  /** Redeems a code. Returns undefined for an unknown, used or expired code. */
+  redeem(code: string): CodeGrant | undefined {
     const grant = this.#codes.get(code);
     if (!grant || grant.used || grant.expiresMs <= this.#clock.wallMs()) return undefined;
     grant.used = true;
     return grant;
   }
 
-  /** A used code that comes again: RFC 6749 section 4.1.2 wants its tokens to end. */
+  /** Records the family of the tokens that were issued for a redeemed code. */
+  exchanged(grant: CodeGrant, family: number | undefined): void {
+    if (family !== undefined) grant.family = family;
+  }
+
+  /** Returns the grant of a code that was already used, whose tokens must be revoked (RFC 6749 section 4.1.2). */
   replayed(code: string): CodeGrant | undefined {
     const grant = this.#codes.get(code);
     return grant?.used === true ? grant : undefined;
-  }
-
-  /** For the state file. */
-  snapshot(): [code: string, grant: CodeGrant][] {
-    return [...this.#codes];
-  }
-
-  restore(codes: ReturnType<CodeRegistry['snapshot']>): void {
-    for (const [code, grant] of codes) this.#codes.set(code, grant);
   }
 }

@@ -1,6 +1,8 @@
 import type { Answer } from '../http/call.ts';
 
-/** One page of the identity application. `content` is HTML: what comes from outside is `escaped` before. */
+/**
+ * Returns a page of the identity application. `content` is HTML in which external text must be escaped with `escaped`.
+ */
 export function html(status: number, content: string): Answer {
   const text = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Identity · sandbox</title>
 <style>body{font:16px sans-serif;max-width:24rem;margin:4rem auto}label{display:block;margin:.7rem 0}input,textarea{display:block;width:100%}.bad{color:#b00}</style>

@@ -3,13 +3,15 @@ import { SIGN_IN_PATH } from '../../contract/tokens.ts';
 import { type Answer, type Call, pageForm } from '../http/call.ts';
 import type { Router } from '../http/router.ts';
 import type { Application } from '../site/records.ts';
-import type { SiteModel } from '../site/site-model.ts';
+import type { Stage } from '../stage.ts';
 import type { Strictness } from '../strictness.ts';
 import { sameText } from '../tokens/client-auth.ts';
-import type { CodeRegistry } from './code-registry.ts';
 import { escaped, html } from './page.ts';
 
-/** RFC 7636 section 4.6, S256: base64url without padding; the padded and the plain base64 forms are taken too. */
+/**
+ * Compares the challenge according to RFC 7636 section 4.6 (S256). In addition to base64url without padding, padded
+ * base64url and base64 are accepted.
+ */
 export function matchesChallenge(verifier: string, challenge: string): boolean {
   return sameText(createHash('sha256').update(verifier).digest('base64url'), unpadded(challenge));
 }
@@ -18,60 +20,65 @@ function unpadded(challenge: string): string {
   return challenge.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
 }
 
-/** What the base64url of a SHA-256 looks like. */
+/** SHA-256 digest in base64url. */
 const CHALLENGE = /^[A-Za-z0-9_-]{43}$/;
 
-/** The sign-in page of the identity application (platform 4.1, 5.3, 5.4). */
-export function addSignInEndpoints(router: Router, site: SiteModel, codes: CodeRegistry, strict: Strictness): void {
+/** Sign-in page of the identity application (platform 4.1, 5.3, 5.4). */
+export function addSignInEndpoints(router: Router, stage: Stage): void {
   const none = { auth: 'none' } as const;
-  router.add('GET', SIGN_IN_PATH, (call) => pageAnswer(call.query, site, strict), none);
-  router.add('POST', SIGN_IN_PATH, (call) => signIn(call, site, codes, strict), none);
+  router.add('GET', SIGN_IN_PATH, (call) => pageAnswer(call.query, stage), none);
+  router.add('POST', SIGN_IN_PATH, (call) => signIn(call, stage), none);
 }
 
-function pageAnswer(query: URLSearchParams, site: SiteModel, strict: Strictness): Answer {
-  const problem = requestProblem(query, site, strict);
+function pageAnswer(query: URLSearchParams, stage: Stage): Answer {
+  const problem = requestProblem(query, stage);
   if (typeof problem === 'string') return html(400, `<p class="bad">${escaped(problem)}</p>`);
   return {
     ...html(200, form(query, problem.application)),
-    story: `${problem.application.name} sends somebody to sign in`,
+    story: `sign-in page opened for ${problem.application.name}`,
   };
 }
 
-function signIn(call: Call, site: SiteModel, codes: CodeRegistry, strict: Strictness): Answer {
+function signIn(call: Call, stage: Stage): Answer {
   const fields = pageForm(call);
-  const request = requestProblem(fields, site, strict);
+  const request = requestProblem(fields, stage);
   if (typeof request === 'string') return html(400, `<p class="bad">${escaped(request)}</p>`);
   const redirect = new URL(request.redirectUri);
   const state = fields.get('state');
   if (state !== null) redirect.searchParams.set('state', state);
   if (fields.get('deny') !== null) {
     redirect.searchParams.set('error', 'access_denied');
-    return { status: 302, headers: { location: redirect.href }, story: 'a person says no' };
+    return { status: 302, headers: { location: redirect.href }, story: 'sign-in cancelled' };
   }
-  const user = site.userByEmail(fields.get('username') ?? '');
+  const user = stage.site.userByEmail(fields.get('username') ?? '');
   const isRight = user !== undefined && !user.technical && sameText(user.password, fields.get('password') ?? '');
   if (!isRight) {
-    const again = html(401, `<p class="bad">E-mail or password is wrong.</p>${form(fields, request.application)}`);
-    return { ...again, story: 'somebody signs in with a wrong password' };
+    const again = html(
+      401,
+      `<p class="bad">Incorrect e-mail address or password.</p>${form(fields, request.application)}`,
+    );
+    return { ...again, story: 'sign-in with a wrong password' };
   }
   if (user.confirmed === false) {
-    return html(403, '<p class="bad">Confirm your e-mail address first: a message was sent to it.</p>');
+    return html(403, '<p class="bad">Confirm your e-mail address first with the link in the message.</p>');
   }
-  const code = codes.give({
+  const code = stage.codes.issue({
     user: user.id,
     application: request.application.id,
     redirectUri: request.redirectUri,
     challenge: fields.get('code_challenge') ?? undefined,
   });
   redirect.searchParams.set('code', code);
-  return { status: 302, headers: { location: redirect.href }, story: `${user.name ?? user.email} signs in` };
+  return { status: 302, headers: { location: redirect.href }, story: `${user.name ?? user.email} signed in` };
 }
 
-/** What is wrong with the request in itself; it is never redirected, for the address itself may be what is wrong. */
+/**
+ * Returns the problem with a sign-in request, if any. The response to such a request is never a redirect, because the
+ * redirect URI may be invalid.
+ */
 function requestProblem(
   query: URLSearchParams,
-  site: SiteModel,
-  strict: Strictness,
+  { site, strict }: Stage,
 ): string | { application: Application; redirectUri: string } {
   if (query.get('response_type') !== 'code') return 'response_type must be code';
   const key = site.apiKey(query.get('client_id') ?? '');
@@ -88,11 +95,14 @@ function requestProblem(
   if (challenge === null && strict.has('pkce')) return 'code_challenge is missing';
   if (challenge !== null && method !== 'S256') return 'code_challenge_method must be S256';
   if (challenge !== null && !CHALLENGE.test(unpadded(challenge)))
-    return 'code_challenge has 43 characters of base64url';
+    return 'code_challenge must have 43 characters of base64url';
   return { application, redirectUri };
 }
 
-/** Equal to a registered one; on loopback one without a port stands for every port (RFC 8252 section 7.3). */
+/**
+ * Returns whether a redirect URI is registered. A registered loopback address without a port matches any port (RFC 8252
+ * section 7.3).
+ */
 function isRegistered(redirectUri: string, registered: readonly string[], strict: Strictness): boolean {
   if (registered.includes(redirectUri)) return true;
   if (strict.has('redirect')) return false;
@@ -110,7 +120,7 @@ function form(query: URLSearchParams, application: Application): string {
     const value = query.get(name);
     return value === null ? [] : [`<input type="hidden" name="${name}" value="${escaped(value)}">`];
   });
-  return `<p><b>${escaped(application.name)}</b> asks to act for you.</p>
+  return `<p><b>${escaped(application.name)}</b> requests access to your account.</p>
 <form method="post" action="${SIGN_IN_PATH}">${hidden.join('')}
 <label>E-mail <input name="username" type="email" autofocus></label>
 <label>Password <input name="password" type="password"></label>

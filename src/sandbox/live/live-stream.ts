@@ -1,48 +1,47 @@
 /**
- * The stream of the sandbox's page (server-sent events): what is new goes to all who look once a second, put together once for all of
- * them. While nobody looks the last sentences about what was done behind the scenes are kept, and nothing else is listened to or put
- * together. An id says up to which request and which sentence a viewer has got it.
+ * Event stream of the sandbox's page (server-sent events). Every second, each viewer receives all states that have
+ * changed since it last received them, and all new requests and changes. The event ID contains the latest request and
+ * change that the viewer has received.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { eventFrame, idlestOf, StreamReader, writeFrames } from '../../base/inbound/event-stream.ts';
-import type { Stage } from '../admin/stage.ts';
-import type { PostedSeries } from '../values/values-body.ts';
+import { PageFiles } from '../../base/inbound/page-files.ts';
+import { BUILT_PAGES } from '../../base/installation.ts';
+import { type Answer, type Call, idQuery } from '../http/call.ts';
+import { refusal } from '../http/refusal.ts';
+import type { Router } from '../http/router.ts';
+import type { Stage } from '../stage.ts';
 import type { SandboxEvents } from './sandbox-events.ts';
 import { chartOf, deliveriesOf, seriesLine, siteOf, tokensOf, webhooksOf } from './views.ts';
 
-type Sentence = SandboxEvents['happened'][number];
+type Series = { asset: number; key: string };
 type Point = SandboxEvents['points']['points'][number];
 
-/** An open page. */
+/** An open page. `sent` contains the latest frame sent for each state. */
 class Viewer extends StreamReader {
-  /** Series of the chart that the page shows. */
+  /** Series in the chart that the page shows. */
   readonly asset: number | undefined;
   readonly key: string;
-  /** Points of that series since the last second. */
+  /** Points added to this series since the latest frames were sent. */
   points: Point[] = [];
-  /** Chart frame that was sent last. */
-  chart = '';
+  readonly sent = new Map<string, string>();
+  lastRequest: number;
+  lastChange: number;
 
-  constructor(response: ServerResponse, nowMs: number, asset: number | undefined, key: string) {
+  constructor(response: ServerResponse, nowMs: number, asset: number | undefined, key: string, seen: Seen) {
     super(response, nowMs);
     this.asset = asset;
     this.key = key;
+    this.lastRequest = seen.request;
+    this.lastChange = seen.change;
   }
 }
-
-/** What is sent again where it has changed, and not otherwise. */
-const STATES = {
-  tokens: tokensOf,
-  webhooks: webhooksOf,
-  deliveries: deliveriesOf,
-  faults: (stage: Stage) => ({ outage: stage.outage ?? null, faults: stage.faults.list() }),
-} satisfies { [Name in keyof SandboxEvents]?: (stage: Stage) => SandboxEvents[Name] };
 
 const TICK_MS = 1_000;
 const SOON_MS = 100;
 const MAX_VIEWERS = 20;
 const MAX_REQUESTS = 200;
-const MAX_SENTENCES = 100;
+const MAX_CHANGES = 100;
 const MAX_POINTS = 3_000;
 const MAX_SERIES = 2_000;
 
@@ -50,31 +49,39 @@ export class LiveStream {
   readonly #stage: Stage;
   readonly #boot: string;
   readonly #viewers = new Set<Viewer>();
-  #touched = new Map<string, readonly [asset: number, key: string]>();
-  /** The last ones, also of when nobody looked. */
-  #happened: Sentence[] = [];
-  #lastHappened = 0;
-  #sentHappened = 0;
-  /** Frames of the states as all viewers have them. */
-  readonly #sent = new Map<string, string>();
+  /** Latest changes, including changes made while no page was open. */
+  readonly #changes: SandboxEvents['happened'][number][] = [];
+  #changeCount = 0;
   #site: { version: number; frame: string } | undefined;
-  #sentSite = '';
-  #lastRequest = 0;
+  /** Series with new values since the latest tick. */
+  #touched = new Map<string, Series>();
   #isTicking = false;
-  #isSoon = false;
-  #unlisten: (() => void) | undefined;
+  #isSendScheduled = false;
 
   constructor(stage: Stage) {
     this.#stage = stage;
     this.#boot = Math.floor(stage.clock.random() * 2 ** 48).toString(36);
     stage.requests.onHappened((happened) => {
-      this.#happened.push({ ...happened, id: ++this.#lastHappened });
-      if (this.#happened.length > MAX_SENTENCES) this.#happened.shift();
+      this.#changes.push({ ...happened, id: ++this.#changeCount });
+      if (this.#changes.length > MAX_CHANGES) this.#changes.shift();
       this.#sendSoon();
+    });
+    stage.values.onRecord((asset, posted) => {
+      if (this.#viewers.size === 0) return;
+      for (const { key, points } of posted) {
+        if (this.#touched.size < MAX_SERIES) this.#touched.set(`${asset} ${key}`, { asset, key });
+        for (const viewer of this.#viewers) {
+          if (viewer.asset === asset && viewer.key === key)
+            viewer.points = [...viewer.points, ...pointsOf(points)].slice(-MAX_POINTS);
+        }
+      }
     });
   }
 
-  /** Responds with the stream. Beyond `MAX_VIEWERS` the new viewer replaces the one that has read nothing for longest. */
+  /**
+   * Responds with the stream. If there are already `MAX_VIEWERS` viewers, the new viewer replaces the one that has been
+   * idle for the longest time.
+   */
   open(request: IncomingMessage, response: ServerResponse, asset: number | undefined, key: string): void {
     response.writeHead(200, {
       'Content-Type': 'text/event-stream; charset=utf-8',
@@ -85,76 +92,24 @@ export class LiveStream {
       response.end();
       return;
     }
-    const nowMs = this.#stage.clock.monotonicMs();
+    const { clock, values, url } = this.#stage;
+    const nowMs = clock.monotonicMs();
     if (this.#viewers.size >= MAX_VIEWERS) this.#evict(nowMs);
-    // Present viewers get their news first: from here on all viewers have the same.
-    this.#send();
-    const viewer = new Viewer(response, nowMs, asset, key);
+    const viewer = new Viewer(response, nowMs, asset, key, seenBy(request.headers['last-event-id'], this.#boot));
+    if (asset !== undefined) viewer.points = pointsOf(values.list(asset, key).slice(-MAX_POINTS));
     this.#viewers.add(viewer);
-    response.once('close', () => this.#leave(viewer));
-    if (this.#viewers.size === 1) this.#listen();
-    this.#begin(viewer, seenBy(request.headers['last-event-id'], this.#boot));
+    response.once('close', () => this.#viewers.delete(viewer));
+    const series = this.#seriesFrame(values.series().slice(0, MAX_SERIES));
+    const frames = `${series}${this.#framesFor(viewer, this.#stateFrames())}`;
+    writeFrames(response, frame('hello', { boot: this.#boot, url }) + frames);
     if (!this.#isTicking) this.#tickLater();
-  }
-
-  #begin(viewer: Viewer, seen: Seen): void {
-    const stage = this.#stage;
-    const frames = [frame('hello', { boot: this.#boot, url: stage.url }), this.#siteFrame()];
-    const series = stage.values.series().slice(0, MAX_SERIES);
-    const lines = series.map(({ asset, key }) => seriesLine(stage, asset, key));
-    frames.push(frame('series', lines));
-    for (const [name, text] of this.#stateFrames()) {
-      this.#sent.set(name, text);
-      frames.push(text);
-    }
-    const { asset, key } = viewer;
-    if (asset !== undefined) {
-      const points = stage.values.list(asset, key).slice(-MAX_POINTS);
-      frames.push(
-        frame('points', { asset, key, points: points.map(({ timestampMs, value }) => [timestampMs, value]) }),
-      );
-    }
-    const requests = stage.requests.list().slice(-MAX_REQUESTS);
-    this.#lastRequest = Math.max(this.#lastRequest, requests.at(-1)?.id ?? 0);
-    const newRequests = requests.filter(({ id }) => id > seen.request);
-    const newSentences = this.#happened.filter(({ id }) => id > seen.sentence);
-    frames.push(frame('requests', newRequests), frame('happened', newSentences));
-    writeFrames(viewer.response, `${frames.join('')}${this.#chartFrame(viewer)}${this.#tick()}`);
   }
 
   #evict(nowMs: number): void {
     const idlest = idlestOf(this.#viewers, nowMs);
     if (!idlest) return;
-    this.#leave(idlest);
+    this.#viewers.delete(idlest);
     idlest.evict();
-  }
-
-  #listen(): void {
-    const { values, requests } = this.#stage;
-    this.#lastRequest = requests.list().at(-1)?.id ?? 0;
-    this.#sentHappened = this.#lastHappened;
-    this.#sentSite = this.#siteFrame();
-    this.#unlisten = values.onRecord((asset, posted) => this.#note(asset, posted));
-  }
-
-  #leave(viewer: Viewer): void {
-    this.#viewers.delete(viewer);
-    if (this.#viewers.size > 0) return;
-    this.#unlisten?.();
-    this.#touched.clear();
-    this.#site = undefined;
-    this.#sent.clear();
-  }
-
-  #note(asset: number, posted: readonly PostedSeries[]): void {
-    for (const { key, points } of posted) {
-      if (this.#touched.size < MAX_SERIES) this.#touched.set(`${asset} ${key}`, [asset, key]);
-      for (const viewer of this.#viewers) {
-        if (viewer.asset !== asset || viewer.key !== key) continue;
-        viewer.points.push(...points.map(({ timestampMs, value }) => [timestampMs, value] as const));
-        if (viewer.points.length > MAX_POINTS) viewer.points = viewer.points.slice(-MAX_POINTS);
-      }
-    }
   }
 
   #tickLater(): void {
@@ -167,80 +122,79 @@ export class LiveStream {
     });
   }
 
-  /** Somebody did something behind the scenes, perhaps by the page: it is not to wait for the next second. */
+  /** Sends a change without waiting for the next tick, because it may result from an action on the page. */
   #sendSoon(): void {
-    if (this.#isSoon || this.#viewers.size === 0) return;
-    this.#isSoon = true;
+    if (this.#isSendScheduled || this.#viewers.size === 0) return;
+    this.#isSendScheduled = true;
     this.#stage.later(SOON_MS, async () => {
-      this.#isSoon = false;
+      this.#isSendScheduled = false;
       this.#send();
     });
   }
 
   #send(): void {
     if (this.#viewers.size === 0) return;
-    const stage = this.#stage;
-    const frames: string[] = [];
-    const site = this.#siteFrame();
-    if (site !== this.#sentSite) frames.push(site);
-    this.#sentSite = site;
-    const touched = [...this.#touched.values()];
-    this.#touched.clear();
-    const lines = touched.map(([asset, key]) => seriesLine(stage, asset, key));
-    if (lines.length > 0) frames.push(frame('series', lines));
-    for (const [name, text] of this.#stateFrames()) {
-      if (this.#sent.get(name) === text) continue;
-      this.#sent.set(name, text);
-      frames.push(text);
-    }
-    const requests = stage.requests.list().filter(({ id }) => id > this.#lastRequest);
-    this.#lastRequest = requests.at(-1)?.id ?? this.#lastRequest;
-    if (requests.length > 0) frames.push(frame('requests', requests.slice(-MAX_REQUESTS)));
-    const happened = this.#happened.filter(({ id }) => id > this.#sentHappened);
-    if (happened.length > 0) frames.push(frame('happened', happened));
-    this.#sentHappened = this.#lastHappened;
-    const text = frames.join('');
-    const tick = this.#tick();
-    const nowMs = stage.clock.monotonicMs();
+    const nowMs = this.#stage.clock.monotonicMs();
+    const states = this.#stateFrames();
+    const series = this.#touched.size === 0 ? '' : this.#seriesFrame([...this.#touched.values()]);
+    this.#touched = new Map();
     for (const viewer of this.#viewers) {
       viewer.noteProgress(nowMs);
-      writeFrames(viewer.response, `${text}${this.#ownFrames(viewer)}${tick}`);
+      writeFrames(viewer.response, `${series}${this.#framesFor(viewer, states)}`);
     }
   }
 
-  #stateFrames(): [name: string, text: string][] {
-    return Object.entries(STATES).map(([name, of]) => [name, frame(name as keyof typeof STATES, of(this.#stage))]);
+  /** Returns the frames for the states that all viewers receive, by name. */
+  #stateFrames(): Record<string, string> {
+    const stage = this.#stage;
+    const { version } = stage.site;
+    if (this.#site?.version !== version) this.#site = { version, frame: frame('site', siteOf(stage)) };
+    return {
+      site: this.#site.frame,
+      tokens: frame('tokens', tokensOf(stage)),
+      webhooks: frame('webhooks', webhooksOf(stage)),
+      deliveries: frame('deliveries', deliveriesOf(stage)),
+      faults: frame('faults', { outage: stage.outage ?? null, faults: stage.faults.list() }),
+    };
   }
 
-  /** Of the chart that one looks at. */
-  #ownFrames(viewer: Viewer): string {
-    const { asset, key, points } = viewer;
-    if (asset === undefined) return '';
+  #seriesFrame(series: readonly Series[]): string {
+    return frame(
+      'series',
+      series.map(({ asset, key }) => seriesLine(this.#stage, asset, key)),
+    );
+  }
+
+  #framesFor(viewer: Viewer, states: Record<string, string>): string {
+    const stage = this.#stage;
+    const { asset, key, sent, points } = viewer;
+    const chart = asset === undefined ? {} : { chart: frame('chart', chartOf(stage, asset, key)) };
+    const changed = Object.entries({ ...states, ...chart }).filter(([name, text]) => sent.get(name) !== text);
+    for (const [name, text] of changed) sent.set(name, text);
+    const frames = changed.map(([, text]) => text);
+
+    if (asset !== undefined && points.length > 0) frames.push(frame('points', { asset, key, points }));
     viewer.points = [];
-    return `${this.#chartFrame(viewer)}${points.length === 0 ? '' : frame('points', { asset, key, points })}`;
-  }
 
-  /** Its thresholds, where they are others. */
-  #chartFrame(viewer: Viewer): string {
-    const { asset, key } = viewer;
-    if (asset === undefined) return '';
-    const chart = frame('chart', chartOf(this.#stage, asset, key));
-    if (chart === viewer.chart) return '';
-    viewer.chart = chart;
-    return chart;
-  }
+    const requests = stage.requests
+      .list()
+      .slice(-MAX_REQUESTS)
+      .filter(({ id }) => id > viewer.lastRequest);
+    if (requests.length > 0) frames.push(frame('requests', requests));
+    viewer.lastRequest = requests.at(-1)?.id ?? viewer.lastRequest;
+    const changes = this.#changes.filter(({ id }) => id > viewer.lastChange);
+    if (changes.length > 0) frames.push(frame('happened', changes));
+    viewer.lastChange = this.#changeCount;
 
-  #siteFrame(): string {
-    const { version } = this.#stage.site;
-    if (this.#site?.version !== version) this.#site = { version, frame: frame('site', siteOf(this.#stage)) };
-    return this.#site.frame;
+    const { clock, values } = stage;
+    const tick = { atMs: clock.wallMs(), speed: clock.speed, received: values.counts().received };
+    const id = `id: ${this.#boot}:${viewer.lastRequest}:${viewer.lastChange}\n`;
+    return `${frames.join('')}${id}${frame('tick', { ...tick, requests: stage.requests.total })}`;
   }
+}
 
-  #tick(): string {
-    const { clock, values, requests } = this.#stage;
-    const data = { atMs: clock.wallMs(), speed: clock.speed, received: values.counts().received };
-    return `id: ${this.#boot}:${this.#lastRequest}:${this.#sentHappened}\n${frame('tick', { ...data, requests: requests.total })}`;
-  }
+function pointsOf(values: readonly { timestampMs: number; value: number }[]): Point[] {
+  return values.map(({ timestampMs, value }) => [timestampMs, value]);
 }
 
 function frame<Name extends keyof SandboxEvents>(name: Name, data: SandboxEvents[Name]): string {
@@ -249,11 +203,42 @@ function frame<Name extends keyof SandboxEvents>(name: Name, data: SandboxEvents
 
 interface Seen {
   request: number;
-  sentence: number;
+  change: number;
 }
 
-/** What an id speaks of, where it is of this sandbox. */
+/** Returns the position contained in an event ID, or the beginning if the ID comes from a different sandbox run. */
 function seenBy(id: string | string[] | undefined, boot: string): Seen {
-  const [, of, request, sentence] = /^(\w+):(\d{1,15}):(\d{1,15})$/.exec(String(id ?? '')) ?? [];
-  return of === boot ? { request: Number(request), sentence: Number(sentence) } : { request: 0, sentence: 0 };
+  const [, of, request, change] = /^(\w+):(\d{1,15}):(\d{1,15})$/.exec(String(id ?? '')) ?? [];
+  return of === boot ? { request: Number(request), change: Number(change) } : { request: 0, change: 0 };
+}
+
+/**
+ * Adds `/sandbox/`, the page that shows and controls the sandbox. Available only on loopback, because it requires no
+ * sign-in.
+ */
+export function addPageEndpoints(router: Router, stage: Stage): void {
+  const files = new PageFiles(new URL('sandbox/', BUILT_PAGES));
+  const live = new LiveStream(stage);
+  const add = (path: string, answer: (call: Call) => NonNullable<Answer['write']>) =>
+    router.add(
+      'GET',
+      `/sandbox/${path}`,
+      (call) => {
+        if (!stage.isLoopback) throw refusal(403, 'the page is available only on loopback');
+        return { status: 200, write: answer(call) };
+      },
+      { auth: 'none' },
+    );
+
+  add('', () => (request, response) => files.answerPage(request, response));
+  add('page/:name', (call) => async (request, response) => {
+    if (await files.answerFile(request, response, call.params.name ?? '')) return;
+    response.writeHead(404);
+    response.end();
+  });
+  add('live', (call) => {
+    const asset = idQuery(call, 'asset');
+    const key = (call.query.get('key') ?? '').toLowerCase();
+    return (request, response) => live.open(request, response, asset, key);
+  });
 }

@@ -1,32 +1,31 @@
 /**
- * What the stream of the sandbox's page carries, by the name of the event: the one declaration for the sandbox, which writes it, and for the
- * page, which reads it. Times are milliseconds since 1970 by the sandbox's clock. No secrets, and of tokens their fingerprints alone.
+ * Events in the page's stream by name, declared once for both the sandbox and the page. Times are in milliseconds since
+ * 1970 according to the sandbox clock. The stream contains no secrets; for tokens, it contains only fingerprints.
  */
 import type { PermissionType } from '../../contract/permissions.ts';
 import type { DeliveryStatus } from '../../contract/webhooks.ts';
 import type { Fault } from '../faults.ts';
-import type { RequestEntry } from '../http/request-entry.ts';
-import type { Happened } from '../http/request-log.ts';
+import type { Happened, RequestEntry } from '../http/request-log.ts';
 import type { Outage } from '../sandbox-options.ts';
-import type { Threshold } from '../site/records.ts';
-import type { GrantKind } from '../tokens/token-store.ts';
-import type { Scaling } from '../values/threshold-watch.ts';
 
-/** Which users have each permission, by id. */
+import type { GrantKind } from '../tokens/token-store.ts';
+import type { NamedThreshold, Scaling } from '../values/threshold-watch.ts';
+
+/** User IDs by permission. */
 export type Allowed = Readonly<Record<PermissionType, readonly number[]>>;
 
-/** What there is and who may do what with it. */
+/** Objects and their permissions. */
 export interface SiteView {
   users: readonly { id: number; name: string; isTechnical: boolean }[];
   assets: readonly { id: number; serial: string; description: string; allowed: Allowed }[];
   instrumentations: readonly { id: number; tag: string; assets: readonly number[]; allowed: Allowed }[];
-  /** Symbols of units by their codes. */
+  /** Unit symbols by unit code. */
   units: Readonly<Record<string, string>>;
-  /** Assets and instrumentations beyond what a page can show. */
+  /** Number of assets and instrumentations that are not shown. */
   unshown: number;
 }
 
-/** The values of a key of an asset, as far as a list shows them. */
+/** Summary of a series. */
 export interface SeriesLine {
   asset: number;
   key: string;
@@ -36,8 +35,8 @@ export interface SeriesLine {
 
 /** A threshold in a chart. */
 export interface ThresholdLine {
-  threshold: Threshold;
-  /** From a value of the series to one in the threshold's unit; `undefined`: the units cannot be turned into one another. */
+  threshold: NamedThreshold;
+  /** Conversion from the series unit to the threshold unit; undefined if the units are not convertible. */
   scaling: Scaling | undefined;
 }
 
@@ -61,14 +60,14 @@ export interface DeliveryLine {
   eventType: string;
   createdMs: number;
   status: DeliveryStatus;
-  /** Tries of the schedule under way. */
+  /** Number of attempts in the current schedule. */
   attempts: number;
-  /** What the last try was answered: a status, or why there was none. */
+  /** Response to the latest attempt: a status, or the reason why there was no response. */
   lastAnswer: number | string | undefined;
   nextMs: number | undefined;
 }
 
-/** A series whose chart is looked at, and its thresholds. */
+/** The displayed series and its thresholds. */
 export interface ChartFrame {
   asset: number;
   key: string;
@@ -76,21 +75,21 @@ export interface ChartFrame {
 }
 
 export interface SandboxEvents {
-  /** First of all, at each beginning. */
+  /** Sent when the stream is opened. */
   hello: { boot: string; url: string };
   site: SiteView;
   series: readonly SeriesLine[];
   chart: ChartFrame;
-  /** Values of the series whose chart is looked at: those there are, then those that come. */
+  /** Values of the displayed series: first the stored values, then new values. */
   points: { asset: number; key: string; points: readonly (readonly [timestampMs: number, value: number])[] };
   tokens: { lines: readonly TokenLine[]; alive: number };
   webhooks: readonly WebhookLine[];
   deliveries: readonly DeliveryLine[];
   faults: { outage: Outage | null; faults: readonly Fault[] };
-  /** In the order in which they ended. */
+  /** Requests in order of completion. */
   requests: readonly RequestEntry[];
-  /** What was done behind the scenes, numbered from 1. */
+  /** Changes that were not made by platform requests, numbered starting at 1. */
   happened: readonly (Happened & { id: number })[];
-  /** Each second, last of what is new. */
+  /** Sent every second, after all other events. */
   tick: { atMs: number; speed: number; received: number; requests: number };
 }

@@ -1,6 +1,6 @@
 import { PERMISSION_TYPES } from '../../contract/permissions.ts';
-import type { Stage } from '../admin/stage.ts';
 import type { PermitableRef } from '../permissions/inheritance.ts';
+import type { Stage } from '../stage.ts';
 import type {
   Allowed,
   ChartFrame,
@@ -11,11 +11,11 @@ import type {
   WebhookLine,
 } from './sandbox-events.ts';
 
-/** What a page can show at once; a seed may have thousands. */
+/** Maximum number of objects that a page shows, because a seed may contain thousands. */
 const MAX_OBJECTS = 1_000;
 const MAX_LINES = 50;
 
-/** What there is and who may do what with it. */
+/** Objects and their permissions. */
 export function siteOf(stage: Stage): SiteView {
   const { site } = stage;
   const allowed = (on: PermitableRef) =>
@@ -27,7 +27,7 @@ export function siteOf(stage: Stage): SiteView {
     users: site
       .all('users')
       .slice(0, MAX_LINES)
-      .map(({ id, name, email, technical }) => ({ id, name: name ?? email, isTechnical: technical })),
+      .map(({ id, name, email, technical }) => ({ id, name: name ?? email, isTechnical: technical === true })),
     assets: assets.slice(0, MAX_OBJECTS).map(({ id, serial_number, description = '' }) => ({
       id,
       serial: serial_number,
@@ -75,7 +75,7 @@ export function webhooksOf(stage: Stage): WebhookLine[] {
     .map(({ id, url, event_types, disabled }) => ({ id, url, eventTypes: event_types, isDisabled: disabled }));
 }
 
-/** The last ones, newest first. */
+/** Latest deliveries, newest first. */
 export function deliveriesOf(stage: Stage): DeliveryLine[] {
   return stage
     .deliveries()

@@ -2,50 +2,57 @@ import { type Answer, type Call, idParam, objectBody } from '../http/call.ts';
 import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
 import type { SiteModel } from '../site/site-model.ts';
-import type { Strictness } from '../strictness.ts';
+import type { Stage } from '../stage.ts';
 import { readUser } from './wire.ts';
 
-type List = { collection: 'tenants' | 'userroles'; member: 'admins' | 'users'; bodyV1: 'admins' | 'users' };
+type List = { collection: 'tenants' | 'userroles'; member: 'admins' | 'users' };
 
 const LISTS: readonly List[] = [
-  { collection: 'tenants', member: 'admins', bodyV1: 'admins' },
-  { collection: 'tenants', member: 'users', bodyV1: 'users' },
-  { collection: 'userroles', member: 'users', bodyV1: 'users' },
+  { collection: 'tenants', member: 'admins' },
+  { collection: 'tenants', member: 'users' },
+  { collection: 'userroles', member: 'users' },
 ];
 
-/** Platform 4.3: POST adds, PATCH replaces the full set, DELETE removes; v1 by id, v2 by e-mail under `users`. Response bodies: not shown, 204. */
-export function addMembershipEndpoints(router: Router, site: SiteModel, strict: Strictness): void {
+/**
+ * Adds the endpoints for members (platform 4.3). POST adds members, PATCH replaces all members, and DELETE removes
+ * members. v1 identifies users by ID, v2 by e-mail address in `users`. The specification does not show response bodies,
+ * so the response is 204.
+ */
+export function addMembershipEndpoints(router: Router, stage: Stage): void {
   for (const list of LISTS) {
     for (const version of [1, 2] as const) {
       const path = `/v${version}/${list.collection}/:id/${list.member}`;
       for (const method of ['POST', 'PATCH', 'DELETE'] as const) {
-        router.add(method, path, (call) => changeMembers(call, site, list, version, strict));
+        router.add(method, path, (call) => changeMembers(call, stage, list, version));
       }
     }
   }
 }
 
-function changeMembers(call: Call, site: SiteModel, list: List, version: 1 | 2, strict: Strictness): Answer {
+function changeMembers(call: Call, { site, strict }: Stage, list: List, version: 1 | 2): Answer {
   const id = idParam(call, 'id');
   const record = site.get(list.collection, id);
   if (!record) throw notFound(`${list.collection} ${id}`);
   if (strict.has('changers') && !isAdmin(call.caller.user, list, id, site)) {
-    throw refusal(403, `members of ${list.collection} are changed by an admin`);
+    throw refusal(403, `members of ${list.collection} can only be changed by an administrator`);
   }
-  const attribute = version === 1 ? list.bodyV1 : 'users';
+  const attribute = version === 1 ? list.member : 'users';
   const named = objectBody(call)[attribute];
-  if (!Array.isArray(named)) throw refusal(400, 'is no list of users', attribute);
+  if (!Array.isArray(named)) throw refusal(400, 'must be a list of users', attribute);
   const users = named.map((one, index) => readUser(one, version, site, `${attribute}[${index}]`));
   const members = record as { admins?: number[]; users: number[] };
   const before = members[list.member] ?? [];
   members[list.member] = changed(call.method, before, users);
   return {
     status: 204,
-    story: `${list.member} of ${list.collection} ${id}: ${before.length} become ${members[list.member]!.length}`,
+    story: `${list.member} of ${list.collection} ${id}: ${members[list.member]!.length} instead of ${before.length}`,
   };
 }
 
-/** Of the tenant itself; for a user role, which has none of its own in the spec, of any tenant. */
+/**
+ * Returns whether the user is an administrator of the tenant. The specification defines no administrators for user
+ * roles, so the administrators of any tenant can change them.
+ */
 function isAdmin(user: number, list: List, id: number, site: SiteModel): boolean {
   const tenants = site.all('tenants').filter((tenant) => list.collection === 'userroles' || tenant.id === id);
   return tenants.some(({ admins }) => admins.includes(user));

@@ -1,13 +1,20 @@
 import type { AccessEventType } from '../../contract/events.ts';
+import { accessContent } from '../events/contents.ts';
 import type { SiteModel } from '../site/site-model.ts';
 import type { PermissionRegistry } from './permission-registry.ts';
 
-/** The types whose coming and going platform 6.3 announces. */
+/** Object types for which `…_appeared` and `…_disappeared` events exist (platform 6.3). */
 const WATCHED = [
-  { type: 'Asset', kind: 'assets', event: 'asset' },
-  { type: 'Instrumentation', kind: 'instrumentations', event: 'instrumentation' },
-  { type: 'Node', kind: 'nodes', event: 'node' },
+  { type: 'Asset', event: 'asset' },
+  { type: 'Instrumentation', event: 'instrumentation' },
+  { type: 'Node', event: 'node' },
 ] as const;
+
+interface Seen {
+  user: number;
+  event: (typeof WATCHED)[number]['event'];
+  id: number;
+}
 
 export interface VisibilityChange {
   eventType: AccessEventType;
@@ -16,80 +23,52 @@ export interface VisibilityChange {
 }
 
 /**
- * Tells what technical users begin and cease to see (platform 6.3: `…_appeared`, `…_disappeared`). It compares what each of
- * them may read before and after a change, whatever the change was: a grant, a relation that ended, a group's member.
- * So children, second paths and groups need no rule of their own here.
+ * Announces objects that became visible or invisible to technical users (platform 6.3: `…_appeared`, `…_disappeared`).
+ * Compares the readable objects of each user before and after a change, so no special rules are required for children,
+ * groups and multiple paths.
  */
 export class Visibility {
   readonly #site: SiteModel;
   readonly #registry: PermissionRegistry;
-  readonly #tell: (change: VisibilityChange) => void;
+  readonly #announce: (change: VisibilityChange) => void;
 
-  constructor(site: SiteModel, registry: PermissionRegistry, tell: (change: VisibilityChange) => void) {
+  constructor(site: SiteModel, registry: PermissionRegistry, announce: (change: VisibilityChange) => void) {
     this.#site = site;
     this.#registry = registry;
-    this.#tell = tell;
+    this.#announce = announce;
   }
 
-  /** Runs a change and announces what it made appear and disappear. Destroyed objects are not announced here (platform 6.3). */
+  /**
+   * Runs a change and announces the objects that appeared or disappeared as a result. Deleted objects are not announced
+   * here (platform 6.3).
+   */
   during<Result>(change: () => Result): Result {
-    const before = this.#seen();
+    const before = this.#visible();
     const result = change();
     this.#site.relationsChanged();
-    const after = this.#seen();
+    const after = this.#visible();
     for (const [name, entry] of before) {
-      if (after.has(name) || !this.#exists(entry)) continue;
-      this.#tell({ eventType: `${entry.event}_disappeared`, user: entry.user, content: this.#content(entry, false) });
+      if (!after.has(name) && this.#site.get(`${entry.event}s`, entry.id)) this.#announceOne(entry, 'disappeared');
     }
-    for (const [name, entry] of after) {
-      if (before.has(name)) continue;
-      this.#tell({ eventType: `${entry.event}_appeared`, user: entry.user, content: this.#content(entry, true) });
-    }
+    for (const [name, entry] of after) if (!before.has(name)) this.#announceOne(entry, 'appeared');
     return result;
   }
 
-  /** Platform 6.3, the content of an access event: an asset with its serial number, an instrumentation with its tag, a node with tag or, when lost, name. */
-  assetContent(id: number, user: number): Record<string, unknown> {
-    const asset = this.#site.get('assets', id);
-    return {
-      asset: { id, serial_number: asset?.serial_number ?? '', href: this.#site.reference('assets', id).href },
-      user: this.#site.reference('users', user),
-    };
+  #announceOne({ user, event, id }: Seen, what: 'appeared' | 'disappeared'): void {
+    const content = accessContent(this.#site, event, id, user, what === 'appeared');
+    this.#announce({ eventType: `${event}_${what}`, user, content });
   }
 
-  #content(entry: Seen, appeared: boolean): Record<string, unknown> {
-    if (entry.event === 'asset') return this.assetContent(entry.id, entry.user);
-    const user = this.#site.reference('users', entry.user);
-    if (entry.event === 'instrumentation') {
-      const { id, href } = this.#site.reference('instrumentations', entry.id);
-      return { instrumentation: { id, tag: this.#site.get('instrumentations', id)?.tag ?? '', href }, user };
-    }
-    const { id, href } = this.#site.reference('nodes', entry.id);
-    const node = this.#site.get('nodes', id);
-    return { node: appeared ? { id, tag: node?.tag ?? '', href } : { id, name: node?.name ?? '', href }, user };
-  }
-
-  #exists(entry: Seen): boolean {
-    return this.#site.get(entry.kind, entry.id) !== undefined;
-  }
-
-  #seen(): Map<string, Seen> {
+  #visible(): Map<string, Seen> {
     const seen = new Map<string, Seen>();
     const technical = new Set(this.#site.all('users').flatMap((user) => (user.technical ? [user.id] : [])));
-    for (const { type, kind, event } of WATCHED) {
-      for (const { id } of this.#site.all(kind)) {
+    for (const { type, event } of WATCHED) {
+      for (const { id } of this.#site.all(`${event}s`)) {
         for (const user of this.#registry.usersWho('can_read', { type, id })) {
-          if (technical.has(user)) seen.set(`${user} ${type}/${id}`, { user, kind, event, id });
+          if (technical.has(user)) seen.set(`${user} ${type}/${id}`, { user, event, id });
         }
       }
     }
     return seen;
   }
-}
-
-interface Seen {
-  user: number;
-  kind: (typeof WATCHED)[number]['kind'];
-  event: (typeof WATCHED)[number]['event'];
-  id: number;
 }

@@ -1,269 +1,223 @@
 import type { Command } from 'commander';
 import { UsageError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
-import { readDuration } from '../../base/quantity.ts';
+import { nearestName } from '../../base/nearest.ts';
 import { table } from '../../base/table.ts';
-import { SIGN_IN_PATH } from '../../contract/tokens.ts';
-import { type AdminClient, adminVerb, asAdmin } from './admin-client.ts';
-import { wholeNumber } from './cause-verb.ts';
-import { nearestHint } from './named-records.ts';
+import { type AdminClient, adminVerb, asAdmin, duration, wholeNumber } from './admin-client.ts';
 
-interface MatchFlags {
-  method?: string;
-  path?: string;
-  asset?: string;
-  nth?: string;
-  every?: string;
-  times?: string;
-  retryAfter?: string;
+type Flags = Readonly<Record<string, string | boolean | undefined>>;
+type Reading = 'text' | 'whole' | 'number' | 'duration' | 'flag';
+/** Option of a fault: flag with its argument, description, request member, and type of its value. */
+type Option = readonly [flags: string, description: string, member: string, reading: Reading];
+
+interface Fault {
+  description: string;
+  /** Argument as `<name>` or `[name]`, its description, and a function that converts its text to request members. */
+  argument?: readonly [name: string, description: string, read: (text: string) => object];
+  options?: readonly Option[];
+  endpoint: string;
+  done(text: string, body: object, reply: { id?: number } | undefined): string;
 }
 
-/** Adds `tagferry sandbox fault`: what a client's tests need and a service should not have. */
+const MATCH: readonly Option[] = [
+  ['--method <method>', 'request method', 'method', 'text'],
+  ['--path <path>', 'request path, or a prefix followed by *', 'path', 'text'],
+  ['--asset <id>', 'asset ID in the request', 'asset', 'whole'],
+  ['--nth <n>', 'only the n-th matching request', 'nth', 'whole'],
+  ['--every <n>', 'every n-th matching request', 'every', 'whole'],
+  ['--times <n>', 'number of requests after which the fault ends', 'times', 'whole'],
+  ['--retry-after <s>', 'Retry-After value; requires a status', 'retryAfter', 'text'],
+];
+const requestFault = {
+  options: MATCH,
+  endpoint: 'POST faults',
+  done: (_text: string, _body: object, reply: { id?: number } | undefined) =>
+    `Fault ${reply?.id} set. Remove it with \`fault rm ${reply?.id}\`.`,
+};
+
+const FAULTS: Readonly<Record<string, Fault>> = {
+  latency: {
+    description: 'delay responses',
+    argument: ['<duration>', 'for example 500ms', (text) => ({ latencyMs: duration('latency', text) })],
+    ...requestFault,
+  },
+  status: {
+    description: 'respond with this status without processing the request',
+    argument: ['<status>', '200 to 599, for example 503 or 429', (text) => ({ status: wholeNumber('status', text) })],
+    ...requestFault,
+  },
+  drop: {
+    description: 'close connections without a response',
+    argument: [
+      '[when]',
+      'before: without processing the request; after: only the response is lost (default)',
+      (text) => {
+        if (text !== '' && text !== 'before' && text !== 'after') {
+          throw new UsageError(`drop must be before or after, not ${text}`);
+        }
+        return { drop: text || 'after' };
+      },
+    ],
+    ...requestFault,
+  },
+  offline: {
+    description: 'make the platform unavailable',
+    options: [
+      [
+        '--mode <mode>',
+        'refuse connections (refuse, default), close them (drop), or respond with a status',
+        'mode',
+        'text',
+      ],
+      ['--for <duration>', 'duration of the outage; required with refuse without --admin-port', 'forMs', 'duration'],
+    ],
+    endpoint: 'POST offline',
+    done: () => 'Platform unavailable.',
+  },
+  online: { description: 'end the outage', endpoint: 'POST online', done: () => 'Platform available.' },
+  expire: {
+    description: 'expire every access token',
+    options: [['--refresh', 'expire every refresh token too', 'refresh', 'flag']],
+    endpoint: 'POST tokens/expire',
+    done: (_text, body) => `All access tokens${'refresh' in body ? ' and refresh tokens' : ''} expired.`,
+  },
+  revoke: { description: 'revoke every token', endpoint: 'POST tokens/revoke', done: () => 'All tokens revoked.' },
+  poison: {
+    description: 'reject every post that contains a matching value',
+    options: [
+      ['--asset <id>', 'asset of the value', 'asset', 'whole'],
+      ['--key <key>', 'key of the value', 'key', 'text'],
+      ['--value <number>', 'the value', 'value', 'number'],
+      ['--status <status>', 'status of the response (default: 400)', 'status', 'whole'],
+    ],
+    endpoint: 'POST poison',
+    done: () => 'Posts with such a value are rejected.',
+  },
+  rate: {
+    description: 'set the number of requests per user per minute; 0 means no limit',
+    argument: ['<n>', 'requests per minute', (text) => ({ perUser: wholeNumber('rate', text) })],
+    options: [['--retry-after', 'send Retry-After with 429', 'retryAfter', 'flag']],
+    endpoint: 'PATCH limits',
+    done: (text) => (text === '0' ? 'No rate limit.' : `${text} requests per user per minute.`),
+  },
+  webhook: {
+    description: 'tamper with webhook deliveries; without a kind, list the kinds and how receivers responded',
+    argument: ['[kind]', 'for example forged, duplicate or delayed', (kind) => ({ kind })],
+    options: [
+      ['--webhook <id>', 'webhook of the deliveries', 'webhook', 'whole'],
+      ['--event <type>', 'event type', 'event_type', 'text'],
+      ['--every <n>', 'every n-th matching delivery', 'every', 'whole'],
+      ['--times <n>', 'number of deliveries after which the fault ends', 'times', 'whole'],
+      ['--delay <duration>', 'with delayed and reordered: maximum delay', 'delayMs', 'duration'],
+    ],
+    endpoint: 'POST webhook-faults',
+    done: (_text, _body, reply) => `Webhook fault ${reply?.id} set. Remove all faults with \`fault clear\`.`,
+  },
+  rm: {
+    description: 'remove a fault',
+    argument: ['<id>', 'number of the fault', (text) => ({ id: wholeNumber('rm', text) })],
+    endpoint: 'DELETE faults/',
+    done: (text) => `Fault ${text} removed.`,
+  },
+  clear: { description: 'remove all faults', endpoint: 'DELETE faults', done: () => 'All faults removed.' },
+};
+
+/** Adds `tagferry sandbox fault`. */
 export function addFaultVerbs(sandbox: Command): void {
   const fault = adminVerb(sandbox.command('fault'))
-    .description('faults on demand; without more: those that are set')
+    .description('set and clear faults; without a fault, list the active ones')
     .addHelpText('after', EXAMPLES)
-    .enablePositionalOptions();
+    .enablePositionalOptions()
+    .allowExcessArguments();
   fault.action((_flags, command: Command) => {
     const [unknown] = command.args;
     if (unknown === undefined) return asAdmin(fault, list);
-    const verbs = command.commands.map((verb) => verb.name());
-    const hint = nearestHint(unknown, verbs, '`tagferry sandbox fault --help` lists the faults.');
-    throw new UsageError(`fault ${unknown} is unknown`, hint);
+    const nearest = nearestName(unknown, Object.keys(FAULTS));
+    const hint = `${nearest?.likely ? `Did you mean ${nearest.name}? ` : ''}Run \`tagferry sandbox fault --help\` to list the faults.`;
+    throw new UsageError(`unknown fault ${unknown}`, hint);
   });
-  fault.allowExcessArguments();
-
-  matching(fault.command('latency'))
-    .argument('<duration>', 'for example 500ms')
-    .description('wait before each answer')
-    .action((text: string, flags: MatchFlags, command: Command) =>
-      set(command, flags, { latencyMs: duration('latency', text) }),
-    );
-  matching(fault.command('status'))
-    .argument('<status>', '200 to 599, for example 503 or 429')
-    .description('answer this, and do nothing')
-    .action((text: string, flags: MatchFlags, command: Command) =>
-      set(command, flags, { status: wholeNumber('status', text) }),
-    );
-  matching(fault.command('drop'))
-    .argument('[when]', 'before the request is done, or after, when only the answer is lost', 'after')
-    .description('break the connection')
-    .action((when: string, flags: MatchFlags, command: Command) => {
-      if (when !== 'before' && when !== 'after') throw new UsageError(`drop ${when} is neither before nor after`);
-      return set(command, flags, { drop: when });
-    });
-
-  matching(fault.command('state'))
-    .description("send browsers back from the sign-in with a state that is not the client's")
-    .action((flags: MatchFlags, command: Command) =>
-      set(command, { path: SIGN_IN_PATH, method: 'POST', ...flags }, { state: 'foreign' }),
-    );
-
-  const offline = adminVerb(fault.command('offline'))
-    .description('the platform goes away')
-    .option('--mode <mode>', 'refuse (connections), drop, or a status', 'refuse')
-    .option('--for <duration>', 'comes back by itself; needed with refuse where there is no second address');
-  offline.action((flags: { mode: string; for?: string }) =>
-    asAdmin(offline, async (client, show) => {
-      const mode = /^\d+$/.test(flags.mode) ? Number(flags.mode) : flags.mode;
-      const forMs = flags.for === undefined ? undefined : duration('--for', flags.for);
-      const body = { mode, ...(forMs === undefined ? {} : { forMs }) };
-      await client.send('POST', 'offline', body);
-      show(`The platform goes away (${mode})${flags.for === undefined ? '' : ` for ${flags.for}`}.`, body);
-    }),
-  );
-  simple(fault, 'online', 'the platform is back', 'POST', 'online', 'The platform is back.');
-
-  const expire = adminVerb(fault.command('expire'))
-    .description('every access token expires now')
-    .option('--refresh', 'and every refresh token');
-  expire.action((flags: { refresh?: boolean }) =>
-    asAdmin(expire, async (client, show) => {
-      await client.send('POST', 'tokens/expire', { refresh: flags.refresh === true });
-      show(`Every access token${flags.refresh ? ' and refresh token' : ''} is expired.`, { expired: true, ...flags });
-    }),
-  );
-  simple(fault, 'revoke', 'every token is revoked', 'POST', 'tokens/revoke', 'Every token is revoked.');
-
-  const poison = adminVerb(fault.command('poison'))
-    .description('refuse every post that holds such a value')
-    .option('--asset <id>', 'of this asset')
-    .option('--key <key>', 'of this key')
-    .option('--value <number>', 'this value')
-    .option('--status <status>', 'with this status', '400');
-  poison.action((flags: { asset?: string; key?: string; value?: string; status: string }) =>
-    asAdmin(poison, async (client, show) => {
-      const body = {
-        status: wholeNumber('--status', flags.status),
-        ...(flags.asset === undefined ? {} : { asset: wholeNumber('--asset', flags.asset) }),
-        ...(flags.key === undefined ? {} : { key: flags.key }),
-        ...(flags.value === undefined ? {} : { value: anyNumber('--value', flags.value) }),
-      };
-      await client.send('POST', 'poison', body);
-      show('Such values are refused now.', body);
-    }),
-  );
-
-  addWebhookFaultVerb(fault);
-
-  const rate = adminVerb(fault.command('rate'))
-    .description('requests a minute for a user before 429; 0 is none')
-    .argument('<n>')
-    .option('--retry-after', 'and say when to come again');
-  rate.action((text: string, flags: { retryAfter?: boolean }) =>
-    asAdmin(rate, async (client, show) => {
-      const perUser = wholeNumber('rate', text);
-      await client.send('PATCH', 'limits', { perUser, retryAfter: flags.retryAfter === true });
-      show(`${perUser === 0 ? 'No limit' : `${perUser} requests a minute`} for each user now.`, { perUser });
-    }),
-  );
-
-  const remove = adminVerb(fault.command('rm')).description('take one fault away').argument('<id>');
-  remove.action((text: string) =>
-    asAdmin(remove, async (client, show) => {
-      const id = wholeNumber('rm', text);
-      await client.send('DELETE', `faults/${id}`);
-      show(`Fault ${id} is gone.`, { id });
-    }),
-  );
-  simple(fault, 'clear', 'take all faults and poisons away', 'DELETE', 'faults', 'All faults are gone.');
-}
-
-function addWebhookFaultVerb(fault: Command): void {
-  const webhook = adminVerb(fault.command('webhook'))
-    .description('on the way to receivers of webhooks; without a kind: the list, and how receivers met them')
-    .argument('[kind]', 'for example forged, duplicate or delayed')
-    .option('--webhook <id>', 'only deliveries to this one')
-    .option('--event <type>', 'only of this event type')
-    .option('--every <n>', 'each n-th that matches')
-    .option('--times <n>', 'falls away after so many')
-    .option('--delay <duration>', 'with delayed and reordered: how late at most');
-  webhook.action((kind: string | undefined, flags: WebhookFaultFlags) =>
-    asAdmin(webhook, async (client, show) => {
-      if (kind === undefined) {
-        const all = await client.get<WebhookFaultViews>('webhook-faults');
-        return show(webhookFaultsText(all), all);
-      }
-      const body: Record<string, unknown> = { kind };
-      for (const name of ['webhook', 'every', 'times'] as const) {
-        const text = flags[name];
-        if (text !== undefined) body[name] = wholeNumber(`--${name}`, text);
-      }
-      if (flags.event !== undefined) body.event_type = flags.event;
-      if (flags.delay !== undefined) body.delayMs = duration('--delay', flags.delay);
-      const { id } = await client.send<{ id: number }>('POST', 'webhook-faults', body);
-      show(`Fault ${id} is set on the way to receivers; \`fault clear\` takes all away.`, { id, ...body });
-    }),
-  );
-}
-
-interface WebhookFaultFlags {
-  webhook?: string;
-  event?: string;
-  every?: string;
-  times?: string;
-  delay?: string;
-}
-
-interface WebhookFaultViews {
-  kinds: { kind: string; does: string; verdict: string }[];
-  faults: { id: number; kind: string; happened: number; matched: number }[];
-  outcomes: { webhook: number; kind: string; answer: number | string; isRight: boolean }[];
-}
-
-function webhookFaultsText({ kinds, faults, outcomes }: WebhookFaultViews): string {
-  const rows = kinds.map(({ kind, does, verdict }) => {
-    const met = outcomes.filter((one) => one.kind === kind);
-    const set = faults.filter((one) => one.kind === kind).map(({ id }) => id);
-    const right = met.filter(({ isRight }) => isRight).length;
-    return [kind, does, verdict, set.join(', '), met.length === 0 ? '' : `${right} of ${met.length}`];
-  });
-  return table([['kind', 'what', 'receiver should', 'set', 'met rightly'], ...rows]);
+  for (const [name, one] of Object.entries(FAULTS)) addFault(fault, name, one);
 }
 
 const EXAMPLES = `
 Examples:
-  tagferry sandbox fault                                     what is set
+  tagferry sandbox fault                                     list active faults
   tagferry sandbox fault status 503 --times 3                the next three requests
   tagferry sandbox fault status 429 --retry-after 7 --asset 881
   tagferry sandbox fault latency 500ms --path "/v1/*"
   tagferry sandbox fault drop after --every 5
-  tagferry sandbox fault state --times 1
   tagferry sandbox fault offline --for 30s
   tagferry sandbox fault expire --refresh
   tagferry sandbox fault webhook forged --times 3
   tagferry sandbox fault clear`;
 
-async function list(client: AdminClient, show: (text: string, data: unknown) => void): Promise<void> {
-  const all = await client.get<{ faults: Record<string, unknown>[]; poisons: Record<string, unknown>[] }>('faults');
-  const text = ({ id, matched, happened, ...rest }: Record<string, unknown>) => [
-    String(id ?? 'poison'),
-    plain(
-      Object.entries(rest)
-        .map(([name, value]) => `${name}=${JSON.stringify(value)}`)
-        .join(' '),
-    ),
-    happened === undefined ? '' : `${happened} of ${matched}`,
-  ];
-  const rows = [...all.faults, ...all.poisons].map(text);
-  show(rows.length === 0 ? 'No fault is set.' : table([['id', 'what', 'happened'], ...rows]), all);
-}
-
-function matching(command: Command): Command {
-  return adminVerb(command)
-    .option('--method <method>', 'only these requests')
-    .option('--path <path>', 'only this path, or its beginning with * at the end')
-    .option('--asset <id>', 'only requests about this asset')
-    .option('--nth <n>', 'only the n-th that matches')
-    .option('--every <n>', 'each n-th that matches')
-    .option('--times <n>', 'falls away after so many')
-    .option('--retry-after <s>', 'with a status: Retry-After');
-}
-
-function set(command: Command, flags: MatchFlags, effect: object): Promise<void> {
-  return asAdmin(command, async (client, show) => {
-    const body: Record<string, unknown> = { ...effect };
-    if (flags.method !== undefined) body.method = flags.method.toUpperCase();
-    if (flags.path !== undefined) body.path = flags.path;
-    for (const name of ['asset', 'nth', 'every', 'times'] as const) {
-      const text = flags[name];
-      if (text !== undefined) body[name] = wholeNumber(`--${name}`, text);
-    }
-    if (flags.retryAfter !== undefined) body.retryAfter = flags.retryAfter;
-    const { id } = await client.send<{ id: number }>('POST', 'faults', body);
-    show(`Fault ${id} is set; \`fault rm ${id}\` takes it away.`, { id, ...body });
-  });
-}
-
-function simple(
-  fault: Command,
-  name: string,
-  what: string,
-  method: 'POST' | 'DELETE',
-  path: string,
-  done: string,
-): void {
-  const command = adminVerb(fault.command(name)).description(what);
-  command.action(() =>
+function addFault(fault: Command, name: string, { description, argument, options = [], endpoint, done }: Fault): void {
+  const command = adminVerb(fault.command(name)).description(description);
+  if (argument) command.argument(argument[0], argument[1]);
+  for (const [flags, text] of options) command.option(flags, text);
+  command.action((...args: unknown[]) =>
     asAdmin(command, async (client, show) => {
-      await client.send(method, path);
-      show(done, { done: name });
+      const text = typeof args[0] === 'string' ? args[0] : '';
+      if (name === 'webhook' && text === '') return listWebhookFaults(client, show);
+      const [method = 'POST', path = ''] = endpoint.split(' ');
+      const body = { ...argument?.[2](text), ...readOptions(options, command.opts<Flags>()) };
+      const isPath = path.endsWith('/');
+      const reply = await client.send<{ id?: number } | undefined>(
+        method as 'POST' | 'PATCH' | 'DELETE',
+        isPath ? path + text : path,
+        Object.keys(body).length === 0 || isPath ? undefined : body,
+      );
+      show(done(text, body, reply), { fault: name, ...body, ...reply });
     }),
   );
 }
 
-function anyNumber(flag: string, text: string): number {
-  const value = Number(text);
-  if (text.trim() === '' || !Number.isFinite(value)) throw new UsageError(`${flag} ${text} is no number`);
-  return value;
+function readOptions(options: readonly Option[], flags: Flags): object {
+  const read = options.flatMap(([option, , member, reading]) => {
+    const flag = option.split(' ')[0]!;
+    const text = flags[flag.slice(2).replaceAll(/-(\w)/g, (_, letter: string) => letter.toUpperCase())];
+    return text === undefined ? [] : [[member, readOption(flag, text, reading)]];
+  });
+  return Object.fromEntries(read);
 }
 
-/** Milliseconds. */
-export function duration(flag: string, text: string): number {
-  const reading = readDuration(text);
-  if ('value' in reading) return reading.value;
-  throw new UsageError(
-    `${flag} ${text} ${reading.reason}`,
-    reading.instead === undefined ? undefined : `${reading.instead}.`,
-  );
+function readOption(flag: string, text: string | boolean, reading: Reading): unknown {
+  if (typeof text === 'boolean') return text;
+  if (reading === 'whole') return wholeNumber(flag, text);
+  if (reading === 'duration') return duration(flag, text);
+  if (reading === 'number') {
+    if (text.trim() === '' || !Number.isFinite(Number(text)))
+      throw new UsageError(`${flag} must be a number, not ${text}`);
+    return Number(text);
+  }
+  if (flag === '--mode' && /^\d+$/.test(text)) return Number(text);
+  return flag === '--method' ? text.toUpperCase() : text;
+}
+
+type Show = (text: string, data: unknown) => void;
+
+async function list(client: AdminClient, show: Show): Promise<void> {
+  const all = await client.send<Record<'faults' | 'poisons', Record<string, unknown>[]>>('GET', 'faults');
+  const rows = [...all.faults, ...all.poisons].map(({ id, matched, happened, ...members }) => {
+    const text = Object.entries(members).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+    return [String(id ?? 'poison'), plain(text.join(' ')), happened === undefined ? '' : `${happened} of ${matched}`];
+  });
+  show(rows.length === 0 ? 'No faults.' : table([['id', 'fault', 'applied'], ...rows]), all);
+}
+
+interface WebhookFaultViews {
+  kinds: { kind: string; does: string; verdict: string }[];
+  faults: { id: number; kind: string }[];
+  outcomes: { kind: string; isRight: boolean }[];
+}
+
+async function listWebhookFaults(client: AdminClient, show: Show): Promise<void> {
+  const all = await client.send<WebhookFaultViews>('GET', 'webhook-faults');
+  const rows = all.kinds.map(({ kind, does, verdict }) => {
+    const own = all.outcomes.filter((one) => one.kind === kind);
+    const ids = all.faults.filter((one) => one.kind === kind).map(({ id }) => id);
+    const correct = own.filter(({ isRight }) => isRight).length;
+    return [kind, does, verdict, ids.join(', '), own.length === 0 ? '' : `${correct} of ${own.length}`];
+  });
+  show(table([['kind', 'effect', 'receiver should', 'active', 'handled correctly'], ...rows]), all);
 }

@@ -1,18 +1,18 @@
 import type { SandboxSeed } from './seed.ts';
 
-/** Credentials that every sandbox with the default seed knows. Written down in docs/sandbox.md: they protect nothing. */
+/** Public credentials in the default seed (docs/reference/sandbox.md). */
 export const SANDBOX_CREDENTIALS = {
   clientId: 'sandbox-client',
   clientSecret: 'sandbox-secret',
   technicalUsername: 'gateway@sandbox.example',
   technicalPassword: 'gateway-password',
   clientApplication: 'sandbox-application',
-  /** A human user, for the sign-in page and the verbs of people. */
+  /** Credentials of a person, for the sign-in page. */
   userEmail: 'anna@sandbox.example',
   userPassword: 'anna-password',
 } as const;
 
-/** Twelve more measuring points beside those that docs/interface.md's examples name. */
+/** Twelve measuring points in addition to those in the examples of docs/interface.md. */
 const POINTS: readonly [asset: number, instrumentation: number, tag: string][] = [
   [882, 4712, 'FT-102'],
   [883, 4713, 'PT-101'],
@@ -30,7 +30,7 @@ const POINTS: readonly [asset: number, instrumentation: number, tag: string][] =
 
 const EVERYTHING = ['can_read', 'can_update', 'can_delete', 'can_permit'] as const;
 
-/** A small site: 20 assets, of which three are the children of a fourth, so that every rule has something to show. */
+/** A small site with an example for every rule. Of its 20 assets, three are children of a fourth. */
 export const defaultSeed: SandboxSeed = {
   users: [
     {
@@ -57,7 +57,7 @@ export const defaultSeed: SandboxSeed = {
       client_secret: SANDBOX_CREDENTIALS.clientSecret,
       technical_user: SANDBOX_CREDENTIALS.technicalUsername,
       code_flow: true,
-      // An address on loopback without a port stands for every port (RFC 8252 section 7.3).
+      // A loopback address without a port matches any port (RFC 8252 section 7.3).
       redirect_uris: [
         'http://127.0.0.1/callback',
         'http://localhost/callback',
@@ -157,7 +157,7 @@ export const defaultSeed: SandboxSeed = {
     { id: 911, serial_number: 'SK-911', description: 'Pump of the skid', parent: 910, tenant: 50, status: 70 },
     { id: 912, serial_number: 'SK-912', description: 'Valve of the skid', parent: 910, tenant: 50, status: 70 },
     { id: 913, serial_number: 'SK-913', description: 'Sensor of the skid', parent: 910, tenant: 50, status: 70 },
-    { id: 920, serial_number: 'XX-920', description: 'An asset of somebody else', status: 70 },
+    { id: 920, serial_number: 'XX-920', description: 'An asset of another owner', status: 70 },
   ],
   instrumentations: [
     { id: 4711, tag: 'FT-101', assets: [881] },
@@ -165,7 +165,7 @@ export const defaultSeed: SandboxSeed = {
     { id: 4790, tag: 'GW-01', assets: [900] },
   ],
   nodes: [
-    // The only node that the gateway sees: what happens to nodes has one to happen to.
+    // The only node that the gateway can read.
     { id: 19, name: 'Control context', tag: 'CTRL' },
     { id: 20, name: 'Inlet', tag: 'INLET', assets: [881, 882] },
     { id: 21, name: 'Utilities', tag: 'UTIL', assets: [882, 910] },
@@ -173,7 +173,7 @@ export const defaultSeed: SandboxSeed = {
   permissions: [
     {
       user: SANDBOX_CREDENTIALS.technicalUsername,
-      // The skid's children (911 to 913) come by inheritance, 920 not at all.
+      // The skid's children (911 to 913) inherit permissions; asset 920 has no permissions.
       on: { Asset: [881, ...POINTS.map(([asset]) => asset), 900, 901, 910], 'EDM::EdgeDevice': 30 },
       types: [...EVERYTHING],
     },

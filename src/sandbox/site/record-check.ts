@@ -1,224 +1,120 @@
 import { insteadOf } from '../../base/nearest.ts';
-import { PERMISSION_TYPES, PERMITABLE_TYPES } from '../../contract/permissions.ts';
-import type { Kind, SiteRecords } from './records.ts';
-import { relationProblemOf } from './relation-check.ts';
+import { type Form, problemWith } from '../http/forms.ts';
+import {
+  type ApiKey,
+  type Application,
+  type Grant,
+  KIND_OF_PERMITABLE,
+  KIND_OF_THRESHOLDABLE,
+  type Kind,
+  MEMBERS,
+  type Threshold,
+  type User,
+} from './records.ts';
 import type { SiteModel } from './site-model.ts';
-
-export type Form =
-  | 'text'
-  | 'textOrNull'
-  | 'date'
-  | 'user'
-  | 'texts'
-  | 'number'
-  | 'flag'
-  | 'ids'
-  | 'id'
-  | 'object'
-  | 'objects'
-  | readonly string[];
 
 export interface RecordProblem {
   member: string;
   message: string;
 }
 
-const NAMED = { name: 'text' } as const;
-const STATUS = { code: 'text', name: 'text', description: '?text', tenant: '?id' } as const;
-
-type Named = Extract<Form, string>;
-
-type Wanted = Named | `?${Named}` | readonly string[];
-
-/** Every member of every kind, so that none can be forgotten; `Extra` are those that only seeds and admins write. */
-type Members = {
-  readonly [K in Kind]: Readonly<Record<Exclude<keyof SiteRecords[K], 'id'>, Wanted>> &
-    Readonly<Record<Extra<K>, Wanted>>;
-};
-type Extra<K extends Kind> = K extends 'client_applications' ? 'client_id' | 'client_secret' : never;
-
-/** What each member of a record is; a `?` before the form: only if it is there. A list is of the words it may be. */
-const MEMBERS: Members = {
-  assets: {
-    serial_number: 'text',
-    description: '?text',
-    production_date: '?text',
-    last_seen_at: '?text',
-    health_conditions: '?objects',
-    product: '?id',
-    parent: '?id',
-    tenant: '?id',
-    status: '?id',
-    software: '?ids',
-    specifications: '?object',
-  },
-  instrumentations: { tag: 'text', assets: '?ids' },
-  nodes: { name: 'text', tag: '?text', assets: '?ids' },
-  users: { email: 'text', password: 'text', name: '?text', technical: '?flag', confirmed: '?flag' },
-  usergroups: { name: 'text', members: '?ids' },
-  tenants: { name: 'text', admins: '?ids', users: '?ids' },
-  userroles: { name: 'text', users: '?ids', reporting: '?flag' },
-  units: { code: 'text', symbol: 'text', quantity: '?text', factor: '?number', offset: '?number' },
-  asset_statuses: STATUS,
-  event_statuses: STATUS,
-  event_types: STATUS,
-  product_statuses: STATUS,
-  edge_device_statuses: STATUS,
-  products: {
-    name: 'text',
-    product_code: 'text',
-    status: '?id',
-    phase_out_date: '?date',
-    order_stop_date: '?date',
-    spare_parts_until: '?date',
-    spare_sensors_until: '?date',
-    repair_until: '?date',
-    calibration_until: '?date',
-  },
-  software: NAMED,
-  edge_devices: {
-    serial_number: 'text',
-    description: '?text',
-    last_seen_at: '?text',
-    tenant: '?id',
-    status: '?id',
-    type: '?text',
-    software_version: '?text',
-  },
-  events: {
-    name: 'text',
-    responsible: '?textOrNull',
-    type: 'id',
-    status: '?id',
-    assets: '?ids',
-    instrumentations: '?ids',
-    documents: '?ids',
-    specifications: '?object',
-  },
-  documents: NAMED,
-  systems: NAMED,
-  recipes: NAMED,
-  add_ons: { subscription: 'id', nodes: '?ids' },
-  subscriptions: { display_name: 'text', user: 'id', material_number: '?text', billing_address: '?object' },
-  client_applications: {
-    name: 'text',
-    technical_user: 'user',
-    client_id: '?text',
-    client_secret: '?text',
-    active: '?flag',
-    code_flow: '?flag',
-    redirect_uris: '?texts',
-    contact: '?text',
-    call_quota: '?number',
-    byte_quota: '?number',
-  },
-  api_keys: { client_application: 'id', client_id: 'text', client_secret: 'text' },
-  bills_of_material: NAMED,
-  purchase_orders: NAMED,
-  deliveries: NAMED,
-  quotations: NAMED,
-  requests_of_quotation: NAMED,
-  thresholds: {
-    type: ['high', 'low', 'deviation'],
-    name: '?text',
-    thresholdable_type: ['Instrumentation', 'System', 'Recipe'],
-    thresholdable_id: 'id',
-    value: 'number',
-    tolerance: '?number',
-    key: '?text',
-    unit: '?text',
-    assets: '?ids',
-  },
-  permissions: { assignable: 'object', permitable: 'object', types: 'texts' },
-};
-
-const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value);
-const isText = (value: unknown) => typeof value === 'string';
-
-const FITS: Readonly<Record<Named, (value: unknown) => boolean>> = {
-  text: isText,
-  textOrNull: (value) => value === null || isText(value),
-  date: (value) => value === null || (isText(value) && !Number.isNaN(Date.parse(value as string))),
-  // A seed names users by e-mail as well.
-  user: (value) => Number.isSafeInteger(value) || isText(value),
-  texts: (value) => Array.isArray(value) && value.every(isText),
-  number: (value) => typeof value === 'number' && Number.isFinite(value),
-  flag: (value) => typeof value === 'boolean',
-  id: (value) => Number.isSafeInteger(value),
-  ids: (value) => Array.isArray(value) && value.every((id) => Number.isSafeInteger(id)),
-  object: isObject,
-  objects: (value) => Array.isArray(value) && value.every(isObject),
-};
-
-const SAID: Readonly<Record<Named, string>> = {
-  text: 'is no text',
-  textOrNull: 'is neither a text nor null',
-  date: 'is neither a date nor null',
-  user: 'is no user',
-  texts: 'is no list of texts',
-  number: 'is no number',
-  flag: 'is neither true nor false',
-  id: 'is no id',
-  ids: 'is no list of ids',
-  object: 'is not an object',
-  objects: 'is no list of objects',
-};
-
-/** The form of a member, `undefined` where the kind does not check it. */
-export function formOf(kind: Kind, member: string): Form | undefined {
-  const wanted = (MEMBERS[kind] as Readonly<Record<string, Wanted>>)[member];
-  return typeof wanted === 'string' ? (wanted.replace('?', '') as Named) : wanted;
-}
-
-/** Whether null is a value of the member, as of a product's dates. */
-export function mayBeNull(kind: Kind, member: string): boolean {
-  const form = formOf(kind, member);
-  return form === 'date' || form === 'textOrNull';
+/** Returns whether null is a valid value for the member, for example for a product's dates. */
+export function isNullable(kind: Kind, member: string): boolean {
+  const form = String((MEMBERS[kind] as Readonly<Record<string, unknown>>)[member]);
+  return form === '?date' || form === '?textOrNull';
 }
 
 /**
- * What is wrong with a record from a seed file or the admin API: what would only fail later, inside somebody's event or
- * request. With the site also what it names there; a seed's users go by e-mail as well, and what it names may follow it.
+ * Validates a record from a seed file or the admin API, so that it does not cause an error later in an event or a
+ * request. Returns the problem, if any. References are checked only if `site` is specified, because a seed can refer to
+ * records that follow later.
  */
 export function problemOf(kind: Kind, record: object, site?: SiteModel): RecordProblem | undefined {
-  const known: Readonly<Record<string, Wanted>> = MEMBERS[kind];
+  const known: Readonly<Record<string, string | readonly string[]>> = MEMBERS[kind];
   const unknown = Object.keys(record).find((member) => member !== 'id' && !Object.hasOwn(known, member));
   if (unknown !== undefined) {
-    return {
-      member: unknown.slice(0, 60),
-      message: `is no member of ${kind}: ${insteadOf(unknown, Object.keys(known))}`,
-    };
+    const message = `is not a member of ${kind}: ${insteadOf(unknown, Object.keys(known))}`;
+    return { member: unknown.slice(0, 60), message };
   }
-  for (const [member, wanted] of Object.entries(known)) {
-    const problem = memberProblemOf((record as Record<string, unknown>)[member], wanted);
-    if (problem !== undefined) return { member, message: problem };
+  for (const [member, form] of Object.entries(known)) {
+    const message = memberProblemOf((record as Record<string, unknown>)[member], form);
+    if (message !== undefined) return { member, message };
   }
-  const problem = kind === 'permissions' ? permissionProblemOf(record) : undefined;
-  return problem ?? (site && relationProblemOf(kind, record, site));
+  return site && relationProblemOf(kind, record, site);
 }
 
-function memberProblemOf(value: unknown, wanted: string | readonly string[]): string | undefined {
-  if (typeof wanted !== 'string') {
-    if (value === undefined) return 'is missing';
-    return wanted.includes(value as string) ? undefined : `is ${wanted.slice(0, -1).join(', ')} or ${wanted.at(-1)}`;
-  }
-  const form = wanted.replace('?', '') as Named;
-  if (value === undefined) return wanted.startsWith('?') ? undefined : 'is missing';
-  return FITS[form](value) ? undefined : SAID[form];
+function memberProblemOf(value: unknown, form: string | readonly string[]): string | undefined {
+  const isOptional = form === 'ids' || (typeof form === 'string' && form[0] === '?');
+  if (value === undefined) return isOptional ? undefined : 'is missing';
+  return problemWith(value, (typeof form === 'string' ? form.replace('?', '') : form) as Form);
 }
 
-function permissionProblemOf(record: object): RecordProblem | undefined {
-  const { assignable, permitable, types } = record as Record<'assignable' | 'permitable', Record<string, unknown>> & {
-    types?: unknown;
-  };
-  const isNamed = (one: Record<string, unknown>, known: readonly string[]) =>
-    known.includes(one.type as string) && Number.isSafeInteger(one.id);
-  if (!isNamed(assignable, ['User', 'Usergroup'])) {
-    return { member: 'assignable', message: 'is not {"type", "id"} with a type of User, Usergroup' };
+/**
+ * Returns the problem with a well-formed record, if any: a reference to an object that does not exist, or a duplicate.
+ */
+function relationProblemOf(kind: Kind, record: object, site: SiteModel): RecordProblem | undefined {
+  if (kind === 'users') return userProblem(record as User, site);
+  if (kind === 'client_applications') return applicationProblem(record as Application, site);
+  if (kind === 'api_keys') return keyProblem(record as ApiKey, site);
+  if (kind === 'thresholds') return thresholdProblem(record as Threshold, site);
+  if (kind === 'permissions') return grantProblem(record as Grant, site);
+  return undefined;
+}
+
+/** The e-mail address must be unique, because it identifies a user at sign-in and in v2. */
+function userProblem({ id, email }: User, site: SiteModel): RecordProblem | undefined {
+  const other = site.userByEmail(email);
+  return other && other.id !== id ? { member: 'email', message: `is already used by user ${other.id}` } : undefined;
+}
+
+function applicationProblem(
+  { id, technical_user, client_id }: Application,
+  site: SiteModel,
+): RecordProblem | undefined {
+  if (!site.get('users', technical_user)) return { member: 'technical_user', message: 'must be the ID of a user' };
+  return client_id === undefined ? undefined : clientIdProblem(id, client_id, site);
+}
+
+function keyProblem({ id, client_id, client_application }: ApiKey, site: SiteModel): RecordProblem | undefined {
+  if (!site.get('client_applications', client_application)) {
+    return { member: 'client_application', message: 'must be the ID of a client application' };
   }
-  if (!isNamed(permitable, PERMITABLE_TYPES)) {
-    return { member: 'permitable', message: `is not {"type", "id"} with a type of ${PERMITABLE_TYPES.join(', ')}` };
+  return clientIdProblem(id, client_id, site);
+}
+
+/**
+ * Returns a problem if the client ID is used by a different API key. The first key of an application has the same ID as
+ * the application.
+ */
+function clientIdProblem(id: number, clientId: string, site: SiteModel): RecordProblem | undefined {
+  const other = site.apiKey(clientId);
+  return other && other.id !== id
+    ? { member: 'client_id', message: `is already used by API key ${other.id}` }
+    : undefined;
+}
+
+function thresholdProblem(threshold: Threshold, site: SiteModel): RecordProblem | undefined {
+  const { thresholdable_type: type, thresholdable_id: id, unit } = threshold;
+  if (!site.get(KIND_OF_THRESHOLDABLE[type], id)) {
+    return { member: 'thresholdable_id', message: `must be the ID of a ${type}` };
   }
-  const areTypes = Array.isArray(types) && types.length > 0 && types.every((type) => PERMISSION_TYPES.includes(type));
-  return areTypes ? undefined : { member: 'types', message: `is no list of ${PERMISSION_TYPES.join(', ')}` };
+  if (unit === undefined || site.unitByCode(unit)) return undefined;
+  return { member: 'unit', message: 'must be the code of a unit' };
+}
+
+function grantProblem({ id, assignable, permitable }: Grant, site: SiteModel): RecordProblem | undefined {
+  // v1 adds an offset to the ID (platform 2.2).
+  if (id % 8 !== 0) return { member: 'id', message: 'must be a multiple of 8' };
+  if (!site.get(assignable.type === 'User' ? 'users' : 'usergroups', assignable.id)) {
+    return { member: 'assignable', message: `must be an existing ${assignable.type}` };
+  }
+  if (!site.get(KIND_OF_PERMITABLE[permitable.type], permitable.id)) {
+    return { member: 'permitable', message: `must be an existing ${permitable.type}` };
+  }
+  const isSame = (a: { type: string; id: number }, b: { type: string; id: number }) =>
+    a.type === b.type && a.id === b.id;
+  const other = site
+    .all('permissions')
+    .find((grant) => grant.id !== id && isSame(grant.assignable, assignable) && isSame(grant.permitable, permitable));
+  return other && { member: 'permitable', message: `already has a permission for this assignable: ${other.id}` };
 }

@@ -1,25 +1,161 @@
-import type { PermissionType, PermitableType } from '../../contract/permissions.ts';
+import type { DisplayLabel } from '../../contract/labels.ts';
+import type { PermitableType } from '../../contract/permissions.ts';
+import type { Forms } from '../http/forms.ts';
 
 /**
- * What the sandbox knows about the site. Plain data throughout (ids and lists), so that a seed file, the state file
- * and the memory have one form. Most fields of these resources are "not shown" (platform 2.7): here stands what the
- * payloads of platform 6.3 need and no more.
+ * Site records, declared once in a table, from which types, checks and the admin API kinds are derived. Records are
+ * plain data (IDs and lists). Most fields of these resources are "not shown" (platform 2.7), so records contain only
+ * members that event contents require (platform 6.3).
+ *
+ * A `?` marks an optional member; a list contains the allowed values of a member. A member with the form `ids` is empty
+ * if omitted.
  */
-export interface Asset {
-  id: number;
-  serial_number: string;
-  description?: string;
-  production_date?: string;
-  last_seen_at?: string;
-  product?: number;
-  parent?: number;
-  tenant?: number;
-  status?: number;
-  /** Software assigned to it, by id. */
-  software?: number[];
-  specifications?: Record<string, Specification>;
-  health_conditions?: HealthCondition[];
+const NAMED = { name: 'text' } as const;
+const STATUS = { code: 'text', name: 'text', description: '?text', tenant: '?id' } as const;
+
+export const MEMBERS = {
+  assets: {
+    serial_number: 'text',
+    description: '?text',
+    production_date: '?text',
+    last_seen_at: '?text',
+    health_conditions: '?objects',
+    product: '?id',
+    parent: '?id',
+    tenant: '?id',
+    status: '?id',
+    software: '?ids',
+    specifications: '?object',
+  },
+  instrumentations: { tag: 'text', assets: 'ids' },
+  nodes: { name: 'text', tag: '?text', assets: 'ids' },
+  // Only technical users can use the password grant (platform 5.2). `confirmed: false` means that the e-mail address
+  // has not been confirmed.
+  users: { email: 'text', password: 'text', name: '?text', technical: '?flag', confirmed: '?flag' },
+  usergroups: { name: 'text', members: 'ids' },
+  tenants: { name: 'text', admins: 'ids', users: 'ids' },
+  // Technical users with a reporting role are notified of deleted assets (platform 6.3).
+  userroles: { name: 'text', users: 'ids', reporting: '?flag' },
+  // Value in the base unit = value × factor + offset. Units of the same quantity are convertible.
+  units: { code: 'text', symbol: 'text', quantity: '?text', factor: '?number', offset: '?number' },
+  asset_statuses: STATUS,
+  event_statuses: STATUS,
+  event_types: STATUS,
+  product_statuses: STATUS,
+  edge_device_statuses: STATUS,
+  products: {
+    name: 'text',
+    product_code: 'text',
+    status: '?id',
+    phase_out_date: '?date',
+    order_stop_date: '?date',
+    spare_parts_until: '?date',
+    spare_sensors_until: '?date',
+    repair_until: '?date',
+    calibration_until: '?date',
+  },
+  software: NAMED,
+  edge_devices: {
+    serial_number: 'text',
+    description: '?text',
+    last_seen_at: '?text',
+    tenant: '?id',
+    status: '?id',
+    type: '?text',
+    software_version: '?text',
+  },
+  events: {
+    name: 'text',
+    responsible: '?textOrNull',
+    type: 'id',
+    status: '?id',
+    assets: 'ids',
+    instrumentations: 'ids',
+    documents: 'ids',
+    specifications: '?object',
+  },
+  documents: NAMED,
+  systems: NAMED,
+  recipes: NAMED,
+  add_ons: { subscription: 'id', nodes: 'ids' },
+  subscriptions: { display_name: 'text', user: 'id', material_number: '?text', billing_address: '?object' },
+  // Platform 2.3 and 5.1. Webhooks require an active subscription (platform 6.1). Quotas limit calls and webhook bytes;
+  // 0 means no limit.
+  client_applications: {
+    name: 'text',
+    technical_user: 'id',
+    client_id: '?text',
+    client_secret: '?text',
+    active: '?flag',
+    code_flow: '?flag',
+    redirect_uris: '?texts',
+    contact: '?text',
+    call_quota: '?number',
+    byte_quota: '?number',
+  },
+  // Platform 5.1: an API key of type OAuth consists of a client ID and its secret.
+  api_keys: { client_application: 'id', client_id: 'text', client_secret: 'text' },
+  bills_of_material: NAMED,
+  purchase_orders: NAMED,
+  deliveries: NAMED,
+  quotations: NAMED,
+  requests_of_quotation: NAMED,
+  // `assets`: the assets of a System or Recipe. Without `key`, a threshold applies to all keys. `tolerance` is used
+  // only for `deviation`.
+  thresholds: {
+    type: ['high', 'low', 'deviation'],
+    name: '?text',
+    thresholdable_type: ['Instrumentation', 'System', 'Recipe'],
+    thresholdable_id: 'id',
+    value: 'number',
+    tolerance: '?number',
+    key: '?text',
+    unit: '?text',
+    assets: '?ids',
+  },
+  // One record for each pair of assignable and permitable, as in v2.
+  permissions: { assignable: 'assignable', permitable: 'permitable', types: 'permissionTypes' },
+} as const;
+
+export type Kind = keyof typeof MEMBERS;
+export const KINDS = Object.keys(MEMBERS) as readonly Kind[];
+
+type Value<F> = F extends `?${infer G}`
+  ? Value<G>
+  : F extends keyof Forms
+    ? Forms[F]
+    : F extends readonly (infer W)[]
+      ? W
+      : never;
+type Optional<M> = { [N in keyof M]: M[N] extends `?${string}` ? N : never }[keyof M];
+type Relations<M> = { [N in keyof M]: M[N] extends 'ids' ? N : never }[keyof M];
+
+/** Members with a more specific type than their form. */
+interface Narrowed {
+  assets: { specifications?: Record<string, Specification>; health_conditions?: HealthCondition[] };
+  events: { specifications?: Record<string, Specification> };
 }
+type NarrowedOf<K> = K extends keyof Narrowed ? Narrowed[K] : unknown;
+type Wide<K extends Kind> = Omit<(typeof MEMBERS)[K], keyof NarrowedOf<K>>;
+
+type RecordOf<M, Left extends keyof M> = { id: number } & { -readonly [N in Exclude<keyof M, Left>]: Value<M[N]> } & {
+  -readonly [N in Left]?: Value<M[N]>;
+};
+
+export type SiteRecords = { [K in Kind]: RecordOf<Wide<K>, Optional<Wide<K>>> & NarrowedOf<K> };
+/** Records in seeds, in which relations may be omitted. */
+export type SeedRecords = {
+  [K in Kind]: RecordOf<Wide<K>, Optional<Wide<K>> | Relations<Wide<K>>> & NarrowedOf<K>;
+};
+
+export type User = SiteRecords['users'];
+export type Unit = SiteRecords['units'];
+export type Instrumentation = SiteRecords['instrumentations'];
+export type SiteEvent = SiteRecords['events'];
+export type Application = SiteRecords['client_applications'];
+export type ApiKey = SiteRecords['api_keys'];
+export type Threshold = SiteRecords['thresholds'];
+export type Grant = SiteRecords['permissions'];
 
 export interface Specification {
   unit?: string | null;
@@ -36,275 +172,22 @@ export interface HealthCondition {
   module?: string | null;
 }
 
-export interface Instrumentation {
-  id: number;
-  tag: string;
-  /** Assets assigned to it, by id. */
-  assets: number[];
-}
-
-interface SiteNode {
-  id: number;
-  name: string;
-  tag?: string;
-  /** Assets under it, by id. */
-  assets: number[];
-}
-
-export interface User {
-  id: number;
-  email: string;
-  password: string;
-  name?: string;
-  /** Platform 1: devices and machines; they alone may use the password grant (platform 5.2). */
-  technical: boolean;
-  /** Platform 1: the e-mail address, by the link of a message. `false`: not yet; absent is yes. */
-  confirmed?: boolean;
-}
-
-interface Usergroup {
-  id: number;
-  name: string;
-  members: number[];
-}
-
-interface Tenant {
-  id: number;
-  name: string;
-  admins: number[];
-  users: number[];
-}
-
-interface UserRole {
-  id: number;
-  name: string;
-  users: number[];
-  /** The role that platform 6.3 calls "reporting": its technical users hear of destroyed assets. */
-  reporting?: boolean;
-}
-
-export interface Unit {
-  id: number;
-  code: string;
-  symbol: string;
-  /** value in the base unit = value × factor + offset. Units with the same `quantity` can be turned into one another. */
-  quantity?: string;
-  factor?: number;
-  offset?: number;
-}
-
-/** One form for asset, event, product and edge device status. */
-interface Status {
-  id: number;
-  code: string;
-  name: string;
-  description?: string;
-  tenant?: number;
-}
-
-interface Product {
-  id: number;
-  name: string;
-  product_code: string;
-  status?: number;
-  phase_out_date?: string | null;
-  order_stop_date?: string | null;
-  spare_parts_until?: string | null;
-  spare_sensors_until?: string | null;
-  repair_until?: string | null;
-  calibration_until?: string | null;
-}
-
-export interface EdgeDevice {
-  id: number;
-  serial_number: string;
-  description?: string;
-  last_seen_at?: string;
-  tenant?: number;
-  status?: number;
-  type?: string;
-  software_version?: string;
-}
-
-export interface SiteEvent {
-  id: number;
-  name: string;
-  responsible?: string | null;
-  /** Event type, a status-like record in `event_types`. */
-  type: number;
-  status?: number;
-  assets: number[];
-  instrumentations: number[];
-  documents: number[];
-  specifications?: Record<string, Specification>;
-}
-
-/** Objects of which the interface names no more than that they are there (platform 1). */
-interface Named {
-  id: number;
-  name: string;
-}
-
-interface Subscription {
-  id: number;
-  display_name: string;
-  user: number;
-  material_number?: string;
-  billing_address?: {
-    id: number;
-    company_name: string;
-    street: string;
-    zip_code: string;
-    city: string;
-    country_code: string;
-  };
-}
-
-interface AddOn {
-  id: number;
-  subscription: number;
-  /** Nodes it is linked to, by id. */
-  nodes: number[];
-}
-
-/** Platform 2.3, with the technical user of its connect subscription (platform 5.1); its API keys are records of their own. */
-export interface Application {
-  id: number;
-  name: string;
-  /** Technical user, by id. */
-  technical_user: number;
-  /** The connect subscription is active; absent is yes. Platform 6.1: without an active one webhooks are not called. */
-  active?: boolean;
-  /** Platform 5.3: "approved and enabled by support". */
-  code_flow?: boolean;
-  redirect_uris?: string[];
-  /** Whom a disabled webhook is reported to (platform 3.2). */
-  contact?: string;
-  /** 0 or absent: none. Calls of the API and of webhooks count, and the payload bytes of webhooks (platform 6.1). */
-  call_quota?: number;
-  byte_quota?: number;
-}
-
-/** Platform 5.1: an API key of type OAuth is a client id, with its secret. */
-export interface ApiKey {
-  id: number;
-  /** Client application, by id. */
-  client_application: number;
-  client_id: string;
-  client_secret: string;
-}
-
-export interface Threshold {
-  id: number;
-  type: 'high' | 'low' | 'deviation';
-  name: string;
-  thresholdable_type: 'System' | 'Recipe' | 'Instrumentation';
-  thresholdable_id: number;
-  /** Assets looked at; an instrumentation's threshold looks at the assets assigned to it. */
-  assets?: number[];
-  /** Value key; absent: every key. */
-  key?: string;
-  value: number;
-  /** With `deviation`: how far from `value` is too far. */
-  tolerance?: number;
-  /** Unit code. */
-  unit?: string;
-}
-
-/** One direct grant: one record for a pair of assignable and permitable, as v2 shows it. */
-export interface Grant {
-  id: number;
-  assignable: { type: 'User' | 'Usergroup'; id: number };
-  permitable: { type: PermitableType; id: number };
-  types: PermissionType[];
-}
-
 export interface Owner {
   user: number;
   permitable: { type: PermitableType; id: number };
 }
 
-/** A message to a person, which the platform would send by mail (platform 3.2). */
+/** A message to a person, which the platform would send by e-mail (platform 3.2). */
 export interface Notice {
   at: string;
   contact: string | undefined;
   text: string;
-  /** What it asks to follow. */
   link?: string;
 }
 
-/** Everything by kind. */
-export interface SiteRecords {
-  assets: Asset;
-  instrumentations: Instrumentation;
-  nodes: SiteNode;
-  users: User;
-  usergroups: Usergroup;
-  tenants: Tenant;
-  userroles: UserRole;
-  units: Unit;
-  asset_statuses: Status;
-  event_statuses: Status;
-  event_types: Status;
-  product_statuses: Status;
-  edge_device_statuses: Status;
-  products: Product;
-  software: Named;
-  edge_devices: EdgeDevice;
-  events: SiteEvent;
-  documents: Named;
-  systems: Named;
-  recipes: Named;
-  add_ons: AddOn;
-  subscriptions: Subscription;
-  client_applications: Application;
-  api_keys: ApiKey;
-  bills_of_material: Named;
-  purchase_orders: Named;
-  deliveries: Named;
-  quotations: Named;
-  requests_of_quotation: Named;
-  thresholds: Threshold;
-  permissions: Grant;
-}
+export type LabelRegistry = Map<string, Record<string, DisplayLabel>>;
 
-export type Kind = keyof SiteRecords;
-
-export const KINDS = [
-  'assets',
-  'instrumentations',
-  'nodes',
-  'users',
-  'usergroups',
-  'tenants',
-  'userroles',
-  'units',
-  'asset_statuses',
-  'event_statuses',
-  'event_types',
-  'product_statuses',
-  'edge_device_statuses',
-  'products',
-  'software',
-  'edge_devices',
-  'events',
-  'documents',
-  'systems',
-  'recipes',
-  'add_ons',
-  'subscriptions',
-  'client_applications',
-  'api_keys',
-  'bills_of_material',
-  'purchase_orders',
-  'deliveries',
-  'quotations',
-  'requests_of_quotation',
-  'thresholds',
-  'permissions',
-] as const satisfies readonly Kind[];
-
-/** Which kind holds what a permission names (platform 2.2). */
+/** Kinds by permitable type (platform 2.2). */
 export const KIND_OF_PERMITABLE: Readonly<Record<PermitableType, Kind>> = {
   Asset: 'assets',
   Instrumentation: 'instrumentations',
@@ -323,14 +206,14 @@ export const KIND_OF_PERMITABLE: Readonly<Record<PermitableType, Kind>> = {
   Recipe: 'recipes',
 };
 
-/** Which kind holds what a threshold is of (platform 6.3). */
+/** Kinds by thresholdable type (platform 6.3). */
 export const KIND_OF_THRESHOLDABLE = {
   Instrumentation: 'instrumentations',
   System: 'systems',
   Recipe: 'recipes',
 } as const satisfies Readonly<Record<Threshold['thresholdable_type'], Kind>>;
 
-/** What people call one of a kind: `assets` is `asset`, `bills_of_material` is `bill of material`. */
+/** Returns the singular noun for a kind: `asset` for `assets`, `bill of material` for `bills_of_material`. */
 export function nounOf(kind: Kind): string {
   const [first = '', ...rest] = kind.split('_');
   if (rest[0] === 'of') return [singular(first), ...rest].join(' ');
@@ -342,4 +225,17 @@ function singular(word: string): string {
     .replace(/ies$/, 'y')
     .replace(/(status)es$/, '$1')
     .replace(/(?<!u)s$/, '');
+}
+
+/** Splits a record into the application and its first API key, which has the same ID as the application. */
+export function withoutKey(written: Application): { application: Application; key: ApiKey | undefined } {
+  const { client_id, client_secret, ...application } = written;
+  if (client_id === undefined || client_secret === undefined) return { application, key: undefined };
+  return { application, key: { id: application.id, client_application: application.id, client_id, client_secret } };
+}
+
+/** Returns an empty list for each relation of a kind. */
+export function emptyRelations(kind: Kind): Record<string, number[]> {
+  const relations = Object.entries(MEMBERS[kind]).filter(([, form]) => form === 'ids');
+  return Object.fromEntries(relations.map(([name]) => [name, []]));
 }

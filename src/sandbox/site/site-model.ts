@@ -1,25 +1,37 @@
 import type { Reference } from '../../contract/errors.ts';
 import type { PermitableType } from '../../contract/permissions.ts';
-import { type ApiKey, KIND_OF_PERMITABLE, KINDS, type Kind, type SiteRecords, type User } from './records.ts';
+import { notFound, refusal } from '../http/refusal.ts';
+import {
+  type ApiKey,
+  KIND_OF_PERMITABLE,
+  KINDS,
+  type Kind,
+  type SiteRecords,
+  type Unit,
+  type User,
+} from './records.ts';
 
-/** Kinds that hold assets. */
+/** Kinds whose objects contain assets. */
 type Holder = 'instrumentations' | 'nodes';
+
+/**
+ * Distance between new IDs. Required because v1 permission IDs contain the offset of the permission type (platform
+ * 2.2).
+ */
+export const ID_DISTANCE = 8;
 
 export type SiteSnapshot = { [K in Kind]?: SiteRecords[K][] };
 
-/** The objects of the site by kind and id. Holds no rules: who may see what stands in `permissions/`, what is told in `events/`. */
+/** Objects of the site by kind and ID. Access control is in `permissions/`, events are in `events/`. */
 export class SiteModel {
   readonly #tables = new Map<Kind, Map<number, SiteRecords[Kind]>>(KINDS.map((kind) => [kind, new Map()]));
-  readonly #idDistance: number;
   #nextId = 100_000;
   #version = 0;
   #holders: { version: number; byKind: Record<Holder, Map<number, SiteRecords[Holder][]>> } | undefined;
-  /** Base of every `href`; known once the server listens. */
+  /** Base URL of every `href`; set when the server starts listening. */
   baseUrl = '';
 
-  /** `idDistance`: between two new ids; v1 permission ids need room for the offsets of their types (platform 2.2). */
-  constructor(snapshot: SiteSnapshot = {}, idDistance = 8) {
-    this.#idDistance = idDistance;
+  constructor(snapshot: SiteSnapshot = {}) {
     for (const kind of KINDS) for (const record of snapshot[kind] ?? []) this.put(kind, structuredClone(record));
   }
 
@@ -31,10 +43,18 @@ export class SiteModel {
     return this.#table(kind).get(id);
   }
 
+  /** Returns a record. Throws a 404 for an unknown ID. */
+  found<K extends Kind>(kind: K, id: number): SiteRecords[K] {
+    if (!Number.isSafeInteger(id)) throw refusal(400, `${kind} must be a number`);
+    const record = this.get(kind, id);
+    if (!record) throw notFound(`${kind} ${id}`);
+    return record;
+  }
+
   put<K extends Kind>(kind: K, record: SiteRecords[K]): SiteRecords[K] {
     this.#table(kind).set(record.id, record);
     this.#version++;
-    if (record.id >= this.#nextId) this.#nextId = record.id + this.#idDistance;
+    if (record.id >= this.#nextId) this.#nextId = record.id + ID_DISTANCE;
     return record;
   }
 
@@ -43,17 +63,17 @@ export class SiteModel {
     return this.#table(kind).delete(id);
   }
 
-  /** Grows with every record that is put or deleted, and with `relationsChanged`: what was worked out before no longer holds. */
+  /** Incremented with every change to a record and by `relationsChanged`, so that derived data is recomputed. */
   get version(): number {
     return this.#version;
   }
 
-  /** Lists of records were changed in place: assets under a node, members of a group. */
+  /** Must be called after a list in a record was modified in place, for example the assets of a node. */
   relationsChanged(): void {
     this.#version++;
   }
 
-  /** The instrumentations that an asset is assigned to, or the nodes that it is under: without a look at all of them. */
+  /** Returns the instrumentations or nodes that contain an asset, from an index. */
   holdersOf<K extends Holder>(kind: K, asset: number): readonly SiteRecords[K][] {
     if (this.#holders?.version !== this.#version) {
       const byKind = { instrumentations: this.#byAsset('instrumentations'), nodes: this.#byAsset('nodes') };
@@ -74,9 +94,9 @@ export class SiteModel {
     return found;
   }
 
-  /** Returns an unused id, a multiple of the distance. */
+  /** Returns an unused ID, which is a multiple of `ID_DISTANCE`. */
   newId(): number {
-    this.#nextId = (Math.floor(this.#nextId / this.#idDistance) + 1) * this.#idDistance;
+    this.#nextId = (Math.floor(this.#nextId / ID_DISTANCE) + 1) * ID_DISTANCE;
     return this.#nextId;
   }
 
@@ -86,53 +106,40 @@ export class SiteModel {
     return undefined;
   }
 
-  /** Whether the object of a permission is there. */
+  unitByCode(code: string): Unit | undefined {
+    return this.all('units').find((unit) => unit.code === code);
+  }
+
+  /** Returns whether the object of a permission exists. */
   hasPermitable(type: PermitableType, id: number): boolean {
     return this.#table(KIND_OF_PERMITABLE[type]).has(id);
   }
 
-  /** The API key that a client shows as its id (platform 5.1). */
+  /** Returns the API key with this client ID (platform 5.1). */
   apiKey(clientId: string): ApiKey | undefined {
     for (const key of this.#table('api_keys').values()) if (key.client_id === clientId) return key;
     return undefined;
   }
 
-  /** Platform 6.1: webhooks want an active subscription with at least one API key. */
+  /**
+   * Returns whether a client application has an active subscription with at least one API key, which webhooks require
+   * (platform 6.1).
+   */
   isSubscribed(application: number): boolean {
     if (this.get('client_applications', application)?.active === false) return false;
     for (const key of this.#table('api_keys').values()) if (key.client_application === application) return true;
     return false;
   }
 
-  /** Platform 6.2: references are `{id, href}`. */
+  /** Returns a reference `{id, href}` (platform 6.2). */
   reference(kind: Kind, id: number): Reference {
     return { id, href: `${this.baseUrl}/v1/${HREF_PATHS[kind] ?? kind}/${id}` };
-  }
-
-  /** The relations of a kind, empty. */
-  emptyLists(kind: Kind): Record<string, number[]> {
-    return Object.fromEntries((EMPTY_LISTS[kind] ?? []).map((field) => [field, []]));
-  }
-
-  snapshot(): SiteSnapshot {
-    return Object.fromEntries(KINDS.map((kind) => [kind, this.all(kind)])) as SiteSnapshot;
   }
 
   #table<K extends Kind>(kind: K): Map<number, SiteRecords[K]> {
     return this.#tables.get(kind) as Map<number, SiteRecords[K]>;
   }
 }
-
-/** Relations that a record may leave out. */
-export const EMPTY_LISTS: Partial<Record<Kind, string[]>> = {
-  instrumentations: ['assets'],
-  nodes: ['assets'],
-  usergroups: ['members'],
-  tenants: ['admins', 'users'],
-  userroles: ['users'],
-  events: ['assets', 'instrumentations', 'documents'],
-  add_ons: ['nodes'],
-};
 
 const HREF_PATHS: Partial<Record<string, string>> = {
   asset_statuses: 'asset/statuses',

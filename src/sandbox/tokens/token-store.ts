@@ -3,14 +3,12 @@ import { ACCESS_TOKEN_LIFE_S, REFRESH_TOKEN_LIFE_S, type TokenResponse } from '.
 import type { SandboxClock } from '../sandbox-clock.ts';
 
 export interface TokenOptions {
-  /** Life of an access token in seconds of the sandbox; 660 per platform 8. */
+  /** Lifetime of an access token, in sandbox seconds. Default: 660 (platform 8). */
   accessTokenLifeS?: number;
-  /** Life of a refresh token in seconds of the sandbox; 24 h per platform 8. */
+  /** Lifetime of a refresh token, in sandbox seconds. Default: 24 h (platform 8). */
   refreshTokenLifeS?: number;
-  /** `false`: a refresh answers with the refresh token it was given, as some servers do. */
+  /** If `false`, a refresh returns the same refresh token, as some servers do. */
   rotateRefreshTokens?: boolean;
-  /** Makes tokens; random text unless given. */
-  makeToken?: () => string;
 }
 
 export type GrantKind = 'password' | 'refresh_token' | 'authorization_code';
@@ -18,102 +16,98 @@ export type GrantKind = 'password' | 'refresh_token' | 'authorization_code';
 interface RefreshToken {
   token: string;
   expiresMs: number;
-  /** Used up by a rotation, or ended with its access token. */
+  /** Whether the refresh token was used, or was revoked with its access token. */
   ended: boolean;
 }
 
-export interface AccessToken {
+interface AccessToken {
   id: number;
   token: string;
   user: number;
-  /** Client application, by id. */
+  /** ID of the client application. */
   application: number;
   grant: GrantKind;
   createdMs: number;
   expiresMs: number;
   revoked: boolean;
-  /** Whether a refresh has to show the client's secret: not where it came by PKCE, whose clients have none. */
+  /** Whether a refresh requires the client secret. Not required for tokens issued with PKCE. */
   needsSecret: boolean;
   refresh: RefreshToken;
-  /** Id of the token at whose grant this line of refreshes began. */
+  /** ID of the first token issued for the same grant. */
   family: number;
 }
 
-/** A token as tests and people see it: never the token itself. */
-export interface TokenView {
-  id: number;
-  user: number;
-  application: number;
-  grant: GrantKind;
-  createdMs: number;
-  expiresMs: number;
+/** Description of a token that does not contain the token itself. */
+interface TokenView extends Pick<AccessToken, 'id' | 'user' | 'grant' | 'createdMs' | 'expiresMs'> {
   state: 'valid' | 'expired' | 'revoked';
   refresh: 'valid' | 'expired' | 'ended';
-  /** First 12 hex digits of the SHA-256 of the access token: to recognise one without knowing it. */
+  /** First 12 hex digits of the SHA-256 of the access token. */
   fingerprint: string;
 }
 
 /**
- * However fast the sandbox's clock runs, a token lives so long for its client, who runs on a clock of its own: at a speed of 1,000 the 660
- * seconds of platform 8 would be over before they are told, and no token would ever be of use.
+ * Minimum lifetime of a token in real seconds. At a speed of 1,000, a lifetime of 660 s (platform 8) would otherwise be
+ * over before the client receives the token.
  */
 const MIN_CLIENT_LIFE_S = 5;
 
-/** Memory: the oldest dead tokens fall away beyond this many. */
+/** Maximum number of tokens. If it is exceeded, the oldest tokens are removed. */
 const MAX_TOKENS = 20_000;
 
 /**
- * Access and refresh tokens (platform 3.1). An access token is valid, then expired by time or revoked; it is never extended
- * by use. A refresh token belongs to the access token it came with: revoking that one ends it, a refresh uses it up,
- * 24 h end it. A replaced access token stays valid to its end, for the spec names no other: clients revoke it.
+ * Access and refresh tokens (platform 3.1). An access token is valid until it expires or is revoked; its use does not
+ * extend its lifetime. A refresh token is valid until its access token is revoked, it is used, or 24 h have elapsed. A
+ * replaced access token remains valid until it expires, because the specification does not state otherwise.
  */
 export class TokenStore {
   readonly #clock: SandboxClock;
   readonly #options: Required<TokenOptions>;
-  readonly #isThere: (user: number, application: number) => boolean;
+  readonly #exists: (user: number, application: number) => boolean;
+  readonly #makeToken: () => string;
   readonly #access = new Map<string, AccessToken>();
   readonly #byRefresh = new Map<string, AccessToken>();
   #nextId = 1;
   #issued = 0;
   #revoked = 0;
 
-  /** `isThere`: whether user and client application still are; tokens of those that were destroyed count as revoked. */
+  /**
+   * `exists` returns whether the user and client application still exist. Tokens of deleted users and applications
+   * count as revoked.
+   */
   constructor(
     clock: SandboxClock,
     options: TokenOptions,
     makeToken: () => string,
-    isThere: (user: number, application: number) => boolean,
+    exists: (user: number, application: number) => boolean,
   ) {
     this.#clock = clock;
-    this.#isThere = isThere;
+    this.#exists = exists;
+    this.#makeToken = makeToken;
     this.#options = {
       accessTokenLifeS: options.accessTokenLifeS ?? ACCESS_TOKEN_LIFE_S,
       refreshTokenLifeS: options.refreshTokenLifeS ?? REFRESH_TOKEN_LIFE_S,
       rotateRefreshTokens: options.rotateRefreshTokens ?? true,
-      makeToken: options.makeToken ?? makeToken,
     };
   }
 
-  /** Changes lives and rotation for tokens issued from now on. */
-  configure(options: Omit<TokenOptions, 'makeToken'>): void {
+  /** Changes the lifetimes and rotation of new tokens. */
+  configure(options: TokenOptions): void {
     Object.assign(this.#options, options);
-  }
-
-  /** What tokens are given from now on. */
-  get accessTokenLifeS(): number {
-    return this.#options.accessTokenLifeS;
   }
 
   issue(user: number, application: number, grant: GrantKind, needsSecret = false): TokenResponse {
     return this.#issue({ user, application, grant, needsSecret }, this.#newRefreshToken());
   }
 
-  /** The refresh grant; `undefined` where the refresh token is unknown, used, ended, expired or another client's. */
+  /**
+   * Issues new tokens for a refresh token. Returns undefined if the refresh token is unknown, used, revoked or expired,
+   * or belongs to a different client.
+   */
   refresh(refreshToken: string, application: number): TokenResponse | undefined {
     const old = this.#byRefresh.get(refreshToken);
     if (!old || old.application !== application || old.refresh.ended) return undefined;
     const nowMs = this.#clock.wallMs();
-    if (old.refresh.expiresMs <= nowMs || !this.#isThere(old.user, application)) return undefined;
+    if (old.refresh.expiresMs <= nowMs || !this.#exists(old.user, application)) return undefined;
     const { user, needsSecret, family } = old;
     const next = { user, application, grant: 'refresh_token', needsSecret, family } as const;
     if (!this.#options.rotateRefreshTokens) return this.#issue(next, old.refresh);
@@ -121,23 +115,23 @@ export class TokenStore {
     return this.#issue(next, this.#newRefreshToken());
   }
 
-  /** Whether this refresh token was given to a client that showed its secret. */
+  /** Returns whether a refresh requires the client secret. */
   needsSecret(refreshToken: string): boolean {
     return this.#byRefresh.get(refreshToken)?.needsSecret === true;
   }
 
-  /** The access token's owner, or why it is none. */
+  /** Returns the owner of an access token, or the reason why the token is invalid. */
   check(token: string): { user: number; application: number } | 'unknown' | 'expired' | 'revoked' {
     const found = this.#access.get(token);
     if (!found) return 'unknown';
-    if (found.revoked || !this.#isThere(found.user, found.application)) return 'revoked';
+    if (found.revoked || !this.#exists(found.user, found.application)) return 'revoked';
     if (found.expiresMs <= this.#clock.wallMs()) return 'expired';
     return { user: found.user, application: found.application };
   }
 
   /**
    * Revokes an access token with its refresh token (platform 3.1), or a refresh token with its access token (RFC 7009).
-   * An expired access token cannot be revoked (platform 10.3), nor can another client's.
+   * Expired access tokens (platform 10.3) and tokens of a different client cannot be revoked.
    */
   revoke(token: string, application: number): 'revoked' | 'nothing' | 'foreign' {
     const found = this.#access.get(token) ?? this.#byRefresh.get(token);
@@ -151,17 +145,11 @@ export class TokenStore {
     return 'revoked';
   }
 
-  /** Whose an access token is, whether it lives or not: user and client application. */
-  ownerOf(token: string): string | undefined {
-    const found = this.#access.get(token);
-    return found && `${found.user}/${found.application}`;
-  }
-
   familyOf(token: string): number | undefined {
     return this.#access.get(token)?.family;
   }
 
-  /** Revokes the tokens of one grant and all that were renewed from them. */
+  /** Revokes all tokens of one grant, including renewed tokens. */
   revokeFamily(family: number): void {
     for (const token of this.#access.values()) {
       if (token.family !== family) continue;
@@ -170,7 +158,7 @@ export class TokenStore {
     }
   }
 
-  /** Expires every access token now, and the refresh tokens too where asked: faults on demand. */
+  /** Expires all access tokens, and optionally all refresh tokens. */
   expireAll(andRefreshTokens: boolean): void {
     const nowMs = this.#clock.wallMs();
     for (const token of this.#access.values()) {
@@ -179,7 +167,7 @@ export class TokenStore {
     }
   }
 
-  /** Revokes everything of everyone, as an operator who resets the service would. */
+  /** Revokes all tokens. */
   revokeAll(): void {
     for (const token of this.#access.values()) {
       token.revoked = true;
@@ -187,52 +175,37 @@ export class TokenStore {
     }
   }
 
-  /** All tokens still remembered, oldest first. */
+  /** Returns all known tokens, oldest first. */
   list(): TokenView[] {
     const nowMs = this.#clock.wallMs();
     return [...this.#access.values()].map((token) => viewOf(token, nowMs));
   }
 
-  /** How many access tokens are valid, and the last of them. */
+  /** Returns the number of valid access tokens, and the latest `max` of them. */
   alive(max: number): { alive: number; last: TokenView[] } {
     const nowMs = this.#clock.wallMs();
     const alive = [...this.#access.values()].filter(({ revoked, expiresMs }) => !revoked && expiresMs > nowMs);
     return { alive: alive.length, last: (max === 0 ? [] : alive.slice(-max)).map((token) => viewOf(token, nowMs)) };
   }
 
-  /** All tokens as they are, for the state file alone. */
-  snapshot(): AccessToken[] {
-    return [...this.#access.values()];
-  }
-
-  restore(tokens: readonly AccessToken[]): void {
-    // Without rotation several access tokens share one refresh token, which JSON has taken apart.
-    const refreshTokens = new Map<string, RefreshToken>();
-    for (const token of tokens) {
-      const refresh = refreshTokens.get(token.refresh.token) ?? token.refresh;
-      refreshTokens.set(refresh.token, refresh);
-      // States of before know no families.
-      const restored = { ...token, refresh, family: token.family ?? token.id };
-      this.#access.set(token.token, restored);
-      this.#byRefresh.set(refresh.token, restored);
-      this.#nextId = Math.max(this.#nextId, token.id + 1);
-    }
-  }
-
   counts(): { issued: number; revoked: number; alive: number } {
     return { issued: this.#issued, revoked: this.#revoked, alive: this.alive(0).alive };
   }
 
-  /** A life that is usable at the speed of the clock; one that was asked for shorter than that at a speed of 1 stays as short. */
+  /**
+   * Extends a lifetime so that the token can be used for `minClientS` of real time at the clock's speed. A shorter
+   * configured lifetime is extended to the same duration in real time.
+   */
   #usableS(lifeS: number, minClientS: number): number {
     return Math.max(lifeS, Math.min(lifeS, minClientS) * this.#clock.speed);
   }
 
   #newRefreshToken(): RefreshToken {
-    // Twice as long as an access token, or it could not be renewed.
+    // The minimum is twice that of an access token, so that the refresh token can be used when the access token has
+    // expired.
     const lifeS = this.#usableS(this.#options.refreshTokenLifeS, 2 * MIN_CLIENT_LIFE_S);
     const expiresMs = this.#clock.wallMs() + lifeS * 1000;
-    return { token: this.#options.makeToken(), expiresMs, ended: false };
+    return { token: this.#makeToken(), expiresMs, ended: false };
   }
 
   #issue(
@@ -246,7 +219,7 @@ export class TokenStore {
       family: id,
       ...wanted,
       id,
-      token: this.#options.makeToken(),
+      token: this.#makeToken(),
       createdMs: nowMs,
       expiresMs: nowMs + lifeS * 1000,
       revoked: false,
@@ -259,7 +232,7 @@ export class TokenStore {
     return {
       access_token: token.token,
       token_type: 'Bearer',
-      // Told in the caller's seconds: a client does not run at the sandbox's speed.
+      // Specified in real seconds, because clients do not run at the sandbox's speed.
       expires_in: Math.max(1, Math.floor(lifeS / this.#clock.speed + 1e-6)),
       refresh_token: refresh.token,
       created_at: Math.floor(nowMs / 1000),
@@ -277,14 +250,10 @@ export class TokenStore {
 }
 
 function viewOf(token: AccessToken, nowMs: number): TokenView {
+  const { id, user, grant, createdMs, expiresMs } = token;
   return {
-    id: token.id,
-    user: token.user,
-    application: token.application,
-    grant: token.grant,
-    createdMs: token.createdMs,
-    expiresMs: token.expiresMs,
-    state: token.revoked ? 'revoked' : token.expiresMs <= nowMs ? 'expired' : 'valid',
+    ...{ id, user, grant, createdMs, expiresMs },
+    state: token.revoked ? 'revoked' : expiresMs <= nowMs ? 'expired' : 'valid',
     refresh: token.refresh.ended ? 'ended' : token.refresh.expiresMs <= nowMs ? 'expired' : 'valid',
     fingerprint: createHash('sha256').update(token.token).digest('hex').slice(0, 12),
   };

@@ -8,21 +8,23 @@ export interface ThresholdReached {
   content: EventContents['threshold_reached'];
 }
 
-/** What a threshold needs: the rest has a default. */
+/** A new threshold. Omitted members have defaults. */
 export type NewThreshold = Partial<Threshold> &
   Pick<Threshold, 'type' | 'value'> & {
-    /** In place of `thresholdable_type` and `thresholdable_id`. */
+    /** Alternative to `thresholdable_type` and `thresholdable_id`. */
     instrumentation?: number;
   };
 
-/** `value * scale + shift`. */
+export type NamedThreshold = Threshold & { name: string };
+
+/** Unit conversion: `value * scale + shift`. */
 export interface Scaling {
   scale: number;
   shift: number;
 }
 
-/** A threshold with the defaults of what was left out. */
-export function wholeThreshold({ instrumentation, ...rest }: NewThreshold, newId: () => number): Threshold {
+/** Returns a threshold with defaults for omitted members. */
+export function wholeThreshold({ instrumentation, ...rest }: NewThreshold, newId: () => number): NamedThreshold {
   return {
     id: rest.id ?? newId(),
     name: `${rest.type} limit`,
@@ -33,20 +35,18 @@ export function wholeThreshold({ instrumentation, ...rest }: NewThreshold, newId
 }
 
 /**
- * Looks at posted values for those that reach a threshold (platform 6.3). "Is reached" is read as a crossing: the first
- * value beyond, and again only after one came back within; `everyValue` tells each one beyond instead.
+ * Finds posted values that reach a threshold (platform 6.3). Only the first value beyond the threshold counts; further
+ * values count only after a value has returned within the threshold.
  */
 export class ThresholdWatch {
   readonly #site: SiteModel;
-  readonly #everyValue: boolean;
   readonly #beyond = new Set<string>();
 
-  constructor(site: SiteModel, everyValue = false) {
+  constructor(site: SiteModel) {
     this.#site = site;
-    this.#everyValue = everyValue;
   }
 
-  /** What a post reached, in the order of the values' timestamps. */
+  /** Returns the thresholds reached by posted values, in timestamp order for each series. */
   reached(asset: number, posted: readonly PostedSeries[]): ThresholdReached[] {
     const found: ThresholdReached[] = [];
     for (const threshold of this.#site.all('thresholds')) {
@@ -62,7 +62,7 @@ export class ThresholdWatch {
           const wasBeyond = this.#beyond.has(place);
           if (isBeyond) this.#beyond.add(place);
           else this.#beyond.delete(place);
-          if (!isBeyond || (wasBeyond && !this.#everyValue)) continue;
+          if (!isBeyond || wasBeyond) continue;
           found.push({ asset, content: this.#content(asset, instrumentation, threshold, series, point, inUnit) });
         }
       }
@@ -70,22 +70,30 @@ export class ThresholdWatch {
     return found;
   }
 
-  /** The thresholds that look at a series, and how a value in `unit` becomes one in theirs: `undefined` where it cannot. */
-  on(asset: number, key: string, unit: string | undefined): { threshold: Threshold; scaling: Scaling | undefined }[] {
-    const from = unit === undefined ? undefined : this.#site.all('units').find((one) => one.code === unit);
+  /**
+   * Returns the thresholds of a series, each with the conversion from `unit` to the threshold's unit. The conversion is
+   * undefined if the units are not convertible.
+   */
+  on(
+    asset: number,
+    key: string,
+    unit: string | undefined,
+  ): { threshold: NamedThreshold; scaling: Scaling | undefined }[] {
+    const from = unit === undefined ? undefined : this.#site.unitByCode(unit);
     return this.#site.all('thresholds').flatMap((threshold) => {
       if (this.#instrumentationFor(threshold, asset) === undefined) return [];
       if (threshold.key !== undefined && threshold.key.toLowerCase() !== key) return [];
-      // Units differ by a factor and an offset: two values say which.
+      // Units differ by a factor and an offset, which can be determined from two values.
       const [zero, one] = [0, 1].map((value) => {
         const inUnit = this.#inThresholdUnit(value, from, threshold);
         return inUnit === 'incomparable' ? Number.NaN : (inUnit ?? value);
       }) as [number, number];
-      return [{ threshold, scaling: Number.isNaN(zero) ? undefined : { scale: one - zero, shift: zero } }];
+      const named = wholeThreshold(threshold, () => threshold.id);
+      return [{ threshold: named, scaling: Number.isNaN(zero) ? undefined : { scale: one - zero, shift: zero } }];
     });
   }
 
-  /** Puts a threshold in and gives its id; one of the same id is replaced and starts anew. */
+  /** Sets a threshold and returns its ID. Replaces and resets a threshold with the same ID. */
   set(wanted: NewThreshold): number {
     const threshold = wholeThreshold(wanted, () => this.#site.newId());
     this.#forget(threshold.id);
@@ -98,20 +106,14 @@ export class ThresholdWatch {
     return this.#site.delete('thresholds', id);
   }
 
-  /** Which series are beyond which threshold, for the state file. */
-  snapshot(): string[] {
-    return [...this.#beyond];
-  }
-
-  restore(beyond: readonly string[]): void {
-    for (const place of beyond) this.#beyond.add(place);
-  }
-
   #forget(threshold: number): void {
     for (const place of this.#beyond) if (place.startsWith(`${threshold} `)) this.#beyond.delete(place);
   }
 
-  /** The instrumentation that the content names, null where the asset has none; `undefined` where the threshold does not look at this asset. */
+  /**
+   * Returns the instrumentation for the event content, null if the asset has no instrumentation, or undefined if the
+   * threshold does not apply to this asset.
+   */
   #instrumentationFor(threshold: Threshold, asset: number): Instrumentation | null | undefined {
     if (threshold.thresholdable_type === 'Instrumentation') {
       const instrumentation = this.#site.get('instrumentations', threshold.thresholdable_id);
@@ -121,7 +123,10 @@ export class ThresholdWatch {
     return this.#site.holdersOf('instrumentations', asset)[0] ?? null;
   }
 
-  /** The value in the threshold's unit; `undefined` where either has none: then the bare numbers are compared. */
+  /**
+   * Converts a value to the threshold's unit. Returns undefined if the value or the threshold has no unit; in this
+   * case, the numbers are compared unchanged.
+   */
   #inThresholdUnit(value: number, unit: Unit | undefined, threshold: Threshold): number | undefined | 'incomparable' {
     const target = this.#unitOf(threshold);
     if (!unit || !target) return undefined;
@@ -132,7 +137,7 @@ export class ThresholdWatch {
   }
 
   #unitOf({ unit }: Threshold): Unit | undefined {
-    return unit === undefined ? undefined : this.#site.all('units').find((one) => one.code === unit);
+    return unit === undefined ? undefined : this.#site.unitByCode(unit);
   }
 
   #content(
@@ -146,7 +151,7 @@ export class ThresholdWatch {
     const target = this.#unitOf(threshold);
     return {
       asset: this.#site.reference('assets', asset),
-      // A threshold of a System or Recipe may look at an asset that has none: then the member is left out.
+      // A threshold of a System or Recipe can apply to an asset without an instrumentation.
       ...(instrumentation === null
         ? {}
         : { instrumentation: this.#site.reference('instrumentations', instrumentation.id) }),
@@ -158,7 +163,7 @@ export class ThresholdWatch {
       },
       threshold: {
         type: threshold.type,
-        name: threshold.name,
+        name: threshold.name ?? '',
         value: threshold.value,
         unit: { code: target?.code ?? '', symbol: target?.symbol ?? '' },
         thresholdable_type: threshold.thresholdable_type,

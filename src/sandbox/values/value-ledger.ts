@@ -5,43 +5,34 @@ export interface StoredValue {
   timestampMs: number;
   value: number;
   status: ValueStatus | undefined;
-  /** As they were posted (platform 10.2). */
+  /** As posted (platform 10.2). */
   simulated?: boolean | undefined;
   hold?: boolean | undefined;
   group: string | undefined;
   unit: string | undefined;
-  /** How often this (asset, key, timestamp) came: 1 unless it was sent again. */
+  /** Number of times that this asset, key and timestamp have arrived. */
   times: number;
 }
 
 export interface ValueCounts {
-  /** Distinct (asset, key, timestamp) kept; in `count` mode all that came. */
+  /** Number of values with different assets, keys or timestamps; in `count` mode, number of all values. */
   stored: number;
-  /** All values that were posted and taken. */
+  /** Number of all accepted values. */
   received: number;
-  /** How often one came whose (asset, key, timestamp) was there already. */
+  /** Number of values whose asset, key and timestamp already existed. */
   duplicates: number;
-  /** Those of the duplicates that changed the value. */
+  /** Number of duplicates with a different value. */
   replaced: number;
-  /** Posts that were answered 204. */
+  /** Number of posts with the response 204. */
   posts: number;
 }
 
-/** What a sender says it sent, held against what is here. */
+/** Result of comparing a sender's values with the stored values, as timestamps. */
 export interface Comparison {
   missing: number[];
   invented: number[];
   different: number[];
 }
-
-export interface LedgerSnapshot {
-  keep: 'all' | 'count';
-  counts: ValueCounts;
-  series: { asset: number; key: string; received: number; last: StoredValue | undefined; stored: StoredValue[] }[];
-}
-
-/** More than this is no state for one JSON file. */
-const MAX_SAVED = 200_000;
 
 interface SeriesPage {
   key: string;
@@ -51,9 +42,9 @@ interface SeriesPage {
 }
 
 /**
- * The values that the service took. An (asset, key, timestamp) is one value: sent again it replaces (platform 10.2,
- * "likely"), and is counted as a duplicate. `all` keeps every value up to `maxValues`, then only counts, so that a
- * sandbox that runs for weeks does not grow; `count` keeps only counts and the last value of each series.
+ * Stores values that the service accepted. A value with the same asset, key and timestamp replaces the previous value
+ * (platform 10.2, "likely") and is counted as a duplicate. `all` stores every value up to `maxValues`, and then only
+ * counts; `count` stores counts and the latest value of each series.
  */
 export class ValueLedger {
   readonly #assets = new Map<number, Map<string, SeriesPage>>();
@@ -71,7 +62,7 @@ export class ValueLedger {
     this.#maxValues = maxValues;
   }
 
-  /** `false` once only counts are kept: lists and duplicates are then incomplete. */
+  /** Whether all values are stored. If only counts are stored, lists and duplicates are incomplete. */
   get complete(): boolean {
     return this.#keep === 'all';
   }
@@ -88,7 +79,7 @@ export class ValueLedger {
     for (const listener of this.#listeners) listener(asset, posted);
   }
 
-  /** Calls with what comes, once it is kept; returns what ends it. */
+  /** Calls the listener for each post of accepted values. Returns a function that removes the listener. */
   onRecord(listener: (asset: number, posted: readonly PostedSeries[]) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -114,18 +105,18 @@ export class ValueLedger {
     return counts;
   }
 
-  /** All values of a key in the order of their timestamps. */
+  /** Returns all values of a key by timestamp. */
   list(asset: number, key: string): StoredValue[] {
     const page = this.#assets.get(asset)?.get(key.toLowerCase());
     return [...(page?.stored.values() ?? [])].sort((a, b) => a.timestampMs - b.timestampMs);
   }
 
-  /** The value that came last, whatever its timestamp. */
+  /** Returns the latest value by arrival. */
   last(asset: number, key: string): StoredValue | undefined {
     return this.#assets.get(asset)?.get(key.toLowerCase())?.last;
   }
 
-  /** Every (asset, key) that has values. */
+  /** Returns all series. */
   series(): { asset: number; key: string; stored: number; received: number }[] {
     return [...this.#assets].flatMap(([asset, pages]) =>
       [...pages.values()].map((page) => ({
@@ -137,7 +128,7 @@ export class ValueLedger {
     );
   }
 
-  /** Timestamps that were sent and are not here, that are here and were never sent, and whose value is another. */
+  /** Compares sent and stored values. Returns the timestamps of values that are missing, were never sent, or differ. */
   compare(asset: number, key: string, sent: Iterable<{ timestampMs: number; value?: number }>): Comparison {
     const stored = this.#assets.get(asset)?.get(key.toLowerCase())?.stored ?? new Map<number, StoredValue>();
     const expected = new Map<number, number | undefined>();
@@ -149,38 +140,6 @@ export class ValueLedger {
       return value !== undefined && here !== undefined && !Object.is(here.value, value);
     });
     return { missing, invented, different: different.map(([at]) => at) };
-  }
-
-  /** For the state file; without the lists where they are too long for one. */
-  snapshot(): LedgerSnapshot {
-    const withLists = this.#keep === 'all' && this.#stored <= MAX_SAVED;
-    return {
-      keep: withLists ? 'all' : 'count',
-      counts: this.counts(),
-      series: [...this.#assets].flatMap(([asset, pages]) =>
-        [...pages.values()].map(({ key, received, last, stored }) => ({
-          asset,
-          key,
-          received,
-          last,
-          stored: withLists ? [...stored.values()] : [],
-        })),
-      ),
-    };
-  }
-
-  restore(snapshot: LedgerSnapshot): void {
-    this.clear();
-    if (snapshot.keep === 'count') this.#keep = 'count';
-    this.#received = snapshot.counts.received;
-    this.#stored = snapshot.counts.stored;
-    this.#duplicates = snapshot.counts.duplicates;
-    this.#replaced = snapshot.counts.replaced;
-    this.#posts = snapshot.counts.posts;
-    for (const { asset, key, received, last, stored } of snapshot.series) {
-      const pages = entryOf(this.#assets, asset, () => new Map<string, SeriesPage>());
-      pages.set(key, { key, received, last, stored: new Map(stored.map((one) => [one.timestampMs, one])) });
-    }
   }
 
   clear(): void {
@@ -208,7 +167,7 @@ export class ValueLedger {
     if (this.#stored >= this.#maxValues) this.#giveUpLists();
   }
 
-  /** Keeps the counts as they are and lets go of the lists. */
+  /** Removes the stored values and retains the counts. */
   #giveUpLists(): void {
     this.#keep = 'count';
     for (const pages of this.#assets.values()) for (const page of pages.values()) page.stored.clear();

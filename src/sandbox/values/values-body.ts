@@ -1,5 +1,5 @@
 import { KEY_PATTERN, VALUE_STATUSES, type ValueStatus } from '../../contract/values.ts';
-import { isObject } from '../http/call.ts';
+import { isObject, readTimestamp } from '../http/call.ts';
 import type { Unit } from '../site/records.ts';
 import type { SiteModel } from '../site/site-model.ts';
 
@@ -9,12 +9,12 @@ export interface PostedPoint {
   status: ValueStatus | undefined;
   simulated?: boolean | undefined;
   hold?: boolean | undefined;
-  /** Stamped on arrival, for it came without a timestamp. */
+  /** Whether the timestamp was missing and replaced with the arrival time. */
   stamped: boolean;
 }
 
 export interface PostedSeries {
-  /** In lower case, as the service keeps it. */
+  /** In lower case, as the service stores it. */
   key: string;
   group: string | undefined;
   unit: Unit | undefined;
@@ -26,12 +26,9 @@ export interface ValueProblem {
   message: string;
 }
 
-/** ISO 8601 date and time; without an offset it is UTC. */
-const TIMESTAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?$/i;
-
 /**
- * The body of `POST /v1/assets/{id}/values` (platform 10.2), checked member by member. The platform
- * drops what is not valid in silence; the sandbox says what it is, because whoever tests a client wants to know.
+ * Parses the body of `POST /v1/assets/{id}/values` (platform 10.2). The platform silently discards invalid values,
+ * whereas the sandbox reports the reason.
  */
 export function readValuesBody(
   body: unknown,
@@ -42,13 +39,13 @@ export function readValuesBody(
   const series: PostedSeries[] = [];
   const list = isObject(body) ? body.values : undefined;
   if (!Array.isArray(list)) {
-    return { series, problems: [{ attribute: 'values', message: 'values is not a list' }] };
+    return { series, problems: [{ attribute: 'values', message: 'values must be a list' }] };
   }
   for (const [index, entry] of list.entries()) {
     if (problems.length >= 20) break;
     const at = `values[${index}]`;
     if (!isObject(entry)) {
-      problems.push({ attribute: at, message: 'is not an object' });
+      problems.push({ attribute: at, message: 'must be an object' });
       continue;
     }
     const key = name(entry.key, `${at}.key`, problems);
@@ -62,7 +59,7 @@ export function readValuesBody(
 
 function name(value: unknown, attribute: string, problems: ValueProblem[]): string | undefined {
   if (typeof value === 'string' && KEY_PATTERN.test(value)) return value.toLowerCase();
-  problems.push({ attribute, message: 'has 1 to 128 letters, digits, dots, hyphens or underscores' });
+  problems.push({ attribute, message: 'must have 1 to 128 letters, digits, dots, hyphens or underscores' });
   return undefined;
 }
 
@@ -70,22 +67,22 @@ function readUnit(value: unknown, attribute: string, site: SiteModel, problems: 
   if (isObject(value) && Number.isInteger(value.id)) {
     const unit = site.get('units', value.id as number);
     if (unit) return unit;
-    problems.push({ attribute, message: `there is no unit ${value.id}` });
+    problems.push({ attribute, message: `no unit with the ID ${value.id}` });
     return undefined;
   }
   if (isObject(value) && typeof value.code === 'string') {
-    const unit = site.all('units').find((one) => one.code === value.code);
+    const unit = site.unitByCode(value.code);
     if (unit) return unit;
-    problems.push({ attribute, message: `there is no unit with the code ${value.code.slice(0, 60)}` });
+    problems.push({ attribute, message: `no unit with the code ${value.code.slice(0, 60)}` });
     return undefined;
   }
-  problems.push({ attribute, message: 'is neither {"id": number} nor {"code": string}' });
+  problems.push({ attribute, message: 'must be {"id": number} or {"code": string}' });
   return undefined;
 }
 
 function readPoints(value: unknown, attribute: string, arrivalMs: number, problems: ValueProblem[]): PostedPoint[] {
   if (!Array.isArray(value)) {
-    problems.push({ attribute, message: 'is not a list' });
+    problems.push({ attribute, message: 'must be a list' });
     return [];
   }
   const points: PostedPoint[] = [];
@@ -100,23 +97,23 @@ function readPoints(value: unknown, attribute: string, arrivalMs: number, proble
 function readPoint(entry: unknown, at: string, arrivalMs: number, problems: ValueProblem[]): PostedPoint | undefined {
   const before = problems.length;
   if (!isObject(entry)) {
-    problems.push({ attribute: at, message: 'is not an object' });
+    problems.push({ attribute: at, message: 'must be an object' });
     return undefined;
   }
   const { timestamp, value, status } = entry;
   if (typeof value !== 'number' || !Number.isFinite(value)) {
-    problems.push({ attribute: `${at}.value`, message: 'is not a number' });
+    problems.push({ attribute: `${at}.value`, message: 'must be a number' });
   }
   if (status !== undefined && !VALUE_STATUSES.includes(status as ValueStatus)) {
-    problems.push({ attribute: `${at}.status`, message: `is none of ${VALUE_STATUSES.join(', ')}` });
+    problems.push({ attribute: `${at}.status`, message: `must be one of ${VALUE_STATUSES.join(', ')}` });
   }
   for (const flag of ['simulated', 'hold'] as const) {
     if (entry[flag] !== undefined && typeof entry[flag] !== 'boolean') {
-      problems.push({ attribute: `${at}.${flag}`, message: 'is neither true nor false' });
+      problems.push({ attribute: `${at}.${flag}`, message: 'must be true or false' });
     }
   }
   const timestampMs = timestamp === undefined ? arrivalMs : readTimestamp(timestamp);
-  if (timestampMs === undefined) problems.push({ attribute: `${at}.timestamp`, message: 'is no ISO 8601 time' });
+  if (timestampMs === undefined) problems.push({ attribute: `${at}.timestamp`, message: 'must be an ISO 8601 time' });
   if (problems.length > before) return undefined;
   return {
     timestampMs: timestampMs!,
@@ -126,13 +123,4 @@ function readPoint(entry: unknown, at: string, arrivalMs: number, problems: Valu
     hold: entry.hold as boolean | undefined,
     stamped: timestamp === undefined,
   };
-}
-
-/** Milliseconds since 1970, or `undefined`. */
-export function readTimestamp(text: unknown): number | undefined {
-  if (typeof text !== 'string') return undefined;
-  const match = TIMESTAMP.exec(text);
-  if (!match) return undefined;
-  const ms = Date.parse(match[1] === undefined ? `${text.replace(',', '.')}Z` : text.replace(',', '.'));
-  return Number.isNaN(ms) ? undefined : ms;
 }

@@ -1,5 +1,5 @@
+import { DELIVERY_ATTEMPTS } from '../../contract/webhooks.ts';
 import type { SandboxClock } from '../sandbox-clock.ts';
-import { retryDelayMs } from './retry-schedule.ts';
 import { signatureHeaders, type WebhookPost } from './sender.ts';
 import type { Delivery, WebhookRecord, WebhookRegistry } from './webhook-registry.ts';
 
@@ -7,7 +7,7 @@ export interface DeliveryReport {
   delivery: Delivery;
   webhook: WebhookRecord;
   answer: number | string;
-  /** Until the next attempt; `undefined` when there is none. */
+  /** Time until the next attempt; undefined if there is none. */
   nextInMs: number | undefined;
 }
 
@@ -15,31 +15,33 @@ export interface DeliveryEngineOptions {
   clock: SandboxClock;
   registry: WebhookRegistry;
   send(post: WebhookPost, delivery: Delivery, webhook: WebhookRecord): Promise<number | string>;
-  /** Counts a call and its bytes against the subscription's quota; `false`: it is spent and nothing may be sent. */
+  /** Counts a call and its bytes towards the quota. Returns false if the quota is exhausted. */
   spend(application: number, bytes: number): boolean;
   report(report: DeliveryReport): void;
-  /** A webhook was disabled after more than two weeks of failures; its contact person must be notified (platform 3.2). */
+  /**
+   * Called when a webhook has been disabled after more than two weeks of failures, to notify the contact (platform
+   * 3.2).
+   */
   disabled(webhook: WebhookRecord): void;
 }
 
-const TWO_WEEKS_MS = 14 * 24 * 3600 * 1000;
-/** Sends under way at once to one address: a receiver that hangs must not hold a thousand sockets. */
+/** Maximum number of concurrent attempts per webhook, so that an unresponsive receiver occupies only a few sockets. */
 const MAX_AT_ONCE = 8;
 
 interface Lane {
   underWay: number;
-  /** In the order in which they became due; a set, for the first of a hundred thousand leaves it in no time. */
+  /** Due deliveries in order. Stored in a set, because removing the first of 100,000 deliveries must be fast. */
   ready: Set<Delivery>;
-  /** With `force_sorted_delivery`: the one that must be settled before the next may go. */
+  /** With `force_sorted_delivery`: the delivery that must be settled before the next delivery starts. */
   head: Delivery | undefined;
-  /** A turn of the loop is planned for it: a thousand that become due at once need one. */
+  /** Whether an event loop turn is scheduled, which handles all deliveries that become due at the same time. */
   isPumpDue: boolean;
 }
 
 /**
- * Delivers events (platform 3.3 and 6.1). A delivery is *pending* until a 2XX makes it *delivered*, or 16 attempts make it
- * *failed*; a webhook that was disabled or deleted, or a spent quota, makes it *cancelled*. A resend starts the same
- * schedule again. Waiting takes no timer of its own: all hang on the sandbox's clock.
+ * Delivers events (platform 3.3 and 6.1). A delivery is *pending* until a 2XX makes it *delivered* or 16 attempts make
+ * it *failed*. It is *cancelled* if its webhook is disabled or deleted or if the quota is exhausted. A resend restarts
+ * the retry schedule. All delays use the sandbox clock.
  */
 export class DeliveryEngine {
   readonly #options: DeliveryEngineOptions;
@@ -54,7 +56,10 @@ export class DeliveryEngine {
     this.#ready(delivery);
   }
 
-  /** Starts the schedule again; those that are pending are left alone (platform 10.4). Says how many were started. */
+  /**
+   * Restarts the retry schedule of deliveries that are not pending (platform 10.4). Returns the number of restarted
+   * deliveries.
+   */
   resend(deliveries: readonly Delivery[]): number {
     let started = 0;
     for (const delivery of deliveries) {
@@ -66,18 +71,7 @@ export class DeliveryEngine {
     return started;
   }
 
-  /** Goes on with what a state file brought back, each delivery where its schedule stood. */
-  resume(): void {
-    const nowMs = this.#options.clock.wallMs();
-    for (const delivery of this.#options.registry.deliveries()) {
-      if (delivery.status !== 'pending') continue;
-      const leftMs = (delivery.nextMs ?? nowMs) - nowMs;
-      if (leftMs > 0) this.#options.clock.after(leftMs, () => this.#ready(delivery));
-      else this.#ready(delivery);
-    }
-  }
-
-  /** Whether nothing is being sent and nothing due waits: everything else waits for its time. */
+  /** Whether no delivery is being sent or due. */
   get isIdle(): boolean {
     for (const lane of this.#lanes.values()) if (lane.underWay > 0 || lane.isPumpDue) return false;
     return true;
@@ -93,7 +87,7 @@ export class DeliveryEngine {
     lane.ready.add(delivery);
     if (lane.isPumpDue) return;
     lane.isPumpDue = true;
-    // Asynchronous (platform 6.1): never inside the request that caused it.
+    // Deliveries are asynchronous (platform 6.1) and never sent within the request that caused the event.
     setImmediate(() => {
       lane.isPumpDue = false;
       this.#pump(delivery.webhook);
@@ -140,9 +134,7 @@ export class DeliveryEngine {
   async #attempt(delivery: Delivery, webhook: WebhookRecord): Promise<void> {
     const { registry, clock, report } = this.#options;
     const body = Buffer.from(delivery.payload, 'utf8');
-    delivery.lastSendMs = clock.wallMs();
-    delivery.attempts++;
-    delivery.nextMs = undefined;
+    registry.begin(delivery);
     const headers = {
       'content-type': 'application/json',
       'user-agent': 'tagferry-sandbox',
@@ -150,34 +142,36 @@ export class DeliveryEngine {
     };
     const answer = await this.#options.send({ url: webhook.url, body, headers }, delivery, webhook);
     if (this.#stopped) return;
-    delivery.lastAnswer = answer;
     const lane = this.#lane(delivery.webhook);
     if (typeof answer === 'number' && answer >= 200 && answer < 300) {
-      registry.settle(delivery, 'delivered');
-      delivery.failingSinceMs = undefined;
-      webhook.failingSinceMs = undefined;
+      registry.succeed(delivery, webhook, answer);
       lane.head = undefined;
       report({ delivery, webhook, answer, nextInMs: undefined });
       return;
     }
-    const nowMs = clock.wallMs();
-    delivery.failingSinceMs ??= nowMs;
-    webhook.failingSinceMs ??= nowMs;
     const nextInMs = retryDelayMs(delivery.attempts, () => clock.random());
+    const isDisabled = registry.fail(delivery, webhook, answer, nextInMs);
     report({ delivery, webhook, answer, nextInMs });
-    if (nextInMs === undefined) {
-      registry.settle(delivery, 'failed');
-      lane.head = undefined;
-    } else {
-      delivery.nextMs = nowMs + nextInMs;
-      clock.after(nextInMs, () => this.#ready(delivery));
-    }
-    // Platform 3.2 counts for one event, which another event's success does not reset; platform 7 for the webhook, whose events follow
-    // one another through an outage. The earlier start is the event's where only that event fails, and else the webhook's.
-    const failingSinceMs = Math.min(delivery.failingSinceMs, webhook.failingSinceMs);
-    if (nowMs - failingSinceMs > TWO_WEEKS_MS && !webhook.disabled) {
-      webhook.disabled = true;
-      this.#options.disabled(webhook);
-    }
+    if (nextInMs === undefined) lane.head = undefined;
+    else clock.after(nextInMs, () => this.#ready(delivery));
+    if (isDisabled) this.#options.disabled(webhook);
   }
+}
+
+const DAYS_3_MS = 3 * 24 * 3600 * 1000;
+
+/** Sum of 15 doubling delays, as a multiple of the first delay. */
+const SUM_OF_DOUBLINGS = 2 ** (DELIVERY_ATTEMPTS - 1) - 1;
+
+/** First delay. The delays (about 8 s, 16 s, … 36 h) have a mean total of three days. */
+export const FIRST_DELAY_MS = DAYS_3_MS / SUM_OF_DOUBLINGS;
+
+/**
+ * Returns the delay after `attempts` (1 to 15) failed attempts, in milliseconds, or undefined after 16 attempts.
+ * Platform 6.1: "up to 16 attempts, exponentially increasing random delay, about 3 days in total". With a random
+ * variation of 25 %, each delay is longer than the previous delay: 1.25 × d < 0.75 × 2d.
+ */
+export function retryDelayMs(attempts: number, random: () => number): number | undefined {
+  if (attempts >= DELIVERY_ATTEMPTS) return undefined;
+  return FIRST_DELAY_MS * 2 ** (attempts - 1) * (0.75 + 0.5 * random());
 }

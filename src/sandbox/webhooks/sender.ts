@@ -10,16 +10,16 @@ export interface WebhookPost {
   url: string;
   body: Buffer;
   headers: Record<string, string | string[]>;
-  /** POST unless a fault says otherwise. */
+  /** Default: POST. */
   method?: 'GET';
-  /** The body in so many pieces, one after another; whole unless given. */
+  /** Number of pieces in which the body is sent, and the interval between them. Default: one piece. */
   pieces?: { count: number; everyMs: number };
 }
 
-/** One attempt: the status that the receiver answered, or why there was none. Never throws. */
+/** Makes one delivery attempt. Returns the response status, or the reason why there was no response. Never throws. */
 export type SendWebhook = (post: WebhookPost) => Promise<number | string>;
 
-/** Platform 6.1: both headers, hex HMAC of the raw body. */
+/** Returns both signature headers (platform 6.1), which contain the HMAC of the raw body in hexadecimal. */
 export function signatureHeaders(body: Buffer, secret: string): Record<string, string> {
   return {
     [SIGNATURE_SHA256_HEADER]: `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`,
@@ -27,7 +27,7 @@ export function signatureHeaders(body: Buffer, secret: string): Record<string, s
   };
 }
 
-/** Sends by node:http(s), one connection an attempt. The timeout is the receiver's time, so it is not the sandbox's clock's. */
+/** Returns a sender that opens one connection per attempt. The timeout is in real time. */
 export function httpSender(timeoutMs: number, certificateAuthority?: string): SendWebhook {
   return (post) =>
     new Promise((resolve) => {
@@ -40,7 +40,7 @@ export function httpSender(timeoutMs: number, certificateAuthority?: string): Se
         ...(certificateAuthority === undefined ? {} : { ca: certificateAuthority }),
       };
       const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, options, (response) => {
-        response.on('error', () => resolve('broken answer'));
+        response.on('error', () => resolve('invalid response'));
         response.resume();
         resolve(response.statusCode ?? 'no status');
       });

@@ -2,59 +2,50 @@ import { BlockList, isIP } from 'node:net';
 import { EVENT_TYPES, type EventType, PROPERTIES } from '../../contract/events.ts';
 import { isObject } from '../http/call.ts';
 import { refusal } from '../http/refusal.ts';
+import type { SiteModel } from '../site/site-model.ts';
+import type { Stage } from '../stage.ts';
 import type { Strictness } from '../strictness.ts';
-import type { WebhookRecord } from './webhook-registry.ts';
-
-export type WebhookChange = Partial<
-  Pick<WebhookRecord, 'url' | 'event_types' | 'properties' | 'disabled' | 'force_sorted_delivery'>
->;
+import type { WebhookChange, WebhookRecord } from './webhook-registry.ts';
 
 const MEMBERS = ['url', 'event_types', 'properties', 'disabled', 'force_sorted_delivery'];
 
-export interface WebhookRules {
-  strict: Strictness;
-  /** Whether the site has an event type with this code. */
-  hasEventTypeCode(code: string): boolean;
-}
-
 /**
- * Returns the members of a create or change body (platform 2.4 and 6.3). Throws a refusal with 400 for invalid members. `webhook` is the
- * one to change.
+ * Parses the body of a create or change request (platform 2.4 and 6.3). Throws a 400 for invalid members. `webhook`:
+ * the webhook to change.
  */
 export function readWebhookBody(
   body: Record<string, unknown>,
-  rules: WebhookRules,
+  { site, strict }: Stage,
   webhook?: WebhookRecord,
 ): WebhookChange {
-  const { strict } = rules;
   const change: WebhookChange = {};
   const names = Object.keys(body);
   if (names.length > 0 && !names.some((name) => MEMBERS.includes(name))) {
-    throw refusal(400, `is none of ${MEMBERS.join(', ')}`, names[0]!.slice(0, 60));
+    throw refusal(400, `must be one of ${MEMBERS.join(', ')}`, names[0]!.slice(0, 60));
   }
   const unknown = names.find((name) => !MEMBERS.includes(name));
   if (unknown !== undefined && strict.has('webhook-members')) {
-    throw refusal(400, `is none of ${MEMBERS.join(', ')}`, unknown.slice(0, 60));
+    throw refusal(400, `must be one of ${MEMBERS.join(', ')}`, unknown.slice(0, 60));
   }
   if (body.url !== undefined) change.url = readUrl(body.url, strict);
   if (body.event_types !== undefined) change.event_types = readEventTypes(body.event_types);
   if (body.properties !== undefined && body.properties !== null) change.properties = readProperties(body.properties);
   if (change.properties && strict.has('properties')) {
-    checkProperties(change.properties, change.event_types ?? webhook?.event_types ?? [], rules);
+    checkProperties(change.properties, change.event_types ?? webhook?.event_types ?? [], site);
   }
   for (const flag of ['disabled', 'force_sorted_delivery'] as const) {
     const value = body[flag];
     if (value === undefined) continue;
-    if (typeof value !== 'boolean') throw refusal(400, 'is neither true nor false', flag);
+    if (typeof value !== 'boolean') throw refusal(400, 'must be true or false', flag);
     change[flag] = value;
   }
   return change;
 }
 
-/** Platform 2.4: a public https address. On loopback the sandbox takes http as well: that is where it lives. */
+/** The URL must be a public https URL (platform 2.4). The sandbox also accepts http on loopback. */
 function readUrl(value: unknown, strict: Strictness): string {
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : undefined;
-  if (!url) throw refusal(400, 'is no address', 'url');
+  if (!url) throw refusal(400, 'must be an address', 'url');
   if (strict.has('webhook-address')) {
     if (url.protocol === 'https:' && isPublicHost(url.hostname)) return url.href;
     throw refusal(400, 'must be a public https address', 'url');
@@ -64,7 +55,10 @@ function readUrl(value: unknown, strict: Strictness): string {
   throw refusal(400, 'must be an https address', 'url');
 }
 
-/** Addresses that only a private network, this machine or a link reaches (RFC 1918, 3927, 4193, 4291, 6598, 6762, 8375). */
+/**
+ * Addresses that are reachable only within a private network, on this machine or on the local link (RFC 1918, 3927,
+ * 4193, 4291, 6598, 6762, 8375).
+ */
 const NOT_PUBLIC = new BlockList();
 for (const [network, bits] of [
   ['0.0.0.0', 8],
@@ -94,35 +88,35 @@ function isPublicHost(hostname: string): boolean {
 }
 
 function readEventTypes(value: unknown): string[] {
-  if (!Array.isArray(value) || value.length === 0) throw refusal(400, 'is no list of event types', 'event_types');
+  if (!Array.isArray(value) || value.length === 0) throw refusal(400, 'must be a list of event types', 'event_types');
   for (const type of value) {
     if (!(EVENT_TYPES as readonly unknown[]).includes(type)) {
-      throw refusal(400, `${String(type).slice(0, 60)} is no event type`, 'event_types');
+      throw refusal(400, `${String(type).slice(0, 60)} is not an event type`, 'event_types');
     }
   }
   return [...new Set(value as string[])];
 }
 
 function readProperties(value: unknown): Record<string, string[]> {
-  if (!isObject(value)) throw refusal(400, 'is not an object', 'properties');
+  if (!isObject(value)) throw refusal(400, 'must be an object', 'properties');
   const properties: Record<string, string[]> = {};
   for (const [type, names] of Object.entries(value)) {
     if (!(EVENT_TYPES as readonly string[]).includes(type)) {
-      throw refusal(400, `${type.slice(0, 60)} is no event type`, 'properties');
+      throw refusal(400, `${type.slice(0, 60)} is not an event type`, 'properties');
     }
     if (!Array.isArray(names) || names.some((name) => typeof name !== 'string')) {
-      throw refusal(400, `${type} is no list of strings`, 'properties');
+      throw refusal(400, `${type} must be a list of strings`, 'properties');
     }
     properties[type] = names as string[];
   }
   return properties;
 }
 
-/** Platform 6.3: a list for an event type that has no filter, or a name that does not exist, gives a webhook that is never called. */
+/** Platform 6.3: a filter with an unknown name, or for an event type that has no filter, does not match any event. */
 function checkProperties(
   properties: Readonly<Record<string, readonly string[]>>,
   eventTypes: readonly string[],
-  rules: WebhookRules,
+  site: SiteModel,
 ): void {
   for (const [type, names] of Object.entries(properties)) {
     const known = PROPERTIES[type as EventType];
@@ -131,7 +125,7 @@ function checkProperties(
     const unknown = names.find((name) => {
       if (known === 'value keys') return !/^[a-z0-9._-]{1,128}$/.test(name);
       if (known === 'specification keys') return name === '';
-      if (known === 'event type codes') return !rules.hasEventTypeCode(name);
+      if (known === 'event type codes') return !site.all('event_types').some(({ code }) => code === name);
       return !known.includes(name);
     });
     if (unknown === undefined) continue;

@@ -1,21 +1,21 @@
 import type { Clock } from '../../base/clock.ts';
-import { type CountedFault, FaultList } from '../fault-list.ts';
+import { type CountedFault, FaultList } from '../faults.ts';
 import type { SendWebhook, WebhookPost } from './sender.ts';
 import { isRight, TAMPERINGS, type TamperingName, tampered, type Verdict } from './tampering.ts';
 import type { Delivery, WebhookRecord } from './webhook-registry.ts';
 
-/** Which deliveries meet a fault, and which. Everything left out matches everything. */
+/** A fault and the deliveries that it affects. An omitted member matches all deliveries. */
 export interface WebhookFault extends CountedFault {
   kind: TamperingName;
   webhook?: number;
   event_type?: string;
-  /** With `delayed`: so late, in real milliseconds; 5 s unless given. */
+  /** Delay for `delayed`, in real milliseconds. Default: 5 s. */
   delayMs?: number;
 }
 
 export type NewWebhookFault = Omit<WebhookFault, 'id' | 'matched' | 'happened'>;
 
-/** How a receiver met a fault. */
+/** Result of a tampered delivery attempt. */
 export interface WebhookFaultOutcome {
   delivery: number;
   webhook: number;
@@ -29,8 +29,9 @@ const DELAY_MS = 5_000;
 const MAX_OUTCOMES = 1_000;
 
 /**
- * Faults between the platform and a receiver. A fault touches one attempt: what the receiver answers counts as ever, so that a forged
- * delivery which is refused comes again, rightly signed, by the schedule; and it is held against the verdict of `tampering.ts`.
+ * Faults between the platform and a receiver. A fault affects one attempt, whose response is judged according to
+ * `tampering.ts`. The delivery continues as usual: if a forged attempt is rejected, a valid attempt follows as
+ * scheduled.
  */
 export class WebhookFaults extends FaultList<WebhookFault> {
   readonly #send: SendWebhook;
@@ -38,7 +39,7 @@ export class WebhookFaults extends FaultList<WebhookFault> {
   readonly #report: (sentence: string) => void;
   readonly #signal: AbortSignal;
   readonly #outcomes: WebhookFaultOutcome[] = [];
-  /** Deliveries that are held back, until a later one of their webhook was sent. */
+  /** Held deliveries by webhook, which are released when a later delivery has been sent. */
   readonly #held = new Map<number, (() => void)[]>();
 
   constructor(send: SendWebhook, clock: Clock, report: (sentence: string) => void, signal: AbortSignal) {
@@ -49,12 +50,12 @@ export class WebhookFaults extends FaultList<WebhookFault> {
     this.#signal = signal;
   }
 
-  /** The last ones, oldest first. */
+  /** Returns the latest outcomes, oldest first. */
   outcomes(): readonly WebhookFaultOutcome[] {
     return this.#outcomes;
   }
 
-  /** One attempt, with the first fault that it meets. */
+  /** Makes one attempt, modified by the first matching fault. */
   async send(post: WebhookPost, delivery: Delivery, webhook: WebhookRecord): Promise<number | string> {
     const fault = this.#faultFor(delivery);
     if (fault === undefined) {
@@ -68,8 +69,8 @@ export class WebhookFaults extends FaultList<WebhookFault> {
     const outcome = { delivery: delivery.id, webhook: webhook.id, kind, verdict, answer };
     this.#outcomes.push({ ...outcome, isRight: isRight(verdict, answer) });
     if (this.#outcomes.length > MAX_OUTCOMES) this.#outcomes.shift();
-    const judged = isRight(verdict, answer) ? 'rightly' : `wrongly, it should ${verdict} it`;
-    this.#report(`webhook ${webhook.id} meets a fault (${does}) and answers ${answer}, ${judged}`);
+    const judged = isRight(verdict, answer) ? 'correctly' : `incorrectly: it should ${verdict}`;
+    this.#report(`webhook ${webhook.id} responded with ${answer} to a tampered delivery (${does}), ${judged}`);
     return answer;
   }
 
@@ -79,14 +80,14 @@ export class WebhookFaults extends FaultList<WebhookFault> {
     } else if (fault.kind === 'reordered') await this.#overtaken(webhook.id, fault.delayMs ?? DELAY_MS);
     else if (fault.kind === 'duplicate') {
       const first = await this.#send(post);
-      if (!isRight('take', first)) return first;
+      if (!isRight('accept', first)) return first;
     }
     const answer = await this.#send(tampered(fault.kind, post));
     this.#letGo(webhook.id);
     return answer;
   }
 
-  /** Until another delivery of the webhook was sent, or the time is over, for there may be none. */
+  /** Waits until another delivery of the webhook has been sent or the timeout has expired. */
   #overtaken(webhook: number, patienceMs: number): Promise<void> {
     return new Promise((resolve) => {
       const cancel = this.#clock.after(patienceMs, resolve);

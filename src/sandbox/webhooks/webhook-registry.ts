@@ -3,13 +3,17 @@ import { FAILED_EVENTS_KEPT_DAYS } from '../../contract/webhooks.ts';
 import type { SandboxClock } from '../sandbox-clock.ts';
 
 export interface WebhookRecord extends Webhook {
-  /** Client application, by id. */
+  /** ID of the client application. */
   application: number;
   secret: string;
   createdMs: number;
-  /** Wall time of the first failed attempt since any event was delivered. */
+  /** Time of the first failed attempt since the latest successful delivery. */
   failingSinceMs: number | undefined;
 }
+
+export type WebhookChange = Partial<
+  Pick<WebhookRecord, 'url' | 'event_types' | 'properties' | 'disabled' | 'force_sorted_delivery'>
+>;
 
 export interface Delivery {
   id: number;
@@ -18,35 +22,39 @@ export interface Delivery {
   eventType: string;
   occurredAtMs: number;
   createdMs: number;
-  /** JSON text, the same bytes at every attempt. */
+  /** JSON text, identical in all attempts. */
   payload: string;
-  /** Attempts of the schedule under way. */
+  /** Number of attempts in the current schedule. */
   attempts: number;
   lastSendMs: number | undefined;
-  /** When the next attempt is due, by the sandbox's wall clock; `undefined` where it waits for none. */
+  /** Time of the next attempt according to the sandbox clock; undefined if none is scheduled. */
   nextMs: number | undefined;
-  /** Wall time of the event's first failed attempt, resends included, until it is delivered or its webhook is enabled again. */
+  /**
+   * Time of the first failed attempt, including resends. Cleared when the event is delivered or the webhook is enabled
+   * again.
+   */
   failingSinceMs: number | undefined;
-  /** What the last attempt was answered: a status, or why there was none. */
+  /** Response to the latest attempt: a status, or the reason why there was no response. */
   lastAnswer: number | string | undefined;
 }
 
 const DAY_MS = 24 * 3600 * 1000;
+const TWO_WEEKS_MS = 14 * DAY_MS;
 
 /**
- * Webhooks and their deliveries. Settled ones fall away after six months (platform 3.3), and beyond `maxSettled` for the
- * sake of memory: what was delivered or cancelled before, in the order in which it was, and failed ones only where there
- * is nothing else. Pending ones never.
+ * Webhooks and their deliveries. Settled deliveries are removed after six months (platform 3.3), or if there are more
+ * than `maxSettled`. In this case, delivered and cancelled deliveries are removed first, oldest first, and failed
+ * deliveries only if no others exist. Pending deliveries are never removed.
  */
 export class WebhookRegistry {
   readonly #clock: SandboxClock;
   readonly #maxSettled: number;
   readonly webhooks = new Map<number, WebhookRecord>();
   readonly #deliveries = new Map<number, Delivery>();
-  /** Those that are delivered or cancelled, and those that failed, in the order in which they came to be. */
+  /** Delivered or cancelled deliveries (`#done`) and failed deliveries (`#failed`), in order of settlement. */
   readonly #done = new Set<Delivery>();
   readonly #failed = new Set<Delivery>();
-  /** No settled delivery is old enough before this time. */
+  /** Time at which the next settled delivery becomes old enough to be removed. */
   #nextForgetMs = Number.POSITIVE_INFINITY;
   #nextWebhook = 1;
   #nextDelivery = 1;
@@ -89,18 +97,57 @@ export class WebhookRegistry {
     return delivery;
   }
 
-  /** Restarts the two weeks of failures of a webhook and of its events. */
-  forgetFailures(webhook: WebhookRecord): void {
+  /** Changes a webhook. `disabled: false` restarts the two-week failure periods of the webhook and its events. */
+  change(webhook: WebhookRecord, change: WebhookChange): void {
+    Object.assign(webhook, change);
+    if (change.disabled !== false) return;
     webhook.failingSinceMs = undefined;
     for (const delivery of this.deliveries(webhook.id)) delivery.failingSinceMs = undefined;
   }
 
-  /** A delivery has ended. */
+  resetSecret(webhook: WebhookRecord, secret: string): void {
+    webhook.secret = secret;
+  }
+
+  /** Records the start of an attempt. */
+  begin(delivery: Delivery): void {
+    delivery.lastSendMs = this.#clock.wallMs();
+    delivery.attempts++;
+    delivery.nextMs = undefined;
+  }
+
+  /** Records a successful attempt. */
+  succeed(delivery: Delivery, webhook: WebhookRecord, answer: number): void {
+    delivery.lastAnswer = answer;
+    delivery.failingSinceMs = undefined;
+    webhook.failingSinceMs = undefined;
+    this.settle(delivery, 'delivered');
+  }
+
+  /**
+   * Records a failed attempt, which is the final one if `nextInMs` is undefined. Returns whether the webhook has been
+   * disabled as a result. Platform 3.2 refers to failures of one event, platform 7 to failures of the webhook.
+   */
+  fail(delivery: Delivery, webhook: WebhookRecord, answer: number | string, nextInMs: number | undefined): boolean {
+    const nowMs = this.#clock.wallMs();
+    delivery.lastAnswer = answer;
+    delivery.failingSinceMs ??= nowMs;
+    webhook.failingSinceMs ??= nowMs;
+    if (nextInMs === undefined) this.settle(delivery, 'failed');
+    else delivery.nextMs = nowMs + nextInMs;
+    const failingSinceMs = Math.min(delivery.failingSinceMs, webhook.failingSinceMs);
+    if (nowMs - failingSinceMs <= TWO_WEEKS_MS || webhook.disabled) return false;
+    webhook.disabled = true;
+    return true;
+  }
+
+  /** Settles a delivery. */
   settle(delivery: Delivery, status: Exclude<DeliveryStatus, 'pending'>): void {
     delivery.status = status;
-    // Its webhook may have been deleted meanwhile.
+    // A delivery is not counted if its webhook has been deleted.
     if (this.#deliveries.get(delivery.id) !== delivery) return;
-    this.#count(delivery);
+    this.#nextForgetMs = Math.min(this.#nextForgetMs, endOf(delivery));
+    (status === 'failed' ? this.#failed : this.#done).add(delivery);
     while (this.#done.size + this.#failed.size > this.#maxSettled) {
       const oldest = this.#done.values().next().value ?? this.#failed.values().next().value;
       if (oldest === undefined) return;
@@ -108,7 +155,7 @@ export class WebhookRegistry {
     }
   }
 
-  /** A settled delivery begins again. */
+  /** Reopens a settled delivery. */
   reopen(delivery: Delivery): void {
     delivery.status = 'pending';
     delivery.attempts = 0;
@@ -122,33 +169,14 @@ export class WebhookRegistry {
     return this.#deliveries.get(id);
   }
 
-  /** Deliveries, oldest first; of one webhook where it is named. */
+  /** Returns the deliveries of all webhooks or of one webhook, oldest first. */
   deliveries(webhook?: number): Delivery[] {
     this.#forgetOld();
     const all = [...this.#deliveries.values()];
     return webhook === undefined ? all : all.filter((delivery) => delivery.webhook === webhook);
   }
 
-  snapshot() {
-    return {
-      webhooks: [...this.webhooks.values()],
-      deliveries: [...this.#deliveries.values()],
-      nextWebhook: this.#nextWebhook,
-      nextDelivery: this.#nextDelivery,
-    };
-  }
-
-  restore(snapshot: ReturnType<WebhookRegistry['snapshot']>): void {
-    for (const webhook of snapshot.webhooks) this.webhooks.set(webhook.id, webhook);
-    for (const delivery of snapshot.deliveries) {
-      this.#deliveries.set(delivery.id, delivery);
-      this.#count(delivery);
-    }
-    this.#nextWebhook = snapshot.nextWebhook;
-    this.#nextDelivery = snapshot.nextDelivery;
-  }
-
-  /** Platform 3.3 and 8: six months, counted from the last try. */
+  /** Removes deliveries six months after their latest attempt (platform 3.3 and 8). */
   #forgetOld(): void {
     const nowMs = this.#clock.wallMs();
     if (nowMs < this.#nextForgetMs) return;
@@ -158,12 +186,6 @@ export class WebhookRegistry {
       if (endMs <= nowMs) this.#forget(delivery);
       else this.#nextForgetMs = Math.min(this.#nextForgetMs, endMs);
     }
-  }
-
-  #count(delivery: Delivery): void {
-    if (delivery.status !== 'pending') this.#nextForgetMs = Math.min(this.#nextForgetMs, endOf(delivery));
-    if (delivery.status === 'failed') this.#failed.add(delivery);
-    else if (delivery.status !== 'pending') this.#done.add(delivery);
   }
 
   #forget(delivery: Delivery): void {

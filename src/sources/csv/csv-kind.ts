@@ -3,7 +3,7 @@ import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SourceKind } from '../source-kind.ts';
-import type { CsvSpec, CsvValue } from './csv-spec.ts';
+import { type CsvSpec, type CsvValue, THOUSANDS, type Thousands } from './csv-spec.ts';
 import { formatProblem } from './logger-time.ts';
 
 const SETTLE = '10s';
@@ -16,9 +16,9 @@ const COLUMN = {
   maximum: 10_000,
   title: 'the name or number of a column',
 };
-const BY_NUMBER = 'columns are named by number, from 1, where there is no header';
+const BY_NUMBER = 'without a header, columns must be numbers from 1';
 
-/** Files of a data logger or a share: `drop: { csv: /srv/tagferry/in, separator: ";", decimal: "," }`. */
+/** Files from a data logger or on a share: `drop: { csv: /srv/tagferry/in, separator: ";", decimal: "," }`. */
 export const CSV: SourceKind<CsvSpec, CsvValue> = {
   kind: 'csv',
   inOrder: true,
@@ -28,7 +28,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       type: 'string',
       minLength: 1,
       title: 'a folder',
-      description: 'CSV: the folder that files come into.',
+      description: 'CSV: folder with the files.',
       examples: ['/srv/tagferry/in'],
     },
     pattern: {
@@ -36,30 +36,34 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       minLength: 1,
       maxLength: 256,
       default: '*.csv',
-      title: 'a pattern of file names',
-      description: 'CSV: which files of the folder, * and ? standing for any.',
+      title: 'a file name pattern',
+      description: 'CSV: file name pattern with the wildcards * and ?.',
       examples: ['*.csv'],
     },
     form: {
       enum: ['wide', 'long'],
       default: 'wide',
-      description: 'CSV: a column for each value, or rows that name their tag and key.',
+      description: 'CSV: one column per value (wide), or one value per row with columns tag and key (long).',
     },
     separator: {
       enum: [',', ';', '\t', '|'],
-      description: 'CSV: between the fields; left out, what the first line uses.',
+      description: 'CSV: field separator. Default: detected in the first line.',
     },
-    decimal: { enum: ['.', ','], default: '.', description: 'CSV: the decimal mark.' },
+    decimal: { enum: ['.', ','], default: '.', description: 'CSV: decimal separator.' },
+    thousands: {
+      enum: [...THOUSANDS],
+      description: 'CSV: thousands separator: a point, comma, space or apostrophe. Default: none.',
+    },
     encoding: {
       enum: ['utf-8', 'windows-1252', 'utf-16le', 'utf-16be'],
       default: 'utf-8',
-      description: 'CSV: the encoding of the files.',
+      description: 'CSV: file encoding.',
     },
     header: {
       type: 'boolean',
       default: true,
       title: 'true or false',
-      description: 'CSV: the first line names the columns.',
+      description: 'CSV: whether the first line contains the column names.',
     },
     skip_lines: {
       type: 'integer',
@@ -67,7 +71,15 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       maximum: 1_000,
       default: 0,
       title: 'a number of lines',
-      description: 'CSV: lines before the header that say something else.',
+      description: 'CSV: number of lines to skip before the header.',
+    },
+    units_row: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 10,
+      title: 'a number of rows from 1 to 10',
+      description: 'CSV: row below the header that contains the units; this row and those above it are skipped.',
+      examples: [1],
     },
     time_column: {
       type: [...COLUMN.type, 'array'],
@@ -78,18 +90,17 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       minItems: 1,
       maxItems: 4,
       items: COLUMN,
-      title: 'the column of the time, or a list of them',
-      description:
-        'CSV: where the time of a row stands; several columns are joined by a space. Left out, it is that of its arrival.',
+      title: 'a time column, or a list of them',
+      description: 'CSV: time column; several columns are joined with a space. Default: arrival time.',
       examples: ['Zeit'],
     },
     time_format: {
       type: 'string',
       minLength: 1,
       maxLength: 64,
-      title: 'a format of times',
+      title: 'a time format',
       description:
-        'CSV: YYYY MM DD HH mm ss SSS, hh and A, or unix, unix_ms, excel. Left out: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
+        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A; or unix, unix_ms, excel. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
       examples: ['MM/DD/YYYY hh:mm:ss A'],
     },
     zone: {
@@ -98,25 +109,28 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       maxLength: 64,
       default: 'UTC',
       title: 'a time zone',
-      description: 'CSV: the zone of times without an offset.',
+      description: 'CSV: time zone for times without an offset.',
       examples: ['Europe/Berlin'],
     },
     tail: {
       type: 'boolean',
       default: false,
       title: 'true or false',
-      description: 'CSV: files grow and are rotated; they are read as they grow, and stay where they are.',
+      description: 'CSV: read files while they grow, across rotations, without moving them.',
     },
     settle: {
       ...DURATION_SCHEMA,
-      description: `CSV: a file that did not change for so long is complete; ${SETTLE} unless told.`,
+      description: `CSV: time without changes after which a file is complete. Default: ${SETTLE}.`,
     },
-    keep: { ...DURATION_SCHEMA, description: `CSV: how long files stay in done/; ${KEEP} unless told, 0 is for ever.` },
+    keep: {
+      ...DURATION_SCHEMA,
+      description: `CSV: retention period for files in done/; 0 keeps them forever. Default: ${KEEP}.`,
+    },
   },
   valueMembers: {
     column: {
       ...COLUMN,
-      description: "CSV: the value's column; left out, the one that is named as its key.",
+      description: 'CSV: value column. Default: the column with the same name as the key.',
       examples: ['Durchfluss', 3],
     },
   },
@@ -129,15 +143,21 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     const form = (raw.form ?? 'wide') as CsvSpec['form'];
     const timeColumns = raw.time_column === undefined ? [] : ([raw.time_column].flat() as (string | number)[]);
     if (!hasHeader && form === 'long') {
-      report.problem(
-        'form',
-        'the long form names its columns in a header',
-        'remove "header: false", or use form: wide',
-      );
+      report.problem('form', 'form: long requires a header', 'remove "header: false", or use form: wide');
       return undefined;
     }
     if (!hasHeader && timeColumns.some((column) => typeof column === 'string')) {
-      report.problem('time_column', BY_NUMBER, 'write for example time_column: 1');
+      report.problem('time_column', BY_NUMBER, 'specify a column number, for example time_column: 1');
+      return undefined;
+    }
+    const decimal = (raw.decimal ?? '.') as CsvSpec['decimal'];
+    if (raw.thousands === decimal) {
+      const reason = `thousands "${decimal}" is also the decimal separator`;
+      report.problem('thousands', reason, `set decimal: "${decimal === '.' ? ',' : '.'}", or remove thousands`);
+      return undefined;
+    }
+    if (!hasHeader && raw.units_row !== undefined) {
+      report.problem('units_row', 'units_row requires a header', 'set skip_lines, or remove "header: false"');
       return undefined;
     }
     if (settleMs === undefined || keepMs === undefined || time === undefined) return undefined;
@@ -145,10 +165,12 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       folder: report.pathOf(String(raw.csv)),
       pattern: String(raw.pattern ?? '*.csv'),
       ...(raw.separator === undefined ? {} : { separator: String(raw.separator) }),
-      decimal: (raw.decimal ?? '.') as CsvSpec['decimal'],
+      decimal,
+      ...(raw.thousands === undefined ? {} : { thousands: raw.thousands as Thousands }),
       encoding: String(raw.encoding ?? 'utf-8'),
       skipLines: Number(raw.skip_lines ?? 0),
       hasHeader,
+      ...(raw.units_row === undefined ? {} : { unitsRow: Number(raw.units_row) }),
       form,
       timeColumns,
       time,
@@ -165,11 +187,11 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     return new CsvSource(context);
   },
   async test({ source, points, signal }) {
-    const { testCsv } = await import('./csv-look.ts');
+    const { testCsv } = await import('./csv-scan.ts');
     return await testCsv(source.spec, points, signal);
   },
   async *scan({ source, signal }) {
-    const { scanCsv } = await import('./csv-look.ts');
+    const { scanCsv } = await import('./csv-scan.ts');
     yield* scanCsv(source.spec, signal);
   },
 };
@@ -177,7 +199,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
 function readTime(member: string, raw: unknown, report: MemberReport): number | undefined {
   const reading = readDuration(String(raw));
   if ('value' in reading) return reading.value;
-  report.problem(member, `${member} "${printable(String(raw))}" ${reading.reason}`, 'write for example 10s or 30d');
+  report.problem(member, `${member} "${printable(String(raw))}" ${reading.reason}`, 'use a value such as 10s or 30d');
   return undefined;
 }
 
@@ -186,7 +208,7 @@ function readZone(zone: string, report: MemberReport): string | undefined {
     new Intl.DateTimeFormat('en-US', { timeZone: zone });
     return zone;
   } catch {
-    report.problem('zone', `there is no zone "${printable(zone)}"`, 'write for example Europe/Berlin or UTC');
+    report.problem('zone', `unknown time zone "${printable(zone)}"`, 'use a value such as Europe/Berlin or UTC');
     return undefined;
   }
 }
@@ -198,7 +220,7 @@ function readFormat(
 ): CsvSpec['time'] | undefined {
   const problem = format === undefined ? undefined : formatProblem(format);
   if (problem !== undefined) {
-    const instead = 'write for example "MM/DD/YYYY HH:mm:ss", unix or excel';
+    const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", unix or excel';
     report.problem('time_format', `time_format "${printable(format!)}" ${problem}`, instead);
     return undefined;
   }

@@ -1,28 +1,26 @@
 /**
- * A folder that a data logger or a share fills. Complete files are read and moved; with `tail`, growing files are followed. The position in
- * each file is stored in the commit of its values. If the folder or the store fails, everything in memory is discarded and
- * reading continues from the positions on disk.
+ * A folder to which a data logger or another machine writes files. Complete files are read and moved; with `tail`,
+ * growing files are followed. The position in each file is committed together with its values. If the folder or the
+ * store fails, all state in memory is discarded and reading resumes from the positions on disk.
  */
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf, StoreError } from '../../base/errors.ts';
-import type { Note } from '../../buffer/client/notes.ts';
-import type { TestedValue } from '../arrivals.ts';
+import type { TestedValue } from '../intake/arrivals.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
-import { TroubleLog } from '../trouble-log.ts';
 import { CompleteFiles } from './complete-files.ts';
-import { scanCsv, testCsv } from './csv-look.ts';
+import { scanCsv, testCsv } from './csv-scan.ts';
 import type { CsvSpec, CsvValue } from './csv-spec.ts';
-import { type FileProgress, parseProgress } from './file-progress.ts';
-import { committed, type ReadingContext } from './file-reading.ts';
+import { committed, type FileProgress, parseProgress, type ReadingContext } from './file-reading.ts';
 import { FileReports } from './file-reports.ts';
 import { FolderClient, FolderFailure, folderProblem } from './folder-client.ts';
 import type { Listing } from './folder-protocol.ts';
 import { GrowingFiles } from './growing-files.ts';
 
-const MAX_LOOK_MS = 5_000;
-const TAIL_LOOK_MS = 1_000;
-const MIN_LOOK_MS = 50;
-/** After a failure. */
+const MAX_SCAN_MS = 5_000;
+const TAIL_SCAN_MS = 1_000;
+const MIN_SCAN_MS = 50;
+/** Minimum retry delay after a failure. */
 const MIN_RETRY_MS = 1_000;
 const NOTE = 'file/';
 
@@ -57,7 +55,7 @@ export class CsvSource implements RunningSource {
       folder: this.#folder,
       gate,
       signal: this.#stopping.signal,
-      noteOf: (name, progress): Note => ({
+      noteOf: (name, progress) => ({
         name: `source/${source.name}/${NOTE}${name}`,
         text: progress === undefined ? undefined : JSON.stringify(progress),
       }),
@@ -68,7 +66,7 @@ export class CsvSource implements RunningSource {
     this.#running ??= this.#run(this.#stopping.signal);
   }
 
-  /** Does not wait for the folder: its process is killed. */
+  /** Kills the folder process instead of waiting for the folder. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     this.#folder.end();
@@ -95,31 +93,32 @@ export class CsvSource implements RunningSource {
 
   async #run(signal: AbortSignal): Promise<void> {
     const { settleMs, tail } = this.#spec;
-    const lookMs = tail ? TAIL_LOOK_MS : Math.max(MIN_LOOK_MS, Math.min(MAX_LOOK_MS, settleMs / 2));
+    const scanMs = tail ? TAIL_SCAN_MS : Math.max(MIN_SCAN_MS, Math.min(MAX_SCAN_MS, settleMs / 2));
     while (!signal.aborted) {
-      let pauseMs = lookMs;
+      let pauseMs = scanMs;
       try {
-        await this.#look();
+        await this.#scan();
       } catch (error) {
         if (signal.aborted) return;
         this.#fail(error);
-        pauseMs = Math.max(lookMs, MIN_RETRY_MS);
+        pauseMs = Math.max(scanMs, MIN_RETRY_MS);
       }
       await this.#clock.sleep(pauseMs, signal).catch(() => {});
     }
   }
 
-  async #look(): Promise<void> {
+  async #scan(): Promise<void> {
     const listing = await this.#folder.list('', this.#spec.pattern);
-    this.#files ??= await this.#open();
+    this.#files ??= await this.#resume();
     this.#setConnected(listing);
     this.#reports.retain(new Set([...listing.files, ...listing.unreadable].map(({ name }) => name)));
     for (const { name, code } of listing.unreadable) this.#reports.unreadable(name, { code, message: code });
-    await this.#files.process(listing.files);
+    // Files that no value reads stay where they are, so that a source can be added and scanned first.
+    if (this.#context.points.length > 0) await this.#files.process(listing.files);
   }
 
-  /** Continues from what is on disk. */
-  async #open(): Promise<CompleteFiles | GrowingFiles> {
+  /** Resumes from the positions on disk. */
+  async #resume(): Promise<CompleteFiles | GrowingFiles> {
     await committed(this.#reading).catch((error: unknown) => this.#stopping.signal.aborted && Promise.reject(error));
     const known = new Map<string, FileProgress>();
     for (const [name, text] of await this.#context.notes()) {
@@ -134,33 +133,27 @@ export class CsvSource implements RunningSource {
   #fail(error: unknown): void {
     if (this.#files) this.#folder.closeAll();
     this.#files = undefined;
-    // The gate reports what the store refuses.
+    // The gate reports store errors.
     if (error instanceof StoreError) return;
     this.#errors++;
-    this.#setDisconnected();
+    if (this.#connected) this.#changedMs = this.#clock.monotonicMs();
+    this.#connected = false;
     this.#problem =
       error instanceof FolderFailure
         ? folderProblem(this.#spec.folder, error.code)
         : { problem: `${this.#spec.folder}: ${messageOf(error)}` };
     const fields = { source: this.#context.source.name, folder: this.#spec.folder, code: codeOf(error) };
-    this.#trouble.again(
-      { event: 'csv.folder', ...fields, ...this.#problem, error: messageOf(error) },
-      'folder of a source is not available',
-    );
+    const trouble = { event: 'csv.folder', ...fields, ...this.#problem, error: messageOf(error) };
+    this.#trouble.report(trouble, 'source folder unavailable');
   }
 
-  #setDisconnected(): void {
-    if (this.#connected) this.#changedMs = this.#clock.monotonicMs();
-    this.#connected = false;
-  }
-
-  /** A folder that is not writable is reported before the first file is to be moved. */
+  /** Reports a read-only folder before the first file has to be moved. */
   #setConnected({ readOnly }: Listing): void {
     const isReadOnly = readOnly !== undefined && !this.#spec.tail;
     this.#problem = isReadOnly ? folderProblem(this.#spec.folder, readOnly) : undefined;
     if (this.#connected) return;
     this.#connected = true;
     this.#changedMs = this.#clock.monotonicMs();
-    this.#trouble.over('csv.folder', { source: this.#context.source.name }, 'folder of a source is available again');
+    this.#trouble.recovered('csv.folder', { source: this.#context.source.name }, 'source folder available again');
   }
 }

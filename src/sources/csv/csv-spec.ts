@@ -1,32 +1,42 @@
 import type { LoggerTime } from './logger-time.ts';
 
-/** A folder of files that a data logger or a share fills. */
+export const THOUSANDS = ['.', ',', ' ', "'"] as const;
+export type Thousands = (typeof THOUSANDS)[number];
+
+/** A folder to which a data logger or another machine writes files. */
 export interface CsvSpec {
   folder: string;
-  /** `*` and `?` of a file's name. */
+  /** File name pattern with `*` and `?`. */
   pattern: string;
-  /** Left out: what the header uses. */
+  /** Default: the separator used in the header. */
   separator?: string;
   decimal: '.' | ',';
-  /** As `TextDecoder` knows it. */
+  /** Separator of groups of three digits. A space includes non-breaking ones. */
+  thousands?: Thousands;
+  /** Encoding label of `TextDecoder`. */
   encoding: string;
-  /** Lines before the header, or before the first row where there is none. */
+  /** Number of lines before the header, or before the first row if there is no header. */
   skipLines: number;
   hasHeader: boolean;
-  /** `long`: each row names its tag and key; `wide`: each column is a value. */
+  /** Number of rows below the header that contain units and are skipped. */
+  unitsRow?: number;
+  /** `long`: each row specifies its tag and key; `wide`: each column is a value. */
   form: 'wide' | 'long';
-  /** Names or numbers (from 1); several are joined by a space. None: the time of arrival. */
+  /**
+   * Names or numbers (from 1) of the columns that contain the time; their texts are joined by a space. If empty, the
+   * arrival time is used.
+   */
   timeColumns: readonly (string | number)[];
   time: LoggerTime;
-  /** Files that grow: read as they grow, and through their rotation; never moved. */
+  /** Files are read while they grow, including across rotations, and are never moved. */
   tail: boolean;
-  /** A file that did not change for so long is complete. */
+  /** Time without changes after which a file is considered complete, in milliseconds. */
   settleMs: number;
-  /** How long files stay in `done/`; 0 is for ever. */
+  /** Retention of files in `done/`, in milliseconds; 0 means no limit. */
   keepMs: number;
 }
 
 export interface CsvValue {
-  /** Left out: the one that is named as the value's key. */
+  /** Default: the column with the same name as the key. */
   column?: string | number;
 }

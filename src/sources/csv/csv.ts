@@ -1,95 +1,114 @@
-import { UnreadableValues } from '../problem-list.ts';
+/** Parses CSV (RFC 4180) from a stream of bytes or from a position in a file. */
+import { UnreadableValues } from '../intake/problem-list.ts';
 
-/** One record with the line on which it begins. */
+/** A record that has not been split into fields yet. */
+export interface RawRecord {
+  text: string;
+  /** Line on which the record begins, from 1. */
+  line: number;
+  /** Byte offsets of the start and end of the record. */
+  startsAt: number;
+  endsAt: number;
+}
+
+export interface Place {
+  position: number;
+  /** Line number of the record at this position. */
+  line: number;
+}
+
 export interface CsvRecord {
   line: number;
   fields: string[];
 }
 
-/** No value needs more: a quote that never ends must not gather the whole file. */
-const MAX_RECORD_LENGTH = 64 * 1024;
+interface RawOptions {
+  /** Position of the first byte to read. Default: the beginning of the file. */
+  from?: Place;
+  /** Label of `TextDecoder`. Default: utf-8. */
+  encoding?: string;
+  /** Whether the text after the final line feed is a record. Default: true. */
+  isComplete?: boolean;
+}
+
+/** Maximum record size, so that an unclosed quote does not buffer the whole file. */
+const MAX_RECORD_BYTES = 64 * 1024;
+const LINE_FEED = 10;
+const QUOTE = 34;
+/** Line feed, comma, semicolon, tab, vertical bar. */
+const FIELD_STARTS_AFTER = new Set([LINE_FEED, 44, 59, 9, 124]);
 
 /**
- * Reads CSV (RFC 4180) as it comes, in pieces cut anywhere: quotes, doubled quotes, line feeds within quotes, `\n` and `\r\n`.
- * The separator is what the first line uses: comma, semicolon or tab. Empty lines are left out.
- * Throws `UnreadableValues` with the line's number.
+ * Yields records, each with the position from which reading can resume. Quoted fields may contain line feeds. Throws
+ * `UnreadableValues` for bytes that are invalid in the encoding, and for records longer than 64 KiB.
  */
-export async function* readCsv(input: AsyncIterable<Uint8Array>): AsyncGenerator<CsvRecord> {
-  const decoder = new TextDecoder('utf-8', { fatal: true });
-  const reader = new CsvReader();
-  try {
-    for await (const piece of input) yield* reader.take(decoder.decode(piece, { stream: true }));
-    yield* reader.take(decoder.decode());
-  } catch (error) {
-    if (error instanceof TypeError) throw new UnreadableValues(`line ${reader.line}: the file is not UTF-8`);
-    throw error;
-  }
-  yield* reader.end();
-}
-
-class CsvReader {
-  /** Where the reader stands, from 1. */
-  line = 1;
-  /** What is left of the last piece: an unfinished record. */
-  #rest = '';
-  #separator: string | undefined;
-
-  /** The records that are whole now. */
-  *take(piece: string): Generator<CsvRecord> {
-    let text = this.#rest + piece;
-    for (;;) {
-      const end = endOfRecord(text);
-      if (end < 0) break;
-      if (end > MAX_RECORD_LENGTH) throw this.#tooLong();
-      const record = this.#record(text.slice(0, end));
-      if (record) yield record;
-      text = text.slice(end + 1);
+export async function* rawRecords(
+  chunks: AsyncIterable<Uint8Array>,
+  { from = { position: 0, line: 1 }, encoding = 'utf-8', isComplete = true }: RawOptions = {},
+): AsyncGenerator<RawRecord> {
+  const width = encoding.startsWith('utf-16') ? 2 : 1;
+  const low = encoding === 'utf-16be' ? 1 : 0;
+  const decoder = new TextDecoder(encoding, { fatal: true });
+  let { position, line } = from;
+  let rest = Buffer.alloc(0);
+  const decode = (bytes: Buffer): string => {
+    try {
+      return decoder.decode(bytes).replace(/\r?\n$/, '');
+    } catch {
+      throw new UnreadableValues(`line ${line}: the file is not ${encoding}`);
     }
-    if (text.length > MAX_RECORD_LENGTH) throw this.#tooLong();
-    this.#rest = text;
+  };
+  const checkLength = (length: number) => {
+    if (length > MAX_RECORD_BYTES) throw new UnreadableValues(`line ${line}: unterminated record`, 'Close the quotes.');
+  };
+  for await (const chunk of chunks) {
+    const bytes = Buffer.concat([rest, chunk]);
+    let start = 0;
+    let lines = 0;
+    let isQuoted = false;
+    let previous = LINE_FEED;
+    for (let at = 0; at + width <= bytes.length; at += width) {
+      const code = width === 1 ? bytes[at]! : bytes[at + low]! | (bytes[at + 1 - low]! << 8);
+      // A quote within an unquoted field is an ordinary character (a 5" pipe). Two quotes within a quoted field
+      // represent one quote.
+      if (code === QUOTE) isQuoted = !isQuoted && (previous === QUOTE || FIELD_STARTS_AFTER.has(previous));
+      previous = code;
+      if (code !== LINE_FEED) continue;
+      lines++;
+      if (isQuoted) continue;
+      const end = at + width;
+      checkLength(end - start);
+      yield { text: decode(bytes.subarray(start, end)), line, startsAt: position + start, endsAt: position + end };
+      line += lines;
+      lines = 0;
+      start = end;
+    }
+    position += start;
+    rest = bytes.subarray(start);
+    checkLength(rest.length);
   }
-
-  *end(): Generator<CsvRecord> {
-    const record = this.#record(this.#rest);
-    if (record) yield record;
-  }
-
-  #tooLong(): UnreadableValues {
-    return new UnreadableValues(`line ${this.line}: the record has no end`, 'Close the quotes.');
-  }
-
-  #record(raw: string): CsvRecord | undefined {
-    const { line } = this;
-    this.line += raw.split('\n').length;
-    const text = raw.endsWith('\r') ? raw.slice(0, -1) : raw;
-    if (text.trim() === '') return undefined;
-    this.#separator ??= separatorOf(text);
-    return { line, fields: splitRecord(text, this.#separator, line) };
+  if (isComplete && rest.length > 0) {
+    yield { text: decode(rest).replace(/\r$/, ''), line, startsAt: position, endsAt: position + rest.length };
   }
 }
 
-/** The line feed that ends the first record; -1 where it is not there yet. */
-function endOfRecord(text: string): number {
-  let feed = text.indexOf('\n');
-  // Line feeds between an odd quote and the next belong to a field. Only the record itself is looked through.
-  for (let from = 0; feed >= 0; ) {
-    const quote = text.slice(from, feed).indexOf('"');
-    if (quote < 0) return feed;
-    const close = text.indexOf('"', from + quote + 1);
-    if (close < 0) return -1;
-    if (feed < close) feed = text.indexOf('\n', close);
-    from = close + 1;
+/** Yields the fields of each record. Detects the separator from the first record and skips empty lines. */
+export async function* readCsv(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<CsvRecord> {
+  let separator: string | undefined;
+  for await (const { text, line } of rawRecords(chunks)) {
+    if (text.trim() === '') continue;
+    separator ??= separatorOf(text);
+    yield { line, fields: splitRecord(text, separator, line) };
   }
-  return -1;
 }
 
-/** The separator that a header uses. */
+/** Returns the separator used in a header: comma, semicolon or tab. */
 export function separatorOf(header: string): string {
   const count = (separator: string) => header.split(separator).length;
   return [',', ';', '\t'].reduce((best, each) => (count(each) > count(best) ? each : best));
 }
 
-/** The fields of a record. Throws `UnreadableValues` where its quotes are wrong. */
+/** Splits a record into fields. Throws `UnreadableValues` for invalid quotes. */
 export function splitRecord(text: string, separator: string, line: number): string[] {
   if (!text.includes('"')) return text.split(separator);
   const fields: string[] = [];
@@ -104,7 +123,7 @@ export function splitRecord(text: string, separator: string, line: number): stri
     let field = '';
     for (;;) {
       const close = text.indexOf('"', at + 1);
-      if (close < 0) throw new UnreadableValues(`line ${line}: a quote has no end`);
+      if (close < 0) throw new UnreadableValues(`line ${line}: unterminated quote`);
       field += text.slice(at + 1, close);
       at = close + 1;
       if (text[at] !== '"') break;
@@ -112,6 +131,6 @@ export function splitRecord(text: string, separator: string, line: number): stri
     }
     fields.push(field);
     if (at >= text.length) return fields;
-    if (text[at] !== separator) throw new UnreadableValues(`line ${line}: something stands behind a quote`);
+    if (text[at] !== separator) throw new UnreadableValues(`line ${line}: unexpected text after a quote`);
   }
 }

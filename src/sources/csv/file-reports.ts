@@ -1,30 +1,49 @@
-/** What the log and the status say about single files. A problem of a file is reported once, and once more when it is over. */
+/**
+ * Reports problems with individual files in the log and status. A file's problem is logged when it occurs and when it
+ * is resolved.
+ */
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
+import { GatheredLines, MAX_NAMED } from '../../base/gathered-lines.ts';
 import type { Logger } from '../../base/logger.ts';
-import { TroubleLog } from '../trouble-log.ts';
-import type { FileProgress } from './file-progress.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
+import type { FileProgress } from './file-reading.ts';
 import { folderProblem } from './folder-client.ts';
 
-const WORDS_FOR_CODE: Readonly<Record<string, string>> = {
+const ERROR_TEXTS: Readonly<Record<string, string>> = {
   EACCES: 'permission denied',
   EPERM: 'permission denied',
   EIO: 'input/output error',
-  ESTALE: 'stale file handle of the network share',
+  ESTALE: 'stale file handle on the network share',
   ENAMETOOLONG: 'the file name is too long',
 };
+
+/** A file that was read and moved. `error` is its first problem. */
+interface FinishedFile {
+  file: string;
+  rows: number;
+  values: number;
+  refused: number;
+  moved_to: string;
+  error?: string;
+}
+
+interface FileProblem {
+  failed: 'read' | 'move';
+  problem: string;
+  hint?: string;
+}
 
 export class FileReports {
   readonly #source: string;
   readonly #folder: string;
   readonly #log: Logger;
   readonly #trouble: TroubleLog;
+  readonly #finished: GatheredLines<FinishedFile>;
   /** Current problems by file name. */
-  readonly #unreadable = new Map<string, string>();
-  readonly #notMoved = new Map<string, string>();
-  #hint: string | undefined;
-  /** Rejected rows and cells, files that could not be read. */
+  readonly #problems = new Map<string, FileProblem>();
+  /** Number of rejected rows and cells, and of unreadable files. */
   errors = 0;
 
   constructor(source: string, folder: string, clock: Clock, log: Logger) {
@@ -32,94 +51,110 @@ export class FileReports {
     this.#folder = folder;
     this.#log = log;
     this.#trouble = new TroubleLog(log, clock, 'files');
+    this.#finished = new GatheredLines(clock);
   }
 
-  /** The first problem, with the number of files affected. */
+  /** The first problem, with the number of affected files. */
   get problem(): { problem: string; hint?: string } | undefined {
-    const [problems, what] = this.#unreadable.size > 0 ? [this.#unreadable, 'read'] : [this.#notMoved, 'move'];
-    const [first] = problems;
+    const [first] = this.#problems;
     if (!first) return undefined;
-    const more = problems.size > 1 ? ` (${problems.size} files)` : '';
-    const hint = what === 'move' && this.#hint !== undefined ? { hint: this.#hint } : {};
-    return { problem: plain(`failed to ${what} ${first[0]}: ${first[1]}${more}`), ...hint };
+    const [name, { failed, problem, hint }] = first;
+    const files = this.#problems.size > 1 ? ` (${this.#problems.size} files)` : '';
+    return { problem: plain(`failed to ${failed} ${name}: ${problem}${files}`), ...(hint ? { hint } : {}) };
   }
 
   unreadable(name: string, error: unknown): void {
-    const text = reasonOf(error);
-    if (this.#unreadable.get(name) === text) return;
-    this.#unreadable.set(name, text);
+    const problem = ERROR_TEXTS[codeOf(error) ?? ''] ?? plain(messageOf(error));
+    if (!this.#isNew(name, { failed: 'read', problem })) return;
     this.errors++;
-    this.#trouble.again(
-      { event: 'csv.unreadable', ...this.#about(name), error: text },
-      'failed to read file',
-      plain(name),
-    );
+    const fields = { event: 'csv.unreadable', ...this.#about(name), error: problem };
+    this.#trouble.report(fields, 'failed to read file', plain(name));
   }
 
   readable(name: string): void {
-    if (!this.#unreadable.delete(name)) return;
-    this.#trouble.over('csv.unreadable', this.#about(name), 'file is readable again', plain(name));
+    if (this.#problems.get(name)?.failed !== 'read') return;
+    this.#problems.delete(name);
+    this.#trouble.recovered('csv.unreadable', this.#about(name), 'file is readable again', plain(name));
   }
 
   notMoved(name: string, { rows, values, refused }: FileProgress, error: unknown): void {
-    const { problem, hint } = folderProblem(this.#folder, codeOf(error));
-    if (this.#notMoved.get(name) === problem) return;
-    this.#notMoved.set(name, problem);
-    this.#hint = hint;
-    const fields = { ...this.#about(name), rows, values, refused, code: codeOf(error), problem, hint };
-    this.#trouble.again(
-      { event: 'csv.not_moved', ...fields, error: messageOf(error) },
-      'failed to move file',
-      plain(name),
-    );
+    const problem = folderProblem(this.#folder, codeOf(error));
+    if (!this.#isNew(name, { failed: 'move', ...problem })) return;
+    const fields = { ...this.#about(name), rows, values, refused, code: codeOf(error), ...problem };
+    const trouble = { event: 'csv.not_moved', ...fields, error: messageOf(error) };
+    this.#trouble.report(trouble, 'failed to move file', plain(name));
   }
 
-  /** Files that are gone have no problem. */
+  /** Clears the problems of files that no longer exist. */
   retain(names: ReadonlySet<string>): void {
-    for (const problems of [this.#unreadable, this.#notMoved]) {
-      for (const name of problems.keys()) if (!names.has(name)) problems.delete(name);
-    }
+    for (const name of this.#problems.keys()) if (!names.has(name)) this.#problems.delete(name);
   }
 
   finished(name: string, progress: FileProgress, failure: string | undefined, movedTo: string): void {
     const { rows, values, refused, problems } = progress;
-    if (this.#notMoved.delete(name)) {
-      this.#trouble.over('csv.not_moved', this.#about(name), 'file moved', plain(name));
+    if (this.#problems.delete(name)) {
+      this.#trouble.recovered('csv.not_moved', this.#about(name), 'file moved', plain(name));
     }
     this.errors += refused + (failure === undefined ? 0 : 1);
-    const fields = { ...this.#about(name), rows, values, refused, moved_to: plain(movedTo) };
-    const error = plain(failure ?? problems[0] ?? '');
-    if (movedTo.startsWith('failed/')) this.#log.warn({ event: 'csv.failed', ...fields, error }, 'file rejected');
-    else if (refused > 0) this.#log.warn({ event: 'csv.taken', ...fields, error }, 'file read, some rows rejected');
-    else this.#log.info({ event: 'csv.taken', ...fields }, 'file read');
+    const file = { file: plain(name), rows, values, refused, moved_to: plain(movedTo) };
+    const failed = { ...file, error: plain(failure ?? problems[0] ?? '') };
+    if (movedTo.startsWith('failed/')) {
+      this.#finished.note('failed', failed, (files) => {
+        this.#log.warn({ event: 'csv.failed', ...this.#sumOf(files) }, 'file rejected');
+      });
+    } else if (refused > 0) {
+      this.#finished.note('taken in part', failed, (files) => {
+        this.#log.warn({ event: 'csv.taken', ...this.#sumOf(files) }, 'file read, some rows were rejected');
+      });
+    } else {
+      this.#finished.note('taken', file, (files) => {
+        this.#log.info({ event: 'csv.taken', ...this.#sumOf(files) }, 'file read');
+      });
+    }
   }
 
-  /** Rows of a growing file were rejected. */
+  /** Returns the fields of one file, or the names and totals of several. */
+  #sumOf(files: readonly FinishedFile[]): Record<string, unknown> {
+    const [first] = files;
+    const source = this.#source;
+    if (files.length === 1) return { source, ...first };
+    const total = (count: 'rows' | 'values' | 'refused') => files.reduce((sum, file) => sum + file[count], 0);
+    return {
+      source,
+      files: files.slice(0, MAX_NAMED).map(({ file }) => file),
+      objects: files.length,
+      rows: total('rows'),
+      values: total('values'),
+      refused: total('refused'),
+      ...(first!.error === undefined ? {} : { error: first!.error }),
+    };
+  }
+
+  /** Records rejected rows of a growing file. */
   refused(name: string, { problems }: FileProgress, refused: number): void {
     this.errors += refused;
-    const error = plain(problems.at(-1) ?? '');
-    this.#trouble.again(
-      { event: 'csv.refused', ...this.#about(name), refused, error },
-      'rows of a file rejected',
-      plain(name),
-    );
+    const fields = { event: 'csv.refused', ...this.#about(name), refused, error: plain(problems.at(-1) ?? '') };
+    this.#trouble.report(fields, 'rows of a file rejected', plain(name));
   }
 
   cut(name: string, { line }: FileProgress): void {
     const fields = { event: 'csv.cut', ...this.#about(name), line };
-    this.#log.warn(fields, 'growing file was rewritten, reading it from its beginning');
+    this.#log.warn(fields, 'tailed file was rewritten, reading it from the beginning');
   }
 
   rotatedAway(name: string, { line }: FileProgress): void {
     const fields = { event: 'csv.rotated_away', ...this.#about(name), line };
-    this.#log.warn(fields, 'rotated file is gone, its rows from this line on are lost');
+    this.#log.warn(fields, 'rotated file was removed before it was read, rows from this line on are lost');
+  }
+
+  /** Records a problem with a file. Returns whether it differs from the file's previous problem. */
+  #isNew(name: string, current: FileProblem): boolean {
+    const { failed, problem } = this.#problems.get(name) ?? {};
+    this.#problems.set(name, current);
+    return failed !== current.failed || problem !== current.problem;
   }
 
   #about(name: string) {
     return { source: this.#source, file: plain(name) };
   }
-}
-
-function reasonOf(error: unknown): string {
-  return WORDS_FOR_CODE[codeOf(error) ?? ''] ?? plain(messageOf(error));
 }

@@ -1,24 +1,26 @@
 /**
- * The agent's side of a foreign folder. A share that does not respond blocks the caller's thread, and libuv has four of them for all
- * files and host names. So all work in the folder is done by a process of its own, and each request has a deadline.
+ * Client for the program that accesses folders writable by other users. An unresponsive share blocks the calling
+ * thread, and libuv has only four threads for all file operations and host name lookups. Therefore, each folder has its
+ * own process, and each request has a deadline.
  *
  *   no process ── request ──► running ── deadline or exit ──► ending ── exit ──► no process
  *
- * A process that the kernel does not let go of stays in `ending`, and no other one is started beside it.
+ * A process that cannot be killed remains in `ending`, and no other process is started until it exits.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../base/clock.ts';
 import { programEnvironment } from '../../base/programs/environment.ts';
 import { killBeforeAgent } from '../../base/programs/memory-priority.ts';
-import type { FolderFile, FolderOperation, FolderReply, FolderRequests, Listing, Where } from './folder-protocol.ts';
+import type { ForeignFolder } from './folder-program.ts';
+import type { FolderFile, FolderReply, FolderRequest, Listing, Where } from './folder-protocol.ts';
 
-/** Ten thousand files of a slow share are listed within it. */
+/** Request timeout. Long enough to list ten thousand files on a slow share. */
 const DEADLINE_MS = 20_000;
 const FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=48'];
 const MAX_STDERR = 500;
 
-/** Why a request failed. `isLost`: the process is gone, and with it all open files. */
+/** Request failure. `isLost`: the process has exited, and all open files are closed. */
 export class FolderFailure extends Error {
   readonly code: string;
   readonly isLost: boolean;
@@ -30,12 +32,16 @@ export class FolderFailure extends Error {
   }
 }
 
-/** An open file of the folder. All methods reject with `FolderFailure`. */
+/** An open file in the folder. All methods reject with `FolderFailure`. */
 export interface OpenFile extends FolderFile {
   read(position: number, length: number): Promise<Uint8Array>;
   currentSize(): Promise<number>;
   close(): Promise<void>;
 }
+
+type Operation = FolderRequest['operation'];
+type RequestOf<Name extends Operation> = Parameters<ForeignFolder[Name]>[0];
+type ResultOf<Name extends Operation> = ReturnType<ForeignFolder[Name]>;
 
 interface Pending {
   resolve(result: unknown): void;
@@ -63,11 +69,11 @@ export class FolderClient {
 
   async open(where: Where, name: string): Promise<OpenFile> {
     const { handle, ...file } = await this.#request('open', { where, name });
-    // Another process does not have this handle, or has another file under its number.
+    // In a different process, this handle is invalid or refers to another file.
     const opener = this.#process;
     if (!opener) throw closed();
-    const request = <Name extends FolderOperation>(operation: Name, more: FolderRequests[Name]['request']) =>
-      opener === this.#process ? this.#request(operation, more) : Promise.reject(closed());
+    const request = <Name extends Operation>(operation: Name, details: RequestOf<Name>) =>
+      opener === this.#process ? this.#request(operation, details) : Promise.reject(closed());
     return {
       ...file,
       read: (position, length) => request('read', { handle, position, length }),
@@ -80,34 +86,32 @@ export class FolderClient {
     return this.#request('finish', { file, to, report });
   }
 
-  forget(keepMs: number, nowMs: number): Promise<void> {
-    return this.#request('forget', { keepMs, nowMs });
+  /** Resolves with whether all finished files were checked. If not, the next request continues. */
+  deleteExpired(keepMs: number, nowMs: number): Promise<boolean> {
+    return this.#request('deleteExpired', { keepMs, nowMs });
   }
 
-  /** Closes all files, by ending the process. The next request starts another one. */
+  /** Closes all files by killing the process. The next request starts a new process. */
   closeAll(): void {
-    this.#lose(closed());
+    this.#kill(closed());
   }
 
-  /** Kills the process, whatever it is doing. Later requests fail. */
+  /** Kills the process, even during a request. Later requests fail. */
   end(): void {
     this.#isEnded = true;
-    this.#lose(closed());
+    this.#kill(closed());
   }
 
-  #request<Name extends FolderOperation>(
-    operation: Name,
-    request: FolderRequests[Name]['request'],
-  ): Promise<FolderRequests[Name]['result']> {
+  #request<Name extends Operation>(operation: Name, request: RequestOf<Name>): Promise<ResultOf<Name>> {
     if (this.#isEnded) return Promise.reject(closed());
     if (this.#ending) return Promise.reject(unresponsive());
     const child = this.#process ?? this.#start();
     return new Promise((resolve, reject) => {
-      const cancelDeadline = this.#clock.after(DEADLINE_MS, () => this.#lose(unresponsive()));
+      const cancelDeadline = this.#clock.after(DEADLINE_MS, () => this.#kill(unresponsive()));
       this.#pending = { resolve: resolve as Pending['resolve'], reject, cancelDeadline };
-      // Without file descriptors there is no channel; the error event of the process rejects the request.
+      // If no file descriptor is available, the process has no channel. Its error event rejects the request.
       child.send?.({ operation, request }, (error) => {
-        if (error && child === this.#process) this.#lose(new FolderFailure('EPIPE', error.message, true));
+        if (error && child === this.#process) this.#kill(new FolderFailure('EPIPE', error.message, true));
       });
     });
   }
@@ -117,7 +121,7 @@ export class FolderClient {
     const program = fileURLToPath(new URL(`./folder-program.${ending}`, import.meta.url));
     const child = spawn(process.execPath, [...FLAGS, program, this.#folder], {
       cwd: '/',
-      // A group of its own: Ctrl-C in a terminal is for the agent.
+      // Separate process group, so that Ctrl-C in a terminal affects only the agent.
       detached: true,
       env: programEnvironment(process.env, `folder:${process.pid}`),
       serialization: 'advanced',
@@ -146,16 +150,16 @@ export class FolderClient {
     if (child === this.#ending) this.#ending = undefined;
     if (child !== this.#process) return;
     this.#process = undefined;
-    this.#takePending()?.reject(new FolderFailure('ECHILD', `the process of the folder ended: ${how}`, true));
+    this.#takePending()?.reject(new FolderFailure('ECHILD', `the folder process exited: ${how}`, true));
   }
 
-  #lose(reason: FolderFailure): void {
+  #kill(reason: FolderFailure): void {
     const child = this.#process;
     this.#process = undefined;
     if (child) {
       this.#ending = child;
       child.kill('SIGKILL');
-      // The agent does not wait for a process that the kernel does not let go of.
+      // The agent does not wait for a process that cannot be killed.
       if (child.connected) child.disconnect();
       child.stderr?.destroy();
       child.unref();
@@ -172,45 +176,44 @@ export class FolderClient {
 }
 
 function closed(): FolderFailure {
-  return new FolderFailure('ECANCELED', 'the folder was closed', true);
+  return new FolderFailure('ECANCELED', 'folder closed', true);
 }
 
 function unresponsive(): FolderFailure {
   return new FolderFailure('ETIMEDOUT', `no response within ${DEADLINE_MS / 1_000} s`, true);
 }
 
-/** Why a folder cannot be used, and what to do. */
+/** Describes why a folder cannot be used, with a hint. */
 export function folderProblem(folder: string, code: string | undefined): { problem: string; hint?: string } {
   switch (code) {
     case 'ENOENT':
-      return { problem: `folder ${folder} does not exist`, hint: `install -d -o tagferry -g tagferry ${folder}` };
+      return {
+        problem: `folder ${folder} does not exist`,
+        hint: `Run \`install -d -o tagferry -g tagferry ${folder}\`.`,
+      };
     case 'EACCES':
-    case 'EPERM':
-      return {
-        problem: `the service has no access to ${folder}`,
-        hint: `chgrp tagferry ${folder} && chmod g+rwx ${folder}`,
-      };
-    case 'EROFS':
-      return {
-        problem: `${folder} is read-only for the service`,
-        hint: 'the drop-in /usr/share/doc/tagferry/examples/csv-folder.conf lets the service write there',
-      };
+    case 'EPERM': {
+      const hint = `Run \`chgrp tagferry ${folder} && chmod g+rwx ${folder}\`.`;
+      return { problem: `the service has no access to ${folder}`, hint };
+    }
+    case 'EROFS': {
+      const hint =
+        'Install the drop-in /usr/share/doc/tagferry/examples/csv-folder.conf with this folder, and restart the service.';
+      return { problem: `${folder} is read-only for the service`, hint };
+    }
     case 'ENOTDIR':
-    case 'ELOOP':
-      return {
-        problem: `${folder}, or done or failed in it, is not a folder`,
-        hint: 'Links are not followed. Rename or remove them.',
-      };
-    case 'EOWNER':
-      return {
-        problem: `done or failed in ${folder} belongs to another user`,
-        hint: 'Rename or remove it. The service creates its own.',
-      };
-    case 'ESTICKY':
-      return {
-        problem: `the sticky bit of ${folder} keeps the service from moving files of other users`,
-        hint: `chmod -t ${folder}`,
-      };
+    case 'ELOOP': {
+      const hint = 'Links are not followed. Rename or remove them.';
+      return { problem: `${folder}, or done or failed in it, is not a folder`, hint };
+    }
+    case 'EOWNER': {
+      const hint = 'Rename or remove it. The service creates its own.';
+      return { problem: `done or failed in ${folder} belongs to another user`, hint };
+    }
+    case 'ESTICKY': {
+      const problem = `the sticky bit of ${folder} prevents the service from moving other users' files`;
+      return { problem, hint: `Run \`chmod -t ${folder}\`.` };
+    }
     case 'ETIMEDOUT':
       return { problem: `${folder} does not respond`, hint: 'Check the network share that is mounted there.' };
     default:

@@ -1,60 +1,104 @@
 /**
- * A program whose standard output is the push format. What it prints is taken as a request of a pusher with `partial` is: line by
- * line, what is right. Values that tags.yaml reads from this source are shaped by its gate on the way, all others are stored as
- * they are printed. While the disk takes nothing, nothing is read: the program waits at its full pipe.
+ * A program whose standard output is in the push format. Its output is handled like a request with `partial`: valid
+ * lines are accepted. Values configured for this source in tags.yaml are shaped by its gate; all others are stored
+ * unchanged. While writes to the disk fail, the output is not read, so the program blocks on a full pipe.
+ *
+ * Without `every`, the program runs continuously. It is restarted when it exits or prints nothing for `timeout`. With
+ * `every`, it is run at this interval and ended after `timeout`.
  */
 import { isUtf8 } from 'node:buffer';
 import type { Readable } from 'node:stream';
+import { bytesText, durationText } from '../../base/amounts.ts';
+import type { Clock } from '../../base/clock.ts';
 import { StoreError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { MemoryBudget } from '../../base/inbound/memory-budget.ts';
+import type { RunEnd } from '../../base/programs/program-run.ts';
+import { ScheduledProgram } from '../../base/programs/scheduled.ts';
 import { SupervisedProgram } from '../../base/programs/supervised.ts';
 import { STATUS_MASK, type ValueColumns } from '../../buffer/format/value-columns.ts';
-import type { Aside, Draft } from '../draft.ts';
-import type { Quality } from '../gate.ts';
+import { readNdjsonBody } from '../formats/json-values.ts';
+import { readLineProtocol } from '../formats/line-values.ts';
+import { ProgramOutputLog } from '../formats/program-output-log.ts';
+import { ValueStream } from '../formats/value-stream.ts';
+import type { TestedValue } from '../intake/arrivals.ts';
+import type { Draft, Interceptor } from '../intake/draft.ts';
+import type { Quality } from '../intake/gate.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
-import { readNdjsonBody } from '../push/json-values.ts';
-import { readLineProtocol } from '../push/line-values.ts';
-import { ValueStream } from '../push/value-stream.ts';
 import type { RunningSource, SourceContext, SourceState } from '../source-kind.ts';
-import { TroubleLog } from '../trouble-log.ts';
-import type { ExecSpec, ExecValue } from './exec-spec.ts';
-import { SaidLines } from './said-lines.ts';
+import { listenTo } from '../source-test.ts';
 
-/** Printed values that are not on disk yet. The values of one line of 1 MiB (5.5 MB) fit the three quarters for large bodies. */
+export interface ExecSpec {
+  /** Program and arguments. */
+  command: readonly [string, ...string[]];
+  /** Output format: NDJSON as in `POST /v1/values`, or line protocol with times in nanoseconds. */
+  format: 'ndjson' | 'lines';
+  /** Maximum duration of a run with `every`, otherwise maximum time without output; in milliseconds. */
+  timeoutMs?: number;
+}
+
+/** Empty, because each output line specifies its value. */
+export type ExecValue = Readonly<Record<never, never>>;
+
+/**
+ * Limit for values that are not on disk yet, in bytes. Three quarters of the limit are available to large bodies,
+ * enough for the values of one 1 MiB line (5.5 MB).
+ */
 const MAX_BYTES = 10 * 1024 * 1024;
+/** Minimum default for the duration of a run. */
+const MIN_DEFAULT_TIMEOUT_MS = 60_000;
+/** Maximum output of one run with `every`. */
+const MAX_RUN_BYTES = 16_000_000;
+/** Time without a rejected line after which the output counts as valid again. */
+const VALID_AGAIN_MS = 60_000;
 const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncertain', 'bad'];
 const NANOSECONDS = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined };
 
 export class ExecSource implements RunningSource {
   #context: SourceContext<ExecSpec, ExecValue>;
   #points: ReadonlyMap<number, Point<ExecValue>>;
-  readonly #program: SupervisedProgram;
+  readonly #program: SupervisedProgram | ScheduledProgram;
   readonly #trouble: TroubleLog;
-  readonly #said: SaidLines;
-  /** Nothing is read any more, whatever the program still prints. */
-  readonly #giveUp = new AbortController();
-  /** What each draft was read from, until it is on disk. */
+  readonly #outputLog: ProgramOutputLog;
+  /** Aborted when the output is no longer read. */
+  readonly #end = new AbortController();
+  /** Lines of each draft, retained until its values are on disk. */
   readonly #lines = new WeakMap<Draft, Buffer>();
   #changedMs: number;
   #problem: string | undefined;
   #errors = 0;
+  #missedRuns = 0;
+  /** Monotonic time of the latest rejected line. */
+  #rejectedMs = Number.NEGATIVE_INFINITY;
 
   constructor(context: SourceContext<ExecSpec, ExecValue>) {
     const { source, clock, log, instance } = context;
     this.#context = context;
     this.#points = bySeries(context.points);
     this.#trouble = new TroubleLog(log, clock);
-    this.#said = new SaidLines(source.name, log, clock);
+    this.#outputLog = new ProgramOutputLog(source.name, log, clock);
     this.#changedMs = clock.monotonicMs();
-    this.#program = new SupervisedProgram({
-      command: source.spec.command,
+    const { command, timeoutMs } = source.spec;
+    const { everyMs } = source;
+    const options = {
+      command,
       instance: `${instance}-${source.name}`,
       clock,
-      take: (output) => this.#take(output),
-      said: (line) => this.#said.tell(line),
-      ended: (how, againInMs) => this.#sayEnd(how, againInMs),
-    });
+      readOutput: (output: Readable) => this.#readOutput(output),
+      onErrorLine: (line: string) => this.#outputLog.write(line),
+    };
+    this.#program =
+      everyMs > 0
+        ? new ScheduledProgram({
+            ...options,
+            everyMs,
+            timeoutMs: timeoutMs ?? Math.max(everyMs, MIN_DEFAULT_TIMEOUT_MS),
+            isReady: () => !this.#context.gate.isFull,
+            ended: (end) => this.#reportRun(end),
+            missed: (runs) => this.#reportMissed(runs),
+          })
+        : new SupervisedProgram({ ...options, ended: (how, againInMs) => this.#reportExit(how, againInMs) });
   }
 
   start(): void {
@@ -63,98 +107,188 @@ export class ExecSource implements RunningSource {
 
   async stop(): Promise<void> {
     await this.#program.stop();
-    this.#giveUp.abort();
+    this.#end.abort();
   }
 
-  /** Other values of the same program: it runs on. */
+  /** Applies a changed set of values without restarting the program. */
   async follow(context: SourceContext<never, never>): Promise<boolean> {
     const next = context as SourceContext as SourceContext<ExecSpec, ExecValue>;
-    const { source } = this.#context;
-    if (JSON.stringify(source.spec) !== JSON.stringify(next.source.spec)) return false;
+    const runOf = ({ spec, everyMs }: SourceContext<ExecSpec, ExecValue>['source']) => JSON.stringify([spec, everyMs]);
+    if (runOf(this.#context.source) !== runOf(next.source)) return false;
     this.#context = next;
     this.#points = bySeries(next.points);
     return true;
   }
 
+  /** Listens to the values that the program prints. A program with `every` is run immediately. */
+  async test(signal: AbortSignal, waitMs: number): Promise<TestedValue[]> {
+    const { gate, points, clock } = this.#context;
+    if (this.#program instanceof ScheduledProgram) this.#program.runNow();
+    const tested = await listenTo(gate, points, clock, waitMs, signal);
+    const failure = this.#problem;
+    return tested.map((value) =>
+      'problem' in value && failure !== undefined ? { ...value, problem: `the program failed: ${failure}` } : value,
+    );
+  }
+
   state(): SourceState {
+    const pollsLate = this.#missedRuns;
+    const problem = this.#problem === undefined ? {} : { problem: this.#problem };
+    if (this.#program instanceof ScheduledProgram) {
+      const connected = this.#problem === undefined ? undefined : false;
+      return { connected, sinceMs: this.#changedMs, ...problem, errors: this.#errors, pollsLate };
+    }
     const { startedMs, ends } = this.#program;
     return {
       connected: startedMs !== undefined,
       sinceMs: startedMs ?? this.#changedMs,
-      ...(this.#problem === undefined || startedMs !== undefined ? {} : { problem: this.#problem }),
+      ...(startedMs === undefined ? problem : {}),
       errors: this.#errors + ends,
-      pollsLate: 0,
+      pollsLate,
     };
   }
 
-  async #take(output: Readable): Promise<void> {
+  async #readOutput(output: Readable): Promise<void> {
     const { intake } = this.#context;
     const stream = new ValueStream({
-      draft: () => intake.draft({ isPartial: true }),
+      draft: (textBytes) => intake.draft({ isPartial: true, textBytes }),
       read: (bytes, draft) => this.#read(bytes, draft),
       submit: (draft) => this.#submit(draft),
       memory: new MemoryBudget({ maxBytes: MAX_BYTES, bodies: 1 }).reserve(),
-      signal: this.#giveUp.signal,
+      signal: this.#end.signal,
     });
-    const { source } = this.#context;
-    try {
-      await stream.read(output[Symbol.asyncIterator]() as AsyncIterator<Buffer>);
-    } finally {
-      this.#trouble.over('exec.refused', { source: source.name }, 'a program prints what can be taken again');
-    }
+    await stream.read(this.#limited(output));
   }
 
-  /** Bytes that are no UTF-8 cost the line that they stand in. */
+  #limited(output: Readable): AsyncIterator<Buffer> {
+    const chunks = output[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
+    const { clock, source } = this.#context;
+    const program = this.#program;
+    if (program instanceof ScheduledProgram) return withSizeLimit(chunks, MAX_RUN_BYTES, (why) => program.endRun(why));
+    const { timeoutMs } = source.spec;
+    if (timeoutMs === undefined) return chunks;
+    return withSilenceLimit(chunks, timeoutMs, clock, (why) => program.restart(why));
+  }
+
+  /** Replaces invalid UTF-8, so that only the affected line is rejected. */
   #read(bytes: Buffer, draft: Draft): void {
     this.#lines.set(draft, bytes);
-    const sound = isUtf8(bytes) ? bytes : Buffer.from(bytes.toString('utf8'));
-    if (this.#context.source.spec.format === 'ndjson') readNdjsonBody(sound, draft);
-    else readLineProtocol(sound, NANOSECONDS, draft);
+    const text = isUtf8(bytes) ? bytes : Buffer.from(bytes.toString('utf8'));
+    if (this.#context.source.spec.format === 'ndjson') readNdjsonBody(text, draft);
+    else readLineProtocol(text, NANOSECONDS, draft);
   }
 
   async #submit(draft: Draft): Promise<number> {
-    const { gate, source } = this.#context;
+    const { gate, source, clock } = this.#context;
     const points = this.#points;
-    const aside: Aside = {
+    const interceptor: Interceptor = {
       has: (series) => points.has(series),
-      take: (series, value, timeMs, status) =>
-        gate.take(points.get(series)!, value, timeMs, QUALITIES[status & STATUS_MASK]),
+      accept: (series, value, timeMs, status) =>
+        gate.accept(points.get(series)!, value, timeMs, QUALITIES[status & STATUS_MASK]),
     };
-    const columns = this.#finish(draft, aside);
+    const columns = this.#finish(draft, interceptor);
     gate.add(columns);
     const { count, listed } = draft.problems;
     this.#errors += count;
-    if (count > 0) {
+    if (count === 0) this.#noteValid(draft.accepted);
+    else {
+      this.#rejectedMs = clock.monotonicMs();
       const { field = '', problem = '' } = listed[0] ?? {};
       gate.arrivals.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
       const fields = { source: source.name, refused: count, field, error: plain(problem) };
-      this.#trouble.again({ event: 'exec.refused', ...fields }, 'some of what a program prints cannot be taken');
+      this.#trouble.report({ event: 'exec.refused', ...fields }, 'some values from a program were rejected');
     }
     await gate.committed();
-    return draft.taken;
+    return draft.accepted;
   }
 
-  /** A series may have been forgotten since the lines were read: nobody prints them again, so they are read again. */
-  #finish(draft: Draft, aside: Aside): ValueColumns {
+  #noteValid(values: number): void {
+    const { source, clock } = this.#context;
+    if (values === 0 || clock.monotonicMs() - this.#rejectedMs < VALID_AGAIN_MS) return;
+    this.#trouble.recovered('exec.refused', { source: source.name }, 'all values from a program are valid again');
+  }
+
+  /** Parses the lines again if a series was removed in the meantime, because the program will not print them again. */
+  #finish(draft: Draft, interceptor: Interceptor): ValueColumns {
     try {
-      return draft.finish(aside);
+      return draft.finish(interceptor);
     } catch (error) {
       if (!(error instanceof StoreError)) throw error;
-      const again = this.#context.intake.draft({ isPartial: true });
-      this.#read(this.#lines.get(draft)!, again);
-      return again.finish(aside);
+      const repeated = this.#context.intake.draft({ isPartial: true });
+      this.#read(this.#lines.get(draft)!, repeated);
+      return repeated.finish(interceptor);
     }
   }
 
-  #sayEnd(how: string, againInMs: number): void {
-    const { source, clock, log } = this.#context;
+  #reportExit(how: string, againInMs: number): void {
+    this.#fail(how);
+    const fields = { ...this.#named(), error: how, again_in_ms: againInMs };
+    this.#context.log.warn({ event: 'exec.ended', ...fields }, 'source program exited, restarting');
+  }
+
+  #reportRun({ how, isSuccess }: RunEnd): void {
+    if (isSuccess) {
+      if (this.#problem !== undefined) this.#changedMs = this.#context.clock.monotonicMs();
+      this.#problem = undefined;
+      this.#trouble.recovered('exec.failed', this.#named(), 'source program is succeeding again');
+      return;
+    }
+    this.#errors++;
+    this.#fail(how);
+    this.#trouble.report({ event: 'exec.failed', ...this.#named(), error: how }, 'source program failed');
+  }
+
+  #reportMissed(runs: number): void {
+    this.#missedRuns += runs;
+    const fields = { source: this.#context.source.name, late: this.#missedRuns };
+    this.#trouble.report({ event: 'source.polls_late', ...fields }, 'polls delayed or skipped');
+  }
+
+  #fail(how: string): void {
+    const { clock, gate } = this.#context;
+    if (this.#problem === undefined || this.#program instanceof SupervisedProgram)
+      this.#changedMs = clock.monotonicMs();
     this.#problem = how;
-    this.#changedMs = clock.monotonicMs();
-    const fields = { source: source.name, program: source.spec.command[0], error: how, again_in_ms: againInMs };
-    log.warn({ event: 'exec.ended', ...fields }, 'the program of a source has ended and is started again');
+    for (const point of this.#points.values()) gate.recordFailure(point);
+  }
+
+  #named() {
+    const { name, spec } = this.#context.source;
+    return { source: name, program: spec.command[0] };
   }
 }
 
+/** The points have no map, because drafts contain numbers that were already mapped. */
 function bySeries(points: readonly Point<ExecValue>[]): ReadonlyMap<number, Point<ExecValue>> {
-  return new Map(points.map((point) => [point.series, point]));
+  return new Map(points.map((point) => [point.series, { ...point, map: undefined }]));
+}
+
+type Chunks = AsyncIterator<Buffer>;
+
+/** Limits the time in which the reader waits for output. Time in which the reader is busy is not counted. */
+function withSilenceLimit(chunks: Chunks, maxSilenceMs: number, clock: Clock, exceeded: (why: string) => void): Chunks {
+  const time = maxSilenceMs < 1_000 ? `${maxSilenceMs} ms` : durationText(maxSilenceMs / 1_000);
+  return {
+    next() {
+      const cancel = clock.after(maxSilenceMs, () => exceeded(`no output for ${time}`));
+      return chunks.next().finally(cancel);
+    },
+    return: (value) => chunks.return!(value),
+  };
+}
+
+/** Ends the output after `maxBytes`. */
+function withSizeLimit(chunks: Chunks, maxBytes: number, exceeded: (why: string) => void): Chunks {
+  let bytes = 0;
+  return {
+    async next() {
+      const next = await chunks.next();
+      if (next.done) return next;
+      bytes += next.value.length;
+      if (bytes <= maxBytes) return next;
+      exceeded(`printed more than ${bytesText(maxBytes)}`);
+      return { done: true, value: undefined };
+    },
+    return: (value) => chunks.return!(value),
+  };
 }

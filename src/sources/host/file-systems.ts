@@ -1,21 +1,21 @@
 /**
- * Space of file systems. A network share that does not respond blocks the caller's thread, and libuv has four of them for all files. So
- * `stat` reads each path in a process of its own, which is killed at a deadline. A process that the kernel does not let go of stays
- * in `#running`: reads of its path fail until it exits, and no other one is started beside it.
+ * Reads file system usage. An unresponsive network share blocks the calling thread, and libuv has only four threads for
+ * file operations. Therefore, each path is read by a separate `stat` process, which is killed at a deadline. A process
+ * that cannot be killed remains in `#running`: reads of its path fail until it exits, and no second process is started.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import { programEnvironment } from '../../base/programs/environment.ts';
 
 const DEADLINE_MS = 5_000;
-/** Four numbers, or one line of an error. */
+/** Output limit, enough for four numbers or one error line. */
 const MAX_OUTPUT = 1_000;
 
 /** In bytes. */
 export interface Space {
   used: number;
-  /** What ordinary users can still write. */
+  /** Bytes available to unprivileged users. */
   free: number;
 }
 
@@ -27,49 +27,40 @@ export class FileSystems {
     this.#clock = clock;
   }
 
-  /** Reads the space of the file system that contains `path`. Rejects at the deadline and when the signal aborts. */
+  /** Reads the usage of the file system that contains `path`. Rejects at the deadline or when the signal is aborted. */
   async space(path: string, signal: AbortSignal): Promise<Space> {
     signal.throwIfAborted();
     if (this.#running.has(path)) throw failure(path, 'does not respond');
-    const child = spawn('stat', ['-f', '-c', '%S %b %f %a', '--', path], {
+    const { promise, resolve, reject } = Promise.withResolvers<string>();
+    const options = {
       cwd: '/',
       env: { ...programEnvironment(process.env, 'stat'), LC_ALL: 'C' },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      maxBuffer: MAX_OUTPUT,
+    };
+    const child = execFile('stat', ['-f', '-c', '%S %b %f %a', '--', path], options, (error, stdout, stderr) => {
+      if (error) reject(failure(path, stderr.trim() || `stat failed: ${messageOf(error)}`));
+      else resolve(stdout);
     });
     this.#running.add(path);
-    const exited = () => this.#running.delete(path);
-    child.once('exit', exited).once('error', exited);
-    return spaceIn(path, await this.#outputOf(child, path, signal));
-  }
-
-  #outputOf(child: ChildProcess, path: string, signal: AbortSignal): Promise<string> {
-    const { promise, resolve, reject } = Promise.withResolvers<string>();
-    const output = { stdout: '', stderr: '' };
-    for (const name of ['stdout', 'stderr'] as const) {
-      child[name]?.setEncoding('utf8').on('data', (text: string) => {
-        output[name] = (output[name] + text).slice(0, MAX_OUTPUT);
-      });
-    }
-    const abandon = (why: string) => {
-      reject(failure(path, why));
+    const remove = () => this.#running.delete(path);
+    child.once('exit', remove).once('error', remove);
+    const abandon = (reason: string) => {
+      reject(failure(path, reason));
       child.kill('SIGKILL');
-      // The agent does not wait for a process that the kernel does not let go of.
+      // The agent does not wait for a process that cannot be killed.
       child.stdout?.destroy();
       child.stderr?.destroy();
       child.unref();
     };
-    const stop = () => abandon('read canceled');
+    const onAbort = () => abandon('read cancelled');
     const cancelDeadline = this.#clock.after(DEADLINE_MS, () => abandon(`no response within ${DEADLINE_MS / 1_000} s`));
-    signal.addEventListener('abort', stop, { once: true });
-    child.once('error', (error) => reject(failure(path, `cannot start stat: ${messageOf(error)}`)));
-    child.once('close', (code, killed) => {
-      if (code === 0) resolve(output.stdout);
-      else reject(failure(path, output.stderr.trim() || `stat ended with ${killed ?? code}`));
-    });
-    return promise.finally(() => {
+    signal.addEventListener('abort', onAbort, { once: true });
+    try {
+      return spaceIn(path, await promise);
+    } finally {
       cancelDeadline();
-      signal.removeEventListener('abort', stop);
-    });
+      signal.removeEventListener('abort', onAbort);
+    }
   }
 }
 
@@ -80,6 +71,6 @@ function spaceIn(path: string, output: string): Space {
   return { used: (blocks! - free!) * unit!, free: available! * unit! };
 }
 
-function failure(path: string, why: string): TagferryError {
-  return new TagferryError(`cannot read the file system of ${path}: ${why}`, { code: 'host.file_system' });
+function failure(path: string, reason: string): TagferryError {
+  return new TagferryError(`cannot read the file system of ${path}: ${reason}`, { code: 'host.file_system' });
 }

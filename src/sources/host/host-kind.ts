@@ -3,14 +3,14 @@ import { printable } from '../../config/problem.ts';
 import type { Members } from '../../config/source-kinds.ts';
 import { HOST_READING_NAMES, parseHostReading } from '../../contract/host-readings.ts';
 import type { SourceKind } from '../source-kind.ts';
-import type { HostSpec, HostValue } from './host-spec.ts';
+import type { HostSpec, HostValue } from './host-source.ts';
 
-/** The machine itself: `self: { host: true }`. */
+/** The gateway itself: `self: { host: true }`. */
 export const HOST: SourceKind<HostSpec, HostValue> = {
   kind: 'host',
   example: 'host: true',
   sourceMembers: {
-    host: { const: true, title: 'true', description: 'The readings of this machine itself.', examples: [true] },
+    host: { const: true, title: 'true', description: 'Readings of this machine.', examples: [true] },
   },
   valueMembers: {
     reading: {
@@ -18,12 +18,12 @@ export const HOST: SourceKind<HostSpec, HostValue> = {
       minLength: 1,
       maxLength: 128,
       title: 'the name of a reading',
-      description: 'Host: which reading of the machine.',
+      description: 'Host: reading to collect.',
       examples: ['load1'],
     },
   },
   needs: { member: 'reading', example: 'reading: load1' },
-  // The machine's own readings change slowly, and each is a value that is stored and posted.
+  // A long interval is sufficient because gateway readings change slowly, and each value is stored and posted.
   everyMs: 10_000,
   readSource: () => true,
   readValue(raw: Members, report) {
@@ -33,10 +33,10 @@ export const HOST: SourceKind<HostSpec, HostValue> = {
     const known = HOST_READING_NAMES.includes(name!);
     const reason = known
       ? argument.join(':') === ''
-        ? 'has nothing after its colon'
-        : 'takes nothing after a colon'
-      : 'is no reading of this machine';
-    const instead = known ? `write ${name}` : insteadOf(name!, HOST_READING_NAMES);
+        ? 'requires an argument after the colon'
+        : 'does not accept an argument'
+      : 'is not a known reading';
+    const instead = known ? `use ${name}` : insteadOf(name!, HOST_READING_NAMES);
     report.problem('reading', `reading "${printable(reading)}" ${reason}`, instead);
     return undefined;
   },
@@ -44,9 +44,5 @@ export const HOST: SourceKind<HostSpec, HostValue> = {
   async open(context) {
     const { HostSource } = await import('./host-source.ts');
     return new HostSource(context);
-  },
-  async test({ points, clock, signal }) {
-    const { testHost } = await import('./host-source.ts');
-    return testHost(points, clock, signal);
   },
 };

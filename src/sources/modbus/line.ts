@@ -1,140 +1,190 @@
 /**
- * The one way to the devices behind a host and port, or on a serial line: a queue of requests over one connection (or a few, where
- * the configuration says so), since many gateways take one connection and a serial line carries one frame.
+ * Request queue for the devices behind a host and port, or on a serial line. Uses one connection by default, because
+ * many Modbus gateways accept only one connection and a serial line transmits one frame at a time.
  *
- * States: closed (nothing asked for yet, or the last connection ended), open, resting (a connection could not be made: everything asked
- * for meanwhile fails at once, and the next try comes by back-off), stopped.
+ * States: closed (unused, or the connection was closed), open, resting (after a failed connection attempt, requests
+ * fail immediately until the backoff expires), stopped.
  *
- * Invariants: a request waits for those before it and for no other; whoever reads asks for its next request when the last was answered,
- * so the queue holds one a reader and each has its turn. A device that hangs costs its neighbours one timeout a try: it rests by
- * itself, and what was asked of it meanwhile fails without touching the line. A crash leaves nothing: devices are only read.
+ * Invariants: a request waits only for earlier requests. A reader sends its next request after the response to its
+ * previous request, so the queue contains at most one request per reader, and readers are served in turn. An
+ * unresponsive device delays other devices by one timeout per attempt. It is then paused, and its requests fail without
+ * using the line. A crash has no effect on devices, except that a write may have been sent.
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Logger } from '../../base/logger.ts';
-import { TroubleLog } from '../trouble-log.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
 import { type ModbusAddress, type ModbusConnection, openConnection } from './connection.ts';
+import type { Written } from './encoding.ts';
 import { ModbusError } from './modbus-error.ts';
-import type { Span } from './refused-registers.ts';
-import { Rest } from './unit-rest.ts';
+import type { Span } from './requests.ts';
+import { REST_FLOOR_MS, Rest } from './rest.ts';
 
-export interface LineOptions {
+/** Requirements of a source that apply to all requests on its line. If sources differ, the strictest one applies. */
+export interface LineRules {
+  /** Maximum number of simultaneous connections to its host and port. */
+  connections: number;
+  /** Minimum time between a response and the next request, in milliseconds. */
+  pauseMs: number;
+  /** Whether to disconnect after each poll, because the device accepts only one client. */
+  closeAfterPoll: boolean;
+}
+
+/** Specification of a source in tags.yaml. */
+export interface ModbusSpec extends LineRules {
+  address: ModbusAddress;
+  /** Unit number of the device on its serial line or behind its Modbus gateway. */
+  unit: number;
+  /** Response timeout, in milliseconds. */
+  timeoutMs: number;
+  /** Maximum number of registers per request. */
+  maxRegisters: number;
+}
+
+interface LineOptions {
   address: ModbusAddress;
   clock: Clock;
   log: Logger;
-  /** The connection before this one has to be closed first: a device may take one only. */
+  /** Resolves when the previous connection is closed, because a device may accept only one connection. */
   after?: Promise<unknown>;
   open?: typeof openConnection;
 }
 
-export interface LineState {
-  isOpen: boolean;
-  /** By the monotonic clock: since when it is open, or is not. */
-  sinceMs: number;
-  error: ModbusError | undefined;
-}
-
 interface Job {
   unit: number;
-  span: Span;
+  /** Sends the request. Throws if it must no longer be sent. */
+  send(connection: ModbusConnection): Promise<Uint8Array>;
   timeoutMs: number;
   signal: AbortSignal | undefined;
-  resolve(bytes: Uint8Array): void;
-  reject(error: unknown): void;
+  response: PromiseWithResolvers<Uint8Array>;
 }
 
-/** A device, and the sources of tags.yaml that read it. */
+/** A device and the sources in tags.yaml that read it. */
 interface Unit {
   rest: Rest;
   sources: string[];
 }
 
-/** One connection, over its lives. */
+/** Slot for one connection, reused after reconnects. */
 interface Slot {
   connection: ModbusConnection | undefined;
   isBusy: boolean;
-  /** It has carried an answer since it was made. */
+  /** Whether the connection has returned a response. */
   isProven: boolean;
-  /** Requests in a row that nothing came back to. */
-  unanswered: number;
-  freeAtMs: number;
+  /** Number of consecutive requests without a response. */
+  unansweredRequests: number;
 }
 
-/** A network comes back in its own time; an adapter is plugged in by somebody who looks at the screen. */
+/** The limit is shorter for serial ports, because a user who connects an adapter is waiting for the result. */
 const RECONNECT = { tcp: { baseMs: 1_000, capMs: 30_000 }, rtu: { baseMs: 1_000, capMs: 5_000 } };
-const REST_FLOOR_MS = 250;
-/** A connection over which so many devices in a row said nothing is taken for dead. */
+/** Maximum number of consecutive unanswered requests before a connection to several devices is closed. */
 const MAX_UNANSWERED = 3;
 
 export class ModbusLine {
-  readonly name: string;
+  readonly #name: string;
   readonly #options: LineOptions;
   readonly #trouble: TroubleLog;
   readonly #rest: Rest;
   readonly #units = new Map<number, Unit>();
   readonly #queue: Job[] = [];
+  readonly #rules = new Set<LineRules>();
   #slots: Slot[] = [];
+  #pauseMs = 0;
+  #closesAfterPoll = false;
+  /** Number of polls, tests and scans that use the line. */
+  #users = 0;
+  /** Earliest time of the next request. */
+  #freeAtMs = Number.NEGATIVE_INFINITY;
   #opening: Promise<ModbusConnection> | undefined;
-  #isOpen = false;
-  #sinceMs: number;
   #isStopped = false;
 
   constructor(options: LineOptions) {
     const { address, clock, log } = options;
     this.#options = options;
-    this.name = nameOf(address);
+    this.#name = nameOf(address);
     this.#rest = new Rest(RECONNECT[address.transport]);
     this.#trouble = new TroubleLog(log, clock);
-    this.#sinceMs = clock.monotonicMs();
   }
 
-  /** A source will ask a device, over at least so many connections: the most that anyone on the line wants. */
-  join(unit: number, source: string, connections = 1): void {
+  /** Registers a source for a device. Returns a function that ends the registration. */
+  join(unit: number, source: string, rules: LineRules): () => void {
     const { sources } = this.#unit(unit);
-    if (!sources.includes(source)) sources.push(source);
-    const max = this.#options.address.transport === 'rtu' ? 1 : connections;
+    sources.push(source);
+    this.#rules.add(rules);
+    this.#applyRules();
+    return () => {
+      sources.splice(sources.indexOf(source), 1);
+      this.#rules.delete(rules);
+      this.#applyRules();
+    };
+  }
+
+  #applyRules(): void {
+    const { address } = this.#options;
+    const rules = [...this.#rules];
+    const isSerial = address.transport === 'rtu';
+    // Silent interval before a frame on a serial line: three and a half characters.
+    const silenceMs = isSerial ? Math.max(2, Math.ceil((3.5 * 11 * 1000) / address.baud)) : 0;
+    this.#pauseMs = Math.max(silenceMs, ...rules.map(({ pauseMs }) => pauseMs));
+    this.#closesAfterPoll = rules.some(({ closeAfterPoll }) => closeAfterPoll);
+    // Connections beyond the maximum after a reload stay open until the line is closed.
+    const max = isSerial ? 1 : Math.max(...rules.map(({ connections }) => connections));
     while (this.#slots.length < max) {
-      this.#slots.push({ connection: undefined, isBusy: false, isProven: false, unanswered: 0, freeAtMs: 0 });
+      this.#slots.push({ connection: undefined, isBusy: false, isProven: false, unansweredRequests: 0 });
     }
   }
 
-  get state(): LineState {
-    return { isOpen: this.#isOpen, sinceMs: this.#sinceMs, error: this.#rest.error };
+  /**
+   * Begins a poll, a test or a scan, whose requests share a connection even if the line disconnects after each poll.
+   * Returns a function that ends it.
+   */
+  use(): () => void {
+    this.#users++;
+    return () => {
+      this.#users--;
+      for (const slot of this.#slots) this.#closeIfUnused(slot);
+    };
   }
 
-  /** What the device last failed with, or the way to it; `undefined` where it answers, or was not asked yet. */
-  errorOf(unit: number): ModbusError | undefined {
-    return this.#rest.error ?? this.#units.get(unit)?.rest.error;
-  }
-
-  /** The bytes of the answer. Rejects with a `ModbusError`, or with the signal's reason. */
+  /** Returns the bytes of the response. Rejects with a `ModbusError` or the abort reason of the signal. */
   read(unit: number, span: Span, timeoutMs: number, signal?: AbortSignal): Promise<Uint8Array> {
-    return new Promise((resolve, reject) => {
-      // Who stops does not wait for a device; the line does, before its next request.
-      const onAbort = () => reject(signal?.reason);
-      const over = () => signal?.removeEventListener('abort', onAbort);
-      signal?.addEventListener('abort', onAbort, { once: true });
-      this.#queue.push({
-        unit,
-        span,
-        timeoutMs,
-        signal,
-        resolve(bytes) {
-          over();
-          resolve(bytes);
-        },
-        reject(error) {
-          over();
-          reject(error);
-        },
-      });
-      this.#next();
+    return this.#queued(unit, timeoutMs, signal, (connection) => connection.read(unit, span, timeoutMs));
+  }
+
+  /**
+   * Writes holding registers or a coil. `guard` is called immediately before the request is sent, also before a repeat,
+   * and throws if it must no longer be sent.
+   */
+  async write(
+    unit: number,
+    { address, written }: { address: number; written: Written },
+    timeoutMs: number,
+    guard: () => void,
+    signal?: AbortSignal,
+  ): Promise<void> {
+    await this.#queued(unit, timeoutMs, signal, async (connection) => {
+      await connection.write(unit, address, written, { timeoutMs, guard, signal });
+      return new Uint8Array();
     });
   }
 
-  /** Ends what waits and closes the connections; resolves when others may connect. */
+  async #queued(unit: number, timeoutMs: number, signal: AbortSignal | undefined, send: Job['send']) {
+    const response = Promise.withResolvers<Uint8Array>();
+    // After an abort, the caller no longer waits for the device, but the line still does before its next request.
+    const onAbort = () => response.reject(signal?.reason);
+    signal?.addEventListener('abort', onAbort, { once: true });
+    this.#queue.push({ unit, send, timeoutMs, signal, response });
+    this.#next();
+    try {
+      return await response.promise;
+    } finally {
+      signal?.removeEventListener('abort', onAbort);
+    }
+  }
+
+  /** Rejects pending requests and closes all connections. Resolves when other clients can connect. */
   async stop(): Promise<void> {
     this.#isStopped = true;
-    for (const job of this.#queue.splice(0)) job.reject(new ModbusError('the source stops', 'closed'));
+    for (const job of this.#queue.splice(0)) job.response.reject(stopping());
     await this.#opening?.catch(() => {});
     await Promise.all(this.#slots.map((slot) => slot.connection?.close()));
   }
@@ -144,18 +194,18 @@ export class ModbusLine {
       while (!slot.isBusy) {
         const job = this.#queue.shift();
         if (job === undefined) return;
-        const error = this.#isOff(job);
-        if (error !== undefined) job.reject(error);
+        const error = this.#rejection(job);
+        if (error !== undefined) job.response.reject(error);
         else void this.#serve(slot, job);
       }
     }
   }
 
-  /** Why a request need not be sent. */
-  #isOff({ unit, signal }: Job): unknown {
+  /** Returns the reason why a request must not be sent, if any. */
+  #rejection({ unit, signal }: Job): unknown {
     const nowMs = this.#options.clock.monotonicMs();
     if (signal?.aborted) return signal.reason;
-    if (this.#isStopped) return new ModbusError('the source stops', 'closed');
+    if (this.#isStopped) return stopping();
     for (const rest of [this.#rest, this.#unit(unit).rest]) {
       if (rest.error && !rest.isOver(nowMs)) {
         return new ModbusError(rest.error.message, 'resting', { hint: rest.error.hint ?? '', cause: rest.error });
@@ -167,45 +217,47 @@ export class ModbusLine {
   async #serve(slot: Slot, job: Job): Promise<void> {
     slot.isBusy = true;
     try {
-      job.resolve(await this.#ask(slot, job));
+      job.response.resolve(await this.#request(slot, job));
     } catch (error) {
-      job.reject(error);
+      job.response.reject(error);
     } finally {
       slot.isBusy = false;
       this.#next();
+      this.#closeIfUnused(slot);
     }
   }
 
-  async #ask(slot: Slot, job: Job): Promise<Uint8Array> {
+  #closeIfUnused(slot: Slot): void {
+    if (this.#closesAfterPoll && this.#users === 0 && !slot.isBusy) void slot.connection?.close();
+  }
+
+  async #request(slot: Slot, job: Job): Promise<Uint8Array> {
     for (;;) {
       const wasProven = slot.isProven && slot.connection?.isOpen === true;
       const connection = await this.#connectionOf(slot);
-      await this.#quiet(slot, job.signal);
+      await this.#pause(job.signal);
       try {
-        const bytes = await connection.read(job.unit, job.span, job.timeoutMs);
-        this.#answered(slot, job.unit);
+        const bytes = await job.send(connection);
+        this.#recordResponse(slot, job.unit);
         return bytes;
       } catch (error) {
         if (!(error instanceof ModbusError)) throw error;
-        this.#take(error, slot, job);
-        // Devices end connections that were quiet for a while: one that carried answers before deserves another try.
-        if (error.failure !== 'closed' || !wasProven || this.#isStopped) throw error;
+        this.#handleError(error, slot, job);
+        // Retry once if the connection worked before, because devices close idle connections.
+        if (error.failure !== 'closed' || !wasProven || this.#isStopped || job.signal?.aborted) throw error;
       } finally {
-        slot.freeAtMs = this.#options.clock.monotonicMs() + this.#silenceMs;
+        this.#freeAtMs = this.#options.clock.monotonicMs() + this.#pauseMs;
       }
     }
   }
 
-  /** A frame on a serial line begins after three and a half characters of silence. */
-  get #silenceMs(): number {
-    const { address } = this.#options;
-    return address.transport === 'rtu' ? Math.max(2, Math.ceil((3.5 * 11 * 1000) / address.baud)) : 0;
-  }
-
-  async #quiet(slot: Slot, signal: AbortSignal | undefined): Promise<void> {
+  /** Waits until the next request may be sent, and reserves the time for it. */
+  async #pause(signal: AbortSignal | undefined): Promise<void> {
     const { clock } = this.#options;
-    const waitMs = slot.freeAtMs - clock.monotonicMs();
-    if (waitMs > 0) await clock.sleep(waitMs, signal);
+    for (let nowMs = clock.monotonicMs(); nowMs < this.#freeAtMs; nowMs = clock.monotonicMs()) {
+      await clock.sleep(this.#freeAtMs - nowMs, signal);
+    }
+    this.#freeAtMs = clock.monotonicMs() + this.#pauseMs;
   }
 
   async #connectionOf(slot: Slot): Promise<ModbusConnection> {
@@ -214,81 +266,73 @@ export class ModbusLine {
     await slot.connection?.close();
     await after?.catch(() => {});
     try {
-      this.#opening = open(address, () => this.#closed());
+      this.#opening = open(address);
       slot.connection = await this.#opening;
     } catch (error) {
-      throw this.#cannotConnect(error as ModbusError);
+      throw this.#recordConnectFailure(error as ModbusError);
     }
     if (this.#isStopped) {
       await slot.connection.close();
-      throw new ModbusError('the source stops', 'closed');
+      throw stopping();
     }
-    Object.assign(slot, { isProven: false, unanswered: 0 });
-    this.#say(true);
+    Object.assign(slot, { isProven: false, unansweredRequests: 0 });
     return slot.connection;
   }
 
-  #answered(slot: Slot, unit: number): void {
+  #recordResponse(slot: Slot, unit: number): void {
     slot.isProven = true;
-    slot.unanswered = 0;
-    this.#rest.answered();
-    this.#unit(unit).rest.answered();
-    this.#trouble.over('modbus.disconnected', { line: this.name }, 'a Modbus line carries answers again');
-    this.#trouble.over('modbus.silent', this.#fieldsOf(unit), 'a Modbus device answers again', String(unit));
+    slot.unansweredRequests = 0;
+    this.#rest.recordResponse();
+    this.#unit(unit).rest.recordResponse();
+    this.#trouble.recovered('modbus.disconnected', { line: this.#name }, 'connection to the Modbus device restored');
+    this.#trouble.recovered('modbus.silent', this.#fieldsOf(unit), 'device is responding again', String(unit));
   }
 
-  #take(error: ModbusError, slot: Slot, { unit, timeoutMs }: Job): void {
+  #handleError(error: ModbusError, slot: Slot, { unit, timeoutMs }: Job): void {
     const { address, clock } = this.#options;
-    const nowMs = clock.monotonicMs();
     switch (error.failure) {
       case 'exception':
-        this.#answered(slot, unit);
+        this.#recordResponse(slot, unit);
         return;
       case 'silent': {
-        // A late answer on a serial line cannot be told from that to the next request: it is waited out.
+        // On a serial line, a late response could be mistaken for the response to the next request, so pause for at
+        // least one more timeout.
         const floorMs = address.transport === 'rtu' ? Math.max(REST_FLOOR_MS, timeoutMs) : REST_FLOOR_MS;
-        this.#unit(unit).rest.failed(error, nowMs, () => clock.random(), floorMs);
+        this.#unit(unit).rest.recordFailure(error, clock.monotonicMs(), () => clock.random(), floorMs);
         const fields = { ...this.#fieldsOf(unit), error: error.message };
-        this.#trouble.again({ event: 'modbus.silent', ...fields }, 'a Modbus device does not answer', String(unit));
-        // Its gateway answered for it.
-        if (error.exception !== undefined) slot.unanswered = 0;
-        else if (++slot.unanswered >= Math.min(this.#units.size, MAX_UNANSWERED)) this.#drop(slot);
+        this.#trouble.report({ event: 'modbus.silent', ...fields }, 'no response from Modbus device', String(unit));
+        // The Modbus gateway responded on behalf of the device, so the connection works.
+        if (error.exception !== undefined) slot.unansweredRequests = 0;
+        // A late frame could not be distinguished from the response to a later request.
+        else if (address.transport === 'tcp' && address.framing === 'rtu') this.#drop(slot);
+        else if (++slot.unansweredRequests >= Math.min(this.#units.size, MAX_UNANSWERED)) this.#drop(slot);
         return;
       }
       case 'garbled':
-        // Nobody knows where the next answer begins.
+        // The start of the next response cannot be determined.
         this.#drop(slot);
         return;
       default:
-        if (!slot.isProven) this.#cannotConnect(error);
+        if (!slot.isProven) this.#recordConnectFailure(error);
         slot.isProven = false;
     }
   }
 
-  /** The next request makes a new one. A serial line has none to end, and opening it anew resets some adapters. */
+  /**
+   * Closes the connection; the next request opens a new one. A serial port stays open, because reopening it resets
+   * some adapters.
+   */
   #drop(slot: Slot): void {
     if (this.#options.address.transport === 'rtu') return;
     void slot.connection?.close();
-    this.#closed();
   }
 
-  #closed(): void {
-    if (!this.#slots.some((slot) => slot.connection?.isOpen)) this.#say(false);
-  }
-
-  #cannotConnect(error: ModbusError): ModbusError {
+  #recordConnectFailure(error: ModbusError): ModbusError {
     const { clock } = this.#options;
-    this.#say(false);
-    this.#rest.failed(error, clock.monotonicMs(), () => clock.random(), REST_FLOOR_MS);
-    const fields = { line: this.name, error: error.message, hint: error.hint };
-    this.#trouble.again({ event: 'modbus.disconnected', ...fields }, 'a Modbus line cannot be used');
+    this.#rest.recordFailure(error, clock.monotonicMs(), () => clock.random(), REST_FLOOR_MS);
+    const fields = { line: this.#name, error: error.message, hint: error.hint };
+    this.#trouble.report({ event: 'modbus.disconnected', ...fields }, 'failed to connect to the Modbus device');
     return error;
-  }
-
-  #say(isOpen: boolean): void {
-    if (isOpen === this.#isOpen) return;
-    this.#isOpen = isOpen;
-    this.#sinceMs = this.#options.clock.monotonicMs();
   }
 
   #unit(number: number): Unit {
@@ -301,10 +345,15 @@ export class ModbusLine {
   }
 
   #fieldsOf(unit: number) {
-    return { source: this.#unit(unit).sources.join(' '), line: this.name, unit };
+    return { source: [...new Set(this.#unit(unit).sources)].join(' '), line: this.#name, unit };
   }
 }
 
+function stopping(): ModbusError {
+  return new ModbusError('the source is stopping', 'closed');
+}
+
+/** Name of a line in logs: its host and port, or its serial port. */
 export function nameOf(address: ModbusAddress): string {
   return address.transport === 'tcp' ? `${address.host}:${address.port}` : address.path;
 }

@@ -1,79 +1,76 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Logger } from '../../base/logger.ts';
 import type { ModbusAddress } from './connection.ts';
-import { ModbusLine, nameOf } from './line.ts';
+import { type LineRules, ModbusLine, nameOf } from './line.ts';
 
-/** Whom a source wants to ask. */
-export interface Joining {
-  /** Of the source in tags.yaml. */
+/** Registration of a source on a line. */
+interface Joining extends LineRules {
+  /** Name of the source in tags.yaml. */
   source: string;
   address: ModbusAddress;
   unit: number;
-  /** At least so many connections. */
-  connections: number;
 }
 
-/** A source's place on a line. */
+/** A source's use of a line. */
 export interface JoinedLine {
   line: ModbusLine;
-  /** Resolves when the line is closed, where nobody else is on it. */
+  /** Removes the source from the line. If no other source uses the line, closes it and resolves when it is closed. */
   leave(): Promise<void>;
 }
 
-interface Open {
+interface SharedLine {
   line: ModbusLine;
   sources: number;
   closed: PromiseWithResolvers<void>;
 }
 
 /**
- * The lines of this process: sources that name the same serial line, or the same host and port, share one. While a reload changes the
- * baud of a line, source by source, the new one waits until the last has left the old one.
+ * All Modbus lines in this process. Sources with the same serial port, or the same host and port, share a line. If a
+ * reload changes the baud rate, the new line waits until the last source has left the previous line.
  */
 export class ModbusLines {
   readonly #clock: Clock;
   readonly #log: Logger;
-  readonly #lines = new Map<string, Open>();
-  /** By the name of a device or line: what has to be closed before it is opened again. */
-  readonly #last = new Map<string, Promise<void>>();
+  readonly #lines = new Map<string, SharedLine>();
+  /** Promises that resolve when the latest line of each serial port or address is closed. The next line awaits them. */
+  readonly #closed = new Map<string, Promise<void>>();
 
   constructor(clock: Clock, log: Logger) {
     this.#clock = clock;
     this.#log = log;
   }
 
-  join({ source, address, unit, connections }: Joining): JoinedLine {
+  join({ source, address, unit, ...rules }: Joining): JoinedLine {
     const key = JSON.stringify(address);
-    const open = this.#lines.get(key) ?? this.#open(key, address);
-    open.sources++;
-    open.line.join(unit, source, connections);
+    const shared = this.#lines.get(key) ?? this.#open(key, address);
+    shared.sources++;
+    const endRegistration = shared.line.join(unit, source, rules);
     let left: Promise<void> | undefined;
-    return {
-      line: open.line,
-      leave: () => {
-        left ??= this.#leave(key, open);
-        return left;
-      },
+    const leave = () => {
+      if (left === undefined) endRegistration();
+      left ??= this.#leave(key, shared);
+      return left;
     };
+    return { line: shared.line, leave };
   }
 
-  #open(key: string, address: ModbusAddress): Open {
+  #open(key: string, address: ModbusAddress): SharedLine {
     const name = nameOf(address);
-    const after = this.#last.get(name) ?? Promise.resolve();
+    const after = this.#closed.get(name) ?? Promise.resolve();
     const line = new ModbusLine({ address, clock: this.#clock, log: this.#log, after });
-    const open = { line, sources: 0, closed: Promise.withResolvers<void>() };
-    this.#lines.set(key, open);
-    this.#last.set(
+    const shared = { line, sources: 0, closed: Promise.withResolvers<void>() };
+    this.#lines.set(key, shared);
+    this.#closed.set(
       name,
-      after.then(() => open.closed.promise),
+      Promise.all([after, shared.closed.promise]).then(() => {}),
     );
-    return open;
+    return shared;
   }
 
-  async #leave(key: string, open: Open): Promise<void> {
-    if (--open.sources > 0) return;
-    if (this.#lines.get(key) === open) this.#lines.delete(key);
-    await open.line.stop();
-    open.closed.resolve();
+  async #leave(key: string, shared: SharedLine): Promise<void> {
+    if (--shared.sources > 0) return;
+    if (this.#lines.get(key) === shared) this.#lines.delete(key);
+    await shared.line.stop();
+    shared.closed.resolve();
   }
 }

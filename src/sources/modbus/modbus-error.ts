@@ -1,41 +1,45 @@
 import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
 
-/** What became of a request that was not answered with registers. */
+/** Reason for a failed request. */
 export type ModbusFailure =
-  /** The device answered that it will not; `exception` says why. */
+  /** The device responded with an exception; `exception` contains its code. */
   | 'exception'
-  /** Nothing came in time, or the gateway says that the device did not answer it. */
+  /** No response within the timeout, or the Modbus gateway reports that the device does not respond. */
   | 'silent'
-  /** Something came that is no answer: noise on the line, two devices with one number. */
+  /** Invalid response, for example line noise or two devices with the same unit number. */
   | 'garbled'
-  /** There is no connection, or it ended under the request. */
+  /** No connection, or the connection was closed during the request. */
   | 'closed'
-  /** It is not tried now: the device, or the way to it, rests after failures. */
+  /** The request was not sent, because the device or its connection is paused after failures. */
   | 'resting';
 
-/** Numbers of the protocol (section 7 of its application specification). */
-const EXCEPTION_WORDS: Readonly<Record<number, string>> = {
-  1: 'illegal function: the device does not know this table',
+/** Exception codes defined by the protocol (application specification, section 7). */
+const EXCEPTION_TEXTS: Readonly<Record<number, string>> = {
+  1: 'illegal function: the device does not support this table',
   2: 'illegal data address: the device has no such register',
-  3: 'illegal data value: the device does not give so many registers at once',
+  3: 'illegal data value: too many registers in one request',
   4: 'device failure',
-  5: 'acknowledge: the device takes its time',
+  5: 'acknowledge: the device is still processing the request',
   6: 'the device is busy',
   8: 'memory parity error in the device',
   10: 'the gateway has no path to the device',
-  11: 'the device does not answer its gateway',
+  11: 'the device does not respond to its gateway',
 };
-/** Answers that mean "not now". */
+/** Codes of temporary conditions. */
 const BUSY = [5, 6];
-/** The gateway answers for a device that does not. */
+/** Codes with which a Modbus gateway reports that a device does not respond. */
 const GATEWAY_SILENT = [10, 11];
 
 const HINTS: Readonly<Record<ModbusFailure, string>> = {
-  exception: 'Check the register, its table and its type against the manual of the device.',
-  silent: 'Check the unit number, the wiring, and whether the device is on; a slow one may need a longer `timeout`.',
-  garbled: 'Check baud, parity and stop bits, the termination of the line, and that no two devices share a number.',
-  closed: 'Check address, cable and power; many devices take only a few connections at once.',
-  resting: 'It is tried again by itself.',
+  exception: 'Check the register, its table and its type against the device manual.',
+  silent:
+    'Check the unit number, the wiring and the power. A slow device requires a longer `timeout`, and some gateways ' +
+    'require a `pause` between requests.',
+  garbled:
+    'Check the unit number, and that no two devices have the same one. On a serial line, also check baud, parity, ' +
+    'stop bits and line termination.',
+  closed: 'Check address, cable and power. Many devices accept only a few connections.',
+  resting: 'Retried automatically.',
 };
 
 export class ModbusError extends TagferryError {
@@ -57,55 +61,64 @@ export class ModbusError extends TagferryError {
     return this.exception !== undefined && BUSY.includes(this.exception);
   }
 
-  /** A part of what was asked for may still be given. */
+  /** Whether the device rejected the request and may still return part of the requested range. */
   get isRefusal(): boolean {
     return this.failure === 'exception' && !this.isBusy;
   }
 }
 
-/** The device answered with an exception. */
+/** Returns the error for a device exception. */
 export function exceptionOf(code: number): ModbusError {
-  const words = `exception ${code}: ${EXCEPTION_WORDS[code] ?? 'unknown'}`;
+  const text = `exception ${code}: ${EXCEPTION_TEXTS[code] ?? 'unknown'}`;
   const failure = GATEWAY_SILENT.includes(code) ? 'silent' : 'exception';
-  return new ModbusError(words, failure, { exception: code });
+  return new ModbusError(text, failure, { exception: code });
 }
 
-/** What the driver throws, some of which looks like an error and is none. */
+/** Converts a driver error, including objects that are not `Error` instances. */
 export function modbusErrorOf(error: unknown, timeoutMs: number): ModbusError {
   if (error instanceof ModbusError) return error;
   const { modbusCode, errno, message } = (error ?? {}) as { modbusCode?: unknown; errno?: unknown; message?: unknown };
   if (typeof modbusCode === 'number') return exceptionOf(modbusCode);
-  if (errno === 'ETIMEDOUT') return new ModbusError(`no answer within ${timeoutMs} ms`, 'silent');
-  const words = messageOf(typeof message === 'string' ? message : error);
-  if (/^(CRC|Data length|Unexpected data) error/.test(words)) {
-    return new ModbusError(`an answer that is none (${words})`, 'garbled');
+  if (errno === 'ETIMEDOUT') return new ModbusError(`no response within ${timeoutMs} ms`, 'silent');
+  // The driver reads beyond the end of a frame whose byte count is too large.
+  if (error instanceof RangeError) return invalidByteCount(error);
+  const text = messageOf(typeof message === 'string' ? message : error);
+  if (/^(CRC|Data length|Unexpected data) error/.test(text)) {
+    return new ModbusError(`invalid response (${text})`, 'garbled');
   }
-  return new ModbusError(`the connection failed: ${words}`, 'closed', { cause: error });
+  return new ModbusError(`the connection failed: ${text}`, 'closed', { cause: error });
 }
 
-/** A serial device that cannot be opened, in words that help. */
-export function serialErrorOf(error: unknown, path: string): ModbusError {
-  const words = messageOf(error);
-  const code = codeOf(error);
-  const because = (message: string, hint: string) => new ModbusError(message, 'closed', { hint, cause: error });
-  if (code === 'ENOENT' || /No such file/i.test(words)) {
-    return because(
-      `there is no ${path}`,
-      'Plug the adapter in; `ls -l /dev/serial/by-id/` shows those that are there, by names that stay.',
-    );
-  }
-  if (/Permission denied|Operation not permitted|EACCES|EPERM/i.test(words)) {
-    return because(
-      `${path} may not be opened`,
+/** Returns the error for a response whose byte count does not match the request or the length of its frame. */
+export function invalidByteCount(cause?: unknown): ModbusError {
+  return new ModbusError('invalid response (wrong byte count)', 'garbled', { cause });
+}
+
+const SERIAL_ERRORS = [
+  {
+    pattern: /ENOENT|No such file/i,
+    problem: (path: string) => `${path} does not exist`,
+    hint: 'Connect the adapter. `ls -l /dev/serial/by-id/` lists adapters by stable names.',
+  },
+  {
+    pattern: /Permission denied|Operation not permitted|EACCES|EPERM/i,
+    problem: (path: string) => `cannot open ${path}: permission denied`,
+    hint:
       'Copy /usr/share/doc/tagferry/examples/serial-line.conf to /etc/systemd/system/tagferry.service.d/, then ' +
-        '`systemctl daemon-reload` and `systemctl restart tagferry`; by hand, be a member of the group dialout.',
-    );
-  }
-  if (/lock|busy/i.test(words)) {
-    return because(`${path} is in use by another program`, `\`fuser ${path}\` says by which; stop it (ModemManager?).`);
-  }
-  return because(
-    `${path} cannot be opened: ${words}`,
-    'Check baud, parity and stop_bits, and that it is a serial line.',
-  );
+      '`systemctl daemon-reload` and `systemctl restart tagferry`. If you run the agent manually, add your user to the dialout group.',
+  },
+  {
+    pattern: /lock|busy/i,
+    problem: (path: string) => `${path} is in use by another program`,
+    hint: 'Find the program with `fuser` and the device path, and stop it. It may be ModemManager.',
+  },
+];
+const SERIAL_HINT = 'Check baud, parity and stop_bits, and that the path is a serial port.';
+
+/** Returns the error and a hint for a serial port that cannot be opened. */
+export function serialErrorOf(error: unknown, path: string): ModbusError {
+  const text = messageOf(error);
+  const known = SERIAL_ERRORS.find(({ pattern }) => pattern.test(`${codeOf(error) ?? ''} ${text}`));
+  const problem = known?.problem(path) ?? `cannot open ${path}: ${text}`;
+  return new ModbusError(problem, 'closed', { hint: known?.hint ?? SERIAL_HINT, cause: error });
 }

@@ -4,20 +4,27 @@ import type { ComparedSource, MemberReport, Members } from '../../config/source-
 import type { Source } from '../../config/tags.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { ModbusAddress } from './connection.ts';
-import type { ModbusSpec, ModbusValue } from './modbus-spec.ts';
-import { BYTE_ORDERS, REGISTER_TYPES, readRegister, registerText } from './register.ts';
+import { storedNumber, writeProblem } from './encoding.ts';
+import type { ModbusSpec } from './line.ts';
+import { BYTE_ORDERS, type ModbusValue, REGISTER_TYPES, readRegister, registerText } from './register.ts';
 
-/** As the specification of the serial line wants it: section 2.5 of "MODBUS over Serial Line". */
+/** Defaults according to "MODBUS over Serial Line", section 2.5. */
 const BAUD = 19_200;
 const PARITY = 'even';
 const TIMEOUT_MS = { tcp: 3_000, rtu: 1_000 };
 const MIN_TIMEOUT_MS = 20;
 const MAX_TIMEOUT_MS = 60_000;
-/** What only one of the two ways to a device has. */
-const ONLY = { tcp: ['connections'], rtu: ['baud', 'parity', 'stop_bits'] } as const;
+const MAX_PAUSE_MS = 10_000;
+/** The protocol allows 125 registers; some devices support slightly fewer. */
+const MAX_REGISTERS = 120;
+/** Members that are accepted for only one of the two transports. */
+const ONLY = { tcp: ['connections', 'framing', 'close_after_poll'], rtu: ['baud', 'parity', 'stop_bits'] } as const;
 const EXAMPLES = 'tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0';
 
-/** A Modbus device: `plc1: { modbus: "tcp://192.168.0.5:502", unit: 1 }`, `line2: { modbus: "rtu:/dev/ttyUSB0", unit: 3 }`. */
+/**
+ * A Modbus device: `plc1: { modbus: "tcp://192.168.0.5:502", unit: 1 }`, `line2: { modbus: "rtu:/dev/ttyUSB0", unit:
+ * 3 }`.
+ */
 export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
   kind: 'modbus',
   example: 'modbus: tcp://…',
@@ -25,7 +32,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
     modbus: {
       type: 'string',
       title: 'the address of a Modbus device',
-      description: 'A Modbus device, polled: tcp://host:port, or rtu:/dev/… for a serial line.',
+      description: 'Modbus device to poll: tcp://host:port, or rtu:/dev/… for a serial line.',
       examples: ['tcp://192.168.0.5:502', 'rtu:/dev/ttyUSB0'],
     },
     unit: {
@@ -34,7 +41,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       maximum: 255,
       default: 1,
       title: 'a Modbus unit from 0 to 255',
-      description: 'Modbus: the number of the device on its line or behind its gateway.',
+      description: 'Modbus: unit number of the device on its line or behind its gateway.',
       examples: [1],
     },
     baud: {
@@ -42,8 +49,8 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       minimum: 50,
       maximum: 4_000_000,
       default: BAUD,
-      title: 'bits a second',
-      description: 'Modbus RTU: bits a second of the line.',
+      title: 'a baud rate',
+      description: 'Modbus RTU: baud rate in bits per second.',
       examples: [9600, 19_200],
     },
     parity: { enum: ['even', 'odd', 'none'], default: PARITY, description: 'Modbus RTU: parity of the line.' },
@@ -54,40 +61,76 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       maximum: 32,
       default: 1,
       title: 'a number of connections from 1 to 32',
-      description: 'Modbus TCP: how many connections the host and port are asked over at once.',
+      description: 'Modbus TCP: number of parallel connections.',
       examples: [2],
     },
     timeout: {
       type: ['string', 'integer'],
       title: 'a duration',
-      description: 'Modbus: how long an answer may take; 3s unless told, 1s on a serial line.',
+      description:
+        'Modbus: response timeout. Default: 3s, 1s on a serial line. Exec: maximum duration of a run with `every` (default: the longer of `every` and 1m), or maximum time without output.',
       examples: ['500ms', '2s'],
+    },
+    pause: {
+      type: ['string', 'integer'],
+      title: 'a duration',
+      description:
+        'Modbus: minimum time between a response and the next request to the host or on the line. Default: 0.',
+      examples: ['50ms', '100ms'],
+    },
+    framing: {
+      enum: ['tcp', 'rtu'],
+      default: 'tcp',
+      description: 'Modbus TCP: rtu if the host forwards serial frames unchanged.',
+    },
+    max_registers: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 125,
+      default: MAX_REGISTERS,
+      title: 'a number of registers from 1 to 125',
+      description: 'Modbus: maximum number of registers per request, or of groups of 16 coils or discrete inputs.',
+      examples: [16],
+    },
+    close_after_poll: {
+      type: 'boolean',
+      default: false,
+      title: 'true or false',
+      description: 'Modbus TCP: disconnect after each poll, so that other clients can connect.',
     },
   },
   valueMembers: {
     register: {
       type: ['string', 'integer'],
       title: 'a Modbus register',
-      description:
-        'Modbus: table and address on the wire (holding, input, coil, discrete), or a number in the manner of Modicon.',
+      description: 'Modbus: table (holding, input, coil, discrete) and protocol address, or a Modicon number.',
       examples: ['holding 1013', 'input 0', 40_001],
     },
     type: {
       enum: [...REGISTER_TYPES],
-      description: 'Modbus: what the registers hold; uint16 unless told, bool for coil, discrete and bit.',
+      description: 'Modbus: data type. Default: uint16; bool for coil, discrete and bit.',
     },
     byte_order: {
       enum: [...BYTE_ORDERS],
       default: 'ABCD',
-      description: 'Modbus: the order in which the bytes come, A being the highest; of 16 bits BADC swaps them.',
+      description: 'Modbus: byte order, A being the most significant byte. BADC swaps the bytes of a 16-bit value.',
     },
     bit: {
-      type: 'integer',
+      type: ['integer', 'string'],
       minimum: 0,
       maximum: 15,
-      title: 'a bit from 0 to 15',
-      description: 'Modbus: one bit of the register, 0 being the lowest.',
-      examples: [3],
+      pattern: '^\\d{1,2}-\\d{1,2}$',
+      title: 'a bit from 0 to 15, or a range of bits',
+      description: 'Modbus: bit of the register, 0 being the least significant, or a range of bits as one number.',
+      examples: [3, '4-7'],
+    },
+    length: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 240,
+      title: 'a number of characters from 1 to 240',
+      description: 'Modbus: number of characters in a string, two per register.',
+      examples: [8],
     },
   },
   needs: { member: 'register', example: 'register: holding 1013' },
@@ -95,9 +138,18 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
   readSource(raw, report) {
     const address = readAddress(raw, report);
     const timeoutMs = readTimeout(raw, address?.transport ?? 'tcp', report);
-    if (address === undefined || timeoutMs === undefined) return undefined;
-    const { unit = 1, connections = 1 } = raw as { unit?: number; connections?: number };
-    return { address, unit, connections, timeoutMs };
+    const pauseMs = readPause(raw, report);
+    if (address === undefined || timeoutMs === undefined || pauseMs === undefined) return undefined;
+    const { unit = 1, connections = 1, max_registers: maxRegisters = MAX_REGISTERS } = raw as Record<string, number>;
+    return {
+      address,
+      unit,
+      connections,
+      timeoutMs,
+      pauseMs,
+      maxRegisters,
+      closeAfterPoll: raw.close_after_poll === true,
+    };
   },
   readValue(raw, report) {
     const register = readRegister(raw as unknown as Parameters<typeof readRegister>[0]);
@@ -107,6 +159,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
     return undefined;
   },
   compareSources,
+  writing: { problem: writeProblem, storedFor: storedNumber, targetsOf },
   placeOf: ({ address }) =>
     address.transport === 'tcp' ? { host: address.host, port: address.port } : { device: address.path },
   addressOf: (spec, { register }) => `unit ${spec.unit} ${registerText(register)}`,
@@ -124,25 +177,31 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
   },
 };
 
+/** Returns the registers or the coil that a write changes. */
+function targetsOf({ address, unit }: ModbusSpec, { register: { table, address: first, length } }: ModbusValue) {
+  const device = address.transport === 'tcp' ? `${address.host.toLowerCase()} ${address.port}` : address.path;
+  return Array.from({ length }, (_, at) => `${device} unit ${unit} ${table} ${first + at}`);
+}
+
 function readAddress(raw: Members, report: MemberReport): ModbusAddress | undefined {
   const text = String(raw.modbus).trim();
-  const address = text.startsWith('rtu:') ? serialLine(text, raw) : hostAndPort(text);
+  const address = text.startsWith('rtu:') ? serialLine(text, raw) : hostAndPort(text, raw);
   if (typeof address === 'string') {
-    report.problem('modbus', `"${printable(text)}" ${address}`, `write for example ${EXAMPLES}`);
+    report.problem('modbus', `"${printable(text)}" ${address}`, `use a value such as ${EXAMPLES}`);
     return undefined;
   }
   const other = address.transport === 'tcp' ? 'rtu' : 'tcp';
-  const strangers = ONLY[other].filter((member) => raw[member] !== undefined);
-  for (const member of strangers) {
-    report.problem(member, `${member} ${raw[member]} means nothing for ${address.transport}:`, 'remove it');
+  const unsupported = ONLY[other].filter((member) => raw[member] !== undefined);
+  for (const member of unsupported) {
+    report.problem(member, `${member} ${raw[member]} is not supported for ${address.transport}:`, 'remove it');
   }
-  return strangers.length > 0 ? undefined : address;
+  return unsupported.length > 0 ? undefined : address;
 }
 
-/** Says why not, where not. */
+/** Parses a device address. Returns the address, or the problem if the address is invalid. */
 function serialLine(text: string, raw: Members): ModbusAddress | string {
   const path = text.slice('rtu:'.length).replace(/^\/\/(?=\/)/, '');
-  if (!/^\/[^\0]+[^/\0]$/.test(path)) return 'names no device: it begins with / after rtu:';
+  if (!/^\/[^\0]+[^/\0]$/.test(path)) return 'must have a device path after rtu:, beginning with /';
   const {
     baud = BAUD,
     parity = PARITY,
@@ -155,14 +214,15 @@ function serialLine(text: string, raw: Members): ModbusAddress | string {
   return { transport: 'rtu', path, baud, parity, stopBits };
 }
 
-function hostAndPort(text: string): ModbusAddress | string {
+function hostAndPort(text: string, raw: Members): ModbusAddress | string {
   const url = URL.parse(text);
   if (url === null || !/^[a-z]+:\/\//i.test(text)) return 'is not an address';
-  if (url.protocol !== 'tcp:') return `begins with ${url.protocol}//, which modbus does not know`;
-  if (url.hostname === '') return 'names no host';
-  if (!/^\/?$/.test(url.pathname + url.search + url.hash)) return 'has something after the port';
-  if (url.port === '0') return 'has port 0';
-  return { transport: 'tcp', host: url.hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(url.port || 502) };
+  if (url.protocol !== 'tcp:') return `has the unsupported scheme ${url.protocol}//`;
+  if (url.hostname === '') return 'has no host';
+  if (!/^\/?$/.test(url.pathname + url.search + url.hash)) return 'has unexpected text after the port';
+  if (url.port === '0') return 'must not have port 0';
+  const [host, port] = [url.hostname.replace(/^\[(.*)\]$/, '$1'), Number(url.port || 502)];
+  return { transport: 'tcp', host, port, ...(raw.framing === 'rtu' ? { framing: 'rtu' } : {}) };
 }
 
 function readTimeout(raw: Members, transport: 'tcp' | 'rtu', report: MemberReport): number | undefined {
@@ -170,31 +230,44 @@ function readTimeout(raw: Members, transport: 'tcp' | 'rtu', report: MemberRepor
   const reading = readDuration(String(raw.timeout));
   const ms = 'value' in reading ? reading.value : Number.NaN;
   if (ms >= MIN_TIMEOUT_MS && ms <= MAX_TIMEOUT_MS) return ms;
-  const reason = 'reason' in reading ? reading.reason : 'is too short or too long';
-  report.problem('timeout', `timeout "${raw.timeout}" ${reason}`, 'write from 20ms to 60s, for example 1s');
+  const reason = 'reason' in reading ? reading.reason : 'must be between 20ms and 60s';
+  report.problem('timeout', `timeout "${raw.timeout}" ${reason}`, 'use a value such as 1s');
   return undefined;
 }
 
-/** One serial line has one speed. */
+function readPause(raw: Members, report: MemberReport): number | undefined {
+  if (raw.pause === undefined) return 0;
+  const reading = readDuration(String(raw.pause));
+  if ('value' in reading && reading.value <= MAX_PAUSE_MS) return reading.value;
+  const reason = 'reason' in reading ? reading.reason : 'must be at most 10s';
+  report.problem('pause', `pause "${raw.pause}" ${reason}`, 'use a value such as 50ms');
+  return undefined;
+}
+
+/** Reports sources with different settings for the same serial port, or different framing for the same host and port. */
 function compareSources(sources: readonly ComparedSource<ModbusSpec>[]): void {
   const first = new Map<string, Source<ModbusSpec>>();
   for (const { source, report } of sources) {
     const { address } = source.spec;
-    if (address.transport !== 'rtu') continue;
-    const other = first.get(address.path);
+    const place = address.transport === 'tcp' ? `${address.host}:${address.port}` : address.path;
+    const other = first.get(place);
     if (other === undefined) {
-      first.set(address.path, source);
+      first.set(place, source);
       continue;
     }
-    const theirs = other.spec.address as typeof address;
-    for (const [member, name] of [
-      ['baud', 'baud'],
-      ['parity', 'parity'],
-      ['stopBits', 'stop_bits'],
-    ] as const) {
-      if (address[member] === theirs[member]) continue;
-      const reason = `${name} ${address[member]} is not that of "${printable(other.name)}" on the same line, ${theirs[member]}`;
-      report.problem(name, reason, `write the same for both: ${name}: ${theirs[member]}`);
+    const [own, theirs] = [lineSettings(address), lineSettings(other.spec.address)];
+    const where = address.transport === 'tcp' ? 'for the same host and port' : 'on the same line';
+    for (const [member, value] of Object.entries(own)) {
+      if (value === theirs[member]) continue;
+      const reason = `${member} ${value} differs from "${printable(other.name)}" ${where} (${theirs[member]})`;
+      report.problem(member, reason, `set the same value for both: ${member}: ${theirs[member]}`);
     }
   }
+}
+
+/** Settings that all sources with one address share, by member. */
+function lineSettings(address: ModbusAddress): Record<string, string | number> {
+  if (address.transport === 'tcp') return { framing: address.framing ?? 'tcp' };
+  const { baud, parity, stopBits } = address;
+  return { baud, parity, stop_bits: stopBits };
 }

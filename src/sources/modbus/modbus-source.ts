@@ -1,20 +1,33 @@
 import type { Clock } from '../../base/clock.ts';
-import type { TestedValue } from '../arrivals.ts';
+import type { Source } from '../../config/tags.ts';
+import type { TestedValue } from '../intake/arrivals.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import { Poller } from '../poller.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState, TestContext } from '../source-kind.ts';
-import { TroubleLog } from '../trouble-log.ts';
+import { encodeRegister } from './encoding.ts';
+import type { LineRules, ModbusLine, ModbusSpec } from './line.ts';
 import { type JoinedLine, ModbusLines } from './lines.ts';
 import { ModbusError } from './modbus-error.ts';
-import type { ModbusSpec, ModbusValue } from './modbus-spec.ts';
-import { registerText } from './register.ts';
+import { type ModbusValue, registerText } from './register.ts';
+import type { Span } from './requests.ts';
+import { REST_FLOOR_MS, Rest } from './rest.ts';
 import { readRanges, scanModbus } from './scan.ts';
 import { UnitReader } from './unit-reader.ts';
 
 type ModbusPoint = Point<ModbusValue>;
 type Context = SourceContext<ModbusSpec, ModbusValue>;
 
-/** The lines are those of the process: sources share them. */
+/**
+ * Backoff and log state of the registers with one poll interval. They are paused while the device sends only invalid
+ * responses for them, because each one closes the connection. Registers with other intervals may still be readable.
+ */
+interface PollHealth {
+  rest: Rest;
+  trouble: TroubleLog;
+}
+
+/** Opens a source on the process-wide shared lines. */
 export function openModbus(context: Context): ModbusSource {
   return new ModbusSource(
     context,
@@ -22,35 +35,37 @@ export function openModbus(context: Context): ModbusSource {
   );
 }
 
-/** Without a daemon: opens the device for itself. */
+/** Tests a source without the agent, over its own connection. */
 export async function testModbus({ source, points, clock, log, signal }: TestContext<ModbusSpec, ModbusValue>) {
-  const { address, unit } = source.spec;
-  const { line, leave } = new ModbusLines(clock, log).join({ source: source.name, address, unit, connections: 1 });
+  const { line, leave } = joinLine(new ModbusLines(clock, log), source, { connections: 1 });
   try {
-    return await testPoints(points, readerOn(line, source.spec, clock), clock, signal);
+    return await testPoints(points, line, source.spec, clock, signal);
   } finally {
     await leave();
   }
 }
 
-/** Without a daemon: opens the device for itself. */
+/** Scans a device without the agent, over its own connection. */
 export async function* scanAlone(
   { source, clock, log, signal }: Omit<TestContext<ModbusSpec, ModbusValue>, 'points'>,
   what: readonly string[],
 ): AsyncGenerator<ScanStep> {
   const ranges = readRanges(what);
-  const { address, unit, timeoutMs } = source.spec;
-  const { line, leave } = new ModbusLines(clock, log).join({ source: source.name, address, unit, connections: 1 });
+  const { line, leave } = joinLine(new ModbusLines(clock, log), source, { connections: 1 });
   try {
-    yield* scanModbus((span, cut) => line.read(unit, span, timeoutMs, cut), ranges, clock, signal);
+    yield* scanOn(line, source.spec, ranges, clock, signal);
   } finally {
     await leave();
   }
 }
 
+function joinLine(lines: ModbusLines, { name, spec }: Source<ModbusSpec>, rules: Partial<LineRules> = {}): JoinedLine {
+  return lines.join({ source: name, ...spec, ...rules });
+}
+
 /**
- * One Modbus device at work: what is read equally often is read together, by a poller of its own, so that many slow values do not
- * make a quick one late.
+ * A running Modbus source. One poller per poll interval reads the values with this interval, so that many slow values
+ * do not delay fast ones.
  */
 export class ModbusSource implements RunningSource {
   readonly #context: Context;
@@ -58,25 +73,30 @@ export class ModbusSource implements RunningSource {
   readonly #joined: JoinedLine;
   readonly #reader: UnitReader<ModbusPoint>;
   readonly #pollers: Poller<ModbusValue>[];
-  /** Points that the device answers and does not give. */
+  /** Points for which the device returns an error or an invalid response. */
   readonly #unreadable = new Map<ModbusPoint, ModbusError>();
-  #answers: boolean | undefined;
+  #isResponding: boolean | undefined;
   #sinceMs: number;
   #errors = 0;
   #problem: ModbusError | undefined;
 
   constructor(context: Context, lines: ModbusLines) {
     const { source, points, gate, clock, log } = context;
-    const { address, unit, connections } = source.spec;
     this.#context = context;
-    this.#trouble = new TroubleLog(log, clock);
+    this.#trouble = new TroubleLog(log, clock, 'values');
     this.#sinceMs = clock.monotonicMs();
-    this.#joined = lines.join({ source: source.name, address, unit, connections });
-    this.#reader = readerOn(this.#joined.line, source.spec, clock);
-    const read = (due: readonly ModbusPoint[], signal: AbortSignal) => this.#poll(due, signal);
-    this.#pollers = [...Map.groupBy(points, (point) => point.everyMs).values()].map(
-      (equal) => new Poller({ source: source.name, points: equal, gate, clock, log, read }),
-    );
+    this.#joined = joinLine(lines, source);
+    const request = requestsOn(this.#joined.line, source.spec);
+    this.#reader = new UnitReader({
+      clock,
+      maxRegisters: source.spec.maxRegisters,
+      request: (span, signal) => request(span, signal).catch((error) => this.#countInvalid(error)),
+    });
+    this.#pollers = [...Map.groupBy(points, (point) => point.everyMs).values()].map((group) => {
+      const health = { rest: new Rest(), trouble: new TroubleLog(log, clock) };
+      const read = (due: readonly ModbusPoint[], signal: AbortSignal) => this.#poll(due, health, signal);
+      return new Poller({ source: source.name, points: group, gate, clock, log, read });
+    });
   }
 
   start(): void {
@@ -92,7 +112,7 @@ export class ModbusSource implements RunningSource {
     const late = this.#pollers.reduce((sum, poller) => sum + poller.stats.late, 0);
     const problem = this.#problem?.message ?? this.#unreadableText();
     return {
-      connected: this.#answers ?? false,
+      connected: this.#isResponding ?? false,
       sinceMs: this.#sinceMs,
       ...(problem === undefined ? {} : { problem }),
       ...(this.#problem?.hint ? { hint: this.#problem.hint } : {}),
@@ -101,89 +121,125 @@ export class ModbusSource implements RunningSource {
     };
   }
 
-  /** Over the line that is open, in turn with the polls. */
+  /** Reads over the open line; the requests share a queue with the polls. */
   test(signal: AbortSignal): Promise<TestedValue[]> {
     const { points, clock, source } = this.#context;
-    return testPoints(points, readerOn(this.#joined.line, source.spec, clock), clock, signal);
+    return testPoints(points, this.#joined.line, source.spec, clock, signal);
   }
 
-  /** In turn with the polls. */
-  scan(what: readonly string[], _waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
-    const { source, clock } = this.#context;
-    const { unit, timeoutMs } = source.spec;
+  async readOne(point: ModbusPoint, signal: AbortSignal): Promise<number> {
+    const { clock, source } = this.#context;
+    const [tested] = await testPoints([point], this.#joined.line, source.spec, clock, signal);
+    if (tested !== undefined && 'raw' in tested) return Number(tested.raw);
+    throw new ModbusError(tested?.problem ?? 'not read', 'exception', { hint: tested?.hint ?? '' });
+  }
+
+  async write({ spec }: ModbusPoint, raw: number, guard: () => void, signal: AbortSignal): Promise<void> {
+    const { unit, timeoutMs } = this.#context.source.spec;
     const { line } = this.#joined;
-    return scanModbus((span, cut) => line.read(unit, span, timeoutMs, cut), readRanges(what), clock, signal);
-  }
-
-  async #poll(due: readonly ModbusPoint[], signal: AbortSignal): Promise<void> {
-    const { gate } = this.#context;
-    let answers = false;
-    const refused: ModbusPoint[] = [];
+    const { address } = spec.register;
+    const endUse = line.use();
     try {
-      const readings = {
-        value: (point: ModbusPoint, raw: number) => {
-          answers = true;
-          gate.take(point, raw);
-          this.#readable(point);
-        },
-        failed: (point: ModbusPoint, error: ModbusError) => {
-          const isRefused = error.failure === 'exception';
-          gate.fail(point, isRefused ? error.message : undefined);
-          if (!isRefused) return;
-          this.#cannotRead(point, error);
-          refused.push(point);
-        },
-        skipped: (point: ModbusPoint) => gate.fail(point),
-      };
-      await this.#reader.read(due, readings, signal);
-      // Refusing is answering.
-      this.#answer(true, undefined);
-    } catch (error) {
-      if (signal.aborted || !(error instanceof ModbusError)) throw error;
-      // What the device gave before it fell silent is taken; the line has said what is wrong.
-      this.#errors++;
-      this.#answer(answers && error.failure !== 'resting', error);
+      await line.write(unit, { address, written: encodeRegister(raw, spec.register)! }, timeoutMs, guard, signal);
     } finally {
-      this.#sayUnreadable(refused);
+      endUse();
     }
   }
 
-  #answer(answers: boolean, problem: ModbusError | undefined): void {
-    if (answers !== this.#answers) this.#sinceMs = this.#context.clock.monotonicMs();
-    this.#answers = answers;
+  /** Scans over the open line; the requests share a queue with the polls. */
+  scan(what: readonly string[], _waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
+    const { source, clock } = this.#context;
+    return scanOn(this.#joined.line, source.spec, readRanges(what), clock, signal);
+  }
+
+  async #poll(due: readonly ModbusPoint[], health: PollHealth, signal: AbortSignal): Promise<void> {
+    const { gate, clock } = this.#context;
+    if (!health.rest.isOver(clock.monotonicMs())) {
+      this.#errors++;
+      for (const point of due) gate.recordFailure(point);
+      return;
+    }
+    const endUse = this.#joined.line.use();
+    let hasResponded = false;
+    const invalid = new Map<ModbusPoint, ModbusError>();
+    const readings = {
+      value: (point: ModbusPoint, raw: number | string) => {
+        hasResponded = true;
+        gate.accept(point, raw);
+        this.#recordReadable(point);
+      },
+      failed: (point: ModbusPoint, error: ModbusError) => {
+        const isException = error.failure === 'exception';
+        gate.recordFailure(point, isException ? error.message : undefined);
+        if (error.failure === 'garbled') invalid.set(point, error);
+        if (!isException) return;
+        // An exception is also a response.
+        hasResponded = true;
+        this.#errors++;
+        this.#recordUnreadable(point, error);
+      },
+      skipped: (point: ModbusPoint) => gate.recordFailure(point),
+    };
+    try {
+      await this.#reader.read(due, readings, signal);
+      const [first] = invalid.values();
+      if (first === undefined || hasResponded) {
+        for (const [point, error] of invalid) this.#recordUnreadable(point, error);
+        this.#recordValid(health);
+        this.#setResponding(true, undefined);
+      } else {
+        for (const [point, error] of invalid) this.#unreadable.set(point, error);
+        this.#recordInvalid(health, first);
+        this.#setResponding(false, first);
+      }
+    } catch (error) {
+      if (signal.aborted || !(error instanceof ModbusError)) throw error;
+      // Values read before the device stopped responding have been accepted, and the line has logged the failure.
+      this.#errors++;
+      this.#setResponding(hasResponded && error.failure !== 'resting', error);
+    } finally {
+      endUse();
+    }
+  }
+
+  /** Counts an invalid response, even if the request is repeated. */
+  #countInvalid(error: unknown): never {
+    if (error instanceof ModbusError && error.failure === 'garbled') this.#errors++;
+    throw error;
+  }
+
+  #recordValid({ rest, trouble }: PollHealth): void {
+    rest.recordResponse();
+    const { name, spec } = this.#context.source;
+    trouble.recovered('modbus.invalid_response', { source: name, unit: spec.unit }, 'valid responses restored');
+  }
+
+  #recordInvalid({ rest, trouble }: PollHealth, error: ModbusError): void {
+    const { clock, source } = this.#context;
+    rest.recordFailure(error, clock.monotonicMs(), () => clock.random(), REST_FLOOR_MS);
+    const fields = { source: source.name, unit: source.spec.unit, error: error.message, hint: error.hint };
+    trouble.report({ event: 'modbus.invalid_response', ...fields }, 'invalid responses from the Modbus device');
+  }
+
+  #setResponding(isResponding: boolean, problem: ModbusError | undefined): void {
+    if (isResponding !== this.#isResponding) this.#sinceMs = this.#context.clock.monotonicMs();
+    this.#isResponding = isResponding;
     this.#problem = problem;
   }
 
-  #readable(point: ModbusPoint): void {
-    const error = this.#unreadable.get(point);
-    if (error === undefined) return;
-    this.#unreadable.delete(point);
-    if (this.#unreadableFor(error) > 0) return;
-    const fields = { source: this.#context.source.name, value: point.name };
-    this.#trouble.over('modbus.unreadable', fields, 'a register can be read again', error.message);
+  #recordReadable(point: ModbusPoint): void {
+    if (!this.#unreadable.delete(point)) return;
+    this.#trouble.recovered('modbus.unreadable', this.#fieldsOf(point), 'register is readable again', point.name);
   }
 
-  #cannotRead(point: ModbusPoint, error: ModbusError): void {
-    if (this.#unreadable.get(point)?.message !== error.message) this.#readable(point);
+  #recordUnreadable(point: ModbusPoint, error: ModbusError): void {
     this.#unreadable.set(point, error);
-    this.#errors++;
+    const trouble = { event: 'modbus.unreadable', ...this.#fieldsOf(point), error: error.message };
+    this.#trouble.report(trouble, 'failed to read register', point.name);
   }
 
-  /** One line for each answer of the device, however many registers it is for. */
-  #sayUnreadable(points: readonly ModbusPoint[]): void {
-    const first = new Map(points.toReversed().map((point) => [this.#unreadable.get(point)?.message, point]));
-    for (const point of first.values()) {
-      const error = this.#unreadable.get(point);
-      if (error === undefined) continue;
-      const register = registerText(point.spec.register);
-      const of = { source: this.#context.source.name, value: point.name, register, error: error.message };
-      const trouble = { event: 'modbus.unreadable', ...of, values: this.#unreadableFor(error) };
-      this.#trouble.again(trouble, 'a register could not be read', error.message);
-    }
-  }
-
-  #unreadableFor({ message }: ModbusError): number {
-    return [...this.#unreadable.values()].filter((error) => error.message === message).length;
+  #fieldsOf({ name, spec }: ModbusPoint) {
+    return { source: this.#context.source.name, value: name, register: registerText(spec.register) };
   }
 
   #unreadableText(): string | undefined {
@@ -195,25 +251,50 @@ export class ModbusSource implements RunningSource {
   }
 }
 
-function readerOn(line: JoinedLine['line'], { unit, timeoutMs }: ModbusSpec, clock: Clock): UnitReader<ModbusPoint> {
-  return new UnitReader({ clock, ask: (request, signal) => line.read(unit, request, timeoutMs, signal) });
+function requestsOn(line: ModbusLine, { unit, timeoutMs }: ModbusSpec) {
+  return (span: Span, signal: AbortSignal) => line.read(unit, span, timeoutMs, signal);
+}
+
+function readerOn(line: ModbusLine, spec: ModbusSpec, clock: Clock): UnitReader<ModbusPoint> {
+  return new UnitReader({ clock, request: requestsOn(line, spec), maxRegisters: spec.maxRegisters });
+}
+
+async function* scanOn(
+  line: ModbusLine,
+  spec: ModbusSpec,
+  ranges: readonly Span[],
+  clock: Clock,
+  signal: AbortSignal,
+): AsyncGenerator<ScanStep> {
+  const endUse = line.use();
+  try {
+    yield* scanModbus(requestsOn(line, spec), ranges, spec.maxRegisters, clock, signal);
+  } finally {
+    endUse();
+  }
 }
 
 async function testPoints(
   points: readonly ModbusPoint[],
-  reader: UnitReader<ModbusPoint>,
+  line: ModbusLine,
+  spec: ModbusSpec,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<TestedValue[]> {
+  const endUse = line.use();
   const tested = new Map<ModbusPoint, TestedValue>();
   const readings = {
-    value: (point: ModbusPoint, raw: number) => tested.set(point, { point, raw, timeMs: clock.wallMs() }),
+    value: (point: ModbusPoint, raw: number | string) => tested.set(point, { point, raw, timeMs: clock.wallMs() }),
     failed: (point: ModbusPoint, { message, hint }: ModbusError) =>
       tested.set(point, { point, problem: message, ...(hint ? { hint } : {}) }),
     skipped: () => {},
   };
-  await reader.read(points, readings, signal).catch((error: unknown) => {
+  try {
+    await readerOn(line, spec, clock).read(points, readings, signal);
+  } catch (error) {
     if (!(error instanceof ModbusError)) throw error;
-  });
-  return points.map((point) => tested.get(point) ?? { point, problem: 'it was not read' });
+  } finally {
+    endUse();
+  }
+  return points.map((point) => tested.get(point) ?? { point, problem: 'not read' });
 }

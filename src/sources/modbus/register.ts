@@ -1,6 +1,8 @@
-/** What a technician calls a register, read into what goes over the wire. */
+/** Converts register addresses in tags.yaml notation to wire addresses. */
 
 export type ModbusTable = 'holding' | 'input' | 'coil' | 'discrete';
+
+export const isBits = (table: ModbusTable) => table === 'coil' || table === 'discrete';
 
 export const REGISTER_TYPES = [
   'int16',
@@ -11,41 +13,58 @@ export const REGISTER_TYPES = [
   'uint64',
   'float32',
   'float64',
+  'bcd16',
+  'bcd32',
+  'string',
   'bool',
 ] as const;
-export type RegisterType = (typeof REGISTER_TYPES)[number];
+type RegisterType = (typeof REGISTER_TYPES)[number];
+
+/** Specification of a value in tags.yaml. */
+export interface ModbusValue {
+  register: ModbusRegister;
+}
 
 export interface ModbusRegister {
   table: ModbusTable;
-  /** From 0, as it goes over the wire. */
+  /** Zero-based wire address. */
   address: number;
+  /** Number of registers; for coils and discrete inputs, number of bits. */
+  length: number;
   type: RegisterType;
-  /** The second register comes first, the fourth before the third, …: CDAB and DCBA. */
+  /** Whether registers are in reverse order: CDAB and DCBA. */
   wordsReversed: boolean;
-  /** The low byte of each register comes first: BADC and DCBA. */
+  /** Whether the bytes in each register are swapped: BADC and DCBA. */
   bytesSwapped: boolean;
-  /** One bit of a register, 0 being the lowest. Its type is `bool`. */
-  bit?: number;
+  /** Bits in a register that form the value. `lowest` counts from 0. */
+  bits?: { lowest: number; count: number };
+  /** Number of characters of a string. */
+  characters?: number;
 }
 
-/** What tags.yaml says of a register. */
+/** Register members of tags.yaml. */
 export interface WrittenRegister {
   register: string | number;
   type?: RegisterType | undefined;
   byte_order?: string | undefined;
-  bit?: number | undefined;
+  /** `3`, or a range: `4-7`. */
+  bit?: number | string | undefined;
+  /** Number of characters of a string. */
+  length?: number | undefined;
 }
 
-/** Why it cannot be read, and at which member. */
+/** Problem with a register definition, and the affected member. */
 export interface RegisterProblem {
   member: keyof WrittenRegister;
   reason: string;
   instead: string;
 }
 
-/** Registers, or bits of coils and discrete inputs, that a value takes. */
-export const LENGTH_OF_TYPE: Readonly<Record<RegisterType, number>> = {
+/** Number of registers per value; for coils and discrete inputs, number of bits. */
+const LENGTH_OF_TYPE: Readonly<Record<Exclude<RegisterType, 'string'>, number>> = {
   bool: 1,
+  bcd16: 1,
+  bcd32: 2,
   int16: 1,
   uint16: 1,
   int32: 2,
@@ -56,12 +75,14 @@ export const LENGTH_OF_TYPE: Readonly<Record<RegisterType, number>> = {
   float64: 4,
 };
 
+const TABLES: readonly string[] = ['holding', 'input', 'coil', 'discrete'] satisfies ModbusTable[];
 const LAST_ADDRESS = 65_535;
-/** In the manner of Modicon the first digit names the table, and the rest counts from 1. */
+const LAST_BIT = 15;
+/** In Modicon notation, the first digit selects the table, and the other digits are the address, starting at 1. */
 const TABLE_OF_DIGIT: Readonly<Record<string, ModbusTable>> = { 1: 'discrete', 3: 'input', 4: 'holding' };
-const EXAMPLES = 'holding 0 (the address on the wire), or 40001 (in the manner of Modicon)';
+const EXAMPLES = 'holding 0 (protocol address) or 40001 (Modicon number)';
 
-/** The orders of 32 bits; those of 64 bits say the same of four registers. */
+/** Byte orders of 32-bit values; the 64-bit orders apply to four registers. */
 const ORDERS: Readonly<Record<string, { words: boolean; bytes: boolean; bits?: 64 }>> = {
   ABCD: { words: false, bytes: false },
   CDAB: { words: true, bytes: false },
@@ -76,51 +97,85 @@ const ORDERS: Readonly<Record<string, { words: boolean; bytes: boolean; bits?: 6
 export const BYTE_ORDERS = Object.keys(ORDERS);
 
 /**
- * `holding 40070` is address 40070 on the wire: SunSpec and most modern manuals count so. A bare number is in the manner of Modicon:
- * `40001` and `400001` are `holding 0`, `30001` `input 0`, `10001` `discrete 0`, `1` to `9999` coils.
+ * `holding 40070` is wire address 40070, as in SunSpec and most modern manuals. A bare number is in Modicon notation:
+ * `40001` and `400001` are `holding 0`, `30001` is `input 0`, `10001` is `discrete 0`, `1` to `9999` are coils.
  */
 export function readRegister(written: WrittenRegister): ModbusRegister | RegisterProblem {
   const place = readPlace(written.register);
   if ('reason' in place) return { member: 'register', ...place };
   const { table, address } = place;
-  const isBits = table === 'coil' || table === 'discrete';
-  const { bit } = written;
-  if (bit !== undefined && isBits) {
-    return { member: 'bit', reason: `means nothing for ${table}, which is one bit already`, instead: 'remove it' };
+  if (written.bit !== undefined && isBits(table)) {
+    return { member: 'bit', reason: `cannot be combined with ${table}, which is one bit`, instead: 'remove it' };
   }
-  const type = written.type ?? (isBits || bit !== undefined ? 'bool' : 'uint16');
-  if (isBits && type !== 'bool') {
-    const reason = `does not fit ${table} registers, which hold one bit`;
-    return { member: 'type', reason, instead: 'write bool, or leave it out' };
+  const bits = written.bit === undefined ? undefined : readBits(written.bit);
+  if (bits !== undefined && 'reason' in bits) return { member: 'bit', ...bits };
+  const type = written.type ?? (isBits(table) || bits?.count === 1 ? 'bool' : 'uint16');
+  const problem = typeProblem(type, table, bits) ?? lengthProblem(type, written.length);
+  if (problem !== undefined) return problem;
+  const length = type === 'string' ? Math.ceil(written.length! / 2) : LENGTH_OF_TYPE[type];
+  const order = ORDERS[written.byte_order ?? 'ABCD']!;
+  if (order.bits === 64 && length !== 4) {
+    const reason = `has eight bytes, and ${type} has fewer`;
+    return { member: 'byte_order', reason, instead: 'use ABCD, CDAB, BADC or DCBA' };
   }
-  if (!isBits && type === 'bool' && bit === undefined) {
-    const reason = `does not fit ${table} registers, which hold 16 bits`;
-    return { member: 'type', reason, instead: 'add bit: 0 to 15, or write uint16' };
+  if (type === 'string' && order.words) {
+    return { member: 'byte_order', reason: 'reverses the registers of a string', instead: 'use ABCD or BADC' };
   }
-  if (bit !== undefined && type !== 'bool' && LENGTH_OF_TYPE[type] !== 1) {
-    return { member: 'type', reason: 'does not fit one bit of one register', instead: 'leave it out' };
-  }
-  const order = ORDERS[written.byte_order ?? 'ABCD'];
-  if (order === undefined || (order.bits === 64 && LENGTH_OF_TYPE[type] !== 4)) {
-    const reason = order === undefined ? 'is no order of bytes' : `has eight bytes, and ${type} has fewer`;
-    return { member: 'byte_order', reason, instead: 'write one of ABCD, CDAB, BADC, DCBA' };
-  }
-  if (address + LENGTH_OF_TYPE[type] - 1 > LAST_ADDRESS) {
-    return { member: 'register', reason: `lies beyond the last address ${LAST_ADDRESS}`, instead: `write ${EXAMPLES}` };
+  if (address + length - 1 > LAST_ADDRESS) {
+    return { member: 'register', reason: `exceeds the last address ${LAST_ADDRESS}`, instead: `use ${EXAMPLES}` };
   }
   return {
     table,
     address,
-    type: bit === undefined ? type : 'bool',
+    length,
+    type: bits?.count === 1 ? 'bool' : type,
     wordsReversed: order.words,
     bytesSwapped: order.bytes,
-    ...(bit === undefined ? {} : { bit }),
+    ...(bits === undefined ? {} : { bits }),
+    ...(written.length === undefined ? {} : { characters: written.length }),
   };
 }
 
-/** As people write it: `holding 1013`, `holding 7 bit 3`. */
-export function registerText({ table, address, bit }: Pick<ModbusRegister, 'table' | 'address' | 'bit'>): string {
-  return `${table} ${address}${bit === undefined ? '' : ` bit ${bit}`}`;
+type Bits = NonNullable<ModbusRegister['bits']>;
+
+function readBits(written: number | string): Bits | { reason: string; instead: string } {
+  if (typeof written === 'number') return { lowest: written, count: 1 };
+  const [lowest = 0, highest = 0] = written.split('-').map(Number);
+  if (lowest < highest && highest <= LAST_BIT) return { lowest, count: highest - lowest + 1 };
+  return {
+    reason: 'is not a range of bits',
+    instead: `use the lowest and the highest bit (0 to ${LAST_BIT}), for example 4-7`,
+  };
+}
+
+function typeProblem(type: RegisterType, table: ModbusTable, bits: Bits | undefined): RegisterProblem | undefined {
+  if (isBits(table) && type !== 'bool') {
+    const reason = `does not fit ${table} registers, which contain one bit`;
+    return { member: 'type', reason, instead: 'use bool, or omit it' };
+  }
+  if (!isBits(table) && type === 'bool' && bits === undefined) {
+    const reason = `does not fit ${table} registers, which contain 16 bits`;
+    return { member: 'type', reason, instead: 'add bit: 0 to 15, or use uint16' };
+  }
+  const fitsBits = type === 'uint16' || (bits?.count === 1 && (type === 'bool' || type === 'int16'));
+  return bits === undefined || fitsBits
+    ? undefined
+    : { member: 'type', reason: 'cannot be combined with bit', instead: 'omit it' };
+}
+
+function lengthProblem(type: RegisterType, length: number | undefined): RegisterProblem | undefined {
+  if (type === 'string' && length === undefined) {
+    return { member: 'type', reason: 'requires the number of characters', instead: 'add length: 8' };
+  }
+  if (type === 'string' || length === undefined) return undefined;
+  return { member: 'length', reason: `is not supported for ${type}`, instead: 'remove it, or add type: string' };
+}
+
+/** Returns the register in tags.yaml notation, for example `holding 1013` or `holding 7 bit 4-7`. */
+export function registerText({ table, address, bits }: Pick<ModbusRegister, 'table' | 'address' | 'bits'>): string {
+  if (bits === undefined) return `${table} ${address}`;
+  const { lowest, count } = bits;
+  return `${table} ${address} bit ${lowest}${count === 1 ? '' : `-${lowest + count - 1}`}`;
 }
 
 function readPlace(
@@ -131,15 +186,24 @@ function readPlace(
   if (named) {
     const address = Number(named[2]);
     if (address <= LAST_ADDRESS) return { table: named[1]!.toLowerCase() as ModbusTable, address };
-    // Six digits are most likely a number in the manner of Modicon, which stands alone.
-    const reason = `lies beyond the last address ${LAST_ADDRESS}`;
-    return { reason, instead: `write the address on the wire, or the number alone, without "${named[1]}"` };
+    // Six digits are probably Modicon notation, which cannot be combined with a table name.
+    const reason = `exceeds the last address ${LAST_ADDRESS}`;
+    return { reason, instead: `use the protocol address, or the number without "${named[1]}"` };
   }
-  if (!/^\d{1,6}$/.test(text)) return { reason: 'is not a Modbus register', instead: `write for example ${EXAMPLES}` };
+  if (!/^\d{1,6}$/.test(text)) return notRegister(text);
   return modicon(Number(text)) ?? notModicon(text);
 }
 
-/** `40001` with five digits, `400001` with six; fewer are coils. */
+function notRegister(text: string): { reason: string; instead: string } {
+  const [, table, address] = /^(\S*[^\d\s])\s*(\d*)$/.exec(text) ?? [];
+  if (table === undefined || TABLES.includes(table.toLowerCase())) {
+    return { reason: 'is not a Modbus register', instead: `use a value such as ${EXAMPLES}` };
+  }
+  const instead = `use holding, input, coil or discrete, for example holding ${address || 0}`;
+  return { reason: `has the unknown table "${table}"`, instead };
+}
+
+/** Parses `40001` (five digits) and `400001` (six digits); shorter numbers are coils. */
 function modicon(number: number): Pick<ModbusRegister, 'table' | 'address'> | undefined {
   if (number >= 1 && number <= 9_999) return { table: 'coil', address: number - 1 };
   const span = number >= 100_000 ? 100_000 : 10_000;
@@ -151,7 +215,90 @@ function modicon(number: number): Pick<ModbusRegister, 'table' | 'address'> | un
 
 function notModicon(text: string): { reason: string; instead: string } {
   return {
-    reason: 'is no number in the manner of Modicon (40001, 30001, 10001, 1 to 9999; with six digits 400001)',
-    instead: `write the table and the address on the wire: holding ${Number(text) <= LAST_ADDRESS ? Number(text) : 0}`,
+    reason: 'is not a Modicon number (40001, 30001, 10001, 1 to 9999; with six digits 400001)',
+    instead: `use the table and the protocol address: holding ${Number(text) <= LAST_ADDRESS ? Number(text) : 0}`,
   };
+}
+
+/** Reused to reorder registers, so that reading thousands of values per second allocates no memory. */
+const scratch = new DataView(new ArrayBuffer(8));
+
+/**
+ * Returns the value at register `offset` in a response; NaN if the registers contain a float NaN or invalid BCD. 64-bit
+ * values beyond 2^53 are rounded to the nearest double, because the platform accepts only doubles.
+ */
+export function decodeRegister(response: Uint8Array, offset: number, register: ModbusRegister): number {
+  const { type, length, wordsReversed, bytesSwapped, bits } = register;
+  for (let at = 0; at < length * 2; at++) {
+    const word = wordsReversed ? length - 1 - (at >> 1) : at >> 1;
+    scratch.setUint8(at, response[(offset + word) * 2 + (bytesSwapped ? 1 - (at & 1) : at & 1)]!);
+  }
+  if (bits === undefined) return readAs(scratch, type);
+  return (scratch.getUint16(0) >> bits.lowest) & ((1 << bits.count) - 1);
+}
+
+/** Returns the text at register `offset` of a response, without padding (null characters and spaces). */
+export function decodeText(response: Uint8Array, offset: number, register: ModbusRegister): string {
+  const { length, bytesSwapped, characters } = register;
+  const bytes = Buffer.from(response.subarray(offset * 2, (offset + length) * 2));
+  const text = (bytesSwapped ? bytes.swap16() : bytes).toString('latin1', 0, characters);
+  const end = text.indexOf('\0');
+  return (end === -1 ? text : text.slice(0, end)).trim();
+}
+
+/** Returns the bit at `offset` in a coil response. The first bit is the lowest bit of the first byte. */
+export function decodeBit(response: Uint8Array, offset: number): number {
+  return (response[offset >> 3]! >> (offset & 7)) & 1;
+}
+
+function readAs(view: DataView, type: ModbusRegister['type']): number {
+  switch (type) {
+    case 'bcd16':
+      return fromBcd(view.getUint16(0), 4);
+    case 'bcd32':
+      return fromBcd(view.getUint32(0), 8);
+    case 'string':
+      return Number.NaN;
+    case 'bool':
+    case 'uint16':
+      return view.getUint16(0);
+    case 'int16':
+      return view.getInt16(0);
+    case 'int32':
+      return view.getInt32(0);
+    case 'uint32':
+      return view.getUint32(0);
+    case 'int64':
+      return Number(view.getBigInt64(0));
+    case 'uint64':
+      return Number(view.getBigUint64(0));
+    case 'float32':
+      return shortest(view.getFloat32(0));
+    case 'float64':
+      return view.getFloat64(0);
+  }
+}
+
+/** Returns NaN if a digit exceeds 9. */
+function fromBcd(packed: number, digits: number): number {
+  let value = 0;
+  for (let at = digits - 1; at >= 0; at--) {
+    const digit = (packed >>> (4 * at)) & 15;
+    if (digit > 9) return Number.NaN;
+    value = value * 10 + digit;
+  }
+  return value;
+}
+
+/**
+ * Returns the shortest decimal that represents the same 32-bit number: 12.3, not 12.300000190734863. The conversion is
+ * lossless and reduces the size in the buffer and on the wire to a third.
+ */
+export function shortest(single: number): number {
+  if (!Number.isFinite(single)) return Number.NaN;
+  for (let digits = 6; digits <= 9; digits++) {
+    const short = Number(single.toPrecision(digits));
+    if (Object.is(Math.fround(short), single)) return short;
+  }
+  return single;
 }

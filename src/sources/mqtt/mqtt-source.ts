@@ -2,68 +2,71 @@ import { SourceStopped, TagferryError } from '../../base/errors.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
+import { MQTT_TOPICS } from '../../broker/topic-filters.ts';
 import { hashOf } from '../../broker/unconfirmed.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
+import { publishValue } from '../messages/message-writes.ts';
+import type { MessageValue } from '../messages/payload.ts';
+import { MAX_PAYLOAD_BYTES, readMessage } from '../messages/payload.ts';
+import { scanMessages } from '../messages/scan.ts';
+import { SessionNotes } from '../messages/session-notes.ts';
+import { planFilters, TopicRouter } from '../messages/topic-plan.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
-import { TroubleLog } from '../trouble-log.ts';
-import { KeptNotes } from './kept-session.ts';
-import { MAX_PAYLOAD_BYTES, readMessage } from './message-reading.ts';
-import type { MqttValue } from './mqtt-value.ts';
-import { scanMqtt } from './scan.ts';
-import { planFilters, TopicRouter } from './topic-plan.ts';
 
-type Context = SourceContext<BrokerSpec, MqttValue>;
+type Context = SourceContext<BrokerSpec, MessageValue>;
 
 const DONE = Promise.resolve();
 
 /**
- * Values that a broker brings. A message is confirmed when its values are on disk; one that cannot be read is confirmed too, said
- * and counted, because the same bytes would come again. A retained message is taken as the last known value, but not a second
- * time when the subscription is made anew.
+ * Values from an MQTT broker. A message is acknowledged when its values are on disk. An unreadable message is also
+ * acknowledged, and it is logged and counted, because the broker would send the same bytes again. A retained message is
+ * stored as the last known value, but is not stored again if the subscription is recreated.
  *
- * What is on disk and not confirmed stands on disk with its values, so that after a crash a broker that sends it again is answered and
- * nothing is stored twice. A stop leaves the session as it is; a reload changes its subscriptions by the difference, in one turn.
+ * Stored but unacknowledged messages are recorded on disk with their values. If the broker redelivers them after a
+ * crash, they are acknowledged and not stored again. A shutdown does not change the session. A reload adds and removes
+ * only the subscriptions that differ, in one event loop turn.
  */
 export class MqttSource implements RunningSource {
   #context: Context;
   readonly #broker: Broker;
-  readonly #kept: KeptNotes;
+  readonly #notes: SessionNotes;
   readonly #trouble: TroubleLog;
-  readonly #handler = (message: Message) => this.#take(message);
-  readonly #refused = new Set<string>();
+  readonly #handler = (message: Message) => this.#receive(message);
+  readonly #rejected = new Set<string>();
   #router: TopicRouter;
   #leave: (() => void)[] = [];
   #isStopped = false;
   #errors = 0;
 
-  /** `notes`: what an earlier process knew of the session. Throws where there is no such broker. */
+  /** `notes`: session notes stored by a previous process. Throws for an unknown broker. */
   constructor(context: Context, notes: ReadonlyMap<string, string>) {
     const { source, brokers, log, clock } = context;
     const broker = brokers.get(source.name);
-    if (!broker) throw new TagferryError(`there is no broker ${source.name}`, { code: 'broker.unknown' });
+    if (!broker) throw new TagferryError(`unknown broker ${source.name}`, { code: 'broker.unknown' });
     this.#context = context;
     this.#broker = broker;
-    this.#router = new TopicRouter(context.points);
+    this.#router = new TopicRouter(context.points, MQTT_TOPICS);
     this.#trouble = new TroubleLog(log, clock, 'topics');
-    this.#kept = new KeptNotes(source.name, notes);
+    this.#notes = new SessionNotes(source.name, notes);
   }
 
   start(): void {
     const { spec } = this.#context.source;
     const session = [spec.url.replace(/\/\/[^/@]*@/, '//'), spec.clientId].join(' ');
-    this.#broker.resume(this.#kept.session(session), (held) => {
-      this.#context.gate.note(this.#kept.filters(session, held));
+    this.#broker.resume(this.#notes.session(session), (held) => {
+      this.#context.gate.note(this.#notes.filters(session, held));
     });
     this.#subscribe();
   }
 
-  /** Other values of the same broker: what both want is left alone. */
+  /** Applies a changed set of values from the same broker. Unchanged subscriptions are kept. */
   async follow(context: Context): Promise<boolean> {
     const { source, brokers } = context;
     if (brokers.get(source.name) !== this.#broker) return false;
     this.#context = context;
-    this.#router = new TopicRouter(context.points);
-    this.#refused.clear();
+    this.#router = new TopicRouter(context.points, MQTT_TOPICS);
+    this.#rejected.clear();
     this.#subscribe();
     return true;
   }
@@ -72,8 +75,8 @@ export class MqttSource implements RunningSource {
     this.#isStopped = true;
     const { gate } = this.#context;
     if (isGone) this.leave();
-    gate.note(...this.#forgotten(), ...this.#kept.rest());
-    gate.hurry();
+    gate.note(...this.#forgotten(), ...this.#notes.rest());
+    gate.commitSoon();
   }
 
   leave(): void {
@@ -90,7 +93,7 @@ export class MqttSource implements RunningSource {
       discarded,
       window,
       redelivered,
-      retaken,
+      storedAgain,
       certificateEndsMs,
     } = this.#broker.state();
     return {
@@ -99,83 +102,93 @@ export class MqttSource implements RunningSource {
       ...(problem === undefined ? {} : { problem }),
       errors: this.#errors + failures + dropped + discarded,
       window,
-      redelivered: { known: redelivered, taken: retaken },
+      redelivered: { known: redelivered, taken: storedAgain },
       pollsLate: 0,
       ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }),
     };
   }
 
-  /** By a client of its own: the session is left alone. */
-  scan(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
-    const { source, brokers, clock } = this.#context;
-    return scanMqtt({ broker: brokers.beside(source.name, source.spec), what, waitMs, clock, signal });
+  write({ spec }: Point, ...rest: [raw: number, guard: () => void, signal: AbortSignal]): Promise<void> {
+    return publishValue(this.#context, spec as MessageValue, ...rest);
   }
 
-  /** All within one turn, so that the session's subscriptions change by the difference. */
+  /** Scans with a separate client that does not use the session. */
+  scan(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
+    const { source, brokers, clock } = this.#context;
+    const broker = brokers.inspectionBroker(source.name, source.spec);
+    return scanMessages({ broker, grammar: MQTT_TOPICS, what, waitMs, clock, signal });
+  }
+
+  /**
+   * Subscribes and unsubscribes within one event loop turn, so that only the differences are applied to the session.
+   */
   #subscribe(): void {
     const { source, points, gate } = this.#context;
     const { qos, share } = source.spec;
     const before = this.#leave;
-    this.#leave = planFilters(points, this.#refused).map((filter) =>
+    this.#leave = planFilters(points, MQTT_TOPICS, this.#rejected).map((filter) =>
       this.#broker.subscribe(filter, this.#handler, {
         qos,
         ...(share === undefined ? {} : { share }),
-        stalled: () => gate.hurry(),
-        refused: () => this.#subscribeSingly(filter),
+        stalled: () => gate.commitSoon(),
+        rejected: () => this.#subscribeToEachTopic(filter),
       }),
     );
     for (const leave of before) leave();
   }
 
-  /** A broker may allow each topic, and not the wildcard that stands for them. */
-  #subscribeSingly(filter: string): void {
-    if (this.#refused.has(filter) || this.#context.points.some(({ spec }) => spec.topic === filter)) return;
-    this.#refused.add(filter);
+  /** Subscribes to each topic individually after the broker rejected a wildcard filter. */
+  #subscribeToEachTopic(filter: string): void {
+    if (this.#rejected.has(filter) || this.#context.points.some(({ spec }) => spec.topic === filter)) return;
+    this.#rejected.add(filter);
     this.#subscribe();
   }
 
-  /** Gives the same promise for all that go to the disk together. Throws what is to be tried again. */
-  #take(message: Message): Promise<void> {
+  /**
+   * Returns a promise that resolves when the values are on disk; messages in one batch share a promise. Throws if the
+   * message must be retried.
+   */
+  #receive(message: Message): Promise<void> {
     const { gate } = this.#context;
     const { topic, payload, retained } = message;
     if (this.#isStopped) throw new SourceStopped();
     const points = this.#router.pointsOf(topic);
     if (points.length === 0) return DONE;
-    gate.demandRoom();
+    gate.throwIfFull();
     if (payload.length > MAX_PAYLOAD_BYTES) {
-      for (const point of points) gate.fail(point, 'the message is larger than 1 MiB');
-      this.#sayUnreadable(topic, 'it is larger than 1 MiB');
+      for (const point of points) gate.recordFailure(point, 'the message exceeds 1 MiB');
+      this.#reportUnreadable(topic, 'it exceeds 1 MiB');
       return DONE;
     }
     const hash = message.hash ?? hashOf(message);
-    if (retained && this.#kept.isKnown(topic, hash)) return DONE;
-    const isTaken = this.#read(message, points);
-    const last = this.#kept.took(topic, hash, retained, isTaken);
-    if (isTaken) {
+    if (retained && this.#notes.isKnown(topic, hash)) return DONE;
+    const isAccepted = this.#read(message, points);
+    const last = this.#notes.recordLast(topic, hash, retained, isAccepted);
+    if (isAccepted) {
       gate.note(...this.#forgotten());
-      if (message.messageId !== undefined) gate.note(...this.#kept.record(message.messageId, hash));
+      if (message.messageId !== undefined) gate.note(...this.#notes.record(message.messageId, hash));
       gate.note(...last);
     }
     return gate.committed();
   }
 
-  /** Gives whether any value goes to the disk. */
-  #read(message: Message, points: readonly Point<MqttValue>[]): boolean {
+  /** Returns whether any value will be stored. */
+  #read(message: Message, points: readonly Point<MessageValue>[]): boolean {
     const { gate, clock } = this.#context;
     const { topic } = message;
-    const { isTaken, problem } = readMessage(gate, message, clock.wallMs(), points);
-    if (problem !== undefined) this.#sayUnreadable(topic, problem);
-    else this.#trouble.over('mqtt.unreadable', { topic }, 'messages of a topic can be read again', topic);
-    return isTaken;
+    const { isAccepted, problem } = readMessage(gate, message, clock.wallMs(), points);
+    if (problem !== undefined) this.#reportUnreadable(topic, problem);
+    else this.#trouble.recovered('mqtt.unreadable', { topic }, 'messages on a topic contain values again', topic);
+    return isAccepted;
   }
 
   #forgotten() {
-    return this.#kept.forget(this.#broker.takeForgotten());
+    return this.#notes.forget(this.#broker.drainAcknowledged());
   }
 
-  #sayUnreadable(topic: string, error: string): void {
+  #reportUnreadable(topic: string, error: string): void {
     this.#errors++;
     const fields = { source: this.#context.source.name, topic, error };
-    this.#trouble.again({ event: 'mqtt.unreadable', ...fields }, 'a message holds no value', topic);
+    this.#trouble.report({ event: 'mqtt.unreadable', ...fields }, 'message without a value', topic);
   }
 }

@@ -1,24 +1,22 @@
 import { readDuration } from '../../base/quantity.ts';
 import type { NatsSpec } from '../../broker/nats/nats-spec.ts';
-import { asTopic } from '../../broker/nats/subject.ts';
+import { NATS_SUBJECTS } from '../../broker/topic-filters.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
-import { wrongSubject } from '../../config/subject.ts';
-import { MQTT, readPointers } from '../mqtt/mqtt-kind.ts';
+import { wrongSubject } from '../../config/topics.ts';
+import { CONNECTION_MEMBERS, POINTER_MEMBERS, placeText, readPointers } from '../messages/message-members.ts';
+import { messageWriting, readWriteTo, WRITE_TO } from '../messages/message-writes.ts';
+import type { MessageValue } from '../messages/payload.ts';
 import type { SourceKind } from '../source-kind.ts';
-import type { NatsValue } from './nats-value.ts';
 
-/** Members that mean for NATS what they mean for MQTT. */
-const SHARED = chosen(MQTT.sourceMembers, ['member', 'username', 'password_file', 'ca', 'cert', 'key']);
-const POINTERS = chosen(MQTT.valueMembers, ['at', 'time', 'time_unit', 'status']);
 const SCHEMES = ['nats:', 'tls:'];
 const PORT = 4222;
 const THIRTY_SECONDS = '30s';
 const NAME = { type: 'string', pattern: '^[^\\s.*>/\\\\]{1,128}$' };
 
-/** A stream of NATS: `line: { nats: "nats://127.0.0.1:4222", stream: PLANT, durable: gateways }`. */
-export const NATS: SourceKind<NatsSpec, NatsValue> = {
+/** A NATS stream: `line: { nats: "nats://127.0.0.1:4222", stream: PLANT, durable: gateways }`. */
+export const NATS: SourceKind<NatsSpec, MessageValue> = {
   kind: 'nats',
   example: 'nats: nats://…',
   publishes: 'subject',
@@ -26,24 +24,25 @@ export const NATS: SourceKind<NatsSpec, NatsValue> = {
     nats: {
       type: 'string',
       title: 'the address of a NATS server',
-      description: 'A NATS server with JetStream, or several of a cluster with commas between.',
+      description: 'NATS server with JetStream, or comma-separated servers of a cluster.',
       examples: ['nats://127.0.0.1:4222', 'tls://n1.example:4222,tls://n2.example:4222,tls://n3.example:4222'],
     },
     stream: {
       ...NAME,
       title: 'the name of a stream',
-      description: 'NATS: the stream that is taken from; left out, the one that keeps the subjects.',
+      description: 'NATS: stream to consume. Default: the stream that stores the subjects.',
       examples: ['PLANT'],
     },
     durable: {
       ...NAME,
       title: 'the name of a durable consumer',
-      description: 'NATS: agents that name the same one share its messages. Left out: one of this gateway alone.',
+      description:
+        'NATS: durable consumer. Agents with the same consumer share its messages. Default: a consumer for this gateway.',
       examples: ['gateways'],
     },
     ack_wait: {
       ...DURATION_SCHEMA,
-      description: 'NATS: after this without acknowledgement a message goes to another agent of the consumer; 30s.',
+      description: 'NATS: time without an acknowledgement after which the server redelivers a message. Default: 30s.',
       examples: ['30s'],
     },
     ordered: {
@@ -51,17 +50,17 @@ export const NATS: SourceKind<NatsSpec, NatsValue> = {
       default: false,
       title: 'true or false',
       description:
-        'NATS: after a crash, or a connection that broke, what was not acknowledged comes before anything new; for a consumer that one agent has alone.',
+        'NATS: after a crash or a lost connection, unacknowledged messages are delivered before new ones. Requires a consumer that only one agent uses.',
     },
     creds: {
       type: 'string',
       minLength: 1,
       maxLength: 1024,
       title: 'a file',
-      description: 'NATS: a .creds file, as nsc writes it.',
+      description: 'NATS: credentials file (.creds) created by nsc.',
       examples: ['gateway.creds'],
     },
-    ...SHARED,
+    ...CONNECTION_MEMBERS,
   },
   valueMembers: {
     subject: {
@@ -69,40 +68,40 @@ export const NATS: SourceKind<NatsSpec, NatsValue> = {
       minLength: 1,
       maxLength: 1024,
       title: 'a NATS subject',
-      description: 'NATS: the subject that carries the value; * and > stand for others, {tag} for the name of the tag.',
+      description: 'NATS: subject of the value; can contain the wildcards * and >, and {tag} for the tag name.',
       examples: ['plant.ft101', 'plant.{tag}.flow'],
     },
-    ...POINTERS,
+    ...POINTER_MEMBERS,
+    ...WRITE_TO,
   },
   needs: { member: 'subject', example: 'subject: plant.ft101' },
   readSource,
   readValue,
+  writing: messageWriting(NATS_SUBJECTS, ({ servers }) => servers.map(placeOf)),
   groupOf: ({ durable }) => durable,
-  // That of the stream.
+  // Messages without a timestamp get the time at which the stream stored them.
   hasTime: () => true,
   placeOf: ({ servers: [first] }) => placeOf(first!),
-  addressOf: (_, { subject, at: pointer = '' }) => `${subject}${pointer === '' ? '' : ` ${pointer}`}`,
+  addressOf: (_, value) => placeText(value),
   async open(context) {
     const { NatsSource } = await import('./nats-source.ts');
     return new NatsSource(context, await context.notes());
   },
-  async test({ source, platformCaFile, clock, log, ...context }) {
-    const { listenOnce } = await import('../mqtt/test-mqtt.ts');
-    const { NatsBeside } = await import('../../broker/nats/nats-beside.ts');
-    const beside = new NatsBeside({ name: source.name, spec: source.spec, platformCaFile, clock, logger: log });
-    return listenOnce(beside, { ...context, clock });
+  async test({ source, platformCaFile, clock, ...context }) {
+    const { listenOnce } = await import('../messages/listen-for.ts');
+    const { InspectionNats } = await import('../../broker/nats/inspection-nats.ts');
+    const { name, spec } = source;
+    const broker = new InspectionNats({ name, spec, platformCaFile, clock });
+    return listenOnce(broker, { ...context, clock, grammar: NATS_SUBJECTS });
   },
-  async *scan({ source, platformCaFile, clock, log, waitMs, signal }, what) {
-    const { scanNats } = await import('./scan-nats.ts');
-    const { NatsBeside } = await import('../../broker/nats/nats-beside.ts');
-    const beside = new NatsBeside({ name: source.name, spec: source.spec, platformCaFile, clock, logger: log });
-    yield* scanNats(beside, { what, waitMs, clock, signal });
+  async *scan({ source, platformCaFile, clock, waitMs, signal }, what) {
+    const { scanMessages } = await import('../messages/scan.ts');
+    const { InspectionNats } = await import('../../broker/nats/inspection-nats.ts');
+    const { name, spec } = source;
+    const broker = new InspectionNats({ name, spec, platformCaFile, clock });
+    yield* scanMessages({ broker, grammar: NATS_SUBJECTS, what, waitMs, clock, signal });
   },
 };
-
-function chosen<Schema>(members: Readonly<Record<string, Schema>>, names: readonly string[]): Record<string, Schema> {
-  return Object.fromEntries(Object.entries(members).filter(([name]) => names.includes(name)));
-}
 
 function placeOf(server: string): { host: string; port: number } {
   const { hostname, port } = new URL(server);
@@ -115,23 +114,23 @@ function readSource(raw: Members, report: MemberReport): NatsSpec | undefined {
     .map((server) => server.trim());
   const wrong = servers.map(wrongServer).find((reason) => reason !== undefined);
   if (wrong !== undefined) {
-    report.problem('nats', `"${printable(String(raw.nats))}" ${wrong}`, 'write for example nats://127.0.0.1:4222');
+    report.problem('nats', `"${printable(String(raw.nats))}" ${wrong}`, 'use a value such as nats://127.0.0.1:4222');
     return undefined;
   }
   const ackWait = readDuration(String(raw.ack_wait ?? THIRTY_SECONDS));
   if (!('value' in ackWait) || ackWait.value < 1_000) {
-    const reason = 'reason' in ackWait ? ackWait.reason : 'is less than a second';
-    report.problem('ack_wait', `ack_wait "${raw.ack_wait}" ${reason}`, 'write for example 30s');
+    const reason = 'reason' in ackWait ? ackWait.reason : 'must be at least one second';
+    report.problem('ack_wait', `ack_wait "${raw.ack_wait}" ${reason}`, 'use a value such as 30s');
     return undefined;
   }
   if ((raw.cert === undefined) !== (raw.key === undefined)) {
     const [there, missing] = raw.cert === undefined ? ['key', 'cert'] : ['cert', 'key'];
-    report.problem(there, `${there} stands without ${missing}`, `add ${missing}: with its file`);
+    report.problem(there, `${there} requires ${missing}`, `add ${missing}: with its file`);
     return undefined;
   }
   const hasUser = raw.username !== undefined || servers.some((server) => new URL(server).username !== '');
   if (raw.password_file !== undefined && !hasUser) {
-    report.problem('password_file', 'there is a password and no user name', 'add username:');
+    report.problem('password_file', 'password_file requires a user name', 'add username:');
     return undefined;
   }
   return {
@@ -152,20 +151,21 @@ function readSource(raw: Members, report: MemberReport): NatsSpec | undefined {
 function wrongServer(text: string): string | undefined {
   const url = URL.parse(text);
   if (url === null || !/^[a-z]+:\/\//i.test(text)) return 'is not an address';
-  if (!SCHEMES.includes(url.protocol)) return `begins with ${url.protocol}//, which nats does not know`;
-  if (url.hostname === '') return 'names no host';
-  if (!/^\/?$/.test(url.pathname + url.search + url.hash)) return 'has something after the port';
+  if (!SCHEMES.includes(url.protocol)) return `has the unsupported scheme ${url.protocol}//`;
+  if (url.hostname === '') return 'has no host';
+  if (!/^\/?$/.test(url.pathname + url.search + url.hash)) return 'has unexpected text after the port';
   return undefined;
 }
 
-function readValue(raw: Members, report: MemberReport, template: Members): NatsValue | undefined {
+function readValue(raw: Members, report: MemberReport, template: Members): MessageValue | undefined {
   const subject = String(raw.subject);
   const wrong = wrongSubject(subject, 'wildcards');
   if (wrong !== undefined) {
-    report.problem('subject', `subject "${printable(subject)}" ${wrong}`, 'write for example plant.ft101');
+    report.problem('subject', `subject "${printable(subject)}" ${wrong}`, 'use a value such as plant.ft101');
     return undefined;
   }
   const pointers = readPointers(raw, report);
-  if (pointers === undefined) return undefined;
-  return { subject, topic: asTopic(subject), template: asTopic(String(template.subject)), ...pointers };
+  const writeTo = readWriteTo(raw, (text) => wrongSubject(text, 'plain'), report);
+  if (pointers === undefined || writeTo === undefined) return undefined;
+  return { topic: subject, template: String(template.subject), ...pointers, ...writeTo };
 }

@@ -2,42 +2,50 @@ import { SourceStopped, TagferryError } from '../../base/errors.ts';
 import type { NatsBroker } from '../../broker/nats/nats-broker.ts';
 import type { NatsPull, StreamMessage } from '../../broker/nats/nats-pull.ts';
 import type { NatsSpec } from '../../broker/nats/nats-spec.ts';
-import { asSubject, asTopic, subjectCovers } from '../../broker/nats/subject.ts';
+import { NATS_SUBJECTS } from '../../broker/topic-filters.ts';
 import { hashOf, UnconfirmedMessages } from '../../broker/unconfirmed.ts';
-import { isTrusted } from '../ahead-times.ts';
-import { StreamTimes } from '../group-times.ts';
-import { KeptNotes } from '../mqtt/kept-session.ts';
-import { MAX_PAYLOAD_BYTES, readMessage } from '../mqtt/message-reading.ts';
-import type { MqttValue } from '../mqtt/mqtt-value.ts';
-import { planFilters, TopicRouter } from '../mqtt/topic-plan.ts';
+import { isTrusted, StreamTimes } from '../intake/stamps.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
+import { publishValue } from '../messages/message-writes.ts';
+import { MAX_PAYLOAD_BYTES, type MessageValue, readMessage } from '../messages/payload.ts';
+import { scanMessages } from '../messages/scan.ts';
+import { SessionNotes } from '../messages/session-notes.ts';
+import { planFilters, TopicRouter } from '../messages/topic-plan.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
-import { TroubleLog } from '../trouble-log.ts';
-import type { NatsValue } from './nats-value.ts';
-import { scanNats } from './scan-nats.ts';
 
-type Context = SourceContext<NatsSpec, NatsValue>;
+type Context = SourceContext<NatsSpec, MessageValue>;
 
 const NS_OF_MS = 1_000_000n;
-/** Messages on disk of which the server has not said that it knows: more than may be under way. */
+/**
+ * Maximum number of recorded messages whose acknowledgement is not confirmed. Exceeds the number of messages that can
+ * be pending.
+ */
 const MAX_REMEMBERED = 10_000;
-/** Messages of which it has said so that are known all the same: more than it can have given anew before. */
+/**
+ * Number of confirmed messages that are still recognised. Exceeds the number of messages that the server can redeliver
+ * before a confirmation.
+ */
 const MAX_CONFIRMED = 4_000;
 
 /**
- * Values that a stream of NATS brings. A message is acknowledged when its values are on disk. What is on disk and not acknowledged
- * stands on disk with its values, by its number in the stream: after a crash it comes again, is answered, and nothing is stored twice,
- * unless another agent of the consumer got it meanwhile. That is counted: what had been given to somebody before, and was taken here.
+ * Values from a NATS stream. A message is acknowledged when its values are on disk. Stored but unacknowledged messages
+ * are recorded on disk with their values, by stream sequence number. When they are redelivered after a crash, they are
+ * acknowledged but not stored again. Messages that are redelivered to a different agent of the consumer are stored
+ * there and counted as possible duplicates.
  */
 export class NatsSource implements RunningSource {
   #context: Context;
   readonly #broker: NatsBroker;
-  readonly #kept: KeptNotes;
+  readonly #notes: SessionNotes;
   readonly #trouble: TroubleLog;
-  readonly #taken = new UnconfirmedMessages();
-  /** Hashes of messages by their number. */
+  readonly #unconfirmed = new UnconfirmedMessages();
+  /** Message hashes by sequence number. */
   readonly #remembered = new Map<number, string>();
-  /** Those confirmed of late. Where the acknowledgement came after the consumer's wait, one of them is on its way once more. */
+  /**
+   * Hashes of recently confirmed messages by sequence number. A message is redelivered once more if its acknowledgement
+   * arrived after the ack wait.
+   */
   readonly #confirmed = new Map<number, string>();
   #pull: NatsPull | undefined;
   #router: TopicRouter;
@@ -47,19 +55,19 @@ export class NatsSource implements RunningSource {
   readonly #redelivered = { known: 0, taken: 0 };
   readonly #times = new StreamTimes();
 
-  /** `notes`: what an earlier process left. Throws where there is no such broker. */
+  /** `notes`: notes stored by a previous process. Throws for an unknown broker. */
   constructor(context: Context, notes: ReadonlyMap<string, string>) {
     const { source, brokers, log, clock } = context;
     const broker = brokers.nats(source.name);
-    if (!broker) throw new TagferryError(`there is no broker ${source.name}`, { code: 'broker.unknown' });
+    if (!broker) throw new TagferryError(`unknown broker ${source.name}`, { code: 'broker.unknown' });
     this.#context = context;
     this.#broker = broker;
-    this.#router = new TopicRouter(context.points);
-    this.#subjects = subjectsOf(context.points);
-    this.#trouble = new TroubleLog(log, clock, 'topics');
-    this.#kept = new KeptNotes(source.name, notes);
-    const { unconfirmed } = this.#kept.session('');
-    this.#taken.restore(unconfirmed);
+    this.#router = new TopicRouter(context.points, NATS_SUBJECTS);
+    this.#subjects = planFilters(context.points, NATS_SUBJECTS);
+    this.#trouble = new TroubleLog(log, clock, 'subjects');
+    this.#notes = new SessionNotes(source.name, notes);
+    const { unconfirmed } = this.#notes.session('');
+    this.#unconfirmed.restore(unconfirmed);
     for (const [seq, hash] of unconfirmed) this.#remembered.set(seq, hash);
   }
 
@@ -70,19 +78,19 @@ export class NatsSource implements RunningSource {
       durable,
       ordered,
       subjects: () => this.#subjects,
-      handler: (message) => this.#take(message),
+      handler: (message) => this.#receive(message),
       acknowledged: (seq) => this.#confirm(seq),
-      stalled: () => this.#context.gate.hurry(),
+      stalled: () => this.#context.gate.commitSoon(),
     });
   }
 
-  /** Other values of the same consumer. */
+  /** Applies a changed set of values from the same consumer. */
   async follow(context: Context): Promise<boolean> {
     const { source, brokers } = context;
     if (brokers.nats(source.name) !== this.#broker) return false;
     this.#context = context;
-    this.#router = new TopicRouter(context.points);
-    this.#subjects = subjectsOf(context.points);
+    this.#router = new TopicRouter(context.points, NATS_SUBJECTS);
+    this.#subjects = planFilters(context.points, NATS_SUBJECTS);
     this.#pull?.changed();
     return true;
   }
@@ -91,8 +99,12 @@ export class NatsSource implements RunningSource {
     this.#isStopped = true;
     const { gate } = this.#context;
     if (this.#pull) this.#broker.drop(this.#pull);
-    gate.note(...this.#kept.forget(this.#taken.takeForgotten()));
-    gate.hurry();
+    gate.note(...this.#notes.forget(this.#unconfirmed.drainAcknowledged()));
+    gate.commitSoon();
+  }
+
+  write({ spec }: Point, ...rest: [raw: number, guard: () => void, signal: AbortSignal]): Promise<void> {
+    return publishValue(this.#context, spec as MessageValue, ...rest);
   }
 
   state(): SourceState {
@@ -109,21 +121,21 @@ export class NatsSource implements RunningSource {
     };
   }
 
-  /** By a client of its own: the consumer is left alone. */
+  /** Scans with a separate client that does not use the consumer. */
   async *scan(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
     const { source, brokers, clock } = this.#context;
-    const beside = await brokers.natsBeside(source.name, source.spec);
-    yield* scanNats(beside, { what, waitMs, clock, signal });
+    const broker = await brokers.inspectionNats(source.name, source.spec);
+    yield* scanMessages({ broker, grammar: NATS_SUBJECTS, what, waitMs, clock, signal });
   }
 
   /** Throws if the message must be retried. */
-  #take(message: StreamMessage): Promise<void> {
+  #receive(message: StreamMessage): Promise<void> {
     if (this.#isStopped) throw new SourceStopped();
     const { subject, payload, seq, storedNs } = message;
-    const points = this.#router.pointsOf(asTopic(subject));
+    const points = this.#router.pointsOf(subject);
     if (points.length === 0) return Promise.resolve();
     const hash = hashOf({ topic: `${subject} ${storedNs}`, payload });
-    const before = this.#before(seq, hash);
+    const before = this.#earlierDelivery(seq, hash);
     if (before === undefined) return this.#store(message, points, hash);
     return before.then(
       () => {
@@ -133,43 +145,44 @@ export class NatsSource implements RunningSource {
     );
   }
 
-  #store(message: StreamMessage, points: readonly Point<MqttValue>[], hash: string): Promise<void> {
+  #store(message: StreamMessage, points: readonly Point<MessageValue>[], hash: string): Promise<void> {
     const { gate, clock, source } = this.#context;
     const { subject, payload, seq, storedNs, redelivered } = message;
-    gate.demandRoom();
+    gate.throwIfFull();
     if (payload.length > MAX_PAYLOAD_BYTES) {
-      this.#sayUnreadable(subject, 'it is larger than 1 MiB');
+      this.#reportUnreadable(subject, 'it exceeds 1 MiB');
       return Promise.resolve();
     }
     const storedMs = Number(storedNs / NS_OF_MS);
-    // A server whose clock is not set tells no time.
+    // Ignore the stored time if the server clock was not set.
     const timeOf = isTrusted(storedMs)
-      ? (series: number) => this.#times.of(series, seq, storedMs, source.member)
+      ? (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, source.member, afterMs)
       : undefined;
-    const { isTaken, problem } = readMessage(gate, { payload }, clock.wallMs(), points, timeOf);
-    if (problem !== undefined) this.#sayUnreadable(subject, problem);
-    else this.#trouble.over('mqtt.unreadable', { topic: subject }, 'messages of a topic can be read again', subject);
-    if (redelivered && isTaken) this.#redelivered.taken++;
-    if (isTaken) gate.note(...this.#kept.forget(this.#taken.takeForgotten()), ...this.#kept.record(seq, hash));
+    const { isAccepted, problem } = readMessage(gate, { payload }, clock.wallMs(), points, timeOf);
+    if (problem !== undefined) this.#reportUnreadable(subject, problem);
+    else this.#trouble.recovered('nats.unreadable', { subject }, 'messages on a subject contain values again', subject);
+    if (redelivered && isAccepted) this.#redelivered.taken++;
+    if (isAccepted)
+      gate.note(...this.#notes.forget(this.#unconfirmed.drainAcknowledged()), ...this.#notes.record(seq, hash));
     const committed = gate.committed();
-    if (isTaken) this.#remember(seq, hash, committed);
+    if (isAccepted) this.#remember(seq, hash, committed);
     return committed;
   }
 
   #remember(seq: number, hash: string, committed: Promise<void>): void {
-    this.#taken.begin(seq, hash, committed);
+    this.#unconfirmed.begin(seq, hash, committed);
     this.#remembered.set(seq, hash);
     if (this.#remembered.size <= MAX_REMEMBERED) return;
-    // The oldest went to another agent long ago.
+    // The oldest message has certainly been delivered to another agent by now.
     this.#forget(this.#remembered.keys().next().value!);
   }
 
   /**
-   * How it fared before; `undefined` where it was not here, or longer ago than it can have been on its way. The server's word is not asked:
-   * 2.9 may give a message anew and then once more as if for the first time.
+   * Returns the result of an earlier delivery, or `undefined` if none is recorded. The server's redelivery flag is not
+   * used, because NATS 2.9 may redeliver a message without the flag.
    */
-  #before(seq: number, hash: string): Promise<void> | undefined {
-    return this.#confirmed.get(seq) === hash ? Promise.resolve() : this.#taken.find({ messageId: seq, hash });
+  #earlierDelivery(seq: number, hash: string): Promise<void> | undefined {
+    return this.#confirmed.get(seq) === hash ? Promise.resolve() : this.#unconfirmed.find({ messageId: seq, hash });
   }
 
   #confirm(seq: number): void {
@@ -181,22 +194,12 @@ export class NatsSource implements RunningSource {
 
   #forget(seq: number): void {
     this.#remembered.delete(seq);
-    this.#taken.confirmed(seq);
+    this.#unconfirmed.confirmed(seq);
   }
 
-  #sayUnreadable(topic: string, error: string): void {
+  #reportUnreadable(subject: string, error: string): void {
     this.#errors++;
-    const fields = { source: this.#context.source.name, topic, error };
-    this.#trouble.again({ event: 'mqtt.unreadable', ...fields }, 'a message holds no value', topic);
+    const fields = { source: this.#context.source.name, subject, error };
+    this.#trouble.report({ event: 'nats.unreadable', ...fields }, 'message without a value', subject);
   }
-}
-
-/** Few subjects that bring every value. */
-function subjectsOf(points: readonly Point<NatsValue>[]): readonly string[] {
-  const planned = planFilters(points).map(asSubject);
-  // `a.>` does not bring `a`, which as a topic it would.
-  const left = points
-    .map(({ spec }) => spec.subject)
-    .filter((one) => !planned.some((wide) => subjectCovers(wide, one)));
-  return [...planned, ...new Set(left)];
 }

@@ -1,47 +1,50 @@
+import { readDuration } from '../../base/quantity.ts';
+import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SecurityPolicyName } from '../../opcua/protocol.ts';
-import { MQTT } from '../mqtt/mqtt-kind.ts';
+import { CONNECTION_MEMBERS } from '../messages/message-members.ts';
 import type { SourceKind } from '../source-kind.ts';
-import type { OpcuaSpec, OpcuaValue } from './opcua-spec.ts';
-import { READER_MISSING, readerProgram } from './reader-program.ts';
+import { type OpcuaSpec, type OpcuaValue, READER_MISSING, readerProgram } from './reader-program.ts';
 
 const PORT = 4840;
 const TRUST_FOLDER = 'opcua-trust';
 const QUEUE = 100;
-/** As tags.yaml has them, and as the standard writes them. */
+const HISTORY = '1d';
+/** Security policy names used in tags.yaml and in the standard. */
 const POLICIES: Readonly<Record<string, SecurityPolicyName>> = {
   None: 'None',
   Basic256Sha256: 'Basic256Sha256',
   Aes128Sha256RsaOaep: 'Aes128_Sha256_RsaOaep',
   Aes256Sha256RsaPss: 'Aes256_Sha256_RsaPss',
 };
-const { username, password_file, cert, key } = MQTT.sourceMembers;
+const NODE_HINT = 'use a value such as "nsu=urn:example:line1;s=Line1.Flow" or "ns=2;s=Line1.Flow"';
+const { username, password_file, cert, key } = CONNECTION_MEMBERS;
 
-/** A server of OPC UA: `cell: { opcua: "opc.tcp://10.0.0.5:4840" }`. */
+/** An OPC UA server: `cell: { opcua: "opc.tcp://10.0.0.5:4840" }`. */
 export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
   kind: 'opcua',
   example: 'opcua: opc.tcp://…',
   everyMs: 1_000,
-  tellsChanges: true,
+  reportsOnlyChanges: true,
   runsProgram: true,
   inOrder: true,
   sourceMembers: {
     opcua: {
       type: 'string',
       title: 'the address of an OPC UA server',
-      description: 'An OPC UA server, of whose nodes changes are subscribed to.',
+      description: 'OPC UA server to subscribe to.',
       examples: ['opc.tcp://10.0.0.5:4840'],
     },
     security: {
       enum: Object.keys(POLICIES),
       default: 'Basic256Sha256',
-      description: 'OPC UA: the security policy. None: nothing is proven, and everybody on the network reads along.',
+      description: 'OPC UA: security policy. None disables authentication and encryption.',
     },
     mode: {
       enum: ['Sign', 'SignAndEncrypt'],
       default: 'SignAndEncrypt',
-      description: 'OPC UA: whether messages are encrypted, or signed alone.',
+      description: 'OPC UA: whether messages are signed, or signed and encrypted.',
     },
     cert: cert!,
     key: key!,
@@ -51,34 +54,49 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
       maxLength: 1024,
       default: TRUST_FOLDER,
       title: 'a folder',
-      description: 'OPC UA: the folder with the certificates of servers that are trusted (tagferry sources trust).',
+      description: 'OPC UA: folder with trusted server certificates (tagferry sources trust).',
       examples: [TRUST_FOLDER],
     },
     username: username!,
     password_file: password_file!,
     user_cert: {
       ...cert!,
-      description: 'OPC UA: PEM of the certificate by which this gateway is a user, in place of a user name.',
+      description: 'OPC UA: PEM file of the user certificate, instead of a user name.',
       examples: ['reader.pem'],
     },
-    user_key: { ...key!, description: 'OPC UA: PEM of the key of `user_cert`.', examples: ['reader-key.pem'] },
+    history: {
+      ...DURATION_SCHEMA,
+      description: `OPC UA: longest gap that is filled from the server's history; 0 disables this. Default: ${HISTORY}.`,
+      examples: ['1d'],
+    },
+    user_key: { ...key!, description: 'OPC UA: PEM file of the key for `user_cert`.', examples: ['reader-key.pem'] },
   },
   valueMembers: {
     node: {
       type: 'string',
       minLength: 3,
       maxLength: 1024,
-      title: 'the id of a node',
-      description: 'OPC UA: the id of the node that holds the value.',
-      examples: ['ns=2;s=Line1.Flow'],
+      title: 'the ID of a node',
+      description:
+        'OPC UA: node ID of the value. A namespace URI (nsu=) stays valid if the server renumbers its namespaces.',
+      examples: ['nsu=urn:example:line1;s=Line1.Flow', 'ns=2;s=Line1.Flow'],
     },
     index: {
       type: 'integer',
       minimum: 0,
       maximum: 1_000_000,
-      title: 'a place in an array',
-      description: 'OPC UA: which element of an array, from 0.',
+      title: 'an array index',
+      description: 'OPC UA: array index, from 0.',
       examples: [3],
+    },
+    member: {
+      type: 'string',
+      pattern: '^[^.]+(\\.[^.]+)*$',
+      maxLength: 256,
+      title: 'the name of a member',
+      description:
+        'OPC UA: member of a structure that contains the number. Separate nested members and element indices with dots.',
+      examples: ['Speed', 'Axes.0.Position'],
     },
     queue: {
       type: 'integer',
@@ -86,14 +104,13 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
       maximum: 100_000,
       default: QUEUE,
       title: 'a number of values',
-      description: 'OPC UA: how many values the server keeps while the agent is away.',
+      description: 'OPC UA: number of values the server queues while the agent is disconnected.',
       examples: [600],
     },
     trigger: {
       enum: ['value', 'status', 'timestamp'],
       default: 'value',
-      description:
-        'OPC UA: what makes the server tell: a change of value or status; of status alone; or of the time, too.',
+      description: 'OPC UA: changes the server reports: status only, status and value, or status, value and timestamp.',
     },
   },
   needs: { member: 'node', example: 'node: "ns=2;s=Line1.Flow"' },
@@ -102,21 +119,28 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
     const url = readUrl(String(raw.opcua), report);
     const user = readUser(raw, report);
     const identity = readPair('cert', 'key', raw, report);
+    const history = readDuration(String(raw.history ?? HISTORY));
+    if ('reason' in history) {
+      report.problem('history', `history "${printable(String(raw.history))}" ${history.reason}`, 'set for example 1d');
+      return undefined;
+    }
     if (url === undefined || user === 'wrong' || identity === 'wrong') return undefined;
     const security = String(raw.security ?? 'Basic256Sha256');
     if (security === 'None' && raw.mode !== undefined) {
-      report.problem('mode', `mode "${raw.mode}" means nothing with security: None`, 'remove it');
+      report.problem('mode', `mode "${raw.mode}" cannot be combined with security: None`, 'remove it');
       return undefined;
     }
     if (security === 'None' && user !== undefined) {
-      const reason = 'security: None may show the password to everybody on the network';
-      report.warning('security', reason, 'write security: Basic256Sha256 where the server has it');
+      const reason = 'security: None can expose the password on the network';
+      report.warning('security', reason, 'set security: Basic256Sha256 if the server supports it');
     }
-    if (readerProgram() === undefined) report.warning('opcua', READER_MISSING.problem, READER_MISSING.hint);
+    if (readerProgram() === undefined)
+      report.warning('opcua', READER_MISSING.problem, 'run apt install tagferry-opcua');
     return {
       url,
       policy: POLICIES[security]!,
       mode: security === 'None' ? 'None' : ((raw.mode ?? 'SignAndEncrypt') as OpcuaSpec['mode']),
+      historyMs: history.value,
       trustFolder: report.pathOf(String(raw.trust ?? TRUST_FOLDER)),
       ...(identity === undefined ? {} : { identity }),
       ...(user === undefined ? {} : { user }),
@@ -124,8 +148,8 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
   },
   readValue(raw, report) {
     const node = String(raw.node);
-    if (!/^(ns=\d{1,5};)?(i=\d{1,10}|s=.+|g=[0-9a-fA-F-]{36}|b=[A-Za-z0-9+/]+=*)$/.test(node)) {
-      report.problem('node', `node "${printable(node)}" is no id of a node`, 'write for example "ns=2;s=Line1.Flow"');
+    if (!/^(ns=\d{1,5};|nsu=[^;]+;)?(i=\d{1,10}|s=.+|g=[0-9a-fA-F-]{36}|b=[A-Za-z0-9+/]+=*)$/.test(node)) {
+      report.problem('node', `node "${printable(node)}" is not a node ID`, NODE_HINT);
       return undefined;
     }
     return {
@@ -133,45 +157,60 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
       queueSize: Number(raw.queue ?? QUEUE),
       trigger: (raw.trigger ?? 'value') as OpcuaValue['trigger'],
       ...(raw.index === undefined ? {} : { index: Number(raw.index) }),
+      ...(raw.member === undefined ? {} : { member: String(raw.member) }),
     };
   },
-  placeOf({ url }) {
-    const { hostname, port } = new URL(url);
-    return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || PORT) };
+  writing: {
+    problem: ({ index, member }) =>
+      index === undefined && member === undefined
+        ? undefined
+        : { reason: 'a part of an array or structure cannot be written', instead: 'remove writable' },
+    storedFor: (_, raw) => (Number.isFinite(raw) ? raw : undefined),
+    targetsOf({ url }, { node }) {
+      const { host, port } = placeOf(url);
+      return [`${host.toLowerCase()} ${port} ${node.replace(/^ns=0+;/, '')}`];
+    },
   },
-  addressOf: (_, { node, index }) => (index === undefined ? node : `${node} [${index}]`),
+  placeOf: ({ url }) => placeOf(url),
+  addressOf: (_, { node, index, member }) =>
+    `${node}${index === undefined ? '' : ` [${index}]`}${member === undefined ? '' : ` ${member}`}`,
   async open(context) {
     const { OpcuaSource } = await import('./opcua-source.ts');
     return new OpcuaSource(context, await context.notes());
   },
   async test(context) {
-    const { testOpcua } = await import('./beside.ts');
+    const { testOpcua } = await import('./one-off-reader.ts');
     return await testOpcua(context);
   },
-  async meet(context) {
-    const { meetServer } = await import('./beside.ts');
-    return await meetServer(context);
+  async inspectServer(context) {
+    const { inspectServer } = await import('./one-off-reader.ts');
+    return await inspectServer(context);
   },
   async *scan(context, what) {
-    const { scanOpcua } = await import('./beside.ts');
+    const { scanOpcua } = await import('./one-off-reader.ts');
     yield* scanOpcua(context, what);
   },
 };
 
+function placeOf(url: string): { host: string; port: number } {
+  const { hostname, port } = new URL(url);
+  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || PORT) };
+}
+
 function readUrl(text: string, report: MemberReport): string | undefined {
   const url = URL.parse(text);
-  const wrong =
+  const problem =
     url === null || url.protocol !== 'opc.tcp:' || url.hostname === ''
-      ? 'is no address of an OPC UA server'
+      ? 'is not an OPC UA server address'
       : url.username !== '' || url.password !== ''
-        ? 'has a user in it'
+        ? 'contains a user name'
         : undefined;
-  if (wrong === undefined) return text;
-  // What stands before an @ may be a password.
+  if (problem === undefined) return text;
+  // The part before an @ may contain a password.
   report.problem(
     'opcua',
-    `"${printable(text.replace(/\/\/.*@/, '//…@'))}" ${wrong}`,
-    'write for example opc.tcp://10.0.0.5:4840, and username:',
+    `"${printable(text.replace(/\/\/.*@/, '//…@'))}" ${problem}`,
+    'use an address such as opc.tcp://10.0.0.5:4840, and set username:',
   );
   return undefined;
 }
@@ -180,11 +219,11 @@ function readUser(raw: Members, report: MemberReport): OpcuaSpec['user'] | 'wron
   const pair = readPair('user_cert', 'user_key', raw, report);
   if (pair === 'wrong') return 'wrong';
   if (pair !== undefined && raw.username !== undefined) {
-    report.problem('username', 'there is a user name and a certificate of a user', 'remove one of them');
+    report.problem('username', 'username and user_cert are mutually exclusive', 'remove one of them');
     return 'wrong';
   }
   if (raw.password_file !== undefined && raw.username === undefined) {
-    report.problem('password_file', 'there is a password and no user name', 'add username:');
+    report.problem('password_file', 'password_file requires a user name', 'add username:');
     return 'wrong';
   }
   if (raw.username === undefined) return pair;
@@ -192,22 +231,22 @@ function readUser(raw: Members, report: MemberReport): OpcuaSpec['user'] | 'wron
   return { name: String(raw.username), ...file };
 }
 
-/** A certificate and its key: both or neither. */
+/** Parses the paths of a certificate and its key. Requires both or neither. */
 function readPair(
   certificate: 'cert' | 'user_cert',
-  itsKey: 'key' | 'user_key',
+  keyMember: 'key' | 'user_key',
   raw: Members,
   report: MemberReport,
 ): { certFile: string; keyFile: string } | 'wrong' | undefined {
-  const [certFile, keyFile] = [raw[certificate], raw[itsKey]];
+  const [certFile, keyFile] = [raw[certificate], raw[keyMember]];
   if (certFile === undefined && keyFile === undefined) return undefined;
   if (certFile === undefined || keyFile === undefined) {
-    const [there, missing] = certFile === undefined ? [itsKey, certificate] : [certificate, itsKey];
-    report.problem(there, `${there} stands without ${missing}`, `add ${missing}: with its file`);
+    const [given, missing] = certFile === undefined ? [keyMember, certificate] : [certificate, keyMember];
+    report.problem(given, `${given} requires ${missing}`, `add ${missing}: with its file`);
     return 'wrong';
   }
   return {
     certFile: report.pemPathOf(certificate, String(certFile), 'certificate'),
-    keyFile: report.pemPathOf(itsKey, String(keyFile), 'key'),
+    keyFile: report.pemPathOf(keyMember, String(keyFile), 'key'),
   };
 }

@@ -1,14 +1,15 @@
 /**
- * An OPC UA server, read by a program of its own (`src/opcua/`), which holds the session and the subscription. What it gives goes through the
- * gate; with the values of each message its number is written, and when both are on disk the program is told, which then
- * acknowledges it to the server. So what a crash of either leaves is known to the next: the server sends again what is not on disk.
+ * Values from an OPC UA server. A separate program, the reader (`src/opcua/`), owns the session and the subscription.
+ * Values pass through the gate and are written together with the sequence number of their message. The reader is then
+ * notified and acknowledges the message to the server. If either process crashes, the server resends messages that are
+ * not on disk.
  */
-import type { Readable, Writable } from 'node:stream';
+import type { Writable } from 'node:stream';
 import { messageOf } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { SupervisedProgram } from '../../base/programs/supervised.ts';
 import type {
-  DaemonLine,
+  AgentLine,
   Item,
   KeptSubscription,
   Question,
@@ -16,53 +17,71 @@ import type {
   ReaderTask,
   ReadValue,
 } from '../../opcua/protocol.ts';
-import type { TestedValue } from '../arrivals.ts';
-import { isTimeTaken } from '../draft.ts';
-import { SaidLines } from '../exec/said-lines.ts';
-import type { Quality } from '../gate.ts';
+import { ProgramOutputLog } from '../formats/program-output-log.ts';
+import type { TestedValue } from '../intake/arrivals.ts';
+import { isValidTime } from '../intake/draft.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
-import { TroubleLog } from '../trouble-log.ts';
-import { Answers } from './answers.ts';
-import { endpointOf, itemOf } from './items.ts';
-import type { OpcuaSpec, OpcuaValue } from './opcua-spec.ts';
-import { eachReaderLine, tellReader } from './reader-lines.ts';
-import { READER_MISSING, readerProgram } from './reader-program.ts';
+import { GapFiller } from './gap-filler.ts';
+import {
+  eachReaderLine,
+  endpointOf,
+  itemOf,
+  type OpcuaSpec,
+  type OpcuaValue,
+  QUALITIES,
+  READER_MISSING,
+  readerProgram,
+  sendToReader,
+} from './reader-program.ts';
+import { ReaderRequests } from './reader-requests.ts';
+import { positionKeyOf, ReadingPositions } from './reading-positions.ts';
+import { ValueReports } from './value-reports.ts';
 
 type Context = SourceContext<OpcuaSpec, OpcuaValue>;
 
-const QUALITIES: readonly Quality[] = ['good', 'uncertain', 'bad'];
-/** A reader that has sent no line for so many seconds is restarted: six heartbeats. */
+/** Time without output after which the reader is restarted, in seconds. Equals six heartbeats. */
 const MAX_SILENT_S = 30;
-/** How long a server that nobody wants any more may take to be told so. */
+/** Time limit for deleting the subscription on a removed server, in milliseconds. */
 const LEAVE_MS = 2_000;
 const MAX_NAMED = 3;
 
-/** The two notes: what was subscribed, written when it changes, and its last message on disk, written with its values. */
+/**
+ * Note names. The first note contains the subscription and is written when it changes. The second note contains the
+ * sequence number of the latest stored message and is written with the values of each message.
+ */
 const SUBSCRIPTION = 'subscription';
 const MESSAGE = 'message';
 
 export class OpcuaSource implements RunningSource {
   #context: Context;
   readonly #program: SupervisedProgram | undefined;
-  readonly #answers = new Answers();
+  readonly #requests = new ReaderRequests((ask, question) => this.#ask(ask, question));
   readonly #trouble: TroubleLog;
-  readonly #said: SaidLines;
+  readonly #reports: ValueReports;
+  readonly #outputLog: ProgramOutputLog;
   #task: ReaderTask;
   #input: Writable | undefined;
-  /** Of each item what was taken last: a subscription that is made anew begins with what is there. */
+  /**
+   * Latest accepted value of each item, used to detect duplicates. A recreated subscription starts with the current
+   * values.
+   */
   #last = new Map<number, string>();
+  readonly #positions: ReadingPositions;
+  readonly #filler: GapFiller;
   #connected = false;
   #sinceMs: number;
   #problem: string | undefined;
   #hint: string | undefined;
-  #refused: readonly (readonly [item: number, why: string])[] = [];
-  #unreadable = 0;
+  #refused: readonly (readonly [item: number, reason: string])[] = [];
+  /** First value that is not a number or text. */
+  #unreadable: { problem: string; hint: string | undefined } | undefined;
   #certificateEndsMs: number | undefined;
   #errors = 0;
-  /** Lines of the reader so far, heartbeats included. */
+  /** Number of lines received from the reader, including heartbeats. */
   #lines = 0;
-  /** Whether the agent reads no further because the disk is behind. */
+  /** Whether reading is paused until accepted values are on disk. */
   #isWaiting = false;
   readonly #end = new AbortController();
 
@@ -70,9 +89,24 @@ export class OpcuaSource implements RunningSource {
     const { source, clock, log, instance } = context;
     this.#context = context;
     this.#trouble = new TroubleLog(log, clock);
-    this.#said = new SaidLines(source.name, log, clock);
+    this.#reports = new ValueReports(source.name, log, clock);
+    this.#outputLog = new ProgramOutputLog(source.name, log, clock);
     this.#sinceMs = clock.monotonicMs();
     this.#task = taskOf(context, notes);
+    const { points } = context;
+    this.#positions = new ReadingPositions(noteOf(source.name, ''), points.map(positionKeyOf), notes);
+    this.#filler = new GapFiller({
+      positions: this.#positions,
+      gate: context.gate,
+      clock,
+      maxSpanMs: source.spec.historyMs,
+      pointOf: (item) => this.#context.points[item],
+      readPage: (span, signal) => this.#requests.readHistory(span, signal),
+      filled: (filled) => this.#reports.filled(filled),
+      missing: (point, gap, why) => {
+        if (source.spec.historyMs > 0) this.#reports.missing(point, gap, why);
+      },
+    });
     const command = readerProgram();
     if (command === undefined) ({ problem: this.#problem, hint: this.#hint } = READER_MISSING);
     this.#program =
@@ -81,10 +115,13 @@ export class OpcuaSource implements RunningSource {
         command,
         instance: `${instance}-${source.name}`,
         clock,
-        tell: (input) => this.#begin(input),
-        take: (output) => this.#take(output),
-        said: (line) => this.#said.tell(line),
-        ended: (how, againInMs) => this.#sayEnd(how, againInMs),
+        writeInput: (input) => {
+          this.#input = input;
+          this.#send({ start: this.#task });
+        },
+        readOutput: (output) => eachReaderLine(output, (line) => this.#process(line)),
+        onErrorLine: (line) => this.#outputLog.write(line),
+        ended: (how, againInMs) => this.#reportEnd(how, againInMs),
       });
   }
 
@@ -92,9 +129,13 @@ export class OpcuaSource implements RunningSource {
     if (this.#task.items.length === 0 || this.#program === undefined) return;
     this.#program.start();
     this.#watch(this.#program).catch(() => {});
+    this.#filler.run(this.#end.signal).catch(() => {});
   }
 
-  /** Restarts a reader that sends nothing, not even heartbeats. Counts seconds one by one, so that a sleep of the whole machine is one. */
+  /**
+   * Restarts the reader if it sends no lines, including heartbeats. Counts one-second steps, so that a suspension of
+   * the gateway counts as one second.
+   */
   async #watch(program: SupervisedProgram): Promise<never> {
     const { clock } = this.#context;
     for (let silentS = 0; ; ) {
@@ -102,7 +143,7 @@ export class OpcuaSource implements RunningSource {
       await clock.sleep(1_000, this.#end.signal);
       silentS = this.#lines === lines && this.#input !== undefined && !this.#isWaiting ? silentS + 1 : 0;
       if (silentS < MAX_SILENT_S) continue;
-      program.restart(`it has sent nothing for ${MAX_SILENT_S} s`);
+      program.restart(`no output for ${MAX_SILENT_S} s`);
       silentS = 0;
     }
   }
@@ -111,23 +152,26 @@ export class OpcuaSource implements RunningSource {
     const { gate, source, clock } = this.#context;
     this.#end.abort();
     if (isGone) {
-      this.#tell({ leave: true });
+      this.#send({ leave: true });
       this.#input?.end();
       gate.note(...[SUBSCRIPTION, MESSAGE].map((name) => ({ name: noteOf(source.name, name), text: undefined })));
-      // It ends by itself when it hears nothing more.
+      gate.note(...this.#positions.removal());
+      // The reader exits when its input is closed.
       const end = clock.monotonicMs() + LEAVE_MS;
       while (this.#program?.startedMs !== undefined && clock.monotonicMs() < end) await clock.sleep(50);
     }
     await this.#program?.stop();
-    gate.hurry();
+    gate.commitSoon();
   }
 
-  /** Other tags of the same nodes: the subscription goes on. */
+  /** Applies changed tags without recreating the subscription, if the nodes are the same. */
   async follow(context: SourceContext<never, never>): Promise<boolean> {
     const next = context as SourceContext as Context;
     const task = taskOf(next, new Map());
-    const what = ({ endpoint, items }: ReaderTask) => JSON.stringify([endpoint, items]);
-    if (what(task) !== what(this.#task) || task.items.length === 0) return false;
+    const keyOf = ({ endpoint, items }: ReaderTask) => JSON.stringify([endpoint, items]);
+    if (keyOf(task) !== keyOf(this.#task) || task.items.length === 0) return false;
+    if (next.source.spec.historyMs !== this.#context.source.spec.historyMs) return false;
+    this.#positions.rename(next.points.map(positionKeyOf));
     this.#context = next;
     return true;
   }
@@ -135,15 +179,16 @@ export class OpcuaSource implements RunningSource {
   state(): SourceState {
     const { points } = this.#context;
     const endsMs = this.#certificateEndsMs;
-    const names = this.#refused.slice(0, MAX_NAMED).map(([item, why]) => `${points[item]?.name} (${why})`);
-    const refused = names.length === 0 ? undefined : `the server does not give ${names.join(', ')}`;
-    const unreadable = this.#unreadable === 0 ? undefined : 'some values are no numbers';
-    const problem = this.#problem ?? refused ?? unreadable;
+    const names = this.#refused.slice(0, MAX_NAMED).map(([item, reason]) => `${points[item]?.name}: ${reason}`);
+    const refused = names.length === 0 ? undefined : `rejected by the server: ${names.join('; ')}`;
+    const unreadable = this.#problem === undefined && refused === undefined ? this.#unreadable : undefined;
+    const problem = this.#problem ?? refused ?? unreadable?.problem;
+    const hint = this.#hint ?? unreadable?.hint;
     return {
       connected: this.#connected,
       sinceMs: this.#sinceMs,
       ...(problem === undefined ? {} : { problem: plain(problem) }),
-      ...(this.#hint === undefined ? {} : { hint: this.#hint }),
+      ...(hint === undefined ? {} : { hint }),
       errors: this.#errors,
       pollsLate: 0,
       ...(endsMs === undefined ? {} : { certificateEndsMs: endsMs }),
@@ -151,108 +196,116 @@ export class OpcuaSource implements RunningSource {
   }
 
   async test(signal: AbortSignal): Promise<TestedValue[]> {
-    const { points } = this.#context;
-    return await this.#answers.read(points, (ask, question) => this.#ask(ask, question), signal);
+    return await this.#requests.read(this.#context.points, signal);
   }
 
+  readOne = (point: Point, signal: AbortSignal) => this.#requests.readOne(point as Point<OpcuaValue>, signal);
+
+  write = (point: Point, ...rest: [raw: number, guard: () => void, signal: AbortSignal]) =>
+    this.#requests.write(point as Point<OpcuaValue>, ...rest);
+
   async *scan(what: readonly string[], _waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
-    yield* this.#answers.browse(what, (ask, question) => this.#ask(ask, question), signal);
+    yield* this.#requests.browse(what, signal);
   }
 
   #ask(ask: number, question: Question): boolean {
     if (this.#input?.writable !== true) return false;
-    this.#tell({ ask, question });
+    this.#send({ ask, question });
     return true;
   }
 
-  #tell(line: DaemonLine): void {
-    tellReader(this.#input, line);
+  #send(line: AgentLine): void {
+    sendToReader(this.#input, line);
   }
 
-  #begin(input: Writable): void {
-    this.#input = input;
-    this.#tell({ start: this.#task });
-  }
-
-  async #take(output: Readable): Promise<void> {
-    await eachReaderLine(output, (line) => this.#follow(line));
-  }
-
-  async #follow(line: ReaderLine): Promise<void> {
+  async #process(line: ReaderLine): Promise<void> {
     this.#lines++;
     if ('ordinal' in line) this.#store(line);
     else if ('values' in line && !('answer' in line)) await this.#storePart(line.values);
     else if ('oversized' in line) {
       this.#errors++;
       const fields = { source: this.#context.source.name, max_bytes: line.oversized };
-      this.#trouble.again(
-        { event: 'opcua.oversized', ...fields },
-        'message discarded, the server ignores the maximum message size',
-      );
-    } else if ('answer' in line) this.#answers.take(line);
-    else if ('connected' in line) this.#sayState(line);
-    else if ('subscription' in line) this.#keep(line.subscription, line.isNew);
-    else if ('refused' in line) this.#sayRefused(line.refused);
-    else if ('lost' in line) {
-      this.#errors += line.lost;
-      const fields = { source: this.#context.source.name, messages: line.lost };
-      this.#trouble.again({ event: 'opcua.lost', ...fields }, 'a server no longer has messages that were not taken');
-    }
+      const text = 'message discarded, the server ignores the maximum message size';
+      this.#trouble.report({ event: 'opcua.oversized', ...fields }, text);
+    } else if ('answer' in line) this.#requests.receive(line);
+    else if ('connected' in line) this.#reportState(line);
+    else if ('subscription' in line) this.#saveSubscription(line.subscription, line.isNew);
+    else if ('refused' in line) this.#reportRejected(line.refused);
+    else if ('history' in line) {
+      this.#positions.setHistory(line.history.filter((item) => this.#usesHistory(item)));
+      this.#filler.resume();
+    } else if ('lost' in line) this.#reportLost(line.lost);
   }
 
-  /** The next part follows when this one is on disk: a message of any size uses the memory of one part. */
+  /** A status trigger reports only some of the values in the history; arrival times differ from those in the history. */
+  #usesHistory(item: number): boolean {
+    const { source, points } = this.#context;
+    return source.spec.historyMs > 0 && source.timeFrom === 'source' && points[item]?.spec.trigger !== 'status';
+  }
+
+  /**
+   * Stores one part of a message. The next part is read when this part is on disk, so that memory use does not depend
+   * on the message size.
+   */
   async #storePart(values: readonly ReadValue[]): Promise<void> {
-    for (const value of values) this.#takeValue(value);
+    for (const value of values) this.#acceptValue(value);
     this.#isWaiting = true;
-    // A rejected commit ends with the message: without its last part the server is sent no acknowledgement.
-    this.#context.gate.hurry();
+    // After a failed commit, the message is not acknowledged, because its final part is not reported as stored.
+    this.#context.gate.note(...this.#positions.takeNotes());
+    this.#context.gate.commitSoon();
     await this.#context.gate.settled().catch(() => {});
     this.#isWaiting = false;
   }
 
-  #store({ values, ordinal, subscription, sequence, overflows }: Extract<ReaderLine, { ordinal: number }>): void {
+  #store({ values, ordinal, subscription, sequence }: Extract<ReaderLine, { ordinal: number }>): void {
     const { gate, source } = this.#context;
-    if (overflows > 0) {
-      this.#errors += overflows;
-      const fields = { source: source.name, values: overflows };
-      this.#trouble.again({ event: 'opcua.overflow', ...fields }, 'the queue of a server was too small for what came');
-    }
-    for (const value of values) this.#takeValue(value);
-    gate.note({ name: noteOf(source.name, MESSAGE), text: `${subscription} ${sequence}` });
-    // Ordinals belong to one life of the reader.
+    for (const value of values) this.#acceptValue(value);
+    gate.note(
+      { name: noteOf(source.name, MESSAGE), text: `${subscription} ${sequence}` },
+      ...this.#positions.takeNotes(),
+    );
+    // Use the input of the current reader process, because ordinals are valid only for this process.
     const input = this.#input;
     gate.committed().then(
       () => {
         this.#remember(subscription, sequence);
-        tellReader(input, { stored: ordinal });
+        sendToReader(input, { stored: ordinal });
       },
-      // The source has stopped or the store has failed: the server keeps the message, and its values are not duplicates when it returns.
+      // The source stopped or the store failed. The server will resend the message, and its values must not be
+      // discarded as duplicates.
       () => this.#last.clear(),
     );
   }
 
-  #takeValue([item, raw, timeMs, status]: ReadValue): void {
+  #acceptValue([item, raw, timeMs, status, detail]: ReadValue): void {
     const { gate, points } = this.#context;
     const point = points[item];
     if (point === undefined) return;
+    if (detail?.overflow) {
+      this.#errors++;
+      this.#reports.overflow(point);
+    }
+    const time = timeMs !== null && isValidTime(timeMs) ? timeMs : undefined;
+    const isMissing = detail?.overflow === true;
+    if (raw !== null && time !== undefined && this.#positions.record(item, time, isMissing)) this.#filler.wake();
     const text = `${raw} ${timeMs} ${status}`;
     if (timeMs !== null && this.#last.get(item) === text) return;
     this.#last.set(item, text);
     if (raw !== null) {
-      const time = timeMs !== null && isTimeTaken(timeMs) ? timeMs : undefined;
-      gate.take(point, raw, time, QUALITIES[status]);
+      gate.accept(point, raw, time, QUALITIES[status]);
       return;
     }
-    gate.fail(point, status === 0 ? 'its value is not a number' : 'the server reports bad quality and no value');
+    const { problem = 'not a number or text', hint } = detail ?? {};
+    gate.recordFailure(point, plain(problem));
     this.#errors++;
     if (status !== 0) return;
-    this.#unreadable++;
-    const fields = { source: this.#context.source.name, value: point.name };
-    this.#trouble.again({ event: 'opcua.unreadable', ...fields }, 'a value of a server is no number', point.name);
+    this.#unreadable ??= { problem: `${point.name}: ${problem}`, hint };
+    this.#reports.unreadable(point, plain(problem));
   }
 
-  #keep(subscription: Omit<KeptSubscription, 'stored'>, isNew: boolean): void {
+  #saveSubscription(subscription: Omit<KeptSubscription, 'stored'>, isNew: boolean): void {
     const { gate, source } = this.#context;
+    if (isNew) this.#positions.expectGaps();
     const { kept } = this.#task;
     const stored = isNew || kept?.stored === undefined ? {} : { stored: kept.stored };
     this.#task = { ...this.#task, kept: { ...subscription, ...stored } };
@@ -260,53 +313,64 @@ export class OpcuaSource implements RunningSource {
     gate.note({ name: noteOf(source.name, SUBSCRIPTION), text });
   }
 
-  /** For the next life of the program. */
+  /** Records the position for the next run of the reader. */
   #remember(subscription: number, sequence: number): void {
     const { kept } = this.#task;
     if (kept?.id === subscription) this.#task = { ...this.#task, kept: { ...kept, stored: sequence } };
   }
 
-  #sayState(state: Extract<ReaderLine, { connected: boolean }>): void {
+  #reportState(state: Extract<ReaderLine, { connected: boolean }>): void {
     const { clock, source } = this.#context;
     if (state.connected !== this.#connected) this.#sinceMs = clock.monotonicMs();
     this.#connected = state.connected;
     if (state.connected) {
       this.#problem = this.#hint = undefined;
       this.#certificateEndsMs = state.certificateEndsMs;
-      this.#trouble.over('opcua.away', { source: source.name }, 'a server of OPC UA is there again');
+      this.#trouble.recovered('opcua.away', { source: source.name }, 'OPC UA session restored');
       return;
     }
+    this.#filler.pause();
     this.#errors++;
     this.#problem = state.problem;
     this.#hint = state.hint;
     const error = plain(state.problem);
-    this.#trouble.again({ event: 'opcua.away', source: source.name, error }, 'a server of OPC UA is away');
-    for (const point of this.#context.points) this.#context.gate.fail(point);
+    this.#trouble.report({ event: 'opcua.away', source: source.name, error }, 'OPC UA server unavailable');
+    for (const point of this.#context.points) this.#context.gate.recordFailure(point);
   }
 
-  #sayRefused(refused: readonly (readonly [item: number, why: string])[]): void {
-    const { points, source, gate } = this.#context;
+  #reportRejected(refused: readonly (readonly [item: number, reason: string])[]): void {
+    const { points, gate } = this.#context;
     this.#refused = refused;
-    for (const [item, why] of refused) {
+    for (const [item, reason] of refused) {
       const point = points[item];
       if (point === undefined) continue;
       this.#errors++;
-      gate.fail(point, plain(why));
-      const fields = { source: source.name, value: point.name, node: point.spec.node, error: why };
-      this.#trouble.again({ event: 'opcua.refused', ...fields }, 'a server does not give a value', point.name);
+      gate.recordFailure(point, plain(reason));
+      this.#reports.rejected(point, reason);
     }
   }
 
-  #sayEnd(how: string, againInMs: number): void {
+  /** Messages whose values are in the history of the server are not lost. */
+  #reportLost(messages: number): void {
+    const { source, points } = this.#context;
+    this.#positions.expectGaps();
+    if (points.every((_, item) => this.#positions.hasHistory(item))) return;
+    this.#errors += messages;
+    const fields = { source: source.name, messages };
+    this.#trouble.report({ event: 'opcua.lost', ...fields }, 'messages are no longer available on the server');
+  }
+
+  #reportEnd(how: string, againInMs: number): void {
     const { source, clock, log, points, gate } = this.#context;
     this.#input = undefined;
-    this.#answers.fail(`the program that reads OPC UA has ended: ${how}`);
+    this.#filler.pause();
+    this.#requests.fail(`the OPC UA process ended: ${how}`);
     if (this.#connected) this.#sinceMs = clock.monotonicMs();
     this.#connected = false;
     this.#problem = how;
-    for (const point of points) gate.fail(point);
+    for (const point of points) gate.recordFailure(point);
     const fields = { source: source.name, error: messageOf(how), again_in_ms: againInMs };
-    log.warn({ event: 'opcua.ended', ...fields }, 'the program that reads OPC UA has ended and is started again');
+    log.warn({ event: 'opcua.ended', ...fields }, 'OPC UA process exited, restarting');
   }
 }
 
@@ -314,7 +378,7 @@ function noteOf(source: string, name: string): string {
   return `source/${source}/${name}`;
 }
 
-/** What of a task makes another's subscription none of ours. */
+/** Returns the endpoint properties that identify the owner of a subscription. */
 function placeOf({ endpoint: { url, user } }: ReaderTask): string {
   return JSON.stringify([url, user ?? null]);
 }

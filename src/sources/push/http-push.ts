@@ -3,7 +3,6 @@ import type { AddressInfo } from 'node:net';
 import { counted } from '../../base/amounts.ts';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
-import { giveBack } from '../../base/give-back.ts';
 import { answerEarly, BodyChunks, BodyError, promisedBytes, readBody } from '../../base/inbound/body.ts';
 import type { CertificateFiles } from '../../base/inbound/certificate.ts';
 import { hostRule } from '../../base/inbound/host-rule.ts';
@@ -12,9 +11,11 @@ import { MemoryBudget, type Reservation } from '../../base/inbound/memory-budget
 import { SharedToken } from '../../base/inbound/shared-token.ts';
 import type { ListenAddress } from '../../base/listen.ts';
 import type { Logger } from '../../base/logger.ts';
-import type { Intake } from '../intake.ts';
-import { TroubleLog } from '../trouble-log.ts';
-import { textOf } from './body-text.ts';
+import { releaseMemory } from '../../base/release-memory.ts';
+import { textOf } from '../formats/body-text.ts';
+import { type PartialOutcome, type ReadBody, ValueStream } from '../formats/value-stream.ts';
+import type { Intake } from '../intake/intake.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
 import { encodingOf, inflate, inflated } from './inflater.ts';
 import {
   answerQuery,
@@ -23,13 +24,11 @@ import {
   HEALTH,
   INFLUX_HEADERS,
   type LineSettings,
-  type ReadBody,
   type Reading,
 } from './push-endpoints.ts';
-import { errorBody, noRoom, PushRefusal, refusalOf, tooLarge, tryLater } from './push-refusal.ts';
-import { type PartialOutcome, ValueStream } from './value-stream.ts';
+import { errorBody, noRoom, PushRejection, rejectionOf, tooLarge, tryLater } from './push-rejection.ts';
 
-/** The listener that programs push values to (docs/interface.md, "Pushing values in"). */
+/** HTTP listener for pushed values (docs/interface.md, "Pushing values in"). */
 export interface HttpPushOptions {
   listen: ListenAddress;
   tls?: CertificateFiles | undefined;
@@ -40,19 +39,22 @@ export interface HttpPushOptions {
   limits?: Partial<PushLimits>;
 }
 
-/** What is asked of a request; a reload changes it for every request from then on. */
+/** Rules for accepting requests. After a reload, the new rules apply to all later requests. */
 export interface PushRules {
-  /** `INGEST_TOKEN`; `undefined` asks for none. */
+  /** `INGEST_TOKEN`; `undefined` means that no token is required. */
   token: string | undefined;
-  /** `INGEST_HOSTS`: names beside those of loopback by which the listener may be called while it has no token. */
+  /** `INGEST_HOSTS`: host names accepted in addition to loopback names if no token is required. */
   hosts?: readonly string[] | undefined;
   lines?: LineSettings;
 }
 
 export interface PushLimits extends InboundLimits {
-  /** Of one body, inflated. docs/interface.md, "Settled details". */
+  /** Limit for one decompressed body (docs/interface.md, "Settled details"). */
   bodyBytes: number;
-  /** Of all requests that are read or wait for the disk: follows the memory that the unit allows. */
+  /**
+   * Limit for the total size of requests that are being read or are waiting for the disk. Depends on the unit's memory
+   * limit.
+   */
   bytesUnderWay: number;
 }
 
@@ -62,26 +64,25 @@ const LIMITS: PushLimits = {
   bytesUnderWay: 48 * 1024 * 1024,
   connections: 1_024,
   requestMs: 60_000,
-  // Longer than the 10 s at which collectors flush, so that they keep their connection.
+  // Longer than the 10 s flush interval of collectors, so that they reuse connections.
   keepAliveMs: 75_000,
   stopMs: 10_000,
 };
 
-/** What a request costs while it waits, beside its values: sockets, headers, promises. */
+/** Approximate memory use of a waiting request in addition to its values: sockets, headers and promises. */
 const BYTES_OF_REQUEST = 4_096;
 const BYTES_OF_VALUE = 21;
-/** A value in a body, about; more values than were made room for cost a copy. */
-const BYTES_OF_WRITTEN_VALUE = 80;
 /**
- * Of one request: the columns of so many values take 5.5 MB, and a body of 8 MiB with its columns some 20 at the most, whatever
- * it is made of; values as programs write them reach the bound of bytes first.
+ * Maximum number of values in one request. Columns with this number of values use 5.5 MB, and an 8 MiB body with its
+ * columns uses at most 20 MB. Typical requests reach the byte limit first.
  */
 const MAX_VALUES = 262_144;
 
 /**
- * States: made, listening, stopping, stopped. Each request is read whole, checked whole, given to the sink at once, and answered
- * when the sink says that all of it is on disk; meanwhile it is a few columns of numbers. Many wait for the same commit.
- * A crash before the answer leaves the client without a 204: it sends again, and the platform replaces equal values.
+ * States: created, listening, stopping, stopped. Each request is read and validated completely and passed to the sink.
+ * The response is sent when all values are on disk. Until then, a request occupies only a few numeric columns. Many
+ * requests share one commit. If the agent crashes, the client receives no 204 and sends the values again; the platform
+ * replaces duplicates.
  */
 export class HttpPush {
   readonly #options: HttpPushOptions;
@@ -109,7 +110,7 @@ export class HttpPush {
       limits: this.#limits,
       clock: options.clock,
       log: options.log,
-      serve: (request, response, asksFirst) => void this.#serve(request, response, asksFirst),
+      serve: (request, response, expectsContinue) => void this.#serve(request, response, expectsContinue),
     });
     this.#memory = new MemoryBudget({
       maxBytes: this.#limits.bytesUnderWay,
@@ -123,7 +124,7 @@ export class HttpPush {
     this.#token = rules.token === undefined ? undefined : new SharedToken(rules.token);
   }
 
-  /** Resolves when it listens; gives the address with the port that the system chose. Throws a `TagferryError`. */
+  /** Resolves with the address, including the assigned port, when the server is listening. Throws a `TagferryError`. */
   async start(signal?: AbortSignal): Promise<ListenAddress> {
     const { listen: address, log } = this.#options;
     await this.#server.start();
@@ -134,77 +135,79 @@ export class HttpPush {
     return at;
   }
 
-  /** Takes no more requests, lets those that wait for the disk have their answer, closes every connection. */
+  /** Stops accepting requests, completes requests that are waiting for the disk, and closes all connections. */
   stop(): Promise<void> {
     return this.#server.stop();
   }
 
-  /** Open connections. */
+  /** Number of open connections. */
   get connections(): number {
     return this.#server.connections;
   }
 
-  /** Memory of what is under way. */
+  /** Memory used by pending requests, in bytes. */
   get bytesUnderWay(): number {
     return this.#memory.usedBytes;
   }
 
-  async #serve(request: IncomingMessage, response: ServerResponse, asksFirst: boolean): Promise<void> {
+  async #serve(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
     const memory = this.#memory.reserve();
     const [path = '', search] = splitOnce(request.url ?? '', '?');
     const endpoint = ENDPOINTS.get(path);
     try {
-      if (endpoint === undefined) throw new PushRefusal(404, 'nothing is here', 'Values go to /v1/values or /write.');
+      if (endpoint === undefined) throw new PushRejection(404, 'not found', 'Send values to /v1/values or /write.');
       const query = new URLSearchParams(search);
       this.#admit(request, endpoint, query);
       if (endpoint.reader !== undefined) {
         const reading = endpoint.reader(request.headers['content-type'], query, this.#rules.lines ?? {});
         const encoding = encodingOf(request.headers['content-encoding']);
-        if (!reading.isStream) this.#demandSize(request);
+        if (!reading.isStream) this.#checkSize(request);
         if (!memory.grow(BYTES_OF_REQUEST)) throw noRoom();
         if (reading.isStream && !this.#server.streams(request)) throw tryLater('too many streams are open', 10_000);
-        if (asksFirst) response.writeContinue();
+        if (expectsContinue) response.writeContinue();
         const outcome = reading.isStream
-          ? await this.#takeStream(request, encoding, endpoint, reading.read)
-          : await this.#take(request, encoding, endpoint, reading, memory);
-        this.#answerTaken(request, response, endpoint, reading, outcome);
+          ? await this.#acceptStream(request, encoding, endpoint, reading.read)
+          : await this.#acceptBody(request, encoding, endpoint, reading, memory);
+        this.#respondAccepted(request, response, endpoint, reading, outcome);
       } else {
-        await this.#look(request, response, path, query, memory);
+        await this.#respondToProbe(request, response, path, query, memory);
       }
     } catch (error) {
-      // Its sender was answered, and the log told, where the connection was ended.
-      if (!(error instanceof BodyError && error.fault === 'given-up')) this.#refuse(request, response, endpoint, error);
+      // If the connection was closed by the agent, the response and the log entry have already been written.
+      if (!(error instanceof BodyError && error.fault === 'given-up'))
+        this.#respondRejected(request, response, endpoint, error);
     } finally {
       memory.set(0);
     }
   }
 
-  /** Everything that can be said before the body is read. */
+  /** Performs all checks that do not require the body. */
   #admit(request: IncomingMessage, endpoint: Endpoint, query: URLSearchParams): void {
     if (!endpoint.methods.includes(request.method!)) {
       const allow = endpoint.methods.join(', ');
-      throw new PushRefusal(405, `this address takes ${allow}`, undefined, { Allow: allow });
+      throw new PushRejection(405, `method not allowed; use ${allow}`, undefined, { Allow: allow });
     }
     if (this.#server.isStopping) throw tryLater('the agent is stopping', 5_000);
     if (endpoint.methods.includes('HEAD')) return;
     const isInflux = endpoint.form !== 'plain';
     if (this.#token === undefined) {
-      // Browsers name the page that sends: no page, local or foreign, may write to a listener without a token.
+      // Browsers send the page's origin. Web pages must not be able to push values to a listener that requires no
+      // token.
       if (request.headers.origin !== undefined)
-        throw new PushRefusal(403, 'web pages may not send values here', 'Set INGEST_TOKEN.');
+        throw new PushRejection(403, 'requests from web pages are not allowed', 'Set INGEST_TOKEN.');
     } else if (!this.#token.isShown(request.headers.authorization, isInflux ? query.get('p') : null)) {
-      throw new PushRefusal(401, 'the token is missing or wrong', 'Send Authorization: Bearer and INGEST_TOKEN.', {
+      throw new PushRejection(401, 'missing or invalid token', 'Send the header Authorization: Bearer INGEST_TOKEN.', {
         'WWW-Authenticate': 'Bearer realm="tagferry"',
       });
     }
   }
 
-  #demandSize(request: IncomingMessage): void {
+  #checkSize(request: IncomingMessage): void {
     if ((promisedBytes(request) ?? 0) > this.#limits.bodyBytes) throw tooLarge(this.#limits.bodyBytes);
   }
 
-  /** A whole body, from the wire to the disk. */
-  async #take(
+  /** Reads and stores a complete body. Resolves when its values are on disk. */
+  async #acceptBody(
     request: IncomingMessage,
     encoding: string | undefined,
     endpoint: Endpoint,
@@ -219,22 +222,22 @@ export class HttpPush {
       memory.set(BYTES_OF_REQUEST + bytes.length);
     }
     const draft = intake.draft({
-      expected: Math.ceil(bytes.length / BYTES_OF_WRITTEN_VALUE),
+      textBytes: bytes.length,
       isPartial: partial !== undefined,
       maxValues: MAX_VALUES,
     });
     try {
       read(bytes, draft);
     } finally {
-      giveBack(bytes);
+      releaseMemory(bytes);
     }
     memory.set(BYTES_OF_REQUEST + draft.count * BYTES_OF_VALUE);
     const accepted = await intake.submit(draft, endpoint.source);
-    this.#trouble.over('ingest.store_refused', {}, 'pushed values are taken again');
+    if (accepted > 0) this.#trouble.recovered('ingest.store_refused', {}, 'pushed values are accepted again');
     return { accepted, refused: draft.problems.count, problems: draft.problems.listed };
   }
 
-  async #takeStream(
+  async #acceptStream(
     request: IncomingMessage,
     encoding: string | undefined,
     endpoint: Endpoint,
@@ -242,7 +245,7 @@ export class HttpPush {
   ): Promise<PartialOutcome> {
     const { intake } = this.#options;
     const stream = new ValueStream({
-      draft: () => intake.draft({ isPartial: true }),
+      draft: (textBytes) => intake.draft({ isPartial: true, textBytes }),
       read,
       submit: (draft) => intake.submit(draft, endpoint.source),
       memory: this.#memory.reserve(),
@@ -252,16 +255,16 @@ export class HttpPush {
     try {
       await stream.read(encoding === undefined ? chunks : inflated(chunks, encoding));
     } catch (error) {
-      const refusal = refusalOf(error, this.#limits.bodyBytes) ?? new PushRefusal(400, 'the body broke off');
-      const { status, message, hint, headers } = refusal;
-      throw new PushRefusal(status, message.replace(/; nothing of .*/, ''), hint, headers, stream.outcome);
+      const rejection = rejectionOf(error, this.#limits.bodyBytes) ?? new PushRejection(400, 'incomplete body');
+      const { status, message, hint, headers } = rejection;
+      throw new PushRejection(status, message.replace(/; nothing of .*/, ''), hint, headers, stream.outcome);
     } finally {
       chunks.release();
     }
     return stream.outcome;
   }
 
-  #answerTaken(
+  #respondAccepted(
     request: IncomingMessage,
     response: ServerResponse,
     { form }: Endpoint,
@@ -271,44 +274,44 @@ export class HttpPush {
     const { accepted, refused, problems } = outcome;
     const influx = form === 'influx1' ? INFLUX_HEADERS : {};
     if (partial === undefined || (partial === 'setting' && refused === 0)) {
-      this.#answer(response, 204, influx);
+      this.#respond(response, 204, influx);
       return;
     }
     if (refused > 0) {
       const first = problems[0]?.problem;
-      this.#trouble.again(
+      this.#trouble.report(
         { event: 'ingest.taken_in_part', accepted, refused, first },
-        'some pushed values were refused',
+        'some pushed values were rejected',
       );
     }
-    // Telegraf gives up on values of InfluxDB 1 only at these words, and repeats the batch otherwise.
+    // Telegraf drops InfluxDB 1 values only if the error contains this text; otherwise, it retries the batch.
     const error =
       form === 'influx1' && refused > 0 ? { error: `partial write: ${counted(refused, 'value')} dropped` } : {};
     const nothing = accepted === 0 && refused > 0;
-    const body = { ...outcome, ...(nothing ? { error: 'no value of the request is right' } : error) };
+    const body = { ...outcome, ...(nothing ? { error: 'no value in the request is valid' } : error) };
     const text = `${JSON.stringify(body)}\n`;
     const headers = { ...influx, 'Content-Type': 'application/json' };
     answerEarly(request, response, { status: nothing ? 422 : 200, headers, text }, this.#options.clock);
   }
 
-  /** `/ping`, `/health`, `/query`: what collectors ask beside writing. */
-  async #look(
+  /** Responds to collector requests other than writes: `/ping`, `/health`, `/query`. */
+  async #respondToProbe(
     request: IncomingMessage,
     response: ServerResponse,
     path: string,
     query: URLSearchParams,
     memory: Reservation,
   ): Promise<void> {
-    if (path === '/ping' && query.get('verbose') !== 'true') return this.#answer(response, 204, INFLUX_HEADERS);
+    if (path === '/ping' && query.get('verbose') !== 'true') return this.#respond(response, 204, INFLUX_HEADERS);
     if (path === '/ping')
-      return this.#answer(response, 200, INFLUX_HEADERS, { version: INFLUX_HEADERS['X-Influxdb-Version'] });
-    if (path === '/health') return this.#answer(response, 200, {}, HEALTH);
+      return this.#respond(response, 200, INFLUX_HEADERS, { version: INFLUX_HEADERS['X-Influxdb-Version'] });
+    if (path === '/health') return this.#respond(response, 200, {}, HEALTH);
     const body = textOf(await readBody(request, BYTES_OF_REQUEST, memory));
     const statement = query.get('q') ?? new URLSearchParams(body).get('q');
-    this.#answer(response, 200, INFLUX_HEADERS, answerQuery(statement));
+    this.#respond(response, 200, INFLUX_HEADERS, answerQuery(statement));
   }
 
-  #answer(response: ServerResponse, status: number, headers: Readonly<Record<string, string>>, body?: object): void {
+  #respond(response: ServerResponse, status: number, headers: Readonly<Record<string, string>>, body?: object): void {
     if (body === undefined) {
       response.writeHead(status, headers).end();
       return;
@@ -318,37 +321,41 @@ export class HttpPush {
     response.writeHead(status, { ...headers, 'Content-Type': 'application/json', 'Content-Length': length }).end(text);
   }
 
-  #refuse(request: IncomingMessage, response: ServerResponse, endpoint: Endpoint | undefined, error: unknown): void {
-    const refusal =
-      refusalOf(error, this.#limits.bodyBytes) ?? new PushRefusal(500, 'the agent failed to take the values');
-    this.#say(refusal, request, error);
+  #respondRejected(
+    request: IncomingMessage,
+    response: ServerResponse,
+    endpoint: Endpoint | undefined,
+    error: unknown,
+  ): void {
+    const rejection = rejectionOf(error, this.#limits.bodyBytes) ?? new PushRejection(500, 'internal error');
+    this.#logRejection(rejection, request, error);
     const form = endpoint?.form ?? 'plain';
-    const text = errorBody(refusal, form, error);
-    const headers: Record<string, string> = { ...refusal.headers, 'Content-Type': 'application/json' };
-    if (form === 'influx1') headers['X-Influxdb-Error'] = refusal.message.replaceAll(/[^\x20-\x7e]/g, '?');
-    answerEarly(request, response, { status: refusal.status, headers, text }, this.#options.clock);
+    const text = errorBody(rejection, form, error);
+    const headers: Record<string, string> = { ...rejection.headers, 'Content-Type': 'application/json' };
+    if (form === 'influx1') headers['X-Influxdb-Error'] = rejection.message.replaceAll(/[^\x20-\x7e]/g, '?');
+    answerEarly(request, response, { status: rejection.status, headers, text }, this.#options.clock);
   }
 
-  #say(refusal: PushRefusal, request: IncomingMessage, error: unknown): void {
-    const { status } = refusal;
+  #logRejection(rejection: PushRejection, request: IncomingMessage, error: unknown): void {
+    const { status } = rejection;
     const fields = {
       status,
       path: (request.url ?? '').split('?', 1)[0]!.slice(0, 64),
       from: request.socket.remoteAddress,
-      error: refusal.message,
+      error: rejection.message,
     };
     if (status === 500) {
       this.#options.log.error(
         { ...fields, event: 'ingest.failed', error: messageOf(error) },
-        'a request failed for no reason that was foreseen',
+        'internal error while handling a push request',
       );
     } else if (status === 503) {
-      this.#trouble.again(
+      this.#trouble.report(
         { event: 'ingest.store_refused', ...fields },
-        'pushed values were refused: nothing can be stored now',
+        'pushed values rejected: the store is unavailable',
       );
     } else {
-      this.#trouble.again({ event: 'ingest.refused', ...fields }, 'pushed values were refused', String(status));
+      this.#trouble.report({ event: 'ingest.refused', ...fields }, 'pushed values rejected', String(status));
     }
   }
 }

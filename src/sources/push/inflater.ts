@@ -1,21 +1,27 @@
 import { Readable, type Transform } from 'node:stream';
 import { createGunzip, createInflate, createInflateRaw, createZstdDecompress } from 'node:zlib';
 import type { Reservation } from '../../base/inbound/memory-budget.ts';
-import { noRoom, PushRefusal, tooLarge } from './push-refusal.ts';
+import { noRoom, PushRejection, tooLarge } from './push-rejection.ts';
 
 const ENCODINGS = ['gzip', 'x-gzip', 'deflate', 'zstd'];
 
-/** What `Content-Encoding` asks for. Throws a `PushRefusal` (415) for what is not known: before the body is read. */
+/**
+ * Returns the encoding in `Content-Encoding`. Throws a `PushRejection` (415) for an unknown one, before the body is
+ * read.
+ */
 export function encodingOf(header: string | undefined): string | undefined {
   const name = header?.trim().toLowerCase();
   if (name === undefined || name === '' || name === 'identity') return undefined;
   if (ENCODINGS.includes(name)) return name;
-  throw new PushRefusal(415, 'this Content-Encoding is not known', 'Send gzip, deflate, zstd, or as it is.', {
+  throw new PushRejection(415, 'unsupported Content-Encoding', 'Use gzip, deflate, zstd or no encoding.', {
     'Accept-Encoding': 'gzip, deflate, zstd',
   });
 }
 
-/** RFC 9110 means zlib's format by deflate; some clients send it bare. `first`: the body's first byte, which tells them apart. */
+/**
+ * Returns the decompressor for an encoding. In RFC 9110, deflate means the zlib format, but some clients send raw
+ * deflate data. `first` is the first byte of the body, which distinguishes the two formats.
+ */
 function inflating(encoding: string, first: number): Transform {
   if (encoding === 'zstd') return createZstdDecompress();
   if (encoding !== 'deflate') return createGunzip();
@@ -23,8 +29,8 @@ function inflating(encoding: string, first: number): Transform {
 }
 
 /**
- * Undoes `Content-Encoding` of a whole body, whose reservation grows with what comes out. Rejects with a `PushRefusal`: 413 where
- * that is more than `maxBytes`, 503 where there is no room for it, 400 where the body is broken.
+ * Decompresses a complete body. The memory reservation grows with the output. Rejects with a `PushRejection`: 413 if
+ * the output exceeds `maxBytes`, 503 if no memory is available, 400 if the body is corrupt.
  */
 export async function inflate(bytes: Buffer, encoding: string, maxBytes: number, memory: Reservation): Promise<Buffer> {
   const stream = inflating(encoding, bytes[0] ?? 0);
@@ -39,14 +45,14 @@ export async function inflate(bytes: Buffer, encoding: string, maxBytes: number,
       chunks.push(chunk);
     }
   } catch (error) {
-    throw error instanceof PushRefusal ? error : new PushRefusal(400, `the body is not ${encoding}`);
+    throw error instanceof PushRejection ? error : new PushRejection(400, `the body is not valid ${encoding}`);
   } finally {
     stream.destroy();
   }
   return Buffer.concat(chunks, length);
 }
 
-/** The same of a body without an end. */
+/** Decompresses a stream. */
 export async function* inflated(raw: AsyncIterator<Buffer>, encoding: string): AsyncGenerator<Buffer> {
   const first = await raw.next();
   if (first.done) return;

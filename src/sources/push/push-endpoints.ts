@@ -1,23 +1,23 @@
-import type { Draft } from '../draft.ts';
-import { readJsonBody, readNdjsonBody } from './json-values.ts';
-import { KeyTemplate } from './key-template.ts';
-import { msOfPrecision, PRECISIONS } from './line-protocol.ts';
-import { readLineProtocol } from './line-values.ts';
-import { type ErrorForm, PushRefusal } from './push-refusal.ts';
+import { readJsonBody, readNdjsonBody } from '../formats/json-values.ts';
+import { msOfPrecision, PRECISIONS } from '../formats/line-protocol.ts';
+import { KeyTemplate, readLineProtocol } from '../formats/line-values.ts';
+import type { ReadBody } from '../formats/value-stream.ts';
+import type { Draft } from '../intake/draft.ts';
+import { type ErrorForm, PushRejection } from './push-rejection.ts';
 
-/** Reads a body into a draft; what it throws is the answer. */
-export type ReadBody = (bytes: Buffer, draft: Draft) => void;
-
-/** How a request's body is to be taken. */
+/** Options for reading a request body. */
 export interface Reading {
   read: ReadBody;
-  /** What is right is taken, and the answer counts. `asked`: this request asked for it; `setting`: INGEST_PARTIAL did. */
+  /**
+   * Set if valid values are accepted even if others are invalid. `asked`: requested by the client; `setting`: enabled
+   * by INGEST_PARTIAL.
+   */
   partial?: 'asked' | 'setting';
-  /** Lines are taken as they come, without an end. */
+  /** Whether the body is a stream of unlimited length, whose lines are accepted as they arrive. */
   isStream?: true;
 }
 
-/** What the settings say of line protocol. */
+/** Settings for line protocol requests. */
 export interface LineSettings {
   /** INGEST_PARTIAL. */
   partial?: boolean;
@@ -27,51 +27,54 @@ export interface LineSettings {
   keyFrom?: string;
 }
 
-/** An address of the ingest listener. */
+/** Endpoint of the ingest listener. */
 export interface Endpoint {
   methods: readonly string[];
   form: ErrorForm;
-  /** Which counter its values go to. */
+  /** Name of the counter for its values. */
   source: string;
-  /** How to read the body, decided from the header and query before the body is read. Throws a `PushRefusal`. */
+  /** Selects the body parser based on the headers and the query. Throws a `PushRejection` before the body is read. */
   reader?: (contentType: string | undefined, query: URLSearchParams, settings: LineSettings) => Reading;
 }
 
 const JSON_TYPES = ['application/json', 'text/json'];
 const NDJSON_TYPES = ['application/x-ndjson', 'application/ndjson', 'application/jsonl', 'application/x-jsonlines'];
-const NAME_THE_TYPE = 'Add the header Content-Type: application/json, or application/x-ndjson for one value a line.';
+const NAME_THE_TYPE = 'Add the header Content-Type: application/json, or application/x-ndjson for one value per line.';
 
 function valuesReader(contentType: string | undefined, query: URLSearchParams): Reading {
   const [type = '', ...parameters] = (contentType ?? '').split(';').map((part) => part.trim().toLowerCase());
   for (const parameter of parameters) {
     const charset = /^charset="?([^"]*)"?$/.exec(parameter)?.[1];
     if (charset !== undefined && charset !== 'utf-8' && charset !== 'utf8' && charset !== 'us-ascii') {
-      throw new PushRefusal(415, 'the body must be UTF-8', 'Send charset=utf-8, or no charset.');
+      throw new PushRejection(415, 'the body must be UTF-8', 'Send charset=utf-8, or no charset.');
     }
   }
   if (JSON_TYPES.includes(type)) return { read: readJsonBody };
   if (NDJSON_TYPES.includes(type))
     return { read: readNdjsonBody, ...(asksForPart(query) ? { partial: 'asked', isStream: true } : {}) };
-  // `curl -d` says this unless it is told otherwise.
+  // Default content type of `curl -d`.
   if (type === 'application/x-www-form-urlencoded')
-    throw new PushRefusal(415, 'the body is marked as a form', NAME_THE_TYPE);
-  if (type === '') throw new PushRefusal(415, 'the request has no Content-Type', NAME_THE_TYPE);
-  throw new PushRefusal(415, 'this Content-Type cannot be read here', NAME_THE_TYPE);
+    throw new PushRejection(415, 'unsupported Content-Type: form data', NAME_THE_TYPE);
+  if (type === '') throw new PushRejection(415, 'missing Content-Type', NAME_THE_TYPE);
+  throw new PushRejection(415, 'unsupported Content-Type', NAME_THE_TYPE);
 }
 
 function asksForPart(query: URLSearchParams): boolean | undefined {
   const partial = query.get('partial');
   if (partial === null) return undefined;
   if (partial === 'true' || partial === 'false') return partial === 'true';
-  throw new PushRefusal(400, 'partial is neither true nor false', 'Write partial=true, or leave it out.');
+  throw new PushRejection(400, 'partial must be true or false', 'Use partial=true or omit it.');
 }
 
-/** Line protocol comes under any type: Telegraf says text/plain, curl says it is a form. `db`, `org` and `bucket` mean nothing here. */
+/**
+ * Accepts line protocol with any content type, because Telegraf sends text/plain and curl sends a form type. `db`,
+ * `org` and `bucket` are ignored.
+ */
 function linesReader(_contentType: string | undefined, query: URLSearchParams, settings: LineSettings): Reading {
   const precision = query.get('precision');
   const msOfUnit = msOfPrecision(precision);
   if (msOfUnit === undefined) {
-    throw new PushRefusal(400, 'this precision is not known', `Write one of ${PRECISIONS.join(', ')}.`);
+    throw new PushRejection(400, 'unknown precision', `Use one of ${PRECISIONS.join(', ')}.`);
   }
   const asked = asksForPart(query);
   const tagFrom = settings.tagFrom === 'measurement' ? undefined : settings.tagFrom;
@@ -94,14 +97,14 @@ export const ENDPOINTS: ReadonlyMap<string, Endpoint> = new Map<string, Endpoint
   ['/health', { methods: LOOK, form: 'influx2', source: 'influx' }],
 ]);
 
-/** What the clients of InfluxDB ask before they write; the version is the protocol's, `tagferry` the builder. */
+/** Headers that InfluxDB clients check before writing. The version is the protocol version; the build is `tagferry`. */
 export const INFLUX_HEADERS = { 'X-Influxdb-Version': '1.8.10', 'X-Influxdb-Build': 'tagferry' } as const;
 
 export const HEALTH = { name: 'tagferry', message: 'ready for values', status: 'pass', checks: [] } as const;
 
 /**
- * The two statements that collectors of InfluxDB 1 send at start-up: there is nothing to create and nothing to list.
- * Throws a `PushRefusal` for every other: values are not read back here.
+ * Responds to the two statements that InfluxDB 1 collectors send at startup. Throws a `PushRejection` for any other
+ * statement, because the agent does not support queries.
  */
 export function answerQuery(statement: string | null): object {
   if (statement !== null && /^\s*create\s+database\s/i.test(statement)) return { results: [{ statement_id: 0 }] };
@@ -109,5 +112,5 @@ export function answerQuery(statement: string | null): object {
     const series = [{ name: 'databases', columns: ['name'], values: [['tagferry']] }];
     return { results: [{ statement_id: 0, series }] };
   }
-  throw new PushRefusal(400, 'values cannot be queried here', 'Only CREATE DATABASE and SHOW DATABASES are answered.');
+  throw new PushRejection(400, 'queries are not supported', 'Only CREATE DATABASE and SHOW DATABASES are supported.');
 }

@@ -2,20 +2,20 @@ import { readDuration } from '../../base/quantity.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import type { Members } from '../../config/source-kinds.ts';
 import type { SourceKind } from '../source-kind.ts';
-import type { SimulateSpec, SimulateValue } from './simulate-spec.ts';
+import type { SimulateSpec, SimulateValue } from './simulate-source.ts';
 
-/** A plant that does not exist: `play: { simulate: true }`. */
+/** A simulated plant: `play: { simulate: true }`. */
 export const SIMULATE: SourceKind<SimulateSpec, SimulateValue> = {
   kind: 'simulate',
   sourceMembers: {
-    simulate: { const: true, title: 'true', description: 'Made-up values, for trying things out.', examples: [true] },
-    period: { ...DURATION_SCHEMA, description: 'Simulate: of one turn of a sine or ramp; 1m unless told.' },
+    simulate: { const: true, title: 'true', description: 'Generated values for trials.', examples: [true] },
+    period: { ...DURATION_SCHEMA, description: 'Simulate: period of a sine or ramp. Default: 1m.' },
   },
   valueMembers: {
     shape: {
       enum: ['sine', 'ramp', 'walk', 'noise', 'step'],
       default: 'sine',
-      description: 'Simulate: how the value moves.',
+      description: 'Simulate: shape of the curve.',
     },
     low: { type: 'number', default: 0, title: 'a number', description: 'Simulate: the lowest value.', examples: [0] },
     high: {
@@ -30,15 +30,15 @@ export const SIMULATE: SourceKind<SimulateSpec, SimulateValue> = {
   readSource({ period = '1m' }: Members, report) {
     const reading = readDuration(String(period));
     if ('value' in reading && reading.value > 0) return { periodMs: reading.value };
-    const reason = 'reason' in reading ? reading.reason : 'is no time at all';
-    report.problem('period', `period "${period}" ${reason}`, 'write for example 1m');
+    const reason = 'reason' in reading ? reading.reason : 'must be greater than 0';
+    report.problem('period', `period "${period}" ${reason}`, 'use a value such as 1m');
     return undefined;
   },
   readValue(raw: Members, report) {
     const [low, high] = [Number(raw.low ?? 0), Number(raw.high ?? 100)];
     if (low < high) return { shape: (raw.shape ?? 'sine') as SimulateValue['shape'], low, high };
     const member = raw.low === undefined ? 'high' : 'low';
-    report.problem(member, `low ${low} is not below high ${high}`, 'write a low that is below high');
+    report.problem(member, `low ${low} must be less than high ${high}`, 'set a low that is less than high');
     return undefined;
   },
   addressOf: (_, { shape }) => shape,
@@ -47,7 +47,7 @@ export const SIMULATE: SourceKind<SimulateSpec, SimulateValue> = {
     return new SimulateSource(context);
   },
   async test({ source, points, clock }) {
-    const { SimulatedPoint } = await import('./simulated-point.ts');
+    const { SimulatedPoint } = await import('./simulate-source.ts');
     return points.map((point) => ({
       point,
       raw: new SimulatedPoint(point, source.spec.periodMs).next(clock.monotonicMs()),

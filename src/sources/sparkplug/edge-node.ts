@@ -1,21 +1,23 @@
 /**
- * State of one edge node: the aliases of the configured metrics, and whether a message was missed. Pure; `SparkplugSource` carries out
- * the outcome. Other metrics leave nothing here, so the configuration bounds the memory.
+ * State of one edge node: the aliases of the configured metrics, and whether a message was missed. The class has no
+ * side effects; `SparkplugSource` applies the outcome. Other metrics are not stored, so memory use is limited by the
+ * configuration.
  *
- * States: *known* from a birth certificate on; *unsure* after a new connection or a restart of the agent; *stale* after a missed message.
- * An unsure node is known again if its next message has QoS 1 or 2 and the next sequence number, or was sent between the birth certificate
- * and the latest message, because the broker stored everything between. The aliases of a stale node may have changed: their values are
- * left out until the next birth certificate. Values by name are always read.
+ * States: *known* after a birth certificate; *unsure* after a new connection or a restart of the agent; *stale* after a
+ * missed message. An unsure node becomes known if its next message has QoS 1 or 2 and the expected sequence number,
+ * because the broker then stored all messages in between. It also becomes known if the message is a redelivery. The
+ * aliases of a stale node may have changed, so values with only an alias are ignored until the next birth certificate.
+ * Values with a name are always read.
  */
 import { hash } from 'node:crypto';
 import type { SparkplugMetric, SparkplugPayload } from './payload.ts';
 
-/** `DBIRTH`, and its like, with the device where there is one. */
+/** Message type, for example `DBIRTH`; `device` is set for device messages. */
 export interface NodeMessage {
   type: string;
   device: string | undefined;
   payload: SparkplugPayload;
-  /** QoS 1 or 2: the broker keeps such messages while the agent is not connected. */
+  /** Whether the message has QoS 1 or 2. The broker stores such messages while the agent is not connected. */
   isKept: boolean;
 }
 
@@ -23,33 +25,36 @@ interface NamedMetric {
   /** `device/metric name` or `metric name`. */
   path: string;
   metric: SparkplugMetric;
-  /** The type that the birth certificate told. */
+  /** Data type according to the birth certificate. */
   born: number | undefined;
 }
 
 export interface NodeOutcome {
   values: NamedMetric[];
-  /** Paths that begin so have no value any more; the empty one is the node itself. */
+  /** Path prefix of the metrics that are no longer valid; empty if the node itself is offline. */
   died?: string;
-  /** Its birth certificate is wanted, because of this. */
+  /** Reason for requesting a birth certificate. */
   rebirth?: string;
-  /** Values by alias for which the birth certificate is missing. */
+  /** Number of values whose alias is unknown because the birth certificate is missing. */
   unknown: number;
-  /** A birth certificate of another life of the node: aliases of earlier messages are lost. */
-  isOtherLife?: true;
+  /**
+   * Set if the birth certificate belongs to a different session of the node, so aliases in earlier messages cannot be
+   * resolved.
+   */
+  isNewSession?: true;
 }
 
 const SEQUENCES = 256;
 const BIRTH_SEQUENCE = 'bdSeq';
 
 export class EdgeNode {
-  /** Identifies the configured metrics. */
+  /** Hash that identifies the set of configured metrics. */
   readonly #configured: string;
-  /** Type of each configured metric by its path, as the birth certificate tells it. */
+  /** Data types of the configured metrics according to the birth certificate, by path. */
   readonly #datatypes = new Map<string, number | undefined>();
-  /** Paths of configured metrics. */
+  /** Paths of configured metrics by alias. */
   readonly #byAlias = new Map<number, string>();
-  /** Devices of configured metrics, and whether their birth certificate has arrived. */
+  /** Devices with configured metrics, and whether their birth certificate has arrived. */
   readonly #devices = new Map<string, boolean>();
   #seq: number | undefined;
   #birthSeq: number | undefined;
@@ -67,20 +72,23 @@ export class EdgeNode {
     }
   }
 
-  /** Where the node is in its messages, as text; `undefined` while it is stale. */
+  /** Position in the node's message sequence, as text; undefined while the node is stale. */
   get position(): string | undefined {
     if (this.isStale || this.#seq === undefined) return undefined;
     return JSON.stringify([this.#seq, this.#birthSeq ?? null, this.#bornMs ?? null, this.#latestMs ?? null]);
   }
 
-  /** What the birth certificates told of the configured metrics, as text. */
+  /** Birth certificate data for the configured metrics, as text. */
   get aliases(): string {
     const aliases = [...this.#byAlias].map(([alias, path]) => [alias, path, this.#datatypes.get(path) ?? null]);
     const devices = [...this.#devices].filter(([, isBorn]) => isBorn).map(([device]) => device);
     return JSON.stringify({ of: this.#configured, aliases, devices });
   }
 
-  /** Continues where an earlier process was. Texts that belong to other metrics leave the node stale. */
+  /**
+   * Restores the state stored by a previous process. If the set of configured metrics has changed, the node remains
+   * stale.
+   */
   restore(position: string, aliases: string): void {
     const known = JSON.parse(aliases) as { of: string; aliases: [number, string, number | null][]; devices: string[] };
     if (known.of !== this.#configured) return;
@@ -101,45 +109,63 @@ export class EdgeNode {
     return this.#state === 'stale';
   }
 
-  /** A message was missed. */
+  /**
+   * Returns the device, name and data type with which a configured metric can be written, or `undefined` if the current
+   * birth certificate does not contain the metric.
+   */
+  commandTarget(path: string): { device: string | undefined; name: string; datatype: number } | undefined {
+    const datatype = this.#datatypes.get(path);
+    if (this.isStale || datatype === undefined) return undefined;
+    const device = path.slice(0, Math.max(0, path.indexOf('/')));
+    if (device === '' || !this.#devices.get(device)) return { device: undefined, name: path, datatype };
+    return { device, name: path.slice(device.length + 1), datatype };
+  }
+
+  /** Records a missed message. */
   miss(): void {
     this.#state = 'stale';
     this.#seq = undefined;
   }
 
-  /** The connection is new: messages may have been missed. */
+  /** Records a new connection. Messages may have been missed before it. */
   reconnected(): void {
     if (this.#state === 'known') this.#state = 'unsure';
   }
 
-  /** Whether every alias of a data message can be resolved. */
+  /** Returns whether all aliases in a data message can be resolved. */
   canResolve({ device, payload, isKept }: NodeMessage): boolean {
     return !hasAliases(payload) || (this.#gapBefore(payload, isKept) === undefined && this.#canResolveAliases(device));
   }
 
-  /** Values of a data message that arrived before the latest birth certificate; `undefined` if its device has not been born yet. */
-  takeEarlier({ device, payload }: NodeMessage): NodeOutcome | undefined {
+  /**
+   * Returns the values of a data message that arrived before the latest birth certificate; `undefined` if the device's
+   * birth certificate has not arrived yet.
+   */
+  processEarlier({ device, payload }: NodeMessage): NodeOutcome | undefined {
     if (hasAliases(payload) && !this.#canResolveAliases(device)) return undefined;
     return this.#data('NDATA', device, payload);
   }
 
-  /** Whether the birth certificate of a device, or of the node, has arrived. No alias of a device that is not configured is needed. */
+  /**
+   * Returns whether the birth certificate of a device or of the node has arrived. Devices without configured metrics do
+   * not require one.
+   */
   #canResolveAliases(device: string | undefined): boolean {
     return !this.isStale && (device === undefined || this.#devices.get(device) !== false);
   }
 
-  take({ type, device, payload, isKept }: NodeMessage): NodeOutcome {
+  process({ type, device, payload, isKept }: NodeMessage): NodeOutcome {
     switch (type) {
       case 'NBIRTH':
-        return this.#beginAnew(payload);
+        return this.#restart(payload);
       case 'NDEATH':
-        return this.#die(payload);
+        return this.#recordDeath(payload);
       case 'DBIRTH':
       case 'NDATA':
       case 'DDATA':
       case 'DDEATH': {
         const gap = this.#follow(payload, isKept);
-        const outcome = type === 'DBIRTH' ? this.#bear(device, payload) : this.#data(type, device, payload);
+        const outcome = type === 'DBIRTH' ? this.#recordBirth(device, payload) : this.#data(type, device, payload);
         return gap === undefined ? outcome : { ...outcome, rebirth: gap };
       }
       default:
@@ -147,7 +173,7 @@ export class EdgeNode {
     }
   }
 
-  #beginAnew(payload: SparkplugPayload): NodeOutcome {
+  #restart(payload: SparkplugPayload): NodeOutcome {
     this.#byAlias.clear();
     for (const device of this.#devices.keys()) this.#devices.set(device, false);
     this.#state = 'known';
@@ -156,19 +182,22 @@ export class EdgeNode {
     this.#latestMs = payload.timeMs;
     const before = this.#birthSeq;
     this.#birthSeq = birthSeqOf(payload);
-    const outcome = this.#bear(undefined, payload);
-    return before === undefined || before === this.#birthSeq ? outcome : { ...outcome, isOtherLife: true };
+    const outcome = this.#recordBirth(undefined, payload);
+    return before === undefined || before === this.#birthSeq ? outcome : { ...outcome, isNewSession: true };
   }
 
-  /** A node's will may come behind its next birth: then it is that of the life before. */
-  #die(payload: SparkplugPayload): NodeOutcome {
+  /**
+   * Handles a death certificate. It is ignored if it belongs to the previous session and arrives after the next birth
+   * certificate.
+   */
+  #recordDeath(payload: SparkplugPayload): NodeOutcome {
     const seq = birthSeqOf(payload);
     if (seq !== undefined && this.#birthSeq !== undefined && seq !== this.#birthSeq) return { values: [], unknown: 0 };
     this.miss();
     return { values: [], unknown: 0, died: '' };
   }
 
-  /** Returns the reason for a rebirth, if one is needed. */
+  /** Updates the position. Returns the reason for requesting a birth certificate, if one is required. */
   #follow(payload: SparkplugPayload, isKept: boolean): string | undefined {
     const gap = this.#gapBefore(payload, isKept);
     this.#seq = payload.seq;
@@ -177,23 +206,23 @@ export class EdgeNode {
     return gap;
   }
 
-  /** Why messages may have been missed before this one. */
+  /** Returns the reason why earlier messages may be missing, if any. */
   #gapBefore({ seq, timeMs }: SparkplugPayload, isKept: boolean): string | undefined {
-    if (this.#state === 'stale') return 'its birth was not heard';
-    if (this.#state === 'unsure' && !isKept) return 'the connection is new';
+    if (this.#state === 'stale') return 'no birth certificate received';
+    if (this.#state === 'unsure' && !isKept) return 'new connection';
     if (this.#state === 'unsure' && this.#isRepeated(timeMs)) return undefined;
     const before = this.#seq;
     if (seq === undefined || before === undefined || seq === (before + 1) % SEQUENCES) return undefined;
-    return `message ${seq} followed on message ${before}`;
+    return `message ${seq} followed message ${before}`;
   }
 
-  /** Whether a message was sent since the birth certificate, and not after the latest message: the broker sends it again. */
+  /** Returns whether a message is a redelivery: sent after the birth certificate, but not after the latest message. */
   #isRepeated(timeMs: number | undefined): boolean {
     const [from, to] = [this.#bornMs, this.#latestMs];
     return timeMs !== undefined && from !== undefined && to !== undefined && from <= timeMs && timeMs <= to;
   }
 
-  #bear(device: string | undefined, payload: SparkplugPayload): NodeOutcome {
+  #recordBirth(device: string | undefined, payload: SparkplugPayload): NodeOutcome {
     const values: NamedMetric[] = [];
     if (device !== undefined && this.#devices.has(device)) this.#devices.set(device, true);
     for (const metric of payload.metrics) {
@@ -224,7 +253,7 @@ export class EdgeNode {
         if (known !== undefined) outcome.values.push({ path: known, metric, born: this.#datatypes.get(known) });
       } else {
         outcome.unknown++;
-        outcome.rebirth ??= 'the birth certificate of a value by alias is missing';
+        outcome.rebirth ??= 'the birth certificate for a value with an alias is missing';
       }
     }
     return outcome;

@@ -1,7 +1,8 @@
 /**
- * What the agent knows of its edge nodes, as notes that are written with the values of their messages, so that a restarted agent resolves
- * the aliases of messages that the broker stored meanwhile. `alias/<node>` changes with a birth certificate, `at/<node>` with each message.
- * Only nodes that publish with QoS 1 or 2 have notes. A crash leaves both as they were with the latest values on disk.
+ * Stores the state of edge nodes in notes, which are written with the values of their messages. After a restart, the
+ * agent can therefore resolve aliases in messages that the broker stored in the meantime. `alias/<node>` changes with
+ * each birth certificate, `at/<node>` with each message. Only nodes that publish with QoS 1 or 2 have notes. After a
+ * crash, both notes match the latest values on disk.
  */
 import type { Note } from '../../buffer/client/notes.ts';
 import type { EdgeNode } from './edge-node.ts';
@@ -11,9 +12,9 @@ const POSITION = 'at/';
 
 interface Written {
   aliases: string | undefined;
-  /** Whether no birth certificate has arrived since. */
+  /** Whether the alias note is current, that is, no birth certificate has arrived since it was written. */
   isCurrent: boolean;
-  /** Note of the batch that is being filled: one message after the other replaces its text. */
+  /** Note in the current batch. Each message replaces the note text. */
   turn: Note | undefined;
 }
 
@@ -22,13 +23,13 @@ export class NodeNotes {
   readonly #notes: ReadonlyMap<string, string>;
   readonly #written = new Map<string, Written>();
 
-  /** `notes`: those of an earlier process, by their names without `source/<name>/`. */
+  /** `notes`: notes stored by a previous process, by name without `source/<name>/`. */
   constructor(source: string, notes: ReadonlyMap<string, string>) {
     this.#beginning = `source/${source}/`;
     this.#notes = notes;
   }
 
-  /** Names of the nodes with notes, as `group/node`. */
+  /** Names of the nodes that have notes, as `group/node`. */
   get nodes(): string[] {
     return [...this.#notes.keys()]
       .filter((name) => name.startsWith(POSITION))
@@ -42,13 +43,13 @@ export class NodeNotes {
     this.#written.set(name, { aliases, isCurrent: true, turn: undefined });
   }
 
-  /** A birth certificate arrived: the aliases may have changed. */
+  /** Records a birth certificate, which may change the aliases. */
   born(name: string): void {
     const written = this.#written.get(name);
     if (written) written.isCurrent = false;
   }
 
-  /** Notes to write with the values of a message. */
+  /** Returns the notes to write with the values of a message. */
   after(name: string, node: EdgeNode): Note[] {
     const written: Written = this.#written.get(name) ?? { aliases: undefined, isCurrent: false, turn: undefined };
     this.#written.set(name, written);

@@ -1,9 +1,15 @@
 /**
- * Sparkplug B payloads (Eclipse Sparkplug 3.0, chapter 6.4), as far as values go: a schema of our own over a reader of protobuf.
- * Fields that say nothing of values (metadata, data sets, templates, bodies) are passed over. Pure.
+ * Reads values from Sparkplug B payloads (Eclipse Sparkplug 3.0, chapter 6.4) with a protobuf reader and a built-in
+ * schema. Skips fields unrelated to values (metadata, the content of data sets and templates). Compressed payloads are
+ * expanded up to a limit. Pure.
  */
-import { BinaryReader, type WireType } from '@bufbuild/protobuf/wire';
-import type { Quality } from '../gate.ts';
+import { gunzipSync, inflateSync } from 'node:zlib';
+import { BinaryReader, BinaryWriter, type WireType } from '@bufbuild/protobuf/wire';
+import { codeOf } from '../../base/errors.ts';
+import { quote } from '../intake/address-book.ts';
+import type { Quality } from '../intake/gate.ts';
+import type { RawReading } from '../intake/shaping.ts';
+import { parseDecimal } from '../intake/text-parsers.ts';
 
 export interface SparkplugMetric {
   name: string | undefined;
@@ -13,8 +19,10 @@ export interface SparkplugMetric {
   datatype: number | undefined;
   isHistorical: boolean;
   isNull: boolean;
-  /** As it came; what it means depends on the type, which may stand in the birth certificate alone. */
+  /** Raw value. Its meaning depends on the data type, which may be specified only in the birth certificate. */
   value: number | bigint | boolean | string | undefined;
+  /** Content that is not a single value, if the metric has any. */
+  compound: 'Bytes' | 'DataSet' | 'Template' | 'Extension' | undefined;
   quality: Quality | undefined;
 }
 
@@ -23,6 +31,9 @@ export interface SparkplugPayload {
   seq: number | undefined;
   metrics: SparkplugMetric[];
 }
+
+/** Reading of a metric, or the reason why it has none. */
+export type MetricReading = { raw: RawReading } | { problem: string };
 
 const TYPES = {
   Int8: 1,
@@ -35,45 +46,145 @@ const TYPES = {
   DateTime: 13,
   Text: 14,
 } as const;
-/** The property that tells whether a value is good (chapter 6.4.12): as OPC has it, and 500 for stale. */
+/** Names of the data types (chapter 6.4.16), by number. */
+const TYPE_NAMES: Readonly<Record<number, string>> = {
+  1: 'Int8',
+  2: 'Int16',
+  3: 'Int32',
+  4: 'Int64',
+  5: 'UInt8',
+  6: 'UInt16',
+  7: 'UInt32',
+  8: 'UInt64',
+  9: 'Float',
+  10: 'Double',
+  11: 'Boolean',
+  12: 'String',
+  13: 'DateTime',
+  14: 'Text',
+  15: 'UUID',
+  16: 'DataSet',
+  17: 'Bytes',
+  18: 'File',
+  19: 'Template',
+  20: 'PropertySet',
+  21: 'PropertySetList',
+  22: 'Int8Array',
+  23: 'Int16Array',
+  24: 'Int32Array',
+  25: 'Int64Array',
+  26: 'UInt8Array',
+  27: 'UInt16Array',
+  28: 'UInt32Array',
+  29: 'UInt64Array',
+  30: 'FloatArray',
+  31: 'DoubleArray',
+  32: 'BooleanArray',
+  33: 'StringArray',
+  34: 'DateTimeArray',
+};
+
+/** Marks a payload whose body contains another payload, as Eclipse Tahu compresses it. */
+const COMPRESSED = 'SPBV1.0_COMPRESSED';
+const ALGORITHM = 'algorithm';
+const EXPAND: Readonly<Record<string, typeof inflateSync>> = { DEFLATE: inflateSync, GZIP: gunzipSync };
+/** Maximum expanded size of a compressed payload. */
+const MAX_EXPANDED_BYTES = 4 * 1024 * 1024;
+/** Maximum number of metrics per payload. A metric can be two bytes long, but occupies a hundred times as much memory. */
+const MAX_METRICS = 50_000;
+/** Quality property (chapter 6.4.12): an OPC quality, or 500 for stale. */
 const QUALITY = 'Quality';
 const GOOD = 192;
 const UNCERTAIN = 64;
 const STALE = 500;
 
-/** Throws where the bytes are no such payload. */
+/** Throws if the bytes are not a Sparkplug B payload or exceed a limit. */
 export function decodePayload(bytes: Uint8Array): SparkplugPayload {
+  const { uuid, body, ...outer } = readPayload(bytes);
+  if (uuid !== COMPRESSED) return outer;
+  const inner = readPayload(expand(body, outer));
+  if (inner.uuid === COMPRESSED) throw new RangeError('it is compressed twice');
+  const { timeMs = outer.timeMs, seq = outer.seq, metrics } = inner;
+  return { timeMs, seq, metrics };
+}
+
+interface WrittenPayload extends SparkplugPayload {
+  uuid: string | undefined;
+  body: Uint8Array | undefined;
+}
+
+function readPayload(bytes: Uint8Array): WrittenPayload {
   const reader = new BinaryReader(bytes);
-  const payload: SparkplugPayload = { timeMs: undefined, seq: undefined, metrics: [] };
+  const payload: WrittenPayload = { timeMs: undefined, seq: undefined, metrics: [], uuid: undefined, body: undefined };
   eachField(reader, reader.len, (field) => {
     if (field === 1) payload.timeMs = Number(reader.uint64());
-    else if (field === 2) payload.metrics.push(readMetric(reader));
-    else if (field === 3) payload.seq = Number(reader.uint64());
+    else if (field === 2) {
+      if (payload.metrics.push(readMetric(reader)) > MAX_METRICS) {
+        throw new RangeError(`it contains more than ${MAX_METRICS} metrics`);
+      }
+    } else if (field === 3) payload.seq = Number(reader.uint64());
+    else if (field === 4) payload.uuid = reader.string();
+    else if (field === 5) payload.body = reader.bytes();
     else return false;
     return true;
   });
   return payload;
 }
 
-/** What the metric holds as a number; `undefined` where its type holds none. `datatype` is that of its birth, where it has none itself. */
+/** Expands the body of a compressed payload. The default algorithm is DEFLATE, as in Eclipse Tahu. */
+function expand(body: Uint8Array | undefined, { metrics }: SparkplugPayload): Uint8Array {
+  const algorithm = String(metrics.find(({ name }) => name === ALGORITHM)?.value ?? 'DEFLATE');
+  const expandSync = EXPAND[algorithm.toUpperCase()];
+  if (expandSync === undefined) throw new RangeError(`unknown compression algorithm ${quote(algorithm)}`);
+  try {
+    return expandSync(body ?? new Uint8Array(), { maxOutputLength: MAX_EXPANDED_BYTES });
+  } catch (error) {
+    if (codeOf(error) === 'ERR_BUFFER_TOO_LARGE') throw new RangeError('it exceeds 4 MiB when expanded');
+    throw new RangeError(`its body is not valid ${algorithm.toUpperCase()}`);
+  }
+}
+
+/**
+ * Returns the reading of a metric. `born`: data type in the birth certificate, used if the metric has none. `isMapped`:
+ * the value has a map, so any text is a reading.
+ */
+export function readingOf(metric: SparkplugMetric, born: number | undefined, isMapped: boolean): MetricReading {
+  const { isNull, value, compound } = metric;
+  if (isNull) return { problem: 'the metric is null' };
+  if (typeof value === 'boolean') return { raw: value };
+  const number = numberOf(metric, born);
+  if (number !== undefined) return Number.isFinite(number) ? { raw: number } : { problem: `the metric is ${number}` };
+  const type = TYPE_NAMES[metric.datatype ?? born ?? 0];
+  if (typeof value === 'string') {
+    if (isMapped || Number.isFinite(parseDecimal(value.trim()))) return { raw: value };
+    return { problem: `the metric is of type ${type ?? 'String'} (${quote(value)}), not a number` };
+  }
+  if (compound === undefined) return { problem: 'the metric has no value' };
+  return { problem: `the metric is of type ${type ?? compound}, not a number` };
+}
+
+/**
+ * Returns the value as a number, or `undefined` if the data type is not numeric. `born`: data type according to the
+ * birth certificate, used if the metric specifies no data type.
+ */
 export function numberOf({ value, datatype }: SparkplugMetric, born: number | undefined): number | undefined {
   const type = datatype ?? born;
   if (typeof value === 'boolean') return value ? 1 : 0;
   if (typeof value === 'bigint') return Number(type === TYPES.Int64 ? BigInt.asIntN(64, value) : value);
   if (typeof value !== 'number') return undefined;
-  // Signed ones of 32 bits and less come as unsigned.
+  // Signed integers of up to 32 bits are encoded as unsigned integers.
   if (type === TYPES.Int8) return (value << 24) >> 24;
   if (type === TYPES.Int16) return (value << 16) >> 16;
   return type === TYPES.Int32 ? value | 0 : value;
 }
 
-/** Whether it holds a number where it is not null. */
+/** Returns whether a metric with a value is numeric. */
 export function isNumber({ datatype }: SparkplugMetric, born: number | undefined): boolean {
   const type = datatype ?? born ?? 0;
   return type >= TYPES.Int8 && type <= TYPES.Boolean;
 }
 
-/** Calls for each field up to `end`; where the call gives `false` the field is passed over. */
+/** Calls `take` for each field up to `end`. Skips the field if `take` returns `false`. */
 function eachField(reader: BinaryReader, end: number, take: (field: number) => boolean): void {
   while (reader.pos < end) {
     const [field, wireType]: [number, WireType] = reader.tag();
@@ -97,6 +208,7 @@ function readMetric(reader: BinaryReader): SparkplugMetric {
     isHistorical: false,
     isNull: false,
     value: undefined,
+    compound: undefined,
     quality: undefined,
   };
   eachField(reader, endOf(reader), (field) => {
@@ -140,6 +252,18 @@ function readMetric(reader: BinaryReader): SparkplugMetric {
       case 15:
         metric.value = reader.string();
         return true;
+      case 16:
+        metric.compound = 'Bytes';
+        return false;
+      case 17:
+        metric.compound = 'DataSet';
+        return false;
+      case 18:
+        metric.compound = 'Template';
+        return false;
+      case 19:
+        metric.compound = 'Extension';
+        return false;
       default:
         return false;
     }
@@ -171,4 +295,24 @@ function readProperty(reader: BinaryReader): number | undefined {
     return true;
   });
   return value;
+}
+
+const BOOLEAN = 11;
+
+/**
+ * Returns the payload of the command that requests a node's birth certificate (Eclipse Sparkplug 3.0, "Node
+ * Control/Rebirth").
+ */
+export function rebirthCommand(nowMs: number): Uint8Array {
+  const metric = new BinaryWriter()
+    .tag(1, 2)
+    .string('Node Control/Rebirth')
+    .tag(3, 0)
+    .uint64(BigInt(nowMs))
+    .tag(4, 0)
+    .uint32(BOOLEAN)
+    .tag(14, 0)
+    .bool(true)
+    .finish();
+  return new BinaryWriter().tag(1, 0).uint64(BigInt(nowMs)).tag(2, 2).bytes(metric).finish();
 }

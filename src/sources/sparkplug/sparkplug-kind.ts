@@ -1,9 +1,8 @@
 import type { Members } from '../../config/source-kinds.ts';
-import { MQTT, placeOfBroker, readBroker } from '../mqtt/mqtt-kind.ts';
+import { BROKER_MEMBERS, placeOfBroker, readBroker } from '../messages/message-members.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { SparkplugSpec, SparkplugValue } from './sparkplug-spec.ts';
 
-const { mqtt: _address, share: _share, ...BROKER_MEMBERS } = MQTT.sourceMembers;
 const NAME = { type: 'string', pattern: '^[^/+#\\u0000]{1,256}$', minLength: 1 };
 
 /** Edge nodes of a Sparkplug B broker: `cells: { sparkplug: "mqtt://127.0.0.1:1883", group: Plant1 }`. */
@@ -15,21 +14,20 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
     sparkplug: {
       type: 'string',
       title: 'the address of an MQTT broker',
-      description: 'A broker on which edge nodes speak Sparkplug B.',
+      description: 'MQTT broker of Sparkplug B edge nodes.',
       examples: ['mqtt://127.0.0.1:1883', 'mqtts://broker.example:8883'],
     },
     ...BROKER_MEMBERS,
     group: {
       ...NAME,
       title: 'the name of a group',
-      description: 'Sparkplug: of the edge nodes; left out, every group.',
+      description: 'Sparkplug: group of the edge nodes. Default: all groups.',
       examples: ['Plant1'],
     },
     primary_host: {
       ...NAME,
       title: 'the name of a host application',
-      description:
-        'Sparkplug: the name under which this gateway tells the nodes that it is there (STATE). Left out: it does not.',
+      description: 'Sparkplug: host application name for STATE messages. Default: no STATE messages.',
       examples: ['tagferry'],
     },
     rebirth: {
@@ -37,7 +35,7 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
       default: true,
       title: 'true or false',
       description:
-        'Sparkplug: a node of which something was missed is asked for its birth certificate, once a minute at most.',
+        'Sparkplug: request the birth certificate after a gap, up to three times per node and then once per minute.',
     },
   },
   valueMembers: {
@@ -64,8 +62,16 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
   readValue({ metric }: Members, report) {
     const path = String(metric);
     if (/^[^/+#]+\/./.test(path)) return { metric: path };
-    report.problem('metric', `metric "${path}" does not name its edge node`, 'write edge-node/device/metric name');
+    report.problem('metric', `metric "${path}" must begin with the edge node`, 'set edge-node/device/metric name');
     return undefined;
+  },
+  writing: {
+    problem: () => undefined,
+    storedFor: (_, raw) => (Number.isFinite(raw) ? raw : undefined),
+    targetsOf(source, { metric }) {
+      const { host, port } = placeOfBroker(source);
+      return [`${host.toLowerCase()} ${port} ${source.group ?? '+'}/${metric}`];
+    },
   },
   placeOf: placeOfBroker,
   addressOf: (_, { metric }) => metric,
@@ -74,14 +80,14 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
     return new SparkplugSource(context, await context.notes());
   },
   async test(context) {
-    const { testSparkplug } = await import('./test-sparkplug.ts');
+    const { testSparkplug } = await import('./node-inspector.ts');
     return testSparkplug(context);
   },
   async *scan({ source, platformCaFile, clock, log, waitMs, signal }, what) {
-    const { brokerBeside } = await import('../../broker/beside.ts');
-    const { scanSparkplug } = await import('./scan-sparkplug.ts');
+    const { inspectionBroker } = await import('../../broker/broker.ts');
+    const { scanSparkplug } = await import('./node-inspector.ts');
     const { name, spec } = source;
-    const broker = brokerBeside({ name, spec, platformCaFile, clock, logger: log });
+    const broker = inspectionBroker({ name, spec, platformCaFile, clock, logger: log });
     yield* scanSparkplug({ broker, spec, what, waitMs, clock, signal });
   },
 };

@@ -2,37 +2,44 @@ import { codeOf, messageOf, SourceStopped, TagferryError } from '../../base/erro
 import { plain } from '../../base/foreign-text.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { Message } from '../../broker/connection.ts';
-import type { TestedValue } from '../arrivals.ts';
-import { isTimeTaken } from '../draft.ts';
-import type { Quality } from '../gate.ts';
+import type { TestedValue } from '../intake/arrivals.ts';
+import { isValidTime } from '../intake/draft.ts';
+import type { Quality } from '../intake/gate.ts';
+import type { RawReading } from '../intake/shaping.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
+import { MAX_PAYLOAD_BYTES } from '../messages/payload.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
 import { listenTo } from '../source-test.ts';
-import { TroubleLog } from '../trouble-log.ts';
+import { BirthRequests } from './birth-requests.ts';
 import { EdgeNode, type NodeMessage, type NodeOutcome } from './edge-node.ts';
-import { HeldMessages } from './held-messages.ts';
+import { writeMetric } from './metric-writes.ts';
+import { scanSparkplug } from './node-inspector.ts';
 import { NodeNotes } from './node-notes.ts';
-import { decodePayload, numberOf } from './payload.ts';
-import { rebirthCommand } from './rebirth-command.ts';
-import { scanSparkplug } from './scan-sparkplug.ts';
-import { nodeOf, type SparkplugSpec, type SparkplugValue } from './sparkplug-spec.ts';
-import { commandTopic, filterOf, readTopic } from './topics.ts';
+import { decodePayload, readingOf, rebirthCommand } from './payload.ts';
+import {
+  commandTopic,
+  filterOf,
+  nodeOf,
+  readState,
+  readTopic,
+  type SparkplugSpec,
+  type SparkplugValue,
+} from './sparkplug-spec.ts';
+import { type WaitingMessage, WaitingMessages } from './waiting-messages.ts';
 
 type Context = SourceContext<SparkplugSpec, SparkplugValue>;
 
-const MAX_PAYLOAD_BYTES = 1024 * 1024;
-/** Edge nodes of one source. Nodes of different groups may have the same name. */
+/** Maximum number of edge nodes per source. Nodes with the same name in different groups count separately. */
 const MAX_NODES = 1_000;
-/** Minimum interval between two requests for a node's birth certificate. */
-const REBIRTH_MS = 60_000;
-/** The same while messages are held. */
-const HELD_REBIRTH_MS = 5_000;
-/** How often it is looked whether the connection is a new one. */
-const LOOK_MS = 500;
+/** Minimum interval between two announcements of the host application, so that two hosts cannot flood the broker. */
+const ANNOUNCE_MS = 1_000;
+/** Interval between checks for a new connection, in milliseconds. */
+const CHECK_MS = 500;
 const DONE = Promise.resolve();
 
 interface Reported {
-  raw: number;
+  raw: RawReading;
   timeMs: number | undefined;
   quality: Quality | undefined;
 }
@@ -41,35 +48,45 @@ interface Known {
   group: string;
   name: string;
   node: EdgeNode;
-  held: HeldMessages;
-  askedMs: number;
+  /** Points by path. */
+  points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
+  waiting: WaitingMessages;
+  births: BirthRequests;
 }
 
 /**
- * Edge nodes of a Sparkplug B broker, listened to as a host application does. A message is confirmed when its values are on disk;
- * most come with QoS 0, so what is missed is known by its sequence number, and the node is asked for all of its values anew.
+ * Values from the edge nodes of a Sparkplug B broker. The agent acts as a host application. A message is acknowledged
+ * when its values are on disk. Most messages have QoS 0, so missed messages are detected by sequence number, and the
+ * node is then asked for all its values.
  */
 export class SparkplugSource implements RunningSource {
   readonly #context: Context;
   readonly #broker: Broker;
   readonly #trouble: TroubleLog;
-  /** By `node/path`. */
+  /** Points by `node/path`. */
   readonly #points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
   readonly #nodes = new Map<string, Known>();
   readonly #notes: NodeNotes;
-  /** What each value is: nodes tell what changes, so the last word counts as long as none was missed. */
+  /**
+   * Current value of each point. Nodes send only changes, so the latest value remains valid unless a message was
+   * missed.
+   */
   readonly #reported = new Map<Point<SparkplugValue>, Reported>();
+  /** Problems of points whose latest reading was not a number. */
+  readonly #unreadable = new Map<Point<SparkplugValue>, string>();
   #leave: (() => void)[] = [];
-  #cancelLook: () => void = () => {};
+  #cancelWatch: () => void = () => {};
+  #announcedMs = Number.NEGATIVE_INFINITY;
+  #cancelAnnouncement: (() => void) | undefined;
   #connectedSinceMs: number | undefined;
   #isStopped = false;
   #errors = 0;
 
-  /** `notes`: what an earlier process knew of the nodes. Throws where there is no such broker. */
+  /** `notes`: node state stored by a previous process. Throws for an unknown broker. */
   constructor(context: Context, notes: ReadonlyMap<string, string>) {
     const { source, brokers, points, log, clock } = context;
     const broker = brokers.get(source.name);
-    if (!broker) throw new TagferryError(`there is no broker ${source.name}`, { code: 'broker.unknown' });
+    if (!broker) throw new TagferryError(`unknown broker ${source.name}`, { code: 'broker.unknown' });
     this.#context = context;
     this.#broker = broker;
     this.#points = Map.groupBy(points, ({ spec }) => spec.metric);
@@ -83,24 +100,33 @@ export class SparkplugSource implements RunningSource {
   }
 
   start(): void {
-    const { qos, group } = this.#context.source.spec;
+    const { qos, group, presence } = this.#context.source.spec;
     const names = new Set([...this.#points.keys()].map(nodeOf));
-    const stalled = () => this.#context.gate.hurry();
-    const handler = (message: Message) => this.#take(message);
+    const stalled = () => this.#context.gate.commitSoon();
+    const handler = (message: Message) => this.#receive(message);
     for (const name of names) {
       this.#leave.push(this.#broker.subscribe(filterOf(group, name), handler, { qos, stalled }));
-      // Of a group that is named, the node can be asked before it says anything.
+      // If the group is configured, a node can be asked before its first message arrives.
       if (group !== undefined) this.#nodeOf(group, name);
     }
-    this.#look();
+    // QoS 0, because messages from before this connection do not matter.
+    if (presence !== undefined) {
+      const heard = (message: Message) => this.#receiveState(message);
+      this.#leave.push(this.#broker.subscribe(presence, heard, { qos: 0 }));
+    }
+    this.#watchConnection();
   }
 
   async stop(isGone = false): Promise<void> {
     this.#isStopped = true;
-    this.#cancelLook();
-    for (const { held } of this.#nodes.values()) held.reject(new SourceStopped());
+    this.#cancelWatch();
+    this.#cancelAnnouncement?.();
+    for (const { waiting, births } of this.#nodes.values()) {
+      waiting.reject(new SourceStopped());
+      births.cancel();
+    }
     if (isGone) this.leave();
-    this.#context.gate.hurry();
+    this.#context.gate.commitSoon();
   }
 
   leave(): void {
@@ -111,9 +137,8 @@ export class SparkplugSource implements RunningSource {
     const { connected, sinceMs, problem, failures, dropped, discarded, window, certificateEndsMs } =
       this.#broker.state();
     const stale = [...this.#nodes.values()].filter(({ node }) => node.isStale).map(({ name }) => name);
-    const waits =
-      stale.length > 0 ? `the birth certificate of ${stale.slice(0, 3).join(', ')} is waited for` : undefined;
-    const words = problem ?? waits;
+    const waits = stale.length > 0 ? `waiting for the birth certificate of ${stale.slice(0, 3).join(', ')}` : undefined;
+    const words = problem ?? waits ?? this.#unreadableText();
     return {
       connected,
       sinceMs,
@@ -125,151 +150,192 @@ export class SparkplugSource implements RunningSource {
     };
   }
 
-  /** What the nodes reported last; those of which something was missed are asked, and what comes is waited for. */
+  /** Returns the latest values. If messages of a node were missed, requests its values and waits for them. */
   async test(signal: AbortSignal, waitMs: number): Promise<TestedValue[]> {
     const { points, gate, clock } = this.#context;
     const isFresh = (name: string) => [...this.#nodes.values()].some((one) => one.name === name && !one.node.isStale);
     const wanting = points.filter((point) => !this.#reported.has(point) || !isFresh(nodeOf(point.spec.metric)));
     const names = new Set(wanting.map(({ spec }) => nodeOf(spec.metric)));
-    for (const known of this.#nodes.values()) if (names.has(known.name)) this.#askForBirth(known, 'it is looked at');
+    for (const { name, births } of this.#nodes.values()) if (names.has(name)) births.request('sources test');
     const heard = await listenTo(gate, wanting, clock, waitMs, signal);
     const other = new Map(heard.map((tested) => [tested.point, tested]));
     return points.map((point) => other.get(point) ?? testedOf(point, this.#reported.get(point)));
   }
 
-  /** By a client of its own: the session is left alone. */
+  /** Scans with a separate client that does not use the session. */
   scan(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
     const { source, brokers, clock } = this.#context;
     const { name, spec } = source;
-    return scanSparkplug({ broker: brokers.beside(name, spec), spec, what, waitMs, clock, signal });
+    return scanSparkplug({ broker: brokers.inspectionBroker(name, spec), spec, what, waitMs, clock, signal });
   }
 
-  /** Every node is asked for its birth certificate on a new connection: messages may have been missed. */
-  #look(): void {
-    this.#meet();
-    this.#cancelLook = this.#context.clock.after(LOOK_MS, () => this.#look());
+  /**
+   * Periodically checks for a new connection, on which every node is asked for its birth certificate because messages
+   * may have been missed.
+   */
+  #watchConnection(): void {
+    this.#checkConnection();
+    this.#cancelWatch = this.#context.clock.after(CHECK_MS, () => this.#watchConnection());
   }
 
-  /** Before the first message of a connection is looked at, or soon after it where none comes. */
-  #meet(): void {
+  /**
+   * Called before each message is processed and periodically, so that a new connection is detected before its first
+   * message is processed.
+   */
+  #checkConnection(): void {
     const { connected, sinceMs } = this.#broker.state();
     if (!connected || sinceMs === this.#connectedSinceMs) return;
     this.#connectedSinceMs = sinceMs;
     for (const known of this.#nodes.values()) {
       known.node.reconnected();
-      known.askedMs = Number.NEGATIVE_INFINITY;
-      this.#askForBirth(known, 'the connection is new');
+      known.births.requestNow('new connection');
     }
   }
 
-  /** `undefined` if the bound of nodes is reached. */
+  /** Returns `undefined` if the node limit is reached. */
   #nodeOf(group: string, name: string): Known | undefined {
     const key = `${group}/${name}`;
     const known = this.#nodes.get(key);
     if (known) return known;
     if (this.#nodes.size >= MAX_NODES) return undefined;
-    const held = new HeldMessages({
+    const waiting = new WaitingMessages({
       clock: this.#context.clock,
       onDiscarded: (messages) => {
         this.#errors += messages;
         this.#reportDiscarded(name, messages);
       },
     });
-    const made = { group, name, node: new EdgeNode(this.#pathsOf(name)), held, askedMs: Number.NEGATIVE_INFINITY };
+    const births: BirthRequests = new BirthRequests({
+      clock: this.#context.clock,
+      send: (reason) => this.#requestBirth(made, reason),
+    });
+    const own = [...this.#points].filter(([metric]) => nodeOf(metric) === name);
+    const points = new Map(own.map(([metric, some]) => [metric.slice(name.length + 1), some]));
+    const made: Known = { group, name, node: new EdgeNode([...points.keys()]), points, waiting, births };
     this.#nodes.set(key, made);
     return made;
   }
 
-  /** Throws what is to be tried again. */
-  #take({ topic, payload, qos }: Message): Promise<void> {
+  /** Throws if the message must be retried. */
+  #receive({ topic, payload, qos }: Message): Promise<void> {
     const { gate } = this.#context;
     if (this.#isStopped) throw new SourceStopped();
-    gate.demandRoom();
-    const said = readTopic(topic);
-    if (said === undefined) return DONE;
-    this.#meet();
-    const known = this.#nodeOf(said.group, said.node);
+    gate.throwIfFull();
+    const parsed = readTopic(topic);
+    if (parsed === undefined) return DONE;
+    this.#checkConnection();
+    const known = this.#nodeOf(parsed.group, parsed.node);
     if (known === undefined) {
       this.#errors++;
-      this.#reportNodes(said.group, said.node);
+      this.#reportNodes(parsed.group, parsed.node);
       return DONE;
     }
     try {
-      if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError('it is larger than 1 MiB');
-      const message = { ...said, payload: decodePayload(payload), isKept: qos > 0 };
-      this.#trouble.over('sparkplug.unreadable', { topic }, 'messages of a topic can be read again', topic);
-      if (mustWait(known, message)) return this.#hold(known, message);
+      if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError('it exceeds 1 MiB');
+      const message = { ...parsed, payload: decodePayload(payload), isKept: qos > 0 };
+      this.#trouble.recovered('sparkplug.unreadable', { topic }, 'messages on a topic are readable again', topic);
+      if (mustWait(known, message)) return this.#addWaiting(known, { ...parsed, payload });
       this.#read(known, message);
     } catch (error) {
       this.#errors++;
       known.node.miss();
       const fields = { source: this.#context.source.name, topic: plain(topic), error: messageOf(error) };
-      this.#trouble.again({ event: 'sparkplug.unreadable', ...fields }, 'a message cannot be read', topic);
-      this.#askForBirth(known, 'a message could not be read');
+      this.#trouble.report({ event: 'sparkplug.unreadable', ...fields }, 'failed to read message', topic);
+      known.births.request('unreadable message');
     }
     return gate.committed();
   }
 
-  #hold(known: Known, message: NodeMessage): Promise<void> {
+  #addWaiting(known: Known, message: WaitingMessage): Promise<void> {
     known.node.miss();
-    const stored = known.held.hold(message);
-    this.#askForBirth(known, 'messages wait for their aliases', HELD_REBIRTH_MS);
+    const stored = known.waiting.add(message);
+    known.births.request('messages with unknown aliases');
     return stored;
   }
 
   #read(known: Known, message: NodeMessage): void {
-    const outcome = known.node.take(message);
-    if (outcome.isOtherLife || outcome.died === '') known.held.discard();
-    // Older values first: the latest ones remain the latest.
-    else if (message.type.endsWith('BIRTH')) known.held.release((earlier) => this.#readEarlier(known, earlier));
-    this.#carryOut(known, outcome, message.payload.timeMs);
+    if (message.type === 'NBIRTH') known.births.cancel();
+    const outcome = known.node.process(message);
+    if (outcome.isNewSession || outcome.died === '') known.waiting.discard();
+    // Process waiting messages first, so that older values do not overwrite newer values.
+    else if (message.type.endsWith('BIRTH')) known.waiting.release((earlier) => this.#readEarlier(known, earlier));
+    this.#apply(known, outcome, message.payload.timeMs);
     const key = `${known.group}/${known.name}`;
     if (message.type.endsWith('BIRTH')) this.#notes.born(key);
     if (message.isKept) this.#context.gate.note(...this.#notes.after(key, known.node));
     if (outcome.unknown > 0 && message.isKept) this.#reportDiscarded(known.name, 1);
   }
 
-  #pathsOf(node: string): string[] {
-    return [...this.#points.keys()]
-      .filter((metric) => nodeOf(metric) === node)
-      .map((metric) => metric.slice(node.length + 1));
+  /** Handles a STATE message with the name of this host application: from another client, or a late will message. */
+  #receiveState({ topic, payload, retained }: Message): Promise<void> {
+    const state = readState(payload);
+    // A retained message is older than the subscription, and the announcement follows.
+    if (this.#isStopped || retained || state.isOnline) return DONE;
+    const { clock, source } = this.#context;
+    const waitMs = this.#announcedMs + ANNOUNCE_MS - clock.monotonicMs();
+    const announce = () => {
+      this.#cancelAnnouncement = undefined;
+      if (!this.#broker.contradictAbsence(state.timeMs)) return;
+      this.#announcedMs = clock.monotonicMs();
+      const fields = { event: 'sparkplug.host_offline', source: source.name, topic: plain(topic) };
+      this.#trouble.report(fields, 'host was announced as offline, announced it as online again');
+    };
+    if (waitMs <= 0) announce();
+    else this.#cancelAnnouncement ??= clock.after(waitMs, announce);
+    return DONE;
+  }
+
+  /** Names the first point whose latest reading was not a number. */
+  #unreadableText(): string | undefined {
+    const [first] = this.#unreadable;
+    if (first === undefined) return undefined;
+    const [{ name, spec }, problem] = first;
+    const more = this.#unreadable.size > 1 ? ` and ${this.#unreadable.size - 1} more` : '';
+    return `${name} (${spec.metric})${more}: ${problem}`;
   }
 
   #reportNodes(group: string, node: string): void {
     const fields = { source: this.#context.source.name, group: plain(group), node: plain(node) };
-    this.#trouble.again(
+    this.#trouble.report(
       { event: 'sparkplug.nodes_limit', ...fields },
       'messages of an edge node discarded: too many nodes',
     );
   }
 
-  #readEarlier(known: Known, message: NodeMessage): Promise<void> | undefined {
-    const outcome = known.node.takeEarlier(message);
+  #readEarlier(known: Known, { type, device, payload: encoded }: WaitingMessage): Promise<void> | undefined {
+    const payload = decodePayload(encoded);
+    const outcome = known.node.processEarlier({ type, device, payload, isKept: true });
     if (outcome === undefined) return undefined;
-    this.#carryOut(known, outcome, message.payload.timeMs);
+    this.#apply(known, outcome, payload.timeMs);
     return this.#context.gate.committed();
   }
 
   #reportDiscarded(node: string, messages: number): void {
     const fields = { event: 'sparkplug.discarded', source: this.#context.source.name, node: plain(node), messages };
-    this.#trouble.again(fields, 'messages discarded: no birth certificate names their aliases', node);
+    this.#trouble.report(fields, 'messages discarded: no birth certificate defines their aliases', node);
   }
 
-  #carryOut(known: Known, { values, died, rebirth, unknown }: NodeOutcome, timeMs: number | undefined): void {
+  #apply(known: Known, { values, died, rebirth, unknown }: NodeOutcome, timeMs: number | undefined): void {
     const { gate } = this.#context;
     for (const { path, metric, born } of values) {
-      for (const point of this.#points.get(`${known.name}/${path}`) ?? []) {
-        const number = metric.isNull ? undefined : numberOf(metric, born);
+      for (const point of known.points.get(path) ?? []) {
+        const reading = readingOf(metric, born, point.map !== undefined);
         const time = metric.timeMs ?? timeMs;
-        if (number === undefined) {
+        if ('problem' in reading) {
           this.#reported.delete(point);
-          gate.fail(point, metric.isNull ? 'the metric is null' : 'the metric is not a number');
+          if (metric.isNull) gate.recordFailure(point, reading.problem);
+          else {
+            this.#unreadable.set(point, reading.problem);
+            gate.rejectReading(point, reading.problem);
+          }
           continue;
         }
-        const own = time !== undefined && isTimeTaken(time) ? time : undefined;
-        // One of the past says nothing of now.
-        if (!metric.isHistorical) this.#reported.set(point, { raw: number, timeMs: own, quality: metric.quality });
-        gate.take(point, number, own, metric.quality);
+        const { raw } = reading;
+        this.#unreadable.delete(point);
+        const own = time !== undefined && isValidTime(time) ? time : undefined;
+        // A historical value does not replace the current value.
+        if (!metric.isHistorical) this.#reported.set(point, { raw, timeMs: own, quality: metric.quality });
+        gate.accept(point, raw, own, metric.quality);
       }
     }
     if (died !== undefined) {
@@ -277,41 +343,51 @@ export class SparkplugSource implements RunningSource {
         if (!metric.startsWith(`${known.name}/${died}`)) continue;
         for (const point of points) {
           this.#reported.delete(point);
-          gate.fail(point);
+          this.#unreadable.delete(point);
+          gate.recordFailure(point);
         }
       }
     }
     this.#errors += unknown;
-    if (rebirth !== undefined) this.#askForBirth(known, rebirth);
+    if (rebirth !== undefined) known.births.request(rebirth);
   }
 
-  #askForBirth(known: Known, reason: string, intervalMs = REBIRTH_MS): void {
+  write({ spec }: Point, raw: number, ...rest: [guard: () => void, signal: AbortSignal]): Promise<void> {
+    const nowMs = Math.round(this.#context.clock.wallMs());
+    const { metric } = spec as SparkplugValue;
+    return writeMetric(this.#nodes.values(), { broker: this.#broker, metric, raw, nowMs }, ...rest);
+  }
+
+  #requestBirth(known: Known, reason: string): void {
     const { clock, log, source } = this.#context;
     if (!source.spec.rebirth || this.#isStopped) return;
-    const nowMs = clock.monotonicMs();
-    if (nowMs - known.askedMs < intervalMs) return;
-    known.askedMs = nowMs;
     const fields = { source: source.name, node: plain(known.name), reason };
-    log.info({ event: 'sparkplug.rebirth', ...fields }, 'a node is asked for its birth certificate');
+    log.info({ event: 'sparkplug.rebirth', ...fields }, 'birth certificate requested');
     this.#broker
       .publish(commandTopic(known.group, known.name), rebirthCommand(Math.round(clock.wallMs())))
       .catch((error: unknown) => {
-        // It is asked for with the next message, or the next connection.
-        known.askedMs = Number.NEGATIVE_INFINITY;
-        log.debug({ event: 'sparkplug.rebirth_failed', ...fields, code: codeOf(error) }, 'a node could not be asked');
+        // The request is repeated with the next message or connection.
+        known.births.cancel();
+        log.debug(
+          { event: 'sparkplug.rebirth_failed', ...fields, code: codeOf(error) },
+          'failed to request birth certificate',
+        );
       });
   }
 }
 
-/** Whether a message waits for the next birth certificate, itself or behind others of its node. */
-function mustWait({ node, held }: Known, message: NodeMessage): boolean {
-  if (!message.isKept || !message.type.endsWith('DATA') || !held.isOpen) return false;
-  return (held.size > 0 && node.isStale) || !node.canResolve(message);
+/**
+ * Returns whether a message must wait for the next birth certificate: because its aliases are unknown, or because
+ * earlier messages of its node are waiting.
+ */
+function mustWait({ node, waiting }: Known, message: NodeMessage): boolean {
+  if (!message.isKept || !message.type.endsWith('DATA') || !waiting.accepts) return false;
+  return (waiting.size > 0 && node.isStale) || !node.canResolve(message);
 }
 
-/** It may have died meanwhile. */
+/** Returns the test result for a point. If the node went offline in the meantime, no value is available. */
 function testedOf(point: Point<SparkplugValue>, reported: Reported | undefined): TestedValue {
-  if (reported === undefined) return { point, problem: 'its node has no value of it any more' };
+  if (reported === undefined) return { point, problem: 'its node no longer reports this value' };
   const { raw, timeMs, quality } = reported;
   return { point, raw, ...(timeMs === undefined ? {} : { timeMs }), ...(quality === undefined ? {} : { quality }) };
 }

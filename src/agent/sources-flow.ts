@@ -1,0 +1,246 @@
+/**
+ * Ingestion: the push listener and the sources in tags.yaml.
+ *
+ * States: open; paused while the gateway is decommissioned, with a listener that responds with 503; stopped. Start,
+ * reload, pause, resume and stop run one at a time.
+ */
+
+import type { Certificates } from '../base/certificates.ts';
+import type { Clock } from '../base/clock.ts';
+import { UsageError } from '../base/errors.ts';
+import type { InboundServer } from '../base/inbound/inbound-server.ts';
+import { ingestBudgetBytes } from '../base/inbound/memory-budget.ts';
+import type { ListenAddress } from '../base/listen.ts';
+import { formatListenAddress } from '../base/listen-address.ts';
+import type { Logger } from '../base/logger.ts';
+import { MemoryLimit, memoryLimitBytes } from '../base/memory-limit.ts';
+import type { Brokers } from '../broker/brokers.ts';
+import { SeriesKeeping } from '../buffer/client/series-keeping.ts';
+import { namesInstrumentation } from '../config/instrumentations.ts';
+import type { Settings } from '../config/settings.ts';
+import type { Tags } from '../config/tags.ts';
+import { Intake } from '../sources/intake/intake.ts';
+import { LastReadings } from '../sources/intake/last-readings.ts';
+import type { ValueWatch } from '../sources/intake/value-watch.ts';
+import { HttpPush, type PushRules } from '../sources/push/http-push.ts';
+import type { SourceKind } from '../sources/source-kind.ts';
+import type { BufferFlow } from './buffer-flow.ts';
+import { certificateFiles, unavailableListener } from './listeners.ts';
+import { maxSeries } from './pace.ts';
+import { TagSources } from './tag-sources.ts';
+
+export interface SourcesFlowOptions {
+  settings: Settings;
+  /** Registry for the listener certificate. */
+  certificates: Certificates;
+  tags: Tags;
+  kinds: readonly SourceKind[];
+  buffer: Pick<BufferFlow, 'catalogue' | 'stamps' | 'committer' | 'values' | 'onFacts'>;
+  countIngested(source: string, values: number): void;
+  /** Counts values with timestamps more than a day in the future. */
+  countAhead(source: string, values: number): void;
+  brokers: Brokers;
+  /** Rules on values. */
+  watch?: ValueWatch;
+  clock: Clock;
+  log: Logger;
+}
+
+/** Retry interval suggested to programs while the gateway is decommissioned. */
+const RETRY_AFTER_SECONDS = 30;
+
+export class SourcesFlow {
+  readonly #options: SourcesFlowOptions;
+  readonly intake: Intake;
+  readonly tagSources: TagSources;
+  /** Latest readings for display. */
+  readonly readings = new LastReadings((series) => this.intake.isOfTag(series));
+  #settings: Settings;
+  readonly #series: SeriesKeeping;
+  readonly #memory: MemoryLimit;
+  #push: HttpPush | undefined;
+  /** Responds with 503 during a pause. */
+  #unavailable: InboundServer | undefined;
+  #listening: ListenAddress | undefined;
+  readonly #reportedAhead = new Set<string>();
+  #state: 'open' | 'paused' | 'stopped' = 'open';
+  /** Serializes start, reload, pause, resume and stop. */
+  #turn: Promise<void> = Promise.resolve();
+
+  constructor(options: SourcesFlowOptions) {
+    const { settings, buffer, tags, kinds, brokers, watch, countIngested, clock, log } = options;
+    const { catalogue, committer, stamps, values } = buffer;
+    this.#options = options;
+    this.#settings = settings;
+    const gate = {
+      sink: committer,
+      stamps,
+      watch,
+      // Only the page displays readings.
+      readings: settings.opsListen ? this.readings : undefined,
+      countIngested,
+      countAhead: (source: string, count: number) => this.#reportAhead(source, count),
+    };
+    this.intake = new Intake({
+      ...gate,
+      catalogue,
+      tags: tags.tags,
+      byInstrumentation: namesInstrumentation(settings.valuesPath),
+      maxSeries: maxSeries(settings),
+      clock,
+    });
+    const { stateDir, valuesPath } = settings;
+    const { intake } = this;
+    this.tagSources = new TagSources({
+      kinds,
+      stateDir,
+      tags,
+      valuesPath,
+      store: values,
+      intake,
+      gate,
+      brokers,
+      clock,
+      log,
+    });
+    this.#memory = new MemoryLimit(clock);
+    this.#series = new SeriesKeeping({
+      port: values,
+      catalogue,
+      committer,
+      clock,
+      isKept: (series) => this.intake.isOfTag(series),
+      onForgotten: (series) => stamps.forget(series),
+    });
+    buffer.onFacts(() => void this.#forgetIdleSeries());
+  }
+
+  /** Removes idle series if more than half of the available series are in use. */
+  async #forgetIdleSeries(): Promise<void> {
+    const { buffer, log } = this.#options;
+    if (buffer.catalogue.size <= maxSeries(this.#settings, this.#memory.bytes()) / 2) return;
+    // A store that does not respond is reported elsewhere.
+    const forgotten = await this.#series.keep().catch(() => 0);
+    if (forgotten === 0) return;
+    const fields = { event: 'buffer.series_forgotten', forgotten, series: buffer.catalogue.size };
+    log.debug(fields, 'removed series without values');
+  }
+
+  /** Counts each occurrence but logs it once per source, because the clock of a source is rarely corrected. */
+  #reportAhead(source: string, values: number): void {
+    const { countAhead, log } = this.#options;
+    countAhead(source, values);
+    if (this.#reportedAhead.has(source)) return;
+    this.#reportedAhead.add(source);
+    log.warn(
+      { event: 'ingest.time_ahead', source, values },
+      'accepted values with timestamps more than a day in the future',
+    );
+  }
+
+  /** Returns the address that programs push to, for `status`. */
+  get listening(): string | undefined {
+    return this.#listening && formatListenAddress(this.#listening);
+  }
+
+  start(): Promise<void> {
+    return this.#inTurn(() => this.#open());
+  }
+
+  #inTurn(work: () => Promise<void>): Promise<void> {
+    const done = this.#turn.then(work);
+    this.#turn = done.catch(() => {});
+    return done;
+  }
+
+  async #open(): Promise<void> {
+    if (this.#state !== 'open') return;
+    await this.#listen();
+    await this.tagSources.apply(() => this.#state === 'open');
+  }
+
+  async #listen(): Promise<void> {
+    const { clock, log } = this.#options;
+    const settings = this.#settings;
+    if (!settings.ingestListen) return;
+    this.#push = new HttpPush({
+      listen: settings.ingestListen,
+      tls: certificateFiles(settings, 'ingest', this.#options.certificates),
+      rules: pushRules(settings),
+      intake: this.intake,
+      clock,
+      log,
+      limits: { bytesUnderWay: ingestBudgetBytes(memoryLimitBytes()) },
+    });
+    this.#listening = await this.#push.start();
+  }
+
+  /** Applies tags, sources, push rules and VALUES_PATH. Unchanged sources keep running. */
+  reload(tags: Tags, settings: Settings): Promise<void> {
+    return this.#inTurn(async () => {
+      this.#settings = settings;
+      this.#push?.setRules(pushRules(settings));
+      this.tagSources.setTags(tags, settings.valuesPath);
+      this.intake.replaceTags(tags.tags, namesInstrumentation(settings.valuesPath));
+      this.intake.setMaxSeries(maxSeries(settings));
+      if (this.#state === 'open') await this.tagSources.apply(() => this.#state === 'open');
+      this.readings.forgetOthers();
+    });
+  }
+
+  /** Throws while values are not accepted. */
+  requireOpen(): void {
+    if (this.#state === 'open') return;
+    throw new UsageError('values are not accepted: this gateway is being decommissioned or is stopping');
+  }
+
+  /** Stops accepting values until `resume`. Resolves when accepted values are stored or rejected. */
+  async pause(): Promise<void> {
+    if (this.#state !== 'open') return;
+    this.#state = 'paused';
+    await this.#inTurn(async () => {
+      await this.#close();
+      if (this.#state !== 'paused') return;
+      const { clock, log } = this.#options;
+      this.#unavailable = unavailableListener(this.#settings, 'ingest', {
+        body: () => ({
+          error: 'values are not accepted: this gateway is being decommissioned',
+          hint: 'Keep the values until another gateway accepts them.',
+        }),
+        retryAfterSeconds: () => RETRY_AFTER_SECONDS,
+        clock,
+        log,
+      });
+      // If another program has taken the address, the pause continues without a listener.
+      await this.#unavailable?.start().catch(() => {});
+    });
+  }
+
+  /** Applies the current configuration. Does nothing after `stop`. */
+  async resume(): Promise<void> {
+    if (this.#state !== 'paused') return;
+    this.#state = 'open';
+    await this.#inTurn(async () => {
+      await this.#unavailable?.stop();
+      this.#unavailable = undefined;
+      await this.#open();
+    });
+  }
+
+  /** Stops accepting values. Resolves when accepted values are stored or rejected. */
+  stop(): Promise<void> {
+    this.#state = 'stopped';
+    return this.#inTurn(() => this.#close());
+  }
+
+  async #close(): Promise<void> {
+    await Promise.all([this.#push?.stop(), this.#unavailable?.stop(), this.tagSources.close()]);
+    this.#push = this.#listening = this.#unavailable = undefined;
+  }
+}
+
+function pushRules(settings: Settings): PushRules {
+  const { ingestToken: token, ingestHosts: hosts, ingestPartial: partial } = settings;
+  const { ingestTagFrom: tagFrom, ingestKeyFrom: keyFrom } = settings;
+  return { token, hosts, lines: { partial, tagFrom, keyFrom } };
+}

@@ -1,0 +1,121 @@
+/** Converts library errors, server status codes and Node error codes to readable messages. */
+import { crypto_utils } from 'node-opcua-client';
+import type { Endpoint } from './protocol.ts';
+import { redactorOf } from './user.ts';
+
+export interface Problem {
+  problem: string;
+  hint?: string;
+}
+
+/** The server certificate is not in the trust folder. */
+export class UntrustedServer extends Error {
+  readonly certificate: Buffer;
+
+  constructor(certificate: Buffer) {
+    super('server certificate is not trusted');
+    this.certificate = certificate;
+  }
+}
+
+/** Configured values that messages contain. */
+interface Place {
+  /** Host and port. */
+  at: string;
+  host: string;
+  security: string;
+}
+
+const REACHABLE = 'Check address, port and firewall, and that the server is running.';
+const MAX_PROBLEM_LENGTH = 300;
+
+/** Problems with a connection or session. The first pattern that matches the error text applies. */
+const CONNECTION: readonly (readonly [pattern: RegExp, problem: (place: Place) => string, hint?: string])[] = [
+  [/ECONNREFUSED/, ({ at }) => `nothing listens on ${at}`, REACHABLE],
+  [/EHOSTUNREACH|ENETUNREACH/, ({ host }) => `${host} is unreachable`, REACHABLE],
+  [/ENOTFOUND|EAI_AGAIN/, ({ host }) => `cannot resolve host name ${host}`, 'Check the host name and the name server.'],
+  [
+    /BadIdentityTokenRejected|BadUserAccessDenied|BadIdentityTokenInvalid/,
+    () => 'the server rejected the user',
+    "Check username and password_file, and this user's access rights on the server.",
+  ],
+  [
+    /ANONYMOUS user token policy/,
+    () => 'the server does not accept anonymous users',
+    'Set username: and password_file:, or user_cert: and user_key:.',
+  ],
+  [
+    /(USERNAME|Certificate \(X509\)) user token policy/,
+    ({ security }) => `the server does not accept this kind of user with ${security}`,
+    'Run `tagferry sources trust` to list the kinds of users and the security policies of the server.',
+  ],
+  [
+    /BadSecurityPolicyRejected|BadSecurityModeRejected|cannot find (an )?endpoint|No suitable endpoint/i,
+    ({ security }) => `the server does not support ${security}`,
+    'Run `tagferry sources trust` to list the security policies of the server.',
+  ],
+  [
+    /BadSecurityChecksFailed|BadCertificateUntrusted|BadCertificateUriInvalid|BadCertificateUseNotAllowed/,
+    () => "the server does not trust this gateway's certificate",
+    'Ask the server administrator to trust the certificate that `tagferry sources trust` shows.',
+  ],
+  [
+    /BadTooManySessions/,
+    () => 'the server has too many sessions',
+    'Close sessions of other clients on the server, or raise its limit.',
+  ],
+  [
+    /BadTooManySubscriptions/,
+    () => 'the server has too many subscriptions',
+    'Close sessions of other clients on the server, or raise its limit.',
+  ],
+  [
+    /BadTcpEndpointUrlInvalid/,
+    () => 'the server has no endpoint at this address',
+    'Check the path after host and port.',
+  ],
+  [/BadServerHalted|BadShutdown/, () => 'the server is shutting down'],
+  [
+    /ERROR in waiting for data/,
+    ({ at }) => `${at} does not respond as an OPC UA server`,
+    'Check that the port belongs to an OPC UA server.',
+  ],
+  [/ETIMEDOUT|timed? ?out|BadTimeout/i, ({ at }) => `${at} does not respond`, REACHABLE],
+  [
+    /ECONNRESET|EPIPE|premature disconnection|BadConnectionClosed|BadTcpInternalError|socket has been disconnected/i,
+    ({ at }) => `${at} closed the connection`,
+    'Check the server log, and that the port belongs to an OPC UA server.',
+  ],
+];
+
+/** Describes why no session could be opened, with a hint. */
+export function sessionProblem(error: unknown, endpoint: Endpoint): Problem {
+  if (error instanceof UntrustedServer) {
+    const thumbprint = crypto_utils.makeSHA1Thumbprint(error.certificate).toString('hex');
+    const problem = `server certificate is not trusted (SHA-1 ${thumbprint})`;
+    return { problem, hint: 'Compare the thumbprint with the one on the server, then run `tagferry sources trust`.' };
+  }
+  return connectionProblem(redactorOf(endpoint).redact(textOf(error)), endpoint);
+}
+
+/** Describes a server connection error. */
+export function connectionProblem(
+  error: unknown,
+  { url, policy, mode }: Pick<Endpoint, 'url'> & Partial<Endpoint>,
+): Problem {
+  const text = textOf(error);
+  const { hostname, port } = new URL(url);
+  const security = policy === undefined || policy === 'None' ? 'security: None' : `security: ${policy}, mode: ${mode}`;
+  const place = { at: `${hostname}:${port || 4840}`, host: hostname, security };
+  const [, problem, hint] = CONNECTION.find(([pattern]) => pattern.test(text)) ?? [];
+  const [code] = /\bBad[A-Z]\w+/.exec(text) ?? [];
+  if (problem === undefined) return problemOf(text.slice(0, MAX_PROBLEM_LENGTH));
+  return problemOf(code === undefined ? problem(place) : `${problem(place)} (${code})`, hint);
+}
+
+const problemOf = (problem: string, hint?: string): Problem => ({ problem, ...(hint === undefined ? {} : { hint }) });
+
+function textOf(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return text.replaceAll(/\s+/g, ' ').trim();
+}

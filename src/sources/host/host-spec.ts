@@ -1,4 +1,0 @@
-export type HostSpec = true;
-export interface HostValue {
-  reading: string;
-}

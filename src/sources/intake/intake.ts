@@ -1,0 +1,122 @@
+import type { Clock } from '../../base/clock.ts';
+import { StoreError } from '../../base/errors.ts';
+import type { SeriesCatalogue } from '../../buffer/series.ts';
+import type { Tag, TagValue } from '../../config/tags.ts';
+import { AddressBook } from './address-book.ts';
+import { Draft, type DraftOptions } from './draft.ts';
+import type { LastReadings } from './last-readings.ts';
+import type { Stamps } from './stamps.ts';
+import type { CountIngested, ValueSink } from './value-sink.ts';
+import { observeAll, type ValueWatch } from './value-watch.ts';
+
+const PATIENCE_MS = 5_000;
+
+export interface IntakeOptions {
+  catalogue: SeriesCatalogue;
+  tags: ReadonlyMap<string, Tag>;
+  /** Whether VALUES_PATH contains an instrumentation, which is then part of the series address. */
+  byInstrumentation?: boolean;
+  sink: ValueSink;
+  /** Single source of arrival times. */
+  stamps: Stamps;
+  clock: Clock;
+  /** Latest readings, for display. */
+  readings?: LastReadings | undefined;
+  watch?: ValueWatch | undefined;
+  /** Maximum number of series that programs may open; unlimited if omitted. */
+  maxSeries?: number | undefined;
+  /** Called after each commit. */
+  countIngested?: CountIngested;
+  /** Called with the number of values whose timestamp is more than a day ahead of a trusted clock. */
+  countAhead?: CountIngested;
+}
+
+/**
+ * Entry point for all values. A draft collects and validates values; `submit` writes either all or none of them to
+ * disk.
+ */
+export class Intake {
+  readonly #book: AddressBook;
+  readonly #sink: ValueSink;
+  readonly #stamps: Stamps;
+  readonly #clock: Clock;
+  readonly #readings: LastReadings | undefined;
+  readonly #watch: ValueWatch | undefined;
+  readonly #countIngested: CountIngested;
+  readonly #countAhead: CountIngested;
+
+  constructor(options: IntakeOptions) {
+    this.#book = new AddressBook(
+      options.catalogue,
+      options.tags,
+      options.byInstrumentation ?? false,
+      options.maxSeries,
+    );
+    this.#sink = options.sink;
+    this.#stamps = options.stamps;
+    this.#clock = options.clock;
+    this.#readings = options.readings;
+    this.#watch = options.watch;
+    this.#countIngested = options.countIngested ?? (() => {});
+    this.#countAhead = options.countAhead ?? (() => {});
+  }
+
+  /** Applies a reload: new drafts use these tags. Values accepted earlier are not changed. */
+  replaceTags(tags: ReadonlyMap<string, Tag>, byInstrumentation?: boolean): void {
+    this.#book.replaceTags(tags, byInstrumentation);
+  }
+
+  setMaxSeries(maxSeries: number): void {
+    this.#book.setMaxSeries(maxSeries);
+  }
+
+  /** Returns whether tags.yaml contains the series. */
+  isOfTag(series: number): boolean {
+    return this.#book.isOfTag(series);
+  }
+
+  /** Returns a draft for one request. Values without a time get the current time. */
+  draft(options?: DraftOptions): Draft {
+    return new Draft(this.#book, this.#stamps, this.#stamps.nowMs(this.#clock), options);
+  }
+
+  /** Opens and returns the series of a value that a source in tags.yaml reads. Called when the source starts. */
+  seriesOf(tag: Tag, value: TagValue): number {
+    return this.#book.openOfTag(tag, value);
+  }
+
+  /** Returns the series of a value, or `undefined` if no value has been accepted for the series yet. */
+  seriesIfOpen(tag: Tag, value: TagValue): number | undefined {
+    return this.#book.seriesIfOpen(tag, value);
+  }
+
+  /**
+   * Resolves with the number of values when all of them are on disk. Throws `RejectedValues` before anything is stored,
+   * or the sink's error.
+   */
+  async submit(draft: Draft, source: string): Promise<number> {
+    const columns = draft.finish();
+    // The sink owns the columns after the call, so read their length first.
+    const { length } = columns;
+    if (length === 0) return 0;
+    this.#readings?.recordAll(columns, this.#clock.monotonicMs());
+    const pending = observeAll(this.#watch, columns);
+    if (pending.size > 0) await withinPatience(Promise.all(pending), this.#clock);
+    await this.#sink.append(columns);
+    this.#countIngested(source, length);
+    if (draft.ahead > 0) this.#countAhead(source, draft.ahead);
+    return length;
+  }
+}
+
+/**
+ * Waits for the rule transitions caused by values. Rejects with a retryable error if they cannot be stored in time, so
+ * that the sender sends the values again.
+ */
+async function withinPatience(stored: Promise<unknown>, clock: Clock): Promise<void> {
+  const late = Promise.withResolvers<never>();
+  const cancel = clock.after(PATIENCE_MS, () =>
+    late.reject(new StoreError('cannot store a rule on local values', { code: 'buffer.busy', retryable: true })),
+  );
+  await Promise.race([stored, late.promise]).finally(cancel);
+}

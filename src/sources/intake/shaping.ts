@@ -1,0 +1,88 @@
+/** Shaping of readings: mapping, scaling and dead bands (docs/interface.md, tags.yaml, "every kind"). Pure. */
+import type { Shaping, ValueMap } from '../../config/tags.ts';
+import { quote } from './address-book.ts';
+import { parseDecimal } from './text-parsers.ts';
+
+/** Reading as contained in the device, message or file. */
+export type RawReading = number | string | boolean;
+
+/** Advice for a text whose value has no map. */
+export const TEXTS_NEED_MAP = 'for texts, set map in tags.yaml';
+
+/** Returns the problem of a text that is not a number, with advice if it contains no digit. */
+export function notANumber(text: string): string {
+  return /^\P{L}*$|\d/u.test(text) ? 'is not a number' : `is not a number; ${TEXTS_NEED_MAP}`;
+}
+
+/** Maximum number of texts of a map in a problem. */
+const MAX_LISTED = 10;
+
+/**
+ * Returns the number of a reading: the one in `map` for its text, otherwise its own. Returns `undefined` for a text
+ * that is not a number, and for a number that a map with other numbers does not contain.
+ */
+export function numberOf(raw: RawReading, map: ValueMap | undefined): number | undefined {
+  if (typeof raw === 'number' && map === undefined) return raw;
+  const text = String(raw).trim();
+  if (map !== undefined && Object.hasOwn(map.numbers, text)) return map.numbers[text];
+  const number = typeof raw === 'number' ? raw : plainNumber(text);
+  if (map === undefined) return Number.isNaN(number) ? undefined : number;
+  const known = String(number);
+  if (Object.hasOwn(map.numbers, known)) return map.numbers[known];
+  return map.passesNumbers && Number.isFinite(number) ? number : undefined;
+}
+
+/** Returns the number in a text; `true` and `false` are 1 and 0. */
+function plainNumber(text: string): number {
+  if (text === 'true') return 1;
+  return text === 'false' ? 0 : parseDecimal(text);
+}
+
+/** Describes a reading for which `numberOf` returns `undefined`. */
+export function problemOfReading(raw: RawReading, map: ValueMap | undefined): string {
+  const shown = typeof raw === 'string' ? quote(raw.trim()) : String(raw);
+  if (map === undefined) return `${shown} ${notANumber(String(raw))}`;
+  const texts = Object.keys(map.numbers);
+  const listed = texts.slice(0, MAX_LISTED).map(quote);
+  const more = texts.length > listed.length ? ', …' : '';
+  return `${shown} is not in map (known: ${listed.join(', ')}${more})`;
+}
+
+/** Latest sent value of a series. */
+export interface LastSent {
+  value: number;
+  isBad: boolean;
+  /** Monotonic time. */
+  atMs: number;
+}
+
+/** Returns raw x scale + offset, calculated in decimal arithmetic: 3 x 0.1 is 0.3. */
+export function scaledOf(raw: number, { scale, offset }: Pick<Shaping, 'scale' | 'offset'>): number {
+  if (scale === 1 && offset === 0) return raw;
+  const value = raw * scale + offset;
+  return Number.isFinite(value) ? Number(value.toPrecision(15)) : value;
+}
+
+/** Returns whether a value is sent, given the previously sent value. */
+export function isSent(
+  shaping: Shaping,
+  last: LastSent | undefined,
+  value: number,
+  isBad: boolean,
+  nowMs: number,
+): boolean {
+  if (last === undefined || last.isBad !== isBad) return true;
+  const { deadband, onChange, maxSilenceMs } = shaping;
+  if (deadband === undefined && !onChange) return true;
+  if (maxSilenceMs !== undefined && nowMs - last.atMs >= maxSilenceMs) return true;
+  if (onChange && value === last.value) return false;
+  return deadband === undefined || isBeyond(deadband, last.value, value);
+}
+
+/** Tolerance for rounding errors in a difference: 0.4 and 0.3 must not differ by more than 0.1. */
+const CHANCE = 1 + 1e-9;
+
+function isBeyond(deadband: NonNullable<Shaping['deadband']>, from: number, value: number): boolean {
+  const units = 'units' in deadband ? deadband.units : Math.abs(from) * deadband.share;
+  return Math.abs(value - from) > units * CHANCE;
+}

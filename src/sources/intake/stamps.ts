@@ -1,0 +1,163 @@
+/**
+ * Assigns arrival times to pushed, polled and imported values. Two values of one series never get the same timestamp,
+ * because the platform would overwrite the first value with the second.
+ *
+ * A stamp is the wall clock time, but at least one millisecond after the previous stamp of the series. If the previous
+ * stamp is more than a day ahead, the clock was wrong and has been corrected. Stamps then follow the corrected clock,
+ * because stamps that continue from the wrong time could be years ahead of all other values.
+ *
+ * An untrusted wall clock (before 2026) is read only once, when the store opens. Until the clock is trusted, stamps are
+ * that reading plus the elapsed monotonic time. All provisional stamps of a run therefore require the same correction
+ * (`StampCorrection`), even if the wall clock is set several times.
+ *
+ * Each commit stores the latest stamp. If the clock is set back during a restart, the stamps of all series continue
+ * after that stamp. Storing the latest stamp of each series instead would require one write per series and commit.
+ */
+import { type Clock, EARLIEST_TRUSTED_MS } from '../../base/clock.ts';
+import { type Columns, STAMPED_HERE } from '../../buffer/format/value-columns.ts';
+import type { GroupMember } from '../../config/tags.ts';
+
+const MAX_STEP_BACK_MS = 24 * 3_600_000;
+/** Maximum number of series whose stamps ahead of the clock are stored individually. */
+const MAX_AHEAD = 10_000;
+const FIRST_SERIES = 256;
+
+/** Stamps stored by a previous process. */
+export interface KeptStamps {
+  /** Latest stamp of the series that were not ahead of the clock. */
+  latestMs: number;
+  /** Latest stamps of the series that were ahead of the clock when they were stored. */
+  ahead: readonly (readonly [series: number, lastMs: number])[];
+}
+
+export class Stamps {
+  /** Latest stamp by series number; 0 means no stamp. */
+  #last = new Float64Array(FIRST_SERIES);
+  /** Lower limit for all stamps: the latest stamp of removed series or of a previous process. */
+  #floor: number;
+  /** Latest stamp of this or a previous process, except for series ahead of the clock. */
+  #latest: number;
+  /** Series whose latest stamp was ahead of the clock when it was assigned. */
+  readonly #ahead = new Set<number>();
+
+  readonly #clockOffsetMs: number | undefined;
+
+  /**
+   * The first argument contains the stamps that a previous process stored. `clockOffsetMs`: difference between the wall
+   * clock and the monotonic clock in this run, from the store. If omitted, any wall clock is trusted.
+   */
+  constructor({ latestMs = 0, ahead = [] }: Partial<KeptStamps> = {}, clockOffsetMs?: number) {
+    this.#clockOffsetMs = clockOffsetMs;
+    this.#floor = latestMs;
+    this.#latest = latestMs;
+    for (const [series, lastMs] of ahead) {
+      this.#set(series, lastMs);
+      this.#ahead.add(series);
+    }
+  }
+
+  /** Returns the current time, used as the arrival time of values. */
+  nowMs(clock: Pick<Clock, 'wallMs' | 'monotonicMs'>): number {
+    const wallMs = clock.wallMs();
+    const isBelieved = isTrusted(wallMs) || this.#clockOffsetMs === undefined;
+    return Math.max(0, Math.round(isBelieved ? wallMs : this.#clockOffsetMs + clock.monotonicMs()));
+  }
+
+  /** Returns the stamps that must not be assigned again after a restart, regardless of the clock. */
+  kept(wallMs: number): KeptStamps {
+    const ahead: [number, number][] = [];
+    for (const series of this.#ahead) {
+      const last = this.#last[series]!;
+      if (last > wallMs && ahead.length < MAX_AHEAD) ahead.push([series, last]);
+      else {
+        // The clock has passed this stamp, or there are too many series to store them separately.
+        this.#latest = Math.max(this.#latest, last);
+        if (last <= wallMs) this.#ahead.delete(series);
+      }
+    }
+    return { latestMs: this.#latest, ahead };
+  }
+
+  /**
+   * Removes series whose numbers will be reused. They may be opened again with other numbers, so their latest stamp
+   * becomes the lower limit for all stamps.
+   */
+  forget(series: Iterable<number>): void {
+    for (const one of series) if (one < this.#last.length) this.#floor = Math.max(this.#floor, this.#last[one]!);
+  }
+
+  /** Returns the stamp of a value; `wallMs` is the current time. Each member of a group uses different milliseconds. */
+  next(series: number, wallMs: number, member?: GroupMember): number {
+    const nowMs = Math.max(0, Math.round(wallMs));
+    const floor = this.#floor - nowMs > MAX_STEP_BACK_MS ? 0 : this.#floor;
+    const last = Math.max(floor, series < this.#last.length ? this.#last[series]! : 0);
+    const isBehind = last < nowMs || last - nowMs > MAX_STEP_BACK_MS;
+    const stampMs = ownTime(isBehind ? nowMs : last + 1, member);
+    this.#set(series, stampMs);
+    if (stampMs > nowMs) this.#ahead.add(series);
+    else if (nowMs > this.#latest || this.#latest - nowMs > MAX_STEP_BACK_MS) this.#latest = nowMs;
+    return stampMs;
+  }
+
+  #set(series: number, stampMs: number): void {
+    if (series >= this.#last.length) {
+      const longer = new Float64Array(Math.max(series + 1, this.#last.length * 2));
+      longer.set(this.#last);
+      this.#last = longer;
+    }
+    this.#last[series] = stampMs;
+  }
+}
+
+const DAY_MS = 86_400_000;
+
+/** Returns whether a wall clock time is plausible. */
+export const isTrusted = (wallMs: number): boolean => wallMs >= EARLIEST_TRUSTED_MS;
+
+/**
+ * Returns the time one day ahead of the clock, or infinity if the clock is not trusted. Values after this time are
+ * accepted unchanged, counted, and reported once.
+ */
+export const aheadBeyondMs = (wallMs: number): number =>
+  isTrusted(wallMs) ? wallMs + DAY_MS : Number.POSITIVE_INFINITY;
+
+/** Returns the number of values whose own timestamp is more than a day ahead. */
+export function countAheadOf({ length, timeMs, flags }: Columns, wallMs: number): number {
+  const beyondMs = aheadBeyondMs(wallMs);
+  let ahead = 0;
+  for (let at = 0; at < length; at++) if (timeMs[at]! > beyondMs && (flags[at]! & STAMPED_HERE) === 0) ahead++;
+  return ahead;
+}
+
+/**
+ * Returns the first time at or after `timeMs` that this member may use. Each member of a group uses a different
+ * remainder of the milliseconds, so two agents never assign the same time to a series. Otherwise, the platform would
+ * overwrite one of the values.
+ */
+function ownTime(timeMs: number, member: GroupMember | undefined): number {
+  if (member === undefined) return timeMs;
+  const { index, of } = member;
+  return timeMs + ((((index - timeMs) % of) + of) % of);
+}
+
+/**
+ * Assigns times to stream values: the time at which the stream stored the message, so that a message redelivered to
+ * another agent gets the same time. Messages of one series stored in the same millisecond get consecutive milliseconds,
+ * in stream order.
+ */
+export class StreamTimes {
+  readonly #last = new Map<number, { seq: number; timeMs: number }>();
+
+  /** `afterMs`: time of the previous sample of the series in the same message. */
+  of(series: number, seq: number, storedMs: number, member: GroupMember | undefined, afterMs?: number): number {
+    const last = this.#last.get(series);
+    const isEarlier = last !== undefined && seq <= last.seq;
+    // Redelivered messages keep their time.
+    if (isEarlier && afterMs === undefined) return ownTime(storedMs, member);
+    const earliestMs = afterMs ?? last?.timeMs ?? Number.NEGATIVE_INFINITY;
+    const timeMs = ownTime(Math.max(storedMs, earliestMs + 1), member);
+    if (last === undefined || seq > last.seq || timeMs > last.timeMs)
+      this.#last.set(series, { seq: Math.max(seq, last?.seq ?? seq), timeMs });
+    return timeMs;
+  }
+}

@@ -1,0 +1,55 @@
+const PLUS = 43;
+const DOT = 46;
+const ZERO = 48;
+const NINE = 57;
+
+/**
+ * Parses a decimal number. Returns NaN for other text (`Infinity`, `0x10`, blanks, an empty string). The result may be
+ * infinite if the exponent is too large.
+ */
+export function parseDecimal(text: string): number {
+  const [start, end] = [text.charCodeAt(0), text.charCodeAt(text.length - 1)];
+  // Number also accepts surrounding blanks, Infinity, 0x10, 0b1 and 0o7.
+  if (!(start >= PLUS && start <= NINE && (end === DOT || (end >= ZERO && end <= NINE)))) return Number.NaN;
+  return start === ZERO && /^.[xbo]/i.test(text) ? Number.NaN : Number(text);
+}
+
+/** Range of accepted times: the years 1970 to 9999. */
+export const EARLIEST_MS = 0;
+export const LATEST_MS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
+
+const MAX_TIME_LENGTH = 64;
+/**
+ * The most common format. `Date.parse` is twice as fast for this format, but only reliable if the day exists in every
+ * month.
+ */
+const COMMON_TIME = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{3})?Z$/;
+const TIME_OF_DAY = String.raw`(\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?`;
+const OFFSET = String.raw`[Zz]|([+-])(\d\d)(?::?(\d\d))?`;
+const ISO_TIME = new RegExp(String.raw`^(\d{4})-(\d\d)-(\d\d)(?:[Tt ]${TIME_OF_DAY}(?:${OFFSET})?)?$`);
+const date = new Date(0);
+
+/**
+ * Parses an ISO 8601 timestamp. A time without an offset is UTC, regardless of the gateway's time zone
+ * (docs/interface.md). Returns milliseconds since 1970, or NaN if the text is not a timestamp. The result may be
+ * outside the accepted range.
+ *
+ * Accepts `YYYY-MM-DD`, optionally followed by `T` (also `t` or a space) and `HH:MM` or `HH:MM:SS`, a fraction after
+ * `.` or `,` (truncated to milliseconds), and `Z`, `+HH:MM`, `+HHMM` or `+HH`. 24:00 is midnight of the next day. A
+ * leap second (:60) is interpreted as the following second, as in Unix time.
+ */
+export function parseIsoTime(text: string): number {
+  if (COMMON_TIME.test(text)) return Date.parse(text);
+  const found = text.length > MAX_TIME_LENGTH ? null : ISO_TIME.exec(text);
+  if (found === null) return Number.NaN;
+  const number = (group: number) => Number(found[group] ?? 0);
+  const [month, day, hour, minute, second] = [number(2), number(3), number(4), number(5), number(6)];
+  const millisecond = found[7] === undefined ? 0 : Math.trunc(Number(`.${found[7].slice(0, 3)}`) * 1000 + 1e-6);
+  date.setTime(0);
+  const midnight = date.setUTCFullYear(number(1), month - 1, day);
+  if (date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return Number.NaN;
+  if (hour > 24 || minute > 59 || second > 60 || (hour === 24 && minute + second + millisecond > 0)) return Number.NaN;
+  if (number(9) > 23 || number(10) > 59) return Number.NaN;
+  const offset = (number(9) * 60 + number(10)) * (found[8] === '-' ? -60_000 : 60_000);
+  return midnight + ((hour * 60 + minute) * 60 + second) * 1000 + millisecond - offset;
+}

@@ -1,0 +1,104 @@
+import type { Clock } from '../../base/clock.ts';
+import { messageOf, TagferryError } from '../../base/errors.ts';
+import type { InspectionClient } from '../../broker/subscriptions.ts';
+import type { TopicGrammar } from '../../broker/topic-filters.ts';
+import type { TestedValue, Unread } from '../intake/arrivals.ts';
+import type { Point } from '../points.ts';
+import type { TestContext } from '../source-kind.ts';
+import { unreadText } from '../source-report.ts';
+import type { MessageValue } from './payload.ts';
+import { Payload, readingsOf } from './payload.ts';
+import { planFilters, TopicRouter } from './topic-plan.ts';
+
+const CHECK_INTERVAL_MS = 200;
+/** Connect timeout, in milliseconds. Listening starts after the connection is established. */
+const CONNECT_MS = 10_000;
+
+export interface ListenOptions {
+  /** Separate client with its subscriptions, started and stopped here. */
+  broker: InspectionClient;
+  waitMs: number;
+  clock: Clock;
+  signal: AbortSignal;
+  /** Returns whether all expected messages have arrived. */
+  isOver(): boolean;
+}
+
+/** Listens for a limited time and yields its progress. Throws if the broker is unreachable. */
+export async function* listenFor(options: ListenOptions): AsyncGenerator<{ done: number; total: number }> {
+  const { broker, waitMs, clock, signal, isOver } = options;
+  broker.start();
+  try {
+    const endMs = clock.monotonicMs() + CONNECT_MS;
+    while (!broker.state().connected && clock.monotonicMs() < endMs) await clock.sleep(CHECK_INTERVAL_MS, signal);
+    const { connected, problem } = broker.state();
+    if (!connected) throw away(problem);
+    const startMs = clock.monotonicMs();
+    for (let passedMs = 0; passedMs < waitMs && !isOver(); ) {
+      await clock.sleep(Math.min(CHECK_INTERVAL_MS, waitMs - passedMs), signal);
+      passedMs = clock.monotonicMs() - startMs;
+      yield { done: Math.min(passedMs, waitMs), total: waitMs };
+    }
+  } finally {
+    await broker.leave();
+  }
+}
+
+function away(problem: string | undefined): TagferryError {
+  return new TagferryError(`the broker is not connected (${problem ?? 'no response'})`, { code: 'broker.away' });
+}
+
+/** Returns the first result for each value that arrives in time. Starts and stops `broker`. */
+export async function listenOnce<Value extends MessageValue>(
+  broker: InspectionClient,
+  context: Pick<TestContext<unknown, Value>, 'points' | 'clock' | 'waitMs' | 'signal'> & { grammar: TopicGrammar },
+): Promise<TestedValue[]> {
+  const { points, clock, waitMs, signal, grammar } = context;
+  const router = new TopicRouter(points, grammar);
+  const tested = new Map<Point<MessageValue>, TestedValue>();
+  const unread = new Map<Point<MessageValue>, Unread>();
+  for (const filter of planFilters(points, grammar)) {
+    broker.subscribe(filter, async ({ topic, payload, headers }) => {
+      const read = new Payload(payload, clock.wallMs(), headers);
+      for (const point of router.pointsOf(topic)) {
+        if (tested.has(point)) continue;
+        const one = readOne(read, point);
+        if ('raw' in one) tested.set(point, one);
+        else unread.set(point, { problem: one.problem, count: (unread.get(point)?.count ?? 0) + 1 });
+      }
+    });
+  }
+  broker.start();
+  try {
+    const endMs = clock.monotonicMs() + waitMs;
+    while (tested.size < points.length && clock.monotonicMs() < endMs) await clock.sleep(CHECK_INTERVAL_MS, signal);
+    const { connected, problem } = broker.state();
+    const seconds = Math.round(waitMs / 1000);
+    const silence = connected
+      ? `no message within ${seconds} s`
+      : `the broker is not connected (${problem ?? 'no response'})`;
+    return points.map((point) => {
+      const failed = unread.get(point);
+      return tested.get(point) ?? { point, problem: failed ? unreadText(failed) : silence };
+    });
+  } finally {
+    await broker.leave();
+  }
+}
+
+function readOne(payload: Payload, point: Point<MessageValue>): TestedValue {
+  try {
+    const readings = readingsOf(payload, point);
+    const reading = readings.findLast((one) => 'value' in one) ?? readings.at(-1) ?? { problem: 'no samples' };
+    if ('problem' in reading) return { point, problem: reading.problem };
+    const { value, timeMs, quality } = reading;
+    return {
+      point,
+      raw: value,
+      ...(timeMs === undefined ? {} : { timeMs }),
+      ...(quality === undefined ? {} : { quality }),
+    };
+  } catch (error) {
+    return { point, problem: messageOf(error) };
+  }
+}

@@ -1,0 +1,276 @@
+import { messageOf, TagferryError } from '../../base/errors.ts';
+import { quote } from '../intake/address-book.ts';
+import { isSeconds, isValidTime } from '../intake/draft.ts';
+import type { Gate, Quality } from '../intake/gate.ts';
+import { withoutStackTraces } from '../intake/problem-list.ts';
+import { notANumber, type RawReading } from '../intake/shaping.ts';
+import { isTrusted } from '../intake/stamps.ts';
+import { parseDecimal, parseIsoTime } from '../intake/text-parsers.ts';
+import type { Point } from '../points.ts';
+
+export type TimeUnit = 's' | 'ms' | 'us' | 'ns';
+
+/** Location of a value in broker messages. */
+export interface MessageValue {
+  /** MQTT topic or NATS subject; may contain wildcards. */
+  topic: string;
+  /** Topic as written in tags.yaml, before `{tag}` is replaced. Identifies tags that share a topic template. */
+  template: string;
+  /** JSON pointer (RFC 6901) to a list, to whose elements the other pointers refer. */
+  samples?: string;
+  /** JSON pointer; if omitted, the whole message or element is the number. */
+  at?: string;
+  time?: string;
+  /** Name of an MQTT 5 user property, in lower case. */
+  timeProperty?: string;
+  timeUnit?: TimeUnit;
+  status?: string;
+  /** Topic or subject to which writes are published. */
+  writeTo?: string;
+}
+
+/** One value in a message. */
+export interface PayloadReading {
+  /** A number, or a text or boolean if the value has a map. */
+  value: RawReading;
+  /** Whole milliseconds since 1970. */
+  timeMs?: number;
+  quality?: Quality;
+}
+
+/** A sample that cannot be read. */
+interface UnreadableSample {
+  problem: string;
+}
+
+/** Maximum number of samples of one value in a message. */
+const MAX_SAMPLES = 50_000;
+const BYTE_ORDER_MARK = '\ufeff';
+
+/** A message, parsed as JSON at most once regardless of the number of values read from it. */
+export class Payload {
+  readonly #text: string;
+  readonly #arrivalMs: number;
+  readonly #headers: ReadonlyMap<string, string> | undefined;
+  #json: { value: unknown } | undefined;
+
+  /**
+   * `arrivalMs`: current wall clock time. If the gateway clock is not set, times near 1970 are also accepted.
+   * `headers`: user properties.
+   */
+  constructor(bytes: Uint8Array, arrivalMs: number, headers?: ReadonlyMap<string, string>) {
+    this.#headers = headers;
+    this.#arrivalMs = arrivalMs;
+    const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
+    this.#text = text.startsWith(BYTE_ORDER_MARK) ? text.slice(1) : text;
+  }
+
+  /**
+   * Returns the reading of a value. `isMapped`: whether the value has a map and can therefore be a text. Throws a
+   * `TagferryError` that quotes only the beginning of the value.
+   */
+  read(value: MessageValue, isMapped = false): PayloadReading {
+    return this.#readFrom(undefined, value, isMapped);
+  }
+
+  /** Returns the readings of a value with `samples`. If there is no list, throws the same error as `read`. */
+  readSamples(value: MessageValue & { samples: string }, isMapped: boolean): (PayloadReading | UnreadableSample)[] {
+    const { samples } = value;
+    const found = pointedAt(this.json(), samples);
+    const where = samples === '' ? 'the payload' : `the value at ${samples}`;
+    if (!Array.isArray(found)) {
+      throw new TagferryError(`${where} is not a list`, { code: 'message.no_samples' });
+    }
+    if (found.length > MAX_SAMPLES) {
+      throw new TagferryError(`${where} has more than ${MAX_SAMPLES} samples`, { code: 'message.no_samples' });
+    }
+    const read: (PayloadReading | UnreadableSample)[] = [];
+    withoutStackTraces(() => {
+      for (let at = 0; at < found.length; at++) {
+        try {
+          read.push(this.#readFrom({ json: found[at] }, value, isMapped));
+        } catch (error) {
+          read.push({ problem: `sample ${at + 1}: ${messageOf(error)}` });
+        }
+      }
+    });
+    return read;
+  }
+
+  /** `sample`: element of a list of samples; if omitted, the whole message is read. */
+  #readFrom(
+    sample: { json: unknown } | undefined,
+    { at, time, timeProperty, timeUnit, status }: MessageValue,
+    isMapped: boolean,
+  ): PayloadReading {
+    const isWhole = at === undefined && sample === undefined;
+    const found = isWhole ? this.#text : pointedAt(this.#jsonOf(sample), at ?? '');
+    const reading: PayloadReading = { value: isMapped ? textOf(found, at) : numberOf(found, at) };
+    if (time !== undefined)
+      reading.timeMs = timeOf(pointedAt(this.#jsonOf(sample), time), time, timeUnit, this.#arrivalMs);
+    if (timeProperty !== undefined) {
+      const found = this.#headers?.get(timeProperty);
+      reading.timeMs = timeOf(found, `the user property ${timeProperty}`, timeUnit, this.#arrivalMs);
+    }
+    const quality = status === undefined ? undefined : qualityOf(pointedAt(this.#jsonOf(sample), status));
+    if (quality !== undefined) reading.quality = quality;
+    return reading;
+  }
+
+  #jsonOf(sample: { json: unknown } | undefined): unknown {
+    return sample === undefined ? this.json() : sample.json;
+  }
+
+  /** Returns the parsed message. Throws a `TagferryError`. */
+  json(): unknown {
+    this.#json ??= { value: parse(this.#text) };
+    return this.#json.value;
+  }
+}
+
+/**
+ * Returns the number in a message: the payload itself, or the value at the JSON pointer (RFC 6901) `at`. Accepts
+ * numbers, quoted numbers (the only form that many senders support), and `true` and `false` as 1 and 0.
+ */
+function numberOf(found: unknown, at: string | undefined): number {
+  const plain = typeof found === 'string' ? found.trim() : found;
+  if (plain === true || plain === 'true') return 1;
+  if (plain === false || plain === 'false') return 0;
+  const value = typeof plain === 'string' ? parseDecimal(unquoted(plain)) : plain;
+  if (typeof value === 'number' && Number.isFinite(value)) return value;
+  throw new TagferryError(problemOf(found, at), { code: 'message.no_number' });
+}
+
+/** Returns the number, text or boolean that a map replaces. */
+function textOf(found: unknown, at: string | undefined): RawReading {
+  if (typeof found === 'string') return unquoted(found.trim());
+  if (typeof found === 'number' || typeof found === 'boolean') return found;
+  throw new TagferryError(problemOf(found, at), { code: 'message.no_number' });
+}
+
+function problemOf(found: unknown, at: string | undefined): string {
+  const where = at === undefined ? 'the payload' : `the value at ${at}`;
+  if (found === undefined) return `no value at ${at}`;
+  if (typeof found === 'string') return `${where}, ${quote(found.trim())}, ${notANumber(found)}`;
+  return `${where} is ${found === null ? 'null' : Array.isArray(found) ? 'a list' : 'an object'}, not a number`;
+}
+
+/** Milliseconds per unit. */
+const IN_A_MS: Readonly<Record<TimeUnit, number>> = { s: 1e-3, ms: 1, us: 1e3, ns: 1e6 };
+
+/**
+ * Parses an ISO 8601 time (UTC if it has no offset), or a plain or quoted number in `unit`. Default unit: milliseconds.
+ */
+function timeOf(found: unknown, at: string, unit: TimeUnit | undefined, arrivalMs: number): number {
+  const text = typeof found === 'string' ? found.trim() : undefined;
+  const isCount = typeof found === 'number' || (text !== undefined && /^-?\d+(\.\d+)?$/.test(text));
+  const timeMs = isCount ? Math.round(Number(found) / IN_A_MS[unit ?? 'ms']) : parseIsoTime(text ?? '');
+  if (!isValidTime(timeMs)) {
+    const outside = `the time at ${at} must be between 1970 and 9999: check time_unit`;
+    throw wrongTime(isCount ? outside : `no time at ${at}`);
+  }
+  if (isCount && unit === undefined && isTrusted(arrivalMs) && isSeconds(timeMs)) {
+    throw wrongTime(`the time at ${at} looks like seconds: set time_unit: s`);
+  }
+  return timeMs;
+}
+
+const wrongTime = (reason: string) => new TagferryError(reason, { code: 'message.no_time' });
+
+/** Returns `undefined` for a status that the platform does not support. The value is then stored without a status. */
+function qualityOf(found: unknown): Quality | undefined {
+  const word = typeof found === 'string' ? found.trim().toLowerCase() : undefined;
+  return word === 'good' || word === 'uncertain' || word === 'bad' ? word : undefined;
+}
+
+function unquoted(text: string): string {
+  return text.length > 1 && text.startsWith('"') && text.endsWith('"') ? text.slice(1, -1) : text;
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new TagferryError('the payload is not JSON', { code: 'message.no_json' });
+  }
+}
+
+/** Returns the value at a JSON pointer, or `undefined` if there is none. */
+export function pointedAt(json: unknown, pointer: string): unknown {
+  let found = json;
+  for (const name of namesOf(pointer)) {
+    if (typeof found !== 'object' || found === null) return undefined;
+    if (Array.isArray(found) && !/^\d+$/.test(name)) return undefined;
+    found = Object.hasOwn(found, name) ? (found as Record<string, unknown>)[name] : undefined;
+  }
+  return found;
+}
+
+/** Parsed JSON pointers. All of them are from tags.yaml. */
+const POINTERS = new Map<string, readonly string[]>();
+const MAX_POINTERS = 20_000;
+
+/** Returns the member names in a JSON pointer. */
+function namesOf(pointer: string): readonly string[] {
+  const known = POINTERS.get(pointer);
+  if (known !== undefined) return known;
+  const parts = pointer.split('/').slice(1);
+  const names = parts.map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
+  if (POINTERS.size >= MAX_POINTERS) POINTERS.clear();
+  POINTERS.set(pointer, names);
+  return names;
+}
+
+/** Maximum message size. Larger messages are assumed not to contain readings. */
+export const MAX_PAYLOAD_BYTES = 1024 * 1024;
+
+/**
+ * Passes the values of a message to the gate. Returns whether any value will be stored, and the problem if no value
+ * could be read. `timeOf` returns the time to use, instead of the arrival time, for a value that has no timestamp.
+ * `afterMs` is the time of the previous sample of the value in this message.
+ */
+export function readMessage(
+  gate: Gate,
+  message: { payload: Uint8Array; headers?: ReadonlyMap<string, string> },
+  arrivalMs: number,
+  points: readonly Point<MessageValue>[],
+  timeOf?: (series: number, afterMs?: number) => number,
+): { isAccepted: boolean; problem: string | undefined } {
+  const payload = new Payload(message.payload, arrivalMs, message.headers);
+  let problem: string | undefined;
+  let hasRead = false;
+  let isAccepted = false;
+  for (const point of points) {
+    let afterMs: number | undefined;
+    try {
+      const readings = readingsOf(payload, point);
+      if (readings.length === 0) hasRead = true;
+      for (const reading of readings) {
+        if ('problem' in reading) {
+          problem = reading.problem;
+          isAccepted = gate.recordFailure(point, problem) || isAccepted;
+          continue;
+        }
+        const { value, timeMs, quality } = reading;
+        hasRead = true;
+        afterMs = timeMs ?? timeOf?.(point.series, afterMs);
+        isAccepted = gate.accept(point, value, afterMs, quality) || isAccepted;
+      }
+    } catch (error) {
+      problem = messageOf(error);
+      isAccepted = gate.recordFailure(point, problem) || isAccepted;
+    }
+  }
+  // Missing values are not a problem, because senders may omit values that did not change.
+  return { isAccepted, problem: hasRead ? undefined : (problem ?? 'it is empty') };
+}
+
+/** Returns the reading of a value in a message, or those of its samples. Throws the same errors as `Payload.read`. */
+export function readingsOf(
+  payload: Payload,
+  { spec, map }: Pick<Point<MessageValue>, 'spec' | 'map'>,
+): readonly (PayloadReading | UnreadableSample)[] {
+  const { samples } = spec;
+  const isMapped = map !== undefined;
+  return samples === undefined ? [payload.read(spec, isMapped)] : payload.readSamples({ ...spec, samples }, isMapped);
+}
