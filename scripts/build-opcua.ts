@@ -3,9 +3,9 @@ import { join, relative, resolve } from 'node:path';
 import { build } from 'rolldown';
 
 /**
- * `build-opcua.ts FOLDER [VERSION]`: the program that reads OPC UA with all that it needs inside, as the package tagferry-opcua has it, and
- * `licences.txt`, the licences of what is inside, word for word; `packages.txt` says of each where it stood. Its library is a hundred packages of which a reader calls a part: one
- * bundle leaves out the rest, and loads in less time.
+ * `build-opcua.ts FOLDER [VERSION]` bundles the OPC UA program for the package tagferry-opcua. `licences.txt` contains
+ * the licences of the bundled packages, and `packages.txt` their paths. The library consists of a hundred packages, of
+ * which the reader uses only a part, so a bundle is smaller and loads faster.
  */
 const root = join(import.meta.dirname, '..');
 const folder = resolve(process.argv[2]!);
@@ -14,9 +14,9 @@ rmSync(folder, { recursive: true, force: true });
 const { output } = await build({
   cwd: root,
   input: { main: 'src/opcua/main.ts' },
-  // For locks of files on Windows, in a part that is never called.
+  // Locks files on Windows and is never called here.
   external: ['proper-lockfile'],
-  // Names of modules stand in the bundle: they are those below the root, wherever its packages really lie.
+  // Keeps module paths below the root, also for linked packages.
   resolve: { symlinks: false },
   platform: 'node',
   output: {
@@ -40,12 +40,12 @@ writeFileSync(
     .join(''),
 );
 
-/** `node_modules/a/node_modules/@b/c` of a file in it. */
+/** Returns the package path of a file, such as `node_modules/a/node_modules/@b/c`. */
 function packageOf(file: string): string | undefined {
   return /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/]+/.exec(file)?.[0];
 }
 
-/** Its words, or what its README says of it. */
+/** Returns the licence text, or the licence section of the README. */
 function licenceOf(path: string): string {
   const place = join(root, path);
   const facts = JSON.parse(readFileSync(join(place, 'package.json'), 'utf8')) as Record<string, string>;

@@ -5,10 +5,10 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { build } from 'rolldown';
 
 /**
- * `build-page.ts [--stale] [FOLDER] [PAGE]`: what the browser gets, into `dist/page/` or the folder named. Each folder of src/page with an
- * `index.html` is a page: its `main.tsx` and all that it imports in one script, its `style.css` after those that it names, an icon.
- * Every file but the page itself has the hash of its content in its name, so that it may be kept for ever, and lies there plain, as gzip and
- * as Brotli: the gateway compresses nothing. `--stale`: only where a source is newer than what was built.
+ * `build-page.ts [--stale] [FOLDER] [PAGE]` builds the pages into `dist/page/` or FOLDER. Each folder of src/page with
+ * an `index.html` is a page with one script (`main.tsx` and its imports), one style sheet and an icon. Files other than
+ * the page have a content hash in their names for caching, and are stored uncompressed, as gzip and as Brotli, because
+ * the gateway does not compress them. With `--stale`, pages are built only if a source is newer.
  */
 const BUNDLED = ['preact', 'uplot'];
 const LOG_MEANINGS = 'tagferry:log-meanings';
@@ -25,7 +25,7 @@ if (flag !== '--stale' || isStale()) {
   writeFileSync(join(folder, 'notices.txt'), notices());
 }
 
-/** The licences of what is bundled, word for word: they go where the pages go. */
+/** Returns the licences of the bundled packages. */
 function notices(): string {
   const texts = BUNDLED.map(
     (name) => `${name}\n\n${readFileSync(join(root, 'node_modules', name, 'LICENSE'), 'utf8').trim()}\n`,
@@ -33,9 +33,9 @@ function notices(): string {
   return texts.join('\n');
 }
 
-/** What docs/logs.md says of each event, as a module. */
+/** Returns a module with the meanings of log events from docs/reference/logs.md. */
 function logMeanings(): string {
-  const page = readFileSync(join(root, 'docs/logs.md'), 'utf8');
+  const page = readFileSync(join(root, 'docs/reference/logs.md'), 'utf8');
   const plain = (text: string) => text.trim().replaceAll(/[`*]|\[([^\]]+)\]\([^)]*\)/g, '$1');
   const rows = [...page.matchAll(/^\| `([a-z_]+\.[a-z0-9_]+)` \| [^|]+ \| ([^|]+) \|(.*)\|$/gm)];
   const meanings = rows.map(([, event, meaning, action]) => [
@@ -49,7 +49,7 @@ function isStale(): boolean {
   const built = pages.map((page) => join(folder, page, 'index.html'));
   if (!built.every(existsSync)) return true;
   const builtMs = Math.min(...built.map((file) => statSync(file).mtimeMs));
-  // The page's words and types come from other rooms, too, but seldom; the lock file says which libraries.
+  // The pages also import from these folders; package-lock.json determines the libraries.
   const files = ['src/page', 'src/base', 'src/ops', 'docs'].flatMap((from) =>
     readdirSync(join(root, from), { recursive: true, withFileTypes: true })
       .filter((entry) => entry.isFile())
@@ -77,7 +77,7 @@ async function buildPage(page: string): Promise<void> {
     transform: { target: 'es2022' },
     output: { format: 'esm', minify: true, comments: { legal: true, annotation: false, jsdoc: false } },
     onLog(level, log) {
-      // A module that only Node has, for one: the browser would stop at it.
+      // For example, a module that exists only in Node.
       if (level === 'warn') throw new Error(`${page}: ${log.message}`);
     },
   });
@@ -90,11 +90,11 @@ async function buildPage(page: string): Promise<void> {
   const icon = put(target, 'icon.svg', readFileSync(join(source, 'icon.svg'), 'utf8'));
   const html = readFileSync(join(source, page, 'index.html'), 'utf8');
   const named = html.replace('main.tsx', script).replace('style.css', style).replace('../icon.svg', icon);
-  // Last: where it stands, everything it names does.
+  // Written last, after all files that it refers to.
   write(join(target, 'index.html'), named);
 }
 
-/** A style sheet with those that it imports in their places, without comments and needless spaces. */
+/** Returns a style sheet with its imports inlined, without comments and whitespace. */
 function styleOf(path: string): string {
   const text = readFileSync(path, 'utf8').replaceAll(/@import ["']([^"']+)["'];/g, (_, name: string) =>
     name.startsWith('.') ? styleOf(join(path, '..', name)) : readFileSync(join(root, 'node_modules', name), 'utf8'),
@@ -106,7 +106,7 @@ function styleOf(path: string): string {
     .trim();
 }
 
-/** Gives the name with the content's hash in it. */
+/** Writes a file and returns its name with the content hash. */
 function put(target: string, name: string, text: string): string {
   const hash = createHash('sha256')
     .update(text)

@@ -4,9 +4,10 @@ import { join, resolve } from 'node:path';
 import { build } from 'rolldown';
 
 /**
- * `build.ts [FOLDER]`: what runs on a gateway, into `dist/` or the folder named. Types stripped, and our modules put into one file for what
- * the daemon loads and one for each verb: a start finds, reads and links thirty files instead of two hundred. Names and
- * line breaks stay, so that it can be read there; comments do not, for the runtime keeps the text of what it has loaded in memory. Dependencies stay what they are in node_modules.
+ * `build.ts [FOLDER]` builds the program into `dist/` or FOLDER. Types are stripped, and tagferry's modules are bundled
+ * into one file for the agent and one per verb, so that startup reads thirty files instead of two hundred. Names and
+ * line breaks are kept for readability. Comments are removed, because the runtime keeps the source text in memory.
+ * Dependencies stay in node_modules.
  */
 const root = join(import.meta.dirname, '..');
 const folder = resolve(process.argv[2] ?? join(root, 'dist'));
@@ -15,14 +16,13 @@ await build({
   cwd: root,
   input: {
     main: 'src/main.ts',
-    'store-thread': 'src/daemon/store-thread.ts',
-    'configuration-thread': 'src/daemon/configuration-thread.ts',
+    'store-thread': 'src/agent/store-thread.ts',
+    'configuration-thread': 'src/agent/configuration-thread.ts',
     'folder-program': 'src/sources/csv/folder-program.ts',
-    'tagferry-sandbox': 'src/sandbox/main.ts',
   },
   external: /^[^./]/,
   platform: 'node',
-  // Flat: `src/base/installation.ts` and the threads' URLs count on it.
+  // Flat, because `src/base/installation.ts` and the threads' URLs require it.
   output: {
     dir: folder,
     format: 'esm',
@@ -31,4 +31,4 @@ await build({
   },
 });
 execFileSync(process.execPath, [join(root, 'scripts/build-page.ts'), join(folder, 'page')], { stdio: 'inherit' });
-for (const program of ['main.js', 'tagferry-sandbox.js']) chmodSync(join(folder, program), 0o755);
+chmodSync(join(folder, 'main.js'), 0o755);

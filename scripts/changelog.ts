@@ -1,17 +1,20 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** What CHANGELOG.md says of one release. */
+/** A release in CHANGELOG.md. */
 export interface Release {
   version: string;
-  /** `2026-11-22`, or `undefined` while it is not released. */
+  /** Date `2026-11-22`, or undefined for an unreleased version. */
   date: string | undefined;
-  /** What stands before the list. */
+  /** Text before the list. */
   words: string;
   changes: readonly string[];
 }
 
-/** CHANGELOG.md, newest first: `## VERSION (DATE or unreleased)`, some words, then `- ` a change. */
+/**
+ * Returns the releases of CHANGELOG.md, newest first: `## VERSION (DATE or unreleased)`, text, then one `- ` per
+ * change.
+ */
 export function readChangelog(root: string): Release[] {
   const sections = readFileSync(join(root, 'CHANGELOG.md'), 'utf8').split(/^## /m).slice(1);
   return sections.map((section) => {

@@ -3,7 +3,10 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { openBrowser, openPage } from '../test/page/open-browser.ts';
 
-/** `pictures.ts`: the pictures of README.md, taken by Debian's Chromium of a run of the demo, into docs/pictures/. */
+/**
+ * `pictures.ts` takes the pictures for README.md during a demo with Debian's Chromium, and writes them to
+ * docs/pictures/.
+ */
 const root = join(import.meta.dirname, '..');
 const folder = join(root, 'docs/pictures');
 mkdirSync(folder, { recursive: true });
@@ -29,17 +32,17 @@ const browser = await openBrowser();
 try {
   const context = await browser.newContext({ viewport: { width: 1280, height: 860 } });
   const address = await said(/http:\/\/\S+#token=\S+/);
-  await said(/it takes values in/);
+  await said(/agent ready to ingest/);
   const { page } = await openPage(context, address);
-  await said(/the agent has noticed/);
+  await said(/the agent detected the outage/);
   await page
     .getByText(/values\/min/)
     .first()
     .waitFor();
-  await page.getByText(/away since [5-9] s/).waitFor();
+  await page.getByText(/unavailable for [5-9] s/).waitFor();
   await page.screenshot({ path: join(folder, 'gateway.png') });
 
-  // The platform's side, once the limit on FT-101 was reached.
+  // Takes a picture of the platform after the FT-101 threshold is reached.
   const platform = /the platform listens on (http:\/\/[\w.:]+)/.exec(story)![1];
   await said(/the platform sends threshold_reached/);
   const plant = await openPage(context, `${platform}/sandbox/`);

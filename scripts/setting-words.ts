@@ -1,17 +1,17 @@
 import { formatDuration, formatSize } from '../src/config/setting-forms.ts';
 import type { Form } from '../src/config/settings/entry.ts';
 
-/** What holds for all of agent.env. */
+/** Header of agent.env. */
 export const ENV_HEAD = [
-  "tagferry: the agent's settings. KEY=value, one a line; the process environment overrides this file.",
-  'Any key may come from a file instead (CLIENT_SECRET_FILE=/etc/tagferry/client_secret) or from the systemd credential of',
-  'its name in lower case. A value with " #" in it needs quotes. Relative paths here start from this folder.',
-  'Durations: 500ms 10s 5m 24h 7d. Sizes: 480kB (1,000 bytes a kB), 2GiB (1,024), a bare number is bytes.',
-  'A line that begins with # shows the default. `tagferry check` reads everything and says what is wrong.',
-  'Keep this file from others once it holds a secret. The service must still read it: root:tagferry and 0640 in /etc/tagferry.',
+  'tagferry settings, one KEY=value per line. The process environment overrides this file.',
+  'A key can also be read from a file (CLIENT_SECRET_FILE=/etc/tagferry/client_secret) or from the systemd credential with the',
+  'key\'s name in lower case. Quote a value that contains " #". Relative paths are resolved against this folder.',
+  'Durations: 500ms 10s 5m 24h 7d. Sizes: 480kB (1 kB is 1,000 bytes), 2GiB (1 GiB is 1,024 MiB); a number without a unit is in bytes.',
+  'Lines that start with # show the defaults. `tagferry check` reports errors in all configuration files.',
+  'If this file contains secrets, restrict access: in /etc/tagferry, use owner root, group tagferry and mode 0640.',
 ] as const;
 
-/** What may be written for a setting, for whoever reads its page. */
+/** Returns the format column of docs/reference/settings.md. */
 export function formWords(form: Form): string {
   switch (form.as) {
     case 'text':
@@ -19,9 +19,9 @@ export function formWords(form: Form): string {
     case 'address':
       return `${form.schemes.map((scheme) => `${scheme}://`).join(' or ')}…`;
     case 'path':
-      return 'a file';
+      return 'file';
     case 'values-path':
-      return 'a path';
+      return 'path';
     case 'choice':
       return form.of.join(', ');
     case 'switch':
@@ -33,19 +33,19 @@ export function formWords(form: Form): string {
     case 'size':
       return range(form.min, form.max, formatSize);
     case 'size-or-share':
-      return 'a size or a share';
+      return 'size or percentage';
     case 'listen':
-      return 'an address';
+      return 'address';
     case 'topic':
-      return 'a broker of tags.yaml and a topic';
+      return 'broker of tags.yaml, topic';
     case 'hosts':
-      return 'names of hosts';
+      return 'host names';
     case 'event-types':
       return 'event types';
     case 'event-properties':
-      return 'event types with names';
+      return 'event types with filters';
     case 'success-statuses':
-      return '200 to 299, with commas between';
+      return '200 to 299, comma-separated';
   }
 }
 

@@ -5,8 +5,8 @@ import type { SettingEntry } from '../src/config/settings/entry.ts';
 import { ENV_HEAD, formWords } from './setting-words.ts';
 
 /**
- * Writes `config/agent.env` and `docs/settings.md` from the entries of `src/config/settings/`: `node scripts/write-settings.ts`,
- * or both into one FOLDER.
+ * `node scripts/write-settings.ts [FOLDER]` writes `config/agent.env` and `docs/reference/settings.md` from the entries
+ * of `src/config/settings/`, or both into FOLDER.
  */
 const ROOT = join(import.meta.dirname, '..');
 const COLUMNS = 120;
@@ -14,16 +14,18 @@ const COLUMNS = 120;
 const PAGE_HEAD = `\
 # Settings
 
-The keys of \`agent.env\`, as [src/config/settings/](../src/config/settings) has them; \`node scripts/write-settings.ts\` writes this page
-and [config/agent.env](../config/agent.env), and a test compares. Any key may come from a file instead (\`KEY_FILE\`) or from the systemd
-credential of its name in lower case; [what deployments rely on](interface.md#files-in-the-configuration-folder) tells the rest.
-A change is taken by \`tagferry reload\` where the table says so; of the others the reload says that they wait for a restart.
+This page is for people who edit \`agent.env\`. \`node scripts/write-settings.ts\` generates the page and
+[config/agent.env](../../config/agent.env) from [src/config/settings/](../../src/config/settings).
+
+The value of each key can also be read from a file (\`KEY_FILE\`) or from the systemd credential with the key's name in
+lower case ([configuration folder](../interface.md#configuration-folder)). The column "applied by" shows whether a
+change requires \`tagferry reload\` or a restart. \`tagferry reload\` lists the changes that require a restart.
 `;
 
 function agentEnv(): string {
   const chapters = SETTING_CHAPTERS.map(({ title, about, entries }) => {
     const lines = Object.entries(entries).flatMap(([key, entry]) => {
-      const otherwise = entry.otherwise === undefined ? '' : ` Unless it is set: ${entry.otherwise}.`;
+      const otherwise = entry.otherwise === undefined ? '' : ` Default: ${entry.otherwise}.`;
       const required = entry.required ? ' Required.' : '';
       const line = entry.required ? `${key}=` : `#${key}=${entry.default ?? ''}`;
       return [...comment(`${entry.text}${required}${otherwise}`), line];
@@ -33,7 +35,7 @@ function agentEnv(): string {
   return `${[ENV_HEAD.map((line) => `# ${line}`).join('\n'), ...chapters].join('\n\n')}\n`;
 }
 
-/** Lines of at most 120 columns. */
+/** Wraps text at 120 columns. */
 function comment(text: string): string[] {
   const lines = ['#'];
   for (const word of text.split(' ')) {
@@ -47,12 +49,12 @@ function page(): string {
   const chapters = SETTING_CHAPTERS.map(({ title, about, entries }) => {
     const rows = Object.entries(entries).map(([key, entry]) => {
       const text = [entry.text, entry.more].filter((part) => part !== undefined).join(' ');
-      return `| ${[`\`${key}\``, fallback(entry), formWords(entry.form), entry.takenBy, text].join(' | ')} |`;
+      return `| ${[`\`${key}\``, fallback(entry), formWords(entry.form), entry.appliedBy, text].join(' | ')} |`;
     });
     return [
       `## ${title}`,
       ...(about === undefined ? [] : [about, '']),
-      '| key | default | form | taken by | meaning |',
+      '| key | default | format | applied by | meaning |',
       '|---|---|---|---|---|',
       ...rows,
     ].join('\n');
@@ -72,4 +74,4 @@ function fallback(entry: SettingEntry): string {
 
 const folder = process.argv[2];
 writeFileSync(join(folder ?? join(ROOT, 'config'), 'agent.env'), agentEnv());
-writeFileSync(join(folder ?? join(ROOT, 'docs'), 'settings.md'), page());
+writeFileSync(join(folder ?? join(ROOT, 'docs/reference'), 'settings.md'), page());

@@ -1,6 +1,6 @@
 /**
- * What the buffer is measured against: the least that a store can do for the same values. Each loop is the plainest code
- * for one design, without lanes, cursors, bounds or threads.
+ * Baselines for the buffer: the simplest code for each design that stores the same values, without lanes, cursors,
+ * limits or threads.
  */
 
 import { openDatabase } from '../../src/base/database.ts';
@@ -12,7 +12,10 @@ import { SERIES } from './plant.ts';
 
 export interface Loop {
   commit(values: ValueColumns): void;
-  /** Takes everything out as bodies of 1,000 values and deletes it; `post` is told each body. Gives the values. */
+  /**
+   * Drains all values in bodies of 1,000, passes each body to `post` and deletes the values. Returns the number of
+   * values.
+   */
   drain?(post: (body: Uint8Array) => Promise<void>): Promise<number>;
   close(): void;
 }
@@ -25,7 +28,7 @@ const seriesOf = (id: number) => ({
   unit: { id: 12 },
 });
 
-/** One log row a commit, and nothing else. */
+/** One log row per commit. */
 export function bareLog(path: string): Loop {
   const database = openDatabase(path);
   database.exec('CREATE TABLE log (id INTEGER PRIMARY KEY, row BLOB NOT NULL)');
@@ -41,7 +44,7 @@ export function bareLog(path: string): Loop {
   };
 }
 
-/** A row a value: what everybody writes first. */
+/** One row per value. */
 export function rowAValue(path: string): Loop {
   const database = openDatabase(path, { pageBytes: 4096 });
   database.exec('CREATE TABLE v (id INTEGER PRIMARY KEY, series INTEGER, t INTEGER, value REAL, status INTEGER)');
@@ -78,7 +81,7 @@ export function rowAValue(path: string): Loop {
   };
 }
 
-/** Segments of 1,000 values written beforehand: unpack, body, post, delete. Fills itself from all values at once. */
+/** Segments of 1,000 values: unpack, build a body, post, delete. */
 export function bareDrain(path: string): Loop {
   const database = openDatabase(path);
   database.exec('CREATE TABLE segment (id INTEGER PRIMARY KEY, series INTEGER, packed BLOB NOT NULL)');

@@ -1,4 +1,4 @@
-/** The least that can stand behind `POST /v1/values`: parses the JSON, commits a log row for all that wait, answers 204. */
+/** Baseline for `POST /v1/values`: parses the JSON, commits one log row for all waiting requests, responds with 204. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';

@@ -4,7 +4,7 @@ import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
 import { SERIES } from './plant.ts';
 
-/** The store without its thread, as bare as the loops beside it: ten series an asset, flushed as the daemon flushes. */
+/** Opens the store without its thread, with ten series per asset and the agent's flush settings. */
 export function benchStore(path: string, count = SERIES) {
   const opening = ValueStore.open(
     openDatabase(path),
@@ -19,10 +19,10 @@ export function benchStore(path: string, count = SERIES) {
   const { store, series } = opening;
   const catalogue = new SeriesCatalogue(series);
   for (let i = 0; i < count; i++) catalogue.idOf(1 + Math.floor(i / 10), `k${i % 10}`, undefined, { id: 12 });
-  /** Commits and maintains itself until there is nothing to maintain. */
+  /** Commits and runs all due maintenance. */
   const commit = (columns?: ValueColumns) => {
     const monotonicMs = performance.now();
-    let facts = store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs });
+    let facts = store.commit({ columns, newSeries: catalogue.takeUnsaved(), monotonicMs });
     while (facts.maintenanceDue) facts = store.maintain({ monotonicMs });
     return facts;
   };

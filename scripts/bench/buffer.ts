@@ -1,6 +1,6 @@
 /**
- * The buffer beside the bare loops of its design, in one run: bytes, syncs and values a second.
- * `node scripts/bench/buffer.ts [--values N]`; three million values by default.
+ * Compares the buffer with bare loops of the same design in one run: bytes, syncs and values per second. `node
+ * scripts/bench/buffer.ts [--values N]`; default: three million values.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -21,14 +21,14 @@ const folder = mkdtempSync(join(tmpdir(), 'tagferry-bench-'));
 const pathOf = (name: string) => join(folder, `${name}.db`);
 
 interface Taken {
-  /** Seconds in commits and maintenance; the making of readings is not counted. */
+  /** Seconds spent in commits and maintenance, excluding the generation of readings. */
   seconds: number;
   writtenBytes: number;
   storedBytes: number;
   commits: number;
 }
 
-/** Takes `total` readings in, `perCommit` at a time. */
+/** Ingests `total` readings, `perCommit` at a time. */
 async function takeIn(
   total: number,
   perCommit: number,
@@ -71,7 +71,7 @@ async function measureLoop(
   return { seconds, writtenBytes, storedBytes: stored, commits: total / perCommit } satisfies Taken;
 }
 
-/** Turn by turn, so that a slow moment of the machine does not meet one of the two alone. */
+/** Rounds alternate between the contenders, so that a temporary slowdown of the machine affects both. */
 const ROUNDS = 3;
 const middle = (all: Taken[]) => all.toSorted((a, b) => a.seconds - b.seconds)[all.length >> 1]!;
 
@@ -83,7 +83,7 @@ const row = (name: string, taken: Taken, total: number, base?: Taken) => [
   (taken.writtenBytes / total).toFixed(1),
 ];
 
-/** A platform that answers 204 to everything, in a thread of its own. */
+/** Starts a platform in a worker thread that responds with 204 to everything. */
 async function startSink(): Promise<{ url: string; stop(): Promise<unknown> }> {
   const worker = new Worker(
     `const { createServer } = require('node:http');
@@ -96,7 +96,7 @@ async function startSink(): Promise<{ url: string; stop(): Promise<unknown> }> {
   return { url: `http://127.0.0.1:${port}`, stop: () => worker.terminate() };
 }
 
-/** Four posts under way at once, as the agent does it. */
+/** Keeps up to four posts pending, as the agent does. */
 function poster(url: string) {
   const pool = new Pool(url, { connections: 4, pipelining: 1 });
   const underWay = new Set<Promise<void>>();
@@ -165,7 +165,7 @@ async function drainLoop(
   return { cost, values };
 }
 
-/** Syncs of one process that takes `commits` commits in, counted by a layer below it; undefined without a C compiler. */
+/** Returns the number of syncs per commit in a separate process, counted by a preloaded library. */
 function syncsPerCommit(): string {
   const library = join(folder, 'disk-layer.so');
   const source = join(import.meta.dirname, '../../test/faults/disk-layer.c');
@@ -181,45 +181,45 @@ function syncsPerCommit(): string {
   return (Number(readFileSync(counts).readBigUInt64LE(8)) / 1000).toFixed(3);
 }
 
-const HEAD = ['design', 'values in', 'of bare log', 'B stored', 'B written'];
+const HEAD = ['design', 'ingest', 'vs. bare log', 'B stored per value', 'B written per value'];
 
 console.log(
   `Buffer, ${VALUES.toLocaleString('en')} readings of ${SERIES} interleaved series; medians of ${ROUNDS} rounds\n${machine()}\n`,
 );
 for (const [title, perCommit, kind, total] of [
-  ['1,000 values a commit, slowly varying decimals', 1000, undefined, VALUES],
-  ['100 values a commit', 100, undefined, VALUES / 4],
-  ['10 values a commit', 10, undefined, VALUES / 40],
-  ['bursts of 10,000 values a commit', 10_000, undefined, VALUES],
-  ['1,000 values a commit, random doubles', 1000, 'doubles', VALUES],
+  ['1,000 values per commit, slowly varying decimals', 1000, undefined, VALUES],
+  ['100 values per commit', 100, undefined, VALUES / 4],
+  ['10 values per commit', 10, undefined, VALUES / 40],
+  ['bursts of 10,000 values per commit', 10_000, undefined, VALUES],
+  ['1,000 values per commit, random doubles', 1000, 'doubles', VALUES],
 ] as const) {
   const bares: Taken[] = [];
   const all: Taken[] = [];
   for (let round = 0; round < ROUNDS; round++) {
     bares.push(await measureLoop(`log-${round}-${perCommit}-${kind}`, bareLog, total, perCommit, kind));
-    // The last of the first kind is drained below.
-    const isDrained = title.startsWith('1,000 values a commit, slowly') && round === ROUNDS - 1;
+    // The most recent store of the first kind is drained below.
+    const isDrained = title.startsWith('1,000 values per commit, slowly') && round === ROUNDS - 1;
     const name = isDrained ? 'tagferry' : `tagferry-${round}-${perCommit}-${kind}`;
     all.push(await measureStore(name, total, perCommit, kind));
   }
   const [bare, ours] = [middle(bares), middle(all)];
   const rows = await measureLoop(`rows-${perCommit}-${kind}`, rowAValue, Math.min(total, 500_000), perCommit, kind);
-  console.log(`${title}, platform away`);
+  console.log(`${title}, platform unavailable`);
   console.log(
     table(HEAD, [
       row('bare log', bare, total),
       row('tagferry (log and segments)', ours, total, bare),
-      row('a row a value', rows, Math.min(total, 500_000)),
+      row('one row per value', rows, Math.min(total, 500_000)),
     ]),
     '\n',
   );
 }
 
-/** Seconds of the default configuration that are played through: long enough for flushing and compaction to take part. */
+/** Simulated seconds, long enough for flush and compaction. */
 const DAY_SECONDS = 1800;
 const DAY_RATE = 500;
 
-/** A day at 500 values a second, a commit a second, posted each 10 s by asset and settled: bytes written, projected. */
+/** Projects the bytes written in a day at 500 values/s, with one commit per second and posts per asset every 10 s. */
 async function dayOfBytes(online: boolean): Promise<number> {
   const { store, catalogue } = benchStore(pathOf(`day-${online}`));
   const plant = new Plant();
@@ -227,8 +227,8 @@ async function dayOfBytes(online: boolean): Promise<number> {
     for (let second = 0; second < DAY_SECONDS; second++) {
       const monotonicMs = second * 1000;
       const columns = plant.next(DAY_RATE);
-      let facts = store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs });
-      // A tenth of the assets is due each second.
+      let facts = store.commit({ columns, newSeries: catalogue.takeUnsaved(), monotonicMs });
+      // One asset in ten is due each second.
       for (let asset = 1 + (second % 10); online && asset <= ASSETS; asset += 10) {
         const { batch } = store.take({ asset, lane: 'live', maxValues: 5000, maxBytes: 480_000 });
         if (batch) facts = store.settle(batch.id);
@@ -242,10 +242,10 @@ async function dayOfBytes(online: boolean): Promise<number> {
 
 const gigabytes = (bytes: number) => `${(bytes / 1e9).toFixed(2)} GB`;
 console.log(
-  `a day at ${DAY_RATE} values/s with the default configuration writes ${gigabytes(await dayOfBytes(true))} online, ` +
-    `${gigabytes(await dayOfBytes(false))} with the platform away (from ${DAY_SECONDS} s)\n`,
+  `written per day at ${DAY_RATE} values/s with the default configuration: ${gigabytes(await dayOfBytes(true))} online, ` +
+    `${gigabytes(await dayOfBytes(false))} with the platform unavailable (from ${DAY_SECONDS} s)\n`,
 );
-console.log(`syncs a commit at 1,000 values, flushing and checkpoints included: ${syncsPerCommit()}\n`);
+console.log(`syncs per commit at 1,000 values, flushing and checkpoints included: ${syncsPerCommit()}\n`);
 
 console.log(`${commitDelays(pathOf)}\n`);
 
@@ -253,14 +253,14 @@ const sink = await startSink();
 const bare = await drainLoop('segments', bareDrain, sink.url);
 const ours = await drainStore(sink.url);
 const rows = await drainLoop('rows-drain', rowAValue, sink.url);
-console.log('taken out, made into bodies, posted to a local sink that answers 204, settled');
+console.log('drain: read, serialised, posted to a local sink that responds with 204, settled');
 console.log(
   table(
-    ['design', 'values out', 'of bare drain', 'B written', 'complete'],
+    ['design', 'drain', 'vs. bare drain', 'B written per value', 'complete'],
     [
       ['bare drain (segments of 1,000)', bare] as const,
       ['tagferry', ours] as const,
-      ['a row a value', rows] as const,
+      ['one row per value', rows] as const,
     ].map(([name, { cost, values }]) => [
       name,
       millions(values / cost.seconds),

@@ -1,13 +1,14 @@
 /**
- * What flushing and compaction cost a commit: the steps that it may have to wait for, and what it writes for them itself. Each commit of the
- * store is followed by one of the bare log loop with the same readings, so that a hiccup of the machine is seen in both.
+ * Measures how long flush and compaction delay commits: steps for which a commit may wait, and its own writes. Each
+ * commit of the store is followed by one of the bare log with the same readings, so that a temporary slowdown of the
+ * machine affects both.
  */
 import { bareLog } from './bare-loops.ts';
 import { benchStore } from './bench-store.ts';
 import { table } from './measure.ts';
 import { Plant } from './plant.ts';
 
-/** `everyMs` by the clock that the store is told: what becomes due by time does so without waiting for it. */
+/** `everyMs` is simulated time, so that the run need not wait until work is due. */
 const LOADS = [
   {
     name: '500 series, decimals, 20,000/s',
@@ -35,7 +36,7 @@ const LOADS = [
     commits: 1000,
   },
   {
-    name: '5,000 series, decimals, 500/s, an hour',
+    name: '5,000 series, decimals, 500/s, for an hour',
     series: 5000,
     kind: 'decimals',
     perCommit: 500,
@@ -45,18 +46,18 @@ const LOADS = [
 ] as const;
 
 const HEAD = [
-  'load, platform away',
+  'load, platform unavailable',
   'steps',
   'worst ms',
-  '99 %',
+  'p99 ms',
   'commits',
   'worst ms',
-  '99 %',
-  'bare log: worst',
-  '99 %',
+  'p99 ms',
+  'bare log: worst ms',
+  'p99 ms',
 ];
 
-/** `pathOf` gives the path of a database by its name. */
+/** `pathOf` returns a database path by name. */
 export function commitDelays(pathOf: (name: string) => string): string {
   return table(
     HEAD,
@@ -78,8 +79,8 @@ function measure(load: (typeof LOADS)[number], pathOf: (name: string) => string)
     return result;
   };
   let monotonicMs = 0;
-  // The series themselves are written once.
-  store.commit({ columns: undefined, newSeries: catalogue.takeNew(), monotonicMs });
+  // New series are written once.
+  store.commit({ columns: undefined, newSeries: catalogue.takeUnsaved(), monotonicMs });
   for (let i = 0; i < load.commits; i++) {
     monotonicMs += load.everyMs;
     const columns = plant.next(load.perCommit);

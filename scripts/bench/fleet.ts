@@ -1,14 +1,15 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { type Chart, svgOf } from './fleet/plot.ts';
+import { type Chart, svgOf } from '../plot.ts';
 import { type Course, drainedAfter, POST_INTERVAL_MS, peak, run, SCENARIOS, staleFrom } from './fleet/scenarios.ts';
 
 /**
- * A fleet against a platform with stated limits, on a virtual clock: the agents' own session, client, budget, planner and sender, their
- * store a list in memory. Each scenario once as agents are, and once as control: all the same chance, and no share found.
+ * Simulates a fleet against a platform with limits, on a virtual clock, with the agent's session, client, budget,
+ * planner and sender and a store in memory. Each scenario runs twice: as shipped, and as a control without jitter and
+ * without a discovered rate share.
  *
- *   node scripts/bench/fleet.ts [--agents 2000] [--only outage] [--plots docs/fleet]
+ *   node scripts/bench/fleet.ts [--agents 2000] [--only outage] [--plots docs/internals/fleet]
  */
 const { values } = parseArgs({
   options: { agents: { type: 'string', default: '2000' }, only: { type: 'string' }, plots: { type: 'string' } },
@@ -57,8 +58,8 @@ function charts(fleet: Course, control: Course): Chart[] {
   const both = (title: string, points: (course: Course) => [number, number][]): Chart => ({
     title,
     lines: [
-      { name: 'without jitter, share', colour: CONTROL, points: points(control) },
-      { name: 'as agents are', colour: FLEET, points: points(fleet) },
+      { name: 'control: no jitter, no share', colour: CONTROL, points: points(control) },
+      { name: 'as shipped', colour: FLEET, points: points(fleet) },
     ],
   });
   const bySecond = (of: 'logins' | 'posts' | 'refused') => (course: Course) =>
@@ -66,13 +67,13 @@ function charts(fleet: Course, control: Course): Chart[] {
   const fairness = ({ means }: Course) =>
     means.toSorted((a, b) => a - b).map((mean, at): [number, number] => [(60 * 100 * at) / means.length, mean]);
   return [
-    both('logins a second', bySecond('logins')),
-    both('posts a second', bySecond('posts')),
-    both('429 a second', bySecond('refused')),
-    both('values that wait', (course) => course.samples.map(({ at, backlog }) => [at, backlog])),
-    both('age of the newest value at the platform, worst asset, seconds', (course) =>
+    both('logins per second', bySecond('logins')),
+    both('posts per second', bySecond('posts')),
+    both('429 per second', bySecond('refused')),
+    both('backlog values', (course) => course.samples.map(({ at, backlog }) => [at, backlog])),
+    both('age of the newest value on the platform, worst asset, in seconds', (course) =>
       course.samples.map(({ at, staleSeconds }) => [at, staleSeconds]),
     ),
-    both('posts a minute of each agent, sorted (0 to 100%)', fairness),
+    both('posts per minute and agent, sorted (0 to 100%)', fairness),
   ];
 }

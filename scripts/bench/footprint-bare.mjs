@@ -1,6 +1,5 @@
-// A bare Node process with the modules of the daemon: footprint-bare.mjs NOTES-OF-MAIN NOTES-OF-THREAD LEFT-OUT. Each thread loads
-// what the daemon's own loads, in the order in which it does and by the same means, and then there is nothing to do. Modules
-// below the URL of LEFT-OUT are left out; an empty one leaves out none.
+// Baseline for the footprint: footprint-bare.mjs NOTES-OF-MAIN NOTES-OF-THREAD LEFT-OUT. Each thread loads the modules that the
+// agent's thread loads, in the same order and way, and then idles. Modules below the URL LEFT-OUT are skipped, if it is not empty.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
@@ -20,7 +19,7 @@ if (isMainThread) {
   const [ofMain, ofThread, leftOut] = process.argv.slice(2);
   const worker = new Worker(new URL(import.meta.url), {
     workerData: { notes: ofThread, leftOut },
-    // As the daemon's own.
+    // As in the agent.
     resourceLimits: { maxYoungGenerationSizeMb: 4 },
     execArgv: [],
   });
@@ -30,7 +29,7 @@ if (isMainThread) {
   process.stdout.write('{"event":"agent.ready"}\n');
 } else {
   await load(workerData);
-  // The driver's native part is loaded with its first database.
+  // The native part of the driver is loaded with its first database.
   const Database = require(require.resolve('better-sqlite3'));
   new Database(':memory:').close();
   parentPort.on('message', () => {});

@@ -1,4 +1,4 @@
-// Preloaded (`--import`): notes which modules our own ones load, and how, in FOOTPRINT_NOTES; ours among them.
+// Preload (`--import`) that records the modules that our modules load, and how, in FOOTPRINT_NOTES.
 import { appendFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
 

@@ -1,17 +1,17 @@
 /**
- * What the daemon costs when it has little to do: memory at 500 tags and an empty buffer, CPU at 100 values a second, the
- * time until READY. Beside it, turn by turn in the same run, a bare Node process with the same modules loaded.
- * And memory under load, within the bounds of `systemd/examples/bounds.conf` (which takes root): at a thousand values a second beside a
- * backlog, and at as many as it takes.
+ * Measures the cost of a mostly idle agent: memory with 500 tags and an empty buffer, CPU at 100 values/s, and time to
+ * READY, compared with a bare Node process with the same modules, alternating in one run. Then memory under load within
+ * the bounds of `systemd/examples/bounds.conf` (requires root): at 1,000 values/s with a backlog, and at the maximum
+ * rate.
  * `node scripts/bench/footprint.ts [--rounds N] [--seconds N] [--millions N] [--only load]`.
  *
- * All run built, with the flags and variables of the installed daemon (`scripts/deb/wrapper`). The bare process loads, in the same order,
- * every module which the idle daemon has loaded (noted by a hook, not listed by hand), and has one worker thread that has
- * done the same and opened an SQLite database in memory; once without tagferry's own modules, once with them.
- * The platform is an HTTP server on loopback that takes everything; 50 assets with ten tags each, one value a tag.
+ * All programs are built, and run with the flags and variables of the installed agent (`scripts/deb/wrapper`). The
+ * bare process loads the modules that the idle agent has loaded, in the same order, as recorded by a hook. Its worker
+ * thread does the same and opens an SQLite database in memory. It runs with and without tagferry's own modules. The
+ * platform is an HTTP server on loopback that accepts everything.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { Agent, createServer, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -21,7 +21,7 @@ import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
 import { MemoryBounds } from '../../test/process/memory-bounds.ts';
 import { asPackaged } from '../../test/process/packaged.ts';
-import { machine, median, table } from './measure.ts';
+import { machine, median, memoryOf, processUsage, resetPeak, table } from './measure.ts';
 
 const { values: options } = parseArgs({
   options: {
@@ -36,16 +36,15 @@ const SECONDS = Number(options.seconds);
 const BACKLOG = Number(options.millions) * 1_000_000;
 const TAGS = 500;
 const TAGS_AN_ASSET = 10;
-/** After READY: what starting left behind has been collected by then. */
+/** Time after READY until startup garbage is collected. */
 const SETTLE_MS = 12_000;
-const CLOCK_TICKS = 100;
 
 const root = join(import.meta.dirname, '../..');
 const folder = mkdtempSync(join(tmpdir(), 'tagferry-footprint-'));
 const dist = join(root, 'dist');
 const config = join(folder, 'config');
 const notes = { main: join(folder, 'main.notes'), thread: join(folder, 'thread.notes') };
-/** As the package's command starts the daemon. */
+/** Flags and variables of the package's command. */
 const { flags, variables } = asPackaged();
 
 const DAEMON = [...flags, join(dist, 'main.js'), 'run', '--config', config];
@@ -58,17 +57,17 @@ const bare = (leftOut: string) => [
   leftOut,
 ];
 const BARE = bare(OURS);
-/** The same with the modules of tagferry itself: loaded, and nothing of them run. */
+/** The same with tagferry's own modules loaded but not run. */
 const BARE_WITH_OURS = bare('');
 
 interface Started {
   child: ChildProcess;
   readyMs: number;
-  /** Of `ingest.listening`. */
+  /** Port of `ingest.listening`. */
   port: number;
 }
 
-/** Starts a program, in a control group or in none, and waits for its line. */
+/** Starts a program, optionally in a control group, and waits for READY. */
 function start(args: string[], bounds?: MemoryBounds): Promise<Started> {
   const startedAt = performance.now();
   const [file, ...rest] = [...(bounds?.surroundings ?? []), process.execPath, ...args];
@@ -97,20 +96,7 @@ async function end(child: ChildProcess, signal: NodeJS.Signals = 'SIGKILL'): Pro
   await ended;
 }
 
-/** Megabytes of a process: resident, and of them those that are its own alone. */
-function memoryOf(pid: number): { rss: number; own: number } {
-  const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
-  const megabytes = (name: string) => Number(new RegExp(`^${name}: +(\\d+) kB`, 'm').exec(rollup)![1]) / 1024;
-  return { rss: megabytes('Rss'), own: megabytes('Private_Clean') + megabytes('Private_Dirty') };
-}
-
-/** CPU seconds of a process so far, with those of children that it has waited for. */
-function cpuOf(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ');
-  return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) / CLOCK_TICKS;
-}
-
-/** A platform that signs everybody in and takes everything. */
+/** Starts a platform that accepts every login and post. */
 async function startPlatform(): Promise<{ url: string; close(): void }> {
   const token = { access_token: 'a', refresh_token: 'r', token_type: 'Bearer', expires_in: 3600 };
   const server = createServer((incoming, answer) => {
@@ -140,13 +126,13 @@ function configure(platform: string, state = 'state'): void {
   writeFileSync(join(config, 'tags.yaml'), `tags:\n${tags.join('')}`);
 }
 
-/** Notes what the daemon and its thread load. */
+/** Records the modules that the agent and its thread load. */
 async function noteModules(): Promise<void> {
   const hook = ['--import', join(import.meta.dirname, 'footprint-modules.mjs')];
   process.env.FOOTPRINT_OURS = OURS;
   process.env.FOOTPRINT_NOTES = notes.main;
   const { child, port } = await start([...hook, ...DAEMON]);
-  // Some parts are loaded with the first values and posts.
+  // Some modules are loaded with the first values and posts.
   await push(port, 100, 0);
   await delay(3000);
   await end(child, 'SIGTERM');
@@ -156,10 +142,10 @@ async function noteModules(): Promise<void> {
   delete process.env.FOOTPRINT_NOTES;
 }
 
-/** A request is answered with the commit that holds it, which may be the next second's: others are under way meanwhile. */
+/** A response may wait up to one second for the next commit, so several connections are used. */
 const agent = new Agent({ keepAlive: true, maxSockets: 20 });
 
-/** One request with so many values, of the tags from the given one on. */
+/** Sends one request with `count` values, starting at a tag. */
 function push(port: number, count: number, from: number): Promise<void> {
   const values = Array.from({ length: count }, (_, i) => {
     const tag = (from + i) % TAGS;
@@ -176,7 +162,7 @@ function push(port: number, count: number, from: number): Promise<void> {
   });
 }
 
-/** Pushes `perSecond` values in requests of `each`, without waiting for an answer before the next is due. */
+/** Pushes `perSecond` values in requests of `each`, without waiting for responses. */
 async function pushFor(seconds: number, port: number, each: number, perSecond = 100): Promise<void> {
   const pauseMs = (each / perSecond) * 1000;
   const rounds = Math.round((seconds * 1000) / pauseMs);
@@ -194,14 +180,14 @@ const percent = (value: number) => `${number(value, 2)} %`;
 
 async function measureStarts(): Promise<void> {
   const contenders = [
-    { name: "bare Node, others' modules", args: BARE, starts: [] as number[][] },
-    { name: 'bare Node, same modules', args: BARE_WITH_OURS, starts: [] as number[][] },
+    { name: 'bare Node, third-party modules', args: BARE, starts: [] as number[][] },
+    { name: 'bare Node, all modules', args: BARE_WITH_OURS, starts: [] as number[][] },
     { name: 'tagferry', args: DAEMON, starts: [] as number[][] },
   ];
   for (let round = 0; round < ROUNDS; round++) {
     for (const { args, starts } of contenders) {
       const { child, readyMs } = await start(args);
-      const cpuMs = cpuOf(child.pid!) * 1000;
+      const cpuMs = processUsage(child.pid!).cpuWithChildren * 1000;
       await delay(SETTLE_MS);
       const { rss, own } = memoryOf(child.pid!);
       await end(child);
@@ -218,21 +204,21 @@ async function measureStarts(): Promise<void> {
     number(ready!, 0),
     number(cpu!, 0),
   ];
-  const beside = (name: string, figures: number[]) => [
+  const compared = (name: string, figures: number[]) => [
     name,
     ...[0, 1].map((i) => `+${number(daemon[i]! - figures[i]!)}`),
     ...[2, 3].map((i) => `${number(daemon[i]! / figures[i]!, 2)} ×`),
   ];
-  console.log(`Idle, ${TAGS} tags, empty buffer, platform there; medians of ${ROUNDS} starts, turn by turn`);
+  console.log(`Idle, ${TAGS} tags, empty buffer, platform available; medians of ${ROUNDS} alternating starts`);
   console.log(
     table(
-      ['', 'resident MB', 'own MB', 'READY ms', 'CPU ms until then'],
+      ['', 'resident MB', 'own MB', 'READY ms', 'CPU ms until READY'],
       [
         row(contenders[0]!.name, others),
         row(contenders[1]!.name, same),
         row('tagferry', daemon),
-        beside("beside others' modules", others),
-        beside('beside the same modules', same),
+        compared('compared with third-party modules', others),
+        compared('compared with all modules', same),
       ],
     ),
   );
@@ -241,33 +227,36 @@ async function measureStarts(): Promise<void> {
 async function measureCpu(): Promise<void> {
   const { child: bare } = await start(BARE);
   const { child: daemon, port } = await start(DAEMON);
-  // What runs all day is compiled once: the first minute is not counted.
+  // The first minute is not counted, because code is still being compiled.
   await pushFor(60, port, 100);
   await delay(SETTLE_MS);
   const rows: string[][] = [];
   const during = async (what: string, work: () => Promise<unknown>) => {
-    const before = [cpuOf(bare.pid!), cpuOf(daemon.pid!)] as const;
+    const before = [processUsage(bare.pid!).cpuWithChildren, processUsage(daemon.pid!).cpuWithChildren] as const;
     const startedAt = performance.now();
     await work();
     const seconds = (performance.now() - startedAt) / 1000;
-    const used = [cpuOf(bare.pid!) - before[0], cpuOf(daemon.pid!) - before[1]];
+    const used = [
+      processUsage(bare.pid!).cpuWithChildren - before[0],
+      processUsage(daemon.pid!).cpuWithChildren - before[1],
+    ];
     rows.push([what, ...used.map((cpu) => percent((cpu / seconds) * 100)), number(memoryOf(daemon.pid!).rss)]);
   };
-  await during('nothing is pushed', () => delay(SECONDS * 1000));
-  await during('100 values/s, one request a second', () => pushFor(SECONDS, port, 100));
-  await during('100 values/s, ten requests a second', () => pushFor(SECONDS, port, 10));
+  await during('no values', () => delay(SECONDS * 1000));
+  await during('100 values/s, one request per second', () => pushFor(SECONDS, port, 100));
+  await during('100 values/s, ten requests per second', () => pushFor(SECONDS, port, 10));
   await end(bare);
   await end(daemon);
   console.log(
-    `\nCPU of one core over ${SECONDS} s each, default settings: a commit a second, posts to 50 assets in 10 s; after a minute of it`,
+    `\nCPU usage of one core, ${SECONDS} s each after a minute of load; default settings: one commit per second, posts to 50 assets every 10 s`,
   );
-  console.log(table(['', 'bare Node', 'tagferry', 'resident MB then'], rows));
+  console.log(table(['', 'bare Node', 'tagferry', 'resident MB afterwards'], rows));
 }
 
 const REQUEST_VALUES = 5_000;
 const SENDERS = 4;
 
-/** As fast as it is taken, until `isOver`. Gives how many. */
+/** Pushes at the maximum rate until `isOver`. Returns the number of values. */
 async function pushAll(port: number, isOver: (sent: number) => boolean): Promise<number> {
   let sent = 0;
   const sender = async () => {
@@ -280,50 +269,41 @@ async function pushAll(port: number, isOver: (sent: number) => boolean): Promise
   return sent;
 }
 
-/** The most that was resident from now on, in MB, as the kernel notes it. */
-function forgetPeak(pid: number): void {
-  writeFileSync(`/proc/${pid}/clear_refs`, '5');
-}
-const peakOf = (pid: number) =>
-  Number(/^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))![1]) / 1024;
-
-/** The same daemon with much to do. The platform is away while the backlog comes in, and while it stands. */
+/** Measures the agent under load. The platform remains unavailable, so that the backlog is filled and not drained. */
 async function measureLoad(url: string): Promise<void> {
   const rows: string[][] = [];
   const bounds = new MemoryBounds();
   const during = async (what: string, bound: number, pid: number, work: () => Promise<unknown>) => {
-    forgetPeak(pid);
+    resetPeak(pid);
     await work();
-    rows.push([what, number(memoryOf(pid).rss, 0), number(peakOf(pid), 0), String(bound)]);
+    rows.push([what, number(memoryOf(pid).rss, 0), number(memoryOf(pid).peak, 0), String(bound)]);
   };
   configure(url, 'state-load');
   const there = await start(DAEMON, bounds);
   await delay(SETTLE_MS);
-  await during(`nothing is pushed, ${TAGS} tags`, 95, there.child.pid!, () => delay(5_000));
+  await during(`no values, ${TAGS} tags`, 95, there.child.pid!, () => delay(5_000));
   const startedAt = performance.now();
-  await during('as many as it takes, platform there', 170, there.child.pid!, async () => {
+  await during('maximum rate, platform available', 170, there.child.pid!, async () => {
     const sent = await pushAll(there.port, () => performance.now() - startedAt > SECONDS * 1000);
     rows.push([`(${number(sent / SECONDS / 1000, 0)} thousand values/s)`, '', '', '']);
   });
   await end(there.child);
   configure('http://127.0.0.1:1', 'state-away');
   const away = await start(DAEMON, bounds);
-  await during(`${BACKLOG / 1e6} million come in, platform away`, 170, away.child.pid!, () =>
+  await during(`${BACKLOG / 1e6} million ingested, platform unavailable`, 170, away.child.pid!, () =>
     pushAll(away.port, (sent) => sent >= BACKLOG),
   );
   await end(away.child);
   const steady = await start(DAEMON, bounds);
   await delay(SETTLE_MS);
-  await during(`1,000 values/s beside ${BACKLOG / 1e6} million`, 130, steady.child.pid!, () =>
+  await during(`1,000 values/s with a backlog of ${BACKLOG / 1e6} million`, 130, steady.child.pid!, () =>
     pushFor(SECONDS, steady.port, 100, 1000),
   );
   await end(steady.child);
   const { kills } = bounds;
   await bounds.remove();
-  console.log(
-    `\nMemory under load: resident at the end and at most, and what is stated; ended for memory: ${kills} times`,
-  );
-  console.log(table(['', 'resident MB', 'at most MB', 'stated MB'], rows));
+  console.log(`\nMemory under load: resident at the end, peak, and documented value; out-of-memory kills: ${kills}`);
+  console.log(table(['', 'resident MB', 'peak MB', 'documented MB'], rows));
 }
 
 const platform = await startPlatform();
@@ -332,7 +312,7 @@ try {
   configure(platform.url);
   if (options.only !== 'load') await noteModules();
   const started = [...Object.entries(variables).map((one) => one.join('=')), 'node', ...flags].join(' ');
-  console.log(`Footprint; both are started by ${started}\n${machine()}\n`);
+  console.log(`Footprint; all processes are started with ${started}\n${machine()}\n`);
   if (options.only !== 'load') {
     await measureStarts();
     await measureCpu();

@@ -1,14 +1,14 @@
 /**
- * Values by HTTP, acknowledged on disk: the daemon beside a bare server, both fed the same requests in the same run,
- * turn by turn. `node scripts/bench/ingest.ts [--values N] [--rounds N]`.
+ * Values by HTTP, acknowledged after the commit: compares the agent with a bare server, with the same requests,
+ * alternating in one run. `node scripts/bench/ingest.ts [--values N] [--rounds N]`.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { Pool } from 'undici';
-import { machine, median, storedBytes, table } from './measure.ts';
+import { machine, median, processUsage, storedBytes, table } from './measure.ts';
 import { Plant } from './plant.ts';
 
 const { values: options } = parseArgs({
@@ -16,12 +16,14 @@ const { values: options } = parseArgs({
 });
 const VALUES = Number(options.values);
 const ROUNDS = Number(options.rounds);
-/** Requests under way at once: enough values for two commits at COMMIT_VALUES, or everyone waits for COMMIT_INTERVAL. */
+/**
+ * Pending requests: enough values for two commits at COMMIT_VALUES, because otherwise all requests wait for
+ * COMMIT_INTERVAL.
+ */
 const connectionsFor = (perRequest: number) => Math.max(8, 2_000 / perRequest);
 const folder = mkdtempSync(join(tmpdir(), 'tagferry-ingest-'));
-const CLOCK_TICKS = 100;
 
-/** JSON, or the same values as InfluxDB line protocol. */
+/** JSON, or the same values in InfluxDB line protocol. */
 type Format = 'JSON' | 'line protocol';
 
 interface Server {
@@ -32,7 +34,7 @@ interface Server {
   database: string;
 }
 
-/** Starts a program and waits for the line that names its port. */
+/** Starts a program and waits for the line with its port. */
 function launch(
   args: string[],
   pattern: RegExp,
@@ -62,7 +64,7 @@ async function startBare(): Promise<Server> {
 async function startDaemon(): Promise<Server> {
   const config = join(folder, 'config');
   mkdirSync(config);
-  // Nobody listens there: the platform is away for the whole run.
+  // No program listens there, so the platform is unavailable.
   const env = [
     'PLATFORM_URL=http://127.0.0.1:9',
     ...['CLIENT_ID', 'CLIENT_SECRET', 'TECHNICAL_USERNAME', 'TECHNICAL_PASSWORD'].map((key) => `${key}=bench`),
@@ -73,7 +75,7 @@ async function startDaemon(): Promise<Server> {
     `STATE_DIR=${join(folder, 'state')}`,
   ];
   writeFileSync(join(config, 'agent.env'), `${env.join('\n')}\n`, { mode: 0o600 });
-  // Both formats name the same series: line protocol knows assets by their tags alone.
+  // Both formats use the same series; line protocol names assets by their tags.
   const keys = Array.from({ length: 10 }, (_, key) => `k${key}: { unit: 12 }`).join(', ');
   const tags = Array.from({ length: 50 }, (_, at) => `  T-${at + 1}: { asset: ${at + 1}, values: { ${keys} } }`);
   writeFileSync(join(config, 'tags.yaml'), `tags:\n${tags.join('\n')}\n`);
@@ -87,14 +89,6 @@ async function startDaemon(): Promise<Server> {
     url: `http://127.0.0.1:${port}`,
     database: join(folder, 'state/buffer.db'),
   };
-}
-
-/** CPU seconds and written bytes of another process, so far. */
-function usage(pid: number) {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  const written = /^write_bytes: (\d+)/m.exec(readFileSync(`/proc/${pid}/io`, 'utf8'))?.[1];
-  return { cpuSeconds: (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS, writtenBytes: Number(written) };
 }
 
 function bodies(perRequest: number, format: Format): Buffer[] {
@@ -124,7 +118,7 @@ async function feed(server: Server, requests: Buffer[], connections: number): Pr
   const path = isJson ? '/v1/values' : '/api/v2/write?precision=ns';
   const headers = { 'content-type': isJson ? 'application/json' : 'text/plain' };
   const pool = new Pool(server.url, { connections, pipelining: 1 });
-  const before = usage(server.child.pid!);
+  const before = processUsage(server.child.pid!);
   const start = performance.now();
   let next = 0;
   let acknowledged = 0;
@@ -134,16 +128,17 @@ async function feed(server: Server, requests: Buffer[], connections: number): Pr
       const body = requests[next++]!;
       const answer = await pool.request({ path, method: 'POST', body, headers });
       await answer.body.dump();
-      if (answer.statusCode !== 204) throw new Error(`${server.name} answered ${answer.statusCode}`);
+      if (answer.statusCode !== 204) throw new Error(`${server.name} responded with ${answer.statusCode}`);
       acknowledged++;
-      // Until the last request is sent: then fewer and fewer are under way, and what fills no commit waits for COMMIT_INTERVAL.
+      // Measured until the last request is sent. After that, few requests are pending and the commits wait for
+      // COMMIT_INTERVAL.
       if (next === requests.length && perSecond === 0) {
         perSecond = (acknowledged * (VALUES / requests.length)) / ((performance.now() - start) / 1000);
       }
     }
   };
   await Promise.all(Array.from({ length: connections }, worker));
-  const after = usage(server.child.pid!);
+  const after = processUsage(server.child.pid!);
   await pool.close();
   return {
     perSecond,
@@ -153,7 +148,7 @@ async function feed(server: Server, requests: Buffer[], connections: number): Pr
 }
 
 console.log(
-  `Ingest by HTTP, ${VALUES.toLocaleString('en')} values a round, ${ROUNDS} rounds, platform away\n${machine()}\n`,
+  `Ingest over HTTP, ${VALUES.toLocaleString('en')} values per round, ${ROUNDS} rounds, platform unavailable\n${machine()}\n`,
 );
 const daemon = await startDaemon();
 const servers = [
@@ -171,10 +166,10 @@ try {
     }
     const middle = (server: Server, of: (round: Round) => number) => median(rounds.get(server)!.map(of));
     const bare = middle(servers[0]!, (round) => round.perSecond);
-    console.log(`${perRequest} values a request, ${connectionsFor(perRequest)} connections`);
+    console.log(`${perRequest} values per request, ${connectionsFor(perRequest)} connections`);
     console.log(
       table(
-        ['server', 'acknowledged values/s', 'of bare', 'CPU s a million', 'B written a value'],
+        ['server', 'acknowledged values/s', 'vs. bare', 'CPU s per million', 'B written per value'],
         servers.map((server) => [
           server.name,
           Math.round(middle(server, (round) => round.perSecond)).toLocaleString('en'),
@@ -189,7 +184,7 @@ try {
   for (const server of servers.slice(0, 2)) {
     const total = 2 * ROUNDS * VALUES * servers.filter(({ child }) => child === server.child).length;
     console.log(
-      `${server.name}: ${(storedBytes(server.database) / total).toFixed(2)} bytes stored a value, ${total.toLocaleString('en')} values`,
+      `${server.name}: ${(storedBytes(server.database) / total).toFixed(2)} bytes stored per value, ${total.toLocaleString('en')} values`,
     );
   }
 } finally {

@@ -1,19 +1,19 @@
-import { readFileSync, statSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { cpus, totalmem } from 'node:os';
 
-/** What one piece of work cost this process. */
+/** Cost of one unit of work for this process. */
 export interface Cost {
   seconds: number;
   cpuSeconds: number;
-  /** Bytes this process caused to be written to a disk (`/proc/self/io`). */
+  /** Bytes that this process wrote to a disk (`/proc/self/io`). */
   writtenBytes: number;
 }
 
-function writtenBytes(): number {
-  return Number(/^write_bytes: (\d+)/m.exec(readFileSync('/proc/self/io', 'utf8'))?.[1] ?? Number.NaN);
+function writtenBytes(pid: number | 'self' = 'self'): number {
+  return Number(/^write_bytes: (\d+)/m.exec(readFileSync(`/proc/${pid}/io`, 'utf8'))?.[1] ?? Number.NaN);
 }
 
-/** Runs `work` and gives what it cost. */
+/** Runs `work` and returns its cost. */
 export async function costOf(work: () => unknown): Promise<Cost> {
   const written = writtenBytes();
   const cpu = process.cpuUsage();
@@ -24,7 +24,45 @@ export async function costOf(work: () => unknown): Promise<Cost> {
   return { seconds, cpuSeconds: (used.user + used.system) / 1e6, writtenBytes: writtenBytes() - written };
 }
 
-/** Bytes of a database on disk, with its WAL. */
+/**
+ * Returns CPU time and written bytes of a process; `cpuWithChildren` includes child processes that it has waited for.
+ */
+export function processUsage(pid: number): {
+  cpuSeconds: number;
+  cpuWithChildren: number;
+  writtenBytes: number;
+} {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const seconds = (from: number, to: number) =>
+    fields.slice(from, to).reduce((sum, ticks) => sum + Number(ticks), 0) / 100;
+  return {
+    cpuSeconds: seconds(11, 13),
+    cpuWithChildren: seconds(11, 15),
+    writtenBytes: writtenBytes(pid),
+  };
+}
+
+/** Memory of a process in MB: resident, private, proportional share, and the peak since `resetPeak`. */
+export function memoryOf(pid: number): { rss: number; own: number; pss: number; peak: number } {
+  const read = (file: string, name: string) =>
+    Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(readFileSync(`/proc/${pid}/${file}`, 'utf8'))?.[1] ?? 0) /
+    1024;
+  const rollup = (name: string) => read('smaps_rollup', name);
+  return {
+    rss: rollup('Rss'),
+    own: rollup('Private_Clean') + rollup('Private_Dirty'),
+    pss: rollup('Pss'),
+    peak: read('status', 'VmHWM'),
+  };
+}
+
+/** Resets the peak resident memory. */
+export function resetPeak(pid: number): void {
+  writeFileSync(`/proc/${pid}/clear_refs`, '5');
+}
+
+/** Returns the size of a database on disk in bytes, including its WAL. */
 export function storedBytes(path: string): number {
   return statSync(path).size + (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0);
 }
@@ -32,13 +70,13 @@ export function storedBytes(path: string): number {
 export const median = (numbers: number[]) => [...numbers].sort((a, b) => a - b)[numbers.length >> 1]!;
 export const millions = (perSecond: number) => `${(perSecond / 1e6).toFixed(2)} M/s`;
 
-/** One line about the machine, for whoever reads the figures later. */
+/** Returns one line about the machine. */
 export function machine(): string {
   const model = cpus()[0]?.model.replaceAll(/\s+/g, ' ') ?? 'unknown';
   return `${cpus().length} × ${model}, ${(totalmem() / 2 ** 30).toFixed(0)} GiB, Node ${process.versions.node}, ${new Date().toISOString().slice(0, 10)}`;
 }
 
-/** A table for a terminal: columns as wide as they need. */
+/** Formats a table for a terminal. */
 export function table(head: string[], rows: string[][]): string {
   const all = [head, ...rows];
   const widths = head.map((_, i) => Math.max(...all.map((row) => row[i]?.length ?? 0)));
@@ -46,3 +84,32 @@ export function table(head: string[], rows: string[][]): string {
     .map((row) => row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  '))
     .join('\n');
 }
+
+export interface Contender {
+  name: string;
+  /** Returns the rate of one round, per second. */
+  measure(): Promise<number>;
+}
+
+/**
+ * Measures the contenders in turn, so that a temporary slowdown of the machine affects all of them. Returns rows with
+ * medians and the ratio to the first.
+ */
+export async function race(
+  contenders: readonly Contender[],
+  rounds: number,
+  shown = (rate: number) => Math.round(rate).toLocaleString('en'),
+): Promise<string[][]> {
+  const rates = contenders.map((): number[] => []);
+  for (let round = 0; round < rounds; round++) {
+    for (const [index, { measure }] of contenders.entries()) rates[index]!.push(await measure());
+  }
+  const medians = rates.map(median);
+  return contenders.map(({ name }, index) => [
+    name,
+    shown(medians[index]!),
+    (medians[index]! / medians[0]!).toFixed(2),
+  ]);
+}
+
+export const thousands = (rate: number) => Math.round(rate / 1e3).toLocaleString('en');

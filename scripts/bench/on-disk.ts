@@ -1,7 +1,11 @@
-/** The daemon as each of these benches runs it: as shipped but for its sockets, the platform away, until all is on disk. */
+/**
+ * Runs the agent with default settings and an unavailable platform, for benchmarks that end when all values are on
+ * disk.
+ */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../../test/process/agent-process.ts';
+import { memoryOf, processUsage } from './measure.ts';
 
 export const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
@@ -9,7 +13,7 @@ export async function until(holds: () => boolean | Promise<boolean>, everyMs = 2
   while (!(await holds())) await pause(everyMs);
 }
 
-/** A platform that is away. */
+/** Starts a platform that refuses connections. */
 export async function awayPlatform(): Promise<Sandbox> {
   const sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
   await sandbox.start();
@@ -23,7 +27,7 @@ export function agentWith(sandbox: Sandbox, tags: string): AgentProcess {
 
 export const onDisk = (agent: AgentProcess) => agent.metric('tagferry_values_ingested_total');
 
-/** A process and all that it started. */
+/** Returns a process and its descendants. */
 export function family(pid: number): number[] {
   const parents = readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
@@ -40,21 +44,12 @@ export function family(pid: number): number[] {
   return found;
 }
 
-/** Seconds of CPU of these processes until now. */
+/** Returns these processes' CPU time in seconds. */
 export function cpuSeconds(pids: readonly number[]): number {
-  const ticks = pids.map((pid) => {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return Number(fields[11]) + Number(fields[12]);
-  });
-  return ticks.reduce((sum, one) => sum + one, 0) / 100;
+  return pids.reduce((sum, pid) => sum + processUsage(pid).cpuSeconds, 0);
 }
 
-/** Megabytes that these processes hold, what they share divided among those who share it. */
+/** Returns these processes' proportional share of memory, in MB. */
 export function heldMb(pids: readonly number[]): number {
-  const kilobytes = pids.map((pid) => {
-    const file = `/proc/${pid}/smaps_rollup`;
-    return existsSync(file) ? Number(/^Pss:\s+(\d+)/m.exec(readFileSync(file, 'utf8'))?.[1] ?? 0) : 0;
-  });
-  return kilobytes.reduce((sum, one) => sum + one, 0) / 1024;
+  return pids.filter((pid) => existsSync(`/proc/${pid}`)).reduce((sum, pid) => sum + memoryOf(pid).pss, 0);
 }

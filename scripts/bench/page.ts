@@ -1,25 +1,22 @@
 /**
- * What it costs the daemon to be looked at: CPU and memory with nobody, one and twenty viewers of Now and History, then of the list of
- * tags too, at 500 tags that are read once a second. And what a browser sees: the first paint, and with ten thousand tags how long
- * it is kept from answering while somebody scrolls.
- * `node scripts/bench/page.ts [--seconds N] [--only daemon|browser]`. The daemon runs built.
+ * Measures the cost of viewers: the agent's CPU time and memory with 0, 1 and 20 viewers of Now and History, then also
+ * of the tags, with 500 tags read every second. In the browser, measures the first paint, and the longest task while
+ * scrolling 10,000 tags. `node scripts/bench/page.ts [--seconds N] [--only daemon|browser]`. Uses the built agent.
  */
-import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { openBrowser } from '../../test/page/open-browser.ts';
 import { AgentProcess } from '../../test/process/agent-process.ts';
-import { machine, median, table } from './measure.ts';
+import { machine, median, processUsage, table } from './measure.ts';
 
 const { values: options } = parseArgs({
   options: { seconds: { type: 'string', default: '30' }, only: { type: 'string' } },
 });
 const SECONDS = Number(options.seconds);
-const CLOCK_TICKS = 100;
 const PAINTS = 9;
 
-/** A daemon with so many simulated tags, which posts nothing: it is about who looks. */
+/** Starts an agent with simulated tags that posts nothing. */
 async function startAgent(
   tags: number,
   every: string,
@@ -43,19 +40,14 @@ async function startAgent(
   return { agent, address, stop };
 }
 
-function cpuSeconds(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ');
-  return (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS;
-}
-
-/** Reads the stream and throws it away. */
+/** Reads and discards the stream. */
 async function view(address: string, subjects: string, signal: AbortSignal): Promise<number> {
   let bytes = 0;
   try {
     const answer = await fetch(`${address}/live/stream?of=${subjects}`, { signal });
     for await (const chunk of answer.body!) bytes += (chunk as Uint8Array).length;
   } catch {
-    // It ends when the round does.
+    // The stream ends with the round.
   }
   return bytes;
 }
@@ -64,16 +56,16 @@ async function round(agent: AgentProcess, address: string, viewers: number, subj
   const over = new AbortController();
   const views = Array.from({ length: viewers }, () => view(address, subjects, over.signal));
   await delay(5_000);
-  const before = cpuSeconds(agent.pid);
+  const before = processUsage(agent.pid).cpuSeconds;
   const startMs = performance.now();
   await delay(SECONDS * 1000);
-  const used = (cpuSeconds(agent.pid) - before) / ((performance.now() - startMs) / 1000);
+  const used = (processUsage(agent.pid).cpuSeconds - before) / ((performance.now() - startMs) / 1000);
   const memory = agent.memoryMb();
   over.abort();
   const bytes = (await Promise.all(views)).reduce((sum, each) => sum + each, 0);
   const perViewer = viewers === 0 ? '' : `${(bytes / viewers / (SECONDS + 5) / 1000).toFixed(1)} kB/s`;
   return [
-    viewers === 0 ? 'nobody' : `${viewers}, ${subjects}`,
+    viewers === 0 ? 'none' : `${viewers}, ${subjects}`,
     `${(used * 100).toFixed(2)} %`,
     `${memory} MB`,
     perViewer,
@@ -88,7 +80,7 @@ async function measureDaemon(): Promise<void> {
     for (const subjects of ['now,history', 'now,history,tags'])
       for (const viewers of [0, 1, 20]) rows.push(await round(agent, address, viewers, subjects));
     rows.push(await round(agent, address, 0, ''));
-    console.log(table(['viewers', 'CPU of one core', 'resident', 'each gets'], rows));
+    console.log(table(['viewers', 'CPU of one core', 'resident', 'per viewer'], rows));
   } finally {
     await stop();
   }
@@ -106,7 +98,9 @@ async function measureBrowser(): Promise<void> {
       paints.push(await page.evaluate<number>(`performance.getEntriesByName('first-contentful-paint')[0].startTime`));
       await page.close();
     }
-    console.log(`first contentful paint, a browser without a cache: ${median(paints).toFixed(0)} ms (${PAINTS} times)`);
+    console.log(
+      `first contentful paint with an empty browser cache: ${median(paints).toFixed(0)} ms (median of ${PAINTS})`,
+    );
     const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
     await page.goto(`${address}/#/tags`);
     await page.getByText('10,000 values').waitFor();
@@ -121,7 +115,7 @@ async function measureBrowser(): Promise<void> {
     }
     const tasks = await page.evaluate<number[]>('window.tasks');
     console.log(
-      `10,000 tags, half of them new each second, scrolled for 10 s: ${tasks.length} tasks over 50 ms, the longest ${Math.max(0, ...tasks).toFixed(0)} ms`,
+      `10,000 tags, half of them updated every second, scrolled for 10 s: ${tasks.length} tasks longer than 50 ms, the longest ${Math.max(0, ...tasks).toFixed(0)} ms`,
     );
   } finally {
     await browser.close();

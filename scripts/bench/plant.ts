@@ -1,8 +1,8 @@
-/** The readings that every benchmark takes in: 500 interleaved series of slowly varying decimals, or random doubles. */
+/** Readings for all benchmarks: 500 interleaved series of slowly varying decimals, or random doubles. */
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 
 export const SERIES = 500;
-/** Ten keys an asset. */
+/** Ten keys per asset. */
 export const ASSETS = SERIES / 10;
 
 export class Plant {
@@ -17,7 +17,7 @@ export class Plant {
     this.#level = new Float64Array(series).fill(2000);
   }
 
-  /** xorshift32: the same readings in every run. */
+  /** xorshift32, for the same readings in every run. */
   #random(): number {
     this.#state ^= this.#state << 13;
     this.#state ^= this.#state >>> 17;
@@ -25,7 +25,7 @@ export class Plant {
     return (this.#state >>> 0) / 4294967296;
   }
 
-  /** The next `count` readings; series are numbered from 1. */
+  /** Returns the next `count` readings; series are numbered from 1. */
   next(count: number): ValueColumns {
     const columns = new ValueColumns();
     for (let i = 0; i < count; i++) {

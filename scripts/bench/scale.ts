@@ -1,15 +1,16 @@
 /**
- * What a backlog costs: start to READY, resident memory, append and drain rates at 0, 1, 10 and 50 million values.
- * `node scripts/bench/scale.ts [--millions 1,10,50]`. The daemon runs as it is installed: built, with its flags.
+ * Measures the cost of a backlog: time to READY, resident memory, append and drain rates at 0, 1, 10 and 50 million
+ * values. `node scripts/bench/scale.ts [--millions 1,10,50]`. Uses the built agent, with the flags of the
+ * package.
  */
 import { execFileSync, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { asPackaged } from '../../test/process/packaged.ts';
 import { benchStore } from './bench-store.ts';
-import { machine, millions, storedBytes, table } from './measure.ts';
+import { machine, memoryOf, millions, storedBytes, table } from './measure.ts';
 import { ASSETS, Plant } from './plant.ts';
 
 const { values: options } = parseArgs({ options: { millions: { type: 'string', default: '1,10,50' } } });
@@ -34,7 +35,7 @@ writeFileSync(join(folder, 'config/agent.env'), `${settings.join('\n')}\n`, { mo
 writeFileSync(join(folder, 'config/tags.yaml'), 'tags: {}\n');
 execFileSync(process.execPath, [join(root, 'scripts/build.ts')], { stdio: 'inherit' });
 
-/** Starts the daemon; gives milliseconds to READY and the resident megabytes some seconds later. */
+/** Starts the agent. Returns milliseconds to READY and the resident megabytes a few seconds later. */
 function startDaemon(): Promise<{ readyMs: number; rss: number }> {
   const startedAt = performance.now();
   const { flags, variables } = asPackaged();
@@ -42,22 +43,22 @@ function startDaemon(): Promise<{ readyMs: number; rss: number }> {
   const child = spawn(process.execPath, args, { env: { ...process.env, ...variables } });
   return new Promise((resolve, reject) => {
     let output = '';
-    child.once('exit', () => reject(new Error(`the daemon ended\n${output}`)));
+    child.once('exit', () => reject(new Error(`the agent exited\n${output}`)));
     child.stdout.on('data', (chunk) => {
       output += chunk;
       if (!output.includes('"agent.ready"')) return;
       child.stdout.removeAllListeners('data').resume();
       const readyMs = performance.now() - startedAt;
       setTimeout(() => {
-        const kilobytes = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1];
-        child.removeAllListeners('exit').once('exit', () => resolve({ readyMs, rss: Number(kilobytes) / 1000 }));
+        const { rss } = memoryOf(child.pid!);
+        child.removeAllListeners('exit').once('exit', () => resolve({ readyMs, rss }));
         child.kill('SIGKILL');
       }, 4_000);
     });
   });
 }
 
-/** Appends until the backlog has `size` values. */
+/** Appends values until the backlog has `size` values. */
 function fill(have: number, size: number): void {
   const bench = benchStore(join(state, 'buffer.db'));
   const plant = new Plant();
@@ -66,7 +67,7 @@ function fill(have: number, size: number): void {
   bench.store.close();
 }
 
-/** Rates at the current size: half a million values in, half a million out. Leaves the size as it was, about. */
+/** Measures the append and drain rates for half a million values; the backlog size stays about the same. */
 function rates(): { append: number; drain: number } {
   const bench = benchStore(join(state, 'buffer.db'));
   const plant = new Plant();
@@ -96,7 +97,7 @@ function rates(): { append: number; drain: number } {
   return { append: PROBE / seconds, drain };
 }
 
-console.log(`Backlog of millions, ${ASSETS} assets with ten series each\n${machine()}\n`);
+console.log(`Large backlog, ${ASSETS} assets with ten series each\n${machine()}\n`);
 const rows: string[][] = [];
 let empty = 0;
 let have = 0;
@@ -119,5 +120,7 @@ for (const size of SIZES) {
     size === 0 ? '' : millions(drain),
   ]);
 }
-console.log(table(['values in the backlog', 'READY s', 'RSS MB', 'beside empty', 'B stored', 'append', 'drain'], rows));
+console.log(
+  table(['backlog, values', 'READY s', 'resident MB', 'vs. empty MB', 'B stored per value', 'append', 'drain'], rows),
+);
 rmSync(folder, { recursive: true });

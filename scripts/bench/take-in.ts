@@ -1,4 +1,4 @@
-/** Takes readings into a store at 1,000 a commit and ends: what a layer below counts is the store's alone. */
+/** Commits readings into a store, 1,000 per commit, so that a preloaded library counts only the syncs of the store. */
 import { benchStore } from './bench-store.ts';
 import { Plant } from './plant.ts';
 

@@ -1,8 +1,8 @@
 import { readChangelog } from '../changelog.ts';
 
 /**
- * `changelog.ts ROOT VERSION EPOCH`: CHANGELOG.md as Debian's changelog. The newest section is that of the package, whatever its version
- * is called; EPOCH (seconds) is the time of the package, and of what has no date of its own.
+ * `changelog.ts ROOT VERSION EPOCH` prints CHANGELOG.md as a Debian changelog. The newest section gets VERSION; EPOCH
+ * (seconds) is its time, and that of sections without a date.
  */
 const [root, version, epoch] = process.argv.slice(2) as [string, string, string];
 const WIDTH = 78;
@@ -13,7 +13,7 @@ for (const [i, release] of readChangelog(root).entries()) {
   const entries = [release.words, ...release.changes].filter((entry) => entry !== '');
   console.log(`${i === 0 ? '' : '\n'}tagferry (${name}) stable; urgency=medium\n`);
   for (const entry of entries) console.log(item(entry));
-  // `Sun, 22 Nov 2026 10:00:00 +0000`, as RFC 5322 has it.
+  // RFC 5322: `Sun, 22 Nov 2026 10:00:00 +0000`.
   console.log(
     `\n -- tagferry maintainers <maintainers@tagferry.invalid>  ${time.toUTCString().replace('GMT', '+0000')}`,
   );

@@ -2,9 +2,9 @@ import { globSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 /**
- * The stanzas of `debian/copyright` for what others wrote: `copyright.ts ROOT STAGED PREFIX`. One for each package in the
- * `node_modules` of a staged folder (which stands at PREFIX on the gateway), and one for those that the page's build has put into
- * its own files: they have no folder there, so their licences are told whole.
+ * `copyright.ts ROOT STAGED PREFIX` prints the stanzas of `debian/copyright` for other authors: one per package in the
+ * `node_modules` of a staged folder (at PREFIX on the gateway), and one with the licence texts of the packages that are
+ * bundled into the pages.
  */
 const [root, staged, prefix] = process.argv.slice(2) as [string, string, string];
 
@@ -20,15 +20,13 @@ const stanzas: string[] = [];
 for (const file of globSync('**/node_modules/{*,@*/*}/package.json', { cwd: staged }).sort()) {
   const folder = file.slice(0, -'/package.json'.length);
   const manifest = readManifest(join(staged, folder));
-  // Some packages carry manifests of their inner folders, which have no name.
+  // Manifests in inner folders of packages have no name.
   if (manifest.name === undefined || !folder.endsWith(`/${manifest.name}`)) continue;
   const { file: text, holder } = licenceOf(join(staged, folder), manifest);
   const common = /Apache-2\.0/.test(manifest.license ?? '')
-    ? 'Apache-2.0 stands in /usr/share/common-licenses/Apache-2.0.'
+    ? 'Apache-2.0 is in /usr/share/common-licenses/Apache-2.0.'
     : '';
-  const own = text
-    ? `The whole text stands in /${prefix}/${folder}/${text}.`
-    : 'Its package brings no text of its own.';
+  const own = text ? `The full text is in /${prefix}/${folder}/${text}.` : 'The package contains no licence text.';
   const where = [own, common].filter(Boolean).join('\n');
   stanzas.push(stanza(`${prefix}/${folder}/*`, holder, manifest, where));
 }
@@ -36,7 +34,7 @@ const page = bundled().map((name) => {
   const folder = join(root, 'node_modules', name);
   const manifest = readManifest(folder);
   const { file, holder } = licenceOf(folder, manifest);
-  if (!file) throw new Error(`${name} is in the page and brings no licence`);
+  if (!file) throw new Error(`${name} is bundled into the page and has no licence file`);
   return { ...manifest, holder, text: `${name}:\n${readFileSync(join(folder, file), 'utf8')}` };
 });
 if (page.length > 0) {
@@ -50,7 +48,7 @@ function readManifest(folder: string): Manifest {
   return JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as Manifest;
 }
 
-/** The file with a package's licence, and who holds it, in its own words. */
+/** Returns the licence file of a package and the copyright holder. */
 function licenceOf(folder: string, { name, author }: Manifest): { file: string | undefined; holder: string } {
   const file = readdirSync(folder).find((one) => /^(licen[cs]e|copying)/i.test(one));
   const lines = file ? readFileSync(join(folder, file), 'utf8').split('\n') : [];
@@ -62,7 +60,7 @@ function licenceOf(folder: string, { name, author }: Manifest): { file: string |
   };
 }
 
-/** What the page imports from others. */
+/** Returns the packages that the pages import. */
 function bundled(): string[] {
   const { dependencies, devDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as Manifest;
   const sources = globSync('src/page/**/*.{ts,tsx}', { cwd: root }).map((file) =>

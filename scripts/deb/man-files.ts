@@ -1,20 +1,21 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { REACTIONS_SCHEMA } from '../../src/config/reactions-schema.ts';
+import { reactionsSchema } from '../../src/config/reactions-schema.ts';
 import { SETTING_CHAPTERS } from '../../src/config/setting-keys.ts';
 import type { SettingEntry } from '../../src/config/settings/entry.ts';
 import { tagsSchema } from '../../src/config/tags-schema.ts';
+import { ACTION_KINDS } from '../../src/reactions/actions.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 import { ENV_HEAD, formWords } from '../setting-words.ts';
 import { roff, sentence } from './roff.ts';
 
 /**
- * `man-files.ts ROOT VERSION DATE FOLDER`: manual pages of the three files, into a folder: from the entries of the settings, and from
- * the schemas that `tagferry check` goes by.
+ * `man-files.ts ROOT VERSION DATE FOLDER` writes the manual pages of the three configuration files, from the settings
+ * and the schemas that `tagferry check` uses.
  */
 const [root, version, date, folder] = process.argv.slice(2) as [string, string, string, string];
 
-/** As much of JSON Schema as the pages tell of. */
+/** The part of JSON Schema that the pages use. */
 interface Schema {
   type?: string | readonly string[];
   title?: string;
@@ -40,7 +41,7 @@ for (const { name, what, synopsis, body } of [agentEnv(), tagsYaml(), reactionsY
   const others = ['agent.env', 'tags.yaml', 'reactions.yaml'].map((file) => `tagferry-${file}`);
   const lines = [
     `.TH ${roff(name.toUpperCase())} 5 "${date}" "tagferry ${version}" "File Formats"`,
-    // Names and examples are read as they are written: no word is broken, no line is stretched.
+    // Do not hyphenate names or stretch lines.
     '.nh',
     '.ad l',
     '.SH NAME',
@@ -60,7 +61,7 @@ for (const { name, what, synopsis, body } of [agentEnv(), tagsYaml(), reactionsY
 }
 process.exit();
 
-/** Each chapter is a section. */
+/** One section per chapter. */
 function agentEnv(): Page {
   return {
     name: 'tagferry-agent.env',
@@ -78,16 +79,16 @@ function agentEnv(): Page {
   };
 }
 
-/** What it is for, what may stand there, and what does where nothing is written. */
+/** Returns the text of a setting, its form and its default. */
 function settingLines(
   key: string,
-  { text, form, required, default: usual, otherwise, takenBy }: SettingEntry,
+  { text, form, required, default: usual, otherwise, appliedBy }: SettingEntry,
 ): string[] {
   const facts = [
     `form: ${formWords(form)}`,
-    `taken by a ${takenBy}`,
+    `applied by a ${appliedBy}`,
     ...(required ? ['required'] : []),
-    ...(otherwise === undefined ? [] : [`unless it is set: ${otherwise}`]),
+    ...(otherwise === undefined ? [] : [`if not set: ${otherwise}`]),
     ...(usual === undefined ? [] : [`default ${usual}`]),
   ];
   return ['.TP', `.BR ${roff(key)} =`, roff(text), '.br', sentence(facts.join('; '))];
@@ -98,45 +99,51 @@ function tagsYaml(): Page {
   const { sources, like, tags } = schema.properties!;
   const tag = itemOf(tags!);
   const value = itemOf(tag.properties!.values!);
+  const { writable } = value.properties!;
+  const { max_rate: rate } = writable!.properties!;
   return {
     name: 'tagferry-tags.yaml',
-    what: 'tags of tagferry and where their values come from',
+    what: 'tagferry tags and the sources of their values',
     synopsis: ['/etc/tagferry/tags.yaml', '/etc/tagferry/tags.d/*.yaml'],
     body: [
       '.SH DESCRIPTION',
       roff('A mapping with the members sources, like and tags.'),
-      roff('Relative file names start from the folder; durations are written 500ms, 10s, 5m, 24h, 7d.'),
+      roff('Relative paths are resolved against the configuration folder. Durations: 500ms, 10s, 5m, 24h, 7d.'),
       ...section('tags', tags!, tag),
       ...section('values of a tag', tag.properties!.values!, value),
+      ...section('writable', writable!, writable!),
+      ...section('max_rate', rate!, rate!),
       ...section('sources', sources!, itemOf(sources!)),
       '.SH LIKE',
       sentence(like!.description!),
-      roff('Its members are named as those of a tag and hold the same.'),
+      roff('Tag templates, with the same members as a tag.'),
       ...example('tags.yaml'),
     ],
   };
 }
 
 function reactionsYaml(): Page {
-  const { reactions } = (REACTIONS_SCHEMA as Schema).properties!;
+  const { reactions } = (reactionsSchema(ACTION_KINDS) as Schema).properties!;
   const reaction = reactions!.items!;
+  const { write } = reaction.properties!.do!.items!.properties!;
   return {
     name: 'tagferry-reactions.yaml',
-    what: 'what tagferry does when a webhook event arrives',
+    what: 'tagferry reactions to webhook events and local values',
     synopsis: ['/etc/tagferry/reactions.yaml', '/etc/tagferry/reactions.d/*.yaml'],
     body: [
       '.SH DESCRIPTION',
-      roff('A mapping with the member reactions, a list.'),
-      roff('Files of reactions.d/ hold further ones; a name stands once in all of them.'),
+      roff('A mapping with the member reactions, which contains a list.'),
+      roff('Files in reactions.d/ contain further reactions. Names must be unique across all files.'),
       ...section('a reaction', reactions!, reaction),
       ...section('actions', reaction.properties!.do!, reaction.properties!.do!.items!),
+      ...section('write', write!, write!),
       ...example('reactions.yaml'),
     ],
   };
 }
 
 function itemOf(mapping: Schema): Schema {
-  if (typeof mapping.additionalProperties !== 'object') throw new Error(`${mapping.title} holds nothing to tell of`);
+  if (typeof mapping.additionalProperties !== 'object') throw new Error(`${mapping.title} has no members`);
   return mapping.additionalProperties;
 }
 
@@ -161,7 +168,7 @@ function memberFacts(member: Schema, required: boolean): string {
   return facts.join(' ');
 }
 
-/** The file as it is shipped, which explains itself. */
+/** Returns the shipped file as an example. */
 function example(file: string): string[] {
   const text = readFileSync(join(root, 'config', file), 'utf8').trim();
   return ['.SH EXAMPLE', '.EX', ...text.split('\n').map((line) => roff(line) || '.sp'), '.EE'];

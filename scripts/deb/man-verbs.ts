@@ -2,12 +2,12 @@ import { Command } from 'commander';
 import { VERBS } from '../../src/commands/command-line.ts';
 import { roff, sentence } from './roff.ts';
 
-/** Prints the verbs and their sub-verbs for the manual page, from what the program itself offers: `man-verbs.ts`. */
+/** `man-verbs.ts` prints the verbs and their sub-verbs for the manual page, from the program itself. */
 for (const { name, summary, load } of VERBS) {
   const program = new Command('tagferry');
   (await load()).define(program);
   const verb = program.commands.find((command) => command.name() === name);
-  if (!verb) throw new Error(`${name} defines no verb of its name`);
+  if (!verb) throw new Error(`${name} does not define its verb`);
   const lines = ['.TP', `.B ${roff(name)}`, sentence(summary)];
   if (verb.commands.length > 0) {
     lines.push('.RS');

@@ -1,6 +1,6 @@
 /**
- * Text as manual pages write it: dashes are dashes, nothing at the start of a line is a request, the rest is ASCII with names. Long words
- * may be broken after a sign, for narrow windows.
+ * Escapes text for a manual page: dashes, requests at the start of a line, and characters outside ASCII. Long words can
+ * break after a sign, for narrow windows.
  */
 export function roff(text: string): string {
   return text
@@ -14,7 +14,7 @@ export function roff(text: string): string {
     );
 }
 
-/** The first line of a text as a sentence. */
+/** Returns the first line of a text as a sentence. */
 export function sentence(text: string): string {
   const first = text.split('\n')[0]!.trim();
   return roff(`${first[0]!.toUpperCase()}${first.slice(1)}${/[.!?]$/.test(first) ? '' : '.'}`);

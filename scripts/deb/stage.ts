@@ -4,11 +4,11 @@ import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rm
 import { dirname, join, normalize, relative, sep } from 'node:path';
 
 /**
- * Puts what runs on the gateway into a folder: `stage.ts ROOT ARCH VERSION FOLDER`.
+ * `stage.ts ROOT ARCH VERSION FOLDER` copies the program into a folder:
  *
- *   bin/node        the runtime, as its publisher made it, at the version that package-lock.json names
- *   dist/           the agent, built
- *   node_modules/   production dependencies as locked, without what only other platforms or a compiler would need
+ *   bin/node        the runtime at the version of package-lock.json
+ *   dist/           the built agent
+ *   node_modules/   locked production dependencies without files for other platforms or compilers
  */
 const [root, arch, version, folder] = process.argv.slice(2) as [string, 'amd64' | 'arm64', string, string];
 
@@ -22,9 +22,9 @@ interface Locked {
 }
 
 const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as { packages: Record<string, Locked> };
-/** Dependencies of dependencies that matter to compilers alone: C++ headers, types. */
+/** Dependencies that only compilers require: C++ headers, types. */
 const BUILD_ONLY = /(^|\/)node_modules\/(node-addon-api|@types\/[^/]+|undici-types)$/;
-/** The architecture in the words of Node. */
+/** Node's name of the architecture. */
 const cpu = arch === 'amd64' ? 'x64' : 'arm64';
 const serialBinding = `linux-${cpu}/@serialport+bindings-cpp.${cpu === 'arm64' ? 'armv8.' : ''}glibc.node`;
 
@@ -34,7 +34,7 @@ stageRuntime();
 
 function stageAgent(): void {
   execFileSync(process.execPath, [join(root, 'scripts/build.ts'), join(folder, 'dist')], { stdio: 'inherit' });
-  // Started by the wrapper with the runtime beside it, never by a `node` from PATH.
+  // The wrapper starts it with the packaged runtime, never with a `node` from PATH.
   const main = join(folder, 'dist/main.js');
   writeFileSync(main, readFileSync(main, 'utf8').replace(/^#!.*\n/, ''));
   const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as Record<string, unknown>;
@@ -42,22 +42,19 @@ function stageAgent(): void {
   writeFileSync(join(folder, 'package.json'), `${JSON.stringify(kept, null, 2)}\n`);
 }
 
-/**
- * Copied from the `node_modules` that the lock file filled, so building needs no network a second time. Optional ones
- * stay out: the runtime has its own place.
- */
+/** Copies from the installed `node_modules`, so that the build requires no network. Optional packages are left out. */
 function stageDependencies(): void {
   for (const [path, { dev, devOptional, optional, version: locked }] of Object.entries(lock.packages)) {
     if (path === '' || dev || devOptional || optional || BUILD_ONLY.test(path)) continue;
     const found = JSON.parse(readFileSync(join(root, path, 'package.json'), 'utf8')) as { version: string };
     if (found.version !== locked) {
-      throw new Error(`${path} is ${found.version}, package-lock.json says ${locked}: run scripts/setup`);
+      throw new Error(`${path} is ${found.version}, package-lock.json requires ${locked}: run scripts/setup`);
     }
     const from = join(root, path);
     const commands = commandsOf(from);
     cpSync(from, join(folder, path), {
       recursive: true,
-      // Nested packages have entries of their own in the lock file.
+      // Nested packages have their own entries in the lock file.
       filter: (source) => {
         const file = relative(from, source);
         return !file.split(sep).includes('node_modules') && !commands.has(file) && isNeeded(path, file);
@@ -66,7 +63,7 @@ function stageDependencies(): void {
   }
 }
 
-/** Commands that packages bring: nobody calls them here, and they name an interpreter that the gateway need not have. */
+/** Returns the command files of a package, which are not used and require an interpreter. */
 function commandsOf(folder: string): Set<string> {
   const { bin, main } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as {
     bin?: string | Record<string, string>;
@@ -81,7 +78,7 @@ function isNeeded(packagePath: string, file: string): boolean {
     if (/^(deps|src|binding\.gyp)(\/|$)/.test(file)) return false;
     if (/^prebuilds\/./.test(file)) return file === `prebuilds/linux-${cpu}.node`;
   }
-  // Its binaries for Linux ask for glibc 2.28 (Debian 10), older than what the rest asks for: they go in as they are.
+  // The Linux binaries require glibc 2.28 (Debian 10), older than the other parts require.
   if (packagePath === 'node_modules/@serialport/bindings-cpp') {
     if (/^(src|binding\.gyp)(\/|$)/.test(file)) return false;
     if (/^prebuilds\/./.test(file)) return `prebuilds/${serialBinding}`.startsWith(file);
@@ -97,7 +94,7 @@ function isNeeded(packagePath: string, file: string): boolean {
 function stageRuntime(): void {
   const name = `node-linux-${cpu}`;
   const locked = lock.packages[`node_modules/${name}`];
-  if (!locked?.version) throw new Error(`package-lock.json does not name ${name}`);
+  if (!locked?.version) throw new Error(`package-lock.json does not contain ${name}`);
   const installed = join(root, 'node_modules', name);
   const target = join(folder, 'bin/node');
   mkdirSync(dirname(target), { recursive: true });
@@ -109,7 +106,7 @@ function stageRuntime(): void {
   chmodSync(target, 0o755);
 }
 
-/** The runtime of the other architecture: from the registry, once, and only with the checksum of the lock file. */
+/** Downloads the runtime of the other architecture once and verifies the checksum of the lock file. */
 function fetched(name: string, locked: Required<Locked>): string {
   const cache = join(root, '.cache/deb', `${name}-${locked.version}`);
   if (existsSync(join(cache, 'package.json'))) return cache;
@@ -122,7 +119,8 @@ function fetched(name: string, locked: Required<Locked>): string {
     });
     const archive = join(download, `${name}-${locked.version}.tgz`);
     const sum = `sha512-${createHash('sha512').update(readFileSync(archive)).digest('base64')}`;
-    if (sum !== locked.integrity) throw new Error(`${name}: the archive is not the one that package-lock.json names`);
+    if (sum !== locked.integrity)
+      throw new Error(`${name}: the checksum of the archive differs from package-lock.json`);
     mkdirSync(join(download, 'unpacked'));
     const members = ['package/package.json', 'package/LICENSE', 'package/bin/node'];
     execFileSync('tar', ['-xzf', archive, '-C', join(download, 'unpacked'), '--strip-components=1', ...members]);

@@ -4,9 +4,9 @@ import { packageOf } from '../../test/system/gateway.ts';
 import type { Result, Task } from './results.ts';
 import { table } from './table.ts';
 
-/** Boots in one run: what is interrupted is begun again. */
+/** Boots per run; an interrupted run is restarted. */
 const CUTS_A_RUN = 5;
-/** What is rare first: the others come about by the way. */
+/** Rare moments come first, because the others occur anyway. */
 const GLIMPSED: readonly Glimpsed[] = ['compaction', 'vacuum', 'salvage', 'flush', 'settlement', 'event', 'ingest'];
 
 interface Kind {
@@ -15,23 +15,23 @@ interface Kind {
   mounts: Mounts;
   runs: readonly Run[];
   isControl?: boolean;
-  /** Its disk mounted on this machine: images alone. */
+  /** The disk is mounted on this machine, so only disk images are checked. */
   isHere?: boolean;
-  /** Without barriers a sync does not reach the disk: what is lost is told, not promised. */
+  /** Without barriers a sync does not reach the disk: losses are reported, not failures. */
   isPromised?: boolean;
 }
 
 interface Run {
-  /** To the seed. */
+  /** Added to the seed. */
   more: number;
   glimpses: readonly Glimpsed[];
   moments: readonly Moment[];
 }
 
 const F2FS = 'state folder on f2fs';
-const HERE = "ext4, no machine: mounted by this one's kernel";
+const HERE = 'ext4, mounted by the host kernel';
 const SOME: readonly Run[] = [{ more: 0, glimpses: ['ingest', 'ingest', 'flush', 'ingest', 'ingest'], moments: [] }];
-/** Boots at one moment after the other, and images at each that can be looked at so; images alone go on faster. */
+/** Boots at each moment, and images; runs with only images are faster. */
 const RUNS: readonly Run[] = [
   { more: 0, glimpses: ['compaction', 'vacuum'], moments: momentsOf(0) },
   { more: 1, glimpses: ['compaction', 'vacuum'], moments: momentsOf(1) },
@@ -49,9 +49,9 @@ const KINDS: readonly Kind[] = [
     runs: SOME,
     isControl: true,
   },
-  { name: 'ext4 of this kernel', disks: HERE, mounts: {}, runs: MANY, isHere: true, isPromised: true },
+  { name: 'ext4 on the host kernel', disks: HERE, mounts: {}, runs: MANY, isHere: true, isPromised: true },
   {
-    name: 'control on ext4 of this kernel',
+    name: 'control, ext4 on the host kernel',
     disks: `${HERE}, \`synchronous=NORMAL\``,
     mounts: {},
     runs: SOME,
@@ -71,7 +71,7 @@ function momentsOf(run: number): Moment[] {
   return Array.from({ length: CUTS_A_RUN }, (_, i) => MOMENTS[(i + run * CUTS_A_RUN) % MOMENTS.length]!);
 }
 
-/** The plug of whole machines, the controls, and what mounts without barriers lose. */
+/** Returns the power cut tests of whole machines: promised file systems, controls, and mounts without barriers. */
 export function machineTasks(seed: number): Task[] {
   return KINDS.flatMap((kind) => kind.runs.map((run) => taskOf(kind, seed + run.more, run)));
 }
@@ -95,16 +95,16 @@ function wrongIn(report: CutsReport, isControl: boolean, isPromised: boolean): s
   const { missing, invented, different, events } = summedLosses(report);
   const { repeated } = report.values;
   const sentences: [isSo: boolean, sentence: string][] = [
-    [isControl && missing === 0, 'the control lost nothing: the test proves nothing'],
+    [isControl && missing === 0, 'the control lost no values, so the test proves nothing'],
     [isPromised && missing > 0, `${missing} values missing`],
-    [isPromised && events > 0, `${events} acknowledged events have no reaction`],
+    [isPromised && events > 0, `${events} acknowledged events without a reaction`],
     [invented + different > 0, `${invented} values invented, ${different} different`],
-    [isPromised && repeated > report.allowedRepeats, `${repeated} values came again, ${report.allowedRepeats} may`],
+    [isPromised && repeated > report.allowedRepeats, `${repeated} duplicates, ${report.allowedRepeats} allowed`],
   ];
   return sentences.flatMap(([isSo, sentence]) => (isSo ? [sentence] : []));
 }
 
-/** At the far end of the machine that went on, and at those of what was left at glimpses. */
+/** Sums the losses on the machine that continued and in the images. */
 function summedLosses({ values, events, glimpses }: CutsReport) {
   const sum = {
     missing: values.missing,
@@ -122,7 +122,7 @@ function summedLosses({ values, events, glimpses }: CutsReport) {
 type MachineResult = Extract<Result, { part: 'machine' }>;
 type AnyCut = CutsReport['cuts'][number] | CutsReport['glimpses'][number];
 
-/** Its part of the page. */
+/** Returns the page section. */
 export function machineText(runs: readonly MachineResult[]): string {
   const rows = runs.map(({ name, report, disks }) => {
     const all = cutsOf(report);
@@ -155,17 +155,20 @@ export function machineText(runs: readonly MachineResult[]): string {
   const done = new Set(runs.map(({ name }) => name));
   const left = machineTasks(1).flatMap(({ name }) => (done.has(name) ? [] : [name]));
   const parts = [
-    `${promised.length} cuts where the promise holds, at ${open.length} of them writes were not flushed.${took}`,
+    `${promised.length} cuts on file systems with write barriers, ${open.length} of them with unflushed writes.${took}`,
     table(
       [
-        ...['run', 'disks', 'boots', 'images', 'writes lost / torn / kept', 'acknowledged', 'owed at images'],
-        ...['missing', 'invented', 'different', 'came again', 'events acknowledged / without reaction'],
+        ...['run', 'disks', 'boots', 'images', 'writes lost / torn / kept', 'acknowledged', 'owed in images'],
+        ...['missing', 'invented', 'different', 'duplicates', 'events: acknowledged / without reaction'],
       ],
       rows,
     ),
-    table(['cut off while the store was at', ...BEFORE.map((what) => `before ${what}`)], whereCut(promised)),
-    upgrades.length === 0 ? '' : table(['cut off in the upgrade of the package', 'then'], upgrades),
-    said.length === 0 ? '' : table(['run', 'what the daemon and the kernel said of disks and databases'], said),
+    table(
+      ['cut during', ...BEFORE.map((what) => (what === 'a timeout' ? 'after a timeout' : `before ${what}`))],
+      whereCut(promised),
+    ),
+    upgrades.length === 0 ? '' : table(['cut during the package upgrade', 'result'], upgrades),
+    said.length === 0 ? '' : table(['run', 'agent and kernel messages about disks and databases'], said),
     left.length === 0 ? '' : `Not run for this page: ${left.join('; ')}.`,
   ];
   return parts.filter(Boolean).join('\n\n');
@@ -174,9 +177,9 @@ export function machineText(runs: readonly MachineResult[]): string {
 const cutsOf = ({ cuts, glimpses }: CutsReport): AnyCut[] => [...cuts, ...glimpses];
 const seconds = (ms: number) => Math.round(ms / 1000);
 
-const BEFORE = ['a write', 'a flush', 'an acknowledgement', 'the end of patience'] as const;
+const BEFORE = ['a write', 'a flush', 'an acknowledgement', 'a timeout'] as const;
 
-/** How often in which work of the store, before what of its disk. */
+/** Counts the cuts by store activity and by the next disk operation. */
 function whereCut(cuts: readonly AnyCut[]): (string | number)[][] {
   const works = [...new Set(cuts.map(workOf))].sort();
   return works.map((work) => {
@@ -186,7 +189,7 @@ function whereCut(cuts: readonly AnyCut[]): (string | number)[][] {
 }
 
 function workOf({ moment, doing }: AnyCut): string {
-  if (moment === 'start') return 'its start';
-  if (moment === 'package upgrade') return 'the upgrade of its package';
+  if (moment === 'start') return 'startup';
+  if (moment === 'package upgrade') return 'package upgrade';
   return doing;
 }

@@ -4,7 +4,7 @@ import { table } from './table.ts';
 
 const CUTS = 5;
 
-/** The same cuts on others: what they lose is told, and is nobody's fault here. */
+/** The same power cuts for other programs, for comparison. */
 export function peerTasks(seed: number): Task[] {
   return peersHere().map((name) => ({
     part: 'peers',
@@ -14,26 +14,26 @@ export function peerTasks(seed: number): Task[] {
   }));
 }
 
-/** Its part of the page. */
+/** Returns the page section. */
 export function peersText(runs: readonly Extract<Result, { part: 'peers' }>[]): string {
   const rows = runs.map(({ name, report: { peer, version, speaks, cuts, missingAfterStop } }) => [
     name,
     `${version}, ${PEERS[peer].queue}`,
-    speaks === 'relp' ? 'RELP' : 'sent 5 s before',
+    speaks === 'relp' ? 'RELP' : 'sent 5 s before the cut',
     cuts.length,
     cuts.reduce((sum, { taken }) => sum + taken, 0),
     cuts.reduce((sum, { missing }) => sum + missing, 0),
-    missingAfterStop ?? 'did not end in time',
+    missingAfterStop ?? 'did not stop in time',
   ]);
   return table(
     [
       'program',
       'version, queue',
-      'taken',
+      'accepted',
       'cuts',
-      'lines taken, over all cuts',
+      'accepted lines, all cuts',
       'missing',
-      'missing after an orderly stop',
+      'missing after a clean stop',
     ],
     rows,
   );

@@ -10,26 +10,26 @@ import { peerTasks } from './peers.ts';
 import type { Kept, Part, Task } from './results.ts';
 import { soak } from './soak.ts';
 
-/** Of the quick way: so many of the faults that a stop or new files come into. */
+/** With --quick, only every n-th fault of stops and reloads is run. */
 const EVERY = 6;
-/** Into a start. */
+/** Moments of a stop during startup. */
 const STARTING_MS = [0, 300, 600, 900, 1_200, 2_000, 3_000, 5_000];
 
 export interface PlanOptions {
   quick: boolean;
-  /** Of what is drawn; a run of its own name each. */
+  /** Seed of random schedules; part of the run's name. */
   seed: number | undefined;
   soakMs: number;
 }
 
-/** Those of which no run is kept in which all was well. */
+/** Returns the tasks without a stored successful result. */
 export function openTasks(tasks: readonly Task[], kept: readonly Kept[]): Task[] {
   const isDone = ({ part, name }: Task) =>
     kept.some((one) => one.part === part && one.name === name && one.wrong.length === 0);
   return tasks.filter((task) => !isDone(task));
 }
 
-/** The runs of a part. What decides about one stands in its name: by it a kept run is known. */
+/** Returns a part's runs. The name contains everything that identifies a stored run. */
 export function tasksOf(part: Part, options: PlanOptions): Task[] {
   const seeds = (count: number) =>
     options.seed === undefined ? Array.from({ length: count }, (_, i) => i + 1) : [options.seed];
@@ -40,12 +40,12 @@ export function tasksOf(part: Part, options: PlanOptions): Task[] {
       atMs: 0,
       forMs: Math.max(1_500, holdMs[0]),
     }));
-    // A start is a fault of many moments to one who asks it to end.
+    // Stops at several moments of a startup.
     const starts = STARTING_MS.map((forMs) => ({
       fault: 'SIGKILL',
       atMs: 0,
       forMs,
-      as: `a start, ${forMs / 1000} s into it`,
+      as: `startup, after ${forMs / 1000} s`,
     }));
     const whole = part === 'stops' ? [...each, ...starts] : each;
     const isWhole = part === 'faults' || !options.quick;
@@ -90,9 +90,9 @@ export function tasksOf(part: Part, options: PlanOptions): Task[] {
       run: async () => {
         const report = await liveMonth(seed, days);
         const wrong = [
-          ...(report.deadTokens > 0 ? [`${report.deadTokens} calls carried a dead token`] : []),
-          ...(report.renewalsAtOnce > 1 ? [`${report.renewalsAtOnce} renewals at once`] : []),
-          ...(report.leftAfterStop > 0 ? [`${report.leftAfterStop} tokens alive after a clean stop`] : []),
+          ...(report.deadTokens > 0 ? [`${report.deadTokens} calls used an invalid token`] : []),
+          ...(report.renewalsAtOnce > 1 ? [`${report.renewalsAtOnce} concurrent renewals`] : []),
+          ...(report.leftAfterStop > 0 ? [`${report.leftAfterStop} tokens not revoked after a clean stop`] : []),
         ];
         return { report, wrong };
       },
@@ -108,7 +108,7 @@ export function tasksOf(part: Part, options: PlanOptions): Task[] {
     return { report, wrong: report.endedBy === undefined ? wrong : [report.endedBy, ...wrong] };
   };
   const minutes = Math.ceil(options.soakMs / 60_000);
-  return [{ part, name: `seed ${options.seed ?? 'of its own'}, ${minutes} min`, minutes, run }];
+  return [{ part, name: `seed ${options.seed ?? 'random'}, ${minutes} min`, minutes, run }];
 }
 
 function plugTask(seed: number, isControl: boolean, isQuick: boolean): Task {
@@ -116,7 +116,7 @@ function plugTask(seed: number, isControl: boolean, isQuick: boolean): Task {
   const run: Task['run'] = async () => {
     const report = await pullPlug({ seed, cuts, isNormal: isControl });
     const wrong = valuesWrong(report.values, report.allowedRepeats);
-    if (report.events.missing > 0) wrong.push(`${report.events.missing} acknowledged events have no reaction`);
+    if (report.events.missing > 0) wrong.push(`${report.events.missing} acknowledged events without a reaction`);
     return { report, isControl, wrong: isControl ? controlWrong(report.values.missing) : wrong };
   };
   const name = `${isControl ? 'control' : `seed ${seed}`}, ${cuts} cuts`;
@@ -124,7 +124,7 @@ function plugTask(seed: number, isControl: boolean, isQuick: boolean): Task {
 }
 
 function controlWrong(missing: number): string[] {
-  return missing > 0 ? [] : ['the control lost nothing: the test proves nothing'];
+  return missing > 0 ? [] : ['the control lost no values, so the test proves nothing'];
 }
 
 function valuesWrong(
@@ -134,5 +134,5 @@ function valuesWrong(
   const wrong = (['missing', 'invented', 'different'] as const).flatMap((what) =>
     values[what] > 0 ? [`${values[what]} values ${what}`] : [],
   );
-  return values.repeated > allowed ? [...wrong, `${values.repeated} values came again, ${allowed} may`] : wrong;
+  return values.repeated > allowed ? [...wrong, `${values.repeated} duplicates, ${allowed} allowed`] : wrong;
 }

@@ -7,11 +7,11 @@ import { openTasks, tasksOf } from './plan.ts';
 import { reportText } from './report.ts';
 import { type Kept, keepResult, PARTS, type Part, readResults, readShown, resultsOf, showResults } from './results.ts';
 
-/** All but whole machines: those take an hour. */
+/** All parts except whole machines, which take an hour. */
 const QUICK: readonly Part[] = ['faults', 'stops', 'reloads', 'mixed', 'plug', 'session', 'soak'];
 const MACHINE = { cores: cpus().length, gib: Math.round(totalmem() / 2 ** 30) };
-/** What the page's sections stand in where `--report` names one that is not there yet. */
-const PAGE = join(import.meta.dirname, '../../docs/proof.md');
+/** Template for a page that does not exist yet. */
+const PAGE = join(import.meta.dirname, '../../docs/internals/proof.md');
 
 function fail(text: string): never {
   console.error(
@@ -33,11 +33,11 @@ function readArguments() {
         report: { type: 'string' },
       },
     });
-    for (const name of positionals) if (!PARTS.includes(name as Part)) fail(`there is no part "${name}"`);
+    for (const name of positionals) if (!PARTS.includes(name as Part)) fail(`unknown part "${name}"`);
     const soakFor = readDuration(values.for ?? (values.quick ? '1m' : '1h'));
-    if ('reason' in soakFor) fail(`${values.for} is no duration`);
+    if ('reason' in soakFor) fail(`--for must be a duration, for example 1h`);
     const seed = values.seed === undefined ? undefined : Number(values.seed);
-    if (seed !== undefined && (!Number.isSafeInteger(seed) || seed < 0)) fail(`${values.seed} is no seed`);
+    if (seed !== undefined && (!Number.isSafeInteger(seed) || seed < 0)) fail(`--seed must be a non-negative integer`);
     const quick = values.quick ?? false;
     const parts = positionals.length > 0 ? (positionals as Part[]) : quick ? QUICK : PARTS;
     return { ...values, quick, seed, parts, soakMs: soakFor.value };
@@ -51,11 +51,11 @@ const options = readArguments();
 const { only } = options;
 const planned = options.parts.flatMap((part) => tasksOf(part, options));
 const tasks = only === undefined ? planned : planned.filter(({ name }) => name === only);
-if (tasks.length === 0) fail(`there is no run "${only}", but ${planned.map(({ name }) => name).join('; ')}`);
+if (tasks.length === 0) fail(`run "${only}" is unknown. Runs: ${planned.map(({ name }) => name).join('; ')}`);
 const open = openTasks(tasks, options.again ? [] : readResults());
 const minutes = open.reduce((sum, task) => sum + task.minutes, 0);
 console.log(
-  `prove: ${open.length} runs, about ${minutes} min on a quiet machine; ${tasks.length - open.length} were done before (--again does them too)`,
+  `prove: ${open.length} runs, about ${minutes} min on a quiet machine; ${tasks.length - open.length} already done (--again repeats them)`,
 );
 let wrong = 0;
 for (const task of open) {
@@ -65,7 +65,7 @@ for (const task of open) {
   const say = (what: string) => console.log(`  ${what}`);
   const found = await task.run(say).catch((error: unknown) => ({
     report: undefined,
-    wrong: [`it came to no end: ${error instanceof Error ? error.message : String(error)}`],
+    wrong: [`failed to finish: ${error instanceof Error ? error.message : String(error)}`],
   }));
   const result = {
     part: task.part,
@@ -77,14 +77,14 @@ for (const task of open) {
     ...found,
   } as Kept;
   keepResult(result);
-  console.log(`${label}: ${found.wrong.length === 0 ? 'nothing wrong' : `WRONG: ${found.wrong.join('; ')}`}`);
+  console.log(`${label}: ${found.wrong.length === 0 ? 'passed' : `FAILED: ${found.wrong.join('; ')}`}`);
   if (found.wrong.length > 0) wrong++;
 }
 if (options.report !== undefined) writeReport(resolve(options.report));
-console.log(wrong === 0 ? 'prove: nothing acknowledged was lost' : `prove: FAILED in ${wrong} of ${open.length} runs`);
+console.log(wrong === 0 ? 'prove: no acknowledged value was lost' : `prove: FAILED in ${wrong} of ${open.length} runs`);
 process.exit(wrong === 0 ? 0 : 1);
 
-/** What was run here goes into the data beside the page, and all that is there into the page. */
+/** Adds the results to the page's data and updates the page. */
 function writeReport(page: string): void {
   const folder = page.replace(/\.md$/, '');
   showResults(folder, resultsOf(tasks, readResults()));

@@ -2,9 +2,9 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type { DayReport } from '../../test/prove/day.ts';
 import { summed, type Verdict } from '../../test/prove/oracle.ts';
+import { svgOf } from '../plot.ts';
 import { machineText } from './machine.ts';
 import { peersText } from './peers.ts';
-import { plot } from './plot.ts';
 import type { Kept, Part, Result } from './results.ts';
 import type { Sample, SoakReport } from './soak.ts';
 import { judgedHead, judgedRow, table } from './table.ts';
@@ -14,8 +14,8 @@ const number = new Intl.NumberFormat('en');
 type Of<P extends Part> = Extract<Result, { part: P }>;
 
 /**
- * What was found, put into the page: what stands between `<!-- faults -->` and `<!-- /faults -->`, and so for each part. All else in the page was
- * written by hand and stays. Plots go into `folder`, which stands beside the page.
+ * Puts the results into the page, between `<!-- faults -->` and `<!-- /faults -->` and so on for each part. Everything
+ * else is written manually. Plots are stored in `folder` next to the page.
  */
 export function reportText(page: string, results: readonly Kept[], folder: string): string {
   const sections: Record<Part, () => string> = {
@@ -36,12 +36,12 @@ export function reportText(page: string, results: readonly Kept[], folder: strin
   }, page);
 }
 
-/** Of days that go through the faults: the one with most of them. */
+/** Returns the run with the most faults. */
 function longest(runs: readonly { report: DayReport }[]): DayReport {
   return runs.reduce((one, other) => (other.report.freshMs.length >= one.report.freshMs.length ? other : one)).report;
 }
 
-/** Replaces what stands between the marks of a part; a page without them gets them at its end. */
+/** Replaces the text between the marks of a part, or appends it with its marks. */
 function filled(page: string, part: string, words: string): string {
   const [begin, end] = [`<!-- ${part} -->`, `<!-- /${part} -->`];
   const [from, to] = [page.indexOf(begin), page.indexOf(end)];
@@ -53,7 +53,7 @@ function of<P extends Part>(results: readonly Kept[], part: P): Of<P>[] {
   return results.filter((one): one is Of<P> => one.part === part && one.report !== undefined);
 }
 
-/** When a part was run, and on what. */
+/** Returns the times and machines of the runs. */
 function when(runs: readonly Kept[]): string {
   if (runs.length === 0) return 'Not run yet.';
   const minutes = [...new Set(runs.map(({ at }) => at.slice(0, 16).replace('T', ' ')))].sort();
@@ -64,7 +64,7 @@ function when(runs: readonly Kept[]): string {
   );
   const loads = runs.flatMap(({ load }) => (load === undefined ? [] : [load])).sort((a, b) => a - b);
   const range = [...new Set([loads[0], loads.at(-1)].map((load) => load?.toFixed(1)))].join(' to ');
-  const busy = loads.length === 0 ? '' : `, of which each had ${range} processes that wanted to run`;
+  const busy = loads.length === 0 ? '' : `, with ${range} runnable processes per core`;
   return `*${times}${first.length > 10 ? ' UTC' : ''}${machines.size === 0 ? '' : `, on ${[...machines].join(', ')}`}${busy}.*`;
 }
 
@@ -77,19 +77,19 @@ function failures(runs: readonly Kept[]): string {
 
 function judgedWords({ acknowledged, missing, invented, different, repeated }: Verdict, allowed: number): string {
   const counts = [acknowledged, missing, invented, different, repeated, allowed].map((count) => number.format(count));
-  return `${counts[0]} acknowledged, ${counts[1]} missing, ${counts[2]} invented, ${counts[3]} different, ${counts[4]} came again of ${counts[5]} that might.`;
+  return `${counts[0]} acknowledged, ${counts[1]} missing, ${counts[2]} invented, ${counts[3]} different, ${counts[4]} duplicates of ${counts[5]} allowed.`;
 }
 
 function faults(runs: readonly Of<'faults'>[]): string {
   const { ways, freshMs, events, allowedRepeats, all, memoryMb } = longest(runs);
   const rows = Object.entries(ways).map(([way, verdict]) => [way, ...judgedRow(verdict)]);
   const times = freshMs.map(({ after, ms }) => [after, ms]);
-  return `All ways: ${judgedWords(all, allowedRepeats)} Of ${events.sent} events ${events.acknowledged} were acknowledged, ${events.missing} of these without a
-reaction. At most ${memoryMb} MB.
+  return `All ingest paths: ${judgedWords(all, allowedRepeats)}
+${events.acknowledged} of ${events.sent} events were acknowledged, ${events.missing} of them without a reaction. Peak memory: ${memoryMb} MB.
 
-${table(['way', ...judgedHead], rows)}
+${table(['ingest path', ...judgedHead], rows)}
 
-${table(['after', 'a fresh value took, ms'], times)}`;
+${table(['after', 'first fresh value, ms'], times)}`;
 }
 
 function stops(runs: readonly Of<'stops'>[]): string {
@@ -98,17 +98,17 @@ function stops(runs: readonly Of<'stops'>[]): string {
   const rows = ended
     .filter(({ during }) => freshAfter.has(during))
     .map(({ during, exit, ms, tokens }) => [during, String(exit), ms, tokens, freshAfter.get(during)!]);
-  return `All ways: ${judgedWords(all, allowedRepeats)}
+  return `All ingest paths: ${judgedWords(all, allowedRepeats)}
 
-${table(['while', 'it ended with', 'after, ms', 'tokens left', 'a fresh value after the next start, ms'], rows)}`;
+${table(['fault', 'exit status', 'stopped after, ms', 'tokens left', 'first fresh value after the next start, ms'], rows)}`;
 }
 
 function reloads(runs: readonly Of<'reloads'>[]): string {
   const { all, allowedRepeats, freshMs } = longest(runs);
   const times = freshMs.map(({ after, ms }) => [after, ms]);
-  return `All ways: ${judgedWords(all, allowedRepeats)}
+  return `All ingest paths: ${judgedWords(all, allowedRepeats)}
 
-${table(['after', 'a fresh value took, ms'], times)}`;
+${table(['after', 'first fresh value, ms'], times)}`;
 }
 
 function mixtures(runs: readonly Of<'mixed'>[]): string {
@@ -121,7 +121,7 @@ function mixtures(runs: readonly Of<'mixed'>[]): string {
     `${report.events.acknowledged} / ${report.events.missing}`,
     report.freshMs.at(-1)!.ms,
   ]);
-  const head = ['seed', 'lived', 'faults', ...judgedHead, 'might', 'events acknowledged / without reaction'];
+  const head = ['seed', 'run at', 'faults', ...judgedHead, 'allowed', 'events: acknowledged / without reaction'];
   return table([...head, 'fresh value, ms'], rows);
 }
 
@@ -132,7 +132,7 @@ function plug(runs: readonly Of<'plug'>[]): string {
     ...judgedRow(report.values),
     `${report.events.acknowledged} / ${report.events.missing}`,
   ]);
-  return table(['run', 'cuts', ...judgedHead, 'events acknowledged / without reaction'], rows);
+  return table(['run', 'cuts', ...judgedHead, 'events: acknowledged / without reaction'], rows);
 }
 
 function session(runs: readonly Of<'session'>[]): string {
@@ -146,17 +146,17 @@ function session(runs: readonly Of<'session'>[]): string {
     report.renewalsAtOnce,
     report.leftAfterStop,
   ]);
-  const head = ['seed', 'days', 'calls', 'tokens', 'faults', 'calls with a dead token'];
-  return table([...head, 'renewals at once, at most', 'tokens alive after clean stops'], rows);
+  const head = ['seed', 'days', 'calls', 'tokens', 'faults', 'calls with an invalid token'];
+  return table([...head, 'maximum concurrent renewals', 'tokens left after clean stops'], rows);
 }
 
 const PLOTS: readonly [file: string, title: string, of: (sample: Sample) => number][] = [
   ['memory', 'resident memory, MB', ({ memoryMb }) => memoryMb],
   ['handles', 'open files and sockets', ({ handles }) => handles],
   ['state', 'state folder, MB', ({ stateMb }) => stateMb],
-  ['syncs', 'syncs since the start', ({ syncs }) => syncs],
-  ['answers', 'until a 204, 99th of 100, ms', ({ answerMs }) => answerMs],
-  ['arrivals', 'until a value is on the platform, ms', ({ arrivedMs }) => arrivedMs],
+  ['syncs', 'syncs since startup', ({ syncs }) => syncs],
+  ['answers', 'time to a 204, 99th percentile, ms', ({ answerMs }) => answerMs],
+  ['arrivals', 'time to arrival at the platform, ms', ({ arrivedMs }) => arrivedMs],
 ];
 
 function soakText(runs: readonly Of<'soak'>[], folder: string): string {
@@ -165,23 +165,24 @@ function soakText(runs: readonly Of<'soak'>[], folder: string): string {
   const marks = soak.faults.map(({ s }) => s);
   const rows = PLOTS.map(([file, title, pick]) => {
     const points = soak.samples.map((sample) => ({ s: sample.s, y: pick(sample) }));
-    writeFileSync(join(folder, `${file}.svg`), plot(title, points, marks));
+    const line = { name: '', colour: '#1565c0', points: points.map(({ s, y }) => [s, y] as const) };
+    writeFileSync(join(folder, `${file}.svg`), svgOf(title, [{ title: '', lines: [line], marks }]));
     const shares = [0.1, 0.5, 0.9].map((share) => Math.round(points[Math.floor(share * points.length)]?.y ?? 0));
     return [title, ...shares, Math.round(driftPerHour(points) * 10) / 10];
   });
-  return `${Math.round(soak.lengthS / 60)} min, seed ${soak.seed}. All ways: ${judgedWords(summed([soak.values]), soak.allowedRepeats)}
+  return `${Math.round(soak.lengthS / 60)} min, seed ${soak.seed}. All ingest paths: ${judgedWords(summed([soak.values]), soak.allowedRepeats)}
 
-${table(['', 'after a tenth', 'in the middle', 'after nine tenths', 'drift an hour'], rows)}
+${table(['', 'at 10 %', 'at 50 %', 'at 90 %', 'drift per hour'], rows)}
 
 ${PLOTS.map(([file, title]) => `![${title}](${basename(folder)}/${file}.svg)`).join('\n')}
 
 ${table(
-  ['at, s', 'fault', 'fresh value, ms'],
+  ['time, s', 'fault', 'fresh value, ms'],
   soak.faults.map(({ s, fault, freshMs }) => [s, fault, freshMs]),
 )}`;
 }
 
-/** The slope of the straight line through the second half, when all has warmed up. */
+/** Returns the slope of the regression line through the second half, after the warm-up. */
 function driftPerHour(points: readonly { s: number; y: number }[]): number {
   const late = points.slice(Math.floor(points.length / 2));
   if (late.length < 2) return 0;

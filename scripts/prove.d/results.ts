@@ -1,6 +1,6 @@
 /**
- * What runs have brought, in two places: in `.cache/prove` all of a run, so that it is not done again here; beside the page, a file a part and a line a
- * run, what the page shows of it, so that whoever has the tree can make the page anew and replace a part of it.
+ * Results in two places: `.cache/prove` contains all results, so that runs are not repeated. Next to the page, one file
+ * per part contains one line per run with the data that the page shows.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,24 +14,23 @@ import type { SoakReport } from './soak.ts';
 export const PARTS = ['faults', 'stops', 'reloads', 'mixed', 'plug', 'session', 'machine', 'peers', 'soak'] as const;
 export type Part = (typeof PARTS)[number];
 
-/** Days with faults. */
+/** Parts whose runs are days with faults. */
 type DayPart = 'faults' | 'stops' | 'reloads' | 'mixed';
 
-/** A run of a part. */
 interface Run {
-  /** Which of its part: what is there is not done again. */
+  /** Name within the part. A run with a stored result is not repeated. */
   name: string;
-  /** ISO 8601: when it was over; a day where no more is known. */
+  /** End of the run, ISO 8601. */
   at: string;
   tookMs?: number;
-  /** Runnable processes on the machine in its last minute, for a core. */
+  /** Runnable processes per core in the last minute. */
   load?: number;
   machine?: { cores: number; gib: number };
-  /** Sentences; none where all is well. */
+  /** Failures; empty if the run succeeded. */
   wrong: string[];
 }
 
-/** One that came to its end. */
+/** A completed run. */
 export type Result = Run &
   (
     | { [P in DayPart]: { part: P; report: DayReport } }[DayPart]
@@ -42,10 +41,10 @@ export type Result = Run &
     | { part: 'soak'; report: SoakReport }
   );
 
-/** Or did not, which stands in `wrong`. */
+/** A completed or failed run. */
 export type Kept = Result | (Run & { part: Part; report?: undefined });
 
-/** One run of a part; how long, in minutes, on two cores that do nothing else. */
+/** A planned run with its duration in minutes on two idle cores. */
 export interface Task {
   part: Part;
   name: string;
@@ -53,7 +52,7 @@ export interface Task {
   run(say: (what: string) => void): Promise<{ wrong: string[]; report: Result['report'] }>;
 }
 
-/** What was measured of a soak each few seconds is shown in so many points. */
+/** Maximum number of soak samples shown on the page. */
 const MAX_SAMPLES = 360;
 
 const FOLDER = join(import.meta.dirname, '../../.cache/prove');
@@ -68,14 +67,14 @@ export function keepResult(result: Kept): void {
   writeFileSync(FILE, JSON.stringify(withOne(readResults(), result, isSameRun)));
 }
 
-/** Of what is kept, all of the parts of these tasks; of a soak, of which the page shows one, that which is meant. */
+/** Returns the stored results of these tasks; for a soak, only the planned one. */
 export function resultsOf(tasks: readonly Task[], kept: readonly Kept[]): Kept[] {
   const parts = new Set(tasks.map(({ part }) => part));
   const isMeant = (one: Kept) => one.part !== 'soak' || tasks.some((task) => isSameRun(one, task));
   return kept.filter((one) => parts.has(one.part) && isMeant(one));
 }
 
-/** What the page shows, of all parts, from the folder beside it. */
+/** Returns the results that the page shows. */
 export function readShown(folder: string): Kept[] {
   return PARTS.flatMap((part) => {
     const file = join(folder, `${part}.jsonl`);
@@ -87,7 +86,7 @@ export function readShown(folder: string): Kept[] {
   });
 }
 
-/** Puts these in the place of older ones under their names; all else stays, with its own date. */
+/** Replaces results with the same names and keeps all others. */
 export function showResults(folder: string, results: readonly Kept[]): void {
   mkdirSync(folder, { recursive: true });
   const there = readShown(folder);
@@ -103,17 +102,17 @@ export function showResults(folder: string, results: readonly Kept[]): void {
 type Named = Pick<Kept, 'part' | 'name'>;
 
 const isSameRun = (one: Named, other: Named) => one.part === other.part && one.name === other.name;
-/** Of a soak the page shows one. */
+/** The page shows only one soak. */
 const isSameShown = (one: Named, other: Named) =>
   one.part === other.part && (one.part === 'soak' || one.name === other.name);
 
-/** In the place of what was there for it. */
+/** Returns the list with a result added or replaced. */
 function withOne(all: readonly Kept[], result: Kept, isSame: (one: Kept, other: Kept) => boolean): Kept[] {
   const at = all.findIndex((one) => isSame(one, result));
   return at === -1 ? [...all, result] : all.with(at, result);
 }
 
-/** A run without what fills a file and no page shows. */
+/** Removes data that the page does not show. */
 function shown(result: Kept): Kept {
   const wrong = result.wrong.map((sentence) => sentence.split('\n')[0]!.slice(0, 300));
   if (result.report === undefined) return { ...result, wrong };

@@ -6,19 +6,19 @@ import { World } from '../../test/prove/world.ts';
 
 const PER_SECOND = 1_000;
 const SAMPLE_MS = 5_000;
-/** Between two faults. */
+/** Time between two faults. */
 const CALM_MS = { from: 60_000, to: 180_000 };
-/** Then all come to rest and the judge is asked: what a run holds of its values is bounded. */
+/** Interval between checks, which limit the memory used for values. */
 const JUDGED_EVERY_MS = 10 * 60_000;
 
 export interface Sample {
-  /** Since the start. */
+  /** Seconds since the start. */
   s: number;
   memoryMb: number;
   handles: number;
   stateMb: number;
   syncs: number;
-  /** Until a 204, the slower end, and until a value was at the far end. */
+  /** 99th percentile of the time to a 204, and time until a value is on the platform. */
   answerMs: number;
   arrivedMs: number;
 }
@@ -30,11 +30,11 @@ export interface SoakReport {
   allowedRepeats: number;
   faults: { s: number; fault: string; freshMs: number }[];
   samples: Sample[];
-  /** Why it ended before its time: what was measured until then counts. */
+  /** Reason for ending early; earlier measurements remain valid. */
   endedBy?: string;
 }
 
-/** One daemon for as long as told, at a thousand values a second by all ways, with a fault every few minutes. */
+/** Runs one agent at 1,000 values/s over all paths, with a fault every few minutes. */
 export async function soak(
   seed: number,
   lengthMs: number,
@@ -108,7 +108,7 @@ async function sample(world: World, s: number): Promise<Sample | undefined> {
   try {
     await Promise.race([world.freshMs(), pause(SAMPLE_MS).then(() => Promise.reject(new Error('late')))]);
   } catch {
-    // Within a fault nothing arrives; how long that lasts is told of the fault.
+    // No value arrives during a fault; recovery is measured separately.
     return undefined;
   }
   return {

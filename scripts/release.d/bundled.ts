@@ -1,19 +1,19 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
-/** A package of npm inside of an unpacked .deb. */
+/** An npm package inside an unpacked .deb. */
 export interface Bundled {
-  /** `node_modules/a/node_modules/b`, as package-lock.json calls it. */
+  /** Path as in package-lock.json. */
   path: string;
   name: string;
   version: string;
-  /** As its package.json declares it. */
+  /** As declared in package.json. */
   licence: string | undefined;
-  /** Files with the words of its licence. */
+  /** Licence files. */
   texts: readonly string[];
 }
 
-/** What is inside the package's node_modules, by path; `tree`: an unpacked .deb. */
+/** Returns the packages in an unpacked .deb (`tree`), by path. */
 export function bundledPackages(tree: string): Bundled[] {
   const root = join(tree, 'usr/lib/tagferry');
   const found: Bundled[] = [];
@@ -31,10 +31,10 @@ export function bundledPackages(tree: string): Bundled[] {
   return found.toSorted((one, other) => (one.path < other.path ? -1 : 1));
 }
 
-/** Where the bundle of tagferry-opcua says what was put into it. */
+/** Path of the package list in tagferry-opcua. */
 const LIST = 'usr/share/doc/tagferry-opcua/packages.txt';
 
-/** The same of the bundle of tagferry-opcua, which has them as one file; `root`: the checkout that it was made of. */
+/** Returns the packages in the tagferry-opcua bundle, from the checkout (`root`). */
 export function packagesOfReader(root: string, tree: string): Bundled[] {
   const paths = readFileSync(join(tree, LIST), 'utf8').split('\n').filter(Boolean);
   return paths.map((path) => packageAt(root, path));
@@ -54,7 +54,7 @@ function packageAt(root: string, path: string): Bundled {
   return { path, name, version, licence: declared, texts: files };
 }
 
-/** Where `require(name)` leads from a package, among these. */
+/** Returns the package that `require(name)` finds from another package. */
 export function resolved(from: string, name: string, all: ReadonlySet<string>): string | undefined {
   for (let at = from; ; at = dirname(at)) {
     const path = join(at === '.' ? '' : at, 'node_modules', name);

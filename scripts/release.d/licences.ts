@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { bundledPackages } from './bundled.ts';
 
-/** `licences.ts TREE`: the licences of what an unpacked .deb brings, word for word; the same texts once. */
+/** `licences.ts TREE` prints the licence texts of an unpacked .deb, each text once. */
 const tree = process.argv[2]!;
 const byText = new Map<string, string[]>();
 const add = (text: string, whose: string) => byText.set(text, [...(byText.get(text) ?? []), whose]);

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { readChangelog } from '../changelog.ts';
 
 /**
- * `notes.ts ROOT VERSION`: what CHANGELOG.md says of a release, and how to get it. Fails where the release is not ready: its
- * section has no date, its number is not that of the package, or the state folder that later versions are tried with is not kept.
+ * `notes.ts ROOT VERSION` prints the release notes from CHANGELOG.md with installation steps. Fails if the section has
+ * no date, the version differs from package.json, or the state folder for upgrade tests is missing.
  */
 const [root, version] = process.argv.slice(2) as [string, string];
 const { default: manifest } = (await import(join(root, 'package.json'), { with: { type: 'json' } })) as {
@@ -34,8 +34,8 @@ console.log(
     '',
     '## What is here',
     '',
-    '- `tagferry_*.deb`: Debian 11 and later, amd64 and arm64; `apt/` is a repository of them (docs/install.md)',
-    '- `tagferry_*_oci.tar`: the container image (docs/container.md)',
+    '- `tagferry_*.deb`: Debian 11 and later, amd64 and arm64; `apt/` is a repository of them (docs/guide/install.md)',
+    '- `tagferry_*_oci.tar`: the container image (docs/guide/container.md)',
     '- `*.cdx.json`: what is inside, in CycloneDX; `LICENCES.txt`: the licences of it',
     '- `SHA256SUMS`, signed: `gpg --verify SHA256SUMS.asc SHA256SUMS && sha256sum --check SHA256SUMS`',
   ].join('\n'),

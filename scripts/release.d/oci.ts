@@ -4,8 +4,9 @@ import { createReadStream, mkdirSync, renameSync, statSync, writeFileSync } from
 import { join } from 'node:path';
 
 /**
- * `oci.ts ROOT VERSION FOLDER ARCH=LAYERS…`: an OCI image layout (image-spec 1.0) with an image for each architecture, from the archives that
- * image-layers made. Written here and not by a builder: the same layers then give the same bytes, and nothing but tar and gzip is needed.
+ * `oci.ts ROOT VERSION FOLDER ARCH=LAYERS…` writes an OCI image layout (image-spec 1.0) with an image per architecture,
+ * from the archives of image-layers. Written here instead of by an image builder, so that the same layers produce the
+ * same bytes with only tar and gzip.
  */
 const [, version, folder, ...images] = process.argv.slice(2) as [string, string, string, ...string[]];
 const created = new Date(Number(process.env.SOURCE_DATE_EPOCH) * 1000).toISOString().replace('.000', '');
@@ -51,7 +52,7 @@ for (const image of images) {
         'org.opencontainers.image.title': 'tagferry',
         'org.opencontainers.image.version': version,
         'org.opencontainers.image.created': created,
-        'org.opencontainers.image.description': 'carries instrumentation values to an asset data service',
+        'org.opencontainers.image.description': 'agent that delivers instrumentation values to an asset data service',
       },
     },
     rootfs: { type: 'layers', diff_ids: diffIds },
@@ -75,7 +76,7 @@ for (const image of images) {
     },
   });
 }
-// Tools that look for a name find the list of all, which they choose their architecture from.
+// Tools resolve the tag to this index and choose the architecture from it.
 const all = { schemaVersion: 2, mediaType: `${MEDIA}.index.v1+json`, manifests };
 const top =
   manifests.length === 1

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { bundledPackages, packagesOfReader, resolved } from './bundled.ts';
 
 /**
- * `sbom.ts ROOT ARCH VERSION TREE FILE [PACKAGES]`: what is inside an unpacked .deb, as CycloneDX 1.5 (ARCH `all`: that of
- * tagferry-opcua, which runs in the agent's runtime); PACKAGES is a folder of control
- * files of Debian packages that are there as well (in an image). From what is really there: a package that the lock file does not name is an error.
+ * `sbom.ts ROOT ARCH VERSION TREE FILE [PACKAGES]` describes an unpacked .deb in CycloneDX 1.5. ARCH `all` is
+ * tagferry-opcua, which runs in the agent's runtime. PACKAGES is a folder of control files of Debian packages in the
+ * image. A package that is missing in the lock file is an error.
  */
 const [root, arch, version, tree, file, debian] = process.argv.slice(2) as [
   string,
@@ -36,7 +36,7 @@ interface Locked {
 
 const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as { packages: Record<string, Locked> };
 const epoch = Number(process.env.SOURCE_DATE_EPOCH);
-/** The program that reads OPC UA. */
+/** The OPC UA program. */
 const isReader = arch === 'all';
 const bundled = isReader ? packagesOfReader(root, tree) : bundledPackages(tree);
 const paths = new Set(bundled.map(({ path }) => path));
@@ -61,7 +61,7 @@ const components = [
   ...(debian === undefined ? [] : debianComponents(debian)),
 ];
 const { dependencies: own, devDependencies: forDevelopers } = lock.packages['']!;
-// What only the bundle has, the agent does not depend on.
+// The agent does not depend on packages that only the bundle contains.
 const direct = Object.keys({ ...own, ...(isReader ? forDevelopers : {}) });
 const refs = new Map(bundled.map(({ path, name, version: found }) => [path, npmRef(path, name, found)]));
 const below = (from: string, names: readonly string[]) =>
@@ -87,7 +87,7 @@ const document = {
   components,
   dependencies,
 };
-// The number that is asked for is made from what is said, so that the same release has the same.
+// The serial number is derived from the content, so that the same release has the same number.
 const digest = createHash('sha256').update(JSON.stringify(document)).digest('hex');
 const uuid = `${digest.slice(0, 8)}-${digest.slice(8, 12)}-8${digest.slice(13, 16)}-a${digest.slice(17, 20)}-${digest.slice(20, 32)}`;
 const { bomFormat, specVersion, ...rest } = document;
@@ -96,7 +96,7 @@ writeFileSync(
   `${JSON.stringify({ bomFormat, specVersion, serialNumber: `urn:uuid:${uuid}`, ...rest }, null, 2)}\n`,
 );
 
-/** Two copies of one version in two places are two components. */
+/** Copies of the same version at two paths are two components. */
 function npmRef(path: string, name: string, found: string): string {
   const place = path === `node_modules/${name}` ? '' : `#${path}`;
   return `pkg:npm/${name.replace('@', '%40')}@${found}${place}`;

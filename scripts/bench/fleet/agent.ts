@@ -11,10 +11,10 @@ import { MemoryAccess, OPTIONS } from '../../../test/uplink/plant.ts';
 import type { FleetPlatform } from './platform.ts';
 
 const BASE_URL = 'https://platform.example';
-/** A value is live until twice POST_INTERVAL after its acceptance. */
+/** A value is live for twice POST_INTERVAL after its acceptance. */
 const LIVE_INTERVALS = 2;
 
-/** The tokens stay in memory: real writes would take time that the virtual clock does not know. */
+/** Keeps tokens in memory, because real writes would take time that the virtual clock does not have. */
 class NoFile extends SessionFile {
   override async read() {
     return [];
@@ -22,7 +22,7 @@ class NoFile extends SessionFile {
   override async write() {}
 }
 
-/** One that finds no share, as agents were before: a 429 is a rest, and the pace stays. */
+/** Control: ignores 429 except for the pause, and keeps its pace. */
 class UnadaptedBudget extends RequestBudget {
   override refused(): void {}
   override outageOver(): void {}
@@ -38,10 +38,10 @@ export interface AgentOptions {
   assets: number;
 }
 
-/** Remembers the newest value of each asset that was delivered. */
+/** Records the newest delivered value of each asset. */
 class FleetBuffer extends MemoryBuffer {
   readonly newestMs = new Map<number, number>();
-  /** Asked for far more often than changed. */
+  /** Cached, because it is read far more often than it changes. */
   #lanes: ReturnType<MemoryBuffer['lanes']> | undefined;
 
   constructor() {
@@ -57,14 +57,17 @@ class FleetBuffer extends MemoryBuffer {
   }
 
   override async settle(batch: number): Promise<void> {
-    for (const { asset, acceptedMs } of this.underWay.get(batch)?.live ?? []) {
+    for (const { asset, acceptedMs } of this.inProgress.get(batch)?.live ?? []) {
       this.newestMs.set(asset, Math.max(acceptedMs, this.newestMs.get(asset) ?? 0));
     }
     await super.settle(batch);
   }
 }
 
-/** The real session, client, budget, planner and sender of one gateway; its store is a list in memory, flushed as the real one is. */
+/**
+ * A gateway with the real session, client, budget, planner and sender. Its store is a list in memory, flushed like the
+ * real one.
+ */
 export class FleetAgent {
   readonly number: number;
   readonly #options: AgentOptions;
@@ -119,7 +122,7 @@ export class FleetAgent {
     this.session.onChange(() => {
       if (this.session.snapshot().state === 'valid') this.uplink.tryNow();
     });
-    this.uplink.onBack((awayMs) => this.#budget.outageOver(awayMs));
+    this.uplink.onRestored((awayMs) => this.#budget.outageOver(awayMs));
   }
 
   async start(): Promise<void> {
@@ -128,7 +131,7 @@ export class FleetAgent {
     this.#measure();
   }
 
-  /** A value of each asset, once in each interval; what was not posted in time becomes backlog. */
+  /** Adds one value per asset and interval. Values that are not posted in time become backlog. */
   #measure(): void {
     const { clock, postIntervalMs } = this.#options;
     const firstMs = clock.random() * postIntervalMs;
@@ -149,7 +152,7 @@ export class FleetAgent {
     clock.after(firstMs, next);
   }
 
-  /** How old the newest value is that the platform has, of the asset that is worst off. */
+  /** Returns the age of the newest delivered value, for the asset with the oldest one. */
   stalenessMs(nowMs: number): number {
     return Math.max(...this.assets.map((asset) => nowMs - (this.buffer.newestMs.get(asset) ?? 0)));
   }

@@ -3,40 +3,40 @@ import type { HttpRequest, PlatformAnswer } from '../../../src/platform/http-bou
 import type { VirtualTime } from './virtual-time.ts';
 
 export interface PlatformLimits {
-  /** Requests a minute of one user. */
+  /** Requests per minute and user. */
   perUser: number;
-  /** All agents are one user, or each its own. */
+  /** Whether all agents share one user or each has its own. */
   users: 'one' | 'each';
-  /** Logins that the token endpoint works off in a second; more wait in line. */
+  /** Logins per second that the token endpoint processes; others are queued. */
   loginsPerSecond: number;
 }
 
 const MINUTE_MS = 60_000;
 const ANSWER_MS = 50;
 const TOKEN_SECONDS = 660;
-/** A client that waits for longer has given up (platform boundary). */
+/** Client timeout. */
 const TIMEOUT_MS = 30_000;
 
-/** What each second brought. */
+/** Counts by second. */
 export interface Second {
   logins: number;
   posts: number;
   refused: number;
 }
 
-/** The platform as far as a fleet meets it: away or there, one limit a minute a user, a token endpoint that may be slow. */
+/** A platform that can be unavailable, with a rate limit per minute and user and a token endpoint that can be slow. */
 export class FleetPlatform {
   readonly #time: VirtualTime;
   readonly limits: PlatformLimits;
   readonly seconds: Second[] = [];
-  /** Why nothing gets through: nobody listens, or the certificate is not believed. */
+  /** Error code of every request during an outage. */
   away: 'platform.connection_refused' | 'platform.tls' | undefined;
-  /** Requests that were tried, whatever became of them. */
+  /** Number of attempted requests, regardless of the result. */
   tried = 0;
   #minute = -1;
   readonly #used = new Map<number, number>();
   #loginFreeAtMs = 0;
-  /** Taken posts of each agent, by minute. */
+  /** Accepted posts of each agent, by minute. */
   readonly taken = new Map<number, number[]>();
 
   constructor(time: VirtualTime, limits: PlatformLimits) {
@@ -44,7 +44,7 @@ export class FleetPlatform {
     this.limits = limits;
   }
 
-  /** The way of one agent to it. */
+  /** Returns an agent's transport. */
   boundaryOf(
     agent: number,
     sleep: (ms: number) => Promise<void>,
@@ -64,7 +64,7 @@ export class FleetPlatform {
     const { nowMs } = this.#time;
     this.#second().logins++;
     const answeredMs = Math.max(this.#loginFreeAtMs, nowMs) + 1_000 / this.limits.loginsPerSecond;
-    // Who would wait for longer gives up, and leaves the line to others.
+    // A client that would wait longer gives up and leaves the queue.
     const isInTime = answeredMs - nowMs <= TIMEOUT_MS;
     if (isInTime) this.#loginFreeAtMs = answeredMs;
     await sleep(isInTime ? answeredMs - nowMs : TIMEOUT_MS);

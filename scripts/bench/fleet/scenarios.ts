@@ -5,56 +5,56 @@ import { VirtualTime } from './virtual-time.ts';
 export interface Scenario {
   name: string;
   title: string;
-  /** Minutes from the start of the fleet to the trouble, of the trouble, and that are watched after it. */
+  /** Minutes before, during and after the disturbance. */
   minutes: { before: number; trouble: number; after: number };
   limits(agents: number): PlatformLimits;
-  /** What happens in the time of the trouble. */
+  /** Kind of disturbance. */
   trouble: 'refused' | 'tls' | 'rolling' | 'slow-tokens' | 'none';
 }
 
 const EACH = (): PlatformLimits => ({ perUser: 500, users: 'each', loginsPerSecond: 1_000 });
-/** Room for every agent's live values, and half as much for backlogs. */
+/** Limit that allows the live values of all agents, and half as many backlog values. */
 const ONE = (agents: number): PlatformLimits => ({ ...EACH(), perUser: 6 * agents, users: 'one' });
 
 export const SCENARIOS: readonly Scenario[] = [
   {
     name: 'outage',
-    title: 'an hour away, a user each',
+    title: 'unavailable for an hour, one user per agent',
     minutes: { before: 3, trouble: 60, after: 10 },
     limits: EACH,
     trouble: 'refused',
   },
   {
     name: 'outage-one-user',
-    title: 'an hour away, one user for all',
+    title: 'unavailable for an hour, one user for all agents',
     minutes: { before: 20, trouble: 60, after: 60 },
     limits: ONE,
     trouble: 'refused',
   },
   {
     name: 'restart',
-    title: 'a rolling restart: six times ten seconds away',
+    title: 'rolling restart: unavailable six times for ten seconds',
     minutes: { before: 3, trouble: 6, after: 5 },
     limits: EACH,
     trouble: 'rolling',
   },
   {
     name: 'slow-tokens',
-    title: 'twenty minutes away, then a token endpoint for a tenth of the usual',
+    title: 'unavailable for twenty minutes, then a slow token endpoint',
     minutes: { before: 3, trouble: 20, after: 15 },
     limits: (agents) => ({ ...EACH(), loginsPerSecond: agents / 300 }),
     trouble: 'slow-tokens',
   },
   {
     name: 'certificate',
-    title: 'a certificate that ends everywhere at once, for half an hour',
+    title: 'expired certificate for half an hour',
     minutes: { before: 3, trouble: 30, after: 10 },
     limits: EACH,
     trouble: 'tls',
   },
   {
     name: 'ordinary',
-    title: 'a day of ordinary work, one user for all',
+    title: 'normal operation, one user for all agents',
     minutes: { before: 3, trouble: 0, after: 1_440 },
     limits: ONE,
     trouble: 'none',
@@ -63,22 +63,22 @@ export const SCENARIOS: readonly Scenario[] = [
 
 export const POST_INTERVAL_MS = 30_000;
 const ASSETS = 2;
-/** Behind these limits agents are configured as they come. */
+/** Settings of the agents. */
 const REQUESTS_PER_MINUTE = 400;
 const SAMPLE_MS = 5_000;
-/** From the end of the trouble on, until it is told how long the backlog took. */
+/** Finer sampling after the disturbance, until the backlog is drained. */
 const FINE = { sampleMs: 1_000, forMs: 600_000 };
 const MINUTE_MS = 60_000;
 const WARM_LOGINS = 1_000;
 
-/** What was seen from the end of the trouble on; the moments before it have negative seconds. */
+/** Observations, with time in seconds since the end of the disturbance; earlier moments are negative. */
 export interface Course {
-  /** By second: requests for tokens, posts taken, posts refused. */
+  /** Token requests, accepted posts and rejected posts by second. */
   seconds: { at: number; logins: number; posts: number; refused: number }[];
   samples: { at: number; backlog: number; staleSeconds: number }[];
-  /** Mean posts a minute of each agent in the last half hour. */
+  /** Mean posts per minute and agent in the last half hour. */
   means: number[];
-  /** Logins and posts that were tried in the time of the trouble, a minute and agent. */
+  /** Attempted logins and posts during the disturbance, per minute and agent. */
   triedPerMinute: number;
 }
 
@@ -158,7 +158,7 @@ async function troubled(
   platform.limits.loginsPerSecond = limits.loginsPerSecond;
 }
 
-/** The most in so many seconds, from the end of the trouble on. */
+/** Returns the maximum within a number of seconds after the disturbance. */
 export function peak(course: Course, of: 'logins' | 'posts' | 'refused', seconds = 1): number {
   const counts = course.seconds.filter(({ at }) => at >= 0).map((second) => second[of]);
   let most = 0;
@@ -171,14 +171,14 @@ export function peak(course: Course, of: 'logins' | 'posts' | 'refused', seconds
   return most;
 }
 
-/** Seconds from the end of the trouble until about as many values wait as before it; `undefined` where they still did not. */
+/** Returns the seconds from the end of the disturbance until the backlog has its usual size, or undefined. */
 export function drainedAfter({ samples }: Course, { minutes }: Scenario): number | undefined {
   const usual = samples.filter(({ at }) => at < -60 * minutes.trouble).slice(-12);
   const most = Math.max(...usual.map(({ backlog }) => backlog));
   return samples.find(({ at, backlog }) => at > 0 && backlog <= 1.1 * most)?.at;
 }
 
-/** The oldest newest value from so many seconds after the return on. */
+/** Returns the maximum age of the newest value, starting a number of seconds after the disturbance. */
 export function staleFrom({ samples }: Course, seconds: number): number {
   return Math.max(...samples.filter(({ at }) => at >= seconds).map(({ staleSeconds }) => staleSeconds));
 }

@@ -7,12 +7,12 @@ interface Due {
   isOver: boolean;
 }
 
-/** Time within which everything that is due counts as due at once: what it starts runs before the next such step. */
+/** Timers due within this time fire together. */
 const STEP_MS = 100;
-/** Turns of the event loop that a step gets: a post goes from the planner to the platform within them. */
+/** Event loop turns per step, enough for a post to get from the planner to the platform. */
 const TURNS = 4;
 
-/** One time for a whole fleet; each agent has a clock on it, with chance of its own. */
+/** Virtual time for an entire fleet. Each agent has a clock with its own random numbers. */
 export class VirtualTime {
   readonly #startWallMs: number;
   #heap: Due[] = [];
@@ -22,7 +22,7 @@ export class VirtualTime {
     this.#startWallMs = startWallMs;
   }
 
-  /** `chance`: by a seeded generator, or the same for all, as a fleet without jitter has it. */
+  /** `chance`: random numbers from a seeded generator, or a constant for a fleet without jitter. */
   clock(seed: number, chance: 'jitter' | 'none' = 'jitter'): Clock {
     const generator = new ManualClock(0, seed * 7919);
     const random = chance === 'jitter' ? () => generator.random() : () => 0.5;
@@ -52,7 +52,7 @@ export class VirtualTime {
     const endMs = this.nowMs + ms;
     while (this.nowMs < endMs) {
       const next = this.#heap[0];
-      // Where nothing is due for a while, time goes there at once.
+      // Skip times at which no timer is due.
       const skipMs = Math.min(endMs, Math.max(this.nowMs, Math.floor((next?.atMs ?? endMs) / STEP_MS) * STEP_MS));
       this.nowMs = Math.min(endMs, Math.max(skipMs, this.nowMs) + STEP_MS);
       if (this.#fire()) for (let turn = 0; turn < TURNS; turn++) await new Promise((resolve) => setImmediate(resolve));
@@ -72,7 +72,7 @@ export class VirtualTime {
 
   #after(delayMs: number, call: () => void): () => void {
     const due: Due = { atMs: this.nowMs + Math.max(0, delayMs), call, isOver: false };
-    // A wait without an end is none.
+    // An infinite delay needs no timer.
     if (Number.isFinite(due.atMs)) this.#push(due);
     return () => {
       due.isOver = true;

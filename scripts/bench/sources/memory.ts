@@ -1,6 +1,7 @@
 /**
- * What a source of each kind costs in memory: the daemon with one, connected and idle, beside the daemon with none, in the same run; with what
- * it starts. `node scripts/bench/sources/memory.ts [--rounds N] [--only kind]`. Built and started as the package does it.
+ * Memory of each source kind: the agent with one connected, idle source and its programs, compared with the agent
+ * without sources. `node scripts/bench/sources/memory.ts [--rounds N] [--only kind]`. The agent is a built program,
+ * with the flags of the package.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import type { Server } from 'node:net';
@@ -19,10 +20,10 @@ const { values: options } = parseArgs({
   options: { rounds: { type: 'string', default: '3' }, only: { type: 'string' } },
 });
 const ROUNDS = Number(options.rounds);
-/** Loading is over, and what it left behind has been collected. */
+/** Time until modules are loaded and garbage is collected. */
 const SETTLE_MS = 15_000;
 
-/** Somebody to poll. */
+/** Starts a Modbus device. */
 async function listeningDevice(): Promise<Server> {
   const server = modbusDevice();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -87,7 +88,7 @@ const rows = [...held].map(([kind, all]) => {
   ];
 });
 console.log(
-  `${machine()}\nMemory (PSS) of the daemon and all it started, one source of one value, loaded and idle; medians of ${ROUNDS} rounds\n`,
+  `${machine()}\nMemory (PSS) of the agent and its programs, one idle source with one value; medians of ${ROUNDS} rounds\n`,
 );
-console.log(table(['source', 'MB', 'beside none', 'of none'], rows));
+console.log(table(['source', 'MB', 'vs. none', 'ratio'], rows));
 process.exit();

@@ -1,6 +1,6 @@
 import { createServer, type Server } from 'node:net';
 
-/** Answers each read of registers at once, with sevens; not listening yet. */
+/** Returns a Modbus device that responds to each read immediately. It is not listening yet. */
 export function modbusDevice(): Server {
   return createServer((socket) => {
     socket.setNoDelay();

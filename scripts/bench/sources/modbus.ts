@@ -1,20 +1,20 @@
 /**
- * Reads of 100 registers over one connection: bare modbus-serial, and the agent's whole way (queue, plan, decoding of each register, gate,
- * one append a read) into a sink that keeps nothing. The device is a process of its own that answers at once. Rounds take turns.
+ * Reads of 100 registers over one connection: compares bare modbus-serial with the agent's path (queue, plan, decoder,
+ * gate, one append per read) into a sink that stores nothing. The device is a separate process. Rounds alternate.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import modbus from 'modbus-serial';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
-import { AS_IT_COMES } from '../../../src/config/tags.ts';
-import { Gate } from '../../../src/sources/gate.ts';
+import { UNSHAPED } from '../../../src/config/tags.ts';
+import { Gate } from '../../../src/sources/intake/gate.ts';
+import { Stamps } from '../../../src/sources/intake/stamps.ts';
 import { ModbusLines } from '../../../src/sources/modbus/lines.ts';
-import type { ModbusValue } from '../../../src/sources/modbus/modbus-spec.ts';
+import type { ModbusValue } from '../../../src/sources/modbus/register.ts';
 import { type ModbusRegister, readRegister } from '../../../src/sources/modbus/register.ts';
 import { UnitReader } from '../../../src/sources/modbus/unit-reader.ts';
 import type { Point } from '../../../src/sources/points.ts';
-import { Stamps } from '../../../src/sources/stamps.ts';
 import { type Cost, costOf, machine, median, table } from '../measure.ts';
 import { modbusDevice } from './modbus-device.ts';
 
@@ -25,7 +25,7 @@ const ROUNDS = 5;
 if (process.argv[2] === 'device') device();
 else await bench();
 
-/** As a process of its own. */
+/** Runs the device in this process. */
 function device(): void {
   const server = modbusDevice();
   server.listen(0, '127.0.0.1', () => process.send!((server.address() as { port: number }).port));
@@ -45,7 +45,7 @@ async function bench(): Promise<void> {
       const cost = await costOf(async () => {
         for (let at = 0; at < READS; at++) await read();
       });
-      // The first round warms up.
+      // The first round is a warm-up.
       if (round > 0) costs[name].push(cost);
     }
   }
@@ -55,11 +55,11 @@ async function bench(): Promise<void> {
   });
   const rows = (['bare', 'own'] as const).map((name) => {
     const { rate, cpu } = of(name);
-    const words = name === 'bare' ? 'modbus-serial' : 'tagferry to the gate';
+    const words = name === 'bare' ? 'modbus-serial' : 'tagferry, up to the gate';
     return [words, rate.toFixed(0), ((rate * REGISTERS) / 1e3).toFixed(0), cpu.toFixed(0)];
   });
   console.log(`${machine()}\n${READS} reads of ${REGISTERS} registers, medians of ${ROUNDS} rounds\n`);
-  console.log(table(['', 'reads/s', 'thousand values/s', 'CPU us a read'], rows));
+  console.log(table(['', 'reads/s', 'thousand values/s', 'CPU µs per read'], rows));
   console.log(`\nratio of the rates: ${(of('own').rate / of('bare').rate).toFixed(2)}`);
   child.kill();
   process.exit();
@@ -78,22 +78,30 @@ async function ownReader(port: number): Promise<() => Promise<unknown>> {
   const sink = { append: () => Promise.resolve() };
   const gate = new Gate({ source: 'plc', timeFrom: 'source', sink, stamps: new Stamps(), clock, log });
   const address = { transport: 'tcp', host: '127.0.0.1', port } as const;
-  const { line } = new ModbusLines(clock, log).join({ source: 'plc', address, unit: 1, connections: 1 });
+  const { line } = new ModbusLines(clock, log).join({
+    source: 'plc',
+    address,
+    unit: 1,
+    connections: 1,
+    pauseMs: 0,
+    closeAfterPoll: false,
+  });
   const reader = new UnitReader<Point<ModbusValue>>({
     clock,
-    ask: (request, signal) => line.read(1, request, 3_000, signal),
+    maxRegisters: 120,
+    request: (request, signal) => line.read(1, request, 3_000, signal),
   });
   const points = Array.from({ length: REGISTERS }, (_, at) => ({
     name: `T ${at}`,
     series: at + 1,
     everyMs: 1_000,
-    shaping: AS_IT_COMES,
+    shaping: UNSHAPED,
     spec: { register: readRegister({ register: `holding ${at}` }) as ModbusRegister },
   })) as Point<ModbusValue>[];
   const readings = {
-    value: (point: Point<ModbusValue>, raw: number) => void gate.take(point, raw),
-    failed: (point: Point<ModbusValue>) => void gate.fail(point),
-    skipped: (point: Point<ModbusValue>) => void gate.fail(point),
+    value: (point: Point<ModbusValue>, raw: number | string) => void gate.accept(point, raw),
+    failed: (point: Point<ModbusValue>) => void gate.recordFailure(point),
+    skipped: (point: Point<ModbusValue>) => void gate.recordFailure(point),
   };
   const { signal } = new AbortController();
   return () => reader.read(points, readings, signal);

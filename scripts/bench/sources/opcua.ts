@@ -1,7 +1,7 @@
 /**
- * A hundred nodes that change ten times a second: a client of node-opcua with its own subscription, which keeps nothing, and the daemon with
- * its reader, which acknowledges what is on disk. The server, node-opcua's, is what limits both; so what counts is the CPU for a value, and the
- * memory. `node scripts/bench/sources/opcua.ts [--seconds N] [--rounds N]`.
+ * A hundred nodes that change ten times per second: compares a node-opcua client with its own subscription, which
+ * stores nothing, with the agent and its reader. The node-opcua server limits both, so CPU per value and memory are
+ * compared. `node scripts/bench/sources/opcua.ts [--seconds N] [--rounds N]`.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,7 +15,7 @@ import { agentWith, awayPlatform, cpuSeconds, family, heldMb, onDisk, pause, unt
 
 const NODES = 100;
 const EVERY_MS = 100;
-/** What starting has left behind is over by then. */
+/** Time until startup is complete. */
 const SETTLE_MS = 10_000;
 
 if (process.argv[2] === 'server') await serve(process.argv[3]!);
@@ -176,8 +176,8 @@ async function bench(): Promise<void> {
   ]);
   const of = (at: number) => median([...found.values()][at]!.cpu);
   console.log(
-    `${machine()}\nOPC UA, ${NODES} nodes that change every ${EVERY_MS} ms; ${seconds} s each, medians of ${rounds} rounds, turn by turn\n`,
+    `${machine()}\nOPC UA, ${NODES} nodes that change every ${EVERY_MS} ms; ${seconds} s each, medians of ${rounds} rounds, alternating\n`,
   );
   console.log(table(['', 'values/s', '% of a core', 'MB'], rows));
-  console.log(`\nCPU beside the bare client: ${(of(1) / of(0)).toFixed(2)}`);
+  console.log(`\nCPU compared with the bare client: ${(of(1) / of(0)).toFixed(2)}`);
 }

@@ -1,4 +1,4 @@
-/** A subscriber that is to confirm everything that is published: a process of its own. */
+/** A subscriber in a separate process. */
 export interface Subscriber {
   name: string;
   start(port: number): Promise<void>;

@@ -1,6 +1,6 @@
 /*
- * What the compiler's headers ask for, and the libraries of Debian 11 do not export yet. stat is a function of libc since
- * glibc 2.33; the system call under it is older than any of them, and fills the same struct on 64-bit machines.
+ * Functions that the compiler's headers require and the libraries of Debian 11 do not export. stat is a libc function since
+ * glibc 2.33; the system call is older and fills the same struct on 64-bit machines.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -23,7 +23,7 @@ HIDDEN int fstat64(int file, struct stat64 *found) {
   return syscall(SYS_fstat, file, found);
 }
 
-/* std::__throw_bad_array_new_length(), of GCC 11: built without exceptions, all that it could do is to end the process. */
+/* std::__throw_bad_array_new_length() of GCC 11. Without exceptions, it can only abort. */
 HIDDEN void _ZSt28__throw_bad_array_new_lengthv(void) {
   abort();
 }

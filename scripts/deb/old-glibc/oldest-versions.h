@@ -1,4 +1,4 @@
-/* Compiled into every file: asks for the oldest form of what glibc 2.34 moved into libc.so.6. */
+/* Included in every file: selects the oldest versions of symbols that glibc 2.34 moved into libc.so.6. */
 #if defined(__x86_64__)
 #define OLDEST "GLIBC_2.2.5"
 #elif defined(__aarch64__)

@@ -1,14 +1,17 @@
-/** Lines over time as SVG, one below the other: the fleet, and beside it its control. No colours that a dark page would swallow. */
+/** Charts over time as SVG, one below the other, without external resources. */
 
 interface Line {
   name: string;
   colour: string;
+  /** Time in seconds, and value. */
   points: readonly (readonly [x: number, y: number])[];
 }
 
 export interface Chart {
   title: string;
   lines: readonly Line[];
+  /** Times of marks below the chart, in seconds. */
+  marks?: readonly number[];
 }
 
 const WIDTH = 720;
@@ -31,9 +34,9 @@ export function svgOf(title: string, charts: readonly Chart[]): string {
   ].join('\n');
 }
 
-function chartOf({ title, lines }: Chart): string {
+function chartOf({ title, lines, marks = [] }: Chart): string {
   const all = lines.flatMap(({ points }) => points);
-  // A day has more points than a call may have arguments.
+  // Without spread, because a day has more points than the maximum number of arguments.
   const from = all.reduce((least, [x]) => Math.min(least, x), Number.POSITIVE_INFINITY);
   const to = all.reduce((highest, [x]) => Math.max(highest, x), Number.NEGATIVE_INFINITY);
   const most = all.reduce((highest, [, y]) => Math.max(highest, y), 1);
@@ -58,11 +61,12 @@ function chartOf({ title, lines }: Chart): string {
     ...(from < 0 && to > 0
       ? [`<line x1="${x(0)}" x2="${x(0)}" y1="20" y2="${20 + HEIGHT}" stroke="#bbb" stroke-dasharray="3"/>`]
       : []),
+    ...marks.map((at) => `<line x1="${x(at)}" x2="${x(at)}" y1="${20 + HEIGHT}" y2="${26 + HEIGHT}" stroke="#c33"/>`),
     ...lines.map(path),
   ].join('\n');
 }
 
-/** Of many points the highest of each few: peaks are what is looked for. */
+/** Returns at most MAX_POINTS points, each the maximum of its group, so that peaks remain. */
 function thinned(points: Line['points']): Line['points'] {
   const size = Math.ceil(points.length / MAX_POINTS);
   if (size <= 1) return points;
