@@ -7,8 +7,8 @@ import { A_DAY_MS, CHECKOUT, madeOnce, sourceKey } from './system/made-once.ts';
 const run = promisify(execFile);
 
 /**
- * The agent and, beside it, the program that reads OPC UA, as a gateway has them: built once for all files of tests, and again where a source
- * has changed. They start in half the time that their sources take, and are what runs in the plant.
+ * Builds the agent and its OPC UA reader once for all test files, and again after a source change. Built programs start
+ * in half the time, and are what gateways run.
  */
 const BUILT = await madeOnce(
   'built',
@@ -16,7 +16,7 @@ const BUILT = await madeOnce(
   async (making) => {
     const agent = join(making, 'tagferry');
     mkdirSync(agent);
-    // What it reads beside itself, and its dependencies.
+    // Files that the agent reads, and its dependencies.
     for (const name of ['package.json', 'config', 'node_modules']) symlinkSync(join(CHECKOUT, name), join(agent, name));
     await run(process.execPath, [join(CHECKOUT, 'scripts/build.ts'), join(agent, 'dist')]);
     await run(process.execPath, [join(CHECKOUT, 'scripts/build-opcua.ts'), join(making, 'tagferry-opcua')]);
@@ -26,6 +26,3 @@ const BUILT = await madeOnce(
 
 /** The `tagferry` command. */
 export const MAIN = join(BUILT, 'tagferry/dist/main.js');
-
-/** The `tagferry-sandbox` command. */
-export const SANDBOX_MAIN = join(BUILT, 'tagferry/dist/tagferry-sandbox.js');

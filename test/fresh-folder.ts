@@ -2,7 +2,7 @@ import { realpathSync, rmSync } from 'node:fs';
 import { afterEach, beforeEach } from 'vitest';
 import { memoryFolder } from './memory-folder.ts';
 
-/** A folder of its own in memory for each test of a file, under the name that the kernel has for it; gone after what the test closes. */
+/** Returns a new in-memory folder for each test of a file, under its real path. It is deleted after the test. */
 export function freshFolder(prefix: string): { readonly path: string } {
   const folder = { path: '' };
   beforeEach(() => {

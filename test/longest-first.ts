@@ -3,9 +3,9 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 import { sharesProcess } from './shared-processes.ts';
 
 /**
- * What takes longest, by half a minute and more on the slower of our machines, in the order in which it begins: a run ends when its last
- * file does, and one that is long must not begin when the others are through. Those that have the Debian tree made, or wait for
- * it, stand apart. A name is a file, or a folder with all of its files.
+ * Test files that run for more than half a minute on a slow machine, in start order. A run ends with its last file, so
+ * long files must start early. Files that build the Debian tree, or wait for it, are not adjacent. A name is a file, or
+ * a folder with all its files.
  */
 export const LONGEST = [
   'test/system/gateway.test.ts',
@@ -30,12 +30,12 @@ export const LONGEST = [
   'test/sandbox',
 ];
 
-/** Begins with what is long by that list; the rest as vitest does, which knows sizes, and lengths where it has run before. */
+/** Runs listed files first, and the others in vitest's order, which is based on sizes and previous durations. */
 export default class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);
     const place = new Map(sorted.map((file) => [file, placeOf(relative(import.meta.dirname, file.moduleId))]));
-    // Of the rest a room stays together: its files share a process.
+    // The other files of a folder stay together, because they share a process.
     return sorted.sort(
       (a, b) =>
         place.get(a)! - place.get(b)! ||
@@ -44,7 +44,7 @@ export default class LongestFirst extends BaseSequencer {
   }
 }
 
-/** Of a file below `test/` in the list; behind all of it where it is not, what shares a process at the end, for it is short. */
+/** Position of a file below `test/` in the list. Files that share a process come last, because they are short. */
 export function placeOf(file: string): number {
   const path = `test/${file}`;
   const named = LONGEST.indexOf(path);

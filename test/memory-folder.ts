@@ -6,8 +6,8 @@ const MEMORY = '/dev/shm';
 const ENOUGH_BYTES = 2 ** 30;
 
 /**
- * A folder of its own in memory, where this machine has room for it, else on disk: for tests of what a store does a thousand times over. They
- * compute what a pulled plug would leave; that a disk takes milliseconds to flush shows nothing more and is a third of their time.
+ * Creates a folder in memory if the machine has space for it, otherwise on disk, for tests that commit thousands of
+ * times. Such tests compute the result of a power failure, so real syncs would only make them a third slower.
  */
 export function memoryFolder(prefix: string): string {
   return mkdtempSync(join(hasRoom() ? MEMORY : tmpdir(), prefix));

@@ -1,2 +1,2 @@
-/** For a condition that a test waits for: what comes late on a slow machine has come; what never comes costs a failing test this long. */
+/** Time limit for conditions, in milliseconds: sufficient on a slow machine, and the delay of a failing test. */
 export const PATIENCE_MS = 60_000;

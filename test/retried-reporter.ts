@@ -1,6 +1,6 @@
 import type { Reporter, TestCase } from 'vitest/node';
 
-/** Names at the end of a run what passed only on a second try: it is green, and somebody should look at it. */
+/** Lists tests that passed only after a retry at the end of a run. */
 export default class RetriedReporter implements Reporter {
   readonly #retried: string[] = [];
 

@@ -1,8 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 
 /**
- * The lines of a file that another process writes meanwhile; none where it is not there. Of a line that is being written, and of a file that was
- * just made, nothing is given: a program makes its file before it writes into it.
+ * Returns the complete lines of a file that another process is writing, or none if it does not exist. An incomplete
+ * last line is ignored.
  */
 export function wholeLines(path: string): string[] {
   return existsSync(path) ? readFileSync(path, 'utf8').split('\n').slice(0, -1) : [];

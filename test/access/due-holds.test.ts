@@ -3,8 +3,8 @@ import { accessEvent, buildPlant, tag } from './plant.ts';
 
 const MINUTE = 60_000;
 
-describe('a hold that is due', () => {
-  it('stays due, in its place, until its post goes out, and was tried no earlier', async () => {
+describe('due hold', () => {
+  it('keeps its position and records no probe until the post is sent', async () => {
     const { holds, clock } = await buildPlant();
     for (const asset of [881, 882, 900]) {
       await holds.refused(asset, 403);
@@ -25,7 +25,7 @@ describe('a hold that is due', () => {
     expect(holds.nextProbeAtMs()).toBeLessThanOrEqual(clock.monotonicMs());
   });
 
-  it('is due again, behind the others, when its post says nothing about access', async () => {
+  it('becomes due again after other holds if the response is unrelated to access', async () => {
     const { holds, clock } = await buildPlant();
     for (const asset of [881, 882]) await holds.refused(asset, 403);
     await clock.advance(2 * MINUTE);
@@ -35,13 +35,13 @@ describe('a hold that is due', () => {
     holds.unanswered(first);
     expect(holds.dueProbes(clock.monotonicMs()).map((probe) => probe.asset)).toEqual([882, 881]);
     expect(holds.list()[0]!.last_probe).toBeNull();
-    // What is delivered later by chance proves nothing about an event's hold.
+    // An accepted post that is not a probe does not release a hold caused by an event.
     await holds.apply(accessEvent('asset_disappeared', 881, 10));
     await holds.delivered(881, [1]);
     expect(holds.isHeld(881)).toBe(true);
   });
 
-  it('is offered for each asset of its instrumentation, another first each time', async () => {
+  it('rotates among the assets of its instrumentation', async () => {
     const tags = [tag('A', 881, 4711, 'flow'), tag('B', 882, 4711, 'pressure')];
     const { holds, clock } = await buildPlant({ tags });
     await holds.apply(accessEvent('instrumentation_disappeared', 4711, 10));
@@ -58,7 +58,7 @@ describe('a hold that is due', () => {
   });
 
   it.each(['refused', 'disappeared'])(
-    'ends without a value and without a tag, when %s, also after a restart',
+    'ends if the %s asset has no values and no tag, and does not reappear after a restart',
     async (how) => {
       const { holds, clock, restart } = await buildPlant({ tags: [tag('A', 881, undefined, 'flow')] });
       for (const asset of [881, 905]) {
@@ -69,13 +69,12 @@ describe('a hold that is due', () => {
       for (const probe of holds.dueProbes(clock.monotonicMs())) await holds.foundNothing(probe);
       expect(holds.list().map(({ id }) => id)).toEqual([881]);
       expect((await restart()).list().map(({ id }) => id)).toEqual([881]);
-      // The next event counts again.
       await holds.apply(accessEvent('asset_disappeared', 905, 20));
       expect(holds.isHeld(905)).toBe(true);
     },
   );
 
-  it('of an instrumentation does not end while another of its assets may have values', async () => {
+  it('on an instrumentation remains while another of its assets may have values', async () => {
     const { holds, clock, series } = await buildPlant({ tags: [] });
     const flow = { key: 'flow', group: undefined, instrumentation: 4711 };
     series.list.push({ id: 8, asset: 881, ...flow }, { id: 9, asset: 882, ...flow });

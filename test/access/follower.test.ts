@@ -8,7 +8,7 @@ import { accessEvent, buildPlant, START_MS } from './plant.ts';
 const numbered = (...kinds: [string, number, number][]) =>
   kinds.map(([type, id, at], index) => ({ ...accessEvent(type, id, at), id: index + 1 }));
 
-/** A feed of a list, as the inbox pages it. */
+/** Feed that returns a list in pages, like the inbox. */
 function feedOf(events: ReturnType<typeof numbered>, asked: number[] = []): AccessFeed {
   return {
     ofAccess: async (limit, afterId) => {
@@ -20,8 +20,8 @@ function feedOf(events: ReturnType<typeof numbered>, asked: number[] = []): Acce
 
 const until = (condition: () => boolean) => vi.waitUntil(condition, { timeout: 20_000, interval: 5 });
 
-describe('access', () => {
-  it('goes on after a restart where it was, and reads what it has lost', async () => {
+describe('access follower', () => {
+  it('resumes from its cursor after a restart, and rereads lost events', async () => {
     const { table, restart, database } = await buildPlant();
     const events = numbered(
       ['asset_disappeared', 881, 1],
@@ -54,7 +54,7 @@ describe('access', () => {
     await last.stop();
   });
 
-  it('waits for a disk that refuses, and passes over what fails for another reason', async () => {
+  it('retries an event after a disk error, but skips an event that fails for another reason', async () => {
     const applied: number[] = [];
     let refused = 0;
     let failed = 0;
@@ -62,7 +62,7 @@ describe('access', () => {
       cursor: 0,
       apply: async ({ id }: { id: number }) => {
         if (id === 1 && refused++ < 20) throw new StoreError('disk full', { code: 'inbox.disk_full', retryable: true });
-        if (id === 2) throw new Error(`a fault of ours ${++failed}`);
+        if (id === 2) throw new Error(`unexpected error ${++failed}`);
         applied.push(id);
       },
     };
@@ -82,7 +82,7 @@ describe('access', () => {
     expect(failed).toBe(8);
   });
 
-  it('tries what is held at once when a person says so', async () => {
+  it('retries held assets immediately on request', async () => {
     const { holds, clock } = await buildPlant();
     await holds.refused(882, 403);
     await holds.apply(accessEvent('asset_disappeared', 881, 1));

@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { AcceptedObjects } from '../../src/access/accepted-objects.ts';
-import { type KnownObjects, MAX_OBJECTS, type MetObject } from '../../src/access/known-objects.ts';
+import { type KnownObjects, MAX_OBJECTS, type NamedObject } from '../../src/access/known-objects.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { accessEvent, buildPlant, START_MS } from './plant.ts';
 
 const DAY_MS = 24 * 3_600_000;
 
-const asset = (id: number, more: Partial<MetObject> = {}): MetObject => ({
+const asset = (id: number, more: Partial<NamedObject> = {}): NamedObject => ({
   kind: 'asset',
   id,
   seenMs: START_MS,
@@ -16,11 +16,10 @@ const listed = (objects: KnownObjects, text = '', limit = 10) => objects.list({ 
 const ids = (objects: KnownObjects, text?: string) => listed(objects, text).objects.map(({ id }) => id);
 
 describe('known objects', () => {
-  it('drop the least recently seen beyond their bound', async () => {
+  it('are evicted above the limit, least recently seen first', async () => {
     const { objects, table } = await buildPlant();
-    table.save({ met: Array.from({ length: MAX_OBJECTS }, (_, i) => asset(i + 1)) });
-    // Seen again, number 1 is the latest.
-    objects.meet([asset(1), asset(MAX_OBJECTS + 1), asset(MAX_OBJECTS + 2)]);
+    table.save({ named: Array.from({ length: MAX_OBJECTS }, (_, i) => asset(i + 1)) });
+    objects.noteNames([asset(1), asset(MAX_OBJECTS + 1), asset(MAX_OBJECTS + 2)]);
     const { objects: shown, total } = listed(objects, '', 3);
     expect(total).toBe(MAX_OBJECTS);
     expect(shown.map(({ id }) => id)).toEqual([MAX_OBJECTS + 2, MAX_OBJECTS + 1, 1]);
@@ -28,22 +27,22 @@ describe('known objects', () => {
     expect(ids(objects, '3')).not.toContain(3);
   });
 
-  it('keep a name that a later event leaves out, and at most 200 characters of it', async () => {
+  it('keep a name that a later event omits, limited to 200 characters', async () => {
     const { objects } = await buildPlant();
-    objects.meet([asset(1, { serialNumber: 'SN-1', name: 'x'.repeat(10_000) }), asset(1, { tag: '  ' })]);
+    objects.noteNames([asset(1, { serialNumber: 'SN-1', name: 'x'.repeat(10_000) }), asset(1, { tag: '  ' })]);
     expect(listed(objects).objects).toMatchObject([{ serial_number: 'SN-1', tag: null, name: 'x'.repeat(200) }]);
   });
 
-  it('ignore a row that does not match its checksum, until the object is met again', async () => {
+  it('exclude a row with an invalid checksum until the object is reported again', async () => {
     const { objects, database } = await buildPlant();
-    objects.meet([asset(1, { tag: 'FT-1' }), asset(2)]);
+    objects.noteNames([asset(1, { tag: 'FT-1' }), asset(2)]);
     database.prepare(`UPDATE access_known SET tag = 'FT-2' WHERE id = 1`).run();
     expect(ids(objects)).toEqual([2]);
-    objects.meet([asset(1)]);
+    objects.noteNames([asset(1)]);
     expect(listed(objects, '1').objects).toMatchObject([{ id: 1, tag: null }]);
   });
 
-  it('change with the holds in one commit, and not by an event that was read before', async () => {
+  it('change in the same commit as the holds, but not after a repeated event', async () => {
     const { holds, objects, database } = await buildPlant();
     const appeared = accessEvent('asset_appeared', 881, 1);
     await holds.apply(appeared);
@@ -57,8 +56,8 @@ describe('known objects', () => {
   });
 });
 
-describe('accepted posts', () => {
-  /** Commits that wrote something, and what is known. */
+describe('asset records for accepted posts', () => {
+  /** Creates the table and counts commits with changes. */
   async function plant() {
     const { objects, database } = await buildPlant();
     const clock = new ManualClock(START_MS);
@@ -74,7 +73,7 @@ describe('accepted posts', () => {
     return { objects, clock, store, accepted: new AcceptedObjects(store, clock), commits: () => commits };
   }
 
-  it('cost one commit a day for all assets, however many posts there are and though the agent restarts', async () => {
+  it('are committed once per day for all assets, regardless of the number of posts and restarts', async () => {
     const { objects, clock, store, accepted, commits } = await plant();
     const post = async (by: AcceptedObjects) => {
       for (let id = 1; id <= 500; id++) by.note(id);
@@ -92,7 +91,7 @@ describe('accepted posts', () => {
     expect(Date.parse(listed(objects).objects[0]!.accepted_at!)).toBeGreaterThan(START_MS + DAY_MS);
   });
 
-  it('are noted by the next post where the disk rejected the write, and at the latest at shutdown', async () => {
+  it('are written after the next post or at shutdown if a write failed', async () => {
     const { objects, clock, store } = await plant();
     let isFull = true;
     const disk = {

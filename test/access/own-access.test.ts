@@ -7,7 +7,7 @@ function event(user: unknown, eventType = 'asset_disappeared'): ArrivedAccessEve
   return { id: 1, eventType, occurredAtMs: undefined, envelope: { content: { asset: { id: 881 }, user } } };
 }
 
-/** Whether events for each of these users change the holds, and which events are logged. */
+/** Returns for each of these users whether events change the holds, and which events are logged. */
 async function applied(own: OwnUser | undefined, isRelayed: boolean, users: unknown[]) {
   const log = new LogCapture();
   let count = 0;
@@ -23,26 +23,26 @@ async function applied(own: OwnUser | undefined, isRelayed: boolean, users: unkn
   return { changes, events };
 }
 
-describe('events of access', () => {
+describe('access events', () => {
   const own: OwnUser = { id: 5, from: 'setting' };
   const users = [{ id: 5 }, { id: 6 }, { id: 7 }, null, undefined, { id: '5' }];
 
-  it('count without a relay only for the known user, or if they name none', async () => {
+  it('without a relay apply only if they refer to the known user or to no user', async () => {
     expect(await applied(own, false, users)).toEqual({
       changes: [true, false, false, true, true, true],
       events: ['access.other_user'],
     });
   });
 
-  it('count without a relay for every user while the own one is unknown', async () => {
+  it('without a relay apply to every user while the agent user is unknown', async () => {
     expect(await applied(undefined, false, users)).toEqual({ changes: users.map(() => true), events: [] });
   });
 
-  it('count from a relay only for the known user', async () => {
+  it('from a relay apply only if they refer to the known user', async () => {
     expect(await applied(own, true, users)).toEqual({ changes: [true, false, false, false, false, false], events: [] });
   });
 
-  it('do not count from a relay while the own user is unknown', async () => {
+  it('from a relay are ignored while the agent user is unknown', async () => {
     expect(await applied(undefined, true, users)).toEqual({
       changes: users.map(() => false),
       events: ['access.user_unknown'],

@@ -10,7 +10,6 @@ import { silentLogger } from '../../src/base/logger.ts';
 import type { Tag, TagValue } from '../../src/config/tags.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
-/** A real table in a file of its own, and holds on it with a clock that is moved by hand. */
 export const START_MS = Date.UTC(2026, 10, 21);
 
 export function tag(name: string, asset: number, instrumentation: number | undefined, ...keys: string[]): Tag {
@@ -18,7 +17,7 @@ export function tag(name: string, asset: number, instrumentation: number | undef
   return { name, asset, ...(instrumentation === undefined ? {} : { instrumentation }), values };
 }
 
-/** FT-101 and FT-102 share asset 881; only FT-101 names instrumentation 4711. */
+/** FT-101 and FT-102 share asset 881; only FT-101 has an instrumentation, 4711. */
 export const TAGS = [
   tag('FT-101', 881, 4711, 'flow', 'temperature'),
   tag('FT-102', 881, undefined, 'level'),
@@ -61,7 +60,7 @@ export interface Plant {
   table: HoldTable;
   objects: KnownObjects;
   database: Database;
-  /** Holds as the next start of the daemon finds them. */
+  /** Recreates the holds, as after a restart. */
   restart: (more?: Partial<HoldsOptions>) => Promise<Holds>;
 }
 
@@ -92,7 +91,6 @@ export async function buildPlant(more: Partial<HoldsOptions> = {}): Promise<Plan
       series,
       clock,
       logger: silentLogger(),
-      probesPerMinute: () => Number.POSITIVE_INFINITY,
       ...more,
       ...changed,
     });
@@ -102,10 +100,10 @@ export async function buildPlant(more: Partial<HoldsOptions> = {}): Promise<Plan
   return { holds: await restart(), clock, series, table, objects, database, restart };
 }
 
-/** An access event that occurred so many seconds after the start. */
-/** Numbers of events as the inbox gives them. */
+/** Latest inbox id. */
 let serial = 0;
 
+/** Returns an access event that occurred `atSeconds` after the start of the test. */
 export function accessEvent(eventType: string, id: number, atSeconds: number | undefined) {
   const kind = eventType.split('_')[0]!;
   const occurredAtMs = atSeconds === undefined ? undefined : START_MS + atSeconds * 1000;

@@ -2,12 +2,12 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { counted, nounFor } from '../../src/base/amounts.ts';
-import { ProblemList, RefusedValues } from '../../src/sources/problem-list.ts';
+import { ProblemList, RejectedValues } from '../../src/sources/intake/problem-list.ts';
 
 const SRC = join(import.meta.dirname, '../../src');
 
-describe('a count that people read', () => {
-  it('agrees with its noun and its verb', () => {
+describe('formatted count', () => {
+  it('is followed by a matching singular or plural noun and verb', () => {
     const said = (count: number, what: string) => counted(count, what, 'is', 'are');
     expect([0, 1, 2, 1204].map((count) => said(count, 'value'))).toEqual([
       '0 values are',
@@ -28,16 +28,16 @@ describe('a count that people read', () => {
     ]);
   });
 
-  it('agrees where a single value is refused', () => {
+  it('uses the singular for one rejected value', () => {
     const problems = new ProblemList();
     problems.add(0, 'value', 'is no number');
-    expect(new RefusedValues(problems).message).toBe('1 value is wrong; nothing of the request is stored');
+    expect(new RejectedValues(problems).message).toBe('1 value is invalid; nothing in the request was stored');
   });
 
-  it('is written nowhere by hand', () => {
+  it('is used for every count in messages', () => {
     const nouns =
       'value|event|request|post|token|webhook|deliver|problem|reaction|row|tag|asset|source|message|time|answer';
-    // A plural by hand, the shrug "(s)", or a number that varies before a plural with its verb.
+    // An inline plural, the form "(s)", or a variable number before a fixed plural.
     const wrong = [
       /=== 1 \? '' : 's'/,
       /[a-z]\(s\)(?!:)/,
@@ -50,8 +50,8 @@ describe('a count that people read', () => {
       if (!entry.name.endsWith('.ts')) continue;
       const path = join(entry.parentPath, entry.name);
       for (const line of readFileSync(path, 'utf8').split('\n')) {
-        const isWords = !/^\s*(\/\/|\/?\*)/.test(line) && /['"`]/.test(line);
-        if (isWords && wrong.some((pattern) => pattern.test(line))) found.push(`${entry.name}: ${line.trim()}`);
+        const isText = !/^\s*(\/\/|\/?\*)/.test(line) && /['"`]/.test(line);
+        if (isText && wrong.some((pattern) => pattern.test(line))) found.push(`${entry.name}: ${line.trim()}`);
       }
     }
     expect(found).toEqual([]);

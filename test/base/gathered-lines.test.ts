@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { GATHER_MS, GatheredLines } from '../../src/base/gathered-lines.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
-describe('lines of one cause', () => {
-  it('tell the first at once, the others of the next seconds in one, and each of them once', async () => {
+describe('grouped log lines', () => {
+  it('contain the first object immediately, then one line for objects in the following seconds', async () => {
     const clock = new ManualClock();
     const lines = new GatheredLines<number>(clock);
     const written: number[][] = [];
@@ -19,7 +19,7 @@ describe('lines of one cause', () => {
     await clock.advance(GATHER_MS);
     expect(written.at(-1)).toEqual([4]);
     await clock.advance(GATHER_MS);
-    // It is quiet: the next is a first one again.
+    // After a quiet interval, the next object is reported immediately again.
     note(5);
     expect(written.at(-1)).toEqual([5]);
     expect(written.flat().toSorted((a, b) => a - b)).toEqual([1, 2, 3, 4, 5, 100]);

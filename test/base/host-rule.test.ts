@@ -16,7 +16,7 @@ function statusOf(
   return rule && hostRefusal({ headers, rawHeaders, url }, rule)?.status;
 }
 
-describe('the host that a request names', () => {
+describe('request host', () => {
   it.each([
     '127.0.0.1',
     '127.0.0.1:8472',
@@ -26,7 +26,7 @@ describe('the host that a request names', () => {
     'localhost',
     'LOCALHOST:80',
     'localhost.',
-  ])('may be %s on loopback', (host) => expect(statusOf(LOOPBACK, { host })).toBeUndefined());
+  ])('is accepted on loopback if it is %s', (host) => expect(statusOf(LOOPBACK, { host })).toBeUndefined());
 
   it.each([
     'evil.example',
@@ -39,22 +39,22 @@ describe('the host that a request names', () => {
     '::1',
     'localhost@evil.example',
     '128.0.0.1',
-  ])('is foreign on loopback where it is %s', (host) => expect(statusOf(LOOPBACK, { host })).toBe(421));
+  ])('is rejected on loopback if it is %s', (host) => expect(statusOf(LOOPBACK, { host })).toBe(421));
 
-  it('is none for HTTP/1.0, and may be one that the settings add, whatever its case, port and last dot', () => {
+  it('is accepted if omitted in HTTP/1.0 or configured, regardless of case, port and trailing dot', () => {
     expect(statusOf(LOOPBACK, {})).toBeUndefined();
     expect(statusOf(LOOPBACK, { host: '' })).toBeUndefined();
     expect(statusOf(LOOPBACK, { host: 'GW.example.com.:443' }, ['gw.example.com'])).toBeUndefined();
     expect(statusOf({ host: '::1', port: 1 }, { host: 'evil.example' })).toBe(421);
   });
 
-  it('is looked at in a target of absolute form, and once', () => {
+  it('is read from an absolute request target and must be unique', () => {
     expect(statusOf(LOOPBACK, { host: 'localhost', url: 'http://evil.example/status' })).toBe(421);
     expect(statusOf(LOOPBACK, { host: 'localhost', url: 'http://127.0.0.1/status' })).toBeUndefined();
     expect(statusOf(LOOPBACK, { host: 'localhost', twice: true })).toBe(400);
   });
 
-  it('means nothing on a network or a Unix socket', () => {
+  it('is not checked on network addresses and Unix sockets', () => {
     expect(statusOf(NETWORK, { host: 'gateway.example.com' })).toBeUndefined();
     expect(
       statusOf({ path: '/run/ops.sock' }, { host: 'evil.example', origin: 'http://evil.example' }),
@@ -62,8 +62,8 @@ describe('the host that a request names', () => {
   });
 });
 
-describe('the page that a request comes from', () => {
-  it('is foreign unless it is of the listener itself or of a name that the settings add', () => {
+describe('request origin', () => {
+  it('is rejected unless it matches the listener or a configured host', () => {
     const host = '127.0.0.1:8472';
     expect(statusOf(LOOPBACK, { host, origin: 'http://127.0.0.1:8472' })).toBeUndefined();
     expect(statusOf(LOOPBACK, { host, origin: 'http://localhost:1880' })).toBeUndefined();

@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { MemoryBudget, type Reservation } from '../../src/base/inbound/memory-budget.ts';
 
-/** Of 4,000 bytes, of which a small body, and only such a one, takes 100 at most. */
+/** Budget of 4,000 bytes; a small body reserves at most 100 bytes. */
 const budgetOf = (makeRoom?: () => boolean) =>
   new MemoryBudget({ maxBytes: 4_000, bodies: 10, ...(makeRoom && { makeRoom }) });
 
-describe('the memory of bodies under way', () => {
-  it('goes to large ones up to three quarters, and to small ones up to the end', () => {
+describe('request body memory budget', () => {
+  it('allocates up to three quarters to large bodies, and the rest to small ones', () => {
     const budget = budgetOf();
     const [large, other, small, last] = Array.from({ length: 4 }, () => budget.reserve()) as [
       Reservation,
@@ -20,7 +20,7 @@ describe('the memory of bodies under way', () => {
     expect([budget.usedBytes, large.grow(3_000), small.grow(100)]).toEqual([0, true, true]);
   });
 
-  it('is made for who asks by those who come slowly, one after the other, and no more of them than that takes', () => {
+  it('evicts as few slow bodies as needed', () => {
     const slow: Reservation[] = [];
     const budget = budgetOf(() => {
       const first = slow.shift();
@@ -37,7 +37,7 @@ describe('the memory of bodies under way', () => {
     expect([asks.grow(3_000), slow.length, budget.usedBytes]).toEqual([false, 0, 1_500]);
   });
 
-  it('counts nothing twice of a body that is ended to make room for itself', () => {
+  it('counts the bytes of an evicted body once', () => {
     const self: Reservation[] = [];
     const budget = budgetOf(() => {
       const one = self.shift();

@@ -8,7 +8,7 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 const MiB = 1024 * 1024;
 const MACHINE = 4096 * MiB;
 
-describe('the memory limit', () => {
+describe('memory limit', () => {
   let root: string;
   beforeEach(() => {
     root = mkdtempSync(join(tmpdir(), 'memory-limit-'));
@@ -21,7 +21,7 @@ describe('the memory limit', () => {
   };
   const limit = () => memoryLimitBytes({ root, totalBytes: MACHINE });
 
-  it('is the memory of the machine where nothing bounds the process', () => {
+  it("is the machine's total memory if there is no cgroup limit", () => {
     expect(limit()).toBe(MACHINE);
     put('proc/self/cgroup', '0::/user.slice');
     put('sys/fs/cgroup/user.slice/memory.max', 'max');
@@ -37,34 +37,34 @@ describe('the memory limit', () => {
     expect(limit()).toBe(176 * MiB);
   });
 
-  it('is the smallest of a group and those above it', () => {
+  it('is the smallest limit among a cgroup and its ancestors', () => {
     put('proc/self/cgroup', '0::/site.slice/tagferry.service');
     put('sys/fs/cgroup/site.slice/tagferry.service/memory.max', 192 * MiB);
     put('sys/fs/cgroup/site.slice/memory.max', 128 * MiB);
     expect(limit()).toBe(128 * MiB);
   });
 
-  it('is found in version 1, whose largest number means none', () => {
+  it('is read from version 1 cgroups, where the maximum value means no limit', () => {
     put('proc/self/cgroup', '8:pids:/x\n4:cpu,memory:/a:b/c\n0::/');
     put('sys/fs/cgroup/memory/a:b/c/memory.limit_in_bytes', 256 * MiB);
     put('sys/fs/cgroup/memory/memory.limit_in_bytes', '9223372036854771712');
     expect(limit()).toBe(256 * MiB);
   });
 
-  it('is found at the mount where a container sees the name that the machine gave its group', () => {
+  it("is read from the mount point if a container sees the host's group path", () => {
     put('proc/self/cgroup', '4:memory:/docker/0123abc');
     put('sys/fs/cgroup/memory/memory.limit_in_bytes', 64 * MiB);
     expect(limit()).toBe(64 * MiB);
   });
 
-  it('passes over what is no number', () => {
+  it('ignores invalid numbers', () => {
     put('proc/self/cgroup', 'nonsense\n0::/x');
     put('sys/fs/cgroup/x/memory.max', 'many');
     put('sys/fs/cgroup/x/memory.high', 0);
     expect(limit()).toBe(MACHINE);
   });
 
-  it('is read anew after ten seconds by who asks often, and not before', async () => {
+  it('is cached for ten seconds', async () => {
     put('proc/self/cgroup', '0::/x');
     put('sys/fs/cgroup/x/memory.max', 192 * MiB);
     const clock = new ManualClock();
@@ -77,7 +77,7 @@ describe('the memory limit', () => {
     expect(often.bytes()).toBe(128 * MiB);
   });
 
-  it('is a number of bytes on this machine', () => {
+  it('is a positive number of bytes on the test machine', () => {
     expect(memoryLimitBytes()).toBeGreaterThan(16 * MiB);
   });
 });

@@ -10,10 +10,12 @@ let folder: string;
 
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'name-lookup-'));
+  // Created before the program starts, because `waitUntil` fails if its callback throws.
+  writeFileSync(join(folder, 'log'), '');
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-/** A program in the place of `getent`: notes each start and end, and runs a script in between. */
+/** Substitute for `getent` that logs each start and exit, and runs a script in between. */
 function programOf(script: string): string {
   const program = join(folder, 'getent');
   writeFileSync(program, `#!/bin/sh\necho "start $2" >> ${folder}/log\n${script}\necho "end $2" >> ${folder}/log\n`);
@@ -21,7 +23,7 @@ function programOf(script: string): string {
   return program;
 }
 
-const log = () => readFileSync(join(folder, 'log'), 'utf8').trim().split('\n');
+const log = () => readFileSync(join(folder, 'log'), 'utf8').split('\n').filter(Boolean);
 
 function ask(names: NameLookup, name: string, options: object = { all: true }): Promise<LookupAddress[] | string> {
   return new Promise((resolve, reject) =>
@@ -30,7 +32,7 @@ function ask(names: NameLookup, name: string, options: object = { all: true }): 
 }
 
 describe('name lookup', () => {
-  it('resolves names of the hosts file as the system does', async () => {
+  it('resolves names in the hosts file like the system resolver', async () => {
     const names = new NameLookup();
     expect(await ask(names, 'localhost')).toEqual(expect.arrayContaining([{ address: '127.0.0.1', family: 4 }]));
     expect(await ask(names, 'localhost', { family: 4 })).toBe('127.0.0.1');
@@ -39,18 +41,18 @@ describe('name lookup', () => {
   });
 
   it.each(['no-such-name.invalid', '-V', '--help', 'a b', 'x'.repeat(300)])(
-    'finds no address of “%s”',
+    'fails with ENOTFOUND for “%s”',
     async (name) => {
       await expect(ask(new NameLookup({ deadlineMs: 60_000 }), name)).rejects.toMatchObject({ code: 'ENOTFOUND' });
     },
   );
 
-  it('ends a lookup at its deadline, and with it the program', async () => {
+  it('terminates a lookup and its helper process at the deadline', async () => {
     const names = new NameLookup({ program: programOf('exec sleep 1000'), deadlineMs: 50 });
     await expect(ask(names, 'plc.local')).rejects.toMatchObject({ code: 'EAI_AGAIN', hostname: 'plc.local' });
   });
 
-  it('runs a bounded number of programs, and one for each name', async () => {
+  it('limits the number of helper processes, and starts one per name', async () => {
     const names = new NameLookup({
       program: programOf(`echo "192.0.2.1 STREAM $2"; while [ ! -e ${folder}/go ]; do sleep 0.02; done`),
       limit: 2,
@@ -65,11 +67,11 @@ describe('name lookup', () => {
     expect(log()).toHaveLength(6);
   });
 
-  it('fails without ending the process if no file descriptor is left', async () => {
+  it('fails without crashing the agent if file descriptors are exhausted', async () => {
     const names = new NameLookup({ program: programOf('echo "192.0.2.1 STREAM"') });
     const limit = (count: number) => execFileSync('prlimit', ['--pid', String(process.pid), `--nofile=${count}:`]);
     const before = Number(execFileSync('prlimit', ['--pid', String(process.pid), '-n', '-o', 'SOFT', '--noheadings']));
-    // prlimit itself requires descriptors, so the last ones are taken afterwards.
+    // prlimit itself requires descriptors, so the remaining ones are used up afterwards.
     limit(readdirSync('/proc/self/fd').length + 60);
     const taken: number[] = [];
     try {
@@ -83,7 +85,7 @@ describe('name lookup', () => {
     expect(await ask(names, 'plc.local')).toEqual([{ address: '192.0.2.1', family: 4 }]);
   });
 
-  it('asks the system itself where the program is missing', async () => {
+  it("falls back to Node's own lookup if the helper program is missing", async () => {
     const names = new NameLookup({ program: join(folder, 'missing') });
     expect(await Promise.all(['localhost', 'localhost'].map((name) => ask(names, name, { family: 4 })))).toEqual([
       '127.0.0.1',

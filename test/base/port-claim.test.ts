@@ -1,4 +1,4 @@
-/** A port of one's own: outside those that the kernel gives by itself, and nobody else's though nobody listens there. */
+/** Ports outside the ephemeral range that stay reserved for one process, even if it is not listening. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -29,7 +29,7 @@ async function claim(from?: number): Promise<number> {
   return claimed.port;
 }
 
-/** A process that claims one, says which, and waits. */
+/** Starts a process that claims a port, prints its number, and waits. */
 async function claimElsewhere(from?: number): Promise<{ port: number; kill(): Promise<unknown> }> {
   const script = `import { claimPort } from ${JSON.stringify(SOURCE)};
     const { port } = await claimPort(${from});
@@ -47,19 +47,19 @@ async function claimElsewhere(from?: number): Promise<{ port: number; kill(): Pr
   return { port: Number(text.toString()), kill };
 }
 
-describe('a port that is claimed', () => {
-  it('is none that the kernel gives to who names none', async () => {
+describe('claimed port', () => {
+  it('is never assigned by the kernel as an ephemeral port', async () => {
     expect(await claim()).toBeGreaterThan(LAST_GIVEN);
   });
 
-  it('is given to no other that looks there first, until it is released', async () => {
+  it('is not assigned to another program that checks claims until it is released', async () => {
     const first = await claim();
     expect(await claim(first)).not.toBe(first);
     claims.shift()!.release();
     expect(await claim(first)).toBe(first);
   });
 
-  it('is no other process’s, and free again when its process was killed', async () => {
+  it('belongs to one process and is released when that process is killed', async () => {
     const other = await claimElsewhere();
     const own = await claim(other.port);
     expect(own).not.toBe(other.port);
@@ -69,7 +69,7 @@ describe('a port that is claimed', () => {
     expect(await claim(other.port)).toBe(other.port);
   });
 
-  it('is none where somebody listens already', async () => {
+  it('is never a port that is already in use', async () => {
     const port = await claim();
     claims.pop()!.release();
     const server = createServer();
@@ -79,7 +79,7 @@ describe('a port that is claimed', () => {
   });
 });
 
-it('where the kernel does not say which ports it gives, or gives all, none is claimed', async () => {
+it('port claim fails if the kernel reports no ephemeral port range, or uses all ports as ephemeral ports', async () => {
   const file = join(folder, 'range');
   expect(await claimPort(undefined, file)).toBeUndefined();
   for (const text of ['', 'none\n', '1024\t65535\n']) {
@@ -88,7 +88,7 @@ it('where the kernel does not say which ports it gives, or gives all, none is cl
   }
 });
 
-it('who had a port a moment ago gets another: its callers may still have connections to that', async () => {
+it('released port is not claimed again immediately', async () => {
   const ports = new Set<number>();
   for (let i = 0; i < 20; i++) {
     const { port, release } = (await claimPort())!;
@@ -98,7 +98,7 @@ it('who had a port a moment ago gets another: its callers may still have connect
   expect(ports.size).toBe(20);
 });
 
-it('a free port stays one process’s for as long as it lives', async () => {
+it('free port remains reserved until its process exits', async () => {
   const port = await freePort();
   expect(await claim(port)).not.toBe(port);
 });

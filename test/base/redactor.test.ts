@@ -48,25 +48,25 @@ describe('redactor', () => {
     }
   });
 
-  it.each([16, 40, TOKEN.length - 1])('removes the first %d characters of a token that was cut', (length) => {
+  it.each([16, 40, TOKEN.length - 1])('removes a token that was truncated to %d characters', (length) => {
     expect(redactorOf(TOKEN).redact(`invalid token ${TOKEN.slice(0, length)}`)).toBe('invalid token ***');
     const cut = base64(TOKEN).slice(0, length + 8);
     expect(redactorOf(TOKEN).redact(`invalid token ${cut}`)).toBe('invalid token ***');
   });
 
-  it('leaves other text as it is', () => {
+  it('leaves other text unchanged', () => {
     const text = 'the unit "bar" is unknown: see https://example.com/a%20b?c=d&amp;e \\u00e9 aGVsbG8=';
     expect(redactorOf(SECRET, TOKEN).redact(text)).toBe(text);
     expect(new Redactor().redact(text)).toBe(text);
     expect(redactorOf('abc').redact('abc')).toBe('abc');
   });
 
-  it('keeps the text around and between secrets', () => {
+  it('preserves the text around and between secrets', () => {
     const redactor = redactorOf('hunter2', 'letmein!');
     expect(redactor.redact('%7Bhunter2, letmein%21%7D hunter2hunter2')).toBe('%7B***, ***%7D ******');
   });
 
-  it('knows the secrets of the previous configuration and the most recent tokens', () => {
+  it('removes secrets from the previous configuration and the most recent tokens', () => {
     const redactor = redactorOf('old-password');
     redactor.configure(['new-password']);
     expect(redactor.redact('old-password new-password')).toBe('*** ***');

@@ -7,8 +7,8 @@ const ROWS = [
   ['13', 'asset_appeared', '2026-11-21 03:11:00', ''],
 ];
 
-describe('a table', () => {
-  it('has its columns side by side where there is room', () => {
+describe('table', () => {
+  it('prints columns side by side if they fit', () => {
     expect(table(ROWS, 120).split('\n')).toEqual([
       'id  event type         at                   what',
       '12  threshold_reached  2026-11-21 03:10:01  FT-101 is above its limit of 80 m3/h since ten',
@@ -19,7 +19,7 @@ describe('a table', () => {
     );
   });
 
-  it('stands in blocks on 40 columns, with nothing lost', () => {
+  it('prints blocks at a width of 40 columns without truncating text', () => {
     expect(table(ROWS, 40).split('\n')).toEqual([
       'id          12',
       'event type  threshold_reached',
@@ -33,7 +33,7 @@ describe('a table', () => {
     ]);
   });
 
-  it('of two columns wraps the second on 40 columns', () => {
+  it('wraps the second of two columns at a width of 40 columns', () => {
     const rows = [
       ['state', 'valid'],
       ['last error', 'the token endpoint answered 401 to the password grant'],

@@ -8,7 +8,7 @@ import { SourceStopped, StoreError } from '../../src/base/errors.ts';
 import { Broker } from '../../src/broker/broker.ts';
 import { StrictBroker } from './strict-broker.ts';
 
-/** Pauses between tries take a moment, as if time flew. */
+/** Shortens pauses between connection attempts. */
 const hurried: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 100, signal) };
 const CONNACK = Buffer.from([0x20, 0x02, 0x00, 0x00]);
 const CONNACK_5 = Buffer.from([0x20, 0x03, 0x00, 0x00, 0x00]);
@@ -36,8 +36,8 @@ async function brokerAt(url: string, version: 3 | 5 = 3): Promise<Record<string,
   return lines;
 }
 
-describe('the log about a broker', () => {
-  it('does not say each time that it throws this client out again, as two clients of one name do', async () => {
+describe('broker log', () => {
+  it('contains one entry for repeated disconnects caused by a client with the same ID', async () => {
     let connections = 0;
     server = createServer((socket) => {
       connections++;
@@ -53,7 +53,7 @@ describe('the log about a broker', () => {
     expect(lines.length).toBeLessThan(14);
   });
 
-  it('says what a broker of MQTT 5 tells: another has the name of this client, and what to look at', async () => {
+  it('reports the MQTT 5 reason code for a duplicate client ID with a hint', async () => {
     server = createServer((socket) => {
       socket.on('error', () => {});
       socket.once('data', () => socket.end(Buffer.concat([CONNACK_5, TAKEN_OVER])));
@@ -71,7 +71,7 @@ describe('the log about a broker', () => {
     });
   });
 
-  it('says again now and then that it is still away', async () => {
+  it('repeats the entry while the broker remains disconnected', async () => {
     const probe = createServer().listen(0, '127.0.0.1');
     await once(probe, 'listening');
     const { port } = probe.address() as { port: number };
@@ -81,11 +81,10 @@ describe('the log about a broker', () => {
     expect(lines.slice(0, 4).map(({ event, count }) => [event, count])).toEqual(
       [1, 2, 4, 8].map((count) => ['broker.away', count]),
     );
-    // The text and the code as every other line has them.
     expect(lines[0]).toMatchObject({ code: 'ECONNREFUSED', error: expect.stringContaining('ECONNREFUSED') });
   });
 
-  it('warns of a message that cannot be taken now, and not where the source has stopped: the broker keeps it', async () => {
+  it('contains a warning about a message that cannot be stored, unless the source has stopped', async () => {
     const strict = new StrictBroker();
     const url = `mqtt://127.0.0.1:${await strict.start()}`;
     const stranger = await mqtt.connectAsync(url);

@@ -6,7 +6,7 @@ import { DISCARDED_HEADER, MAX_LINE_BYTES, NatsFraming, readDiscarded } from '..
 import { type DiscardedPublish, PacketFraming } from '../../src/broker/packet-framing.ts';
 import { MAX_FRAME_BYTES, WebSocketFraming } from '../../src/broker/web-socket-framing.ts';
 
-/** Pieces of one byte at the beginning, and of growing length: every head is cut somewhere. */
+/** Splits bytes into pieces of increasing length, starting with one byte, so that every header is split. */
 function* cut(bytes: Buffer): Iterable<Buffer> {
   for (let at = 0, length = 1; at < bytes.length; at += length, length = at < 4_000 ? 1 + (at % 7) : 65_536) {
     yield bytes.subarray(at, at + length);
@@ -63,6 +63,8 @@ describe('MQTT framing', () => {
     const framing = new PacketFraming({
       version: 5,
       accept: (bytes) => accepted.push(Buffer.from(bytes)),
+      publish: (packet) =>
+        accepted.push(mqtt.generate({ cmd: 'publish', ...packet } as Packet, { protocolVersion: 5 })),
       discard: (one) => discarded.push(one),
     });
     for (const chunk of chunks) framing.push(chunk);
@@ -80,7 +82,7 @@ describe('MQTT framing', () => {
   it.each([
     { how: 'in one piece', chunks: (bytes: Buffer) => [bytes] },
     { how: 'in small pieces', chunks: cut },
-  ])('passes on what is within the bounds, unchanged and in order: $how', ({ chunks }) => {
+  ])('passes packets within the limits unchanged and in order: $how', ({ chunks }) => {
     const all = within.flatMap((one, at) => (beyond[at] ? [one, beyond[at]] : [one]));
     const { accepted, discarded } = framed(chunks(Buffer.concat(all)));
     expect(accepted.equals(Buffer.concat(within))).toBe(true);
@@ -101,6 +103,8 @@ describe('MQTT framing', () => {
     const framing = new PacketFraming({
       version: 5,
       accept: ({ length }) => lengths.push(length),
+      publish: (packet) =>
+        lengths.push(mqtt.generate({ cmd: 'publish', ...packet } as Packet, { protocolVersion: 5 }).length),
       discard: ({ bytes: length }) => lengths.push(length),
     });
     expect(copiesPerByte(bytes, (piece) => framing.push(piece))).toBeLessThan(4);
@@ -112,6 +116,7 @@ describe('MQTT framing', () => {
     ['a topic that is longer than its packet', '3203000974'],
     ['properties that are longer than their packet', '30050001740a00'],
     ['a SUBACK of 200 kB', '9080e20c'],
+    ['a PUBLISH with QoS 3', '3606000174000100'],
   ])('rejects %s', (_, hex) => {
     expect(() => framed([Buffer.from(hex, 'hex')])).toThrow(expect.objectContaining({ code: 'broker.malformed' }));
   });
@@ -134,7 +139,7 @@ describe('WebSocket framing', () => {
   it.each([
     { how: 'in one piece', chunks: (bytes: Buffer) => [bytes] },
     { how: 'in small pieces', chunks: cut },
-  ])('divides data frames into small messages and leaves control frames alone: $how', ({ chunks }) => {
+  ])('splits data frames into small messages and leaves control frames unchanged: $how', ({ chunks }) => {
     const data = Buffer.from(Array.from({ length: 200_000 }, (_, n) => n % 251));
     const ping = frameOf(0x89, Buffer.from('ping'));
     const bytes = [HEAD, frameOf(0x02, data), ping, frameOf(0x80, data.subarray(0, 3)), frameOf(0x82, Buffer.alloc(0))];
@@ -154,7 +159,7 @@ describe('WebSocket framing', () => {
     expect(seen.longest).toBeLessThanOrEqual(MAX_FRAME_BYTES);
   });
 
-  it('copies each byte of a response head and of a frame at most eight times', () => {
+  it('copies each byte in a response header or frame at most eight times', () => {
     const head = Buffer.from(`HTTP/1.1 101 Switching Protocols\r\nA: ${'a'.repeat(30_000)}\r\n\r\n`);
     const framing = new WebSocketFraming();
     const bytes = Buffer.concat([head, frameOf(0x82, Buffer.alloc(1_000_000))]);
@@ -178,7 +183,7 @@ describe('NATS framing', () => {
     return `HMSG a.b 7 ${headers.length} ${headers.length + 2}\r\n${headers}21\r\n`;
   };
 
-  /** What the client's own parser reads. */
+  /** Returns the events of the client's own parser. */
   function read(chunks: Iterable<Buffer>) {
     const events: { kind: number; subject: string; reply: string; bytes: number; discarded: unknown }[] = [];
     const parser = new Parser({
@@ -203,7 +208,7 @@ describe('NATS framing', () => {
   it.each([
     { how: 'in one piece', chunks: (bytes: Buffer) => [bytes] },
     { how: 'in small pieces', chunks: cut },
-  ])('passes on what is within the bounds, and an empty message for any other: $how', ({ chunks }) => {
+  ])('passes messages within the limits, and replaces larger ones with an empty message: $how', ({ chunks }) => {
     const text = [
       'INFO {}\r\nPING\r\n',
       message(5),
@@ -239,7 +244,7 @@ describe('NATS framing', () => {
     expect(Math.max(...messages.map(({ bytes }) => bytes))).toBeLessThan(1_000);
   });
 
-  it('copies each byte of a line at most four times', () => {
+  it('copies each byte in a line at most four times', () => {
     const framing = new NatsFraming();
     const line = `INFO ${'x'.repeat(60_000)}\r\n`;
     let accepted = 0;
@@ -251,10 +256,10 @@ describe('NATS framing', () => {
   });
 
   it.each([
-    ['a line without an end', 'M'.repeat(MAX_LINE_BYTES + 1)],
-    ['a message that is longer than its line says', 'MSG a 1 2\r\nxxxx\r\n'],
+    ['an unterminated line', 'M'.repeat(MAX_LINE_BYTES + 1)],
+    ['a message that is longer than its line states', 'MSG a 1 2\r\nxxxx\r\n'],
     ['a message without a length', 'MSG a 1 many\r\n'],
-    ['a line that the parser would read otherwise', 'MSG a 1 2\r90000000\n'],
+    ['a line that the parser would read differently', 'MSG a 1 2\r90000000\n'],
   ])('rejects %s', (_, text) => {
     expect(() => read([Buffer.from(text)])).toThrow(expect.objectContaining({ code: 'broker.malformed' }));
   });

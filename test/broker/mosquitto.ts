@@ -21,7 +21,7 @@ async function isOpen(port: number): Promise<boolean> {
   }
 }
 
-/** Debian's Mosquitto as a process, in a folder of its own; without it the tests that need it fail. */
+/** Mosquitto from Debian's package as a process with its own folder. */
 export class Mosquitto {
   readonly folder = mkdtempSync(join(tmpdir(), 'tagferry-mosquitto-'));
   readonly port: number;
@@ -32,16 +32,16 @@ export class Mosquitto {
     this.port = port;
   }
 
-  /** Finds a port; `start` starts it. */
+  /** Reserves a port. `start` starts the broker. */
   static async make(): Promise<Mosquitto> {
     return new Mosquitto(await freePort());
   }
 
-  /** `configuration`: what stands beside one listener that lets everyone in, or, beginning with "listener", in its place. */
+  /** `configuration`: lines in addition to an open listener, or instead of it if they begin with "listener". */
   async start(configuration = ''): Promise<void> {
     const file = join(this.folder, 'mosquitto.conf');
     const listener = `listener ${this.port} 127.0.0.1\nallow_anonymous true\n`;
-    // Before the listener, because what stands behind one may be its own.
+    // Must precede the listener, because later lines can apply only to that listener.
     const first = configuration.includes('listener ') ? '' : listener;
     writeFileSync(file, `user root\nmax_queued_messages 0\n${first}${configuration}\n`);
     const child = spawn(PROGRAM, ['-c', file], { stdio: 'ignore', env: this.#environment });
@@ -57,22 +57,22 @@ export class Mosquitto {
     }
   }
 
-  /** Moves its wall clock from what the machine's says; before the first start, so that it can be moved later. */
+  /** Sets the offset of the broker's wall clock. Must be called before the first start; later calls change it. */
   moveTime(seconds: number): void {
     const file = join(this.folder, 'moved-time');
-    // By another file and a name: it is read at every look at the clock.
+    // Written to another file and renamed, because the broker reads it at each clock access.
     writeFileSync(`${file}.new`, String(seconds));
     renameSync(`${file}.new`, file);
     const layer = compileLayer(join(import.meta.dirname, 'moved-time.c'));
     this.#environment = { ...process.env, LD_PRELOAD: layer, MOVED_TIME: file };
   }
 
-  /** SIGSTOP and SIGCONT, for one that hangs. */
+  /** Sends a signal, for example SIGSTOP and SIGCONT to simulate a hanging broker. */
   signal(signal: NodeJS.Signals): void {
     this.#child?.kill(signal);
   }
 
-  /** Resolves when it has ended. */
+  /** Resolves when the broker has exited. */
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
     const child = this.#child;
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
@@ -81,7 +81,7 @@ export class Mosquitto {
     await over;
   }
 
-  /** Ends it and takes its folder away. */
+  /** Stops the broker and removes its folder. */
   async dispose(): Promise<void> {
     await this.stop('SIGKILL');
     rmSync(this.folder, { recursive: true, force: true });

@@ -1,6 +1,6 @@
 /*
- * Moves the wall clock of one program (LD_PRELOAD) by as many seconds as the file of MOVED_TIME says, at every look. Monotonic time stays:
- * connections see nothing of it, and what a program keeps for days becomes old at once.
+ * Shifts the wall clock of one program (LD_PRELOAD) by the number of seconds in the file named by MOVED_TIME, which is read
+ * at each clock access. Monotonic time is unchanged, so connections are unaffected, but stored data ages immediately.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -3,10 +3,10 @@ import { brokerHungUp, connectionEnded } from '../../src/broker/broker-error.ts'
 import { type EndedConnection, NameContest } from '../../src/broker/name-contest.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
-const SHORT = { reason: brokerHungUp(false), lastedMs: 600, sessionPresent: true, wasAnswerPending: false };
+const SHORT = { reason: brokerHungUp(false), lastedMs: 600, sessionPresent: true, wasResponsePending: false };
 type Ended = Omit<EndedConnection, 'sinceMs'> & { lastedMs: number; pauseMs?: number; failedBefore?: boolean };
 
-/** Whether another client is recognised, after each connection. */
+/** Returns whether another client is detected, for each connection. */
 async function verdicts(connections: readonly Ended[]): Promise<boolean[]> {
   const clock = new ManualClock();
   const contest = new NameContest(clock);
@@ -21,24 +21,24 @@ async function verdicts(connections: readonly Ended[]): Promise<boolean[]> {
   return found;
 }
 
-describe('another client with the same client id', () => {
-  it('is recognised by the second disconnect that states it', async () => {
+describe('duplicate client ID detection', () => {
+  it('triggers on the second disconnect with the reason code', async () => {
     const stated = { ...SHORT, reason: connectionEnded(0x8e), lastedMs: 30_000 };
     expect(await verdicts([stated, stated])).toEqual([false, true]);
   });
 
-  it('is recognised by the fifth short connection that the broker closes without a reason', async () => {
+  it('triggers on the fifth short connection closed without a reason code', async () => {
     expect(await verdicts(Array(6).fill(SHORT))).toEqual([false, false, false, false, true, true]);
   });
 
   it.each<[string, Partial<Ended>]>([
-    ['the broker restarts and refuses connections meanwhile', { failedBefore: true }],
+    ['the broker restarts and refuses connections in the meantime', { failedBefore: true }],
     ['the broker does not keep the session', { sessionPresent: false }],
-    ['the broker closes after a request that it did not answer', { wasAnswerPending: true }],
+    ['the broker closes the connection after a request without a response', { wasResponsePending: true }],
     ['a proxy closes idle connections', { lastedMs: 10_000 }],
     ['connections end for another reason', { reason: connectionEnded(0x8b) }],
-    ['it happens once in two minutes', { pauseMs: 120_000 }],
-  ])('is not assumed if %s', async (_, difference) => {
+    ['connections end only once every two minutes', { pauseMs: 120_000 }],
+  ])('reports no duplicate if %s', async (_, difference) => {
     expect(await verdicts(Array(8).fill({ ...SHORT, ...difference }))).toEqual(Array(8).fill(false));
   });
 });

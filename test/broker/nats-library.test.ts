@@ -18,7 +18,7 @@ vi.mock('@nats-io/jetstream', () => ({
   },
 }));
 
-it('a library that cannot be loaded, because no file may be opened, is tried again and ends nothing', async () => {
+it('NATS client library is loaded again if the first attempt failed because file descriptors were exhausted', async () => {
   const clock = new ManualClock();
   const { connection, close } = openConnection();
   const pull = new NatsPull(

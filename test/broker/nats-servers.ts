@@ -10,7 +10,7 @@ import { freePort } from '../../src/base/port-claim.ts';
 const PROGRAM = 'nats-server';
 const PATIENCE_MS = 60_000;
 
-/** Debian's nats-server with JetStream: one, or a cluster, each in a folder of its own; without it the tests that need it fail. */
+/** One or several nats-server processes from Debian's package, with JetStream and a folder each. */
 export class NatsServers {
   readonly folder = mkdtempSync(join(tmpdir(), 'tagferry-nats-'));
   readonly ports: readonly number[];
@@ -23,7 +23,7 @@ export class NatsServers {
     this.#routes = routes;
   }
 
-  /** Finds ports; `start` starts them. */
+  /** Reserves ports. `start` starts the servers. */
   static async make(count = 1): Promise<NatsServers> {
     const ports: number[] = [];
     while (ports.length < 2 * count) {
@@ -37,7 +37,7 @@ export class NatsServers {
     return this.ports.map((port) => `nats://127.0.0.1:${port}`).join(',');
   }
 
-  /** Resolves when JetStream of all answers. `more`: what stands in the configuration beside. */
+  /** Resolves when JetStream responds on all servers. `more`: additional configuration. */
   async start(more = ''): Promise<void> {
     for (const at of this.ports.keys()) this.startOne(at, more);
     await this.untilReady();
@@ -60,10 +60,10 @@ export class NatsServers {
     this.#children[at] = child;
   }
 
-  /** A client of the test's own; ended with the servers. */
+  /** Returns a client for the test, which is closed with the servers. */
   async connection(options: { user?: string; pass?: string } = {}): Promise<NatsConnection> {
     const servers = this.ports.map((port) => `127.0.0.1:${port}`);
-    // Short pings: a node that is stopped is to be left soon.
+    // Frequent pings, so that the client leaves a stopped node soon.
     const patience = { maxReconnectAttempts: -1, reconnectTimeWait: 100, pingInterval: 1_000, maxPingOut: 2 };
     const connection = await connect({ servers, ...patience, ...options });
     this.#connections.push(connection);
@@ -80,7 +80,7 @@ export class NatsServers {
       try {
         const connection = await connect({ servers, timeout: 1_000 });
         const manager = await jetstreamManager(connection);
-        // A stream of as many replicas as there are servers shows that they have found each other.
+        // A stream with one replica per server proves that the cluster is complete.
         await manager.streams.add({ name: 'READY', subjects: ['ready'], num_replicas: this.ports.length });
         await manager.streams.delete('READY');
         await connection.close();
@@ -100,7 +100,7 @@ export class NatsServers {
     await over;
   }
 
-  /** SIGSTOP and SIGCONT, for one that hangs or is cut off. */
+  /** Sends a signal, for example SIGSTOP and SIGCONT to simulate a hanging server. */
   signal(at: number, signal: NodeJS.Signals): void {
     this.#children[at]?.kill(signal);
   }

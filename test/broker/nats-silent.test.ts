@@ -24,8 +24,8 @@ vi.mock('@nats-io/jetstream', () => {
   };
 });
 
-// `scripts/prove stops`: a line each four seconds, each of them the first.
-it('a consumer that is there and gives nothing is said in the one rhythm, and not each time anew', async () => {
+// Found by `scripts/prove stops`: one log entry every four seconds.
+it('NATS consumer that receives no messages is logged only at the repeat interval', async () => {
   const clock = new ManualClock();
   const counts: unknown[] = [];
   const logger = pino({ base: null }, { write: (line: string) => void counts.push(JSON.parse(line).count) });

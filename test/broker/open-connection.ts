@@ -1,6 +1,6 @@
 import type { NatsConnection } from '@nats-io/transport-node';
 
-/** A connection to NATS that stands until it is told otherwise, and carries nothing. */
+/** Returns a NATS connection without messages that stays open until `close` is called. */
 export function openConnection(): { connection: NatsConnection; close(): void } {
   let isClosed = false;
   const connection = { isClosed: () => isClosed, flush: async () => {}, close: async () => {} };

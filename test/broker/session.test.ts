@@ -5,8 +5,8 @@ import { systemClock } from '../../src/base/clock.ts';
 import { silentLogger } from '../../src/base/logger.ts';
 import { Broker } from '../../src/broker/broker.ts';
 import type { BrokerSpec } from '../../src/broker/broker-spec.ts';
-import { AS_IT_COMES } from '../../src/config/tags.ts';
-import { testMqtt } from '../../src/sources/mqtt/test-mqtt.ts';
+import { UNSHAPED } from '../../src/config/tags.ts';
+import { MQTT } from '../../src/sources/mqtt/mqtt-kind.ts';
 import { StrictBroker } from './strict-broker.ts';
 
 let server: StrictBroker;
@@ -35,7 +35,7 @@ function brokerOf(spec: Partial<BrokerSpec> = {}, at = port): Broker {
   return made;
 }
 
-/** Subscribes, and keeps what comes until it is told to confirm it. */
+/** Subscribes, and acknowledges messages only when `confirm` is called. */
 function taker(broker: Broker, filter: string) {
   const got: string[] = [];
   const waiting: (() => void)[] = [];
@@ -49,8 +49,8 @@ function taker(broker: Broker, filter: string) {
   return { got, confirm, leave };
 }
 
-describe('the session of a broker', () => {
-  it('keeps its subscriptions over a stop, and changes by the difference alone', async () => {
+describe('broker session', () => {
+  it('keeps its subscriptions across a restart, and updates only changed subscriptions', async () => {
     const first = brokerOf();
     for (const topic of ['a', 'b', 'c']) first.subscribe(topic, async () => {});
     let held: ReadonlyMap<string, 0 | 1 | 2> = new Map();
@@ -69,7 +69,7 @@ describe('the session of a broker', () => {
     expect(server.asked).toEqual(['+a', '+b', '+c', '+d', '-a']);
   });
 
-  it('is not told of a change that is none: who leaves and who comes in one turn', async () => {
+  it('is unchanged if a subscription is replaced by an identical one in the same event loop turn', async () => {
     const one = brokerOf();
     const { leave } = taker(one, 'a');
     one.start();
@@ -83,7 +83,7 @@ describe('the session of a broker', () => {
     await vi.waitUntil(() => server.pending === 0);
   });
 
-  it('gives what was under way when a connection broke once, and confirms it when it is safe', async () => {
+  it('delivers a message from a lost connection once, and acknowledges it after it is stored', async () => {
     const one = brokerOf();
     const { got, confirm } = taker(one, 'a');
     one.start();
@@ -95,14 +95,14 @@ describe('the session of a broker', () => {
     confirm();
     await vi.waitUntil(() => server.pending === 0);
     expect([got.length, one.state().redelivered, server.wrong]).toEqual([20, 20, []]);
-    // The ids are used again, for messages that look the same, and are others.
+    // The broker reuses the ids for new messages with equal content.
     for (let n = 0; n < 20; n++) server.publish('a', 'same');
     await vi.waitUntil(() => got.length === 40);
     confirm();
     await vi.waitUntil(() => server.pending === 0);
   });
 
-  it('that the broker has forgotten means other messages by the same ids', async () => {
+  it('treats reused packet IDs as new messages after the broker loses the session', async () => {
     const one = brokerOf();
     const { got, confirm } = taker(one, 'a');
     one.start();
@@ -117,7 +117,7 @@ describe('the session of a broker', () => {
     await vi.waitUntil(() => server.pending === 0);
   });
 
-  it('confirms at once what nobody wants, behind which others would wait', async () => {
+  it('acknowledges messages without a subscriber immediately, so that later messages are not blocked', async () => {
     const one = brokerOf();
     const { got, confirm, leave } = taker(one, 'a/#');
     one.start();
@@ -136,8 +136,8 @@ describe('the session of a broker', () => {
   });
 });
 
-describe('the versions', () => {
-  it('fall back to 3.1.1 for one connection, if the broker responds that it does not support 5', async () => {
+describe('MQTT client', () => {
+  it('falls back to 3.1.1 for one connection if the broker rejects version 5', async () => {
     const old = new StrictBroker({ speaks: [4] });
     try {
       const one = brokerOf({}, await old.start());
@@ -159,12 +159,12 @@ describe('the versions', () => {
   });
 
   it.each(['isMute', 'hangsUp'] as const)(
-    'stay at 5 after an attempt without a response (%s)',
+    'keeps using version 5 after an attempt without a response (%s)',
     async (fault) => {
       server[fault] = true;
       const one = brokerOf();
       one.start();
-      // The time-out of an attempt is 15 s.
+      // Each attempt times out after 15 s.
       await vi.waitUntil(() => server.versions.length === 2, { timeout: 40_000 });
       server[fault] = false;
       server.cut();
@@ -174,7 +174,7 @@ describe('the versions', () => {
     90_000,
   );
 
-  it.each([0, 1, 2] as const)('bring messages of QoS %i', async (qos) => {
+  it.each([0, 1, 2] as const)('delivers QoS %i messages', async (qos) => {
     const one = brokerOf();
     const got: string[] = [];
     one.subscribe(
@@ -192,7 +192,7 @@ describe('the versions', () => {
     expect([got.map(Number), server.wrong]).toEqual([Array.from({ length: 50 }, (_, n) => n), []]);
   });
 
-  it('count messages of QoS 0 that are lost with the connection while they wait', async () => {
+  it('counts queued QoS 0 messages that are lost with the connection', async () => {
     const one = brokerOf();
     one.subscribe('a', () => Promise.reject(new Error('full')), { qos: 0 });
     one.start();
@@ -204,7 +204,7 @@ describe('the versions', () => {
     await vi.waitUntil(() => one.state().dropped === 50);
   });
 
-  it('drop and count messages of QoS 0 beyond those that may wait', async () => {
+  it('drops and counts QoS 0 messages above the queue limit', async () => {
     const one = brokerOf();
     const isFull = () => {
       throw new Error('full');
@@ -218,10 +218,10 @@ describe('the versions', () => {
   });
 });
 
-describe('a broker behind WebSockets', () => {
+describe('WebSocket broker', () => {
   it.each([
     ['that refuses connections', 'ws', undefined, 'ECONNREFUSED'],
-    ['that is no HTTP server', 'ws', 'no HTTP\r\n\r\n', undefined],
+    ['that is not an HTTP server', 'ws', 'no HTTP\r\n\r\n', undefined],
     ['that responds 404', 'ws', 'HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno', undefined],
     ['that does not speak TLS', 'wss', 'no TLS\r\n\r\n', undefined],
   ] as const)('%s is retried and reported', async (_, protocol, response, problem) => {
@@ -238,8 +238,8 @@ describe('a broker behind WebSockets', () => {
   });
 });
 
-describe('requests without a response', () => {
-  it('keep their place of the receive maximum until the broker confirms them', async () => {
+describe('MQTT request without a response', () => {
+  it('counts towards the receive maximum until the broker acknowledges it', async () => {
     const slow = new StrictBroker({ receiveMaximum: 2 });
     slow.unanswered.add('publish');
     try {
@@ -251,7 +251,7 @@ describe('requests without a response', () => {
       await vi.waitUntil(() => slow.heldPublishes.length === 2);
       given.abort();
       await Promise.allSettled(left);
-      // Their callers have left, but both are still unconfirmed.
+      // Both are still unacknowledged, although their callers are no longer waiting.
       const third = one.publish('a', '3');
       const withdrawn = new AbortController();
       const fourth = one.publish('a', '4', { signal: withdrawn.signal });
@@ -269,7 +269,7 @@ describe('requests without a response', () => {
     }
   });
 
-  it('end the connection if they are subscriptions, and the next connection repeats them', async () => {
+  it('closes the connection if it is a subscription, and is repeated on the next connection', async () => {
     server.unanswered.add('subscribe');
     const one = brokerOf();
     const { got, confirm } = taker(one, 'a');
@@ -283,8 +283,8 @@ describe('requests without a response', () => {
   }, 60_000);
 });
 
-describe('sources test', () => {
-  it('shows what a broker has and sends, beside the agent and its session', async () => {
+describe('broker inspection by sources test', () => {
+  it("shows stored and new messages without using the agent's session", async () => {
     const one = brokerOf();
     const { got, confirm } = taker(one, 'a');
     one.start();
@@ -295,12 +295,12 @@ describe('sources test', () => {
       name: `${topic} ${at}`,
       series: 1,
       everyMs: 0,
-      shaping: AS_IT_COMES,
+      shaping: UNSHAPED,
       spec: { topic, template: topic, at, status: '/q' },
     });
     const points = [pointOf('a', '/v'), pointOf('a', '/x'), pointOf('b', '/v')];
     const spec: BrokerSpec = { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 };
-    const tested = await testMqtt({
+    const tested = await MQTT.test!({
       source: { kind: 'mqtt', name: 'plant', everyMs: 0, timeFrom: 'source', spec },
       points,
       stateDir: '/nowhere',
@@ -311,7 +311,7 @@ describe('sources test', () => {
     });
     expect(tested).toEqual([
       { point: points[0], raw: 7, quality: 'bad' },
-      { point: points[1], problem: 'there is nothing at /x' },
+      { point: points[1], problem: 'no value at /x' },
       { point: points[2], problem: 'no message within 1 s' },
     ]);
     expect([got.length, one.state().connected]).toEqual([1, true]);

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import mqtt, { type IConnectPacket, type ISubscribePacket, type Packet } from 'mqtt-packet';
 
-/** Written from MQTT 5 and 3.1.1, and by nothing that the agent uses beside the packets themselves. */
+/** Written from the MQTT 5 and 3.1.1 specifications. Shares only the packet parser with the agent. */
 interface Delivery {
   topic: string;
   payload: string;
@@ -13,18 +13,17 @@ interface Delivery {
 interface Session {
   filters: Map<string, 0 | 1 | 2>;
   queue: Delivery[];
-  /** By packet id, in the order in which they were sent first. */
+  /** By packet id, in order of first delivery. */
   unconfirmed: Map<number, Delivery & { isReleased: boolean }>;
   socket: Socket | undefined;
   version: 4 | 5;
-  /** What the client allows (MQTT 5, Receive Maximum). */
+  /** Receive maximum of the client (MQTT 5). */
   allowed: number;
 }
 
 /**
- * A broker that keeps to the letter: a window of 20 and nothing beyond it, the lowest free packet id (so ids are used again at
- * once), everything unconfirmed once more with DUP when a session is resumed, persistent sessions, retained messages, shared
- * subscriptions. It remembers what a client should not have done.
+ * Strict broker: in-flight window of 20, lowest free packet id (so ids are reused immediately), redelivery with DUP when a
+ * session is resumed, persistent sessions, retained messages, shared subscriptions. Records protocol errors of clients.
  */
 export class StrictBroker {
   readonly #window: number;
@@ -35,18 +34,18 @@ export class StrictBroker {
   readonly #retained = new Map<string, Delivery>();
   readonly #sockets = new Set<Socket>();
   readonly #turn = new Map<string, number>();
-  /** Filters that were subscribed to (+) and taken leave of (-), as they came. */
+  /** Subscribed (+) and unsubscribed (-) filters, in order of arrival. */
   readonly asked: string[] = [];
-  /** What no client may do. */
+  /** Protocol errors of clients. */
   readonly wrong: string[] = [];
   redelivered = 0;
   confirmed = 0;
   pings = 0;
-  /** The most that one client had unconfirmed. */
+  /** Maximum number of unacknowledged messages of one client. */
   mostUnconfirmed = 0;
-  /** Answers nothing from now on, as a machine that was unplugged. */
+  /** Sends nothing, like a broker whose network cable is unplugged. */
   isMute = false;
-  /** Filters that nobody may subscribe to. */
+  /** Filters that are rejected. */
   readonly forbidden = new Set<string>();
 
   /** Versions that it supports. */
@@ -55,9 +54,9 @@ export class StrictBroker {
   hangsUp = false;
   /** Packets without a response. */
   readonly unanswered = new Set<Packet['cmd']>();
-  /** Versions of the CONNECT packets, in their order. */
+  /** Versions of the CONNECT packets, in order of arrival. */
   readonly versions: number[] = [];
-  /** Publishes of clients that were not confirmed. */
+  /** Publishes of clients without a PUBACK. */
   heldPublishes: { socket: Socket; messageId: number }[] = [];
 
   constructor({
@@ -82,12 +81,12 @@ export class StrictBroker {
     await new Promise((resolve) => this.#server.close(resolve));
   }
 
-  /** Every connection breaks; sessions stay. */
+  /** Breaks every connection. Sessions remain. */
   cut(): void {
     for (const socket of this.#sockets) socket.destroy();
   }
 
-  /** Sessions are gone, retained messages stay: a broker that was killed and keeps no sessions on disk. */
+  /** Removes the sessions, like a killed broker without persistent sessions. Retained messages remain. */
   forget(): void {
     this.#sessions.clear();
     this.cut();
@@ -97,12 +96,12 @@ export class StrictBroker {
     return [...this.#sessions.values()].filter(({ socket }) => socket !== undefined).length;
   }
 
-  /** Filters that sessions hold. */
+  /** Filters of all sessions. */
   get filters(): string[] {
     return [...this.#sessions.values()].flatMap(({ filters }) => [...filters.keys()]).sort();
   }
 
-  /** Messages that a session waits to get rid of. */
+  /** Number of queued and unacknowledged messages. */
   get pending(): number {
     return [...this.#sessions.values()].reduce(
       (sum, { queue, unconfirmed }) => sum + queue.length + unconfirmed.size,
@@ -126,18 +125,18 @@ export class StrictBroker {
         if (group === undefined) granted = Math.max(granted ?? 0, max);
         else groups.set(`${group} ${rest}`, [...(groups.get(`${group} ${rest}`) ?? []), session]);
       }
-      if (granted !== undefined) this.#give(session, { ...delivery, qos: Math.min(qos, granted) as 0 | 1 | 2 });
+      if (granted !== undefined) this.#deliver(session, { ...delivery, qos: Math.min(qos, granted) as 0 | 1 | 2 });
     }
     for (const [group, members] of groups) {
       const there = members.filter(({ socket }) => socket !== undefined);
       const among = there.length > 0 ? there : members;
       const turn = this.#turn.get(group) ?? 0;
       this.#turn.set(group, turn + 1);
-      this.#give(among[turn % among.length]!, delivery);
+      this.#deliver(among[turn % among.length]!, delivery);
     }
   }
 
-  #give(session: Session, delivery: Delivery): void {
+  #deliver(session: Session, delivery: Delivery): void {
     if (delivery.qos === 0 && !session.socket) return;
     session.queue.push(delivery);
     this.#pump(session);
@@ -170,7 +169,7 @@ export class StrictBroker {
     let session: Session | undefined;
     const parser = mqtt.parser();
     parser.on('error', (error: Error) => {
-      this.wrong.push(`sent what cannot be read: ${error.message}`);
+      this.wrong.push(`sent an unreadable packet: ${error.message}`);
       socket.destroy();
     });
     parser.on('packet', (packet) => {
@@ -192,7 +191,7 @@ export class StrictBroker {
       return undefined;
     }
     if (!this.speaks.includes(version)) {
-      // As 3.1.1 says no: a version that it does not know it cannot answer in.
+      // A 3.1.1 broker rejects other versions in 3.1.1.
       socket.end(Buffer.from([0x20, 2, 0, 1]));
       return undefined;
     }
@@ -247,7 +246,7 @@ export class StrictBroker {
     }
   }
 
-  /** As MQTT 5 has it: a client that exceeds the receive maximum is disconnected (0x93). */
+  /** Disconnects a client that exceeds the receive maximum (MQTT 5, 0x93). */
   #countPublish(socket: Socket, messageId: number): void {
     const held = this.heldPublishes.filter((one) => one.socket === socket);
     if (held.length >= (this.#receiveMaximum ?? 65_535)) {
@@ -262,7 +261,7 @@ export class StrictBroker {
     this.#send(session, { cmd: 'puback', messageId });
   }
 
-  /** Confirms what was held back. */
+  /** Acknowledges all pending publishes. */
   confirmHeld(): void {
     for (const { messageId } of this.heldPublishes) {
       for (const session of this.#sessions.values()) this.#confirmPublish(session, messageId);
@@ -292,7 +291,8 @@ export class StrictBroker {
     });
     this.#send(session, { cmd: 'suback', messageId, granted });
     for (const [topic, delivery] of this.#retained) {
-      if (fresh.some((filter) => !filter.startsWith('$share/') && fits(filter, topic))) this.#give(session, delivery);
+      if (fresh.some((filter) => !filter.startsWith('$share/') && fits(filter, topic)))
+        this.#deliver(session, delivery);
     }
   }
 }

@@ -52,7 +52,7 @@ function note(facts: StoreFacts): StoreFacts {
   return facts;
 }
 
-/** A second of readings; random doubles, so that they take what they take. */
+/** One second of random readings. */
 function second(count = 2000): StoreFacts {
   nowMs += 1000;
   const columns = new ValueColumns();
@@ -60,7 +60,7 @@ function second(count = 2000): StoreFacts {
     columns.add(catalogue.idOf(1 + (i % 4), 'k', undefined, undefined), nowMs, random(), 0);
     value++;
   }
-  let facts = note(store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs }));
+  let facts = note(store.commit({ columns, newSeries: catalogue.takeUnsaved(), monotonicMs: nowMs }));
   while (facts.maintenanceDue) facts = note(store.maintain({ monotonicMs: nowMs }));
   return facts;
 }
@@ -73,7 +73,7 @@ const onDisk = () =>
   );
 const standing = () => store.facts().logValues + store.facts().segmentValues;
 
-/** Delivers everything that stands. */
+/** Delivers all waiting values. */
 function deliverAll(most = Number.POSITIVE_INFINITY): number {
   let values = 0;
   for (let asset = 1; asset <= 4; asset++) {
@@ -90,8 +90,8 @@ function deliverAll(most = Number.POSITIVE_INFINITY): number {
   return values;
 }
 
-describe('the bound on bytes', () => {
-  it('is never passed on disk: the oldest values go, whole spans at a time, and each is counted', () => {
+describe('size limit', () => {
+  it('is never exceeded on disk, and the oldest values are dropped and counted', () => {
     const maxBytes = 3_000_000;
     open({ maxBytes });
     for (let i = 0; i < 400; i++) {
@@ -102,18 +102,18 @@ describe('the bound on bytes', () => {
     const gone = dropped.filter(({ reason }) => reason === 'bytes').reduce((sum, one) => sum + one.values, 0);
     expect(gone).toBeGreaterThan(100_000);
     expect(gone + standing()).toBe(value);
-    // It is a bound, not a cliff: most of the room is used.
+    // Most of the space is used.
     expect(standing()).toBeGreaterThan(50_000);
   });
 
-  it('refuses new values by refuse-new, drops nothing, and takes them again once some were delivered', () => {
+  it('drops no values with refuse-new, and allows new values after deliveries', () => {
     open({ maxBytes: 3_000_000, full: 'refuse-new' });
     expect(() => {
       for (let i = 0; i < 400; i++) second();
     }).toThrow(expect.objectContaining({ code: 'buffer.full', retryable: true }));
     const before = standing();
     expect(dropped).toEqual([]);
-    // Values keep coming while it drains: what was delivered is recorded all the same.
+    // Deliveries are recorded although new values are rejected.
     deliverAll(before / 2);
     let refusals = 0;
     for (let i = 0; i < 20; i++) {
@@ -130,7 +130,7 @@ describe('the bound on bytes', () => {
   });
 });
 
-/** Commits and maintains until nothing is left to do, as the daemon does where no value comes. */
+/** Commits and runs background work until nothing is due. */
 function settleDown(): StoreFacts {
   let facts = store.facts();
   for (let quiet = 0; quiet < 3; ) {
@@ -139,13 +139,13 @@ function settleDown(): StoreFacts {
     facts = commit();
     for (let steps = 0; facts.maintenanceDue && steps < 50; steps++)
       facts = note(store.maintain({ monotonicMs: nowMs }));
-    for (let steps = 0; facts.oversized && steps < 5_000; steps++) facts = note(store.giveSpaceBack());
+    for (let steps = 0; facts.oversized && steps < 5_000; steps++) facts = note(store.vacuum());
     quiet = !facts.dirty && onDisk() + standing() === before ? quiet + 1 : 0;
   }
   return facts;
 }
 
-/** As a reload does. */
+/** Applies bounds, as a reload does. */
 const bind = (bounds: Partial<BufferBounds>) =>
   note(
     store.configure({
@@ -157,11 +157,12 @@ const bind = (bounds: Partial<BufferBounds>) =>
 const goneBy = (reason: string) =>
   dropped.filter((one) => one.reason === reason).reduce((sum, { values }) => sum + values, 0);
 
-describe('a smaller bound on bytes', () => {
+describe('reduced size limit', () => {
   it.each([
-    ['small spans', 20_000],
-    ['a few large ones', 400_000],
-  ])('drops as much as it must and no more, the oldest first, of %s', (_, flushValues) => {
+    ['small groups', 20_000],
+    ['groups that fill a log', 131_072],
+    ['a few large groups', 400_000],
+  ])('causes only the oldest values to be dropped, and no more than necessary: %s', (_, flushValues) => {
     open({});
     store.configure({
       bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
@@ -182,13 +183,12 @@ describe('a smaller bound on bytes', () => {
       expect(facts.maintenanceDue).toBe(true);
       settleDown();
       expect(onDisk()).toBeLessThanOrEqual(maxBytes);
-      // Everything else stands: not a fraction of what the bound has room for.
       expect(standing() * perValue).toBeGreaterThan(maxBytes * 0.8);
       expect(goneBy('bytes') + standing()).toBe(value);
       expect(stood - standing()).toBeGreaterThan(forecast.values * 0.8);
       expect(stood - standing()).toBeLessThan(forecast.values * 1.3 + 30_000);
     }
-    // The newest of every series are there, in order.
+    // Only the newest values of each series remain, in order.
     const left = standing();
     const times: number[] = [];
     const overtaken: number[] = [];
@@ -213,13 +213,13 @@ describe('a smaller bound on bytes', () => {
     }
     expect(times).toHaveLength(4);
     expect(overtaken).toEqual([]);
-    // Full ones, but for the last of each asset and where one of its groups ends.
+    // Batches are full, except at the end of each asset and group.
     expect(posts).toBeLessThan(left / 5_000 + 4 * 3);
     const expectedFirst = 1000 + (60 - left / count) * 1000;
     for (const timeMs of times) expect(Math.abs(timeMs - expectedFirst)).toBeLessThan(6_000);
   });
 
-  it('holds in steady state as small as check recommends it, and most of the room is used', () => {
+  it('leaves most of the smallest recommended size in use while values are continuously dropped', () => {
     open({ maxBytes: 8_000_000 });
     let least = Number.POSITIVE_INFINITY;
     for (let i = 0; i < 500; i++) {
@@ -233,7 +233,7 @@ describe('a smaller bound on bytes', () => {
     expect(goneBy('bytes') + standing()).toBe(value);
   });
 
-  it('comes back from flapping with everything that the smallest had room for', () => {
+  it('preserves the values that fit within the smallest of several limits', () => {
     open({});
     for (let i = 0; i < 100; i++) second(5_000);
     for (let turn = 0; turn < 40; turn++) {
@@ -248,7 +248,7 @@ describe('a smaller bound on bytes', () => {
     expect(goneBy('bytes') + standing()).toBe(value);
   });
 
-  it('with refuse-new drops nothing, and refuses until what stands was delivered', () => {
+  it('drops no values with refuse-new, and rejects values until enough have been delivered', () => {
     open({});
     for (let i = 0; i < 100; i++) second(5_000);
     bind({ maxBytes: 2_000_000, full: 'refuse-new' });
@@ -265,7 +265,7 @@ describe('a smaller bound on bytes', () => {
 });
 
 describe('quarantine', () => {
-  /** Everything of asset 1 that stands is refused by the platform. */
+  /** Makes the platform reject all values of asset 1, and returns their number. */
   function refuseAsset1(): number {
     let values = 0;
     for (;;) {
@@ -278,7 +278,7 @@ describe('quarantine', () => {
     return values;
   }
 
-  it('goes before what was not posted, oldest first, and only as far as it must', () => {
+  it('is dropped before unposted values, oldest first, and no more than necessary', () => {
     open({});
     for (let i = 0; i < 100; i++) second(5_000);
     settleDown();
@@ -301,7 +301,7 @@ describe('quarantine', () => {
     expect(store.facts().quarantined).toBe(facts.quarantined);
   });
 
-  it('that is larger than the bound costs no value that was not posted', () => {
+  it('does not displace unposted values even if it exceeds the limit', () => {
     open({});
     for (let i = 0; i < 100; i++) second(5_000);
     settleDown();
@@ -317,11 +317,11 @@ describe('quarantine', () => {
   });
 });
 
-describe('the bound on age', () => {
-  it('drops what is older, by the clock that nobody sets', () => {
+describe('age limit', () => {
+  it('drops old values based on the monotonic clock', () => {
     open({ maxAgeMs: 600_000 });
     for (let i = 0; i < 1500; i++) second(20);
-    // Whole spans go, which are as long as flushing waits.
+    // Spans are dropped as a whole, and a span covers the time between two flushes.
     expect(nowMs - store.facts().oldestAcceptedMs!).toBeLessThan(600_000 + 130_000 + 130_000);
     const gone = dropped.filter(({ reason }) => reason === 'age').reduce((sum, one) => sum + one.values, 0);
     expect(gone).toBeGreaterThan(10_000);
@@ -330,8 +330,8 @@ describe('the bound on age', () => {
   });
 });
 
-describe('space', () => {
-  it('goes back to the file system once values are delivered', () => {
+describe('disk space', () => {
+  it('is returned to the file system after deliveries', () => {
     open({});
     for (let i = 0; i < 200; i++) second();
     commit();
@@ -343,10 +343,10 @@ describe('space', () => {
     expect(facts.disk.reusableBytes).toBeGreaterThan(2_000_000);
     let steps = 0;
     while (facts.disk.reusableBytes > 100_000 && steps < 200) {
-      facts = store.giveSpaceBack();
+      facts = store.vacuum();
       steps++;
     }
-    // Some hundred pages a step, not one.
+    // Each step returns several hundred pages.
     expect(steps).toBeLessThan(30);
     store.close();
     expect(statSync(join(folder, 'buffer.db')).size).toBeLessThan(full / 10);
@@ -354,8 +354,8 @@ describe('space', () => {
   });
 });
 
-describe('what an operator deletes', () => {
-  it('counts once it is on disk: a commit that fails leaves it for the next, and says nothing of it', () => {
+describe('deleted-value count', () => {
+  it('is reported only after a purge is committed', () => {
     open({});
     for (let i = 0; i < 10; i++) second(400);
     const asset = catalogue.ofAsset(2).map((series) => series.id);
@@ -373,13 +373,13 @@ describe('what an operator deletes', () => {
     expect(standing()).toBe(3000);
   });
 
-  it('is the same for what a bound drops', () => {
+  it('is reported only after a drop caused by a limit is committed', () => {
     open({ maxAgeMs: 60_000 });
     for (let i = 0; i < 100; i++) second(20);
     commit();
     dropped = [];
     nowMs += 120_000;
-    // The bound is looked at with a commit; what it drops goes with the next.
+    // A commit checks the limit, and the next commit stores the drop.
     second(20);
     expect(dropped).toEqual([]);
     database.pragma('query_only = 1');

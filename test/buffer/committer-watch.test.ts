@@ -11,18 +11,18 @@ const one = () => {
   return columns;
 };
 
-/** A committer over a store that does what the test says. */
+/** Committer with a store double. */
 function overStore(commit: () => Promise<never>) {
   const clock = new ManualClock();
-  const port = { commit, maintain: commit, giveSpaceBack: commit };
-  const catalogue = { takeNew: () => [], returnNew() {} };
+  const port = { commit, maintain: commit, vacuum: commit };
+  const catalogue = { takeUnsaved: () => [], returnUnsaved() {} };
   const options = { clock, catalogue, intervalMs: 1_000, values: 1_000, onFacts() {}, onFailure() {} };
   const committer = new Committer(port as never, options as never);
   return { clock, committer, isAlive: () => committer.isAlive(clock.monotonicMs(), PATIENCE_MS) };
 }
 
-describe('the watchdog', () => {
-  it('hears of values that wait behind a commit that never ends', async () => {
+describe('committer watchdog', () => {
+  it('detects values that are blocked by a commit that never finishes', async () => {
     const { clock, committer, isAlive } = overStore(() => new Promise(() => {}));
     void committer.append(one()).catch(() => {});
     await clock.advance(10_000);
@@ -33,7 +33,7 @@ describe('the watchdog', () => {
     expect(isAlive()).toBe(false);
   });
 
-  it('is fed while nothing waits, for days, and while commits fail and are tried again', async () => {
+  it('ignores idle periods and retried commits', async () => {
     const { clock, committer, isAlive } = overStore(() =>
       Promise.reject(new StoreError('the disk is away', { code: 'store.io', retryable: true })),
     );

@@ -4,9 +4,9 @@ import { Committer } from '../../src/buffer/client/committer.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { CommitRequest, StoreFacts } from '../../src/buffer/store-facts.ts';
-import { Intake } from '../../src/sources/intake.ts';
+import { Intake } from '../../src/sources/intake/intake.ts';
+import { Stamps } from '../../src/sources/intake/stamps.ts';
 import { HttpPush } from '../../src/sources/push/http-push.ts';
-import { Stamps } from '../../src/sources/stamps.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { PLANT, until } from '../sources/sink-double.ts';
 
@@ -31,7 +31,7 @@ const FACTS: StoreFacts = {
   damaged: [],
 };
 
-/** A store whose disk stalls: a commit is over when the test says so. */
+/** Store on a stalled disk, whose commits complete when the test allows it. */
 class StalledStore {
   readonly stored: number[] = [];
   #stalled: (() => void)[] = [];
@@ -52,14 +52,14 @@ class StalledStore {
   }
 
   maintain = () => Promise.resolve(FACTS);
-  giveSpaceBack = () => Promise.resolve(FACTS);
+  vacuum = () => Promise.resolve(FACTS);
 
-  /** The oldest commit is over, and the disk stalls again. */
+  /** Completes the oldest commit. */
   answerOne(): void {
     this.#stalled.shift()?.();
   }
 
-  /** From now on the disk is as it should be. */
+  /** Completes all commits from now on. */
   answer(): void {
     this.#answers = true;
     for (const over of this.#stalled.splice(0)) over();
@@ -91,27 +91,27 @@ afterEach(async () => {
   await committer.close();
 });
 
-/** Values whose readings are numbers that nothing else has. */
+/** Values with unique readings. */
 function append(count: number): Promise<void> {
   const columns = new ValueColumns();
   for (let i = 0; i < count; i++) columns.add(catalogue.idOf(1, 'k', undefined, undefined), next, next++, 0);
   return committer.append(columns);
 }
 
-describe('values that come while the disk stalls', () => {
-  it('wait up to a bound; what comes beyond is refused whole, nothing of it is kept, and it goes on when the disk answers', async () => {
+describe('values during a disk stall', () => {
+  it('are queued up to a limit, above which entire requests are rejected', async () => {
     const first = append(3);
     expect(store.stalled).toBe(1);
     const second = append(6);
     const third = append(5);
     await expect(third).rejects.toMatchObject({ code: 'buffer.busy', retryable: true });
     expect(committer.waitingValues).toBe(6);
-    // To the brim, and not one more.
+    // Exactly up to the limit.
     const fourth = append(4);
     for (let i = 0; i < 100; i++) await expect(append(1)).rejects.toMatchObject({ code: 'buffer.busy' });
     expect(committer.waitingValues).toBe(MAX_WAITING);
     expect(store.stalled).toBe(1);
-    // It is an answer to who comes, not a fault of the disk.
+    // A rejection for lack of memory is not a failure of the disk.
     expect(committer.failure).toBeUndefined();
 
     store.answer();
@@ -123,7 +123,7 @@ describe('values that come while the disk stalls', () => {
     expect(committer.waitingValues).toBe(0);
   });
 
-  it('wait for the one commit that is under way, again and again: a slow disk is not given several', async () => {
+  it('wait only for the commit in progress', async () => {
     const appended = [append(1), append(1)];
     for (let turn = 0; turn < 5; turn++) {
       store.answerOne();
@@ -138,7 +138,7 @@ describe('values that come while the disk stalls', () => {
     expect(store.stored).toEqual([0, 1, 2, 3, 4, 5, 6]);
   });
 
-  it('are taken in one piece however large, where nothing else waits: else they could never come in', async () => {
+  it('are accepted regardless of their number if no other values are waiting', async () => {
     const first = append(1);
     const large = append(MAX_WAITING * 3);
     await expect(append(1)).rejects.toMatchObject({ code: 'buffer.busy' });
@@ -147,7 +147,7 @@ describe('values that come while the disk stalls', () => {
     expect(store.stored).toHaveLength(1 + MAX_WAITING * 3);
   });
 
-  it('get a 503 and are asked to come again, and a 204 once the disk answers', async () => {
+  it('are rejected with 503 and Retry-After, and accepted with 204 once the disk responds', async () => {
     const intake = new Intake({ catalogue, tags: PLANT, sink: committer, stamps: new Stamps(), clock });
     const push = new HttpPush({
       listen: { host: '127.0.0.1', port: 0 },

@@ -11,7 +11,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-it('a database of ours syncs each commit, at its first opening and at every later one', () => {
+it('database syncs each commit after it is opened or reopened', () => {
   const path = join(folder, 'a.db');
   for (let opening = 0; opening < 3; opening++) {
     const database = openDatabase(path);
@@ -23,19 +23,19 @@ it('a database of ours syncs each commit, at its first opening and at every late
     database.close();
   }
   expect(statSync(path).mode & 0o777).toBe(0o600);
-  // What the driver does by itself, and why it is set and read back.
+  // The default of the driver differs.
   const bare = new Database(path);
   bare.exec('INSERT INTO t VALUES (1)');
   expect(bare.pragma('synchronous', { simple: true })).toBe(1);
   bare.close();
 });
 
-it('a database that cannot take what is demanded of it is not used', () => {
+it('database with an unsupported pragma is not used', () => {
   const path = join(folder, 'b.db');
   const foreign = new Database(path);
   foreign.pragma('journal_mode = DELETE');
   foreign.exec('CREATE TABLE t (x)');
   foreign.close();
-  // Made without auto-vacuum, which SQLite does not take later.
+  // SQLite cannot enable auto-vacuum later.
   expect(() => openDatabase(path)).toThrow(/auto_vacuum/);
 });

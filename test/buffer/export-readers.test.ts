@@ -1,18 +1,18 @@
-/** Exports, backups and compaction beside each other: verbs as processes, on the control socket of an open buffer. */
+/** Concurrent exports, backups and compaction, with commands as processes on the control socket of an open buffer. */
 import { type ChildProcessWithoutNullStreams, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
+import { storeOptions } from '../../src/agent/pace.ts';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLogger } from '../../src/base/logger.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { bufferRoutes } from '../../src/control/buffer-routes.ts';
 import { ControlServer } from '../../src/control/control-server.ts';
-import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
-import { storeOptions } from '../../src/daemon/pace.ts';
-import { Intake } from '../../src/sources/intake.ts';
+import { Intake } from '../../src/sources/intake/intake.ts';
 import { MAIN } from '../built-agent.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
 import { bufferSettings, openFlow } from '../doubles/open-flow.ts';
@@ -48,7 +48,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** A backlog of many small segments, worth compaction as soon as no reader bars it. */
+/** A backlog of many small segments that is compacted once no reader prevents it. */
 async function fill(): Promise<void> {
   const reader = await flow.operator.beginExport({});
   await flow.values.configure({ ...storeOptions(bufferSettings(join(folder, 'state'))), flushValues: 1 });
@@ -68,11 +68,11 @@ async function fill(): Promise<void> {
   await flow.operator.endExport(reader);
 }
 
-/** Does all maintenance that is due; gives the number of spans. */
+/** Runs all due background work. Returns the number of spans. */
 async function maintain(): Promise<number> {
   for (;;) {
     const facts = await flow.values.maintain({ monotonicMs: systemClock.monotonicMs() });
-    flow.committer.note(facts);
+    flow.committer.update(facts);
     if (!facts.maintenanceDue && !facts.dirty) return facts.spans;
     await flow.committer.flush();
   }
@@ -80,7 +80,7 @@ async function maintain(): Promise<number> {
 
 const environment = () => ({ ...COMPILED_CODE, PATH: process.env.PATH, STATE_DIR: join(folder, 'state') });
 
-/** `buffer export` with a reader that has read the first piece and then pauses. */
+/** `buffer export` with a reader that pauses after the first piece. */
 async function pausedExport() {
   const child = spawn(process.execPath, [MAIN, 'buffer', 'export', '--config', folder], { env: environment() });
   children.push(child);
@@ -107,7 +107,7 @@ async function pausedExport() {
   };
 }
 
-/** Runs a verb to its end. */
+/** Runs a command until it ends. */
 function run(...args: string[]): Promise<{ code: number; stderr: string }> {
   return new Promise((resolve) => {
     execFile(process.execPath, [MAIN, ...args, '--config', folder], { env: environment() }, (error, _stdout, stderr) =>
@@ -116,8 +116,8 @@ function run(...args: string[]): Promise<{ code: number; stderr: string }> {
   });
 }
 
-describe('an export to a slow reader', () => {
-  it('has each value once, although a backup and another export end meanwhile', async () => {
+describe('export to a slow reader', () => {
+  it('contains each value once, even if a backup and another export finish first', async () => {
     const slow = await pausedExport();
     const file = join(folder, 'values.csv');
     expect(await run('buffer', 'export', '--output', file)).toEqual({ code: 0, stderr: '' });
@@ -128,7 +128,7 @@ describe('an export to a slow reader', () => {
     expect(await maintain()).toBeLessThan(FLUSHES);
   });
 
-  it('fails where a bound dropped values before they were read', async () => {
+  it('fails if a limit drops values before they are read', async () => {
     const slow = await pausedExport();
     const options = storeOptions(bufferSettings(join(folder, 'state')));
     await flow.values.configure({ ...options, bounds: { ...options.bounds, maxAgeMs: 1 } });

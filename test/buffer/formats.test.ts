@@ -1,13 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { BodyWriter } from '../../src/buffer/batches/body-writer.ts';
-import { ByteWriter } from '../../src/buffer/format/bytes.ts';
-import { digitsOf } from '../../src/buffer/format/decimal.ts';
 import { LogRowWriter, readLogRow } from '../../src/buffer/format/log-row.ts';
 import { packSegment, unpackSegment } from '../../src/buffer/format/segment.ts';
 import { STAMPED_HERE, ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
-/** Values that have broken such formats before, and plain ones between them. */
+/** Values that often break number formats, mixed with ordinary ones. */
 function awkward(random: () => number): number {
   const kind = Math.floor(random() * 14);
   const plain = Math.round(random() * 1e5) / 100;
@@ -49,8 +47,8 @@ function rows(
   ]);
 }
 
-describe('what goes into the log comes out bit for bit', () => {
-  it.each([1, 2, 3, 4, 5, 6, 7, 8])('for awkward values, seed %i', (seed) => {
+describe('stored log row', () => {
+  it.each([1, 2, 3, 4, 5, 6, 7, 8])('restores edge-case values bit for bit, seed %i', (seed) => {
     const clock = new ManualClock(0, seed);
     const writer = new LogRowWriter();
     const spread = seed % 3 === 0 ? 2 ** 20 : 40;
@@ -72,7 +70,7 @@ describe('what goes into the log comes out bit for bit', () => {
     }
   });
 
-  it('and a changed bit anywhere is noticed', () => {
+  it('detects every flipped bit', () => {
     const clock = new ManualClock();
     const row = new LogRowWriter()
       .write(
@@ -91,8 +89,8 @@ describe('what goes into the log comes out bit for bit', () => {
   });
 });
 
-describe('what goes into a segment comes out bit for bit', () => {
-  it.each([11, 12, 13, 14, 15, 16])('for awkward values, seed %i', (seed) => {
+describe('segment', () => {
+  it.each([11, 12, 13, 14, 15, 16])('restores edge-case values bit for bit, seed %i', (seed) => {
     const clock = new ManualClock(0, seed);
     for (let turn = 0; turn < 80; turn++) {
       const values = randomColumns(() => clock.random(), 1 + Math.floor(clock.random() * 200), 1);
@@ -111,7 +109,7 @@ describe('what goes into a segment comes out bit for bit', () => {
     }
   });
 
-  it('takes at most three bytes a value for slowly varying decimals at a steady period', () => {
+  it('uses at most three bytes per value for slowly changing decimals at a steady interval', () => {
     const clock = new ManualClock(0, 3);
     const values = new ValueColumns();
     let level = 20;
@@ -121,52 +119,10 @@ describe('what goes into a segment comes out bit for bit', () => {
     }
     expect(packSegment({ ...values, count: values.length } as never).length / 1000).toBeLessThan(2);
   });
-
-  it('takes a double for what is no decimal, and no more, and does not look behind its end', () => {
-    const packed = (readings: number[], count = readings.length) => {
-      const value = Float64Array.from(readings);
-      const columns = { timeMs: new Float64Array(value.length), flags: new Uint8Array(value.length) };
-      return packSegment({ count, value, ...columns });
-    };
-    expect(packed(Array.from({ length: 100 }, (_, i) => Math.sqrt(i + 2) / 7)).length).toBeLessThan(100 * 8 + 30);
-    expect(packed([20.5, 1 / 3], 1)).toEqual(packed([20.5]));
-    expect(packed([20.5]).length).toBeLessThan(packed([1 / 3]).length);
-    expect([1e-12, 0.123_456_789_012, 1e-13].map((value) => digitsOf(value))).toEqual([12, 12, -1]);
-  });
-
-  it('has room for each byte that comes', () => {
-    const writer = new ByteWriter(2);
-    for (let i = 0; i < 9; i++) writer.byte(i);
-    expect([...writer.bytes()]).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
-  });
 });
 
-describe('a body', () => {
-  it('is the JSON of the contract, every value the same double', () => {
-    const clock = new ManualClock(0, 21);
-    const writer = new BodyWriter();
-    for (let turn = 0; turn < 50; turn++) {
-      const values = randomColumns(() => clock.random(), 200, 1);
-      writer.begin(480_000);
-      writer.openKey({ key: 'flow', group: 'process', unit: { id: 12 } });
-      for (let i = 0; i < values.length; i++) writer.point(values.timeMs[i]!, values.value[i]!, values.flags[i]!);
-      writer.closeKey();
-      const body = JSON.parse(new TextDecoder().decode(writer.end()));
-      const { data, ...key } = body.values[0];
-      expect(key).toEqual({ key: 'flow', group: 'process', unit: { id: 12 } });
-      expect(data.map((point: { value: number }) => bits(point.value))).toEqual(
-        Array.from(values.value.subarray(0, 200), bits),
-      );
-      expect(data.map((point: { timestamp: string }) => point.timestamp)).toEqual(
-        Array.from(values.timeMs.subarray(0, 200), (time) => new Date(time).toISOString()),
-      );
-      expect(data.map((point: { status?: string }) => point.status)).toEqual(
-        Array.from(values.flags.subarray(0, 200), (flags) => [undefined, 'good', 'uncertain', 'bad'][flags & 3]),
-      );
-    }
-  });
-
-  it('never grows beyond its bound', () => {
+describe('request body', () => {
+  it('never exceeds its size limit', () => {
     const writer = new BodyWriter();
     const series = { key: 'k'.repeat(128), group: undefined, unit: { code: 'degree_celsius' } };
     for (const bound of [400, 1000, 5000]) {

@@ -1,5 +1,3 @@
-import { join } from 'node:path';
-import { afterEach, beforeEach } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
 import { LogRowWriter, type SettledRun } from '../../src/buffer/format/log-row.ts';
 import { packSegment } from '../../src/buffer/format/segment.ts';
@@ -17,15 +15,14 @@ import {
   sumOf,
   writeSeries,
 } from '../../src/buffer/tables.ts';
-import { freshFolder } from '../fresh-folder.ts';
 
 interface Entry {
   series: number;
-  /** The readings are 1, 2, 3 and so on. */
+  /** Readings are 1, 2, 3 and so on. */
   times: readonly number[];
   isGone?: boolean;
   settled?: number[];
-  /** Its segment does not stand there, though its directory names it. */
+  /** The directory contains the segment, but its row is missing. */
   isMissing?: boolean;
 }
 
@@ -43,7 +40,7 @@ function segmentOf({ series, times }: Entry, place: number): Uint8Array {
   });
 }
 
-/** A buffer of a few rows, each put where a test wants it. */
+/** A buffer with rows chosen by the test. */
 export class HandMadeBuffer {
   path!: string;
   database!: Database;
@@ -65,7 +62,7 @@ export class HandMadeBuffer {
     return this;
   }
 
-  /** Values of these series, one each; times and readings are 10 times their place in the order of acceptance. */
+  /** Adds a row with one value per series. Times and readings are 10 times the sequence number. */
   row(id: number, firstSeq: number, series: readonly number[], settled: readonly SettledRun[] = [], run = 1): this {
     const columns = new ValueColumns();
     for (const [i, one] of series.entries())
@@ -127,12 +124,4 @@ export class HandMadeBuffer {
   close(): void {
     this.database.close();
   }
-}
-
-/** Is empty before each test of a file, in a folder of its own, and closed after it. */
-export function freshBuffer<Kind extends HandMadeBuffer>(prefix: string, buffer: Kind): Kind {
-  const folder = freshFolder(prefix);
-  beforeEach(() => buffer.open(join(folder.path, 'buffer.db')));
-  afterEach(() => buffer.close());
-  return buffer;
 }

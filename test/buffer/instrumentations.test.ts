@@ -25,16 +25,16 @@ function open(): void {
   catalogue = new SeriesCatalogue(opening.series);
 }
 
-/** One value of the asset's `flow` for each instrumentation named. */
+/** Accepts one value of `flow` per instrumentation. */
 function accept(...instrumentations: (number | undefined)[]): void {
   const columns = new ValueColumns();
   for (const [at, one] of instrumentations.entries()) {
     columns.add(catalogue.idOf(881, one === undefined ? `k${at}` : 'flow', undefined, undefined, one), ++nowMs, 1, 0);
   }
-  store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs });
+  store.commit({ columns, newSeries: catalogue.takeUnsaved(), monotonicMs: nowMs });
 }
 
-/** Takes until nothing is left; gives the instrumentation of each batch, and those of its series. */
+/** Takes all batches, and returns for each the instrumentation of the batch and of its series. */
 function targets(lane: 'live' | 'backlog') {
   const seen: { of: number | undefined; series: (number | undefined)[] }[] = [];
   for (;;) {
@@ -56,8 +56,8 @@ afterEach(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-describe('an asset whose tags name several instrumentations', () => {
-  it('has a series for each of them, also where key, group and unit are the same, and after a restart', () => {
+describe('asset with several instrumentations', () => {
+  it('has a separate series for each, even with identical keys and after a restart', () => {
     const ids = [4711, 4712, undefined].map((one) => catalogue.idOf(881, 'flow', undefined, undefined, one));
     expect(new Set(ids).size).toBe(3);
     accept(4711, 4712);
@@ -67,7 +67,7 @@ describe('an asset whose tags name several instrumentations', () => {
     expect(catalogue.get(ids[0]!)).toMatchObject({ asset: 881, instrumentation: 4711 });
   });
 
-  it('never has values of two of them in one batch, in either lane', () => {
+  it('never mixes values from two instrumentations in one batch', () => {
     accept(4711, 4712, 4711, 4712, 4713);
     expect(targets('live')).toEqual([4711, 4712, 4713].map((of) => ({ of, series: [of] })));
     accept(4711, 4712, 4713);
@@ -76,13 +76,13 @@ describe('an asset whose tags name several instrumentations', () => {
     expect(targets('backlog')).toEqual([4711, 4712, 4713].map((of) => ({ of, series: [of] })));
   });
 
-  it('has series that were accepted without one go alone', () => {
+  it('posts series without an instrumentation separately', () => {
     accept(undefined, 4711, undefined);
     const alone = { of: undefined, series: [undefined] };
     expect(targets('live')).toEqual([alone, alone, { of: 4711, series: [4711] }]);
   });
 
-  it('gives each its turn, also where the first is never taken', () => {
+  it('alternates between instrumentations even if values from the first are never accepted', () => {
     accept(4711, 4712);
     const request = { asset: 881, lane: 'live', maxValues: 10, maxBytes: 10_000, oneInstrumentation: true } as const;
     const seen: (number | undefined)[] = [];
@@ -94,7 +94,7 @@ describe('an asset whose tags name several instrumentations', () => {
     expect(seen).toEqual([4711, 4712, 4711, 4712]);
   });
 
-  it('may have them all in one batch where the address does not name it', () => {
+  it('combines values from all instrumentations in one batch if the path contains no instrumentation', () => {
     accept(4711, 4712);
     const { batch } = store.take({ asset: 881, lane: 'live', maxValues: 10, maxBytes: 10_000 });
     expect(batch!.series).toHaveLength(2);

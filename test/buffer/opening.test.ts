@@ -1,4 +1,4 @@
-/** What a store says when it opens: of what did not read once, and of what it left on disk for want of memory. */
+/** Startup of a store: unreadable rows, and series left on disk because of the memory limit. */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -23,20 +23,20 @@ function open(maxLoadedSeries?: number) {
   return ValueStore.open(openDatabase(path), path, options, now);
 }
 
-/** Five commits of two values, each of two series of its own. */
+/** Five commits with two values each, of different series. */
 function fill(): void {
   const { store } = open();
   const catalogue = new SeriesCatalogue();
   for (let commit = 0; commit < 5; commit++) {
     const columns = new ValueColumns();
     for (const key of ['a', 'b']) columns.add(catalogue.idOf(1, `${key}${commit}`, undefined, undefined), 5, 1, 0);
-    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 1_000 });
+    store.commit({ columns, newSeries: catalogue.takeUnsaved(), monotonicMs: 1_000 });
   }
   store.close();
 }
 
-describe('a store that opens', () => {
-  it('tells of a row that does not read once', () => {
+describe('store startup', () => {
+  it('reports an unreadable row once', () => {
     fill();
     const database = openDatabase(path);
     database.exec("UPDATE log SET row = x'00' WHERE id = (SELECT max(id) FROM log)");
@@ -52,23 +52,23 @@ describe('a store that opens', () => {
     [undefined, 10, 0],
     [10, 10, 0],
     [4, 4, 6],
-    // A row is let in whole, or not at all; the first whatever it takes.
+    // A row is loaded completely or not at all; the first one is always loaded.
     [5, 4, 6],
     [1, 2, 8],
-  ])('and may load %s series loads %d and leaves the values of the others on disk: %d', (max, loaded, left) => {
+  ])('with a limit of %s series loads %d and leaves %d values on disk', (max, loaded, left) => {
     fill();
     const { store, series, facts } = open(max);
     expect([series.length, facts.notLoaded, facts.logValues]).toEqual([loaded, left, loaded]);
     store.close();
   });
 
-  it('lets spans in like rows: the first whatever it takes, and no more than may be loaded', () => {
+  it('always loads the first span, and later spans up to the limit', () => {
     const { store: filled } = open();
     const catalogue = new SeriesCatalogue();
     for (let turn = 1; turn <= 2; turn++) {
       const columns = new ValueColumns();
       for (const key of ['a', 'b']) columns.add(catalogue.idOf(1, `${key}${turn}`, undefined, undefined), 5, 1, 0);
-      filled.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 1_000 });
+      filled.commit({ columns, newSeries: catalogue.takeUnsaved(), monotonicMs: 1_000 });
       const monotonicMs = turn * 1e6;
       for (let steps = 0; steps < 100 && filled.maintain({ monotonicMs }).maintenanceDue; steps++);
       filled.commit({ columns: undefined, newSeries: [], monotonicMs });
@@ -86,12 +86,12 @@ describe('a store that opens', () => {
     }
   });
 
-  it('counts series on from those that it has, and keeps one that comes without a value', () => {
+  it('continues the series numbering and stores a series without a value', () => {
     fill();
     const { store, series } = open();
     const catalogue = new SeriesCatalogue(series);
     catalogue.idOf(1, 'late', undefined, undefined);
-    store.commit({ columns: undefined, newSeries: catalogue.takeNew(), monotonicMs: 1_000 });
+    store.commit({ columns: undefined, newSeries: catalogue.takeUnsaved(), monotonicMs: 1_000 });
     store.close();
     const database = openDatabase(path);
     expect(database.prepare('SELECT DISTINCT since FROM series ORDER BY since').pluck().all()).toEqual([

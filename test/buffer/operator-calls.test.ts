@@ -1,4 +1,4 @@
-/** What operators ask of the store, in its own process: how large a step is, what is damaged, what leaves the log. */
+/** Operator calls: step sizes, damaged rows, log rows. */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -10,7 +10,7 @@ import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
 import { memoryFolder } from '../memory-folder.ts';
 
-/** Of an export's page and of a retargeting's step: the segment that fills it is the last, and has at most so many more. */
+/** Tolerance for the segment that fills a page or step. */
 const PAGE_VALUES = 5_000;
 const STEP_VALUES = 10_000;
 const SEGMENT_VALUES = 2_048;
@@ -38,12 +38,12 @@ afterEach(() => {
 });
 
 function commit(columns?: ValueColumns, notes: Note[] = []): void {
-  store.commit({ columns, newSeries: catalogue.takeNew(), notes, monotonicMs: nowMs });
+  store.commit({ columns, newSeries: catalogue.takeUnsaved(), notes, monotonicMs: nowMs });
 }
 
 const flowOf = (asset: number) => catalogue.idOf(asset, 'flow', undefined, undefined);
 
-/** So many values of asset 1. */
+/** Values of asset 1. */
 function accept(count: number): void {
   const columns = new ValueColumns(count);
   for (let i = 0; i < count; i++) columns.add(flowOf(1), ++nowMs, i, 0);
@@ -56,8 +56,8 @@ function flush(): void {
   commit();
 }
 
-describe('an export', () => {
-  it('comes in pages of some thousand values, each value once and in its order', () => {
+describe('export', () => {
+  it('returns each value once and in order, in pages', () => {
     accept(3 * PAGE_VALUES);
     flush();
     expect(store.facts()).toMatchObject({ logValues: 0, segmentValues: 3 * PAGE_VALUES });
@@ -75,9 +75,9 @@ describe('an export', () => {
   });
 });
 
-describe('a purge', () => {
-  it('finds values that a compaction would move between two of its steps', () => {
-    // Oldest time last: the first spans have nothing to purge.
+describe('purge', () => {
+  it('includes values moved by compaction between two steps', () => {
+    // The oldest time is last, so the first spans contain nothing to purge.
     for (let i = 16; i > 0; i--) {
       const columns = new ValueColumns(1);
       columns.add(flowOf(1), i, i, 0);
@@ -102,13 +102,13 @@ describe('a purge', () => {
   });
 });
 
-describe('values that go to another asset', () => {
+describe('retarget', () => {
   const retarget = (cursor?: WithdrawalCursor) => {
     const pairs = [{ from: flowOf(1), to: catalogue.get(flowOf(2))! }];
     return store.operator.retarget({ pairs, cursor });
   };
 
-  it('go some ten thousand a step', () => {
+  it('moves ten thousand values per step', () => {
     accept(2 * STEP_VALUES);
     flush();
     const steps: number[] = [];
@@ -130,7 +130,7 @@ describe('values that go to another asset', () => {
     ]);
   });
 
-  it('leave no row of the log behind', () => {
+  it('leaves no rows with moved values in the log', () => {
     accept(10);
     const rows = () => database.prepare('SELECT id FROM log').pluck().all();
     const before = rows();
@@ -141,18 +141,17 @@ describe('values that go to another asset', () => {
     expect(store.facts()).toMatchObject({ logValues: 10, segmentValues: 0 });
   });
 
-  it('go to a series that is newer than all before it', () => {
+  it('creates the target as the newest series', () => {
     accept(10);
     retarget();
-    // The step brings it itself.
-    catalogue.takeNew();
+    catalogue.takeUnsaved();
     commit();
     expect(database.prepare('SELECT since FROM series ORDER BY id').pluck().all()).toEqual([1, 2]);
   });
 });
 
-describe('what stands in quarantine', () => {
-  it('is shown by its first values; what the disk garbled is called damaged, and stays', () => {
+describe('quarantine listing', () => {
+  it('shows the first values of each row and marks damaged rows', () => {
     accept(7);
     const { batch } = store.take({ asset: 1, lane: 'live', maxValues: 9, maxBytes: 10_000 });
     store.quarantine(batch!.id, { status: 422, message: 'no such unit', atMs: 5 });
@@ -168,8 +167,8 @@ describe('what stands in quarantine', () => {
   });
 });
 
-describe('facts that were written with values', () => {
-  it('come back by the beginning of their names, without one that the disk garbled', () => {
+describe('value notes', () => {
+  it('are found by prefix, and skipped if damaged', () => {
     const notes = ['a/1', 'a/2', 'a/3', 'b/1'].map((name) => ({ name, text: `of ${name}` }));
     commit(undefined, notes);
     expect(store.notes('a/')).toEqual(notes.slice(0, 3));

@@ -1,10 +1,10 @@
-/** Values under the right asset and key after a restart, although the number of their series served another one before. */
+/** Values keep asset and key after a restart although their series number was reused. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
+import { storeOptions } from '../../src/agent/pace.ts';
 import { systemClock } from '../../src/base/clock.ts';
 import { SeriesKeeping } from '../../src/buffer/client/series-keeping.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
-import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
-import { storeOptions } from '../../src/daemon/pace.ts';
 import { bufferSettings, openFlow } from '../doubles/open-flow.ts';
 import { freshFolder } from '../fresh-folder.ts';
 
@@ -49,8 +49,8 @@ async function stored() {
   });
 }
 
-describe('a series number that serves another series', () => {
-  it.each([0, 1, 2])('stands for the new series after %i refused commits and a restart', async (refusals) => {
+describe('reused series number', () => {
+  it.each([0, 1, 2])('identifies the new series after %i rejected commits and a restart', async (refusals) => {
     await setMaxBytes(1);
     for (let i = 0; i < refusals; i++) {
       await expect(append(1, 'level', 5)).rejects.toMatchObject({ code: 'buffer.full' });
@@ -65,7 +65,7 @@ describe('a series number that serves another series', () => {
     expect(await stored()).toEqual([{ asset: 2, key: 'flow', value: 7 }]);
   });
 
-  it('is not written by a refused commit', async () => {
+  it('is not written by a rejected commit', async () => {
     await setMaxBytes(1);
     await expect(append(1, 'level', 5)).rejects.toMatchObject({ code: 'buffer.full' });
     expect(await flow.operator.list({ after: 0, limit: 10 })).toEqual([]);

@@ -1,4 +1,4 @@
-/** What is carried over of a damaged buffer: by SQLite's reading, and page by page beside it. */
+/** Recovery of a damaged buffer, with SQLite and page by page. */
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
@@ -10,7 +10,7 @@ import { unpackDirectory } from '../../src/buffer/span.ts';
 import { memoryFolder } from '../memory-folder.ts';
 import { World } from '../model/store-world.ts';
 
-/** What is compared of each table: numbers that are given anew say nothing. */
+/** Compared columns of each table. */
 const TABLES = {
   series: '*',
   run: '*',
@@ -24,7 +24,7 @@ const TABLES = {
 };
 type Rows = Record<keyof typeof TABLES, unknown[][]>;
 
-/** A buffer with something of everything; made once. */
+/** A buffer with rows in every table; created once. */
 let origin: string;
 let folder: string;
 let path: string;
@@ -71,7 +71,7 @@ function change(sql: string): void {
   database.close();
 }
 
-/** Carries over; without the copy of the series unless that is asked for. */
+/** Copies the buffer, by default without the series copy. */
 function carry(way: 'by SQLite' | 'page by page', withCopy = false): { result: Salvage; rows: Rows } {
   const into = openDatabase(join(folder, `new-${++made}.db`));
   try {
@@ -89,11 +89,11 @@ function carry(way: 'by SQLite' | 'page by page', withCopy = false): { result: S
 
 const WAYS = ['by SQLite', 'page by page'] as const;
 
-describe('a buffer whose head is garbled', () => {
+describe('buffer with a corrupt header', () => {
   it.each([
-    ['of another version', 60, 4],
-    ['none of a database', 0, 100],
-  ])('is looked at page by page where SQLite finds it %s', (_, at, bytes) => {
+    ['another format version', 60, 4],
+    ['that the file is not a database', 0, 100],
+  ])('is read page by page when SQLite reports %s', (_, at, bytes) => {
     const database = new Database(path);
     database.pragma('wal_checkpoint(TRUNCATE)');
     database.close();
@@ -106,8 +106,8 @@ describe('a buffer whose head is garbled', () => {
   });
 });
 
-describe.each(WAYS)('a buffer that is carried over %s', (way) => {
-  it('is the same row for row, but for its segments, which are found in the old file by its name', () => {
+describe.each(WAYS)('buffer copied %s', (way) => {
+  it('is identical to the original, except that segments remain in the old file', () => {
     const old = rowsOf(path);
     for (const table of [
       'series',
@@ -147,7 +147,7 @@ describe.each(WAYS)('a buffer that is carried over %s', (way) => {
     ['quarantine', 'message = 3'],
     ['note', "text = text || 'x'"],
     ['note', 'sum = sum + 1'],
-  ])('leaves out a row of %s that is garbled (%s), and that alone', (table, sql) => {
+  ])('lacks only the corrupt row of %s (%s)', (table, sql) => {
     const old = rowsOf(path);
     const column = new Database(path, { readonly: true });
     const [key] = column.prepare<[], string>(`SELECT name FROM pragma_table_info('${table}')`).pluck().all();
@@ -156,7 +156,7 @@ describe.each(WAYS)('a buffer that is carried over %s', (way) => {
     const { result, rows } = carry(way);
     const [first, ...rest] = old[table as keyof Rows];
     if (table === 'span') {
-      // Its directory is made from its segments, which do not say when their values were accepted; nothing is left of those that are gone.
+      // The directory is rebuilt from the remaining segments, which do not contain acceptance times.
       const entriesOf = (from: unknown[][]) => from.map((row) => unpackDirectory(row[4] as Buffer));
       const [before = [], ...others] = entriesOf(old.span);
       const [after = [], ...same] = entriesOf(rows.span);
@@ -171,13 +171,13 @@ describe.each(WAYS)('a buffer that is carried over %s', (way) => {
     expect(result.lostRows).toBe(1);
   });
 
-  it('knows of a series that does not read by the copy beside it', () => {
+  it('restores a series from its copy', () => {
     const old = rowsOf(path);
     change('UPDATE series SET sum = sum + 1 WHERE id = (SELECT min(id) FROM series)');
     expect(carry(way, true).rows.series).toEqual(old.series);
   });
 
-  it('keeps nothing of a span of which neither directory nor segments read', () => {
+  it('drops a span without a readable directory and segments', () => {
     const [span] = rowsOf(path).segment_progress.map(([segment]) => Math.floor(Number(segment) / 2 ** 20));
     change(`DELETE FROM span WHERE id = ${span}; DELETE FROM segment WHERE id >> 20 = ${span}`);
     const { rows } = carry(way);
@@ -186,7 +186,7 @@ describe.each(WAYS)('a buffer that is carried over %s', (way) => {
     expect(rows.span.some(([id]) => id === span)).toBe(false);
   });
 
-  it('names the older files that the old one names, and begins its numbers above theirs', () => {
+  it('retains the names of set-aside files and continues their numbering', () => {
     const [[name, below] = []] = carry(way).rows.origin;
     rmSync(`${path}-wal`);
     copyFileSync(join(folder, `new-${made}.db`), path);

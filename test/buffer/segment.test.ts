@@ -1,15 +1,15 @@
-/** The bytes of segments and of rows of the log: what files of former versions hold, and what is none of it. */
+/** Bytes of segments and log rows, in the format of earlier versions, and invalid bytes. */
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { ByteWriter } from '../../src/buffer/format/bytes.ts';
 import { LogRowWriter } from '../../src/buffer/format/log-row.ts';
-import { lastTimeOf, packSegment, readSegmentHead, unpackSegment } from '../../src/buffer/format/segment.ts';
+import { packSegment, readSegmentHead, unpackSegment } from '../../src/buffer/format/segment.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 const HEAD = { series: 5, place: 6 };
 
-/** Columns of values, and one behind each end that is none of them. */
+/** Columns with extra values after their end. */
 function between(timeMs: readonly number[], value: readonly number[], flags: readonly number[]) {
   const around = (column: readonly number[]) => [column[0]!, ...column, column.at(-1)!];
   return {
@@ -20,7 +20,7 @@ function between(timeMs: readonly number[], value: readonly number[], flags: rea
   };
 }
 
-/** Behind checksum, version and head. */
+/** Bytes after checksum, version and header. */
 function bytesOf(timeMs: readonly number[], value: readonly number[], flags: readonly number[]): string {
   const packed = packSegment(between(timeMs, value, flags), 1, timeMs.length + 1, HEAD);
   const whole = { count: timeMs.length, timeMs, value, flags } as never;
@@ -38,7 +38,7 @@ function bytesOf(timeMs: readonly number[], value: readonly number[], flags: rea
   return hex.slice(6);
 }
 
-/** Whole, with its checksum, as only a forger writes it. */
+/** A forged segment with a valid checksum. */
 function forged(...numbers: number[]): Uint8Array {
   const writer = new ByteWriter();
   writer.reset(4);
@@ -46,36 +46,24 @@ function forged(...numbers: number[]): Uint8Array {
   return writer.seal().slice();
 }
 
-describe('a segment', () => {
-  it('has these bytes', () => {
-    // One value: time 1,000, no step; flag 0 once; no digits, 7, nothing that does not fit.
+describe('segment format', () => {
+  it('matches the documented bytes', () => {
+    // One value: time 1,000, no step; flag 0 once; no digits, 7, no exceptions.
     expect(bytesOf([1_000], [7], [0])).toBe('01d00f0001000e00');
-    // A step of 10 three times, one of -5, one of 0 twice, one of 1 and one of 0; two flags in three runs.
+    // Steps: 10 three times, -5, 0 twice, 1, 0. Two flags in three runs.
     expect(bytesOf([0, 10, 20, 30, 25, 25, 25, 26, 26], [1, 1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 2, 1, 1, 1, 1, 1])).toBe(
       '090029023a150104020103020101050002000000000000000000',
     );
-    // Two digits for all where one has two, and differences of either sign.
+    // Because one value has two digits, all values have two; differences can be negative.
     expect(bytesOf([5, 5, 5], [20.5, 20.37, 21], [0, 0, 0])).toBe('030a01010003028420197e00');
-  });
-
-  it('holds what is no decimal beside the others as long as it is a quarter of them', () => {
-    const decimals = (count: number, misfits: number) =>
-      Array.from({ length: count }, (_, i) => (i % 3 === 1 && i < misfits * 3 ? Math.PI * i : i / 2));
-    const digits = (count: number, misfits: number) => {
-      const zeros = Array.from({ length: count }, () => 0);
-      // Head, one time, one step with its run, one run of flags.
-      return bytesOf(zeros, decimals(count, misfits), zeros).slice(2 + 2 + 4 + 4, 2 + 2 + 4 + 4 + 2);
-    };
-    expect([digits(8, 0), digits(8, 1), digits(8, 2)]).toEqual(['01', '01', '01']);
-    expect([digits(8, 3), digits(11, 2), digits(11, 3)]).toEqual(['ff', '01', 'ff']);
   });
 
   it.each([
     ['a segment', new Uint8Array(9)],
     ['the version of a segment', forged(2, 5, 6, 1, 0, 0, 1, 0, 0, 0)],
-    ['the head of a segment', forged(3, 5, 6, 0, 0, 0, 0, 0)],
-    ['the head of a segment', forged(3, 5, 6, 1e9, 0, 0, 1, 0, 0, 0)],
-    // Three values: a step that comes three times, where two are left.
+    ['the header of a segment', forged(3, 5, 6, 0, 0, 0, 0, 0)],
+    ['the header of a segment', forged(3, 5, 6, 1e9, 0, 0, 1, 0, 0, 0)],
+    // Three values: a run of three steps where only two remain.
     ['the times of a segment', forged(3, 5, 6, 3, 0, 41, 2, 0, 3, 0, 0, 0, 0, 0)],
     ['the flags of a segment', forged(3, 5, 6, 2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0)],
     ['the flags of a segment', forged(3, 5, 6, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0)],
@@ -83,47 +71,14 @@ describe('a segment', () => {
     ['the digits of a segment', forged(3, 5, 6, 1, 0, 0, 1, 13, 0, 0)],
     ['the values of a segment', forged(3, 5, 6, 1, 0, 0, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0)],
     ['the end of a segment', forged(3, 5, 6, 1, 0, 0, 1, 0, 0, 0, 0)],
-  ])('is damaged where it is not what was written: %s', (what, bytes) => {
+  ])('is reported as damaged if a part is invalid: %s', (what, bytes) => {
     expect(() => unpackSegment(bytes)).toThrow(
       expect.objectContaining({ code: 'store.damaged', message: `${what} is damaged` }),
     );
   });
-
-  it('may have so many values as its steps, and a last one that is no decimal', () => {
-    const { timeMs, value } = unpackSegment(
-      forged(3, 5, 6, 3, 0, 41, 1, 0, 3, 12, 0, 2, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0),
-    );
-    expect([[...timeMs], [...value]]).toEqual([
-      [0, 10, 20],
-      [0, 1e-12, 0],
-    ]);
-  });
-
-  it('keeps its bytes when another is packed', () => {
-    const pack = (reading: number) =>
-      packSegment({ count: 1, timeMs: Float64Array.of(1), value: Float64Array.of(reading), flags: new Uint8Array(1) });
-    const first = pack(1);
-    pack(2);
-    expect([unpackSegment(first), unpackSegment(pack(1))]).toEqual(
-      Array(2).fill({
-        series: 0,
-        place: 0,
-        count: 1,
-        timeMs: Float64Array.of(1),
-        value: Float64Array.of(1),
-        flags: new Uint8Array(1),
-      }),
-    );
-  });
-
-  it('ends at its latest time, wherever that stands', () => {
-    const timeMs = Float64Array.of(5, 9, -3, 8, 8);
-    expect([lastTimeOf({ timeMs }), lastTimeOf({ timeMs }, 2), lastTimeOf({ timeMs }, 2, 3)]).toEqual([9, 8, -3]);
-    expect([lastTimeOf({ timeMs }, 0, 1), lastTimeOf({ timeMs }, 1, 1)]).toEqual([5, Number.NEGATIVE_INFINITY]);
-  });
 });
 
-/** All kinds of readings, steps and flags, by a fixed seed. */
+/** All kinds of readings, steps and flags, with a fixed seed. */
 function* plant(
   seed: number,
 ): Generator<{ columns: ValueColumns; head: { run: number; monotonicMs: number; firstSeq: number } }> {
@@ -152,7 +107,7 @@ function* plant(
   }
 }
 
-describe('the bytes of a plant', () => {
+describe('plant data', () => {
   const sha = (rows: Iterable<Uint8Array>) => {
     const hash = createHash('sha256');
     for (const row of rows) hash.update(row);
@@ -175,11 +130,11 @@ describe('the bytes of a plant', () => {
     }
   }
 
-  // Files that were written once are read for years: whoever changes these numbers changes the format.
+  // If these numbers change, the format has changed, but existing files must remain readable for years.
   it.each([
     [1, '22faddf53edd1946', '977413c6ef35ed71'],
     [2, '25e692da2c086bc2', 'fe1e073798ed76e1'],
-  ])('are what they were when the format was released, seed %i', (seed, ofRows, ofSegments) => {
+  ])('is encoded to the same bytes as in the released format, seed %i', (seed, ofRows, ofSegments) => {
     expect([sha(rows(seed)), sha(segments(seed))]).toEqual([ofRows, ofSegments]);
   });
 });

@@ -1,4 +1,4 @@
-/** The copy of the series beside the database: what it says of each line, when it is made anew, and what of it is on disk. */
+/** The series copy: its lines, when it is rewritten, and when it is synced. */
 import type * as files from 'node:fs';
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -10,9 +10,7 @@ import { freshFolder } from '../fresh-folder.ts';
 import { openPaths } from '../open-paths.ts';
 import { seriesOf } from './hand-made-buffer.ts';
 
-const MiB = 1024 * 1024;
-
-/** Names of files that were synced. */
+/** Names of synced files. */
 const disk = vi.hoisted(() => ({ synced: [] as string[] }));
 vi.mock('node:fs', async (original) => {
   const real = await original<typeof files>();
@@ -41,8 +39,8 @@ const none = () => [];
 const one = seriesOf(1, 1, { key: 'one' });
 const two = seriesOf(2, 1, { key: 'two', group: 'g', unit: { id: 5 } });
 
-describe('the copy of the series', () => {
-  it('has a line for each that is added, unsynced, and keeps no file open', () => {
+describe('series copy', () => {
+  it('appends one line per series without a sync, and leaves no files open', () => {
     expect([copy.append([one], none), copy.append([two, one], none), copy.append([], none)]).toEqual([
       true,
       true,
@@ -57,66 +55,40 @@ describe('the copy of the series', () => {
   });
 
   it.each<[string, string[], unknown[]]>([
-    ['the larger since', [line(seriesOf(1, 1, { key: 'new', since: 2 })), line(one)], [[1, 'new', 2]]],
-    ['of equals the later', [line(one), line(seriesOf(1, 1, { key: 'later' }))], [[1, 'later', 1]]],
-    ['one that was never written as the oldest', [line(one), line({ ...one, key: 'x', since: 0 })], [[1, 'one', 1]]],
+    ['the larger generation wins', [line(seriesOf(1, 1, { key: 'new', since: 2 })), line(one)], [[1, 'new', 2]]],
+    ['the later of equal generations wins', [line(one), line(seriesOf(1, 1, { key: 'later' }))], [[1, 'later', 1]]],
+    ['an unsaved series counts as the oldest', [line(one), line({ ...one, key: 'x', since: 0 })], [[1, 'one', 1]]],
     [
-      'what stands behind a line that is none',
+      'lines after an invalid line are read',
       ['', '{}', '[1', 'null', line(one).replace('one', 'two'), line(two)],
       [[2, 'two', 1]],
     ],
-  ])('says of two lines of a series: %s', (_, lines, expected) => {
+  ])('resolves two lines of one series: %s', (_, lines, expected) => {
     writeFileSync(file, lines.join('\n'));
-    // The last line need not be ended.
+    // The final line may lack a line feed.
     expect(known()).toEqual(expected);
     writeFileSync(file, `${lines.join('\n')}\n`);
     expect(known()).toEqual(expected);
   });
 
-  it('gives those that are asked for', () => {
-    copy.append([one, two], none);
-    expect([...copy.read(new Set([2, 3])).keys()]).toEqual([2]);
-    expect(copy.read(new Set())).toEqual(new Map());
-  });
-
   it.each<[string, Series[], boolean]>([
-    ['is as it is', [one, two], false],
-    ['is of more than is known', [one], false],
-    ['lacks one', [one, two, seriesOf(3)], true],
-    ['says another thing of the first', [{ ...one, key: 'other' }, two], true],
-    ['says another thing of the last', [one, { ...two, group: undefined }], true],
-  ])('is made anew, and synced, where it lacks something alone: one that %s', (_, all, isAnew) => {
+    ['identical', [one, two], false],
+    ['with additional series', [one], false],
+    ['without a series', [one, two, seriesOf(3)], true],
+    ['with a different first series', [{ ...one, key: 'other' }, two], true],
+    ['with a different last series', [one, { ...two, group: undefined }], true],
+  ])('is rewritten and synced only if a known series is missing or differs: %s', (_, all, isRewritten) => {
     copy.append([one, two], none);
     const before = text();
-    // Of an agent that was killed while it did this.
-    if (isAnew) writeFileSync(`${file}.tmp`, 'left over');
+    // Left by an agent that was killed during a rewrite.
+    if (isRewritten) writeFileSync(`${file}.tmp`, 'left over');
     copy.keep(all);
-    expect(text()).toBe(isAnew ? `\n${all.map(line).join('\n')}\n` : before);
-    expect(disk.synced.map((path) => basename(path))).toEqual(isAnew ? ['buffer.db.series.tmp'] : []);
+    expect(text()).toBe(isRewritten ? `\n${all.map(line).join('\n')}\n` : before);
+    expect(disk.synced.map((path) => basename(path))).toEqual(isRewritten ? ['buffer.db.series.tmp'] : []);
     expect([openFiles(), readdirSync(folder.path)]).toEqual([0, ['buffer.db.series']]);
   });
 
-  it.each([
-    [MiB, 0, false, false],
-    [MiB + 1, 0, true, true],
-    [MiB + 1, 1, true, false],
-    [MiB + 160 * 3, 3, true, false],
-    [MiB + 160 * 3 + 1, 3, true, true],
-  ])('of %d bytes where %d are known is looked at closely: %s, and made anew: %s', (bytes, count, isAsked, isAnew) => {
-    const all = Array.from({ length: count }, (_, i) => seriesOf(i + 5));
-    writeFileSync(file, '\n'.repeat(bytes - line(one).length - 2));
-    let asked = false;
-    expect(
-      copy.append([one], () => {
-        asked = true;
-        return all;
-      }),
-    ).toBe(true);
-    expect([asked, statSync(file).size]).toEqual([isAsked, isAnew ? all.map(line).join('\n').length + 2 : bytes]);
-    expect([...copy.read().keys()]).toEqual((isAnew ? all : [one]).map(({ id }) => id));
-  });
-
-  it('says where it could not be written, and never throws', () => {
+  it('reports write failures, and never throws', () => {
     const nowhere = new SeriesCopy(join(folder.path, 'none', 'x'));
     expect([nowhere.append([one], none), nowhere.read(), nowhere.keep([one])]).toEqual([false, new Map(), undefined]);
     expect(readdirSync(folder.path)).toEqual([]);

@@ -1,4 +1,4 @@
-/** What a series costs, and that one without values is forgotten. */
+/** Memory used by a series, and removal of series without values. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,14 +12,13 @@ import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { ValueStoreOptions } from '../../src/buffer/store-facts.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
 import type { Tag } from '../../src/config/tags.ts';
-import { AddressBook } from '../../src/sources/address-book.ts';
-import { Draft } from '../../src/sources/draft.ts';
-import { RefusedValues } from '../../src/sources/problem-list.ts';
-import { Stamps } from '../../src/sources/stamps.ts';
+import { AddressBook } from '../../src/sources/intake/address-book.ts';
+import { Draft } from '../../src/sources/intake/draft.ts';
+import { RejectedValues } from '../../src/sources/intake/problem-list.ts';
+import { Stamps } from '../../src/sources/intake/stamps.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 const PLACE = { boot: 'one', wallMs: 0 };
-const MiB = 1024 * 1024;
 
 let folder: string;
 let store: ValueStore;
@@ -40,10 +39,10 @@ function open(): void {
 }
 
 function commit(columns?: ValueColumns) {
-  return store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs });
+  return store.commit({ columns, newSeries: catalogue.takeUnsaved(), monotonicMs: nowMs });
 }
 
-/** A value for each of `count` series of so many assets. */
+/** Accepts one value for each of `count` series of the given number of assets. */
 function write(count: number, assets = 1, from = 0): void {
   for (let at = 0; at < count; at += 5_000) {
     const columns = new ValueColumns();
@@ -55,7 +54,7 @@ function write(count: number, assets = 1, from = 0): void {
   }
 }
 
-/** Flushes everything, and lets the log's rows fall away. */
+/** Flushes everything and deletes the log rows. */
 function settleDown(): void {
   nowMs += 200_000;
   for (
@@ -117,8 +116,8 @@ afterEach(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-describe('a series', () => {
-  it('costs less than 400 bytes while its values wait in the backlog, and after a start', async () => {
+describe('series', () => {
+  it('uses less than 400 bytes while values are pending and after a restart', async () => {
     const few = 10_000;
     const many = 70_000;
     write(few);
@@ -132,20 +131,20 @@ describe('a series', () => {
     store.close();
     store = undefined as never;
     catalogue = undefined as never;
-    // What the last turn held is let go with it.
+    // By now, objects of the previous round are garbage-collected.
     await new Promise((resolve) => setImmediate(resolve));
     const empty = usedBytes();
     open();
     const started = (usedBytes() - empty) / many;
     expect(store.facts().segmentValues).toBe(many);
-    // Both threads' share: the store and the catalogue.
+    // Memory in both threads: store and catalogue.
     expect({ running: running < 400, started: started < 400 }, `${running} and ${started} bytes`).toEqual({
       running: true,
       started: true,
     });
   });
 
-  it('is not loaded at a start where nothing of it is in the buffer', () => {
+  it('is not loaded at startup if it has no buffered values', () => {
     write(2_000);
     settleDown();
     expect(drain()).toBe(2_000);
@@ -157,16 +156,16 @@ describe('a series', () => {
   });
 });
 
-describe('a series without values', () => {
-  it('is forgotten, and what comes of it later is delivered as before', async () => {
+describe('series without buffered values', () => {
+  it('is evicted from memory, and later values are delivered as before', async () => {
     write(1_000);
     settleDown();
     expect(drain()).toBe(1_000);
-    // Of some there is a value again: they are kept.
+    // Some series have a new value and are kept.
     write(100);
     expect(await keeping().forget()).toBe(900);
     expect(catalogue.size).toBe(100);
-    // The numbers serve others now, and the old addresses have new ones.
+    // The numbers are reused, and the previous addresses have new numbers.
     write(500, 2, 10_000);
     write(300, 1, 500);
     const wanted = new Set([...catalogue.all()].map(({ asset, key }) => `${asset} ${key}`));
@@ -188,18 +187,18 @@ describe('a series without values', () => {
     expect(new Set(keys.keys())).toEqual(wanted);
   });
 
-  it('stays where tags.yaml names it, where it is held, in quarantine or under way', async () => {
+  it('is kept in memory if listed in tags.yaml, held, quarantined or in flight', async () => {
     const ids = [0, 1, 2, 3, 4].map((i) => catalogue.idOf(1, `k${i}`, undefined, undefined));
     const columns = new ValueColumns();
     for (const id of ids) columns.add(id, nowMs, 1, 0);
     commit(columns);
     const { batch } = store.take({ asset: 1, lane: 'live', maxValues: 5, maxBytes: 10_000, onlySeries: [ids[2]!] });
     store.quarantine(batch!.id, { status: 422, message: 'no', atMs: 0 });
-    const underWay = store.take({ asset: 1, lane: 'live', maxValues: 5, maxBytes: 10_000, onlySeries: [ids[3]!] });
-    expect(underWay.batch?.values).toBe(1);
+    const inFlight = store.take({ asset: 1, lane: 'live', maxValues: 5, maxBytes: 10_000, onlySeries: [ids[3]!] });
+    expect(inFlight.batch?.values).toBe(1);
     store.holdSeries([ids[1]!]);
     expect(await keeping((id) => id === ids[0]).forget()).toBe(0);
-    store.settle(underWay.batch!.id);
+    store.settle(inFlight.batch!.id);
     for (const one of [ids[0]!, ids[1]!, ids[4]!]) {
       const { batch: next } = store.take({ asset: 1, lane: 'live', maxValues: 5, maxBytes: 10_000, onlySeries: [one] });
       store.settle(next!.id);
@@ -210,7 +209,7 @@ describe('a series without values', () => {
     expect([...catalogue.all()].map(({ id }) => id)).toEqual([ids[0], ids[1], ids[2]]);
   });
 
-  it('is not taken for another in a request that came in slowly', async () => {
+  it('is not confused with its successor by a slow request', async () => {
     const book = new AddressBook(catalogue, new Map(), false);
     const slot = () => book.findDirect({ asset: 1, key: 'flow', unit: undefined, group: undefined });
     const draftOf = () => {
@@ -229,14 +228,14 @@ describe('a series without values', () => {
     expect(catalogue.get(series)).toMatchObject({ asset: 1, key: 'flow' });
   });
 
-  it('leaves a value that names it out of the buffer whole', () => {
+  it('cannot be referenced by a commit that does not define it', () => {
     const columns = new ValueColumns();
     columns.add(99, nowMs, 1, 0);
     expect(() => commit(columns)).toThrow(expect.objectContaining({ code: 'store.no_series' }));
     expect(store.facts().logValues).toBe(0);
   });
 
-  it('never gets a time of arrival twice, though it was forgotten and the clock stepped back', async () => {
+  it('never uses the same arrival timestamp twice, even after a clock step', async () => {
     const book = new AddressBook(catalogue, new Map(), false);
     const arrive = (atMs: number) => {
       const draft = new Draft(book, stamps, atMs);
@@ -273,40 +272,17 @@ describe('MAX_SERIES', () => {
     return draft;
   };
 
-  it('bounds what programs open, to the last one; those of tags.yaml do not count', () => {
+  it('strictly limits the series created by programs, but not the series in tags.yaml', () => {
     const book = new AddressBook(catalogue, TAGS, false, 5);
     expect(offer(book, 5, 1).finish().length).toBe(5);
-    expect(() => offer(book, 1, 2).finish()).toThrow(RefusedValues);
+    expect(() => offer(book, 1, 2).finish()).toThrow(RejectedValues);
     const draft = new Draft(book, new Stamps(), nowMs);
     for (const key of ['a', 'b', 'c']) draft.add(draft.slotOfTag('FT-101', key)!, 1, nowMs, 0);
     expect(draft.finish().length).toBe(3);
-    expect(() => offer(book, 1, 2).finish()).toThrow(RefusedValues);
-    // What is open already is taken.
+    expect(() => offer(book, 1, 2).finish()).toThrow(RejectedValues);
+    // Values of open series are accepted.
     expect(offer(book, 5, 1).finish().length).toBe(5);
     book.setMaxSeries(6);
     expect(offer(book, 1, 2).finish().length).toBe(1);
   });
-
-  it('refuses at the price of a look for each, however many are known', () => {
-    let looks = 0;
-    const counting = new Proxy(catalogue, {
-      get(target, name) {
-        if (name === 'all' || name === 'ofAsset') throw new Error('every series was looked at');
-        const member = Reflect.get(target, name, target);
-        if (name === 'find') looks++;
-        return typeof member === 'function' ? member.bind(target) : member;
-      },
-    });
-    for (let i = 0; i < 50_000; i++) catalogue.idOf(3, `k${i}`, undefined, undefined);
-    const book = new AddressBook(counting, TAGS, false, 50_000);
-    looks = 0;
-    expect(() => offer(book, 2_000, 1).finish()).toThrow(RefusedValues);
-    expect(looks).toBeLessThanOrEqual(2 * 2_000);
-  });
-});
-
-it('follows the memory that the unit allows', async () => {
-  const { maxSeries } = await import('../../src/daemon/pace.ts');
-  expect(maxSeries({ maxSeries: undefined } as never, 176 * MiB)).toBe(46_137);
-  expect(maxSeries({ maxSeries: 12 } as never, 176 * MiB)).toBe(12);
 });

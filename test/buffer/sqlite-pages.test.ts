@@ -1,4 +1,4 @@
-/** Reading a file of SQLite without SQLite, side by side with SQLite's own reading of it. */
+/** Compares the reader for single pages of a SQLite file with SQLite. */
 import { copyFileSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type Database from 'better-sqlite3';
@@ -18,7 +18,7 @@ beforeEach(() => {
   path = join(folder.path, 'some.db');
 });
 
-/** One of each form that a field has in a record, at the edges of each width. */
+/** Every field format of a record, at the limits of each width. */
 const NUMBERS = [0, 1, 2, 7, 8, 15].flatMap((byte) => [2 ** (8 * byte - 1), 2 ** (8 * byte)]);
 const FIELDS: RawField[] = [
   null,
@@ -34,16 +34,14 @@ const FIELDS: RawField[] = [
   new Uint8Array([0, 1, 255]),
 ];
 const ROWIDS = [1, 2, 127, 128, 16_383, 16_384, 2 ** 21, 2 ** 28, 2 ** 35, 2 ** 42, 2 ** 49, Number.MAX_SAFE_INTEGER];
-/** Around the length at which a cell runs over into other pages, and at which these are several. */
+/** Lengths just below and above the limits for one and for several overflow pages. */
 const LENGTHS = [900, 983, 984, 985, 986, 987, 988, 989, 990, 1_100, 2_000, 2_003, 2_004, 2_005, 3_100, 70_000];
 
 const blob = (length: number, seed: number) => Uint8Array.from({ length }, (_, i) => (i * 7 + seed) % 251);
 
-const hexOf = (length: number, first: number) => Buffer.from(blob(length, 0).subarray(0, first)).toString('hex');
-
 const openFiles = () => openPaths().filter((one) => one.startsWith(folder.path)).length;
 
-/** Without the fields' kinds of buffer, in order of their numbers. */
+/** Fields in the order of their numbers, with buffers as plain bytes. */
 const plain = (rows: Iterable<{ rowid: number; fields: RawField[] }>) =>
   [...rows]
     .map(({ rowid, fields }) => [
@@ -52,7 +50,7 @@ const plain = (rows: Iterable<{ rowid: number; fields: RawField[] }>) =>
     ])
     .sort((one, other) => Number(one[0]) - Number(other[0]));
 
-/** Rows of tables; SQLite's own table, whose first field is a text, is left out. */
+/** Rows of tables, without SQLite's schema table. */
 function read(file = path): { rows: unknown[][]; cut: number[]; broken: number; unreadPages: number } {
   const pages = new SqlitePages(file, PAGE);
   const rows = [...pages.rows()].filter(({ fields }) => typeof fields[0] !== 'string' || fields[0] !== 'table');
@@ -76,15 +74,15 @@ function make(fill: (add: (id: number, value: RawField) => void) => void): Datab
   database.exec('CREATE TABLE t (id INTEGER PRIMARY KEY, value)');
   const statement = database.prepare('INSERT INTO t VALUES (?, ?)');
   fill((id, value) => {
-    // The driver takes every number for a fraction; SQLite keeps a whole one in as few bytes as it needs.
+    // The driver binds numbers as REAL, but BigInt as INTEGER, which SQLite stores in as few bytes as possible.
     const whole = typeof value === 'number' && Number.isSafeInteger(value);
     statement.run(id, whole ? BigInt(value) : value);
   });
   return database;
 }
 
-describe('a file of SQLite read by its pages', () => {
-  it('gives each row as SQLite does: numbers of each width, texts, bytes, what runs over', () => {
+describe('SQLite file read page by page', () => {
+  it('yields the same rows as SQLite', () => {
     const database = make((add) => {
       for (const [at, field] of FIELDS.entries()) add(at + 1_000, field);
       for (const [at, id] of ROWIDS.entries()) add(id, at);
@@ -92,13 +90,13 @@ describe('a file of SQLite read by its pages', () => {
     });
     const expected = readBySqlite(database);
     expect(expected).toHaveLength(FIELDS.length + ROWIDS.length + LENGTHS.length);
-    // All of it in the WAL, and then all of it in the file.
+    // First all pages are in the WAL, then all are in the file.
     expect(read()).toEqual({ rows: expected, cut: [], broken: 0, unreadPages: 0 });
     database.close();
     expect(read()).toEqual({ rows: expected, cut: [], broken: 0, unreadPages: 0 });
   });
 
-  it('leaves out what was deleted', () => {
+  it('omits deleted rows', () => {
     const database = make((add) => {
       for (let id = 1; id <= 400; id++) add(id, blob(900, id));
     });
@@ -108,7 +106,7 @@ describe('a file of SQLite read by its pages', () => {
     expect(read().rows).toEqual(expected);
   });
 
-  it('takes of the WAL what is committed, of the round that its header names', () => {
+  it('includes committed frames from the current WAL cycle', () => {
     const database = make((add) => add(1, 'first'));
     database.pragma('wal_checkpoint(TRUNCATE)');
     database.exec("INSERT INTO t VALUES (2, 'second')");
@@ -120,7 +118,7 @@ describe('a file of SQLite read by its pages', () => {
       return read(`${path}.copy`).rows.map((row) => row[2]);
     };
     expect(texts(wal)).toEqual(['first', 'second']);
-    // The header alone is broken: the frames say the same.
+    // Even if the header is corrupt, the frames contain the salt.
     expect(texts(Buffer.concat([Buffer.alloc(WAL_HEADER), wal.subarray(WAL_HEADER)]))).toEqual(['first', 'second']);
     const uncommitted = Buffer.from(wal);
     for (let at = WAL_HEADER; at + FRAME <= wal.length; at += FRAME) uncommitted.writeUInt32BE(0, at + 4);
@@ -139,14 +137,14 @@ describe('a file of SQLite read by its pages', () => {
       copy.writeUInt32BE(number, WAL_HEADER);
       return texts(copy);
     };
-    // The WAL alone may make the file longer by as much as it is.
+    // Page numbers can exceed the file by at most the size of the WAL.
     const most = readFileSync(`${path}.copy`).length / PAGE + Math.ceil(wal.length / PAGE);
     expect((wal.length - WAL_HEADER) / FRAME).toBe(1);
     expect([ofPage(most), ofPage(most + 1), ofPage(0)]).toEqual([['first', 'first', 'second'], ['first'], ['first']]);
     expect(openFiles()).toBe(0);
   });
 
-  it('takes of a WAL nothing that no commit ends, and what stands behind it of the next', () => {
+  it('excludes uncommitted WAL frames', () => {
     const database = make((add) => add(1, blob(900, 1)));
     database.pragma('wal_checkpoint(TRUNCATE)');
     for (const id of [2, 3]) database.prepare('INSERT INTO t VALUES (?, ?)').run(id, blob(2_900, id));
@@ -169,34 +167,12 @@ describe('a file of SQLite read by its pages', () => {
     };
     expect(ids(wal.subarray(0, WAL_HEADER + commits[1]! * FRAME))).toEqual([1, 2]);
     expect(ids(wal.subarray(0, WAL_HEADER + commits[0]! * FRAME))).toEqual([1]);
-    // The end of a commit that is of no page, or that is none any more, ends nothing.
+    // A commit frame without a page or without the commit flag does not complete a commit.
     for (const at of [0, 4]) expect(ids(changed(commits[1]!, at))).toEqual([1, 2]);
     expect(ids(changed(commits[0]!, 4))).toEqual([1, 2, 3]);
   });
 
-  it('takes of a WAL no part of a commit whose last frame is of no page', () => {
-    const database = make((add) => {
-      for (let id = 1; id <= 4; id++) add(id, blob(900, id));
-    });
-    database.pragma('wal_checkpoint(TRUNCATE)');
-    const before = readBySqlite(database);
-    database.exec("UPDATE t SET value = 'other'");
-    copyFileSync(path, `${path}.copy`);
-    const wal = readFileSync(`${path}-wal`);
-    const after = readBySqlite(database);
-    database.close();
-    const frames = (wal.length - WAL_HEADER) / FRAME;
-    const rows = (page?: number) => {
-      const copy = Buffer.from(wal);
-      if (page !== undefined) copy.writeUInt32BE(page, WAL_HEADER + (frames - 1) * FRAME);
-      writeFileSync(`${path}.copy-wal`, copy);
-      return read(`${path}.copy`).rows;
-    };
-    expect(frames).toBeGreaterThan(1);
-    expect([rows(), rows(0), rows(0xffff_ffff)]).toEqual([after, before, before]);
-  });
-
-  it('tells of what breaks off how far it goes, and counts it', () => {
+  it('yields and counts truncated rows', () => {
     const database = make((add) => {
       add(1, blob(40, 1));
       add(2, blob(5_000, 2));
@@ -210,7 +186,7 @@ describe('a file of SQLite read by its pages', () => {
     expect(broken).toBe(1);
   });
 
-  it('gives what SQLite notes of its tables itself', () => {
+  it('includes the schema table', () => {
     make((add) => add(1, 'x')).close();
     const pages = new SqlitePages(path, PAGE);
     const notes = [...pages.rows()].filter(({ fields }) => fields[0] === 'table');
@@ -219,7 +195,7 @@ describe('a file of SQLite read by its pages', () => {
     expect(openFiles()).toBe(0);
   });
 
-  it('has no number that JavaScript does not hold', () => {
+  it('omits integers above 2^53', () => {
     const database = make((add) => add(Number.MAX_SAFE_INTEGER, 'last'));
     const beyond = database.prepare('INSERT INTO t VALUES (?, ?)');
     for (const id of [2n ** 53n, 2n ** 56n, -1n]) beyond.run(id, 'beyond');
@@ -227,23 +203,7 @@ describe('a file of SQLite read by its pages', () => {
     expect(read()).toEqual({ rows: [[Number.MAX_SAFE_INTEGER, null, 'last']], cut: [], broken: 3, unreadPages: 0 });
   });
 
-  it('gives rows of as many fields as a head of 200 bytes names', () => {
-    const database = make(() => {});
-    for (const [fields, id] of [
-      [197, 1],
-      [198, 2],
-    ]) {
-      const names = Array.from({ length: fields! }, (_, i) => `f${i}`);
-      database.exec(
-        `CREATE TABLE t${id} (id INTEGER PRIMARY KEY, ${names.join(', ')}); INSERT INTO t${id} (id) VALUES (${id})`,
-      );
-    }
-    database.close();
-    const { rows, broken } = read();
-    expect([rows.map((row) => row.length), broken]).toEqual([[1 + 198], 1]);
-  });
-
-  it('counts cells and pages that cannot be, and takes nothing from them, nor a part', () => {
+  it('yields no rows from corrupt cells and pages, which are counted', () => {
     const database = make((add) => {
       for (let id = 1; id <= 4; id++) add(id, blob(100, id));
     });
@@ -261,7 +221,7 @@ describe('a file of SQLite read by its pages', () => {
       const { rows, cut, broken } = read(`${path}.copy`);
       return [rows.map(([id]) => id), cut, broken];
     };
-    /** The first cell stands before the end of the page, and has these bytes. */
+    /** Writes these bytes as the first cell, at the end of the page. */
     const atEnd = (...bytes: number[]) =>
       tried((copy) => {
         copy.writeUInt16BE(PAGE - bytes.length, cells);
@@ -269,16 +229,16 @@ describe('a file of SQLite read by its pages', () => {
       });
     const without = [[2, 3, 4], [], 1];
     expect(tried(() => {})).toEqual([[1, 2, 3, 4], [], 0]);
-    // More cells than a page has room for; bytes of a number that go on behind its end; a cell of a size alone.
+    // More cells than a page has space for; a varint beyond the page end; a cell with only a size.
     expect(tried((copy) => copy.writeUInt16BE(509, leaf + 3))).toEqual([[], [], 1]);
     for (const bytes of [[0x85], [5], [1, 1, 5], [2, 1, 5, 0]]) expect(atEnd(...bytes)).toEqual(without);
-    // More bytes than there can be; as many as a page may hold, and more than are behind it in this one; none.
+    // An impossible size; a size beyond the end of this page; size 0.
     expect(tried((copy) => copy.writeUInt32BE(0xffff_ff7f, first))).toEqual(without);
     expect(tried((copy) => copy.writeUInt8(127, first))).toEqual(without);
     expect(tried((copy) => copy.writeUInt8(0, first))).toEqual(without);
-    // One that runs over, and the number of the page where it goes on would stand behind the end.
+    // An overflowing cell whose overflow page number would be beyond the page end.
     expect(atEnd(0x8f, 0x7f, 1, 4, 0, 0, 0, 0)).toEqual(without);
-    // Forms of field that are none, and heads that are longer than all of it or shorter than their fields.
+    // Invalid field types, and headers longer than the record or shorter than their fields.
     for (const [at, byte] of [
       [5, 10],
       [4, 10],
@@ -293,31 +253,7 @@ describe('a file of SQLite read by its pages', () => {
       expect([at, byte, tried((copy) => copy.writeUInt8(byte!, first + at!))]).toEqual([at, byte, without]);
   });
 
-  it.each<[string, string, unknown[], RawField[]]>([
-    ['in its first field', 'a', [2_000], [hexOf(2_000, 980)]],
-    // Of 1,020 bytes that are missing each stands in what follows.
-    ['before the last byte of one', 'a, b', [300, 1_019], [hexOf(300, 299)]],
-    ['between two', 'a, b', [300, 1_020], [hexOf(300, 300)]],
-    ['behind the first byte of the next', 'a, b', [300, 1_021], [hexOf(300, 300), hexOf(1_021, 1)]],
-    ['in a number', 'a, n, b', [300, 2 ** 40, 1_016], [hexOf(300, 300)]],
-    ['behind a number', 'a, n, b', [300, 2 ** 40, 1_021], [hexOf(300, 300), 2 ** 40, hexOf(1_021, 1)]],
-    ['behind nothing', 'a, z, b', [300, 0, 1_020], [hexOf(300, 300), '']],
-  ])('gives of a row that breaks off %s what is there', (_, columns, sizes, fields) => {
-    const database = openDatabase(path);
-    const names = columns.split(', ');
-    database.exec(`CREATE TABLE t (id INTEGER PRIMARY KEY, ${columns})`);
-    const values = names.map((name, at) => (name === 'n' ? BigInt(sizes[at] as number) : blob(sizes[at] as number, 0)));
-    database.prepare(`INSERT INTO t VALUES (7, ${names.map(() => '?').join(', ')})`).run(...values);
-    database.close();
-    // The last page is where it goes on.
-    truncateSync(path, readFileSync(path).length - PAGE);
-    const pages = new SqlitePages(path, PAGE);
-    const rows = [...pages.rows()].filter((row) => row.fields[0] !== 'table');
-    expect([plain(rows), rows.map(({ isCut }) => isCut), pages.broken]).toEqual([[[7, null, ...fields]], [true], 1]);
-    pages.close();
-  });
-
-  it('is partly readable where anything of it reads, and not where nothing is there', () => {
+  it('is partly readable if any part is intact', () => {
     writeFileSync(path, 'x');
     expect(isPartlyReadable(path)).toBe(true);
     expect(isPartlyReadable(`${path}.missing`)).toBe(false);

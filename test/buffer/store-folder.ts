@@ -11,7 +11,7 @@ import { type OpenedValueStore, ValueStore } from '../../src/buffer/value-store.
 export const BOUNDS: BufferBounds = { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' };
 const NEVER = Number.POSITIVE_INFINITY;
 
-/** A store on a disk of its own, and all that one sees of it: what it answers, and the rows of its tables. */
+/** A store on disk, its results and its rows. */
 export class StoreFolder {
   readonly folder: string;
   readonly path: string;
@@ -34,7 +34,7 @@ export class StoreFolder {
     this.catalogue = new SeriesCatalogue(this.opened.series);
   }
 
-  /** Values of an asset's series each, by readings. */
+  /** Commits these readings by `asset/key`. */
   commit(readings: Record<string, number[]> = {}, more: Partial<CommitRequest> = {}): StoreFacts {
     const columns = new ValueColumns();
     for (const [place, values] of Object.entries(readings)) {
@@ -42,7 +42,7 @@ export class StoreFolder {
       const series = this.catalogue.idOf(Number(asset), key, undefined, undefined);
       for (const value of values) columns.add(series, value, value, 0);
     }
-    const newSeries = this.catalogue.takeNew();
+    const newSeries = this.catalogue.takeUnsaved();
     const whole = { columns: columns.length > 0 ? columns : undefined, newSeries, monotonicMs: 1_000, wallMs: 7_000 };
     return this.store.commit({ ...whole, ...more });
   }
@@ -55,7 +55,7 @@ export class StoreFolder {
     return this.database.prepare(`SELECT * FROM ${table} ORDER BY 1`).raw().all();
   }
 
-  /** Each row of the log: its values by series, and what it says is settled. */
+  /** Returns the log rows. */
   log() {
     return (this.rows('log') as [number, Buffer][]).map(([id, row]) => {
       const { run, monotonicMs, firstSeq, values, settled } = readLogRow(row);
@@ -73,12 +73,12 @@ export class StoreFolder {
   }
 }
 
-/** Without the figures of the disk and the age of the oldest value, which other tests check. */
-export const said = ({ disk, oldestAcceptedMs: _, ...facts }: StoreFacts) => {
+/** Facts without disk usage and age, which other tests check. */
+export const withoutDisk = ({ disk, oldestAcceptedMs: _, ...facts }: StoreFacts) => {
   expect(disk.bytes).toBeGreaterThan(0);
   return facts;
 };
-export const QUIET = {
+export const IDLE = {
   ...{ lanes: [], logValues: 0, segmentValues: 0, notLoaded: 0, quarantined: 0, spans: 0 },
   ...{
     short: false,

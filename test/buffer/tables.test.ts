@@ -1,10 +1,8 @@
-/** The tables of the buffer: how they come about, and what stands in a row. */
+/** Tables of the buffer: creation, migration, rows. */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
-import { readNotes, writeNotes } from '../../src/buffer/note-rows.ts';
-import { RunRow } from '../../src/buffer/run-row.ts';
 import type { Series } from '../../src/buffer/series.ts';
 import {
   FORMAT,
@@ -12,10 +10,12 @@ import {
   originSum,
   prepareStatements,
   prepareTables,
+  readNotes,
   seriesFields,
   seriesOfFields,
   seriesReader,
   sumOf,
+  writeNotes,
   writeSeries,
 } from '../../src/buffer/tables.ts';
 import { memoryFolder } from '../memory-folder.ts';
@@ -38,8 +38,8 @@ const schema = () =>
     .raw()
     .all();
 
-describe('the tables of a buffer', () => {
-  it('are made where there are none, and stay as they are where they are this version’s', () => {
+describe('buffer tables', () => {
+  it('are created in a new database, and left unchanged in an up-to-date database', () => {
     expect(format()).toBe(0);
     prepareTables(database);
     expect(format()).toBe(FORMAT);
@@ -72,16 +72,7 @@ describe('the tables of a buffer', () => {
   ].map((fields) => [...fields, sumOf(...fields)]);
   const runs = () => database.prepare('SELECT * FROM run').raw().all();
 
-  it('of format 3 become this version’s, with the runs that stand in them', () => {
-    prepareTables(database);
-    const wanted = schema();
-    database.exec(WITHOUT_SUMS);
-    database.pragma('user_version = 3');
-    prepareTables(database);
-    expect([format(), schema(), runs()]).toEqual([FORMAT, wanted, RUNS]);
-  });
-
-  it('of format 2 become this version’s, with the notes and runs that stand in them', () => {
+  it('are migrated from format 2 with their notes and runs', () => {
     prepareTables(database);
     const wanted = schema();
     database.exec(`${WITHOUT_SUMS} DROP TABLE note; DROP TABLE origin;
@@ -96,13 +87,13 @@ describe('the tables of a buffer', () => {
     ]);
   });
 
-  it.each([1, 5])('of another format, %i, are refused, and nothing is changed', (other) => {
+  it.each([1, 3, 5])('with unknown format %i are rejected and left unchanged', (other) => {
     database.pragma(`user_version = ${other}`);
     expect(() => prepareTables(database)).toThrow(expect.objectContaining({ code: 'store.format' }));
     expect([format(), schema()]).toEqual([other, []]);
   });
 
-  it('need files that were set aside as long as one is named', () => {
+  it('record the set-aside files', () => {
     prepareTables(database);
     const { addOrigin, dropOrigins } = prepareStatements(database);
     expect(needsOrigin(database)).toBe(false);
@@ -113,7 +104,7 @@ describe('the tables of a buffer', () => {
   });
 });
 
-describe('a series', () => {
+describe('series row', () => {
   const series = (more: Partial<Series> = {}): Series => {
     const plain = { group: undefined, unit: undefined, instrumentation: undefined, since: 4 };
     return { id: 3, asset: 12, key: 'flow', ...plain, ...more };
@@ -127,7 +118,7 @@ describe('a series', () => {
     [series({ instrumentation: 9 }), [3, 12, 'flow', null, null, null, 9, 4]],
   ];
 
-  it.each(CASES)('is a row, and is read from it as it was: %j', (one, fields) => {
+  it.each(CASES)('restores the series: %j', (one, fields) => {
     expect(seriesFields(one)).toEqual([...fields, sumOf(...(fields as (number | string | null)[]))]);
     expect(seriesOfFields(seriesFields(one))).toEqual(one);
     prepareTables(database);
@@ -136,12 +127,7 @@ describe('a series', () => {
     expect(seriesReader(database)(4)).toBeUndefined();
   });
 
-  it('that nobody has written yet stands there as the oldest', () => {
-    const { since: _, ...unwritten } = series();
-    expect(seriesFields(unwritten)[7]).toBe(0);
-  });
-
-  it('is none where any field is another', () => {
+  it('is rejected if any field differs', () => {
     const fields = seriesFields(series({ group: 'g', unit: { id: 5 }, instrumentation: 6 }));
     for (const at of fields.keys()) {
       const garbled = fields.map((field, i) =>
@@ -157,7 +143,7 @@ describe('a series', () => {
 });
 
 describe('notes', () => {
-  it('are written, written over and taken away, and given by how their names begin, as far as they read', () => {
+  it('are written, replaced, deleted and found by prefix', () => {
     prepareTables(database);
     const statements = prepareStatements(database);
     const note = (name: string, text?: string) => ({ name, text });
@@ -167,40 +153,5 @@ describe('notes', () => {
     expect(readNotes(statements, '').map(({ name }) => name)).toEqual(['a', 'a.1', 'a.2', 'b']);
     database.exec("UPDATE note SET text = 'garbled' WHERE name = 'a.1'");
     expect(readNotes(statements, 'a.')).toEqual([note('a.2', '')]);
-  });
-});
-
-describe('the row of this run', () => {
-  it('comes with its first commit, and is told how long the run lasts once a minute', () => {
-    prepareTables(database);
-    const statements = prepareStatements(database);
-    const run = new RunRow({
-      id: 7,
-      boot: 'one',
-      isNew: true,
-      began: { wallMs: 5e11 + 1_000, monotonicMs: 1_000 },
-      notedMs: 1_000,
-    });
-    const rows = () => database.prepare('SELECT * FROM run').raw().all();
-    const commit = (monotonicMs: number, fails = false) => {
-      run.write(statements, monotonicMs);
-      if (!fails) run.committed(monotonicMs);
-      return rows();
-    };
-    const row = (lastMs: number) => [
-      [7, 'one', 5e11 + 1_000, 1_000, lastMs, sumOf(7, 'one', 5e11 + 1_000, 1_000, lastMs)],
-    ];
-    expect([run.id, rows()]).toEqual([7, []]);
-    // The first that is on disk counts.
-    database.transaction(() => {
-      expect(commit(1_200, true)).toHaveLength(1);
-      database.exec('DELETE FROM run');
-    })();
-    expect(commit(1_500)).toEqual(row(1_500));
-    expect(commit(60_999)).toEqual(row(1_500));
-    expect(commit(61_000, true)).toEqual(row(61_000));
-    expect(commit(61_300)).toEqual(row(61_300));
-    expect(commit(121_299)).toEqual(row(61_300));
-    expect(commit(121_300)).toEqual(row(121_300));
   });
 });

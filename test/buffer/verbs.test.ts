@@ -3,14 +3,14 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLogger } from '../../src/base/logger.ts';
 import type { Batch } from '../../src/buffer/client/lanes.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { bufferRoutes } from '../../src/control/buffer-routes.ts';
 import { ControlServer } from '../../src/control/control-server.ts';
-import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
-import { Intake } from '../../src/sources/intake.ts';
+import { Intake } from '../../src/sources/intake/intake.ts';
 import { MAIN } from '../built-agent.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
 import { openFlow } from '../doubles/open-flow.ts';
@@ -66,7 +66,7 @@ async function fill(opened: BufferFlow): Promise<void> {
   await opened.committer.append(columns);
 }
 
-/** With the daemon's end of the control socket, or with the folder closed, as after `systemctl stop`. */
+/** Runs with a control socket, or with a closed folder as after `systemctl stop`. */
 async function arrange(daemon: boolean, prepare?: (opened: BufferFlow) => Promise<void>): Promise<void> {
   const opened = await open();
   await fill(opened);
@@ -123,10 +123,10 @@ const valuesOf = (rows: Record<string, unknown>[]) =>
 const bodyOf = (batch: Batch) => JSON.parse(new TextDecoder().decode(batch.body)) as { values: { key: string }[] };
 
 describe.each([
-  ['a running daemon', true],
-  ['a stopped daemon', false],
-])('tagferry buffer on %s', (_name, daemon) => {
-  it('lists what stands, by tag where one names it, else by asset', async () => {
+  ['a running agent', true],
+  ['a stopped agent', false],
+])('tagferry buffer with %s', (_name, daemon) => {
+  it('lists values by tag, or by asset if there is no tag', async () => {
     await arrange(daemon);
     const rows = await listed();
     expect(valuesOf(rows)).toEqual(['77 level 10', 'FT-101 flow 100', 'FT-101 temperature 50']);
@@ -141,13 +141,13 @@ describe.each([
     expect(stdout).toMatch(/^asset 77\/level\s+10/m);
   });
 
-  it('exports a CSV that comes back in, value by value, bit by bit', async () => {
+  it('exports CSV that can be imported bit for bit', async () => {
     await arrange(daemon);
     const file = join(folder, 'out.csv');
     expect((await tagferry('export', '--output', file)).code).toBe(0);
     const before = readFileSync(file, 'utf8');
     expect(before.split('\n').length).toBe(162);
-    expect((await tagferry('purge', '--all', '--yes')).stdout).toContain('160 values are deleted');
+    expect((await tagferry('purge', '--all', '--yes')).stdout).toContain('Deleted 160 values');
     expect(await listed()).toEqual([]);
     const imported = await tagferry('import', file, '--json');
     expect(JSON.parse(imported.stdout)).toEqual({ values: 160, problems: [] });
@@ -163,7 +163,7 @@ describe.each([
     expect(parsed[0]).toMatchObject({ tag: 'FT-101', asset: 881, unit: { code: 'degree_celsius' } });
   });
 
-  it('exports one JSON array with --json, and refuses a format beside it', async () => {
+  it('exports a JSON array with --json and rejects other formats', async () => {
     await arrange(daemon);
     const { stdout, code } = await tagferry('export', '--json', '--tag', 'FT-101');
     expect(code).toBe(0);
@@ -173,25 +173,25 @@ describe.each([
     expect((await tagferry('export', '--json', '--key', 'nothing')).stdout).toBe('[]\n');
     const both = await tagferry('export', '--json', '--format', 'csv');
     expect([both.code, both.stdout]).toEqual([2, '']);
-    expect(both.stderr).toContain('exclude each other');
+    expect(both.stderr).toContain('are mutually exclusive');
   });
 
-  it('says which file it cannot write, and why, before anything is exported', async () => {
+  it('reports an unwritable file before exporting values', async () => {
     await arrange(daemon);
     const { code, stderr } = await tagferry('export', '--output', join(folder, 'nowhere', 'out.csv'));
     expect(code).toBe(1);
     expect(stderr).toBe(
-      `tagferry: ${join(folder, 'nowhere', 'out.csv')} cannot be written (ENOENT)\nIts folder does not exist: create it, or correct the path.\n`,
+      `tagferry: cannot write to ${join(folder, 'nowhere', 'out.csv')} (ENOENT)\nCreate its folder, or correct the path.\n`,
     );
-    expect((await tagferry('export', '--output', folder)).stderr).toContain('Name a file, not a folder.');
-    // A slip of the keyboard costs no file.
+    expect((await tagferry('export', '--output', folder)).stderr).toContain('Specify a file, not a folder.');
+    // An existing file is not overwritten if the arguments are wrong.
     const file = join(folder, 'kept.csv');
     writeFileSync(file, 'kept');
     expect((await tagferry('export', '--tag', 'FT-999', '--output', file)).code).not.toBe(0);
     expect(readFileSync(file, 'utf8')).toBe('kept');
   });
 
-  it('names the lines of a CSV that is wrong and stores nothing of it', async () => {
+  it('reports invalid CSV lines and stores nothing', async () => {
     await arrange(daemon);
     const file = join(folder, 'in.csv');
     const good = 'FT-101,flow,1,2026-11-21T00:00:00Z\n'.repeat(6000);
@@ -199,27 +199,27 @@ describe.each([
     const { code, stderr } = await tagferry('import', file);
     expect(code).toBe(1);
     expect(stderr).toContain(`${file}:6002: key the tag "FT-101" has no key "flaw"`);
-    // A line feed within quotes is read as it stands, and counted.
+    // A line feed within quotes is part of the value and counts as a line.
     expect(stderr).toContain(`${file}:6003: key the tag "FT-101" has no key "fl\\now"`);
     expect(stderr).toContain(`${file}:6005: key`);
-    expect(stderr).toContain('nothing is stored');
+    expect(stderr).toContain('Nothing was imported.');
     expect(valuesOf(await listed())).toContain('FT-101 flow 100');
   });
 
-  it('purges by tag and by age, and only after a yes', async () => {
+  it('purges by tag and age after confirmation', async () => {
     await arrange(daemon);
     const refused = await tagferry('purge', '--all');
     expect(refused.code).toBe(2);
     expect(refused.stderr).toContain('--yes');
     expect((await tagferry('purge', '--yes')).code).toBe(2);
-    expect((await tagferry('purge', '--tag', 'FT-102', '--yes')).stderr).toContain('Is "FT-101" meant?');
+    expect((await tagferry('purge', '--tag', 'FT-102', '--yes')).stderr).toContain('Did you mean "FT-101"?');
     await tagferry('purge', '--tag', 'FT-101', '--key', 'temperature', '--yes');
     const { stdout } = await tagferry('purge', '--older-than', '2026-11-21T00:00:05Z', '--yes', '--json');
     expect(JSON.parse(stdout)).toEqual({ purged: 10 });
     expect(valuesOf(await listed())).toEqual(['77 level 5', 'FT-101 flow 95']);
   });
 
-  it('shows quarantine with the words of the platform, and sends it again', async () => {
+  it('shows quarantined values with the platform’s message, and requeues them', async () => {
     await arrange(daemon, async (opened) => {
       const batch = await opened.outgoing.take({ asset: 77, lane: 'live', maxValues: 3, maxBytes: 10_000 });
       await opened.outgoing.quarantine(batch!.id, { status: 422, message: 'unit\u001b[31m unknown' });
@@ -227,13 +227,13 @@ describe.each([
     });
     const { stdout } = await tagferry('quarantine', '--json');
     expect(JSON.parse(stdout)).toMatchObject([{ asset: 77, key: 'level', values: 3, status: 422 }]);
-    expect((await tagferry('quarantine')).stdout).toMatch(/asset 77\/level .* 422 {2}unit \[31m unknown/);
+    expect((await tagferry('quarantine')).stdout).toMatch(/asset 77\/level .* 422 +unit\\u001b\[31m unknown/);
     expect((await listed()).find((row) => row.asset === 77)).toMatchObject({ values: 7, quarantined: 3 });
     expect((await tagferry('requeue')).stdout).toContain('3 values');
     expect((await listed()).find((row) => row.asset === 77)).toMatchObject({ values: 10, quarantined: 0 });
   });
 
-  it('moves values of a wrong asset to the right one', async () => {
+  it('moves values that were stored under the wrong asset', async () => {
     await arrange(daemon);
     const { stdout } = await tagferry('retarget', '--from-asset', '881', '--to-asset', '882', '--json');
     expect(JSON.parse(stdout)).toEqual({ retargeted: 150, under_way: 0 });
@@ -243,8 +243,8 @@ describe.each([
   });
 });
 
-describe('tagferry buffer beside posts that are under way', () => {
-  it('leaves alone what is being posted, and says so', async () => {
+describe('tagferry buffer during posts', () => {
+  it('skips values in flight and reports this', async () => {
     await arrange(true);
     const batch = await flow!.outgoing.take({ asset: 77, lane: 'live', maxValues: 4, maxBytes: 10_000 });
     expect(bodyOf(batch!).values[0]?.key).toBe('level');

@@ -1,4 +1,4 @@
-/** Whether a WAL has lost commits, told of each way in which it can end or break: by its index, and without one. */
+/** Detection of lost commits for every kind of truncation and damage, with and without the WAL index. */
 import { copyFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -13,10 +13,10 @@ const COMMITS = 4;
 
 let folder: string;
 let path: string;
-/** As a killed process leaves it: four commits of several pages each, none of them in the file. */
+/** A WAL left by a killed process: four commits of several pages, not checkpointed. */
 let wal: Buffer;
 let index: Buffer;
-/** After each frame, how many frames are committed. */
+/** Number of committed frames after each frame. */
 let committed: number[];
 
 beforeAll(() => {
@@ -57,10 +57,8 @@ const flipped = (bytes: Buffer, ...places: number[]) =>
   });
 const frameAt = (number: number) => HEADER + number * FRAME;
 const numbers = (end: number) => Array.from({ length: end }, (_, number) => number);
-/** Of the index, which stands there twice. */
-const both = (at: number) => [at, at + 48];
 
-/** SQLite's checksums anew, by its own document: two sums over 32-bit words, in the order of bytes that the magic number names. */
+/** Recomputes SQLite's checksums as documented: two sums over 32-bit words, in the byte order of the magic number. */
 function resealed(log: Buffer, isBig: boolean): Buffer {
   const copy = Buffer.from(log);
   copy.writeUInt32BE(isBig ? 0x377f0683 : 0x377f0682, 0);
@@ -83,14 +81,14 @@ function resealed(log: Buffer, isBig: boolean): Buffer {
   return copy;
 }
 
-describe('a WAL', () => {
-  it('is of several frames a commit, and is sealed by SQLite as its document says', () => {
+describe('WAL check', () => {
+  it('is tested with several frames per commit and the checksums documented by SQLite', () => {
     expect(committed.length).toBeGreaterThan(COMMITS * 2);
     expect(new Set(committed).size).toBe(COMMITS + 1);
     expect(resealed(wal, false)).toEqual(wal);
   });
 
-  it('that ends too early has lost commits by its index, and none without: a torn end is the last commit', () => {
+  it('reports lost commits in a truncated WAL only if the index shows them', () => {
     for (const frames of numbers(committed.length)) {
       for (const length of [frameAt(frames), Math.min(wal.length, frameAt(frames) + FRAME - 1)]) {
         const isAll = frames === committed.length - 1;
@@ -101,14 +99,14 @@ describe('a WAL', () => {
     }
   });
 
-  it('that breaks has lost commits where more than the last one stands from there on, or by its index', () => {
+  it('reports lost commits in a corrupt WAL if other commits follow or the index shows them', () => {
     const commitsFrom = (frame: number) =>
       numbers(committed.length - 1).filter((at) => at >= frame && committed[at + 1]! > committed[at]!).length;
     for (const isBig of [false, true]) {
       const sound = resealed(wal, isBig);
       expect(lost(sound)).toBe(false);
       for (const frame of numbers(committed.length - 1)) {
-        // Its page's number, its salt, either checksum, its page.
+        // Page number, salt, both checksums, page.
         for (const at of [0, 16, 20, 24, FRAME - 1]) {
           const broken = flipped(sound, frameAt(frame) + at);
           expect([frame, at, lost(broken)]).toEqual([frame, at, commitsFrom(frame) > 1]);
@@ -119,35 +117,23 @@ describe('a WAL', () => {
     }
   });
 
-  it('counts behind a break whole frames of its round alone', () => {
-    const ends = numbers(committed.length - 1).filter((at) => committed[at + 1]! > committed[at]!);
-    const [lastButOne, last] = ends.slice(-2) as [number, number];
-    const broken = flipped(wal, frameAt(lastButOne) + 24);
-    expect(lost(broken)).toBe(true);
-    // The last is torn in its page: all that is there of it is its head.
-    expect(lost(broken.subarray(0, frameAt(last) + FRAME - 1))).toBe(false);
-    // Or of an earlier round.
-    expect(lost(flipped(broken, frameAt(last) + 8))).toBe(false);
-    expect(lost(flipped(broken, frameAt(last) + 15))).toBe(false);
-  });
-
   it.each([
-    ['of which its checksum says so', [24]],
-    ['the other one', [28]],
-    ['its salt', [16]],
-    ['its magic number', [1]],
-  ])('without a header that fits has lost all: %s', (_, places) => {
+    ['first checksum', [24]],
+    ['second checksum', [28]],
+    ['salt', [16]],
+    ['magic number', [1]],
+  ])('reports a WAL with a corrupt header as lost: %s', (_, places) => {
     const broken = flipped(wal, ...places);
     expect([lost(broken), lost(broken, index)]).toEqual([true, true]);
   });
 
-  it('of one commit alone has lost it with its header', () => {
+  it('reports the loss of a single commit if the header is lost', () => {
     const one = wal.subarray(0, frameAt(committed.findIndex((frames) => frames > 0)));
     expect([lost(one), lost(flipped(one, 24))]).toEqual([false, true]);
     expect(lost(flipped(one, 24).subarray(0, one.length - 1))).toBe(false);
   });
 
-  it('of zeros, or shorter than its header, has none; but its index may know of some', () => {
+  it('reports lost commits in an empty WAL only if the index shows them', () => {
     const zeroed = Buffer.concat([Buffer.alloc(HEADER), wal.subarray(HEADER)]);
     for (const log of [
       Buffer.alloc(0),
@@ -160,11 +146,11 @@ describe('a WAL', () => {
       expect([log.length, lost(log, index)]).toEqual([log.length, true]);
       rmSync(`${path}-shm`);
     }
-    // The frames know their round themselves.
+    // The frames contain the salt too.
     expect([lost(zeroed), lost(zeroed, index)]).toEqual([true, true]);
   });
 
-  it('has lost nothing where all of it stands in the file, says its index', () => {
+  it('reports no loss if everything is checkpointed', () => {
     const { length } = committed;
     const moved = changed(index, (copy) => copy.writeUInt32LE(length - 1, 96));
     expect(lost(wal.subarray(0, frameAt(2)), moved)).toBe(false);
@@ -172,19 +158,7 @@ describe('a WAL', () => {
     expect(lost(wal.subarray(0, frameAt(2)), nearly)).toBe(true);
   });
 
-  it.each<[string, (index: Buffer) => Buffer, boolean]>([
-    ['as long as it must be', (whole) => whole.subarray(0, 100), true],
-    ['shorter', (whole) => whole.subarray(0, 99), false],
-    ['not whole', (whole) => flipped(whole, 20), false],
-    ['not whole in its other half', (whole) => flipped(whole, 95), false],
-    ['not begun', (whole) => flipped(whole, ...both(12)), false],
-    ['of another round', (whole) => flipped(whole, ...both(32)), false],
-    ['of another round by its last byte', (whole) => flipped(whole, ...both(39)), false],
-  ])('has a witness in an index that is %s', (_, change, isWitness) => {
-    expect(lost(wal.subarray(0, frameAt(2)), change(index))).toBe(isWitness);
-  });
-
-  it('beside a file of less than a page is deleted unread, and of a page is not', () => {
+  it('reports a WAL next to an empty database as lost', () => {
     const whole = readFileSync(path);
     try {
       for (const [bytes, isLost] of [

@@ -1,18 +1,21 @@
 import { describe, expect, it } from 'vitest';
-import { findAlike } from '../../src/commands/alike.ts';
-import { scannedLines } from '../../src/commands/source-words.ts';
+import { scannedLines } from '../../src/commands/sources/report-text.ts';
+import { proposeTemplates } from '../../src/commands/sources/templates.ts';
 import type { ScannedValue } from '../../src/sources/source-kind.ts';
 
 const found = (key: string, members: ScannedValue['members'], sample = '1'): ScannedValue => ({ key, members, sample });
 const topics = (...names: string[]) =>
   names.map((topic, at) => found(`${topic.split('/').at(-1)!.toLowerCase()}${at < 2 ? '' : `_${at}`}`, { topic }));
 
-/** Tags, and what they share. */
+/** Returns each template's tags and common values. */
 const shared = (values: readonly ScannedValue[]) =>
-  findAlike(values).alike.map(({ tags, values: its }) => [tags, its.map(({ key, members }) => [key, members])]);
+  proposeTemplates(values).templates.map(({ tags, values: its }) => [
+    tags,
+    its.map(({ key, members }) => [key, members]),
+  ]);
 
-describe('what of a scan looks alike', () => {
-  it('is what differs in one word of its place, which is the tag', () => {
+describe('similar scan results', () => {
+  it('are combined if they differ in a single word, which becomes the tag', () => {
     const values = topics('plant/P-1/flow', 'plant/P-1/temp', 'plant/P-2/flow', 'plant/P-2/temp', 'plant/state');
     expect(shared(values)).toEqual([
       [
@@ -23,10 +26,10 @@ describe('what of a scan looks alike', () => {
         ],
       ],
     ]);
-    expect(findAlike(values).rest.map(({ members }) => members.topic)).toEqual(['plant/state']);
+    expect(proposeTemplates(values).rest.map(({ members }) => members.topic)).toEqual(['plant/state']);
   });
 
-  it('is found in what every kind has', () => {
+  it('are combined for every kind of source', () => {
     const node = (line: string, name: string) => found(name, { node: `ns=2;s=${line}.${name}` });
     expect(shared([node('Line1', 'flow'), node('Line2', 'flow')])).toEqual([
       [['Line1', 'Line2'], [['flow', { node: 'ns=2;s={tag}.flow' }]]],
@@ -53,7 +56,7 @@ describe('what of a scan looks alike', () => {
     expect(shared([row('S-4'), row('S-5')])).toEqual([[['S-4', 'S-5'], [['ph', {}]]]]);
   });
 
-  it('is nothing where names are those of values, registers or places of a list', () => {
+  it('are not combined if they differ only in value names, registers or list positions', () => {
     expect(shared(topics('site/flow', 'site/temp'))).toEqual([]);
     expect(shared([found('h0', { register: 'holding 0' }), found('h1', { register: 'holding 1' })])).toEqual([]);
     const phase = (at: number) => found(`a_${at}`, { topic: 'motor', at: `/phases/${at}/a` });
@@ -61,7 +64,7 @@ describe('what of a scan looks alike', () => {
     expect(shared(topics('site/T1', 'site/T2'))).toEqual([[['T1', 'T2'], [['value', { topic: 'site/{tag}' }]]]]);
   });
 
-  it('goes where the tags have the same values: one that has another keeps its own block', () => {
+  it('contain a separate block for a tag with different values', () => {
     const values = topics('a/P-1/flow', 'a/P-2/flow', 'a/P-3/flow', 'a/P-3/temp');
     expect(scannedLines('broker', values, true)).toBe(
       [

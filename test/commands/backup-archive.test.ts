@@ -1,12 +1,12 @@
-/** What a restore takes for a backup, and what it does not. */
+/** Verification of backup archives by `restore`. */
 import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { readTarHeader, tarHeader, writeTar } from '../../src/base/tar.ts';
-import { ArchiveReader } from '../../src/commands/backup/archive-reader.ts';
-import { unitCredentials } from '../../src/commands/backup/unit-credentials.ts';
+import { ArchiveReader } from '../../src/commands/backup/archive.ts';
+import { unitCredentials } from '../../src/commands/backup/named-elsewhere.ts';
 
 let folder: string;
 
@@ -26,7 +26,7 @@ const FACTS = {
 };
 const manifest = (more: object = {}) => JSON.stringify({ ...FACTS, ...more });
 
-/** An archive whose sums fit. */
+/** Returns an archive with valid checksums. */
 function archive(files: Record<string, string>): Buffer {
   const sum = (text: string) => createHash('sha256').update(text).digest('hex');
   const sums = Object.entries(files).map(([name, text]) => `${sum(text)}  ${name}\n`);
@@ -40,18 +40,18 @@ function read(bytes: Buffer): ArchiveReader {
   return new ArchiveReader(file);
 }
 
-describe('a backup', () => {
-  it('is read where it is whole', () => {
+describe('backup archive', () => {
+  it('can be read if complete', () => {
     const reader = read(archive({ 'manifest.json': manifest(), 'config/tags.yaml': 'tags: {}\n' }));
     expect(reader.manifest).toMatchObject({ made_by: '0.4.0' });
     expect(reader.files.map((file) => [file.name, reader.text(file)])).toEqual([['config/tags.yaml', 'tags: {}\n']]);
     reader.close();
   });
 
-  it('is refused wherever a byte of it is another, and wherever it ends', () => {
+  it('is rejected if any byte is changed or missing', () => {
     const whole = archive({ 'manifest.json': manifest(), 'config/tags.yaml': 'tags: {}\n' });
     for (let at = 0; at < whole.length - 1024; at += 7) {
-      // What pads a file to its block says nothing, and is not looked at.
+      // The padding of a file contains no data and is not verified.
       if (whole[at] === 0) continue;
       const damaged = Buffer.from(whole);
       damaged[at]! ^= 1;
@@ -62,15 +62,15 @@ describe('a backup', () => {
     }
   });
 
-  it('of another format is refused with the version that reads it', () => {
+  it('is rejected if its format is unknown, with an error that names the required version', () => {
     const of = (more: object) => () => read(archive({ 'manifest.json': manifest({ made_by: '9.9.9', ...more }) }));
-    expect(of({ tagferry_backup: 2 })).toThrow(/by tagferry 9\.9\.9 in format 2, which is newer/);
+    expect(of({ tagferry_backup: 2 })).toThrow(/tagferry 9\.9\.9 has format 2, which is newer/);
     expect(of({ tagferry_backup: 0 })).toThrow(/format 0, which is older/);
     const state = { buffer_format: 99, values: 1, quarantined: 0, events: 0 };
-    expect(of({ state })).toThrow(/its format 99 is newer/);
+    expect(of({ state })).toThrow(/format 99, which is newer/);
   });
 
-  it('is refused where a name leads elsewhere, or to what a restore does not put in place', () => {
+  it('is rejected if a file name points outside the folder or does not belong in a backup', () => {
     const names = [
       'config/../../x',
       '/etc/passwd',
@@ -81,13 +81,13 @@ describe('a backup', () => {
       'x',
     ];
     for (const name of names) {
-      expect(() => read(archive({ 'manifest.json': manifest(), [name]: 'x' })), name).toThrow(/no archive of tagferry/);
+      expect(() => read(archive({ 'manifest.json': manifest(), [name]: 'x' })), name).toThrow(/not a tagferry archive/);
     }
   });
 });
 
-describe('a header of an archive', () => {
-  it('says long names and sizes beyond what octal digits can', () => {
+describe('archive header', () => {
+  it('encodes long names, and sizes that do not fit in octal digits', () => {
     const name = `config/${'d'.repeat(90)}/${'f'.repeat(90)}.yaml`;
     const header = {
       name,
@@ -102,8 +102,8 @@ describe('a header of an archive', () => {
   });
 });
 
-describe('what the unit takes from elsewhere', () => {
-  it('is named with its drop-in and what to do, but for what the backup holds', () => {
+describe('unit settings from drop-ins', () => {
+  it('are listed with the drop-in and the next step, unless the backup contains them', () => {
     const directory = join(folder, 'etc');
     const units = join(folder, 'tagferry.service.d');
     mkdirSync(units);
@@ -127,8 +127,8 @@ MemoryMax=192M
 `,
     );
     writeFileSync(join(units, 'notes.txt'), 'LoadCredential=x:/srv/x\n');
-    const anew = expect.stringMatching(/encrypted to this machine.*systemd-creds encrypt/) as string;
-    const byHand = expect.stringMatching(new RegExp(`^${site} .*by hand`)) as string;
+    const anew = expect.stringMatching(/encrypted for this machine.*systemd-creds encrypt/) as string;
+    const byHand = expect.stringMatching(new RegExp(`^${site} .*copy it to the new machine`)) as string;
     expect(unitCredentials(units, directory)).toEqual([
       { file: '/srv/secrets/client', why: byHand },
       { file: '/etc/credstore/broker', why: byHand },

@@ -1,4 +1,4 @@
-/** What zsh, fish and bash complete, asked from the shells themselves, beside the verbs and options that the program has. */
+/** Completions in real zsh, fish and bash, compared with the verbs and options of the program. */
 import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,7 +15,7 @@ const SCRIPT = join(import.meta.dirname, '../../scripts/deb/completions.ts');
 const BASH = join(import.meta.dirname, '../../scripts/deb/tagferry.bash-completion');
 
 let folder: string;
-/** What may stand at the end of each line: sub-verbs of those that have some, and options. */
+/** Expected words at the end of each line: sub-verbs and options. */
 const wanted = new Map<string, readonly string[]>();
 
 beforeAll(async () => {
@@ -51,7 +51,7 @@ function collect(command: Command, line: string): void {
   for (const sub of subs) collect(sub, `${line} ${sub.name()}`);
 }
 
-/** `> LINE`, then a word a line. */
+/** Parses `> LINE`, followed by one word per line. */
 function answers(printed: string): Map<string, string[]> {
   const blocks = printed.split(/^> /m).slice(1);
   return new Map(
@@ -84,25 +84,23 @@ async function ask(
   );
 }
 
-describe('ids of objects', () => {
-  const LINES = [
-    'tagferry buffer ls --asset 88',
-    'tagferry permissions explain --instrumentation ',
-    'tagferry assets SN',
+describe('object ID completion', () => {
+  const LINES = ['tagferry buffer ls --asset 88', 'tagferry assets SN'];
+  const OFFERED = [
+    ['881', '882'],
+    ['SN$(touch,hacked)', 'SN-881'],
   ];
-  const OFFERED = [['881', '882'], ['4711'], ['SN$(touch,hacked)', 'SN-881']];
-  /** In place of the program: what it prints for each of the lines. */
+  /** Substitute for the program, with its output for each line. */
   const PROGRAM = `#!/bin/sh
 case "$*" in
 'assets --complete asset') printf '881\\tasset SN-881\\n882\\tasset\\n990\\tasset\\n' ;;
-'assets --complete instrumentation') printf '4711\\tinstrumentation FT-101\\n' ;;
 'assets --complete') printf '881\\tasset SN-881\\nSN-881\\tasset SN-881\\nSN$(touch,hacked)\\tasset\\n' ;;
 esac
 `;
   const quoted = (word: string) => word.replaceAll(/\\(?=[$(),])/g, '');
 
   it.for(['zsh', 'fish', 'bash'] as const)(
-    'are offered by %s as the gateway knows them, and never run',
+    'offers the IDs known to the gateway in %s, and never executes them',
     async (shell) => {
       const bin = join(folder, 'bin');
       mkdirSync(bin, { recursive: true });
@@ -115,7 +113,7 @@ esac
   );
 });
 
-describe('bash', () => {
+describe('bash completion', () => {
   it('offers the values of options with fixed choices', async () => {
     const bin = join(folder, 'own');
     mkdirSync(bin, { recursive: true });
@@ -127,7 +125,7 @@ describe('bash', () => {
 });
 
 describe.for(['zsh', 'fish'] as const)('%s', (shell) => {
-  it('offers every verb, sub-verb and option of the program, and no other', async () => {
+  it('offers exactly the verbs, sub-verbs and options that the program supports', async () => {
     expect(wanted.size).toBeGreaterThan(80);
     const offered = await ask(shell, [...wanted.keys()]);
     for (const [line, words] of wanted) {
@@ -135,7 +133,7 @@ describe.for(['zsh', 'fish'] as const)('%s', (shell) => {
     }
   });
 
-  it('knows aliases, values to choose from, files, and a --config before the verb', async () => {
+  it('supports aliases, argument values, files, and --config before the verb', async () => {
     const lines = [
       'tagferry permissions revoke --dry',
       'tagferry buffer export --format ',

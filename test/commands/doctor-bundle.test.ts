@@ -9,13 +9,14 @@ import { Document, parse, visit } from 'yaml';
 import { parseEnvFile } from '../../src/config/env-file.ts';
 import { maskedEnv, maskedReactions, maskedTags } from '../../src/config/masked-configuration.ts';
 import { Problems } from '../../src/config/problem.ts';
-import { REACTIONS_SCHEMA } from '../../src/config/reactions-schema.ts';
+import { reactionsSchema } from '../../src/config/reactions-schema.ts';
 import { AGENT_ENV_KEYS, KEY_NAMES, settingKey } from '../../src/config/setting-keys.ts';
 import { tagsSchema } from '../../src/config/tags-schema.ts';
+import { ACTION_KINDS } from '../../src/reactions/actions.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 import { runVerb } from './verb-run.ts';
 
-/** Members whose text may leave the gateway. Whoever adds a member to a schema decides here. */
+/** Members whose text may be included in a bundle. Extend the list when adding a member to a schema. */
 const SHOWN = [
   ...[
     'source.ack_wait',
@@ -26,13 +27,30 @@ const SHOWN = [
     'source.csv',
     'source.durable',
   ],
-  ...['source.every', 'source.group', 'source.host', 'source.keep', 'source.key', 'source.member'],
-  ...['source.password_file', 'source.pattern', 'source.period', 'source.primary_host', 'source.session_expiry'],
+  ...['source.every', 'source.group', 'source.history', 'source.host', 'source.keep', 'source.key', 'source.member'],
+  ...[
+    'source.password_file',
+    'source.pattern',
+    'source.pause',
+    'source.period',
+    'source.primary_host',
+    'source.session_expiry',
+  ],
   ...['source.settle', 'source.share', 'source.simulate', 'source.stream', 'source.time_column', 'source.time_format'],
   ...['source.timeout', 'source.trust', 'source.user_cert', 'source.user_key', 'source.username', 'source.zone'],
-  ...['value.at', 'value.column', 'value.deadband', 'value.every', 'value.from', 'value.group', 'value.max_silence'],
-  ...['value.metric', 'value.node', 'value.on_change', 'value.reading', 'value.register'],
   ...[
+    'value.at',
+    'value.bit',
+    'value.column',
+    'value.deadband',
+    'value.every',
+    'value.from',
+    'value.group',
+    'value.max_silence',
+  ],
+  ...['value.member', 'value.metric', 'value.node', 'value.on_change', 'value.reading', 'value.register'],
+  ...[
+    'value.samples',
     'value.status',
     'value.subject',
     'value.time',
@@ -43,13 +61,15 @@ const SHOWN = [
   ],
   ...['reaction.name', 'reaction.on', 'reaction.if', 'reaction.cooldown', 'reaction.max_age', 'action.timeout'],
   ...['action.working_folder', 'action.publish.to', 'action.publish.topic'],
+  ...['action.write.tag', 'action.write.key', 'action.write.group', 'action.write.value'],
+  ...['value.writable.max_rate.per', 'value.write_to'],
 ];
 const ADDRESSES = ['source.modbus', 'source.mqtt', 'source.nats', 'source.sparkplug', 'source.opcua', 'action.post'];
 
 const marker = (path: string) => `MARK<${path}>`;
 const markersIn = (text: string) => new Set([...text.matchAll(/MARK<([^<>]*)>/g)].map(([, path]) => path!));
 
-/** A mapping with a marker in each text of the schema, whatever else it asks of that text. */
+/** Returns a mapping with a marker in each text of the schema, regardless of other constraints. */
 function filled(schema: SchemaObject | undefined, path: string): unknown {
   const { type, properties, additionalProperties, items, enum: choices } = schema ?? {};
   if (choices) return choices[0];
@@ -71,20 +91,20 @@ function filled(schema: SchemaObject | undefined, path: string): unknown {
   return types.includes('array') ? [filled(items, shortPath(path)), filled(items, shortPath(path))] : 1;
 }
 
-/** `source.mqtt` for `tags.sources.any.mqtt`. */
+/** Returns `source.mqtt` for `tags.sources.any.mqtt`. */
 function shortPath(path: string): string {
   return path
     .replace('tags.sources.any', 'source')
     .replace(/^(tags\.like\.any|tag\.values)\.any/, 'value')
     .replace('tags.tags.any', 'tag')
     .replace('reactions.reactions', 'reaction')
-    .replace('reaction.do', 'action')
+    .replace(/reaction\.(do|on_clear)/, 'action')
     .replace(/^reaction\.if\..*/, 'reaction.if');
 }
 
 const FILES = {
   'tags.yaml': filled(tagsSchema(SOURCE_KINDS), 'tags'),
-  'reactions.yaml': filled(REACTIONS_SCHEMA, 'reactions'),
+  'reactions.yaml': filled(reactionsSchema(ACTION_KINDS), 'reactions'),
 };
 const SECRET_KEYS = KEY_NAMES.filter((key) => settingKey(key).secret);
 const ENV = KEY_NAMES.flatMap((key) => [
@@ -95,7 +115,7 @@ const ENV = KEY_NAMES.flatMap((key) => [
 ]);
 const EXPECTED = [...SHOWN, ...KEY_NAMES.filter((key) => !SECRET_KEYS.includes(key)).map((key) => `env ${key}`)].sort();
 
-/** With comments, and an unknown member in every mapping with fixed names. */
+/** Adds comments, and an unknown member to each mapping with fixed names. */
 function withStrays(file: unknown): string {
   const document = new Document(file);
   visit(document, {
@@ -113,7 +133,7 @@ function withStrays(file: unknown): string {
 }
 
 describe('masked configuration', () => {
-  it('shows exactly the listed members, in block and flow style', () => {
+  it('shows only the listed members, in block and flow style', () => {
     for (const write of [withStrays, (file: unknown) => JSON.stringify(file, null, 1)]) {
       const shown = markersIn(
         maskedTags(write(FILES['tags.yaml'])).text + maskedReactions(write(FILES['reactions.yaml'])).text,
@@ -127,7 +147,8 @@ describe('masked configuration', () => {
   it('keeps names, structure and line numbers', () => {
     const text = withStrays(FILES['tags.yaml']);
     const masked = maskedTags(text).text;
-    const members = ({ sources }: { sources: { any: object } }) => Object.keys(sources.any).slice(0, -1);
+    const members = ({ sources, like }: { sources: { any: object }; like: { any: { any: object } } }) =>
+      [sources.any, like.any.any].flatMap((one) => Object.keys(one).slice(0, -1));
     expect(members(parse(masked, { uniqueKeys: false }))).toEqual(members(parse(text)));
     const lineOf = (all: string) => all.split('\n').findIndex((line) => line.includes('tags:'));
     expect(lineOf(masked)).toBe(lineOf(text));
@@ -135,7 +156,7 @@ describe('masked configuration', () => {
     expect(maskedReactions('reactions: [{ do: [{ run: [a, "b"] }]').text).toBe('# not valid YAML\n');
   });
 
-  it('leaves lines of agent.env that are read, and comments out masked settings', () => {
+  it('keeps valid lines from agent.env, and comments out masked settings', () => {
     const text =
       'POST_INTERVAL=3s # tuned\nCLIENT_SECRET=abc\n#LOG_LEVEL=x\nCLIENT_SECRT=abc\nb64==\nCLIENT_ID_FILE=/x\nWEBHOOK_URL=https://gw/x?t=abc';
     const masked = maskedEnv(text).text;
@@ -159,7 +180,7 @@ describe('doctor --bundle', () => {
   });
   afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-  it('contains no text of the configuration except listed members', async () => {
+  it('contains no configuration text except the listed members', async () => {
     const config = join(folder, 'config');
     mkdirSync(join(config, 'tags.d'), { recursive: true });
     for (const [name, file] of Object.entries(FILES)) writeFileSync(join(config, name), withStrays(file));

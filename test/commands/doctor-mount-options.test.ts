@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { optionAgainstSync } from '../../src/commands/doctor/mount-options.ts';
+import { optionAgainstSync } from '../../src/commands/doctor/state-folder.ts';
 
 const STATE = '/var/lib/tagferry';
 const ROOT = '/dev/mmcblk0p2 / ext4 rw,relatime 0 0\nproc /proc proc rw 0 0\n';
@@ -11,11 +11,11 @@ it.each([
   ['nobarrier', f2fs('nobarrier,fsync_mode=posix')],
   ['fsync_mode=nobarrier', f2fs('barrier,mode=adaptive,fsync_mode=nobarrier')],
   ['checkpoint=disable', f2fs('barrier,checkpoint=disable,fsync_mode=posix')],
-])('a mount with %s does not keep the word of a sync', (option, mounts) => {
+])('doctor warns about a mount with %s, which ignores syncs', (option, mounts) => {
   expect(optionAgainstSync(mounts, STATE)).toBe(option);
 });
 
-it('ext4 and f2fs as gateways mount them keep it, whatever is mounted elsewhere', () => {
+it('doctor accepts ext4 and f2fs with common mount options, regardless of other mounts', () => {
   expect(optionAgainstSync(ROOT, STATE)).toBeUndefined();
   expect(optionAgainstSync(f2fs('barrier,checkpoint=enable,fsync_mode=posix'), STATE)).toBeUndefined();
   const elsewhere = '/dev/sda1 /var/lib/tagferry-old ext4 rw,nobarrier 0 0\n/dev/sdb1 /srv ext4 rw,nobarrier 0 0\n';
@@ -23,7 +23,7 @@ it('ext4 and f2fs as gateways mount them keep it, whatever is mounted elsewhere'
   expect(optionAgainstSync('', STATE)).toBeUndefined();
 });
 
-it('of two mounts at one place the later counts', () => {
+it('doctor uses the later of two mounts at the same path', () => {
   const first = '/dev/sda1 /var/lib/tagferry ext4 rw,nobarrier 0 0\n';
   const second = '/dev/sdb1 /var/lib/tagferry f2fs rw,fsync_mode=posix 0 0\n';
   expect(optionAgainstSync(`${ROOT}${first}${second}`, STATE)).toBeUndefined();

@@ -1,4 +1,4 @@
-/** What the doctor says of a proxy on the way, and of what systemd and its journal know. */
+/** Doctor checks that involve a proxy, systemd or the journal. */
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
@@ -6,11 +6,10 @@ import { delimiter, join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
-import { consult, type Line } from './doctor-lines.ts';
-import { runVerb } from './verb-run.ts';
+import { type Line, runDoctor, runVerb } from './verb-run.ts';
 
 const TAGS = 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n';
-/** A name that only the proxy knows (RFC 2606). */
+/** Host name that only the proxy can resolve (RFC 2606). */
 const PLATFORM = 'http://platform.example';
 
 let sandbox: Sandbox;
@@ -28,11 +27,11 @@ afterAll(async () => {
 
 const line = (checks: readonly Line[], check: string) => checks.find((one) => one.check === check);
 
-describe('a proxy on the way', () => {
+describe('doctor with a proxy', () => {
   let proxy: Server;
   const asked: string[] = [];
 
-  /** Takes everything to the sandbox, whatever it is called. */
+  /** Forwards every request to the sandbox, regardless of the host name. */
   beforeAll(async () => {
     proxy = createServer((_, answer) => answer.writeHead(501).end());
     proxy.on('connect', (request, client, head) => {
@@ -52,9 +51,9 @@ describe('a proxy on the way', () => {
   });
   const address = () => `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
 
-  it('is looked at instead of the platform, which only it can find, and everything behind it is found well', async () => {
+  it('checks the proxy instead of the platform, and reaches the platform through it', async () => {
     agent.write(PLATFORM, { tags: TAGS, env: { HTTPS_PROXY: address(), WEBHOOK_LISTEN: '' } });
-    const { checks } = await consult(agent);
+    const { checks } = await runDoctor(agent);
     expect(line(checks, 'proxy.tcp')?.state).toBe('ok');
     expect(line(checks, 'network.dns')).toBeUndefined();
     expect(line(checks, 'network.http')?.state).toBe('ok');
@@ -62,7 +61,7 @@ describe('a proxy on the way', () => {
     expect(new Set(asked)).toEqual(new Set(['platform.example:80']));
   });
 
-  it('is named where it does not run, and nothing behind it is blamed', async () => {
+  it('reports an unavailable proxy, but not the resulting failures', async () => {
     const port = await new Promise<number>((resolve) => {
       const probe = createServer().listen(0, '127.0.0.1', () => {
         const free = (probe.address() as AddressInfo).port;
@@ -70,7 +69,7 @@ describe('a proxy on the way', () => {
       });
     });
     agent.write(PLATFORM, { tags: TAGS, env: { HTTPS_PROXY: `http://someone:a-word@127.0.0.1:${port}` } });
-    const { status, checks } = await consult(agent);
+    const { status, checks } = await runDoctor(agent);
     expect(status).toBe(1);
     expect(line(checks, 'proxy.tcp')).toMatchObject({
       state: 'failure',
@@ -82,24 +81,24 @@ describe('a proxy on the way', () => {
     expect(JSON.stringify(checks)).not.toContain('a-word');
   });
 
-  it('is left aside where NO_PROXY names the platform', async () => {
+  it('ignores the proxy if NO_PROXY contains the platform', async () => {
     agent.write(PLATFORM, { tags: TAGS, env: { HTTPS_PROXY: address(), NO_PROXY: '.example' } });
-    const { checks } = await consult(agent);
+    const { checks } = await runDoctor(agent);
     expect(line(checks, 'proxy.tcp')).toBeUndefined();
     expect(line(checks, 'network.dns')).toMatchObject({
       state: 'failure',
-      message: expect.stringContaining('platform.example has no address'),
+      message: expect.stringContaining('cannot resolve platform.example'),
     });
   });
 });
 
-describe('the service and its journal', () => {
+describe('doctor with a systemd service', () => {
   const HEALTHY =
     'LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nExecMainStatus=0\nNRestarts=0\nInvocationID=b\n';
   const LOOPING =
     'LoadState=loaded\nActiveState=activating\nSubState=auto-restart\nResult=exit-code\nExecMainStatus=1\nNRestarts=12\nInvocationID=a\n';
 
-  /** Programs that say what systemd's would. */
+  /** Substitutes for systemctl and journalctl. */
   function withSystemd(unit: string, journal: string, directory = agent.config): NodeJS.ProcessEnv {
     const folder = join(agent.folder, 'programs');
     mkdirSync(folder, { recursive: true });
@@ -117,12 +116,12 @@ describe('the service and its journal', () => {
   beforeAll(() => agent.write(sandbox.url, { tags: TAGS }));
   afterEach(() => agent.write(sandbox.url, { tags: TAGS }));
 
-  /** As an operator runs them while no agent responds. */
+  /** Runs `doctor` and `status` without a running agent. */
   const statusOf = (environment: NodeJS.ProcessEnv) =>
     runVerb(['status', '--json', '--config', agent.config], environment);
 
-  it('explain why no agent responds, although the unit is active', async () => {
-    const { status, checks } = await consult(agent, withSystemd(HEALTHY, ''));
+  it('explains why no agent responds although the unit is active', async () => {
+    const { status, checks } = await runDoctor(agent, withSystemd(HEALTHY, ''));
     expect(status).toBe(1);
     expect(line(checks, 'service')).toMatchObject({
       state: 'failure',
@@ -131,20 +130,20 @@ describe('the service and its journal', () => {
     });
   });
 
-  it('report errors of the day, and what the next boot does, of an agent that responds', async () => {
+  it('reports recent errors and whether the service starts at boot while the agent is running', async () => {
     await agent.start();
-    const quiet = (await consult(agent, withSystemd(HEALTHY, ''))).checks;
+    const quiet = (await runDoctor(agent, withSystemd(HEALTHY, ''))).checks;
     expect([line(quiet, 'service')?.state, line(quiet, 'journal')?.state]).toEqual(['ok', 'ok']);
     const journal = [
       'level=error event=store.full msg="no room"',
       '{"level":"error","event":"store.corrupt","msg":"a corrupt store was set aside"}',
     ];
     const unit = `${HEALTHY.replace('NRestarts=0', 'NRestarts=2')}UnitFileState=disabled\n`;
-    const { checks } = await consult(agent, withSystemd(unit, journal.join('\n')));
+    const { checks } = await runDoctor(agent, withSystemd(unit, journal.join('\n')));
     await agent.end('SIGTERM');
     expect(line(checks, 'journal')).toMatchObject({
       state: 'warning',
-      message: '2 errors in the last day; the latest: store.corrupt: a corrupt store was set aside',
+      message: '2 errors in the last 24 hours; latest: store.corrupt: a corrupt store was set aside',
     });
     expect(line(checks, 'service')).toMatchObject({
       state: 'warning',
@@ -153,34 +152,34 @@ describe('the service and its journal', () => {
     });
   });
 
-  it('ask for larger bounds of memory where commands, or the program that reads OPC UA, share those of the agent', async () => {
+  it('recommends larger memory limits if commands or the OPC UA reader share them with the agent', async () => {
     const bounded = `${HEALTHY}MemoryHigh=184549376\nMemoryMax=201326592\n`;
-    expect(line((await consult(agent, withSystemd(bounded, ''))).checks, 'memory')).toMatchObject({
+    expect(line((await runDoctor(agent, withSystemd(bounded, ''))).checks, 'memory')).toMatchObject({
       state: 'ok',
-      message: 'the service may take 176 MB',
+      message: 'service memory limit: 176 MiB',
     });
     const reactions = 'reactions:\n  - { name: close, on: threshold_reached, do: [ { run: [/bin/true] } ] }\n';
-    // `scripts/prove soak`: 118 MB of the agent and 72 MB of the program that reads OPC UA were more than 192 MB.
+    // Measured by `scripts/prove soak`: agent 118 MB and OPC UA reader 72 MB, near a limit of 192 MB.
     const opcua = `sources:\n  cell: { opcua: "opc.tcp://127.0.0.1:9", security: None }\n${TAGS}`;
     agent.write(sandbox.url, { tags: opcua, reactions });
-    expect(line((await consult(agent, withSystemd(bounded, ''))).checks, 'memory')).toMatchObject({
+    expect(line((await runDoctor(agent, withSystemd(bounded, ''))).checks, 'memory')).toMatchObject({
       state: 'warning',
-      message: expect.stringContaining('which other programs share: source cell, reaction close'),
+      message: expect.stringContaining('shared with other programs: source cell, reaction close'),
       next: expect.stringContaining('bounds-with-commands.conf'),
     });
     const larger = `${HEALTHY}MemoryHigh=369098752\nMemoryMax=402653184\n`;
-    expect(line((await consult(agent, withSystemd(larger, ''))).checks, 'memory')?.state).toBe('ok');
+    expect(line((await runDoctor(agent, withSystemd(larger, ''))).checks, 'memory')?.state).toBe('ok');
     expect(
-      line((await consult(agent, withSystemd(`${HEALTHY}MemoryMax=infinity\n`, ''))).checks, 'memory'),
+      line((await runDoctor(agent, withSystemd(`${HEALTHY}MemoryMax=infinity\n`, ''))).checks, 'memory'),
     ).toBeUndefined();
   });
 
   it.each([
     ['78', 'configuration rejected', 'tagferry check'],
     ['1', 'exit status 1', 'journalctl'],
-  ])('lead from a service that failed with %s to the next step', async (code, what, next) => {
+  ])('reports a service that failed with %s and the next step', async (code, what, next) => {
     const unit = `LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=exit-code\nExecMainStatus=${code}\nNRestarts=5\n`;
-    const { status, checks } = await consult(agent, withSystemd(unit, ''));
+    const { status, checks } = await runDoctor(agent, withSystemd(unit, ''));
     expect(status).toBe(1);
     expect(line(checks, 'service')).toMatchObject({
       state: 'failure',
@@ -198,15 +197,15 @@ describe('the service and its journal', () => {
     });
   const RESTART = `${JSON.stringify({ SYSLOG_IDENTIFIER: 'systemd', MESSAGE: 'Scheduled restart job', MESSAGE_ID: '5eb03494b6584870a536b337290809b3' })}\n`;
 
-  it('quote the final error of the latest run and its advice while the service restarts in a loop', async () => {
+  it('quotes the final error from the latest run and its hint while the service restarts in a loop', async () => {
     const journal = [
       failedStart('older', 'no disk'),
       entry('a', { MESSAGE: 'level=error event=store.full msg="disk full"', PRIORITY: '3' }),
       failedStart('a', 'listen EACCES 0.0.0.0:443'),
-      entry('a', { MESSAGE: 'level=info event=agent.stopped msg="tagferry has stopped"' }),
+      entry('a', { MESSAGE: 'level=info event=agent.stopped msg="tagferry stopped"' }),
     ].join('');
     const systemd = withSystemd(LOOPING, journal);
-    const { status, checks } = await consult(agent, systemd);
+    const { status, checks } = await runDoctor(agent, systemd);
     expect(status).toBe(1);
     expect(line(checks, 'service')).toMatchObject({
       state: 'failure',
@@ -225,8 +224,8 @@ describe('the service and its journal', () => {
 
   it.each([
     ['after an automatic restart', RESTART, 'restarting', 'disk full'],
-    ['and quote no earlier error after a start by hand', '', 'active', ''],
-  ])('tell a service that has run only for a moment %s', async (_, restart, service, error) => {
+    ['manually, without quoting an earlier error', '', 'active', ''],
+  ])('reports a service that has just started, %s', async (_, restart, service, error) => {
     const now = (Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0]) - 5) * 1e6;
     const unit = `${HEALTHY.replace('NRestarts=0', 'NRestarts=3')}ExecMainStartTimestampMonotonic=${Math.round(now)}\n`;
     const journal = `${failedStart('a', 'disk full')}${restart}${entry('b', { MESSAGE: 'level=info msg="tagferry starts"' })}`;
@@ -235,7 +234,7 @@ describe('the service and its journal', () => {
     expect(report.message?.includes('disk full')).toBe(error !== '');
   });
 
-  it('are passed over where the unit runs with another configuration', async () => {
+  it('ignores a service that uses a different configuration', async () => {
     const systemd = withSystemd(LOOPING, '', '/etc/tagferry');
     const { stdout } = await statusOf(systemd);
     expect(JSON.parse(stdout)).toMatchObject({
@@ -243,8 +242,8 @@ describe('the service and its journal', () => {
     });
   });
 
-  it('are passed over where the unit is not installed', async () => {
-    const { checks } = await consult(
+  it('ignores a service that is not installed', async () => {
+    const { checks } = await runDoctor(
       agent,
       withSystemd('LoadState=not-found\nActiveState=inactive\n', 'never asked\n'),
     );

@@ -18,13 +18,12 @@ import { createServer as createTlsServer } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { freePort } from '../../src/base/port-claim.ts';
-import type { Consultation } from '../../src/commands/doctor/finding.ts';
-import { checkClock } from '../../src/commands/doctor/machine-clock.ts';
+import type { DoctorContext } from '../../src/commands/doctor/context.ts';
+import { checkClock } from '../../src/commands/doctor/machine.ts';
 import { checkStateFolder } from '../../src/commands/doctor/state-folder.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
-import { consult, linesOf } from './doctor-lines.ts';
-import { runVerb } from './verb-run.ts';
+import { linesOf, runDoctor, runVerb } from './verb-run.ts';
 
 const TAGS = `
 tags:
@@ -45,7 +44,7 @@ afterAll(async () => {
   await sandbox?.stop();
 });
 
-/** root may write everywhere: what it looks at, it looks at as another user. */
+/** Runs a check as another user, because root can write everywhere. */
 function asNobody<Result>(look: () => Result): Result {
   const isRoot = process.geteuid?.() === 0;
   if (isRoot) process.seteuid?.(65534);
@@ -56,9 +55,9 @@ function asNobody<Result>(look: () => Result): Result {
   }
 }
 
-describe('the doctor without a daemon', () => {
-  it('finds a sound installation sound, signs in once and takes its token back', async () => {
-    const { status, ok, checks } = await consult(agent);
+describe('doctor without an agent', () => {
+  it('passes on a valid installation, signs in once and revokes its token', async () => {
+    const { status, ok, checks } = await runDoctor(agent);
     expect(checks.filter((line) => line.state === 'failure')).toEqual([]);
     expect({ status, ok }).toEqual({ status: 0, ok: true });
     for (const check of [
@@ -78,10 +77,10 @@ describe('the doctor without a daemon', () => {
     expect(sandbox.values.counts().received).toBe(0);
   });
 
-  it('looks for the configured client application by its name', async () => {
+  it('finds the configured client application by its name', async () => {
     const before = sandbox.requests.list().length;
     agent.write(sandbox.url, { tags: TAGS, env: { CLIENT_APPLICATION: SANDBOX_CREDENTIALS.clientApplication } });
-    expect(linesOf((await consult(agent)).checks, 'api')[0]!.state).toBe('ok');
+    expect(linesOf((await runDoctor(agent)).checks, 'api')[0]!.state).toBe('ok');
     agent.write(sandbox.url, { tags: TAGS });
     const paths = sandbox.requests
       .list()
@@ -90,10 +89,10 @@ describe('the doctor without a daemon', () => {
     expect(paths.filter((path) => path.startsWith('/v1/client_applications'))).toEqual(['/v1/client_applications']);
   });
 
-  it('names the asset that may not be seen and the one that may not be written, and fails', async () => {
-    sandbox.takePermission({ type: 'Asset', id: 881 });
-    sandbox.takePermission({ type: 'Asset', id: 882 }, { types: ['can_update'] });
-    const { status, checks } = await consult(agent);
+  it('fails, and identifies the invisible asset and the read-only asset', async () => {
+    sandbox.revokePermission({ type: 'Asset', id: 881 });
+    sandbox.revokePermission({ type: 'Asset', id: 882 }, { types: ['can_update'] });
+    const { status, checks } = await runDoctor(agent);
     expect(status).toBe(1);
     const failures = checks.filter((line) => line.state === 'failure');
     expect(failures.map((line) => line.message)).toEqual([
@@ -105,10 +104,10 @@ describe('the doctor without a daemon', () => {
     sandbox.grantPermission({ type: 'Asset', id: 882 });
   });
 
-  it('says what is wrong with the credentials, once', async () => {
+  it('reports rejected credentials once', async () => {
     agent.write(sandbox.url, { tags: TAGS, env: { TECHNICAL_PASSWORD: 'not-the-password' } });
     const before = sandbox.requests.list().filter((one) => one.path === '/oauth/token').length;
-    const { status, checks } = await consult(agent);
+    const { status, checks } = await runDoctor(agent);
     expect(status).toBe(1);
     expect(linesOf(checks, 'sign_in')).toMatchObject([
       {
@@ -121,12 +120,12 @@ describe('the doctor without a daemon', () => {
     expect(sandbox.requests.list().filter((one) => one.path === '/oauth/token').length).toBe(before + 1);
   });
 
-  it('stops at what is not reachable, and does not say the same again', async () => {
+  it('stops at an unreachable address, and reports it once', async () => {
     const port = await freePort();
     agent.write(`http://127.0.0.1:${port}`, { tags: TAGS });
-    const { status, checks } = await consult(agent);
+    const { status, checks } = await runDoctor(agent);
     expect(status).toBe(1);
-    // Something answers, so the way there is open: it is the address that is looked at first.
+    // A refused connection proves that the network works, so the hint names the address first.
     expect(linesOf(checks, 'network.tcp')).toMatchObject([
       {
         state: 'failure',
@@ -137,20 +136,20 @@ describe('the doctor without a daemon', () => {
     expect(linesOf(checks, 'network.http')).toEqual([]);
     expect(linesOf(checks, 'sign_in')).toMatchObject([{ state: 'warning' }]);
     agent.write('https://no-such-host.invalid', { tags: TAGS });
-    expect(linesOf((await consult(agent)).checks, 'network.dns')).toMatchObject([{ state: 'failure' }]);
+    expect(linesOf((await runDoctor(agent)).checks, 'network.dns')).toMatchObject([{ state: 'failure' }]);
   });
 
-  it('says which broker and which device take no connection', async () => {
+  it('reports a broker and a device that do not accept connections', async () => {
     const port = await freePort();
     const sources = `sources:\n  plc1: { modbus: "tcp://127.0.0.1:${port}", unit: 1, every: 1s }\n  broker: { mqtt: "mqtt://user:hidden@127.0.0.1:${port}" }\n`;
     agent.write(sandbox.url, { tags: `${sources}${TAGS}` });
-    const { checks } = await consult(agent);
+    const { checks } = await runDoctor(agent);
     expect(linesOf(checks, 'modbus')).toMatchObject([{ state: 'failure', message: expect.stringContaining('plc1') }]);
     expect(linesOf(checks, 'broker')).toMatchObject([{ state: 'failure', message: expect.stringContaining('broker') }]);
     expect(JSON.stringify(checks)).not.toContain('hidden');
   });
 
-  it('says which folder is not there, or may only be read, and that the drop-in lets the service write there', async () => {
+  it('reports a missing folder, and a folder that remains read-only without a drop-in', async () => {
     const folder = join(agent.folder, 'read-only');
     mkdirSync(folder);
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'ro', 'none', folder]);
@@ -158,7 +157,7 @@ describe('the doctor without a daemon', () => {
       const gone = join(agent.folder, 'gone');
       const sources = `sources:\n  logger: { csv: ${folder} }\n  share: { csv: ${gone} }\n  open: { csv: ${agent.folder} }\n`;
       agent.write(sandbox.url, { tags: `${sources}${TAGS}` });
-      const { checks } = await consult(agent);
+      const { checks } = await runDoctor(agent);
       expect(linesOf(checks, 'csv')).toMatchObject([
         {
           state: 'failure',
@@ -178,10 +177,10 @@ describe('the doctor without a daemon', () => {
     }
   });
 
-  it('keeps to REQUESTS_PER_MINUTE, and says how many assets it left out', async () => {
+  it('respects REQUESTS_PER_MINUTE, and reports the number of unchecked assets', async () => {
     agent.write(sandbox.url, { tags: TAGS, env: { REQUESTS_PER_MINUTE: '12' } });
     const before = sandbox.requests.list().length;
-    const { checks } = await consult(agent);
+    const { checks } = await runDoctor(agent);
     const posts = sandbox.requests
       .list()
       .slice(before)
@@ -195,9 +194,9 @@ describe('the doctor without a daemon', () => {
     agent.write(sandbox.url, { tags: TAGS });
   });
 
-  it('prints the lines of a broken configuration and goes on with what it can', async () => {
+  it('prints configuration problems and continues with the valid settings', async () => {
     agent.write(sandbox.url, { tags: TAGS, env: { POST_INTERVALL: '5s' } });
-    const { status, checks } = await consult(agent);
+    const { status, checks } = await runDoctor(agent);
     expect(status).toBe(1);
     expect(linesOf(checks, 'configuration')[0]).toMatchObject({
       state: 'failure',
@@ -209,14 +208,14 @@ describe('the doctor without a daemon', () => {
   });
 });
 
-describe('single steps', () => {
-  it('names what is wrong with the certificate of the platform, and stops there', async () => {
+describe('doctor check', () => {
+  it("reports the platform's certificate error, and stops", async () => {
     const certificates = join(import.meta.dirname, '../platform/certificates');
     const read = (name: string) => readFileSync(join(certificates, name), 'utf8');
     for (const [name, words] of [
       ['expired.pem', 'it has expired'],
-      ['self-signed.pem', 'signed by itself'],
-      ['other-name.pem', 'for another name'],
+      ['self-signed.pem', 'self-signed'],
+      ['other-name.pem', 'for a different host name'],
     ] as const) {
       const server = createTlsServer({ cert: read(name), key: read('server.key') });
       const port = await new Promise<number>((resolve) => {
@@ -227,7 +226,7 @@ describe('single steps', () => {
           tags: TAGS,
           env: { PLATFORM_CA: join(certificates, 'authority.pem') },
         });
-        const { status, checks } = await consult(agent);
+        const { status, checks } = await runDoctor(agent);
         expect(status).toBe(1);
         expect(linesOf(checks, 'network.tls')).toMatchObject([
           { state: 'failure', message: expect.stringContaining(words), next: expect.stringMatching(/./) },
@@ -240,12 +239,12 @@ describe('single steps', () => {
     agent.write(sandbox.url, { tags: TAGS });
   });
 
-  it('says that a port is taken before the daemon meets it', async () => {
+  it('reports a port that is already in use before agent startup', async () => {
     const server = createServer().listen(0, '127.0.0.1');
     await new Promise((resolve) => server.once('listening', resolve));
     const { port } = server.address() as { port: number };
     agent.write(sandbox.url, { tags: TAGS, env: { OPS_LISTEN: `127.0.0.1:${port}` } });
-    const { checks } = await consult(agent);
+    const { checks } = await runDoctor(agent);
     expect(linesOf(checks, 'listener')).toMatchObject([
       { state: 'failure', message: expect.stringContaining('EADDRINUSE'), next: expect.stringContaining('OPS_LISTEN') },
     ]);
@@ -253,7 +252,7 @@ describe('single steps', () => {
     agent.write(sandbox.url, { tags: TAGS });
   });
 
-  it('takes a port that tagferry itself has for no conflict, though that cannot be asked', async () => {
+  it('ignores a port used by tagferry itself, even if its agent cannot be queried', async () => {
     const probe = createServer().listen(0, '127.0.0.1');
     await new Promise((resolve) => probe.once('listening', resolve));
     const { port } = probe.address() as { port: number };
@@ -261,44 +260,44 @@ describe('single steps', () => {
     agent.write(sandbox.url, { tags: TAGS, env: { OPS_LISTEN: `127.0.0.1:${port}` } });
     await agent.start();
     rmSync(join(agent.state, 'control.sock'));
-    const { checks } = await consult(agent);
+    const { checks } = await runDoctor(agent);
     expect(linesOf(checks, 'listener')).toMatchObject([
-      { state: 'ok', message: expect.stringContaining(`held by tagferry itself (process ${agent.pid})`) },
+      { state: 'ok', message: expect.stringContaining(`in use by tagferry itself (process ${agent.pid})`) },
     ]);
     await agent.end('SIGTERM');
     agent.write(sandbox.url, { tags: TAGS });
   });
 
-  it('says so where this user may not write the state folder, and leaves nothing in one that it may write', async () => {
+  it('reports an unwritable state folder, and leaves no files in a writable folder', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'doctor-state-'));
-    const state = () => checkStateFolder({ settings: { stateDir: folder }, clock: systemClock } as Consultation);
+    const state = () => checkStateFolder({ settings: { stateDir: folder }, clock: systemClock } as DoctorContext);
     expect(state().map(({ state, check }) => `${state} ${check}`)).toContain('ok state.writable');
     expect(readdirSync(folder)).toEqual([]);
     chmodSync(folder, 0o777);
     expect(state()[0]).toMatchObject({
       state: 'warning',
-      message: `${folder} is open to others (777); the next start makes it 0700`,
+      message: `other users can access ${folder} (mode 777); the agent will change the mode to 0700 on the next start`,
     });
     symlinkSync('/etc/hostname', join(folder, 'inbox.db'));
     expect(state()[0]).toMatchObject({
       state: 'failure',
-      message: expect.stringContaining('a start is refused: ') as string,
-      next: expect.stringContaining('See who put it there') as string,
+      message: expect.stringContaining('the agent cannot start: ') as string,
+      next: expect.stringContaining('Check who created the link') as string,
     });
     rmSync(join(folder, 'inbox.db'));
     chmodSync(folder, 0);
     const lines = asNobody(state);
     expect(lines.find(({ check }) => check === 'state.writable')).toMatchObject({
       state: 'warning',
-      message: `this user may not write to ${folder}`,
+      message: `this user cannot write to ${folder}`,
       next: 'Run `sudo tagferry doctor`.',
     });
     chmodSync(folder, 0o700);
     rmSync(folder, { recursive: true });
   });
 
-  it('says that a clock in 1970 fails TLS first', async () => {
-    const [line] = await checkClock({ clock: { ...systemClock, wallMs: () => 60_000 } } as Consultation);
+  it('reports that TLS fails because the clock is set to 1970', async () => {
+    const [line] = await checkClock({ clock: { ...systemClock, wallMs: () => 60_000 } } as DoctorContext);
     expect(line).toMatchObject({
       state: 'failure',
       message: expect.stringContaining('1970'),
@@ -307,34 +306,34 @@ describe('single steps', () => {
   });
 });
 
-describe('the doctor beside a daemon', () => {
-  it("asks with the daemon's session, without its secrets and without a second login", async () => {
+describe('doctor with a running agent', () => {
+  it("uses the agent's session without its secrets and without a second login", async () => {
     agent.write(sandbox.url, { tags: TAGS });
     await agent.start();
     const { issued } = sandbox.tokens.counts();
-    // An operator's shell: the secrets reached the daemon by another way.
+    // The operator's shell environment does not contain the agent's secrets.
     const env = readFileSync(join(agent.config, 'agent.env'), 'utf8');
     writeFileSync(join(agent.config, 'agent.env'), env.replaceAll(/^(CLIENT_SECRET|TECHNICAL_PASSWORD)=.*\n/gm, ''), {
       mode: 0o600,
     });
-    const { status, checks } = await consult(agent);
+    const { status, checks } = await runDoctor(agent);
     expect(checks.filter((line) => line.state === 'failure')).toEqual([]);
     expect(status).toBe(0);
     expect(linesOf(checks, 'daemon')).toMatchObject([{ state: 'ok' }]);
-    expect(linesOf(checks, 'sign_in')[0]!.message).toContain('the daemon is signed in');
+    expect(linesOf(checks, 'sign_in')[0]!.message).toContain('the agent is signed in');
     expect(linesOf(checks, 'assets')).toMatchObject([{ state: 'ok' }]);
     expect(sandbox.tokens.counts().issued).toBe(issued);
     agent.write(sandbox.url, { tags: TAGS });
   });
 
-  it('prints one line for each step for people', async () => {
+  it('prints one line per check', async () => {
     const { status, stdout } = await runVerb(['doctor', '--config', agent.config]);
     expect(status).toBe(0);
     expect(stdout).toMatch(/^ok +configuration +/m);
     expect(stdout).toMatch(/^0 failures, \d+ warnings?, \d+ ok$/m);
   });
 
-  it('writes an archive that tar can read, with nothing secret in it', async () => {
+  it('writes an archive that tar can read, without secrets', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'tagferry-bundle-'));
     try {
       agent.write(sandbox.url, {

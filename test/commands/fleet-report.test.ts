@@ -49,7 +49,7 @@ const writeStatus = (name: string, changed: Partial<StatusReport> = {}) =>
   write(name, JSON.stringify({ ...CALM_STATUS, ...changed }));
 
 describe('tagferry fleet-report', () => {
-  it('shows folders and addresses in one table, the worst first', async () => {
+  it('lists reports from folders and addresses in one table, with problems first', async () => {
     writeStatus('good.json');
     writeStatus('behind.json', { buffer: { ...CALM_STATUS.buffer, values: 5_000, oldest_age_seconds: 7_200 } });
     const last_error = { code: 'oauth.invalid_grant', message: 'wrong password', hint: undefined };
@@ -63,26 +63,26 @@ describe('tagferry fleet-report', () => {
     const { status, out } = await report(folder, address, '--token-file', token);
     expect(status).toBe(0);
     const lines = out.split('\n');
-    expect(lines[0]).toMatch(/^gateway +state +version +configuration +waiting/);
+    expect(lines[0]).toMatch(/^gateway +state +version +configuration +buffered/);
     expect(lines[1]).toMatch(/^behind .* 5,?000 .*2 h.*behind$/);
-    expect(lines[2]).toMatch(/^signed-out +signed out .*no token: oauth.invalid_grant$/);
+    expect(lines[2]).toMatch(/^signed-out +signed out .*signed out: oauth.invalid_grant$/);
     expect(
       lines
         .slice(3, 5)
         .map((line) => line.split(' ')[0]!)
         .sort(),
     ).toEqual([address.slice(7), 'good'].sort());
-    expect(out).toContain('4 gateways, 2 with trouble, 5,000 values wait, 2 versions, 1 configuration');
+    expect(out).toContain('4 gateways, 2 with problems, 5,000 buffered values, 2 versions, 1 configuration');
     expect(out).not.toContain(TOKEN);
   });
 
-  it('shows which gateways run other files, and which files are changed and not loaded', async () => {
+  it('lists gateways with differing files, and changed files that are not loaded', async () => {
     writeStatus('good.json');
     writeStatus('other.json', { configuration: { ...CALM_STATUS.configuration, files_digest: '111111111111' } });
     const changed_files = ['tags.d/line.yaml'];
     writeStatus('edited.json', { configuration: { ...CALM_STATUS.configuration, changed_files } });
     const { out } = await report(folder);
-    expect(out).toMatch(/^edited .*rollout-7 fedcba987654 .*changed and not loaded: tags\.d\/line\.yaml$/m);
+    expect(out).toMatch(/^edited .*rollout-7 fedcba987654 .*changed but not loaded: tags\.d\/line\.yaml$/m);
     expect(out).toMatch(/^other .*rollout-7 111111111111 /m);
     expect(out).toContain('2 configurations');
     const { gateways } = JSON.parse((await report(folder, '--json')).out);
@@ -94,7 +94,7 @@ describe('tagferry fleet-report', () => {
     });
   });
 
-  it('lists gateways whose configuration was rejected or whose agent does not run', async () => {
+  it('lists gateways whose configuration was rejected or whose agent is not running', async () => {
     writeStatus('good.json');
     const refused = { since: '2026-11-20T00:00:00.000Z', problems: ['tags.yaml:3:1: no such source'] };
     writeStatus('rejected.json', { configuration: { ...CALM_STATUS.configuration, refused } });
@@ -108,7 +108,7 @@ describe('tagferry fleet-report', () => {
     ]);
   });
 
-  it('says whom it could not read, reads the others, and ends with 1', async () => {
+  it('exits with 1 and reports unreadable gateways after reading the others', async () => {
     writeStatus('good.json');
     write('broken.json', '{');
     write('foreign.json', '{"hello":"world"}');
@@ -117,42 +117,42 @@ describe('tagferry fleet-report', () => {
     const { gateways } = JSON.parse(out) as { gateways: { gateway: string; unread: string | null }[] };
     expect(Object.fromEntries(gateways.map(({ gateway, unread }) => [gateway, unread]))).toEqual({
       good: null,
-      broken: 'it is no JSON',
-      foreign: 'it is no status of tagferry',
-      [address.slice(7)]: 'status 401: it wants its OPS_TOKEN (--token-file)',
+      broken: 'not JSON',
+      foreign: 'not a tagferry status report',
+      [address.slice(7)]: 'status 401, requires OPS_TOKEN (--token-file)',
       '127.0.0.1:1': 'ECONNREFUSED',
     });
-    expect(error).toContain('4 of 5 gateways could not be read');
+    expect(error).toContain('cannot read 4 of 5 gateways');
   });
 
-  it('bounds what a gateway may answer', async () => {
+  it('limits the response size', async () => {
     write('.token', TOKEN);
     const { status, out } = await report(`${address}/huge`, '--token-file', join(folder, '.token'));
     expect(status).toBe(1);
-    expect(out).toContain('more than 4 MiB');
+    expect(out).toContain('larger than 4 MiB');
   });
 
   it.each([
-    [['/nowhere/at/all'], '/nowhere/at/all cannot be read (ENOENT)'],
-    [['ftp://gateway'], '"ftp://gateway" is no address of http or https'],
-    [['http://user:geheim@gateway'], 'an address carries a user name or password'],
-    [['http://gateway', '--token-file', '/nowhere'], '--token-file /nowhere cannot be read (ENOENT)'],
-  ])('ends with 2 for %j', async (args, words) => {
+    [['/nowhere/at/all'], 'cannot read /nowhere/at/all (ENOENT)'],
+    [['ftp://gateway'], '"ftp://gateway" is not an http or https address'],
+    [['http://user:geheim@gateway'], 'an address contains a user name or password'],
+    [['http://gateway', '--token-file', '/nowhere'], 'cannot read --token-file /nowhere (ENOENT)'],
+  ])('exits with 2 for %j', async (args, words) => {
     const { status, error } = await report(...args);
     expect([status, error.includes(words)]).toEqual([2, true]);
     expect(error).not.toContain('geheim');
   });
 
-  it('prints no token that a server echoes', async () => {
+  it('does not print a token that a server echoes', async () => {
     write('token', TOKEN);
     const { status, out, error } = await report('--token-file', join(folder, 'token'), `${address}/echo`);
     expect({ status, isShown: `${out}${error}`.includes(TOKEN) }).toEqual({ status: 0, isShown: false });
     expect(out).toContain('0.2.0 ***');
   });
 
-  it('wants a folder that holds something', async () => {
+  it('requires a folder with at least one report', async () => {
     mkdirSync(join(folder, 'empty'));
     const { status, error } = await report(join(folder, 'empty'));
-    expect([status, error.includes('holds no *.json')]).toEqual([2, true]);
+    expect([status, error.includes('contains no *.json')]).toEqual([2, true]);
   });
 });

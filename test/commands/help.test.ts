@@ -1,4 +1,6 @@
-/** Help texts and hints: units of defaults, paragraphs that wrap at any width, files that an installed gateway has. */
+/**
+ * Help texts and hints: units of defaults, wrapping at any width, and references only to files on an installed gateway.
+ */
 import { execFileSync } from 'node:child_process';
 import { existsSync, globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -32,7 +34,7 @@ function epilogue(command: Command): string {
 }
 
 describe('help texts', () => {
-  it('show the unit of each default that is a duration', async () => {
+  it('show the unit of each default duration', async () => {
     const durations = (await commands())
       .flatMap(({ options }) => options)
       .filter(({ flags, defaultValue }) => /<duration>|seconds/.test(flags) && defaultValue !== undefined);
@@ -41,14 +43,14 @@ describe('help texts', () => {
       expect(defaultValueDescription ?? defaultValue, flags).toMatch(/^\d+ ?(ms|s|m|h)$/);
   });
 
-  it('have no line breaks inside the paragraphs below the options', async () => {
+  it('have no line breaks within paragraphs below the options', async () => {
     for (const command of await commands())
       expect(epilogue(command), command.name()).not.toMatch(/^\S.{60,}[^.:\n]\n\S/m);
   });
 
-  it('wrap the paragraphs below the options at 80 columns in a pipe', async () => {
+  it('wrap the paragraphs below the options at 80 columns when piped', async () => {
     const { stdout } = await runVerb(['setup', '--help']);
-    const paragraph = stdout.slice(stdout.indexOf('In a pipe')).trimEnd().split('\n');
+    const paragraph = stdout.slice(stdout.indexOf('Without a terminal')).trimEnd().split('\n');
     expect(paragraph.length).toBeGreaterThan(3);
     for (const line of paragraph.slice(0, -1)) expect(line.length).toBeGreaterThan(60);
     for (const line of paragraph) expect(line.length).toBeLessThanOrEqual(80);
@@ -59,7 +61,7 @@ describe('hints', () => {
   const sources = globSync('src/**/*.ts', { cwd: ROOT }).map((file) => readFileSync(join(ROOT, file), 'utf8'));
   const manual = readFileSync(join(ROOT, 'scripts/deb/tagferry.1'), 'utf8');
 
-  it('name documents and examples that the package contains', () => {
+  it('refer only to documents and examples included in the package', () => {
     const tree = mkdtempSync(join(tmpdir(), 'tagferry-help-'));
     try {
       mkdirSync(join(tree, DOC), { recursive: true });
@@ -79,18 +81,18 @@ describe('hints', () => {
     }
   });
 
-  it('name no file of the source tree', () => {
+  it('do not refer to source files', () => {
     const lines = sources.flatMap((text) => text.split('\n')).filter((line) => !/^\s*(\*|\/\*|\/\/)/.test(line));
     expect(lines.filter((line) => /(?<![\w/])docs\/[a-z-]+\.md/.test(line))).toEqual([]);
   });
 });
 
-describe('the manual page', () => {
-  it('names every file that decides what a purge deletes', () => {
+describe('manual page', () => {
+  it('lists every file that determines whether a purge deletes values', () => {
     const postrm = readFileSync(join(ROOT, 'scripts/deb/postrm'), 'utf8');
     const manual = readFileSync(join(ROOT, 'scripts/deb/tagferry.1'), 'utf8');
     expect(postrm).toContain('$config/purge-values');
     for (const path of ['/etc/tagferry/purge-values', '/var/lib/tagferry/']) expect(manual).toContain(`.I ${path}\n`);
-    expect(manual).toMatch(/Purging deletes it, unless the buffer contains values/);
+    expect(manual).toMatch(/Purging deletes it, unless the buffer contains undelivered values/);
   });
 });

@@ -1,12 +1,12 @@
-/** `tagferry logs`: of the journal (by a journalctl that says what systemd's would), and of the daemon where that may not be read. */
+/** `tagferry logs` with the journal (a substitute for journalctl) and without journal access. */
 import { spawn } from 'node:child_process';
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { RecentLines } from '../../src/base/recent-lines.ts';
-import { daemonPlace } from '../../src/commands/control-client.ts';
+import { agentAddress } from '../../src/commands/connection/control-client.ts';
+import { readLog } from '../../src/commands/logs/journal.ts';
 import { type Choice, chooser, lineText, readEntry } from '../../src/commands/logs/log-line.ts';
-import { readLog } from '../../src/commands/logs/reading.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { MAIN } from '../built-agent.ts';
 import { AgentProcess } from '../process/agent-process.ts';
@@ -19,7 +19,7 @@ const PATH = process.env.PATH;
 let sandbox: Sandbox;
 let agent: AgentProcess;
 const verb = (...args: string[]) => runVerb(['logs', ...args, '--config', agent.config]);
-const place = () => daemonPlace(agent.config, {});
+const place = () => agentAddress(agent.config, {});
 
 beforeAll(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
@@ -47,7 +47,7 @@ const entry = (at: number, message: unknown, members: object = {}) =>
 const own = (at: number, level: string, event: string, members: object = {}) =>
   entry(at, { level, time: new Date(at * 1000).toISOString(), event, ...members, msg: `about ${event}` });
 
-/** A journalctl that notes how it was called: `-r` has the entries newest first, `--follow` the `later` ones. */
+/** Substitute for journalctl that records its arguments. `-r` prints entries newest first, `--follow` prints `later`. */
 function withJournal(entries: readonly string[], later: readonly string[] = [], ending = ''): string {
   const folder = join(agent.folder, 'programs');
   mkdirSync(folder, { recursive: true });
@@ -72,11 +72,11 @@ esac
 
 const ALL: Choice = { events: [], tags: [], assets: [] };
 
-/** What is shown of the service, until `enough` lines are there. */
+/** Returns the shown lines of the service, at least `enough`. */
 async function shownOf(choice: Partial<Choice>, { limit, enough }: { limit?: number; enough?: number } = {}) {
   const stop = new AbortController();
   const shown: string[] = [];
-  const said: string[] = [];
+  const messages: string[] = [];
   await readLog(place(), true, {
     isChosen: chooser({ ...ALL, ...choice }),
     sinceMs: choice.sinceMs,
@@ -86,13 +86,13 @@ async function shownOf(choice: Partial<Choice>, { limit, enough }: { limit?: num
       shown.push(lineText(line, (text) => text));
       if (shown.length === enough) stop.abort();
     },
-    say: (text) => said.push(text),
+    say: (text) => messages.push(text),
     signal: stop.signal,
   });
-  return { shown, said };
+  return { shown, messages };
 }
 
-describe('the journal of the service', () => {
+describe('tagferry logs', () => {
   const ENTRIES = [
     entry(100, 'Started tagferry.service.', { SYSLOG_IDENTIFIER: 'systemd', _PID: '1' }),
     own(101, 'info', 'agent.ready'),
@@ -103,7 +103,7 @@ describe('the journal of the service', () => {
     entry(106, [...Buffer.from('(node:7) a \u001b[2J warning')], { PRIORITY: '4' }),
   ];
 
-  it('is shown with systemd’s words about the service, in order, and nothing in it steers the terminal', async () => {
+  it('prints journal and systemd messages in order, without terminal control characters', async () => {
     withJournal(ENTRIES);
     const { shown } = await shownOf({}, { limit: 50 });
     expect(shown).toHaveLength(7);
@@ -112,7 +112,7 @@ describe('the journal of the service', () => {
     expect(shown[6]).toBe('1970-01-01 00:01:46 WARN   (node:7) a \\u001b[2J warning');
   });
 
-  it('is chosen by level, event, tag and asset, and the last so many are those that fit', async () => {
+  it('filters by level, event, tag and asset, and limits the number of matching lines', async () => {
     withJournal(ENTRIES);
     const events = async (choice: Partial<Choice>, limit = 50) =>
       (await shownOf(choice, { limit })).shown.map((line) => /[a-z]+\.[a-z_]+/.exec(line.slice(26))?.[0]);
@@ -126,7 +126,7 @@ describe('the journal of the service', () => {
     expect(await events({}, 0)).toEqual([]);
   });
 
-  it('is chosen by a tag also where a line knows its asset or its instrumentation alone, unless it names another', () => {
+  it('finds lines about a tag by its asset or instrumentation, unless they refer to another tag', () => {
     const ofTags = [{ asset: 881, instrumentation: 4711 }];
     const isChosen = chooser({ ...ALL, tags: ['FT-101'], ofTags });
     const about = (members: object) => isChosen({ level: 'info', ...members });
@@ -153,28 +153,28 @@ describe('the journal of the service', () => {
     expect(chooser({ ...ALL, tags: ['FT-101'] })({ level: 'info', asset: 881 })).toBe(false);
   });
 
-  it('is followed from where it was read to, without a line lost or twice', async () => {
+  it('follows the journal without lost or duplicate lines', async () => {
     const calls = withJournal(ENTRIES, [own(107, 'info', 'uplink.back'), own(108, 'debug', 'uplink.taken')]);
     const { shown } = await shownOf({ level: 'info', events: ['uplink.*'] }, { limit: 1, enough: 2 });
     expect(shown.map((line) => line.split(/ {2,}/)[1])).toEqual(['uplink.asset_pauses', 'uplink.back']);
     expect(readFileSync(calls, 'utf8')).toMatch(/--follow --after-cursor=s=106 --no-tail/);
   });
 
-  it('is asked for its own part from a time on, all of it', async () => {
+  it('reads the journal starting at a given time', async () => {
     const calls = withJournal(ENTRIES);
     const { shown } = await shownOf({ sinceMs: 103_500 });
     expect(shown).toHaveLength(3);
     expect(readFileSync(calls, 'utf8')).toContain('--since=@103');
   });
 
-  it('has what the journal gives only as bytes, and what is no entry is passed over', () => {
+  it('decodes binary journal fields, and skips invalid entries', () => {
     expect(readEntry('no json')).toBeUndefined();
     expect(readEntry('{"MESSAGE":null,"PRIORITY":"3"}')?.line).toMatchObject({ level: 'error', msg: '' });
   });
 });
 
-describe('--tag', () => {
-  it('finds by tags.yaml what the daemon says of an asset', async () => {
+describe('tagferry logs --tag', () => {
+  it("uses tags.yaml to find log lines about a tag's asset", async () => {
     sandbox.faults.add({ method: 'POST', path: '/v1/assets/881/values', status: 403 });
     expect((await agent.push([{ tag: 'FT-101', key: 'flow', value: 1 }])).status).toBe(204);
     await agent.until(() => agent.logged('access.held').length === 1, 'its asset is held');
@@ -185,17 +185,17 @@ describe('--tag', () => {
   });
 });
 
-describe('who may not read the journal', () => {
+describe('tagferry logs without journal access', () => {
   const HINT = 'Hint: You are currently not seeing messages from other users and the system.';
 
-  it('gets the lines that the daemon keeps, and is told which group helps', async () => {
+  it('prints lines stored by the agent, and names the group that grants access', async () => {
     withJournal([], [], `echo '${HINT}' >&2; exit 0`);
-    const { shown, said } = await shownOf({ events: ['agent.*'] }, { limit: 50 });
+    const { shown, messages } = await shownOf({ events: ['agent.*'] }, { limit: 50 });
     expect(shown.join('\n')).toMatch(/INFO {3}agent\.ready {2}tagferry is ready/);
-    expect(said.join()).toMatch(/may not read the journal.*group systemd-journal \(or adm\)/);
+    expect(messages.join()).toMatch(/cannot read the journal.*systemd-journal \(or adm\) group/);
   });
 
-  it('is told of both groups where the daemon may not be asked either', async () => {
+  it('names both groups if the agent cannot be queried either', async () => {
     withJournal([], [], "echo 'No journal files were opened due to insufficient permissions.' >&2; exit 1");
     const nobody = { ...place(), socket: join(agent.folder, 'no.sock') };
     const reading = { isChosen: () => true, follow: false, show() {}, say() {}, signal: new AbortController().signal };
@@ -206,8 +206,8 @@ describe('who may not read the journal', () => {
   });
 });
 
-describe('without systemd', () => {
-  it('shows what the daemon keeps, chosen and as many as asked, as JSON too, and no secret', async () => {
+describe('tagferry logs without systemd', () => {
+  it('prints the filtered lines stored by the agent as text or JSON, without secrets', async () => {
     const { status, stdout } = await verb('--no-follow', '--event', 'agent.*', '--json');
     expect(status).toBe(0);
     const lines = stdout.trimEnd().split('\n');
@@ -220,7 +220,7 @@ describe('without systemd', () => {
     expect(whole).not.toMatch(/sandbox-secret|gateway-password/);
   });
 
-  it('follows the daemon, and ends with words when that stops', async () => {
+  it('follows the agent, and reports when it stops', async () => {
     const child = spawn(
       process.execPath,
       [MAIN, 'logs', '--event', 'agent.*', '--event', 'config.reloaded', '--config', agent.config],
@@ -230,18 +230,18 @@ describe('without systemd', () => {
     let stderr = '';
     child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
     child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-    await agent.until(() => stdout.includes('agent.ready'), 'what was there is shown');
+    await agent.until(() => stdout.includes('agent.ready'), 'the existing lines are shown');
     agent.signal('SIGHUP');
-    await agent.until(() => stdout.includes('config.reloaded'), 'what comes is shown');
+    await agent.until(() => stdout.includes('config.reloaded'), 'new lines are shown');
     const ended = new Promise((resolve) => child.once('exit', resolve));
     await agent.end('SIGTERM');
     expect(await ended).toBe(1);
     expect(stdout).toContain('agent.stopping');
-    expect(stderr).toContain('the daemon has stopped');
+    expect(stderr).toContain('the agent has stopped');
     await agent.start();
   });
 
-  it('refuses what it does not understand, with 2', async () => {
+  it('rejects invalid options with exit status 2', async () => {
     for (const [args, words] of [
       [['--level', 'loud'], 'trace, debug, info, warn, error, fatal'],
       [['--since', 'yesterday'], '--since'],
@@ -255,8 +255,8 @@ describe('without systemd', () => {
   });
 });
 
-describe('the lines that the daemon keeps', () => {
-  it('are the last thousand, however many there were, and the number of those missed is known', () => {
+describe('log lines stored by the agent', () => {
+  it('are limited to the most recent thousand, and missed lines are counted', () => {
     const recent = new RecentLines();
     for (let i = 0; i < 2_500; i++) recent.add(`{"n":${i}}\n`);
     const { lines, next } = recent.since(0);
@@ -266,7 +266,7 @@ describe('the lines that the daemon keeps', () => {
     expect(recent.since(next)).toMatchObject({ missed: 200, next: 3_700 });
   });
 
-  it('stay JSON and below 1,500 characters whatever is logged', () => {
+  it('are JSON with at most 1,500 characters', () => {
     const recent = new RecentLines();
     const long = '\u0001'.repeat(50_000);
     const head = { level: 'warn', time: '2026-11-22T00:00:00.000Z', event: 'config.refused' };
@@ -287,8 +287,8 @@ describe('the lines that the daemon keeps', () => {
   });
 });
 
-describe('the unit', () => {
-  it('names its lines tagferry, not by the shell that its command begins with', () => {
+describe('systemd unit', () => {
+  it('sets the journal identifier to tagferry', () => {
     expect(readFileSync(join(ROOT, 'systemd/tagferry.service'), 'utf8')).toMatch(/^SyslogIdentifier=tagferry$/m);
   });
 });

@@ -15,20 +15,20 @@ async function listening(address = 'http://127.0.0.1:0/callback'): Promise<{ lis
   return { listener, at: await listener.start() };
 }
 
-describe('the listener of a sign-in', () => {
-  it('says which address is taken, and how to name another', async () => {
+describe('sign-in listener', () => {
+  it('reports a port that is already in use, and suggests the port option', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     stops.push(() => other.close());
     await once(other, 'listening');
     const { port } = other.address() as { port: number };
     await expect(listening(`http://127.0.0.1:${port}/callback`)).rejects.toMatchObject({
       code: 'person.redirect_port',
-      message: `127.0.0.1:${port} cannot be listened on (EADDRINUSE)`,
+      message: `cannot listen on 127.0.0.1:${port} (EADDRINUSE)`,
       hint: expect.stringContaining('--redirect'),
     });
   });
 
-  it('shows its last page whole, and ends though a browser keeps a connection on which it says nothing', async () => {
+  it('sends its final page completely, and closes even if a browser keeps an idle connection open', async () => {
     const { listener, at } = await listening();
     const silent = connect(Number(new URL(at).port), '127.0.0.1');
     silent.on('error', () => {});
@@ -46,7 +46,7 @@ describe('the listener of a sign-in', () => {
     await expect(fetch(at)).rejects.toThrow();
   });
 
-  it('bounds what is sent to it as every listener does: a head too large is refused, and it goes on', async () => {
+  it('rejects oversized headers and keeps running', async () => {
     const { listener, at } = await listening();
     const large = await fetch(at, { headers: { 'x-large': 'x'.repeat(20_000) } });
     expect(large.status).toBe(431);

@@ -6,7 +6,7 @@ import { runVerb } from './verb-run.ts';
 
 const folder = freshFolder('tagferry-narrow-');
 
-it('check warns if WEBHOOK_PROPERTIES leaves out a property that a reaction needs', async () => {
+it('check warns if WEBHOOK_PROPERTIES omits a property that a reaction requires', async () => {
   const env = [
     'PLATFORM_URL=http://127.0.0.1:1',
     'CLIENT_ID=key',
@@ -22,6 +22,6 @@ it('check warns if WEBHOOK_PROPERTIES leaves out a property that a reaction need
   const rule = '{ name: failed, on: asset_updated, if: { asset.status.id: 71 }, do: [{ log: warn }] }';
   writeFileSync(join(folder.path, 'reactions.yaml'), `reactions:\n  - ${rule}\n`);
   const { status, stdout } = await runVerb(['check', '--config', folder.path]);
-  expect(stdout).toContain('WEBHOOK_PROPERTIES leaves out changes of asset_updated');
+  expect(stdout).toContain('WEBHOOK_PROPERTIES excludes changes to asset_updated');
   expect(status).toBe(0);
 });

@@ -9,7 +9,7 @@ import { MAIN } from '../built-agent.ts';
 import { AgentProcess } from '../process/agent-process.ts';
 import { runVerb, type VerbOutcome } from './verb-run.ts';
 
-/** One daemon and one sandbox for the whole file; the tests run in this order. */
+/** The tests share one agent and one sandbox, and run in this order. */
 const TAGS = `
 tags:
   FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12, group: process } } }
@@ -37,7 +37,7 @@ beforeAll(async () => {
     reactions: REACTIONS,
     env: { WEBHOOK_LISTEN: '127.0.0.1:0', REQUESTS_PER_DAY: '50000000' },
   });
-  // The first start tells which port is free; the public address then names it.
+  // The first startup selects a free port, which the second one uses in WEBHOOK_URL.
   await agent.start();
   const { listener } = (await agent.status()) as { listener: { webhook: string } };
   await agent.end('SIGTERM');
@@ -59,7 +59,7 @@ afterAll(async () => {
 });
 
 describe('status', () => {
-  it('shows one plain screen of 80 columns when piped', async () => {
+  it('prints a plain 80-column screen to a pipe', async () => {
     await agent.push([{ tag: 'FT-101', key: 'flow', value: 1.5 }]);
     await agent.until(() => sandbox.values.counts().stored >= 1, 'the value is on the platform');
     const { status, stdout } = await verb('status');
@@ -70,15 +70,15 @@ describe('status', () => {
     expect(stdout).not.toMatch(/…$/m);
     // biome-ignore lint/suspicious/noControlCharactersInRegex: colour is what must not be there
     expect(stdout).not.toMatch(/\u001b/);
-    for (const label of ['session', 'buffer', 'posts', 'requests', 'listener', 'holds', 'events']) {
+    for (const label of ['session', 'buffer', 'posts', 'requests', 'listener', 'held', 'events']) {
       expect(stdout).toMatch(new RegExp(`^${label} `, 'm'));
     }
-    expect(stdout).toMatch(/posts +last tried \d+ s ago, delivered/);
+    expect(stdout).toMatch(/posts +latest attempt \d+ s ago, delivered/);
   });
 
-  it('prints the same report as JSON that OPS_LISTEN gives', async () => {
-    const told = await json<{ state: string; requests: object; uplink: object }>('status');
-    expect(told).toMatchObject({
+  it('prints the report from OPS_LISTEN with --json', async () => {
+    const report = await json<{ state: string; requests: object; uplink: object }>('status');
+    expect(report).toMatchObject({
       state: 'online',
       pid: agent.pid,
       session: { usable: true, state: 'valid' },
@@ -89,20 +89,23 @@ describe('status', () => {
     expect(await agent.status()).toMatchObject({ state: 'online', pid: agent.pid });
   });
 
-  it('says how long the platform has been away and how much waits for it', async () => {
+  it('reports the duration of an outage and the number of buffered values', async () => {
     await sandbox.goOffline('refuse');
     await agent.push([{ tag: 'FT-101', key: 'flow', value: 2.5 }]);
-    await agent.until(async () => (await agent.status()).state === 'platform away', 'the agent noticed');
+    await agent.until(
+      async () => (await agent.status()).state === 'platform unavailable',
+      'the agent noticed the outage',
+    );
     const { stdout } = await verb('status');
-    expect(stdout.split('\n')[0]).toContain('platform away');
-    expect(stdout).toMatch(/^away +for /m);
+    expect(stdout.split('\n')[0]).toContain('platform unavailable');
+    expect(stdout).toMatch(/^outage +for /m);
     expect(stdout).toMatch(/^buffer +1 value /m);
     await sandbox.goOnline();
     await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 0, 'the buffer is empty', 80_000);
   });
 
-  it('names an asset that is held, since when and why', async () => {
-    sandbox.takePermission({ type: 'Asset', id: 882 });
+  it('reports when and why an asset was held', async () => {
+    sandbox.revokePermission({ type: 'Asset', id: 882 });
     await agent.until(async () => ((await agent.status()).holds as unknown[]).length > 0, 'the asset is held');
     const { stdout } = await verb('status');
     expect(stdout).toMatch(/asset 882 (disappeared|answered 40[34]) since \d{4}-\d\d-\d\d \d\d:\d\d\S* .*\(FT-102\)/);
@@ -112,30 +115,30 @@ describe('status', () => {
 });
 
 describe('status on a terminal', () => {
-  it('is coloured, as wide as the terminal at most, and ends with 0 at Ctrl-C while it watches', async () => {
+  it('uses colours, fits the terminal width, and exits with 0 on Ctrl-C with --watch', async () => {
     const inside = `stty cols 60 rows 24; "${process.execPath}" "${MAIN}" status --watch --every 300ms --config "${agent.config}"; echo "ended $?"`;
     const { NO_COLOR: _, ...environment } = process.env;
     const child = spawn('script', ['-qec', inside, '/dev/null'], {
       cwd: join(import.meta.dirname, '../..'),
-      // dash would end with the signal itself instead of going on to say how the verb ended.
+      // dash would exit on the signal, without printing the exit status.
       env: { ...environment, TERM: 'xterm', SHELL: '/bin/bash' },
     });
     let output = '';
     child.stdout.on('data', (chunk) => (output += chunk));
-    await agent.until(() => output.split('tagferry 0').length > 3, 'it has shown three screens');
+    await agent.until(() => output.split('tagferry 0').length > 3, 'three screens were shown');
     child.stdin.write('\u0003');
     await new Promise((resolve) => child.once('close', resolve));
     expect(output).toContain('\u001b[32monline');
     expect(output).toContain('ended 0');
-    // The terminal echoes ^C wherever the cursor stands.
+    // The terminal echoes ^C at the cursor.
     // biome-ignore lint/suspicious/noControlCharactersInRegex: what moves the cursor and colours has no width
     const shown = output.replaceAll(/\u001b\[[0-9;]*[A-Za-z]/g, '').replaceAll('^C', '');
     for (const line of shown.split(/\r?\n/)) expect(line.length, line).toBeLessThanOrEqual(60);
   });
 });
 
-describe('session', () => {
-  it('shows the session and never a whole token', async () => {
+describe('tagferry session', () => {
+  it('shows the session without tokens', async () => {
     const { status, stdout } = await verb('session', 'show');
     expect(status).toBe(0);
     expect(stdout).toMatch(/state +valid/);
@@ -143,21 +146,21 @@ describe('session', () => {
     for (const token of tokensAtRest()) expect(stdout).not.toContain(token);
   });
 
-  it('renews, and revokes what was there', async () => {
+  it('renews the session, and revokes the previous tokens', async () => {
     const [before] = tokensAtRest();
     expect((await verb('session', 'renew')).status).toBe(0);
     const [renewed] = tokensAtRest();
     expect(renewed).not.toBe(before);
     const { issued } = sandbox.tokens.counts();
     const { status, stdout } = await verb('session', 'revoke');
-    expect(`${status} ${stdout}`).toMatch(/^0 The tokens were revoked/);
+    expect(`${status} ${stdout}`).toMatch(/^0 Tokens revoked/);
     expect(sandbox.tokens.counts().issued).toBe(issued + 1);
     await agent.until(() => sandbox.tokens.counts().alive === 1, 'only the new token is alive');
   });
 });
 
-describe('events', () => {
-  it('lists the newest first, by type and state, as many as asked for', async () => {
+describe('tagferry events', () => {
+  it('lists the newest events first, filtered by type and state, up to a limit', async () => {
     const secret = sandbox.webhooks()[0]!.secret;
     for (let i = 0; i < 3; i++) await deliver(thresholdEvent(i), secret);
     await deliver({ event_type: 'nobody_knows', content: {} }, secret);
@@ -174,19 +177,22 @@ describe('events', () => {
     expect(`${wrong.status} ${wrong.stderr}`).toMatch(/^2 .*received, running, done, failed, dead/s);
   });
 
-  it('shows an event with what its reactions did, and runs them again', async () => {
+  it('shows an event with the results of its reactions, and replays it', async () => {
     const [event] = await json<{ id: number }[]>('events', 'ls', '--type', 'threshold_reached', '--limit', '1');
     const id = String(event!.id);
     type Sheet = { state: string; payload: { event_type: string }; journal: { reaction: string; at: string }[] };
-    await agent.until(async () => (await json<Sheet>('events', 'show', id)).journal.length === 1, 'it ran');
+    await agent.until(async () => (await json<Sheet>('events', 'show', id)).journal.length === 1, 'the reaction ran');
     const sheet = await json<Sheet>('events', 'show', id);
     expect(sheet).toMatchObject({ payload: { event_type: 'threshold_reached' }, journal: [{ reaction: 'note' }] });
     expect((await verb('events', 'replay', id)).status).toBe(0);
-    await agent.until(async () => (await json<Sheet>('events', 'show', id)).journal.length > 1, 'it ran again');
+    await agent.until(
+      async () => (await json<Sheet>('events', 'show', id)).journal.length > 1,
+      'the reaction ran again',
+    );
     expect((await verb('events', 'show', id)).stdout).toMatch(/note +log/);
   });
 
-  it('shows an event with 9,000 levels as it came', async () => {
+  it('shows an event with 9,000 nesting levels unchanged', async () => {
     const nested = `${'['.repeat(9_000)}${']'.repeat(9_000)}`;
     const secret = sandbox.webhooks()[0]!.secret;
     await deliverText(`{"event_type":"event_document_created","content":{"nested":${nested}}}`, secret);
@@ -195,19 +201,19 @@ describe('events', () => {
     expect({ status, isWhole: stdout.includes(nested) }).toEqual({ status: 0, isWhole: true });
   });
 
-  it('fails with 1 on an event that is not there, with 2 on what is no number', async () => {
+  it('exits with 1 for an unknown event, and with 2 for an invalid number', async () => {
     const gone = await verb('events', 'show', '99999');
-    expect(`${gone.status} ${gone.stderr}`).toMatch(/^1 .*there is no event 99999/s);
+    expect(`${gone.status} ${gone.stderr}`).toMatch(/^1 .*event 99999/s);
     expect((await verb('events', 'replay', 'x')).status).toBe(2);
     expect((await verb('events')).status).toBe(2);
   });
 
-  it('fetches what was missed', async () => {
+  it('fetches missed events', async () => {
     const { status, stdout } = await verb('events', 'catch-up');
     expect(`${status} ${stdout}`).toMatch(/^0 \d+ deliver(y|ies) listed/);
   });
 
-  it('fails with 1 if the platform rejects a resend of missed events', async () => {
+  it('exits with 1 if the platform rejects the resend of missed events', async () => {
     const path = `/v1/client_applications/3/webhooks/${sandbox.webhooks()[0]!.id}/events`;
     sandbox.faults.add({ method: 'GET', path, status: 200, body: { events: [{ id: 987, status: 'failed' }] } });
     sandbox.faults.add({ method: 'POST', path, status: 422 });
@@ -217,8 +223,8 @@ describe('events', () => {
   });
 });
 
-describe('webhook', () => {
-  it('lists the own webhook and shows no secret', async () => {
+describe('tagferry webhook', () => {
+  it('lists the webhook without its secret', async () => {
     const { stdout } = await verb('webhook', 'ls');
     expect(stdout).toMatch(/^\* +\d+ +enabled +http/m);
     const listed = await json<{ own: boolean; url: string }[]>('webhook', 'ls');
@@ -226,11 +232,11 @@ describe('webhook', () => {
     expect(JSON.stringify(listed)).not.toContain(sandbox.webhooks()[0]!.secret);
   });
 
-  it('tests the listener here and at its public address without leaving a second event', async () => {
+  it('tests the listener with a single event, locally and at its public URL', async () => {
     const { status, stdout } = await verb('webhook', 'test');
     expect(`${status} ${stdout}`).toMatch(/^0 /);
-    expect(stdout.match(/^ok .*unsigned body answered 401$/gm)).toHaveLength(2);
-    expect(stdout.match(/^ok .* signed body answered 204$/gm)).toHaveLength(2);
+    expect(stdout.match(/^ok .*unsigned body: status 401$/gm)).toHaveLength(2);
+    expect(stdout.match(/^ok .* signed body: status 204$/gm)).toHaveLength(2);
     expect((await verb('webhook', 'test')).status).toBe(0);
     const kept = await json<unknown[]>('events', 'ls', '--type', 'tagferry_self_test');
     expect(kept).toMatchObject([{ unrecognised: true, state: 'received' }]);
@@ -240,21 +246,21 @@ describe('webhook', () => {
     expect(agent.logged('webhook.rejected')).toEqual([]);
   });
 
-  it('rotates the secret, and the test still passes', async () => {
+  it('rotates the secret, and still passes the self-test', async () => {
     const before = sandbox.webhooks()[0]!.secret;
     expect((await verb('webhook', 'rotate-secret')).status).toBe(0);
     expect(sandbox.webhooks()[0]!.secret).not.toBe(before);
     expect((await verb('webhook', 'test')).status).toBe(0);
   });
 
-  it('disables and enables', async () => {
+  it('disables and enables the webhook', async () => {
     expect((await verb('webhook', 'disable')).status).toBe(0);
     expect(sandbox.webhooks()[0]).toMatchObject({ disabled: true });
     expect((await verb('webhook', 'enable')).status).toBe(0);
     expect(sandbox.webhooks()[0]).toMatchObject({ disabled: false });
   });
 
-  it('deletes only when told that it is meant, and registers again', async () => {
+  it('deletes the webhook only after confirmation, and can register it again', async () => {
     const unsure = await verb('webhook', 'delete');
     expect(`${unsure.status} ${unsure.stderr}`).toMatch(/^2 .*--yes/s);
     expect(sandbox.webhooks()).toHaveLength(1);
@@ -267,19 +273,8 @@ describe('webhook', () => {
   });
 });
 
-describe('help', () => {
-  it.each(['status', 'events', 'events ls', 'webhook', 'webhook test', 'session', 'session show', 'check', 'sandbox'])(
-    'tells about %s and exits with 0',
-    async (words) => {
-      const { status, stdout } = await runVerb([...words.split(' '), '--help']);
-      expect(status).toBe(0);
-      expect(stdout).toContain(`Usage: tagferry ${words}`);
-    },
-  );
-});
-
-describe('without a daemon', () => {
-  it('says so, what to do, and fails with 1; the inbox can still be read and an event marked', async () => {
+describe('operator verbs without an agent', () => {
+  it('exit with 1 and report the next step, but can still read and replay events', async () => {
     await agent.end('SIGTERM');
     for (const words of [['status'], ['session', 'show'], ['webhook', 'ls'], ['events', 'catch-up']]) {
       const { status, stderr } = await verb(...words);
@@ -289,18 +284,21 @@ describe('without a daemon', () => {
     const [event] = await json<{ id: number; state: string }[]>('events', 'ls', '--type', 'threshold_reached');
     expect(event).toMatchObject({ state: 'done' });
     const replay = await verb('events', 'replay', String(event!.id));
-    expect(`${replay.status} ${replay.stdout}`).toMatch(/^0 .*when it starts/);
+    expect(`${replay.status} ${replay.stdout}`).toMatch(/^0 .*reactions will run when it starts/);
     const { stdout } = await verb('events', 'show', String(event!.id));
     expect(stdout).toMatch(/state +received/);
     await agent.start();
-    await agent.until(() => agent.logged('reaction.done').some((line) => line.inboxId === event!.id), 'it ran');
+    await agent.until(
+      () => agent.logged('reaction.done').some((line) => line.inboxId === event!.id),
+      'the reaction ran',
+    );
   });
 
   it.each([
-    ['JSON of another shape', 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{}\n\n'],
+    ['JSON with an unexpected structure', 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{}\n\n'],
     ['an error page', 'HTTP/1.1 500 Oh\r\nContent-Length: 5\r\n\r\n<html'],
-    ['no HTTP', 'SSH-2.0-OpenSSH_9.2\r\n'],
-  ])('names a foreign program on the control socket that responds with %s', async (_what, response) => {
+    ['something other than HTTP', 'SSH-2.0-OpenSSH_9.2\r\n'],
+  ])('report another program on the control socket that responds with %s', async (_what, response) => {
     await agent.end('SIGKILL');
     const socket = join(agent.state, 'control.sock');
     rmSync(socket, { force: true });
@@ -311,28 +309,28 @@ describe('without a daemon', () => {
     try {
       for (const words of [['status'], ['events', 'ls'], ['session', 'show']]) {
         const { status, stderr } = await verb(...words);
-        expect(`${status} ${stderr}`).toMatch(/^1 .*another program answers at .*control\.sock.*fuser/s);
+        expect(`${status} ${stderr}`).toMatch(/^1 .*another program is listening on .*control\.sock.*fuser/s);
       }
     } finally {
       foreign.close();
     }
   });
 
-  it('names settings that this user cannot read', async () => {
+  it('report settings that the current user cannot read', async () => {
     const settings = join(agent.config, 'agent.env');
     const { uid, gid } = statSync(settings);
     chownSync(settings, 65_534, 65_534);
     chmodSync(settings, 0o600);
-    // Root without these capabilities is a user like others.
+    // Root without these capabilities has the same access as an ordinary user.
     const user = ['--bounding-set=-dac_override,-dac_read_search', '--', process.execPath, MAIN];
-    const said = spawnSync('setpriv', [...user, 'reload', '--config', agent.config], { encoding: 'utf8' });
+    const outcome = spawnSync('setpriv', [...user, 'reload', '--config', agent.config], { encoding: 'utf8' });
     chownSync(settings, uid, gid);
-    expect(`${said.status} ${said.stderr.replaceAll(/\s+/g, ' ')}`).toMatch(
+    expect(`${outcome.status} ${outcome.stderr.replaceAll(/\s+/g, ' ')}`).toMatch(
       /^1 .*This user cannot read \S+agent\.env, .* Use sudo/,
     );
   });
 
-  it('reads the inbox of one that was killed', async () => {
+  it('read the inbox of a killed agent', async () => {
     const before = await json<unknown[]>('events', 'ls');
     await agent.end('SIGKILL');
     expect(await json<unknown[]>('events', 'ls')).toHaveLength(before.length);

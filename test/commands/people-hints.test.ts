@@ -38,18 +38,18 @@ async function signIn(leftMs: number): Promise<void> {
 
 const list = () => runVerb(['permissions', 'ls', 'Asset/881', '--config', folder], environment());
 
-describe('what a person is told to do', () => {
-  it('is to sign in again where the platform refuses the token, and nothing about the session of the technical user', async () => {
+describe('hints for a signed-in user', () => {
+  it('mention the login command, but not the technical user, if the platform rejects the token', async () => {
     await signIn(600_000);
     sandbox.faults.add({ path: '/v2/*', status: 401 });
     const { status, stderr } = await list();
     expect(status).toBe(1);
-    expect(stderr).toContain('answered 401');
+    expect(stderr).toContain('responded 401');
     expect(stderr).toContain('tagferry login');
     expect(stderr).not.toMatch(/session show/);
   });
 
-  it('is about the application where the platform does not know it', async () => {
+  it('mention the client application if it is unknown to the platform', async () => {
     await signIn(1);
     sandbox.faults.add({ path: '/*', status: 401, body: { error: 'invalid_client' } });
     const { status, stderr } = await list();
@@ -58,7 +58,7 @@ describe('what a person is told to do', () => {
     expect(stderr).not.toMatch(/TECHNICAL_|CLIENT_AUTH/);
   });
 
-  it('never names what belongs to the technical user, whatever the platform answered', () => {
+  it('never mention the technical user, regardless of the response', () => {
     for (const grant of ['authorization_code', 'refresh_token', 'revoke']) {
       for (const error of ['invalid_client', 'invalid_grant', 'unauthorized_client', 'access_denied', undefined]) {
         for (const status of [400, 401, 403, 404]) {

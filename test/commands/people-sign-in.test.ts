@@ -30,8 +30,8 @@ const tokenFiles = () => readdirSync(people()).filter((name) => name.endsWith('.
 const stored = () => JSON.parse(readFileSync(join(people(), tokenFiles()[0]!), 'utf8')) as Record<string, string>;
 const alive = () => sandbox.tokens.list().filter((token) => token.state === 'valid');
 
-describe('login', () => {
-  it('signs a person in by PKCE without any secret, keeps the tokens at 0600 and never prints them', async () => {
+describe('tagferry login', () => {
+  it('signs a user in with PKCE and no secret, stores the tokens with mode 0600 and never prints them', async () => {
     const waiting = login();
     const address = new URL(await waiting.address());
     expect(address.searchParams.get('code_challenge_method')).toBe('S256');
@@ -55,7 +55,7 @@ describe('login', () => {
     expect(listed.status, listed.stderr).toBe(0);
   });
 
-  it('takes the web flow where CLIENT_SECRET is configured, and PKCE there when told to', async () => {
+  it('uses the web flow if CLIENT_SECRET is configured, and PKCE on request', async () => {
     account.environment.CLIENT_SECRET = SANDBOX_CREDENTIALS.clientSecret;
     const web = login();
     const address = await web.address();
@@ -80,7 +80,7 @@ describe('login', () => {
     expect((await account.run('login', '--web-flow')).status).toBe(2);
   });
 
-  it('works over SSH: the address that the browser ended at is pasted, and nothing listens', async () => {
+  it('works over SSH without a listener, using a pasted redirect URL', async () => {
     const waiting = login('--paste', '--redirect', 'http://127.0.0.1:8478/callback');
     const redirect = await signInOnPage(await waiting.address());
     await expect(fetch(redirect)).rejects.toThrow();
@@ -89,7 +89,7 @@ describe('login', () => {
     expect((await account.run('permissions', 'ls', 'Asset/881')).status).toBe(0);
   });
 
-  it('takes a pasted address on a terminal also while its listener waits, and asks again where it is another', async () => {
+  it('accepts a pasted URL while its listener is waiting, and prompts again if the URL is wrong', async () => {
     const { status, screen } = await account.onTerminal(
       async (shown) => {
         const address = /^http\S+\/app\/id\/sign_in\?\S+/m.exec(shown)![0]!;
@@ -97,18 +97,18 @@ describe('login', () => {
       },
       ...['login', '--redirect', 'http://127.0.0.1:0/callback'],
     );
-    expect(`${status} ${screen}`).toMatch(/^0 [\s\S]*this is no address\. Once more\.[\s\S]*Signed in at/);
+    expect(`${status} ${screen}`).toMatch(/^0 [\s\S]*not an address\. Paste the URL again\.[\s\S]*Signed in at/);
     expect((await account.run('permissions', 'ls', 'Asset/881')).status).toBe(0);
   });
 
-  it('refuses a pasted address of another sign-in, and one without a code', async () => {
+  it('rejects a URL from another sign-in, and a URL without a code', async () => {
     const other = login('--paste', '--redirect', 'http://127.0.0.1:8478/callback');
     const foreign = await signInOnPage(await other.address());
     const first = login('--paste', '--redirect', 'http://127.0.0.1:8478/callback');
     await first.address();
     first.child.stdin!.end(`${foreign}\n`);
     expect(await first.ended()).toBe(1);
-    expect(first.stderr).toContain('does not carry the state');
+    expect(first.stderr).toContain('does not contain the state');
     const second = login('--paste');
     expect(await second.ended()).toBe(2);
     const third = login('--paste', '--redirect', 'http://127.0.0.1:8478/callback');
@@ -118,7 +118,7 @@ describe('login', () => {
     expect(sandbox.tokens.counts().issued).toBe(0);
   });
 
-  it('goes on waiting when something else than its own browser comes to the listener', async () => {
+  it('continues to wait if another client connects to its listener', async () => {
     const waiting = login();
     const address = await waiting.address();
     const callback = new URL(new URL(address).searchParams.get('redirect_uri')!);
@@ -133,7 +133,7 @@ describe('login', () => {
     expect(await waiting.ended()).toBe(0);
   });
 
-  it('says that the person said no, in the browser and on the terminal', async () => {
+  it('reports a denied sign-in in the browser and in the terminal', async () => {
     const waiting = login();
     const page = await fetch(await signInOnPage(await waiting.address(), undefined, { deny: '1' }));
     expect(page.status).toBe(400);
@@ -141,7 +141,7 @@ describe('login', () => {
     expect(waiting.stderr).toContain('access_denied');
   });
 
-  it('hands the address to the browser as one argument, without a shell, and not over SSH', async () => {
+  it('opens the URL in a browser without a shell, except over SSH', async () => {
     const bin = join(account.folder, 'bin');
     mkdirSync(bin);
     const seen = join(account.folder, 'opened');
@@ -159,29 +159,27 @@ describe('login', () => {
     account.environment.SSH_CONNECTION = '192.0.2.1 50000 192.0.2.2 22';
     const remote = login();
     await remote.address();
-    expect(remote.stdout).not.toContain('A browser opens');
+    expect(remote.stdout).not.toContain('Opening a browser');
   });
 
-  it('keeps several people of one account apart, and each platform for itself', async () => {
+  it('stores tokens separately for each client application and user in one system account', async () => {
     await account.signIn(undefined, '--as', 'anna');
     await account.signIn('ben@sandbox.example', '--as', 'ben');
     expect((await account.run('permissions', 'ls', 'Asset/881', '--as', 'anna')).status).toBe(0);
     expect((await account.run('permissions', 'ls', 'Asset/920', '--as', 'ben')).stdout.trim()).toBe('[]');
     expect((await account.run('permissions', 'ls', 'Asset/881')).stderr).toContain('tagferry login');
     account.environment.CLIENT_ID = 'another-client';
-    expect((await account.run('permissions', 'ls', 'Asset/881', '--as', 'anna')).stderr).toContain(
-      'nobody is signed in',
-    );
+    expect((await account.run('permissions', 'ls', 'Asset/881', '--as', 'anna')).stderr).toContain('not signed in');
     expect((await account.run('permissions', 'ls', 'Asset/881', '--as', '../x')).status).toBe(2);
   });
 
-  it('revokes the tokens of the sign-in before it', async () => {
+  it('revokes tokens from the previous sign-in', async () => {
     await account.signIn();
     await account.signIn();
     expect(sandbox.tokens.counts()).toMatchObject({ issued: 2, alive: 1 });
   });
 
-  it('says with 78 what is missing, and asks for nothing of the technical user', async () => {
+  it('exits with 78 if a setting is missing, but requires no technical user settings', async () => {
     delete account.environment.CLIENT_ID;
     const { status, stderr } = await account.run('login');
     expect(status).toBe(78);
@@ -189,14 +187,14 @@ describe('login', () => {
     expect(stderr).not.toContain('TECHNICAL');
   });
 
-  it('says with --json on standard output who signed in, and the address elsewhere', async () => {
+  it('prints the result as JSON on standard output, and the URL on standard error', async () => {
     const done = await account.signIn(undefined, '--json', '--as', 'anna');
     expect(JSON.parse(done.stdout)).toEqual({ signed_in: true, as: 'anna', flow: 'pkce', platform: sandbox.url });
   });
 });
 
-describe('a sign-in that goes on', () => {
-  it('is renewed by refresh when its token has ended, over any number of verbs at once, each refresh token used once', async () => {
+describe('user sign-in', () => {
+  it('is renewed only once for concurrent commands after its token expires', async () => {
     await account.signIn();
     sandbox.tokens.expireAll(false);
     const outcomes = await Promise.all([1, 2, 3, 4].map(() => account.run('permissions', 'ls', 'Asset/881')));
@@ -205,15 +203,15 @@ describe('a sign-in that goes on', () => {
     expect(alive()).toHaveLength(1);
   });
 
-  it('is over when the refresh token has ended too, and says to sign in', async () => {
+  it('ends when the refresh token expires, with a hint to sign in again', async () => {
     await account.signIn();
     sandbox.tokens.expireAll(true);
     const { status, stderr } = await account.run('permissions', 'ls', 'Asset/881');
     expect(status).toBe(1);
-    expect(stderr).toMatch(/sign-in has ended[\s\S]*tagferry login/);
+    expect(stderr).toMatch(/sign-in has expired[\s\S]*tagferry login/);
   });
 
-  it('survives a file that a crash or a person spoilt: it says so, and login mends it', async () => {
+  it('can be restored by login after the token file is damaged', async () => {
     await account.signIn();
     writeFileSync(join(people(), tokenFiles()[0]!), '{"accessToken":"secret-');
     const { status, stderr } = await account.run('permissions', 'ls', 'Asset/881');
@@ -224,16 +222,16 @@ describe('a sign-in that goes on', () => {
   });
 });
 
-describe('logout', () => {
-  it('revokes in the bearer form with the client id, and removes the tokens', async () => {
+describe('tagferry logout', () => {
+  it('revokes the tokens with bearer authorization and the client ID, and deletes them', async () => {
     await account.signIn();
     expect((await account.run('logout')).stdout).toContain('revoked');
     expect(tokenFiles()).toEqual([]);
     expect(sandbox.tokens.list()).toMatchObject([{ state: 'revoked', refresh: 'ended' }]);
-    expect((await account.run('logout')).stdout).toContain('Nobody was signed in');
+    expect((await account.run('logout')).stdout).toContain('Not signed in');
   });
 
-  it('ends the refresh token also where the access token has expired and cannot be revoked', async () => {
+  it('revokes the refresh token even if the access token has expired', async () => {
     await account.signIn();
     sandbox.tokens.expireAll(false);
     expect((await account.run('logout')).status).toBe(0);
@@ -241,7 +239,7 @@ describe('logout', () => {
     expect(sandbox.tokens.counts().alive).toBe(0);
   });
 
-  it('keeps the tokens where the platform is away, unless told to forget them', async () => {
+  it('keeps the tokens if the platform is unavailable, unless --forget is specified', async () => {
     await account.signIn();
     await sandbox.goOffline('refuse');
     expect((await account.run('logout')).status).toBe(1);

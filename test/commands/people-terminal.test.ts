@@ -1,14 +1,14 @@
 import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Clock, systemClock } from '../../src/base/clock.ts';
-import { define as defineLabels } from '../../src/commands/labels.ts';
-import { define as defineMembers } from '../../src/commands/members.ts';
-import { define as defineOwners } from '../../src/commands/owners.ts';
-import { define as definePermissions } from '../../src/commands/permissions.ts';
+import { define as defineLabels } from '../../src/commands/verbs/labels.ts';
+import { define as defineMembers } from '../../src/commands/verbs/members.ts';
+import { define as defineOwners } from '../../src/commands/verbs/owners.ts';
+import { define as definePermissions } from '../../src/commands/verbs/permissions.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { Account } from './person-browser.ts';
 
-/** In this process, because the clock is moved and standard output is said to be a terminal. */
+/** Runs verbs in this process, with a changed clock and standard output as a terminal. */
 const DEFINITIONS = {
   permissions: definePermissions,
   owners: defineOwners,
@@ -51,7 +51,7 @@ async function run(clock: Clock, verb: keyof typeof DEFINITIONS, ...args: string
 
 const at = (date: string): Clock => ({ ...systemClock, wallMs: () => Date.parse(date) });
 
-describe('--v1', () => {
+describe('commands with --v1', () => {
   const forms = [
     [
       '2027-03-01',
@@ -77,7 +77,7 @@ describe('--v1', () => {
     ],
   ] as const;
 
-  it.each(forms)('fails from the start of %s on and names the v2 form: %s', async (sunset, v2, [verb, ...args]) => {
+  it.each(forms)('fail from %s on, with a hint that contains the v2 form %s', async (sunset, v2, [verb, ...args]) => {
     await expect(run(at(`${sunset}T00:00:00Z`), verb, ...args, '--v1', '--dry-run')).rejects.toMatchObject({
       code: 'platform.sunset',
       hint: expect.stringContaining(v2),
@@ -86,19 +86,19 @@ describe('--v1', () => {
   });
 
   it.each(forms)(
-    'is sent until %s begins, with a warning that names the day and %s',
+    'send their request before %s, and print a warning that contains the date and %s',
     async (sunset, v2, [verb, ...args]) => {
       await run(at(new Date(Date.parse(sunset) - 1).toISOString()), verb, ...args, '--v1', '--dry-run');
       expect(JSON.parse(printed.out)).toMatchObject({
         dry_run: true,
         requests: [{ url: expect.stringContaining('/v1/') }],
       });
-      expect(printed.err).toContain(`ends on ${sunset}`);
+      expect(printed.err).toContain(`will be removed on ${sunset}`);
       expect(printed.err).toContain(v2);
     },
   );
 
-  it('fails while the clock of the machine is not set', async () => {
+  it('fail while the system clock is not set', async () => {
     await expect(run(at('1970-01-01T00:10:00Z'), 'permissions', 'ls', 'Asset/881', '--v1')).rejects.toMatchObject({
       code: 'platform.sunset_unknown',
       hint: expect.stringContaining('tagferry permissions ls Asset/881'),
@@ -106,7 +106,7 @@ describe('--v1', () => {
     expect(sandbox.requests.list()).toEqual([]);
   });
 
-  it('fails for a list too', async () => {
+  it('also fail for lists', async () => {
     await expect(run(at('2027-05-02T00:00:00Z'), 'permissions', 'ls', 'Asset/881', '--v1')).rejects.toMatchObject({
       code: 'platform.sunset',
       hint: expect.stringContaining('tagferry permissions ls Asset/881'),
@@ -114,7 +114,7 @@ describe('--v1', () => {
   });
 });
 
-describe('on a terminal', () => {
+describe('permission changes on a terminal', () => {
   beforeEach(() => {
     Object.defineProperty(process.stdout, 'isTTY', { value: true, configurable: true });
   });
@@ -122,7 +122,7 @@ describe('on a terminal', () => {
     delete (process.stdout as { isTTY?: boolean }).isTTY;
   });
 
-  it('changes are told in a sentence, and as JSON when asked', async () => {
+  it('are printed as a sentence, and as JSON on request', async () => {
     await run(systemClock, 'owners', 'grant', BEN, 'Asset/881', '--dry-run');
     expect(printed.out).toMatch(/^POST http.*\/v2\/owners\n/);
     printed.out = '';

@@ -14,7 +14,7 @@ const { clientId, userEmail } = SANDBOX_CREDENTIALS;
 let sandbox: Sandbox;
 let boundary: HttpBoundary;
 let folder: string;
-/** How far this machine's clock is from the sandbox's. */
+/** Offset of this machine's clock from the sandbox clock, in milliseconds. */
 let offMs = 0;
 const clock: Clock = { ...systemClock, wallMs: () => systemClock.wallMs() + offMs };
 
@@ -44,7 +44,7 @@ const file = () =>
     clock,
   );
 
-/** A verb's view of the tokens; each is as good as a process of its own. */
+/** Returns tokens as used by one command. Several instances behave like separate processes. */
 const tokensOf = (at: PersonFile = file()) =>
   new PersonTokens({ file: at, boundary, identityUrl: sandbox.url, client: () => ({ clientId }), clock });
 
@@ -57,15 +57,15 @@ async function signedIn(): Promise<PersonTokens> {
 
 const states = () => sandbox.tokens.list().map(({ grant, state, refresh }) => `${grant} ${state} ${refresh}`);
 
-describe("a person's tokens", () => {
-  it('are used as they are while they last', async () => {
+describe('user tokens', () => {
+  it('are used until shortly before they expire', async () => {
     const tokens = await signedIn();
     const [first, second] = [await tokens.lease(), await tokens.lease()];
     expect(first.accessToken).toBe(second.accessToken);
     expect(sandbox.tokens.counts().issued).toBe(1);
   });
 
-  it('are renewed before they end, and what was replaced is revoked once its successor is on disk', async () => {
+  it('are renewed before they expire, and revoked after the new tokens are on disk', async () => {
     const tokens = await signedIn();
     offMs = 635_000;
     const { accessToken } = await tokens.lease();
@@ -74,7 +74,7 @@ describe("a person's tokens", () => {
     expect(sandbox.tokens.check(accessToken)).toBeTypeOf('object');
   });
 
-  it('are not revoked where the refresh token stayed the same, for that would end it', async () => {
+  it('are not revoked if the refresh token is unchanged', async () => {
     sandbox.tokens.configure({ rotateRefreshTokens: false });
     const tokens = await signedIn();
     offMs = 635_000;
@@ -85,7 +85,7 @@ describe("a person's tokens", () => {
     expect(states().at(-1)).toBe('refresh_token valid valid');
   });
 
-  it('are renewed once for any number of callers, in one process and in several', async () => {
+  it('are renewed once for concurrent callers, in one process and in several', async () => {
     const tokens = await signedIn();
     offMs = 635_000;
     const others = Array.from({ length: 10 }, () => tokensOf());
@@ -94,26 +94,26 @@ describe("a person's tokens", () => {
     expect(sandbox.tokens.counts().issued).toBe(2);
   });
 
-  it('are replaced where the platform refused one, however long it claims to last', async () => {
+  it('are replaced if the platform rejects one, regardless of its lifetime', async () => {
     const tokens = await signedIn();
     const lease = await tokens.lease();
     sandbox.tokens.expireAll(false);
-    lease.refused();
+    lease.responded(401);
     expect((await tokens.lease()).accessToken).not.toBe(lease.accessToken);
   });
 
-  it('survive a clock that is set back a year or ahead a day', async () => {
+  it('remain valid if the clock is set back by a year or ahead by a day', async () => {
     const tokens = await signedIn();
     for (const jumpMs of [-365 * 86_400_000, 86_400_000, 0]) {
       offMs = jumpMs;
       const { issued } = sandbox.tokens.counts();
       expect(sandbox.tokens.check((await tokens.lease()).accessToken)).toBeTypeOf('object');
-      // When it ends is not known any more: a token that claims to last a year is not waited for.
+      // The expiry time is unknown after a clock change, so a token that appears to be valid for a year is renewed.
       expect(sandbox.tokens.counts().issued).toBe(issued + 1);
     }
   });
 
-  it('are kept where the platform is away during a renewal', async () => {
+  it('are kept if the platform is unavailable during a renewal', async () => {
     const tokens = await signedIn();
     const before = await file().read();
     offMs = 635_000;
@@ -124,7 +124,7 @@ describe("a person's tokens", () => {
     expect((await tokens.lease()).accessToken).not.toBe(before!.accessToken);
   });
 
-  it('have ended, and say so, where the answer to a refresh was lost after the platform had rotated', async () => {
+  it('require a new sign-in if the response to a refresh is lost after a rotation', async () => {
     const tokens = await signedIn();
     offMs = 635_000;
     sandbox.faults.add({ path: '/app/id/oauth/token', drop: 'after', times: 1 });
@@ -132,7 +132,7 @@ describe("a person's tokens", () => {
     await expect(tokens.lease()).rejects.toMatchObject({ code: 'person.signed_out' });
   });
 
-  it('leave no temporary file, and stand where the XDG specification says', async () => {
+  it('leave no temporary file, and are stored as the XDG specification requires', async () => {
     await signedIn();
     const names = readdirSync(join(folder, 'tagferry/people'));
     expect(names.filter((name) => !/^me-[0-9a-f]{12}\.json(\.lock)?$/.test(name))).toEqual([]);
@@ -142,7 +142,7 @@ describe("a person's tokens", () => {
     );
   });
 
-  it('are shown to no other platform and no other client than those that gave them', async () => {
+  it('are not used for any other platform or client', async () => {
     await signedIn();
     const settings = { platformUrl: sandbox.url, identityUrl: sandbox.url, clientId };
     for (const other of [

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { Account } from './person-browser.ts';
 
-/** One sandbox and one signed-in person for the file: Anna, who has everything on nodes 20 and 21, and so on their assets. */
+/** The tests share one sandbox and one signed-in user: Anna, with all permissions on nodes 20 and 21. */
 const BEN = 'ben@sandbox.example';
 const ANNA = 'anna@sandbox.example';
 let sandbox: Sandbox;
@@ -32,7 +32,7 @@ beforeEach(() => {
 
 const run = (...args: string[]) => account.run(...args);
 
-/** A verb that must succeed; what it printed as JSON, which is what it prints where there is no terminal. */
+/** Runs a verb that must succeed and returns its output, which is JSON without a terminal. */
 async function json<T>(...args: string[]): Promise<T> {
   const { status, stdout, stderr } = await run(...args);
   expect(status, stderr).toBe(0);
@@ -48,8 +48,8 @@ async function objectOf<T>(kind: string, id: number): Promise<T> {
   return list.find((one) => one.id === id) as T;
 }
 
-describe('permissions', () => {
-  it('are granted, listed, changed and taken away in part and whole, by who and object or by id', async () => {
+describe('tagferry permissions', () => {
+  it('grants, lists, changes and revokes permissions by user and object or by id', async () => {
     await json('permissions', 'grant', BEN, 'asset/881', 'read,permit');
     const record = (await bensRecord())!;
     expect(record.permission_types).toEqual(['can_read', 'can_permit']);
@@ -61,12 +61,12 @@ describe('permissions', () => {
     expect(await bensRecord()).toBeUndefined();
   });
 
-  it('are shown by id, in v2 and v1, wrapped in a member or not', async () => {
+  it('shows a permission by id, in v2 and v1, with or without a wrapper member', async () => {
     await json('permissions', 'grant', BEN, 'Asset/881', 'can_read');
     const record = (await bensRecord())!;
     expect(await json('permissions', 'show', String(record.id))).toEqual(record);
     const [, row] = (await run('permissions', 'show', String(record.id), '--no-json')).stdout.split('\n');
-    expect(row).toBe(`${record.id}  ${BEN}  can_read  Asset/881`);
+    expect(row).toMatch(new RegExp(`^${record.id} +${BEN} +can_read +Asset/881$`));
     const v1Id = record.id + 1;
     const v1 = await json<object>('permissions', 'show', String(v1Id), '--v1');
     expect(v1).toMatchObject({ id: String(v1Id), permission_type: 'can_read', assignable: { id: 7, type: 'User' } });
@@ -79,20 +79,20 @@ describe('permissions', () => {
     expect((await run('permissions', 'show', String(record.id))).stderr).toContain('404');
   });
 
-  it('fail with call and member if a record has another form', async () => {
+  it('fails and reports the call and the member if a record has an unexpected form', async () => {
     sandbox.faults.add({ method: 'GET', path: '/v2/permissions/8', status: 200, body: { id: 8 } });
     const { status, stderr } = await run('permissions', 'take', '8', 'can_read', '--yes');
     expect(status).toBe(1);
     expect(stderr).toContain('GET /v2/permissions/8: permission_types must be an array of strings');
   });
 
-  it('of a user group are named by its number', async () => {
+  it('identifies a user group by its number', async () => {
     const granted = await json<{ assignable: object }>('permissions', 'grant', 'usergroup/40', 'Asset/881', 'can_read');
     expect(granted.assignable).toEqual({ id: 40, type: 'Usergroup' });
     await json('permissions', 'take', 'usergroup/40', 'Asset/881', '--yes');
   });
 
-  it('are neither replaced nor taken away where nobody can be asked and nobody said --yes', async () => {
+  it('does not replace or revoke permissions without confirmation or --yes', async () => {
     await json('permissions', 'grant', BEN, 'Asset/881', 'can_read');
     for (const args of [
       ['permissions', 'change', BEN, 'Asset/881', 'can_update'],
@@ -110,14 +110,14 @@ describe('permissions', () => {
     await json('permissions', 'take', BEN, 'Asset/881', '--yes');
   });
 
-  it('stand in a table where text is asked for', async () => {
+  it('prints a table with --no-json', async () => {
     const { stdout } = await run('permissions', 'ls', 'Asset/881', '--no-json');
     const [head, first] = stdout.split('\n');
-    expect(head).toMatch(/^id +who +may +object$/);
+    expect(head).toMatch(/^id +user or group +permissions +object$/);
     expect(first).toMatch(/^\d+ +gateway@sandbox\.example +can_read, can_update, can_delete, can_permit +Asset\/881$/);
   });
 
-  it('in v1 are one record a type, by number, and the warning names the sunset date', async () => {
+  it('uses one record per type in v1, identified by number, and warns about the sunset date', async () => {
     const granted = await run('permissions', 'grant', 'user/7', 'Asset/881', 'read', 'update', 'permit', '--v1');
     expect(granted.status, granted.stderr).toBe(0);
     expect(granted.stderr).toContain('2027-05-01');
@@ -150,7 +150,7 @@ describe('permissions', () => {
   it.each([
     [['permissions', 'grant', 'user/7', 'Asset/881', 'can_read'], '--v1'],
     [['permissions', 'grant', BEN, 'Asset/881', 'can_read', '--v1'], 'user/6'],
-    [['permissions', 'change', '8', 'can_read', '--v1', '--yes'], 'v1 cannot change'],
+    [['permissions', 'change', '8', 'can_read', '--v1', '--yes'], 'v1 API cannot change'],
     [['permissions', 'grant', BEN, 'Asset/x', 'can_read'], 'Asset/881'],
     [['permissions', 'grant', BEN, 'Asset/881', 'can_fly'], 'can_read'],
     [['permissions', 'take', 'x', '--yes'], 'permissions ls'],
@@ -160,7 +160,7 @@ describe('permissions', () => {
     [['labels', 'change', 'Asset/881', 'flow', 'precision=many'], 'integer'],
     [['labels', 'change', 'Asset/881', 'flow', 'colour=red'], 'preferred_unit'],
     [['labels', 'change', 'Asset/881', 'a b', 'name=x'], 'value key'],
-  ])('and the like that cannot be meant are wrong usage before anything is sent: %j', async (args, words) => {
+  ])('rejects invalid arguments before any request: %j', async (args, words) => {
     const before = sandbox.requests.list().length;
     const { status, stderr } = await run(...args);
     expect(`${status} ${stderr}`).toMatch(/^2 /);
@@ -168,7 +168,7 @@ describe('permissions', () => {
     expect(sandbox.requests.list()).toHaveLength(before);
   });
 
-  it("that are refused come with the platform's words, and exit 1", async () => {
+  it("exits with 1 and the platform's message if the platform rejects a change", async () => {
     const { status, stderr } = await run('permissions', 'grant', 'nobody@sandbox.example', 'Asset/881', 'can_read');
     expect(status).toBe(1);
     expect(stderr).toContain('404');
@@ -176,7 +176,7 @@ describe('permissions', () => {
   });
 });
 
-describe('--dry-run', () => {
+describe('commands with --dry-run', () => {
   const dry = [
     [
       ['permissions', 'grant', BEN, 'Asset/881', 'read'],
@@ -231,7 +231,7 @@ describe('--dry-run', () => {
     ],
   ] as const;
 
-  it('prints the request of every change, sends nothing and wants nobody signed in', async () => {
+  it('print every request, send nothing and require no sign-in', async () => {
     const stranger = new Account(sandbox);
     const before = sandbox.requests.list().length;
     for (const [args, method, path, body] of dry) {
@@ -244,20 +244,20 @@ describe('--dry-run', () => {
     stranger.dispose();
   });
 
-  it('prints it as text where text is asked for', async () => {
+  it('print requests as text on request', async () => {
     const { stdout } = await run('members', 'grant', 'tenant-users/50', BEN, '--dry-run', '--no-json');
-    expect(stdout).toMatch(/^POST http:\S+\/v2\/tenants\/50\/users\n\{[\s\S]*\}\nNothing was sent: --dry-run\.\n$/);
+    expect(stdout).toMatch(/^POST http:\S+\/v2\/tenants\/50\/users\n\{[\s\S]*\}\nNothing was sent \(--dry-run\)\.\n$/);
   });
 });
 
-describe('owners, members and labels', () => {
-  it('make a user an owner and not, v2 and v1; there is no list of owners', async () => {
+describe('tagferry owners, members and labels', () => {
+  it('add and remove an owner in v2 and v1, and report that owners cannot be listed', async () => {
     await json('owners', 'grant', BEN, 'Asset/881');
     await json('owners', 'take', 'user/7', 'Asset/881', '--v1', '--yes');
     expect((await run('owners', 'take', BEN, 'Asset/881', '--yes')).status).toBe(1);
     const listed = await run('owners', 'ls', 'Asset/881');
     expect(listed.status).toBe(1);
-    expect(listed.stderr).toContain('no call that lists owners');
+    expect(listed.stderr).toContain('no call to list owners');
   });
 
   it('add, replace and remove members, by e-mail in v2 and by number in v1', async () => {
@@ -273,7 +273,7 @@ describe('owners, members and labels', () => {
     expect(await operators()).toEqual([6]);
   });
 
-  it('set labels, hide them, and report the labels that the platform returns', async () => {
+  it('set and hide labels, and report the labels that the platform returns', async () => {
     interface Changed {
       labels: Record<string, object>;
     }
@@ -295,11 +295,11 @@ describe('owners, members and labels', () => {
     expect(`${wrong.status} ${wrong.stderr}`).toMatch(/^2 .*flow\.precision/);
   });
 
-  it('send no request to list labels, and none that changes labels before it was shown and confirmed', async () => {
+  it('send no request to list labels, and change no labels before confirmation', async () => {
     const before = sandbox.requests.list().length;
     const listed = await run('labels', 'ls', 'Asset/881');
     expect(listed.status).toBe(1);
-    expect(listed.stderr).toContain('no call that reads display labels');
+    expect(listed.stderr).toContain('no call to list display labels');
     for (const args of [
       ['change', 'Asset/881', 'flow', 'name=x'],
       ['change', 'Asset/881', 'flow=x', '--v1'],
@@ -317,63 +317,63 @@ describe('owners, members and labels', () => {
   });
 });
 
-describe('on a terminal', () => {
-  it('shows a table, asks before taking away, and takes only a yes for one', async () => {
+describe('user commands on a terminal', () => {
+  it('print a table, and revoke only after an explicit yes', async () => {
     await json('permissions', 'grant', BEN, 'Asset/881', 'can_read');
     const listed = await account.onTerminal('', 'permissions', 'ls', 'Asset/881');
     expect(listed.status).toBe(0);
-    expect(listed.screen).toMatch(/^id +who +may +object/m);
+    expect(listed.screen).toMatch(/^id +user or group +permissions +object/m);
     for (const answer of ['n', '', 'yess']) {
       const { status, screen } = await account.onTerminal(answer, 'permissions', 'take', BEN, 'Asset/881');
-      expect(screen).toContain('Take can_read on Asset/881 from ben@sandbox.example? [y/N]');
+      expect(screen).toContain('Revoke can_read on Asset/881 from ben@sandbox.example? [y/N]');
       expect(screen).toContain('Nothing was changed.');
       expect(status).toBe(1);
     }
     expect(await bensRecord()).toBeDefined();
     const { status, screen } = await account.onTerminal('y', 'permissions', 'take', BEN, 'Asset/881');
-    expect(`${status} ${screen}`).toMatch(/^0 [\s\S]*Taken from ben@sandbox\.example; nothing is left\./);
+    expect(`${status} ${screen}`).toMatch(/^0 [\s\S]*Revoked from ben@sandbox\.example\. No permissions remain\./);
     expect(await bensRecord()).toBeUndefined();
   });
 });
 
 describe('permissions explain', () => {
-  interface Told {
+  interface Explained {
     sees: string;
     direct: { id: number; usergroup?: number }[];
     inherited: { id: number; on: { type: string; id: number }; way: string[] }[];
     unknowns: string[];
   }
-  const explain = (...args: string[]) => json<Told>('permissions', 'explain', ...args);
-  const places = (reasons: Told['inherited']) => reasons.map(({ on }) => `${on.type}/${on.id}`);
+  const explain = (...args: string[]) => json<Explained>('permissions', 'explain', ...args);
+  const places = (reasons: Explained['inherited']) => reasons.map(({ on }) => `${on.type}/${on.id}`);
 
-  it('names a direct permission', async () => {
+  it('reports a direct permission', async () => {
     await json('permissions', 'grant', BEN, 'Asset/882', 'can_read');
-    const told = await explain(BEN, 'Asset/882');
-    expect(told).toMatchObject({ sees: 'yes', inherited: [] });
-    expect(told.direct).toHaveLength(1);
+    const explained = await explain(BEN, 'Asset/882');
+    expect(explained).toMatchObject({ sees: 'yes', inherited: [] });
+    expect(explained.direct).toHaveLength(1);
     await json('permissions', 'take', BEN, 'Asset/882', '--yes');
     expect((await explain(BEN, 'Asset/882')).sees).toBe('unknown');
   });
 
-  it('names both ways where an asset is under two nodes, once somebody tells the relation', async () => {
-    const untold = await explain(ANNA, 'Asset/882');
-    expect(untold.sees).toBe('unknown');
-    expect(untold.unknowns.join()).toMatch(/relations of Asset\/882.*--node/);
-    const told = await explain(ANNA, 'Asset/882', '--node', '20', '--node', '21');
-    expect(told.sees).toBe('yes');
-    expect(places(told.inherited)).toEqual(['Node/20', 'Node/21']);
-    expect(told.inherited[0]!.way).toEqual(['Asset/882 is under Node/20']);
+  it('reports both paths to an asset below two nodes, if the relation is specified', async () => {
+    const unrelated = await explain(ANNA, 'Asset/882');
+    expect(unrelated.sees).toBe('unknown');
+    expect(unrelated.unknowns.join()).toMatch(/relations of Asset\/882.*--node/);
+    const explained = await explain(ANNA, 'Asset/882', '--node', '20', '--node', '21');
+    expect(explained.sees).toBe('yes');
+    expect(places(explained.inherited)).toEqual(['Node/20', 'Node/21']);
+    expect(explained.inherited[0]!.way).toEqual(['Asset/882 is under Node/20']);
   });
 
-  it('calls nothing but the list of permissions', async () => {
+  it('requests only the list of permissions', async () => {
     const paths = new Set<string>();
-    const forget = sandbox.requests.onRequest((_entry, { target }) => paths.add(target.split('?')[0]!));
+    const forget = sandbox.requests.onRequest((_entry, target) => paths.add(target.split('?')[0]!));
     await explain(ANNA, 'Asset/911', '--parent', '910');
     forget();
     expect([...paths].filter((path) => !path.startsWith('/oauth/'))).toEqual(['/v2/permissions']);
   });
 
-  it('takes the instrumentation of an asset from tags.yaml', async () => {
+  it("reads an asset's instrumentation from tags.yaml", async () => {
     sandbox.grantPermission({ type: 'Instrumentation', id: 4711 }, { user: ANNA, types: ['can_read', 'can_permit'] });
     await json('permissions', 'grant', BEN, 'Instrumentation/4711', 'can_read');
     const config = account.environment.TAGFERRY_CONFIG!;
@@ -382,14 +382,14 @@ describe('permissions explain', () => {
       join(config, 'tags.yaml'),
       'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n',
     );
-    const told = await explain(BEN, 'Asset/881');
-    expect(told.sees).toBe('yes');
-    expect(told.inherited[0]!.way).toEqual(['Asset/881 is assigned to Instrumentation/4711']);
+    const explained = await explain(BEN, 'Asset/881');
+    expect(explained.sees).toBe('yes');
+    expect(explained.inherited[0]!.way).toEqual(['Asset/881 is assigned to Instrumentation/4711']);
   });
 
-  it('asks for the permissions of one object at a time', async () => {
+  it('requests permissions for one object at a time', async () => {
     const targets: string[] = [];
-    const forget = sandbox.requests.onRequest((_entry, exchange) => targets.push(exchange.target));
+    const forget = sandbox.requests.onRequest((_entry, target) => targets.push(target));
     await explain(ANNA, 'Asset/882', '--node', '20');
     forget();
     const lists = targets
@@ -402,11 +402,11 @@ describe('permissions explain', () => {
     ]);
   });
 
-  it("says that a group's permission counts for members only, whom the API does not tell", async () => {
+  it('reports that a group permission applies only to group members, whom the API does not list', async () => {
     await json('permissions', 'grant', 'usergroup/40', 'Asset/882', 'can_read');
-    const told = await explain(BEN, 'Asset/882');
-    expect(told.sees).toBe('if a member');
-    expect(told.direct).toMatchObject([{ usergroup: 40 }]);
-    expect(told.unknowns.join()).toContain('usergroup/40');
+    const explained = await explain(BEN, 'Asset/882');
+    expect(explained.sees).toBe('if a member');
+    expect(explained.direct).toMatchObject([{ usergroup: 40 }]);
+    expect(explained.unknowns.join()).toContain('usergroup/40');
   });
 });

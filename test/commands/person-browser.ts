@@ -9,7 +9,7 @@ import { runVerb, type VerbOutcome } from './verb-run.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-/** What a person does in a browser: opens the sign-in page, fills it in; gives the address that the browser is sent to. */
+/** Opens the sign-in page and submits it like a browser. Returns the redirect address. */
 export async function signInOnPage(
   address: string,
   email: string = SANDBOX_CREDENTIALS.userEmail,
@@ -28,7 +28,7 @@ export async function signInOnPage(
   return answer.headers.get('location') ?? '';
 }
 
-/** A `tagferry login` that waits for its browser. */
+/** A running `tagferry login` that is waiting for the browser. */
 export class LoginProcess {
   readonly child: ChildProcess;
   stdout = '';
@@ -49,7 +49,7 @@ export class LoginProcess {
     this.#ended = new Promise((resolve) => this.child.once('exit', resolve));
   }
 
-  /** The address that it prints. */
+  /** Resolves with the printed address. */
   async address(): Promise<string> {
     for (;;) {
       const found = /^http\S+\/app\/id\/sign_in\?\S+$/m.exec(this.stdout + this.stderr);
@@ -64,7 +64,7 @@ export class LoginProcess {
   }
 }
 
-/** An account on some machine: its state folder, and an environment that names a sandbox, CLIENT_ID and nothing secret. */
+/** An account with a state folder, and an environment with a sandbox and CLIENT_ID but no secret. */
 export class Account {
   readonly folder = mkdtempSync(join(tmpdir(), 'tagferry-person-'));
   readonly environment: Record<string, string>;
@@ -87,7 +87,7 @@ export class Account {
     return new LoginProcess(['--redirect', 'http://127.0.0.1:0/callback', ...args], this.environment);
   }
 
-  /** Signs in as a browser would, to the end. */
+  /** Completes a sign-in like a browser. */
   async signIn(email?: string, ...args: string[]): Promise<LoginProcess> {
     const login = this.login(...args);
     await fetch(await signInOnPage(await login.address(), email));
@@ -99,7 +99,7 @@ export class Account {
     return runVerb(args, this.environment);
   }
 
-  /** The same on a terminal (a pty of `script`), where somebody types an answer as soon as there is a question. */
+  /** Runs a verb on a terminal (`script`) and types an answer to its first question. */
   onTerminal(
     answer: string | ((screen: string) => Promise<string>),
     ...args: string[]
@@ -110,7 +110,7 @@ export class Account {
     let answered = false;
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
       screen += text;
-      if (answered || !/\[y\/N\] |Paste /.test(screen)) return;
+      if (answered || !/\[y\/N\] |[Pp]aste /.test(screen)) return;
       answered = true;
       void Promise.resolve(typeof answer === 'string' ? answer : answer(screen)).then((line) =>
         child.stdin.write(`${line}\r`),

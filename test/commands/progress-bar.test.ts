@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { ProgressBar } from '../../src/commands/progress-bar.ts';
+import { ProgressBar } from '../../src/commands/terminal/output.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 function terminal(isTTY: boolean) {
@@ -8,7 +8,7 @@ function terminal(isTTY: boolean) {
   return { written, stream };
 }
 
-it('a bar is drawn over itself, ten times a second at most, and its last word stays', async () => {
+it('a progress bar is redrawn in place at most ten times per second, and its final state remains visible', async () => {
   const clock = new ManualClock();
   const { written, stream } = terminal(true);
   const bar = new ProgressBar(4, clock, stream);
@@ -25,14 +25,14 @@ it('a bar is drawn over itself, ten times a second at most, and its last word st
   ]);
 });
 
-it('where nobody knows how much there is it counts, and is never more than whole where more came', () => {
+it('a progress bar shows a count if there is no total, and never exceeds 100 %', () => {
   const { written, stream } = terminal(true);
   new ProgressBar(0, new ManualClock(), stream).show(7);
   new ProgressBar(4, new ManualClock(), stream).show(9);
   expect(written).toEqual(['\r7 values', `\r${'█'.repeat(30)} 100 % 9 values`]);
 });
 
-it('where standard error is no terminal there is none', () => {
+it('no progress bar is printed if standard error is not a terminal', () => {
   const { written, stream } = terminal(false);
   const bar = new ProgressBar(4, new ManualClock(), stream);
   bar.show(1);

@@ -5,7 +5,7 @@ import { MAIN } from '../built-agent.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-/** Runs a verb whose reader closes its end before anything is written; gives the status and what was said of it. */
+/** Runs a verb whose reader closes the pipe early. Returns the exit status and standard error. */
 function unread(args: readonly string[]): Promise<{ status: number | null; stderr: string }> {
   const child = spawn(process.execPath, [MAIN, ...args], { cwd: ROOT });
   child.stdout.destroy();
@@ -16,9 +16,9 @@ function unread(args: readonly string[]): Promise<{ status: number | null; stder
   return new Promise((resolve) => child.once('close', (status) => resolve({ status, stderr })));
 }
 
-describe('a verb whose reader goes away', () => {
+describe('output to a closed pipe', () => {
   it.each([['--help'], ['sandbox cause --help'], ['check --json --config config'], ['doctor --json --config config']])(
-    'ends without a word: %s | head',
+    'causes no error message: %s | head',
     async (line) => {
       const { stderr } = await unread(line.split(' '));
       expect(stderr).toBe('');

@@ -1,4 +1,4 @@
-/** Where `restore` puts the state folder: where the agent looks for it afterwards, however agent.env writes it. */
+/** State folder of `restore`, which the agent uses afterwards, for each form of STATE_DIR. */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,7 +27,7 @@ async function fill(stateDir: string): Promise<void> {
   await flow.stop();
 }
 
-/** Backs the gateway up, removes it, and restores it. */
+/** Backs up the gateway, deletes it and restores it. */
 async function replace(stateDir: string, environment: NodeJS.ProcessEnv = {}) {
   const file = join(folder.path, 'gateway.tar');
   expect((await runVerb(['backup', file, '--config', config], environment)).status).toBe(0);
@@ -41,7 +41,7 @@ async function values(environment: NodeJS.ProcessEnv = {}): Promise<number> {
   return (JSON.parse(stdout) as { values: number }[]).reduce((sum, row) => sum + row.values, 0);
 }
 
-describe('a restored state folder', () => {
+describe('restored state folder', () => {
   it.each<[string, line: (path: string) => string, name: string, more?: Record<string, string>]>([
     ['with a blank, in double quotes', (path) => `STATE_DIR="${path}"`, 'my disk'],
     ['with a blank, without quotes', (path) => `STATE_DIR=${path} # the disk`, 'my disk'],
@@ -54,7 +54,7 @@ describe('a restored state folder', () => {
       { LINE: 'line2' },
     ],
     ['with a quote in it', (path) => `STATE_DIR="${path.replaceAll('"', '\\"')}"`, 'a"b'],
-  ])('%s, is the one that the agent opens', async (_, line, name, environment) => {
+  ])('%s, is the folder that the agent opens', async (_, line, name, environment) => {
     const stateDir = join(folder.path, name);
     writeFileSync(join(config, 'agent.env'), `${line(stateDir)}\n`);
     await fill(stateDir);
@@ -63,7 +63,7 @@ describe('a restored state folder', () => {
     expect(await values(environment)).toBe(5);
   });
 
-  it('is the one of a drop-in that this gateway keeps', async () => {
+  it('is the folder specified in an existing drop-in', async () => {
     const [old, own] = [join(folder.path, 'old'), join(folder.path, 'own')];
     writeFileSync(join(config, 'agent.env'), `STATE_DIR=${old}\n`);
     await fill(old);
@@ -75,8 +75,8 @@ describe('a restored state folder', () => {
     expect([existsSync(old), await values()]).toEqual([false, 5]);
   });
 
-  it('is backed up with a note about each file that lies elsewhere, also with a blank in its name', async () => {
-    // Not in memory: files below /dev belong to the system.
+  it('is backed up with one note per file outside the folder, even if its name contains a space', async () => {
+    // Not in /dev/shm, because files below /dev count as part of the system.
     const elsewhere = mkdtempSync(join(tmpdir(), 'tagferry-elsewhere-'));
     onTestFinished(() => rmSync(elsewhere, { recursive: true }));
     const file = join(elsewhere, 'site ca.pem');
@@ -88,7 +88,7 @@ describe('a restored state folder', () => {
     expect((JSON.parse(stdout) as { left_out: { file: string }[] }).left_out).toMatchObject([{ file }]);
   });
 
-  it('is not guessed where this machine does not know its name', async () => {
+  it('is not guessed if its name contains an undefined variable', async () => {
     const stateDir = join(folder.path, 'line2');
     writeFileSync(join(config, 'agent.env'), `STATE_DIR=${folder.path}/\${LINE}\n`);
     await fill(stateDir);

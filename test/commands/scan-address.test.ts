@@ -15,8 +15,8 @@ afterEach(() => rmSync(config, { recursive: true, force: true }));
 
 const scan = (...words: string[]) => runVerb(['sources', 'scan', ...words, '--yes', '--config', config]);
 
-describe('sources scan with an address', () => {
-  it('prints the source and its values before tags.yaml exists', async () => {
+describe('tagferry sources scan with an address', () => {
+  it('prints the source and its values without tags.yaml', async () => {
     const broker = new StrictBroker();
     const address = `mqtt://127.0.0.1:${await broker.start()}`;
     broker.publish('site/ft101', '12.5', { retain: true });
@@ -35,7 +35,7 @@ describe('sources scan with an address', () => {
   it.for([
     ['mqtt://gw:hunter2@broker', 'password_file'],
     ['http://plc', 'tcp://host:502'],
-  ] as const)('reports what to write in place of %s', async ([address, hint]) => {
+  ] as const)('suggests a correction for %s', async ([address, hint]) => {
     const { status, stderr } = await scan(address);
     expect(status).toBe(2);
     expect(stderr).toContain(hint);

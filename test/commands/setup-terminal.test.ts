@@ -1,4 +1,4 @@
-/** `tagferry setup` as a person meets it: on a terminal of 80 and of 40 columns, with a device that answers, with slips and second thoughts. */
+/** `tagferry setup` on a terminal of 80 and 40 columns, with a real device, wrong answers and corrections. */
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -7,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { freePort } from '../../src/base/port-claim.ts';
 import { loadConfiguration } from '../../src/config/configuration.ts';
+import { ACTION_KINDS } from '../../src/reactions/actions.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 import { StrictBroker } from '../broker/strict-broker.ts';
@@ -43,7 +44,7 @@ function open(columns: number, ...flags: string[]): Terminal {
   return new Terminal(child);
 }
 
-/** A question, however its words are divided over lines. */
+/** Returns a pattern for a question that may be wrapped. */
 const asks = (words: string) => new RegExp(`${words.replaceAll(' ', '\\s+')}[\\s\\S]*(: |> )$`);
 
 async function answerAll(terminal: Terminal, answers: readonly (readonly [string, string])[]): Promise<void> {
@@ -51,80 +52,81 @@ async function answerAll(terminal: Terminal, answers: readonly (readonly [string
 }
 
 const credentials = (password: string): [string, string][] => [
-  ['Address of the API', sandbox.url],
-  ['identity application', ''],
+  ['API URL', sandbox.url],
+  ['Identity application', ''],
   ['API key', clientId],
   ['API secret', clientSecret],
-  ['Name of the technical user', technicalUsername],
-  ['Its password', password],
+  ['User name of the technical user', technicalUsername],
+  ['Password of the technical user', password],
 ];
 
 function expectFit(terminal: Terminal, columns: number): void {
-  // A path or an address that is longer than the terminal stands on a line of its own; a command is never broken.
+  // A path or address longer than the terminal is on a separate line. Commands are never wrapped.
   const isCommand = (line: string) => /^ {2}(cat|echo|tagferry) /.test(line);
   for (const line of terminal.lines.filter((one) => !isCommand(one)))
     if (/\S\s+\S/.test(line.trim())) expect(line.length, line).toBeLessThanOrEqual(columns);
   for (const secret of SECRETS) expect(terminal.raw).not.toContain(secret);
 }
 
-const load = () => loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
+const load = () =>
+  loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS, actions: ACTION_KINDS });
 
 describe('setup on a terminal', () => {
-  it('judges each answer before the next, keeps them when asked again, and ends with a value of a real device', async () => {
+  it('checks each answer before the next question, keeps valid answers, and ends with a value from a real device', async () => {
     const port = await freePort();
     peer = await Peer.tcp(port);
     const terminal = open(80);
     await answerAll(terminal, [
       ...credentials('not-the-password'),
       ['answer again', ''],
-      // Enter keeps what was answered, the secret too.
-      ['Address of the API', ''],
-      ['identity application', ''],
+      // Enter keeps previous answers, including secrets.
+      ['API URL', ''],
+      ['Identity application', ''],
       ['API key', ''],
-      ['Enter keeps the one that is there', ''],
-      ['Name of the technical user', ''],
-      ['Its password', technicalPassword],
+      ['press Enter to keep the stored one', ''],
+      ['User name of the technical user', ''],
+      ['Password of the technical user', technicalPassword],
       ['client application', 'no-such-application'],
       ['answer again', ''],
       ['client application', '-'],
       ['webhook events', 'http://gateway.example.com/hook'],
       ['is not https[\\s\\S]*webhook events', 'https://gateway.example.com/hook'],
       ['first tag', 'PT-7'],
-      ['asset number', '99999'],
-      ['instrumentation number', ''],
-      ['is not there, or may not be seen \\(404\\)[\\s\\S]*answer again', ''],
-      ['asset number', '882'],
-      ['instrumentation number', ''],
-      ['Key of its value', 'power'],
+      ['Asset number', '99999'],
+      ['Instrumentation number', ''],
+      ['does not exist or is not visible to the technical user \\(404\\)[\\s\\S]*answer again', ''],
+      ['Asset number', '882'],
+      ['Instrumentation number', ''],
+      ['Value key', 'power'],
       ['Unit', '12'],
-      ['Where does its value come from', 'http://plc'],
-      ['is no address of a source[\\s\\S]*come from', `tcp://127.0.0.1:${port}`],
-      ['Modbus unit', ''],
-      ['Registers to look at first', 'holding 40003-40006'],
+      ['Source of the value', 'http://plc'],
+      ['is not a valid source address[\\s\\S]*Source of the value', `tcp://127.0.0.1:${port}`],
+      ['Modbus device', ''],
+      ['Registers to scan', 'holding 40003-40006'],
       ['Register of the value', 'holding 40004'],
       ['Type of the value', 'float32'],
     ]);
     await terminal.shows(/1234\.5[\s\S]*1 of 1 value read/);
-    // What is about to be written stands there before it is.
+    // The summary precedes the confirmation.
     await terminal.shows(
       /agent\.env:[\s\S]*PLATFORM_URL=[\s\S]*CLIENT_SECRET: new[\s\S]*OPS_TOKEN: new[\s\S]*register: holding 40004/,
     );
     expect(readdirSync(folder)).not.toContain('config');
     await answerAll(terminal, [
-      ['Write this', 'a'],
+      ['Write the configuration', 'a'],
       ...[...credentials(''), ['client application', ''], ['webhook events', ''], ['first tag', '']].map(
         ([question]): [string, string] => [question!, ''],
       ),
-      ['asset number', ''],
-      ['instrumentation number', ''],
-      ['Key of its value', ''],
+      ['Asset number', ''],
+      ['Instrumentation number', ''],
+      ['Value key', ''],
       ['Unit', ''],
-      ['come from', ''],
-      ['Modbus unit', ''],
-      ['Registers to look at first', ''],
+      ['Source of the value', ''],
+      ['Modbus device', ''],
+      ['Registers to scan', ''],
       ['Register of the value', ''],
       ['Type of the value', ''],
-      ['Write this', 'y'],
+      ['Write the configuration', 'y'],
     ]);
     expect(await terminal.ended(), terminal.text).toBe(0);
     expectFit(terminal, 80);
@@ -138,10 +140,10 @@ describe('setup on a terminal', () => {
     expect(sandbox.tokens.counts().alive).toBe(0);
   });
 
-  it('listens to a broker, offers what came, and ends with a value of its topic', async () => {
+  it('listens to a broker, offers the received topics, and ends with a value', async () => {
     const broker = new StrictBroker();
     const address = `mqtt://127.0.0.1:${await broker.start()}`;
-    // The broker keeps both, so that they come whenever somebody listens.
+    // Retained messages, which each new subscriber receives.
     broker.publish('site/ft101', '{"temp":71.5,"state":"on"}', { retain: true });
     broker.publish('site/other', '12', { retain: true });
     try {
@@ -150,17 +152,17 @@ describe('setup on a terminal', () => {
         ...credentials(technicalPassword),
         ['webhook events', ''],
         ['first tag', 'FT-101'],
-        ['asset number', '881'],
-        ['instrumentation number', ''],
-        ['Key of its value', 'temperature'],
+        ['Asset number', '881'],
+        ['Instrumentation number', ''],
+        ['Value key', 'temperature'],
         ['Unit', '12'],
-        ['come from', address.replace('//', '//gw:hunter2@')],
-        ['has a password in it[\\s\\S]*password_file[\\s\\S]*come from', address],
+        ['Source of the value', address.replace('//', '//gw:hunter2@')],
+        ['contains a password[\\s\\S]*password_file[\\s\\S]*Source of the value', address],
         ['Topics to listen to', 'site/#'],
-        // What was found stands above the question, and its first topic is what Enter takes.
+        // The received topics precede the question, and Enter selects the first one.
         ['topic: "site/ft101", at: "/temp"[\\s\\S]*Topic of the value', ''],
         ['JSON pointer', ''],
-        ['71\\.5[\\s\\S]*1 of 1 value read[\\s\\S]*Write this', 'y'],
+        ['71\\.5[\\s\\S]*1 of 1 value read[\\s\\S]*Write the configuration', 'y'],
       ]);
       expect(await terminal.ended(), terminal.text).toBe(0);
       expectFit(terminal, 80);
@@ -176,36 +178,36 @@ describe('setup on a terminal', () => {
     );
   });
 
-  it('says what a device has against it, and writes it all the same for who says so', async () => {
+  it('reports a device error, and writes the source anyway after confirmation', async () => {
     const terminal = open(80, '--no-login');
     await answerAll(terminal, [
       ...credentials(technicalPassword),
       ['webhook events', ''],
       ['first tag', 'PT-7'],
-      ['asset number', '882'],
-      ['instrumentation number', ''],
-      ['Key of its value', ''],
+      ['Asset number', '882'],
+      ['Instrumentation number', ''],
+      ['Value key', ''],
       ['Unit', ''],
-      ['come from', `tcp://127.0.0.1:${await freePort()}`],
-      ['Modbus unit', ''],
-      ['Registers to look at first', ''],
+      ['Source of the value', `tcp://127.0.0.1:${await freePort()}`],
+      ['Modbus device', ''],
+      ['Registers to scan', ''],
       ['Register of the value', ''],
       ['Type of the value', ''],
       ['ECONNREFUSED[\\s\\S]*0 of 1 value read[\\s\\S]*answer again', 'keep'],
-      ['Write this', 'y'],
+      ['Write the configuration', 'y'],
     ]);
     expect(await terminal.ended(), terminal.text).toBe(0);
     expectFit(terminal, 80);
     expect([...load().tags.sources.keys()]).toEqual(['plc1']);
   });
 
-  it('a second time changes nothing for Enter, in 40 columns; with --keep-secrets it does not ask for them', async () => {
+  it('changes nothing in a second run at 40 columns if every answer is Enter, and skips secrets with --keep-secrets', async () => {
     const first = open(40, '--no-login');
     await answerAll(first, [
       ...credentials(technicalPassword),
       ['webhook events', ''],
       ['first tag', ''],
-      ['Write this', 'y'],
+      ['Write the configuration', 'y'],
     ]);
     expect(await first.ended(), first.text).toBe(0);
     expectFit(first, 40);
@@ -213,44 +215,44 @@ describe('setup on a terminal', () => {
     const before = files.map((file) => readFileSync(join(config, file), 'utf8'));
     const second = open(40, '--keep-secrets');
     await answerAll(second, [
-      ['Address of the API', ''],
-      ['identity application', ''],
+      ['API URL', ''],
+      ['Identity application', ''],
       ['API key', ''],
-      ['Name of the technical user', ''],
+      ['User name of the technical user', ''],
       ['client application', ''],
       ['webhook events', ''],
       ['first tag', ''],
-      ['Write this', 'y'],
+      ['Write the configuration', 'y'],
     ]);
     expect(await second.ended(), second.text).toBe(0);
-    expect(second.text).toContain('kept as it is');
+    expect(second.text).toContain('unchanged');
     expect(second.text).not.toContain('not shown');
     expect(files.map((file) => readFileSync(join(config, file), 'utf8'))).toEqual(before);
     expectFit(second, 40);
   });
 
-  it('asks again after a wrong answer to every question, and writes what was meant', async () => {
+  it('repeats each question after a wrong answer, and writes the corrected values', async () => {
     const port = await freePort();
     peer = await Peer.tcp(port);
     mkdirSync(config);
     writeFileSync(join(config, 'tags.yaml'), 'tags:\n  A-1: { asset: 882, values: { flow: {} } }\n');
     const meant: [question: string, wrong: readonly string[], right: string][] = [
-      ['Address of the API', ['', 'platform'], sandbox.url],
-      ['identity application', ['identity'], '-'],
+      ['API URL', ['', 'platform'], sandbox.url],
+      ['Identity application', ['identity'], '-'],
       ['API key', [''], clientId],
       ['API secret', [''], clientSecret],
-      ['Name of the technical user', [''], technicalUsername],
-      ['Its password', [''], technicalPassword],
+      ['User name of the technical user', [''], technicalUsername],
+      ['Password of the technical user', [''], technicalPassword],
       ['webhook events', ['http://gateway.example.com/hook'], 'https://gateway.example.com/hook'],
       ['first tag', ['P'.repeat(300)], 'PT-7'],
-      ['asset number', ['', '0', 'flow', '9999999999999999'], '882'],
-      ['instrumentation number', ['-3', 'flow'], '-'],
-      // The second is the key of another tag of this asset.
-      ['Key of its value', ['a b', 'flow'], 'power'],
+      ['Asset number', ['', '0', 'flow', '9999999999999999'], '882'],
+      ['Instrumentation number', ['-3', 'flow'], '-'],
+      // The second answer is the key of another tag for the same asset.
+      ['Value key', ['a b', 'flow'], 'power'],
       ['Unit', ['0'], '12'],
-      ['come from', ['http://plc', 'tcp://', 'tcp://127.0.0.1:99999'], `tcp://127.0.0.1:${port}`],
-      ['Modbus unit', ['x', '900'], '1'],
-      ['Registers to look at first', ['some'], ''],
+      ['Source of the value', ['http://plc', 'tcp://', 'tcp://127.0.0.1:99999'], `tcp://127.0.0.1:${port}`],
+      ['Modbus device', ['x', '900'], '1'],
+      ['Registers to scan', ['some'], ''],
       ['Register of the value', ['tcp://…', 'holding 70000'], 'holding 40004'],
       ['Type of the value', ['7', 'float'], 'float32'],
     ];
@@ -260,8 +262,8 @@ describe('setup on a terminal', () => {
     );
     await answerAll(terminal, questions);
     await answerAll(terminal, [
-      ['1234\\.5[\\s\\S]*1 of 1 value read[\\s\\S]*Write this', 'x'],
-      ['Write this', 'y'],
+      ['1234\\.5[\\s\\S]*1 of 1 value read[\\s\\S]*Write the configuration', 'x'],
+      ['Write the configuration', 'y'],
     ]);
     expect(await terminal.ended(), terminal.text).toBe(0);
     const { settings, tags } = load();
@@ -287,47 +289,50 @@ describe('setup on a terminal', () => {
     expect(terminal.text).toMatch(/Next:\n {2}tagferry run --config/);
   });
 
-  it.for(['', 'a', 'flow', '999'])('asks again for an asset that the platform rejected after "%s"', async (typed) => {
-    const terminal = open(80);
-    await answerAll(terminal, [
-      ...credentials(technicalPassword),
-      ['client application', ''],
-      ['webhook events', ''],
-      ['first tag', 'PT-7'],
-      ['asset number', '999'],
-      ['instrumentation number', ''],
-      ['answer again', typed],
-      ['asset number', '882'],
-      ['instrumentation number', ''],
-      ['Key of its value', ''],
-      ['Unit', ''],
-      ['come from', ''],
-      ['Write this', 'y'],
-    ]);
-    expect(await terminal.ended(), terminal.text).toBe(0);
-    expect(load().tags.tags.get('PT-7')).toMatchObject({ asset: 882 });
-  });
+  /** Answers up to an asset that the platform rejects. */
+  const unknownAsset = (): [string, string][] => [
+    ...credentials(technicalPassword),
+    ['client application', ''],
+    ['webhook events', ''],
+    ['first tag', 'PT-7'],
+    ['Asset number', '999'],
+    ['Instrumentation number', ''],
+  ];
 
-  it('keeps an asset that the platform rejected after "keep"', async () => {
+  it.for(['', 'a', 'flow', '999'])(
+    'asks for another asset if the platform rejects one and the answer is "%s"',
+    async (typed) => {
+      const terminal = open(80);
+      await answerAll(terminal, [
+        ...unknownAsset(),
+        ['answer again', typed],
+        ['Asset number', '882'],
+        ['Instrumentation number', ''],
+        ['Value key', ''],
+        ['Unit', ''],
+        ['Source of the value', ''],
+        ['Write the configuration', 'y'],
+      ]);
+      expect(await terminal.ended(), terminal.text).toBe(0);
+      expect(load().tags.tags.get('PT-7')).toMatchObject({ asset: 882 });
+    },
+  );
+
+  it('keeps an asset that the platform rejects if the answer is "keep"', async () => {
     const terminal = open(80);
     await answerAll(terminal, [
-      ...credentials(technicalPassword),
-      ['client application', ''],
-      ['webhook events', ''],
-      ['first tag', 'PT-7'],
-      ['asset number', '999'],
-      ['instrumentation number', ''],
+      ...unknownAsset(),
       ['answer again', 'keep'],
-      ['Key of its value', ''],
+      ['Value key', ''],
       ['Unit', ''],
-      ['come from', ''],
-      ['Write this', 'y'],
+      ['Source of the value', ''],
+      ['Write the configuration', 'y'],
     ]);
     expect(await terminal.ended(), terminal.text).toBe(0);
     expect(load().tags.tags.get('PT-7')).toMatchObject({ asset: 999 });
   });
 
-  it('writes nothing while a file that it does not ask about contains an error', async () => {
+  it('writes nothing if a file that it does not change contains an error', async () => {
     mkdirSync(config);
     writeFileSync(join(config, 'reactions.yaml'), 'reactions: 7\n');
     const terminal = open(80, '--no-login');
@@ -335,7 +340,7 @@ describe('setup on a terminal', () => {
       ...credentials(technicalPassword),
       ['webhook events', ''],
       ['first tag', ''],
-      ['reactions\\.yaml:1:12[\\s\\S]*prevent writing', 'n'],
+      ['reactions\\.yaml:1:12[\\s\\S]*has errors', 'n'],
     ]);
     expect(await terminal.ended()).toBe(78);
     expect(terminal.text).toContain('Nothing was written.');
@@ -343,7 +348,7 @@ describe('setup on a terminal', () => {
     expect(readdirSync(config)).toEqual(['reactions.yaml']);
   });
 
-  it.for(['Address of the API', 'Its password'])('ends with 130 on Ctrl-C at "%s"', async (question) => {
+  it.for(['API URL', 'Password of the technical user'])('exits with 130 on Ctrl-C at "%s"', async (question) => {
     const terminal = open(80, '--no-login');
     for (const [asked, answer] of credentials(technicalPassword)) {
       if (asked !== question) await terminal.answer(asks(asked), answer);
@@ -356,13 +361,13 @@ describe('setup on a terminal', () => {
     expect(readdirSync(folder)).not.toContain('config');
   });
 
-  it('prints the commands for the token and the page on one line each, and names the secret files in agent.env', async () => {
+  it('prints the commands for the token and the page on one line each, and refers to the secret files in agent.env', async () => {
     const terminal = open(80, '--no-login');
     await answerAll(terminal, [
       ...credentials(technicalPassword),
       ['webhook events', ''],
       ['first tag', ''],
-      ['Write this', 'y'],
+      ['Write the configuration', 'y'],
     ]);
     expect(await terminal.ended(), terminal.text).toBe(0);
     const { opsToken } = load().settings;
@@ -375,13 +380,13 @@ describe('setup on a terminal', () => {
       expect(env).toContain(`\n${name.toUpperCase()}= # in ${join(config, 'credentials', name)}\n`);
   });
 
-  it('writes nothing where the summary is not what was meant', async () => {
+  it('writes nothing if the summary is declined', async () => {
     const terminal = open(80, '--no-login');
     await answerAll(terminal, [
       ...credentials(technicalPassword),
       ['webhook events', ''],
       ['first tag', ''],
-      ['Write this', 'n'],
+      ['Write the configuration', 'n'],
     ]);
     expect(await terminal.ended()).toBe(1);
     expect(terminal.text).toContain('Nothing was written');

@@ -4,13 +4,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { HoldTable } from '../../src/access/hold-table.ts';
-import { KnownObjects, type MetObject } from '../../src/access/known-objects.ts';
+import { KnownObjects, type NamedObject } from '../../src/access/known-objects.ts';
 import { openDatabase } from '../../src/base/database.ts';
-import { serviceStart } from '../../src/commands/setup/service-start.ts';
+import { serviceStart } from '../../src/commands/setup/next-steps.ts';
 import { loadConfiguration } from '../../src/config/configuration.ts';
+import { ACTION_KINDS } from '../../src/reactions/actions.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
-import { decommissionedWords, markDecommissioned } from '../../src/store/decommission-mark.ts';
+import { decommissionMessage, markDecommissioned } from '../../src/store/decommission-mark.ts';
 import { MAIN } from '../built-agent.ts';
 import { runVerb } from './verb-run.ts';
 
@@ -32,7 +33,7 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** Runs the verb with these lines as standard input. */
+/** Runs `setup` with these lines as standard input. */
 function setUp(answers: readonly string[], ...flags: string[]): Promise<{ status: number | null; output: string }> {
   return new Promise((resolve) => {
     const environment = { ...process.env, STATE_DIR: join(folder, 'state') };
@@ -46,6 +47,11 @@ function setUp(answers: readonly string[], ...flags: string[]): Promise<{ status
   });
 }
 
+/** Loads the written configuration. */
+function loadWritten() {
+  return loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS, actions: ACTION_KINDS });
+}
+
 const credentials = (password: string = SANDBOX_CREDENTIALS.technicalPassword) => [
   sandbox.url,
   '',
@@ -56,21 +62,21 @@ const credentials = (password: string = SANDBOX_CREDENTIALS.technicalPassword) =
 ];
 
 describe('setup', () => {
-  it('takes a decommissioned gateway into service again', async () => {
+  it('returns a decommissioned gateway to service', async () => {
     const state = join(folder, 'state');
     mkdirSync(state);
     await markDecommissioned(state, Date.UTC(2026, 10, 21));
-    expect(decommissionedWords(state)).toContain('2026-11-21');
+    expect(decommissionMessage(state)).toContain('2026-11-21');
     const { status, output } = await setUp([...credentials(), '', '', '']);
-    expect(`${status} ${output}`).toMatch(/^0 [\s\S]*it is in service again/);
-    expect(decommissionedWords(state)).toBeUndefined();
+    expect(`${status} ${output}`).toMatch(/^0 [\s\S]*is in service again/);
+    expect(decommissionMessage(state)).toBeUndefined();
   });
 
-  it('leads from an empty folder to a configuration that loads, with the comments kept and the secrets apart', async () => {
+  it('creates a valid configuration in an empty folder, keeps comments, and stores secrets separately', async () => {
     const { status, output } = await setUp([...credentials(), '', '', 'PT-7', '882', '4712', 'Pressure', 'bar']);
     expect(`${status} ${output}`).toMatch(/^0 /);
-    expect(output).toContain('The platform takes these credentials');
-    expect(output).toContain('asset 882 takes values');
+    expect(output).toContain('Login successful');
+    expect(output).toContain('asset 882 accepts values');
     expect(output).toContain(`tagferry run --config ${config}`);
     for (const secret of [SANDBOX_CREDENTIALS.clientSecret, SANDBOX_CREDENTIALS.technicalPassword]) {
       expect(output).not.toContain(secret);
@@ -78,8 +84,8 @@ describe('setup', () => {
     }
     expect(statSync(join(config, 'credentials/client_secret')).mode & 0o777).toBe(0o600);
     const env = readFileSync(join(config, 'agent.env'), 'utf8');
-    expect(env).toContain('# How long a fresh value may wait for company before it is posted.\n#POST_INTERVAL=10s\n');
-    const { settings, tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
+    expect(env).toContain('# Maximum time before a live value is posted.\n#POST_INTERVAL=10s\n');
+    const { settings, tags } = loadWritten();
     expect(settings).toMatchObject({
       platformUrl: sandbox.url,
       clientSecret: SANDBOX_CREDENTIALS.clientSecret,
@@ -100,25 +106,25 @@ describe('setup', () => {
     expect((await runVerb(['check', '--config', config], environment)).status).toBe(0);
   });
 
-  describe('with a tag or a serial number in place of an id', () => {
-    function remember(...met: Omit<MetObject, 'seenMs'>[]): void {
+  describe('with a tag or serial number instead of an id', () => {
+    function remember(...named: Omit<NamedObject, 'seenMs'>[]): void {
       mkdirSync(join(folder, 'state'), { mode: 0o700 });
       const database = openDatabase(join(folder, 'state/inbox.db'));
       const objects = new KnownObjects(database);
       const holds = new HoldTable(database, objects);
       objects.open();
       holds.open();
-      holds.save({ met: met.map((one) => ({ ...one, seenMs: Date.UTC(2026, 10, 21) })) });
+      holds.save({ named: named.map((one) => ({ ...one, seenMs: Date.UTC(2026, 10, 21) })) });
       database.close();
     }
     const objectsOf = () => {
-      const { tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
+      const { tags } = loadWritten();
       const { asset, instrumentation } = tags.tags.get('PT-7') ?? {};
       return { asset, instrumentation };
     };
     const answers = (...objects: string[]) => [...credentials(), '', '', 'PT-7', ...objects, 'pressure', 'bar'];
 
-    it('takes the one known object of that name, and offers several by number', async () => {
+    it('selects the only known object with that name, and offers several by number', async () => {
       remember(
         { kind: 'asset', id: 882, serialNumber: 'SN-882' },
         { kind: 'asset', id: 883, serialNumber: 'SN-8820' },
@@ -128,13 +134,13 @@ describe('setup', () => {
       );
       const { status, output } = await setUp(answers('SN-9', 'sn-882', 'ft-10', '2'));
       expect(`${status} ${output}`).toMatch(/^0 /);
-      expect(output).toContain('this gateway knows no asset "SN-9"');
+      expect(output).toContain('no known asset matches "SN-9"');
       expect(output).toContain('asset 882: SN-882, visible');
       expect(output).toMatch(/ 1 +4790 +FT-109, visible\n +2 +4712 +FT-102, visible\n/);
       expect(objectsOf()).toEqual({ asset: 882, instrumentation: 4712 });
     });
 
-    it('offers the object whose serial number has the digits of an id', async () => {
+    it('offers the object whose serial number contains the digits of an id', async () => {
       remember({ kind: 'asset', id: 882, serialNumber: '883' });
       expect((await setUp(answers('883', '1', ''))).status).toBe(0);
       expect(objectsOf()).toEqual({ asset: 882, instrumentation: undefined });
@@ -143,33 +149,31 @@ describe('setup', () => {
       expect(objectsOf()).toEqual({ asset: 883, instrumentation: undefined });
     });
 
-    it('asks for the id where this gateway knows no objects yet', async () => {
+    it('asks for the id if this gateway knows no objects yet', async () => {
       const { status, output } = await setUp(answers('SN-882', '882', ''));
-      expect(`${status} ${output}`).toMatch(/^0 [\s\S]*this gateway knows no asset "SN-882"\. Write the id/);
+      expect(`${status} ${output}`).toMatch(/^0 [\s\S]*no known asset matches "SN-882"\. Enter the ID/);
       expect(objectsOf()).toEqual({ asset: 882, instrumentation: undefined });
     });
   });
 
-  it('puts the first tag in the place of the example in a file that the package wrote', async () => {
+  it('replaces the example tag in a file from the package', async () => {
     mkdirSync(config);
     writeFileSync(join(config, 'tags.yaml'), SHIPPED_TAGS);
     writeFileSync(join(config, 'agent.env'), readFileSync(join(ROOT, 'config/agent.env')), { mode: 0o640 });
     const { status, output } = await setUp([...credentials(), '', '', 'PT-7', '882', '', 'p', '']);
     expect(`${status} ${output}`).toMatch(/^0 /);
-    expect([
-      ...loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS }).tags.tags.keys(),
-    ]).toEqual(['PT-7']);
+    expect([...loadWritten().tags.tags.keys()]).toEqual(['PT-7']);
     expect(statSync(join(config, 'agent.env')).mode & 0o777).toBe(0o640);
   });
 
-  it('writes nothing when the platform refuses the credentials', async () => {
+  it('writes nothing if the platform rejects the credentials', async () => {
     const { status, output } = await setUp([...credentials('wrong'), '', '', '']);
     expect(status).toBe(1);
     expect(output).toMatch(/invalid_grant.*TECHNICAL_PASSWORD/s);
     expect(existsSync(config)).toBe(false);
   });
 
-  it('writes nothing when nobody listens at the address, and says what to look at', async () => {
+  it('writes nothing if the address is unreachable, and suggests possible causes', async () => {
     const [, ...rest] = credentials();
     const { status, output } = await setUp(['http://127.0.0.1:9', ...rest, '', '', '']);
     expect(status).toBe(1);
@@ -177,23 +181,23 @@ describe('setup', () => {
     expect(existsSync(config)).toBe(false);
   });
 
-  it('writes nothing when the answers end in the middle', async () => {
+  it('writes nothing if the input ends early', async () => {
     const { status, output } = await setUp(credentials().slice(0, 4));
-    expect(`${status} ${output}`).toMatch(/^1 .*nothing was written/s);
+    expect(`${status} ${output}`).toMatch(/^1 .*Nothing was written/s);
     expect(existsSync(config)).toBe(false);
   });
 
-  it('asks again after an answer that cannot be read', async () => {
+  it('repeats a question after an invalid answer', async () => {
     const { status, output } = await setUp(['not an address', ...credentials(), '', '', ''], '--no-login');
     expect(`${status} ${output}`).toMatch(/^0 .*"not an address" is/s);
     expect(sandbox.tokens.counts().issued).toBe(0);
-    const { settings, tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
+    const { settings, tags } = loadWritten();
     expect(settings.platformUrl).toBe(sandbox.url);
     expect(tags.tags.size).toBe(0);
     expect(readFileSync(join(config, 'tags.yaml'), 'utf8')).toContain('#    asset: 881\n');
   });
 
-  it('keeps what stands in an existing folder, and moves a secret out of agent.env', async () => {
+  it('keeps an existing folder, and moves a secret out of agent.env', async () => {
     mkdirSync(config);
     const before = `# ours\nPLATFORM_URL=${sandbox.url}\nCLIENT_SECRET=old\nPOST_INTERVAL=3s # tuned\n`;
     writeFileSync(join(config, 'agent.env'), before, { mode: 0o600 });
@@ -206,7 +210,7 @@ describe('setup', () => {
     expect(env).not.toContain('old');
     expect(statSync(join(config, 'agent.env')).mode & 0o777).toBe(0o600);
     expect(readFileSync(join(config, 'tags.yaml'), 'utf8')).toContain('# the old one');
-    const { settings, tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
+    const { settings, tags } = loadWritten();
     expect(settings.postIntervalMs).toBe(3000);
     expect([...tags.tags.keys()]).toEqual(['A-1', 'B-2']);
   });
@@ -214,7 +218,7 @@ describe('setup', () => {
 
 describe('setup --answers', () => {
   const answersFile = () => join(folder, 'answers.env');
-  /** Runs it with this as the file, and lines for standard input. */
+  /** Runs `setup --answers` with these lines in the file and as standard input. */
   function withAnswers(lines: readonly string[], input: readonly string[] = [], ...flags: string[]) {
     writeFileSync(answersFile(), `${lines.join('\n')}\n`, { mode: 0o644 });
     return setUp(input, '--answers', answersFile(), ...flags);
@@ -228,15 +232,15 @@ describe('setup --answers', () => {
   const SECRETS = [SANDBOX_CREDENTIALS.clientSecret, SANDBOX_CREDENTIALS.technicalPassword];
   const TAG = ['FIRST_TAG=PT-7', 'FIRST_TAG_ASSET=882', 'FIRST_TAG_INSTRUMENTATION=4712', 'FIRST_TAG_UNIT=bar'];
 
-  it('asks nothing, takes any key of agent.env, secrets from standard input, and changes nothing the second time', async () => {
+  it('never prompts, accepts any agent.env key and secrets from standard input, and changes nothing in a second run', async () => {
     const lines = [...PUBLIC(), ...FROM_INPUT, 'POST_INTERVAL=3s', 'OPS_LISTEN=:9472', ...TAG];
     const { status, output } = await withAnswers(lines, SECRETS);
     expect(`${status} ${output}`).toMatch(/^0 /);
     for (const secret of SECRETS) expect(output).not.toContain(secret);
-    const { settings, tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
+    const { settings, tags } = loadWritten();
     expect(settings).toMatchObject({ postIntervalMs: 3000, clientSecret: SECRETS[0], technicalPassword: SECRETS[1] });
     expect(settings.opsToken).toBeDefined();
-    // The page's whole address, with a command in place of the token: what is printed may be read by others.
+    // The page address contains a command instead of the token, because others may read the output.
     expect(output).toMatch(/echo "http:\/\/localhost:9472\/#token=\$\(cat \S+credentials\/ops_token\)"/);
     expect(output).not.toContain(settings.opsToken);
     expect(tags.tags.get('PT-7')).toMatchObject({ asset: 882, instrumentation: 4712 });
@@ -245,11 +249,11 @@ describe('setup --answers', () => {
       files.map((file) => [readFileSync(join(config, file), 'utf8'), statSync(join(config, file)).mtimeMs]);
     const before = read();
     const again = await withAnswers(lines, SECRETS);
-    expect(`${again.status} ${again.output}`).toMatch(/^0 [\s\S]*stay where they are/);
+    expect(`${again.status} ${again.output}`).toMatch(/^0 [\s\S]*Secrets are unchanged/);
     expect(read()).toEqual(before);
   });
 
-  it('takes secrets from files, from systemd credentials, and from the file itself where it is for its owner alone', async () => {
+  it('reads secrets from files, from systemd credentials, and from the answers file if only its owner can read it', async () => {
     writeFileSync(join(folder, 'secret'), `${SECRETS[0]}\n`);
     const credentialsFolder = join(folder, 'given');
     mkdirSync(credentialsFolder);
@@ -264,7 +268,7 @@ describe('setup --answers', () => {
     expect(sandbox.tokens.counts()).toEqual({ issued: 1, revoked: 1, alive: 0 });
     const open = await withAnswers([...PUBLIC(), `CLIENT_SECRET=${SECRETS[0]}`, `TECHNICAL_PASSWORD=${SECRETS[1]}`]);
     expect(`${open.status} ${open.output}`).toMatch(
-      /^78 .*CLIENT_SECRET stands in a file that others may read[\s\S]*chmod 600/,
+      /^78 .*CLIENT_SECRET is in a file that other users can read[\s\S]*chmod 600/,
     );
     expect(open.output).not.toContain(SECRETS[0]);
     chmodSync(answersFile(), 0o600);
@@ -272,7 +276,7 @@ describe('setup --answers', () => {
     expect(closed.status).toBe(0);
   });
 
-  it('names every wrong answer with its line and writes nothing: 78', async () => {
+  it('reports every invalid answer with its line, writes nothing and exits with 78', async () => {
     const lines = [
       'PLATFORM_URL=no',
       'WEBHOOK_URL=http://gw.example.com/x',
@@ -288,7 +292,7 @@ describe('setup --answers', () => {
     expect(existsSync(config)).toBe(false);
   });
 
-  it('writes nothing that check rejects: 78', async () => {
+  it('writes nothing that check rejects, and exits with 78', async () => {
     const source = ['FIRST_TAG_SOURCE=tcp://127.0.0.1:9', 'FIRST_TAG_ADDRESS=holding 70000'];
     const lines = [...PUBLIC(), ...FROM_INPUT, 'FIRST_TAG=A', 'FIRST_TAG_ASSET=882', ...source];
     const { status, output } = await withAnswers(lines, SECRETS, '--no-login');
@@ -296,7 +300,7 @@ describe('setup --answers', () => {
     expect(existsSync(config)).toBe(false);
   });
 
-  it('names no command that starts the agent while check reports an error', async () => {
+  it('prints no start command while check reports an error', async () => {
     mkdirSync(join(folder, 'state'));
     chmodSync(join(folder, 'state'), 0o1777);
     const { status, output } = await withAnswers([...PUBLIC(), ...FROM_INPUT], SECRETS, '--no-login');
@@ -305,7 +309,7 @@ describe('setup --answers', () => {
     expect(output).not.toMatch(/Next:|tagferry run/);
   });
 
-  it('adds a value to a tag that is there, and names what is missing', async () => {
+  it('adds a value to an existing tag, and reports missing answers', async () => {
     mkdirSync(config);
     writeFileSync(join(config, 'tags.yaml'), 'tags:\n  PT-7: { asset: 882, values: { flow: { unit: 12 } } } # ours\n');
     const named = await withAnswers(['FIRST_TAG=PT-7', 'FIRST_TAG_ASSET=882'], []);
@@ -315,17 +319,17 @@ describe('setup --answers', () => {
     expect(existsSync(join(config, 'agent.env'))).toBe(false);
     const lines = [...PUBLIC(), ...FROM_INPUT, 'FIRST_TAG=PT-7', 'FIRST_TAG_ASSET=882', 'FIRST_TAG_KEY=level'];
     expect((await withAnswers(lines, SECRETS)).status).toBe(0);
-    const { tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
+    const { tags } = loadWritten();
     expect([...tags.tags.get('PT-7')!.values.keys()]).toEqual(['flow', 'level']);
     expect(readFileSync(join(config, 'tags.yaml'), 'utf8')).toContain('# ours');
   });
 
-  it('writes nothing where the platform refuses an answer: 1', async () => {
+  it('writes nothing if the platform rejects an answer, and exits with 1', async () => {
     const { status, output } = await withAnswers(
       [...PUBLIC(), ...FROM_INPUT, 'FIRST_TAG=A', 'FIRST_TAG_ASSET=99999'],
       SECRETS,
     );
-    expect(`${status} ${output}`).toMatch(/^1 .*asset 99999 is not there[\s\S]*nothing was written/);
+    expect(`${status} ${output}`).toMatch(/^1 .*asset 99999 does not exist[\s\S]*Nothing was written/);
     const wrong = await withAnswers([...PUBLIC(), ...FROM_INPUT], [SECRETS[0]!, 'wrong']);
     expect(`${wrong.status} ${wrong.output}`).toMatch(/^1 .*invalid_grant/s);
     expect(existsSync(config)).toBe(false);
@@ -333,7 +337,7 @@ describe('setup --answers', () => {
   });
 });
 
-describe('the command after setup', () => {
+describe('next command after setup', () => {
   afterEach(() => vi.unstubAllEnvs());
 
   it.each([
@@ -346,7 +350,7 @@ describe('the command after setup', () => {
     ['active', 'LoadState=loaded\nActiveState=active', 0, 'sudo systemctl restart tagferry'],
     ['stopped and enabled', 'LoadState=loaded\nActiveState=inactive', 0, 'sudo systemctl start tagferry'],
     ['not enabled', 'LoadState=loaded\nActiveState=inactive', 1, 'sudo systemctl enable --now tagferry'],
-  ])('fits a service that is %s', async (_state, properties, enabled, command) => {
+  ])('matches a service that is %s', async (_state, properties, enabled, command) => {
     const program = `#!/bin/sh\n[ "$1" = enable ] && exit ${enabled}\nprintf '%s\\n' '${properties}'\n`;
     writeFileSync(join(folder, 'systemctl'), program, { mode: 0o755 });
     vi.stubEnv('PATH', `${folder}:${process.env.PATH}`);

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { bytesText, counted, durationText } from '../../src/base/amounts.ts';
 import { painter } from '../../src/base/table.ts';
-import { setEnvLines } from '../../src/commands/setup/env-lines.ts';
-import { type ShownStatus, statusScreen } from '../../src/commands/status-screen.ts';
+import { setEnvLines } from '../../src/commands/configuration/files.ts';
+import { type ShownStatus, statusScreen } from '../../src/commands/status/status-screen.ts';
 import { drainSeconds, Rates } from '../../src/ops/rates.ts';
 
 const SOURCE: ShownStatus['sources'][number] = {
@@ -14,6 +14,7 @@ const SOURCE: ShownStatus['sources'][number] = {
   hint: null,
   silent: false,
   silent_seconds: 0,
+  unusable: null,
   values: 3,
   missing: null,
   stored: 100,
@@ -29,7 +30,7 @@ const SOURCE: ShownStatus['sources'][number] = {
 const BAD_DAY: ShownStatus = {
   version: '1.2.3',
   pid: 77,
-  state: 'platform away',
+  state: 'platform unavailable',
   started_at: '2026-11-20T00:00:00.000Z',
   uptime_seconds: 97_000,
   configuration: {
@@ -157,24 +158,24 @@ const BAD_DAY: ShownStatus = {
   state_dir: '/var/lib/tagferry',
 };
 
-describe('the status screen', () => {
-  it('stays within 80 columns and 42 rows on the worst day, and lets nothing steer the terminal', () => {
+describe('status screen', () => {
+  it('fits 80 columns and 42 rows with every problem at once, and contains no control characters from external text', () => {
     const screen = statusScreen(BAD_DAY, 80, (text) => text);
     const lines = screen.split('\n');
     for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(80);
-    // Why and since when is never what a narrow screen cuts.
+    // A narrow screen never truncates the reason and start time.
     expect(screen).toMatch(/instrumentation 4711000001 disappeared since 2026-11-20 00:00:00/);
-    expect(screen).toMatch(/node 70 disappeared since 2026-11-20/);
+    expect(screen).toMatch(/^nodes +node 70 missing since 2026-11-20/m);
     expect(lines.length).toBeLessThanOrEqual(42);
     expect(screen).not.toContain('\u001b');
     expect(screen).toMatch(/^ +1.9 GB of 2.0 GB payload \(95 %\)/m);
     expect(screen).toMatch(/^quota +950,000 of 1,000,000 calls \(95 %\) since 2026-11-01, enough for 2 d/m);
-    expect(screen).toContain('kept until posts are taken again');
-    expect(screen).not.toContain('not drained at this rate');
-    expect(screen).toContain('and 4 more: tagferry status --json');
+    expect(screen).toContain('posted after the outage');
+    expect(screen).not.toContain('growing at the current rate');
+    expect(screen).toContain('and 4 more, see `tagferry status --json`');
   });
 
-  it('stays within 40 columns on the worst day', () => {
+  it('fits 40 columns with every problem at once', () => {
     const lines = statusScreen(BAD_DAY, 40, (text) => text).split('\n');
     expect(
       lines.filter(
@@ -189,7 +190,7 @@ describe('the status screen', () => {
     ).toEqual([]);
   });
 
-  it('cuts no error and no advice on a screen, and nothing at all in a pipe', () => {
+  it('truncates no errors or hints on a terminal, and nothing in a pipe', () => {
     const flat = (screen: string) => screen.replaceAll(/\s+/g, ' ');
     const screen = statusScreen(BAD_DAY, 80, (text) => text);
     expect(flat(screen)).toContain('whether the platform wants CLIENT_AUTH=body; see more.');
@@ -197,11 +198,11 @@ describe('the status screen', () => {
     const piped = statusScreen(BAD_DAY, 80, (text) => text, 'wrap');
     expect(piped).not.toMatch(/…$/m);
     expect(flat(piped)).toContain('unit: unknown '.repeat(20).trim());
-    // An address is longer than any line, and is not broken.
+    // An address longer than a line is not wrapped.
     for (const line of piped.split('\n')) expect(line, line).toMatch(/^.{1,80}$|^.{10}\S+$/);
   });
 
-  it('is as wide in colour as without', () => {
+  it('has the same width with or without colours', () => {
     const paint = painter({ isTTY: true }, { TERM: 'xterm' });
     const coloured = statusScreen(BAD_DAY, 80, paint);
     expect(coloured).toContain('\u001b[33m');
@@ -212,8 +213,8 @@ describe('the status screen', () => {
   });
 });
 
-describe('rates', () => {
-  it('are those of the last minute, not of the whole run', () => {
+describe('rates on the status screen', () => {
+  it('cover the last minute', () => {
     const rates = new Rates(0);
     for (let s = 10; s <= 600; s += 10)
       rates.sample(s * 1000, { ingested: s * 100, delivered: s < 540 ? 0 : (s - 540) * 1000 });
@@ -223,14 +224,14 @@ describe('rates', () => {
     });
   });
 
-  it('say when a backlog is gone, or that it is not shrinking', () => {
+  it('show when a backlog will be cleared, or that it is not shrinking', () => {
     const old = { oldestAgeMs: 600_000, intervalMs: 10_000 };
     expect(drainSeconds({ values: 54_000, ...old }, { ingestedPerMinute: 6000, deliveredPerMinute: 60_000 })).toBe(60);
     expect(drainSeconds({ values: 1, ...old }, { ingestedPerMinute: 60, deliveredPerMinute: 60 })).toBeNull();
     expect(drainSeconds({ values: 0, ...old }, { ingestedPerMinute: 60, deliveredPerMinute: 0 })).toBe(0);
   });
 
-  it('say of a steady gateway that it keeps up, though it delivers no more than it takes in', () => {
+  it('show that a gateway keeps up although it delivers no more than it ingests', () => {
     const steady = { ingestedPerMinute: 6000, deliveredPerMinute: 5990 };
     expect(drainSeconds({ values: 1_000, oldestAgeMs: 12_000, intervalMs: 10_000 }, steady)).toBe(0);
     expect(drainSeconds({ values: 12_000, oldestAgeMs: 119_000, intervalMs: 60_000 }, steady)).toBe(0);
@@ -242,14 +243,14 @@ describe('rates', () => {
       rates: { ingested_per_minute: 6000, delivered_per_minute: 5990, drained_in_seconds: 0 },
       uplink: { ...uplink, state: 'online', away: null },
     };
-    expect(statusScreen(online, 80, (text) => text)).toContain('oldest 12 s, posted as it comes');
+    expect(statusScreen(online, 80, (text) => text)).toContain('oldest 12 s, posted continuously');
     const behind = { ...online, rates: { ...online.rates, drained_in_seconds: null } };
-    expect(statusScreen(behind, 80, (text) => text)).toContain('not drained at this rate');
+    expect(statusScreen(behind, 80, (text) => text)).toContain('growing at the current rate');
   });
 });
 
-describe('amounts', () => {
-  it('are written as people say them', () => {
+describe('amounts on the status screen', () => {
+  it('have units and thousands separators', () => {
     expect([0, 59, 60, 125, 3600, 90_000].map(durationText)).toEqual([
       '0 s',
       '59 s',
@@ -269,8 +270,8 @@ describe('amounts', () => {
   });
 });
 
-describe('lines of agent.env', () => {
-  it('are set in their places, and quoted as they are read back', () => {
+describe('agent.env written by setup', () => {
+  it('retains other lines, and replaces values in place, with quotes if required', () => {
     const text = '# one\nA=1\n#B=default\n# two\n';
     const set = setEnvLines(
       text,

@@ -1,9 +1,8 @@
-/** What tags.yaml names and the platform does not know: what status, doctor and check --online say of it. */
+/** Objects in tags.yaml that are unknown to the platform, in status, doctor and check --online. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
-import { consult, linesOf } from './doctor-lines.ts';
-import { runVerb } from './verb-run.ts';
+import { linesOf, runDoctor, runVerb } from './verb-run.ts';
 
 let sandbox: Sandbox;
 let agent: AgentProcess;
@@ -21,8 +20,8 @@ const withTag = (tag: string) => {
   agent = new AgentProcess(sandbox.url, { tags: `tags:\n  FT-101: ${tag}\n`, env: { WEBHOOK_LISTEN: '' } });
 };
 
-describe('what the platform does not know', () => {
-  it('is asked for by check --online as far as the platform tells, and said where it tells nothing', async () => {
+describe('objects unknown to the platform', () => {
+  it('are reported by check --online as failures, or as warnings if they cannot be checked', async () => {
     withTag('{ asset: 999998, instrumentation: 999999, values: { flow: { unit: 12 } } }');
     const { status, stdout } = await runVerb(['check', '--online', '--config', agent.config]);
     expect(status).toBe(1);
@@ -32,7 +31,7 @@ describe('what the platform does not know', () => {
     expect(sandbox.tokens.counts().alive).toBe(0);
   });
 
-  it('is no trouble where all of it is known, and files that are wrong come first', async () => {
+  it('are not reported if all objects exist or a file contains an error', async () => {
     withTag('{ asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }');
     const { status, stdout } = await runVerb(['check', '--online', '--json', '--config', agent.config]);
     expect(status).toBe(0);
@@ -43,7 +42,7 @@ describe('what the platform does not know', () => {
     expect((await runVerb(['check', '--online', '--config', agent.config])).status).toBe(78);
   });
 
-  it('as a unit: the series that waits is named with its unit, the words and the command, and so is the quarantine', async () => {
+  it('include unknown units, which are reported with series, message and command', async () => {
     withTag(
       '{ asset: 881, instrumentation: 4711, values: { flow: { unit: 999999 } } }\n  FT-102: { asset: 882, values: { flow: { unit: 12 } } }',
     );
@@ -53,14 +52,14 @@ describe('what the platform does not know', () => {
     const waiting = async () =>
       ((await agent.status()) as { uplink: { waiting_series: { tag?: string; key?: string }[] } }).uplink
         .waiting_series;
-    // Another asset's values are taken meanwhile: so it is not the platform.
+    // The platform accepts values of another asset, so this is not an outage.
     const other = async () => (await agent.push([{ tag: 'FT-102', key: 'flow', value: 1 }])).status === 204;
-    await agent.until(async () => (await other()) && (await waiting()).length > 0, 'the series waits');
+    await agent.until(async () => (await other()) && (await waiting()).length > 0, 'the series is paused');
     expect((await waiting())[0]).toMatchObject({ asset: 881, tag: 'FT-101', key: 'flow', unit: '999999' });
     const { stdout } = await runVerb(['status', '--config', agent.config]);
-    expect(stdout).toMatch(/FT-101 flow \(asset 881, unit 999999\) waits, refused with 4\d\d/);
+    expect(stdout).toMatch(/FT-101 flow \(asset 881, unit 999999\) rejected with 4\d\d/);
     expect(stdout.replaceAll(/\s+/g, ' ')).toContain('tagferry buffer requeue --tag FT-101 --key flow');
-    const { status, checks } = await consult(agent);
+    const { status, checks } = await runDoctor(agent);
     expect(status).toBe(1);
     expect(linesOf(checks, 'series')[0]).toMatchObject({
       state: 'failure',

@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { MAIN } from '../built-agent.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
+import type { AgentProcess } from '../process/agent-process.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
@@ -11,11 +12,11 @@ export interface VerbOutcome {
   stderr: string;
 }
 
-/** Runs `tagferry` as an operator would: a process of its own, in a shell that has none of the daemon's environment. */
+/** Runs `tagferry` in a separate process, without the agent's environment. */
 export function runVerb(
   args: readonly string[],
   environment: NodeJS.ProcessEnv = {},
-  patienceMs = 90_000,
+  timeoutMs = 90_000,
 ): Promise<VerbOutcome> {
   const clean = Object.fromEntries(
     Object.entries(process.env).filter(([key]) => !key.startsWith('NODE_') && !key.startsWith('TAGFERRY')),
@@ -27,7 +28,7 @@ export function runVerb(
       {
         cwd: ROOT,
         env: { ...clean, ...COMPILED_CODE, NO_COLOR: '1', ...environment },
-        timeout: patienceMs,
+        timeout: timeoutMs,
         maxBuffer: 32 * 1024 * 1024,
       },
       (error, stdout, stderr) => {
@@ -37,3 +38,22 @@ export function runVerb(
     );
   });
 }
+
+/** A line of `tagferry doctor --json`. */
+export interface Line {
+  check: string;
+  state: 'ok' | 'warning' | 'failure';
+  message: string;
+  next: string;
+}
+
+/** Runs `tagferry doctor` on an agent's configuration, in this environment. */
+export async function runDoctor(
+  agent: AgentProcess,
+  environment: NodeJS.ProcessEnv = {},
+): Promise<{ status: number; ok: boolean; checks: Line[] }> {
+  const { status, stdout } = await runVerb(['doctor', '--json', '--config', agent.config], environment);
+  return { status, ...(JSON.parse(stdout) as { ok: boolean; checks: Line[] }) };
+}
+
+export const linesOf = (checks: readonly Line[], check: string) => checks.filter((line) => line.check === check);

@@ -8,7 +8,7 @@ import { ENOUGH, type Files, makeFolder } from './folder.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-/** In a process of its own: its exit status and its output are what is promised. */
+/** Runs `check` in a separate process, because its exit status and output are documented. */
 function runCheck(files: Files, environment: Record<string, string>, ...options: string[]) {
   const folder = makeFolder(files);
   const args = [MAIN, '--config', folder, 'check', ...options];
@@ -23,7 +23,7 @@ function runCheck(files: Files, environment: Record<string, string>, ...options:
 const TAGS = 'tags: { T: { asset: 1 } }\n';
 
 describe('tagferry check', () => {
-  it('exits 0 and says what it read when nothing is wrong', () => {
+  it('exits with 0 and summarizes a valid configuration', () => {
     const { status, stdout, stderr } = runCheck({ 'tags.yaml': TAGS }, ENOUGH);
     expect({ status, stdout, stderr }).toEqual({
       status: 0,
@@ -32,24 +32,24 @@ describe('tagferry check', () => {
     });
   });
 
-  it('exits 0 on warnings alone, and marks them', () => {
+  it('exits with 0 if there are only warnings, and marks them', () => {
     const { status, stdout } = runCheck({ 'tags.yaml': '' }, ENOUGH);
     expect(status).toBe(0);
     expect(stdout).toMatch(/^DIR\/tags\.yaml:1:1: warning: .+\nDIR: 0 problems, 1 warning, 0 tags/);
   });
 
-  it('exits 78 and prints every problem on standard output', () => {
+  it('exits with 78 and prints every problem on standard output', () => {
     const { status, stdout } = runCheck({ 'agent.env': 'FOO=1\n', 'tags.yaml': 'tags: { T: { aset: 1 } }\n' }, ENOUGH);
     expect(status).toBe(78);
     expect(stdout.split('\n')).toEqual([
       'DIR/agent.env:1:1: FOO is not a known key, remove it (the nearest known is NO_PROXY)',
-      'DIR/tags.yaml:1:14: unknown member "aset", write "asset"',
+      'DIR/tags.yaml:1:14: unknown member "aset", use "asset"',
       'DIR: 2 problems',
       '',
     ]);
   });
 
-  it('prints the same in its parts with --json', () => {
+  it('prints problems as objects with --json', () => {
     const { status, stdout } = runCheck({ 'tags.yaml': 'tags: { T: { aset: 1 } }\n' }, ENOUGH, '--json');
     expect(status).toBe(78);
     expect(JSON.parse(stdout)).toEqual({
@@ -63,7 +63,7 @@ describe('tagferry check', () => {
           column: 14,
           text: 'aset',
           reason: 'unknown member "aset"',
-          instead: 'write "asset"',
+          instead: 'use "asset"',
           severity: 'error',
         },
       ],
@@ -71,15 +71,18 @@ describe('tagferry check', () => {
     });
   });
 
-  it('tells of a state folder that a start would refuse or narrow, and leaves it as it is', () => {
+  it('reports a state folder that startup would reject or restrict, without changing it', () => {
     const folder = makeFolder({});
     const state = join(folder, 'state');
     mkdirSync(state);
     chmodSync(state, 0o777);
     const judge = () => runCheck({ 'tags.yaml': TAGS }, { ...ENOUGH, STATE_DIR: state });
     const open = judge();
-    expect([open.status, open.stdout]).toEqual([0, expect.stringContaining('warning: others may write in the state')]);
-    expect(open.stdout).toContain('(mode 0777), and a start makes it 0700');
+    expect([open.status, open.stdout]).toEqual([
+      0,
+      expect.stringContaining('warning: other users can write to the state'),
+    ]);
+    expect(open.stdout).toContain('(mode 0777), and the agent will change its mode to 0700 on the next start');
     expect(statSync(state).mode & 0o777).toBe(0o777);
     symlinkSync('/etc/hostname', join(state, 'buffer.db'));
     const linked = judge();
@@ -89,11 +92,11 @@ describe('tagferry check', () => {
     const shared = judge();
     expect([shared.status, shared.stdout]).toEqual([
       78,
-      expect.stringContaining('(mode 1777), name a folder of its own'),
+      expect.stringContaining('(mode 1777), set STATE_DIR to a dedicated folder'),
     ]);
   });
 
-  it('finds the folder by TAGFERRY_CONFIG', () => {
+  it('reads the folder in TAGFERRY_CONFIG', () => {
     const folder = makeFolder({ 'tags.yaml': TAGS });
     const run = spawnSync(process.execPath, [MAIN, 'check'], {
       cwd: ROOT,

@@ -1,13 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { checkConfiguration } from '../../src/config/configuration.ts';
+import { ACTION_KINDS } from '../../src/reactions/actions.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 import { check, ENOUGH, makeFolder } from './folder.ts';
 
 const TAG = (name: string, asset: number) => `tags: { ${name}: { asset: ${asset}, values: { v: {} } } }\n`;
 const RULE = (name: string) => `reactions: [{ name: ${name}, on: asset_appeared, do: [{ log: warn }] }]\n`;
 
-describe('the drop-in folders', () => {
-  it('of settings replace key by key what stands before them, in the order of their names', () => {
+describe('drop-in folder', () => {
+  it('overrides settings in earlier files by key, in file name order', () => {
     const { configuration, lines } = check({
       'agent.env': 'POST_INTERVAL=1s\nLOG_LEVEL=warn\nCLIENT_APPLICATION=first\n',
       'agent.env.d/20-line.env': 'POST_INTERVAL=3s\nCLIENT_APPLICATION=\n',
@@ -23,7 +24,7 @@ describe('the drop-in folders', () => {
     });
   });
 
-  it('of tags and reactions add to the file, and suffice without it', () => {
+  it('extends tags.yaml and reactions.yaml, which may be missing', () => {
     const { configuration, lines } = check({
       'tags.yaml': TAG('A', 1),
       'tags.d/10.yaml': `sources: { self: { host: true, every: 10s } }\ntags: { B: { asset: 2, values: { l: { from: self, reading: load1 } } } }\n`,
@@ -37,7 +38,7 @@ describe('the drop-in folders', () => {
     expect(configuration!.reactions.map(({ name }) => name)).toEqual(['one', 'two']);
   });
 
-  it('name the file of each problem, with its own line', () => {
+  it('reports each problem with its file and line', () => {
     const { errors } = check({
       'tags.yaml': `${TAG('A', 1)}`,
       'tags.d/10.yaml': 'tags:\n  B:\n    asset: none\n',
@@ -57,7 +58,7 @@ describe('the drop-in folders', () => {
     ]);
   });
 
-  it('take no tag, source or reaction twice, and name both places', () => {
+  it('rejects a duplicate tag, source or reaction, and reports both locations', () => {
     const { errors } = check({
       'tags.yaml': 'tags:\n  A: { asset: 1 }\nsources:\n  self: { host: true, every: 10s }\n',
       'tags.d/x.yaml': 'tags:\n\n  A: { asset: 2 }\nsources:\n  self: { host: true, every: 10s }\n',
@@ -65,13 +66,13 @@ describe('the drop-in folders', () => {
       'reactions.d/x.yaml': `\n${RULE('one')}`,
     });
     expect(errors).toEqual([
-      'DIR/tags.d/x.yaml:3: tag "A" stands already in DIR/tags.yaml:2, keep one of the two',
-      'DIR/tags.d/x.yaml:5: source "self" stands already in DIR/tags.yaml:4, keep one of the two',
-      'DIR/reactions.d/x.yaml:2: the name "one" stands already in DIR/reactions.yaml:1, give each reaction a name of its own',
+      'DIR/tags.d/x.yaml:3: tag "A" is already defined in DIR/tags.yaml:2, keep only one',
+      'DIR/tags.d/x.yaml:5: source "self" is already defined in DIR/tags.yaml:4, keep only one',
+      'DIR/reactions.d/x.yaml:2: the name "one" is already used in DIR/reactions.yaml:1, use a unique name for each reaction',
     ]);
   });
 
-  it('pass over hidden files, those of editors and of dpkg, and name one with another ending', () => {
+  it('ignores hidden files and files left by editors and dpkg, and reports other file extensions', () => {
     const { lines } = check({
       'tags.d/.10.yaml': 'tags: no\n',
       'tags.d/10.yaml~': 'tags: no\n',
@@ -80,18 +81,23 @@ describe('the drop-in folders', () => {
       'tags.d/20.yml': TAG('B', 2),
     });
     expect(lines).toEqual([
-      'DIR/tags.d/20.yml: warning: the file is not read: its name does not end in .yaml, rename or remove it',
+      'DIR/tags.d/20.yml: warning: the file is ignored: its name does not end in .yaml, rename or remove it',
     ]);
   });
 
-  it('say of a settings file alone that agent.env is missing nowhere', () => {
+  it('replaces a missing agent.env', () => {
     const folder = makeFolder({
       'tags.yaml': TAG('A', 1),
       'agent.env.d/all.env': Object.entries(ENOUGH)
         .map(([k, v]) => `${k}=${v}`)
         .join('\n'),
     });
-    const { configuration } = checkConfiguration({ directory: folder, environment: {}, kinds: SOURCE_KINDS });
+    const { configuration } = checkConfiguration({
+      directory: folder,
+      environment: {},
+      kinds: SOURCE_KINDS,
+      actions: ACTION_KINDS,
+    });
     expect(configuration?.settings.clientId).toBe('key');
   });
 });

@@ -7,7 +7,7 @@ import { parse } from 'yaml';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { MAIN } from '../built-agent.ts';
 
-/** What the examples for many gateways say is put into a folder and carried out, against the sandbox in place of the platform. */
+/** Applies the examples for setting up many gateways to a folder, with the sandbox as the platform. */
 const EXAMPLES = join(import.meta.dirname, '../../config/examples');
 const ROLE = join(EXAMPLES, 'ansible/roles/tagferry');
 const { clientId, clientSecret, technicalUsername, technicalPassword } = SANDBOX_CREDENTIALS;
@@ -30,7 +30,7 @@ afterEach(async () => {
 
 interface Ended {
   status: number | null;
-  /** Of both streams. */
+  /** Standard output and standard error. */
   output: string;
   errors: string;
 }
@@ -48,7 +48,7 @@ function tagferry(args: readonly string[], input = ''): Promise<Ended> {
   });
 }
 
-/** The answers with the sandbox in place of what stands for the platform, and secrets from files of the test. */
+/** Writes the answers with the sandbox as the platform, and secrets in files of the test. */
 function writeAnswers(text: string): string {
   writeFileSync(join(folder, 'client-secret'), clientSecret, { mode: 0o600 });
   writeFileSync(join(folder, 'technical-password'), technicalPassword, { mode: 0o600 });
@@ -75,8 +75,8 @@ async function expectSetUp(answers: string, tags: string, input = ''): Promise<v
   expect(hostname()).not.toBe('');
 }
 
-describe('the example', () => {
-  it('of cloud-init sets a gateway up that check has nothing to say about', async () => {
+describe('configuration example', () => {
+  it('for cloud-init creates a gateway configuration without problems', async () => {
     const { write_files: files, runcmd } = parse(readFileSync(join(EXAMPLES, 'cloud-init.yaml'), 'utf8')) as {
       write_files: { path: string; content: string; permissions?: string }[];
       runcmd: string[][];
@@ -90,9 +90,12 @@ describe('the example', () => {
     await expectSetUp(answers.content, of('/etc/tagferry/tags.d/site.yaml').content);
   });
 
-  it('of an Ansible role sets a gateway up that check has nothing to say about, secrets by standard input alone', async () => {
+  it('for the Ansible role creates a gateway configuration without problems, and passes secrets only on standard input', async () => {
     const read = (file: string) => readFileSync(join(ROLE, file), 'utf8');
-    const tasks = parse(read('tasks/main.yml')) as Record<string, { argv?: string[]; stdin?: string; dest?: string }>[];
+    const tasks = ['install', 'configure', 'activate'].flatMap(
+      (name) =>
+        parse(read(`tasks/${name}.yml`)) as Record<string, { argv?: string[]; stdin?: string; dest?: string }>[],
+    );
     const setup = tasks.find((task) => task['ansible.builtin.command']?.argv?.includes('setup'))!;
     expect(setup).toMatchObject({ no_log: true });
     const { argv, stdin } = setup['ansible.builtin.command']!;
@@ -100,14 +103,14 @@ describe('the example', () => {
     expect(stdin).toBe('{{ tagferry_client_secret }}\n{{ tagferry_technical_password }}');
     const defaults = parse(read('defaults/main.yml')) as Record<string, unknown>;
     const settings = Object.entries(defaults.tagferry_settings as Record<string, string>);
-    // As Jinja fills it in, for what the template has: one loop, and variables.
+    // Renders what the template uses of Jinja: one loop, and variables.
     const answers = read('templates/answers.env.j2')
       .replace(/\{% for .*%\}[\s\S]*\{% endfor %\}/, settings.map(([key, value]) => `${key}=${value}`).join('\n'))
       .replaceAll(/\{\{ (\w+) \}\}/g, (_, name: string) => String(defaults[name]));
     expect(answers).not.toMatch(/[{}%]/);
     const secrets = `${clientSecret}\n${technicalPassword}\n`;
     await expectSetUp(answers, read('templates/site.yaml.j2'), secrets);
-    // A second run changes nothing, and the role reads that where setup says it.
+    // A second run changes nothing, and the role detects this in the output of setup.
     const again = await tagferry(['setup', '--answers', writeAnswers(answers)], secrets);
     const words = /^'(.+)' not in tagferry_setup\.stderr$/.exec(
       (setup as { changed_when?: string }).changed_when ?? '',
@@ -116,15 +119,12 @@ describe('the example', () => {
       status: 0,
       errors: expect.stringContaining(words?.[1] ?? 'the words of changed_when'),
     });
-    // Ansible makes no folder for what it writes: those that no package has are made before.
+    // Ansible does not create parent folders of templates, so the role creates those that no package contains.
     const made = tasks.findIndex((task) => 'ansible.builtin.file' in task);
     const folders = (tasks[made] as { loop?: string[] } | undefined)?.loop ?? [];
     const written = tasks.findIndex((task) => task['ansible.builtin.template']);
     expect(made).toBeLessThan(written);
     for (const { dest } of tasks.flatMap((task) => task['ansible.builtin.template'] ?? []))
       expect([...folders, '/root']).toContain(dirname(dest!));
-    const handlers = parse(read('handlers/main.yml')) as { name: string }[];
-    const notified = tasks.map((task) => (task as { notify?: unknown }).notify).filter((name) => name !== undefined);
-    for (const name of notified) expect(handlers.map((handler) => handler.name)).toContain(name);
   });
 });

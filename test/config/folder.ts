@@ -4,9 +4,10 @@ import { dirname, join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { type CheckedConfiguration, checkConfiguration } from '../../src/config/configuration.ts';
 import { problemLine } from '../../src/config/problem.ts';
+import { ACTION_KINDS } from '../../src/reactions/actions.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 
-/** What every configuration needs, so that a test names only what it is about. */
+/** Required settings, so that a test contains only the settings that it checks. */
 export const ENOUGH = {
   PLATFORM_URL: 'https://api.example.com',
   CLIENT_ID: 'key',
@@ -17,7 +18,7 @@ export const ENOUGH = {
 
 export type Files = Readonly<Record<string, string | Uint8Array>>;
 
-/** A configuration folder that only its owner reads, gone after the test. */
+/** Creates a configuration folder that only its owner can read, and deletes it after the test. */
 export function makeFolder(files: Files, mode = 0o600): string {
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-config-'));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
@@ -30,7 +31,7 @@ export function makeFolder(files: Files, mode = 0o600): string {
 }
 
 export interface Checked extends CheckedConfiguration {
-  /** Lines of `check`, with `DIR` for the folder and without their columns: `column.test.ts` and `misplaced` look at these. */
+  /** Lines of `check`, with `DIR` for the folder and without columns, which `misplaced` checks. */
   lines: string[];
   errors: string[];
   folder: string;
@@ -38,7 +39,7 @@ export interface Checked extends CheckedConfiguration {
 
 const ONE_TAG = 'tags: { T: { asset: 1, values: { v: {} } } }\n';
 
-/** Problems whose line and column do not lead to the text that they name; a name or value may stand in quotes there. */
+/** Returns problems whose line and column do not point to their text, which may be in quotes. */
 export function misplaced(files: Files, checked: Pick<Checked, 'problems' | 'folder'>): string[] {
   const wrong: string[] = [];
   for (const problem of checked.problems) {
@@ -46,7 +47,7 @@ export function misplaced(files: Files, checked: Pick<Checked, 'problems' | 'fol
     const content = files[file.slice(checked.folder.length + 1)];
     if (typeof content !== 'string' || line === null || column === null || text === '') continue;
     const there = content.split('\n')[line - 1]?.slice(column - 1) ?? '';
-    // A password is masked, a long text cut.
+    // Passwords are masked, and long texts are truncated.
     const start = text.replace(/(\*\*\*@|…|\?).*$/, '');
     if (!there.replace(/^["']/, '').startsWith(start))
       wrong.push(`${problemLine(problem)} [${text}] leads to: ${there}`);
@@ -54,10 +55,10 @@ export function misplaced(files: Files, checked: Pick<Checked, 'problems' | 'fol
   return wrong;
 }
 
-/** Checks files beside settings that suffice. */
+/** Checks these files with the required settings. */
 export function check(files: Files, environment: Readonly<Record<string, string>> = ENOUGH): Checked {
   const folder = makeFolder({ 'tags.yaml': ONE_TAG, ...files });
-  const checked = checkConfiguration({ directory: folder, environment, kinds: SOURCE_KINDS });
+  const checked = checkConfiguration({ directory: folder, environment, kinds: SOURCE_KINDS, actions: ACTION_KINDS });
   const line = (problem: (typeof checked.problems)[number]) =>
     problemLine(problem)
       .replaceAll(folder, 'DIR')

@@ -6,7 +6,7 @@ import {
   readListenAddress,
 } from '../../src/base/listen-address.ts';
 
-describe('a listen address', () => {
+describe('listen address', () => {
   it.each([
     ['127.0.0.1:8470', { host: '127.0.0.1', port: 8470 }],
     [':8471', { host: '127.0.0.1', port: 8471 }],
@@ -17,7 +17,7 @@ describe('a listen address', () => {
     ['unix:/run/tagferry/in.sock', { path: '/run/tagferry/in.sock' }],
     ['', undefined],
     ['  ', undefined],
-  ])('%j is %j', (text, value) => expect(readListenAddress(text)).toEqual({ value }));
+  ])('parses %j as %j', (text, value) => expect(readListenAddress(text)).toEqual({ value }));
 
   it.each([
     '8470',
@@ -31,14 +31,14 @@ describe('a listen address', () => {
     'a b:1',
     'unix:run/x',
     `unix:/${'x'.repeat(107)}`,
-  ])('%j is refused with what to write instead', (text) =>
+  ])('rejects %j with a suggestion', (text) =>
     expect(readListenAddress(text)).toMatchObject({
       reason: expect.any(String),
-      instead: expect.stringMatching(/^write /),
+      instead: expect.stringMatching(/^use /),
     }),
   );
 
-  it('is written as it is read', () => {
+  it('is formatted as it is written in the settings', () => {
     for (const text of ['127.0.0.1:8470', '[::1]:8470', 'unix:/run/x.sock', 'localhost:1']) {
       const reading = readListenAddress(text);
       expect('value' in reading && reading.value && formatListenAddress(reading.value)).toBe(text);
@@ -46,13 +46,14 @@ describe('a listen address', () => {
   });
 });
 
-describe('loopback', () => {
-  it.each(['127.0.0.1', '127.8.8.8', 'localhost', 'LOCALHOST', '::1', '[::1]', '::ffff:127.0.0.1'])('%s is', (host) =>
-    expect(isLoopbackHost(host)).toBe(true),
+describe('loopback check', () => {
+  it.each(['127.0.0.1', '127.8.8.8', 'localhost', 'LOCALHOST', '::1', '[::1]', '::ffff:127.0.0.1'])(
+    'accepts %s',
+    (host) => expect(isLoopbackHost(host)).toBe(true),
   );
   it.each(['0.0.0.0', '::', '10.0.0.1', '127.0.0.1.example.com', 'localhost.example.com', '1270.0.0.1'])(
-    '%s is not',
+    'rejects %s',
     (host) => expect(isLoopbackHost(host)).toBe(false),
   );
-  it('holds for a socket', () => expect(isLocalAddress({ path: '/x' })).toBe(true));
+  it('accepts Unix sockets', () => expect(isLocalAddress({ path: '/x' })).toBe(true));
 });

@@ -3,11 +3,11 @@ import { describe, expect, it } from 'vitest';
 import { check, ENOUGH } from './folder.ts';
 
 const WITH = { ...ENOUGH, LINE: 'north', ASSET: '881', BRACE: '}: [' };
-/** A placeholder, as a file has it. */
+/** Formats a placeholder as in a file. */
 const P = (name: string) => `\${${name}}`;
 
-describe('a placeholder', () => {
-  it('is filled in from the machine and the environment, in values and names, scalar by scalar', () => {
+describe('placeholder', () => {
+  it('is replaced with values from the machine and the environment, in both keys and values, one scalar at a time', () => {
     const { configuration, lines } = check(
       {
         'tags.yaml': `tags:\n  GW-${P('HOSTNAME')}:\n    asset: "${P('ASSET')}"\n    values: { "${P('LINE')}-flow": { group: "${P('LINE')}" } }\n`,
@@ -25,7 +25,7 @@ describe('a placeholder', () => {
     expect(action).toMatchObject({ command: ['/bin/true', '}: [', P('LINE'), '$5 {x}'] });
   });
 
-  it('that is not known, or is a secret, is a problem on its line', () => {
+  it('is reported at its line if it is unknown or a secret', () => {
     const { errors } = check(
       {
         'tags.yaml': `tags:\n  T:\n    asset: 1\n    values:\n      a: { group: "${P('NOBODY')}" }\n      "b${P('CLIENT_SECRET')}": {}\n      c: { group: "\${open" }\n      d: { group: "${P('A-B')}" }\n`,
@@ -33,63 +33,63 @@ describe('a placeholder', () => {
       },
       WITH,
     );
-    expect(errors.map((line) => line.replace(/, (set|write|name|close).*/, ''))).toEqual([
-      `DIR/agent.env:2: CLIENT_APPLICATION: ${P('NOTHING')} is not known: the service's environment has no NOTHING`,
-      `DIR/tags.yaml:5: ${P('NOBODY')} is not known: the service's environment has no NOBODY`,
-      `DIR/tags.yaml:6: ${P('CLIENT_SECRET')} is a secret, which is filled in nowhere`,
+    expect(errors.map((line) => line.replace(/, (set|use \$|name|close).*/, ''))).toEqual([
+      `DIR/agent.env:2: CLIENT_APPLICATION: ${P('NOTHING')} is undefined: the service's environment does not contain NOTHING`,
+      `DIR/tags.yaml:5: ${P('NOBODY')} is undefined: the service's environment does not contain NOBODY`,
+      `DIR/tags.yaml:6: ${P('CLIENT_SECRET')} is a secret, and secrets are not substituted, use a file that contains it`,
       'DIR/tags.yaml:7: a $' + '{ is not closed',
-      `DIR/tags.yaml:8: a \${…} holds no name of letters, digits and _`,
+      `DIR/tags.yaml:8: a \${…} must contain a name of letters, digits and _`,
     ]);
     expect(errors.join()).not.toContain(ENOUGH.CLIENT_SECRET);
   });
 
-  it('that is not known in reactions.yaml is a problem on its line', () => {
+  it('is reported at its line in reactions.yaml if it is unknown', () => {
     const reactions = `reactions:\n  - name: r\n    on: asset_appeared\n    do:\n      - run: ["/bin/true", "${P('NOBODY')}"]\n`;
     const { errors } = check({ 'reactions.yaml': reactions }, WITH);
-    expect(errors.map((line) => line.replace(/, (set|write|name|close).*/, ''))).toEqual([
-      `DIR/reactions.yaml:5: ${P('NOBODY')} is not known: the service's environment has no NOBODY`,
+    expect(errors.map((line) => line.replace(/, (set|use \$|name|close).*/, ''))).toEqual([
+      `DIR/reactions.yaml:5: ${P('NOBODY')} is undefined: the service's environment does not contain NOBODY`,
     ]);
   });
 
-  it('is left alone in a secret', () => {
+  it('is not replaced in a secret', () => {
     const { CLIENT_SECRET: _, ...rest } = WITH;
     const { configuration, lines } = check({ 'agent.env': `CLIENT_SECRET=a${P('LINE')}b\n` }, rest);
     expect(lines).toEqual([]);
     expect(configuration!.settings.clientSecret).toBe(`a${P('LINE')}b`);
   });
 
-  it('leaves what is wrong behind it at its place', () => {
+  it('does not change the line numbers of problems that follow it', () => {
     const tags = `tags:\n  "${P('LINE')}": { asset: 1, values: { v: { group: 7, nonsense: 1 } } }\n`;
     const { errors } = check({ 'tags.yaml': tags }, WITH);
     expect(errors.every((line) => line.startsWith('DIR/tags.yaml:2:'))).toBe(true);
     expect(errors.join()).toContain('nonsense');
   });
 
-  it('between brackets without quotes is named as that', () => {
+  it('is reported if it is unquoted in a flow mapping', () => {
     const { errors } = check({ 'tags.yaml': `tags:\n  T: { asset: ${P('ASSET')} }\n` }, WITH);
     expect(errors).toEqual([
-      `DIR/tags.yaml:2: a \${…} stands between brackets without quotes, put quotes around the text: "${P('NAME')}"`,
+      `DIR/tags.yaml:2: a \${…} in brackets requires quotes, put quotes around the string: "${P('NAME')}"`,
     ]);
   });
 });
 
-describe('what can be mistaken', () => {
-  it('a # within a value is warned of, where a text may hold one', () => {
+describe('ambiguous YAML text', () => {
+  it('is reported if a value contains #', () => {
     const { CLIENT_SECRET: _, ...rest } = ENOUGH;
     const { lines } = check({ 'agent.env': 'CLIENT_SECRET=ab #cd\nPOST_INTERVAL=1s # fast\n' }, rest);
     expect(lines).toEqual([
-      `DIR/agent.env:1: warning: CLIENT_SECRET: what follows " #" is taken for a comment, write CLIENT_SECRET='…' where it belongs to the value, else give it a line of its own`,
+      `DIR/agent.env:1: warning: CLIENT_SECRET: the text after " #" is a comment, use CLIENT_SECRET='…' if it belongs to the value, otherwise move it to a separate line`,
     ]);
   });
 
-  it('characters of a tag that look like others are warned of, and a name in another script is not', () => {
+  it('is reported if a tag contains look-alike characters, but not if the tag is in another script', () => {
     const { lines } = check({
       'tags.yaml':
         'tags:\n  FT\u2011101: { asset: 1 }\n  P\u0430-7: { asset: 2 }\n  \u041a\u043b\u0430\u043f\u0430\u043d-1: { asset: 3 }\n  M\u00fcller: { asset: 4 }\n',
     });
     expect(lines.map((line) => line.replace(/, type.*/, '').replace(/"[^"]*": /, ''))).toEqual([
-      "DIR/tags.yaml:2: warning: character 3 of the tag's name is U+2011, which looks like another",
-      "DIR/tags.yaml:3: warning: character 2 of the tag's name is U+0430, which looks like another",
+      'DIR/tags.yaml:2: warning: character 3 of the tag name is U+2011, which resembles another character, retype the name, here and in programs that push values for the tag',
+      'DIR/tags.yaml:3: warning: character 2 of the tag name is U+0430, which resembles another character, retype the name, here and in programs that push values for the tag',
     ]);
   });
 
@@ -106,7 +106,7 @@ describe('what can be mistaken', () => {
     'a: b: c',
     '? [a]\n: b',
     'a: |x\n',
-  ])('broken YAML is told in our words: %j', (text) => {
+  ])('that is invalid is reported with a tagferry message: %j', (text) => {
     const { errors } = check({ 'tags.yaml': `${text}\n` });
     expect(errors.length).toBeGreaterThan(0);
     expect(errors.join()).not.toMatch(

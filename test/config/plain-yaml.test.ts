@@ -9,7 +9,7 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 const LIMITS = { nodes: 10_000, depth: 40, nameLength: 1_024 };
 const CONFIG = join(import.meta.dirname, '../../config');
 const SHIPPED = ['tags.yaml', 'reactions.yaml'].map((name) => readFileSync(join(CONFIG, name), 'utf8'));
-/** With the examples that stand in their comments, which also leave lines that are no YAML. */
+/** With the comment marks removed from examples, which also results in lines that are not YAML. */
 const UNCOMMENTED = SHIPPED.map((text) => text.replace(/^(\s*)# ?/gm, '$1'));
 const WRITTEN = `tags:
   FT-101:
@@ -69,19 +69,19 @@ const PIECES = [
   ],
 ];
 
-/** The long way: data, and whether it has a fault. */
+/** Reads a text with the full parser, and returns its data and problems. */
 function readPlaced(text: string): { data: unknown; faults: string[] } {
   const problems = new Problems();
   const file = parsePlacedYaml(text, 'x.yaml', LIMITS, problems);
   return { data: file?.data, faults: problems.list.map(({ reason }) => reason) };
 }
 
-describe('the short way through a YAML file', () => {
-  it('takes the files as they are shipped', () => {
+describe('fast YAML reader', () => {
+  it('reads the shipped files', () => {
     for (const text of [...SHIPPED, WRITTEN]) expect(readPlainYaml(text, LIMITS)).toBeDefined();
   });
 
-  it('reads what the long way reads, or declines, whatever people and accidents do to a file', () => {
+  it('returns the same result as the full parser for random files, unless it declines them', () => {
     const chance = new ManualClock(0, 20_261_121);
     const below = (most: number) => Math.floor(chance.random() * most);
     const oneOf = <One>(many: readonly One[]) => many[below(many.length)]!;
@@ -104,8 +104,8 @@ describe('the short way through a YAML file', () => {
   });
 
   it.each([
-    ['a name that stands twice', 'a: 1\na: 2\n'],
-    ['a number and a text that are one name', '1: a\n"1": b\n'],
+    ['a duplicate name', 'a: 1\na: 2\n'],
+    ['a number and a string that are the same name', '1: a\n"1": b\n'],
     ['a mapping as a name', '? {a: 1}\n: b\n'],
     ['an alias', 'a: &x 1\nb: *x\n'],
     ['more nodes than the limit', `a: [${'1,'.repeat(LIMITS.nodes)}]`],
@@ -115,7 +115,7 @@ describe('the short way through a YAML file', () => {
     expect(readPlainYaml(text, LIMITS)).toBeUndefined();
   });
 
-  it('keeps a tag that is called __proto__', () => {
+  it('preserves a tag named __proto__', () => {
     const data = readPlainYaml('tags: { __proto__: { asset: 1 } }\n', LIMITS) as { tags: object };
     expect(Object.keys(data.tags)).toEqual(['__proto__']);
   });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { readDuration, readSize, readSizeOrShare } from '../../src/base/quantity.ts';
 
-/** A small generator of our own, so that a failure names the seed that shows it again. */
+/** Returns a seeded random number generator, so that failures are reproducible. */
 function seeded(seed: number): () => number {
   let state = seed;
   return () => {
@@ -13,7 +13,7 @@ function seeded(seed: number): () => number {
 const MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 const BYTES = { '': 1, B: 1, kB: 1000, MB: 1e6, GB: 1e9, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 };
 
-describe('a duration', () => {
+describe('duration', () => {
   it.each([
     ['500ms', 500],
     ['10s', 10_000],
@@ -25,7 +25,7 @@ describe('a duration', () => {
     ['0', 0],
     ['0s', 0],
     [' 10s ', 10_000],
-  ])('%s is %d ms', (text, ms) => expect(readDuration(text)).toEqual({ value: ms }));
+  ])('parses %s as %d ms', (text, ms) => expect(readDuration(text)).toEqual({ value: ms }));
 
   it.each([
     '',
@@ -43,11 +43,11 @@ describe('a duration', () => {
     'NaN',
     '99999d',
     '0.1ms',
-  ])('%j is refused with what to write instead', (text) =>
-    expect(readDuration(text)).toMatchObject({ reason: expect.any(String), instead: expect.stringMatching(/^write /) }),
+  ])('%j is rejected with a suggestion', (text) =>
+    expect(readDuration(text)).toMatchObject({ reason: expect.any(String), instead: expect.stringMatching(/^use /) }),
   );
 
-  it('of any whole amount and unit is that many milliseconds', () => {
+  it('parses any whole amount with any unit as milliseconds', () => {
     for (let seed = 1; seed <= 500; seed++) {
       const random = seeded(seed);
       const [unit, factor] = Object.entries(MS)[Math.floor(random() * 5)]!;
@@ -56,15 +56,15 @@ describe('a duration', () => {
     }
   });
 
-  it('suggests both readings of a bare number', () => {
+  it('suggests both interpretations of a number without a unit', () => {
     expect(readDuration('10')).toEqual({
       reason: 'has no unit',
-      instead: 'write 10s for seconds or 10ms for milliseconds',
+      instead: 'use 10s for seconds or 10ms for milliseconds',
     });
   });
 });
 
-describe('a size', () => {
+describe('size', () => {
   it.each([
     ['480kB', 480_000],
     ['480KB', 480_000],
@@ -77,11 +77,11 @@ describe('a size', () => {
     ['0', 0],
   ])('%s is %d bytes', (text, bytes) => expect(readSize(text)).toEqual({ value: bytes }));
 
-  it.each(['', 'kB', '-1', '1e6', '5 %', '2Gib/s', '480kBit', '9999999TiB', '1,000'])('%j is refused', (text) => {
+  it.each(['', 'kB', '-1', '1e6', '5 %', '2Gib/s', '480kBit', '9999999TiB', '1,000'])('rejects %j', (text) => {
     expect(readSize(text)).toHaveProperty('reason');
   });
 
-  it('of any whole amount and unit is that many bytes', () => {
+  it('parses any whole amount with any unit as bytes', () => {
     for (let seed = 1; seed <= 500; seed++) {
       const random = seeded(seed);
       const [unit, factor] = Object.entries(BYTES)[Math.floor(random() * 8)]!;
@@ -90,21 +90,19 @@ describe('a size', () => {
     }
   });
 
-  it('with a bare letter could be either kind of kilo, and says so', () => {
-    expect(readSize('2G')).toMatchObject({ instead: 'write 2GB (1,000s) or 2GiB (1,024s)' });
-    expect(readSize('64k')).toMatchObject({ instead: 'write 64kB (1,000s) or 64KiB (1,024s)' });
+  it('rejects a single letter as an ambiguous unit', () => {
+    expect(readSize('2G')).toMatchObject({ instead: 'use 2GB (1,000s) or 2GiB (1,024s)' });
+    expect(readSize('64k')).toMatchObject({ instead: 'use 64kB (1,000s) or 64KiB (1,024s)' });
   });
 });
 
-describe('a size or a share', () => {
+describe('size or share', () => {
   it.each([
     ['5%', { share: 0.05 }],
     ['0%', { share: 0 }],
     ['0', { bytes: 0 }],
     ['200MiB', { bytes: 209_715_200 }],
-  ])('%s is %j', (text, value) => expect(readSizeOrShare(text)).toEqual({ value }));
+  ])('%s is read as %j', (text, value) => expect(readSizeOrShare(text)).toEqual({ value }));
 
-  it.each(['100%', '150%', '-5%', '%'])('%s is refused', (text) =>
-    expect(readSizeOrShare(text)).toHaveProperty('reason'),
-  );
+  it.each(['100%', '150%', '-5%', '%'])('rejects %s', (text) => expect(readSizeOrShare(text)).toHaveProperty('reason'));
 });

@@ -2,8 +2,9 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { isMembers, type Outline, outlineAt, pathsOf } from '../../src/config/event-outline.ts';
-import { eventSchema } from '../../src/contract/events/schema.ts';
-import { EVENT_TYPES, type JsonSchema } from '../../src/contract/events.ts';
+import type { JsonSchema } from '../../src/contract/events/shape.ts';
+import { eventSchema } from '../../src/contract/events/shapes.ts';
+import { EVENT_TYPES } from '../../src/contract/events.ts';
 import { check } from './folder.ts';
 
 const TAGS = `sources: { broker: { mqtt: "mqtt://h" } }
@@ -27,7 +28,7 @@ const warningsFor = (on: string, condition: string) =>
 const NEVER = 'DIR/reactions.yaml:4: warning: the rule can never match: ';
 
 describe('reactions.yaml', () => {
-  it('of docs/interface.md is read as it says', () => {
+  it('is read as documented in docs/interface.md', () => {
     const reactions = reactionsOf(`reactions:
   - name: close-inlet-valve
     on: threshold_reached            # an event type, a list of them, or "*"
@@ -62,7 +63,7 @@ describe('reactions.yaml', () => {
     ]);
   });
 
-  it('fills in what is left out, and keeps what a body holds', () => {
+  it('applies defaults, and preserves the members of a body', () => {
     const [all, listed] = reactionsOf(`reactions:
   - { name: all, on: "*", do: [ { run: [node, 5, true], working_folder: /srv }, { post: "https://h/x", body: { a: [1, null] }, headers: { X-Site: 7 }, timeout: 5s } ] }
   - name: listed
@@ -93,127 +94,124 @@ describe('reactions.yaml', () => {
     });
   });
 
-  it.each(['', '# none\n', 'reactions: []\n', 'reactions:\n'])('%j is valid and has none', (text) => {
+  it.each(['', '# none\n', 'reactions: []\n', 'reactions:\n'])('can be empty: %j', (text) => {
     expect(reactionsOf(text)).toEqual([]);
   });
 
-  it('may be missing', () => expect(check({}).lines).toEqual([]));
+  it('is optional', () => expect(check({}).lines).toEqual([]));
 
-  it('does not blame a rule for tags.yaml being unreadable', () => {
+  it('reports no resulting problems if tags.yaml is unreadable', () => {
     const { errors } = check({
       'tags.yaml': 'tags:\n\tA: 1\n',
       'reactions.yaml': 'reactions: [ { name: r, on: "*", if: { tag: A }, do: [ { publish: { to: b, topic: t } } ] } ]',
     });
-    expect(errors).toEqual(['DIR/tags.yaml:2: a tab stands where YAML wants spaces, indent with spaces']);
+    expect(errors).toEqual(['DIR/tags.yaml:2: YAML does not allow tabs for indentation, indent with spaces']);
   });
 });
 
-describe('a rule that can never match is explained', () => {
+describe('reaction that can never match', () => {
   it.each([
-    ['threshold_reached', '{ threshold.type: hihg }', '"threshold.type" is never "hihg", write "high"'],
-    [
-      'threshold_reached',
-      '{ data.vale: 3 }',
-      'the content of threshold_reached has no "data.vale", write "data.value"',
-    ],
+    ['threshold_reached', '{ threshold.type: hihg }', '"threshold.type" is never "hihg", use "high"'],
+    ['threshold_reached', '{ data.vale: 3 }', 'the content of threshold_reached has no "data.vale", use "data.value"'],
     [
       'threshold_reached',
       '{ content.data.key: x }',
-      'the content of threshold_reached has no "content.data.key", paths start in content, write "data.key"',
+      'the content of threshold_reached has no "content.data.key"; paths start in content, use "data.key"',
     ],
     [
       'threshold_reached',
       '{ data.value: { above: 20, below: 20 } }',
-      'no "data.value" is above 20 and below 20, write an above that is less than below',
+      'no "data.value" is above 20 and below 20, set above to a number less than below',
     ],
-    ['threshold_reached', '{ data.value: "20" }', '"data.value" is a number, never "20", write 20 without quotes'],
-    ['threshold_reached', '{ data.key: true }', '"data.key" is text, never true, write "true" in quotes'],
+    ['threshold_reached', '{ data.value: "20" }', '"data.value" is a number, never "20", use 20 without quotes'],
+    ['threshold_reached', '{ data.key: true }', '"data.key" is text, never true, use "true" in quotes'],
     [
       'threshold_reached',
       '{ threshold.type: { above: 5 } }',
-      '"threshold.type" is a word, and above and below compare numbers, write one of high, low, deviation',
+      '"threshold.type" is text, but above and below compare numbers, use one of high, low, deviation',
     ],
     [
       'threshold_reached',
       '{ data.unit: bar }',
-      '"data.unit" is no single value, write one of "data.unit.code", "data.unit.symbol"',
+      '"data.unit" is not a single value, use one of "data.unit.code", "data.unit.symbol"',
     ],
     [
       'instrumentation_appeared',
       '{ tag: PT-7 }',
-      'instrumentation_appeared names only an instrumentation, and tag "PT-7" has none, add instrumentation: to the tag in tags.yaml',
+      'instrumentation_appeared contains only an instrumentation, and tag "PT-7" has none, add instrumentation: to the tag in tags.yaml',
     ],
     [
       '[node_appeared, product_status_changed]',
       '{ tag: FT-101 }',
-      'these events name neither asset nor instrumentation, remove the tag',
+      'these events contain neither asset nor instrumentation, remove the tag',
     ],
     [
       '[asset_appeared, instrumentation_appeared]',
       '{ asset.serial_number: x, instrumentation.tag: y }',
-      'no event type of its "on" has all that its "if" names, make a rule for each event type',
+      'no event type in "on" contains every member in "if", use one rule per event type',
     ],
     [
       '"*"',
       '{ nothing.like.it: 1 }',
-      'the content of these events has no "nothing.like.it", write a path of the event, for example "data.value"',
+      'the content of these events has no "nothing.like.it", use a path of the event, for example "data.value"',
     ],
-  ])('on %s if %s', (on, condition, reason) => {
+  ])('is reported for %s if %s', (on, condition, reason) => {
     expect(warningsFor(on, condition)).toEqual([`${NEVER}${reason}`]);
   });
 
   it.each([
-    ['asset_updated', 'asset.status.code: failure', '"asset.status.code"', 'write "asset.status.id"'],
+    ['asset_updated', 'asset.status.code: failure', '"asset.status.code"', 'use "asset.status.id"'],
     [
       'edge_device_updated',
       'edge_device.status.code: offline',
       '"edge_device.status.code"',
-      'write "edge_device.status.id"',
+      'use "edge_device.status.id"',
     ],
     [
       'asset_health_condition_updated',
       'health_conditions.asset_status.code: failure',
       '"health_conditions.asset_status.code"',
-      'write "health_conditions.asset_status.id"',
+      'use "health_conditions.asset_status.id"',
     ],
-    ['node_disappeared', 'node.tag: N-1', '"node.tag"', 'write one of "node.id", "node.name"'],
-    ['asset_value_created', 'value.unit.code: bar', '"value.unit.code"', 'write "value.unit.id"'],
-    ['asset_appeared', 'user.code: 5', '"user.code"', 'write "user.id"'],
-  ])('with what the spec does not show but may come, and stays valid: on %s if %s', (on, condition, path, instead) => {
-    const checked = checkReactions(
-      `reactions:\n  - { name: r, on: ${on}, if: { ${condition} }, do: [{ log: info }] }\n`,
-    );
-    expect(checked.lines).toEqual([
-      `DIR/reactions.yaml:2: warning: the rule will hardly match: the spec does not show ${path} in ${on}, ${instead}`,
-    ]);
-    expect(checked.configuration?.reactions).toHaveLength(1);
-  });
+    ['node_disappeared', 'node.tag: N-1', '"node.tag"', 'use one of "node.id", "node.name"'],
+    ['asset_value_created', 'value.unit.code: bar', '"value.unit.code"', 'use "value.unit.id"'],
+    ['asset_appeared', 'user.code: 5', '"user.code"', 'use "user.id"'],
+  ])(
+    'is reported for members outside the specification, but remains valid: on %s if %s',
+    (on, condition, path, instead) => {
+      const checked = checkReactions(
+        `reactions:\n  - { name: r, on: ${on}, if: { ${condition} }, do: [{ log: info }] }\n`,
+      );
+      expect(checked.lines).toEqual([
+        `DIR/reactions.yaml:2: warning: the rule probably never matches: the specification does not mention ${path} in ${on}, ${instead}`,
+      ]);
+      expect(checked.configuration?.reactions).toHaveLength(1);
+    },
+  );
 
-  it('with a list is explained as a whole, or by the one that can never be it', () => {
+  it('is reported for the entire list, or only for an impossible entry', () => {
     expect(warningsFor('instrumentation_appeared', '{ tag: [PT-7, PT-8] }')).toEqual([
-      `${NEVER}instrumentation_appeared names only an instrumentation, and none of the tags has one, add instrumentation: to the tags in tags.yaml`,
+      `${NEVER}instrumentation_appeared contains only an instrumentation, and none of the tags has one, add instrumentation: to the tags in tags.yaml`,
     ]);
     expect(warningsFor('node_appeared', '{ tag: [FT-101, PT-7] }')).toEqual([
-      `${NEVER}node_appeared names neither asset nor instrumentation, remove the tags`,
+      `${NEVER}node_appeared contains neither asset nor instrumentation, remove the tags`,
     ]);
-    const one = 'DIR/reactions.yaml:4: warning: this one can never match: ';
+    const one = 'DIR/reactions.yaml:4: warning: this tag can never match: ';
     expect(warningsFor('instrumentation_appeared', '{ tag: [FT-101, PT-7] }')).toEqual([
-      `${one}instrumentation_appeared names only an instrumentation, and tag "PT-7" has none, add instrumentation: to the tag in tags.yaml`,
+      `${one}instrumentation_appeared contains only an instrumentation, and tag "PT-7" has none, add instrumentation: to the tag in tags.yaml`,
     ]);
     expect(warningsFor('threshold_reached', '{ threshold.type: [high, hihg] }')).toEqual([
-      `${one}"threshold.type" is never "hihg", write "high"`,
+      `${one}"threshold.type" is never "hihg", use "high"`,
     ]);
     expect(warningsFor('threshold_reached', '{ tag: [FT-101, PT-7], data.value: [20, null] }')).toEqual([]);
-    // Possible for one of two types is possible.
+    // A condition that can match one of the types is valid.
     expect(warningsFor('[instrumentation_appeared, asset_appeared]', '{ tag: [FT-101, PT-7] }')).toEqual([]);
   });
 
-  it('of tags names the one that is not in tags.yaml, at its place', () => {
+  it('is reported at the location of the unknown tag', () => {
     const rule =
       'reactions:\n  - name: r\n    on: "*"\n    if:\n      tag:\n        - FT-101\n        - PT7\n    do: [{ log: info }]\n';
-    expect(checkReactions(rule).lines).toEqual([
-      'DIR/reactions.yaml:7: there is no tag "PT7" in tags.yaml, write "PT-7"',
-    ]);
+    expect(checkReactions(rule).lines).toEqual(['DIR/reactions.yaml:7: tags.yaml contains no tag "PT7", use "PT-7"']);
   });
 
   it.each([
@@ -233,20 +231,20 @@ describe('a rule that can never match is explained', () => {
     ['asset_values_created', '{ values.key: flow, values.0.data.value: { above: 3 } }'],
     ['event_created', '{ event.assets.id: 881, event.type.code: calibration }'],
     ['asset_health_condition_updated', '{ asset_status.code: failure, health_conditions.diagnosis_code: F825 }'],
-  ])('and one that can is not: on %s if %s', (on, condition) => {
+  ])('is not reported if it can match: on %s if %s', (on, condition) => {
     expect(warningsFor(on, condition)).toEqual([]);
   });
 
-  it('as is one whose event the platform was not asked for', () => {
+  it('is reported if the platform never sends its event', () => {
     const rule = 'reactions:\n  - name: r\n    on: [asset_updated, threshold_reached]\n    do: [{ log: info }]\n';
     expect(checkReactions(rule, 'WEBHOOK_URL=https://gw.example/hook').lines).toEqual([
-      'DIR/reactions.yaml:3: warning: asset_updated is not among WEBHOOK_EVENTS, so the platform does not send it, add it to WEBHOOK_EVENTS in agent.env',
+      'DIR/reactions.yaml:3: warning: asset_updated is not in WEBHOOK_EVENTS, so the platform does not send it, add it to WEBHOOK_EVENTS in agent.env',
     ]);
     expect(checkReactions(rule, 'WEBHOOK_URL=https://gw.example/hook\nWEBHOOK_EVENTS=*').lines).toEqual([]);
     expect(checkReactions(rule).lines).toEqual([]);
   });
 
-  it('by an outline that knows every member of the contract’s schemas', () => {
+  it('is detected by an outline that contains every member in the contract schemas', () => {
     const missing: string[] = [];
     const compare = (type: (typeof EVENT_TYPES)[number], schema: JsonSchema, path: string): void => {
       const parts = (schema.anyOf as JsonSchema[] | undefined) ?? [];
@@ -268,8 +266,8 @@ describe('a rule that can never match is explained', () => {
     expect(missing).toEqual([]);
   });
 
-  it('by an outline that has each member of the fixtures, which are built from the spec’s words, and no other', () => {
-    // Of these attributes the spec names only that they may change.
+  it('is detected by an outline that matches the specification fixtures', () => {
+    // The specification states only that these attributes can change.
     const onlyFilters =
       /^(asset|edge_device)_updated .*\.(serial_number|description|last_seen_at|production_date|software_version)$/;
     const found = new Set<string>();

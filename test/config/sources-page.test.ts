@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 import { check } from './folder.ts';
 
-const PAGE = readFileSync(join(import.meta.dirname, '../../docs/sources.md'), 'utf8');
-/** Whole tags.yaml files, each below the heading of its kind. */
+const PAGE = readFileSync(join(import.meta.dirname, '../../docs/guide/sources.md'), 'utf8');
+/** Complete tags.yaml files, each below the heading for its kind. */
 const EXAMPLES = [...PAGE.matchAll(/^```yaml\n(.*?)^```$/gms)]
   .map(({ 1: text, index }) => ({
     text: text!,
@@ -16,16 +16,16 @@ const EXAMPLES = [...PAGE.matchAll(/^```yaml\n(.*?)^```$/gms)]
   }))
   .filter(({ text }) => /^sources:/m.test(text) && /^tags:/m.test(text));
 
-describe('docs/sources.md', () => {
-  it('has whole examples', () => {
+describe('docs/guide/sources.md', () => {
+  it('contains complete, valid examples', () => {
     expect(EXAMPLES.length).toBeGreaterThan(0);
   });
 
-  it.each(EXAMPLES)('has one below "$of" that check has nothing to say about', ({ text }) => {
+  it.each(EXAMPLES)('contains an example of "$of" that check accepts without warnings', ({ text }) => {
     expect(check({ 'tags.yaml': text }).lines).toEqual([]);
   });
 
-  it('has an example of every kind of source, and names all that one may write', () => {
+  it('contains an example of every kind of source, with all members', () => {
     const written = EXAMPLES.map(({ text }) => text).join('\n');
     for (const { kind, sourceMembers, valueMembers } of SOURCE_KINDS) {
       expect(written).toMatch(new RegExp(`\\b${kind}: `));

@@ -28,17 +28,21 @@ tags:
       load:        { from: self, reading: load1 }
 `;
 
-const modbusOf = (host: string, more = {}) => ({
-  address: { transport: 'tcp', host, port: 502 },
+const MODBUS_DEFAULTS = {
   unit: 1,
   connections: 1,
   timeoutMs: 3000,
-  ...more,
-});
+  pauseMs: 0,
+  maxRegisters: 120,
+  closeAfterPoll: false,
+};
+
+const modbusOf = (host: string) => ({ ...MODBUS_DEFAULTS, address: { transport: 'tcp', host, port: 502 } });
 
 const registerOf = (table: string, address: number, type: string, more = {}) => ({
   table,
   address,
+  length: type.endsWith('32') ? 2 : 1,
   type,
   wordsReversed: false,
   bytesSwapped: false,
@@ -52,7 +56,7 @@ const tagsOf = (text: string) => {
 };
 
 describe('tags.yaml', () => {
-  it('of docs/interface.md is read as it says', () => {
+  it('is read as documented in docs/interface.md', () => {
     const { sources, tags } = tagsOf(EXAMPLE);
     expect([...sources.values()]).toEqual([
       sourceOf('modbus', 'plc1', 1000, modbusOf('192.168.0.5')),
@@ -94,9 +98,9 @@ describe('tags.yaml', () => {
     });
   });
 
-  it('reads where a Modbus device is, over TCP and on a serial line', () => {
+  it('accepts Modbus addresses over TCP and serial lines', () => {
     const { sources } = tagsOf(`sources:
-  v6: { modbus: "tcp://[fe80::1]:1502", unit: 0, connections: 2, timeout: 500ms }
+  v6: { modbus: "tcp://[fe80::1]:1502", unit: 0, connections: 2, timeout: 500ms, framing: rtu, pause: 50ms, max_registers: 16, close_after_poll: true }
   a: { modbus: "rtu:/dev/serial/by-id/usb-FTDI-if00-port0" }
   b: { modbus: "rtu:/dev/ttyS1", baud: 9600, parity: none, stop_bits: 2, unit: 3 }
 tags:
@@ -107,22 +111,25 @@ tags:
     const rtu = { transport: 'rtu', path: '/dev/ttyS1', baud: 9600, parity: 'none', stopBits: 2 };
     expect([...sources.values()].map(({ spec }) => spec)).toEqual([
       {
-        address: { transport: 'tcp', host: 'fe80::1', port: 1502 },
+        ...MODBUS_DEFAULTS,
+        address: { transport: 'tcp', host: 'fe80::1', port: 1502, framing: 'rtu' },
         unit: 0,
         connections: 2,
         timeoutMs: 500,
+        pauseMs: 50,
+        maxRegisters: 16,
+        closeAfterPoll: true,
       },
       {
+        ...MODBUS_DEFAULTS,
         address: { ...rtu, path: '/dev/serial/by-id/usb-FTDI-if00-port0', baud: 19_200, parity: 'even', stopBits: 1 },
-        unit: 1,
-        connections: 1,
         timeoutMs: 1000,
       },
-      { address: rtu, unit: 3, connections: 1, timeoutMs: 1000 },
+      { ...MODBUS_DEFAULTS, address: rtu, unit: 3, timeoutMs: 1000 },
     ]);
   });
 
-  it('fills in what is left out', () => {
+  it('applies defaults', () => {
     const { sources, tags } = tagsOf(`sources:
   m: { modbus: tcp://plc }
   h: { host: true }
@@ -158,24 +165,50 @@ tags:
         { register: registerOf('input', 3, 'int32', { wordsReversed: true, bytesSwapped: true }) },
         { scale: 0.1 },
       ),
-      originOf('modbus', 'm', { register: registerOf('holding', 3, 'bool', { bit: 3 }) }),
+      originOf('modbus', 'm', { register: registerOf('holding', 3, 'bool', { bits: { lowest: 3, count: 1 } }) }),
       undefined,
     ]);
     expect(tags.get('101')).toEqual({ name: '101', asset: 2, values: new Map() });
   });
 
-  it('lower-cases keys and groups as the platform does', () => {
+  it('runs a program continuously unless its source has an interval', () => {
+    const { sources, tags } = tagsOf(`sources:
+  a: { exec: [sh, -c, "true"] }
+  b: { exec: [sh, -c, "true"], every: 30s, timeout: 10s }
+tags: { T: { asset: 1, values: { x: { from: a }, y: { from: b } } } }
+`);
+    const spec = { command: ['sh', '-c', 'true'], format: 'ndjson' };
+    expect([...sources.values()]).toEqual([
+      sourceOf('exec', 'a', 0, spec),
+      sourceOf('exec', 'b', 30_000, { ...spec, timeoutMs: 10_000 }),
+    ]);
+    expect([...tags.get('T')!.values.values()].map(({ from }) => from?.everyMs)).toEqual([0, 30_000]);
+  });
+
+  it('rejects an interval of a value that a program prints, and a timeout out of range', () => {
+    const { lines } = check({
+      'tags.yaml': `sources: { a: { exec: [sh], timeout: 10ms } }
+tags: { T: { asset: 1, values: { x: { from: a, every: 1s } } } }
+`,
+    });
+    expect(lines).toEqual([
+      expect.stringMatching(/timeout "10ms" is too short, use a duration from 100ms to 7d/),
+      expect.stringMatching(/"every" is not supported by the exec source "a"/),
+    ]);
+  });
+
+  it('converts keys and groups to lower case, as the platform does', () => {
     const { tags } = tagsOf('tags: { T: { asset: 1, values: { Flow: { group: Process } } } }');
     expect(tags.get('T')!.values.get('flow')).toEqual({ key: 'flow', group: 'process' });
   });
 
-  it('lets the same key be in two groups, and in two assets', () => {
+  it('accepts the same key in two groups and in two assets', () => {
     tagsOf(
       'tags: { T: { asset: 1, values: { v: {} } }, U: { asset: 1, values: { v: { group: g } } }, W: { asset: 2, values: { v: {} } } }',
     );
   });
 
-  it('follows anchors and merges, in bounds', () => {
+  it('resolves anchors and merge keys up to a limit', () => {
     const { tags } = tagsOf(`tags:
   A: &a
     asset: 1
@@ -188,23 +221,23 @@ tags:
     expect(tags.get('C')!.values.get('w')).toEqual({ key: 'w', group: 'y', unit: { id: 3 } });
   });
 
-  it('knows every reading that a host source has', () => {
+  it('accepts every reading of a host source', () => {
     const values = HOST_READING_NAMES.map((name, index) => `v${index}: { from: self, reading: ${name} }`).join(', ');
     tagsOf(`sources: { self: { host: true } }\ntags: { T: { asset: 1, values: { ${values} } } }`);
   });
 
-  it('takes names that mean something to JavaScript', () => {
+  it('accepts names with a special meaning in JavaScript', () => {
     const { tags } = tagsOf('tags: { __proto__: { asset: 1 }, constructor: { asset: 2, values: { toString: {} } } }');
     expect([...tags.keys()]).toEqual(['__proto__', 'constructor']);
   });
 
-  it('may be missing, empty or without tags, which warns', () => {
-    const warning = 'so only values pushed by asset number are taken, add tags: with a tag for each measuring point';
+  it('causes a warning if it is missing or empty, or contains no tags', () => {
+    const warning = 'so only values pushed by asset number are accepted, add tags: with one tag per measuring point';
     for (const [text, what, line] of [
-      ['', 'names no tag', 1],
-      ['# nothing\n', 'names no tag', 1],
-      ['tags:\n', 'names no tag', 1],
-      ['sources: {}\ntags: {}\n', 'names no tag', 2],
+      ['', 'contains no tags', 1],
+      ['# nothing\n', 'contains no tags', 1],
+      ['tags:\n', 'contains no tags', 1],
+      ['sources: {}\ntags: {}\n', 'contains no tags', 2],
     ] as const) {
       const { lines, configuration } = check({ 'tags.yaml': text });
       expect(lines, text).toEqual([`DIR/tags.yaml:${line}: warning: the file ${what}, ${warning}`]);
@@ -212,25 +245,25 @@ tags:
     }
   });
 
-  it('warns of a source that no value uses', () => {
+  it('warns about a source that no value uses', () => {
     const { lines } = check({ 'tags.yaml': 'sources:\n  idle: { host: true }\ntags: { T: { asset: 1 } }\n' });
     expect(lines).toEqual([
-      'DIR/tags.yaml:2: warning: no value comes from source "idle", write from: idle at a value, or remove it',
+      'DIR/tags.yaml:2: warning: no value uses source "idle", add from: idle to a value, or remove the source',
     ]);
   });
 
-  it('needs instrumentations where VALUES_PATH has their place', () => {
+  it('must specify instrumentations if VALUES_PATH contains the placeholder for them', () => {
     const { errors } = check({
       'agent.env': 'VALUES_PATH=/v1/instrumentations/{instrumentation_id}/values',
       'tags.yaml':
         'tags:\n  A: { asset: 1, instrumentation: 2, values: { v: {} } }\n  B: { asset: 1, values: { w: {} } }\n',
     });
     expect(errors).toEqual([
-      'DIR/tags.yaml:3: tag "B" has no instrumentation, which VALUES_PATH needs, add instrumentation: with its number',
+      'DIR/tags.yaml:3: tag "B" has no instrumentation, which VALUES_PATH requires, add instrumentation: with its number',
     ]);
   });
 
-  it('of ten thousand values is read, each on its line', () => {
+  it('provides the line number of every value in a file with ten thousand values', () => {
     const tags = Array.from(
       { length: 2000 },
       (_, index) => `  T${index}: { asset: ${index + 1}, values: { a: { unit: 1 }, b: {}, c: {}, d: {}, e: {} } }`,
@@ -238,13 +271,13 @@ tags:
     tags[1999] = '  T1999: { asset: 1, values: { A: {} } }';
     const { errors } = check({ 'tags.yaml': `tags:\n${tags.join('\n')}\n` });
     expect(errors).toEqual([
-      'DIR/tags.yaml:2001: "A" of tag "T1999" is the same value as "a" of tag "T0" on line 2: key "a" of asset 1, give one of them another asset, key or group',
+      'DIR/tags.yaml:2001: "A" of tag "T1999" is the same value as "a" of tag "T0" on line 2: key "a" of asset 1, change the asset, key or group of one of them',
     ]);
   });
 });
 
-describe('like', () => {
-  it('gives tags values that they share, filled in, with their own on top', () => {
+describe('like block', () => {
+  it('provides shared values that tags can override', () => {
     const { tags } = tagsOf(`sources: { b: { mqtt: "mqtt://h" } }
 like:
   pump:
@@ -268,7 +301,7 @@ tags:
     expect(spec('P-8', 'own')).toMatchObject({ spec: { topic: 'P-8/x' } });
   });
 
-  it('says what is wrong with it once, where it stands', () => {
+  it('reports a problem once, at its location', () => {
     const { errors } = check({
       'tags.yaml': `sources: { b: { mqtt: "mqtt://h" } }
 like:
@@ -280,10 +313,10 @@ tags:
 `,
     });
     expect(errors).toEqual([
-      'DIR/tags.yaml:3: tag "P-8" has no instrumentation to fill in for {instrumentation}, add instrumentation: with its number',
-      'DIR/tags.yaml:3: topic "a+" holds a wildcard (+ or #) that does not stand for a whole level, write for example site/+/flow',
-      'DIR/tags.yaml:3: there is no source "c", write "b"',
-      'DIR/tags.yaml:7: there is no like "pumps", write "pump"',
+      'DIR/tags.yaml:3: tag "P-8" has no instrumentation for {instrumentation}, add instrumentation: with its number',
+      'DIR/tags.yaml:3: topic "a+" contains a wildcard (+ or #) that is not a whole level, use a value such as site/+/flow',
+      'DIR/tags.yaml:3: unknown source "c", use "b"',
+      'DIR/tags.yaml:7: unknown template "pumps", use "pump"',
     ]);
   });
 });

@@ -15,7 +15,7 @@ describe('WEBHOOK_FROM and WEBHOOK_TO', () => {
     [['WEBHOOK_FROM=broker platform/events', 'WEBHOOK_SECRET=geheim']],
     [['WEBHOOK_FROM=line platform.events', 'WEBHOOK_SECRET=one,two', 'WEBHOOK_POLL=0']],
     [['WEBHOOK_TO=line platform.events', 'WEBHOOK_URL=https://gw.example/hook']],
-  ])('are right as %j', (env) => {
+  ])('accept %j', (env) => {
     expect(lines(...env)).toEqual([]);
   });
 
@@ -23,24 +23,21 @@ describe('WEBHOOK_FROM and WEBHOOK_TO', () => {
     [['WEBHOOK_FROM=broker platform/events'], 'DIR/agent.env:1: WEBHOOK_FROM is set, and WEBHOOK_SECRET is empty'],
     [
       ['WEBHOOK_FROM=platform/events', 'WEBHOOK_SECRET=a'],
-      'is not a broker and a topic, write for example broker platform/events',
+      'is not a broker and a topic, specify both, for example: broker platform/events',
     ],
-    [
-      ['WEBHOOK_FROM=plc a/b', 'WEBHOOK_SECRET=a'],
-      'DIR/agent.env:1: WEBHOOK_FROM: there is no broker "plc" in tags.yaml',
-    ],
-    [['WEBHOOK_TO=brok a/b'], 'DIR/agent.env:1: WEBHOOK_TO: there is no broker "brok" in tags.yaml'],
-    [['WEBHOOK_TO=broker a/#'], 'DIR/agent.env:1: WEBHOOK_TO: topic "a/#" holds a wildcard'],
+    [['WEBHOOK_FROM=plc a/b', 'WEBHOOK_SECRET=a'], 'DIR/agent.env:1: WEBHOOK_FROM: tags.yaml contains no broker "plc"'],
+    [['WEBHOOK_TO=brok a/b'], 'DIR/agent.env:1: WEBHOOK_TO: tags.yaml contains no broker "brok"'],
+    [['WEBHOOK_TO=broker a/#'], 'DIR/agent.env:1: WEBHOOK_TO: topic "a/#" contains a wildcard'],
     [['WEBHOOK_TO=line a..b'], 'DIR/agent.env:1: WEBHOOK_TO: topic "a..b" has an empty level'],
     [
       ['WEBHOOK_FROM=broker a/b', 'WEBHOOK_SECRET=a', 'WEBHOOK_URL=https://gw.example/hook'],
-      'DIR/agent.env:3: WEBHOOK_URL is set, and events come by WEBHOOK_FROM, remove WEBHOOK_URL or WEBHOOK_FROM',
+      'DIR/agent.env:3: WEBHOOK_URL conflicts with WEBHOOK_FROM, remove WEBHOOK_URL or WEBHOOK_FROM',
     ],
     [
       ['WEBHOOK_FROM=broker a/b', 'WEBHOOK_SECRET=a', 'WEBHOOK_POLL=5m'],
-      'DIR/agent.env:3: WEBHOOK_POLL is set, and events come by WEBHOOK_FROM',
+      'DIR/agent.env:3: WEBHOOK_POLL conflicts with WEBHOOK_FROM',
     ],
-  ])('are wrong as %j', (env, line) => {
+  ])('reject %j', (env, line) => {
     expect(lines(...env).join('\n')).toContain(line);
   });
 });

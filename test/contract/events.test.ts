@@ -10,7 +10,7 @@ function fixture(eventType: string): Record<string, unknown> & { content: Record
   return JSON.parse(readFileSync(join(FIXTURES, `${eventType}.json`), 'utf8'));
 }
 
-/** The same payload with one member set, by path. */
+/** Returns the payload with one member set, by path. */
 function changed(eventType: string, path: string, to: unknown): unknown {
   const payload = fixture(eventType);
   const steps = path.split('.');
@@ -22,13 +22,13 @@ function changed(eventType: string, path: string, to: unknown): unknown {
   return payload;
 }
 
-describe('the 23 event types of platform 6.3', () => {
-  it('have one fixture each, and no fixture is of another type', () => {
+describe('platform 6.3 event type', () => {
+  it('has exactly one fixture, for each of 23 types', () => {
     const found = readdirSync(FIXTURES).map((file) => file.replace('.json', ''));
     expect(found.sort()).toEqual([...EVENT_TYPES].sort());
   });
 
-  it.each(EVENT_TYPES)('%s is recognised from its fixture, with its time', (eventType) => {
+  it.each(EVENT_TYPES)('%s is recognised from its fixture, including its time', (eventType) => {
     const event = recognise(fixture(eventType));
     expect(event).toMatchObject({ eventType });
     expect(event).toHaveProperty('occurredAtMs');
@@ -36,7 +36,7 @@ describe('the 23 event types of platform 6.3', () => {
     expect(Math.abs(at - Date.UTC(2026, 10, 21, 0, 0, 1))).toBeLessThan(1000);
   });
 
-  it.each(EVENT_TYPES)('%s is read with either spelling of the time, and not without one', (eventType) => {
+  it.each(EVENT_TYPES)('%s requires the time, in either spelling', (eventType) => {
     const { occurred_at, occured_at, ...rest } = fixture(eventType);
     const stamp = occurred_at ?? occured_at;
     expect(recognise({ ...rest, occurred_at: stamp })).toMatchObject({ eventType });
@@ -44,7 +44,7 @@ describe('the 23 event types of platform 6.3', () => {
     expect(recognise(rest)).toBe('unrecognised');
   });
 
-  it.each(EVENT_TYPES)('%s is read with members that the spec does not know', (eventType) => {
+  it.each(EVENT_TYPES)('%s accepts unknown members', (eventType) => {
     const payload = fixture(eventType);
     const content = Object.fromEntries(
       Object.entries(payload.content).map(([key, value]) =>
@@ -58,7 +58,7 @@ describe('the 23 event types of platform 6.3', () => {
     });
   });
 
-  it.each(EVENT_TYPES)('%s is unrecognised when the object that it is about has no integer id', (eventType) => {
+  it.each(EVENT_TYPES)('%s requires an integer id for its object', (eventType) => {
     const payload = fixture(eventType);
     const beside = ['user', 'subscription', 'asset_status'];
     for (const subject of Object.keys(payload.content).filter((key) => !beside.includes(key))) {
@@ -72,14 +72,14 @@ describe('the 23 event types of platform 6.3', () => {
   });
 });
 
-describe('what reactions compare', () => {
-  it.each(['high', 'low', 'deviation'])('threshold.type %s is recognised', (type) => {
+describe('event schema', () => {
+  it.each(['high', 'low', 'deviation'])('recognises threshold.type %s', (type) => {
     expect(recognise(changed('threshold_reached', 'content.threshold.type', type))).toMatchObject({
       content: { threshold: { type } },
     });
   });
 
-  it('value_in_threshold_unit may be a number, null or missing, but no text', () => {
+  it('allows value_in_threshold_unit to be a number, null or missing, but not a string', () => {
     const path = 'content.threshold.value_in_threshold_unit';
     for (const value of [20.1, null, undefined]) {
       expect(recognise(changed('threshold_reached', path, value))).not.toBe('unrecognised');
@@ -87,11 +87,11 @@ describe('what reactions compare', () => {
     expect(recognise(changed('threshold_reached', path, '20.1'))).toBe('unrecognised');
   });
 
-  it('data.value has to be a number: a text would be compared wrongly with a limit', () => {
+  it('requires data.value to be a number, because a string would be compared incorrectly with a limit', () => {
     expect(recognise(changed('threshold_reached', 'content.data.value', '25.4'))).toBe('unrecognised');
   });
 
-  it('a threshold of a system may name the asset alone, but has to name something', () => {
+  it('requires an asset or an instrumentation for a system threshold', () => {
     expect(recognise(changed('threshold_reached', 'content.instrumentation', null))).not.toBe('unrecognised');
     expect(recognise(changed('threshold_reached', 'content.asset', undefined))).not.toBe('unrecognised');
     const neither = changed('threshold_reached', 'content.asset', undefined) as { content: Record<string, unknown> };
@@ -100,7 +100,7 @@ describe('what reactions compare', () => {
   });
 });
 
-/** The least that the types let a content be: whoever reads more of it has to ask whether it is there. */
+/** Minimal content by type: all other members are optional. */
 const LEAST: { [Type in EventType]: EventContents[Type] } = {
   asset_value_created: { asset: { id: 1 } },
   asset_values_created: { asset: { id: 1 } },
@@ -127,10 +127,10 @@ const LEAST: { [Type in EventType]: EventContents[Type] } = {
   add_on_node_association_destroyed: { add_on: { id: 1 }, node: { id: 2 } },
 };
 
-describe('what the types promise', () => {
+describe('schema of event type', () => {
   const payloadOf = (event_type: string, content: unknown) => ({ event_type, occurred_at: '2026-11-21', content });
 
-  it.each(EVENT_TYPES)('%s: the schema lets through the least that they do, and nothing less', (eventType) => {
+  it.each(EVENT_TYPES)('%s requires its minimal content', (eventType) => {
     expect(recognise(payloadOf(eventType, LEAST[eventType]))).toMatchObject({ eventType });
     for (const [member, value] of Object.entries(LEAST[eventType] as object)) {
       expect(recognise(payloadOf(eventType, { ...LEAST[eventType], [member]: undefined })), member).toBe(
@@ -144,7 +144,7 @@ describe('what the types promise', () => {
     }
   });
 
-  it.each(EVENT_TYPES)('%s: every other member may be null', (eventType) => {
+  it.each(EVENT_TYPES)('%s accepts null for every other member', (eventType) => {
     const nulled = (value: unknown, least: unknown): unknown => {
       if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
       return Object.fromEntries(
@@ -160,7 +160,7 @@ describe('what the types promise', () => {
   });
 });
 
-describe('what no reaction needs', () => {
+describe('event members that no reaction requires', () => {
   it.each([
     ['asset_specifications_updated', 'content.asset.specifications.accuracy.unit', { id: 5 }],
     ['asset_specifications_updated', 'content.asset.specifications.accuracy.source_timestamp', 5],
@@ -172,12 +172,12 @@ describe('what no reaction needs', () => {
     ['asset_updated', 'content.asset.status', 'failure'],
     ['asset_disappeared', 'content.user', 55],
     ['asset_health_condition_updated', 'content.asset_status', 4],
-  ] as const)('of %s, %s, may have another form: %j', (eventType, path, form) => {
+  ] as const)('of %s can have a different form: %s is %j', (eventType, path, form) => {
     expect(recognise(changed(eventType, path, form))).toMatchObject({ eventType });
   });
 });
 
-describe('what is no event', () => {
+describe('unrecognised events', () => {
   it.each([
     null,
     undefined,
@@ -187,16 +187,16 @@ describe('what is no event', () => {
     {},
     { event_type: 'constructor' },
     { event_type: '__proto__' },
-  ])('%j is unrecognised', (payload) => {
+  ])('include %j', (payload) => {
     expect(recognise(payload)).toBe('unrecognised');
   });
 
-  it('a type that the spec does not list is unrecognised', () => {
+  it('include types that are not listed in the specification', () => {
     expect(recognise({ ...fixture('asset_updated'), event_type: 'asset_exploded' })).toBe('unrecognised');
   });
 });
 
-describe('timestamps', () => {
+describe('event timestamps', () => {
   const noon = Date.UTC(2026, 10, 21, 12, 0, 0);
   it.each([
     ['2026-11-21T12:00:00Z', noon],
@@ -210,7 +210,7 @@ describe('timestamps', () => {
     ['2026-11-21T04:00:00-08', noon],
     ['2026-11-21', noon - 12 * 3_600_000],
     ['0099-01-01T00:00:00Z', Date.parse('0099-01-01T00:00:00Z')],
-  ])("%s is read in UTC unless it says otherwise, whatever the machine's zone", (text, at) => {
+  ])('%s is read as UTC if it has no offset, regardless of the gateway’s time zone', (text, at) => {
     expect(timestampMs(text)).toBe(at);
   });
 
@@ -223,11 +223,11 @@ describe('timestamps', () => {
     '1'.repeat(100_000),
     1795262400,
     null,
-  ])('%j is no timestamp', (text) => {
+  ])('reject %j', (text) => {
     expect(timestampMs(text)).toBeUndefined();
   });
 
-  it('an unreadable first spelling does not hide a readable second', () => {
+  it('are read from the second spelling if the first one is invalid', () => {
     expect(occurredAtMs({ occurred_at: 'soon', occured_at: '2026-11-21T12:00:00Z' })).toBe(noon);
   });
 });

@@ -24,15 +24,15 @@ const inbox: ReadableInbox = {
   },
 };
 
-describe('events', () => {
-  it('are listed beyond a page of the inbox, each once, newest first', async () => {
+describe('event routes', () => {
+  it('list each event once across pages, newest first', async () => {
     const ids = async (limit?: number) => (await listEvents(inbox, { limit })).events.map((event) => event.id);
     expect(await ids()).toEqual(EVENTS.slice(0, 50).map((event) => event.id));
     expect(await ids(1001)).toEqual(EVENTS.slice(0, 1001).map((event) => event.id));
     expect(await ids(9000)).toEqual(EVENTS.map((event) => event.id));
   });
 
-  it('are refused with the usage where the question makes no sense', async () => {
+  it('reject invalid parameters', async () => {
     await expect(listEvents(inbox, { limit: 0 })).rejects.toMatchObject({ code: 'usage' });
     await expect(listEvents(inbox, { limit: 2.5 })).rejects.toMatchObject({ code: 'usage' });
     await expect(listEvents(inbox, { state: 'gone' })).rejects.toMatchObject({ code: 'usage' });
@@ -41,7 +41,7 @@ describe('events', () => {
     await expect(replayEvent(() => 'refused', { id: 1 })).rejects.toMatchObject({ code: 'event.not_replayed' });
   });
 
-  it('are shown with a payload that is no JSON as it came', async () => {
+  it('show a payload that is not JSON unchanged', async () => {
     expect(await showEvent(inbox, { id: 7 })).toMatchObject({
       id: 7,
       payload: '{',

@@ -1,6 +1,6 @@
 import type { StatusReport } from '../../src/ops/status-report.ts';
 
-/** The report of a gateway without any problem. Complete, so that the compiler compares every member with what the agent sends. */
+/** Status report of a gateway without problems. Complete, so that the compiler compares every member with the type. */
 export const CALM_STATUS: StatusReport = {
   version: '0.1.0',
   pid: 77,

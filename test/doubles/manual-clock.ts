@@ -5,12 +5,12 @@ interface Sleeper {
   wake: () => void;
 }
 
-/** A clock that stands still until a test moves it. Chance is a seeded generator, so that a failure can be run again. */
+/** Clock that only a test advances. Random numbers come from a seeded generator, so that failures are reproducible. */
 export class ManualClock implements Clock {
   #wallMs: number;
   #monotonicMs = 1_000;
   #seed: number;
-  /** In the order in which they came. */
+  /** Timers in the order of their creation. */
   readonly #sleepers = new Set<Sleeper>();
 
   constructor(wallMs = Date.UTC(2026, 10, 21), seed = 1) {
@@ -55,12 +55,12 @@ export class ManualClock implements Clock {
     return () => void this.#sleepers.delete(sleeper);
   }
 
-  /** How many waits are under way. */
+  /** Number of pending timers. */
   get waiting(): number {
     return this.#sleepers.size;
   }
 
-  /** Moves both clocks on, waking what is due in order and letting what it woke run before the next. */
+  /** Advances both clocks. Fires due timers in order, and lets their continuations run before the next one. */
   async advance(ms: number): Promise<void> {
     const endMs = this.#monotonicMs + ms;
     for (;;) {
@@ -75,12 +75,12 @@ export class ManualClock implements Clock {
     await settled();
   }
 
-  /** NTP moves the wall clock; the monotonic one does not notice. */
+  /** Sets only the wall clock, as NTP does. */
   jumpWall(ms: number): void {
     this.#wallMs += ms;
   }
 
-  /** Who wakes next: of several at one time the one who came first. */
+  /** Next timer to fire: the oldest of those due first. */
   #first(): Sleeper | undefined {
     let first: Sleeper | undefined;
     for (const sleeper of this.#sleepers) if (!first || sleeper.atMs < first.atMs) first = sleeper;
@@ -93,7 +93,7 @@ export class ManualClock implements Clock {
   }
 }
 
-/** Lets promise continuations run, several turns deep. */
+/** Runs pending promise continuations for several turns. */
 async function settled(): Promise<void> {
   for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -1,37 +1,37 @@
 import type { AssetLanes, Batch, OutgoingBuffer, Refusal, TakeRequest } from '../../src/buffer/client/lanes.ts';
 
 export interface MemoryValue {
-  /** Also its reading: what the platform of the tests counts. */
+  /** Value that tests count at the platform. */
   number: number;
   asset: number;
   series: number;
   timeMs: number;
   acceptedMs: number;
   place: number;
-  /** As it stands in bodies, once it stood in one: what is refused is sent again and again. */
+  /** Serialized form, cached because rejected values are sent repeatedly. */
   point?: string;
 }
 
 interface Waiting {
   live: MemoryValue[];
   backlog: MemoryValue[];
-  /** To be flushed: their time does not lie after the backlog of their series. */
+  /** Values to flush: their time is not later than that of the backlog in their series. */
   late: MemoryValue[];
-  /** Of `live` and `backlog` as they are; undefined once they have changed. */
+  /** Counts of `live` and `backlog`, or undefined after a change. */
   lanes: AssetLanes | undefined;
 }
 
-interface UnderWay {
+interface BatchInProgress {
   batch: Batch;
   lane: 'live' | 'backlog';
   live: MemoryValue[];
   backlog: MemoryValue[];
 }
 
-/** The buffer of lanes.ts in a few lines and in memory: what planner and sender are tried on. */
+/** In-memory buffer with the behaviour of lanes.ts, for tests of the planner and the sender. */
 export class MemoryBuffer implements OutgoingBuffer {
   readonly #assets = new Map<number, Waiting>();
-  readonly underWay = new Map<number, UnderWay>();
+  readonly inProgress = new Map<number, BatchInProgress>();
   readonly #listeners = new Set<() => void>();
   readonly held = new Set<number>();
   readonly quarantined: { value: MemoryValue; refusal: Refusal }[] = [];
@@ -53,8 +53,8 @@ export class MemoryBuffer implements OutgoingBuffer {
   }
 
   /**
-   * The newest time of each series' backlog, or of the one that matters: also of what is under way of it, and of what waits to join it. A value
-   * whose time does not lie after that is late.
+   * Newest backlog time of a series, or of all series. Includes values in progress and values waiting for a flush.
+   * Later arrivals up to that time belong to the backlog.
    */
   #newestOld({ backlog, late }: Waiting, only?: number): Map<number, number> {
     const newest = new Map<number, number>();
@@ -62,13 +62,13 @@ export class MemoryBuffer implements OutgoingBuffer {
       if (only !== undefined && old.series !== only) return;
       if (old.timeMs > (newest.get(old.series) ?? -1)) newest.set(old.series, old.timeMs);
     };
-    for (const one of this.underWay.values()) one.backlog.forEach(note);
+    for (const one of this.inProgress.values()) one.backlog.forEach(note);
     backlog.forEach(note);
     late.forEach(note);
     return newest;
   }
 
-  /** What was accepted before becomes backlog, as the flush of the store does it. */
+  /** Moves accepted values to the backlog, as a flush of the store does. */
   flush(acceptedBeforeMs: number): void {
     const place = this.#nextPlace++;
     for (const waiting of this.#assets.values()) {
@@ -93,7 +93,7 @@ export class MemoryBuffer implements OutgoingBuffer {
   get waiting(): number {
     let sum = 0;
     for (const { live, backlog, late } of this.#assets.values()) sum += live.length + backlog.length + late.length;
-    for (const { live, backlog } of this.underWay.values()) sum += live.length + backlog.length;
+    for (const { live, backlog } of this.inProgress.values()) sum += live.length + backlog.length;
     return sum;
   }
 
@@ -128,7 +128,7 @@ export class MemoryBuffer implements OutgoingBuffer {
     const { asset, lane, maxValues, alongValues = 0, onlySeries } = request;
     const waiting = this.#of(asset);
     const busy = (which: 'live' | 'backlog') =>
-      [...this.underWay.values()].some(
+      [...this.inProgress.values()].some(
         (one) => one.batch.asset === asset && (one.lane === which || (which === 'backlog' && one.backlog.length > 0)),
       );
     if (busy(lane)) return undefined;
@@ -166,7 +166,7 @@ export class MemoryBuffer implements OutgoingBuffer {
       backlogValues: backlog.length,
       body: new TextEncoder().encode(`{"values":[${keys.join(',')}]}`),
     };
-    this.underWay.set(batch.id, { batch, lane, live, backlog });
+    this.inProgress.set(batch.id, { batch, lane, live, backlog });
     return batch;
   }
 
@@ -188,7 +188,7 @@ export class MemoryBuffer implements OutgoingBuffer {
   }
 
   async divide(batch: number): Promise<Batch[]> {
-    const whole = this.underWay.get(batch);
+    const whole = this.inProgress.get(batch);
     if (!whole) throw new Error(`batch ${batch} is not under way`);
     const values = [...whole.backlog, ...whole.live];
     if (values.length < 2) return [];
@@ -198,7 +198,7 @@ export class MemoryBuffer implements OutgoingBuffer {
       series.length > 1
         ? (value: MemoryValue) => first.has(value.series)
         : (value: MemoryValue) => values.indexOf(value) < values.length >> 1;
-    this.underWay.delete(batch);
+    this.inProgress.delete(batch);
     return [inFirst, (value: MemoryValue) => !inFirst(value)].map((isIn) =>
       this.#send(whole.lane, whole.batch.asset, whole.live.filter(isIn), whole.backlog.filter(isIn)),
     );
@@ -217,10 +217,10 @@ export class MemoryBuffer implements OutgoingBuffer {
     this.#changed();
   }
 
-  #end(batch: number): UnderWay {
-    const ended = this.underWay.get(batch);
+  #end(batch: number): BatchInProgress {
+    const ended = this.inProgress.get(batch);
     if (!ended) throw new Error(`batch ${batch} is not under way: it ended twice`);
-    this.underWay.delete(batch);
+    this.inProgress.delete(batch);
     return ended;
   }
 

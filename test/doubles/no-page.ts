@@ -1,6 +1,6 @@
 import { PageFiles } from '../../src/base/inbound/page-files.ts';
 
-/** For tests of what has nothing to do with the page: one that was not built, and a stream that nobody opens. */
+/** Page without files and stream without viewers, for tests that do not concern the page. */
 export const noPage = {
   page: new PageFiles(new URL('nowhere/', import.meta.url)),
   live: { open: () => {}, stop: () => {} },

@@ -1,10 +1,10 @@
+import { type BufferFlow, type BufferOptions, ClosedBuffer } from '../../src/agent/buffer-flow.ts';
 import { systemClock } from '../../src/base/clock.ts';
 import { type Logger, silentLogger } from '../../src/base/logger.ts';
 import type { Settings } from '../../src/config/settings.ts';
-import { type BufferFlow, type BufferOptions, ClosedBuffer } from '../../src/daemon/buffer-flow.ts';
 import { createMetrics } from '../../src/ops/metrics.ts';
 
-/** What of agent.env a buffer needs: without bounds, and what comes is committed at once. */
+/** Settings of a buffer without limits that commits values immediately. */
 export const bufferSettings = (stateDir: string) =>
   ({
     stateDir,
@@ -17,7 +17,7 @@ export const bufferSettings = (stateDir: string) =>
     commitValues: 1,
   }) as Settings;
 
-/** Opens the buffer as the daemon does. */
+/** Opens the buffer as the agent does. */
 export async function openFlow(
   stateDir: string,
   settings: Partial<Settings> = {},
@@ -36,7 +36,7 @@ export async function openFlow(
   return closed.open();
 }
 
-/** A logger that hands on the fields of each line. */
+/** Logger that passes each line's fields to a function. */
 export function telling(say: (fields: never) => void): Logger {
   return { info: say, warn: say, error: say, fatal: say } as unknown as Logger;
 }

@@ -1,4 +1,4 @@
-/** A sector of 4 kB that the disk does not read, under each kind of page: what does not stand in it leaves, the rest is counted. */
+/** An unreadable 4 kB sector under each kind of page: all other values are delivered, and losses are counted. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { compileDiskLayer } from './disk-fault.ts';
 import { mapPages, PAGE, type PageMap, SECTOR, sectorOf } from './page-map.ts';
 
 let origin: string;
-/** What stands in the buffer, by number. */
+/** Buffer contents by value number. */
 const standing = new Set<number>();
 let quarantined = 0;
 let map: PageMap;
@@ -41,7 +41,7 @@ function makeBuffer(): void {
       const id = catalogue.idOf(1 + (number % 5), `k${number % 4}`, undefined, undefined);
       columns.add(id, 1_700_000_000_000 + number * 7, number++ + 0.123456789, 0);
     }
-    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs });
+    store.commit({ columns, newSeries: catalogue.takeUnsaved(), monotonicMs: nowMs });
   };
   const settle = (asset: number, isRefused: boolean) => {
     const { batch } = store.take({ asset, lane: 'backlog', maxValues: 300, maxBytes: 480_000 });
@@ -52,7 +52,7 @@ function makeBuffer(): void {
       store.quarantine(batch!.id, { status: 422, message: 'no', atMs: 0 });
     } else store.settle(batch!.id);
   };
-  // As many as leave the directories of all spans on one page: values beside a lost directory cannot be counted.
+  // Enough values to fit all span directories on one page: values next to a lost directory cannot be counted.
   for (let turn = 0; turn < 72; turn++) {
     commit();
     nowMs += 200_000;
@@ -117,8 +117,8 @@ beforeAll(async () => {
 }, 300_000);
 afterAll(() => rmSync(origin, { recursive: true, force: true }));
 
-describe.each(['start', 'running'] as const)('a bad sector that is met when the agent is at its %s', (when) => {
-  it('lies under every kind of page', () => {
+describe.each(['start', 'running'] as const)('bad sector (%s)', (when) => {
+  it('is tested in pages of every type', () => {
     expect([...map.kinds.keys()]).toEqual(
       expect.arrayContaining([
         'the header',
@@ -135,7 +135,7 @@ describe.each(['start', 'running'] as const)('a bad sector that is met when the 
     expect([...map.kinds.keys()]).not.toContain('the first leaf page of span');
   });
 
-  it('costs what stands in it and nothing else, and fresh values leave', () => {
+  it('destroys only the values it contained, and new values are delivered', () => {
     const wrong: object[] = [];
     for (const [name, page] of map.kinds) {
       const said = results[when].get(sectorOf(page))!;
@@ -162,7 +162,7 @@ describe.each(['start', 'running'] as const)('a bad sector that is met when the 
     expect(wrong).toEqual([]);
   });
 
-  it('is counted: of segments each value, of the log what lies between rows that read, and else the pages', () => {
+  it('is counted in segment values, log gaps and pages', () => {
     const wrong: object[] = [];
     for (const [name, page] of map.kinds) {
       const said = results[when].get(sectorOf(page))!;
@@ -171,7 +171,7 @@ describe.each(['start', 'running'] as const)('a bad sector that is met when the 
       const told = said.events
         .filter(({ event }) => event === 'store.row_damaged')
         .reduce((sum, { values }) => sum + (values ?? 0), 0);
-      // Of rows of the log at its front or its end nobody knows any more how many values they had.
+      // For log rows at either end, the number of lost values is unknown.
       const isAtEdge =
         name.includes('of log') && said.events.some((one) => (one.unreadPages ?? 0) + (one.lostRows ?? 0) > 0);
       if (isAtEdge ? told > lost : told !== lost) wrong.push({ name, page, told, lost });

@@ -3,15 +3,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
-import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
 import { type ArrivedEvent, readEvent } from '../../src/webhook/received-event.ts';
 import { WATERMARK_NOTE } from '../../src/webhook/watermark.ts';
 import { openFlow, telling } from '../doubles/open-flow.ts';
 import { seeded } from '../sources/sink-double.ts';
 
 const FIXTURE = readFileSync(join(import.meta.dirname, '../fixtures/events/threshold_reached.json'), 'utf8');
-/** Far more than the page cache holds. */
+/** Far more than the page cache can hold. */
 const EVENTS = 6_000;
 
 let folder: string;
@@ -39,7 +39,7 @@ function threshold(value: number): ArrivedEvent {
   return readEvent(new TextEncoder().encode(JSON.stringify(payload)), 1);
 }
 
-/** An inbox of some megabytes, opened anew: its directories are in memory, most of its pages are not. */
+/** A reopened inbox of several megabytes, with most pages not in memory. */
 async function fill(): Promise<BufferFlow> {
   let opened = await open();
   const events = Array.from({ length: EVENTS }, (_, i) => threshold(i));
@@ -73,7 +73,7 @@ function damage(table: string, share: [number, number]): void {
 
 const aside = () => readdirSync(folder).filter((name) => /^inbox\.db\.corrupt-\d+T\d+Z$/.test(name));
 
-/** Looks through the inbox from the newest to the oldest, as `events ls` and the runner do. */
+/** Reads the inbox from newest to oldest, as `events ls` does. */
 async function readAll(opened: BufferFlow): Promise<number[]> {
   const ids: number[] = [];
   for (let beforeId: number | undefined; ; beforeId = ids.at(-1)) {
@@ -83,8 +83,8 @@ async function readAll(opened: BufferFlow): Promise<number[]> {
   }
 }
 
-describe('an inbox that is found corrupt while the agent runs', () => {
-  it('is set aside and begun anew with what reads: deliveries go on, and nothing that is known runs twice', async () => {
+describe('corrupt inbox', () => {
+  it('is set aside and replaced during operation, and known events are not processed again', async () => {
     const opened = await fill();
     damage('inbox_event', [0.4, 0.5]);
     await readAll(opened);
@@ -93,47 +93,48 @@ describe('an inbox that is found corrupt while the agent runs', () => {
     expect(aside()).toHaveLength(1);
     expect(opened.setAside).toBe(1);
 
-    // Without a restart, and by the same port as before.
+    // Without a restart, and over the same port as before.
     expect(await opened.inbox.insertMany([threshold(-1)])).toEqual(['new']);
     expect(await opened.inbox.insertMany([threshold(-1)])).toEqual(['seen']);
-    // Most came over: what was before the damage and what was behind it.
+    // Most events were copied: those stored before and after the damaged part.
     const ids = await readAll(opened);
     expect(ids.length).toBeGreaterThan(EVENTS * 0.8);
     expect(Math.min(...ids)).toBe(1);
     expect(ids[0]).toBe(EVENTS + 1);
     expect((await opened.inbox.show(1))?.state).toBe('done');
-    // That it was seen stands apart: even an event that is lost does not run a second time, and all is listed again.
+    // The seen marks are stored separately: even a lost event does not run a second time, and all events are listed
+    // again.
     expect(await opened.inbox.insertMany([threshold(2_700), threshold(5_999)])).toEqual(['seen', 'seen']);
     expect(await opened.inbox.note(WATERMARK_NOTE)).toBeUndefined();
     expect(told.filter(({ event }) => event === 'store.corrupt')).toHaveLength(1);
-    // The buffer beside it has noticed nothing.
+    // The buffer in the same folder is unaffected.
     const columns = new ValueColumns();
     columns.add(opened.catalogue.idOf(1, 'k', undefined, undefined), 1, 1, 0);
     await opened.committer.append(columns);
     expect(existsSync(join(folder, 'buffer.db'))).toBe(true);
   });
 
-  it('gives no number a second time, though nothing of it could be read', async () => {
+  it('causes no number to be reused, even if nothing is readable', async () => {
     const opened = await fill();
     const path = join(folder, 'inbox.db');
     const size = readFileSync(path).length;
     truncateSync(path, 1024);
     writeFileSync(path, Buffer.alloc(size, 7));
-    // What is in the page cache comes once more.
+    // The page cache contents are recovered again.
     await expect.poll(() => readAll(opened).then((ids) => ids.length, String), { timeout: 30_000 }).toBe(0);
     expect(aside()).toHaveLength(1);
     await opened.inbox.insertMany([threshold(-5)]);
     expect((await readAll(opened))[0]).toBe(EVENTS + 1);
-    // The holds live in the same file.
+    // The holds are stored in the same file.
     expect(await opened.holds.load()).toMatchObject({ objects: [], refusals: [] });
   });
 
-  it('and at a start keeps what reads as well', async () => {
+  it('is replaced at startup, and its readable rows are restored', async () => {
     let opened = await fill();
     await opened.stop();
     damage('inbox_seen', [0.2, 0.6]);
     opened = await open();
-    // Garbled pages show when they are read.
+    // Corrupt pages are detected when they are read.
     const all = Array.from({ length: 20 }, (_, i) => threshold(i * 300));
     for (const event of all) await opened.inbox.insertMany([event]);
     expect(told.some(({ event }) => event === 'store.corrupt')).toBe(true);

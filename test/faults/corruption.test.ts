@@ -2,10 +2,10 @@ import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync, truncateSy
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
 import { systemClock } from '../../src/base/clock.ts';
 import { openDatabase } from '../../src/base/database.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
-import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
 import { WATERMARK_NOTE } from '../../src/webhook/watermark.ts';
 import { openFlow, telling } from '../doubles/open-flow.ts';
@@ -20,7 +20,7 @@ const FRAME = 24 + 1024;
 type Damage = 'truncated' | 'zeroed' | 'random bytes';
 const DAMAGES: readonly Damage[] = ['truncated', 'zeroed', 'random bytes'];
 
-/** A buffer as a killed agent leaves it, with its WAL and index; made once, damaged many times. */
+/** Files of a killed agent with WAL and index; created once, damaged many times. */
 let origin: string;
 let run: Run;
 let folder: string;
@@ -34,7 +34,8 @@ beforeAll(async () => {
   ]);
   run = taken!;
   expect(run.done).toBe(true);
-  // Frames of the current round reach beyond the middle that is damaged: those behind are of an earlier round, and damage to them is harmless.
+  // Frames of the current round extend past the damaged middle: later frames belong to a previous round, and damage to
+  // them is harmless.
   const frames = readFileSync(join(origin, 'buffer.db-shm')).readUInt32LE(16);
   expect(frames * FRAME).toBeGreaterThan(0.4 * readFileSync(join(origin, 'buffer.db-wal')).length);
 });
@@ -67,7 +68,7 @@ async function open(): Promise<BufferFlow> {
   return flow;
 }
 
-/** Posts everything that waits, as the uplink does, and gives the values. */
+/** Posts all waiting values and returns them. */
 async function postAll(opened: BufferFlow): Promise<number[]> {
   const values: number[] = [];
   for (let quiet = 0; quiet < 3 || opened.facts.isCarrying; quiet++) {
@@ -82,7 +83,7 @@ async function postAll(opened: BufferFlow): Promise<number[]> {
         quiet = 0;
       }
     }
-    opened.committer.note(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
+    opened.committer.update(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
   }
   return values;
 }
@@ -94,14 +95,14 @@ async function takeMore(opened: BufferFlow): Promise<void> {
   await opened.committer.append(columns);
 }
 
-/** What must be so whatever is broken. Gives the values that did not come back. */
+/** Checks the invariants that hold for every kind of damage. Returns the lost values. */
 async function checkOpened(opened: BufferFlow): Promise<number[]> {
   await takeMore(opened);
   const found = new Set(await postAll(opened));
   expect(found.has(10_000_000) && found.has(10_000_001)).toBe(true);
   expect([...found].filter((number) => !run.acknowledged.has(number) && number < 10_000_000)).toEqual([]);
   const lost = [...run.acknowledged].filter((number) => !found.has(number) && !run.settled.has(number));
-  // Never in silence.
+  // Losses are always reported.
   if (lost.length > 0) expect(events.some(({ event }) => event.startsWith('store.'))).toBe(true);
   return lost;
 }
@@ -109,15 +110,15 @@ async function checkOpened(opened: BufferFlow): Promise<number[]> {
 const setAside = () => readdirSync(folder).filter((name) => /^buffer\.db\.corrupt-\d{8}T\d+Z$/.test(name));
 const standing = () => run.acknowledged.size - run.settled.size;
 
-describe('a buffer that nothing damaged', () => {
-  it('gives back everything, and nothing is set aside', async () => {
+describe('intact buffer', () => {
+  it('yields all values and is not set aside', async () => {
     expect(await checkOpened(await open())).toEqual([]);
     expect(setAside()).toEqual([]);
   });
 });
 
-describe('a WAL that its file system does not find any more', () => {
-  it('is waited for: nothing is set aside, and once the file system is mended all is there', async () => {
+describe('WAL missing from the file system', () => {
+  it('delays startup until a file system check has restored it completely', async () => {
     const disk = new SmallDisk(64);
     try {
       for (const end of ['', '-wal', '-shm'])
@@ -126,7 +127,7 @@ describe('a WAL that its file system does not find any more', () => {
       disk.spoilInode('buffer.db-wal', true);
       await expect(open()).rejects.toMatchObject({ code: 'store.unavailable', hint: expect.stringContaining('fsck') });
       expect(setAside()).toEqual([]);
-      // What the attempt had open is closed by its thread.
+      // The worker thread closes the files opened by the attempt.
       await vi.waitFor(() => disk.spoilInode('buffer.db-wal', false), 20_000);
       expect(await checkOpened(await open())).toEqual([]);
       await flow!.stop();
@@ -136,12 +137,12 @@ describe('a WAL that its file system does not find any more', () => {
   });
 });
 
-describe.each(DAMAGES)('a database that is %s', (damage) => {
+describe.each(DAMAGES)('database that is %s', (damage) => {
   it.each([
-    ['in its head', 0, 1024],
+    ['at its start', 0, 1024],
     ['in its middle', 0.4, 0.5],
-    ['all over', 0, 1],
-  ])('%s is set aside byte for byte, what reads is carried over, and the agent goes on', async (_where, from, to) => {
+    ['completely', 0, 1],
+  ])('(%s) is set aside byte for byte, and the agent continues with its readable rows', async (_where, from, to) => {
     const { length } = readFileSync(join(folder, 'buffer.db'));
     const edge = (at: number) => (at <= 1 ? Math.floor(at * length) : at);
     damageFile('buffer.db', damage, edge(from), edge(to));
@@ -154,18 +155,18 @@ describe.each(DAMAGES)('a database that is %s', (damage) => {
       expect(readFileSync(join(folder, name!)).equals(before)).toBe(true);
       expect(readFileSync(join(folder, `${name}-wal`)).equals(wal)).toBe(true);
     } else expect(lost.length).toBeLessThan(standing() / 4);
-    // What does not stand on the broken part comes back.
+    // Rows outside the damaged part are restored.
     if (to !== 1 && !(damage === 'truncated' && from === 0))
       expect(lost.length).toBeLessThan(standing() * (damage === 'truncated' ? 1 : 0.5));
   });
 });
 
-describe.each(DAMAGES)('a WAL that is %s', (damage) => {
+describe.each(DAMAGES)('WAL that is %s', (damage) => {
   it.each([
-    ['in its head', 0, 32],
+    ['at its start', 0, 32],
     ['in its middle', 0.3, 0.4],
-    ['to nothing', 0, 1],
-  ])('%s is noticed and set aside, and what reads is carried over', async (_where, from, to) => {
+    ['completely', 0, 1],
+  ])('(%s) is set aside, and its readable rows are restored', async (_where, from, to) => {
     const { length } = readFileSync(join(folder, 'buffer.db-wal'));
     const edge = (at: number) => (at <= 1 ? Math.floor(at * length) : at);
     damageFile('buffer.db-wal', damage, edge(from), edge(to));
@@ -177,11 +178,11 @@ describe.each(DAMAGES)('a WAL that is %s', (damage) => {
     if (damage !== 'truncated' && to !== 1) expect(lost.length).toBeLessThan(standing() / 4);
   });
 
-  it('without its index is noticed where a later commit stands behind the damage', async () => {
+  it('is detected without its index if a commit follows the damage', async () => {
     if (damage === 'truncated') return;
     rmSync(join(folder, 'buffer.db-shm'));
     const wal = readFileSync(join(folder, 'buffer.db-wal'));
-    // What stands behind the frames of the last round is of an earlier one, and older than the database.
+    // Frames after those of the latest round belong to a previous one and are older than the database.
     let end = WAL_HEADER;
     while (end + FRAME <= wal.length && wal.subarray(end + 8, end + 16).equals(wal.subarray(16, 24))) end += FRAME;
     expect(end).toBeGreaterThan(WAL_HEADER + 8 * FRAME);
@@ -191,7 +192,7 @@ describe.each(DAMAGES)('a WAL that is %s', (damage) => {
   });
 });
 
-describe.each(DAMAGES)('a row that is %s', (damage) => {
+describe.each(DAMAGES)('row that is %s', (damage) => {
   const WITH: Record<Damage, string> = {
     truncated: 'substr(bytes, 1, length(bytes) / 2)',
     zeroed: 'zeroblob(length(bytes))',
@@ -202,7 +203,7 @@ describe.each(DAMAGES)('a row that is %s', (damage) => {
     ['log', 'row'],
     ['segment', 'packed'],
     ['span', 'directory'],
-  ])('in %s costs its own values alone and is kept aside', async (table, column) => {
+  ])('in %s loses only its own values and is set aside', async (table, column) => {
     const database = new Database(join(folder, 'buffer.db'));
     const changed = database
       .prepare(
@@ -223,8 +224,8 @@ describe.each(DAMAGES)('a row that is %s', (damage) => {
   });
 });
 
-describe('a row of series that is garbled', () => {
-  it('is known from its copy: nothing is lost, and the row is whole again', async () => {
+describe('corrupt series row', () => {
+  it('is restored from the copy without loss', async () => {
     copyFileSync(join(origin, 'buffer.db.series'), join(folder, 'buffer.db.series'));
     let database = new Database(join(folder, 'buffer.db'));
     const before = database.prepare('SELECT * FROM series').all();
@@ -239,10 +240,10 @@ describe('a row of series that is garbled', () => {
     database.close();
   });
 
-  it('with all others costs nothing either where the page of all of them is lost', async () => {
+  it('causes no loss even if the whole page is lost', async () => {
     copyFileSync(join(origin, 'buffer.db.series'), join(folder, 'buffer.db.series'));
     const database = new Database(join(folder, 'buffer.db'));
-    // In the file, not in the WAL.
+    // Damages the database file, not the WAL.
     database.pragma('wal_checkpoint(TRUNCATE)');
     const pages = database.prepare("SELECT pageno FROM dbstat WHERE name = 'series'").pluck().all() as number[];
     database.close();
@@ -251,7 +252,7 @@ describe('a row of series that is garbled', () => {
     expect(setAside().length).toBe(1);
   });
 
-  it('in the copy alone is no loss, and the copy is mended', async () => {
+  it('only in the copy causes no loss and is repaired', async () => {
     const sound = readFileSync(join(origin, 'buffer.db.series'), 'utf8');
     writeFileSync(join(folder, 'buffer.db.series'), `${sound.slice(0, -20)}\u0000\n[1,4711,"k0",null,null,null,5]\n`);
     expect(await checkOpened(await open())).toEqual([]);
@@ -259,7 +260,7 @@ describe('a row of series that is garbled', () => {
     expect(lines(readFileSync(join(folder, 'buffer.db.series'), 'utf8'))).toEqual(expect.arrayContaining(lines(sound)));
   });
 
-  it('and has no copy sends nothing to another asset: its values are set aside', async () => {
+  it('without a copy never causes values to be sent to another asset', async () => {
     const database = new Database(join(folder, 'buffer.db'));
     database.prepare('UPDATE series SET asset = 4711 WHERE id = 1').run();
     database.close();
@@ -272,14 +273,14 @@ describe('a row of series that is garbled', () => {
   });
 });
 
-describe('an inbox whose WAL has lost commits', () => {
-  it('is noticed, its WAL is kept, and everything that the platform still has is read again', async () => {
+describe('inbox whose WAL lost commits', () => {
+  it('is detected, its WAL is preserved, and its events are fetched again from the platform', async () => {
     const path = join(folder, 'inbox.db');
     const database = openDatabase(join(folder, 'first.db'));
     const inbox = Inbox.open(database, systemClock, 'boot');
     inbox.setNote(WATERMARK_NOTE, '{"scope":"1","upToMs":5}');
     for (let i = 0; i < 50; i++) inbox.setNote(`n${i}`, 'x'.repeat(500));
-    // As a kill leaves them, but for the index, which a power cut takes.
+    // Files as left by a kill, without the index, as after a power failure.
     for (const end of ['', '-wal']) copyFileSync(join(folder, `first.db${end}`), `${path}${end}`);
     database.close();
     const { length } = readFileSync(`${path}-wal`);
@@ -295,8 +296,8 @@ describe('an inbox whose WAL has lost commits', () => {
   });
 });
 
-describe('corruption that shows up while the agent runs', () => {
-  it('is set aside and salvaged, values under way wait again, and everything goes on', async () => {
+describe('corruption detected while the agent is running', () => {
+  it('is repaired after the file is set aside, and values in flight are posted again', async () => {
     let opened = await open();
     const random = seeded(7);
     for (let commit = 0; commit < 40; commit++) {
@@ -310,16 +311,16 @@ describe('corruption that shows up while the agent runs', () => {
         );
       }
       await opened.committer.append(columns);
-      opened.committer.note(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
+      opened.committer.update(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
     }
-    // Opened anew, the store has the directories in memory, and no page of the segments.
+    // After a reopen, the store has the directories in memory, but no segment pages.
     await opened.stop();
     opened = await open();
     const asset = 5;
     await takeMore(opened);
     const batch = await opened.outgoing.take({ asset: 99, lane: 'live', maxValues: 5, maxBytes: 10_000 });
     expect(batch?.values).toBe(1);
-    // Overwritten below SQLite's feet, as a dying card does it.
+    // Overwritten without SQLite, as by a failing SD card.
     const reader = new Database(join(folder, 'buffer.db'), { readonly: true });
     const leaves = reader
       .prepare("SELECT pageno FROM dbstat WHERE name = 'segment' AND pagetype = 'leaf' ORDER BY pageno")
@@ -335,7 +336,7 @@ describe('corruption that shows up while the agent runs', () => {
     }
     expect(events.find(({ event }) => event === 'store.corrupt')).toMatchObject({ values: expect.any(Number) });
     expect(setAside().length).toBe(1);
-    // The platform took it, says a sender that knows nothing of all this.
+    // The platform accepted the post, according to a sender that is unaware of the damage.
     if (batch) await opened.outgoing.settle(batch.id);
     await takeMore(opened);
     const found = await postAll(opened);

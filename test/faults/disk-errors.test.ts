@@ -6,13 +6,13 @@ import { memoryFolder } from '../memory-folder.ts';
 import { compileDiskLayer, drain, pullThePlug, type Run, readJournal, takeIn } from './disk-fault.ts';
 
 /**
- * Each write and each sync fails once, in a round of its own, some 650 rounds. Those that make the empty file, a third of them,
- * need no long take-in behind them and get a short one. Most of what a process costs is its start, so each has many rounds.
+ * Fails each write and each sync once, in about 650 rounds. A third of the rounds fail while creating the empty file,
+ * and accept only a few values. Processes run many rounds each, because starting one is slow.
  */
-/** Sixteen small spans make a compaction, and what was compacted is written with the commits after it. */
+/** Sixteen small spans cause a compaction, which later commits write. */
 const LONG = { commits: 20, maintenances: 2 };
 const SHORT = { commits: 3, maintenances: 2 };
-/** Two processes at a time. */
+/** Number of concurrent processes. */
 const LANES = 2;
 const ROUNDS_A_PROCESS = 20;
 
@@ -26,7 +26,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-/** What a round left when its process was killed, and what a pulled plug would have left. */
+/** Files after a kill, and after a simulated power cut. */
 function checkBoth(changes: Parameters<typeof pullThePlug>[0], round: string, run: Run): void {
   const plug = join(round, 'plug');
   mkdirSync(plug);
@@ -52,7 +52,7 @@ interface Wanted {
   maintenances: number;
 }
 
-/** Several rounds by one process, each looked at once that is gone. */
+/** Runs several rounds in one process and checks each. */
 async function inOneProcess(wanted: readonly Wanted[]): Promise<Run[]> {
   const place = mkdtempSync(join(folder, 'process-'));
   const rounds = wanted.map((one) => ({ ...one, folder: mkdtempSync(join(place, 'round-')) }));
@@ -60,7 +60,7 @@ async function inOneProcess(wanted: readonly Wanted[]): Promise<Run[]> {
   const journal = readJournal(place);
   for (const [index, run] of runs.entries()) {
     const { folder } = rounds[index]!;
-    // A buffer that could not even be made holds nothing: the service manager starts the agent anew.
+    // A buffer that could not be created is empty: the service manager restarts the agent.
     if (run.acknowledged.size > 0) checkBoth(journal.get(folder) ?? [], folder, run);
   }
   rmSync(place, { recursive: true });
@@ -72,7 +72,7 @@ async function once(orders: string, amounts = LONG): Promise<Run> {
   return run!;
 }
 
-/** Fails each in turn of what a whole run does, with a short run for what it does before its first commit. */
+/** Fails every operation of a complete run in turn, with a short run for operations before the first commit. */
 async function failEach(what: 'writes' | 'syncs', orderOf: (round: number) => string): Promise<Run[]> {
   const [opening, whole] = [await once('', { commits: 0, maintenances: 0 }), await once('')];
   expect(opening[what]).toBeLessThan(whole[what]);
@@ -84,14 +84,14 @@ async function failEach(what: 'writes' | 'syncs', orderOf: (round: number) => st
       for (const [index, run] of (await inOneProcess(wanted)).entries()) {
         outcomes.push(run);
         expect(run.failures, `round ${some[index]}`).toBe(1);
-        // Once it was open it went on to the end, and took everything in after the one failure.
+        // Once opened, the store completed the run and accepted everything after the single failure.
         if (run.acknowledged.size === 0) continue;
         expect(run.done, `round ${some[index]}`).toBe(true);
         expect(run.acknowledged.size, `round ${some[index]}`).toBe(wanted[index]!.commits * 20);
       }
     }
   };
-  // Both are waited for, also where one of them fails.
+  // Waits for both, even if one fails.
   for (const ended of await Promise.allSettled(Array.from({ length: LANES }, lane))) {
     if (ended.status === 'rejected') throw ended.reason;
   }
@@ -99,16 +99,16 @@ async function failEach(what: 'writes' | 'syncs', orderOf: (round: number) => st
   return outcomes;
 }
 
-describe('a disk that fails once', () => {
-  it('has nothing to fail without a fault, and a killed process or a pulled plug loses nothing', async () => {
+describe('single disk error', () => {
+  it('does not occur in the control run, which loses nothing despite kills and power cuts', async () => {
     const run = await once('');
     expect(run).toMatchObject({ failed: [], done: true, failures: 0 });
     expect(run.acknowledged.size).toBe(LONG.commits * 20);
     expect(run.settled.size).toBeGreaterThan(0);
-    // Among what fails below are the writes of flushes and of a compaction.
+    // The failures below include writes of flushes and of a compaction.
     expect(run.flushed).toBeGreaterThan(0);
     expect(run.compacted).toBeGreaterThanOrEqual(16);
-    // The layer sees what the store does: a sync a commit at least.
+    // Proves that the layer observes the store: at least one sync per commit.
     expect(run.syncs).toBeGreaterThan(LONG.commits);
   });
 
@@ -116,7 +116,7 @@ describe('a disk that fails once', () => {
     ['EIO', constants.errno.EIO],
     ['ENOSPC', constants.errno.ENOSPC],
   ])(
-    'loses nothing acknowledged, whichever write fails with %s',
+    'causes no loss of acknowledged values when any write fails with %s',
     async (_name, errno) => {
       const outcomes = await failEach('writes', (round) => `fail_write ${round} ${errno}`);
       const went = outcomes.filter((run) => run.acknowledged.size > 0);
@@ -126,7 +126,7 @@ describe('a disk that fails once', () => {
     300_000,
   );
 
-  it('never counts a sync that failed as done, whichever it is', async () => {
+  it('never causes a failed sync to be treated as successful', async () => {
     const outcomes = await failEach('syncs', (round) => `fail_sync ${round} ${constants.errno.EIO}`);
     const went = outcomes.filter((run) => run.acknowledged.size > 0);
     expect(went.filter((run) => run.failed.includes('SQLITE_IOERR_FSYNC')).length).toBeGreaterThan(LONG.commits / 2);

@@ -8,19 +8,16 @@ import { ValueStore } from '../../src/buffer/value-store.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
 import type { Round } from './take-in-process.ts';
 
-/** The layer between a program and its disk. */
+/** Layer between a program and its disk. */
 export const compileDiskLayer = () => compileLayer(join(import.meta.dirname, 'disk-layer.c'));
 
-/**
- * What stands between a program and the system (LD_PRELOAD), compiled once for all tests: its name says of what. Fails with what to install
- * where there is no C compiler.
- */
+/** Compiles the LD_PRELOAD layer once for all tests. Fails with the package to install if there is no C compiler. */
 export function compileLayer(source: string): string {
   const key = createHash('sha256').update(readFileSync(source)).digest('hex').slice(0, 16);
   const library = join(CACHE, `${basename(source, '.c')}-${key}.so`);
   if (existsSync(library)) return library;
   mkdirSync(CACHE, { recursive: true });
-  // Whoever else makes it meanwhile makes the same; it is there as a whole or not at all.
+  // Concurrent compilations produce the same file, which is moved into place atomically.
   const making = `${library}.${process.pid}`;
   try {
     execFileSync('cc', ['-shared', '-fPIC', '-O2', '-o', making, source, '-ldl', '-lpthread'], { stdio: 'pipe' });
@@ -37,9 +34,9 @@ export interface Run {
   acknowledged: Set<number>;
   settled: Set<number>;
   failed: string[];
-  /** Spans that flushing made. */
+  /** Spans created by flushing. */
   flushed: number;
-  /** Spans that compaction made one of. */
+  /** Spans merged by compaction. */
   compacted: number;
   done: boolean;
   writes: number;
@@ -61,7 +58,7 @@ interface Said {
   failures?: number;
 }
 
-/** Runs `take-in-process.ts` on buffers in folders of their own, under the layer; gives the run of each. */
+/** Runs `take-in-process.ts` on buffers in separate folders under the layer. Returns the runs. */
 export async function takeIn(library: string, folder: string, rounds: readonly Round[]): Promise<Run[]> {
   const [counts, orders, journal] = ['counts', 'orders', JOURNAL].map((name) => join(folder, name));
   writeFileSync(orders!, '\n');
@@ -126,13 +123,13 @@ function note(run: Run, said: Said): void {
   for (const name of ['writes', 'syncs', 'failures'] as const) run[name] = said[name] ?? run[name];
 }
 
-/** What happened to the files of one folder, in order, as the layer wrote it down. */
+/** File operations in one folder, in the order recorded by the layer. */
 type Change =
   | { path: string; kind: 'write'; offset: number; bytes: Buffer }
   | { path: string; kind: 'truncate'; length: number }
   | { path: string; kind: 'sync' | 'failed sync' };
 
-/** The journal of a process, by the folders of its rounds. */
+/** Parses a process's journal by folder. */
 export function readJournal(processFolder: string): Map<string, Change[]> {
   const journal = readFileSync(join(processFolder, JOURNAL));
   const byFolder = new Map<string, Change[]>();
@@ -143,7 +140,7 @@ export function readJournal(processFolder: string): Map<string, Change[]> {
     at += pathLength!;
     const bytes = journal.subarray(at, op === 1 ? at + size! : at);
     at += bytes.length;
-    // It holds nothing but room, two megabytes of it.
+    // The file contains only reserved space of two megabytes.
     if (path.endsWith('.reserve')) continue;
     const changes = byFolder.get(dirname(path)) ?? [];
     byFolder.set(dirname(path), changes);
@@ -155,9 +152,8 @@ export function readJournal(processFolder: string): Map<string, Change[]> {
 }
 
 /**
- * The files that a pulled plug would leave at the end of these changes, at worst: of each only what a sync that succeeded had
- * covered. What a failed sync was to cover never comes to the disk, though a later one succeeds: so do the kernels. `from` has what was on
- * the disk before these changes; nothing unless given.
+ * Computes the files after a power cut in the worst case: only what a successful sync covered. Data of a failed sync never
+ * reaches the disk, as in Linux. `from` is the previous state; default: empty.
  */
 export function pullThePlug(changes: readonly Change[], into: string, from?: string): void {
   const durable = new Map<string, Buffer>();
@@ -177,7 +173,7 @@ export function pullThePlug(changes: readonly Change[], into: string, from?: str
     durable.set(change.path, synced.reduce(changed, durable.get(change.path) ?? first(change.path)));
     list.length = 0;
   }
-  // The rollback journal of the time before WAL is deleted once it is over, which is no write.
+  // In rollback journal mode, used before WAL is enabled, the journal is deleted afterwards, which is not a write.
   for (const [path, file] of durable) if (!path.endsWith('-journal')) writeFileSync(join(into, basename(path)), file);
 }
 
@@ -190,7 +186,7 @@ function changed(file: Buffer, change: Change): Buffer {
   return grown;
 }
 
-/** Opens a buffer and takes out everything that stands in it. */
+/** Opens a buffer and returns all its values. */
 export function drain(path: string): { values: number[]; damaged: number } {
   const opening = ValueStore.open(
     openDatabase(path),

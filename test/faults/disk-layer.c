@@ -2,14 +2,14 @@
  * A layer between a program and its disk, for tests and benchmarks: LD_PRELOAD=disk-layer.so.
  *
  *   DISK_LAYER_PATH    only files whose path contains this text
- *   DISK_LAYER_ORDERS  a file that says what to do, read anew whenever it changes: "sync_delay_ms N", "fail_write N ERRNO",
+ *   DISK_LAYER_ORDERS  a file with orders, reloaded whenever it changes: "sync_delay_ms N", "fail_write N ERRNO",
  *                      "hold_syncs" (each hangs until the file changes), "fail_sync N ERRNO" (the Nth from now, once),
- *                      "kill_write N" (the process is gone before the Nth from now), "refuse_writes ERRNO" (all, until the file changes),
- *                      "fail_read INODE FROM TO" (EIO for every read of a file that touches these bytes: a bad sector,
- *                      which stays where it is when the file is renamed)
- *   DISK_LAYER_JOURNAL a file that every write, truncation and sync is copied into, in order, so that a test can make the
- *                      disk that a pulled plug would leave: a record is op, path length, offset, size (four 64-bit
- *                      numbers), path, bytes; op 1 write, 2 sync, 3 truncate, 4 sync that failed
+ *                      "kill_write N" (kills the process before the Nth write from now), "refuse_writes ERRNO" (fails
+ *                      all writes until the file changes), "fail_read INODE FROM TO" (EIO for every read of a file that
+ *                      overlaps these bytes: a bad sector, which stays with the file when it is renamed)
+ *   DISK_LAYER_JOURNAL a file to which every write, truncation and sync is copied in order, so that a test can
+ *                      reconstruct the disk after a power cut: a record is op, path length, offset, size (four 64-bit
+ *                      numbers), path, bytes; op is 1 write, 2 sync, 3 truncate, 4 failed sync
  *   DISK_LAYER_COUNTS  a file of counters: writes, syncs, bytes, failures (four 64-bit numbers)
  */
 #define _GNU_SOURCE
@@ -80,7 +80,7 @@ __attribute__((constructor)) static void start(void) {
 static int journal = -1;
 static char path[4096];
 
-/* Called with the lock held and `path` filled in. */
+/* Must be called with the lock held and `path` set. */
 static void note(uint64_t op, uint64_t offset, const void *bytes, uint64_t size) {
   const char *name = getenv("DISK_LAYER_JOURNAL");
   uint64_t head[4] = {op, strlen(path), offset, size};
@@ -93,8 +93,8 @@ static void note(uint64_t op, uint64_t offset, const void *bytes, uint64_t size)
 }
 
 /*
- * Asked before the lock is taken: a signal's handler writes into a pipe, and may interrupt the very thread that holds the
- * lock. Pipes, sockets and terminals never come further than here.
+ * Returns whether the descriptor is a regular file. Checked before the lock is acquired, because a signal handler
+ * writes to a pipe and may interrupt the thread that holds the lock. Pipes, sockets and terminals are excluded here.
  */
 static int on_disk(int fd) {
   struct stat file;
@@ -103,7 +103,7 @@ static int on_disk(int fd) {
   return regular;
 }
 
-/* With the lock held: `path` is the file's. */
+/* Sets `path` and returns whether the layer applies to the file. Must be called with the lock held. */
 static int ours(int fd) {
   const char *part = getenv("DISK_LAYER_PATH");
   char link[64];
@@ -115,7 +115,7 @@ static int ours(int fd) {
   return strstr(path, part) != NULL;
 }
 
-/* 0: go on; otherwise the errno to fail with. */
+/* Returns 0 to continue, or the errno to fail with. */
 static int before_write(int fd, const void *from, size_t bytes, off64_t at) {
   int result = 0;
   if (!on_disk(fd)) return 0;

@@ -1,14 +1,14 @@
 /**
- * A process that opens buffers one after another as the daemon does, takes fresh values in, posts everything, and writes what came
- * out and what was said into `said.json` of each. A layer below it fails what the test tells it to.
+ * Process that opens buffers like the agent, accepts new values, posts everything, and writes the results to
+ * `said.json` in each folder. The layer injects faults.
  *
- * argv: an orders file of the layer, the orders, when they begin to hold (`start`, `running`), and the folders.
+ * argv: orders file of the layer, orders, phase in which they apply (`start`, `running`), folders.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
 import { systemClock } from '../../src/base/clock.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
-import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
 import { openFlow, telling } from '../doubles/open-flow.ts';
 
 const [file, orders, when, ...folders] = process.argv.slice(2) as [string, string, string, ...string[]];
@@ -34,7 +34,7 @@ async function postAll(flow: BufferFlow): Promise<number[]> {
         quiet = 0;
       }
     }
-    flow.committer.note(await flow.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
+    flow.committer.update(await flow.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
   }
   return values;
 }

@@ -5,7 +5,7 @@ import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
 
-/** A backlog of that many values, in segments, of numbers that do not pack. Gives the file. */
+/** Creates a buffer with that many incompressible values in segments. Returns its path. */
 export function fillBuffer(state: string, values: number): string {
   mkdirSync(state, { mode: 0o700 });
   const path = join(state, 'buffer.db');
@@ -26,13 +26,13 @@ export function fillBuffer(state: string, values: number): string {
   for (let done = 0; done < values; ) {
     const columns = new ValueColumns();
     for (let i = 0; i < 20_000; i++, done++) {
-      // A step of the golden ratio: every digit differs from one to the next.
+      // Golden ratio step: consecutive values differ in every digit.
       columns.add(ids[done % ids.length]!, 1_700_000_000_000 + done, (done * 0.618_033_988_749_895) % 1, 0);
     }
-    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs });
+    store.commit({ columns, newSeries: catalogue.takeUnsaved(), monotonicMs: nowMs });
     rest();
   }
-  // Until nothing is left in the log.
+  // Until the log is empty.
   for (let i = 0; i < 3; i++) {
     store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs });
     rest();

@@ -10,7 +10,7 @@ const TAGS = `tags:
   FT-103: { asset: 883, values: { flow: { unit: 12 } } }
 `;
 const NAMES = ['FT-101', 'FT-102', 'FT-103'] as const;
-/** Nobody listens there: what is taken in stays. */
+/** No server listens there, so accepted values stay in the buffer. */
 const NO_PLATFORM = 'http://127.0.0.1:9';
 const FROM_MS = Date.UTC(2026, 10, 21);
 
@@ -32,7 +32,7 @@ afterEach(async () => {
   disk.dispose();
 });
 
-/** Gives the answer; counts what was acknowledged. A value a second of each tag. */
+/** Returns the response and counts acknowledged values, one per second and tag. */
 async function push(tag: string, count: number): Promise<{ status: number; headers: Record<string, unknown> }> {
   const from = pushed.get(tag) ?? 0;
   const values = Array.from({ length: count }, (_, i) => ({
@@ -46,7 +46,9 @@ async function push(tag: string, count: number): Promise<{ status: number; heade
   return answer;
 }
 
-/** Twelve thousand values of each, then the rest of the disk is somebody else's, then whatever still fits. */
+/**
+ * Stores twelve thousand values per tag, fills the disk with another file, then stores values until the disk is full.
+ */
 async function fillUp(): Promise<void> {
   for (let i = 0; i < 6; i++) for (const tag of NAMES) expect((await push(tag, 2000)).status).toBe(204);
   disk.fill();
@@ -56,7 +58,7 @@ async function fillUp(): Promise<void> {
     expect(status).toBe(503);
     expect(Number(headers['retry-after'])).toBeGreaterThan(0);
     return ((await agent.status()).buffer as { problems: string[] }).problems.join().includes('the disk is full');
-  }, 'the disk is full for the agent too');
+  }, 'the disk is also full for the agent');
 }
 
 const verb = (...args: string[]): Promise<VerbOutcome> => runVerb([...args, '--config', agent.config]);
@@ -74,40 +76,40 @@ async function purged(...args: string[]): Promise<number> {
 }
 
 describe('tagferry buffer purge on a full disk', () => {
-  it('makes a running daemon take values again by tag and by age, and nothing else is lost', async () => {
+  it('allows a running agent to accept values again and deletes nothing else', async () => {
     await agent.start();
     await fillUp();
     expect(await purged('--tag', 'FT-101')).toBe(12_000);
     expect(await purged('--tag', 'FT-102', '--older-than', new Date(FROM_MS + 9_000_000).toISOString())).toBe(9_000);
-    await agent.until(async () => (await push('FT-101', 10)).status === 204, 'values are taken again');
+    await agent.until(async () => (await push('FT-101', 10)).status === 204, 'values are accepted again');
     const health = async () => (await agent.call(agent.ops, '/healthz')).status;
     await agent.until(async () => (await health()) === 200, 'the agent is healthy again');
     expect(await agent.metric('tagferry_values_dropped_total{reason="purge"}')).toBe(21_000);
     const kept = { 'FT-101': 10, 'FT-102': 3_000, 'FT-103': pushed.get('FT-103') };
     expect(Object.fromEntries(await standing())).toEqual(kept);
-    // All of it is on disk, not in memory alone.
+    // Everything is on disk, not only in memory.
     await agent.end('SIGKILL');
     expect(Object.fromEntries(await standing())).toEqual(kept);
   }, 300_000);
 
-  it('says what it could not delete and who goes on with it, where there is no room even for that', async () => {
+  it('reports the values that it could not delete', async () => {
     await agent.start();
     await fillUp();
-    // What the reserve gave is somebody else's too, to the last block.
+    // The other file also fills the space of the reserve, up to the final block.
     disk.fill();
     const { status, stdout, stderr } = await verb('buffer', 'purge', '--yes', '--tag', 'FT-101');
-    expect([status, stdout]).toEqual([1, '0 values are deleted.\n']);
-    expect(stderr).toContain('not everything could be deleted: the disk refuses writes (SQLITE_FULL).');
-    expect(stderr).toMatch(/12,000 more values are being deleted: the daemon tries again/);
-    expect(stderr).toContain('Free space on the file system of STATE_DIR');
+    expect([status, stdout]).toEqual([1, 'Deleted 0 values.\n']);
+    expect(stderr).toContain('(SQLITE_FULL)');
+    expect(stderr).toMatch(/The agent retries the deletion of 12,000 more values/);
+    expect(stderr).toContain('Free up space on the file system of STATE_DIR');
     const dropped = () => agent.metric('tagferry_values_dropped_total{reason="purge"}');
     expect(await dropped()).toBe(0);
     disk.free();
-    await agent.until(async () => (await dropped()) === 12_000, 'the deletion goes through');
+    await agent.until(async () => (await dropped()) === 12_000, 'the deletion succeeds');
     expect((await standing()).get('FT-101') ?? 0).toBe(0);
   }, 300_000);
 
-  it('works on the folder of a stopped daemon too, which then starts and takes values', async () => {
+  it('works on a stopped agent’s folder, and the agent then accepts values', async () => {
     await agent.start();
     await fillUp();
     expect(await agent.end('SIGTERM')).toBe(0);
@@ -116,15 +118,17 @@ describe('tagferry buffer purge on a full disk', () => {
     expect(await purged('--tag', 'FT-101')).toBe(12_000);
     expect(await purged('--tag', 'FT-102', '--older-than', new Date(FROM_MS + 9_000_000).toISOString())).toBe(9_000);
     await agent.start();
-    await agent.until(async () => (await push('FT-101', 10)).status === 204, 'values are taken again');
+    await agent.until(async () => (await push('FT-101', 10)).status === 204, 'values are accepted again');
     expect(Object.fromEntries(await standing())).toEqual({
       'FT-101': 12_010 - 12_000,
       'FT-102': 3_000,
       'FT-103': pushed.get('FT-103'),
     });
   }, 300_000);
+});
 
-  it('starts on a disk that is full to the last block, and says so instead of ending', async () => {
+describe('agent startup on a full disk', () => {
+  it('succeeds, and values are rejected with 503 until there is space', async () => {
     await agent.start();
     for (const tag of NAMES) await push(tag, 1000);
     await agent.end('SIGKILL');
@@ -133,6 +137,6 @@ describe('tagferry buffer purge on a full disk', () => {
     expect((await push('FT-101', 10)).status).toBe(503);
     expect((await agent.call(agent.ops, '/healthz')).text).toContain('the disk is full');
     disk.free();
-    await agent.until(async () => (await push('FT-101', 10)).status === 204, 'values are taken again');
+    await agent.until(async () => (await push('FT-101', 10)).status === 204, 'values are accepted again');
   }, 300_000);
 });

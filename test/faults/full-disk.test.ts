@@ -1,15 +1,15 @@
 import { existsSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
+import { type BufferFlow, ClosedBuffer } from '../../src/agent/buffer-flow.ts';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLogger } from '../../src/base/logger.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { Reserve } from '../../src/buffer/space/reserve.ts';
 import type { Settings } from '../../src/config/settings.ts';
 import { bufferRoutes } from '../../src/control/buffer-routes.ts';
-import { type BufferFlow, ClosedBuffer } from '../../src/daemon/buffer-flow.ts';
 import { createMetrics, type Metrics } from '../../src/ops/metrics.ts';
-import type { Intake } from '../../src/sources/intake.ts';
+import type { Intake } from '../../src/sources/intake/intake.ts';
 import { bufferSettings } from '../doubles/open-flow.ts';
 import { seeded } from '../sources/sink-double.ts';
 import { SmallDisk } from './small-disk.ts';
@@ -35,7 +35,7 @@ async function open(bufferMinFree: Settings['bufferMinFree'] = { bytes: 0 }): Pr
   return flow;
 }
 
-/** Random doubles of three series: they take what they take. Gives the numbers of the values. */
+/** Accepts random doubles in three series, for a realistic size. Returns the value numbers. */
 async function append(opened: BufferFlow, count = 1000): Promise<void> {
   const columns = new ValueColumns();
   for (let i = 0; i < count; i++) {
@@ -44,8 +44,8 @@ async function append(opened: BufferFlow, count = 1000): Promise<void> {
   await opened.committer.append(columns);
 }
 
-describe('what SQLite maps', () => {
-  it('is allocated whole at every open, whatever the blocks of the file system: touching a hole on a full disk is SIGBUS', async () => {
+describe('SQLite shared memory', () => {
+  it('is fully allocated each time it is opened, so that a full disk does not cause SIGBUS', async () => {
     disk = new SmallDisk(16);
     for (let opening = 0; opening < 2; opening++) {
       const opened = await open();
@@ -54,13 +54,13 @@ describe('what SQLite maps', () => {
         const { size, blocks, ino } = statSync(join(disk.state, name));
         expect([name, size]).toEqual([name, 32_768]);
         expect(blocks * 512).toBeGreaterThanOrEqual(size);
-        // SQLite's own lock on it stands: without it another process would cut it off when it opens the database.
+        // SQLite keeps its own lock: without it, another process would truncate the file when it opens the database.
         expect(readFileSync('/proc/locks', 'utf8')).toMatch(new RegExp(`READ +${process.pid} \\S+:${ino} 128 128`));
       }
       await opened.stop();
     }
     const files = readdirSync('/proc/self/fd').flatMap((name) => {
-      // That of the listing itself is closed by now.
+      // The descriptor of the listing itself is closed.
       const path = join('/proc/self/fd', name);
       return existsSync(path) ? [readlinkSync(path)] : [];
     });
@@ -69,20 +69,20 @@ describe('what SQLite maps', () => {
 });
 
 async function flushAll(opened: BufferFlow): Promise<void> {
-  opened.committer.note(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
+  opened.committer.update(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
   await opened.committer.flush();
 }
 
-/** So much in the buffer, and somebody else has the rest of the disk. Gives what is stored. */
+/** Stores a number of values and fills the disk with another file. Returns the stored values. */
 async function fillUp(opened: BufferFlow, thousands = 300): Promise<number> {
   for (let i = 0; i < thousands / 5; i++) await append(opened, 5000);
   await flushAll(opened);
   expect(existsSync(reserve())).toBe(true);
   disk.fill();
-  // The room of the WAL may bring the reserve back once or twice.
+  // The WAL space may restore the reserve once or twice.
   do {
     expect(await appendUntilRefused(opened)).toBe('buffer.disk-full');
-    opened.committer.note(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() }));
+    opened.committer.update(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() }));
   } while (!opened.facts.full);
   return stored(opened);
 }
@@ -94,7 +94,7 @@ const dropped = async () => {
   return values.find(({ labels }) => labels.reason === 'purge')?.value ?? 0;
 };
 
-/** Appends until the disk is full for the store too. */
+/** Appends until the store reports a full disk. */
 async function appendUntilRefused(opened: BufferFlow): Promise<string> {
   for (let i = 0; i < 5000; i++) {
     try {
@@ -125,25 +125,25 @@ async function purge(opened: BufferFlow, params: Record<string, unknown>): Promi
   })) as Purged;
 }
 
-/** New values are taken, though nothing was freed but what the buffer freed itself. */
+/** New values are accepted, although only the buffer has freed space. */
 async function untilTaken(opened: BufferFlow): Promise<void> {
   await expect.poll(() => append(opened).then(() => 'taken', String), { timeout: 20_000 }).toBe('taken');
 }
 
-describe.each([16, 24, 64])('a full disk of %i MB', (megabytes) => {
-  it('refuses new values, lets settling and purging make room, and takes values again without a restart', async () => {
+describe.each([16, 24, 64])('full disk of %i MB', (megabytes) => {
+  it('causes new values to be rejected until there is space, but does not prevent settling and purging', async () => {
     disk = new SmallDisk(megabytes);
     const opened = await open();
     const before = await fillUp(opened);
     await expect.poll(() => opened.problems.join()).toContain('the disk is full');
 
-    // What the platform takes is recorded, and stays so over a crash.
+    // Values accepted by the platform remain recorded, even after a crash.
     const batch = await opened.outgoing.take({ asset: 1, lane: 'backlog', maxValues: 5000, maxBytes: 480_000 });
     await opened.outgoing.settle(batch!.id);
     await opened.committer.flush();
     expect(stored(opened)).toBe(before - batch!.values);
 
-    // So is what an operator deletes, by name and by age; what that frees is enough to go on, though the disk was full.
+    // Deletions by an operator, by name and age, also free enough space to continue on a full disk.
     const byName = await purge(opened, { key: 'k1' });
     expect(byName).toEqual({ purged: expect.any(Number) });
     expect(byName.purged).toBeGreaterThan(50_000);
@@ -163,8 +163,8 @@ describe.each([16, 24, 64])('a full disk of %i MB', (megabytes) => {
   });
 });
 
-describe('a reserve', () => {
-  it('is there on a small file system, takes little of it, and stands again only when there is room', async () => {
+describe('disk reserve', () => {
+  it('is created and stays small on a small file system, and is restored only when there is space', async () => {
     disk = new SmallDisk(16);
     const opened = await open({ share: 0.05 });
     const { size } = statSync(reserve());
@@ -172,7 +172,7 @@ describe('a reserve', () => {
     expect(size).toBeLessThan((16 << 20) / 10);
     await opened.stop();
     disk.fill(1_000_000);
-    // What stood from before counts, however full the disk is now.
+    // Existing files are read, regardless of how full the disk is.
     const again = await open();
     expect(again.facts.short).toBe(false);
     expect(await appendUntilRefused(again)).toBe('buffer.disk-full');
@@ -180,37 +180,37 @@ describe('a reserve', () => {
     await untilTaken(again);
   });
 
-  it('that was given up is owed until there is room for it and for the WAL, not for what it left itself', async () => {
+  it('is restored after use when there is space for both the reserve and the WAL', async () => {
     disk = new SmallDisk(16);
     const { disk: use } = (await open()).facts;
     await flow!.stop();
     const bounds = { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' } as const;
     const held = new Reserve(join(disk.state, 'buffer.db'), bounds);
     held.open(use);
-    expect([held.isThere, held.isOwed]).toEqual([true, false]);
-    held.giveUp();
-    expect([held.isThere, held.isOwed, existsSync(reserve())]).toEqual([false, true, false]);
+    expect([held.exists, held.isOwed]).toEqual([true, false]);
+    held.delete();
+    expect([held.exists, held.isOwed, existsSync(reserve())]).toEqual([false, true, false]);
     expect([held.bytes, held.bytes * 1.6, held.bytes * 2].map((free) => held.hasRoom(free))).toEqual([
       false,
       false,
       true,
     ]);
     disk.fill(held.bytes / 2);
-    held.make();
-    // It did not fit: nothing of it stays in the way.
-    expect([held.isThere, held.isOwed, existsSync(reserve())]).toEqual([false, true, false]);
-    held.leave(disk.freeBytes);
+    held.create();
+    // The value did not fit and leaves no file behind.
+    expect([held.exists, held.isOwed, existsSync(reserve())]).toEqual([false, true, false]);
+    held.createPartial(disk.freeBytes);
     expect(statSync(reserve()).size).toBeLessThan(held.bytes);
     const next = new Reserve(join(disk.state, 'buffer.db'), bounds);
     next.open({ ...use, freeBytes: disk.freeBytes });
     expect(next.isOwed).toBe(true);
     disk.free();
-    next.make();
-    expect([next.isThere, next.isOwed]).toEqual([true, false]);
+    next.create();
+    expect([next.exists, next.isOwed]).toEqual([true, false]);
     expect(statSync(reserve()).size).toBe(next.bytes);
   });
 
-  it('that a crash left given up is owed at the next start, which opens on a full disk all the same', async () => {
+  it('is restored after a crash once there is space, and allows the stores to be opened at startup on a full disk', async () => {
     disk = new SmallDisk(24);
     const opened = await open();
     const before = await fillUp(opened, 100);
@@ -222,7 +222,7 @@ describe('a reserve', () => {
     expect((await purge(again, { key: 'k0' })).failure).toBeUndefined();
   });
 
-  it('is given up where a start finds not even room to open', async () => {
+  it('is used if there is no space to open the stores at startup', async () => {
     disk = new SmallDisk(24);
     const opened = await open();
     await append(opened, 50_000);
@@ -240,8 +240,8 @@ describe('a reserve', () => {
   });
 });
 
-describe('what is to stay free', () => {
-  it('refuses new values before the disk is full, drops nothing, and takes them again when there is room', async () => {
+describe('minimum free space', () => {
+  it('causes new values to be rejected before the disk is full, and drops nothing', async () => {
     disk = new SmallDisk(24);
     const opened = await open({ bytes: 8_000_000 });
     await append(opened);

@@ -1,10 +1,10 @@
 /**
- * A process that uses an inbox through the store thread's host on a disk that fails what it is told to, and says what came of it as
- * JSON. argv: the state folder, `fill` or `use`, how many events, and orders for the disk once the inbox is open.
+ * Process that uses an inbox through the store thread host on a faulty disk, and prints the results as JSON. argv: the
+ * state folder, `fill` or `use`, the number of events, and disk orders that apply after the inbox is open.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { eventStore } from '../../src/daemon/event-store.ts';
+import { eventStore } from '../../src/agent/event-store.ts';
 import type { OpenedStore } from '../../src/store/store-api.ts';
 import { StoreHost } from '../../src/store/store-host.ts';
 import { errorOf, type SetAside, type StoreAnswer, type StoreCall } from '../../src/store/store-messages.ts';
@@ -12,9 +12,9 @@ import type { InboxEvent } from '../../src/webhook/inbox-event.ts';
 import { type ArrivedEvent, readEvent } from '../../src/webhook/received-event.ts';
 
 export interface InboxSaid {
-  /** Of all events that are listed. */
+  /** Payloads of all listed events. */
   ids: number[];
-  /** What became of an event that is new, of it again, and of every event of before. */
+  /** Result of a new event, of its repetition, and of every previous event. */
   fresh: string[];
   again: string[];
   before: string[];
@@ -56,7 +56,7 @@ function attempt<Result>(step: () => Result): Result | undefined {
   }
 }
 
-/** Some run over into a page of their own. */
+/** Some events overflow to a separate page. */
 function threshold(value: number): ArrivedEvent {
   const payload = JSON.parse(FIXTURE);
   payload.content.data.value = value;

@@ -1,4 +1,4 @@
-/** Sectors that the disk does not read under an inbox: what does not stand in them stays, deliveries go on, nothing that is known runs again. */
+/** Bad sectors under an inbox: rows outside them are kept, deliveries continue, and no known event runs again. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFileSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -69,19 +69,19 @@ const without = (pages: number[]) => {
   return pages.map((page) => `fail_read ${ino} ${sectorOf(page) * SECTOR} ${(sectorOf(page) + 1) * SECTOR}`).join('\n');
 };
 
-describe.each(['at its start', 'while it is open'])('an inbox with a bad sector that is met %s', (when) => {
+describe.each(['at its start', 'while it is open'])('inbox with a bad sector found %s', (when) => {
   it.each([
-    ['under some events', () => [leaves[leaves.length >> 1]!], 20],
-    ['under what events have run over into', () => [overflows[overflows.length >> 1]!], 20],
-    ['in two places, and keeps what stands between', () => [leaves[leaves.length >> 2]!, leaves.at(-20)!], 40],
-  ])('%s is begun anew with what reads', async (_where, pages, lostAtMost) => {
+    ['some events', () => [leaves[leaves.length >> 1]!], 20],
+    ['overflow pages of events', () => [overflows[overflows.length >> 1]!], 20],
+    ['two places, with rows between them,', () => [leaves[leaves.length >> 2]!, leaves.at(-20)!], 40],
+  ])('is replaced by one with its readable rows if the sector is under %s', async (_where, pages, lostAtMost) => {
     const orders = without(pages());
     const said = await (when === 'at its start' ? run(folder, 'use', orders) : run(folder, 'use', '', orders));
     expect(said.failed).toEqual([]);
     expect(said.setAside).toHaveLength(1);
     expect(said.fresh).toEqual(['new']);
     expect(said.again).toEqual(['seen']);
-    // That an event was seen stands elsewhere: even those that are lost do not run a second time.
+    // Seen marks are stored separately: even lost events do not run a second time.
     expect(new Set(said.before)).toEqual(new Set(['seen']));
     expect(said.ids.length).toBeGreaterThanOrEqual(EVENTS - lostAtMost);
     expect(said.ids.length).toBeLessThan(EVENTS);

@@ -1,25 +1,25 @@
-/** What stands on which pages of a buffer, by what SQLite itself says of its pages. Values are told apart by their whole part. */
+/** Contents of buffer pages according to SQLite. The integer part identifies a value. */
 import { readFileSync } from 'node:fs';
 import Database from 'better-sqlite3';
 import { readLogRow } from '../../src/buffer/format/log-row.ts';
 import { unpackSegment } from '../../src/buffer/format/segment.ts';
 
 export const PAGE = 1024;
-/** What a disk does not read is one of these. */
+/** Kind of page that the disk cannot read. */
 export const SECTOR = 4096;
 
 export const sectorOf = (page: number) => Math.floor(((page - 1) * PAGE) / SECTOR);
 
 export interface PageMap {
-  /** Numbers of the values that stand on a page, or would not read without it. */
+  /** Numbers of the values that are on a page or require it. */
   numbers: Map<number, number[]>;
-  /** Of rows of quarantine the number and its values. */
+  /** Number and values of quarantine rows. */
   quarantine: Map<number, Map<number, number>>;
-  /** One page of each kind and some more, by what it is. */
+  /** One page per kind and some additional ones, by content. */
   kinds: Map<string, number>;
 }
 
-/** Of a buffer without a WAL. */
+/** Requires a buffer without a WAL. */
 export function mapPages(file: string): PageMap {
   const numbers = new Map<number, number[]>();
   const quarantine = new Map<number, Map<number, number>>();

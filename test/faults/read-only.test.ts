@@ -41,10 +41,10 @@ const value = (number: number) => ({
 const healthStatus = async () => (await agent.call(agent.ops, '/healthz')).status;
 const posts = () => agent.metric('tagferry_posts_total{outcome="delivered"}');
 
-describe('a state folder that turns read-only while the agent runs', () => {
-  // A file system with files open for writing lets nobody remount it: the kernel does it by itself, after an error, and
-  // then every write says EROFS. So does the layer.
-  it('makes the listener answer 503, posts nothing twice, and goes on when it may be written again', async () => {
+describe('state folder that becomes read-only', () => {
+  // A user cannot remount a file system read-only while files are open for writing. The kernel does so after an error,
+  // and every write then fails with EROFS, as in this layer.
+  it('causes 503 without duplicate posts until it is writable again', async () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { POST_INTERVAL: '2s' } });
     orders('');
     const layer = {
@@ -56,8 +56,8 @@ describe('a state folder that turns read-only while the agent runs', () => {
     await agent.start(layer);
     expect((await agent.push([value(1), value(2)])).status).toBe(204);
     orders(`refuse_writes ${constants.errno.EROFS}`);
-    // What was taken in leaves all the same, though that it has cannot be written down.
-    await agent.until(() => sandbox.values.counts(881).stored === 2, 'what was taken is on the platform');
+    // Accepted values are posted, although the delivery cannot be recorded.
+    await agent.until(() => sandbox.values.counts(881).stored === 2, 'the accepted values are on the platform');
     const refused = await agent.push([value(3)]);
     expect(refused.status).toBe(503);
     expect(Number(refused.headers['retry-after'])).toBeGreaterThan(0);
@@ -70,11 +70,11 @@ describe('a state folder that turns read-only while the agent runs', () => {
     expect(failed / (performance.now() - beganMs)).toBeLessThan(15 / 6_000);
 
     orders('');
-    await agent.until(async () => (await agent.push([value(4)])).status === 204, 'the disk takes writes again');
+    await agent.until(async () => (await agent.push([value(4)])).status === 204, 'disk writes restored');
     await agent.until(async () => (await healthStatus()) === 200, 'the agent is healthy again');
     await agent.until(() => sandbox.values.counts(881).stored === 3, 'the later value is on the platform');
-    // It wrote down what had left: a start afterwards posts none of it again.
-    await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 0, 'nothing waits');
+    // Deliveries were recorded: the next start does not repeat a post.
+    await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 0, 'no value is waiting');
     expect(await agent.end('SIGTERM')).toBe(0);
     await agent.start();
     await agent.push([value(5)]);
@@ -84,59 +84,59 @@ describe('a state folder that turns read-only while the agent runs', () => {
   }, 300_000);
 });
 
-describe('a state folder that is read-only at the start', () => {
-  it('is waited for with 503 at every listener, which says which folder and what to do, and the start goes on when it may be written', async () => {
+describe('read-only state folder at startup', () => {
+  it('makes every listener respond 503 with a hint until the folder is writable', async () => {
     disk = new SmallDisk(16);
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
     for (const was of ['never there', 'used before']) {
       disk.remount('ro');
       const { length } = agent.logged('store.unavailable');
       const child = agent.launch();
-      await agent.until(() => agent.logged('store.unavailable').length > length, 'it waits');
-      const words = `${disk.state} cannot be written: its file system is read-only`;
+      await agent.until(() => agent.logged('store.unavailable').length > length, 'the agent is waiting');
+      const words = `${disk.state}: its file system is read-only`;
       const [said] = agent.logged('store.unavailable').slice(-1);
       expect(said).toMatchObject({
         error: expect.stringContaining(words) as string,
-        hint: expect.stringContaining('mount it') as string,
+        hint: expect.stringContaining('remount the file system') as string,
       });
       await agent.until(() => agent.call(agent.ops, '/healthz').then(Boolean, () => false), 'the listeners are open');
       const health = await agent.call(agent.ops, '/healthz');
       expect(health.status).toBe(503);
       const { problems } = JSON.parse(health.text) as { problems: string[] };
-      expect(problems.join()).toContain(`${words}. Look with`);
+      expect(problems.join()).toContain(`${words}. `);
       const refused = await agent.push([value(1)]);
       expect([refused.status, refused.text]).toEqual([503, expect.stringContaining(words)]);
       expect(Number(refused.headers['retry-after'])).toBeGreaterThan(0);
       const event = await agent.call(agent.webhook, '/webhook', { body: '{}' });
       expect([event.status, event.text]).toEqual([503, expect.not.stringContaining(disk.state)]);
       const asked = await runVerb(['status', '--config', agent.config]);
-      expect([asked.status, asked.stderr]).toEqual([1, expect.stringContaining('waits for its disk')]);
+      expect([asked.status, asked.stderr]).toEqual([1, expect.stringContaining('is waiting for its disk')]);
       const verb = await runVerb(['buffer', 'ls', '--config', agent.config]);
       expect(verb.status).toBe(1);
-      expect(verb.stderr).toContain(was === 'used before' ? 'is read-only' : 'there is no buffer');
+      expect(verb.stderr).toContain(was === 'used before' ? 'is read-only' : 'no buffer in');
       disk.remount('rw');
-      await agent.until(() => agent.logged('store.available').length > 0, 'the start goes on');
+      await agent.until(() => agent.logged('store.available').length > 0, 'startup continues');
       await agent.until(async () => (await healthStatus().catch(() => 0)) === 200, 'the agent is ready');
       expect(child.exitCode).toBe(null);
-      // 1 s, then 2 s, then 4 s: the waits double, and the log tells whenever their number has.
+      // 1 s, then 2 s, then 4 s: the delay doubles, and the log reports each time the number of attempts has doubled.
       const [available] = agent.logged('store.available').slice(-1);
       expect(Number(available?.attempts)).toBeLessThan(2 + Math.log2(Number(available?.waitedMs) / 1000 + 1));
       const lines = 1 + Math.floor(Math.log2(Number(available?.attempts) - 1));
       expect(agent.logged('store.unavailable')).toHaveLength(length + lines);
-      await agent.until(async () => (await agent.push([value(1)])).status === 204, 'values are taken');
+      await agent.until(async () => (await agent.push([value(1)])).status === 204, 'values are accepted');
       expect(await agent.end('SIGTERM')).toBe(0);
     }
     expect(agent.logged('agent.start_failed')).toEqual([]);
   }, 300_000);
 
-  it('ends no reload and no stop: SIGHUP is refused in words, SIGTERM ends with 0', async () => {
+  it('causes SIGHUP to be rejected with a message, and SIGTERM stops the agent with exit status 0', async () => {
     disk = new SmallDisk(16);
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
     disk.remount('ro');
     agent.launch();
     await agent.until(() => agent.call(agent.ops, '/readyz').then(Boolean, () => false), 'the listeners are open');
     agent.signal('SIGHUP');
-    await agent.until(() => agent.logged('config.refused').length === 1, 'the reload is refused');
+    await agent.until(() => agent.logged('config.refused').length === 1, 'the reload is rejected');
     expect((await agent.call(agent.ops, '/readyz')).status).toBe(503);
     expect(await agent.end('SIGTERM')).toBe(0);
     expect(agent.logged('agent.stop_failed')).toEqual([]);
@@ -144,8 +144,8 @@ describe('a state folder that is read-only at the start', () => {
   }, 300_000);
 });
 
-describe('a start on a disk that refuses', () => {
-  it('waits while every write fails with an I/O error, and goes on with what was there when they succeed', async () => {
+describe('startup on a failing disk', () => {
+  it('waits while there are I/O errors, then continues with the previous data', async () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { POST_INTERVAL: '1h' } });
     orders('');
     const layer = {
@@ -159,37 +159,35 @@ describe('a start on a disk that refuses', () => {
     orders(`refuse_writes ${constants.errno.EIO}`);
     agent.launch(layer);
     await agent.until(() => agent.push([]).then(Boolean, () => false), 'the listeners are open');
-    expect((await agent.push([value(3)])).text).toMatch(/its disk fails \((EIO|SQLITE_IOERR_\w+)\)/);
+    expect((await agent.push([value(3)])).text).toMatch(/\((EIO|SQLITE_IOERR_\w+)\)/);
     orders('');
-    await agent.until(() => agent.logged('store.available').length === 1, 'the start goes on');
+    await agent.until(() => agent.logged('store.available').length === 1, 'startup continues');
     await agent.until(
       async () => (await agent.push([value(3)]).catch(() => undefined))?.status === 204,
-      'values go in',
+      'values are accepted',
     );
     expect(await agent.metric('tagferry_buffer_values')).toBe(3);
     expect(await agent.end('SIGTERM')).toBe(0);
   }, 300_000);
 
-  it('waits while there is not even room for a new buffer, and takes values when there is', async () => {
+  it('waits for space for a new buffer and then accepts values', async () => {
     disk = new SmallDisk(16);
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
     disk.fill();
     agent.launch();
     await agent.until(() => agent.call(agent.ops, '/healthz').then(Boolean, () => false), 'the listeners are open');
-    expect((await agent.call(agent.ops, '/healthz')).text).toContain(
-      `${disk.state} cannot be written: its disk is full`,
-    );
+    expect((await agent.call(agent.ops, '/healthz')).text).toContain(`${disk.state}: its disk is full`);
     expect((await agent.push([value(1)])).status).toBe(503);
     disk.free();
-    await agent.until(() => agent.logged('store.available').length === 1, 'the start goes on');
+    await agent.until(() => agent.logged('store.available').length === 1, 'startup continues');
     await agent.until(
       async () => (await agent.push([value(1)]).catch(() => undefined))?.status === 204,
-      'values go in',
+      'values are accepted',
     );
     expect(await agent.end('SIGTERM')).toBe(0);
   }, 300_000);
 
-  it('waits where not even the reserve is there to give up, and goes on with what was there', async () => {
+  it('waits for space if there is no reserve, then continues with the previous data', async () => {
     disk = new SmallDisk(16);
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state, POST_INTERVAL: '1h' } });
     await agent.start();
@@ -198,18 +196,18 @@ describe('a start on a disk that refuses', () => {
     rmSync(join(disk.state, 'buffer.db.reserve'));
     disk.fill();
     agent.launch();
-    await agent.until(() => agent.logged('store.unavailable').length === 1, 'it waits');
+    await agent.until(() => agent.logged('store.unavailable').length === 1, 'the agent is waiting');
     disk.free();
-    await agent.until(() => agent.logged('store.available').length === 1, 'the start goes on');
+    await agent.until(() => agent.logged('store.available').length === 1, 'startup continues');
     await agent.until(
       async () => (await agent.push([value(3)]).catch(() => undefined))?.status === 204,
-      'values go in',
+      'values are accepted',
     );
     expect(sandbox.values.counts(881).stored + (await agent.metric('tagferry_buffer_values'))).toBe(3);
     expect(await agent.end('SIGTERM')).toBe(0);
   }, 300_000);
 
-  it('carries over what reads of a corrupt buffer though the disk was full when that was set aside', async () => {
+  it('restores a corrupt buffer that was set aside on a full disk', async () => {
     disk = new SmallDisk(16);
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state, POST_INTERVAL: '1h' } });
     const buffer = join(disk.state, 'buffer.db');
@@ -222,29 +220,32 @@ describe('a start on a disk that refuses', () => {
     const bytes = readFileSync(buffer);
     writeFileSync(buffer, bytes.fill(0x5a, 0, 16));
     rmSync(`${buffer}.reserve`);
-    // Enough for the lock, too little for a new buffer.
+    // Enough for the lock, but not for a new buffer.
     disk.fill(16_384);
     agent.launch();
-    await agent.until(() => agent.logged('store.unavailable').length === 1, 'it waits');
+    await agent.until(() => agent.logged('store.unavailable').length === 1, 'the agent is waiting');
     const aside = () => readdirSync(disk!.state).filter((name) => name.startsWith('buffer.db.corrupt-'));
-    // The corrupt one stays in its place until another is whole.
+    // The corrupt buffer stays in place until another one is complete.
     expect([aside(), readFileSync(buffer).subarray(0, 16)]).toEqual([[], Buffer.alloc(16, 0x5a)]);
     disk.free();
-    await agent.until(() => agent.logged('store.available').length === 1, 'the start goes on');
-    await agent.until(async () => (await agent.metric('tagferry_buffer_values').catch(() => 0)) === 2, 'both are back');
+    await agent.until(() => agent.logged('store.available').length === 1, 'startup continues');
+    await agent.until(
+      async () => (await agent.metric('tagferry_buffer_values').catch(() => 0)) === 2,
+      'both agents have recovered',
+    );
     expect(agent.logged('store.corrupt')[0]).toMatchObject({ setAsideAs: join(disk.state, aside()[0]!), values: 2 });
     expect(aside()).toHaveLength(1);
     expect(await agent.end('SIGTERM')).toBe(0);
   }, 300_000);
 
-  it('ends with 1 where the state folder cannot be created', async () => {
+  it('exits with 1 if the state folder cannot be created', async () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: '/proc/none/state' } });
     agent.launch();
     expect(await agent.ended()).toBe(1);
     expect(agent.logged('agent.start_failed')[0]).toMatchObject({ code: 'store.unwritable' });
   });
 
-  it('ends with 1 at once where another daemon has the folder: that is no disk to wait for', async () => {
+  it('exits with 1 immediately if another agent is using the folder', async () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS });
     await agent.start();
     const other = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: agent.state } });
@@ -259,7 +260,7 @@ describe('a start on a disk that refuses', () => {
   }, 300_000);
 });
 
-describe('a state folder in which something else stands', () => {
+describe('state folder with unexpected files', () => {
   beforeEach(() => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS });
     mkdirSync(agent.state);
@@ -269,14 +270,14 @@ describe('a state folder in which something else stands', () => {
 
   it.each([
     [
-      'a lock of garbage',
+      'a corrupt lock',
       () => writeFileSync(join(agent.state, 'tagferry.lock'), 'no database at all\n'.repeat(100)),
       'tagferry.lock',
     ],
-    ['a folder for a lock', () => mkdirSync(join(agent.state, 'tagferry.lock')), 'tagferry.lock'],
-    ['a folder for an inbox', () => mkdirSync(join(agent.state, 'inbox.db')), 'inbox.db'],
+    ['a folder as the lock', () => mkdirSync(join(agent.state, 'tagferry.lock')), 'tagferry.lock'],
+    ['a folder as the inbox', () => mkdirSync(join(agent.state, 'inbox.db')), 'inbox.db'],
   ])(
-    '(%s) ends every verb and the daemon with 1, and names the file',
+    '(%s) makes every command and the agent report the file and exit with 1',
     async (_what, make, name) => {
       writeFileSync(join(agent.state, 'buffer.db'), '');
       make();
@@ -295,22 +296,23 @@ describe('a state folder in which something else stands', () => {
   );
 });
 
-describe('a state folder that a verb holds', () => {
-  it('is waited for with 503 and READY, and the start goes on when the verb ends', async () => {
+describe('state folder locked by a command', () => {
+  it('makes the agent respond 503 and report READY until the command finishes', async () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS });
     const verb = lockState(agent.state, 'verb');
     try {
       agent.launch();
-      await agent.until(() => agent.logged('store.unavailable').length === 1, 'the start waits');
-      expect(agent.logged('store.unavailable')[0]?.error).toContain(
-        `held by process ${process.pid}, a verb of tagferry`,
+      await agent.until(() => agent.logged('store.unavailable').length === 1, 'startup is waiting');
+      expect(agent.logged('store.unavailable')[0]?.error).toContain(`process ${process.pid}, a tagferry command`);
+      await agent.until(
+        async () => (await agent.push([]).catch(() => undefined))?.status === 503,
+        'the agent responds 503',
       );
-      await agent.until(async () => (await agent.push([]).catch(() => undefined))?.status === 503, 'it answers 503');
       expect((await agent.call(agent.ops, '/healthz')).status).toBe(503);
     } finally {
       verb.release();
     }
-    await agent.until(() => agent.logged('agent.ready').length === 1, 'the start goes on');
+    await agent.until(() => agent.logged('agent.ready').length === 1, 'startup continues');
     expect(await agent.end('SIGTERM')).toBe(0);
   }, 300_000);
 });

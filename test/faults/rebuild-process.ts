@@ -1,18 +1,16 @@
 /**
- * A process that works on a state folder through the store thread's host, as the daemon does, and tells each step as a line of JSON
- * before it counts: what it tries to take in, what was acknowledged, what the platform took. A layer below fails what it is told
- * to, and may end the process anywhere. What is told is what a model needs; `rebuild-world.ts` has it.
- *
- * argv: the work as JSON (`Work`).
+ * Process that uses a state folder through the store thread host, as the agent does, and prints a JSON line for each
+ * step: offered, acknowledged and posted values. A layer below injects faults and may end the process at any point. The
+ * output contains what the model in `rebuild-world.ts` requires. argv: the work as JSON (`Work`).
  */
 import { writeFileSync, writeSync } from 'node:fs';
+import { eventStore } from '../../src/agent/event-store.ts';
 import { systemClock } from '../../src/base/clock.ts';
 import { codeOf, StoreError } from '../../src/base/errors.ts';
 import type { Batch } from '../../src/buffer/client/lanes.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { StoreFacts } from '../../src/buffer/store-facts.ts';
-import { eventStore } from '../../src/daemon/event-store.ts';
 import type { OpenedStore } from '../../src/store/store-api.ts';
 import { StoreHost } from '../../src/store/store-host.ts';
 import { errorOf, type StoreAnswer, type StoreCall } from '../../src/store/store-messages.ts';
@@ -20,13 +18,13 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 
 export interface Work {
   folder: string;
-  /** `log`: as `fill`, and nothing is flushed. */
+  /** `log`: as `fill`, without a flush. */
   kind: 'fill' | 'log' | 'random' | 'steps' | 'drain';
   seed: number;
-  /** The number of the first value. */
+  /** Number of the first value. */
   first: number;
   steps: number;
-  /** The layer's, and where it reads them. */
+  /** Layer orders and the file from which the layer reads them. */
   orders: string;
   ordersFile: string;
 }
@@ -35,12 +33,12 @@ export interface Work {
 export type Told = [number, number, string, number];
 
 export interface Said {
-  /** Values that a commit is to bring, and whether it was acknowledged. */
+  /** Values of a commit, and whether it was acknowledged. */
   tries?: Told[];
   acknowledged?: boolean;
-  /** Numbers that the platform took, in the order of the body. */
+  /** Numbers that the platform accepted, in body order. */
   posted?: number[];
-  /** Of the post's, those of the log. */
+  /** Posted values that were in the log. */
   liveValues?: number;
   quarantined?: number[];
   failed?: string;
@@ -78,7 +76,7 @@ function ask<Result>(service: string, method: string, ...args: unknown[]): Resul
   return result;
 }
 
-/** A store that cannot now says so; anything else is a mistake. */
+/** An unavailable store reports this state; any other error is a defect. */
 function attempt<Result>(step: () => Result): Result | undefined {
   try {
     return step();
@@ -98,7 +96,7 @@ function open(): void {
     bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
     flushAfterMs: 50,
     flushValues: work.kind === 'fill' || work.kind === 'log' ? 1_000_000 : 2_000,
-    stepSize: { values: 400, segments: 40 },
+    stepSize: { values: 400, segments: 20 },
   };
   const opened = ask<OpenedStore>('thread', 'open', { stateDir: work.folder, holder: 'daemon', values });
   catalogue = new SeriesCatalogue(opened.series);
@@ -110,13 +108,13 @@ function commit(count: number): StoreFacts | undefined {
   const tries: Told[] = [];
   for (let i = 0; i < count; i++) {
     const [asset, key] = [1 + random(4), `k${random(3)}`];
-    // Now and then a value that is late, or has the time of another.
+    // Some values are late or have the time of another value.
     const timeMs = 1_700_000_000_000 + next - (random(10) === 0 ? random(2_000) : random(3));
     columns.add(catalogue.idOf(asset, key, undefined, undefined), timeMs, next + 0.123456789, 0);
     tries.push([next++, asset, key, timeMs]);
   }
   if (count > 0) say({ tries });
-  const newSeries = catalogue.takeNew();
+  const newSeries = catalogue.takeUnsaved();
   const facts = attempt(() =>
     ask<StoreFacts>('values', 'commit', {
       columns: count > 0 ? columns : undefined,
@@ -125,7 +123,7 @@ function commit(count: number): StoreFacts | undefined {
       wallMs: 0,
     }),
   );
-  if (!facts) catalogue.returnNew(newSeries);
+  if (!facts) catalogue.returnUnsaved(newSeries);
   else if (count > 0) say({ acknowledged: true });
   return facts;
 }
@@ -135,7 +133,7 @@ function numbersOf(batch: Batch): number[] {
   return body.values.flatMap((key) => key.data.map(({ value }) => Math.floor(value)));
 }
 
-/** Takes a batch, and lets the platform take it, or refuse it, or be away. */
+/** Reads a batch, and has the platform accept it, reject it, or be unavailable. */
 function post(asset: number, lane: 'live' | 'backlog', max: number, isSure = true): boolean {
   const taken = attempt(() =>
     ask<{ batch?: Batch }>('values', 'take', { asset, lane, maxValues: max, maxBytes: 400_000 }),
@@ -165,7 +163,7 @@ function randomStep(): void {
   else if (kind < 7) post(1 + random(4), random(2) ? 'live' : 'backlog', 1 + random(80), false);
   else if (kind < 11) for (let i = random(6); i >= 0; i--) maintain();
   else if (random(4) === 0) {
-    // The disk is full for a while.
+    // The disk is full for some time.
     writeFileSync(work.ordersFile, `${work.orders}\nrefuse_writes 28\n`);
     for (let i = random(5); i >= 0; i--) commit(1 + random(20));
     for (let i = random(8); i >= 0; i--) maintain();
@@ -173,7 +171,7 @@ function randomStep(): void {
   }
 }
 
-/** All that stands is posted, backlog first. */
+/** Posts all stored values, backlog first. */
 function drain(): void {
   const until = Date.now() + 60_000;
   for (let facts: StoreFacts | undefined; ; ) {
@@ -186,7 +184,7 @@ function drain(): void {
     facts = commit(0);
     if (facts && !took && !facts.isCarrying && facts.logValues + facts.segmentValues === 0) break;
     if (Date.now() > until) throw new Error(`does not end: ${JSON.stringify(facts)}`);
-    // A rescue that failed is tried again after a second.
+    // A failed rescue is retried after one second.
     if (!facts) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 100);
   }
   const quarantine = ask<{ series: { count: number }[] }>('operator', 'countQuarantine');
@@ -209,7 +207,7 @@ if (work.kind === 'fill') {
   ask('thread', 'close');
   say({ done: true });
 } else if (work.kind === 'steps') {
-  // Posts of one asset meet the sector; all the while values come, and others leave.
+  // Posts of one asset read the bad sector, while values arrive and others are posted.
   for (let step = 0; step < work.steps; step++) {
     const facts = commit(10);
     if (facts) say({ facts: { isCarrying: facts.isCarrying, damaged: [] } });

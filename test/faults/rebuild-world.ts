@@ -1,6 +1,6 @@
 /**
- * A state folder on a disk with bad sectors, and what is known of the values in it: processes work on it one after another
- * (`rebuild-process.ts`), and at the end each value has left, or stood in a sector that does not read.
+ * State folder on a disk with bad sectors, and a model of its values. Processes use it one after another
+ * (`rebuild-process.ts`). At the end, each value was delivered or was in an unreadable sector.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -25,15 +25,15 @@ export class RebuildWorld {
   readonly #ordersFile = join(this.folder, '..', `${this.folder.split('/').at(-1)}.orders`);
   #sectors: Sector[] = [];
   #next = 0;
-  /** By number. */
+  /** Accepted values, by number. */
   readonly accepted = new Map<number, Told>();
-  /** What was to be taken in when a process ended: it may stand there. */
+  /** Values offered when a process ended; they may be stored. */
   readonly perhaps = new Map<number, Told>();
   readonly posts: { numbers: number[]; live: number; isCarrying: boolean }[] = [];
   readonly quarantined = new Set<number>();
-  /** Commits that were acknowledged while a file was carried over. */
+  /** Commits acknowledged while a file was being copied. */
   whileCarrying = 0;
-  /** Values that are told as lost, and pages of which nobody knows any more what stood on them. */
+  /** Values reported as lost, and pages whose contents are unknown. */
   told = 0;
   unreadPages = 0;
   lostAtEdges = 0;
@@ -47,7 +47,7 @@ export class RebuildWorld {
     return join(this.folder, 'buffer.db');
   }
 
-  /** The same folder on a disk of its own. */
+  /** Creates the same folder on a separate disk. */
   copy(): RebuildWorld {
     const other = new RebuildWorld(this.#library);
     for (const name of readdirSync(this.folder)) copyFileSync(join(this.folder, name), join(other.folder, name));
@@ -61,7 +61,7 @@ export class RebuildWorld {
     return new Set(this.posts.flatMap(({ numbers }) => numbers));
   }
 
-  /** From now on the disk does not read what stands at `page` of the file that is the buffer now. */
+  /** Makes `page` of the current buffer file unreadable. */
   breakSectorOf(page: number): void {
     const from = Math.floor(((page - 1) * PAGE) / SECTOR) * SECTOR;
     this.#sectors.push({ inode: statSync(this.path).ino, from });
@@ -151,7 +151,7 @@ export class RebuildWorld {
     this.lostAtEdges += salvaged?.lostAtEdges ?? 0;
   }
 
-  /** Numbers that stood in a bad sector of any file. */
+  /** Numbers that were in a bad sector of any file. */
   inSectors(): Set<number> {
     const names = readdirSync(this.folder).filter((name) => /^buffer\.db(\.corrupt-\d+T\d+Z(-\d+)?)?$/.test(name));
     const found = new Set<number>();
@@ -164,7 +164,7 @@ export class RebuildWorld {
     return found;
   }
 
-  /** Of the file as it stands, and with its WAL: a page of which the latest stands there may be read from it in part. */
+  /** Returns the values in bad sectors of the file, with its WAL applied. */
   #standingIn(file: string, bad: readonly Sector[]): number[] {
     const copies = mkdtempSync(join(tmpdir(), 'tagferry-pages-'));
     const copy = join(copies, 'copy.db');
@@ -189,7 +189,7 @@ export class RebuildWorld {
     return numbers;
   }
 
-  /** Of values with equal times the later accepted came last, though a crash repeated some. */
+  /** Among values with equal times, the one accepted last was posted last, even if a crash repeated some. */
   expectLastInOrder(): void {
     const lastAt = new Map(this.posts.flatMap(({ numbers }) => numbers).map((number, at) => [number, at]));
     const last = new Map<string, number>();

@@ -1,4 +1,7 @@
-/** A buffer on a disk with bad sectors is rebuilt beside the old file while values come and leave, and whatever else happens. */
+/**
+ * A buffer on a disk with bad sectors is rebuilt next to the old file while values are accepted and posted, with other
+ * faults.
+ */
 import { statSync } from 'node:fs';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -22,14 +25,14 @@ afterEach(() => {
   world = undefined;
 });
 
-/** What has neither left nor stands in quarantine. */
+/** Values that were neither delivered nor quarantined. */
 function lostOf(one: RebuildWorld): number[] {
   const { delivered } = one;
   return [...one.accepted.keys()].filter((number) => !delivered.has(number) && !one.quarantined.has(number));
 }
 
-describe('a bad sector under segments', () => {
-  it('costs what stands in it, told to the value; meanwhile values are taken in and posted, and nothing comes twice', async () => {
+describe('bad sector under segments', () => {
+  it('destroys exactly the values it contained, while values are accepted and posted without duplicates', async () => {
     world = origin.copy();
     const before = world.posts.length;
     const { kinds } = mapPages(world.path);
@@ -41,7 +44,7 @@ describe('a bad sector under segments', () => {
     expect(meanwhile.some(({ numbers, live }) => numbers.length > live)).toBe(true);
     expect(world.failures).toEqual([]);
     await world.run('drain', 3, 0);
-    // What was settled since the last commit is forgotten with the old file, as by a crash: that alone comes again.
+    // Deliveries since the previous commit are lost with the old file, as after a crash: only these are repeated.
     const posts = world.posts.slice(before);
     const began = posts.findIndex(({ isCarrying }) => isCarrying);
     const again = new Set(posts.slice(Math.max(0, began - 4), began).flatMap(({ numbers }) => numbers));
@@ -57,12 +60,12 @@ describe('a bad sector under segments', () => {
   });
 });
 
-describe('a row of the log of which a page does not read', () => {
+describe('unreadable page of a log row', () => {
   it.each([
     ['first', 0, 'lostAtEdges'],
     ['last', 5, 'lostAtEdges'],
     ['third', 2, 'told'],
-  ] as const)('is told to the value, where it is the %s', async (_place, row, counted) => {
+  ] as const)('is counted exactly if it is in the %s row', async (_place, row, counted) => {
     world = new RebuildWorld(library);
     expect((await world.run('log', 6, 6)).isDone).toBe(true);
     world.breakSectorOf(pageWithin(world.path, row * 1_000));
@@ -74,7 +77,7 @@ describe('a row of the log of which a page does not read', () => {
   });
 });
 
-/** A page whose whole sector is what the row of the log with that value has run over into. */
+/** A page whose whole sector is an overflow of the log row with that value. */
 function pageWithin(path: string, number: number): number {
   const { numbers } = mapPages(path);
   const database = new Database(path, { readonly: true });
@@ -89,8 +92,8 @@ function pageWithin(path: string, number: number): number {
   return found;
 }
 
-describe('every sector of a small buffer in turn', () => {
-  it('costs nothing but what stands in it', async () => {
+describe('bad sector at every position of a small buffer', () => {
+  it('destroys only the data it contained', async () => {
     const small = new RebuildWorld(library);
     const wrong: object[] = [];
     try {
@@ -112,18 +115,18 @@ describe('every sector of a small buffer in turn', () => {
   });
 });
 
-/** Seeds that once failed stay in the list. */
+/** Seeds that failed stay in the list. */
 const SEEDS = [1, 2, 3, 4];
 
-describe('whatever happens while a buffer is rebuilt', () => {
-  it.each(SEEDS)('no acknowledged value is lost but what stood in a bad sector, seed %i', async (seed) => {
+describe('random faults during a rebuild', () => {
+  it.each(SEEDS)('cause no loss of acknowledged values outside the bad sector, seed %i', async (seed) => {
     world = origin.copy();
     const chance = new ManualClock(0, seed + 9_000);
     const random = (below: number) => Math.floor(chance.random() * below);
     for (let phase = 0; phase < 3; phase++) {
       const { size } = statSync(world.path);
       if (phase < 2) world.breakSectorOf(1 + random(size / PAGE));
-      // Killed before a write, in a rebuild or out of it, or when it has done its work.
+      // Killed before a write, during or outside a rebuild, or after all work.
       const kill = phase % 2 === 0 ? `kill_write ${20 + random(800)}` : '';
       await world.run('random', seed * 10 + phase, 60, kill);
     }

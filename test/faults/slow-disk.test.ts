@@ -27,7 +27,7 @@ afterEach(async () => {
 
 const orders = (text: string) => writeFileSync(join(agent.folder, 'orders'), `${text}\n`);
 
-/** The daemon on a disk that takes orders, under a service manager that wants to hear of it three times in 600 ms. */
+/** The agent on a simulated disk, under a service manager that expects three watchdog notifications in 600 ms. */
 async function start(): Promise<void> {
   orders('');
   const told = join(agent.folder, 'told');
@@ -54,11 +54,11 @@ const beats = () => readFileSync(join(agent.folder, 'told'), 'utf8').split('WATC
 const failures = () => Number(readFileSync(join(agent.folder, 'counts')).readBigUInt64LE(24));
 const bufferHealth = async () => (await agent.call(agent.ops, '/healthz')).status;
 
-/** Two daemons that start on a machine that does much else: none of the waits below is for a time. */
+/** Two agents start on a busy machine, so no wait below asserts a time. */
 const PATIENCE = { timeout: 300_000 };
 
-describe('a disk whose syncs hang', PATIENCE, () => {
-  it('stalls acknowledgements and nothing else: listeners answer, the watchdog is fed', async () => {
+describe('disk whose syncs hang', PATIENCE, () => {
+  it('delays only acknowledgements, while listeners respond and the watchdog is notified', async () => {
     await start();
     orders('hold_syncs');
     let acknowledged = 0;
@@ -67,25 +67,25 @@ describe('a disk whose syncs hang', PATIENCE, () => {
       expect(status).toBe(204);
       acknowledged++;
     });
-    // While the sync hangs, everything that needs no disk is answered.
+    // While the sync hangs, every request without disk access gets a response.
     expect(await bufferHealth()).toBe(200);
     expect((await agent.call(agent.ops, '/metrics')).status).toBe(200);
     expect((await agent.push([{ ...value(1), tag: 'FT-999' }])).status).toBe(422);
     expect((await agent.call(agent.webhook, '/nowhere', { method: 'POST', body: '{}' })).status).toBe(404);
     const before = beats();
-    await agent.until(() => beats() > before + 1, 'the watchdog is fed');
+    await agent.until(() => beats() > before + 1, 'the watchdog is notified');
     expect(acknowledged).toBe(0);
     const commits = await agent.metric('tagferry_commits_total{outcome="ok"}');
     orders('');
     await Promise.all(pushes);
-    // All that waited shared commits: forty syncs one after the other would have hung forty times as long.
+    // All pending pushes shared commits: forty sequential syncs would have taken forty times as long.
     expect((await agent.metric('tagferry_commits_total{outcome="ok"}')) - commits).toBeLessThan(10);
     await agent.until(() => sandbox.values.counts(881).stored === 40, 'every value is on the platform');
   });
 });
 
-describe('a disk that refuses writes', PATIENCE, () => {
-  it('answers senders with 503, keeps the agent up without a hot loop, and goes on when it takes them again', async () => {
+describe('disk that rejects writes', PATIENCE, () => {
+  it('causes 503 without a busy loop, and the agent recovers afterwards', async () => {
     await start();
     expect((await agent.push([value(1)])).status).toBe(204);
     await agent.until(() => sandbox.values.counts(881).stored === 1, 'the first value is on the platform');
@@ -99,9 +99,9 @@ describe('a disk that refuses writes', PATIENCE, () => {
     const beganMs = performance.now();
     await new Promise((resolve) => setTimeout(resolve, 3_000));
     expect((failures() - before) / (performance.now() - beganMs)).toBeLessThan(30 / 3_000);
-    await agent.until(() => beats() > beatsBefore, 'the watchdog is fed');
+    await agent.until(() => beats() > beatsBefore, 'the watchdog is notified');
     orders('');
-    await agent.until(async () => (await agent.push([value(3)])).status === 204, 'the disk takes writes again');
+    await agent.until(async () => (await agent.push([value(3)])).status === 204, 'disk writes restored');
     await agent.until(async () => (await bufferHealth()) === 200, 'the agent is healthy again');
     await agent.until(() => sandbox.values.counts(881).stored === 2, 'the later value is on the platform');
     expect(sandbox.values.list(881, 'flow').map((one) => one.value)).toEqual([1, 3]);

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 
 const TOOLS = { env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin` }, stdio: 'pipe' } as const;
 
-/** A small file system in a file, for tests that fill it or take its writing away: only root may mount it. */
+/** Small file system in a file, for tests that fill it or make it read-only. Mounting requires root. */
 export class SmallDisk {
   readonly folder: string;
   readonly mount: string;
@@ -35,7 +35,7 @@ export class SmallDisk {
     return bavail * bsize;
   }
 
-  /** Somebody else's file takes all that is left, but for so much. */
+  /** Fills the disk with another file, except for the given number of bytes. */
   fill(leaveBytes = 0): void {
     const file = openSync(join(this.mount, 'ballast'), 'a');
     for (const size of [1 << 20, 1 << 16, 1 << 12, 1 << 10]) {
@@ -49,7 +49,7 @@ export class SmallDisk {
     closeSync(file);
   }
 
-  /** That file goes. */
+  /** Deletes that file. */
   free(): void {
     rmSync(join(this.mount, 'ballast'));
   }
@@ -58,10 +58,10 @@ export class SmallDisk {
     execFileSync('mount', ['-o', `remount,${mode}`, this.mount], TOOLS);
   }
 
-  /** Spoils what the file system knows of a file, or puts it right, as a check of it does: until then whoever looks at it gets EUCLEAN. */
+  /** Corrupts the inode of a file, or repairs it as fsck does. Until then, every access fails with EUCLEAN. */
   spoilInode(name: string, isSpoiled: boolean): void {
     const image = join(this.folder, 'disk.img');
-    // Of what this file system has, 32 bytes belong to an inode beyond its first 128.
+    // In this file system, 32 bytes belong to an inode beyond its first 128.
     const field = `set_inode_field /${name} extra_isize ${isSpoiled ? 9_999 : 32}`;
     execFileSync('umount', [this.mount], TOOLS);
     execFileSync('debugfs', ['-w', '-R', field, image], TOOLS);

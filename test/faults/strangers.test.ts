@@ -10,9 +10,12 @@ import { noPage } from '../doubles/no-page.ts';
 import { type IntakeBench, makeIntakeBench } from '../sources/sink-double.ts';
 import { anEvent, Listening, SECRET } from '../webhook/parts/listening.ts';
 
-/** Invariant 10: strangers never shut a listener, neither another nor the one they came by. All with real connections. */
+/**
+ * Invariant 10: hostile clients never block a listener, neither their own nor another one. All tests use real
+ * connections.
+ */
 const MiB = 1024 * 1024;
-/** How long the platform waits for an answer (platform 6.1). */
+/** The platform's response time limit (platform 6.1). */
 const SENDERS_PATIENCE_MS = 10_000;
 
 let webhook: Listening;
@@ -63,18 +66,18 @@ afterEach(async () => {
 
 interface Stranger {
   port: number;
-  /** What each sends at once. */
+  /** Bytes that each connection sends first. */
   text: string;
   count: number;
-  /** What each sends again and again. */
+  /** Bytes that each connection sends repeatedly. */
   trickle?: string;
   reads?: boolean;
   halfCloses?: boolean;
-  /** From how many addresses of loopback. */
+  /** Number of loopback source addresses. */
   addresses?: number;
 }
 
-/** Opens the connections and waits until all that they send at once is sent, or their connection is ended. */
+/** Opens the connections and waits until each has sent its first bytes or was closed. */
 async function gather({ port, text, count, trickle, reads = true, halfCloses = false, addresses = 1 }: Stranger) {
   const ready = Array.from({ length: count }, (_, i) => {
     const socket = connect({ port, host: '127.0.0.1', localAddress: `127.0.0.${1 + (i % addresses)}` });
@@ -87,7 +90,7 @@ async function gather({ port, text, count, trickle, reads = true, halfCloses = f
         if (halfCloses) socket.end(text, () => resolve());
         else if (text === '') resolve();
         else socket.write(text, () => resolve());
-        // Who does not read its answers fills its own buffer at some time, and is there all the same.
+        // A client that does not read responses eventually fills its own buffer, and stays connected.
         if (!reads) setImmediate(resolve);
       });
     });
@@ -99,7 +102,7 @@ async function gather({ port, text, count, trickle, reads = true, halfCloses = f
   }, 100);
 }
 
-/** One request by a connection of its own; 0 where it is not answered as long as its sender waits. */
+/** Sends one request on a new connection. Returns 0 if there is no response within the sender's time limit. */
 function ask(
   port: number,
   path: string,
@@ -138,7 +141,7 @@ const pushOne = () =>
     'Content-Type': 'application/json',
   });
 
-/** Twenty of each while the strangers are there: one after the other, and ten at once. */
+/** Twenty requests of each kind while the hostile clients are connected: sequentially, and ten at once. */
 async function answers(one: () => Promise<number>): Promise<number[]> {
   const all: number[] = [];
   for (let i = 0; i < 10; i++) all.push(await one());
@@ -150,15 +153,18 @@ const forged = (length: number) =>
 const pushed = (length: number) =>
   `POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`;
 
-describe('a signed delivery is answered while', () => {
+describe('signed deliveries during attacks', () => {
   it.each([
-    ['33 strangers hold bodies of 1 MiB but for a byte', { count: 33, text: forged(MiB) + 'x'.repeat(MiB - 1) }],
-    ['33 do that from as many addresses', { count: 33, text: forged(MiB) + 'x'.repeat(MiB - 1), addresses: 33 }],
-    ['64 connections say nothing', { count: 64, text: '' }],
-    ['256 bodies come a byte at a time', { count: 256, text: forged(MiB), trickle: 'x' }],
-    ['256 bodies come at a good rate and never end', { count: 256, text: forged(MiB), trickle: 'x'.repeat(3_000) }],
-    ['1,000 connections say nothing', { count: 1_000, text: '', addresses: 50 }],
-    ['600 heads come a byte at a time', { count: 600, text: 'POST /webhook HTTP/1.1\r\nX-A: ', trickle: 'x' }],
+    ['33 clients withhold the last byte of a 1 MiB body', { count: 33, text: forged(MiB) + 'x'.repeat(MiB - 1) }],
+    [
+      '33 clients with different addresses withhold the last byte',
+      { count: 33, text: forged(MiB) + 'x'.repeat(MiB - 1), addresses: 33 },
+    ],
+    ['64 connections are idle', { count: 64, text: '' }],
+    ['256 bodies arrive byte by byte', { count: 256, text: forged(MiB), trickle: 'x' }],
+    ['256 bodies arrive fast and never end', { count: 256, text: forged(MiB), trickle: 'x'.repeat(3_000) }],
+    ['1,000 connections are idle', { count: 1_000, text: '', addresses: 50 }],
+    ['600 headers arrive byte by byte', { count: 600, text: 'POST /webhook HTTP/1.1\r\nX-A: ', trickle: 'x' }],
     [
       '300 chunked bodies never end',
       {
@@ -167,11 +173,11 @@ describe('a signed delivery is answered while', () => {
         trickle: '1\r\nx\r\n',
       },
     ],
-    ['300 keep their connection after an answer', { count: 300, text: 'GET /x HTTP/1.1\r\nHost: x\r\n\r\n' }],
-    ['300 have closed their half in the middle of a head', { count: 300, text: 'POST /webhook HTT', halfCloses: true }],
-    ['300 have closed their half in the middle of a body', { count: 300, text: `${forged(99)}x`, halfCloses: true }],
+    ['300 connections stay open after a response', { count: 300, text: 'GET /x HTTP/1.1\r\nHost: x\r\n\r\n' }],
+    ['300 clients half-close within the headers', { count: 300, text: 'POST /webhook HTT', halfCloses: true }],
+    ['300 clients half-close within the body', { count: 300, text: `${forged(99)}x`, halfCloses: true }],
     [
-      '100 send a hundred requests before they read an answer, and read none',
+      '100 clients pipeline 100 requests and read no response',
       {
         count: 100,
         text: 'GET /webhook HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(100),
@@ -179,52 +185,52 @@ describe('a signed delivery is answered while', () => {
       },
     ],
     [
-      '100 smuggle requests behind a body of two lengths',
+      '100 clients smuggle requests with two body lengths',
       {
         count: 100,
         text: `POST /webhook HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${forged(3)}abc`,
       },
     ],
-  ] as [string, Omit<Stranger, 'port'>][])('%s', async (_, strangers) => {
+  ] as [string, Omit<Stranger, 'port'>][])('are accepted while %s', async (_, strangers) => {
     await gather({ ...strangers, port: ports.webhook });
     expect(await answers(deliver)).toEqual([204]);
     expect(webhook.inbox.list({ limit: 100 })).toHaveLength(20);
-    // Nobody else is kept out by them either.
+    // Other clients can also connect.
     expect(await ask(ports.ops, '/healthz')).toBe(200);
     expect(await pushOne()).toBe(204);
   });
 });
 
-describe('health and metrics are answered while', () => {
+describe('health and metrics during attacks', () => {
   it.each([
-    ['64 connections say nothing', { count: 64, text: '' }],
-    ['1,000 connections say nothing', { count: 1_000, text: '', addresses: 50 }],
-    ['200 heads come a byte at a time', { count: 200, text: 'GET /healthz HTTP/1.1\r\nX-A: ', trickle: 'x' }],
+    ['64 connections are idle', { count: 64, text: '' }],
+    ['1,000 connections are idle', { count: 1_000, text: '', addresses: 50 }],
+    ['200 headers arrive byte by byte', { count: 200, text: 'GET /healthz HTTP/1.1\r\nX-A: ', trickle: 'x' }],
     [
       '100 bodies never end',
       { count: 100, text: `GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n` },
     ],
     [
-      '100 ask for metrics and do not read them',
+      '100 clients request metrics and do not read them',
       {
         count: 100,
         text: 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(20),
         reads: false,
       },
     ],
-  ] as [string, Omit<Stranger, 'port'>][])('%s', async (_, strangers) => {
+  ] as [string, Omit<Stranger, 'port'>][])('respond while %s', async (_, strangers) => {
     await gather({ ...strangers, port: ports.ops });
     expect(await answers(() => ask(ports.ops, '/healthz'))).toEqual([200]);
     expect(await answers(() => ask(ports.ops, '/metrics'))).toEqual([200]);
   });
 });
 
-describe('small values are taken while', () => {
+describe('small pushes during attacks', () => {
   it.each([
-    ['20 bodies of 8 MiB wait for their last byte', { count: 20, text: pushed(8 * MiB) + ' '.repeat(8 * MiB - 1) }],
-    ['300 bodies of 60 kB wait for their last byte', { count: 300, text: pushed(60_000) + ' '.repeat(59_999) }],
-    ['1,000 connections say nothing', { count: 1_000, text: '' }],
-  ] as [string, Omit<Stranger, 'port'>][])('%s', async (_, strangers) => {
+    ['20 bodies of 8 MiB lack their last byte', { count: 20, text: pushed(8 * MiB) + ' '.repeat(8 * MiB - 1) }],
+    ['300 bodies of 60 kB lack their last byte', { count: 300, text: pushed(60_000) + ' '.repeat(59_999) }],
+    ['1,000 connections are idle', { count: 1_000, text: '' }],
+  ] as [string, Omit<Stranger, 'port'>][])('are accepted while %s', async (_, strangers) => {
     await gather({ ...strangers, port: ports.ingest });
     expect(await answers(pushOne)).toEqual([204]);
     expect(push.bytesUnderWay).toBeLessThan(50 * MiB);

@@ -1,9 +1,8 @@
 /**
- * A process that takes values into buffers, one after another: it posts and settles some, flushes the rest, and writes down what was
- * acknowledged, as lines of JSON on standard output. A layer below it fails what the test tells it to, anew for each buffer.
- *
- * argv: the file of the layer's orders, that of its counts, and the rounds as JSON. A failed commit is tried again with the same values,
- * as a source does. What was begun stays open until the process is killed.
+ * Process that accepts values into buffers, one after another: it posts and settles some, flushes the rest, and prints
+ * acknowledged values as JSON lines. A layer below injects the failures that the test orders, separately for each
+ * buffer. argv: file of the layer orders, file of its counts, and the rounds as JSON. A failed commit is retried with
+ * the same values, as a source does. Transactions in progress remain open until the process is killed.
  */
 import { readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,13 +12,13 @@ import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
 
-/** A buffer, and what is done with it. */
+/** A buffer and the operations on it. */
 export interface Round {
   folder: string;
-  /** Of the layer, from its opening on. */
+  /** Orders to the layer, with counts that start when the buffer is opened. */
   orders: string;
   commits: number;
-  /** After each commit; a compaction has its step where there is nothing to flush. */
+  /** Number of maintenance steps after each commit. A step can compact only if there is nothing to flush. */
   maintenances: number;
 }
 
@@ -27,7 +26,7 @@ const [ordersFile, countsFile] = [process.argv[2]!, process.argv[3]!];
 const rounds = JSON.parse(process.argv[4]!) as Round[];
 const say = (line: object) => writeSync(1, `${JSON.stringify(line)}\n`);
 
-/** Gives the error's code where it failed. */
+/** Returns the error code on failure. */
 function attempt(work: () => void): string | undefined {
   try {
     work();
@@ -43,7 +42,7 @@ function counts(): number[] {
   return [0, 8, 16, 24].map((at) => Number(bytes.readBigUInt64LE(at)));
 }
 
-/** Never closed, also where it did not become a store: a killed process closes nothing. */
+/** Never closed, even if opening failed, because a killed process closes nothing. */
 const databases: Database[] = [];
 
 function takeIn({ folder, commits, maintenances }: Round): void {
@@ -65,16 +64,16 @@ function takeIn({ folder, commits, maintenances }: Round): void {
   const catalogue = new SeriesCatalogue(series);
   let number = 0;
   for (let turn = 0; turn < commits; turn++) {
-    // So long that flushing never waits for company.
+    // Long enough that flushing never waits for more values.
     monotonicMs += 120_000;
     const numbers = Array.from({ length: 20 }, () => number++);
     const append = () => {
       const columns = new ValueColumns();
       for (const each of numbers)
         columns.add(catalogue.idOf(1 + (each % 3), `k${each % 2}`, undefined, undefined), each, each, 0);
-      const newSeries = catalogue.takeNew();
+      const newSeries = catalogue.takeUnsaved();
       const failed = attempt(() => store.commit({ columns, newSeries, monotonicMs }));
-      if (failed) catalogue.returnNew(newSeries);
+      if (failed) catalogue.returnUnsaved(newSeries);
       return failed;
     };
     for (let tries = 0; tries < 5; tries++) {
@@ -112,7 +111,7 @@ function takeIn({ folder, commits, maintenances }: Round): void {
 }
 
 for (const [index, round] of rounds.entries()) {
-  // Its length changes from round to round, for a clock of the file system may stand still in between.
+  // The file's length differs between rounds, because its modification time may not.
   writeFileSync(ordersFile, `${round.orders.padEnd(64 + (index % 2))}\n`);
   const before = counts();
   say({ folder: round.folder });
@@ -125,5 +124,5 @@ for (const [index, round] of rounds.entries()) {
   const [writes, syncs, , failures] = counts().map((count, which) => count - before[which]!);
   say({ writes, syncs, failures });
 }
-// No close: what a pulled plug would leave.
+// The databases are not closed, as after a power failure.
 process.kill(process.pid, 'SIGKILL');

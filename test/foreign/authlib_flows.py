@@ -1,4 +1,4 @@
-"""authlib, which nobody here wrote, through the flows of section 5."""
+"""Runs the flows of section 5 with authlib, an independent client."""
 
 from authlib.common.security import generate_token
 from authlib.integrations.base_client.errors import OAuthError

@@ -1,4 +1,4 @@
-"""What the flows of section 5 have in common, whatever library walks them: the person at the sign-in page, and the report."""
+"""Shared by the flows of section 5 with all libraries: the user at the sign-in page, and the report."""
 
 import html
 import json
@@ -22,7 +22,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def sign_in(address):
-    """A browser and a person: reads the page, fills it in, and gives the address that it is sent to."""
+    """Signs in like a user in a browser, and returns the redirect address."""
     page = urllib.request.urlopen(address).read().decode()
     fields = {
         name: html.unescape(value)
@@ -34,13 +34,13 @@ def sign_in(address):
         urllib.request.build_opener(NoRedirect).open(f"{URL}/app/id/sign_in", form)
     except urllib.error.HTTPError as answer:
         assert answer.code == 302, answer.read()
-        # The libraries want https at the client's end; where it is, is the client's affair.
+        # The libraries require an https redirect address.
         return answer.headers["location"].replace("http://", "https://", 1)
-    raise AssertionError("the sign-in page redirects nowhere")
+    raise AssertionError("the sign-in page did not redirect")
 
 
 def shown(token):
-    """What of a token answer section 2.1 names."""
+    """Returns the members of a token response that section 2.1 specifies."""
     return {name: token.get(name) for name in ("token_type", "expires_in")}
 
 

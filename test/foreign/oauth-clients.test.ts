@@ -6,7 +6,9 @@ import { AuthorizationCode, ResourceOwnerPassword } from 'simple-oauth2';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 
-/** The flows of section 5 by OAuth clients that nobody here wrote. openid-client and octokit are in test/sandbox/foreign.test.ts. */
+/**
+ * Flows of section 5 with independent OAuth clients. For openid-client and octokit, see test/sandbox/foreign.test.ts.
+ */
 const { clientId, clientSecret, technicalUsername, technicalPassword, userEmail, userPassword } = SANDBOX_CREDENTIALS;
 const REDIRECT = 'http://127.0.0.1:9/callback';
 
@@ -20,7 +22,7 @@ afterEach(() => sandbox.stop());
 const callWith = async (token: string) =>
   (await fetch(`${sandbox.url}/v2/permissions`, { headers: { authorization: `Bearer ${token}` } })).status;
 
-/** A browser and a person at the sign-in page; gives the address that they are sent to. */
+/** Signs in like a user in a browser, and returns the redirect address. */
 async function signIn(address: string | URL): Promise<URL> {
   const page = await (await fetch(address)).text();
   const fields = [...page.matchAll(/name="(\w+)" value="([^"]*)"/g)]
@@ -49,32 +51,35 @@ describe('oauth4webapi', () => {
   it.each([
     ['a Basic header', () => oauth.ClientSecretBasic(clientSecret)],
     ['the body', () => oauth.ClientSecretPost(clientSecret)],
-  ])('walks the password grant of 5.2 with credentials in %s, refreshes (5.6) and revokes', async (_where, auth) => {
-    const machines = server('machines');
-    const grant = new URLSearchParams({ username: technicalUsername, password: technicalPassword });
-    const answer = await oauth.genericTokenEndpointRequest(machines, client, auth(), 'password', grant, insecure);
-    const tokens = await oauth.processGenericTokenEndpointResponse(machines, client, answer);
-    expect(tokens).toMatchObject({ token_type: 'bearer', expires_in: 660 });
-    expect(await callWith(tokens.access_token)).toBe(200);
+  ])(
+    'completes the password grant of 5.2 with credentials in %s, a refresh (5.6) and a revocation',
+    async (_where, auth) => {
+      const machines = server('machines');
+      const grant = new URLSearchParams({ username: technicalUsername, password: technicalPassword });
+      const answer = await oauth.genericTokenEndpointRequest(machines, client, auth(), 'password', grant, insecure);
+      const tokens = await oauth.processGenericTokenEndpointResponse(machines, client, answer);
+      expect(tokens).toMatchObject({ token_type: 'bearer', expires_in: 660 });
+      expect(await callWith(tokens.access_token)).toBe(200);
 
-    const renewing = await oauth.refreshTokenGrantRequest(machines, client, auth(), tokens.refresh_token!, insecure);
-    const renewed = await oauth.processRefreshTokenResponse(machines, client, renewing);
-    expect(renewed.refresh_token).not.toBe(tokens.refresh_token);
-    for (const token of [tokens.access_token, renewed.access_token]) {
-      const revoking = await oauth.revocationRequest(machines, client, auth(), token, insecure);
-      await oauth.processRevocationResponse(revoking);
-      expect(await callWith(token)).toBe(401);
-    }
-    const again = await oauth.refreshTokenGrantRequest(machines, client, auth(), renewed.refresh_token!, insecure);
-    await expect(oauth.processRefreshTokenResponse(machines, client, again)).rejects.toMatchObject({
-      error: 'invalid_grant',
-    });
-  });
+      const renewing = await oauth.refreshTokenGrantRequest(machines, client, auth(), tokens.refresh_token!, insecure);
+      const renewed = await oauth.processRefreshTokenResponse(machines, client, renewing);
+      expect(renewed.refresh_token).not.toBe(tokens.refresh_token);
+      for (const token of [tokens.access_token, renewed.access_token]) {
+        const revoking = await oauth.revocationRequest(machines, client, auth(), token, insecure);
+        await oauth.processRevocationResponse(revoking);
+        expect(await callWith(token)).toBe(401);
+      }
+      const again = await oauth.refreshTokenGrantRequest(machines, client, auth(), renewed.refresh_token!, insecure);
+      await expect(oauth.processRefreshTokenResponse(machines, client, again)).rejects.toMatchObject({
+        error: 'invalid_grant',
+      });
+    },
+  );
 
   it.each([
     ['of 5.3 with a secret', () => oauth.ClientSecretPost(clientSecret)],
     ['of 5.4 with PKCE alone', () => oauth.None()],
-  ])('walks the code flow %s, and the state is the one that it kept', async (_which, auth) => {
+  ])('completes the code flow %s, with an unchanged state', async (_which, auth) => {
     const people = server('people');
     const verifier = oauth.generateRandomCodeVerifier();
     const state = oauth.generateRandomState();
@@ -117,7 +122,7 @@ describe('simple-oauth2', () => {
   });
 
   it.each(['header', 'body'] as const)(
-    'walks the password grant of 5.2 by %s, refreshes and revokes',
+    'completes the password grant of 5.2 by %s, a refresh and a revocation',
     async (method) => {
       const client = new ResourceOwnerPassword(config(method, ''));
       const token = await client.getToken({ username: technicalUsername, password: technicalPassword });
@@ -131,7 +136,7 @@ describe('simple-oauth2', () => {
     },
   );
 
-  it('walks the code flow of 5.3 with a secret', async () => {
+  it('completes the code flow of 5.3 with a secret', async () => {
     const client = new AuthorizationCode(config('body', '/app/id'));
     const state = 'kept-by-the-client';
     const back = await signIn(client.authorizeURL({ redirect_uri: REDIRECT, state }));
@@ -142,7 +147,7 @@ describe('simple-oauth2', () => {
     expect(await callWith(String(renewed.token.access_token))).toBe(200);
   });
 
-  it('is refused with a wrong secret in the words of RFC 6749', async () => {
+  it('receives RFC 6749 errors for a wrong secret', async () => {
     const wrong = config('header', '');
     const client = new ResourceOwnerPassword({ ...wrong, client: { id: clientId, secret: 'wrong' } });
     await expect(client.getToken({ username: technicalUsername, password: technicalPassword })).rejects.toMatchObject({
@@ -152,8 +157,8 @@ describe('simple-oauth2', () => {
   });
 });
 
-describe('Debian’s Python clients', () => {
-  /** Debian's own interpreter, whose packages these are. */
+describe('Debian’s Python client', () => {
+  /** Uses Debian's interpreter, because these are Debian packages. */
   const walk = async (script: string) => {
     const options = { env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' } };
     const ran = promisify(execFile)('/usr/bin/python3', [join(import.meta.dirname, script), sandbox.url], options);
@@ -171,11 +176,11 @@ describe('Debian’s Python clients', () => {
     wrong_secret: 'invalid_client',
   };
 
-  it('requests-oauthlib walks the password grant of 5.2, the code flow of 5.3, refresh and revocation', async () => {
+  it('requests-oauthlib completes the password grant of 5.2, the code flow of 5.3, refresh and revocation', async () => {
     expect(await walk('requests_oauthlib_flows.py')).toEqual({ ...machines, code: answer, code_used: 200 });
   });
 
-  it('authlib walks them too, and the code flow of 5.4 with PKCE', async () => {
+  it('authlib completes the same flows as requests-oauthlib, and the code flow of 5.4 with PKCE', async () => {
     const people = { code: answer, code_used: 200, pkce: answer, pkce_used: 200 };
     expect(await walk('authlib_flows.py')).toEqual({ ...machines, ...people });
   });

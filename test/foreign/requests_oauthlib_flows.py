@@ -1,4 +1,4 @@
-"""requests-oauthlib, which nobody here wrote, through the flows of section 5."""
+"""Runs the flows of section 5 with requests-oauthlib, an independent client."""
 
 import os
 

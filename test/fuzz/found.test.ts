@@ -6,9 +6,9 @@ import { unpackRanges } from '../../src/buffer/format/settled-ranges.ts';
 import { processTokenAnswer } from '../../src/platform/grants/token-answer.ts';
 import { readCsv } from '../../src/sources/csv/csv.ts';
 import { TimeReader } from '../../src/sources/csv/logger-time.ts';
-import { parseLineProtocol } from '../../src/sources/push/line-protocol.ts';
+import { parseLineProtocol } from '../../src/sources/formats/line-protocol.ts';
 
-/** Bytes with their checksum, as a disk would have to forge them. */
+/** Returns bytes with a valid checksum. */
 function sealed(write: (writer: ByteWriter) => void): Uint8Array {
   const writer = new ByteWriter();
   writer.reset(4);
@@ -17,11 +17,12 @@ function sealed(write: (writer: ByteWriter) => void): Uint8Array {
 }
 
 describe('inputs found by fuzzing', () => {
-  it('a hundred thousand lines that are none are each told with its number, at the cost of one look at the body', () => {
+  it('with a hundred invalid lines per value are reported with all line numbers after one pass over the body', () => {
     const lines = 100_000;
     const numbers: number[] = [];
     parseLineProtocol('a\n'.repeat(lines), 1, {
-      number: () => {},
+      value: () => {},
+      text: () => {},
       wrong: () => {},
       endOfLine: () => {},
       unreadable: ({ message }) => numbers.push(Number(/\d+/.exec(message)![0])) > 0,
@@ -30,31 +31,31 @@ describe('inputs found by fuzzing', () => {
     expect(numbers.every((number, at) => number === at + 1)).toBe(true);
   });
 
-  it('a day beyond what a date can say is no time of a logger', () => {
+  it('with a date out of range are rejected as a logger time', () => {
     const reader = new TimeReader({ zone: 'Europe/Berlin', format: 'excel' });
     expect(reader.read('124891890')).toBeUndefined();
     expect(reader.read('-1e300')).toBeUndefined();
     expect(reader.read('46347.5')).toEqual({ timeMs: Date.UTC(2026, 10, 21, 11) });
   });
 
-  it('a record of CSV that is too long is refused in however many pieces it comes', async () => {
+  it('with an oversized CSV record are rejected, however the record is split', async () => {
     const bytes = Buffer.from(`time,flow\n1,${'2'.repeat(70_000)}\n`);
     for (const pieces of [[bytes], [bytes.subarray(0, 60_000), bytes.subarray(60_000)]]) {
       const lines: number[] = [];
       const reading = (async () => {
         for await (const { line } of readCsv(asyncOf(pieces))) lines.push(line);
       })();
-      await expect(reading).rejects.toThrow('line 2: the record has no end');
+      await expect(reading).rejects.toThrow('line 2: unterminated record');
       expect(lines).toEqual([1]);
     }
   });
 
-  it('a number of settled ranges that cannot be is damage, and no allocation', () => {
+  it('with an impossible number of settled ranges are reported as damaged, without an allocation', () => {
     const bytes = sealed((writer) => writer.varint(2 ** 40));
     expect(() => unpackRanges(bytes)).toThrow(expect.objectContaining({ code: 'store.damaged' }));
   });
 
-  it('settled ranges with an edge beyond 2^53, of an odd number of edges, or out of order are damage', () => {
+  it('with settled ranges beyond 2^53, an odd number of edges, or a wrong order are reported as damaged', () => {
     const edges = (...all: number[]) =>
       sealed((writer) => {
         writer.varint(all.length);
@@ -67,7 +68,7 @@ describe('inputs found by fuzzing', () => {
     }
   });
 
-  it('digits that no value of the log has are damage, and no value that is no number', () => {
+  it('with unknown digits in a log value are reported as damaged, and yield no invalid number', () => {
     const row = (form: number) =>
       sealed((writer) => {
         for (const each of [1, 0, 0, 0, 1, 0, 0, form, 0, 5]) writer.byte(each);
@@ -76,7 +77,7 @@ describe('inputs found by fuzzing', () => {
     expect(() => readLogRow(row(13))).toThrow(expect.objectContaining({ code: 'store.damaged' }));
   });
 
-  it('the type of an answer that is no token comes into the log on one line, bounded, visible and without secrets', () => {
+  it('with a wrong token type are logged on one line, truncated, escaped and without secrets', () => {
     const answer = {
       status: 200,
       header: () => `text/hunter-2\u0085\u009b31m${'x'.repeat(9_000)}`,
@@ -86,7 +87,7 @@ describe('inputs found by fuzzing', () => {
     const redactor = new Redactor();
     redactor.configure(['hunter-2']);
     const read = () => processTokenAnswer(answer, { grant: 'password', wallMs: 0 });
-    expect(read).toThrow(/^the token endpoint answered 200, but not in JSON \(text\/\*\*\* ?31mx{10,195}\)$/u);
+    expect(read).toThrow(/^the token endpoint responded 200, but not in JSON \(text\/\*\*\* ?31mx{10,195}\)$/u);
   });
 });
 

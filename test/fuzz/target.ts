@@ -1,15 +1,15 @@
-/** One parser, or two that must agree, for arbitrary bytes. `parsers.test.ts` runs it. */
+/** Parser, or two parsers that must agree, for arbitrary bytes. Run by `parsers.test.ts`. */
 export interface FuzzTarget {
   name: string;
-  /** So many times as much as a parser alone, by connections: so many fewer inputs are made in CI. */
+  /** Cost relative to a simple parser. Divides the number of generated inputs. */
   costs?: number;
-  /** As programs and people write it: the search begins here. */
+  /** Valid inputs, from which others are generated. */
   seeds: readonly (string | Uint8Array)[];
-  /** Throws what must never be thrown or come out; what the parser may say of bad input is no fault. */
+  /** Throws if the parser crashes or returns an invalid result. Rejecting an input is not a failure. */
   run(bytes: Buffer): void | Promise<void>;
 }
 
-/** What `act` gives; `undefined` where it throws what it may throw. Everything else goes on. */
+/** Returns the result of `act`, or `undefined` if it throws an allowed error. Rethrows other errors. */
 export function refusing<Result>(isAllowed: (error: unknown) => boolean, act: () => Result): Result | undefined {
   try {
     return act();
@@ -19,7 +19,7 @@ export function refusing<Result>(isAllowed: (error: unknown) => boolean, act: ()
   }
 }
 
-/** `one` and `other` are equal in every bit. Says which input showed it by what is thrown. */
+/** Throws if the two results are not equal in every bit. */
 export function demandSame(what: string, one: unknown, other: unknown): void {
   if (textOf(one) !== textOf(other)) throw new Error(`${what} differ: ${textOf(one)} and ${textOf(other)}`);
 }
@@ -28,7 +28,7 @@ export function demand(holds: boolean, what: string): void {
   if (!holds) throw new Error(what);
 }
 
-/** Tells -0 from 0, and knows NaN. */
+/** Distinguishes -0 from 0 and supports NaN. */
 function textOf(value: unknown): string {
   const text = JSON.stringify(value, (_key, member: unknown) => {
     if (typeof member !== 'number') return member;
@@ -37,7 +37,7 @@ function textOf(value: unknown): string {
   return String(text).slice(0, 500);
 }
 
-/** The first line as a text, and what is behind it: for parsers that take a rule and an input. */
+/** Returns the first line and the rest, for parsers with a rule and an input. */
 export function headAndRest(bytes: Buffer): { head: string; rest: Buffer } {
   const feed = bytes.indexOf(10);
   return feed < 0

@@ -1,13 +1,13 @@
 import type { FuzzTarget } from './target.ts';
 import { CONFIGURATION } from './targets/configuration.ts';
 import { PLANT_VALUES } from './targets/plant-values.ts';
-import { PLATFORM_WORDS } from './targets/platform-words.ts';
+import { PLATFORM_WORDS } from './targets/platform-responses.ts';
 import { PUSHED_VALUES } from './targets/pushed-values.ts';
 import { REACTIONS } from './targets/reactions.ts';
 import { STORED_ROWS } from './targets/stored-rows.ts';
-import { WIRE } from './targets/what-comes-by-wire.ts';
+import { WIRE } from './targets/wire-protocols.ts';
 
-/** Every parser that meets the outside. */
+/** All parsers of external input. */
 export const TARGETS: readonly FuzzTarget[] = [
   ...PUSHED_VALUES,
   ...PLANT_VALUES,

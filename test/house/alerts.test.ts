@@ -32,21 +32,21 @@ interface Tests {
   tests: { name: string; promql_expr_test?: { exp_samples: { labels: string }[] }[] }[];
 }
 
-describe('the alert rules', () => {
-  it('are rules to Prometheus', () => {
+describe('alert rules', () => {
+  it('are valid for Prometheus', () => {
     const said = execFileSync('promtool', ['check', 'rules', RULES], { encoding: 'utf8' });
     expect(said).toContain(`${rules.length} rules found`);
   });
 
-  // Hours of rules in one process: a machine that does much else takes its time for it.
+  // promtool evaluates hours of rules in one process, which is slow on a busy machine.
   const PATIENCE = { timeout: 300_000 };
-  it('fire on what they are about and not on what only resembles it, as promtool plays it through', PATIENCE, () => {
+  it('fire in the situations that they describe and not in similar ones, as verified by promtool', PATIENCE, () => {
     const { status, stdout, stderr } = spawnSync('promtool', ['test', 'rules', TESTS], { encoding: 'utf8' });
     expect(`${stdout}${stderr}`).toContain('SUCCESS');
     expect(status).toBe(0);
   });
 
-  it('are each played through in both ways, alone', () => {
+  it('are each tested with and without an alert', () => {
     const { tests } = parse(readFileSync(TESTS, 'utf8')) as Tests;
     const fired = (name: string) =>
       tests
@@ -58,7 +58,7 @@ describe('the alert rules', () => {
     }
   });
 
-  it('say how urgent it is, which gateway, and what to do', () => {
+  it('contain the urgency, the gateway and the next step', () => {
     for (const { name, rules: ofGroup } of groups) {
       for (const { alert, labels, annotations } of ofGroup) {
         expect(['critical', 'warning'], alert).toContain(labels.severity);
@@ -74,7 +74,10 @@ interface Notification {
   alerts: { status: string; labels: { alertname: string; instance?: string } }[];
 }
 
-/** The shipped configuration of Alertmanager in a real one that does not wait, with a receiver that keeps its notifications. */
+/**
+ * Starts Alertmanager with the shipped configuration, but without waits, and with a receiver that records
+ * notifications.
+ */
 async function startAlertmanager() {
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-alerts-'));
   const notifications: Notification[] = [];
@@ -121,8 +124,8 @@ async function startAlertmanager() {
   };
 }
 
-describe('the example for Alertmanager', () => {
-  it('gives one notification if the platform is unavailable for forty gateways, and one when it is back', async () => {
+describe('Alertmanager example', () => {
+  it('sends one notification for a platform outage that affects forty gateways, and one when it ends', async () => {
     const alertmanager = await startAlertmanager();
     try {
       const { notifications } = alertmanager;
@@ -141,7 +144,7 @@ describe('the example for Alertmanager', () => {
       const endsAt = new Date().toISOString();
       await alertmanager.send([fleet, ...single].map((alert) => ({ ...alert, endsAt })));
       await vi.waitFor(() => expect(notifications.at(-1)!.status).toBe('resolved'), { timeout: 60_000 });
-      // Whatever else would be sent comes before this one: a group is flushed after a second.
+      // Any other notification would be sent before this one, because a group is flushed after one second.
       await alertmanager.send([{ labels: { alertname: 'TagferryValuesDropped', job: 'tagferry', instance: 'gw-1' } }]);
       await vi.waitFor(() => expect(notifications.at(-1)!.alerts[0]!.labels.alertname).toBe('TagferryValuesDropped'), {
         timeout: 60_000,

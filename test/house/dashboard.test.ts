@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { stringify } from 'yaml';
 
 const ROOT = join(import.meta.dirname, '../..');
-const METRICS = readFileSync(join(ROOT, 'docs/metrics.md'), 'utf8');
+const METRICS = readFileSync(join(ROOT, 'docs/reference/metrics.md'), 'utf8');
 
 interface Panel {
   id: number;
@@ -32,24 +32,24 @@ const targets = dashboard.panels.flatMap((panel) =>
 const variables = dashboard.templating.list;
 const expressions = [...targets, ...dashboard.annotations.list].map(({ expr }) => expr);
 
-/** Metrics as docs/metrics.md has them: type and labels by name. */
+/** Metrics in docs/reference/metrics.md: type and labels by name. */
 const documented = new Map(
   [...METRICS.matchAll(/^\| `(tagferry_\w+)` \| (\w+) \| ([^|]*)\|/gm)].map(([, name, type, labels]) => [
     name!,
     { type: type!, labels: [...labels!.matchAll(/`(\w+)`/g)].map((match) => match[1]!) },
   ]),
 );
-/** Of every scrape. */
+/** Labels that Prometheus adds to every scrape. */
 const SCRAPED = ['job', 'instance'];
 
-describe('the dashboard', () => {
-  it('shows every metric of docs/metrics.md, and none that is not there', () => {
+describe('Grafana dashboard', () => {
+  it('shows exactly the metrics of docs/reference/metrics.md', () => {
     const shown = new Set(expressions.flatMap((expr) => expr.match(/tagferry_\w+/g) ?? []));
     expect(documented.size).toBeGreaterThan(40);
     expect([...shown].sort()).toEqual([...documented.keys()].sort());
   });
 
-  it('asks for labels that the metric has, by the variables that it offers', () => {
+  it('queries only existing labels, and uses only variables that it defines', () => {
     const names = variables.map(({ name }) => name);
     for (const expr of expressions) {
       const of = [...expr.matchAll(/(tagferry_\w+)\{([^}]*)\}/g)];
@@ -63,14 +63,14 @@ describe('the dashboard', () => {
     }
   });
 
-  it('names in each legend what its query keeps', () => {
+  it('uses only legend labels that the query keeps', () => {
     for (const { expr, legendFormat } of targets) {
       const kept = [...expr.matchAll(/by \(([^)]*)\)/g)].flatMap(([, by]) => by!.split(', '));
       for (const [, label] of legendFormat.matchAll(/\{\{(\w+)\}\}/g)) expect(kept, expr).toContain(label);
     }
   });
 
-  it('takes rates of counters, and of nothing else', () => {
+  it('applies rate functions only to counters', () => {
     for (const expr of expressions) {
       for (const [whole, name] of expr.matchAll(/(tagferry_\w+)\{[^}]*\}/g)) {
         const isRated = expr.includes(`rate(${whole}`) || expr.includes(`increase(${whole}`);
@@ -79,7 +79,7 @@ describe('the dashboard', () => {
     }
   });
 
-  it('has queries that Prometheus understands', () => {
+  it('has valid queries', () => {
     const folder = mkdtempSync(join(tmpdir(), 'tagferry-dashboard-'));
     try {
       const rules = expressions.map((expr, at) => ({
@@ -95,7 +95,7 @@ describe('the dashboard', () => {
     }
   });
 
-  it('can be provisioned: a name of its own, no number of a database, the data source by variable', () => {
+  it('can be provisioned, with a name, no database id, and the data source as a variable', () => {
     expect(dashboard).toMatchObject({ uid: 'tagferry', title: 'tagferry' });
     expect(dashboard.id ?? null).toBeNull();
     expect(dashboard).not.toHaveProperty('__inputs');
@@ -109,7 +109,7 @@ describe('the dashboard', () => {
     }
   });
 
-  it('has panels that lie on none of the others, within its 24 columns', () => {
+  it('has panels that do not overlap, within 24 columns', () => {
     const taken = new Map<string, string>();
     expect(new Set(dashboard.panels.map(({ id }) => id)).size).toBe(dashboard.panels.length);
     for (const { title, gridPos } of dashboard.panels) {

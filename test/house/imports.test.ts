@@ -4,10 +4,10 @@ import { describe, expect, it } from 'vitest';
 
 const SRC = join(import.meta.dirname, '../../src');
 
-/** The floors of docs/architecture.md. A file imports from floors below its own, or from its own room. */
-const FLOORS: Record<string, number> = {
+/** Layers in docs/internals/architecture.md. A file imports only from lower layers, or from its own folder. */
+const LAYERS: Record<string, number> = {
   commands: 7,
-  daemon: 6,
+  agent: 6,
   page: 6,
   control: 5,
   ops: 5,
@@ -28,16 +28,16 @@ const FLOORS: Record<string, number> = {
 };
 
 interface Place {
-  floor: number;
-  room: string;
+  layer: number;
+  folder: string;
 }
 
 function placeOf(file: string): Place {
   const first = file.split('/')[0]!;
-  if (file === 'main.ts') return { floor: 8, room: 'main' };
-  const floor = FLOORS[first];
-  if (floor === undefined) throw new Error(`${file} stands in no room of the house`);
-  return { floor, room: first };
+  if (file === 'main.ts') return { layer: 8, folder: 'main' };
+  const layer = LAYERS[first];
+  if (layer === undefined) throw new Error(`${file} does not belong to a layer`);
+  return { layer, folder: first };
 }
 
 function filesBelow(folder: string): string[] {
@@ -52,19 +52,19 @@ function importsOf(file: string): string[] {
   return [...found].map((match) => normalize(join(dirname(file), match[1]!)));
 }
 
-/** Sentences about imports that go the wrong way. */
+/** Returns one message per import in a forbidden direction. */
 function wrongWays(files: string[]): string[] {
   const wrong: string[] = [];
   for (const file of files) {
     const from = placeOf(file);
     for (const target of importsOf(file)) {
       const to = placeOf(target);
-      const allowed = to.room === from.room || to.floor < from.floor;
+      const allowed = to.folder === from.folder || to.layer < from.layer;
       if (!allowed) wrong.push(`${file} imports ${target}`);
-      if (to.room === 'opcua' && from.room !== 'opcua' && target !== 'opcua/protocol.ts') {
+      if (to.folder === 'opcua' && from.folder !== 'opcua' && target !== 'opcua/protocol.ts') {
         wrong.push(`${file} imports ${target}, which loads what only the package tagferry-opcua brings`);
       }
-      if (from.room === 'sandbox' && !['sandbox', 'contract', 'base'].includes(to.room)) {
+      if (from.folder === 'sandbox' && !['sandbox', 'contract', 'base'].includes(to.folder)) {
         wrong.push(`${file}: the sandbox imports ${target}, which belongs to the client`);
       }
     }
@@ -72,7 +72,7 @@ function wrongWays(files: string[]): string[] {
   return wrong;
 }
 
-/** Ways of imports that come back to where they began, one for each import that closes one. */
+/** Returns import cycles, one for each import that closes a cycle. */
 function cycles(importsOfFile: ReadonlyMap<string, readonly string[]>): string[] {
   const found: string[] = [];
   const done = new Set<string>();
@@ -90,15 +90,40 @@ function cycles(importsOfFile: ReadonlyMap<string, readonly string[]>): string[]
   return found;
 }
 
-describe('the house', () => {
+describe('source files', () => {
   const files = filesBelow(SRC);
 
-  it('has no import that goes up or across, type imports included', () => {
+  it('never import upwards or sideways, not even types', () => {
     expect(files.length).toBeGreaterThan(5);
     expect(wrongWays(files)).toEqual([]);
   });
 
-  it('names the library of OPC UA in the room of its program alone', () => {
+  it('never import from a different kind of source', () => {
+    const kindOf = (file: string) => /^sources\/([a-z]+)\//.exec(file)?.[1];
+    const kinds = new Set(files.filter((file) => /-kind\.ts$|http-push\.ts$/.test(file)).map(kindOf));
+    expect(kinds.size).toBeGreaterThan(8);
+    const inKinds = files.filter((file) => kinds.has(kindOf(file)) && kindOf(file) !== undefined);
+    const wrong = inKinds.flatMap((file) =>
+      importsOf(file)
+        .filter(
+          (target) => kinds.has(kindOf(target)) && kindOf(target) !== undefined && kindOf(target) !== kindOf(file),
+        )
+        .map((target) => `${file} imports ${target}`),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it('do not refer to a specific kind of source in shared source code', () => {
+    const shared = files.filter((file) => /^sources\/(intake|formats|messages)\//.test(file));
+    const wrong = shared.flatMap((file) =>
+      importsOf(file)
+        .filter((target) => /^sources\/(?!intake|formats|messages)[a-z]+\//.test(target))
+        .map((target) => `${file} imports ${target}`),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it('use the OPC UA library only in its own program', () => {
     const naming = files.filter((file) => /from 'node-opcua/.test(readFileSync(join(SRC, file), 'utf8')));
     expect(naming.length).toBeGreaterThan(0);
     expect(naming.filter((file) => !file.startsWith('opcua/'))).toEqual([]);
@@ -106,7 +131,7 @@ describe('the house', () => {
     expect(readFileSync(join(SRC, 'opcua/protocol.ts'), 'utf8')).not.toMatch(/^import/m);
   });
 
-  it('has no cycle of imports, type imports and those made later included', () => {
+  it('contain no import cycle, including type imports and dynamic imports', () => {
     const cycle = new Map([
       ['a', ['b']],
       ['b', ['c', 'd']],
@@ -117,7 +142,7 @@ describe('the house', () => {
     expect(cycles(new Map(files.map((file) => [file, importsOf(file)])))).toEqual([]);
   });
 
-  it('listens for HTTP by one part, inbound-server.ts; the sandbox, which breaks connections on purpose, by its own', () => {
+  it('use only inbound-server.ts for HTTP listeners, except in the sandbox', () => {
     const making = files.filter((file) =>
       /\bcreateServer\b[^;]*(?:from '[^']*\bhttps?(?:\.ts)?'|getBuiltinModule\('node:https?'\))|node:https?'\)\.createServer/.test(
         readFileSync(join(SRC, file), 'utf8'),
@@ -126,7 +151,7 @@ describe('the house', () => {
     expect(making.sort()).toEqual(['base/inbound/inbound-server.ts', 'base/node-http.ts', 'sandbox/http/listener.ts']);
   });
 
-  it('casts nothing to `never`, and has no field that its constructor leaves open', () => {
+  it('contain no cast to `never`, and no field that is unset after construction', () => {
     const open = /\bas never\b|^\s+(?:private |readonly |static |#)*\w+!:/m;
     expect(['  #store!: Store;', '  readonly a!: 1;', 'call(x as never)'].filter((line) => !open.test(line))).toEqual(
       [],
@@ -134,12 +159,12 @@ describe('the house', () => {
     expect(files.filter((file) => open.test(readFileSync(join(SRC, file), 'utf8')))).toEqual([]);
   });
 
-  it('has no file over 400 lines', () => {
+  it('have at most 400 lines', () => {
     const long = files.filter((file) => readFileSync(join(SRC, file), 'utf8').split('\n').length > 401);
     expect(long).toEqual([]);
   });
 
-  it('reads the wall clock and chance in base/clock.ts alone', () => {
+  it('read the wall clock and random numbers only in base/clock.ts', () => {
     const ambient = files.filter(
       (file) =>
         file !== 'base/clock.ts' &&

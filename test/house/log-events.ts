@@ -3,36 +3,36 @@ import { join, relative } from 'node:path';
 import { parseAst } from 'vitest/node';
 
 /**
- * Every event name that the source can log, read from its syntax trees: the literal value of an `event` member, whatever object
- * it stands in; names handed to a method that logs (`#log`, `again`, `over`); and the few that are put together, which are told here
- * one by one. What cannot be read is reported, so that a new way of writing a name does not escape.
+ * Event names that the source can log, read from its syntax trees: literal values of `event` members, names passed to a
+ * method that logs (`#log`, `report`, `recovered`), and composed names, which are listed here. Names that cannot be
+ * read are reported, so that none is missed.
  */
 export interface FoundEvents {
-  /** Name to the levels at which it is surely logged; empty where the level is chosen elsewhere. */
+  /** Event names with the levels at which they are always logged; empty if the level is determined elsewhere. */
   events: Map<string, Set<string>>;
-  /** `file:line: what`, for a person to look at. */
+  /** `file:line: what`, to be checked manually. */
   unreadable: string[];
-  /** `file:line: what`: members of a line that are written otherwise than docs/logs.md says: camelCase, `error` and `code`. */
+  /** `file:line: what`: log fields that do not follow docs/reference/logs.md: camelCase, `error` and `code`. */
   misnamed: string[];
-  /** `file:line: message`: messages that begin with a capital, or end as a sentence does. */
+  /** `file:line: message`: messages that begin with a capital letter or end with a full stop. */
   misworded: string[];
 }
 
 const SRC = join(import.meta.dirname, '../../src');
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'];
 const NAME = /^[a-z]+\.[a-z0-9_]+$/;
-/** Methods that put a name given to them into a line. */
-const TELLERS = ['#log', 'again', 'over', '#tell', '#say'];
+/** Methods that log an event name passed as an argument. */
+const TELLERS = ['#log', 'report', 'recovered', '#report', '#tell', '#say'];
 
-/** Names put together, as the source writes them, and what they come to. */
+/** Composed names as written in the source, and their possible values. */
 const COMPOSED: Readonly<Record<string, readonly string[]>> = {
   '`reaction.${reason}`': ['reaction.expired', 'reaction.cooldown'],
 };
-/** Where an `event` member is no literal and no mistake: the teller that gets the name from its callers, or no log at all. */
+/** Files in which an `event` member need not be a literal: the callers pass the name, or it is not a log event. */
 const PASSED_ON = [
   'config/event-outline.ts',
-  'sources/trouble-log.ts',
-  'reactions/reaction-run.ts',
+  'sources/intake/trouble-log.ts',
+  'reactions/engine/reaction-run.ts',
   'uplink/sender.ts',
   'sandbox/events/plant-changes.ts',
   'sandbox/permissions/visibility.ts',
@@ -87,7 +87,7 @@ class Collector {
     if (names.length > 0) for (const one of node.properties as Node[]) this.#field(one);
   }
 
-  /** A member of a line: the text of an error is its `error`, the code of one its `code`. */
+  /** Checks the name of a field: `error` for the text of an error, and `code` for its code. */
   #field(member: Node): void {
     if (member.type !== 'Property') return;
     const name = String((member.key as Node).name ?? (member.key as Node).value);
@@ -103,7 +103,7 @@ class Collector {
     this.#found.misnamed.push(`${this.#file}:${line}: ${name}${name === wanted ? '' : `, not ${wanted}`}`);
   }
 
-  /** A message of a line, or what may be one: a word of plain text, in each branch of a choice. */
+  /** Checks a message, or both messages of a conditional expression. */
   #message(message: Node | undefined, call: Node): void {
     if (message?.type === 'ConditionalExpression') {
       this.#message(message.consequent as Node, call);
@@ -121,7 +121,7 @@ class Collector {
     const property = callee.property as Node;
     const name = property.type === 'PrivateIdentifier' ? `#${property.name}` : String(property.name);
     const [first, second, third] = node.arguments as Node[];
-    if (name === 'again' || name === 'over') this.#message(name === 'over' ? third : second, node);
+    if (name === 'report' || name === 'recovered') this.#message(name === 'recovered' ? third : second, node);
     if (!callee.computed && TELLERS.includes(name)) this.#told(name, node.arguments as Node[]);
     const isLevel = callee.computed === true || LEVELS.includes(name);
     if (!isLevel || !/\b#?log(ger)?$/.test(this.#textOf(callee.object as Node)) || !first) return;
@@ -138,7 +138,7 @@ class Collector {
   #told(teller: string, args: Node[]): void {
     for (const arg of args.slice(0, 2)) {
       if (arg.type !== 'Literal' && arg.type !== 'ConditionalExpression' && arg.type !== 'TemplateLiteral') continue;
-      for (const name of this.#namesOf(arg, true)) this.#add(teller === 'over' ? `${name}_over` : name);
+      for (const name of this.#namesOf(arg, true)) this.#add(teller === 'recovered' ? `${name}_over` : name);
     }
   }
 
@@ -155,7 +155,7 @@ class Collector {
     return [];
   }
 
-  /** Objects and calls are events of another kind; a variable, a member or a template could be a name. */
+  /** Objects and calls are not log events; a variable, a member or a template can be a name. */
   #mayBeName(value: Node): boolean {
     return (
       value.type === 'TemplateLiteral' || (value.type === 'Identifier' && !/^(type|event)s?$/i.test(String(value.name)))

@@ -3,13 +3,13 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { LONGEST, placeOf } from '../longest-first.ts';
 
-describe('the order of the tests', () => {
-  it('names files and folders that are there, each once', () => {
+describe('test order', () => {
+  it('lists existing files and folders, each once', () => {
     expect(LONGEST.filter((name) => !existsSync(join(import.meta.dirname, '../..', name)))).toEqual([]);
     expect(new Set(LONGEST).size).toBe(LONGEST.length);
   });
 
-  it('begins with what is named, then the rest of named folders, then all others', () => {
+  it('starts with the listed files, then the listed folders, then all others', () => {
     const files = [
       'base/table.test.ts',
       'process/kill.test.ts',

@@ -7,10 +7,10 @@ import { CALM_STATUS } from '../doubles/calm-status.ts';
 
 const { configuration: CONFIGURATION } = CALM_STATUS;
 const ROOT = join(import.meta.dirname, '../..');
-const PAGE = readFileSync(join(ROOT, 'docs/metrics.md'), 'utf8');
+const PAGE = readFileSync(join(ROOT, 'docs/reference/metrics.md'), 'utf8');
 const RULES = readFileSync(join(ROOT, 'config/monitoring/tagferry.rules.yml'), 'utf8');
 
-/** Rows of the page: `name type labels`. */
+/** Rows on the page as `name type labels`. */
 function documented(): string[] {
   return [...PAGE.matchAll(/^\| `(tagferry_\w+)` \| (\w+) \| ([^|]*)\| ([^|]+) \| ([^|]+) \|/gm)].map(
     ([, name, type, labels]) => `${name} ${type} ${labels!.replaceAll(/[`,]/g, '').trim()}`.trim(),
@@ -28,25 +28,30 @@ async function exposed(): Promise<{ name: string; row: string; labels: string[] 
   });
 }
 
-const FIGURES = {
-  session: {},
-  configuration: CONFIGURATION,
-  version: '1',
-  sources: [],
-  certificates: [],
-  identityConflicts: [],
-  silentTargets: [],
-};
+function metricParts(quota?: QuotaReport) {
+  return {
+    session: { snapshot: () => ({ state: 'valid', grant: undefined }) },
+    budget: { stats: () => ({ shareReason: 'configured' }) },
+    uplink: { snapshot: () => ({ waitingIds: [] }) },
+    buffer: { facts: { disk: {} }, committer: {}, problems: [] },
+    events: { holds: { heldCount: () => 0 }, silentTargets: [] },
+    settings: {},
+    configuration: CONFIGURATION,
+    version: '1',
+    sources: [],
+    certificates: [],
+    identityConflicts: [],
+    quota,
+  } as never;
+}
 
-describe('docs/metrics.md', () => {
-  it('lists every metric with its type and labels, and none that is not there', async () => {
+describe('docs/reference/metrics.md', () => {
+  it('lists exactly the existing metrics, with type and labels', async () => {
     expect(documented().sort()).toEqual((await exposed()).map(({ row }) => row).sort());
   });
 
-  it('names the values of labels that are known beforehand', async () => {
-    const registry = await createMetrics(
-      () => new Proxy(FIGURES, { get: (known, name) => Reflect.get(known, name) ?? 0 }) as never,
-    ).registry();
+  it('lists label values that are known in advance', async () => {
+    const registry = await createMetrics(() => metricParts()).registry();
     const text = await registry.metrics();
     const values = [...text.matchAll(/(?:reason|outcome|grant)="([^"]+)"/g)].map((match) => match[1]!);
     expect(values.length).toBeGreaterThan(20);
@@ -57,14 +62,9 @@ describe('docs/metrics.md', () => {
 });
 
 describe('/metrics', () => {
-  it('leaves out what is not known, and has it as soon as it is', async () => {
+  it('omits unknown values until they are known', async () => {
     let quota: QuotaReport | undefined;
-    const registry = await createMetrics(
-      () =>
-        new Proxy(FIGURES, {
-          get: (known, name) => (name === 'quota' ? quota : (Reflect.get(known, name) ?? 0)),
-        }) as never,
-    ).registry();
+    const registry = await createMetrics(() => metricParts(quota)).registry();
     const samples = async () =>
       (await registry.metrics()).split('\n').filter((line) => line.startsWith('tagferry_quota'));
     expect(await samples()).toEqual([]);
@@ -75,8 +75,8 @@ describe('/metrics', () => {
   });
 });
 
-describe('the alert rules', () => {
-  it('look at metrics and labels that exist', async () => {
+describe('alert rules', () => {
+  it('use existing metrics and labels', async () => {
     const names = new Map((await exposed()).map(({ name, labels }) => [name, labels]));
     const used = [...RULES.matchAll(/(tagferry_\w+)(?:\{([^}]*)\})?/g)].filter(
       ([name]) => !name.startsWith('tagferry.'),

@@ -13,7 +13,7 @@ interface Locked {
 
 const ROOT = join(import.meta.dirname, '../..');
 
-/** The packages that a lock names, by their names. */
+/** Returns the packages in a lock file, by name. */
 function lockedIn(file: string): [name: string, Locked][] {
   const { packages } = JSON.parse(readFileSync(join(ROOT, file), 'utf8')) as { packages: Record<string, Locked> };
   return Object.entries(packages)
@@ -21,7 +21,7 @@ function lockedIn(file: string): [name: string, Locked][] {
     .map(([path, locked]) => [path.slice(path.lastIndexOf('node_modules/') + 13), locked]);
 }
 
-/** May go out with the agent: they ask for their text to be passed on, and for nothing more. */
+/** Licences of packages that may be shipped with the agent: they require only that their text is included. */
 const SHIPPED = new Set([
   '(Apache-2.0 AND BSD-3-Clause)',
   '0BSD',
@@ -35,20 +35,22 @@ const SHIPPED = new Set([
   'PSF-2.0',
   'Unlicense',
 ]);
-/** May work beside it, and go out with nothing: changes of theirs would have to be shown. */
+/** Licences of development dependencies, which are not shipped: some require changes to be published. */
 const AT_WORK = new Set([...SHIPPED, '(MIT AND Zlib)', 'CC-BY-4.0', 'CC0-1.0', 'EPL-2.0', 'MPL-2.0', 'Python-2.0']);
-/** Where package.json says it in a form of other times: read by a person. */
+/** Licences that package.json states in an obsolete form, determined manually. */
 const SAID_ELSEWHERE = new Map([
   ['dequeue', 'BSD-2-Clause'],
   ['precond', 'MIT'],
 ]);
-/** They have such a script, which is never run: the one ships its binaries, the other asks for money. */
+/**
+ * Packages with an install script that is never run: one ships its binaries, the other prints a request for donations.
+ */
 const WITH_SCRIPTS = ['@serialport/bindings-cpp', 'protobufjs'];
 
 describe('package-lock.json', () => {
   const locked = lockedIn('package-lock.json');
 
-  it('names no package whose licence does not allow what is done with it', () => {
+  it('contains only packages with a permitted licence', () => {
     expect(locked.length).toBeGreaterThan(50);
     const wrong = locked
       .map(([name, { license, dev }]) => ({ name, license: license ?? SAID_ELSEWHERE.get(name) ?? 'none', dev }))
@@ -56,21 +58,21 @@ describe('package-lock.json', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('has a checksum for each package, and no place outside of a registry', () => {
+  it('has a checksum for each package, and only registry addresses', () => {
     const wrong = locked.filter(
       ([, { integrity, link, version }]) => link || !integrity?.startsWith('sha512-') || !version,
     );
     expect(wrong).toEqual([]);
   });
 
-  it('names no package that would run a script of its own at an installation', () => {
+  it('contains no package with an install script', () => {
     const found = locked.filter(([, { hasInstallScript }]) => hasInstallScript).map(([name]) => name);
     expect(found.filter((name) => !WITH_SCRIPTS.includes(name))).toEqual([]);
     expect(readFileSync(join(ROOT, '.npmrc'), 'utf8')).toMatch(/^ignore-scripts=true$/m);
   });
 });
 
-it('the runtime is one and the same on every machine', () => {
+it('package-lock.json pins the same runtime version for all architectures', () => {
   const runtimes = lockedIn('package-lock.json').filter(([name]) => /^node-linux-(x64|arm64)$/.test(name));
   expect(runtimes.length).toBe(2);
   expect(new Set(runtimes.map(([, { version }]) => version)).size).toBe(1);

@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-it('the page is typed as everything else, with what a browser has', () => {
+it('page code type-checks with browser types', () => {
   const tsc = join(ROOT, 'node_modules/.bin/tsc');
   expect(execFileSync(tsc, ['--noEmit', '-p', 'src/page/tsconfig.json'], { cwd: ROOT, encoding: 'utf8' })).toBe('');
 });

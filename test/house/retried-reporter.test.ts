@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 
 const ROOT = join(import.meta.dirname, '../..');
-/** Inside, so that what is written there finds vitest. */
+/** Inside the repository, so that test files there can import vitest. */
 const CACHE = join(ROOT, '.cache');
 
-it('names at the end of a run what passed only on a second try, and nothing else', () => {
+it('the reporter lists exactly the tests that passed after a retry', () => {
   mkdirSync(CACHE, { recursive: true });
   const folder = mkdtempSync(join(CACHE, 'retried-'));
   try {

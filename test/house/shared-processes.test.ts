@@ -5,7 +5,7 @@ import { ALONE, sharesProcess } from '../shared-processes.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-/** What the next file in the same process would meet. */
+/** Statements whose effects would remain for the next file in the same process. */
 const LEAVES_BEHIND = [
   /\bprocess\.env(?:\.\w+|\[[^\]]+\])? *=[^=]/,
   /\bdelete process\.env\b/,
@@ -18,10 +18,10 @@ const LEAVES_BEHIND = [
 
 const leavesBehind = (text: string) => LEAVES_BEHIND.some((pattern) => pattern.test(text));
 
-describe('files of tests that share a process', () => {
+describe('test files that share a process', () => {
   const files = globSync('test/**/*.test.ts', { cwd: ROOT }).filter(sharesProcess);
 
-  it('touch nothing that a process has once', () => {
+  it('do not change process-wide state', () => {
     expect(files.length).toBeGreaterThan(100);
     const own = join('test/house', import.meta.filename.split('/').at(-1)!);
     const left = files.filter((file) => file !== own && leavesBehind(readFileSync(join(ROOT, file), 'utf8')));
@@ -40,13 +40,13 @@ describe('files of tests that share a process', () => {
     expect(leavesBehind(text)).toBe(expected);
   });
 
-  it('have their hooks from files of tests, or from functions that these call: a module is loaded for the first of them alone', () => {
+  it('register hooks in the test file or in functions that it calls, because a module is loaded only once', () => {
     const beside = globSync('test/**/*.ts', { cwd: ROOT }).filter((file) => !file.endsWith('.test.ts'));
     const hooks = /^(?:before|after)(?:Each|All)\(/m;
     expect(beside.filter((file) => hooks.test(readFileSync(join(ROOT, file), 'utf8')))).toEqual([]);
   });
 
-  it('are all but the exceptions, which are there and need to be', () => {
+  it('include all files except the listed exceptions, which exist and require their own process', () => {
     const needless = ALONE.filter((file) => !existsSync(join(ROOT, file)) || files.includes(file));
     expect(needless).toEqual([]);
   });

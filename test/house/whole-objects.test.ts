@@ -3,10 +3,10 @@ import { join, relative } from 'node:path';
 import { expect, it } from 'vitest';
 
 const SRC = join(import.meta.dirname, '../../src');
-/** A field that its constructor does not set, or a value of whatever type is wanted: whoever uses it too early fails at run time. */
+/** A field that its constructor does not set, or a value cast to any type: using it too early fails at run time. */
 const LATE = /^\s*(?:(?:public|private|protected|static|readonly|declare)\s+)*#?\w+!:|\bas never\b/;
 
-it('no object of the source is handed out before it is whole: what is opened later is what open() returns', () => {
+it('no object in the source code is used before open() has initialized it', () => {
   const found = readdirSync(SRC, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
     .flatMap((entry) => {

@@ -3,165 +3,118 @@ import { join, relative } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findLogEvents } from './log-events.ts';
 
-const SRC = join(import.meta.dirname, '../../src');
+const ROOT = join(import.meta.dirname, '../..');
+const COVERED = ['src', 'test', 'docs', 'config', 'README.md', 'CONTRIBUTING.md'];
 
 /**
- * Words of our own that the field's words took the place of (the glossary in docs/architecture.md has those). Each matches whole words
- * of a name: `waiting room` is WaitingRoom, waitingRoom, waiting-room.
+ * Discouraged words and their replacements. A word is listed once the repository no longer contains it: rewrite the
+ * remaining sentences before adding the word. Each key is a regular expression for whole words in any case.
  */
-const RETIRED = [
-  'fold',
-  'folds',
-  'folded',
-  'folding',
-  'tidy',
-  'course',
-  'works',
-  'stretch',
-  'troubles',
-  'forgive',
-  'waiting room',
-  'disk room',
-  'loss log',
-  'failure voice',
-  'mending',
-  'held bytes',
-  'wish',
-  'wishes',
-  'bring about',
-  'door',
-  'doors',
-  'stretched',
-  'courses',
-  'told',
-  'nobody',
-];
-
-/** Words that the prose of documents and comments must not use in our old sense; each has one sense alone there. */
-const RETIRED_PROSE =
-  /\b(?:fold(?:s|ed|ing)?|doors?|stretched|waiting rooms?|disk rooms?|loss logs?|failure voices?|held bytes)\b/i;
-
-/** Of a name's beginning: how much there may be of something is its `max` or `min`. */
-const RETIRED_FIRST = ['most', 'least', 'longest', 'shortest'];
-/** And no name of anything, alone. */
-const RETIRED_ALONE = ['most', 'least', 'longest'];
-
-/** Words that are another's in one room, by what a file there declares. */
-const RETIRED_IN: Readonly<Record<string, readonly string[]>> = {
-  uplink: ['trouble', 'troubled', 'book', 'books', 'rejections', 'away'],
-  platform: ['away'],
-  sandbox: ['plant', 'wish', 'book'],
+const PREFERRED: Readonly<Record<string, string>> = {
+  mending: 'fixing',
+  'stands (?:already|ready)': 'is already defined, is ready',
+  'gave it up': 'cancelled',
+  'as is right': 'as expected',
+  'what it came to': 'result',
+  'the eyes of': 'as the user',
+  whomever: 'the user who',
+  'thereof|therein|thereby': 'of it, in it',
+  'whence|hence|thus': 'because, so',
+  'whilst|ere|lest': 'while, before, so that … not',
+  'hither|thither|nowise': 'here, there, not',
+  'folds?|folding': 'flush, compact',
+  'tidy|tidied': 'maintenance',
+  'waiting rooms?': 'queue',
+  'disk rooms?': 'disk space',
+  'loss logs?': 'drop log',
+  'failure voices?': 'failure log',
+  'held bytes': 'reserved bytes',
+  'mends|mended': 'fixes, fixed',
+  'as it should be': 'as expected',
+  'by and by': 'later',
+  'the one before last': 'next to last',
+  'so to speak': 'remove it',
+  'ought|shall': 'must, should',
+  'upon|amongst?|till': 'on, among, until',
+  'wherein|whereof|whereby|herein|therefor': 'in which, of which, by which, here',
+  'bygone|dearly|heed(?:s|ed)?': 'former, expensively, observe',
+  'nought|naught|aught|mayhap|perchance|forsooth': 'nothing, perhaps',
+  'bade|bids': 'requested, requests',
 };
 
-/** `MAX_SOCKET_PATH`, `socketPath` and `socket-path.ts` in words. */
-function wordsOf(name: string): string {
-  const apart = name.replaceAll(/([a-z0-9])([A-Z])/g, '$1 $2').replaceAll(/([A-Z])([A-Z][a-z])/g, '$1 $2');
-  return apart.replaceAll(/[^A-Za-z]+/g, ' ').toLowerCase();
-}
+const DISCOURAGED = Object.entries(PREFERRED).map(([words, preferred]) => ({
+  pattern: new RegExp(`\\b(?:${words})\\b`, 'i'),
+  preferred,
+}));
 
-function isRetired(name: string): boolean {
-  const words = wordsOf(name);
-  const [first, ...rest] = words.trim().split(' ');
-  if ((rest.length > 0 ? RETIRED_FIRST : RETIRED_ALONE).includes(first!)) return true;
-  return RETIRED.some((retired) => ` ${words} `.includes(` ${retired} `));
-}
-
-/** What a file declares, exported or not: classes, functions, types, constants, members and methods. */
-function declaredIn(text: string): string[] {
-  const declared = text.matchAll(
-    /^\s*(?:export |static |readonly |async |private |get |set |declare )*(?:(?:class|function\*?|interface|type|const|let)\s+)?(#?[A-Za-z_]\w*)\s*[(:<={?;]/gm,
-  );
-  return [...declared].map((match) => match[1]!);
-}
-
-/** A file, or every text file below a folder. */
-function textsOf(path: string): { path: string; text: string }[] {
-  if (!statSync(path).isDirectory()) return [{ path, text: readFileSync(path, 'utf8') }];
+/** Paths of the text files below a path, except this file. */
+function textFiles(path: string): string[] {
+  if (!statSync(path).isDirectory()) return [path];
   return readdirSync(path, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile() && /\.(?:md|tsx?|ya?ml|conf|env|tag|hint)$/.test(entry.name))
     .map((entry) => join(entry.parentPath, entry.name))
-    .map((file) => ({ path: file, text: readFileSync(file, 'utf8') }));
+    .filter((file) => file !== import.meta.filename);
 }
 
-describe('the words', () => {
-  const files = readdirSync(SRC, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name))
-    .map((entry) => relative(SRC, join(entry.parentPath, entry.name)));
+/** Returns one message with `file:line` per discouraged word. */
+function discouragedIn(file: string, text: string): string[] {
+  return text.split('\n').flatMap((line, index) => {
+    // Case folding and line folding are technical terms.
+    const prose = line.replaceAll(/(?:case|line).?fold\w*/gi, '');
+    return DISCOURAGED.flatMap(({ pattern, preferred }) => {
+      const word = pattern.exec(prose)?.[0];
+      return word === undefined
+        ? []
+        : [`${file}:${index + 1}: write "${preferred}" instead of "${word}": ${line.trim()}`];
+    });
+  });
+}
 
-  it('are told apart in each way of writing a name', () => {
-    const names = [
-      'waitingRoom',
-      'WaitingRoomOptions',
-      'MOST_BYTES',
-      'mostBytes',
-      'foldAfterMs',
-      'src/disk-room.ts',
-      'log.fold_late',
-    ];
-    expect(names.filter((name) => !isRetired(name))).toEqual([]);
-    expect(['mostly', 'diskSpace', 'HTTPServer', 'scaffold', 'courseless', 'manifold.ts'].filter(isRetired)).toEqual(
-      [],
-    );
-    const text = 'export const MOST_BYTES = 1;\nclass LossLog {\n  readonly #tidy: number;\n  foldNow(): void {}\n}\n';
-    expect(declaredIn(text).filter(isRetired)).toEqual(['MOST_BYTES', 'LossLog', '#tidy', 'foldNow']);
+/** `waitingRoom`, `WAITING_ROOM` and `waiting-room.ts` as words. */
+function wordsOf(name: string): string {
+  return name.replaceAll(/([a-z0-9])([A-Z])/g, '$1 $2').replaceAll(/[^A-Za-z]+/g, ' ');
+}
+
+describe('vocabulary check', () => {
+  it('finds no discouraged word in sources, tests, documents and configuration', () => {
+    const files = COVERED.flatMap((name) => textFiles(join(ROOT, name)));
+    expect(files.length).toBeGreaterThan(500);
+    expect(files.flatMap((file) => discouragedIn(relative(ROOT, file), readFileSync(file, 'utf8')))).toEqual([]);
   });
 
-  it('that are retired name no file', () => {
-    expect(files.length).toBeGreaterThan(100);
-    expect(files.filter(isRetired)).toEqual([]);
+  it('reports file, line and the preferred word', () => {
+    expect(discouragedIn('a.md', 'fine\nThe Waiting room is full')).toEqual([
+      'a.md:2: write "queue" instead of "Waiting room": The Waiting room is full',
+    ]);
   });
 
-  it('that are retired name nothing that a file declares', () => {
-    const found = files.flatMap((file) =>
-      declaredIn(readFileSync(join(SRC, file), 'utf8'))
-        .filter(isRetired)
-        .map((name) => `${file}: ${name}`),
-    );
+  it('finds no discouraged word in source file names and log event names', () => {
+    const files = textFiles(join(ROOT, 'src')).map((file) => relative(ROOT, file));
+    const events = [...findLogEvents().events.keys()];
+    expect(events.length).toBeGreaterThan(50);
+    expect([...files, ...events].flatMap((name) => discouragedIn(name, wordsOf(name)))).toEqual([]);
+  });
+
+  it('finds no discouraged word in source identifiers', () => {
+    const found = textFiles(join(ROOT, 'src')).flatMap((file) => {
+      const names = new Set(readFileSync(file, 'utf8').match(/\b[A-Za-z]+(?:[A-Z]|_)\w*/g));
+      return [...names].flatMap((name) => discouragedIn(`${relative(ROOT, file)} ${name}`, wordsOf(name)));
+    });
     expect(found).toEqual([]);
   });
 
-  it('that mean something else in one room name nothing that a file there declares', () => {
-    const found = Object.entries(RETIRED_IN).flatMap(([room, words]) =>
-      files
-        .filter((file) => file.startsWith(`${room}/`))
-        .flatMap((file) => [
-          file,
-          ...declaredIn(readFileSync(join(SRC, file), 'utf8')).map((name) => `${file}: ${name}`),
-        ])
-        .filter((name) => words.some((word) => ` ${wordsOf(name.split(': ').at(-1)!)} `.includes(` ${word} `))),
-    );
-    expect(found).toEqual([]);
-  });
-
-  it('that are retired stand in no comment, no message and no document', () => {
-    const documents = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'docs', 'config'].flatMap((name) =>
-      textsOf(join(SRC, '..', name)),
-    );
-    expect(documents.length).toBeGreaterThan(20);
-    const found = [...documents, ...textsOf(SRC)].flatMap(({ path, text }) =>
-      text.split('\n').flatMap((line, at) => {
-        // The changelog says what a name was before; code that folds text or YAML is about something else.
-        const said = line.replaceAll(/\(was `[^`]*`\)|>-?|case.?fold\w*/gi, '');
-        return RETIRED_PROSE.test(said) ? [`${relative(join(SRC, '..'), path)}:${at + 1}: ${line.trim()}`] : [];
-      }),
-    );
-    expect(found).toEqual([]);
-  });
-
-  it('of a line of the log are the same in every line: a text is `error`, its code `code`', () => {
-    const lines = textsOf(SRC).flatMap(({ path, text }) =>
-      [...text.matchAll(/\{[^{}]*\bevent: '[\w.]+'[^{}]*\}/g)].map(([line]) => ({ path: relative(SRC, path), line })),
+  it('requires `error` and `code` as the names of error fields in log lines', () => {
+    const src = join(ROOT, 'src');
+    const lines = textFiles(src).flatMap((path) =>
+      [...readFileSync(path, 'utf8').matchAll(/\{[^{}]*\bevent: '[\w.]+'[^{}]*\}/g)].map(([line]) => ({
+        path: relative(src, path),
+        line,
+      })),
     );
     expect(lines.length).toBeGreaterThan(150);
     const others = /\b(?:reason|message|problem|cause|why): (?:this\.#problem|codeOf|messageOf|error\b|reason\b)/;
     expect(others.test("{ event: 'a.b', reason: messageOf(error) }")).toBe(true);
-    // The sandbox is a program of its own.
+    // The sandbox is a separate program.
     expect(lines.filter(({ path, line }) => !path.startsWith('sandbox/') && others.test(line))).toEqual([]);
-  });
-
-  it('that are retired name no event of the log', () => {
-    const events = [...findLogEvents().events.keys()];
-    expect(events.length).toBeGreaterThan(50);
-    expect(events.filter(isRetired)).toEqual([]);
   });
 });

@@ -1,5 +1,8 @@
 // Long: 7 min
-/** What scripts/release makes, looked at with the programs of those who get it: apt, gpgv, sha256sum, tar, a kernel that runs the image. */
+/**
+ * Checks the output of scripts/release with the tools that users run: apt, gpgv, sha256sum, tar, and a kernel that runs
+ * the image.
+ */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -39,7 +42,7 @@ let first: string;
 let second: string;
 let environment: NodeJS.ProcessEnv;
 
-/** Made twice, from the tag to the last signature. */
+/** Two builds, from the tag to the signatures. */
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-release-'));
   source = join(folder, 'source');
@@ -77,13 +80,13 @@ function filesOf(of: string): string[] {
 }
 
 describe('scripts/release', { timeout: 120_000 }, () => {
-  it('gives the same bytes again', () => {
+  it('produces identical bytes in a second build', () => {
     const sums = (of: string) => filesOf(of).map((name) => `${name} ${sha256(readFileSync(join(of, name)))}`);
     expect(filesOf(first).length).toBeGreaterThan(15);
     expect(sums(second)).toEqual(sums(first));
   });
 
-  it('signs the sums of everything that it makes beside the repository', async () => {
+  it('signs the checksums of all output', async () => {
     const keyring = join(first, 'apt/tagferry-archive-keyring.gpg');
     await run('gpgv', ['--keyring', keyring, 'SHA256SUMS.asc', 'SHA256SUMS'], { cwd: first });
     await run('sha256sum', ['--check', '--strict', 'SHA256SUMS'], { cwd: first });
@@ -93,18 +96,18 @@ describe('scripts/release', { timeout: 120_000 }, () => {
       .map((line) => line.slice(66));
     const made = filesOf(first).filter((name) => !name.startsWith('apt/') && !name.startsWith('SHA256SUMS'));
     expect(summed.toSorted()).toEqual(made);
-    // The key that signs stays with the caller.
+    // Only the caller has the signing key.
     for (const name of filesOf(first).filter((one) => !/\.(deb|tar)$/.test(one)))
       expect(readFileSync(join(first, name), 'latin1')).not.toContain('PRIVATE KEY');
   });
 
-  it('tells of every change in its notes', () => {
+  it('lists every change in the release notes', () => {
     const notes = readFileSync(join(first, 'NOTES.md'), 'utf8');
     const [release] = readChangelog(source);
     for (const change of release!.changes) expect(notes).toContain(`- ${change}`);
   });
 
-  it('makes nothing without a tag, a key, a date in the changelog, or the state folder of the release', async () => {
+  it('builds nothing if the tag, key, changelog date or release state folder is missing', async () => {
     const refused = async (...args: string[]) => {
       const said = await run(join(source, 'scripts/release'), args, { env: environment }).catch(
         (error: Error & { stderr: string }) => error,
@@ -122,8 +125,8 @@ describe('scripts/release', { timeout: 120_000 }, () => {
   });
 });
 
-describe('the apt repository', { timeout: 120_000 }, () => {
-  /** An apt of its own, which knows this repository alone and trusts its key alone. */
+describe('apt repository', { timeout: 120_000 }, () => {
+  /** An apt configuration that contains only this repository and trusts only its key. */
   async function apt(repository: string, ...args: string[]): Promise<{ status: number; said: string; root: string }> {
     const root = mkdtempSync(join(folder, 'apt-'));
     for (const part of [
@@ -158,7 +161,7 @@ describe('the apt repository', { timeout: 120_000 }, () => {
     return { status: 0, said, root };
   }
 
-  it('is verified by a real apt, which downloads both packages from it', async () => {
+  it('passes apt verification, and apt downloads both packages', async () => {
     const { status, said, root } = await apt(join(first, 'apt'), 'download', 'tagferry:amd64', 'tagferry:arm64');
     expect(said).not.toMatch(/^[WE]:/m);
     expect(status).toBe(0);
@@ -169,14 +172,10 @@ describe('the apt repository', { timeout: 120_000 }, () => {
   });
 
   it.for([
-    [
-      'an index of which a byte was changed',
-      'dists/stable/main/binary-amd64/Packages',
-      /Hash Sum mismatch|unexpected size/,
-    ],
-    ['a signed list that was changed', 'dists/stable/InRelease', /BADSIG|NODATA|not signed|Clearsigned file/],
-    ['a package that was changed', `pool/main/t/tagferry/${deb('amd64')}`, /Hash Sum mismatch|unexpected size/],
-  ] as const)('is refused by apt with %s', async ([, name, words]) => {
+    ['an index with one changed byte', 'dists/stable/main/binary-amd64/Packages', /Hash Sum mismatch|unexpected size/],
+    ['a modified signed list', 'dists/stable/InRelease', /BADSIG|NODATA|not signed|Clearsigned file/],
+    ['a modified package', `pool/main/t/tagferry/${deb('amd64')}`, /Hash Sum mismatch|unexpected size/],
+  ] as const)('is rejected by apt with %s', async ([, name, words]) => {
     const changed = mkdtempSync(join(folder, 'changed-'));
     cpSync(join(first, 'apt'), changed, { recursive: true });
     const file = join(changed, name);
@@ -191,7 +190,7 @@ describe('the apt repository', { timeout: 120_000 }, () => {
     expect(existsSync(join(root, 'downloads', deb('amd64')))).toBe(false);
   });
 
-  it('is refused by apt when another key has signed it', async () => {
+  it('is rejected by apt if it is signed with another key', async () => {
     const other = mkdtempSync(join(folder, 'other-'));
     cpSync(join(first, 'apt'), other, { recursive: true });
     const env = { ...environment, GNUPGHOME: mkdtempSync(join(folder, 'gnupg-')) };
@@ -210,7 +209,7 @@ describe('the apt repository', { timeout: 120_000 }, () => {
     expect(status).not.toBe(0);
   });
 
-  it('keeps former releases beside a new one', async () => {
+  it('keeps previous releases alongside a new one', async () => {
     const grown = mkdtempSync(join(folder, 'grown-'));
     cpSync(join(first, 'apt'), grown, { recursive: true });
     const built = await run(
@@ -230,8 +229,8 @@ describe('the apt repository', { timeout: 120_000 }, () => {
   });
 });
 
-describe('the packages', { timeout: 300_000 }, () => {
-  it('are made so that lintian finds no error', async () => {
+describe('packages', { timeout: 300_000 }, () => {
+  it('have no lintian errors', async () => {
     const asRoot = process.getuid?.() === 0 ? ['--allow-root'] : [];
     const said = await run('lintian', ['--fail-on', 'error', ...asRoot, join(first, deb('amd64'))]).catch(
       (error: { stdout?: string; message: string }) => ({ stdout: error.stdout || error.message }),
@@ -239,14 +238,14 @@ describe('the packages', { timeout: 300_000 }, () => {
     expect(said.stdout.split('\n').filter((line) => /^E:|^Command failed|ENOENT/.test(line))).toEqual([]);
   });
 
-  it('have for arm64 the native parts of arm64, and no others', async () => {
+  it('contain only arm64 native modules for arm64', async () => {
     const unpacked = mkdtempSync(join(folder, 'unpacked-'));
     await run('dpkg-deb', ['-x', join(first, deb('arm64')), unpacked]);
     expect(nativeParts(unpacked)).toEqual(PARTS.arm64);
   });
 });
 
-describe('the list of what is inside', { timeout: 120_000 }, () => {
+describe('bill of materials', { timeout: 120_000 }, () => {
   interface Sbom {
     bomFormat: string;
     specVersion: string;
@@ -265,70 +264,65 @@ describe('the list of what is inside', { timeout: 120_000 }, () => {
   }
   const read = (name: string) => JSON.parse(readFileSync(join(first, name), 'utf8')) as Sbom;
 
-  it.for(['amd64', 'arm64'])(
-    'names all that is in the package of %s, with versions, hashes and licences',
-    async (arch) => {
-      const sbom = read(`tagferry_${version}_${arch}.cdx.json`);
-      expect(sbom).toMatchObject({ bomFormat: 'CycloneDX', specVersion: '1.5' });
-      expect(sbom.serialNumber).toMatch(
-        /^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/,
-      );
-      const unpacked = mkdtempSync(join(folder, 'unpacked-'));
-      await run('dpkg-deb', ['-x', join(first, deb(arch)), unpacked]);
-      const { stdout } = await run(
-        'find',
-        [join(unpacked, 'usr/lib/tagferry/node_modules'), '-name', 'package.json'],
-        LARGE,
-      );
-      const inside = stdout
-        .trim()
-        .split('\n')
-        .map((file) => JSON.parse(readFileSync(file, 'utf8')) as { name?: string; version?: string });
-      const there = inside
-        .filter(({ name, version: found }) => name && found)
-        .map(({ name, version: found }) => `${name} ${found}`);
-      const named = sbom.components.map(({ name, version: found }) => `${name} ${found}`);
-      expect(there.filter((one) => !named.includes(one))).toEqual([]);
-      const lock = JSON.parse(readFileSync(join(CHECKOUT, 'package-lock.json'), 'utf8')) as {
-        packages: Record<string, { version: string }>;
-      };
-      const runtime = `node-linux-${arch === 'amd64' ? 'x64' : 'arm64'}`;
-      expect(named).toContain(`${runtime} ${lock.packages[`node_modules/${runtime}`]!.version}`);
-      const refs = [sbom.metadata.component['bom-ref'], ...sbom.components.map((one) => one['bom-ref'])];
-      expect(new Set(refs).size).toBe(refs.length);
-      for (const { name, purl, licenses, hashes } of sbom.components) {
-        expect(purl, name).toMatch(/^pkg:(npm|generic)\/\S+@\S+$/);
-        expect(licenses, name).toHaveLength(1);
-        if (name !== 'sqlite') expect(hashes, name).toHaveLength(1);
-      }
-      for (const { ref, dependsOn } of sbom.dependencies)
-        for (const one of [ref, ...dependsOn]) expect(refs).toContain(one);
-      const reached = new Set<string>();
-      const follow = (ref: string) => {
-        if (reached.has(ref)) return;
-        reached.add(ref);
-        for (const next of sbom.dependencies.find((one) => one.ref === ref)?.dependsOn ?? []) follow(next);
-      };
-      follow(refs[0]!);
-      expect(reached.size, 'everything is there because something needs it').toBeGreaterThan(
-        sbom.components.length / 2,
-      );
-      const licences = readFileSync(join(first, 'LICENCES.txt'), 'utf8');
-      for (const { name, version: found } of sbom.components.filter(
-        ({ purl }) => purl.startsWith('pkg:npm') && !purl.includes('node-linux'),
-      ))
-        expect(licences).toContain(`${name} ${found} (`);
-    },
-  );
+  it.for(['amd64', 'arm64'])('lists everything in the %s package, with versions, hashes and licences', async (arch) => {
+    const sbom = read(`tagferry_${version}_${arch}.cdx.json`);
+    expect(sbom).toMatchObject({ bomFormat: 'CycloneDX', specVersion: '1.5' });
+    expect(sbom.serialNumber).toMatch(
+      /^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/,
+    );
+    const unpacked = mkdtempSync(join(folder, 'unpacked-'));
+    await run('dpkg-deb', ['-x', join(first, deb(arch)), unpacked]);
+    const { stdout } = await run(
+      'find',
+      [join(unpacked, 'usr/lib/tagferry/node_modules'), '-name', 'package.json'],
+      LARGE,
+    );
+    const inside = stdout
+      .trim()
+      .split('\n')
+      .map((file) => JSON.parse(readFileSync(file, 'utf8')) as { name?: string; version?: string });
+    const there = inside
+      .filter(({ name, version: found }) => name && found)
+      .map(({ name, version: found }) => `${name} ${found}`);
+    const named = sbom.components.map(({ name, version: found }) => `${name} ${found}`);
+    expect(there.filter((one) => !named.includes(one))).toEqual([]);
+    const lock = JSON.parse(readFileSync(join(CHECKOUT, 'package-lock.json'), 'utf8')) as {
+      packages: Record<string, { version: string }>;
+    };
+    const runtime = `node-linux-${arch === 'amd64' ? 'x64' : 'arm64'}`;
+    expect(named).toContain(`${runtime} ${lock.packages[`node_modules/${runtime}`]!.version}`);
+    const refs = [sbom.metadata.component['bom-ref'], ...sbom.components.map((one) => one['bom-ref'])];
+    expect(new Set(refs).size).toBe(refs.length);
+    for (const { name, purl, licenses, hashes } of sbom.components) {
+      expect(purl, name).toMatch(/^pkg:(npm|generic)\/\S+@\S+$/);
+      expect(licenses, name).toHaveLength(1);
+      if (name !== 'sqlite') expect(hashes, name).toHaveLength(1);
+    }
+    for (const { ref, dependsOn } of sbom.dependencies)
+      for (const one of [ref, ...dependsOn]) expect(refs).toContain(one);
+    const reached = new Set<string>();
+    const follow = (ref: string) => {
+      if (reached.has(ref)) return;
+      reached.add(ref);
+      for (const next of sbom.dependencies.find((one) => one.ref === ref)?.dependsOn ?? []) follow(next);
+    };
+    follow(refs[0]!);
+    expect(reached.size, 'everything is there because something needs it').toBeGreaterThan(sbom.components.length / 2);
+    const licences = readFileSync(join(first, 'LICENCES.txt'), 'utf8');
+    for (const { name, version: found } of sbom.components.filter(
+      ({ purl }) => purl.startsWith('pkg:npm') && !purl.includes('node-linux'),
+    ))
+      expect(licences).toContain(`${name} ${found} (`);
+  });
 
-  it('names the packages of Debian that are in the image', () => {
+  it('lists the Debian packages in the image', () => {
     const { components } = read(`tagferry_${version}_image_amd64.cdx.json`);
     const debian = components.filter(({ purl }) => purl.startsWith('pkg:deb/debian/')).map(({ name }) => name);
     expect(debian).toEqual(expect.arrayContaining(['libc6', 'libstdc++6', 'dash', 'ca-certificates']));
   });
 });
 
-describe('the container image', { timeout: 300_000 }, () => {
+describe('container image', { timeout: 300_000 }, () => {
   let image: OciImage;
   let root: string;
 
@@ -338,7 +332,7 @@ describe('the container image', { timeout: 300_000 }, () => {
     await image.unpack(root);
   }, 300_000);
 
-  it('has layers that are what their digests say, and a configuration without a secret', () => {
+  it('has layers that match their digests, and a configuration without secrets', () => {
     const { config, rootfs, architecture, os, created } = image.config;
     expect({ architecture, os, created }).toEqual({
       architecture: 'amd64',
@@ -354,7 +348,7 @@ describe('the container image', { timeout: 300_000 }, () => {
     expect(existsSync(join(root, config.Entrypoint[0]!))).toBe(true);
   });
 
-  it('has in its layers nothing that becomes another user, belongs to this machine, or hides what is below', async () => {
+  it('has no setuid programs, files from this machine, or hidden files in its layers', async () => {
     const [debian, agent] = [await image.list(0), await image.list(1)];
     expect(debian.length).toBeGreaterThan(1_000);
     for (const { mode, path } of [...debian, ...agent]) {
@@ -392,7 +386,7 @@ describe('the container image', { timeout: 300_000 }, () => {
     expect(stdout).toBe('');
   });
 
-  it('is read and started by a container tool that is not ours', async () => {
+  it('can be read and started by an independent container tool', async () => {
     const storage = [
       '--root',
       join(folder, 'storage'),
@@ -413,7 +407,7 @@ describe('the container image', { timeout: 300_000 }, () => {
     }
   });
 
-  it('carries values to the platform from a read-only root, over a kill and an outage, with its state in the volume alone', async () => {
+  it('delivers all values despite a kill and an outage, with a read-only root and all state in the volume', async () => {
     const sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
     await sandbox.start();
     const files = mkdtempSync(join(folder, 'files-'));
@@ -459,8 +453,8 @@ describe('the container image', { timeout: 300_000 }, () => {
       container.start();
       await until('the container is ready', ready);
       await push(200);
-      await until('they are on the platform', () => sandbox.values.counts(881, 'flow').stored === 200);
-      // The probes of docs/container.md.
+      await until('the values are on the platform', () => sandbox.values.counts(881, 'flow').stored === 200);
+      // The probes of docs/guide/container.md.
       expect(await container.exec('/usr/bin/tagferry', 'status', '--json')).toBe(0);
       await sandbox.goOffline('refuse');
       await push(100);

@@ -1,7 +1,7 @@
 // Long: 4 min
 /**
- * The package for arm64, installed by apt from the release's own repository on a Debian with systemd, and the main job through it: the
- * runtime, SQLite's driver and the store thread are those of arm64, run by qemu; shell and systemd are this machine's.
+ * The arm64 package, installed by apt from a release repository on a Debian with systemd, and the main job through it.
+ * The runtime, the SQLite driver and the store thread are arm64 programs, run by qemu. Shell and systemd are native.
  */
 import { execFile } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -16,7 +16,7 @@ import { CHECKOUT } from '../system/made-once.ts';
 
 const run = promisify(execFile);
 const PATIENCE_MS = 900_000;
-/** A start under qemu takes a dozen seconds of a processor, on a busy machine minutes. */
+/** A startup under qemu takes twelve seconds of CPU time, and minutes on a busy machine. */
 const QEMU_MS = 240_000;
 const UNIT = 'tagferry.service';
 const QEMU = '/usr/bin/qemu-aarch64-static';
@@ -31,15 +31,15 @@ beforeAll(async () => {
   const newer = await packageOf({ arch: 'arm64', version: '0.0.3' });
   gateway = await Gateway.boot();
   const { machine } = gateway;
-  // The platform, which stays what this machine is.
+  // The platform runs natively.
   await gateway.install(platform);
   await gateway.startSandbox();
   await machine.sh('dpkg --purge tagferry');
-  // The C library of arm64 beside that of amd64, as Debian's multiarch has it.
+  // The C library of arm64 next to that of amd64, as Debian multiarch installs it.
   await machine.sh('dpkg --add-architecture arm64');
   for (const file of await librariesOfArm64()) machine.put(file, `/root/arm64/${basename(file)}`);
   await machine.sh('dpkg -i --force-depends /root/arm64/*.deb', { timeoutMs: PATIENCE_MS });
-  // What the kernel would do by itself where qemu is registered with it: the runtime is put beside its place, and qemu runs it.
+  // Replaces the runtime with a wrapper that runs it with qemu, as the kernel does if qemu is registered.
   machine.put(QEMU, QEMU);
   machine.write('/usr/local/lib/arm64-node', `#!/bin/sh\nexec ${QEMU} /usr/lib/tagferry/bin/node.arm64 "$@"\n`, 0o755);
   await machine.sh(`chmod 755 ${QEMU}
@@ -66,7 +66,7 @@ afterEach(async ({ task }) => {
   );
 });
 
-/** By an apt of its own, so that this machine's knows nothing of arm64. */
+/** With a separate apt configuration, so that this machine's own configuration remains unchanged. */
 async function librariesOfArm64(): Promise<string[]> {
   const root = join(folder, 'apt');
   for (const part of ['state/lists/partial', 'cache/archives/partial', 'etc/apt.conf.d', 'etc/preferences.d', 'got'])
@@ -94,7 +94,7 @@ async function librariesOfArm64(): Promise<string[]> {
   return stdout.trim().split('\n');
 }
 
-/** A repository with these packages, made and signed as scripts/release does, put into the machine. */
+/** Copies a repository with these packages, signed as by scripts/release, to the machine. */
 async function publish(debs: readonly string[], place = '/srv/apt'): Promise<void> {
   const repository = mkdtempSync(join(folder, 'repository-'));
   const env = { ...process.env, GNUPGHOME: join(folder, 'gnupg') };
@@ -118,8 +118,8 @@ async function publish(debs: readonly string[], place = '/srv/apt'): Promise<voi
 
 const arm64Process = async () => gateway.machine.sh(`tr '\\0' ' ' </proc/${await gateway.mainPid()}/cmdline`);
 
-describe('the package for arm64', { timeout: PATIENCE_MS }, () => {
-  it('is installed by apt from the signed repository, and its program runs', async () => {
+describe('arm64 package', { timeout: PATIENCE_MS }, () => {
+  it('is installed by apt from the signed repository, and starts', async () => {
     const said = await gateway.machine.sh(
       'apt-get update 2>&1; apt-get install --yes --no-install-recommends tagferry:arm64 2>&1',
       { timeoutMs: PATIENCE_MS },
@@ -133,7 +133,7 @@ describe('the package for arm64', { timeout: PATIENCE_MS }, () => {
     expect(await gateway.machine.sh(`/usr/lib/tagferry/bin/node -p 'process.arch'`)).toBe('arm64');
   });
 
-  it('carries every value to the platform, through an outage and a kill -9, counted there', async () => {
+  it('delivers every value despite an outage and a kill -9', async () => {
     await gateway.configure();
     await gateway.machine.sh(`systemctl enable --now ${UNIT}`, { timeoutMs: PATIENCE_MS });
     expect(await arm64Process()).toContain('qemu-aarch64-static');
@@ -151,7 +151,7 @@ describe('the package for arm64', { timeout: PATIENCE_MS }, () => {
     expect(await gateway.missing(QEMU_MS)).toEqual([]);
   });
 
-  it('is upgraded by apt with values on disk, and none is missing', async () => {
+  it('is upgraded by apt without losing buffered values', async () => {
     await gateway.sandbox('POST', 'offline', { mode: 'refuse' });
     await gateway.startPusher();
     await gateway.pushed(40, QEMU_MS);
@@ -168,7 +168,7 @@ describe('the package for arm64', { timeout: PATIENCE_MS }, () => {
     await gateway.sandbox('POST', 'online');
     expect(await gateway.missing(QEMU_MS)).toEqual([]);
     expect(await gateway.machine.sh('tagferry --version')).toBe('0.0.3');
-    await until('it is stopped in order', async () => {
+    await until('the agent is stopped cleanly', async () => {
       await gateway.machine.sh(`systemctl stop ${UNIT}`);
       return (await gateway.machine.property(UNIT, 'ActiveState')) === 'inactive';
     });

@@ -1,7 +1,7 @@
 // Long: 3 min
 /**
- * The circles that technicians and operators ran in: an upgrade that nobody watches, secrets in each of the three ways, files that
- * only root can read, a password that was mended, a service that ends again and again. One machine, one package.
+ * Tasks of technicians and operators on one machine: an unattended upgrade, secrets in each of the three forms, files
+ * that only root can read, a corrected password, and a service that fails repeatedly.
  */
 import { execFile } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -22,12 +22,12 @@ const CREDENTIALS = '/etc/tagferry/credentials';
 let folder: string;
 let gateway: Gateway;
 let deb: string;
-/** agent.env as `setup` left it. */
+/** agent.env as written by `setup`. */
 let good: string;
 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-operated-'));
-  // One compiles, the other fetches.
+  // Both run at the same time, because one compiles while the other downloads.
   [deb] = await Promise.all([packageOf({ version: '0.0.1' }), debianTree()]);
   gateway = await Gateway.boot();
   await gateway.install(deb, 'apt');
@@ -43,7 +43,7 @@ const tagferry = (...args: string[]): Promise<Outcome> => gateway.machine.run(['
 const systemctl = (...args: string[]): Promise<Outcome> => gateway.machine.run(['systemctl', ...args]);
 const write = (path: string, text: string, mode?: number) => gateway.machine.write(path, text, mode);
 
-/** Answers in the order of the questions, as a script gives them. */
+/** Answers in the order of the questions, as a script passes them. */
 function setup(how: 'files' | 'systemd'): Promise<Outcome> {
   const credentials = ['http://127.0.0.1:8480', '', 'sandbox-client', 'sandbox-secret', 'gateway@sandbox.example'];
   const answers = [...credentials, 'gateway-password', '', '', 'FT-101', '881', '4711', 'flow', '12'];
@@ -66,7 +66,7 @@ const failures = (lines: readonly Line[]) => lines.filter(({ state }) => state =
 
 describe('secrets', { timeout: PATIENCE_MS }, () => {
   it.for(['files', 'systemd'] as const)(
-    'kept as %s go through setup, check, restart, reload and doctor',
+    'stored as %s work with setup, check, restart, reload and doctor',
     async (how) => {
       const done = await setup(how);
       expect(done, done.stderr).toMatchObject({ status: 0 });
@@ -83,18 +83,18 @@ describe('secrets', { timeout: PATIENCE_MS }, () => {
     },
   );
 
-  it('kept as files once more leave no unit that wants encrypted ones', async () => {
+  it('leave no unit that requires encrypted secrets once they are stored as files again', async () => {
     expect(await setup('files')).toMatchObject({ status: 0 });
     expect(await systemctl('restart', UNIT)).toMatchObject({ status: 0 });
     expect(await gateway.machine.property(UNIT, 'UnitFileState')).toBe('enabled');
     good = gateway.machine.read(ENV);
   });
 
-  it('kept in agent.env go through check, restart and reload as well', async () => {
+  it('stored in agent.env work with check, restart and reload', async () => {
     await gateway.machine.sh(`mkdir /root/kept; mv ${CREDENTIALS}/* /root/kept/`);
     write(
       ENV,
-      // Without the empty keys, beside which setup names the files of the secrets.
+      // Without the empty keys that setup writes, with a reference to the secret files.
       `${good}CLIENT_SECRET=sandbox-secret\nTECHNICAL_PASSWORD=gateway-password\n`.replace(
         /^(CLIENT_SECRET|TECHNICAL_PASSWORD)=('')?( #.*)?\n/gm,
         '',
@@ -108,7 +108,7 @@ describe('secrets', { timeout: PATIENCE_MS }, () => {
     await gateway.machine.sh(`mv /root/kept/* ${CREDENTIALS}/; systemctl restart ${UNIT}`);
   });
 
-  it('that are mended after the start are said to need a restart by reload, status and doctor', async () => {
+  it('require a restart, according to reload, status and doctor, if they are corrected after startup', async () => {
     write(`${CREDENTIALS}/technical_password`, 'another-password\n', 0o600);
     const reloaded = await tagferry('reload');
     expect(reloaded.status).toBe(0);
@@ -123,35 +123,35 @@ describe('secrets', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('tagferry logs of the journal', { timeout: PATIENCE_MS }, () => {
+describe('tagferry logs', { timeout: PATIENCE_MS }, () => {
   const lines = (text: string) =>
     text
       .split('\n')
       .filter(Boolean)
       .map((line) => JSON.parse(line) as Record<string, unknown>);
 
-  it('follows it from where it was read to, through a restart, and misses nothing', async () => {
+  it('follows the journal across a restart without missing a line', async () => {
     await gateway.machine.sh(
       `systemd-run --quiet --unit=reader sh -c 'exec tagferry logs --lines 1 --json >/root/followed'`,
     );
     await until(
-      'it reads',
+      'the source is reading values',
       () => gateway.machine.exists('/root/followed') && gateway.machine.read('/root/followed') !== '',
     );
     await gateway.machine.sh(`systemctl restart ${UNIT}; systemctl restart ${UNIT}`);
     const ready = () => lines(gateway.machine.read('/root/followed')).filter(({ event }) => event === 'agent.ready');
-    await until('both starts stand there', () => ready().length === 2);
+    await until('both starts are in the journal', () => ready().length === 2);
     await gateway.machine.sh('systemctl stop reader');
     const followed = lines(gateway.machine.read('/root/followed'));
     const all = lines((await tagferry('logs', '--no-follow', '--since', '1h', '--json')).stdout);
     const from = all.findIndex((line) => line.time === followed[0]!.time && line.msg === followed[0]!.msg);
     expect(from).toBeGreaterThanOrEqual(0);
     expect(followed).toEqual(all.slice(from, from + followed.length));
-    // What systemd says of the service is in it.
+    // Includes messages of systemd about the service.
     expect(followed.some(({ from: who }) => who === 'systemd')).toBe(true);
   });
 
-  it('chooses by level, event, and the asset of a tag, and from a time on', async () => {
+  it('filters by level, event, asset of a tag, and time', async () => {
     await gateway.sandbox('POST', 'faults', { method: 'POST', path: '/v1/assets/881/values', status: 403 });
     expect((await gateway.push([{ tag: 'FT-101', key: 'flow', value: 1 }])).status).toBe(204);
     const held = () => tagferry('logs', '--no-follow', '--tag', 'FT-101', '--event', 'access.*', '--json');
@@ -165,8 +165,8 @@ describe('tagferry logs of the journal', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('a gateway that is replaced', { timeout: PATIENCE_MS }, () => {
-  it('goes by backup and restore, with credentials that are encrypted to the machine, owners and drop-ins', async () => {
+describe('replaced gateway', { timeout: PATIENCE_MS }, () => {
+  it('keeps its encrypted credentials, owners and drop-ins through backup and restore', async () => {
     expect(await setup('systemd')).toMatchObject({ status: 0 });
     write(
       '/etc/systemd/system/tagferry.service.d/site.conf',
@@ -178,9 +178,9 @@ describe('a gateway that is replaced', { timeout: PATIENCE_MS }, () => {
     expect((await gateway.push([{ tag: 'FT-101', key: 'flow', value: 42.5 }])).status).toBe(204);
     const made = await tagferry('backup', '/root/gateway.tar');
     expect(made, made.stderr).toMatchObject({ status: 0 });
-    expect(made.stdout).toMatch(/^Not in it: \/etc\/default\/site \(.*by hand/m);
+    expect(made.stdout).toMatch(/^Not included: \/etc\/default\/site \(.*copy it/m);
     expect(await gateway.machine.sh('stat -c "%a %U" /root/gateway.tar')).toBe('600 root');
-    // The box dies; what comes from the factory knows nothing.
+    // The hardware fails. The replacement gateway has no state.
     await gateway.machine.sh(`
       systemctl kill -s KILL ${UNIT}; systemctl stop ${UNIT}
       rm -rf /var/lib/tagferry /etc/tagferry /etc/systemd/system/tagferry.service.d /var/lib/systemd/credential.secret
@@ -214,22 +214,22 @@ describe('a gateway that is replaced', { timeout: PATIENCE_MS }, () => {
     expect(status).toBe(0);
   });
 
-  it('is decommissioned without a daemon by the same encrypted credentials', async () => {
+  it('can be decommissioned with encrypted credentials without a running agent', async () => {
     write(
       ENV,
       `${gateway.machine.read(ENV)}WEBHOOK_URL=http://127.0.0.1:8471/hook\n`.replace(/^WEBHOOK_URL=''?$\n/gm, ''),
     );
     await systemctl('restart', UNIT);
-    const webhooks = () => gateway.sandbox<{ webhooks: unknown[] }>('GET', 'webhooks');
-    // By the agent's own line: the platform has the webhook before the agent has it on disk.
+    const webhooks = () => gateway.sandbox<{ webhooks: number }>('GET', 'status');
+    // Waits for the agent, because the platform has the webhook before the agent has stored it.
     const told = `journalctl -u ${UNIT} -o cat --no-pager | grep -c webhook.created || true`;
     await until('the webhook is registered', async () => (await gateway.machine.sh(told)) !== '0');
-    expect((await webhooks()).webhooks.length).toBe(1);
+    expect((await webhooks()).webhooks).toBe(1);
     await systemctl('stop', UNIT);
     const done = await tagferry('decommission', '--yes', '--lose-values');
     expect(done, done.stdout + done.stderr).toMatchObject({ status: 0 });
-    expect((await webhooks()).webhooks).toEqual([]);
-    // Back in service, as the tests behind this one found it.
+    expect((await webhooks()).webhooks).toBe(0);
+    // Restores the service for the following tests.
     expect(await setup('files')).toMatchObject({ status: 0 });
     write(ENV, good);
     await systemctl('restart', UNIT);
@@ -239,16 +239,16 @@ describe('a gateway that is replaced', { timeout: PATIENCE_MS }, () => {
 describe('check and doctor', { timeout: PATIENCE_MS }, () => {
   it.for([
     [
-      'an agent.env that only root may read',
+      'an agent.env that only root can read',
       'chmod 600 /etc/tagferry/agent.env; chown root:root /etc/tagferry/agent.env',
-      /agent\.env.*may not read it.*chown root:tagferry/,
+      /agent\.env.*cannot be read.*chown root:tagferry/,
     ],
     [
-      'an authority below /root',
+      'a CA file below /root',
       'echo PLATFORM_CA=/root/ca.pem >>/etc/tagferry/agent.env; cp /root/pem /root/ca.pem',
-      /PLATFORM_CA.*may not read \/root\/ca\.pem.*\/etc\/tagferry/,
+      /PLATFORM_CA.*permission denied.*\/root\/ca\.pem.*\/etc\/tagferry/,
     ],
-  ] as const)('name %s, which root could read', async ([, spoil, problem]) => {
+  ] as const)('report %s, although root can read it', async ([, spoil, problem]) => {
     write('/root/pem', '-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n');
     await gateway.machine.sh(spoil);
     const checked = await tagferry('check');
@@ -262,24 +262,24 @@ describe('check and doctor', { timeout: PATIENCE_MS }, () => {
     expect((await tagferry('check')).status).toBe(0);
   });
 
-  it('advise for an agent.env with secrets what the service can still read', async () => {
+  it('recommend permissions for an agent.env with secrets that the service can still read', async () => {
     await gateway.machine.sh('echo INGEST_TOKEN=abc >>/etc/tagferry/agent.env; chmod 644 /etc/tagferry/agent.env');
     const { stdout } = await tagferry('check');
     const advice = /run: (chown root:tagferry \S+ && chmod 640 \S+)/.exec(stdout)?.[1];
     await gateway.machine.sh(advice!);
     expect(await tagferry('check')).toMatchObject({
       status: 0,
-      stdout: expect.not.stringContaining('others may read'),
+      stdout: expect.not.stringContaining('other users can read'),
     });
     expect(await systemctl('reload', UNIT)).toMatchObject({ status: 0 });
     write(ENV, good);
     await systemctl('reload', UNIT);
   });
 
-  it('find a port below 1024, and the words with which the service ends again and again', async () => {
+  it('report a port below 1024, and the error of a repeatedly failing service', async () => {
     write(ENV, `${good}INGEST_LISTEN=127.0.0.1:81\n`);
     await gateway.machine.run(['systemctl', 'restart', '--no-block', UNIT]);
-    await until('it was started again', async () => (await gateway.restarts()) > 0);
+    await until('the service was restarted', async () => (await gateway.restarts()) > 0);
     const { status, of } = await doctor();
     expect(status).toBe(1);
     expect(of('service')).toMatchObject({
@@ -290,7 +290,7 @@ describe('check and doctor', { timeout: PATIENCE_MS }, () => {
     write(ENV, good);
   });
 
-  it('find stores that root has made, which the service cannot open', async () => {
+  it('report stores created by root, which the service cannot open', async () => {
     await gateway.machine.sh(`systemctl stop ${UNIT}; chown root: /var/lib/tagferry/*; chmod 600 /var/lib/tagferry/*`);
     await gateway.machine.run(['systemctl', 'restart', '--no-block', UNIT]);
     const { status, of } = await doctor();
@@ -304,23 +304,23 @@ describe('check and doctor', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('what the platform does not know', { timeout: PATIENCE_MS }, () => {
-  it('is a unit: status and doctor name the series, the words and the command, and say nothing of a platform that is away', async () => {
+describe('unknown platform id', { timeout: PATIENCE_MS }, () => {
+  it('is reported for a unit by status and doctor with series, message and command, not as an outage', async () => {
     const tags = gateway.machine.read('/etc/tagferry/tags.yaml');
-    // Another asset's values are taken: so it is not the platform.
+    // Values of another asset are accepted, so this is not an outage.
     const other = '  FT-102:\n    asset: 882\n    values: { flow: { unit: 12 } }\n';
     write('/etc/tagferry/tags.yaml', `${tags.replace('unit: 12', 'unit: 999999')}\n${other}`);
     expect(await systemctl('restart', UNIT)).toMatchObject({ status: 0 });
     const values = Array.from({ length: 12 }, (_, i) => ({ tag: 'FT-101', key: 'flow', value: i }));
     expect((await gateway.push(values)).status).toBe(204);
-    await until('a series waits', async () => {
+    await until('the series is held back', async () => {
       await gateway.push([{ tag: 'FT-102', key: 'flow', value: 1 }]);
-      return / waits,? /.test((await tagferry('status')).stdout);
+      return /rejected with 4\d\d/.test((await tagferry('status')).stdout);
     });
     const { stdout } = await tagferry('status');
-    expect(stdout).toMatch(/FT-101 flow \(asset 881, unit 999999\)\s+waits/);
+    expect(stdout).toMatch(/FT-101 flow \(asset 881, unit 999999\)\s+rejected with/);
     expect(stdout).toMatch(/tagferry buffer requeue --tag\s+FT-101/);
-    expect(stdout).not.toContain('platform away');
+    expect(stdout).not.toContain('platform unavailable');
     const { status, of } = await doctor();
     expect(status).toBe(1);
     expect(of('series')).toMatchObject({ state: 'failure', message: expect.stringContaining('unit 999999') });
@@ -329,7 +329,7 @@ describe('what the platform does not know', { timeout: PATIENCE_MS }, () => {
     await systemctl('restart', UNIT);
   });
 
-  it('is an instrumentation: doctor and check --online say so', async () => {
+  it('is reported for an instrumentation by doctor and check --online', async () => {
     const tags = gateway.machine.read('/etc/tagferry/tags.yaml');
     write('/etc/tagferry/tags.yaml', tags.replace('instrumentation: 4711', 'instrumentation: 999999'));
     expect(await systemctl('reload', UNIT)).toMatchObject({ status: 0 });
@@ -339,14 +339,14 @@ describe('what the platform does not know', { timeout: PATIENCE_MS }, () => {
     });
     const online = await tagferry('check', '--online');
     expect(online.stdout).toMatch(/instrumentation 999999/);
-    expect(online.stdout).toMatch(/units and keys with the first value/);
+    expect(online.stdout).toMatch(/units and keys only when it receives the first value/);
     write('/etc/tagferry/tags.yaml', tags);
     await systemctl('reload', UNIT);
   });
 });
 
-describe('an upgrade that nobody watches', { timeout: PATIENCE_MS }, () => {
-  it('asks nothing though the templates changed, keeps every file and what was deleted, and names new settings', async () => {
+describe('unattended upgrade', { timeout: PATIENCE_MS }, () => {
+  it('does not prompt if templates changed, preserves changed and deleted files, and lists new settings', async () => {
     const tree = join(folder, 'newer');
     await run('dpkg-deb', ['--raw-extract', deb, tree]);
     const template = join(tree, 'usr/share/tagferry/agent.env');

@@ -9,7 +9,7 @@ afterEach(async () => {
   plant = undefined;
 });
 
-/** After a blow one has to be found first. */
+/** Waits until the consumer has a leader, which is elected again after a failure. */
 async function leaderOf(agent: AgentProcess): Promise<number> {
   let leader: string | undefined;
   const isLed = async () => {
@@ -17,12 +17,12 @@ async function leaderOf(agent: AgentProcess): Promise<number> {
     leader = info?.cluster?.leader;
     return leader !== undefined && leader !== '';
   };
-  await agent.until(isLed, 'the consumer is led', 120_000);
+  await agent.until(isLed, 'the consumer has a leader', 120_000);
   return Number(leader!.slice(1));
 }
 
-describe('values of a stream of NATS', () => {
-  it('outlive a node of three that is killed, and one that is cut off, while two agents take them', async () => {
+describe('JetStream cluster of three nodes', () => {
+  it('loses no value if a node is killed or frozen while two agents are receiving values', async () => {
     plant = await NatsPlant.start({ nodes: 3 });
     await plant.sandbox.goOffline();
     const { servers, published } = plant;
@@ -32,12 +32,12 @@ describe('values of a stream of NATS', () => {
     await one.until(async () => {
       await plant!.publish(10);
       return (await taken(one)) > 0;
-    }, 'values flow');
+    }, 'values are delivered');
     for (const blow of ['SIGKILL', 'SIGSTOP'] as const) {
       const leader = await leaderOf(one);
       const before = published.count;
       const publishing = plant.publish(200);
-      await one.until(() => published.count > before + 20, 'some were published');
+      await one.until(() => published.count > before + 20, 'some messages were published');
       if (blow === 'SIGKILL') await servers.stop(leader, blow);
       else servers.signal(leader, blow);
       await publishing;
@@ -45,11 +45,11 @@ describe('values of a stream of NATS', () => {
       else servers.signal(leader, 'SIGCONT');
     }
     await plant.untilTaken(one, 'gateways');
-    // Not by what is counted: a node that becomes the leader may not know of the last deliveries, and gives them as new.
+    // Redeliveries are not counted exactly: a new leader may not know the latest deliveries, and sends them as new.
     await plant.expectBounded(pair);
   }, 300_000);
 
-  it('without a time of their own are all there, though two agents take them from a cluster of three', async () => {
+  it('delivers all values without a timestamp to two agents, with none missing or overwritten', async () => {
     plant = await NatsPlant.start({ nodes: 3 });
     const tags = [1, 2].map((number) =>
       plant!.tagsOf(`stream: PLANT, durable: gateways, member: ${number}/2`, { time: '' }),
@@ -58,7 +58,7 @@ describe('values of a stream of NATS', () => {
     await one.until(async () => {
       await plant!.publish(20);
       return (await taken(one)) > 0 && (await taken(other)) > 0;
-    }, 'both take their part');
+    }, 'both agents are receiving values');
     await plant.burst(2_000);
     await plant.untilTaken(one, 'gateways');
     await plant.untilArrived(one);

@@ -10,11 +10,11 @@ import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { Mosquitto } from '../broker/mosquitto.ts';
 import { AgentProcess } from '../process/agent-process.ts';
 
-/** The recipe of docs/sources.md, which a person imports into the editor. */
-const FLOW = readFileSync(join(import.meta.dirname, '../../docs/node-red-flow.json'), 'utf8');
-const RECIPE = readFileSync(join(import.meta.dirname, '../../docs/sources.md'), 'utf8');
+/** Recipe of docs/guide/sources.md, which users import into the editor. */
+const FLOW = readFileSync(join(import.meta.dirname, '../../docs/guide/node-red-flow.json'), 'utf8');
+const RECIPE = readFileSync(join(import.meta.dirname, '../../docs/guide/sources.md'), 'utf8');
 
-/** Node-RED is 280 packages and 120 MB: they have a lock of their own, and are fetched for this test alone. */
+/** Node-RED has 280 packages with 120 MB. They have a separate lock file and are installed only for this test. */
 let installed: string;
 beforeAll(() => {
   installed = mkdtempSync(join(tmpdir(), 'node-red-'));
@@ -41,7 +41,7 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** With other addresses than the recipe's, and nothing else changed. */
+/** Replaces the addresses of the recipe, and nothing else. */
 async function startNodeRed(ingest: string): Promise<void> {
   const nodes = JSON.parse(FLOW) as Record<string, unknown>[];
   for (const node of nodes) {
@@ -69,9 +69,9 @@ async function startNodeRed(ingest: string): Promise<void> {
 
 const numbers = (key: string) => sandbox.values.list(881, key).map(({ value }) => value);
 
-it('readings of Node-RED come by HTTP and by a broker, each once and none missing, over kill -9 of the agent', async () => {
+it('readings from Node-RED arrive exactly once over HTTP and through a broker despite kill -9 of the agent', async () => {
   const ingest = `127.0.0.1:${await freePort()}`;
-  // The tags of the recipe, with this test's broker.
+  // Tags in the recipe, with the broker of this test.
   const [tags] = /^sources:\n {2}plant:.*?(?=^```$)/ms.exec(RECIPE) ?? [''];
   expect(tags).toContain('mqtt://127.0.0.1:1883');
   agent = new AgentProcess(sandbox.url, {
@@ -84,12 +84,12 @@ it('readings of Node-RED come by HTTP and by a broker, each once and none missin
     if (nodeRed!.exitCode !== null) throw new Error(`Node-RED has ended:\n${said}`);
     return numbers('flow').length >= count && numbers('level').length >= count;
   };
-  await agent.until(enough(20), 'both ways bring values', 120_000);
+  await agent.until(enough(20), 'values arrive over both paths', 120_000);
   for (let blow = 0; blow < 2; blow++) {
     const before = Math.max(numbers('flow').length, numbers('level').length);
     await agent.end('SIGKILL');
     await agent.start();
-    await agent.until(enough(before + 20), 'both ways bring values again', 60_000);
+    await agent.until(enough(before + 20), 'values arrive over both paths again', 60_000);
   }
   const over = once(nodeRed!, 'exit');
   nodeRed!.kill('SIGTERM');
@@ -97,7 +97,7 @@ it('readings of Node-RED come by HTTP and by a broker, each once and none missin
   await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 0, 'the buffer is empty');
   for (const key of ['flow', 'level']) {
     const brought = numbers(key);
-    // What Node-RED still held when it ended, at its end, was taken by nobody.
+    // Values that Node-RED had not sent when it exited.
     const isHole = (_: number, at: number) => !brought.includes(at);
     const holes = Array.from({ length: Math.max(...brought) - 10 }, (_, at) => at).filter(isHole);
     expect([key, holes, brought.length - new Set(brought).size]).toEqual([key, [], 0]);

@@ -29,11 +29,11 @@ export interface ImageConfig {
   rootfs: { type: string; diff_ids: string[] };
 }
 
-/** An OCI archive, unpacked; every blob is held against its digest and its size when it is read. */
+/** An unpacked OCI archive. Every blob is verified against its digest and size. */
 export class OciImage {
   readonly #folder: string;
   readonly config: ImageConfig;
-  /** From the lowest. */
+  /** Layers from the lowest to the highest. */
   readonly layers: readonly { file: string; diffId: string }[];
 
   constructor(archive: string, within: string) {
@@ -67,7 +67,7 @@ export class OciImage {
     return bytes;
   }
 
-  /** `-rw-r--r-- 0/0 … ./path`, one line for each entry of a layer. */
+  /** Returns one line per entry of a layer, such as `-rw-r--r-- 0/0 … ./path`. */
   async list(layer: number): Promise<{ mode: string; owner: string; path: string }[]> {
     const { stdout } = await run('tar', ['-tvzf', this.layers[layer]!.file, '--numeric-owner'], {
       maxBuffer: 64_000_000,
@@ -81,7 +81,7 @@ export class OciImage {
       });
   }
 
-  /** Puts the layers over each other, as whoever runs the image does. */
+  /** Applies the layers in order, as a container runtime does. */
   async unpack(to: string): Promise<void> {
     mkdirSync(to, { recursive: true });
     for (const { file } of this.layers)
@@ -90,8 +90,8 @@ export class OciImage {
 }
 
 /**
- * A container as a runtime starts it, without one: the unpacked root read-only, the state in a volume, tmpfs for /run/tagferry and /tmp,
- * the image's own user, environment and entrypoint. Only the network is this machine's.
+ * A container as a runtime starts it, without a runtime: the unpacked root read-only, the state in a volume, tmpfs for
+ * /run/tagferry and /tmp, with the user, environment and entrypoint of the image. The network is that of this machine.
  */
 export class Container {
   readonly #root: string;
@@ -117,7 +117,7 @@ export class Container {
     ];
   }
 
-  /** Starts what the image starts. */
+  /** Starts the image's entrypoint. */
   start(): void {
     const { Entrypoint, Cmd, User } = this.#image.config;
     const [id] = User.split(':');
@@ -143,7 +143,7 @@ export class Container {
       });
   }
 
-  /** A command in the running container, as `podman exec` runs it. Gives its exit status. */
+  /** Runs a command in the container, as `podman exec` does. Returns its exit status. */
   async exec(...command: string[]): Promise<number> {
     const enter = [
       '--target',

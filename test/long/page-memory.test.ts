@@ -32,7 +32,7 @@ afterAll(async () => {
   await sandbox?.stop();
 });
 
-/** Bytes and nodes of the page, after everything that can go has gone. */
+/** Memory in bytes and DOM nodes of the page after a garbage collection. */
 async function sizeOf(session: CDPSession): Promise<{ bytes: number; nodes: number }> {
   await session.send('HeapProfiler.collectGarbage');
   const { usedSize } = await session.send('Runtime.getHeapUsage');
@@ -50,7 +50,7 @@ async function look(page: Page, forMs: number): Promise<void> {
   await delay(3_000);
 }
 
-it('a page that is open for ten minutes, every view looked at again and again, does not grow', {
+it('open page does not use more memory after ten minutes of switching views', {
   timeout: 15 * MINUTE_MS,
 }, async () => {
   const { page } = await openPage(
@@ -58,7 +58,8 @@ it('a page that is open for ten minutes, every view looked at again and again, d
     `http://${String(agent.logged('ops.listening').at(-1)!.address)}/#token=token`,
   );
   const session = await page.context().newCDPSession(page);
-  // By then all that it keeps is full but the history, which goes on to 600 rows: some hundred kilobytes.
+  // By then, everything except the history has reached its limit. The history grows to 600 rows of a few hundred
+  // kilobytes.
   await look(page, 3 * MINUTE_MS);
   const early = await sizeOf(session);
   await look(page, 7 * MINUTE_MS);

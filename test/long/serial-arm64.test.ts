@@ -9,10 +9,10 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 
 const ROOT = join(import.meta.dirname, '../..');
-/** Of Debian's libstdc++6-arm64-cross: what a gateway of that architecture has. */
+/** Libraries of Debian's libstdc++6-arm64-cross, which an arm64 gateway has. */
 const ARM64 = '/usr/aarch64-linux-gnu';
 
-/** The runtime of the package for arm64, as the lock names it. */
+/** Runtime in the arm64 package, by its name in the lock file. */
 let folder: string;
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), 'serial-arm64-'));
@@ -45,7 +45,7 @@ const OPEN = `
   });
 `;
 
-it('the driver of serial lines is loaded on arm64, opens a line, writes and reads', async () => {
+it('serial port driver opens, writes and reads a port on arm64', async () => {
   const [near, far] = [join(folder, 'near'), join(folder, 'far')];
   socat = spawn('socat', [`pty,raw,echo=0,link=${near}`, `pty,raw,echo=0,link=${far}`], { stdio: 'ignore' });
   await once(socat, 'spawn');

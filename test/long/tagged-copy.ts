@@ -4,10 +4,10 @@ import { dirname, join } from 'node:path';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-/** The time of its commit. */
+/** Time of the commit. */
 export const EPOCH = Date.UTC(2026, 10, 1, 12) / 1000;
 
-/** This checkout as it is now, committed and tagged in a repository of its own; its changelog names a date. Gives the tag. */
+/** Commits and tags a copy of this checkout, whose changelog has a date. Returns the tag. */
 export function taggedCopy(folder: string): string {
   const git = (cwd: string, ...args: string[]) => execFileSync('git', args, { cwd, encoding: 'utf8' });
   for (const file of git(ROOT, 'ls-files', '-co', '--exclude-standard').trim().split('\n')) {

@@ -7,7 +7,7 @@ import { runRound } from '../process/kill-round.ts';
 const ROUND_MS = 150_000;
 const HAPPENINGS = 120;
 
-it('minutes of kills, outages, rotations, full disks and hostile requests lose, repeat and invent nothing', {
+it('minutes of kills, outages, rotations, full disks and hostile requests lose, repeat or invent no values', {
   timeout: 30 * 60_000,
 }, async () => {
   for (let round = 0; round < 2; round++) {

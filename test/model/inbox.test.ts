@@ -10,8 +10,8 @@ import { memoryFolder } from '../memory-folder.ts';
 import { runnable } from '../webhook/parts/inbox-events.ts';
 
 /**
- * The inbox against a few lines of what it promises: each event of the platform is taken once, by whatever way and however often it
- * comes, for more than six months; what is damaged is taken once more; nothing that is over runs again.
+ * Compares the inbox with a small model: each event is accepted once within six months, regardless of how often and by
+ * which path it arrives. Damaged events are accepted once more. Finished reactions do not run again.
  */
 const DAY = 86_400_000;
 
@@ -33,7 +33,7 @@ function open(boot: string): void {
   inbox = Inbox.open(database, clock, boot);
 }
 
-/** The same event in another order of its members, as a resend may have it. */
+/** Returns the same event with its members in a different order, as in a resend. */
 function payload(number: number, turned: boolean): Uint8Array {
   const occurred = { occurred_at: '2026-11-21T00:00:00Z' };
   const content = { asset: { id: 881 }, data: { value: number }, threshold: { type: 'high' } };
@@ -42,15 +42,15 @@ function payload(number: number, turned: boolean): Uint8Array {
 }
 
 interface Modelled {
-  /** Numbers of its rows: more than one only where it was damaged in between. */
+  /** Ids of its rows; more than one only if it was damaged in between. */
   ids: number[];
   damaged: number;
   over: boolean;
   takenAtMs: number;
 }
 
-describe.each([1, 2, 3, 4])('the inbox, by seed %i', (seed) => {
-  it('takes each event once, whatever the order, the way, the damage and the time', async () => {
+describe.each([1, 2, 3, 4])('inbox, seed %i', (seed) => {
+  it('accepts each event once, in any order, from any source and after damage', async () => {
     clock = new ManualClock(Date.UTC(2026, 10, 21), seed);
     const pick = (count: number) => Math.floor(clock.random() * count);
     const model = new Map<number, Modelled>();
@@ -88,7 +88,7 @@ describe.each([1, 2, 3, 4])('the inbox, by seed %i', (seed) => {
         expect(known.ids.at(-1)).toBe(event.id);
         inbox.markRunning(event.id);
         inbox.record(event.id, { reaction: 'r', action: 'a', state: 'begun', tries: 1 });
-        if (pick(4) === 0) continue; // A crash leaves it so.
+        if (pick(4) === 0) continue; // As left by a crash.
         const state = (['done', 'failed', 'dead'] as const)[pick(3)]!;
         inbox.finish(event.id, state, 1_000 * pick(20));
         known.over = state !== 'failed';
@@ -144,7 +144,7 @@ describe.each([1, 2, 3, 4])('the inbox, by seed %i', (seed) => {
       else if (chance < 94) fill();
       else await pass();
     }
-    // What counted and what stands in the file are the same after everything.
+    // The counts match the file.
     const stats = inbox.stats();
     database.close();
     open('boot-last');
@@ -152,8 +152,8 @@ describe.each([1, 2, 3, 4])('the inbox, by seed %i', (seed) => {
   });
 });
 
-describe('bytes', () => {
-  it.each([2, 60, 2_000])('of %i a payload cost on disk what they count, within a quarter', (size) => {
+describe('reported inbox size', () => {
+  it.each([2, 60, 2_000])('with payloads of %i bytes is within 25 % of the disk usage', (size) => {
     clock = new ManualClock(Date.UTC(2026, 10, 21));
     open('boot');
     const count = size > 1_000 ? 1_000 : 10_000;
@@ -170,7 +170,7 @@ describe('bytes', () => {
     const first = database.pragma('page_count', { simple: true }) as number;
     for (let i = 0; i < count; i += 500) inbox.insertMany(distinct.slice(i, i + 500).map((body) => readEvent(body, 0)));
     const pages = (database.pragma('page_count', { simple: true }) as number) - first;
-    // That it was seen is remembered longer than the event, and is not what retention frees.
+    // Seen marks are kept longer than events, so retention does not free them.
     const bytes = (pages - seenPages()) * 1024;
     const { bytes: counted } = inbox.stats();
     expect(bytes / counted).toBeGreaterThan(0.75);

@@ -14,16 +14,15 @@ interface Accepted {
   asset: number;
   key: string;
   timeMs: number;
-  /** Values of one commit stand in one row of the log. */
+  /** Number of the commit. */
   commit: number;
-  /** By the clock that nobody sets. */
+  /** Monotonic time. */
   acceptedMs: number;
 }
 
 /**
- * Random work on the store beside a model of a few lines: what was accepted, and what became of it. A crash leaves the
- * database and its WAL as the last commit left them, and the store is opened anew on both; what the model says must
- * stand is then compared with what stands.
+ * Random operations on a store and a small model, which contains the accepted values and the outcome of each. After a
+ * crash, the store is opened with the database and WAL of the latest commit, and compared with the model.
  */
 export class World {
   readonly clock: ManualClock;
@@ -31,28 +30,30 @@ export class World {
   store!: ValueStore;
   catalogue!: SeriesCatalogue;
   #database!: ReturnType<typeof openDatabase>;
-  /** Every accepted value by its number, which is also its reading. */
+  /** Accepted values by number, which is also the reading. */
   accepted = new Map<number, Accepted>();
   delivered: number[][] = [];
   deliveredOnce = new Set<number>();
   quarantined = new Set<number>();
-  /** Settled, or put into quarantine, since the last commit: what a crash takes back. */
+  /** Values settled or quarantined since the latest commit, which a crash undoes. */
   #settledSince = new Set<number>();
   #quarantinedSince = new Set<number>();
-  /** Delivered, and standing again since a crash: these alone may be delivered twice. */
+  /** Delivered values restored by a crash: only these can be delivered twice. */
   again = new Set<number>();
-  /** What a bound took, found by looking at what still stands; as many as the store itself reported. */
+  /** Values dropped due to a limit, determined by an export. Their number equals the reported one. */
   dropped = new Set<number>();
   #reported: StoreFacts['dropped'] = [];
   #bounds: { maxBytes: number; maxAgeMs: number };
   readonly #checkpointPages: number;
   readonly #stepSize: StepSize;
   purged = new Set<number>();
-  /** Values that were accepted anew, in another place or at another time: their order is another. */
+  /** Values that were moved or requeued, so their order changed. */
   moved = new Set<number>();
   exporting: { id: number; standing: Set<number>; found: number[] } | undefined;
-  underWay: { batch: Batch; numbers: number[] }[][] = [];
-  /** The latest time that the store was told: `drain` runs ahead of the clock, and the store remembers that across a crash. */
+  inFlight: { batch: Batch; numbers: number[] }[][] = [];
+  /**
+   * Latest time passed to the store. `drain` runs ahead of the clock, and the store retains that time across a crash.
+   */
   #latestMs = 0;
   #next = 0;
   #commits = 0;
@@ -61,10 +62,10 @@ export class World {
   constructor(folder: string, seed: number, bounds: { maxBytes?: number; maxAgeMs?: number } = {}) {
     this.clock = new ManualClock(0, seed);
     this.#bounds = { maxBytes: 0, maxAgeMs: 0, ...bounds };
-    // Some worlds have little in their WAL at a crash, some everything since the start.
+    // Leaves few or all commits in the WAL at a crash.
     this.#checkpointPages = this.random(2) ? 40 : 1000;
     this.path = join(folder, 'buffer.db');
-    // Some flush a series or two a step, some everything at once.
+    // Step sizes from one or two series to everything at once.
     const chance = new ManualClock(0, seed + 5_000);
     const upTo = (most: number) => 1 + Math.floor(chance.random() * most);
     this.#stepSize = { values: 20 + upTo(400), segments: 1 + upTo(14) };
@@ -80,7 +81,7 @@ export class World {
     };
   }
 
-  /** As a reload does. */
+  /** Applies limits, as a reload does. */
   rebind(bounds: { maxBytes: number; maxAgeMs: number }): void {
     this.#bounds = bounds;
     this.store.configure(this.#options);
@@ -93,11 +94,11 @@ export class World {
     this.store = opened.store;
     expect(opened.facts.damaged).toEqual([]);
     this.catalogue = new SeriesCatalogue(opened.series);
-    this.underWay = [];
+    this.inFlight = [];
     this.exporting = undefined;
   }
 
-  /** Without a checkpoint and without a word. */
+  /** Closes the files without a checkpoint and opens the store again. */
   crash(): void {
     const before = this.#bytesOnDisk();
     closeUntouched(this.#database, this.path);
@@ -106,7 +107,7 @@ export class World {
     for (const number of this.#quarantinedSince) this.quarantined.delete(number);
     this.#recorded();
     this.open();
-    // What was dropped and not yet committed stands again; what was reported does not.
+    // Uncommitted drops are undone; reported drops are not.
     if (this.#reported.length > 0) this.#findDropped();
     const { logValues, segmentValues } = this.store.facts();
     expect(logValues + segmentValues).toBe(this.standing().size);
@@ -134,7 +135,7 @@ export class World {
       const asset = 1 + this.random(4);
       const key = `k${this.random(3)}`;
       this.time += this.random(3);
-      // Now and then a value that is late, or has the time of another.
+      // Some values are late or have the time of another value.
       const timeMs = this.random(10) === 0 ? this.time - this.random(2000) : this.time;
       const number = this.#next++;
       columns.add(this.catalogue.idOf(asset, key, undefined, undefined), timeMs, number, 0);
@@ -145,7 +146,7 @@ export class World {
 
   commit(columns?: ValueColumns): void {
     let { dirty } = this.#commitOnce(columns);
-    // What a bound drops falls in memory first, and is on disk, and counted, with the commit after.
+    // A limit first drops values in memory; the next commit stores and counts the drop.
     while (dirty) {
       if (this.random(8) === 0) {
         this.crash();
@@ -159,7 +160,7 @@ export class World {
   #commitOnce(columns?: ValueColumns): StoreFacts {
     const facts = this.store.commit({
       columns,
-      newSeries: this.catalogue.takeNew(),
+      newSeries: this.catalogue.takeUnsaved(),
       monotonicMs: this.clock.monotonicMs(),
     });
     this.#recorded();
@@ -167,7 +168,7 @@ export class World {
     return facts;
   }
 
-  /** The oldest values of each series must have gone, as many as were reported; the rest must stand. */
+  /** Checks that the oldest values of each series were dropped, as many as reported, and no others. */
   #findDropped(): void {
     const reported = this.#reported.splice(0);
     const id = this.store.operator.beginExport({});
@@ -194,11 +195,11 @@ export class World {
     for (const number of gone) this.dropped.add(number);
   }
 
-  /** What comes out must have waited: nothing comes twice but what a crash took back. */
+  /** Checks that a batch's values were waiting. Only deliveries undone by a crash are repeated. */
   #expectWaiting(batch: Batch): number[] {
     const numbers = numbersIn(batch);
-    const underWay = new Set(this.underWay.flat().flatMap((one) => one.numbers));
-    expect(numbers.filter((number) => !this.#stands(number) || underWay.has(number))).toEqual([]);
+    const inFlight = new Set(this.inFlight.flat().flatMap((one) => one.numbers));
+    expect(numbers.filter((number) => !this.#stands(number) || inFlight.has(number))).toEqual([]);
     return numbers;
   }
 
@@ -210,7 +211,7 @@ export class World {
       maxBytes: 2_000 + this.random(20_000),
       alongValues: this.random(2) ? 50 : 0,
     });
-    if (batch) this.underWay.push([{ batch, numbers: this.#expectWaiting(batch) }]);
+    if (batch) this.inFlight.push([{ batch, numbers: this.#expectWaiting(batch) }]);
   }
 
   #settle(batch: Batch, numbers: number[]): void {
@@ -223,19 +224,19 @@ export class World {
     }
   }
 
-  /** Ends a batch. Of a divided one the first part first, and nothing of it overtakes a part that waits again. */
+  /** Ends a batch, or the first part of a split one. If a part is released, the later parts are released too. */
   end(): void {
-    const at = this.random(this.underWay.length);
-    const group = this.underWay[at];
+    const at = this.random(this.inFlight.length);
+    const group = this.inFlight[at];
     const under = group?.shift();
     if (!group || !under) return;
-    if (group.length === 0) this.underWay.splice(at, 1);
+    if (group.length === 0) this.inFlight.splice(at, 1);
     const kind = this.random(10);
     if (kind < 6) {
       this.#settle(under.batch, under.numbers);
     } else if (kind < 8) {
       for (const { batch } of [under, ...group.splice(0)]) this.store.release(batch.id);
-      this.underWay = this.underWay.filter((one) => one.length > 0);
+      this.inFlight = this.inFlight.filter((one) => one.length > 0);
     } else {
       const { batches } = this.store.divide(under.batch.id);
       if (batches.length === 0) {
@@ -248,7 +249,7 @@ export class World {
         const parts = batches.map((batch) => ({ batch, numbers: numbersIn(batch) }));
         expect(parts.flatMap((part) => part.numbers).sort()).toEqual([...under.numbers].sort());
         group.unshift(...parts);
-        if (!this.underWay.includes(group)) this.underWay.push(group);
+        if (!this.inFlight.includes(group)) this.inFlight.push(group);
       }
     }
   }
@@ -263,7 +264,7 @@ export class World {
     else this.commit();
   }
 
-  /** A step of maintenance. What it drops for a bound goes with a commit, as in the daemon. */
+  /** Performs a maintenance step, and commits its drops, as the agent does. */
   maintain(monotonicMs = this.clock.monotonicMs()): StoreFacts {
     const before = this.store.facts();
     this.#latestMs = Math.max(this.#latestMs, monotonicMs);
@@ -273,9 +274,9 @@ export class World {
     return this.store.facts();
   }
 
-  /** What happens while the platform is away: what was under way comes back, and nobody takes anything. */
+  /** Outage: batches in flight are released, and no batch is taken. */
   async outage(turns: number): Promise<void> {
-    for (const { batch } of this.underWay.splice(0).flat()) this.store.release(batch.id);
+    for (const { batch } of this.inFlight.splice(0).flat()) this.store.release(batch.id);
     for (let turn = 0; turn < turns; turn++) {
       if (this.random(4) > 0) this.append();
       else if (this.random(2)) this.commit();
@@ -285,11 +286,11 @@ export class World {
   }
 
   /**
-   * One that lasts: what comes in is flushed with nothing in the queues, and small spans are compacted. Where the store is behind,
-   * commits, posts and crashes find a flush or a compaction in its middle. Gives the steps of compactions.
+   * Long outage: values are flushed from arrivals, and small spans are compacted. Commits, posts and crashes interrupt flushes and
+   * compactions. Returns the number of compaction steps.
    */
   async longOutage(turns: number): Promise<number> {
-    for (const { batch } of this.underWay.splice(0).flat()) this.store.release(batch.id);
+    for (const { batch } of this.inFlight.splice(0).flat()) this.store.release(batch.id);
     let compactions = 0;
     for (let turn = 0; turn < turns; turn++) {
       this.append();
@@ -309,7 +310,7 @@ export class World {
     return compactions;
   }
 
-  /** What should stand in the buffer, under way or not. */
+  /** Values that the buffer should contain, in flight or not. */
   standing(): Set<number> {
     return new Set([...this.accepted.keys()].filter((number) => this.#stands(number)));
   }
@@ -320,11 +321,11 @@ export class World {
   }
 
   idle(): Set<number> {
-    const sent = new Set(this.underWay.flat().flatMap((one) => one.numbers));
+    const sent = new Set(this.inFlight.flat().flatMap((one) => one.numbers));
     return new Set([...this.standing()].filter((number) => !sent.has(number)));
   }
 
-  /** Runs steps until a pass brings nothing. */
+  /** Runs steps until a pass finds no values. */
   #passes(
     step: (cursor: WithdrawalCursor | undefined) => { values: number; cursor: WithdrawalCursor | undefined },
   ): number {
@@ -343,7 +344,7 @@ export class World {
     return total;
   }
 
-  /** An operator's purge: some asset, or what is older than some time. */
+  /** Purges an asset, or values older than a time. */
   purge(): { wanted: number; gone: number } {
     const asset = 1 + this.random(4);
     const beforeMs = this.random(2) ? this.time - this.random(300) : undefined;
@@ -413,9 +414,9 @@ export class World {
     expect(missing).toEqual([]);
   }
 
-  /** Everything that is left comes out. */
+  /** Delivers all remaining values. */
   drain(): void {
-    for (const { batch } of this.underWay.splice(0).flat()) this.store.release(batch.id);
+    for (const { batch } of this.inFlight.splice(0).flat()) this.store.release(batch.id);
     for (let quiet = 0; quiet < 3; ) {
       let took = false;
       for (let asset = 1; asset <= 4; asset++) {

@@ -5,7 +5,10 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 import { memoryFolder } from '../memory-folder.ts';
 import { numbersIn, World } from './store-world.ts';
 
-/** Everything was delivered once or stands in quarantine; of values with equal times the later accepted came later. */
+/**
+ * Each value was delivered once or is in quarantine. Of values with equal times, the one accepted last was delivered
+ * last.
+ */
 function expectInOrder(world: World): void {
   const numbers = world.delivered.flat();
   expect(numbers.length).toBe(new Set(numbers).size);
@@ -14,8 +17,8 @@ function expectInOrder(world: World): void {
 }
 
 /**
- * Of values with equal times the later accepted came last to the platform, though a crash repeated some. One that the crash
- * brought back and a bound then dropped came before it, and not again.
+ * Of values with equal times, the one accepted last was delivered last, even if a crash repeated some. Dropped values
+ * are excluded: a crash can undo their delivery before the drop.
  */
 function expectLastInOrder(world: World): void {
   const lastTime = new Map(world.delivered.flat().map((number, at) => [number, at]));
@@ -38,11 +41,11 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Seeds that once failed stay in the list. */
+/** Includes all seeds that have failed before. */
 const SEEDS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 987, 999, 1044];
 
-describe('whatever happens to the store', () => {
-  it.each(SEEDS)('no accepted value is lost and none is invented, seed %i', async (seed) => {
+describe('value store under random operations', () => {
+  it.each(SEEDS)('loses no accepted values and invents none, seed %i', async (seed) => {
     const world = new World(folder, seed);
     for (let turn = 0; turn < 600; turn++) {
       world.step();
@@ -59,38 +62,35 @@ describe('whatever happens to the store', () => {
     expect(facts).toMatchObject({ logValues: 0, segmentValues: 0 });
   });
 
-  it.each(SEEDS)(
-    'only what its bounds are told to drop is gone, the oldest first, each counted, seed %i',
-    async (seed) => {
-      const chance = new ManualClock(0, seed + 500);
-      const random = (below: number) => Math.floor(chance.random() * below);
-      // By age, by size or by both; the platform is away for a while now and then.
-      const maxAgeMs = random(3) === 0 ? 0 : 300 + random(1_500);
-      const maxBytes = maxAgeMs > 0 && random(2) ? 0 : 26_000 + random(12_000);
-      const world = new World(folder, seed + 500, { maxAgeMs, maxBytes });
-      for (let turn = 0; turn < 60; turn++) {
-        if (world.random(6) === 0) await world.outage(1 + world.random(40));
-        for (let step = world.random(20); step > 0; step--) {
-          world.step();
-          await world.clock.advance(world.random(20));
-          const { logValues, segmentValues } = world.store.facts();
-          expect(logValues + segmentValues).toBe(world.standing().size);
-        }
-        if (world.random(6) === 0) world.crash();
-        // Reloads that tighten the bounds, lift them, and put them back.
-        if (random(8) === 0)
-          world.rebind({ maxAgeMs, maxBytes: random(3) === 0 ? 0 : maxBytes && 22_000 + random(16_000) });
+  it.each(SEEDS)('drops and counts only the values that its limits require, oldest first, seed %i', async (seed) => {
+    const chance = new ManualClock(0, seed + 500);
+    const random = (below: number) => Math.floor(chance.random() * below);
+    // Limits on age, size or both, with outages.
+    const maxAgeMs = random(3) === 0 ? 0 : 300 + random(1_500);
+    const maxBytes = maxAgeMs > 0 && random(2) ? 0 : 26_000 + random(12_000);
+    const world = new World(folder, seed + 500, { maxAgeMs, maxBytes });
+    for (let turn = 0; turn < 60; turn++) {
+      if (world.random(6) === 0) await world.outage(1 + world.random(40));
+      for (let step = world.random(20); step > 0; step--) {
+        world.step();
+        await world.clock.advance(world.random(20));
+        const { logValues, segmentValues } = world.store.facts();
+        expect(logValues + segmentValues).toBe(world.standing().size);
       }
-      world.drain();
-      const found = new Set([...world.deliveredOnce, ...world.quarantined, ...world.dropped]);
-      expect([...world.accepted.keys()].filter((number) => !found.has(number))).toEqual([]);
-      expect(world.dropped.size).toBeGreaterThan(0);
-      expect(world.deliveredOnce.size).toBeGreaterThan(0);
-      expectLastInOrder(world);
-    },
-  );
+      if (world.random(6) === 0) world.crash();
+      // Reloads change, remove and restore the size limit.
+      if (random(8) === 0)
+        world.rebind({ maxAgeMs, maxBytes: random(3) === 0 ? 0 : maxBytes && 22_000 + random(16_000) });
+    }
+    world.drain();
+    const found = new Set([...world.deliveredOnce, ...world.quarantined, ...world.dropped]);
+    expect([...world.accepted.keys()].filter((number) => !found.has(number))).toEqual([]);
+    expect(world.dropped.size).toBeGreaterThan(0);
+    expect(world.deliveredOnce.size).toBeGreaterThan(0);
+    expectLastInOrder(world);
+  });
 
-  it.each(SEEDS)('whatever operators do, no value that they did not purge is lost, seed %i', async (seed) => {
+  it.each(SEEDS)('loses only purged values during operator calls, seed %i', async (seed) => {
     const world = new World(folder, seed + 200);
     for (let turn = 0; turn < 400; turn++) {
       world.step();
@@ -107,7 +107,7 @@ describe('whatever happens to the store', () => {
     expect([...world.accepted.keys()].filter((number) => !found.has(number))).toEqual([]);
   });
 
-  it.each(SEEDS)('without a crash operators move, purge and export exactly what stands, seed %i', async (seed) => {
+  it.each(SEEDS)('moves, purges and exports exactly the requested values without a crash, seed %i', async (seed) => {
     const world = new World(folder, seed + 300);
     for (let turn = 0; turn < 400; turn++) {
       world.step();
@@ -135,7 +135,7 @@ describe('whatever happens to the store', () => {
   });
 
   it.each(SEEDS)(
-    'without a crash nothing is delivered twice, and equal times arrive in the order of acceptance, seed %i',
+    'delivers no duplicates and keeps the order of values with equal times without a crash, seed %i',
     async (seed) => {
       const world = new World(folder, seed + 100);
       for (let turn = 0; turn < 600; turn++) {
@@ -147,7 +147,7 @@ describe('whatever happens to the store', () => {
     },
   );
 
-  it.each(SEEDS)('outages flush what came in, all of it once and in its order, seed %i', async (seed) => {
+  it.each(SEEDS)('flushes values from outages exactly once and in order, seed %i', async (seed) => {
     const world = new World(folder, seed + 400);
     for (let turn = 0; turn < 12; turn++) {
       await world.outage(1 + world.random(40));
@@ -159,49 +159,46 @@ describe('whatever happens to the store', () => {
   });
 });
 
-describe('a long outage', () => {
-  it.each(SEEDS)(
-    'is flushed and compacted a step at a time, and a crash or a post may come between, seed %i',
-    async (seed) => {
-      const world = new World(folder, seed + 600);
-      let compactions = 0;
-      for (let turn = 0; turn < 10; turn++) {
-        compactions += await world.longOutage(turn === 0 ? 300 : 20 + world.random(40));
-        const kind = world.random(5);
-        if (kind === 0) world.crash();
-        else if (kind < 4) for (let step = world.random(12); step > 0; step--) world.step();
-        else
-          do world.export();
-          while (world.exporting);
-        const { logValues, segmentValues } = world.store.facts();
-        expect(logValues + segmentValues).toBe(world.standing().size);
-      }
-      expect(compactions).toBeGreaterThan(0);
-      world.crash();
-      world.drain();
-      const found = new Set([...world.deliveredOnce, ...world.quarantined]);
-      expect([...world.accepted.keys()].filter((number) => !found.has(number))).toEqual([]);
-      expectLastInOrder(world);
-      const { facts } = world.store.take({ asset: 1, lane: 'live', maxValues: 1, maxBytes: 1000 });
-      expect(facts).toMatchObject({ logValues: 0, segmentValues: 0 });
-    },
-  );
+describe('long outage', () => {
+  it.each(SEEDS)('is flushed and compacted in steps, across crashes and posts, seed %i', async (seed) => {
+    const world = new World(folder, seed + 600);
+    let compactions = 0;
+    for (let turn = 0; turn < 10; turn++) {
+      compactions += await world.longOutage(turn === 0 ? 300 : 20 + world.random(40));
+      const kind = world.random(5);
+      if (kind === 0) world.crash();
+      else if (kind < 4) for (let step = world.random(12); step > 0; step--) world.step();
+      else
+        do world.export();
+        while (world.exporting);
+      const { logValues, segmentValues } = world.store.facts();
+      expect(logValues + segmentValues).toBe(world.standing().size);
+    }
+    expect(compactions).toBeGreaterThan(0);
+    world.crash();
+    world.drain();
+    const found = new Set([...world.deliveredOnce, ...world.quarantined]);
+    expect([...world.accepted.keys()].filter((number) => !found.has(number))).toEqual([]);
+    expectLastInOrder(world);
+    const { facts } = world.store.take({ asset: 1, lane: 'live', maxValues: 1, maxBytes: 1000 });
+    expect(facts).toMatchObject({ logValues: 0, segmentValues: 0 });
+  });
 });
 
-describe('the store', () => {
-  it('counts as live what lies behind the backlog in time, and not what lies before it', () => {
+describe('value store', () => {
+  it('counts values as live only if they are later than the backlog', () => {
     const { store, catalogue } = new World(folder, 1);
     const commit = (...times: number[]) => {
       const columns = new ValueColumns();
       for (const timeMs of times) columns.add(catalogue.idOf(1, 'flow', undefined, undefined), timeMs, 1, 0);
-      return store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 0 });
+      return store.commit({ columns, newSeries: catalogue.takeUnsaved(), monotonicMs: 0 });
     };
     commit(1_000);
     store.maintain({ monotonicMs: 1_000_000 });
     expect(commit(500, 1_000, 1_001, 2_000).lanes).toMatchObject([{ asset: 1, live: 2, backlog: 1 }]);
   });
 
-  it('keeps what it quarantined, bit for bit', () => {
+  it('keeps quarantined values bit for bit', () => {
     const world = new World(folder, 5);
     world.append();
     const { batch } = world.store.take({

@@ -14,7 +14,7 @@ afterEach(() => rmSync(folder, { recursive: true }));
 const bytesOf = (name: string) => readFileSync(join(folder, name), 'latin1');
 
 describe('OPC UA client certificate', () => {
-  it('is created once, with a key that only the owner can read', async () => {
+  it('is created once, with a key readable only by its owner', async () => {
     const own = await ownCertificate({ folder });
     const created = bytesOf('own-certificate.pem');
     expect(new X509Certificate(created).subjectAltName).toContain(own.applicationUri);

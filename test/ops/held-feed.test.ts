@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
 import type { QuarantinedValues } from '../../src/buffer/operator/requeueing.ts';
-import { heldFeed } from '../../src/ops/live/held-feed.ts';
+import { heldFeed } from '../../src/ops/live/feeds.ts';
 
-it('what is in quarantine is told again when it is another, also where the count was told before the rows', async () => {
+it('the quarantine feed sends changed rows even if the count is unchanged', async () => {
   const row = { series: 7, count: 1, status: 400, message: 'no', atMs: 1, timeMs: [1], value: [666] };
   let rows: unknown[] = [];
   let count = 0;

@@ -18,8 +18,8 @@ function historyOf(seconds: number): History {
   return history;
 }
 
-describe('the history', () => {
-  it('keeps ten minutes of seconds and a day of minutes, and after a day takes no more memory than at first', () => {
+describe('history', () => {
+  it('keeps ten minutes of per-second rows and one day of per-minute rows in constant memory', () => {
     const history = historyOf(100_000);
     const { seconds, minutes } = history.all();
     expect([seconds.length, minutes.length]).toEqual([600, 1_440]);
@@ -28,7 +28,7 @@ describe('the history', () => {
     expect(history.bytes).toBeLessThan(2_000_000);
   });
 
-  it('sums what happened in a minute, and takes the worst of how it stood', () => {
+  it('sums the counters per minute and stores the worst state', () => {
     const { minutes } = historyOf(120).all();
     expect(minutes).toEqual([
       [60_000, 120, 60, 60, 100, 7, 1_000, 0],
@@ -36,7 +36,7 @@ describe('the history', () => {
     ]);
   });
 
-  it('tells who comes again what it has missed, and nothing twice', () => {
+  it('sends reconnecting viewers only the missed rows', () => {
     const history = historyOf(130);
     const missed = history.since(118)!;
     expect(missed.seconds.map(([atMs]) => atMs)).toEqual(Array.from({ length: 12 }, (_, i) => 119_000 + i * 1_000));
@@ -44,14 +44,14 @@ describe('the history', () => {
     expect(history.since(130)).toEqual({ seconds: [], minutes: [] });
   });
 
-  it('says that it cannot, to who was away for longer than it keeps seconds, or comes from another boot', () => {
+  it('is not resumed after a long absence or a reboot', () => {
     const history = historyOf(1_000);
     expect(history.since(399)).toBeUndefined();
     expect(history.since(400)!.seconds).toHaveLength(600);
     expect(history.since(1_001)).toBeUndefined();
   });
 
-  it('knows no latency where nothing was delivered', () => {
+  it('reports no latency without deliveries', () => {
     const [first, second] = historyOf(2).all().seconds;
     expect([first![4], second![4]]).toEqual([null, 100]);
   });

@@ -2,11 +2,10 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import { RecentLines } from '../../src/base/recent-lines.ts';
+import { historyFeed, logFeed } from '../../src/ops/live/feeds.ts';
 import { History } from '../../src/ops/live/history.ts';
-import { historyFeed } from '../../src/ops/live/history-feed.ts';
 import type { Sight } from '../../src/ops/live/live-events.ts';
 import { type Feed, frame, LiveStream } from '../../src/ops/live/live-stream.ts';
-import { logFeed } from '../../src/ops/live/log-feed.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 let clock: ManualClock;
@@ -14,7 +13,7 @@ let history: History;
 let recent: RecentLines;
 let opened: string[];
 let ended: string[];
-/** Of a store that takes its time: what it tells stands from when it was asked. */
+/** Feed of a slow store, which responds with its state at the time of the request. */
 let slowFeed: Feed;
 
 beforeEach(() => {
@@ -45,7 +44,7 @@ function makeStream(): LiveStream {
 const sample = (atMs: number) =>
   history.add({ atMs, ingested: 1, delivered: 1, backlog: 0, latencyMs: 5, requests: 1, rssBytes: 1, out: 0 });
 
-/** Somebody who looks, and what it was sent. */
+/** Opens the stream as a viewer, and returns the received events. */
 function look(stream: LiveStream, of: string, { sight = 'all', lastId }: { sight?: Sight; lastId?: string } = {}) {
   let text = '';
   let close = () => {};
@@ -72,11 +71,11 @@ function look(stream: LiveStream, of: string, { sight = 'all', lastId }: { sight
   return { events, leave: () => close(), id: () => [...text.matchAll(/^id: (.*)$/gm)].at(-1)?.[1] };
 }
 
-/** Lets what was begun be written. */
+/** Waits until started writes are complete. */
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
-describe('who comes again', () => {
-  it('with the id that it got last gets what it has missed, and nothing twice', async () => {
+describe('reconnecting viewer', () => {
+  it('receives only missed events if it sends its latest event ID', async () => {
     const stream = makeStream();
     for (const second of [1, 2]) sample(second);
     recent.add('{"event":"one"}');
@@ -92,7 +91,7 @@ describe('who comes again', () => {
     expect(again.events('log')).toEqual([{ whole: false, missed: 0, lines: [{ event: 'two' }] }]);
   });
 
-  it('and looks at something else gets that from its beginning', async () => {
+  it('receives a newly requested topic from the beginning', async () => {
     const stream = makeStream();
     recent.add('{"event":"one"}');
     sample(1);
@@ -104,7 +103,7 @@ describe('who comes again', () => {
     expect(again.events('history')).toMatchObject([{ whole: false, seconds: [] }]);
   });
 
-  it('from another boot, or with an id that nobody gave, gets everything anew', async () => {
+  it('receives everything again after a reboot or if its event ID is unknown', async () => {
     const before = look(makeStream(), 'history');
     await settle();
     clock = new ManualClock();
@@ -122,11 +121,11 @@ describe('who comes again', () => {
   });
 });
 
-describe('who joins others', () => {
+describe('additional viewer', () => {
   const linesOf = (viewer: ReturnType<typeof look>) =>
     viewer.events('log').flatMap(({ lines }) => lines!.map((line) => (line as unknown as { event: string }).event));
 
-  it('has each line once, and so have they, whenever one comes', async () => {
+  it('receives each line once, like the other viewers', async () => {
     const stream = makeStream();
     const first = look(stream, 'log');
     await settle();
@@ -141,7 +140,7 @@ describe('who joins others', () => {
     expect(linesOf(joins)).toEqual(['before', 'meanwhile', 'after']);
   });
 
-  it('misses nothing that is new while its own beginning is put together, and is told of no second before it', async () => {
+  it('misses no events while its initial state is being prepared', async () => {
     let stands = 0;
     const answers: (() => void)[] = [];
     const tell = () => {
@@ -173,8 +172,8 @@ describe('who joins others', () => {
   });
 });
 
-describe('who may see less', () => {
-  it('is told nothing of the log and of events, whatever it asks for', async () => {
+describe('viewer without a token', () => {
+  it('receives neither log lines nor events', async () => {
     const stream = makeStream();
     recent.add('{"event":"secret"}');
     const viewer = look(stream, 'log,events,history', { sight: 'status' });
@@ -184,8 +183,8 @@ describe('who may see less', () => {
   });
 });
 
-describe('what many look at', () => {
-  it('is opened once, and closed when the last has gone', async () => {
+describe('shared feed', () => {
+  it('is opened once, and closed when the last viewer disconnects', async () => {
     const stream = makeStream();
     const one = look(stream, 'tag.7');
     const other = look(stream, 'tag.7');

@@ -68,8 +68,8 @@ const statuses = async (headers: Record<string, string> = {}) => {
   return all;
 };
 
-describe('the operations listener on loopback', () => {
-  it('is read by nobody who calls it by another name: a web page that lets its own point here', async () => {
+describe('operations listener on loopback', () => {
+  it('rejects other host names to prevent DNS rebinding', async () => {
     await start(LOOPBACK);
     expect(await statuses()).toEqual([200, 200, 200, 200]);
     expect(await statuses({ Host: 'evil.example:8472' })).toEqual([421, 421, 421, 421]);
@@ -79,7 +79,7 @@ describe('the operations listener on loopback', () => {
     expect(JSON.parse(refused.text).hint).toContain('OPS_HOSTS');
   });
 
-  it('wants OPS_TOKEN for the status once it is set, as a bearer or a password, and not for health and metrics', async () => {
+  it('requires OPS_TOKEN, if configured, for status but not for health and metrics', async () => {
     await start(LOOPBACK, { opsToken: 'the-token', opsHosts: ['gw.example.com'] });
     expect(await statuses()).toEqual([200, 200, 200, 401]);
     const { headers } = await get('/status');
@@ -96,14 +96,14 @@ describe('the operations listener on loopback', () => {
   });
 });
 
-describe('the operations listener elsewhere', () => {
-  it('on a network shows the status to nobody without OPS_TOKEN and says how to set it', async () => {
+describe('operations listener on the network', () => {
+  it('rejects remote status requests if OPS_TOKEN is not configured', async () => {
     await start({ host: '0.0.0.0', port: 0 });
     expect(await statuses({ Host: 'gateway-1:8472' })).toEqual([200, 200, 200, 403]);
     expect(JSON.parse((await get('/status')).text).hint).toContain('OPS_TOKEN');
   });
 
-  it('on a Unix socket shows it, whatever host is named', async () => {
+  it('accepts any host name on a Unix socket', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'ops-'));
     await start({ path: join(folder, 'ops.sock') });
     expect(await statuses({ Host: 'gateway.example.com' })).toEqual([200, 200, 200, 200]);
@@ -111,7 +111,7 @@ describe('the operations listener elsewhere', () => {
     rmSync(folder, { recursive: true });
   });
 
-  it('speaks https with a certificate of its own', async () => {
+  it('uses HTTPS with its own certificate', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'ops-'));
     const [keyFile, certFile] = [join(folder, 'key.pem'), join(folder, 'cert.pem')];
     const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-subj', '/CN=localhost'];

@@ -62,8 +62,8 @@ async function start(opsToken?: string, host = '127.0.0.1') {
 const get = (path: string, headers: Record<string, string> = {}, method = 'GET') =>
   fetch(`http://127.0.0.1:${server.address!.split(':').at(-1)}${path}`, { headers, method });
 
-describe("the page's files", () => {
-  it('are the page, looked for anew each time, and what it names, kept for ever', async () => {
+describe('page files', () => {
+  it('are cached indefinitely, except for the HTML document', async () => {
     await start();
     const page = await get('/');
     expect([page.status, await page.text()]).toEqual([200, '<!doctype html>the page']);
@@ -73,7 +73,7 @@ describe("the page's files", () => {
     expect(script.headers.get('cache-control')).toContain('immutable');
   });
 
-  it('go out as they were compressed before, where the browser takes it', async () => {
+  it('are sent precompressed if the browser supports the encoding', async () => {
     await start();
     const gzip = await get('/', { 'Accept-Encoding': 'gzip;q=0.5, br;q=0' });
     expect(gzip.headers.get('content-encoding')).toBe('gzip');
@@ -82,13 +82,13 @@ describe("the page's files", () => {
     expect((await get('/', { 'Accept-Encoding': 'identity' })).headers.get('content-encoding')).toBeNull();
   });
 
-  it('are nothing else of the machine, whatever is asked for', async () => {
+  it('exclude all other files on the machine', async () => {
     await start();
     const paths = ['/page/', '/page/private.key', '/page/index.html.gz', '/page/..%2f..%2fetc%2fpasswd', '/page/x.js'];
     for (const path of paths) expect([path, (await get(path)).status]).toEqual([path, 404]);
   });
 
-  it('forbid the browser whatever the page does not need', async () => {
+  it('restrict the browser to the page’s own resources', async () => {
     await start();
     const policy = (await get('/')).headers.get('content-security-policy')!;
     expect(policy).toContain("default-src 'none'");
@@ -97,7 +97,7 @@ describe("the page's files", () => {
     expect((await get('/')).headers.get('set-cookie')).toBeNull();
   });
 
-  it('are answered whatever the browser says that it accepts, and nothing is changed by any method', async () => {
+  it('are served regardless of the Accept header, and only for read requests', async () => {
     await start();
     expect((await get('/', { Accept: 'application/json' })).headers.get('content-type')).toContain('text/html');
     expect((await get('/status', { Accept: 'text/html' })).headers.get('content-type')).toContain('json');
@@ -107,12 +107,12 @@ describe("the page's files", () => {
   });
 });
 
-describe('who looks at the page', () => {
-  it('gets its form without the token, and nothing of the plant, on the page or the stream', async () => {
+describe('page viewer', () => {
+  it('receives only the token form without a valid token', async () => {
     const live = await start('the-token');
     const page = await get('/');
     expect([page.status, page.headers.get('content-type')]).toEqual([401, 'text/html; charset=utf-8']);
-    // A browser would ask by a window of its own for what `Basic` wants.
+    // With `Basic`, a browser would open its own password prompt.
     expect(page.headers.get('www-authenticate')).toBeNull();
     const headers: Record<string, string>[] = [{}, { Authorization: 'Bearer wrong' }, { Authorization: 'Bearer' }];
     for (const header of headers) {
@@ -126,7 +126,7 @@ describe('who looks at the page', () => {
     expect((await get('/', { Authorization: 'Bearer the-token' })).status).toBe(200);
   });
 
-  it('on a network gets nothing while no token is set, and how to set it', async () => {
+  it('receives only a hint over the network if no token is configured', async () => {
     await start(undefined, '0.0.0.0');
     expect((await get('/')).status).toBe(403);
     const refused = await get('/live/stream');
@@ -136,13 +136,13 @@ describe('who looks at the page', () => {
     ]);
   });
 
-  it('is no page of another host', async () => {
+  it('is rejected if the request originates from another host', async () => {
     await start();
     expect((await get('/live/stream', { Origin: 'http://evil.example' })).status).toBe(403);
   });
 });
 
-/** Reads until the text holds what is asked for. */
+/** Reads until the text matches. */
 async function readUntil(reader: ReadableStreamDefaultReader<Uint8Array>, wanted: RegExp): Promise<string> {
   let text = '';
   while (!wanted.test(text)) {
@@ -153,8 +153,8 @@ async function readUntil(reader: ReadableStreamDefaultReader<Uint8Array>, wanted
   return text;
 }
 
-describe('the stream', () => {
-  it('tells the boot first and then what is asked for, with an id each second', async () => {
+describe('page stream', () => {
+  it('sends a hello event first, then the requested topics, with one event ID per second', async () => {
     await start('the-token');
     const answer = await get('/live/stream?of=now', { Authorization: 'Bearer the-token' });
     expect(answer.headers.get('content-type')).toContain('text/event-stream');
@@ -165,14 +165,15 @@ describe('the stream', () => {
     await reader.cancel();
   });
 
-  it('costs for many what it costs for one, nothing for none, and lets a server stop', async () => {
+  it('prepares data once for all viewers, and does not delay shutdown', async () => {
     const live = await start();
     const answers = await Promise.all(Array.from({ length: 20 }, () => get('/live/stream')));
     const readers = answers.map((answer) => answer.body!.getReader());
     await Promise.all(readers.map((reader) => readUntil(reader, /event: tick/)));
     const before = asked;
     const text = await readUntil(readers[0]!, /(?:event: tick[\s\S]*){5}/);
-    // Each second is put together once, not once for each; one may be on its way at either end.
+    // Each second's data is prepared once for all viewers; one preparation may be in progress at the start and at the
+    // end.
     expect(asked - before).toBeLessThanOrEqual(text.match(/event: tick/g)!.length + 2);
     await Promise.all(readers.slice(1).map((reader) => reader.cancel()));
     while (live.viewers > 1) await new Promise((resolve) => setTimeout(resolve, 20));
@@ -182,7 +183,7 @@ describe('the stream', () => {
     expect(live.viewers).toBe(0);
   });
 
-  it('replaces viewers beyond the maximum, so that health checks find a connection', async () => {
+  it('disconnects excess viewers, so that health checks can still connect', async () => {
     const live = await start();
     const answers = await Promise.all(Array.from({ length: 60 }, () => get('/live/stream')));
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { Sampler } from '../../src/ops/live/sampler.ts';
+import { Sampler } from '../../src/ops/live/history.ts';
 import { overallState } from '../../src/ops/status-report.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
-describe('the history that is written while nobody looks', () => {
-  it('has a row each second, and asks the kernel for the memory six times a minute', async () => {
+describe('history without viewers', () => {
+  it('adds a row every second and reads the memory usage six times per minute', async () => {
     let asked = 0;
     const resident = () => 90_000_000 + asked++;
     const clock = new ManualClock();
@@ -24,7 +24,7 @@ describe('the history that is written while nobody looks', () => {
     expect(seconds.map((row) => row[6])).toEqual(seconds.map((_, at) => 90_000_000 + Math.floor(at / 10)));
   });
 
-  it('learns the state without putting together what status shows of every asset', () => {
+  it('reads the overall state without building a report for each asset', () => {
     const session = { isUsable: true, snapshot: () => expect.unreachable() };
     const uplink = { outage: undefined, snapshot: () => expect.unreachable() };
     const budget = { restingUntilMs: undefined, stats: () => expect.unreachable() };

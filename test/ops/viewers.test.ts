@@ -13,7 +13,7 @@ const NEWS = eventFrame('tick', 'x'.repeat(256 * 1024));
 let clock: ManualClock;
 let stream: LiveStream;
 let server: Server;
-/** What the stream writes to, in the order in which the viewers came. */
+/** Responses of the stream, in connection order. */
 let responses: ServerResponse[];
 let sockets: Socket[];
 
@@ -43,7 +43,7 @@ afterEach(() => {
 
 const port = () => (server.address() as AddressInfo).port;
 
-/** A viewer that reads all it is sent, or nothing. */
+/** Connects a viewer that reads everything or nothing. */
 async function view(reads: boolean): Promise<{ isClosed: () => boolean }> {
   const socket = connect(port(), '127.0.0.1');
   sockets.push(socket);
@@ -56,7 +56,7 @@ async function view(reads: boolean): Promise<{ isClosed: () => boolean }> {
   return { isClosed: () => response.destroyed };
 }
 
-/** The stream as an operator opens it. */
+/** Opens the stream like an operator. */
 async function operate(): Promise<{ status: number | undefined; text: string }> {
   const outgoing = request({ host: '127.0.0.1', port: port(), agent: false }).end();
   const [response] = (await once(outgoing, 'response')) as [IncomingMessage];
@@ -67,8 +67,8 @@ async function operate(): Promise<{ status: number | undefined; text: string }> 
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-describe('the page with as many viewers as it may have', () => {
-  it('shows itself to a newcomer and ends the viewer that has read nothing for longest', async () => {
+describe('page at its viewer limit', () => {
+  it('accepts a new viewer and disconnects the one that has been idle longest', async () => {
     const viewers = [];
     for (let i = 0; i < MAX_VIEWERS; i++) viewers.push(await view(i !== 20));
     while (responses[20]!.writableLength === 0) {
@@ -87,7 +87,7 @@ describe('the page with as many viewers as it may have', () => {
     expect(viewers.flatMap(({ isClosed }, i) => (isClosed() ? [i] : []))).toEqual([20]);
   });
 
-  it('ends the oldest viewer if all of them read', async () => {
+  it('disconnects the oldest viewer if all viewers are reading', async () => {
     const viewers = [];
     for (let i = 0; i < MAX_VIEWERS; i++) viewers.push(await view(true));
     expect((await operate()).status).toBe(200);

@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
@@ -55,61 +57,63 @@ afterAll(async () => {
   await sandbox?.stop();
 });
 
-/** What was there to be seen instead, and what the browser said of it. */
+/** Page contents and browser messages at the failure. */
 afterEach(async ({ task }) => {
   if (task.result?.state !== 'fail') return;
   const text = await page.innerText('body', { timeout: 5_000 }).catch(String);
   process.stderr.write(`${page.url()}: ${complaints.join('; ')}\n${text}\n${agent.output.slice(-2_000)}\n`);
 });
 
-/** A part of the picture on top. */
+/** Selects part of the diagram at the top. */
 const part = (name: string) => page.getByRole('listitem', { name });
 const view = (name: string) => page.getByRole('link', { name, exact: true }).click();
 const push = (value: number) => agent.push([{ tag: 'FT-101', key: 'flow', value }]);
 
-describe('the page of a gateway', () => {
-  it('asks nobody but its gateway, and breaks none of its own rules', async () => {
+const LOGS_PAGE = readFileSync(join(import.meta.dirname, '../../docs/reference/logs.md'), 'utf8');
+
+describe('gateway page', () => {
+  it('sends requests only to its gateway, and complies with its content security policy', async () => {
     const hosts = new Set<string>();
     page.on('request', (request) => hosts.add(new URL(request.url()).host));
     await page.reload();
-    // The token was taken out of the address, and stands in no store: a reload asks for it.
+    // The token was removed from the address and is not in browser storage, so a reload prompts for it.
     expect(page.url()).not.toContain('token');
     await page.getByLabel('OPS_TOKEN of this gateway').fill('wrong');
-    await page.getByRole('button', { name: 'Show' }).click();
-    await page.getByText('The gateway did not take it.').waitFor();
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await page.getByText('Token rejected.').waitFor();
     await page.getByLabel('OPS_TOKEN of this gateway').fill(TOKEN);
     expect(await axeFindings(page)).toEqual([]);
-    await page.getByRole('button', { name: 'Show' }).click();
+    await page.getByRole('button', { name: 'Sign in' }).click();
     await part('plant to buffer').waitFor();
     expect([...hosts]).toEqual([`localhost:${port}`]);
     const kept = await page.evaluate('[localStorage.length, sessionStorage.length, document.cookie]');
     expect(kept).toEqual([0, 0, '']);
-    // What it was answered without the token is all that a browser has to complain about.
+    // The response without the token is the only browser error.
     expect(complaints.filter((text) => !text.includes('401'))).toEqual([]);
   });
 
-  it('shows an outage from its beginning to its end: away since when, a backlog that grows and drains', async () => {
+  it('shows the start time of an outage, and the backlog as it grows and drains', async () => {
     await push(1);
-    await part('buffer to platform').getByText('flows').waitFor();
+    await part('buffer to platform').getByText('flowing').waitFor();
     await sandbox.goOffline('refuse');
     for (let value = 0; value < 20; value++) await push(value);
     await part('buffer to platform')
-      .getByText(/away since/)
+      .getByText(/unavailable for/)
       .waitFor();
-    await page.getByText(/The platform is away, for/).waitFor();
-    await page.getByRole('button', { name: 'copy: tagferry doctor' }).waitFor();
+    await page.getByText(/The platform has been unavailable for/).waitFor();
+    await page.getByRole('button', { name: 'Copy: tagferry doctor' }).waitFor();
     await sandbox.goOnline();
-    await part('buffer to platform').getByText('flows').waitFor();
-    await page.getByText('Nothing is wrong.').waitFor();
+    await part('buffer to platform').getByText('flowing').waitFor();
+    await page.getByText('No problems.').waitFor();
   });
 
-  it('shows what is held, in the words of the platform, and its release', async () => {
-    sandbox.takePermission({ type: 'Asset', id: ASSET });
+  it('shows holds with the platform message until they are released', async () => {
+    sandbox.revokePermission({ type: 'Asset', id: ASSET });
     await push(2);
-    await part('buffer to platform').getByText('1 hold').waitFor();
-    await view('Held and refused');
+    await part('buffer to platform').getByText('1 object held').waitFor();
+    await view('Held and rejected');
     await page.getByRole('heading', { name: `asset ${ASSET}` }).waitFor();
-    await page.getByText(/tried again in/).waitFor();
+    await page.getByText(/next attempt in/).waitFor();
     await view('Tags');
     const row = page.getByRole('link', { name: /FT-101 flow/ });
     await row.getByText('held').waitFor();
@@ -117,27 +121,27 @@ describe('the page of a gateway', () => {
     await row.getByText('live').waitFor();
   });
 
-  it('shows an event, what its reaction did, and how its output ended, as text', async () => {
+  it('shows an event, the result of its reaction, and the end of the command output as plain text', async () => {
     await agent.registered();
     sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 50, key: 'flow', unit: 'one' });
     await push(10);
     await push(99);
     await view('Events');
-    await page.getByRole('heading', { name: /done threshold_reached of instrumentation 4711/ }).waitFor();
-    await page.getByText('the output of close-inlet-valve ended').waitFor();
+    await page.getByRole('heading', { name: /done threshold_reached for instrumentation 4711/ }).waitFor();
+    await page.getByText('Final output of close-inlet-valve:').waitFor();
     await page.getByText('<b>the valve closes</b>', { exact: true }).waitFor();
     expect(await axeFindings(page)).toEqual([]);
   });
 
-  it('lists the deliveries of its webhook as the platform stores them', async () => {
+  it('lists its webhook deliveries as recorded by the platform', async () => {
     await view('Events');
     const list = page.getByRole('region', { name: 'Deliveries on the platform' });
     await list.getByRole('row', { name: /delivered asset_disappeared .* 1 / }).waitFor();
-    await page.getByText(/^\d+ of \d+, webhook \d+, read /).waitFor();
+    await page.getByText(/^\d+ of \d+ deliveries of webhook \d+, as of /).waitFor();
   });
 
-  it('lists known assets, finds one by its serial number, and shows that access was lost', async () => {
-    sandbox.takePermission({ type: 'Asset', id: 910 });
+  it('lists known assets, finds an asset by serial number, and shows lost access', async () => {
+    sandbox.revokePermission({ type: 'Asset', id: 910 });
     sandbox.grantPermission({ type: 'Asset', id: 910 });
     await view('Assets');
     const list = page.getByRole('region', { name: 'assets' });
@@ -145,13 +149,13 @@ describe('the page of a gateway', () => {
     await page.getByRole('searchbox').fill('sk-910');
     await page.getByText(/^1 of \d+$/).waitFor();
     await list.getByText('visible').waitFor();
-    sandbox.takePermission({ type: 'Asset', id: 910 });
+    sandbox.revokePermission({ type: 'Asset', id: 910 });
     await list.getByText('lost').waitFor();
     expect(await axeFindings(page)).toEqual([]);
     sandbox.grantPermission({ type: 'Asset', id: 910 });
   });
 
-  it('shows a tag that is named as markup as its name, its raw reading, and its last hour as it comes', async () => {
+  it('escapes markup in a tag name, and shows the raw reading and live samples', async () => {
     await view('Tags');
     await page.getByRole('link', { name: HOSTILE }).waitFor();
     await page.getByRole('searchbox').fill('tt-101');
@@ -166,25 +170,26 @@ describe('the page of a gateway', () => {
     expect(await page.title()).toBe('tagferry');
   });
 
-  it('shows the log with its meaning, and what the doctor finds without a request to anybody outside', async () => {
+  it('shows the log with explanations and the doctor results without external requests', async () => {
     await view('Log');
     await page.getByRole('searchbox').fill('agent.ready');
-    await page.getByText('everything stands, the first sign-in was tried').first().waitFor();
+    const [, meaning] = /^\| `agent\.ready` \| [^|]+ \| ([^|]+) \|/m.exec(LOGS_PAGE)!;
+    await page.getByText(meaning!.trim()).first().waitFor();
     await view('Doctor');
     const before = sandbox.requests.list().length;
     const [answered] = await Promise.all([
       page.waitForResponse(/live\/doctor/),
-      page.getByRole('button', { name: 'Look through the installation' }).click(),
+      page.getByRole('button', { name: 'Run checks' }).click(),
     ]);
     const { checks } = (await answered.json()) as { checks: { check: string }[] };
     expect(checks.map(({ check }) => check)).toContain('state.writable');
     expect(checks.filter(({ check }) => /^(network|api|sign_in|proxy|assets)/.test(check))).toEqual([]);
-    await page.getByText(/\d+ ok, at/).waitFor();
+    await page.getByText(/\d+ ok at/).waitFor();
     const asked = sandbox.requests.list().slice(before);
     expect(asked.filter(({ method, path }) => !(method === 'POST' && path.endsWith('/values')))).toEqual([]);
   });
 
-  it('has nothing for axe-core to find and nothing beside the screen, on a phone of 360 pixels, light and dark', async () => {
+  it('has no axe-core violations or horizontal overflow on a 360-pixel screen in light and dark mode', async () => {
     for (const colorScheme of ['light', 'dark'] as const) {
       await page.emulateMedia({ colorScheme });
       for (const [name, width] of [
@@ -193,7 +198,7 @@ describe('the page of a gateway', () => {
         ['Tags', 360],
         ['Events', 360],
         ['Assets', 360],
-        ['Held and refused', 1280],
+        ['Held and rejected', 1280],
         ['Log', 360],
         ['Doctor', 360],
       ] as const) {
@@ -208,7 +213,7 @@ describe('the page of a gateway', () => {
     await page.setViewportSize({ width: 1280, height: 800 });
   });
 
-  it('can be used by the keyboard alone', async () => {
+  it('can be operated with the keyboard alone', async () => {
     await view('Now');
     await page.getByRole('link', { name: 'Now', exact: true }).focus();
     await page.keyboard.press('Tab');
@@ -219,16 +224,16 @@ describe('the page of a gateway', () => {
     await page.getByRole('heading', { level: 2, name: 'Tags' }).waitFor();
   });
 
-  it('says since when a gateway is gone, finds it again, and says what its restart forgot', async () => {
+  it('shows how long a gateway has been unreachable, reconnects, and reports data lost in the gateway restart', async () => {
     await agent.end('SIGKILL');
-    await page.getByText(/The gateway does not answer, since/).waitFor();
+    await page.getByText(/No response from the gateway for/).waitFor();
     await agent.start({ TZ: 'Asia/Kolkata' });
-    await page.getByText(/The gateway does not answer, since/).waitFor({ state: 'detached' });
+    await page.getByText(/No response from the gateway for/).waitFor({ state: 'detached' });
     await view('History');
-    await page.getByText(/It begins with the agent’s start .* what was before is forgotten/).waitFor();
+    await page.getByText(/History starts at agent startup, .* ago/).waitFor();
   });
 
-  it('has the time of its gateway, whatever the clock of who looks says', async () => {
+  it('uses the gateway time, regardless of the browser clock', async () => {
     const context = await browser.newContext({ timezoneId: 'America/New_York' });
     await context.addInitScript(() => {
       const years = 20 * 365 * 86_400_000;
@@ -244,7 +249,7 @@ describe('the page of a gateway', () => {
     await context.close();
   });
 
-  it('is shown to nobody under another name: a page elsewhere that lets its own name point here', async () => {
+  it('rejects requests with a different host name to prevent DNS rebinding', async () => {
     const foreign = await browser.newPage();
     const answer = await foreign.goto(`http://evil.example:${port}/`);
     expect(answer!.status()).toBe(421);

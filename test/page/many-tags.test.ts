@@ -6,7 +6,7 @@ import { openBrowser, openPage } from './open-browser.ts';
 
 const TAGS = 10_000;
 
-/** Half of them are simulated, and so change; programs push the others. */
+/** Half of the tags are simulated and change; programs push the others. */
 function manyTags(): string {
   const lines = ['sources:', '  sim: { simulate: true, every: 2s }', 'tags:'];
   for (let tag = 1; tag <= TAGS; tag++) {
@@ -24,7 +24,7 @@ let page: Page;
 beforeAll(async () => {
   sandbox = new Sandbox({});
   await sandbox.start();
-  // Nothing is posted: it is about what is shown.
+  // Posting is disabled, because the test covers the page only.
   await sandbox.goOffline('refuse');
   agent = new AgentProcess(sandbox.url, { env: { OPS_LISTEN: '127.0.0.1:0' }, tags: manyTags() });
   [browser] = await Promise.all([openBrowser(), agent.start()]);
@@ -37,8 +37,8 @@ afterAll(async () => {
   await sandbox?.stop();
 });
 
-describe('a page of ten thousand tags', () => {
-  it('has all of them in its list, of which only those that are seen stand in the document', async () => {
+describe('page with ten thousand tags', () => {
+  it('lists all tags but renders only the visible ones', async () => {
     await page.getByText('10,000 values').waitFor();
     await page.getByRole('link', { name: /T-2 v2 / }).waitFor();
     expect(await page.locator('.long-list li').count()).toBeLessThan(60);
@@ -48,10 +48,10 @@ describe('a page of ten thousand tags', () => {
     expect(await page.locator('.long-list li').count()).toBeLessThan(60);
   });
 
-  it('finds one of them, and those in trouble', async () => {
+  it('finds a single tag and tags with problems', async () => {
     await page.getByRole('searchbox').fill('t-7777');
     await page.getByText('1 of 10000').waitFor();
-    await page.getByRole('link', { name: /T-7777 v7777.*nothing yet.*silent/ }).waitFor();
+    await page.getByRole('link', { name: /T-7777 v7777.*no reading yet.*silent/ }).waitFor();
     await page.getByRole('searchbox').fill('');
     await page.getByLabel('show').selectOption('silent');
     await page.getByText('5000 of 10000').waitFor();
@@ -60,8 +60,8 @@ describe('a page of ten thousand tags', () => {
     await page.getByText('5000 of 10000').waitFor();
   });
 
-  it('shows each of them anew when it has a new reading', async () => {
-    await page.getByLabel('order').selectOption('as in tags.yaml');
+  it('updates each tag when a new reading arrives', async () => {
+    await page.getByLabel('order').selectOption('tags.yaml order');
     const reading = page.getByRole('link', { name: /T-2 v2 / }).locator('.reading');
     const before = await reading.textContent();
     await expect.poll(() => reading.textContent(), { timeout: 40_000 }).not.toBe(before);

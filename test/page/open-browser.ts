@@ -1,16 +1,16 @@
 import axe from 'axe-core';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
 
-/** Debian's Chromium, without a window. One for a file of tests: it takes a second to start. */
+/** Debian's Chromium in headless mode. One per test file, because it takes a second to start. */
 export function openBrowser(): Promise<Browser> {
-  // Root has no sandbox to stand in, containers have a small /dev/shm.
+  // Root cannot use the browser sandbox, and containers have a small /dev/shm.
   const args = ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--disable-component-update'];
-  // A name of somebody else that points here, as in DNS rebinding.
+  // External name that resolves to this machine, as in DNS rebinding.
   args.push('--host-resolver-rules=MAP evil.example 127.0.0.1');
   return chromium.launch({ executablePath: '/usr/bin/chromium', args, timeout: 60_000 });
 }
 
-/** A page, and whatever the browser had to complain about while it was looked at. */
+/** A page, and the browser errors while it was open. */
 export async function openPage(
   browser: Browser | BrowserContext,
   address: string,
@@ -29,9 +29,9 @@ export async function openPage(
   return { page, complaints };
 }
 
-/** What axe-core finds wrong for people who see, hear or move otherwise: one line a rule, with the first place. */
+/** axe-core findings: one line per rule, with the first location. */
 export async function axeFindings(page: Page): Promise<string[]> {
-  // Not as a script of the page, whose policy would not let it in.
+  // Not injected as a page script, which the policy would block.
   await page.evaluate(axe.source);
   return await page.evaluate(async () => {
     const { axe } = globalThis as unknown as { axe: typeof import('axe-core') };
@@ -40,7 +40,7 @@ export async function axeFindings(page: Page): Promise<string[]> {
   });
 }
 
-/** By how much the page is wider than the screen. */
+/** Horizontal overflow of the page. */
 export function sidewaysPixels(page: Page): Promise<number> {
   return page.evaluate<number>('document.documentElement.scrollWidth - document.documentElement.clientWidth');
 }

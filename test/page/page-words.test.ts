@@ -17,24 +17,27 @@ const away = (code: string) => ({
   waiting_series: [],
 });
 
-describe('the picture of the way', () => {
-  it('tells each state by a word of its own', () => {
+describe('data path diagram', () => {
+  it('labels each state with a distinct word', () => {
     const posts = (more: object) => {
       const { kind, words } = valueLinks(status(more))[1]!;
       return [kind, words];
     };
     expect(posts({})).toEqual(['flows', undefined]);
-    expect(posts({ state: 'platform away', uplink: away('platform.dns') })).toEqual(['away', 'away since 5 min']);
-    expect(posts({ state: 'quota spent', uplink: away('402') })).toEqual(['refused', 'quota spent since 5 min']);
+    expect(posts({ state: 'platform unavailable', uplink: away('platform.dns') })).toEqual([
+      'away',
+      'unavailable for 5 min',
+    ]);
+    expect(posts({ state: 'quota used up', uplink: away('402') })).toEqual(['refused', 'quota used up for 5 min']);
     expect(posts({ session: { state: 'refused', usable: false } })).toEqual(['away', 'signed out']);
-    expect(posts({ holds: [{}, {}] })).toEqual(['held', '2 holds']);
+    expect(posts({ holds: [{}, {}] })).toEqual(['held', '2 objects held']);
     expect(valueLinks(status({ buffer: { ...CALM_STATUS.buffer, problems: ['the disk is full'] } }))[0]).toMatchObject({
       kind: 'refused',
       why: 'the disk is full',
     });
   });
 
-  it('tells of a webhook that is off, not registered, or waits', () => {
+  it('shows a webhook that is off, unregistered, or pending', () => {
     const inbox = (listener: object) => eventLinks(status({ listener: { ...CALM_STATUS.listener, ...listener } }))[0]!;
     expect(inbox({}).kind).toBe('waits');
     expect(inbox({ webhook: undefined }).kind).toBe('off');
@@ -46,13 +49,13 @@ describe('the picture of the way', () => {
   });
 });
 
-describe('what is wrong', () => {
-  it('is nothing on a calm day', () => {
+describe('problem list', () => {
+  it('is empty if there are no problems', () => {
     expect(failuresOf(status())).toEqual([]);
     expect(waitsOf(status())).toEqual([]);
   });
 
-  it('has the words that were said, and a command that is one, whatever a tag is called', () => {
+  it('contains the original messages and a command that works with any tag name', () => {
     const name = "x'; rm -rf / #";
     const series = {
       series: 1,
@@ -68,19 +71,19 @@ describe('what is wrong', () => {
       words: 'unit unknown',
       command: `tagferry buffer requeue --tag 'x'\\''; rm -rf / #'`,
     });
-    const refused = failuresOf(status({ state: 'posts refused', uplink: away('401') }));
+    const refused = failuresOf(status({ state: 'posts rejected', uplink: away('401') }));
     expect(refused[0]).toMatchObject({ words: 'its words', command: 'tagferry session renew' });
   });
 
-  it('is waited for by name', () => {
+  it('includes the conditions for which the agent is waiting', () => {
     expect(waitsOf(status({ uplink: away('platform.dns') }))).toEqual([
-      { what: 'the platform', until: 'tried again in 20 s' },
+      { what: 'platform', until: 'next attempt in 20 s' },
     ]);
   });
 });
 
 describe('times and numbers', () => {
-  it('are those of the gateway, through a change of its clock and without a zone that the browser knows', () => {
+  it('use gateway time across clock changes and for time zones unknown to the browser', () => {
     const berlin = { name: 'Europe/Berlin', offsetMinutes: 60 };
     expect(timeIn(berlin, Date.UTC(2026, 6, 1, 12))).toBe('2026-07-01 14:00:00 +02:00');
     expect(timeIn(berlin, Date.UTC(2026, 11, 1, 12))).toBe('2026-12-01 13:00:00 +01:00');
@@ -90,7 +93,7 @@ describe('times and numbers', () => {
     expect(timeIn({ name: 'UTC', offsetMinutes: 0 }, 0)).toBe('1970-01-01 00:00:00 +00:00');
   });
 
-  it('have as many digits as say something, and their unit', () => {
+  it('have significant digits and unit symbols', () => {
     expect([1, 0.1 + 0.2, 1234.5678, 1e-9, 1e12].map(numberText)).toEqual([
       '1',
       '0.3',
@@ -98,12 +101,14 @@ describe('times and numbers', () => {
       '1e-9',
       '1000000000000',
     ]);
-    expect(readingText({ value: 20.5, unit: 'degree_celsius' })).toBe('20.5 degree celsius');
+    expect(readingText({ value: 20.5, unit: 'degree_celsius' })).toBe('20.5 °C');
+    expect(readingText({ value: 42, unit: 'cubic_meter_per_hour' })).toBe('42 m³/h');
+    expect(readingText({ value: 7, unit: 'turns_per_minute' })).toBe('7 turns/min');
     expect(readingText({ value: 3, unit: '12' })).toBe('3 (unit 12)');
     expect(readingText({ value: null, unit: 'bar' })).toBe('–');
   });
 
-  it('say how long the space lasts: by what is nearer, bound or disk, and only while the buffer grows', () => {
+  it('predict when the buffer limit or disk capacity is reached, only while the buffer grows', () => {
     const grows = { ingestedPerMinute: 600, deliveredPerMinute: 0 };
     const room = { values: 0, bytes: 0, maxBytes: 48_000, freeBytes: 1e9 };
     expect(lastsSeconds(room, grows)).toBe(600);
@@ -113,7 +118,7 @@ describe('times and numbers', () => {
   });
 });
 
-it('everything that the browser gets is at most 120 kB, compressed', () => {
+it('browser files total at most 120 kB compressed', () => {
   const folder = join(import.meta.dirname, '../../dist/page/gateway');
   const bytes = readdirSync(folder)
     .filter((name) => name.endsWith('.gz'))

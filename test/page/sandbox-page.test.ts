@@ -27,7 +27,7 @@ async function open(options: SandboxOptions = {}, look: Parameters<Browser['newC
   await sandbox.start();
   context = await browser.newContext({ viewport: { width: 1300, height: 1000 }, ...look });
   ({ page, complaints } = await openPage(context, `${sandbox.url}/sandbox/`));
-  await page.getByText('there', { exact: true }).waitFor();
+  await page.getByText('available', { exact: true }).waitFor();
 }
 
 function take(asset: number, values: readonly number[], unit = sandbox.site.get('units', 12)): void {
@@ -38,12 +38,12 @@ function take(asset: number, values: readonly number[], unit = sandbox.site.get(
     status: undefined,
     stamped: false,
   }));
-  sandbox.takeValues(asset, [{ key: 'flow', group: undefined, unit, points }]);
+  sandbox.acceptValues(asset, [{ key: 'flow', group: undefined, unit, points }]);
 }
 
 const slider = () => page.getByRole('slider', { name: 'high limit' });
 
-describe('the plant of a gateway', () => {
+describe('sandbox page with a gateway', () => {
   let agent: AgentProcess;
 
   beforeAll(async () => {
@@ -72,7 +72,7 @@ describe('the plant of a gateway', () => {
   const arrived = (count: number) =>
     agent.until(() => sandbox.values.counts(881, 'flow').stored === count, `${count} values at the platform`);
 
-  it('draws values as they come, and a threshold that is moved by mouse and by keyboard causes events', async () => {
+  it('draws live values, and triggers events when a threshold is moved by mouse or keyboard', async () => {
     const id = sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 100, key: 'flow' });
     await push('FT-101', 15);
     await push('FT-101', 20);
@@ -82,7 +82,7 @@ describe('the plant of a gateway', () => {
 
     await slider().hover();
     const { x, y, width } = (await slider().boundingBox())!;
-    const chart = (await page.getByRole('img', { name: 'FT-101, a chart over time' }).boundingBox())!;
+    const chart = (await page.getByRole('img', { name: 'FT-101, time series chart' }).boundingBox())!;
     await page.mouse.move(x + width / 2, y + 10);
     await page.mouse.down();
     await page.mouse.move(x + width / 2, chart.y + chart.height / 2, { steps: 4 });
@@ -92,14 +92,14 @@ describe('the plant of a gateway', () => {
     await push('FT-101', 21);
     await arrived(3);
     expect(told()).toBe(1);
-    const rows = page.getByRole('row', { name: /threshold_reached webhook 1 delivered 1, last answered 204/ });
+    const rows = page.getByRole('row', { name: /threshold_reached webhook 1 delivered 1, latest response 204/ });
     await expect.poll(() => rows.count(), { timeout: 30_000 }).toBe(1);
 
     sandbox.setThreshold({ id, instrumentation: 4711, type: 'high', value: 100, key: 'flow' });
     await expect.poll(() => slider().getAttribute('aria-valuenow'), { timeout: 30_000 }).toBe('100');
     await slider().focus();
     await page.keyboard.press('ArrowDown');
-    await agent.until(() => limit() < 100 && limit() > 90, 'one key is one step');
+    await agent.until(() => limit() < 100 && limit() > 90, 'one key press is one step');
     await page.keyboard.press('Home');
     await agent.until(() => limit() < 15, 'the threshold is below the values');
     await push('FT-101', 22);
@@ -109,7 +109,7 @@ describe('the plant of a gateway', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('has switches for permissions: what is switched off is 403 to the gateway, which holds the asset', async () => {
+  it('revokes a permission with a switch, and the gateway holds the asset', async () => {
     await page.getByRole('button', { name: /^FT-102/ }).click();
     const update = page.getByRole('switch', { name: 'can_update on asset SN-000882' });
     await update.click();
@@ -125,29 +125,30 @@ describe('the plant of a gateway', () => {
     expect(sandbox.permissions.may(5, 'can_update', { type: 'Asset', id: 882 })).toBe(true);
   });
 
-  it('goes away at the press of a button, the backlog of the gateway grows, and comes back at the next', async () => {
-    const away = page.getByRole('button', { name: /^away/ });
+  it('takes the platform offline and online, while the gateway backlog grows and drains', async () => {
+    const away = page.getByRole('button', { name: /^outage/ });
     await away.click();
-    await page.getByRole('button', { name: /^away/, pressed: true }).waitFor();
+    await page.getByRole('button', { name: /^outage/, pressed: true }).waitFor();
     const backlog = () => agent.metric('tagferry_buffer_values');
     const before = await backlog();
     const stored = sandbox.values.counts().stored;
     for (const value of [30, 31, 32, 33, 34]) await push('FT-101', value);
-    await agent.until(async () => (await backlog()) === before + 5, 'five more wait');
+    await agent.until(async () => (await backlog()) === before + 5, 'five more values are waiting');
     await agent.until(async () => (await agent.metric('tagferry_platform_unavailable_seconds')) > 0, 'it is known');
     expect(sandbox.values.counts().stored).toBe(stored);
     await away.click();
-    await page.getByText('there', { exact: true }).waitFor();
+    await page.getByText('available', { exact: true }).waitFor();
     await arrived(9);
   });
 
-  it('shows tokens by their fingerprints, and no secret', async () => {
-    const [token] = sandbox.tokens.list().filter(({ state }) => state === 'valid');
+  it('identifies tokens by fingerprint and shows no secrets', async () => {
+    const { access_token, refresh_token } = sandbox.tokens.issue(5, 3, 'password');
+    const token = sandbox.tokens.list().at(-1);
     await page.getByRole('row', { name: new RegExp(`${token!.fingerprint} Gateway password`) }).waitFor();
     const stream = await firstOfStream();
-    const secrets = [...sandbox.tokens.snapshot().flatMap((one) => [one.token, one.refresh.token])];
     for (const secret of [
-      ...secrets,
+      access_token,
+      refresh_token,
       'webhook-secret-of-the-test',
       SANDBOX_CREDENTIALS.clientSecret,
       'gateway-password',
@@ -158,7 +159,7 @@ describe('the plant of a gateway', () => {
   });
 });
 
-/** All that a new viewer is told at once. */
+/** First message to a new viewer. */
 async function firstOfStream(): Promise<string> {
   const answer = await fetch(`${sandbox.url}/sandbox/live?asset=881&key=flow`);
   const reader = answer.body!.getReader();
@@ -169,19 +170,19 @@ async function firstOfStream(): Promise<string> {
   return text;
 }
 
-describe('the page of a sandbox', () => {
+describe('sandbox page', () => {
   afterEach(async () => {
     await context?.close();
     await sandbox?.stop();
   });
 
-  it('sets and takes away faults', async () => {
+  it('sets and removes faults', async () => {
     await open();
     for (const [label, effect] of [
       ['429', { status: 429, retryAfter: 10 }],
       ['500', { status: 500 }],
       ['slow', { latencyMs: 3000 }],
-      ['lost answer', { drop: 'after', method: 'POST' }],
+      ['lost response', { drop: 'after', method: 'POST' }],
     ] as const) {
       const button = page.getByRole('button', { name: new RegExp(`^${label}`) });
       await button.click();
@@ -193,18 +194,18 @@ describe('the page of a sandbox', () => {
     }
     sandbox.faults.add({ asset: 881, status: 503 });
     await page.getByText('{"asset":881,"status":503}').waitFor();
-    await page.getByRole('button', { name: /take away/ }).click();
+    await page.getByRole('button', { name: /Remove/ }).click();
     await expect.poll(() => sandbox.faults.list()).toEqual([]);
     expect(complaints).toEqual([]);
   });
 
-  it('says why something was not done, adds thresholds, and takes them away', async () => {
+  it('reports why an action failed, and adds and removes thresholds', async () => {
     await open();
     take(881, [1, 2], { id: 999, code: 'no_unit_of_the_site', symbol: '' });
-    const set = page.getByRole('button', { name: 'set', exact: true });
+    const set = page.getByRole('button', { name: 'Add', exact: true });
     await page.getByRole('spinbutton', { name: 'Value of the new threshold' }).fill('7.5');
     await set.click();
-    await page.getByText(/^Not done: unit/).waitFor();
+    await page.getByText(/^Failed: unit/).waitFor();
     take(881, [3, 4]);
     await page.getByRole('figure').getByText('flow 4 m³/h').waitFor();
     await set.click();
@@ -212,20 +213,20 @@ describe('the page of a sandbox', () => {
     expect(sandbox.site.all('thresholds')).toEqual([
       expect.objectContaining({ value: 7.5, key: 'flow', unit: 'cubic_meter_per_hour', thresholdable_id: 4711 }),
     ]);
-    await page.getByText('Not done').waitFor({ state: 'detached' });
-    await page.getByRole('button', { name: 'take away high limit' }).click();
+    await page.getByText('Failed:').waitFor({ state: 'detached' });
+    await page.getByRole('button', { name: 'Remove high limit' }).click();
     await slider().waitFor({ state: 'detached' });
     expect(sandbox.site.all('thresholds')).toEqual([]);
   });
 
-  it('draws a threshold of another unit where it stands among the values', async () => {
+  it('draws a threshold in a different unit at its position among the values', async () => {
     await open();
     take(881, [1, 2]);
     sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 50, unit: 'liter_per_minute' });
     sandbox.setThreshold({ instrumentation: 4711, type: 'low', value: 50, unit: 'bar' });
     await slider().waitFor();
     expect(await slider().getAttribute('aria-valuenow')).toBe('3');
-    await page.getByText('in a unit that the values have nothing to do with').waitFor();
+    await page.getByText('in a unit of a different physical quantity').waitFor();
     expect(await page.getByRole('slider').count()).toBe(1);
     await slider().focus();
     await page.keyboard.press('End');
@@ -233,7 +234,7 @@ describe('the page of a sandbox', () => {
     expect(sandbox.site.all('thresholds')[0]).toMatchObject({ unit: 'liter_per_minute', thresholdable_id: 4711 });
   });
 
-  it('shows names from outside as text, whatever stands in them', async () => {
+  it('escapes markup in external names', async () => {
     await open();
     sandbox.changes.put('assets', { id: 990, serial_number: HOSTILE, description: HOSTILE });
     sandbox.changes.put('instrumentations', { id: 4990, tag: HOSTILE, assets: [990] });
@@ -249,7 +250,7 @@ describe('the page of a sandbox', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('keeps the last 200 requests, and says since when the sandbox is gone and finds it again', async () => {
+  it('keeps the 200 latest requests, shows how long the sandbox has been unreachable, and reconnects', async () => {
     await open();
     for (const from of [0, 90, 180]) {
       for (let at = from; at < from + 90; at++) sandbox.report(`sentence ${at}`);
@@ -257,9 +258,9 @@ describe('the page of a sandbox', () => {
     }
     expect(await page.getByRole('row', { name: /sentence/ }).count()).toBe(200);
     await sandbox.goOffline('refuse');
-    await page.getByText('The sandbox does not answer, since').waitFor();
+    await page.getByText('No response from the sandbox for').waitFor();
     await sandbox.goOnline();
-    await page.getByText('The sandbox does not answer, since').waitFor({ state: 'detached' });
+    await page.getByText('No response from the sandbox for').waitFor({ state: 'detached' });
     sandbox.report('and on it goes');
     await page.getByText('and on it goes').waitFor();
   });
@@ -267,7 +268,7 @@ describe('the page of a sandbox', () => {
   it.each([
     ['a wall, light', { viewport: { width: 1600, height: 900 }, colorScheme: 'light' }],
     ['a phone of 360 px, dark', { viewport: { width: 360, height: 740 }, colorScheme: 'dark' }],
-  ] as const)('is for everyone on %s', async (_, look) => {
+  ] as const)('has no accessibility findings on %s', async (_, look) => {
     await open({}, look);
     take(881, [1, 2]);
     sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 3 });
@@ -279,7 +280,7 @@ describe('the page of a sandbox', () => {
   });
 });
 
-describe('who may look', () => {
+describe('sandbox page access', () => {
   afterEach(() => sandbox.stop());
 
   function call(path: string, headers: Record<string, string>, method = 'GET'): Promise<[number, string]> {
@@ -292,7 +293,7 @@ describe('who may look', () => {
     });
   }
 
-  it('is nobody by a foreign name or from a foreign page, and the page runs nothing of its text', async () => {
+  it('is denied to other host names and origins', async () => {
     sandbox = new Sandbox();
     await sandbox.start();
     const host = { Host: 'plant.evil.example' };
@@ -312,7 +313,7 @@ describe('who may look', () => {
     expect((await call('/sandbox/live?asset=all', {}))[0]).toBe(400);
   });
 
-  it('is nobody where the sandbox is open to the network', async () => {
+  it('is denied if the sandbox listens on the network', async () => {
     sandbox = new Sandbox({ host: '192.0.2.1' });
     const route = sandbox.routes.find(({ pattern }) => pattern === '/sandbox/')!;
     expect(() => route.handle({} as never)).toThrow(expect.objectContaining({ status: 403 }));

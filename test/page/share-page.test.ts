@@ -36,27 +36,25 @@ const shown = async () => ({
   metrics: (await fetched('/metrics')).split('\n').filter((line) => line.startsWith('tagferry_requests_share')),
 });
 
-it('the share of a limit that others use too, and why it is so, is shown by status, metrics and the page', async () => {
+it('status, metrics and page show the share of the request limit in use and the reason', async () => {
   expect(await requests()).toMatchObject({ share: CONFIGURED, share_reason: 'configured' });
   expect((await shown()).metrics).toEqual([
     `tagferry_requests_share ${CONFIGURED}`,
     'tagferry_requests_share_info{reason="configured"} 1',
   ]);
   const { page } = await openPage(browser, `http://${address}/`);
-  await page.getByText('in 24 hours').waitFor();
-  expect(await page.getByText('share found').count()).toBe(0);
-  // It rests for minutes, so that nothing grows while it is looked at.
+  await page.getByText('last 24 hours').waitFor();
+  expect(await page.getByText(/^limit \(/).count()).toBe(0);
+  // The pause lasts for minutes, so that the share does not grow during the test.
   sandbox.faults.add({ method: 'POST', path: '/v1/assets/*', status: 429, retryAfter: '300' });
   await agent.push([{ tag: 'FT-101', key: 'flow', value: 1 }]);
-  await agent.until(async () => (await requests()).share_reason === 'refused', 'the platform has refused a post');
+  await agent.until(async () => (await requests()).share_reason === 'refused', 'the platform has rejected a post');
   const { share } = await requests();
   expect(share).toBeLessThan(CONFIGURED);
   const { screen, metrics } = await shown();
-  expect(screen.replaceAll(/\s+/g, ' ')).toContain(
-    `${share} a minute found as this gateway’s share (the platform answered 429: others use`,
-  );
+  expect(screen.replaceAll(/\s+/g, ' ')).toContain(`limited to ${share} per minute, reduced after a 429 response`);
   expect(metrics[1]).toBe('tagferry_requests_share_info{reason="refused"} 1');
   expect(Number(metrics[0]!.split(' ')[1])).toBeCloseTo(share, 1);
-  await page.getByText('share found (refused)').waitFor();
-  await page.getByText(`${share} a minute`).waitFor();
+  await page.getByText('limit (refused)').waitFor();
+  await page.getByText(`${share} per minute`).waitFor();
 });

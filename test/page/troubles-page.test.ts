@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { appendFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -6,6 +7,7 @@ import { systemClock } from '../../src/base/clock.ts';
 import { freePort } from '../../src/base/port-claim.ts';
 import { DoctorRun } from '../../src/ops/live/doctor-run.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { runVerb } from '../commands/verb-run.ts';
 import { AgentProcess } from '../process/agent-process.ts';
 import { openBrowser, openPage } from './open-browser.ts';
 
@@ -22,7 +24,7 @@ let agent: AgentProcess;
 let page: Page;
 let webhook: string;
 
-/** A gateway that shows itself by https alone. */
+/** Gateway whose page is served over HTTPS only. */
 beforeAll(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
   const [port, webhookPort] = await Promise.all([freePort(), freePort(), sandbox.start()]);
@@ -54,13 +56,13 @@ afterAll(async () => {
 const view = (name: string) => page.getByRole('link', { name, exact: true }).click();
 const push = (tag: string, ...values: number[]) => agent.push(values.map((value) => ({ tag, key: 'flow', value })));
 
-describe('what a gateway is in trouble with', () => {
-  it('is shown by https with a certificate of its own, as it comes', async () => {
+describe('gateway with problems', () => {
+  it('serves a live page over HTTPS with its own certificate', async () => {
     await push('FT-101', 1);
-    await page.getByRole('listitem', { name: 'buffer to platform' }).getByText('flows').waitFor();
+    await page.getByRole('listitem', { name: 'buffer to platform' }).getByText('flowing').waitFor();
   });
 
-  it('stands under held and refused with the words of the platform: a value in quarantine, a series refused', async () => {
+  it('lists quarantined values and a rejected series with the platform message', async () => {
     sandbox.faults.poison({ asset: 882, value: 666 });
     await push('FT-102', 1, 666, 3);
     const logged = (event: string) => agent.logged(event).length > 0;
@@ -68,33 +70,33 @@ describe('what a gateway is in trouble with', () => {
       await push('FT-101', 2);
       await push('FT-103', 5);
       return logged('uplink.quarantined') && logged('uplink.series_waits');
-    }, 'one value is set aside, and a series that is refused again and again waits');
-    await view('Held and refused');
-    await page.getByRole('heading', { name: /FT-102 flow: 1 value, refused with \d+/ }).waitFor();
-    await page.getByRole('button', { name: 'copy: tagferry buffer requeue' }).first().waitFor();
-    await page.getByRole('heading', { name: /Refused series: [1-9]/ }).waitFor();
+    }, 'one value is quarantined, and a repeatedly rejected series is paused');
+    await view('Held and rejected');
+    await page.getByRole('heading', { name: /FT-102 flow: 1 value, rejected with \d+/ }).waitFor();
+    await page.getByRole('button', { name: 'Copy: tagferry buffer requeue' }).first().waitFor();
+    await page.getByRole('heading', { name: /Rejected series: [1-9]/ }).waitFor();
     await page
       .getByRole('heading', { name: /FT-103 flow/ })
       .last()
       .waitFor();
     await page
-      .getByText(/there is no unit with the code no-such-unit/)
+      .getByText(/no unit with the code no-such-unit/)
       .first()
       .waitFor();
   });
 
-  it('comes first in the list of tags, where somebody wants the worst first', async () => {
+  it('lists the affected tags first when sorted by severity', async () => {
     await view('Tags');
     await page.getByLabel('order').selectOption('worst first');
     const first = page.locator('.long-list li').first();
-    await first.getByText(/quarantined|refused/).waitFor();
+    await first.getByText(/quarantined|rejected/).waitFor();
     await page.getByLabel('order').selectOption('name');
     await first.getByText('FT-101').waitFor();
     await page.getByLabel('show').selectOption('not live');
     await page.getByRole('link', { name: /FT-101/ }).waitFor({ state: 'detached' });
   });
 
-  it('counts what the listener rejected, by the reason', async () => {
+  it('counts rejected listener requests by reason', async () => {
     for (let i = 0; i < 2; i++) await fetch(webhook, { method: 'POST', body: '{}' });
     const headers = { 'X-Hub-Signature-Sha256': 'sha256=00' };
     await fetch(webhook, { method: 'POST', body: '{}', headers });
@@ -102,30 +104,44 @@ describe('what a gateway is in trouble with', () => {
     await page.getByText('Rejected: 2 signature missing, 1 signature wrong.').waitFor();
   });
 
-  it('is found in the log by its level', async () => {
+  it('shows its configuration digest, and a changed file until it is loaded', async () => {
+    const digest = async () => {
+      const { stdout } = await runVerb(['status', '--json', '--config', agent.config]);
+      return (JSON.parse(stdout) as { configuration: { files_digest: string } }).configuration.files_digest;
+    };
+    await view('Now');
+    await page.getByText(new RegExp(`files ${await digest()}`)).waitFor();
+    appendFileSync(join(agent.config, 'tags.yaml'), '# edited\n');
+    await page.getByText('Changed configuration files are not loaded').waitFor();
+    agent.signal('SIGHUP');
+    await page.getByText('Changed configuration files are not loaded').waitFor({ state: 'detached' });
+    await page.getByText(new RegExp(`files ${await digest()}`)).waitFor();
+  });
+
+  it('filters its log by level', async () => {
     await view('Log');
     const lines = page.locator('ol.log li');
     await lines.filter({ hasText: 'agent.ready' }).waitFor();
-    await page.getByRole('button', { name: 'warn and worse' }).click();
+    await page.getByRole('button', { name: 'warn and above' }).click();
     await lines.filter({ hasText: 'agent.ready' }).waitFor({ state: 'detached' });
     await lines.filter({ hasText: 'webhook.rejected' }).first().waitFor();
   });
 
-  it('is not forgotten with a configuration that is read again: the history goes on', async () => {
+  it('keeps its history across a configuration reload', async () => {
     await view('History');
-    const beginning = page.getByText(/It begins with the agent’s start .*, at/);
+    const beginning = page.getByText(/History starts at agent startup, .*, at/);
     const since = async () => /, at ([^:]+:\d+:\d+)/.exec((await beginning.textContent()) ?? '')![1];
     const before = await since();
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('config.reloaded').length > 0, 'the configuration is read again');
     await push('FT-101', 3);
     expect(await since()).toBe(before);
-    expect(await page.getByText('The gateway does not answer').count()).toBe(0);
+    expect(await page.getByText('No response from the gateway').count()).toBe(0);
   });
 });
 
-describe('the doctor of the page', () => {
-  it('runs once at a time, however many ask', async () => {
+describe('doctor on the page', () => {
+  it('runs only once at a time for all clients', async () => {
     let runs = 0;
     let over = () => {};
     const doctor = new DoctorRun(async () => {

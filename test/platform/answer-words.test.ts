@@ -14,18 +14,18 @@ const answer = (status: number, text: string, headers: Record<string, string> = 
 const redactor = new Redactor();
 redactor.configure(['hunter2']);
 
-/** A bell, a line feed, an escape sequence, a mark that turns the reading direction, an invisible space. */
+/** Bell, line feed, escape sequence, mark that reverses the reading direction, invisible space. */
 const HOSTILE = 'a\u0007b\nc\u001b[31md\u202ee\u200bf';
 const INVISIBLE = /\p{Cc}|\p{Cf}/u;
 
-/** Every way by which words of the platform come to a person. */
+/** All ways in which platform text is shown to users. */
 const ways: [string, (text: string) => string][] = [
-  ['an error body of the API', (text) => problemOf(answer(400, api(text)), 'GET /v1/x').message],
-  ['the same, as the verdict of a post', (text) => verdictOfAnswer(answer(400, api(text)), [204]).words],
-  ['no error body, as the verdict of a post', (text) => verdictOfAnswer(answer(502, text), [204]).words],
+  ['an API error body', (text) => problemOf(answer(400, api(text)), 'GET /v1/x').message],
+  ['an API error body in a post verdict', (text) => verdictOfAnswer(answer(400, api(text)), [204]).reason],
+  ['a body without an error in a post verdict', (text) => verdictOfAnswer(answer(502, text), [204]).reason],
   ['an OAuth error', (text) => failureOf({ error: 'invalid_grant', error_description: text })],
   ['an OAuth error code', (text) => failureOf({ error: text })],
-  ['an error body of the API at the token endpoint', (text) => failureOf(JSON.parse(api(text)))],
+  ['an API error body from the token endpoint', (text) => failureOf(JSON.parse(api(text)))],
 ];
 
 function api(message: string): string {
@@ -41,25 +41,25 @@ function failureOf(body: object): string {
   throw new Error('it was taken');
 }
 
-describe('what the platform says', () => {
-  it.each(ways)('is shown on one line without invisible characters, from %s', (_name, wordsOf) => {
+describe('quoted platform message', () => {
+  it.each(ways)('from %s is printed on one line without invisible characters', (_name, wordsOf) => {
     const words = wordsOf(HOSTILE);
     expect(words).not.toMatch(INVISIBLE);
     expect(words).toContain('\\u202ee\\u200bf');
   });
 
-  it.each(ways)('is bounded, from %s', (_name, wordsOf) => {
+  it.each(ways)('from %s is limited in length', (_name, wordsOf) => {
     expect(wordsOf('x'.repeat(100_000)).length).toBeLessThan(400);
     expect(wordsOf('\u202e'.repeat(100_000)).length).toBeLessThan(400);
     expect(wordsOf('<'.repeat(100_000)).length).toBeLessThan(400);
   });
 
-  it('never repeats a secret that was sent', () => {
+  it('omits secrets contained in the request', () => {
     expect(failureOf({ error: 'x', error_description: 'wrong: hunter2' })).toContain('wrong: ***');
     expect(failureOf({ errors: [{ type: 'x', message: 'wrong: hunter2' }] })).toContain('wrong: ***');
   });
 
-  it('is read from an error body, else from the beginning of what came', () => {
+  it('is read from the error body if possible, otherwise from the beginning of the response', () => {
     expect(answerWords(answer(400, api('no such unit')))).toBe('invalid: no such unit: unit');
     expect(answerWords(answer(502, '<html><title>Bad gateway</title>'))).toBe('Bad gateway');
     expect(answerWords(answer(502, '\u001f\u008b', { 'content-encoding': 'gzip' }))).toBe('');
@@ -67,7 +67,7 @@ describe('what the platform says', () => {
   });
 
   it.each(['{}', '[]', 'null', '{"errors":{}}', '{"errors":[null,7,{}]}', '{"errors":', ''])(
-    'holds no problem in %s',
+    'contains no error message for %s',
     (text) => {
       expect(problemsOf({ text, redact: String })).toEqual([]);
     },

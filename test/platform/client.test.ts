@@ -2,8 +2,7 @@ import type { ServerResponse } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CallRefusal, meaningOf } from '../../src/platform/call-refusal.ts';
 import { PlatformClient, type PlatformClientOptions } from '../../src/platform/client.ts';
-import { allEntries, listEntries } from '../../src/platform/pages.ts';
-import type { RequestAllowance } from '../../src/platform/request-allowance.ts';
+import { listEntries } from '../../src/platform/pages.ts';
 import type { ResponseRecord } from '../../src/platform/response-record.ts';
 import { SessionBench, until } from './session-bench.ts';
 import { json, type SeenRequest } from './token-server.ts';
@@ -17,21 +16,18 @@ beforeEach(async () => {
 });
 afterEach(() => bench.close());
 
-/** A budget that counts what was taken, given back and rested. */
-class CountingBudget implements RequestAllowance {
+/** Budget that records its calls. */
+class CountingBudget implements NonNullable<PlatformClientOptions['budget']> {
   taken: string[] = [];
-  givenBack = 0;
+  refunded = 0;
   restMs: number[] = [];
   async acquire(kind: string): Promise<void> {
     this.taken.push(kind);
   }
-  giveBack(): void {
-    this.givenBack++;
+  refund(): void {
+    this.refunded++;
   }
-  accepted(): void {}
-  refused(): number {
-    return 0;
-  }
+  refused(): void {}
   restUntil(atMs: number): void {
     this.restMs.push(atMs - bench.clock.monotonicMs());
   }
@@ -42,7 +38,7 @@ function clientOf(options: Partial<PlatformClientOptions> = {}): PlatformClient 
   return new PlatformClient({ boundary, baseUrl: bench.server.url, tokens, clock, log, ...options });
 }
 
-/** Answers every API call with this. */
+/** Sets the response to every API call. */
 function answering(answer: (response: ServerResponse, seen: SeenRequest) => void): void {
   bench.server.faults.push((seen, response) => {
     if (seen.path.startsWith('/oauth/')) return false;
@@ -63,8 +59,8 @@ async function thrownBy(call: Promise<unknown>): Promise<CallRefusal> {
   throw new Error('nothing was thrown');
 }
 
-describe('a call', () => {
-  it('carries token, API key header, query and JSON, and gives any status with its text', async () => {
+describe('API call', () => {
+  it('sends the token, API key header, query and JSON body, and returns any status with its text', async () => {
     const client = clientOf({ apiKey: { header: 'API-Key', clientId: 'the-key' } });
     answering((response) => json(response, 418, { ok: 1 }));
     const answer = await client.request({
@@ -84,7 +80,7 @@ describe('a call', () => {
     expect(seen!.body).toBe('{"hello":"wörld"}');
   });
 
-  it('takes from the budget by its kind, and gives back what never reached the platform', async () => {
+  it('is charged to the budget for its kind, and refunded if it does not reach the platform', async () => {
     const budget = new CountingBudget();
     const client = clientOf({ budget });
     await client.request(list);
@@ -94,14 +90,14 @@ describe('a call', () => {
     const refused = { code: 'platform.connection_refused' };
     await expect(client.request(list)).rejects.toMatchObject(refused);
     await expect(client.request({ ...list, kind: 'paid' })).rejects.toMatchObject(refused);
-    expect(budget.givenBack).toBe(2);
+    expect(budget.refunded).toBe(2);
     await bench.server.start();
     answering((response) => void response.destroy());
     await expect(client.request(list)).rejects.toMatchObject({ code: 'platform.connection_reset' });
-    expect(budget.givenBack).toBe(2);
+    expect(budget.refunded).toBe(2);
   });
 
-  it('pays for the repeat after a 401', async () => {
+  it('is charged again for the retry after a 401', async () => {
     const budget = new CountingBudget();
     const client = clientOf({ budget });
     await client.request({ ...list, kind: 'paid' });
@@ -111,13 +107,13 @@ describe('a call', () => {
     expect(calls()).toHaveLength(3);
   });
 
-  it('gives the second 401 as it is', async () => {
+  it('returns a second 401 unchanged', async () => {
     answering((response) => json(response, 401, {}));
     expect((await clientOf().request(list)).status).toBe(401);
     expect(calls()).toHaveLength(2);
   });
 
-  it('rests by the same rule for who has paid for the call: once, by the time of earlier answers where this one has none', async () => {
+  it('counted by the quota pauses once after a 429, even if the 429 has no Date header', async () => {
     const budget = new CountingBudget();
     const client = clientOf({ budget });
     const date = 'Sat, 21 Nov 2026 10:00:45 GMT';
@@ -137,7 +133,7 @@ describe('a call', () => {
     expect(budget.restMs[0]).toBeLessThanOrEqual(20_000);
   });
 
-  it('rests by Retry-After, else until the next minute of the platform and up to 10 s more', async () => {
+  it('waits for Retry-After, or until up to 10 s after the next platform minute', async () => {
     const budget = new CountingBudget();
     const client = clientOf({ budget });
     answering((response) => {
@@ -151,7 +147,7 @@ describe('a call', () => {
     expect(budget.restMs[1]).toBeLessThanOrEqual(25_000);
   });
 
-  it("tells how far the platform's clock is from this one", async () => {
+  it('reports the platform clock offset', async () => {
     const client = clientOf();
     answering((response) => json(response, 200, {}, { date: new Date(bench.clock.wallMs() + 90_000).toUTCString() }));
     await client.request(list);
@@ -161,14 +157,14 @@ describe('a call', () => {
     expect(client.platformClock.offsetMs()).toBe(150_000);
   });
 
-  it('ends at once when its signal fires during a renewal, which goes on', async () => {
+  it('ends immediately if aborted during a token renewal, without interrupting the renewal', async () => {
     const held = Promise.withResolvers<void>();
     bench.server.faults.push(async (seen) => {
       if (seen.path === '/oauth/token') await held.promise;
       return false;
     });
     const lease = await bench.session.lease();
-    lease.refused();
+    lease.responded(401);
     lease.release();
     const abort = new AbortController();
     const call = clientOf().request({ ...list, signal: abort.signal });
@@ -180,18 +176,18 @@ describe('a call', () => {
   });
 });
 
-describe('errors of calls', () => {
-  it("are typed, with the platform's words, the status and a hint", async () => {
+describe('API call error', () => {
+  it('contains the platform message, the status and a hint', async () => {
     const errors = [{ type: 'invalid', message: 'must be\na number', attribute: 'id' }, { type: 'other' }, null, 7];
     answering((response) => json(response, 400, { errors }));
     const error = await thrownBy(clientOf().call(list));
     expect(error).toBeInstanceOf(CallRefusal);
     expect(error).toMatchObject({ status: 400, code: 'platform.invalid', retryable: false });
-    expect(error.message).toBe('the platform answered 400 (invalid) to GET /v1/things: id: must be a number; other');
+    expect(error.message).toBe('the platform responded 400 (invalid) to GET /v1/things: id: must be a number; other');
     expect(error.hint).toBeTruthy();
   });
 
-  it('are decided by the status alone', () => {
+  it('is classified by the status alone', () => {
     const retryable = [401, 402, 408, 425, 429, 500, 502, 503, 504, 599];
     const final = [302, 400, 403, 404, 405, 409, 413, 422];
     for (const status of retryable) expect(meaningOf(status).retryable, String(status)).toBe(true);
@@ -199,7 +195,7 @@ describe('errors of calls', () => {
     expect(meaningOf(422).code).toBe(meaningOf(400).code);
   });
 
-  it('do not repeat a body that is no JSON', async () => {
+  it('omits a body that is not JSON', async () => {
     answering((response) => response.writeHead(200).end('secret-in-a-page'));
     const error = await thrownBy(clientOf().call(list));
     expect(error.code).toBe('platform.unreadable');
@@ -207,7 +203,7 @@ describe('errors of calls', () => {
   });
 });
 
-describe('a list', () => {
+describe('paginated list', () => {
   const readThing = (entry: ResponseRecord) => ({ id: entry.integer('id') });
   const pages = (count: number, pagination: boolean) =>
     answering((response, seen) => {
@@ -217,20 +213,20 @@ describe('a list', () => {
       expect(seen.path).toBe('/v1/things');
     });
   const ids = async () =>
-    (await allEntries(listEntries(clientOf(), '/v1/things', ['things'], readThing))).map((one) => one.id);
+    (await Array.fromAsync(listEntries(clientOf(), '/v1/things', ['things'], readThing))).map((one) => one.id);
 
-  it('is followed page by page to its page_count', async () => {
+  it('is read page by page up to page_count', async () => {
     pages(3, true);
     expect(await ids()).toEqual([1, 2, 3, 4, 5, 6]);
     expect(calls()).toHaveLength(3);
   });
 
-  it('is one page where the platform does not page', async () => {
+  it('consists of one page if the platform does not support pagination', async () => {
     pages(3, false);
     expect(await ids()).toEqual([1, 2]);
   });
 
-  it('asks for no more pages than the caller takes', async () => {
+  it('requests pages only as the caller reads them', async () => {
     pages(100, true);
     for await (const thing of listEntries(clientOf(), '/v1/things', ['things'], readThing)) {
       if (thing.id === 3) break;
@@ -238,19 +234,19 @@ describe('a list', () => {
     expect(calls()).toHaveLength(2);
   });
 
-  it('ends with a page that holds nothing, whatever the count says', async () => {
+  it('ends at the first empty page, regardless of page_count', async () => {
     answering((response) => json(response, 200, { things: [], pagination: { page_count: 9_999_999 } }));
     expect(await ids()).toEqual([]);
     expect(calls()).toHaveLength(1);
   });
 
-  it('is an error where the answer holds no list', async () => {
+  it('fails if the response contains no list', async () => {
     answering((response) => json(response, 200, { others: [] }));
     await expect(ids()).rejects.toMatchObject({ code: 'platform.unreadable' });
   });
 });
 
-describe('a response', () => {
+describe('response record', () => {
   const call = { method: 'GET', path: '/v1/things/7', kind: 'other' } as const;
   const record = async (body: unknown) => {
     bench.server.faults.length = 0;
@@ -258,13 +254,13 @@ describe('a response', () => {
     return await clientOf().record(call, 'thing');
   };
 
-  it('is a record by itself or in a member of its name', async () => {
+  it('is read from the body or from the member named after the record', async () => {
     for (const body of [{ id: 7 }, { id: '7' }, { thing: { id: 7 } }]) {
       expect((await record(body)).integer('id')).toBe(7);
     }
   });
 
-  it('fails with call and member if it has another form', async () => {
+  it('is rejected with the request and member name if its structure is unexpected', async () => {
     const unreadable = (member: string) => ({
       code: 'platform.unreadable',
       message: expect.stringMatching(new RegExp(`GET /v1/things/7: ${member} must be`)),
@@ -291,7 +287,7 @@ describe('a response', () => {
 describe('deprecated calls', () => {
   const v1 = { method: 'PATCH', path: '/v1/assets/5/display_labels', body: {}, kind: 'other' } as const;
 
-  it('warn once for each area, with the sunset date', async () => {
+  it('log a warning with the sunset date once per API area', async () => {
     const client = clientOf();
     await client.request(v1);
     await client.request({ ...v1, path: '/v1/instrumentations/6/display_labels' });
@@ -300,7 +296,7 @@ describe('deprecated calls', () => {
     expect(warnings[0]).toMatchObject({ area: 'display-labels', sunset: '2027-03-01' });
   });
 
-  it('end when the sunset date begins in UTC, and name the v2 form', async () => {
+  it('fail from the sunset date (UTC) with an error that names the v2 alternative', async () => {
     bench.clock.jumpWall(Date.UTC(2027, 2, 1) - 1 - bench.clock.wallMs());
     await clientOf().request(v1);
     bench.clock.jumpWall(1);
@@ -309,11 +305,11 @@ describe('deprecated calls', () => {
     expect(error).toMatchObject({ code: 'platform.sunset', retryable: false });
     expect(error.hint).toContain('/v2/');
     await client.request({ ...v1, path: '/v2/assets/5/display_labels' });
-    // Values are v1 and not deprecated.
+    // Posting values is v1 and not deprecated.
     await client.request({ ...v1, path: '/v1/assets/5/values' });
   });
 
-  it('are not sent while neither the gateway nor the platform has a trusted clock', async () => {
+  it('are not sent unless the gateway clock or the platform clock is trusted', async () => {
     const client = clientOf();
     bench.clock.jumpWall(-bench.clock.wallMs());
     expect(await thrownBy(client.request(v1))).toMatchObject({ code: 'platform.sunset_unknown', retryable: false });

@@ -20,9 +20,9 @@ const EMPTY_200 = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
 const CLOSING_204 = 'HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n';
 const EARLY_HINTS = 'HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n';
 const TOO_LARGE = 'HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n';
-/** A post of the default size; the kernel buffers of a loopback connection accept all of it at once. */
+/** Post of the default size, which fits completely into the kernel buffers of a loopback connection. */
 const POST_BYTES = 480_000;
-/** More than the kernel accepts while nobody reads. */
+/** More than the kernel accepts if the server does not read. */
 const MORE_THAN_KERNEL_BUFFERS = 16_000_000;
 
 type Manners = (socket: Socket, firstChunk: Buffer) => void;
@@ -77,7 +77,7 @@ const readsAllAndEnds =
     socket.on('data', count);
   };
 
-/** A server that reads the beginning of each request only, then behaves as `manners` says. */
+/** Starts a server that reads the start of each request and then calls `manners`. */
 async function rawServer(scheme: string, manners: Manners): Promise<string> {
   const sockets = new Set<Socket>();
   const serve = (socket: Socket) => {
@@ -119,28 +119,28 @@ const post = (boundary: HttpBoundary, origin: string, bytes: number, signal?: Ab
     signal,
   });
 
-describe.each(['http', 'https'])('a response over %s to a post', (scheme) => {
+describe.each(['http', 'https'])('POST request over %s', (scheme) => {
   it.each([
     ['204 and a hang-up', hangsUp(NO_CONTENT), POST_BYTES],
-    ['204 and an end that was not announced', ends(NO_CONTENT), POST_BYTES],
-    ['204 with an announced end, then a reset', hangsUp(CLOSING_204), POST_BYTES],
+    ['204 and an unannounced close', ends(NO_CONTENT), POST_BYTES],
+    ['204 with an announced close, then a reset', hangsUp(CLOSING_204), POST_BYTES],
     ['an empty 200 and a hang-up', hangsUp(EMPTY_200), POST_BYTES],
     ['204 on a connection that stays open', staysAndReadsNothing(NO_CONTENT), POST_BYTES],
     ['204 on a connection closed 50 ms later', hangsUpLater(NO_CONTENT), POST_BYTES],
-    ['204 with an announced end', ends(CLOSING_204), POST_BYTES],
+    ['204 with an announced close', ends(CLOSING_204), POST_BYTES],
     ['204 sent byte by byte', sendsByteByByte(NO_CONTENT), POST_BYTES],
     ['many 103 responses, then 204', sendsInformationFirst(NO_CONTENT), POST_BYTES],
     [
-      '204 on a connection that stays open, to a body larger than the kernel buffers',
+      '204 on a connection that stays open, for a body larger than the kernel buffers',
       staysAndReadsNothing(NO_CONTENT),
       MORE_THAN_KERNEL_BUFFERS,
     ],
     [
-      '204 with an announced end, to a body larger than the kernel buffers',
+      '204 with an announced close, for a body larger than the kernel buffers',
       ends(CLOSING_204),
       MORE_THAN_KERNEL_BUFFERS,
     ],
-  ])('is not a success if the post is not read: %s', async (_name, manners, bytes) => {
+  ])('fails if the server has not read the body: %s', async (_name, manners, bytes) => {
     const call = post(newBoundary(), await rawServer(scheme, manners), bytes);
     await expect(call).rejects.toMatchObject({ code: 'platform.body_unread', retryable: true });
   });
@@ -149,7 +149,7 @@ describe.each(['http', 'https'])('a response over %s to a post', (scheme) => {
     ['without announcing it', NO_CONTENT],
     ['with an announcement', CLOSING_204],
     ['after an empty 200', EMPTY_200],
-  ])('is a success if the server has read everything and closes the connection %s', async (_name, text) => {
+  ])('succeeds if the server has read the whole body and closes the connection %s', async (_name, text) => {
     const origin = await rawServer(scheme, readsAllAndEnds(text));
     const answer = await post(newBoundary(), origin, POST_BYTES);
     expect([answer.status, answer.truncated]).toEqual([Number(text.slice(9, 12)), undefined]);
@@ -158,11 +158,11 @@ describe.each(['http', 'https'])('a response over %s to a post', (scheme) => {
   it.each([
     ['before the body was sent', staysAndReadsNothing(TOO_LARGE), MORE_THAN_KERNEL_BUFFERS],
     ['with a hang-up', hangsUp(TOO_LARGE), POST_BYTES],
-  ])('is a refusal: 413 %s', async (_name, manners, bytes) => {
+  ])('is rejected after a 413 %s', async (_name, manners, bytes) => {
     expect(await post(newBoundary(), await rawServer(scheme, manners), bytes)).toMatchObject({ status: 413 });
   });
 
-  it('fails without a success if the call is aborted or the connection is lost before the post is sent', async () => {
+  it('fails if the call is aborted or the connection is lost before it is sent', async () => {
     const boundary = newBoundary();
     const abort = new AbortController();
     const aborting = await rawServer(scheme, () => abort.abort());
@@ -173,7 +173,7 @@ describe.each(['http', 'https'])('a response over %s to a post', (scheme) => {
     expect(boundary.inFlight).toBe(0);
   });
 
-  it('frees the connection for the next request', async () => {
+  it('releases the connection for the next request', async () => {
     const boundary = newBoundary();
     const origin = await rawServer(scheme, staysAndReadsNothing(TOO_LARGE));
     for (let call = 0; call < 3; call++) await post(boundary, origin, MORE_THAN_KERNEL_BUFFERS);
@@ -183,7 +183,7 @@ describe.each(['http', 'https'])('a response over %s to a post', (scheme) => {
 
 const SOON = { timeout: PATIENCE_MS, interval: 1 };
 
-describe('the last byte of a post', () => {
+describe('final byte of a POST request', () => {
   let clock: ManualClock;
   let boundary: HttpBoundary;
   let origin: string;
@@ -196,7 +196,7 @@ describe('the last byte of a post', () => {
     missing = 0;
   });
 
-  /** The server counts what it receives, or reads the first part only. */
+  /** Starts a server that counts all received bytes, or reads only the first part. */
   async function serve(reads: 'everything' | 'the first part'): Promise<void> {
     origin = await rawServer('http', (socket, firstChunk) => {
       server = socket;
@@ -213,16 +213,16 @@ describe('the last byte of a post', () => {
   const waits = (count: number) => vi.waitFor(() => expect(clock.waiting).toBe(count), SOON);
   const missingBytes = (count: number) => vi.waitFor(() => expect(missing).toBe(count), SOON);
 
-  /** Starts a post and waits until nothing but its last byte is left. */
+  /** Starts a post and waits until only its last byte is missing. */
   async function postedExceptLastByte(): Promise<{ call: ReturnType<typeof post> }> {
     const call = post(boundary, origin, POST_BYTES);
-    // The deadline of the call and the delay of the last byte.
+    // Timers: the call's deadline, and the delay of the last byte.
     await waits(2);
     await vi.waitFor(() => expect(missing).toBeGreaterThan(0), SOON);
     return { call };
   }
 
-  /** Lets a post succeed whose last byte arrives after `delayMs` and not before. */
+  /** Makes a post succeed and checks that its last byte arrives exactly after `delayMs`. */
   async function succeeds(delayMs: number): Promise<void> {
     const { call } = await postedExceptLastByte();
     await missingBytes(1);
@@ -231,7 +231,7 @@ describe('the last byte of a post', () => {
     await clock.advance(1);
     await missingBytes(0);
     server.write(NO_CONTENT);
-    // The deadlines of the call and of the response, and the wait for a reset.
+    // Timers: the deadlines of the call and the response, and the wait for a reset.
     await waits(3);
     await clock.advance(10);
     expect(await call).toMatchObject({ status: 204 });
@@ -248,18 +248,15 @@ describe('the last byte of a post', () => {
         LATE.map(([name, respond]) => ({ ms, reads, name, respond })),
       ),
     ),
-  )(
-    'reveals a server that responds after $ms ms, reads $reads of what arrives on a connection and $name',
-    async (row) => {
-      await serve(row.reads);
-      const { call } = await postedExceptLastByte();
-      await clock.advance(row.ms);
-      row.respond();
-      await expect(call).rejects.toMatchObject({ code: 'platform.body_unread' });
-    },
-  );
+  )('reveals a server that responds after $ms ms, reads $reads that arrives on a connection and $name', async (row) => {
+    await serve(row.reads);
+    const { call } = await postedExceptLastByte();
+    await clock.advance(row.ms);
+    row.respond();
+    await expect(call).rejects.toMatchObject({ code: 'platform.body_unread' });
+  });
 
-  it('is withheld for 25 ms in a rapid series, except for one post per 10 s', async () => {
+  it('is delayed by 25 ms during rapid posting, except in one request every 10 s', async () => {
     await serve('everything');
     await succeeds(250);
     for (let post = 0; post < 43; post++) {
@@ -270,7 +267,7 @@ describe('the last byte of a post', () => {
     await succeeds(25);
   });
 
-  it('is withheld for 250 ms if no other post ended within 250 ms', async () => {
+  it('is delayed by 250 ms if no other request ended in the previous 250 ms', async () => {
     await serve('everything');
     await succeeds(250);
     await succeeds(25);
@@ -278,7 +275,7 @@ describe('the last byte of a post', () => {
     await succeeds(250);
   });
 
-  it('is withheld for 250 ms on every connection after a server responded early on one', async () => {
+  it('is delayed by 250 ms on every connection after an early response on one of them', async () => {
     await serve('everything');
     await succeeds(250);
     const proven = { origin, server };
@@ -292,9 +289,9 @@ describe('the last byte of a post', () => {
   });
 });
 
-describe('nginx', () => {
+describe('nginx response', () => {
   const folder = freshFolder('nginx-');
-  it('is understood if it rejects a post by its size before reading it', async () => {
+  it('is accepted if nginx rejects an oversized request before reading its body', async () => {
     const at = (name: string) => join(folder.path, name);
     const port = await freePort();
     writeFileSync(

@@ -46,7 +46,6 @@ import {
 import { until } from './session-bench.ts';
 import { untilValid } from './until-valid.ts';
 
-/** Our client's grants against an authorization server that nobody here wrote; foreign-provider.ts says what is its own. */
 const PERSON: PersonClient = { clientId: PERSON_KEY };
 
 let provider: ForeignProvider;
@@ -107,8 +106,8 @@ async function callWith(accessToken: string): Promise<number> {
   return (await boundary.send({ method: 'GET', url: new URL(`${provider.baseUrl}/v1/assets`), headers })).status;
 }
 
-/** The typed error that a grant ends in. */
-async function refusalOf(run: Promise<unknown>): Promise<GrantError> {
+/** Returns the error from a rejected grant. */
+async function rejectionOf(run: Promise<unknown>): Promise<GrantError> {
   const error = await run.then(
     () => undefined,
     (reason: unknown) => reason,
@@ -126,8 +125,8 @@ const INVALID_GRANT = {
   hint: expect.stringMatching(/login/),
 };
 
-describe("a person's sign-in, served by oidc-provider,", () => {
-  it("exchanges a code with PKCE and no secret for tokens that work, from an answer unlike the platform's", async () => {
+describe('user sign-in with oidc-provider', () => {
+  it('exchanges a code for working tokens with PKCE and without a secret', async () => {
     const { code, begun } = await signIn(PERSON, NATIVE_REDIRECT);
     const asked = codeGrantRequest(provider.url, PERSON, begun, code);
     expect(asked.headers).not.toHaveProperty('authorization');
@@ -141,7 +140,7 @@ describe("a person's sign-in, served by oidc-provider,", () => {
     expect(await callWith(tokens.accessToken)).toBe(200);
   });
 
-  it('without a challenge is not begun for a client that has no secret: the challenge is ours, not decoration', async () => {
+  it('fails without a code challenge if the client has no secret', async () => {
     const begun = beginSignIn(provider.url, PERSON, NATIVE_REDIRECT);
     begun.address.searchParams.delete('code_challenge');
     begun.address.searchParams.delete('code_challenge_method');
@@ -161,22 +160,22 @@ describe("a person's sign-in, served by oidc-provider,", () => {
     ],
     ['no verifier', (begun: SignIn) => ({ ...begun, codeVerifier: undefined })],
     ['another redirect address', (begun: SignIn) => ({ ...begun, redirectUri: 'http://127.0.0.1:41235/callback' })],
-  ])('is refused as a typed error for a code with %s, which says nothing of what was sent', async (_what, change) => {
+  ])('fails with a typed error that contains no sent data for a code with %s', async (_what, change) => {
     const { code, begun } = await signIn(PERSON, NATIVE_REDIRECT);
-    const error = await refusalOf(exchange(PERSON, change(begun), code));
+    const error = await rejectionOf(exchange(PERSON, change(begun), code));
     expect(error).toMatchObject(INVALID_GRANT);
     expect(error.message).not.toContain(code);
     expect(error.message).not.toContain(begun.codeVerifier);
   });
 
-  it('is refused a code that was used, and the tokens of its first use end', async () => {
+  it('fails with a used code, which also revokes the tokens issued for it', async () => {
     const { code, begun } = await signIn(PERSON, NATIVE_REDIRECT);
     const tokens = await exchange(PERSON, begun, code);
-    expect(await refusalOf(exchange(PERSON, begun, code))).toMatchObject(INVALID_GRANT);
+    expect(await rejectionOf(exchange(PERSON, begun, code))).toMatchObject(INVALID_GRANT);
     expect(await callWith(tokens.accessToken)).toBe(401);
   });
 
-  it('with a client secret is the web flow, in which no challenge is asked for', async () => {
+  it('with a client secret uses the web flow without a code challenge', async () => {
     const tokens = await tokensOf(WEB_CLIENT, WEB_REDIRECT);
     expect(await callWith(tokens.accessToken)).toBe(200);
     const renewed = await refresh(WEB_CLIENT, tokens.refreshToken!);
@@ -186,35 +185,35 @@ describe("a person's sign-in, served by oidc-provider,", () => {
   it.each([
     ['with a wrong secret', { ...WEB_CLIENT, clientSecret: 'wrong' }],
     ['without its secret', { clientId: WEB_CLIENT.clientId }],
-  ])('%s is refused as invalid_client, and the hint names the credentials', async (_what, client) => {
+  ])('%s is rejected as invalid_client, with the credentials in the hint', async (_what, client) => {
     const { code, begun } = await signIn(WEB_CLIENT, WEB_REDIRECT);
-    const error = await refusalOf(exchange(client, begun, code));
+    const error = await rejectionOf(exchange(client, begun, code));
     expect(error).toMatchObject({ failure: 'refused', status: 401, oauthError: 'invalid_client', retryable: false });
     expect(error.hint).toContain('CLIENT_SECRET');
   });
 
-  it('ends in an error of the redirect where the person says no', async () => {
+  it('fails with the error from the redirect if the user denies access', async () => {
     const begun = beginSignIn(provider.url, PERSON, NATIVE_REDIRECT);
     const back = await signInByBrowser(begun.address, 'no');
     expect(() => codeOfRedirect(back, begun)).toThrow(
       expect.objectContaining({
         code: 'platform.sign_in_redirect',
-        message: 'the sign-in was refused: access_denied End-User aborted interaction',
+        message: 'the sign-in was rejected: access_denied End-User aborted interaction',
       }),
     );
   });
 
-  it('gives its code only to the sign-in that it was begun by, though the redirect carries more than the spec says', async () => {
+  it('accepts a code only with its own state, and ignores additional redirect parameters', async () => {
     const begun = beginSignIn(provider.url, PERSON, NATIVE_REDIRECT);
     const other = beginSignIn(provider.url, PERSON, NATIVE_REDIRECT);
     const back = await signInByBrowser(begun.address);
-    // RFC 9207, which the platform does not speak.
+    // A parameter of RFC 9207, which the platform does not send.
     expect(back.searchParams.get('iss')).toBe(provider.url);
     expect(() => codeOfRedirect(back, other)).toThrow(expect.objectContaining({ code: 'platform.sign_in_redirect' }));
     expect(codeOfRedirect(back, begun)).toBe(back.searchParams.get('code'));
   });
 
-  it('refreshes with rotation, again and again', async () => {
+  it('refreshes tokens repeatedly with refresh token rotation', async () => {
     let tokens = await tokensOf(PERSON, NATIVE_REDIRECT);
     const seen = new Set([tokens.accessToken, tokens.refreshToken]);
     for (let turn = 0; turn < 3; turn++) {
@@ -225,45 +224,45 @@ describe("a person's sign-in, served by oidc-provider,", () => {
     expect(seen.size).toBe(8);
   });
 
-  it('is refused a refresh token for the second time, and told to sign in again: the whole line has ended', async () => {
+  it('requires a new sign-in after a refresh token is reused, which revokes all tokens', async () => {
     const first = await tokensOf(PERSON, NATIVE_REDIRECT);
     const second = await refresh(PERSON, first.refreshToken!);
-    const error = await refusalOf(refresh(PERSON, first.refreshToken!));
+    const error = await rejectionOf(refresh(PERSON, first.refreshToken!));
     expect(error).toMatchObject(INVALID_GRANT);
     expect(error.message).toContain('refresh_token grant');
     expect(error.message).not.toContain(first.refreshToken);
     expect(await callWith(second.accessToken)).toBe(401);
-    expect(await refusalOf(refresh(PERSON, second.refreshToken!))).toMatchObject(INVALID_GRANT);
+    expect(await rejectionOf(refresh(PERSON, second.refreshToken!))).toMatchObject(INVALID_GRANT);
   });
 
   it.each([
     ['PKCE', PERSON, NATIVE_REDIRECT],
     ['the web flow', WEB_CLIENT, WEB_REDIRECT],
-  ])('with %s is revoked in the bearer form, which ends the refresh token too', async (_what, client, redirectUri) => {
+  ])('with %s is revoked with the bearer form, including the refresh token', async (_what, client, redirectUri) => {
     const tokens = await tokensOf(client, redirectUri);
     await revoke(client, tokens.accessToken);
     expect(provider.answered.at(-1)).toBe('revoke 200');
     expect(await callWith(tokens.accessToken)).toBe(401);
-    expect(await refusalOf(refresh(client, tokens.refreshToken!))).toMatchObject(INVALID_GRANT);
+    expect(await rejectionOf(refresh(client, tokens.refreshToken!))).toMatchObject(INVALID_GRANT);
   });
 
-  it('is not taken for revoked where the server does not know the bearer form (RFC 7009 has none)', async () => {
+  it('is not treated as revoked if the server rejects the nonstandard bearer form', async () => {
     await useProvider({ bearerForm: false });
     const tokens = await tokensOf(PERSON, NATIVE_REDIRECT);
-    const error = await refusalOf(revoke(PERSON, tokens.accessToken));
+    const error = await rejectionOf(revoke(PERSON, tokens.accessToken));
     expect(error).toMatchObject({ failure: 'refused', status: 400, oauthError: 'invalid_request' });
     expect(error.message).not.toContain(tokens.accessToken);
     expect(await callWith(tokens.accessToken)).toBe(200);
   });
 });
 
-describe("the technical user's grants, served by oidc-provider,", () => {
+describe('technical user grants with oidc-provider', () => {
   const { clientId, clientSecret } = MACHINE_CLIENT;
 
   it.each([
-    ['in a Basic header, form-encoded each for itself', 'basic-encoded'],
+    ['in a Basic header, both form-encoded', 'basic-encoded'],
     ['in the form', 'body'],
-  ] as const)('log in, refresh and revoke with key and secret %s', async (_where, clientAuth) => {
+  ] as const)('log in, refresh and revoke with the key and secret %s', async (_where, clientAuth) => {
     const client = { clientId, clientSecret, clientAuth };
     const wallMs = systemClock.wallMs();
     const login = passwordGrantRequest(provider.baseUrl, client, TECHNICAL_USER);
@@ -278,25 +277,25 @@ describe("the technical user's grants, served by oidc-provider,", () => {
     const end = revokeRequest(provider.baseUrl, client, second.accessToken);
     processRevocation(await send(end), wallMs);
     expect(await callWith(second.accessToken)).toBe(401);
-    // RFC 7009 section 2.2: a token that is dead already is revoked all the same.
+    // The revocation of an invalid token succeeds (RFC 7009 section 2.2).
     processRevocation(await send(end), wallMs);
   });
 
-  it('are refused with a hint at what is wrong: the password, or key and secret', async () => {
+  it('fail with a hint if the password, key or secret is wrong', async () => {
     const client = { clientId, clientSecret, clientAuth: 'basic-encoded' as const };
     const attempt = async (asked: HttpRequest) => processPasswordAnswer(await send(asked), systemClock.wallMs());
     const user = { ...TECHNICAL_USER, password: 'wrong' };
-    const password = await refusalOf(attempt(passwordGrantRequest(provider.baseUrl, client, user)));
+    const password = await rejectionOf(attempt(passwordGrantRequest(provider.baseUrl, client, user)));
     expect(password).toMatchObject({ status: 400, oauthError: 'invalid_grant', retryable: false });
     expect(password.hint).toContain('TECHNICAL_PASSWORD');
     const other = { ...client, clientSecret: 'wrong' };
-    const secret = await refusalOf(attempt(passwordGrantRequest(provider.baseUrl, other, TECHNICAL_USER)));
+    const secret = await rejectionOf(attempt(passwordGrantRequest(provider.baseUrl, other, TECHNICAL_USER)));
     expect(secret).toMatchObject({ status: 401, oauthError: 'invalid_client', retryable: false });
     expect(secret.hint).toContain('CLIENT_SECRET');
   });
 });
 
-describe('a session, served by oidc-provider,', () => {
+describe('session with oidc-provider', () => {
   const logged: Record<string, unknown>[] = [];
 
   async function startSession(): Promise<{ session: Session; api: PlatformClient; renewals: string[] }> {
@@ -334,7 +333,7 @@ describe('a session, served by oidc-provider,', () => {
     return lease.accessToken;
   }
 
-  it('logs in, calls the API, and leaves no token alive when it stops', async () => {
+  it('logs in, calls the API, and revokes all tokens at shutdown', async () => {
     const { session, api, renewals } = await startSession();
     expect(await call(api)).toBe(200);
     const accessToken = await accessTokenOf(session);
@@ -344,7 +343,7 @@ describe('a session, served by oidc-provider,', () => {
     expect(await callWith(accessToken)).toBe(401);
   });
 
-  it('goes on with one refresh token where the server does not rotate, and revokes the whole line at its stop', async () => {
+  it('keeps using one refresh token without rotation, and revokes all tokens at shutdown', async () => {
     await useProvider({ rotate: false });
     const { session, api, renewals } = await startSession();
     const first = await accessTokenOf(session);
@@ -360,9 +359,9 @@ describe('a session, served by oidc-provider,', () => {
     expect(await callWith(last)).toBe(401);
   });
 
-  // This provider ends a whole grant with any of its access tokens, so revoking the predecessor (platform 5.6) ends its
-  // successor. The spec binds only a token's own refresh token to it; a platform that goes further must cost no value.
-  it('outlives a server that ends the new tokens with the old one: one 401, one login, no call lost, no loop', async () => {
+  // This provider revokes a whole grant with any of its access tokens, so revoking the predecessor (platform 5.6) also revokes
+  // its successor. The specification revokes only the refresh token of the revoked access token.
+  it('recovers with one login after a 401 if the server revokes new tokens together with old ones', async () => {
     const { session, api, renewals } = await startSession();
     expect(await call(api)).toBe(200);
     await session.renewNow();

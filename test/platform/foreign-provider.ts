@@ -6,50 +6,48 @@ import { vi } from 'vitest';
 import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../src/contract/tokens.ts';
 import { basicCredentials, formEncode } from '../../src/platform/grants/client-credentials.ts';
 
-/** Where a phone's or a terminal's application is sent back to: a native client may name any port (RFC 8252 section 7.3). */
+/** Redirect address of a native client, which may use any port (RFC 8252 section 7.3). */
 export const NATIVE_REDIRECT = 'http://127.0.0.1:41234/callback';
 export const WEB_REDIRECT = 'https://app.example.com/callback';
 
-/** Every character that form-encoding changes is allowed in keys and secrets (RFC 6749 appendix A), so some are in them. */
+/** Keys and secrets with characters that form encoding changes, which RFC 6749 appendix A allows. */
 export const PERSON_KEY = 'public-key';
 export const WEB_CLIENT = { clientId: 'web:key', clientSecret: 'web secret+%41&=:/?' };
 export const MACHINE_CLIENT = { clientId: 'machine:key+1', clientSecret: 'p%C3%BC s+e:c=r&t~' };
 export const TECHNICAL_USER = { username: 'gateway@example.com', password: 'p&ss=wörd +%' };
 
-/** OpenID Connect Core section 11: offline access needs the person's consent. */
+/** Offline access requires the user's consent (OpenID Connect Core section 11). */
 const DEFAULT_SCOPE = 'scope=openid%20offline_access&prompt=consent';
 
 export interface ForeignProviderOptions {
-  /** Whether a refresh gives another refresh token; `true` unless told. */
+  /** Whether a refresh returns another refresh token. Default: true. */
   rotate?: boolean;
-  /** Whether the bearer form of revocation is translated; `true` unless told. */
+  /** Whether the bearer form of revocation is supported. Default: true. */
   bearerForm?: boolean;
 }
 
 /**
- * `oidc-provider`, an authorization server that nobody here wrote, at the platform's paths. What is its own: sign-in
- * pages, codes, PKCE, client authentication, rotation, reuse detection, revocation and every error answer. What it does
- * not have, and is put around it here:
- * - scopes are not in the spec, so our client sends none; RFC 6749 section 3.3 lets a server take a default then, this one
- *   would refuse: `openid offline_access`, which brings the refresh token and an `id_token`, is put onto the address;
- * - the password grant, a custom grant after its documentation; the refresh of those tokens is its own again;
- * - the bearer form of revocation (platform 4.1), which RFC 7009 does not know: the header is exchanged for the
- *   authentication of the client that the token belongs to, where `bearerForm` says so;
- * - one API call, `/app/id/v1/assets`, which tells whether it holds an access token for good.
+ * `oidc-provider`, an independent authorization server, at the platform's paths. The library implements sign-in pages,
+ * codes, PKCE, client authentication, rotation, reuse detection, revocation and all errors. This class adds:
+ * - the default scope `openid offline_access`, because the client sends no scope (RFC 6749 section 3.3);
+ * - the password grant, as a custom grant;
+ * - the bearer form of revocation (platform 4.1), which is not part of RFC 7009: the header is replaced by the authentication
+ *   of the client that owns the token;
+ * - one API call, `/app/id/v1/assets`, which returns whether an access token is valid.
  */
 export class ForeignProvider {
   readonly #options: ForeignProviderOptions;
   #server: Server | undefined;
   #provider!: Provider;
   url = '';
-  /** `token` or `revoke` and the status, in the order of the answers. */
+  /** Responses in order, such as `token 200` and `revoke 400`. */
   readonly answered: string[] = [];
 
   constructor(options: ForeignProviderOptions = {}) {
     this.#options = options;
   }
 
-  /** The {base_url} that leads the technical user's grants to the same endpoints. */
+  /** {base_url} under which the technical user's grants have the same endpoints. */
   get baseUrl(): string {
     return `${this.url}/app/id`;
   }
@@ -59,7 +57,7 @@ export class ForeignProvider {
     this.#server = server;
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-    // It warns that its sign-in pages are for development: so is this.
+    // The library warns that its sign-in pages are for development only.
     const warn = vi.spyOn(console, 'warn').mockImplementation(() => {});
     this.#provider = new Provider(this.url, configuration(this.#options.rotate ?? true));
     this.#registerPasswordGrant();
@@ -92,7 +90,7 @@ export class ForeignProvider {
     await this.#handle(request, response);
   }
 
-  /** A public client names itself in the form; one with a secret is named and proven by the token. */
+  /** Authenticates a client with a secret by the token. A public client sends its id in the form. */
   async #authenticateOwner(headers: IncomingMessage['headers'], bearer: string): Promise<void> {
     const token = await this.#provider.AccessToken.find(bearer);
     const client = token && (await this.#provider.Client.find(token.clientId));
@@ -173,7 +171,7 @@ function configuration(rotate: boolean): Record<string, unknown> {
   };
 }
 
-/** A person's browser: follows redirects with its cookies, signs in and consents, until it is sent to another origin. */
+/** Follows redirects with cookies, signs in and consents like a browser, until a redirect to another origin. */
 export async function signInByBrowser(address: URL, says: 'yes' | 'no' = 'yes'): Promise<URL> {
   const cookies = new Map<string, string>();
   let next: { url: URL; body?: URLSearchParams } = { url: address };
@@ -194,13 +192,13 @@ export async function signInByBrowser(address: URL, says: 'yes' | 'no' = 'yes'):
     const location = answer.headers.get('location');
     const page = await answer.text();
     if (location !== null) next = { url: new URL(location, url) };
-    else if (answer.status !== 200) throw new Error(`the sign-in page answered ${answer.status}: ${page}`);
+    else if (answer.status !== 200) throw new Error(`the sign-in page responded ${answer.status}: ${page}`);
     else next = says === 'no' ? { url: new URL(`${url}/abort`) } : submitted(page, url);
   }
-  throw new Error('the sign-in leads nowhere');
+  throw new Error('the sign-in does not end');
 }
 
-/** The page's form, filled in. */
+/** Returns the completed form of a page. */
 function submitted(page: string, url: URL): { url: URL; body: URLSearchParams } {
   const action = /<form [^>]*action="([^"]+)"/.exec(page)?.[1];
   const prompt = /name="prompt" value="(\w+)"/.exec(page)?.[1];

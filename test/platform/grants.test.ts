@@ -15,7 +15,6 @@ import {
   passwordGrantRequest,
   processPasswordAnswer,
   processRefreshAnswer,
-  processRevocation,
   refreshGrantRequest,
   revokeRequest,
 } from '../../src/platform/grants/technical-user.ts';
@@ -62,13 +61,13 @@ describe('client credentials', () => {
     ['basic', 'a+b', 'CLIENT_AUTH=basic-encoded'],
     ['basic-encoded', 'a+b', 'CLIENT_AUTH=basic.'],
     ['basic', 'plain-1', 'CLIENT_AUTH=body'],
-  ] as const)('rejected as %s with the secret %s name %s', (clientAuth, clientSecret, hint) => {
+  ] as const)('rejected as %s with the secret %s cause a hint with %s', (clientAuth, clientSecret, hint) => {
     const rejection = answerOf(401, '{"error":"invalid_client"}');
     const error = failureOf(() => processPasswordAnswer(rejection, 0, { clientId: 'key', clientSecret, clientAuth }));
     expect(error.hint).toContain(hint);
   });
 
-  it('stand in the form where CLIENT_AUTH is body, and then in no header', () => {
+  it('are sent as form fields instead of a header if CLIENT_AUTH is body', () => {
     const form = new URLSearchParams();
     const headers = {};
     authenticateClient({ ...client, clientAuth: 'body' }, form, headers);
@@ -77,8 +76,8 @@ describe('client credentials', () => {
   });
 });
 
-describe('the grants of the technical user', () => {
-  it('go to {base_url}/oauth as the spec writes them', () => {
+describe('technical user grants', () => {
+  it('are sent to {base_url}/oauth as specified', () => {
     const login = passwordGrantRequest(BASE, client, user);
     expect(String(login.url)).toBe('https://api.example.com/base/oauth/token');
     expect(login.headers).toMatchObject({
@@ -98,7 +97,7 @@ describe('the grants of the technical user', () => {
     expect(Object.fromEntries(formOf(revoke.body))).toEqual({ token: 'a1' });
   });
 
-  it('take expires_in as a number or as text, and the specified life where it is unusable', () => {
+  it('accept expires_in as a number or string, and use the documented lifetime if it is invalid', () => {
     const life = (expires: unknown) =>
       processPasswordAnswer(answerOf(200, JSON.stringify({ ...TOKENS, expires_in: expires })), 0).expiresInMs;
     expect(life(300)).toBe(300_000);
@@ -107,15 +106,12 @@ describe('the grants of the technical user', () => {
     expect(life(1e12)).toBe(86_400_000);
   });
 
-  it.each([12, '', 'r\n1', null, ['r1'], 'r'.repeat(8_193)])(
-    'take no refresh token that cannot be one: %j',
-    (refresh) => {
-      const answer = answerOf(200, JSON.stringify({ ...TOKENS, refresh_token: refresh }));
-      expect(processPasswordAnswer(answer, 0).refreshToken).toBeUndefined();
-    },
-  );
+  it.each([12, '', 'r\n1', null, ['r1'], 'r'.repeat(8_193)])('ignore the invalid refresh token %j', (refresh) => {
+    const answer = answerOf(200, JSON.stringify({ ...TOKENS, refresh_token: refresh }));
+    expect(processPasswordAnswer(answer, 0).refreshToken).toBeUndefined();
+  });
 
-  it('keep the refresh token that was sent where a refresh answers with none', () => {
+  it('retain the previous refresh token if the response contains none', () => {
     const { refresh_token: _, ...without } = TOKENS;
     expect(processRefreshAnswer(answerOf(200, JSON.stringify(without)), 'r1', 0).refreshToken).toBe('r1');
     expect(processRefreshAnswer(answerOf(200, JSON.stringify(TOKENS)), 'r0', 0).refreshToken).toBe('r1');
@@ -124,28 +120,28 @@ describe('the grants of the technical user', () => {
   const cases: [string, PlatformAnswer, string, boolean][] = [
     ['invalid_grant', answerOf(400, '{"error":"invalid_grant"}'), 'refused', false],
     ['invalid_client', answerOf(401, '{"error":"invalid_client"}'), 'refused', false],
-    ['a bare 401', answerOf(401, ''), 'refused', false],
-    ["the API's error body", answerOf(400, '{"errors":[{"type":"x","message":"wrong password"}]}'), 'refused', false],
+    ['401 without a body', answerOf(401, ''), 'refused', false],
+    ['an API error body', answerOf(400, '{"errors":[{"type":"x","message":"wrong password"}]}'), 'refused', false],
     ['429', answerOf(429, '', { 'retry-after': '7' }), 'rate_limited', true],
     ['503', answerOf(503, '<html>'), 'unavailable', true],
-    ["a portal's 403 in HTML", answerOf(403, '<html>'), 'unreadable', true],
+    ['403 with HTML', answerOf(403, '<html>'), 'unreadable', true],
     ['404', answerOf(404, '<html>'), 'unreadable', true],
     ['a redirect', answerOf(302, ''), 'unreadable', true],
     ['HTML with 200', answerOf(200, '<html>', { 'content-type': 'text/html' }), 'unreadable', true],
-    ['an empty answer', answerOf(200, ''), 'unreadable', true],
+    ['an empty response', answerOf(200, ''), 'unreadable', true],
     ['a list', answerOf(200, '[]'), 'unreadable', true],
     ['a token with a line break', answerOf(200, '{"access_token":"a\\nb"}'), 'unreadable', true],
     ['another token type', answerOf(200, '{"access_token":"a","token_type":"mac"}'), 'unreadable', true],
   ];
   for (const [what, answer, failure, retryable] of cases) {
-    it(`mean by ${what}: ${failure}`, () => {
+    it(`classify ${what} as ${failure}`, () => {
       const error = failureOf(() => processPasswordAnswer(answer, 0));
       expect(error).toMatchObject({ failure, retryable });
       if (failure === 'refused' || failure === 'unreadable') expect(error.hint).toBeTruthy();
     });
   }
 
-  it("bring the platform's words without what was sent, on one line and bounded", () => {
+  it('quote the platform message on one line, truncated and without request data', () => {
     const words = `no\n${user.password} and secret ${'x'.repeat(1_000)}`;
     const body = JSON.stringify({ error: 'invalid_grant', error_description: words });
     const error = failureOf(() => processPasswordAnswer(answerOf(400, body), 0));
@@ -155,28 +151,14 @@ describe('the grants of the technical user', () => {
     expect(error.retryAfterMs).toBeUndefined();
   });
 
-  it('know a code of OAuth in which a short password happens to stand', () => {
+  it('print an OAuth error code even if it contains a short password', () => {
     const said = (error: string) => failureOf(() => processPasswordAnswer(answerOf(400, JSON.stringify({ error })), 0));
     expect(said('temporarily_unavailable')).toMatchObject({ failure: 'unavailable', retryable: true });
-    expect(said('unsupported_grant_type').hint).toContain('may not use the password grant');
+    expect(said('unsupported_grant_type').hint).toContain('does not allow the password grant');
     expect(said('no_pass')).toMatchObject({ failure: 'refused', oauthError: 'no_***' });
   });
 
-  it('count a revocation as done where a token server says so, and not where something else answers', () => {
-    processRevocation(answerOf(200, '', { 'content-length': '0' }), 0);
-    processRevocation(answerOf(200, '{}'), 0);
-    processRevocation(answerOf(204, ''), 0);
-    for (const [status, text] of [
-      [200, '<html>'],
-      [200, '{"errors":[]}'],
-      [302, ''],
-    ] as const) {
-      expect(failureOf(() => processRevocation(answerOf(status, text), 0)).failure).toBe('unreadable');
-    }
-    expect(failureOf(() => processRevocation(answerOf(403, '{"error":"x"}'), 0)).failure).toBe('refused');
-  });
-
-  it.each([204, 200, 302, 401, 403, 407, 511])('do not believe a portal that answers a login with %d', (status) => {
+  it.each([204, 200, 302, 401, 403, 407, 511])('reject a captive portal response with %d', (status) => {
     const page = answerOf(status, status === 204 ? '' : '<html>Sign in</html>', { 'content-type': 'text/html' });
     const { failure } = failureOf(() => processPasswordAnswer(page, 0));
     expect(failure).toBe(status === 511 ? 'unavailable' : 'unreadable');
@@ -185,11 +167,11 @@ describe('the grants of the technical user', () => {
   });
 });
 
-describe('the sign-in of a person', () => {
+describe('user sign-in', () => {
   const WEB = 'https://web.example.com';
   const REDIRECT = 'http://127.0.0.1:4711/back';
 
-  it('with PKCE carries an S256 challenge and exchanges the code without a secret', () => {
+  it('with PKCE sends an S256 code challenge and exchanges the code without a secret', () => {
     const signIn = beginSignIn(WEB, { clientId: 'key' }, REDIRECT);
     const query = signIn.address.searchParams;
     expect(signIn.address.pathname).toBe('/app/id/sign_in');
@@ -209,13 +191,13 @@ describe('the sign-in of a person', () => {
     expect(request.headers).not.toHaveProperty('authorization');
   });
 
-  it('makes the challenge of RFC 7636 appendix B', () => {
+  it('computes the code challenge from the example in RFC 7636, appendix B', () => {
     expect(challengeOf('dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk')).toBe(
       'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM',
     );
   });
 
-  it('with a client secret is the web flow', () => {
+  it('with a client secret uses the web flow', () => {
     const web = { clientId: 'key', clientSecret: 'secret' };
     const signIn = beginSignIn(WEB, web, REDIRECT);
     expect(signIn.address.searchParams.has('code_challenge')).toBe(false);
@@ -230,7 +212,7 @@ describe('the sign-in of a person', () => {
     ]);
   });
 
-  it('takes the code only from a redirect with its own state', () => {
+  it('accepts a code only from a redirect with its own state', () => {
     const signIn = beginSignIn(WEB, { clientId: 'key' }, REDIRECT);
     const back = (query: Record<string, string>) => new URL(`${REDIRECT}?${new URLSearchParams(query)}`);
     expect(codeOfRedirect(back({ code: 'c', state: signIn.state }), signIn)).toBe('c');
@@ -246,16 +228,28 @@ describe('the sign-in of a person', () => {
       );
     }
     const refused = back({ error: 'access_denied', error_description: 'by whom', state: signIn.state });
-    expect(() => codeOfRedirect(refused, signIn)).toThrow('the sign-in was refused: access_denied by whom');
+    expect(() => codeOfRedirect(refused, signIn)).toThrow('the sign-in was rejected: access_denied by whom');
     expect(beginSignIn(WEB, { clientId: 'key' }, REDIRECT).state).not.toBe(signIn.state);
   });
 
-  it('ends by the bearer form, which names the client where there is no secret', () => {
+  it('is revoked with the bearer form, including the client ID if there is no secret', () => {
     const pkce = personRevokeRequest(WEB, { clientId: 'key' }, 'a1');
     expect(pkce.headers).toMatchObject({ authorization: 'Bearer a1' });
     expect(Object.fromEntries(formOf(pkce.body))).toEqual({ token: 'a1', client_id: 'key' });
     const web = personRevokeRequest(WEB, { clientId: 'key', clientSecret: 's' }, 'a1');
     expect(Object.fromEntries(formOf(web.body))).toEqual({ token: 'a1' });
     expect(processPersonAnswer(answerOf(200, '{"access_token":"a"}'), 0, 'r0').refreshToken).toBe('r0');
+  });
+});
+
+describe('access token', () => {
+  it.each([
+    [8_192, true],
+    [8_193, false],
+  ])('with %i characters is accepted: %s', (length, accepted) => {
+    const answer = answerOf(200, JSON.stringify({ ...TOKENS, access_token: 'a'.repeat(length) }));
+    const read = () => processPasswordAnswer(answer, 0, client);
+    if (accepted) expect(read()).toMatchObject({ accessToken: 'a'.repeat(length) });
+    else expect(failureOf(read).failure).toBe('unreadable');
   });
 });

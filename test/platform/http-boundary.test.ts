@@ -60,8 +60,8 @@ function boundaryOf(
 const get = (boundary: HttpBoundary, address: string, more = {}) =>
   boundary.send({ method: 'GET', url: new URL(address), ...more });
 
-describe('the HTTP boundary', () => {
-  it('gives an answer of any status with its headers and its text', async () => {
+describe('HTTP client', () => {
+  it('returns a response of any status with its headers and text', async () => {
     const seen: IncomingMessage['headers'][] = [];
     const port = await httpServer((request, response) => {
       seen.push(request.headers);
@@ -74,7 +74,7 @@ describe('the HTTP boundary', () => {
     expect(seen[0]!['user-agent']).toBe('tagferry/test');
   });
 
-  it('uses one connection for calls that follow one another', async () => {
+  it('reuses the connection for consecutive calls', async () => {
     const ports = new Set<number | undefined>();
     const port = await httpServer((request, response) => {
       ports.add(request.socket.remotePort);
@@ -85,21 +85,21 @@ describe('the HTTP boundary', () => {
     expect(ports.size).toBe(1);
   });
 
-  it('cuts an answer at its bound and still gives its status', async () => {
+  it('truncates an oversized response and returns its status', async () => {
     const port = await httpServer((_, response) => response.writeHead(204 + 1).end('x'.repeat(1_000_000)));
     const answer = await get(boundaryOf(), `http://127.0.0.1:${port}/`, { maxAnswerBytes: 1_000 });
     expect(answer).toMatchObject({ status: 205, truncated: true });
     expect(answer.text).toHaveLength(1_000);
   });
 
-  it('says that a connection was refused', async () => {
+  it('reports a refused connection', async () => {
     const port = await httpServer(() => undefined);
     await toClose.pop()!();
     const call = get(boundaryOf(), `http://127.0.0.1:${port}/`);
     await expect(call).rejects.toMatchObject({ code: 'platform.connection_refused', retryable: true });
   });
 
-  it('says that a connection was ended before the answer, and in the middle of it', async () => {
+  it('reports a connection that is closed before or during the response', async () => {
     const port = await httpServer((request, response) => {
       if (request.url === '/before') return void request.socket.destroy();
       response.writeHead(200, { 'content-length': '100' });
@@ -112,7 +112,7 @@ describe('the HTTP boundary', () => {
     }
   });
 
-  it('ends a call whose answer never begins, or drips without end', async () => {
+  it('aborts a call whose response never starts or never finishes', async () => {
     const port = await httpServer((request, response) => {
       if (request.url === '/drip') response.write('a');
     });
@@ -128,12 +128,12 @@ describe('the HTTP boundary', () => {
     await expect(get(bounded, `http://127.0.0.1:${port}/never`)).rejects.toMatchObject({ code: 'platform.timeout' });
   });
 
-  it('says that a name has no address', async () => {
+  it('reports a host name that does not resolve', async () => {
     const call = get(boundaryOf(), 'http://no-such-host.invalid/');
     await expect(call).rejects.toMatchObject({ code: 'platform.dns', retryable: true });
   });
 
-  it('ends a call as soon as its signal fires, also one that waits for a socket, which then never goes out', async () => {
+  it('aborts a call in progress, and never sends an aborted call that was waiting for a socket', async () => {
     const seen: string[] = [];
     const answers: (() => void)[] = [];
     const port = await httpServer((request, response) => {
@@ -156,7 +156,7 @@ describe('the HTTP boundary', () => {
     expect(seen).toEqual(['/first', '/third']);
   });
 
-  it('closes with calls under way, which fail, and takes no more', async () => {
+  it('aborts calls in progress and rejects new calls when closed', async () => {
     const port = await httpServer(() => undefined);
     const boundary = boundaryOf();
     const call = get(boundary, `http://127.0.0.1:${port}/`);
@@ -167,29 +167,29 @@ describe('the HTTP boundary', () => {
     await expect(get(boundary, `http://127.0.0.1:${port}/`)).rejects.toMatchObject({ code: 'platform.aborted' });
   });
 
-  it('does not speak HTTP with a server that does not', async () => {
+  it('reports a server that does not use HTTP', async () => {
     const port = await listening(createTcpServer((socket) => void socket.end('SSH-2.0-OpenSSH_9.2\r\n')));
     await expect(get(boundaryOf(), `http://127.0.0.1:${port}/`)).rejects.toMatchObject({ retryable: true });
   });
 });
 
-describe('TLS', () => {
-  it('trusts a private authority that PLATFORM_CA names', async () => {
+describe('TLS connection', () => {
+  it('trusts a private certificate authority in PLATFORM_CA', async () => {
     const port = await tlsServer('server.pem');
     const boundary = boundaryOf({ caPem: pem('authority.pem') });
     expect((await get(boundary, `https://localhost:${port}/`)).text).toBe('secure');
   });
 
-  it('refuses a PLATFORM_CA that is no certificate', () => {
+  it('cannot be configured if PLATFORM_CA is not a certificate', () => {
     expect(() => createDispatcher({ connections: 1, caPem: 'not a certificate' })).toThrow(/PLATFORM_CA/);
   });
 
   const faults: [string, string, RegExp, RegExp][] = [
     ['an unknown authority', 'server.pem', /chain lacks|not trusted/, /PLATFORM_CA/],
-    ['a certificate signed by itself', 'self-signed.pem', /signed by itself/, /PLATFORM_CA/],
+    ['a self-signed certificate', 'self-signed.pem', /self-signed/, /PLATFORM_CA/],
   ];
   for (const [what, certificate, message, hint] of faults) {
-    it(`names ${what}`, async () => {
+    it(`fails with a description of ${what}`, async () => {
       const port = await tlsServer(certificate);
       const error = await get(boundaryOf(), `https://localhost:${port}/`).catch((thrown) => thrown);
       expect(error).toMatchObject({ code: 'platform.tls', retryable: true });
@@ -201,10 +201,10 @@ describe('TLS', () => {
   const bad: [string, string, RegExp, RegExp][] = [
     ['has expired', 'expired.pem', /has expired/, /clock/],
     ['is not valid yet', 'future.pem', /not valid yet/, /clock/],
-    ['is for another name', 'other-name.pem', /another name/, /PLATFORM_URL/],
+    ['is for another name', 'other-name.pem', /a different host name/, /PLATFORM_URL/],
   ];
   for (const [what, certificate, message, hint] of bad) {
-    it(`names a certificate that ${what}`, async () => {
+    it(`fails if the certificate ${what}`, async () => {
       const port = await tlsServer(certificate);
       const boundary = boundaryOf({ caPem: pem('authority.pem') });
       const error = await get(boundary, `https://localhost:${port}/`).catch((thrown) => thrown);
@@ -214,14 +214,14 @@ describe('TLS', () => {
     });
   }
 
-  it('says that a plain http port does not speak TLS', async () => {
+  it('to a plain HTTP port fails with a hint', async () => {
     const port = await httpServer((_, response) => response.end());
     const error = await get(boundaryOf(), `https://localhost:${port}/`).catch((thrown) => thrown);
-    expect(error).toMatchObject({ code: 'platform.tls', hint: 'Check scheme and port of PLATFORM_URL.' });
+    expect(error).toMatchObject({ code: 'platform.tls', hint: 'Check the scheme and port of PLATFORM_URL.' });
   });
 });
 
-describe('the proxy', () => {
+describe('proxy connection', () => {
   async function proxy(verdict = 200) {
     const tunnels: { target: string; authorization: string | undefined }[] = [];
     const server = createServer();
@@ -240,7 +240,7 @@ describe('the proxy', () => {
     return { tunnels, port: await listening(server) };
   }
 
-  it('carries https through a tunnel, with user and password, and keeps it', async () => {
+  it('uses an authenticated tunnel for HTTPS, and keeps it open', async () => {
     const { tunnels, port } = await proxy();
     const target = await tlsServer('server.pem');
     const boundary = boundaryOf({
@@ -255,7 +255,7 @@ describe('the proxy', () => {
     expect(tunnels).toEqual([{ target: `localhost:${target}`, authorization }]);
   });
 
-  it('is passed by for what NO_PROXY names, and for plain http on this machine', async () => {
+  it('is bypassed for hosts in NO_PROXY, and for plain HTTP on the same machine', async () => {
     const { tunnels, port } = await proxy();
     const secure = await tlsServer('server.pem');
     const plain = await httpServer((_, response) => response.end('plain'));
@@ -266,7 +266,7 @@ describe('the proxy', () => {
     expect(tunnels).toEqual([]);
   });
 
-  it('is named where it refuses the tunnel or asks for a password', async () => {
+  it('reports a proxy that refuses the tunnel or requires a password', async () => {
     for (const verdict of [403, 407]) {
       const { port } = await proxy(verdict);
       const boundary = boundaryOf({ httpsProxy: `http://127.0.0.1:${port}` });
@@ -277,7 +277,7 @@ describe('the proxy', () => {
     }
   });
 
-  it('is named, and not the platform, where it is not there', async () => {
+  it('reports an unreachable proxy instead of the platform', async () => {
     const { port } = await proxy();
     await toClose.pop()!();
     const boundary = boundaryOf({ httpsProxy: `http://127.0.0.1:${port}` });
@@ -285,7 +285,7 @@ describe('the proxy', () => {
     await expect(call).rejects.toMatchObject({ code: 'platform.proxy', retryable: true });
   });
 
-  it('reads every form of NO_PROXY', () => {
+  it('supports every NO_PROXY format', () => {
     const entries = parseNoProxy('example.com, .below.test *.only.test host.test:8443,[::1]:443');
     const direct = (address: string) => goesDirect(new URL(address), entries);
     expect(direct('https://example.com/')).toBe(true);

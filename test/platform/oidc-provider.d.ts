@@ -1,4 +1,4 @@
-/** What the tests use of `oidc-provider`, which brings no types of its own. */
+/** The part of `oidc-provider` that the tests use, because the package contains no types. */
 declare module 'oidc-provider' {
   interface Token {
     readonly clientId: string;

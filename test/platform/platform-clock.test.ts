@@ -28,26 +28,26 @@ beforeEach(() => {
 });
 
 describe('platform clock', () => {
-  it('believes a response that agrees with the gateway clock', () => {
+  it('accepts a response that agrees with the gateway clock', () => {
     expect(witness(NOW + 5_000)).toBe(NOW + 5_000);
     expect(platform.isDisputed).toBe(false);
   });
 
-  it('believes a response that contradicts the gateway clock if a token response confirms it', () => {
+  it('accepts a response that contradicts the gateway clock if a token response confirms it', () => {
     expect(witness(NOW - DAY)).toBeUndefined();
     expect(platform.isDisputed).toBe(true);
     expect(grant(NOW - DAY + 1_000)).toBe(NOW - DAY + 1_000);
     expect(platform.isDisputed).toBe(false);
   });
 
-  it('believes a token response that contradicts the gateway clock if another response confirms it', () => {
+  it('accepts a token response that contradicts the gateway clock if another response confirms it', () => {
     expect(grant(NOW - DAY)).toBeUndefined();
     expect(platform.isDisputed).toBe(true);
     expect(witness(NOW + YEARS)).toBeUndefined();
     expect(witness(NOW - DAY + 1_000)).toBe(NOW - DAY + 1_000);
   });
 
-  it('is not set by responses that confirm each other without a token response', async () => {
+  it('is not set without a token response, even if other responses confirm each other', async () => {
     expect(witness(NOW + YEARS, NOW + YEARS, NOW + YEARS)).toBeUndefined();
     grant(NOW);
     for (let response = 0; response < 3; response++) {
@@ -56,7 +56,7 @@ describe('platform clock', () => {
     }
   });
 
-  it('is not set by a token response whose date was changed on the way', () => {
+  it('is not set by a token response whose date was changed in transit', () => {
     expect(grant(NOW + YEARS, NOW / 1000)).toBeUndefined();
     expect(witness(NOW + YEARS)).toBeUndefined();
     expect(grant(NOW + YEARS, NOW / 1000)).toBeUndefined();
@@ -67,7 +67,7 @@ describe('platform clock', () => {
     expect(witness(NOW + DAY)).toBe(NOW + DAY);
   });
 
-  it('keeps its time when one response is dated elsewhere', () => {
+  it('ignores a single response with a different date', () => {
     witness(NOW);
     expect(witness(NOW + YEARS)).toBe(NOW);
     expect(witness(NOW - DAY)).toBe(NOW);
@@ -75,7 +75,7 @@ describe('platform clock', () => {
     expect(witness(NOW + YEARS)).toBe(NOW);
   });
 
-  it.each([25_000, -25_000])('is not moved by 44 responses that each shift their date by %i ms', async (stepMs) => {
+  it.each([25_000, -25_000])('ignores 44 responses that each shift the date by %i ms', async (stepMs) => {
     witness(NOW);
     for (let response = 1; response <= 44; response++) {
       await clock.advance(100);
@@ -84,7 +84,7 @@ describe('platform clock', () => {
     }
   });
 
-  it('is not moved by responses whose dates lead it by less than the reading error', async () => {
+  it('ignores differences smaller than the reading error', async () => {
     witness(NOW);
     for (let response = 1; response <= 600; response++) {
       await clock.advance(1_000);
@@ -93,7 +93,7 @@ describe('platform clock', () => {
     expect(platform.offsetMs()).toBe(0);
   });
 
-  it('moves by no more than 500 ppm while token responses lead it by less than the reading error', async () => {
+  it('changes by at most 500 ppm if token responses differ by less than the reading error', async () => {
     grant(NOW);
     for (let response = 1; response <= 600; response++) {
       await clock.advance(1_000);
@@ -102,27 +102,30 @@ describe('platform clock', () => {
     expect(platform.offsetMs()).toBeLessThanOrEqual(300.001);
   });
 
-  it('limits the step of a single response after a month without responses', async () => {
+  it('limits the step caused by a single response after a month without responses', async () => {
     witness(NOW);
     await clock.advance(30 * DAY);
     witness(clock.wallMs() + 1_000_000);
     expect(platform.offsetMs()).toBe(0);
   });
 
-  it.each([100e-6, -100e-6])('accepts single honest token responses for a month of %f drift', async (drift) => {
-    const intervalMs = 10 * 60_000;
-    witness(NOW);
-    for (let elapsedMs = intervalMs; elapsedMs <= 30 * DAY; elapsedMs += intervalMs) {
-      await clock.advance(intervalMs);
-      const trueMs = NOW + elapsedMs * (1 + drift);
-      grant(trueMs - clock.random() * 900);
-      expect(Math.abs(platform.nowMs()! - trueMs)).toBeLessThan(2_500);
-      // Replaces any claim, so that honest dates cannot confirm each other.
-      witness(trueMs + YEARS + elapsedMs);
-    }
-  });
+  it.each([100e-6, -100e-6])(
+    'accepts individual correct token responses during a month with a drift of %f',
+    async (drift) => {
+      const intervalMs = 10 * 60_000;
+      witness(NOW);
+      for (let elapsedMs = intervalMs; elapsedMs <= 30 * DAY; elapsedMs += intervalMs) {
+        await clock.advance(intervalMs);
+        const trueMs = NOW + elapsedMs * (1 + drift);
+        grant(trueMs - clock.random() * 900);
+        expect(Math.abs(platform.nowMs()! - trueMs)).toBeLessThan(2_500);
+        // Replaces any stored date, so that correct dates cannot confirm each other.
+        witness(trueMs + YEARS + elapsedMs);
+      }
+    },
+  );
 
-  it('judges later responses by a confirmed jump', async () => {
+  it('compares later responses with the confirmed time after a jump', async () => {
     witness(NOW);
     grant(NOW + DAY);
     expect(witness(NOW + DAY + 1_000)).toBe(NOW + DAY + 1_000);
@@ -131,25 +134,25 @@ describe('platform clock', () => {
     expect(witness(NOW + 3 * DAY)).toBe(NOW + DAY + 61_000);
   });
 
-  it('follows the gateway clock and one response that agrees with it', async () => {
+  it('follows the gateway clock if a single response agrees with it', async () => {
     witness(NOW + 20_000);
     expect(witness(NOW + 1_000)).toBe(NOW + 1_000);
   });
 
-  it('is not disputed any more after a minute without a second response', async () => {
+  it('is trusted again after a minute without a second response', async () => {
     witness(NOW + YEARS);
     await clock.advance(61_000);
     expect(platform.isDisputed).toBe(false);
     expect(platform.nowMs()).toBeUndefined();
   });
 
-  it('believes the first response where the gateway clock was never set', () => {
+  it('accepts the first response if the gateway clock has never been set', () => {
     clock = new ManualClock(1_000);
     platform = new PlatformClock(clock);
     expect(witness(NOW)).toBe(NOW);
   });
 
-  it.each(['-5', '2026-11-21', 'soon', ''])('reads no date from “%s”', (text) => {
+  it.each(['-5', '2026-11-21', 'soon', ''])('ignores the invalid date “%s”', (text) => {
     platform.witness({ header: () => text });
     expect(platform.nowMs()).toBeUndefined();
     expect(platform.isDisputed).toBe(false);

@@ -4,7 +4,7 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 
 const UNLIMITED = { requestsPerMinute: 0, requestsPerDay: 0 };
 
-/** The most of the times that lie in any half-open window. */
+/** Returns the largest number of times in any half-open window. */
 function mostInAnyWindow(times: readonly number[], windowMs: number): number {
   let most = 0;
   let from = 0;
@@ -15,7 +15,7 @@ function mostInAnyWindow(times: readonly number[], windowMs: number): number {
   return most;
 }
 
-/** A clock that moves without running what waits: nothing here waits. */
+/** A clock that advances without running timers. */
 class SkippingClock extends ManualClock {
   #skippedMs = 0;
 
@@ -28,7 +28,7 @@ class SkippingClock extends ManualClock {
   }
 }
 
-/** Takes whenever a request is free, waking late by up to `lateMs`. */
+/** Uses every available request, with timers that are up to `lateMs` late. */
 async function takeFor(
   clock: SkippingClock,
   budget: RequestBudget,
@@ -39,7 +39,7 @@ async function takeFor(
   const endMs = clock.monotonicMs() + forMs;
   const times: number[] = [];
   while (clock.monotonicMs() < endMs) {
-    if (budget.tryTake(kind)) times.push(clock.monotonicMs());
+    if (budget.tryAcquire(kind)) times.push(clock.monotonicMs());
     else {
       const waitMs = budget.nextAtMs(kind) - clock.monotonicMs() + clock.random() * lateMs;
       clock.skip(Math.max(0.001, Math.min(waitMs, endMs - clock.monotonicMs())));
@@ -48,15 +48,14 @@ async function takeFor(
   return times;
 }
 
-describe('the request budget', () => {
-  it('never lets more than the budget through in any 60 s, across restarts at random moments', async () => {
+describe('request budget', () => {
+  it('never exceeds the limit in any 60 s window, even across random restarts', async () => {
     for (let seed = 1; seed <= 30; seed++) {
       const clock = new SkippingClock(0, seed);
       const requestsPerMinute = [1, 2, 7, 30, 400, 6000][seed % 6]!;
       const times: number[] = [];
       for (let restart = 0; restart < 12; restart++) {
         const budget = new RequestBudget(clock, { requestsPerMinute, requestsPerDay: 0 });
-        // A process idles for a while, then takes what it can, then dies at any moment.
         if (clock.random() < 0.5) clock.skip(clock.random() * 200_000);
         const lifeMs = clock.random() * (requestsPerMinute > 1000 ? 20_000 : 90_000);
         times.push(...(await takeFor(clock, budget, 'live', lifeMs, seed % 2 ? 300 : 0)));
@@ -66,7 +65,7 @@ describe('the request budget', () => {
     }
   });
 
-  it('holds where requests reach the platform although requests take up to 1.5 s to get there', async () => {
+  it('stays within the platform’s limit even if requests take up to 1.5 s to arrive', async () => {
     const clock = new SkippingClock(0, 5);
     const budget = new RequestBudget(clock, { requestsPerMinute: 400, requestsPerDay: 0 });
     const taken = await takeFor(clock, budget, 'live', 300_000);
@@ -75,14 +74,14 @@ describe('the request budget', () => {
     expect(taken.length).toBeGreaterThan(300 * (400 / 60) * 0.95);
   });
 
-  it('makes up for timers that fire late', async () => {
+  it('compensates for timers that fire late', async () => {
     const clock = new SkippingClock(0, 6);
     const budget = new RequestBudget(clock, { requestsPerMinute: 3000, requestsPerDay: 0 });
     const taken = await takeFor(clock, budget, 'live', 120_000, 40);
     expect(taken.length).toBeGreaterThan(2 * 3000 * 0.95);
   });
 
-  it('paces evenly: no second takes more than its share and the little that may be caught up', async () => {
+  it('spreads requests evenly across seconds, with a small tolerance', async () => {
     const clock = new SkippingClock(0, 7);
     const budget = new RequestBudget(clock, { requestsPerMinute: 400, requestsPerDay: 0 });
     clock.skip(3_600_000);
@@ -90,18 +89,18 @@ describe('the request budget', () => {
     expect(mostInAnyWindow(taken, 1_000)).toBeLessThanOrEqual(9);
   });
 
-  it('lets a fresh process wait one interval and no longer, counted from its own start', () => {
+  it('delays the first request of a new process by one interval', () => {
     const clock = new SkippingClock();
     const startedMs = clock.monotonicMs();
     clock.skip(200);
     const options = { requestsPerMinute: 400, requestsPerDay: 0, quietSinceMs: startedMs };
-    expect(new RequestBudget(clock, options).tryTake('live')).toBe(true);
-    expect(new RequestBudget(clock, { ...options, quietSinceMs: clock.monotonicMs() }).tryTake('live')).toBe(false);
+    expect(new RequestBudget(clock, options).tryAcquire('live')).toBe(true);
+    expect(new RequestBudget(clock, { ...options, quietSinceMs: clock.monotonicMs() }).tryAcquire('live')).toBe(false);
     const first = new RequestBudget(clock, { requestsPerMinute: 1, requestsPerDay: 0, quietSinceMs: -Infinity });
-    expect(first.tryTake('live')).toBe(true);
+    expect(first.tryAcquire('live')).toBe(true);
   });
 
-  it('never lets more than the day allows through in any 24 h, across restarts', async () => {
+  it('never exceeds the daily limit in any 24 h window, even across restarts', async () => {
     const clock = new SkippingClock(0, 8);
     const times: number[] = [];
     for (let restart = 0; restart < 8; restart++) {
@@ -113,7 +112,7 @@ describe('the request budget', () => {
     expect(mostInAnyWindow(times, 86_400_000)).toBeLessThanOrEqual(500);
   });
 
-  it('says what limits it and what the day will use', async () => {
+  it('reports the current limit and the projected daily use', async () => {
     const clock = new SkippingClock(0, 9);
     const budget = new RequestBudget(clock, { requestsPerMinute: 400, requestsPerDay: 2_400 });
     await takeFor(clock, budget, 'live', 9 * 60_000);
@@ -129,7 +128,7 @@ describe('the request budget', () => {
     expect(budget.stats().restingUntilMs).toBe(clock.monotonicMs() + 3_600_000);
   });
 
-  it('gives probes a tenth at most', async () => {
+  it('grants at most one tenth of the requests to probes', async () => {
     const clock = new SkippingClock(0, 10);
     const budget = new RequestBudget(clock, { requestsPerMinute: 100, requestsPerDay: 0 });
     const probes = await takeFor(clock, budget, 'probe', 600_000);
@@ -137,16 +136,16 @@ describe('the request budget', () => {
     expect(probes.length).toBeGreaterThan(80);
   });
 
-  it('is none at 0, but rests when it is told to', () => {
+  it('is unlimited if set to 0, but respects a pause', () => {
     const clock = new ManualClock();
     const budget = new RequestBudget(clock, UNLIMITED);
-    for (let i = 0; i < 1_000; i++) expect(budget.tryTake('live')).toBe(true);
+    for (let i = 0; i < 1_000; i++) expect(budget.tryAcquire('live')).toBe(true);
     budget.restUntil(clock.monotonicMs() + 10);
-    expect(budget.tryTake('live')).toBe(false);
-    expect(budget.tryTake('paid')).toBe(true);
+    expect(budget.tryAcquire('live')).toBe(false);
+    expect(budget.tryAcquire('paid')).toBe(true);
   });
 
-  it('never ends a longer rest by a shorter one', () => {
+  it('does not shorten a pause when another pause starts', () => {
     const clock = new ManualClock();
     const budget = new RequestBudget(clock, UNLIMITED);
     budget.restUntil(clock.monotonicMs() + 50_000);
@@ -154,41 +153,32 @@ describe('the request budget', () => {
     expect(budget.nextAtMs('live')).toBe(clock.monotonicMs() + 50_000);
   });
 
-  it('forgets a request that is given back in another second than it was taken', async () => {
-    const clock = new ManualClock();
-    const budget = new RequestBudget(clock, { requestsPerMinute: 60, requestsPerDay: 0, quietSinceMs: -Infinity });
-    expect(budget.tryTake('live')).toBe(true);
-    await clock.advance(3_000);
-    budget.giveBack();
-    expect(budget.stats()).toMatchObject({ minuteUsed: 0, dayUsed: 0 });
-  });
-
-  it('ends a rest when a person says so, and serves who waits', async () => {
+  it('ends a pause when requested by the operator, and serves waiting calls', async () => {
     const clock = new ManualClock();
     const budget = new RequestBudget(clock, UNLIMITED);
     budget.restUntil(clock.monotonicMs() + 300_000);
     const waiting = budget.acquire('other');
-    expect(budget.tryTake('live')).toBe(false);
+    expect(budget.tryAcquire('live')).toBe(false);
     budget.endRest();
     await waiting;
-    expect(budget.tryTake('live')).toBe(true);
+    expect(budget.tryAcquire('live')).toBe(true);
     expect(budget.stats().restingUntilMs).toBeUndefined();
   });
 
-  it('does not count a request that is given back', async () => {
+  it('does not count a refunded request', async () => {
     const clock = new ManualClock();
     const budget = new RequestBudget(clock, { requestsPerMinute: 1, requestsPerDay: 0, quietSinceMs: -Infinity });
-    for (let i = 0; i < 20; i++) {
-      expect(budget.tryTake('live')).toBe(true);
-      await clock.advance(3);
-      budget.giveBack();
+    for (const ms of [3, 3, 3, 3_000]) {
+      expect(budget.tryAcquire('live')).toBe(true);
+      await clock.advance(ms);
+      budget.refund();
     }
-    expect(budget.stats().minuteUsed).toBe(0);
-    expect(budget.tryTake('live')).toBe(true);
-    expect(budget.tryTake('live')).toBe(false);
+    expect(budget.stats()).toMatchObject({ minuteUsed: 0, dayUsed: 0 });
+    expect(budget.tryAcquire('live')).toBe(true);
+    expect(budget.tryAcquire('live')).toBe(false);
   });
 
-  it('serves calls that wait in their order, and forgets one that gives up', async () => {
+  it('serves waiting calls in order, and skips aborted calls', async () => {
     const clock = new ManualClock();
     const budget = new RequestBudget(clock, { requestsPerMinute: 60, requestsPerDay: 0 });
     const served: number[] = [];
@@ -207,7 +197,7 @@ describe('the request budget', () => {
     expect(clock.waiting).toBe(0);
   });
 
-  it('starves neither posts nor other calls where both want every request', async () => {
+  it('alternates between posts and other calls if both compete for every request', async () => {
     const clock = new ManualClock(0, 11);
     const budget = new RequestBudget(clock, { requestsPerMinute: 60, requestsPerDay: 0 });
     const counts = { live: 0, other: 0 };
@@ -220,7 +210,7 @@ describe('the request budget', () => {
     })().catch(() => {});
     const posts = (async () => {
       while (!stop.signal.aborted) {
-        if (budget.tryTake('live')) counts.live++;
+        if (budget.tryAcquire('live')) counts.live++;
         else await clock.sleep(Math.max(1, budget.nextAtMs('live') - clock.monotonicMs()), stop.signal);
       }
     })().catch(() => {});
@@ -231,7 +221,7 @@ describe('the request budget', () => {
     expect(counts.other).toBeGreaterThan(40);
   });
 
-  it('takes every kind from the same budget', async () => {
+  it('counts requests of all kinds together', async () => {
     const clock = new SkippingClock(0, 12);
     const budget = new RequestBudget(clock, { requestsPerMinute: 100, requestsPerDay: 0 });
     const kinds: Exclude<RequestKind, 'paid'>[] = ['live', 'backlog', 'probe', 'other'];

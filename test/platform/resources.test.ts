@@ -1,20 +1,18 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DEPRECATIONS, deprecationOf, sunsetMs } from '../../src/contract/deprecations.ts';
-import { allEntries } from '../../src/platform/pages.ts';
 import { listApiSubscriptions } from '../../src/platform/resources/api-subscriptions.ts';
 import { ClientApplications } from '../../src/platform/resources/client-applications.ts';
 import { readDeliveries } from '../../src/platform/resources/deliveries.ts';
 import { DisplayLabels } from '../../src/platform/resources/display-labels.ts';
 import { Members } from '../../src/platform/resources/members.ts';
 import { Owners } from '../../src/platform/resources/owners.ts';
-import { PermissionsV1 } from '../../src/platform/resources/permissions-v1.ts';
-import { PermissionsV2 } from '../../src/platform/resources/permissions-v2.ts';
+import { PermissionsV1, PermissionsV2 } from '../../src/platform/resources/permissions.ts';
 import { Webhooks } from '../../src/platform/resources/webhooks.ts';
 import { SessionBench } from './session-bench.ts';
 import { json } from './token-server.ts';
 
 let bench: SessionBench;
-/** What the platform answers next: status, body, headers. */
+/** Next responses of the platform: status, body, headers. */
 let answers: [number, unknown?, Record<string, string>?][];
 
 beforeEach(async () => {
@@ -31,7 +29,7 @@ beforeEach(async () => {
 });
 afterEach(() => bench.close());
 
-/** The calls as they stood on the wire: method, address with query, body. */
+/** Returns the calls as they were sent: method, path with query, body. */
 const wire = () =>
   bench.server.seen
     .filter((seen) => !seen.path.startsWith('/oauth/'))
@@ -40,14 +38,14 @@ const wire = () =>
 const ASSET = { id: 881, type: 'Asset' } as const;
 const ANNA = { email: 'anna@example.com', type: 'User' } as const;
 
-describe('every row of platform 4.2', () => {
-  it('permissions v2', async () => {
+describe('client for platform 4.2 resources', () => {
+  it('supports v2 permissions', async () => {
     const permissions = new PermissionsV2(bench.client);
     const record = { id: 7, permission_types: ['can_read'] };
     answers = [[201, record], [200, { permissions: [record] }], [200, { permission: record }], [200, record], [204]];
     const body = { permission_types: ['can_read' as const], assignable: ANNA, permitable: ASSET };
     expect(await permissions.create(body)).toEqual(record);
-    expect(await allEntries(permissions.list(ASSET))).toEqual([record]);
+    expect(await Array.fromAsync(permissions.list(ASSET))).toEqual([record]);
     expect(await permissions.read(7)).toEqual(record);
     await permissions.change(7, ['can_read', 'can_permit']);
     await permissions.delete(7);
@@ -60,7 +58,7 @@ describe('every row of platform 4.2', () => {
     ]);
   });
 
-  it('permissions v1, with ids that carry the offset of their type', async () => {
+  it('supports v1 permissions, whose IDs include the type offset', async () => {
     const permissions = new PermissionsV1(bench.client);
     answers = [[201, {}], [200, { permissions: [] }], [200, { id: '101', permission_type: 'can_read' }], [204], [204]];
     const body = {
@@ -69,10 +67,10 @@ describe('every row of platform 4.2', () => {
       permitable: ASSET,
     };
     await permissions.create(body);
-    await allEntries(permissions.list({ id: 1, type: 'EDM::EdgeDevice' }));
+    await Array.fromAsync(permissions.list({ id: 1, type: 'EDM::EdgeDevice' }));
     await permissions.read('101');
     await permissions.delete('101');
-    await permissions.delete('101', { all: true });
+    await permissions.delete('101', true);
     expect(wire()).toEqual([
       ['POST', '/v1/permissions', body],
       ['GET', '/v1/permissions?permitable_id=1&permitable_type=EDM%3A%3AEdgeDevice&page=1&per_page=100', undefined],
@@ -82,14 +80,14 @@ describe('every row of platform 4.2', () => {
     ]);
   });
 
-  it('owners, v2 by e-mail and v1 by id', async () => {
+  it('supports owners, by email address in v2 and by ID in v1', async () => {
     const owners = new Owners(bench.client);
     const v2 = { assignable: ANNA, permitable: ASSET };
     const v1 = { assignable: { id: 6, type: 'User' as const }, permitable: ASSET };
     await owners.add(v2);
     await owners.remove(v2);
-    await owners.addV1(v1);
-    await owners.removeV1(v1);
+    await owners.add(v1);
+    await owners.remove(v1);
     expect(wire()).toEqual([
       ['POST', '/v2/owners', v2],
       ['DELETE', '/v2/owners', v2],
@@ -99,8 +97,8 @@ describe('every row of platform 4.2', () => {
   });
 });
 
-describe('every row of platform 4.3 and 4.4', () => {
-  it('members are added, replaced and removed, by e-mail in v2 and by id in v1', async () => {
+describe('client for platform 4.3 and 4.4 resources', () => {
+  it('adds, replaces and removes members, by email address in v2 and by ID in v1', async () => {
     const members = new Members(bench.client);
     await members.change('add', 'tenant-admins', 50, ['a@x.y', 'b@x.y']);
     await members.change('replace', 'tenant-users', 50, []);
@@ -118,7 +116,7 @@ describe('every row of platform 4.3 and 4.4', () => {
     ]);
   });
 
-  it('display labels are objects in v2 and texts in v1', async () => {
+  it('sends display labels as objects in v2 and as strings in v1', async () => {
     const labels = new DisplayLabels(bench.client);
     const v2 = { flow: { name: 'Flow', precision: 2, is_visible: true } };
     answers = [[200, v2]];
@@ -135,8 +133,8 @@ describe('every row of platform 4.3 and 4.4', () => {
   });
 });
 
-describe('every row of platform 4.5', () => {
-  it('client applications by exact name, or the current one', async () => {
+describe('client for platform 4.5 resources', () => {
+  it('finds a client application by its exact name, or the current client application', async () => {
     const applications = new ClientApplications(bench.client);
     answers = [
       [
@@ -161,7 +159,7 @@ describe('every row of platform 4.5', () => {
     ]);
   });
 
-  it.each([404, 405])('the only client application where /current responds %i', async (status) => {
+  it.each([404, 405])('finds the only client application if /current returns %i', async (status) => {
     const applications = new ClientApplications(bench.client);
     answers = [[status], [200, { client_applications: [{ id: 4, name: 'line 1' }] }]];
     expect((await applications.find(undefined)).id).toBe(4);
@@ -171,7 +169,7 @@ describe('every row of platform 4.5', () => {
     ]);
   });
 
-  it('fails with the names if /current responds 404 and there are several client applications', async () => {
+  it('returns an error listing the client applications if there are several and /current returns 404', async () => {
     const listed = ['line 1', 'line 2'].map((name, i) => ({ id: i, name }));
     answers = [[404], [200, { client_applications: listed }]];
     await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({
@@ -187,7 +185,7 @@ describe('every row of platform 4.5', () => {
     await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({ status: 503 });
   });
 
-  it('webhooks: the id comes from Location or from the body, the secret from creation and reset', async () => {
+  it('reads the webhook ID from Location or the body, and the secret from creation and reset', async () => {
     const webhooks = new Webhooks(bench.client, 3);
     const body = { url: 'https://gw.example/hook', event_types: ['asset_appeared'] };
     const listed = { ...body, id: 12, disabled: false };
@@ -205,7 +203,7 @@ describe('every row of platform 4.5', () => {
     expect(await webhooks.create(body)).toEqual({ id: 12, secret: 's1' });
     expect(await webhooks.create(body)).toEqual({ id: 13, secret: 's2' });
     expect(await webhooks.create(body)).toEqual({ id: 14, secret: undefined });
-    expect(await allEntries(webhooks.list())).toEqual([listed]);
+    expect(await Array.fromAsync(webhooks.list())).toEqual([listed]);
     expect(await webhooks.read(12)).toEqual(listed);
     await webhooks.setDisabled(12, true);
     expect(await webhooks.resetSecret(12)).toBe('s3');
@@ -223,14 +221,16 @@ describe('every row of platform 4.5', () => {
     ]);
   });
 
-  it('deliveries under either name, with their filters', async () => {
+  it('lists deliveries under either member name, with filters', async () => {
     answers = [
       [200, { webhook_events: [{ id: 1 }] }],
       [201, { events: [{ id: 2 }] }],
     ];
     const filter = { status: 'failed', occurredFrom: '2026-11-01T00:00:00Z' } as const;
-    expect(await allEntries(readDeliveries(bench.client, 3, 12, filter))).toMatchObject([{ records: [{ id: 1 }] }]);
-    expect(await allEntries(readDeliveries(bench.client, 3, 12))).toMatchObject([{ records: [{ id: 2 }] }]);
+    expect(await Array.fromAsync(readDeliveries(bench.client, 3, 12, filter))).toMatchObject([
+      { records: [{ id: 1 }] },
+    ]);
+    expect(await Array.fromAsync(readDeliveries(bench.client, 3, 12))).toMatchObject([{ records: [{ id: 2 }] }]);
     expect(wire()[0]![1]).toBe(
       '/v1/client_applications/3/webhooks/12/events?status=failed&occurred_at_from=2026-11-01T00%3A00%3A00Z&page=1&per_page=100',
     );
@@ -238,7 +238,7 @@ describe('every row of platform 4.5', () => {
 });
 
 describe('API subscriptions', () => {
-  it('report calls, and payload under any of its names', async () => {
+  it('contain the calls, and the payload under either pair of member names', async () => {
     const calls = { api_call_quota: 100, api_calls_used: 7, start_date: '2026-11-01' };
     const report = { calls: { quota: 100, used: 7 }, since: '2026-11-01' };
     const payload = { quota: 5000, used: 60 };
@@ -249,13 +249,13 @@ describe('API subscriptions', () => {
       [{ payload_quota: 5000 }, undefined],
     ] as const) {
       answers = [[200, { api_subscriptions: [{ ...calls, ...members }] }]];
-      expect(await allEntries(listApiSubscriptions(bench.client))).toEqual([{ ...report, payload: expected }]);
+      expect(await Array.fromAsync(listApiSubscriptions(bench.client))).toEqual([{ ...report, payload: expected }]);
     }
   });
 });
 
-describe('the table of deprecations', () => {
-  it('names each area of platform 9 with its sunset, and no call of v2 nor of values', () => {
+describe('deprecation table', () => {
+  it('contains the sunset date of each area in platform 9, but no v2 or values calls', () => {
     const sunset = (path: string) => deprecationOf(path)?.sunset;
     expect(sunset('/v1/assets/1/display_labels')).toBe('2027-03-01');
     expect(sunset('/v1/permissions')).toBe('2027-05-01');
@@ -268,12 +268,12 @@ describe('the table of deprecations', () => {
     }
   });
 
-  it('ends v1 when the sunset date begins in UTC', () => {
+  it('rejects v1 calls from the sunset date (UTC)', () => {
     expect(sunsetMs(DEPRECATIONS[0]!)).toBe(Date.UTC(2027, 2, 1));
   });
 });
 
-describe('responses that the document does not show', () => {
+describe('undocumented responses', () => {
   const webhooks = () => new Webhooks(bench.client, 3);
   const page: [number, unknown, Record<string, string>] = [
     200,
@@ -282,29 +282,29 @@ describe('responses that the document does not show', () => {
   ];
 
   it.each([
-    ['PATCH of a webhook', () => webhooks().change(7, { disabled: true })],
-    ['DELETE of a webhook', () => webhooks().delete(7)],
+    ['webhook PATCH', () => webhooks().change(7, { disabled: true })],
+    ['webhook DELETE', () => webhooks().delete(7)],
     ['resend', () => webhooks().resend(7, [1])],
-    ['DELETE of a permission', () => new PermissionsV2(bench.client).delete(7)],
-    ['PATCH of a permission', () => new PermissionsV2(bench.client).change(7, ['can_read'])],
-    ['change of members', () => new Members(bench.client).change('add', 'tenant-admins', 50, ['a@x.y'])],
-    ['change of an owner', () => new Owners(bench.client).add({ assignable: ANNA, permitable: ASSET })],
-    ['DELETE of a v1 permission', () => new PermissionsV1(bench.client).delete('101')],
-  ])('mean that a %s is done for every 2xx with JSON or no body, and not for a page', async (_call, act) => {
+    ['permission DELETE', () => new PermissionsV2(bench.client).delete(7)],
+    ['permission PATCH', () => new PermissionsV2(bench.client).change(7, ['can_read'])],
+    ['member change', () => new Members(bench.client).change('add', 'tenant-admins', 50, ['a@x.y'])],
+    ['owner change', () => new Owners(bench.client).add({ assignable: ANNA, permitable: ASSET })],
+    ['v1 permission DELETE', () => new PermissionsV1(bench.client).delete('101')],
+  ])('to %s count as success if 2xx with JSON or no body, but not with an HTML page', async (_call, act) => {
     answers = [[200, { id: 7 }], [200, []], [202, {}], [204]];
     for (let left = answers.length; left > 0; left--) await act();
     answers = [page];
     await expect(act()).rejects.toMatchObject({ code: 'platform.unreadable' });
   });
 
-  it('are a whole list where paging is rejected, and a bare array of deliveries', async () => {
+  it('are read as a complete list if pagination is rejected, or as a bare array of deliveries', async () => {
     answers = [
       [400, { errors: [{ type: 'x', message: 'unknown parameter page' }] }],
       [200, { webhooks: [{ id: 1 }] }],
     ];
-    expect(await allEntries(webhooks().list())).toMatchObject([{ id: 1 }]);
+    expect(await Array.fromAsync(webhooks().list())).toMatchObject([{ id: 1 }]);
     answers = [[200, [{ id: 1, status: 'failed' }]]];
-    const pages = await allEntries(readDeliveries(bench.client, 3, 7));
+    const pages = await Array.fromAsync(readDeliveries(bench.client, 3, 7));
     expect(pages.flatMap(({ records }) => records)).toEqual([{ id: 1, status: 'failed' }]);
     expect(wire().slice(0, 2)).toEqual([
       ['GET', '/v1/client_applications/3/webhooks?page=1&per_page=100', undefined],

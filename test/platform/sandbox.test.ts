@@ -8,15 +8,13 @@ import { Redactor } from '../../src/base/redactor.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';
-import { allEntries } from '../../src/platform/pages.ts';
 import { listApiSubscriptions } from '../../src/platform/resources/api-subscriptions.ts';
 import { ClientApplications } from '../../src/platform/resources/client-applications.ts';
 import { readDeliveries } from '../../src/platform/resources/deliveries.ts';
 import { DisplayLabels } from '../../src/platform/resources/display-labels.ts';
 import { Members } from '../../src/platform/resources/members.ts';
 import { Owners } from '../../src/platform/resources/owners.ts';
-import { PermissionsV1 } from '../../src/platform/resources/permissions-v1.ts';
-import { PermissionsV2 } from '../../src/platform/resources/permissions-v2.ts';
+import { PermissionsV1, PermissionsV2 } from '../../src/platform/resources/permissions.ts';
 import { Webhooks } from '../../src/platform/resources/webhooks.ts';
 import { Session } from '../../src/platform/session/session.ts';
 import { SessionFile } from '../../src/platform/session/session-file.ts';
@@ -24,7 +22,6 @@ import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { until } from './session-bench.ts';
 import { untilValid } from './until-valid.ts';
 
-/** The client against the sandbox, which shares nothing with it but the contract. */
 let sandbox: Sandbox;
 let session: Session;
 let client: PlatformClient;
@@ -71,8 +68,8 @@ afterEach(async () => {
 const asset = (id: number) => ({ id, type: 'Asset' }) as const;
 const ben = { email: 'ben@sandbox.example', type: 'User' } as const;
 
-describe('the client against the sandbox', () => {
-  it('renews by refresh, revokes what it replaced, and leaves nothing alive at stop', async () => {
+describe('platform client with the sandbox', () => {
+  it('renews its session by refresh, revokes replaced tokens, and leaves no valid token at shutdown', async () => {
     await session.renewNow();
     await until(() => sandbox.tokens.counts().alive === 1);
     expect(sandbox.tokens.list().map((token) => token.grant)).toEqual(['password', 'refresh_token']);
@@ -80,7 +77,7 @@ describe('the client against the sandbox', () => {
     expect(sandbox.tokens.counts()).toMatchObject({ issued: 2, alive: 0 });
   });
 
-  it('serves two hundred concurrent calls when all tokens expire, with one renewal', async () => {
+  it('renews expired tokens only once for two hundred concurrent calls', async () => {
     sandbox.tokens.expireAll(false);
     const call = { method: 'GET', path: '/v1/client_applications/current', kind: 'other' } as const;
     const answers = await Promise.all(Array.from({ length: 200 }, () => client.request(call)));
@@ -88,7 +85,7 @@ describe('the client against the sandbox', () => {
     expect(sandbox.tokens.counts().issued).toBe(2);
   });
 
-  it('gets over a lost refresh answer', async () => {
+  it('recovers from a lost refresh response', async () => {
     sandbox.faults.add({ path: '/oauth/token', drop: 'after', times: 1 });
     expect(await session.renewNow()).toMatchObject({ state: 'valid', grant: 'password' });
   });
@@ -105,14 +102,14 @@ describe('the client against the sandbox', () => {
     expect(refused.status).toBe(404);
   });
 
-  it('creates, lists, reads, changes and deletes permissions, v2 and v1', async () => {
+  it('creates, lists, reads, changes and deletes v2 and v1 permissions', async () => {
     const v2 = new PermissionsV2(client);
     const v1 = new PermissionsV1(client);
     await v2.create({ permission_types: ['can_read', 'can_permit'], assignable: ben, permitable: asset(881) });
     const isBens = (record: { assignable?: unknown }) => JSON.stringify(record.assignable).includes('ben@');
-    const record = (await allEntries(v2.list(asset(881)))).find(isBens)!;
+    const record = (await Array.fromAsync(v2.list(asset(881)))).find(isBens)!;
     expect(record.permission_types).toEqual(['can_read', 'can_permit']);
-    const types = (await allEntries(v1.list(asset(881)))).filter(({ assignable }) => assignable?.id === 7);
+    const types = (await Array.fromAsync(v1.list(asset(881)))).filter(({ assignable }) => assignable?.id === 7);
     expect(types.map((one) => one.permission_type).sort()).toEqual(['can_permit', 'can_read']);
     await v1.delete(types.find((one) => one.permission_type === 'can_permit')!.id);
     expect((await v2.read(record.id)).permission_types).toEqual(['can_read']);
@@ -122,7 +119,7 @@ describe('the client against the sandbox', () => {
     await expect(v2.read(record.id)).rejects.toMatchObject({ code: 'platform.not_found', status: 404 });
   });
 
-  it('makes and unmakes owners, members and labels', async () => {
+  it('adds and removes owners, members and labels', async () => {
     const owners = new Owners(client);
     await owners.add({ assignable: ben, permitable: asset(881) });
     await owners.remove({ assignable: ben, permitable: asset(881) });
@@ -136,7 +133,7 @@ describe('the client against the sandbox', () => {
     await expect(labels.change('assets', 920, {})).rejects.toMatchObject({ status: 404 });
   });
 
-  it('registers a webhook and goes through its life', async () => {
+  it('registers, changes and deletes a webhook', async () => {
     const application = await new ClientApplications(client).find(SANDBOX_CREDENTIALS.clientApplication);
     expect(await new ClientApplications(client).current()).toMatchObject({ id: application.id });
     const webhooks = new Webhooks(client, application.id);
@@ -145,9 +142,9 @@ describe('the client against the sandbox', () => {
     expect(secret!.length).toBeGreaterThan(8);
     expect(await webhooks.read(id)).toMatchObject({ id, url, disabled: false });
     await webhooks.setDisabled(id, true);
-    expect((await allEntries(webhooks.list())).find((one) => one.id === id)).toMatchObject({ disabled: true });
+    expect((await Array.fromAsync(webhooks.list())).find((one) => one.id === id)).toMatchObject({ disabled: true });
     expect(await webhooks.resetSecret(id)).not.toBe(secret);
-    expect(await allEntries(readDeliveries(client, application.id, id, { status: 'failed' }))).toMatchObject([
+    expect(await Array.fromAsync(readDeliveries(client, application.id, id, { status: 'failed' }))).toMatchObject([
       { records: [] },
     ]);
     await webhooks.resend(id, []).catch((error) => expect(error.status).toBe(400));
@@ -161,7 +158,7 @@ describe('the client against the sandbox', () => {
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({ call_quota: 1000, byte_quota: 5000 }),
     });
-    const [subscription] = await allEntries(listApiSubscriptions(client));
+    const [subscription] = await Array.fromAsync(listApiSubscriptions(client));
     expect(subscription).toMatchObject({ calls: { quota: 1000 }, payload: { quota: 5000, used: 0 } });
   });
 });

@@ -16,7 +16,7 @@ import { untilValid } from './until-valid.ts';
 
 export const CLIENT_SECRET = 'client secret+ü:%';
 
-/** A session, its client and a strict platform on loopback, all on one clock that stands until it is moved. */
+/** Session and client with a strict platform on loopback, all with the same manual clock. */
 export class SessionBench {
   readonly clock = new ManualClock();
   readonly server = new TokenServer(this.clock);
@@ -42,14 +42,14 @@ export class SessionBench {
   session!: Session;
   client!: PlatformClient;
 
-  /** Starts the server and makes a session that is not started yet. */
+  /** Starts the server and creates a session that is not started. */
   async open(): Promise<this> {
     await this.server.start();
     this.renewSession();
     return this;
   }
 
-  /** A new session as after a restart, on the same state folder. */
+  /** Creates a new session on the same state folder, as after a restart. */
   renewSession(): void {
     const { clock, boundary, log } = this;
     this.session = this.#makeSession();
@@ -82,7 +82,7 @@ export class SessionBench {
     return this.lines.map((line) => String(line.event));
   }
 
-  /** Waits until nothing is under way, on the wire or on the disk. */
+  /** Waits until no request and no write is in progress. */
   async quiet(): Promise<void> {
     let calm = 0;
     await until(() => {
@@ -91,7 +91,7 @@ export class SessionBench {
     });
   }
 
-  /** Moves time on in steps, letting everything come to rest after each. */
+  /** Advances the clock in steps, and waits after each one until no request is in progress. */
   async pass(ms: number, stepMs = 5_000, each: () => Promise<unknown> = async () => {}): Promise<void> {
     for (let passed = 0; passed < ms; passed += stepMs) {
       await this.clock.advance(Math.min(stepMs, ms - passed));
@@ -103,14 +103,14 @@ export class SessionBench {
   async close(): Promise<void> {
     this.#abort.abort();
     await this.boundary.close();
-    // Not for their tokens: for what they still write.
+    // Waits for pending writes.
     for (const session of this.#sessions) await session.stop();
     await this.server.stop();
     rmSync(this.folder, { recursive: true, force: true });
   }
 }
 
-/** Waits for a condition, a turn of the loop at a time. */
+/** Waits for a condition, checked in each turn of the event loop. */
 export async function until(condition: () => boolean): Promise<void> {
   for (let turn = 0; !condition(); turn++) {
     if (turn > 200_000) throw new Error('waited too long');

@@ -13,12 +13,11 @@ afterEach(() => bench.close());
 const HOUR_MS = 3_600_000;
 const get = () => bench.client.request({ method: 'GET', path: '/v1/assets', kind: 'other' });
 
-/** Tokens that the platform would still take now. */
 const alive = () => bench.server.alive().map((token) => token.access);
 const neverRevoked = () => bench.server.tokens.filter((token) => token.revokedMs === undefined);
 
-describe('a day on the virtual clock', () => {
-  it('never sends a dead token and revokes every token but the last', async () => {
+describe('day-long session', () => {
+  it('never sends an expired token, and revokes all tokens except the current one', async () => {
     await bench.start();
     await bench.pass(25 * HOUR_MS, 20_000, get);
     expect(bench.server.violations).toEqual([]);
@@ -30,19 +29,18 @@ describe('a day on the virtual clock', () => {
     expect(neverRevoked()).toEqual([]);
   });
 
-  it('logs in anew before the refresh token ends, where a refresh gives the same one again', async () => {
+  it('logs in again before a refresh token without rotation expires', async () => {
     bench.server.rotate = false;
     await bench.start();
     await bench.pass(25 * HOUR_MS, 20_000, get);
     expect(bench.server.violations).toEqual([]);
     expect(bench.renewals.filter((grant) => grant === 'password')).toHaveLength(2);
-    // No refresh was ever refused: the login came first.
     expect(bench.events()).not.toContain('session.refresh_failed');
     const logins = bench.server.tokens.filter((token) => token.grant === 'password');
     expect(logins[1]!.issuedMs).toBeLessThan(logins[0]!.refreshUntilMs);
   });
 
-  it('never sends a dead token though half of all token requests fail in one way or another', async () => {
+  it('never sends an expired token even if half of the token requests fail', async () => {
     let turn = 0;
     await bench.start();
     bench.server.faults.push((seen, response) => {
@@ -61,8 +59,8 @@ describe('a day on the virtual clock', () => {
   });
 });
 
-describe('revocation', () => {
-  it('does not touch a replaced token while a call uses it, and comes when the call is over', async () => {
+describe('token revocation', () => {
+  it('waits until no call is using the replaced token', async () => {
     await bench.start();
     const lease = await bench.session.lease();
     await bench.session.renewNow();
@@ -73,7 +71,7 @@ describe('revocation', () => {
     expect(alive()).toEqual([bench.server.tokens[1]!.access]);
   });
 
-  it('comes before the token ends even where a call never lets go of it', async () => {
+  it('takes place before the token expires, even if a call is still using it', async () => {
     await bench.start();
     await bench.session.lease();
     await bench.pass(700_000, 5_000);
@@ -81,7 +79,7 @@ describe('revocation', () => {
     expect(bench.server.violations).toEqual([]);
   });
 
-  it('leaves alone a predecessor with the same refresh token, until its line ends', async () => {
+  it('waits until all tokens with the same refresh token are replaced', async () => {
     bench.server.rotate = false;
     await bench.start();
     await bench.session.renewNow();
@@ -95,7 +93,7 @@ describe('revocation', () => {
     expect((await get()).status).toBe(200);
   });
 
-  it('is tried again while the platform is away, until the token has ended by itself', async () => {
+  it('is retried until the token expires while the platform is unavailable', async () => {
     await bench.start();
     bench.server.faults.push((seen, response) => {
       if (seen.path !== '/oauth/revoke') return false;
@@ -110,7 +108,7 @@ describe('revocation', () => {
     expect(bench.server.story).toContain('revoke:1');
   });
 
-  it('at stop ends every token, the current one last, and removes the file', async () => {
+  it('at shutdown revokes every token, the current token last, and removes the session file', async () => {
     bench.server.rotate = false;
     await bench.start();
     await bench.session.renewNow();
@@ -121,7 +119,7 @@ describe('revocation', () => {
     expect(bench.session.snapshot().state).toBe('revoked');
   });
 
-  it('at stop waits for a renewal under way and revokes its token too', async () => {
+  it('at shutdown waits for a renewal in progress and also revokes the new token', async () => {
     await bench.start();
     let release = () => {};
     const held = new Promise<void>((resolve) => {
@@ -141,7 +139,53 @@ describe('revocation', () => {
     expect(neverRevoked()).toEqual([]);
   });
 
-  it('at stop ends every token though the disk hangs that has its file, one that was not written down yet too', async () => {
+  it('at shutdown waits for a token request for at most half its time limit, then revokes the current token', async () => {
+    await bench.start();
+    bench.server.faults.push((seen) => seen.path === '/oauth/token');
+    const renewal = bench.session.renewNow().catch(() => undefined);
+    await until(() => bench.server.count('/oauth/token') === 2);
+    const stopping = bench.session.stop(5_000);
+    await bench.clock.advance(2_499);
+    expect(bench.server.count('/oauth/revoke')).toBe(0);
+    await bench.clock.advance(1);
+    await Promise.all([stopping, renewal]);
+    expect(neverRevoked()).toEqual([]);
+  });
+
+  it('at shutdown does not log in if a refresh in progress fails', async () => {
+    await bench.start();
+    const held = Promise.withResolvers<void>();
+    bench.server.faults.push(async (seen, response) => {
+      if (seen.path !== '/oauth/token') return false;
+      await held.promise;
+      response.writeHead(400, { 'content-type': 'application/json' }).end('{"error":"invalid_grant"}');
+      return true;
+    });
+    const renewal = bench.session.renewNow().catch(() => undefined);
+    await until(() => bench.server.count('/oauth/token', 'refresh_token') === 1);
+    const stopping = bench.session.stop();
+    held.resolve();
+    await Promise.all([stopping, renewal]);
+    expect(bench.server.count('/oauth/token', 'password')).toBe(1);
+    expect(neverRevoked()).toEqual([]);
+  });
+
+  it('at shutdown does not wait for a scheduled retry', async () => {
+    bench.server.faults.push((seen, response) => {
+      if (seen.path !== '/oauth/token') return false;
+      response.writeHead(503).end();
+      return true;
+    });
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    await bench.session.stop();
+    bench.session.tryNow();
+    await bench.pass(3_600_000, 60_000);
+    expect(bench.server.count('/oauth/token')).toBe(1);
+    expect(bench.clock.waiting).toBe(0);
+  });
+
+  it('at shutdown revokes every token even if the disk hangs, including a token that is not yet stored', async () => {
     await bench.start();
     const writing = vi.spyOn(SessionFile.prototype, 'write').mockReturnValue(new Promise<never>(() => {}));
     try {
@@ -156,7 +200,7 @@ describe('revocation', () => {
     }
   });
 
-  it('keeps to its budget at stop where the platform never answers, and leaves the rest to the next start', async () => {
+  it('at shutdown stays within its time limit if the platform never responds, and continues at the next startup', async () => {
     await bench.start();
     const hung: (() => void)[] = [];
     bench.server.faults.push((seen, response) => {
@@ -177,8 +221,8 @@ describe('revocation', () => {
   });
 });
 
-describe('the start after a crash', () => {
-  it('logs in anew and revokes what was left behind', async () => {
+describe('startup after a crash', () => {
+  it('logs in again and revokes the previous tokens', async () => {
     await bench.start();
     await bench.session.renewNow();
     await bench.quiet();
@@ -189,7 +233,7 @@ describe('the start after a crash', () => {
     expect(neverRevoked()).toEqual([bench.server.tokens[2]]);
   });
 
-  it('ends a refresh token that outlived its access token', async () => {
+  it('revokes a refresh token whose access token has expired', async () => {
     await bench.start();
     const left = bench.server.tokens[0]!;
     await bench.session.stop(0).catch(() => undefined);
@@ -201,7 +245,7 @@ describe('the start after a crash', () => {
     await until(() => bench.server.seen.some((seen) => seen.form.get('token') === left.refresh));
   });
 
-  it('ends a refresh token even where the platform is away for longer than an access token lives', async () => {
+  it('revokes a refresh token even if the platform was unavailable for longer than an access token lifetime', async () => {
     await bench.start();
     await bench.quiet();
     await bench.server.stop();
@@ -211,13 +255,12 @@ describe('the start after a crash', () => {
     await bench.pass(20 * 60_000, 5_000);
     await bench.server.start();
     const left = bench.server.tokens[0]!;
-    // An expired access token cannot be revoked: the strict server writes that down, the refresh token ends all the same.
     await bench.pass(130_000, 1_000);
     expect(bench.server.seen.some((seen) => seen.form.get('token') === left.refresh)).toBe(true);
     expect(bench.session.snapshot().usable).toBe(true);
   });
 
-  it('starts with a session file that is cut off, and never prints it', async () => {
+  it('tolerates a truncated session file, and never logs its content', async () => {
     writeFileSync(`${bench.folder}/session.json`, '{"version":1,"tokens":[{"accessToken":"secret-left-behind');
     await bench.start();
     expect(bench.events()).toContain('session.file_unreadable');

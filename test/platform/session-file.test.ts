@@ -1,4 +1,3 @@
-/** The session file on a real disk: what is in it, what is taken from it, what is said where it cannot be had. */
 import {
   existsSync,
   mkdirSync,
@@ -41,12 +40,12 @@ const failure = (what: string, cause?: string) => ({
   message: `${path} ${what}`,
   code: 'session.file',
   retryable: true,
-  hint: 'Check owner, mode and free space of STATE_DIR.',
+  hint: 'Check the owner, mode and free space of STATE_DIR.',
   cause,
 });
 
-describe('the session file', () => {
-  it('has the tokens as they are, for its owner alone, and nothing lies beside it', async () => {
+describe('session file', () => {
+  it('contains unencrypted tokens readable only by its owner, and leaves no temporary file', async () => {
     await file.write([ONE, TWO]);
     expect(readFileSync(path, 'utf8')).toBe(
       '{"version":1,"tokens":[{"accessToken":"a","refreshToken":"r","expiresWallMs":1000},' +
@@ -56,7 +55,7 @@ describe('the session file', () => {
     expect(await file.read()).toEqual([ONE, TWO]);
   });
 
-  it('is none where there are no tokens', async () => {
+  it('is absent if there are no tokens', async () => {
     expect(await file.read()).toEqual([]);
     await file.write([ONE]);
     await file.write([]);
@@ -65,14 +64,14 @@ describe('the session file', () => {
     expect(await file.read()).toEqual([]);
   });
 
-  it('has what was written last, whatever was begun beside it', async () => {
+  it('contains the latest of several concurrent writes', async () => {
     await Promise.all([file.write([ONE, TWO]), file.write([]), file.write([ONE]), file.write([]), file.write([TWO])]);
     expect(await file.read()).toEqual([TWO]);
     await Promise.all([file.write([ONE]), file.write([])]);
     expect(existsSync(path)).toBe(false);
   });
 
-  it('gives of a file what is a token, and leaves the rest', async () => {
+  it('yields valid tokens, without invalid entries', async () => {
     const tokens = [
       ONE,
       null,
@@ -93,14 +92,14 @@ describe('the session file', () => {
   });
 
   it.each(['', '{"version":1,"tokens":[{"accessToken":"secret', '{}', '{"tokens":{}}', '{"tokens":"a"}', 'null', '7'])(
-    'that holds something else says so, and not what: %s',
+    'with invalid content is reported without quoting it: %s',
     async (text) => {
       writeFileSync(path, text);
-      expect(await failureOf(file.read())).toEqual(failure('holds something else than tokens'));
+      expect(await failureOf(file.read())).toEqual(failure('does not contain tokens'));
     },
   );
 
-  it('that cannot be read, written or removed says so, with the cause, and is written when it can be', async () => {
+  it('reports the cause if it cannot be read, written or removed, and is written as soon as possible', async () => {
     mkdirSync(path);
     expect(await failureOf(file.read())).toEqual(failure('cannot be read', 'EISDIR'));
     const [written, removed] = [file.write([ONE]), file.write([])];

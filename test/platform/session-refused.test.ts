@@ -10,13 +10,13 @@ beforeEach(async () => {
 });
 afterEach(() => bench.close());
 
-/** Seconds between one login and the next. */
+/** Returns the intervals between logins, in seconds. */
 function gapsS(askedMs: readonly number[]): number[] {
   return askedMs.slice(1).map((at, index) => Math.round((at - askedMs[index]!) / 1000));
 }
 
-describe('a sign-in that is refused', () => {
-  it('is tried again after 5 s, doubling to 60 s, and after 15 minutes doubling on to 1 h', async () => {
+describe('rejected sign-in', () => {
+  it('is retried after 5 s, with delays doubling to 60 s, and to 1 h after 15 minutes', async () => {
     const asked: number[] = [];
     bench.server.password = 'another';
     bench.server.faults.push((seen) => {
@@ -36,7 +36,7 @@ describe('a sign-in that is refused', () => {
     expect(gaps.at(-1)).toBe(3600);
   });
 
-  it('is said once with what to do, then in the rhythm of all repeats', async () => {
+  it('is logged immediately with a hint, then once per repeat interval', async () => {
     bench.server.password = 'another';
     await bench.session.start(new AbortController().signal);
     await bench.quiet();
@@ -47,11 +47,11 @@ describe('a sign-in that is refused', () => {
     expect(said[0]!.hint).toContain('TECHNICAL_PASSWORD');
     const summaries = bench.lines.filter((line) => line.event === 'session.still_failing');
     expect(summaries[0]).toMatchObject({ attempts: 2, failingForMs: 5_000 });
-    // Doubled six times at most, and each ten minutes of an hour.
+    // At most six doublings, then one line every ten minutes.
     expect(summaries.length).toBeLessThanOrEqual(12);
   });
 
-  it('names the client credentials where the platform answers invalid_client', async () => {
+  it('is reported with a hint about the client credentials after invalid_client', async () => {
     bench.server.faults.push((seen, response) => {
       if (seen.path !== '/oauth/token') return false;
       refuse(response, 'invalid_client', 401);
@@ -63,7 +63,7 @@ describe('a sign-in that is refused', () => {
     expect(bench.session.snapshot().retryInMs).toBe(5_000);
   });
 
-  it('is tried at once by tryNow and by renewNow, with the credentials of now', async () => {
+  it('is retried immediately with the current credentials by tryNow and renewNow', async () => {
     bench.credentials.user.password = 'wrong';
     await bench.session.start(new AbortController().signal);
     await bench.quiet();
@@ -77,7 +77,7 @@ describe('a sign-in that is refused', () => {
     expect((await bench.client.request(call)).status).toBe(200);
   });
 
-  it('makes calls fail fast, retryable, with the hint of the cause', async () => {
+  it('makes calls fail immediately with a retryable error and a hint about the cause', async () => {
     bench.server.password = 'another';
     await bench.session.start(new AbortController().signal);
     await bench.quiet();
@@ -87,13 +87,13 @@ describe('a sign-in that is refused', () => {
   });
 });
 
-describe('secrets', () => {
-  it('stand in no log line and in no error, whatever the platform answers', async () => {
+describe('session secrets', () => {
+  it('never appear in log messages or errors, regardless of the response', async () => {
     const errors: unknown[] = [];
     const echo = (seen: { form: URLSearchParams; headers: { authorization?: string | undefined } }) =>
       `you sent ${[...seen.form.values()].join(' ')} with ${seen.headers.authorization}`;
     bench.server.faults.push((seen, response) => {
-      // A platform that repeats what it was sent.
+      // The platform echoes the request.
       if (seen.path === '/oauth/token' && bench.server.seen.length % 3 === 1) {
         const body = { error: 'invalid_grant', error_description: echo(seen) };
         response.writeHead(400, { 'content-type': 'application/json' }).end(JSON.stringify(body));

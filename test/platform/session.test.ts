@@ -14,8 +14,8 @@ afterEach(() => bench.close());
 const get = (signal?: AbortSignal) =>
   bench.client.request({ method: 'GET', path: '/v1/assets', kind: 'other', signal });
 
-describe('a session', () => {
-  it('logs in by the password grant and is renewed by refresh well before its token ends', async () => {
+describe('session', () => {
+  it('logs in with the password grant and refreshes well before its token expires', async () => {
     await bench.start();
     expect(bench.renewals).toEqual(['password']);
     const { renewsInMs, expiresInMs } = bench.session.snapshot();
@@ -26,11 +26,11 @@ describe('a session', () => {
     expect(bench.server.violations).toEqual([]);
   });
 
-  it('starts once, and renews nothing before it starts or once it has stopped', async () => {
+  it('starts only once, and renews tokens only between startup and shutdown', async () => {
     const none = expect.objectContaining({ code: 'platform.no_session' });
     await expect(bench.session.renewNow()).rejects.toEqual(none);
     await bench.start();
-    await expect(bench.session.start(new AbortController().signal)).rejects.toThrow('starts once');
+    await expect(bench.session.start(new AbortController().signal)).rejects.toThrow('already been started');
     let changes = 0;
     const end = bench.session.onChange(() => changes++);
     await Promise.all([bench.session.renewNow(), bench.session.renewNow()]);
@@ -43,7 +43,7 @@ describe('a session', () => {
     expect([bench.server.tokens.length, changes]).toEqual([2, 0]);
   });
 
-  it('asks for no token at a call while it waits to try again', async () => {
+  it('does not request a token while waiting to retry', async () => {
     bench.server.faults.push((seen, response) => {
       if (seen.path !== '/oauth/token') return false;
       response.writeHead(503).end();
@@ -59,36 +59,38 @@ describe('a session', () => {
     expect(bench.server.count('/oauth/token')).toBe(asked);
   });
 
-  it('counts a refusal against a token that never worked, once, and forgets them with one that does', async () => {
+  it('counts each rejected new token once, and resets the count after an accepted token', async () => {
     await bench.start();
     const refused = () =>
-      bench.lines.filter(({ event }) => event === 'session.token_refused').map(({ unproven }) => unproven);
+      bench.lines
+        .filter(({ event }) => event === 'session.token_refused')
+        .map(({ rejectedNewTokens }) => rejectedNewTokens);
     const [first, same] = [await bench.session.lease(), await bench.session.lease()];
-    first.refused();
-    same.refused();
+    first.responded(401);
+    same.responded(401);
     expect(refused()).toEqual([1]);
     await bench.quiet();
     const second = await bench.session.lease();
-    second.accepted();
+    second.responded(200);
     await bench.session.renewNow();
-    (await bench.session.lease()).refused();
+    (await bench.session.lease()).responded(401);
     expect(refused()).toEqual([1, 1]);
     await bench.pass(10_000, 1_000);
     const worked = await bench.session.lease();
-    worked.accepted();
-    worked.refused();
+    worked.responded(200);
+    worked.responded(401);
     expect(refused()).toEqual([1, 1, 0]);
   });
 
-  it('says how old its token is', async () => {
+  it('reports the age of its token', async () => {
     await bench.start();
     await bench.clock.advance(7_000);
     expect(bench.session.snapshot().ageMs).toBe(7_000);
   });
 
-  it('lets two hundred calls at the moment of expiry wait for one renewal', async () => {
+  it('renews the token only once for two hundred calls at token expiry', async () => {
     await bench.start();
-    // The token ends without the renewal's timer having had its turn: a machine that was asleep.
+    // The token expires before the renewal timer runs, as after a suspend.
     const before = bench.server.count('/oauth/token');
     Object.assign(bench.clock, { monotonicMs: () => 1_000 + 700_000 });
     const answers = await Promise.all(Array.from({ length: 200 }, () => get()));
@@ -98,7 +100,7 @@ describe('a session', () => {
     expect(bench.server.violations).toEqual([]);
   });
 
-  it('meets a 401 in mid-flight with one renewal for all calls, and repeats each once', async () => {
+  it('handles a 401 during concurrent calls with one renewal, and retries each call once', async () => {
     await bench.start();
     await get();
     bench.server.tokens[0]!.revokedMs = bench.clock.monotonicMs();
@@ -108,19 +110,19 @@ describe('a session', () => {
     expect(bench.server.mostTokenRequestsAtOnce).toBe(1);
   });
 
-  it('invalidates by a late 401 only the token that the call had used', async () => {
+  it('invalidates only the token used by the call after a late 401', async () => {
     await bench.start();
     const old = await bench.session.lease();
     await bench.session.renewNow();
     const before = bench.server.count('/oauth/token');
-    old.refused();
+    old.responded(401);
     old.release();
     await bench.quiet();
     expect(bench.server.count('/oauth/token')).toBe(before);
     expect((await get()).status).toBe(200);
   });
 
-  it('does not log in for each call where the platform answers 401 to every token', async () => {
+  it('does not log in for each call if the platform rejects every token with 401', async () => {
     await bench.start();
     bench.server.faults.push((seen, response) => {
       if (seen.path !== '/v1/assets') return false;
@@ -131,18 +133,18 @@ describe('a session', () => {
     expect(bench.server.tokens.length).toBeLessThanOrEqual(3);
     expect(bench.session.snapshot().lastError?.code).toBe('platform.fresh_token_refused');
     const refusals = bench.lines.filter(({ event }) => event === 'session.token_refused');
-    expect(refusals.map(({ unproven }) => unproven)).toEqual(refusals.map((_, at) => at + 1));
+    expect(refusals.map(({ rejectedNewTokens }) => rejectedNewTokens)).toEqual(refusals.map((_, at) => at + 1));
     await expect(get()).rejects.toMatchObject({ code: 'platform.no_session', retryable: true });
     bench.server.faults = [];
     await bench.pass(10_000, 1_000);
     expect((await get()).status).toBe(200);
   });
 
-  it('logs in where the answer to a refresh was lost, without a second refresh', async () => {
+  it('logs in after a lost refresh response, without a second refresh', async () => {
     await bench.start();
     bench.server.faults.push((seen, response) => {
       if (seen.form.get('grant_type') !== 'refresh_token') return false;
-      // The platform has rotated; its answer never arrives.
+      // The platform has rotated the refresh token, but its response is lost.
       bench.server.tokens[0]!.refreshUsed = true;
       response.destroy();
       return true;
@@ -154,7 +156,7 @@ describe('a session', () => {
     expect(bench.server.violations).toEqual([]);
   });
 
-  it('logs in where a refresh is refused, answered in HTML or without end', async () => {
+  it('logs in again if a refresh is rejected, returns HTML or never finishes', async () => {
     await bench.start();
     const answers = [
       (response: import('node:http').ServerResponse) =>
@@ -172,7 +174,7 @@ describe('a session', () => {
     expect((await get()).status).toBe(200);
   });
 
-  it('keeps its refresh token where the platform could not be reached at all', async () => {
+  it('retains its refresh token if the platform was unreachable', async () => {
     await bench.start();
     await bench.server.stop();
     await expect(bench.session.renewNow()).rejects.toMatchObject({ code: 'platform.connection_refused' });
@@ -182,7 +184,7 @@ describe('a session', () => {
     expect(bench.renewals).toEqual(['password', 'refresh_token']);
   });
 
-  it('survives a token endpoint that answers HTML and is tried at least every 60 s', async () => {
+  it('recovers from a token endpoint that returned HTML, retrying at least every 60 s', async () => {
     let asked: number[] = [];
     bench.server.faults.push((seen, response) => {
       if (seen.path !== '/oauth/token') return false;
@@ -204,7 +206,7 @@ describe('a session', () => {
     expect((await get()).status).toBe(200);
   });
 
-  it('is not moved by a clock that is set back a day, nor by created_at', async () => {
+  it('ignores created_at and a clock that is set back by one day', async () => {
     await bench.start();
     bench.clock.jumpWall(-86_400_000);
     const before = bench.session.snapshot();
@@ -216,7 +218,7 @@ describe('a session', () => {
     expect(bench.server.tokens.length).toBeLessThanOrEqual(4);
   });
 
-  it('writes its tokens to session.json, 0600, before anyone gets them', async () => {
+  it('writes its tokens to session.json with mode 0600 before their first use', async () => {
     const stored: boolean[] = [];
     bench.session.onChange(() => {
       if (bench.session.snapshot().state !== 'valid') return;
@@ -230,7 +232,7 @@ describe('a session', () => {
     expect(statSync(join(bench.folder, 'session.json')).mode & 0o777).toBe(0o600);
   });
 
-  it('forgets a token in session.json once it is revoked', async () => {
+  it('removes a token from session.json after its revocation', async () => {
     await bench.start();
     await bench.session.renewNow();
     const [replaced, current] = bench.server.tokens.map(({ access }) => access);
@@ -239,7 +241,7 @@ describe('a session', () => {
     expect(kept()).toContain(current);
   });
 
-  it('goes on where the state folder cannot be written', async () => {
+  it('continues if the state folder is not writable', async () => {
     rmSync(bench.folder, { recursive: true });
     await bench.start();
     await bench.session.renewNow();
@@ -247,7 +249,7 @@ describe('a session', () => {
     expect(bench.events().filter((event) => event === 'session.file_failed')).toHaveLength(1);
   });
 
-  it('ends a wait for a token as soon as its signal fires', async () => {
+  it('stops waiting for a token when its signal is aborted', async () => {
     await bench.server.stop();
     await bench.session.start(new AbortController().signal);
     const abort = new AbortController();
@@ -256,14 +258,14 @@ describe('a session', () => {
     await expect(waiting).rejects.toThrow('enough');
   });
 
-  it('touches no file where it is stopped before it was started', async () => {
+  it('leaves its files unchanged if stopped before startup', async () => {
     const path = join(bench.folder, 'session.json');
-    writeFileSync(path, 'of another daemon');
+    writeFileSync(path, 'content of another agent');
     await bench.session.stop();
-    expect(readFileSync(path, 'utf8')).toBe('of another daemon');
+    expect(readFileSync(path, 'utf8')).toBe('content of another agent');
   });
 
-  it('asks for a token every 5 s at most, however short its life is said to be', async () => {
+  it('requests a token at most every 5 s, no matter how short the token lifetime is', async () => {
     for (const lifeS of [1, 0.001]) {
       bench.server.lifeS = lifeS;
       const before = bench.server.count('/oauth/token');
@@ -274,7 +276,7 @@ describe('a session', () => {
     }
   });
 
-  it('tries a platform again within 60 s that asks for an hour by a 503', async () => {
+  it('retries within 60 s even if a 503 requests a delay of one hour', async () => {
     bench.server.once('/oauth/token', (response) => response.writeHead(503, { 'retry-after': '3600' }).end());
     await bench.session.start(new AbortController().signal);
     await bench.quiet();
@@ -283,7 +285,7 @@ describe('a session', () => {
     expect(bench.session.snapshot().state).toBe('valid');
   });
 
-  it('gives the token of `session renew` to the next call and revokes the one before', async () => {
+  it('uses the token from `session renew` for the next call, and revokes the previous one', async () => {
     await bench.start();
     const snapshot = await bench.session.renewNow();
     await bench.quiet();
@@ -295,8 +297,39 @@ describe('a session', () => {
   });
 });
 
-describe('a token that waits to be revoked', () => {
-  it('is given up, and nobody asked, once it has ended by itself', async () => {
+describe('revocation', () => {
+  const html = { 'content-type': 'text/html' };
+  const json = { 'content-type': 'application/json' };
+  const EVENTS = {
+    succeeds: 'session.revoked',
+    'is retried': 'session.revoke_failed',
+    'is not retried': 'session.revoke_refused',
+  };
+
+  it.each([
+    ['succeeds', '200 with an empty object', 200, json, '{}'],
+    ['succeeds', '200 with unknown members', 200, json, '{"done":true}'],
+    ['succeeds', '200 with plain text', 200, { 'content-type': 'text/plain' }, 'OK'],
+    ['succeeds', '200 without a body', 200, {}, ''],
+    ['succeeds', '202', 202, {}, ''],
+    ['succeeds', '204', 204, {}, ''],
+    ['is retried', '200 with an HTML page', 200, html, '<html>portal</html>'],
+    ['is retried', '200 with an OAuth error', 200, json, '{"error":"server_error"}'],
+    ['is retried', '200 with a list of errors', 200, json, '{"errors":[{"message":"no"}]}'],
+    ['is retried', '503', 503, {}, ''],
+    ['is not retried', '400 with an OAuth error', 400, json, '{"error":"invalid_request"}'],
+  ] as const)('%s after a response with %s', async (outcome, _, status, headers, body) => {
+    await bench.start();
+    bench.server.once('/oauth/revoke', (response) => response.writeHead(status, headers).end(body));
+    await bench.session.renewNow();
+    const outcomes = () => bench.events().filter((event) => event.startsWith('session.revoke'));
+    await until(() => outcomes().length > 0);
+    expect(outcomes()).toEqual([EVENTS[outcome]]);
+  });
+});
+
+describe('token waiting for revocation', () => {
+  it('is discarded without a request after expiry', async () => {
     const gone = Promise.withResolvers<void>();
     const asked: string[] = [];
     const tokens = new RetiredTokens({

@@ -28,16 +28,16 @@ export interface SeenRequest {
 type Fault = (request: SeenRequest, response: ServerResponse) => boolean | Promise<boolean>;
 
 /**
- * A platform of few lines that is strict about tokens: everything a client must never do is written into `violations`.
- * Its time is the test's clock. Tokens of one line share their refresh token where `rotate` is off.
+ * Minimal platform with strict token rules: `violations` records everything that a client must never do. Uses the test
+ * clock. Without `rotate`, a refresh returns the same refresh token.
  */
 export class TokenServer {
   readonly tokens: IssuedToken[] = [];
   readonly seen: SeenRequest[] = [];
   readonly violations: string[] = [];
-  /** `issue:1`, `revoke:1`, in the order in which they happened. */
+  /** Issued and revoked tokens in order, such as `issue:1` and `revoke:1`. */
   readonly story: string[] = [];
-  /** Asked in order before the server answers; `true`: it has dealt with the request. */
+  /** Called in order before the server responds. A fault that handles the request returns true. */
   faults: Fault[] = [];
   rotate = true;
   lifeS = 660;
@@ -80,7 +80,7 @@ export class TokenServer {
     return this.tokens.filter((token) => token.revokedMs === undefined && token.expiresMs > this.#nowMs());
   }
 
-  /** Takes effect once for the next request of the path. */
+  /** Replaces the response to the next request of the path. */
   once(path: string, answer: (response: ServerResponse) => void, grant?: string): void {
     const fault: Fault = (request, response) => {
       if (request.path !== path || (grant && request.form.get('grant_type') !== grant)) return false;
@@ -132,7 +132,7 @@ export class TokenServer {
     if (seen.path === '/oauth/token') {
       this.#tokenRequests++;
       this.mostTokenRequestsAtOnce = Math.max(this.mostTokenRequestsAtOnce, this.#tokenRequests);
-      // A turn of the loop, so that a second request would be seen beside this one.
+      // Concurrent requests are counted during this turn of the event loop.
       await new Promise((resolve) => setImmediate(resolve));
       this.#tokenRequests--;
       this.#token(seen, response);
@@ -171,8 +171,8 @@ export class TokenServer {
   #revoke(seen: SeenRequest, response: ServerResponse): void {
     const text = seen.form.get('token');
     const token = this.tokens.find((one) => one.access === text || one.refresh === text);
-    if (!token) this.violations.push('revoked a token that never was');
-    else if (token.expiresMs <= this.#nowMs()) this.violations.push(`revoked ${token.access} after its end`);
+    if (!token) this.violations.push('revoked an unknown token');
+    else if (token.expiresMs <= this.#nowMs()) this.violations.push(`revoked ${token.access} after its expiry`);
     else if (token.revokedMs !== undefined) this.violations.push(`revoked ${token.access} twice`);
     else {
       this.story.push(`revoke:${this.tokens.indexOf(token) + 1}`);
@@ -189,7 +189,7 @@ export class TokenServer {
     const text = seen.headers.authorization?.replace(/^Bearer /, '');
     const token = this.tokens.find((one) => one.access === text);
     const dead = !token || token.revokedMs !== undefined || token.expiresMs <= this.#nowMs();
-    if (dead) this.violations.push(`a call carried a dead token (${text})`);
+    if (dead) this.violations.push(`a call contained an invalid token (${text})`);
     const errors = [{ type: 'unauthorized', message: 'token is not valid' }];
     json(response, dead ? 401 : 200, dead ? { errors } : { ok: true });
   }

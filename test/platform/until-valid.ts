@@ -1,6 +1,6 @@
 import type { Session } from '../../src/platform/session/session.ts';
 
-/** Waits until calls get a token. */
+/** Waits until calls receive a token. */
 export async function untilValid(session: Session): Promise<void> {
   const patience = AbortSignal.timeout(10_000);
   while (session.snapshot().state !== 'valid') {

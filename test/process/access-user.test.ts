@@ -30,8 +30,8 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-describe('an asset that disappears', () => {
-  it('is held only for the user of TECHNICAL_USER_ID', async () => {
+describe('lost asset access', () => {
+  it('holds the asset only if the event refers to the user in TECHNICAL_USER_ID', async () => {
     await begin({ TECHNICAL_USER_ID: '5' });
     disappear(881, 6);
     await agent.until(() => agent.logged('access.other_user').length === 1, 'the event for another user is ignored');
@@ -41,7 +41,7 @@ describe('an asset that disappears', () => {
     expect((await agent.status()).access_user).toEqual({ id: 5, from: 'setting' });
   });
 
-  it('is held for any user while the own user is unknown, which status shows', async () => {
+  it('holds the asset for any user if the agent user is unknown, and status reports this', async () => {
     await begin({});
     disappear(881, 6);
     await agent.until(async () => (await held()) === 1, 'the asset is held');

@@ -14,7 +14,7 @@ export interface AgentFiles {
   reactions?: string;
 }
 
-/** The daemon as a process of its own, with a configuration folder and a state folder that go with it. */
+/** Runs the agent as a separate process with its own configuration and state folders. */
 export class AgentProcess {
   readonly folder: string;
   readonly config: string;
@@ -26,7 +26,7 @@ export class AgentProcess {
   #output = '';
   #disposed = false;
 
-  /** Writes the files; starts nothing. Sockets stand in the folder, so that no port has to be free. */
+  /** Writes the files without starting the agent. Sockets are in the folder, so that no free port is required. */
   constructor(platformUrl: string, files: AgentFiles = {}) {
     this.folder = mkdtempSync(join(tmpdir(), 'tagferry-process-'));
     this.config = join(this.folder, 'config');
@@ -61,36 +61,36 @@ export class AgentProcess {
     writeFileSync(join(this.config, 'reactions.yaml'), files.reactions ?? 'reactions: []\n');
   }
 
-  /** Starts the daemon and waits until it says that it is ready. */
+  /** Starts the agent and waits until it is ready. */
   async start(environment: NodeJS.ProcessEnv = {}): Promise<void> {
     this.launch(environment);
     await this.until(() => this.hasBeenReady, 'the agent is ready');
   }
 
-  /** Whether it said so since it was launched. */
+  /** Whether the agent has reported readiness since its latest start. */
   get hasBeenReady(): boolean {
     return this.logged('agent.ready').length > this.#readyBefore;
   }
 
   #readyBefore = 0;
 
-  /** A program that runs Node in some surroundings, with its arguments. */
+  /** Program and arguments that run Node in a specific environment. */
   surroundings: readonly string[] = [];
 
-  /** Options of Node itself. */
+  /** Node options. */
   flags: readonly string[] = [];
 
-  /** What is called with the verb. */
+  /** Arguments after the verb. */
   protected command(): readonly string[] {
     return [...this.surroundings, process.execPath, ...this.flags, MAIN];
   }
 
-  /** Of the environment, beside what a test gives. */
+  /** Environment variables added to those of the test. */
   protected variables(): Record<string, string> {
     return COMPILED_CODE;
   }
 
-  /** Starts it without waiting. */
+  /** Starts the agent without waiting. */
   launch(environment: NodeJS.ProcessEnv = {}): ChildProcess {
     this.#readyBefore = this.logged('agent.ready').length;
     const clean = Object.fromEntries(Object.entries(process.env).filter(([key]) => !key.startsWith('NODE_')));
@@ -117,7 +117,7 @@ export class AgentProcess {
     return this.#child?.pid ?? 0;
   }
 
-  /** Resident memory now, in MB; 0 where it does not run. */
+  /** Current resident memory, in MB; 0 if the agent is not running. */
   memoryMb(): number {
     try {
       const kB = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${this.pid}/status`, 'utf8'))?.[1];
@@ -127,7 +127,7 @@ export class AgentProcess {
     }
   }
 
-  /** Lines of the log with this event name. */
+  /** Log lines with this event name. */
   logged(event: string): Record<string, unknown>[] {
     return this.#output
       .split('\n')
@@ -135,7 +135,7 @@ export class AgentProcess {
       .map((line) => JSON.parse(line.slice(line.indexOf('{'))) as Record<string, unknown>);
   }
 
-  /** Sends a signal and waits for the end. Gives the exit status, or the signal's name. */
+  /** Sends a signal and waits for the exit. Returns the exit status or the signal name. */
   async end(signal: NodeJS.Signals): Promise<number | string> {
     this.#child?.kill(signal);
     return this.ended();
@@ -153,7 +153,7 @@ export class AgentProcess {
     this.#child?.kill(signal);
   }
 
-  /** A request to one of the daemon's sockets. What is under way when the test is over (`dispose`) is never answered. */
+  /** Sends a request to an agent socket. A request that is pending at `dispose` never settles. */
   call(
     socketPath: string,
     path: string,
@@ -193,14 +193,14 @@ export class AgentProcess {
   }
 
   /**
-   * Waits until the daemon has its webhook and the secret of it. The platform has the webhook a while before: what it delivers in
-   * between is answered 503, and what is asked of the daemon about its webhook finds none.
+   * Waits until the agent has its webhook and secret. The platform creates the webhook slightly earlier: until then,
+   * the agent responds 503 to deliveries and reports no webhook.
    */
   async registered(patienceMs?: number): Promise<void> {
     await this.until(() => this.logged('webhook.created').length > 0, 'the webhook is registered', patienceMs);
   }
 
-  /** Waits for a condition; says what it waited for, and what the daemon printed, when it never comes. */
+  /** Waits for a condition. On timeout, the error names the condition and includes the agent output. */
   async until(condition: () => boolean | Promise<boolean>, what: string, patienceMs = PATIENCE_MS): Promise<void> {
     const end = performance.now() + patienceMs;
     for (;;) {
@@ -216,14 +216,14 @@ export class AgentProcess {
     }
   }
 
-  /** Ends what runs and takes the folder away. */
+  /** Ends running processes and deletes the folder. */
   async dispose(): Promise<void> {
     this.#disposed = true;
     if (this.#child && this.#child.exitCode === null && this.#child.signalCode === null) await this.end('SIGKILL');
     rmSync(this.folder, { recursive: true, force: true });
   }
 
-  /** Everything the daemon wrote to disk, for a search of secrets. */
+  /** Everything that the agent wrote to disk, to search it for secrets. */
   file(name: string): string {
     return readFileSync(join(this.state, name), 'latin1');
   }

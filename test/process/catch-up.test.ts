@@ -3,7 +3,7 @@ import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { EventPlant, NOTHING_WRONG } from './event-plant.ts';
 
-// Many starts of the daemon in one test, and a command that was killed has its pause.
+// The agent starts many times in this test, and a killed command is retried after a pause.
 vi.setConfig({ testTimeout: 300_000 });
 
 let sandbox: Sandbox;
@@ -22,12 +22,13 @@ afterEach(async () => {
 const listings = () =>
   sandbox.requests.list().filter(({ method, path }) => method === 'GET' && path.endsWith('/events'));
 
-describe('kill -9', () => {
-  it('during the catch-up misses nothing and takes nothing in twice', async () => {
+describe('killed agent', () => {
+  it('neither loses nor repeats an event after kill -9 during the catch-up', async () => {
     plant = await EventPlant.at(sandbox);
     await plant.begin();
     await plant.kill();
-    // Three pages of a hundred, none of which comes by itself: each attempt finds the listener closed.
+    // Three pages of a hundred events that are not delivered by push, because the listener is closed during each
+    // attempt.
     plant.send(260);
     sandbox.faults.add({ path: '/v1/client_applications/*', method: 'GET', latencyMs: 250 });
     for (const pages of [1, 2, 3]) {
@@ -44,7 +45,7 @@ describe('kill -9', () => {
     expect(await plant.count()).toEqual(NOTHING_WRONG);
   });
 
-  it('at any moment while events come and reactions run loses none, and runs none again that was over', async () => {
+  it('loses no event and repeats no completed reaction after kill -9 while reactions are running', async () => {
     const chance = new ManualClock(0, 11);
     plant = await EventPlant.at(sandbox);
     await plant.begin();
@@ -58,14 +59,14 @@ describe('kill -9', () => {
     await plant.settle();
     expect(plant.finished.size).toBeGreaterThan(20);
     expect(await plant.count()).toEqual(NOTHING_WRONG);
-    // What was under way at a blow may run once more; nothing runs more often than that.
+    // Only a reaction that was running at the kill may run a second time.
     const most = Math.max(...[...plant.meant].map((number) => plant.ran().filter((one) => one === number).length));
     expect(most).toBeLessThanOrEqual(7);
   });
 });
 
-describe('a gateway without a listener', () => {
-  it('lives on the deliveries list alone, with a short WEBHOOK_POLL', async () => {
+describe('gateway without a listener', () => {
+  it('receives all events from the deliveries list if WEBHOOK_POLL is short', async () => {
     plant = await EventPlant.at(sandbox, { WEBHOOK_LISTEN: '', WEBHOOK_POLL: '1s' });
     await plant.agent.start();
     await plant.agent.registered();

@@ -1,4 +1,4 @@
-/** A gateway that starts in 1970, is corrected by NTP, and whose clock later falls back ten years. */
+/** A gateway whose clock starts in 1970, is corrected by NTP, and later falls back ten years. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -33,11 +33,11 @@ const startWithMovedClock = () =>
     MOVED_CLOCK: join(agent.folder, 'moved'),
   });
 
-describe('an agent whose clock is wrong twice', () => {
+describe('agent whose clock is wrong twice', () => {
   it.each([
     ['in the run that accepted the values', false],
     ['in a later run', true],
-  ])('posts values without a time under the time of their arrival, %s', async (_, restarts) => {
+  ])('posts values without a time under their arrival time, %s', async (_, restarts) => {
     await sandbox.goOffline();
     const fromMs = Date.now();
     moveClock(60_000 - fromMs);
@@ -49,14 +49,14 @@ describe('an agent whose clock is wrong twice', () => {
     await push(3);
     const untilMs = Date.now();
     if (restarts) await agent.end('SIGTERM');
-    // Posts are ready before the sign-in tells the time.
+    // Posts are ready before the sign-in response sets the time.
     sandbox.faults.add({ path: '/oauth/token', latencyMs: 1_500 });
     await sandbox.goOnline();
     if (restarts) await startWithMovedClock();
-    await agent.until(() => sandbox.values.counts(881).stored === 3, 'three values');
+    await agent.until(() => sandbox.values.counts(881).stored === 3, 'three values have arrived');
     const stored = sandbox.values.list(881, 'a');
     expect(stored.map(({ value }) => value).sort()).toEqual([1, 2, 3]);
-    // The platform's `Date` has whole seconds.
+    // The platform `Date` has a resolution of one second.
     for (const { timestampMs } of stored) {
       expect(timestampMs).toBeGreaterThanOrEqual(fromMs - 2_000);
       expect(timestampMs).toBeLessThanOrEqual(untilMs + 2_000);

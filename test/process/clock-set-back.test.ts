@@ -1,4 +1,4 @@
-/** A gateway whose clock is set back while the agent is down: no time of arrival is given a second time. */
+/** A gateway's clock is set back while the agent is stopped: arrival times are never repeated. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -20,7 +20,7 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** Starts with the wall clock of the daemon moved; see `moved-clock.mjs`. */
+/** Starts the agent with an offset wall clock; see `moved-clock.mjs`. */
 async function startAt(movedMs: number): Promise<void> {
   const moved = join(agent.folder, 'moved');
   writeFileSync(moved, String(movedMs));
@@ -31,7 +31,7 @@ async function startAt(movedMs: number): Promise<void> {
 }
 
 it.each(['SIGTERM', 'SIGKILL'] as const)(
-  'after %s every value of a series has a later time than the one before',
+  'timestamps in a series keep increasing after %s even if the clock is set back',
   async (signal) => {
     let sent = 0;
     for (const movedMs of [0, -3_600_000, -3_600_000, -1_800_000]) {
@@ -40,12 +40,15 @@ it.each(['SIGTERM', 'SIGKILL'] as const)(
         const values = ['a', 'a', 'b'].map((key) => ({ tag: 'T', key, value: sent++ }));
         expect((await agent.push(values)).status).toBe(204);
       }
-      await agent.until(() => sandbox.values.counts(881).stored === sent, 'every value, under a time of its own');
+      await agent.until(
+        () => sandbox.values.counts(881).stored === sent,
+        'every value has arrived with a distinct time',
+      );
       await agent.end(signal);
     }
     for (const key of ['a', 'b']) {
       const stored = sandbox.values.list(881, key).map(({ value }) => value);
-      // The platform lists by time.
+      // The platform sorts by time.
       expect(stored).toEqual([...stored].sort((one, other) => one - other));
     }
   },

@@ -1,4 +1,4 @@
-/** Two agents with one identity, as after copying a disk: what each reports, and how a copy gets an identity of its own. */
+/** Two agents with one identity, as after copying a disk: their reports, and assigning a new identity to a copy. */
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -54,13 +54,13 @@ function raiseEvent(serial: number): void {
   });
 }
 
-/** As a copied disk: the state folder, and the machine id, which the two processes of this test share anyway. */
+/** Copies the state folder as a disk copy does. Both processes of this test have the same machine id. */
 function copyState(): void {
   cpSync(original.state, copy.state, { recursive: true, filter: (path) => !path.endsWith('.sock') });
   shareIdentity();
 }
 
-/** What a power cut leaves on a disk, its copy started beside the original. */
+/** Starts a copy of the state that a power failure leaves on disk next to the original. */
 async function startCopied(): Promise<void> {
   await original.end('SIGKILL');
   copyState();
@@ -73,7 +73,7 @@ function shareIdentity(): void {
   writeFileSync(join(copy.state, 'identity.json'), JSON.stringify(identity));
 }
 
-describe('two agents with one client id at an MQTT broker', () => {
+describe('client ID conflict on an MQTT broker', () => {
   let broker: Mosquitto;
   beforeEach(async () => {
     broker = await Mosquitto.make();
@@ -86,38 +86,33 @@ describe('two agents with one client id at an MQTT broker', () => {
     `sources: { line: { mqtt: "mqtt://127.0.0.1:${port}", version: ${version} } }\n` +
     'tags: { T: { asset: 881, values: { k: { from: line, topic: t } } } }\n';
 
-  it.each([3, 5])(
-    'are reported by both, and not any more once the copy has a new identity (MQTT %i)',
-    async (version) => {
-      for (const agent of [original, copy]) agent.write(sandbox.url, { tags: tags(broker.port, version) });
-      await original.start();
-      await original.until(() => original.logged('broker.connected').length > 0, 'the original is connected');
-      await startCopied();
-      for (const agent of [original, copy]) {
-        await agent.until(() => has(agent, 'broker'), 'the conflict is in the status');
-        expect(agent.logged('identity.conflict')[0]).toMatchObject({ kind: 'broker', source: 'line' });
-        expect(await agent.metric('tagferry_identity_conflict{kind="broker"}')).toBe(1);
-        const { notes } = JSON.parse((await agent.call(agent.ops, '/healthz')).text) as { notes: string[] };
-        expect(notes).toContainEqual(expect.stringContaining('tagferry identity new'));
-        expect(await run('doctor', '--config', agent.config)).toContain('tagferry identity new');
-      }
-      const reports = join(copy.folder, 'reports');
-      mkdirSync(reports);
-      writeFileSync(join(reports, 'gw-1.json'), JSON.stringify(await original.status()));
-      expect(await run('fleet-report', reports)).toContain('another agent with the same identity (broker)');
+  it.each([3, 5])('is reported by both agents until the copy has a new identity (MQTT %i)', async (version) => {
+    for (const agent of [original, copy]) agent.write(sandbox.url, { tags: tags(broker.port, version) });
+    await original.start();
+    await original.until(() => original.logged('broker.connected').length > 0, 'the original is connected');
+    await startCopied();
+    for (const agent of [original, copy]) {
+      await agent.until(() => has(agent, 'broker'), 'the conflict is in the status');
+      expect(agent.logged('identity.conflict')[0]).toMatchObject({ kind: 'broker', source: 'line' });
+      expect(await agent.metric('tagferry_identity_conflict{kind="broker"}')).toBe(1);
+      const { notes } = JSON.parse((await agent.call(agent.ops, '/healthz')).text) as { notes: string[] };
+      expect(notes).toContainEqual(expect.stringContaining('tagferry identity new'));
+      expect(await run('doctor', '--config', agent.config)).toContain('tagferry identity new');
+    }
+    const reports = join(copy.folder, 'reports');
+    mkdirSync(reports);
+    writeFileSync(join(reports, 'gw-1.json'), JSON.stringify(await original.status()));
+    expect(await run('fleet-report', reports)).toContain('another agent with the same identity (broker)');
 
-      expect(await run('identity', 'new', '--yes', '--config', copy.config)).toContain('in use');
-      await copy.end('SIGTERM');
-      expect(await run('identity', 'new', '--yes', '--config', copy.config)).toContain(
-        'This gateway has a new identity',
-      );
-      await copy.start();
-      // In a conflict no connection lasts for a second.
-      for (const agent of [original, copy]) await agent.until(() => isConnected(agent, 3), 'it stays connected');
-    },
-  );
+    expect(await run('identity', 'new', '--yes', '--config', copy.config)).toContain('in use');
+    await copy.end('SIGTERM');
+    expect(await run('identity', 'new', '--yes', '--config', copy.config)).toContain('This gateway has a new identity');
+    await copy.start();
+    // No connection lasts for a second during a conflict.
+    for (const agent of [original, copy]) await agent.until(() => isConnected(agent, 3), 'it stays connected');
+  });
 
-  it('do not exist if the broker restarts again and again', async () => {
+  it('is not reported if the broker restarts repeatedly', async () => {
     original.write(sandbox.url, { tags: tags(broker.port, 3) });
     await original.start();
     for (let restart = 1; restart <= 7; restart++) {
@@ -129,8 +124,8 @@ describe('two agents with one client id at an MQTT broker', () => {
   });
 });
 
-describe('a token that somebody else has revoked', () => {
-  /** Posts something, so that the token in use has worked. */
+describe('token revoked by another client', () => {
+  /** Posts a value, so that the current token has worked once. */
   async function post(agent: AgentProcess): Promise<void> {
     const before = await agent.metric('tagferry_values_delivered_total');
     await agent.push([{ asset: 881, key: 'k', value: 1 }]);
@@ -140,7 +135,7 @@ describe('a token that somebody else has revoked', () => {
     );
   }
 
-  it('is reported by the original when its copied state folder is used', async () => {
+  it('is reported by the original gateway if a copy of its state folder is used', async () => {
     await original.start();
     await post(original);
     copyState();
@@ -151,6 +146,20 @@ describe('a token that somebody else has revoked', () => {
       return has(original, 'token');
     }, 'the conflict is in the status');
     expect(await conflicts(copy)).toEqual([]);
+  });
+
+  it('is not reported if a platform restart invalidates all tokens', async () => {
+    await original.start();
+    await post(original);
+    const port = Number(new URL(sandbox.url).port);
+    await sandbox.stop();
+    await original.push([{ asset: 881, key: 'k', value: 2 }]);
+    await original.until(() => original.logged('uplink.away').length > 0, 'the platform is unavailable');
+    sandbox = new Sandbox({ port });
+    await sandbox.start();
+    await original.until(() => original.logged('session.token_refused').length > 0, 'the token is rejected');
+    await post(original);
+    expect(await conflicts(original)).toEqual([]);
   });
 
   it('is not reported if the operator renews or revokes the session', async () => {
@@ -164,7 +173,7 @@ describe('a token that somebody else has revoked', () => {
   });
 });
 
-describe('a webhook secret that somebody else has changed', () => {
+describe('webhook secret changed by another client', () => {
   async function startOriginal(): Promise<string> {
     const port = await freePort();
     const url = `http://127.0.0.1:${port}/webhook`;
@@ -174,7 +183,7 @@ describe('a webhook secret that somebody else has changed', () => {
     return url;
   }
 
-  it('is reported by the original, and not any more once the secret is known again', async () => {
+  it('is reported by the original gateway until the new secret is configured', async () => {
     const url = await startOriginal();
     copy.write(sandbox.url, { env: { WEBHOOK_URL: url } });
     await copy.start();
@@ -187,7 +196,7 @@ describe('a webhook secret that somebody else has changed', () => {
     await original.until(async () => (await conflicts(original)).length === 0, 'the conflict is over');
   });
 
-  it('is not reported because of forged requests', async () => {
+  it('is not reported after forged requests', async () => {
     const url = await startOriginal();
     for (let request = 0; request < 3; request++) {
       const headers = { 'X-Hub-Signature-Sha256': `sha256=${'0'.repeat(64)}` };

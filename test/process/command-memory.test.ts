@@ -16,11 +16,11 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** Each takes less than the agent, all together more than the unit allows. */
+/** Each command uses less memory than the agent, and all together use more than the unit allows. */
 const GREEDY = 'const taken = Buffer.alloc(36 << 20, 1); setTimeout(() => taken.length, 600_000)';
 
-describe('commands that take all memory of the unit', () => {
-  it('are killed by the kernel in place of the agent', async () => {
+describe('reaction commands that exhaust the memory limit of the service', () => {
+  it('are killed by the kernel instead of the agent', async () => {
     const listen = `127.0.0.1:${await freePort()}`;
     gateway.write(sandbox.url, {
       tags: 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n',
@@ -43,6 +43,6 @@ describe('commands that take all memory of the unit', () => {
     expect(await gateway.status()).toMatchObject({ state: 'online' });
     expect(gateway.bounds.kills).toBeGreaterThan(0);
     await gateway.end('SIGTERM');
-    await expect(gateway.dispose()).rejects.toThrow('for memory');
+    await expect(gateway.dispose()).rejects.toThrow('memory limit');
   });
 });

@@ -1,4 +1,4 @@
-/** What identifies the configuration in force, and files that differ from it. */
+/** Digest of the active configuration, and files that differ from it. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -31,8 +31,8 @@ const identity = async () => {
   return (JSON.parse(stdout) as { configuration: ConfigurationReport }).configuration;
 };
 
-describe('the identity of the configuration', () => {
-  it('names an edited file until a reload applies it, with a new digest and time', async () => {
+describe('configuration identity', () => {
+  it('lists an edited file as changed until a reload, which updates the digest and timestamp', async () => {
     await agent.start();
     const before = await identity();
     expect(before).toMatchObject({
@@ -53,10 +53,10 @@ describe('the identity of the configuration', () => {
     expect(edited.disk_digest).not.toBe(before.disk_digest);
     expect(await agent.metric('tagferry_configuration_changed_files')).toBe(1);
     expect((await verb('status')).stdout).toMatch(
-      /config +rollout-7, files \w{12}, since [\s\S]*changed and not loaded: tags\.yaml/,
+      /config +rollout-7, files \w{12}, since [\s\S]*changed but not loaded: tags\.yaml/,
     );
     const doctor = (await verb('doctor')).stdout;
-    expect(doctor).toMatch(/configuration\.in_force *in force: rollout-7, files \w{12}/);
+    expect(doctor).toMatch(/configuration\.in_force *in effect: rollout-7, files \w{12}/);
     expect(doctor).toMatch(/not loaded: tags\.yaml; a reload\s+would apply them: 2 tags\s+instead of 1/);
 
     expect((await verb('reload')).status).toBe(0);
@@ -71,7 +71,7 @@ describe('the identity of the configuration', () => {
     );
   });
 
-  it('stays the same if a reload is rejected, and names the file', async () => {
+  it('is unchanged after a rejected reload, which names the rejected file', async () => {
     await agent.start();
     const before = await identity();
     write('tags.yaml', 'tags:\n  FT-101: { asset: none }\n');
@@ -85,7 +85,7 @@ describe('the identity of the configuration', () => {
     expect((await verb('doctor')).stdout).toMatch(/not loaded: tags\.yaml; a reload\s+would reject the files/);
   });
 
-  it('covers what a placeholder stands for in the digest in force, and not in that of the files', async () => {
+  it('includes placeholder values in the active digest, but not in the file digest', async () => {
     // biome-ignore lint/suspicious/noTemplateCurlyInString: a placeholder of the configuration
     write('tags.yaml', 'tags:\n  "${LINE}-101": { asset: 881, values: { flow: {} } }\n');
     await agent.start({ LINE: 'A' });
@@ -97,7 +97,7 @@ describe('the identity of the configuration', () => {
     expect(second.digest).not.toBe(first.digest);
   });
 
-  it('does not cover secrets, and names the file of a changed secret', async () => {
+  it('excludes secrets, but names the file if a secret changed', async () => {
     const broker = (password: string) =>
       `sources:\n  plant: { mqtt: "mqtt://user:${password}@127.0.0.1:1" }\n` +
       'tags:\n  FT-101: { asset: 881, values: { flow: { from: plant, topic: a } } }\n';

@@ -31,7 +31,7 @@ async function report(): Promise<SourceReport> {
   return ((await agent.status()).sources as SourceReport[])[0]!;
 }
 
-/** Rows as a spreadsheet writes them: by Python's own writer, a value for each row and no time. */
+/** Rows in spreadsheet format from Python's csv writer, with one value per row and no time. */
 function foreignFile(path: string, rows: number): void {
   const program = `
 import csv, sys
@@ -43,27 +43,27 @@ with open(sys.argv[1], "w", newline="", encoding="cp1252") as f:
   execFileSync('python3', ['-c', program, path, String(rows)]);
 }
 
-describe('a folder of files', () => {
-  it('gives each row of a large file once, whatever kills the agent in its middle', async () => {
+describe('CSV folder', () => {
+  it('delivers each row of a large file once even if the agent is killed while reading it', async () => {
     const ROWS = 300_000;
     const source = `{ csv: "${drop}", separator: ";", decimal: ",", encoding: windows-1252, settle: 100ms }`;
     const tags = `sources: { drop: ${source} }\ntags: { T-1: { asset: 881, values: { n: { unit: 1, from: drop, column: Zähler, scale: 4 } } } }\n`;
     agent.write(sandbox.url, { tags, env: { POST_MAX_VALUES: '10000' } });
     foreignFile(join(drop, 'export.csv'), ROWS);
     await agent.start();
-    let inTheMiddle = 0;
+    let killedWhileReading = 0;
     for (const share of [0.02, 0.2, 0.4]) {
-      // Posts lag behind the file, so what is buffered counts.
+      // Posts lag behind the file, so the buffered values are counted.
       const read = async () => stored('n').length + (await agent.metric('tagferry_buffer_values'));
-      await agent.until(async () => (await read()) >= share * ROWS, 'it is in the middle');
+      await agent.until(async () => (await read()) >= share * ROWS, 'part of the file is read');
       await agent.end('SIGKILL');
-      if (below('done').length === 0) inTheMiddle++;
+      if (below('done').length === 0) killedWhileReading++;
       await agent.start();
     }
-    expect(inTheMiddle).toBeGreaterThan(0);
-    await agent.until(() => below('done').length === 2, 'the file is done');
-    await agent.until(() => numbers('n').length >= ROWS, 'all of it has arrived');
-    // Without times of their own a row that was taken twice would stand there twice.
+    expect(killedWhileReading).toBeGreaterThan(0);
+    await agent.until(() => below('done').length === 2, 'the file is moved');
+    await agent.until(() => numbers('n').length >= ROWS, 'all values are delivered');
+    // Rows without a time would be stored twice if they were read twice.
     const found = numbers('n');
     expect({ rows: found.length, different: new Set(found).size, sum: found.reduce((sum, n) => sum + n, 0) }).toEqual({
       rows: ROWS,
@@ -71,12 +71,12 @@ describe('a folder of files', () => {
       sum: (ROWS * (ROWS - 1)) / 2,
     });
     expect(readFileSync(join(drop, 'done/export.csv.report.txt'), 'utf8')).toBe(
-      `export.csv: ${countText(ROWS)} values of ${countText(ROWS)} rows were taken, 0 could not be.\n`,
+      `export.csv: ${countText(ROWS)} values of ${countText(ROWS)} rows were stored, 0 rejected.\n`,
     );
     expect(below('')).toEqual(['done']);
   });
 
-  it('takes what is right, says what is not beside the file, and keeps apart what gives nothing', async () => {
+  it('accepts valid rows, reports invalid rows next to the file, and sets files without valid rows aside', async () => {
     const source = `{ csv: "${drop}", decimal: ",", zone: Europe/Berlin, time_column: [Datum, Zeit], settle: 50ms, skip_lines: 1 }`;
     const values = 'flow: { unit: 1, from: drop, column: "Fluss" }, level: { unit: 1, from: drop }';
     agent.write(sandbox.url, {
@@ -92,30 +92,33 @@ describe('a folder of files', () => {
     const tested = await runVerb(['sources', 'test', '--json', '--config', agent.config]);
     expect((JSON.parse(tested.stdout) as { problem: string | null }[]).length).toBe(2);
     await agent.start();
-    await agent.until(() => below('done').length === 2 && below('failed').length === 2, 'both were read');
-    await agent.until(() => numbers('flow').length === 3 && numbers('level').length === 3, 'what is right has arrived');
+    await agent.until(() => below('done').length === 2 && below('failed').length === 2, 'both files are moved');
+    await agent.until(
+      () => numbers('flow').length === 3 && numbers('level').length === 3,
+      'the valid values are delivered',
+    );
     expect(stored('flow').map(({ value, timestampMs }) => [value, new Date(timestampMs).toISOString()])).toEqual([
       [1.5, '2026-10-25T00:00:00.000Z'],
       [2.5, '2026-10-25T00:30:00.000Z'],
       [3.5, '2026-10-25T01:00:00.000Z'],
     ]);
-    const said = readFileSync(join(drop, 'done/night.csv.report.txt'), 'utf8');
-    expect(said).toContain('6 values of 5 rows were taken, 2 could not be');
-    expect(said).toContain('Lines 3 to 6: an hour that came twice in Europe/Berlin');
-    expect(said).toContain('line 6: T-1 flow: "x" is no number');
-    expect(said).toContain('line 7: "gestern" is no time');
+    const reportFile = readFileSync(join(drop, 'done/night.csv.report.txt'), 'utf8');
+    expect(reportFile).toContain('6 values of 5 rows were stored, 2 rejected');
+    expect(reportFile).toContain('Lines 3 to 6: an hour that occurred twice in Europe/Berlin');
+    expect(reportFile).toContain('line 6: T-1 flow: "x" is not a number');
+    expect(reportFile).toContain('line 7: "gestern" ');
     expect(readFileSync(join(drop, 'failed/other.csv.report.txt'), 'utf8')).toContain('has no column "Datum"');
     expect((await report()).errors).toBe(3);
     expect(below('')).toEqual(['.hidden.csv', 'done', 'failed']);
-    // The same name again is another file.
+    // A second file with the same name is a different file.
     writeFileSync(join(drop, 'night.csv'), 'Logger 7\nDatum;Zeit;Fluss;level\n26.10.2026;02:00;4,5;1\n');
-    await agent.until(() => below('done').includes('night.csv.2'), 'it stands beside the first one');
-    await agent.until(() => numbers('flow').includes(4.5), 'its value has arrived');
+    await agent.until(() => below('done').includes('night.csv.2'), 'the second file is moved');
+    await agent.until(() => numbers('flow').includes(4.5), 'its value is delivered');
     const { stdout } = await runVerb(['sources', 'scan', 'drop', '--yes', '--config', agent.config]);
     expect(stdout).toContain('column: Fluss');
   });
 
-  it('follows a file that grows through its rotations, those while the agent is away too', async () => {
+  it('follows a growing file across rotations, even while the agent is stopped', async () => {
     const source = `{ csv: "${drop}", pattern: values.csv, tail: true, header: false, time_column: 1, time_format: unix }`;
     const tags = `sources: { log: ${source} }\ntags: { T-1: { asset: 881, values: { n: { unit: 1, from: log, column: 2 } } } }\n`;
     agent.write(sandbox.url, { tags });
@@ -128,8 +131,8 @@ describe('a folder of files', () => {
     const arrived = (what: string) => agent.until(() => numbers('n').length >= written, what);
     write(100);
     await agent.start();
-    await arrived('the beginning has arrived');
-    // A line that is not whole yet waits.
+    await arrived('the first rows are delivered');
+    // An incomplete line is not read.
     appendFileSync(path, '1700000100,1');
     appendFileSync(path, '');
     await new Promise((resolve) => setTimeout(resolve, 2_500));
@@ -139,43 +142,56 @@ describe('a folder of files', () => {
     renameSync(path, `${path}.1`);
     appendFileSync(`${path}.1`, `${1_700_000_000 + written},${written++}\n`);
     write(10);
-    await arrived('what stood in both has arrived');
+    await arrived('the rows of both files are delivered');
     await agent.end('SIGKILL');
     write(5);
     renameSync(`${path}.1`, `${path}.2`);
     renameSync(path, `${path}.1`);
     write(5);
     await agent.start();
-    await arrived('what was written meanwhile has arrived');
+    await arrived('the rows written meanwhile are delivered');
     expect(numbers('n').sort((a, b) => a - b)).toEqual(all());
     writeFileSync(path, `${1_700_001_000},7777\n`);
-    await agent.until(() => numbers('n').includes(7777), 'a file that was cut is read from its beginning');
+    await agent.until(() => numbers('n').includes(7777), 'the truncated file is read from its beginning');
     expect(agent.logged('csv.cut').length).toBe(1);
     expect(below('done')).toEqual([]);
     expect((await report()).stored).toBeGreaterThan(0);
   });
 
-  it('keeps what was read where it cannot be moved, and does not read it again', async () => {
+  it('leaves files where they are while no value uses the source', async () => {
+    const source = (name: string) => `${name}: { csv: "${join(drop, name)}", separator: ";", settle: 100ms }`;
+    const tags = `sources: { ${source('used')}, ${source('unused')} }\ntags: { T-1: { asset: 881, values: { n: { from: used, column: n } } } }\n`;
+    agent.write(sandbox.url, { tags });
+    for (const name of ['unused', 'used']) {
+      mkdirSync(join(drop, name));
+      writeFileSync(join(drop, name, 'a.csv'), 'time;n\n2026-11-01T00:00:00Z;1\n');
+    }
+    await agent.start();
+    await agent.until(() => below('used/done').length === 2, 'the file of the used source is read');
+    expect(below('unused')).toEqual(['a.csv']);
+  });
+
+  it('reads a file only once if it cannot be moved', async () => {
     const source = `{ csv: "${drop}", form: long, time_column: time, settle: 50ms }`;
     agent.write(sandbox.url, {
       tags: `sources: { lab: ${source} }\ntags: { S-4: { asset: 881, values: { ph: { unit: 1, from: lab } } } }\n`,
     });
-    // Something in the place of the folder stands for a file system that may only be read: root may write everywhere.
+    // A file replaces the folder to simulate a read-only file system, because root can write everywhere.
     writeFileSync(join(drop, 'done'), '');
     writeFileSync(
       join(drop, 'a.csv'),
       'time,tag,key,value\n2026-11-21T00:00:00Z,S-4,ph,7.1\n2026-11-21T00:00:00Z,S-4,pH,1\n',
     );
     await agent.start();
-    await agent.until(() => agent.logged('csv.not_moved').length === 1, 'it is said');
+    await agent.until(() => agent.logged('csv.not_moved').length === 1, 'the failed move is logged');
     expect(await agent.end('SIGTERM')).toBe(0);
     await agent.start();
-    await agent.until(() => agent.logged('csv.not_moved').length === 2, 'it is said again');
-    await agent.until(() => numbers('ph').length === 1, 'its value has arrived');
+    await agent.until(() => agent.logged('csv.not_moved').length === 2, 'the failed move is logged again');
+    await agent.until(() => numbers('ph').length === 1, 'its value is delivered');
     expect((await report()).stored).toBe(0);
     renameSync(join(drop, 'done'), join(drop, 'elsewhere'));
-    await agent.until(() => below('done').length === 2, 'it is moved when it can be');
-    expect(readFileSync(join(drop, 'done/a.csv.report.txt'), 'utf8')).toContain('is "S-4 ph" meant?');
+    await agent.until(() => below('done').length === 2, 'the file is moved');
+    expect(readFileSync(join(drop, 'done/a.csv.report.txt'), 'utf8')).toContain('did you mean "S-4 ph"?');
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 });

@@ -1,4 +1,4 @@
-/** A gateway that is taken out of service: by its running daemon, and without one. */
+/** Decommissioning a gateway with and without a running agent. */
 import { existsSync } from 'node:fs';
 import { request } from 'node:http';
 import { join } from 'node:path';
@@ -32,14 +32,14 @@ const push = async () => (await agent.push([{ tag: 'FT-101', key: 'flow', value:
 const delivered = () => sandbox.values.counts(881).stored;
 const goAway = () => sandbox.faults.add({ method: 'POST', path: '/v1/assets/*', status: 503 });
 
-describe('tagferry decommission on a running daemon', () => {
-  it('drains, deletes the webhook, revokes, marks the folder and ends the daemon with 78; run ends with 78 until setup', async () => {
+describe('tagferry decommission with a running agent', () => {
+  it('drains the buffer, deletes the webhook and revokes tokens, and the agent exits with 78 until setup', async () => {
     await agent.start();
     await agent.registered();
     for (let i = 0; i < 5; i++) expect(await push()).toBe(204);
     const { status, stdout, stderr } = await decommission('--yes');
     expect(`${status} ${stderr}`).toMatch(/^0 /);
-    expect(stdout).toMatch(/Webhook \d+ is deleted/);
+    expect(stdout).toMatch(/Deleted webhook \d+/);
     expect(await agent.ended()).toBe(78);
     expect(delivered()).toBe(5);
     expect(sandbox.webhooks()).toEqual([]);
@@ -55,18 +55,18 @@ describe('tagferry decommission on a running daemon', () => {
       stdout: expect.stringMatching(/decommissioned.*tagferry setup/),
     });
     expect((await runVerb(['status', '--config', agent.config])).stderr).toContain('decommissioned');
-    // Said again, and nothing more to do.
+    // Running the command again has no effect.
     expect(await decommission('--yes')).toMatchObject({ status: 0 });
   });
 
-  it('leaves everything as it was where values are left after the timeout, and takes values in again', async () => {
+  it('resumes ingestion without changes if values remain buffered after the timeout', async () => {
     await agent.start();
     await agent.registered();
     const fault = goAway();
     expect(await push()).toBe(204);
     const { status, stdout, stderr } = await decommission('--yes', '--timeout', '300ms');
     expect(`${status} ${stdout}`).toMatch(/^1 .*1 value waiting/);
-    expect(stderr).toMatch(/values are left \(1 value\): nothing was deleted/);
+    expect(stderr).toMatch(/1 value not delivered\. Nothing was deleted/);
     expect(sandbox.webhooks().length).toBe(1);
     expect(isMarked()).toBe(false);
     expect(await push()).toBe(204);
@@ -80,53 +80,53 @@ describe('tagferry decommission on a running daemon', () => {
     expect(await agent.ended()).toBe(78);
   });
 
-  it('gives up values with --lose-values, and says how many stay in the folder', async () => {
+  it('discards values with --lose-values, and reports how many remain in the folder', async () => {
     await agent.start();
     await agent.registered();
     goAway();
     expect(await push()).toBe(204);
     const { status, stdout } = await decommission('--yes', '--timeout', '0', '--lose-values');
-    expect(`${status} ${stdout}`).toMatch(/^0 [\s\S]*Not delivered, and still in .*: 1 value\./);
+    expect(`${status} ${stdout}`).toMatch(/^0 [\s\S]*Not delivered and still in .*: 1 value\./);
     expect(await agent.ended()).toBe(78);
     expect(isMarked()).toBe(true);
     expect(sandbox.webhooks()).toEqual([]);
   });
 
-  it('answers 503 to programs that push while it drains, and takes values in again where it is given up', async () => {
+  it('rejects pushes with 503 while draining, and resumes ingestion if cancelled', async () => {
     await agent.start();
     goAway();
     expect(await push()).toBe(204);
     const asked = request({ socketPath: join(agent.state, 'control.sock'), path: '/decommission/run', method: 'POST' });
     asked.on('error', () => {}).end('{"timeout_ms":600000}');
-    await agent.until(() => agent.logged('decommission.started').length === 1, 'it has begun');
+    await agent.until(() => agent.logged('decommission.started').length === 1, 'the decommissioning has started');
     let answer: Awaited<ReturnType<AgentProcess['push']>> | undefined;
     const isRefused = async () => {
       answer = await agent.push([{ tag: 'FT-101', key: 'flow', value: 2 }]).catch(() => undefined);
       return answer?.status === 503;
     };
-    await agent.until(isRefused, 'the listener says 503');
+    await agent.until(isRefused, 'the listener responds 503');
     expect(Number(answer!.headers['retry-after'])).toBeGreaterThan(0);
     expect(answer!.text).toContain('being decommissioned');
     asked.destroy();
-    await agent.until(async () => (await push().catch(() => 0)) === 204, 'values are taken in');
-    // What was answered 503 is not here.
+    await agent.until(async () => (await push().catch(() => 0)) === 204, 'values are being accepted');
+    // Values that received a 503 are not stored.
     expect(await agent.metric('tagferry_buffer_values')).toBe(2);
   });
 
-  it('counts quarantine as values that would be lost', async () => {
+  it('counts quarantined values as lost', async () => {
     await agent.start();
     sandbox.faults.poison({ asset: 882, value: 666 });
     const taken = [1, 666, 3].map((value, i) => ({ tag: 'FT-102', key: 'flow', value, timestamp: 1.7e12 + i }));
     expect((await agent.push(taken)).status).toBe(204);
-    // The platform is there all the while: then a refusal is the value's own.
+    // The platform is reachable throughout, so a rejection concerns the value.
     const refused = async () => (await push()) === 204 && agent.logged('uplink.quarantined').length > 0;
-    await agent.until(refused, 'it is refused');
+    await agent.until(refused, 'the request is rejected');
     const { status, stderr } = await decommission('--yes');
-    expect(`${status} ${stderr}`).toMatch(/^1 [\s\S]*values are left \(1 value in quarantine\)/);
+    expect(`${status} ${stderr}`).toMatch(/^1 [\s\S]*1 value in quarantine not delivered/);
     expect(await push()).toBe(204);
   });
 
-  it('wants --yes where nobody can answer: exit status 2, and nothing changed', async () => {
+  it('exits with 2 without changes if there is no terminal, unless --yes is specified', async () => {
     await agent.start();
     const { status, stderr } = await decommission();
     expect(`${status} ${stderr}`).toMatch(/^2 [\s\S]*--yes/);
@@ -135,29 +135,29 @@ describe('tagferry decommission on a running daemon', () => {
     expect(isMarked()).toBe(false);
   });
 
-  it('goes on taking values in when whoever asked has left', async () => {
+  it('resumes ingestion if the client disconnects', async () => {
     await agent.start();
     goAway();
     expect(await push()).toBe(204);
     const asked = request({ socketPath: join(agent.state, 'control.sock'), path: '/decommission/run', method: 'POST' });
     asked.on('error', () => {}).end('{"timeout_ms":600000}');
-    await agent.until(() => agent.logged('decommission.started').length === 1, 'it has begun');
+    await agent.until(() => agent.logged('decommission.started').length === 1, 'the decommissioning has started');
     asked.destroy();
-    await agent.until(() => agent.logged('decommission.given_up').length === 1, 'it is given up');
-    await agent.until(async () => (await push().catch(() => 0)) === 204, 'values are taken in');
+    await agent.until(() => agent.logged('decommission.given_up').length === 1, 'the decommissioning is cancelled');
+    await agent.until(async () => (await push().catch(() => 0)) === 204, 'values are being accepted');
     expect(isMarked()).toBe(false);
   });
 });
 
-describe('tagferry decommission without a daemon', () => {
-  it('says to start the service where values wait, and needs it not where the buffer is empty', async () => {
+describe('tagferry decommission without a running agent', () => {
+  it('prompts to start the service if values are buffered, and succeeds if the buffer is empty', async () => {
     await agent.start();
     await agent.registered();
     const fault = goAway();
     expect(await push()).toBe(204);
     await agent.end('SIGTERM');
     const refused = await decommission('--yes');
-    expect(`${refused.status} ${refused.stderr}`).toMatch(/^1 [\s\S]*1 value wait[\s\S]*tagferry run/);
+    expect(`${refused.status} ${refused.stderr}`).toMatch(/^1 [\s\S]*1 undelivered value[\s\S]*tagferry run/);
     expect(isMarked()).toBe(false);
     sandbox.faults.remove(fault);
     await agent.start();
@@ -165,25 +165,25 @@ describe('tagferry decommission without a daemon', () => {
     await agent.end('SIGTERM');
     const { status, stdout, stderr } = await decommission('--yes');
     expect(`${status} ${stderr}`).toMatch(/^0 /);
-    expect(stdout).toMatch(/Nothing would be lost[\s\S]*Webhook \d+ is deleted/);
+    expect(stdout).toMatch(/No undelivered values[\s\S]*Deleted webhook \d+/);
     expect(sandbox.webhooks()).toEqual([]);
     agent.launch();
     expect(await agent.ended()).toBe(78);
   });
 
-  it('revokes the tokens that a daemon left which was killed', async () => {
+  it('revokes the tokens of a killed agent', async () => {
     await agent.start();
     await agent.registered();
     await agent.end('SIGKILL');
     expect(sandbox.tokens.counts().alive).toBe(1);
     const { status, stdout, stderr } = await decommission('--yes');
     expect(`${status} ${stderr}`).toMatch(/^0 /);
-    expect(stdout).toContain('Revoked what a daemon that was killed left: 1 token.');
+    expect(stdout).toContain('Revoked 1 token left by an agent that was killed.');
     expect(sandbox.tokens.counts().alive).toBe(0);
     expect(existsSync(join(agent.state, 'session.json'))).toBe(false);
   });
 
-  it('needs no daemon with --lose-values, nor a platform', async () => {
+  it('succeeds with --lose-values even if the platform is unreachable', async () => {
     await agent.start();
     await agent.registered();
     goAway();
@@ -191,7 +191,7 @@ describe('tagferry decommission without a daemon', () => {
     await agent.end('SIGTERM');
     await sandbox.stop();
     const { status, stderr } = await decommission('--yes', '--lose-values');
-    expect(`${status} ${stderr}`).toMatch(/^1 [\s\S]*the webhook stays on the platform/);
+    expect(`${status} ${stderr}`).toMatch(/^1 [\s\S]*the webhook still exists on the platform/);
     expect(isMarked()).toBe(true);
   });
 });

@@ -1,7 +1,7 @@
 import type { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { sign } from '../../src/webhook/signature.ts';
 
-/** Delivers an event as the platform does. Returns the status of the response. */
+/** Delivers an event in the same way as the platform. Returns the response status. */
 export async function deliverEvent(
   sandbox: Sandbox,
   {

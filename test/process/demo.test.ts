@@ -17,7 +17,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-/** The demo as a process. Its temporary folder stands in the test's, so that what it leaves can be seen. */
+/** Runs the demo as a process. Its temporary folder is inside the test folder, so that leftover files are visible. */
 function startDemo(args: string[], environment: NodeJS.ProcessEnv = {}) {
   const clean = Object.fromEntries(Object.entries(process.env).filter(([key]) => !key.startsWith('NODE_')));
   const child = spawn(process.execPath, [MAIN, 'demo', ...args], {
@@ -55,43 +55,44 @@ function runs(pid: number): boolean {
 }
 
 describe('tagferry demo', () => {
-  it('tells the main job from login to a clean stop, counts nothing missing, and exits 0', async () => {
-    // What the caller exported must not reach the agent: this address would take its values elsewhere.
+  it('runs from login to a clean shutdown, counts no missing values, and exits with 0', async () => {
+    // The agent must not inherit exported variables, because this address would redirect its values.
     const demo = startDemo(['--seconds', '45'], { PLATFORM_URL: 'http://127.0.0.1:1', TAGFERRY_CONFIG: '/nowhere' });
     const status = await demo.ended;
     const story = demo.output();
     expect(`${status}\n${story}`).toMatch(/^0\n/);
     const acts = [
-      /the gateway's page {3}http:\/\/127\.0\.0\.1:\d+\/#token=\S{24}\n/,
-      /the platform's page {2}http:\/\/127\.0\.0\.1:\d+\/sandbox\/\n/,
-      /login as gateway@sandbox\.example/,
-      /values flow, \d+ a second; \d+ readings of this machine/,
-      /the platform goes away/,
-      /the agent has noticed/,
-      /platform away +in [\d,]+ +buffer [1-9]/,
-      /[1-9][\d,]* values on disk after .* the platform returns/,
-      /the agent has found it by itself/,
-      /all [1-9][\d,]* values of the outage are delivered, none missing/,
-      /its flow surges/,
-      /threshold_reached to the webhook: answered 204/,
-      /the reaction runs.*close-valve FT-101 got/,
-      /threshold_reached of 4711: flow \d.* high limit 80/,
-      /the valve closes/,
-      /the permission on TT-101 \(asset 885\) is taken away/,
-      /asset 885 is held/,
-      /the permission is given back; [1-9]\d* values of TT-101 have waited/,
-      /asset 885 is released, and they are delivered/,
-      /sent [\d,]+, acknowledged [\d,]+, at the platform [\d,]+, missing 0\n/,
-      /invented 0, different 0/,
-      /stopped cleanly \(exit 0\) and revoked its token: tokens alive 0/,
+      /Gateway page {3}http:\/\/127\.0\.0\.1:\d+\/#token=\S{24}\n/,
+      /Platform page {2}http:\/\/127\.0\.0\.1:\d+\/sandbox\/\n/,
+      /signed in as gateway@sandbox\.example/,
+      /\d+ values per second; \d+ readings of this machine/,
+      /outage: the platform refuses/,
+      /the agent detected the outage/,
+      /offline rule drain-tank ran \d/,
+      /unavailable +ingested [\d,]+ +buffer [1-9]/,
+      /[1-9][\d,]* values on disk after .* attempts?\n/,
+      /platform connection restored/,
+      /all [1-9][\d,]* values buffered during the outage delivered, none missing/,
+      /the FT-101 flow surges/,
+      /webhook delivery threshold_reached: response 204/,
+      /reaction close-valve ran/,
+      /instrumentation 4711: flow \d.* high threshold 80/,
+      /valve closed/,
+      /the permission on TT-101 \(asset 885\) is revoked/,
+      /asset 885 held/,
+      /the permission is granted again, with [1-9]\d* buffered values? of TT-101/,
+      /asset 885 released, its values delivered/,
+      /sent [\d,]+, acknowledged [\d,]+, on the platform [\d,]+, missing 0\n/,
+      /unexpected 0, different 0/,
+      /agent stopped \(exit status 0\), token revoked/,
     ];
     const places = acts.map((act) => story.search(act));
     expect(acts.filter((_, index) => places[index]! < 0)).toEqual([]);
     expect(places).toEqual([...places].sort((one, other) => one - other));
-    expect(story).toMatch(/the token is renewed by its refresh token/);
-    const [, sent, acknowledged, there] = /sent (\S+), acknowledged (\S+), at the platform (\S+), missing/.exec(story)!;
+    expect(story).toMatch(/token renewed/);
+    const [, sent, acknowledged, there] = /sent (\S+), acknowledged (\S+), on the platform (\S+), missing/.exec(story)!;
     expect([acknowledged, there]).toEqual([sent, sent]);
-    // Elsewhere than on a terminal: no control characters, and nothing too wide for a page.
+    // Without a terminal, the output has no control characters and fits the page width.
     expect(story).not.toContain('\x1b');
     expect(story).not.toContain('\r');
     expect(story.split('\n').filter((line) => [...line].length > 80)).toEqual([]);
@@ -100,31 +101,31 @@ describe('tagferry demo', () => {
     expect(runs(pid)).toBe(false);
   });
 
-  it('ends both processes at SIGINT, revokes the token and leaves nothing behind', async () => {
+  it('terminates both processes on SIGINT, revokes the token and leaves no files', async () => {
     const demo = startDemo(['--seconds', '60']);
     const pid = Number((await demo.until(/process (\d+)/))[1]);
     await demo.until(/the plant pushes/);
     expect(runs(pid)).toBe(true);
     demo.child.kill('SIGINT');
     expect(await demo.ended).toBe(0);
-    expect(demo.output()).toMatch(/tokens alive 0\n\nEnded early/);
+    expect(demo.output()).toMatch(/token revoked\n\nDemo interrupted/);
     expect(runs(pid)).toBe(false);
     expect(readdirSync(folder)).toEqual([]);
   });
 
-  it('exits 1, says what happened and keeps the log when the agent dies', async () => {
+  it('exits with 1, reports the cause and keeps the log if the agent exits prematurely', async () => {
     const demo = startDemo(['--seconds', '60']);
     const pid = Number((await demo.until(/process (\d+)/))[1]);
     await demo.until(/the plant pushes/);
     process.kill(pid, 'SIGKILL');
     expect(await demo.ended).toBe(1);
-    expect(demo.output()).toContain('the agent ended by itself, by SIGKILL');
+    expect(demo.output()).toContain('the agent exited unexpectedly by SIGKILL');
     expect(demo.output()).not.toContain('SIGTERM');
-    const log = /The agent's log: (.*)\n/.exec(demo.output())![1]!;
+    const log = /Agent log: (.*)\n/.exec(demo.output())![1]!;
     expect(existsSync(log)).toBe(true);
   });
 
-  it('refuses a time into which the story does not fit, as wrong usage', async () => {
+  it('rejects a duration shorter than the demo as a usage error', async () => {
     for (const seconds of ['5', 'soon', '1e9']) {
       const demo = startDemo(['--seconds', seconds]);
       expect(await demo.ended).toBe(2);
@@ -133,30 +134,30 @@ describe('tagferry demo', () => {
   });
 });
 
-describe('the count', () => {
+describe('demo count', () => {
   const right: Count = { sent: 60, acknowledged: 60, atPlatform: 60, missing: 0, invented: 0, different: 0 };
 
-  it('comes out only where every value that was sent is at the platform, once and as it was', () => {
+  it('succeeds only if every sent value is stored on the platform once and unchanged', () => {
     expect(problemsOf(right)).toEqual([]);
   });
 
-  it('does not come out with any of its numbers wrong', () => {
+  it('fails if any of its numbers is wrong', () => {
     const wrong: [Partial<Count>, RegExp][] = [
       [{ sent: 0, acknowledged: 0, atPlatform: 0 }, /no value was acknowledged/],
       [{ acknowledged: 40 }, /20 of 60 values not acknowledged/],
       [{ missing: 1, atPlatform: 59 }, /1 acknowledged value is missing/],
-      [{ invented: 2, atPlatform: 62 }, /2 values at the platform never sent/],
-      [{ different: 3 }, /3 values at the platform not as sent/],
+      [{ invented: 2, atPlatform: 62 }, /2 values found on the platform, but never sent/],
+      [{ different: 3 }, /3 values different on the platform/],
     ];
     for (const [change, words] of wrong) expect(problemsOf({ ...right, ...change }).join()).toMatch(words);
   });
 });
 
-describe('the count at the platform', () => {
-  it('finds by series and timestamp what is missing, invented and different', () => {
+describe('demo count on the platform', () => {
+  it('detects missing, invented and modified values by series and timestamp', () => {
     const tag = DEMO_TAGS[0]!;
     const sent = [1000, 2000, 3000, 4000].map((timestampMs) => ({ timestampMs, value: 5, acknowledged: true }));
-    // The last was sent, but its answer never came: the platform may have it or not.
+    // The final post has no response: the platform may have stored it or not.
     sent[3]!.acknowledged = false;
     const pushed = {
       tags: [tag],
@@ -193,8 +194,8 @@ describe('the count at the platform', () => {
   });
 });
 
-describe('the timetable', () => {
-  it('lets the parts fit into the least time, and the renewal fall after the outage', () => {
+describe('demo schedule', () => {
+  it('fits all steps into the minimum duration, with the token renewal after the outage', () => {
     for (const seconds of [MIN_SECONDS, 25, 60, 600]) {
       const { wholeMs, calmMs, awayMs, maxAwayMs, withoutPermissionMs, stopMs, tokenLifeS } = timetableOf(seconds, 100);
       expect(calmMs + maxAwayMs + withoutPermissionMs + stopMs).toBeLessThan(wholeMs * 0.7);
@@ -203,29 +204,29 @@ describe('the timetable', () => {
     }
   });
 
-  it('brings the platform back before the last try that surely falls into its time', () => {
+  it('ends the outage before the last guaranteed delivery attempt', () => {
     const plan = { awayMs: 10_000, maxAwayMs: 15_000 };
     const isTime = (goneForMs: number, failed: number, nextInMs: number) =>
       shouldReturn(plan, goneForMs, { failed, nextInMs });
-    // Early, and the try after the next comes in time.
+    // Too early, but the attempt after the next one is in time.
     expect(isTime(2_000, 2, 1_000)).toBe(false);
-    // This try is late enough, but it is not near yet.
+    // This attempt is late enough, but is not due yet.
     expect(isTime(6_000, 2, 5_000)).toBe(false);
     expect(isTime(9_500, 2, 1_000)).toBe(true);
-    // Early, but after another failure the next try could fall as late as 2 + 1 + 16 s.
+    // Too early, but after another failure the next attempt could be as late as 2 + 1 + 16 s.
     expect(isTime(2_000, 4, 1_000)).toBe(true);
     expect(isTime(10_000, 3, 5_000)).toBe(true);
   });
 });
 
-describe('the stage', () => {
+describe('demo output', () => {
   function stageOn(output: { isTTY?: boolean; columns?: number }, environment: NodeJS.ProcessEnv = {}) {
     let text = '';
     const write = (part: string) => (text += part);
     return { stage: openStage({ ...output, write }, environment, () => 12_340), text: () => text };
   }
 
-  it('prints plain lines where there is no terminal', () => {
+  it('consists of plain lines without a terminal', () => {
     const { stage, text } = stageOn({});
     stage.say('step', 'values flow');
     stage.live('in 1', 'in 1');
@@ -234,7 +235,7 @@ describe('the stage', () => {
     expect(text()).toBe(' 12.3 s  ✓ values flow\n 12.3 s    in 1\n');
   });
 
-  it('draws one live line under the story, cut to the terminal, and gives the cursor back', () => {
+  it('shows one live line below the other output, truncated to the terminal width, and restores the cursor', () => {
     const { stage, text } = stageOn({ isTTY: true, columns: 40 }, { NO_COLOR: '1' });
     stage.live('x'.repeat(200));
     stage.live('x'.repeat(200));
@@ -245,7 +246,7 @@ describe('the stage', () => {
     expect(text()).toBe(`\x1b[?25l\r${live}\x1b[K\r 12.3 s  · more\x1b[K\n${live}\x1b[K\r\x1b[K\x1b[?25h`);
   });
 
-  it('colours a terminal, but not where NO_COLOR is set or the terminal is dumb', () => {
+  it('is coloured on a terminal unless NO_COLOR is set or the terminal is dumb', () => {
     const say = (environment: NodeJS.ProcessEnv) => {
       const { stage, text } = stageOn({ isTTY: true, columns: 80 }, environment);
       stage.say('trouble', 'gone');
@@ -256,7 +257,7 @@ describe('the stage', () => {
     expect(say({ TERM: 'dumb' })).not.toContain('\x1b');
   });
 
-  it('shows a share as a bar that is full only at the end', () => {
+  it('shows a progress bar that is full only at the end', () => {
     expect(progressBar(0.5, 4)).toBe('██░░  50 %');
     expect(progressBar(0.999, 4)).toBe('███░  99 %');
     expect(progressBar(1, 4)).toBe('████ 100 %');

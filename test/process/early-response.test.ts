@@ -18,7 +18,10 @@ let delayMs: number;
 let hangsUp: boolean;
 const sockets = new Set<Socket>();
 
-/** Forwards a connection; while `discardsPosts`, responds 204 to a post of values whose end it has not received after `delayMs`. */
+/**
+ * Forwards a connection. While `discardsPosts` is set, responds 204 to a post of values that is incomplete after
+ * `delayMs`.
+ */
 function serve(socket: Socket): void {
   const onward = connect(Number(new URL(sandbox.url).port), '127.0.0.1');
   for (const one of [socket, onward]) {
@@ -67,14 +70,14 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-describe('a proxy that responds 204 to an incomplete post', () => {
+describe('proxy that responds 204 to an incomplete post', () => {
   it.each([
-    ['at once and hangs up', 0, true],
-    ['after 50 ms and hangs up', 50, true],
-    ['after 50 ms and keeps the connection', 50, false],
-    ['after 200 ms and hangs up', 200, true],
-    ['after 200 ms and keeps the connection', 200, false],
-  ])('loses no value if it responds %s', async (_name, ms, closes) => {
+    ['immediately and closes the connection', 0, true],
+    ['after 50 ms and closes the connection', 50, true],
+    ['after 50 ms and keeps the connection open', 50, false],
+    ['after 200 ms and closes the connection', 200, true],
+    ['after 200 ms and keeps the connection open', 200, false],
+  ])('causes no value loss if it responds %s', async (_name, ms, closes) => {
     [delayMs, hangsUp] = [ms, closes];
     for (let sent = 0; sent < VALUES; sent += PER_PUSH) {
       const values = Array.from({ length: PER_PUSH }, (_, at) => ({
@@ -88,7 +91,7 @@ describe('a proxy that responds 204 to an incomplete post', () => {
     await agent.until(() => agent.logged('uplink.away').length > 0 && discarded > 1, 'posts are discarded');
     expect(agent.logged('uplink.away').at(-1)).toMatchObject({ code: 'platform.body_unread' });
     const delivered = await agent.metric('tagferry_values_delivered_total');
-    // A post that was complete in time, as on a machine that stood still, has reached the platform.
+    // A post that was complete in time, for example on a stalled machine, has reached the platform.
     expect(delivered).toBeLessThanOrEqual(sandbox.values.counts().stored);
     discardsPosts = false;
     await runVerb(['session', 'renew', '--config', agent.config]);

@@ -30,7 +30,7 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** Everything that an operator sees. */
+/** Everything that is visible to an operator. */
 async function shown(): Promise<string> {
   const pages = await Promise.all(
     ['/status', '/healthz', '/metrics'].map((path) => agent.call(agent.ops, path).then(({ text }) => text)),
@@ -46,14 +46,14 @@ async function shown(): Promise<string> {
 type Echo = (response: ServerResponse, token: string) => void;
 const ECHOES: [string, Echo][] = [
   ['an error body', (response, token) => end(response, 400, error(`token ${token} is wrong`))],
-  ['a cut token', (response, token) => end(response, 503, error(`token ${token.slice(0, 24)}`))],
+  ['a truncated token', (response, token) => end(response, 503, error(`token ${token.slice(0, 24)}`))],
   ['a debug page', (response, token) => end(response, 500, `<pre>${'.'.repeat(250)} Authorization: Bearer ${token}`)],
   [
     'a success with a body',
     (response, token) => end(response, 200, `{"echo":"${Buffer.from(token).toString('base64')}"}`),
   ],
   ['a redirect', (response, token) => void response.writeHead(302, { location: `http://other/${token}/x` }).end()],
-  ['a refusal', (response, token) => end(response, 403, error(`no access with ${encodeURIComponent(token)}`))],
+  ['a rejection', (response, token) => end(response, 403, error(`no access with ${encodeURIComponent(token)}`))],
 ];
 
 function end(response: ServerResponse, status: number, body: string): void {
@@ -66,8 +66,8 @@ function error(message: string): string {
 
 const tokenOf = (request: IncomingMessage) => request.headers.authorization?.replace(/^Bearer /, '') ?? '';
 
-describe('a server that echoes secrets', () => {
-  it.each(ECHOES)('reveals no access token by %s', async (_name, echo) => {
+describe('agent with a server that echoes secrets', () => {
+  it.each(ECHOES)('does not reveal an access token after %s', async (_name, echo) => {
     await agent.start();
     await agent.until(() => agent.logged('session.valid').length > 0, 'a session');
     const tokens = new Set<string>();
@@ -79,7 +79,7 @@ describe('a server that echoes secrets', () => {
     await agent.push([{ tag: 'T-1', key: 'flow', value: 1, timestamp }]);
     await agent.until(
       () => agent.logged('uplink.later').length > 0 || agent.logged('uplink.quarantined').length > 0,
-      'an answer',
+      'a response is received',
     );
     const text = await shown();
     expect(tokens.size).toBeGreaterThan(0);
@@ -87,7 +87,7 @@ describe('a server that echoes secrets', () => {
       for (const form of [token.slice(0, 20), base64(token)]) expect(text).not.toContain(form);
   });
 
-  it('reveals no password and no client secret by the answer to a sign-in', async () => {
+  it('does not reveal a password or client secret from a sign-in response', async () => {
     const env = { LOG_LEVEL: 'trace', TECHNICAL_PASSWORD: `'${PASSWORD}'` };
     agent.write(portal.url, { tags: TAGS, env });
     portal.answer = (request, response, body) => {
@@ -96,7 +96,7 @@ describe('a server that echoes secrets', () => {
       end(response, 401, JSON.stringify({ error: 'invalid_grant', error_description: words.slice(-180) }));
     };
     agent.launch();
-    await agent.until(() => agent.output.includes('invalid_grant: '), 'the answer is in the log');
+    await agent.until(() => agent.output.includes('invalid_grant: '), 'the response is in the log');
     await agent.until(() => agent.hasBeenReady, 'ready');
     const text = await shown();
     expect(text).toContain('***');

@@ -10,18 +10,21 @@ import { GatewayProcess } from './gateway-process.ts';
 const TAGS = 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n';
 
 /**
- * A daemon whose every run of a reaction leaves a line, and a platform that sends it events without end, each another: so that it
- * can be counted at the end what was missed, and what ran again.
+ * Agent whose reactions each write a line, and a platform that continuously sends distinct events, to count missed
+ * events and repeated reactions.
  */
 export class EventPlant {
   readonly sandbox: Sandbox;
   readonly agent: GatewayProcess;
-  /** Of the listener, unless `env` says otherwise. */
+  /** Address of the listener, unless `env` overrides it. */
   readonly port: number;
-  /** Numbers of the events that the platform sent; those with a reaction. */
+  /** Numbers of the events that the platform sent; numbers of those with a reaction. */
   readonly sent = new Set<number>();
   readonly meant = new Set<number>();
-  /** What the inbox called done when the daemon was killed, and how often its reaction had run by then: it must never run again. */
+  /**
+   * Completed events in the inbox at the kill, with the number of reaction runs until then. These reactions must never
+   * run again.
+   */
   readonly finished = new Map<number, number>();
   #serial = 0;
   #serialAtBlow = 0;
@@ -34,7 +37,7 @@ export class EventPlant {
     this.port = port;
   }
 
-  /** `tags`: further lines below `tags:` of tags.yaml. */
+  /** `tags`: additional lines below `tags:` in tags.yaml. */
   static async at(sandbox: Sandbox, env: Record<string, string> = {}, tags = ''): Promise<EventPlant> {
     const port = await freePort();
     const agent = new GatewayProcess(sandbox.url);
@@ -47,15 +50,15 @@ export class EventPlant {
     return new EventPlant(sandbox, agent, port);
   }
 
-  /** Starts the daemon for the first time, with a webhook that is caught up: from here on nothing may be missed. */
+  /** Starts the agent for the first time and waits for the webhook catch-up. No event may be missed afterwards. */
   async begin(): Promise<void> {
     await this.agent.start();
     await this.agent.registered();
     this.send(1);
-    await this.agent.until(() => this.undelivered() === 0, 'the first delivery is taken');
+    await this.agent.until(() => this.undelivered() === 0, 'the first delivery is accepted');
   }
 
-  /** Sends so many events; every fifth has a reaction. */
+  /** Sends a number of events; every fifth has a reaction. */
   send(count: number): void {
     for (let i = 0; i < count; i++) {
       const number = ++this.#serial;
@@ -71,8 +74,8 @@ export class EventPlant {
   }
 
   /**
-   * Sends an event every so often until `endStream`, at most so many between two blows: where the daemon starts slowly it must not have more
-   * to do than elsewhere.
+   * Sends an event per interval until `endStream`, with a maximum between two kills, so that slow startup does not
+   * increase the load.
    */
   stream(everyMs = 10, between = 150): void {
     this.#streaming = true;
@@ -89,7 +92,7 @@ export class EventPlant {
     await this.#stream;
   }
 
-  /** kill -9; remembers what was over by then. */
+  /** Sends kill -9 and records the completed events. */
   async kill(): Promise<void> {
     await this.agent.end('SIGKILL');
     this.#serialAtBlow = this.#serial;
@@ -100,7 +103,7 @@ export class EventPlant {
     }
   }
 
-  /** What a stopped daemon's inbox holds. */
+  /** Inbox contents of a stopped agent. */
   inbox(): Promise<InboxEvent[]> {
     return readStoppedInbox(this.agent.state, async (inbox) => {
       const all: InboxEvent[] = [];
@@ -108,13 +111,13 @@ export class EventPlant {
         const beforeId = all.at(-1)?.id;
         const page = await inbox.list({ limit: 1_000, ...(beforeId === undefined ? {} : { beforeId }) });
         for (const { id } of page) all.push((await inbox.show(id))!);
-        // What a test sends by hand is none of this plant's.
+        // Ignores events that a test sends directly.
         if (page.length < 1_000) return all.filter(({ unrecognised }) => !unrecognised);
       }
     });
   }
 
-  /** One line for each run of a reaction: the number of its event. */
+  /** One line per reaction run: the event number. */
   ran(): number[] {
     return wholeLines(join(this.agent.folder, 'ran')).map(Number);
   }
@@ -129,27 +132,27 @@ export class EventPlant {
     return this.sandbox.deliveries().filter(({ status }) => status !== 'delivered').length;
   }
 
-  /** The record of the registration on disk; empty where the daemon was killed before it wrote one. */
+  /** Registration record on disk; empty if the agent was killed before it wrote one. */
   record(): { secret?: string; previous?: string; resetting?: boolean } {
     return existsSync(join(this.agent.state, 'webhook.json')) ? JSON.parse(this.agent.file('webhook.json')) : {};
   }
 
-  /** An operation of the control socket, as a verb asks for it. */
+  /** Runs a control socket operation, as a verb does. */
   ask(operation: string, params: object = {}): Promise<{ status: number; text: string }> {
     return this.agent.call(join(this.agent.state, 'control.sock'), `/${operation}`, { body: JSON.stringify(params) });
   }
 
-  /** Waits until no event waits or runs any more. */
+  /** Waits until no event is pending or running. */
   async over(patienceMs?: number): Promise<void> {
     const isOver = async () => {
       const { text } = await this.ask('events/ls', { limit: 10_000 });
       const { events } = JSON.parse(text) as { events: { state: string; unrecognised: boolean }[] };
       return events.every(({ state, unrecognised }) => unrecognised || state === 'done' || state === 'dead');
     };
-    await this.agent.until(isOver, 'every event is over', patienceMs);
+    await this.agent.until(isOver, 'every event is completed', patienceMs);
   }
 
-  /** Lets the platform's retries come due until every delivery was taken, and every reaction has run. */
+  /** Advances the platform retries until every delivery is accepted and every reaction has run. */
   async settle(patienceMs = 120_000): Promise<void> {
     await this.agent.until(
       async () => {
@@ -157,7 +160,7 @@ export class EventPlant {
         await new Promise((resolve) => setTimeout(resolve, 50));
         return this.undelivered() === 0;
       },
-      'every delivery was answered 204',
+      'every delivery was acknowledged with 204',
       patienceMs,
     );
     const ran = () => new Set(this.ran());
@@ -169,7 +172,7 @@ export class EventPlant {
     await this.over(patienceMs);
   }
 
-  /** Ends the daemon and counts. All lists are empty where all is well. */
+  /** Stops the agent and counts. All lists are empty on success. */
   async count(): Promise<{ missed: number[]; twice: number[]; strange: number[]; repeated: number[]; open: number[] }> {
     await this.agent.end('SIGTERM');
     const inbox = await this.inbox();

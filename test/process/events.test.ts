@@ -16,7 +16,7 @@ tags:
 let sandbox: Sandbox;
 let agent: AgentProcess;
 
-/** A reaction that appends one line for each run to a file, after a while. */
+/** Reaction that appends one line per run to a file after a delay. */
 const reactions = (folder: string, delayMs = 0) => `
 reactions:
   - name: note-it
@@ -57,8 +57,8 @@ const runs = () => wholeLines(join(agent.folder, 'ran'));
 
 const push = (tag: string, number: number) => agent.push([{ tag, key: 'flow', value: number, timestamp: Date.now() }]);
 
-describe('an event of the platform', () => {
-  it('runs the reaction that it matches, with its JSON on standard input, once', async () => {
+describe('platform event', () => {
+  it('runs the matching reaction once, with its JSON on standard input', async () => {
     await startWith(reactions(agent.folder));
     sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 20, key: 'flow' });
     await push('FT-101', 19);
@@ -66,7 +66,7 @@ describe('an event of the platform', () => {
     await agent.until(() => runs().length === 1, 'the reaction has run');
     expect(runs()).toEqual(['23.5']);
     await agent.until(() => agent.logged('reaction.log').length === 1, 'the log action has run');
-    // The same delivery once more: seen, acknowledged, not run again.
+    // A repeated delivery is acknowledged and not run again.
     const delivery = sandbox.deliveries().find((one) => one.eventType === 'threshold_reached')!;
     const { url, secret } = sandbox.webhooks()[0]!;
     const body = delivery.payload;
@@ -81,7 +81,7 @@ describe('an event of the platform', () => {
     expect(runs()).toEqual(['23.5']);
   });
 
-  it('that was acknowledged before kill -9 still runs its reaction after the next start', async () => {
+  it('runs its reaction at the next startup if it was acknowledged before kill -9', async () => {
     await startWith(reactions(agent.folder, 1_500));
     sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 20, key: 'flow' });
     await push('FT-101', 30);
@@ -96,16 +96,16 @@ describe('an event of the platform', () => {
     expect(runs()).toEqual(['30']);
   });
 
-  it('that takes an asset away holds its values, across restarts, and another gives them back', async () => {
+  it('holds asset values from access revocation until access is granted again, across restarts', async () => {
     await startWith('reactions: []\n');
     await push('FT-101', 1);
     await push('FT-102', 1);
     await agent.until(() => sandbox.values.counts().stored === 2, 'both values are on the platform');
-    sandbox.takePermission({ type: 'Asset', id: 882 });
+    sandbox.revokePermission({ type: 'Asset', id: 882 });
     await agent.until(async () => (await agent.metric('tagferry_assets_held')) === 1, 'the asset is held');
     await push('FT-101', 2);
     await push('FT-102', 2);
-    await agent.until(() => sandbox.values.counts(881).stored === 2, 'the other asset goes on');
+    await agent.until(() => sandbox.values.counts(881).stored === 2, 'the other asset continues');
     await agent.end('SIGKILL');
     await agent.start();
     expect(await agent.metric('tagferry_assets_held')).toBe(1);

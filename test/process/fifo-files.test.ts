@@ -34,16 +34,18 @@ describe('FIFO or device in place of a configuration file', () => {
     ['FIFO', 'tags.d/more.yaml', makeFifo],
     ['FIFO', 'reactions.yaml', makeFifo],
     ['device', 'tags.yaml', makeDevice],
-  ])('is rejected by a reload (%s as %s), and the agent can be stopped', async (_kind, name, make) => {
+  ])('is rejected by a reload (%s as %s), and the agent can still be stopped', async (_kind, name, make) => {
     await agent.start();
     replace(join(agent.config, name), make);
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('config.refused').length > 0, 'the reload is rejected');
-    expect(JSON.stringify(agent.logged('config.refused'))).toContain('not a regular file');
+    const [rejected] = agent.logged('config.refused');
+    expect(JSON.stringify(rejected)).toContain(name);
+    expect(JSON.stringify(rejected)).toContain('not a regular file');
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 
-  it('does not keep the agent from starting where a broker password is read', async () => {
+  it('does not block startup in place of a broker password file', async () => {
     makeFifo(join(agent.config, 'password'));
     agent.write(sandbox.url, {
       tags: [
@@ -52,7 +54,12 @@ describe('FIFO or device in place of a configuration file', () => {
       ].join('\n'),
     });
     await agent.start();
-    await agent.until(() => agent.output.includes('cannot be read (ENOTREG)'), 'the password file is reported');
+    await agent.until(() => agent.logged('broker.away').length > 0, 'the password file is reported');
+    expect(agent.logged('broker.away')[0]).toMatchObject({
+      broker: 'broker',
+      code: 'broker.file',
+      error: `cannot read ${join(agent.config, 'password')} of the broker broker (not a regular file)`,
+    });
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 });

@@ -33,33 +33,33 @@ afterEach(async () => {
 const filters = () => sandbox.webhooks()[0]?.properties;
 const sent = (type: string) => sandbox.deliveries().filter(({ eventType }) => eventType === type).length;
 
-describe('the filters of the webhook', () => {
-  it('follow the rules through a reload, and keep from the gateway only what no rule asks for', async () => {
+describe('webhook filters', () => {
+  it('follow the rules after a reload, and exclude only events that match no rule', async () => {
     await agent.start();
     await agent.registered();
     expect(filters()).toEqual({ asset_updated: ['description'] });
     sandbox.changes.updateAsset(881, { last_seen_at: '2026-11-21T00:00:00Z' });
     sandbox.changes.updateAsset(881, { description: 'open' });
-    await agent.until(() => agent.logged('reaction.log').length === 1, 'the rule was met');
+    await agent.until(() => agent.logged('reaction.log').length === 1, 'the rule matched');
     expect(sent('asset_updated')).toBe(1);
-    // Holds see everything, whatever the rules.
-    sandbox.takePermission({ type: 'Asset', id: 882 });
+    // Holds receive everything, regardless of the rules.
+    sandbox.revokePermission({ type: 'Asset', id: 882 });
     await agent.until(async () => (await agent.metric('tagferry_assets_held')) === 1, 'the asset is held');
 
     agent.write(sandbox.url, { env, reactions: rule('{ asset.id: 881 }') });
     agent.signal('SIGHUP');
-    await agent.until(() => Object.keys(filters() ?? {}).length === 0, 'the filter is gone');
+    await agent.until(() => Object.keys(filters() ?? {}).length === 0, 'the filter is removed');
     sandbox.changes.updateAsset(881, { last_seen_at: '2026-11-21T00:00:01Z' });
-    await agent.until(() => agent.logged('reaction.log').length === 2, 'the wider rule was met');
+    await agent.until(() => agent.logged('reaction.log').length === 2, 'the broader rule matched');
 
-    // A broken file leaves rules and filters as they are.
+    // An invalid file leaves rules and filters unchanged.
     appendFileSync(join(agent.config, 'reactions.yaml'), '  - name: [\n');
     agent.signal('SIGHUP');
-    await agent.until(() => agent.logged('config.refused').length === 1, 'the broken file is refused');
+    await agent.until(() => agent.logged('config.refused').length === 1, 'the invalid file is rejected');
     expect(filters()).toEqual({});
   });
 
-  it('follow WEBHOOK_PROPERTIES, are listed, and leave a second webhook alone, which is managed by id', async () => {
+  it('follow WEBHOOK_PROPERTIES, and do not apply to a second webhook managed by ID', async () => {
     agent.write(sandbox.url, {
       env: { ...env, WEBHOOK_PROPERTIES: 'asset_updated=serial_number' },
       reactions: rule('{ asset.description: open }'),

@@ -8,10 +8,10 @@ import { createWebSocketStream, WebSocketServer } from 'ws';
 const MiB = 2 ** 20;
 const FILLER = Buffer.alloc(MiB, 'x');
 
-/** A piece of what a peer sends: bytes, or so many bytes of filler. */
+/** Part of the peer's output: bytes, or a number of filler bytes. */
 export type Piece = Buffer | number;
 
-/** Writes with the peer's back-pressure. `false` if the connection ended before. */
+/** Writes with back-pressure from the peer. Returns `false` if the connection ended. */
 async function send(socket: Duplex, pieces: Iterable<Piece>, inOneWrite = false): Promise<boolean> {
   const write = async (bytes: Buffer) => {
     if (socket.destroyed) return;
@@ -39,7 +39,7 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** A PUBLISH as its bytes, which no library would make. `topic` and `properties` may be of any length. */
+/** Encodes a PUBLISH that libraries reject. `topic` and `properties` may have any length. */
 export function publishOf(
   version: 3 | 5,
   messageId: number,
@@ -58,7 +58,7 @@ export function publishOf(
   return [Buffer.concat([Buffer.from([0x32]), lengthOf(start.length + payloadBytes), start]), payload];
 }
 
-/** User properties (0x26) of MQTT 5. */
+/** MQTT 5 user properties (0x26). */
 export function propertiesOf(count: number, valueBytes: number): Buffer {
   const text = (bytes: Buffer) => Buffer.concat([Buffer.from([bytes.length >> 8, bytes.length & 0xff]), bytes]);
   const value = text(FILLER.subarray(0, valueBytes));
@@ -78,14 +78,14 @@ function lengthOf(value: number): Buffer {
   return Buffer.from(bytes);
 }
 
-/** An MQTT broker that sends `pieces` after each subscription until all of `ids` are confirmed. */
+/** MQTT broker that sends `pieces` after each subscription until all `ids` are confirmed. */
 export class FloodingBroker {
   readonly #server: Server;
   readonly #sockets = new Set<Duplex>();
   readonly confirmed = new Set<number>();
   connections = 0;
 
-  /** `overWebSocket`: each piece is one frame. */
+  /** `overWebSocket`: sends each piece as one frame. */
   constructor(version: 3 | 5, pieces: () => Iterable<Piece>, overWebSocket = false) {
     const protocolVersion = version === 5 ? 5 : 4;
     const serve = (socket: Duplex) => {
@@ -126,11 +126,11 @@ export class FloodingBroker {
   }
 }
 
-/** A NATS server that sends `pieces` once a client has connected, and then no more than PONG. */
+/** NATS server that sends `pieces` after a client connects, and then only PONG. */
 export class FloodingNats {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
-  /** Clients that responded to a PING behind the pieces. */
+  /** Number of clients that responded to a PING after the pieces. */
   answered = 0;
   connections = 0;
 

@@ -58,7 +58,7 @@ async function deliver(value: number, agoMs: number, instrumentation: number): P
   expect((await fetch(url, { method: 'POST', body, headers })).status).toBe(204);
 }
 
-/** Something in the platform's place answers a post, dated `aheadMs` from now. */
+/** Responds to a post in place of the platform, with a date that is `aheadMs` from now. */
 async function answerOnce(status: number, aheadMs: number, type: string, body: string): Promise<void> {
   let answered = 0;
   portal.answer = (_request, response: ServerResponse) => {
@@ -68,7 +68,7 @@ async function answerOnce(status: number, aheadMs: number, type: string, body: s
     response.writeHead(status, { date, 'content-type': type }).end(body);
   };
   await agent.push([{ tag: 'FT-101', key: 'flow', value: 1, timestamp: Date.now() }]);
-  await agent.until(() => answered > 0, 'a foreign answer');
+  await agent.until(() => answered > 0, 'an external response was sent');
 }
 
 const FOREIGN: [string, number, string, string][] = [
@@ -77,19 +77,22 @@ const FOREIGN: [string, number, string, string][] = [
   ['a single 200 in JSON', 200, 'application/json', '{}'],
 ];
 
-describe('date of a foreign answer', () => {
-  it.each(FOREIGN)('ten years ahead with %s expires no fresh alarm', async (_name, status, type, body) => {
-    await answerOnce(status, 10 * 365 * DAY, type, body);
-    await deliver(1, MINUTE, 4711);
-    await agent.until(
-      () => agent.logged('reaction.done').length > 0 || agent.logged('reaction.expired').length > 0,
-      'judged',
-    );
-    expect(ran()).toEqual(['1']);
-  });
+describe('incorrect date in a response', () => {
+  it.each(FOREIGN)(
+    'does not expire a recent alarm if it is ten years ahead with %s',
+    async (_name, status, type, body) => {
+      await answerOnce(status, 10 * 365 * DAY, type, body);
+      await deliver(1, MINUTE, 4711);
+      await agent.until(
+        () => agent.logged('reaction.done').length > 0 || agent.logged('reaction.expired').length > 0,
+        'judged',
+      );
+      expect(ran()).toEqual(['1']);
+    },
+  );
 
   it.each(FOREIGN)(
-    'a day behind with %s runs no old alarm, and the log names the clock',
+    'does not trigger an old alarm if it is one day behind with %s, and the log names the clock used',
     async (_n, status, type, body) => {
       await answerOnce(status, -DAY, type, body);
       await deliver(2, 60 * MINUTE, 4711);
@@ -102,9 +105,9 @@ describe('date of a foreign answer', () => {
     },
   );
 
-  it('leaves an event from the future visible', async () => {
+  it('does not hide an event with a future timestamp', async () => {
     await deliver(3, -60 * MINUTE, 4711);
-    await agent.until(() => agent.logged('reaction.done').length > 0, 'it ran');
+    await agent.until(() => agent.logged('reaction.done').length > 0, 'the reaction has run');
     expect(agent.logged('reaction.ahead')).toMatchObject([{ clock: 'platform' }]);
   });
 });

@@ -6,9 +6,9 @@ import { asPackaged } from './packaged.ts';
 const PACKAGED = asPackaged();
 
 /**
- * The daemon as a gateway has it: built, started with the flags and variables of the package's command, and bounded in memory
- * as an example in `systemd/examples` bounds the unit, `bounds.conf` unless told. It and all that it starts must never be ended for memory: `dispose` throws where they
- * were, so that every test that runs it holds that.
+ * The agent as deployed on a gateway: built, started with the flags and variables of the package command, and limited
+ * by a memory example in `systemd/examples` (default: `bounds.conf`). `dispose` throws if the kernel killed the agent
+ * or a child process for exceeding the memory limit.
  */
 export class GatewayProcess extends AgentProcess {
   readonly bounds: MemoryBounds;
@@ -31,6 +31,7 @@ export class GatewayProcess extends AgentProcess {
     await super.dispose();
     const { kills } = this.bounds;
     await this.bounds.remove();
-    if (kills > 0) throw new Error(`the kernel ended the daemon, or what it had started, for memory: ${kills} times`);
+    if (kills > 0)
+      throw new Error(`the kernel killed the agent or a child process for exceeding the memory limit: ${kills} times`);
   }
 }

@@ -1,6 +1,7 @@
 /**
- * What of a hostile day takes memory by its nature, met by the daemon as a gateway has it, under the bounds that are shipped: a large
- * store that is rebuilt, crowds at every listener. `GatewayProcess` fails the test where anything was ended for memory.
+ * The memory-intensive parts of a hostile day for the agent as deployed, within the shipped memory limits: rebuilding
+ * a large store, and connection floods at every listener. `GatewayProcess` fails the test if a process was killed for
+ * exceeding the memory limit.
  */
 import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
@@ -46,7 +47,7 @@ function rootOf(path: string, table: string): number {
   return root;
 }
 
-it('a large store with a sector that does not read is rebuilt, while values are taken in', {
+it('large store with a bad sector is rebuilt during ingestion', {
   timeout: 150_000,
 }, async () => {
   const values = 1_500_000;
@@ -71,7 +72,7 @@ it('a large store with a sector that does not read is rebuilt, while values are 
     120_000,
   );
   expect(taken).toBeGreaterThan(0);
-  // The sector held the directories of spans: they are made anew from what the segments say, and nothing is lost.
+  // The sector contained the span directories. They are rebuilt from the segments without loss.
   expect(await gateway.metric('tagferry_buffer_values')).toBe(values + taken);
   expect(gateway.logged('store.row_damaged')).toEqual([]);
 });
@@ -89,7 +90,7 @@ function strangers(path: string, count: number, text: string): Promise<unknown> 
   );
 }
 
-it('crowds at every listener keep nobody out', { timeout: 120_000 }, async () => {
+it('connection floods on all listeners do not lock out other clients', { timeout: 120_000 }, async () => {
   newGateway({ WEBHOOK_SECRET: SECRET });
   await gateway.start();
   const head = (path: string, type: string, length: number) =>
@@ -111,11 +112,11 @@ it('crowds at every listener keep nobody out', { timeout: 120_000 }, async () =>
     expect((await gateway.call(gateway.ops, '/metrics')).status).toBe(200);
     expect((await gateway.push([{ tag: 'FT-101', key: 'flow', value: i }])).status).toBe(204);
   }
-  // What was read and dropped is not there any more: it took 150 MB and more, and on a bad day all there was.
+  // Memory used by discarded input is released. Previously, such input used 150 MB or more.
   expect(gateway.bounds.heldMb).toBeLessThan(120);
 });
 
-it('a planted link is not written through, and an open state folder is narrowed', async () => {
+it('agent does not write through a planted symlink, and restricts the permissions of an open state folder', async () => {
   newGateway();
   mkdirSync(gateway.state);
   chmodSync(gateway.state, 0o777);
@@ -130,7 +131,7 @@ it('a planted link is not written through, and an open state folder is narrowed'
   expect(statSync(gateway.state).mode & 0o777).toBe(0o700);
 });
 
-it('files that cost much to read are refused while values are taken in', { timeout: 120_000 }, async () => {
+it('files that are expensive to parse are rejected during ingestion', { timeout: 120_000 }, async () => {
   newGateway();
   await gateway.start();
   const costly = [
@@ -149,5 +150,5 @@ it('files that cost much to read are refused while values are taken in', { timeo
       sent++;
     } while (gateway.logged('config.refused').length <= before);
   }
-  await gateway.until(() => sandbox.values.counts(881).stored === sent, 'every value that was taken is there');
+  await gateway.until(() => sandbox.values.counts(881).stored === sent, 'every accepted value has arrived');
 });

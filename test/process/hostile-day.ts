@@ -12,7 +12,7 @@ import { VALUE_TAGS, type ValueCount, ValuePlant } from './value-plant.ts';
 const MAX_SERIES = 3_000;
 const MiB = 2 ** 20;
 const DISK_MB = 64;
-/** What stands in the platform's place at a hotel, a proxy, a plant's gateway. */
+/** Server in place of the platform: hotel portal, proxy, or site gateway. */
 const PORTAL_ANSWERS = [
   { status: 200, body: '<html>please sign in</html>', contentType: 'text/html' },
   { status: 200, body: { errors: ['no'] } },
@@ -20,19 +20,19 @@ const PORTAL_ANSWERS = [
   { status: 207, body: { errors: ['some'] } },
 ];
 const TAGS = `tags:\n${VALUE_TAGS}`;
-/** Until the buffer is empty, once it is quiet. */
+/** Time limit for draining the buffer after the faults. */
 const PEACE_MS = 90_000;
 
-/** What one day did, and what was counted at the far end. */
+/** Faults of one day, and values counted at the platform. */
 export interface HostileDayReport {
   happened: string[];
   count: ValueCount;
 }
 
 /**
- * A hostile day in fast motion: what befalls a gateway, in an order and a mixture that a seed decides, on a small disk of its own and
- * under the memory bounds that are shipped. A plant pushes all the while; in the end everything that was acknowledged is on the
- * platform, and nothing else. Rejects where the daemon ended, was ended, or answered what it must not; the message has the day.
+ * A hostile day, accelerated: gateway faults in an order and combination that depend on a seed, on a small disk and
+ * within the shipped memory limits. A plant pushes throughout; at the end, the platform has exactly the acknowledged
+ * values. Rejects if the agent exited, was killed, or responded incorrectly; the message includes the day.
  */
 export async function liveHostileDay(seed: number, happenings: number): Promise<HostileDayReport> {
   const disk = new SmallDisk(DISK_MB);
@@ -77,7 +77,7 @@ class HostileDay {
     for (const name of this.#order(happenings)) {
       this.happened.push(name);
       await this.#happening[name]!();
-      // The length of a pause is part of the day, not waited for: the plant pushes meanwhile.
+      // The pause has a fixed length, during which the plant pushes.
       await new Promise((resolve) => setTimeout(resolve, 50 + this.#upTo(600)));
     }
     this.#leave();
@@ -96,7 +96,7 @@ class HostileDay {
     await this.#agent.dispose();
   }
 
-  /** Each once, the rest by chance, in an order by chance. */
+  /** Returns each fault once and further faults at random, in random order. */
   #order(happenings: number): string[] {
     const names = Object.keys(this.#happening);
     const more = Math.max(0, happenings - names.length);
@@ -161,7 +161,7 @@ class HostileDay {
     return Math.floor(this.#chance.random() * count);
   }
 
-  /** The wall clock moves as the file says; see `moved-clock.mjs`. */
+  /** The file sets the offset of the wall clock; see `moved-clock.mjs`. */
   #moveClock(ms: number): void {
     writeFileSync(join(this.#agent.folder, 'moved'), String(ms));
   }
@@ -173,7 +173,7 @@ class HostileDay {
     };
   }
 
-  /** A request to the operators' listener, whose port is another after each start. */
+  /** Sends a request to the operator listener, whose port changes at each start. */
   #ops(path: string, headers: Record<string, string> = {}): Promise<{ status: number; text: string }> {
     const address = JSON.stringify(this.#agent.logged('ops.listening').at(-1)!.address);
     const port = Number(/(\d{2,5})\D*$/.exec(address)![1]);
@@ -195,7 +195,7 @@ class HostileDay {
     return Number(/^tagferry_buffer_values (\S+)$/m.exec(text)?.[1] ?? Number.NaN);
   }
 
-  /** Answered, refused or cut off, all the same: the daemon is to live. */
+  /** Response, rejection and reset are all acceptable if the agent survives. */
   async #offer(body: string | Buffer): Promise<number> {
     const headers = { 'Content-Type': 'application/json' };
     const { ingest } = this.#agent;
@@ -203,7 +203,7 @@ class HostileDay {
     return answer?.status ?? 0;
   }
 
-  /** A start on a full disk may wait for room: it gets some then. */
+  /** A start on a full disk may wait for space, which is freed here. */
   async #kill(): Promise<void> {
     const agent = this.#agent;
     const ended = await agent.end('SIGKILL');
@@ -212,7 +212,10 @@ class HostileDay {
     const before = [count('agent.ready'), count('store.unavailable')] as const;
     agent.launch(this.#environment());
     const isReady = () => count('agent.ready') > before[0];
-    await agent.until(() => isReady() || count('store.unavailable') > before[1], 'a start that is ready or waits');
+    await agent.until(
+      () => isReady() || count('store.unavailable') > before[1],
+      'the agent is ready, or is waiting during startup',
+    );
     if (!isReady()) this.#empty();
     await agent.until(isReady, 'the agent is ready');
   }
@@ -223,7 +226,7 @@ class HostileDay {
     const before = told();
     agent.write(this.#sandbox.url, { env, tags });
     agent.signal('SIGHUP');
-    await agent.until(() => told() > before, 'the reload has its verdict');
+    await agent.until(() => told() > before, 'the reload is accepted or rejected');
   }
 
   #crowd(): void {

@@ -17,14 +17,14 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-it('each event runs once, though it comes by push and list at the same time, again and again, in any order, among forged ones', async () => {
+it('reactions run once per event despite duplicate, reordered and forged deliveries', async () => {
   await plant.begin();
   const { url, secret } = sandbox.webhooks()[0]!;
   const post = (body: string, key: string) =>
     fetch(url, { method: 'POST', body, headers: { 'X-Hub-Signature-Sha256': sign(Buffer.from(body), key) } });
   const refused: number[] = [];
   for (let round = 0; round < 12; round++) {
-    // While they are delivered, the rest of the round happens.
+    // The rest of the round happens during their delivery.
     plant.send(10);
     const known = sandbox.deliveries();
     const some = known.filter((_, i) => (i * 7 + round) % 5 === 0).reverse();
@@ -49,7 +49,7 @@ it('each event runs once, though it comes by push and list at the same time, aga
   expect(await plant.count()).toEqual(NOTHING_WRONG);
 });
 
-it('a command that floods, forks and ignores SIGTERM is ended with all it started, and holds up no other', async () => {
+it('command that floods its output and ignores SIGTERM is terminated with its children, and delays no other command', async () => {
   const { agent } = plant;
   const hostile =
     'trap "" TERM; for i in 1 2 3 4 5 6 7 8; do (trap "" TERM; setsid sh -c "trap : TERM; while :; do sleep 1; done" & yes flood) & done; yes more';
@@ -70,15 +70,18 @@ it('a command that floods, forks and ignores SIGTERM is ended with all it starte
   });
   await plant.begin();
   plant.send(9);
-  await agent.until(() => plant.ran().length === 2, 'the others have run');
-  await agent.until(() => agent.logged('reaction.command').some(({ cut }) => cut === 'timeout'), 'it was ended');
+  await agent.until(() => plant.ran().length === 2, 'the other events have run');
+  await agent.until(
+    () => agent.logged('reaction.command').some(({ cut }) => cut === 'timeout'),
+    'the command was terminated',
+  );
   expect(agent.memoryMb()).toBeLessThan(256);
   await agent.end('SIGTERM');
-  await agent.until(() => marked().length === 0, 'nothing of it is left', 20_000).catch(() => {});
+  await agent.until(() => marked().length === 0, 'no process is left', 20_000).catch(() => {});
   expect(marked()).toEqual([]);
 });
 
-/** Processes that carry the mark of a reaction's command. */
+/** Returns processes with the marker of a reaction command. */
 function marked(): number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 
-/** A FUSE file system that no process serves: the kernel lets every call wait, as it does with a dead network share. */
+/** FUSE file system without a server process: the kernel blocks every call, as with an unresponsive network share. */
 const PROGRAM = `
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -16,7 +16,7 @@ for folder in sys.argv[1:]:
     libc.umount2(folder.encode(), 2)
 `;
 
-/** Mounts shares that do not respond over folders. Only root can. */
+/** Mounts unresponsive shares over folders. Requires root. */
 export class HungShare {
   readonly #program: ChildProcess;
 
@@ -24,7 +24,7 @@ export class HungShare {
     this.#program = program;
   }
 
-  /** `pid`: process in whose mount namespace the shares appear; the caller's if omitted. */
+  /** `pid`: process whose mount namespace contains the shares; default: the caller. */
   static async mount(folders: readonly string[], pid?: number): Promise<HungShare> {
     const inside = pid === undefined ? [] : ['nsenter', '--mount', '--target', String(pid)];
     const [command, ...args] = [...inside, 'python3', '-c', PROGRAM, ...folders] as [string, ...string[]];
@@ -34,7 +34,7 @@ export class HungShare {
     return new HungShare(program);
   }
 
-  /** The folders are as before; calls that wait fail. */
+  /** Restores the folders; blocked calls fail. */
   async unmount(): Promise<void> {
     if (this.#program.exitCode !== null) return;
     this.#program.stdin!.end();

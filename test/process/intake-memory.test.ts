@@ -1,6 +1,6 @@
 /**
- * Memory of an agent that ingests for a long time: 100 MB through each way in, under the memory bounds that the package ships.
- * Lines are padded or filtered where possible, so that the test measures the way in and not the buffer.
+ * Memory of an agent that ingests for a long time: 100 MB through each input, within the shipped memory limits. Lines
+ * are padded or filtered where possible, so that the test measures the input and not the buffer.
  */
 import { once } from 'node:events';
 import { appendFileSync, chmodSync, existsSync, statSync, writeFileSync } from 'node:fs';
@@ -46,7 +46,7 @@ async function start(source = '', format = 'ndjson'): Promise<void> {
   await gateway.start();
 }
 
-/** Demands that resident memory stays where it was after the first 10 MB while `send` sends the rest. */
+/** Fails if resident memory grows after the first 10 MB while `send` sends the rest. */
 async function demandLevel(send: (bytes: number) => Promise<void>): Promise<void> {
   await send(FIRST);
   const levelMb = gateway.memoryMb();
@@ -55,7 +55,10 @@ async function demandLevel(send: (bytes: number) => Promise<void>): Promise<void
   await gateway.until(isLevel, `resident memory of ${levelMb} MB, it is ${gateway.memoryMb()} MB`, 20_000);
 }
 
-/** A program that prints `FIRST` bytes, then the rest when the file `go` appears; notes what the agent has read in `done`. */
+/**
+ * Program that prints `FIRST` bytes, then the rest when the file `go` appears. It records in `done` how much the agent
+ * has read.
+ */
 const program = (piece: string, size: number) => `
 import os, sys, time
 folder = os.path.dirname(sys.argv[0])
@@ -71,7 +74,7 @@ send(${ALL - FIRST})
 wait(lambda: False)
 `;
 
-/** Waits until the program has printed the next part: the rest in its pipe is 64 kB at most. */
+/** Waits until the program has printed the next part. At most 64 kB remain in its pipe. */
 async function printed(parts: number): Promise<void> {
   const done = join(gateway.folder, 'done');
   await gateway.until(() => existsSync(done) && statSync(done).size === parts, 'the program has printed', 120_000);
@@ -86,7 +89,7 @@ async function demandLevelOfProgram(): Promise<void> {
 }
 
 describe('resident memory', () => {
-  it('stays level while partial requests arrive', async () => {
+  it('does not grow while partial requests arrive', async () => {
     await start();
     const body = LINE.repeat(16);
     await demandLevel(async (bytes) => {
@@ -102,7 +105,7 @@ describe('resident memory', () => {
     });
   }, 240_000);
 
-  it('stays level while a stream continues', async () => {
+  it('does not grow while a stream continues', async () => {
     await start();
     const stream = request({ socketPath: gateway.ingest, path: PATH, method: 'POST', headers: NDJSON, agent: false });
     stream.on('error', () => {});
@@ -114,16 +117,16 @@ describe('resident memory', () => {
         sent += 64;
         if (!stream.write(piece)) await once(stream, 'drain');
       }
-      await gateway.until(async () => (await accepted()) === sent, 'every line is on disk', 60_000);
+      await gateway.until(async () => (await accepted()) === sent, 'every line is stored', 60_000);
     });
   }, 240_000);
 
-  it('stays level while a program prints short lines', async () => {
+  it('does not grow while a program prints short lines', async () => {
     await start(program('b\'{"tag":"T-1","key":"n","value":12.5}   \\n\'', 40));
     await demandLevelOfProgram();
   }, 240_000);
 
-  it('stays level while a program prints without line feeds', async () => {
+  it('does not grow while a program prints output without line feeds', async () => {
     await start(program('b"x" * 50000', 50_000));
     await demandLevelOfProgram();
     expect(gateway.logged('exec.refused')[0]).toMatchObject({ source: 'p', refused: 1 });

@@ -4,35 +4,35 @@ import { Strangers } from '../webhook/parts/strangers.ts';
 import { EventPlant } from './event-plant.ts';
 import { VALUE_TAGS, ValuePlant } from './value-plant.ts';
 
-/** What one round did and found. */
+/** Actions and findings of one round. */
 export interface RoundReport {
   did: Record<'kills' | 'outages' | 'rotations' | 'reloads' | 'tricks', number>;
   values: number;
   events: number;
   reactions: number;
-  /** Of the daemon, at its largest, in MB. */
+  /** Peak agent memory, in MB. */
   memoryMb: number;
-  /** Sentences; none where all is well. */
+  /** Problems; empty on success. */
   wrong: string[];
-  /** Where the daemon's files are, kept because something is wrong. */
+  /** Folder with the agent files, kept on failure. */
   folder: string | undefined;
-  /** The end of what the daemon printed, where something is wrong. */
+  /** End of the agent's output, on failure. */
   output: string;
 }
 
-/** Between two happenings: long enough for a start to finish, short enough to meet it in the middle now and then. */
+/** Interval between two faults: long enough for a startup, short enough to interrupt some of them. */
 const BETWEEN_MS = { from: 100, to: 2_500 };
-/** For all that is left to be delivered and done, once it is quiet. */
+/** Time limit for remaining deliveries and reactions after the faults. */
 const PEACE_MS = 60_000;
 const TRICKS_AT_ONCE = 5;
-/** Strangers leave after so many tricks: else they would hold every connection, and the platform would find none. */
+/** Hostile clients disconnect after this number of attacks, because otherwise they would occupy every connection. */
 const TRICKS_A_VISIT = 40;
-/** MemoryMax of the shipped bounds, within which it runs, and what of the runtime's binary counts elsewhere. */
+/** MemoryMax in the shipped limits, plus the part of the runtime binary that is accounted to another group. */
 const MOST_MEMORY_MB = 250;
 
 /**
- * One life of a gateway in fast motion: values pushed, events sent, a stranger at the door, and by chance kill -9, an outage of the
- * platform, a rotation of the secret, a reload. Then peace, until all is delivered and over; and a count on both sides.
+ * The accelerated lifetime of a gateway: pushed values, events, a hostile client, and random kill -9, platform outages,
+ * secret rotations and reloads. Afterwards, everything is delivered and completed, and counted at both ends.
  */
 export async function runRound(seed: number, lengthMs: number, signal: AbortSignal): Promise<RoundReport> {
   const chance = new ManualClock(0, seed);
@@ -71,7 +71,7 @@ export async function runRound(seed: number, lengthMs: number, signal: AbortSign
         if (isAway) await sandbox.goOffline(chance.random() < 0.5 ? 'refuse' : 'drop');
         else await sandbox.goOnline();
       },
-      // Now and then the next happening is a kill in the middle of it.
+      // The next fault is sometimes a kill during the current one.
       rotations: async () => void plant.ask('webhook/rotate-secret').catch(() => {}),
       reloads: async () => plant.agent.signal('SIGHUP'),
     };

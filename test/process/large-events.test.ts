@@ -10,7 +10,7 @@ import { deliverEvent } from './delivering.ts';
 import { GatewayProcess } from './gateway-process.ts';
 
 let sandbox: Sandbox;
-/** `dispose` throws if the kernel ended it for memory. */
+/** `dispose` throws if the kernel killed the agent for exceeding the memory limit. */
 let gateway: GatewayProcess;
 let receiver: Server;
 let connections: number;
@@ -66,8 +66,8 @@ const EMPTY_OBJECTS = Array.from({ length: 340_000 }, () => ({}));
 const LONG_TEXT = 'ä'.repeat(500_000);
 const alarms = () => wholeLines(join(gateway.folder, 'ran')).map(Number);
 
-describe('events of 1 MB under the memory bounds that are shipped', () => {
-  it('leave memory for those of another rule while their receiver does not respond', async () => {
+describe('1 MB events under the shipped memory limits', () => {
+  it('leave memory for other events while a receiver does not respond', async () => {
     const text = { text: 'x'.repeat(1_000_000) };
     for (let n = 0; n < 6; n++) await deliver('silent', text);
     await gateway.until(() => connections > 0, 'the receiver has a request');
@@ -75,10 +75,10 @@ describe('events of 1 MB under the memory bounds that are shipped', () => {
     await gateway.until(() => alarms().includes(value), 'the alarm has run');
   });
 
-  it('end neither the agent nor its next start, and delay no alarm', async () => {
+  it('do not crash the agent, prevent its next startup or delay alarms', async () => {
     for (let i = 0; i < 12; i++) await deliver(`hold-${i % 8}`, { filling: EMPTY_OBJECTS });
     for (let i = 0; i < 48; i++) await deliver(`hold-${i % 8}`, { filling: LONG_TEXT });
-    // As many values as a post of 480 kB contains.
+    // Number of values in a 480 kB post.
     const data = Array.from({ length: 12_000 }, (_, i) => ({
       timestamp: '2026-11-21T00:00:00.000Z',
       value: String(i),

@@ -12,7 +12,7 @@ let server: Server;
 let agent: AgentProcess;
 const sockets = new Set<Socket>();
 
-/** A server that signs everybody in, and then says what no server of NATS does. */
+/** Server that accepts every sign-in and then violates the NATS protocol. */
 beforeEach(async () => {
   sandbox = new Sandbox();
   await sandbox.start();
@@ -38,10 +38,10 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-// Found by fuzzing nats-wire: the library prints it as it came.
-it('what a server says that is no NATS stands in the log on a line of ours, bounded, not as lines of its own', async () => {
+// Found by fuzzing nats-wire: the library prints the input unchanged.
+it('invalid text from a NATS server is logged on a single line of limited length', async () => {
   await agent.start();
-  await agent.until(() => agent.logged('agent.library_said').length > 0, 'the library printed what it was told');
+  await agent.until(() => agent.logged('agent.library_said').length > 0, 'the library printed the server’s text');
   const lines = agent.output.split('\n');
   expect(lines.filter((line) => line.startsWith(FORGED) || line.startsWith('Kaputt'))).toEqual([]);
   for (const { level, text } of agent.logged('agent.library_said')) {

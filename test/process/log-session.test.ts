@@ -7,8 +7,8 @@ import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from './agent-process.ts';
 
 /**
- * One session with all that a night may bring, at the most talkative level: what the log says is then read as an operator would
- * read it, and searched for what it must never say.
+ * One session with as many faults as possible at the most verbose level. The log is then compared with an operator's
+ * expectations, and searched for secrets.
  */
 const TAGS = `
 tags:
@@ -32,7 +32,7 @@ type Line = Record<string, unknown> & { level: string; event: string };
 
 let sandbox: Sandbox;
 let agent: AgentProcess;
-/** Tokens and webhook secrets that were alive at some time. */
+/** All tokens and webhook secrets that were ever valid. */
 const secrets = new Set<string>();
 
 const lines = (): Line[] =>
@@ -57,7 +57,7 @@ function gatherSecrets(): void {
   }
 }
 
-/** The platform answers posts so until one has met it and the log has said `event`; then as it should. */
+/** The platform returns this response until one post has received it and the log contains `event`. Then it recovers. */
 async function meet(
   status: number,
   event: string,
@@ -94,28 +94,31 @@ beforeAll(async () => {
   await agent.start();
   await agent.registered();
   gatherSecrets();
-  // A value that the platform refuses, among others that it takes.
+  // A value that the platform rejects among accepted values.
   sandbox.faults.poison({ asset: 882, value: 666 });
   await push('FT-102', 'flow', 1, 666, 3);
   for (let value = 0; agent.logged('uplink.quarantined').length === 0; value++) {
     await push('FT-101', 'flow', 1 + (value % 5));
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  // Events: one that a reaction fails at, one that says whose permission was taken.
+  // Events: one whose reaction fails, and one that contains the user whose permission was revoked.
   sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 50, key: 'flow' });
   await push('FT-101', 'flow', 99);
   await agent.until(() => agent.logged('reaction.failed').length > 0, 'a reaction has failed');
-  sandbox.takePermission({ type: 'Asset', id: 883 });
+  sandbox.revokePermission({ type: 'Asset', id: 883 });
   await agent.until(() => agent.logged('access.held').length > 0, 'an asset is held');
-  await agent.until(() => agent.logged('reaction.event').some((line) => line.state === 'done'), 'an event is over');
+  await agent.until(
+    () => agent.logged('reaction.event').some((line) => line.state === 'done'),
+    'an event is completed',
+  );
   sandbox.grantPermission({ type: 'Asset', id: 883 });
-  // Somebody knocks with a wrong signature, and pushes what cannot be read.
+  // A client sends a wrong signature and pushes invalid data.
   const forged = { 'Content-Type': 'application/json', [SIGNATURE_SHA256_HEADER]: `sha256=${'0'.repeat(64)}` };
   await fetch(`http://127.0.0.1:${port}/webhook`, { method: 'POST', headers: forged, body: '{}' });
   expect((await agent.call(agent.ingest, '/v1/values', { body: '{', headers: HEADERS })).status).toBe(400);
   await meet(503, 'uplink.asset_pauses');
   await meet(429, 'uplink.rest', { retryAfter: 1 });
-  // The platform goes away and returns; tokens end; the credentials are refused, and mended.
+  // The platform becomes unavailable and recovers; tokens expire; credentials are rejected, then corrected.
   await sandbox.goOffline();
   await push('FT-101', 'flow', 5);
   await agent.until(async () => ((await agent.status()).uplink as { state: string }).state === 'away', 'away');
@@ -123,18 +126,18 @@ beforeAll(async () => {
   agent.signal('SIGHUP');
   sandbox.tokens.expireAll(true);
   await push('FT-101', 'flow', 6);
-  await agent.until(() => agent.logged('session.token_refused').length > 0, 'a token is refused');
-  await agent.until(() => agent.logged('session.valid').length > 1, 'and another is there');
+  await agent.until(() => agent.logged('session.token_refused').length > 0, 'a token is rejected');
+  await agent.until(() => agent.logged('session.valid').length > 1, 'a new session exists');
   gatherSecrets();
   await meet(403, 'access.held', { tag: 'PT-201', key: 'pressure', asset: 883 });
-  // The quota is spent: nothing is posted for a while.
+  // The quota is exhausted: posts are paused.
   sandbox.faults.add({ method: 'POST', path: '/v1/assets/*', status: 402 });
   await push('FT-101', 'flow', 8);
-  await agent.until(() => agent.logged('uplink.quota').length > 0, 'the quota is spent');
-  // A file with a mistake, and another level.
+  await agent.until(() => agent.logged('uplink.quota').length > 0, 'the quota is exhausted');
+  // Reloads a file with an error, then a different log level.
   agent.write(sandbox.url, { ...files, env: { ...env, LOG_LEVEL: 'loud' } });
   agent.signal('SIGHUP');
-  await agent.until(() => agent.logged('config.refused').length > 0, 'a configuration is refused');
+  await agent.until(() => agent.logged('config.refused').length > 0, 'a configuration is rejected');
   agent.write(sandbox.url, { ...files, env: { ...env, LOG_LEVEL: 'warn' } });
   const reloads = agent.logged('config.reloaded').length;
   agent.signal('SIGHUP');
@@ -144,11 +147,11 @@ beforeAll(async () => {
     await push('FT-101', 'flow', 7);
     await new Promise((resolve) => setTimeout(resolve, 300));
     return lines().length === before;
-  }, 'nothing is said below warn');
+  }, 'nothing is logged below warn');
   expect(agent.logged('config.reloaded')).toHaveLength(reloads);
   agent.write(sandbox.url, files);
   agent.signal('SIGHUP');
-  await agent.until(() => agent.logged('config.reloaded').length > reloads, 'and everything again');
+  await agent.until(() => agent.logged('config.reloaded').length > reloads, 'all values are delivered again');
   expect(await agent.end('SIGTERM')).toBe(0);
 }, 300_000);
 afterAll(async () => {
@@ -156,15 +159,15 @@ afterAll(async () => {
   await sandbox?.stop();
 });
 
-describe('the log of a night', () => {
-  it('names no secret and no token at any level', () => {
+describe('agent log from a session with many faults', () => {
+  it('contains no secrets or tokens at any level', () => {
     expect(secrets.size).toBeGreaterThanOrEqual(4);
     for (const secret of [clientSecret, technicalPassword, INGEST_TOKEN, ...secrets])
       expect(agent.output).not.toContain(secret);
     expect(agent.output).not.toMatch(/bearer |basic [a-z0-9+/]{12}/i);
   });
 
-  it('names no person at info and above, although an event did', () => {
+  it('contains no user IDs at info level and above, even if an event does', () => {
     const isQuiet = ({ level }: Line) => level === 'debug' || level === 'trace';
     const quiet = lines().filter(isQuiet);
     const loud = lines().filter((line) => !isQuiet(line));
@@ -172,12 +175,12 @@ describe('the log of a night', () => {
     const people = new Set([...named.matchAll(/users\/\d+/g)].map(([person]) => person));
     expect(people.size).toBeGreaterThan(0);
     for (const person of people) expect(JSON.stringify(loud)).not.toContain(person);
-    // Nor what was in an event or a post.
+    // Event and post contents are not logged either.
     expect(JSON.stringify(loud)).not.toMatch(/serial_number|"content"|[\w.+-]+@[\w-]+\.\w+/);
   });
 
-  it('has an event of docs/logs.md in every line, a level and a time', () => {
-    const page = readFileSync(join(import.meta.dirname, '../../docs/logs.md'), 'utf8');
+  it('has a timestamp and a documented event code on each line', () => {
+    const page = readFileSync(join(import.meta.dirname, '../../docs/reference/logs.md'), 'utf8');
     for (const line of lines()) {
       expect(line.event, JSON.stringify(line)).toBeTypeOf('string');
       expect(page).toContain(`\`${line.event}\``);
@@ -187,7 +190,7 @@ describe('the log of a night', () => {
     expect(new Set(eventsOf(lines())).size).toBeGreaterThan(35);
   });
 
-  it('tells the way of a batch by one name: taken, posted, refused, divided, settled, in quarantine', () => {
+  it('traces a batch by its ID: accepted, posted, rejected, split, settled, quarantined', () => {
     const [quarantined] = agent.logged('uplink.quarantined');
     const way = about('batch', quarantined!.batch);
     const events = eventsOf(way);
@@ -196,18 +199,18 @@ describe('the log of a night', () => {
     expect(events.filter((event) => event === 'uplink.settled')).toHaveLength(2);
     expect(events.at(-1)).toBe('uplink.quarantined');
     expect(new Set(way.map((line) => line.asset))).toEqual(new Set([882]));
-    // Every part of it ended in one way.
+    // Every part of the batch has one outcome.
     const ended = way.filter(({ event }) => event === 'uplink.settled' || event === 'uplink.quarantined');
     expect(ended.reduce((sum, line) => sum + Number(line.values ?? 1), 0)).toBe(3);
   });
 
-  it('tells of a batch that met an outage that its values wait again', () => {
+  it('reports that the values in a batch are pending again after an outage', () => {
     const away = agent.logged('uplink.away').find((line) => line.code === 'platform.connection_refused');
     const way = eventsOf(about('batch', away!.batch));
     expect(way).toEqual(['uplink.taken', 'uplink.posted', 'uplink.away', 'uplink.later']);
   });
 
-  it('tells the way of an event by one name: received, reaction, action, over', () => {
+  it('traces an event by its digest: received, reaction, action, completed', () => {
     const [received] = agent.logged('webhook.received').filter((line) => line.eventType === 'asset_disappeared');
     const way = about('digest', received!.digest);
     expect(eventsOf(way)).toEqual([
@@ -227,12 +230,12 @@ describe('the log of a night', () => {
     expect(way.at(-1)).toMatchObject({ state: 'done' });
   });
 
-  it('says what is wrong with a configuration, line by line, and goes on with the old one', () => {
+  it('reports each configuration problem with its line number while the previous configuration stays active', () => {
     const [refused] = agent.logged('config.refused');
     expect(refused!.problems).toEqual([expect.stringMatching(/agent\.env:\d+:\d+: LOG_LEVEL "loud" .*debug/)]);
   });
 
-  it('sums up what it said before', () => {
+  it('summarizes repeated messages', () => {
     const posts = lines().filter(({ event, meaning }) => event === 'uplink.posted' && meaning !== 'delivered');
     const loud = lines().filter(
       ({ event, level }) => event.startsWith('uplink.') && (level === 'warn' || level === 'error'),

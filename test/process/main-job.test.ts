@@ -33,8 +33,8 @@ async function startAgent(files: AgentFiles = {}): Promise<AgentProcess> {
 
 const value = (tag: string, number: number, timestamp = Date.now()) => ({ tag, key: 'flow', value: number, timestamp });
 
-describe('the daemon', () => {
-  it('carries a pushed value to the platform and revokes its token at the end', async () => {
+describe('agent', () => {
+  it('posts a pushed value to the platform and revokes its token at shutdown', async () => {
     const agent = await startAgent();
     const timestamp = Date.UTC(2026, 10, 21, 1, 2, 3, 4);
     expect((await agent.push([{ ...value('FT-101', 12.5, timestamp), status: 'good' }])).status).toBe(204);
@@ -52,18 +52,18 @@ describe('the daemon', () => {
     expect(sandbox.tokens.counts().alive).toBe(0);
   });
 
-  it('stops during its first login without ever being ready, and leaves no token behind', async () => {
+  it('stops during its first login without becoming ready, and leaves no token', async () => {
     sandbox.faults.add({ path: '/oauth/token', latencyMs: 3_000 });
     agent = new AgentProcess(sandbox.url, { tags: TAGS });
     agent.launch();
-    await agent.until(() => agent!.logged('ops.listening').length === 1, 'everything but the login is there');
+    await agent.until(() => agent!.logged('ops.listening').length === 1, 'everything except the login is ready');
     expect(await agent.end('SIGTERM')).toBe(0);
     expect(agent.logged('agent.stopped')).toHaveLength(1);
     expect(agent.logged('agent.ready')).toEqual([]);
     expect(sandbox.tokens.counts().alive).toBe(0);
   });
 
-  it('takes values as JSON, NDJSON and line protocol, and names what is wrong with them', async () => {
+  it('accepts values as JSON, NDJSON and line protocol, and reports invalid ones', async () => {
     const agent = await startAgent();
     const post = (path: string, type: string, body: string) =>
       agent.call(agent.ingest, path, { body, headers: { 'Content-Type': type } });
@@ -94,7 +94,7 @@ describe('the daemon', () => {
     expect(await agent.metric('tagferry_values_ingested_total')).toBe(4);
   });
 
-  it('goes on by itself when the platform returns, with nothing missing', async () => {
+  it('resumes without loss when the platform recovers', async () => {
     const agent = await startAgent();
     await sandbox.goOffline('refuse');
     const sent: { timestampMs: number; value: number }[] = [];
@@ -111,7 +111,7 @@ describe('the daemon', () => {
     }
   });
 
-  it('lets no second daemon into its state folder, and says who has it', async () => {
+  it('prevents a second agent from using its state folder, and identifies the owner', async () => {
     const agent = await startAgent();
     const before = stateFiles(agent);
     const second = spawn(process.execPath, [MAIN, 'run', '--config', agent.config], {
@@ -127,7 +127,7 @@ describe('the daemon', () => {
     expect(stateFiles(agent)).toEqual(before);
   });
 
-  it('ends with 78 and every problem when its configuration cannot work', async () => {
+  it('exits with 78 and reports every problem if its configuration is invalid', async () => {
     agent = new AgentProcess(sandbox.url, { env: { POST_INTERVALL: '5s', COMMIT_INTERVAL: 'soon' } });
     agent.launch();
     expect(await agent.ended()).toBe(78);
@@ -135,7 +135,7 @@ describe('the daemon', () => {
     expect(agent.output).toMatch(/agent\.env:\d+:\d+: .*COMMIT_INTERVAL/);
   });
 
-  it('keeps secrets out of its log, its status and world-readable files', async () => {
+  it('keeps secrets out of its log, status and world-readable files', async () => {
     const agent = await startAgent({ env: { LOG_LEVEL: 'trace' } });
     await agent.push([value('FT-101', 1)]);
     await agent.until(() => sandbox.values.counts().stored === 1, 'the value is on the platform');
@@ -151,7 +151,7 @@ describe('the daemon', () => {
       expect(`${name} ${statSync(join(agent.state, name)).mode & 0o007}`).toBe(`${name} 0`);
   });
 
-  it('follows SIGHUP, and keeps the old configuration where the new one has a problem', async () => {
+  it('reloads on SIGHUP, and keeps the previous configuration if the new one has a problem', async () => {
     const agent = await startAgent();
     agent.write(sandbox.url, { tags: 'tags: { FT-300: { asset: 883, values: { flow: { unit: 12 } } } }\n' });
     agent.signal('SIGHUP');
@@ -160,11 +160,11 @@ describe('the daemon', () => {
     expect((await agent.push([value('FT-101', 1)])).status).toBe(422);
     agent.write(sandbox.url, { tags: 'tags: [nonsense\n' });
     agent.signal('SIGHUP');
-    await agent.until(() => agent.logged('config.refused').length === 1, 'the new configuration was refused');
+    await agent.until(() => agent.logged('config.refused').length === 1, 'the new configuration was rejected');
     expect((await agent.push([value('FT-300', 2)])).status).toBe(204);
   });
 
-  it('follows a changed INGEST_TOKEN', async () => {
+  it('applies a changed INGEST_TOKEN', async () => {
     const agent = await startAgent({ env: { INGEST_TOKEN: 'the-first-token' } });
     const push = async (token: string) => {
       const headers = { 'Content-Type': 'application/json', Authorization: `Bearer ${token}` };
@@ -179,7 +179,7 @@ describe('the daemon', () => {
     expect(agent.logged('config.restart_needed')).toEqual([]);
   });
 
-  it('takes larger bounds and smaller posts from a reload', async () => {
+  it('applies larger limits and a smaller post size on reload', async () => {
     const narrow = { BUFFER_MAX_BYTES: '400kB', BUFFER_FULL: 'refuse-new' };
     const agent = await startAgent({ env: narrow });
     await sandbox.goOffline('refuse');
@@ -199,21 +199,25 @@ describe('the daemon', () => {
     agent.write(sandbox.url, { tags: TAGS, env: wide });
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('config.reloaded').length === 1, 'the configuration was read again');
-    await agent.until(() => agent.logged('config.restart_needed').length === 1, 'what needs a restart is named');
+    await agent.until(
+      () => agent.logged('config.restart_needed').length === 1,
+      'the settings that require a restart are reported',
+    );
     expect(agent.logged('config.restart_needed')[0]).toMatchObject({ keys: ['OPS_LISTEN'] });
     expect((await push()).status).toBe(204);
     expect(await health()).toBe(200);
     sent += 1000;
-    // Only now: a fast machine would have posted the backlog before it read the smaller POST_MAX_VALUES.
+    // Goes online only now, because a fast machine would otherwise post the backlog before it reads the smaller
+    // POST_MAX_VALUES.
     await sandbox.goOnline();
     const delivered = () => agent.metric('tagferry_values_delivered_total');
     await agent.until(async () => (await delivered()) === sent, 'everything is on the platform');
-    // What was under way before goes again as it was.
+    // A pending post is repeated unchanged.
     expect(await agent.metric('tagferry_posts_total{outcome="delivered"}')).toBeGreaterThan((sent - 5_000) / 250);
   });
 });
 
-/** Every file of the state folder with its bytes. */
+/** Returns every file of the state folder with its bytes. */
 function stateFiles(agent: AgentProcess): Record<string, string> {
   const files = readdirSync(agent.state, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
   return Object.fromEntries(

@@ -1,10 +1,13 @@
-/** As many series as programs may open under the shipped bounds: all that was acknowledged leaves, also after a kill in the outage; more are refused. */
+/**
+ * The maximum number of series that programs may create within the shipped limits. All acknowledged values are
+ * delivered, even after a kill during the outage; additional series are rejected.
+ */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { GatewayProcess } from './gateway-process.ts';
 
 const A_REQUEST = 2_000;
-/** A tenth of 176 or 192 MB at 400 bytes each is some 46,000 or 50,000. */
+/** One tenth of 176 or 192 MB is about 46,000 or 50,000 series of 400 bytes. */
 const [LEAST, MOST] = [40_000, 60_000];
 const TIME_MS = 1_700_000_000_000;
 const ASSETS = [881, 882, 883, 884];
@@ -33,7 +36,9 @@ const push = (from: number) =>
     })),
   );
 
-it('leave after a kill in the outage', { timeout: 300_000 }, async () => {
+it('agent with the maximum number of series loses no values if killed during an outage', {
+  timeout: 300_000,
+}, async () => {
   await agent.start();
   await sandbox.goOffline('refuse');
   let accepted = 0;

@@ -6,16 +6,15 @@ const EXAMPLES = join(import.meta.dirname, '../../systemd/examples');
 let groups = 0;
 
 /**
- * A control group with the memory bounds of an example in `systemd/examples`, made by this process below its own: as systemd makes one of
- * the unit. Where none can be made it throws: a test that needs bounds shows nothing without them.
- *
- * Version 2 of the control groups has both bounds. Version 1 knows none that only slows down: there MemoryMax alone counts.
+ * Control group with the memory limits of an example in `systemd/examples`, created below the group of this process as
+ * systemd does for the unit. Throws if no group can be created, because tests without limits would be meaningless.
+ * Version 2 control groups have both limits. Version 1 has no throttling limit, so that only MemoryMax applies.
  */
 export class MemoryBounds {
   readonly #group: string;
   readonly #isV2: boolean;
 
-  /** `maxMb`: hard limit in MiB in place of the example's bounds. */
+  /** `maxMb`: hard limit in MiB, instead of the example's limits. */
   constructor(example: 'bounds.conf' | 'bounds-with-commands.conf' = 'bounds.conf', maxMb?: number) {
     const bound = (name: 'MemoryHigh' | 'MemoryMax') => (maxMb === undefined ? shipped(example, name) : `${maxMb}M`);
     const { own, isV2 } = memoryGroup();
@@ -34,35 +33,35 @@ export class MemoryBounds {
         },
       );
     }
-    // What is swapped out is out of the bound's sight; a gateway has no swap.
+    // Swapped memory does not count towards the limit; a gateway has no swap.
     if (!isV2) this.#write('memory.swappiness', '0');
     else this.#writeWhereKnown('memory.swap.max', '0');
   }
 
-  /** What a command is preceded by to run in the group, it and all that it starts. */
+  /** Command prefix that runs the command and its children in the group. */
   get surroundings(): string[] {
     return ['sh', '-c', 'echo 0 >"$0" && exec "$@"', join(this.#group, 'cgroup.procs')];
   }
 
-  /** How often the kernel ended a process of the group for memory. */
+  /** Number of processes in the group that the kernel killed for exceeding the memory limit. */
   get kills(): number {
     const text = this.#read(this.#isV2 ? 'memory.events' : 'memory.oom_control');
     return Number(/^oom_kill (\d+)$/m.exec(text)?.[1] ?? Number.NaN);
   }
 
-  /** What the group holds now that nothing but its processes' end gives back, in MB: not the pages of files. */
+  /** Memory of the group that is released only when its processes exit, in MB; excludes the page cache. */
   get heldMb(): number {
     const bytes = /^(?:anon|rss) (\d+)$/m.exec(this.#read('memory.stat'))?.[1];
     return Math.round(Number(bytes) / 2 ** 20);
   }
 
-  /** Takes the group away; its processes have ended. */
+  /** Deletes the group after its processes have ended. */
   async remove(): Promise<void> {
     for (let tries = 0; ; tries++) {
       try {
         return rmdirSync(this.#group);
       } catch (error) {
-        // What a command left behind may be on its way out.
+        // Processes left by a command may still be exiting.
         if (tries === 100) throw error;
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
@@ -81,7 +80,7 @@ export class MemoryBounds {
     try {
       this.#write(file, text);
     } catch {
-      // A kernel without swap has no such file.
+      // Kernels without swap have no such file.
     }
   }
 }
@@ -92,7 +91,7 @@ function shipped(example: string, name: 'MemoryHigh' | 'MemoryMax'): string {
   return text;
 }
 
-/** The group of this process that the memory controller sees, wherever it is mounted. */
+/** Returns the group of this process in the memory controller, independent of the mount point. */
 function memoryGroup(): { own: string; isV2: boolean } {
   const lines = readFileSync('/proc/self/cgroup', 'utf8').split('\n');
   const mounts = readFileSync('/proc/self/mountinfo', 'utf8').split('\n');
@@ -102,7 +101,5 @@ function memoryGroup(): { own: string; isV2: boolean } {
   const path = (line: RegExp) => lines.map((one) => line.exec(one)?.[1]).find((found) => found !== undefined) ?? '/';
   if (v1 !== undefined) return { own: join(v1, path(/^\d+:(?:[^:]*,)?memory(?:,[^:]*)?:(.*)$/)), isV2: false };
   if (v2 !== undefined) return { own: join(v2, path(/^0::(.*)$/)), isV2: true };
-  throw new Error(
-    'no control groups are mounted on this machine: this test needs them to bound the memory of a daemon',
-  );
+  throw new Error('no control groups are mounted on this machine: this test requires them to limit memory');
 }

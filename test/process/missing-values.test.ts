@@ -8,7 +8,7 @@ import { StrictBroker } from '../broker/strict-broker.ts';
 import { runVerb } from '../commands/verb-run.ts';
 import { AgentProcess } from './agent-process.ts';
 
-/** What a technician sees of values that never arrive, though their source is connected. */
+/** Diagnosis of values that never arrive although their source is connected. */
 let sandbox: Sandbox;
 let broker: StrictBroker;
 let agent: AgentProcess;
@@ -36,8 +36,8 @@ async function startWith(source: string, values: string): Promise<void> {
   agent.write(sandbox.url, { tags });
 }
 
-describe('values that have not arrived', () => {
-  it('are named with the reason by sources test, status, sources ls and doctor', async () => {
+describe('missing values', () => {
+  it('are reported with a reason by `sources test`, `status`, `sources ls` and `doctor`', async () => {
     const port = await broker.start();
     const of = (topic: string) => `{ unit: 1, from: plant, topic: ${topic} }`;
     await startWith(
@@ -45,7 +45,7 @@ describe('values that have not arrived', () => {
       `flow: ${of('site/flow')}, pressure: ${of('site/presure')}, state: ${of('site/state')}`,
     );
     await agent.start();
-    await agent.until(() => broker.filters.length === 3, 'the subscriptions stand');
+    await agent.until(() => broker.filters.length === 3, 'the subscriptions are active');
     publishing = setInterval(() => {
       broker.publish('site/flow', '1');
       broker.publish('site/state', 'ON');
@@ -55,7 +55,9 @@ describe('values that have not arrived', () => {
     expect(problems).toEqual({
       flow: null,
       pressure: 'no message within 2 s',
-      state: expect.stringMatching(/^\d+ messages received; the latest: the payload, "ON", is not a number$/),
+      state: expect.stringMatching(
+        /^\d+ messages received, latest problem: the payload, "ON", is not a number; for texts, set map in tags.yaml$/,
+      ),
     });
     await agent.until(async () => (await missing('plant')) !== null, 'values are missing');
     expect(await missing('plant')).toMatchObject({
@@ -69,12 +71,12 @@ describe('values that have not arrived', () => {
     for (const words of [['status'], ['sources', 'ls'], ['doctor']]) {
       const { stdout } = await verb(...words);
       expect(stdout.replaceAll(/\s+/g, ' '), words.join(' ')).toMatch(
-        /plant: no value yet of FT-101 pressure, FT-101 state \(\d+ messages received; the latest: the payload, "ON", is not a number\), for/,
+        /plant: no value yet for FT-101 pressure, FT-101 state \(\d+ messages received, latest problem: the payload, "ON", is not a number; for texts, set map in tags.yaml\), for/,
       );
     }
   });
 
-  it('include those of a program all of whose lines are rejected', async () => {
+  it('include values from a program whose output lines are all rejected', async () => {
     await startWith('{ exec: [/bin/sh, FOLDER/print] }', 'flow: { unit: 1, from: plant }');
     writeFileSync(
       join(agent.folder, 'print'),
@@ -86,7 +88,7 @@ describe('values that have not arrived', () => {
     expect((await verb('sources', 'test', '--wait', '1s')).stdout).toContain('flw');
   });
 
-  it('include those of a folder all of whose files are rejected', async () => {
+  it('include values from a folder whose files are all rejected', async () => {
     await startWith(
       '{ csv: FOLDER, settle: 50ms, time_column: time, pattern: "*.csv" }',
       'flow: { unit: 1, from: plant, column: n }',
@@ -95,6 +97,6 @@ describe('values that have not arrived', () => {
     await agent.start();
     await agent.until(async () => (await sources())[0]?.problem !== null, 'the problem is reported');
     await agent.until(async () => (await sources())[0]!.problem!.startsWith('2 rejected'), 'both files are rejected');
-    expect((await sources())[0]!.problem).toMatch(/^2 rejected, the latest: [ab]\.csv: /);
+    expect((await sources())[0]!.problem).toMatch(/^2 rejected, latest: [ab]\.csv: /);
   });
 });

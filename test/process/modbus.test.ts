@@ -9,11 +9,11 @@ import { Peer } from '../sources/modbus/peer.ts';
 import { AgentProcess } from './agent-process.ts';
 
 const UNITS = [1, 2, 3];
-/** Takes 700 ms for each answer. */
+/** Device that takes 700 ms for each response. */
 const SLOW = 4;
-const HANGS = 9;
+const SILENT = 9;
 const KILLS = 2;
-const ASSET_OF = new Map([...UNITS, SLOW, HANGS].map((unit, at) => [unit, 881 + at]));
+const ASSET_OF = new Map([...UNITS, SLOW, SILENT].map((unit, at) => [unit, 881 + at]));
 
 let sandbox: Sandbox;
 let agent: AgentProcess;
@@ -24,9 +24,9 @@ beforeEach(async () => {
   await sandbox.start();
   const port = await freePort();
   peer = await Peer.tcp(port);
-  await peer.tell({ connections: 1 });
-  await peer.tell({ unit: SLOW, delay: 0.7 });
-  await peer.tell({ unit: HANGS, hang: true });
+  await peer.configure({ connections: 1 });
+  await peer.configure({ unit: SLOW, delay: 0.7 });
+  await peer.configure({ unit: SILENT, hang: true });
   const source = (unit: number, every: string) =>
     `  u${unit}: { modbus: "tcp://127.0.0.1:${port}", unit: ${unit}, every: ${every}, timeout: ${unit === SLOW ? '2s' : '200ms'} }\n`;
   const tag = (unit: number) =>
@@ -43,68 +43,74 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** What the platform has of a counter. */
+/** Values of a counter on the platform. */
 function delivered(unit: number): number[] {
   return sandbox.values.list(ASSET_OF.get(unit)!, 'counter').map(({ value }) => value);
 }
 
-describe('five devices behind a gateway that takes one connection', () => {
-  it('lose nothing that was counted, and double and invent nothing, over kill -9 in mid-poll', async () => {
+describe('Modbus source for five devices behind a single-connection gateway', () => {
+  it('delivers each value once, even if the agent is killed during a poll', async () => {
     const chance = new ManualClock(0, 3);
     let counted = 0;
-    for (let life = 0; life < KILLS; life++) {
+    for (let round = 0; round < KILLS; round++) {
       await agent.start();
       const before = delivered(1).length;
-      await agent.until(() => delivered(1).length > before + 5, 'values of this life arrive');
+      await agent.until(() => delivered(1).length > before + 5, 'values are delivered after the start');
       await new Promise((resolve) => setTimeout(resolve, chance.random() * 500));
       counted += await agent.metric('tagferry_values_ingested_total');
       await agent.end('SIGKILL');
     }
     await agent.start();
-    await agent.until(() => delivered(SLOW).length > 2, 'the slow one speaks');
+    await agent.until(() => delivered(SLOW).length > 2, 'values of the slow device are delivered');
     expect(await agent.end('SIGTERM')).toBe(0);
     await agent.start();
     await agent.until(
       async () => (await agent.metric('tagferry_buffer_oldest_age_seconds')) < 5,
-      'the backlog is gone',
+      'the backlog is delivered',
     );
-    await agent.until(() => [...UNITS, SLOW].flatMap(delivered).length >= counted, 'what was counted has arrived');
+    await agent.until(() => [...UNITS, SLOW].flatMap(delivered).length >= counted, 'every counted value is delivered');
     for (const unit of [...UNITS, SLOW]) {
       const stored = delivered(unit);
-      const told = new Set(peer.counted(unit));
-      // What is missing was read and not counted: at most one run of numbers before each end of the daemon.
+      const returned = new Set(peer.counted(unit));
+      // Missing numbers were not read: at most one consecutive run before each agent exit.
       const sorted = stored.toSorted((a, b) => a - b);
       expect(sorted.filter((n, at) => at > 0 && n > sorted[at - 1]! + 1).length).toBeLessThanOrEqual(KILLS + 1);
-      expect({ doubled: stored.length - new Set(stored).size, invented: stored.filter((n) => !told.has(n)) }).toEqual({
-        doubled: 0,
-        invented: [],
+      expect({
+        duplicated: stored.length - new Set(stored).size,
+        unexpected: stored.filter((n) => !returned.has(n)),
+      }).toEqual({
+        duplicated: 0,
+        unexpected: [],
       });
     }
-    expect([Math.max(...peer.connections), delivered(HANGS)]).toEqual([1, []]);
+    expect([Math.max(...peer.connections), delivered(SILENT)]).toEqual([1, []]);
   });
 
-  it('show how each does, and every value once, over the connection of the daemon or without one', async () => {
+  it('reports each device state, and can be tested and scanned with or without the agent', async () => {
     await agent.start();
-    await agent.until(() => [...UNITS, SLOW].every((unit) => delivered(unit).length > 1), 'all speak that can');
+    await agent.until(
+      () => [...UNITS, SLOW].every((unit) => delivered(unit).length > 1),
+      'values of all responding devices are delivered',
+    );
     let sources: SourceReport[] = [];
-    // Asked every second though it takes 700 ms: by half its polls it would be late at every other.
+    // Polled every second with a response time of 700 ms: at half the polls, every second one would be late.
     const isInTime = async () => {
       const ls = await runVerb(['sources', 'ls', '--json', '--config', agent.config]);
       sources = JSON.parse(ls.stdout) as SourceReport[];
       return sources[3]!.stored > sources[3]!.polls_late + 1;
     };
-    await agent.until(isInTime, 'the slow one is not late at every poll');
+    await agent.until(isInTime, 'the slow device misses fewer polls');
     expect(sources.map(({ name, connected, values }) => [name, connected, values])).toEqual([
       ['u1', true, 1],
       ['u2', true, 1],
       ['u3', true, 1],
       [`u${SLOW}`, true, 1],
-      [`u${HANGS}`, false, 1],
+      [`u${SILENT}`, false, 1],
     ]);
     const hung = sources[4]!;
-    expect(hung.problem).toBe('no answer within 200 ms');
+    expect(hung.problem).toBe('no response within 200 ms');
     expect((await agent.status()).sources).toMatchObject([{ name: 'u1' }, {}, {}, {}, { connected: false }]);
-    expect(await agent.metric(`tagferry_source_connected{source="u${HANGS}"`)).toBe(0);
+    expect(await agent.metric(`tagferry_source_connected{source="u${SILENT}"`)).toBe(0);
     expect(await agent.metric('tagferry_source_connected')).toBe(4);
     const table = await runVerb(['sources', 'ls', '--config', agent.config]);
     expect(table.stdout).toMatch(/^u9 +modbus +not connected/m);
@@ -114,7 +120,7 @@ describe('five devices behind a gateway that takes one connection', () => {
     expect(tested.status).toBe(1);
     expect(good).toMatchObject({ tag: 'T-1', key: 'counter', address: 'unit 1 holding 10', quality: 'good' });
     expect(peer.counted(1)).toContain(good!.raw);
-    expect(bad).toMatchObject({ source: 'u9', raw: null, problem: 'no answer within 200 ms' });
+    expect(bad).toMatchObject({ source: 'u9', raw: null, problem: 'no response within 200 ms' });
     expect(Math.max(...peer.connections)).toBe(1);
     expect((await runVerb(['sources', 'test', 'nobody', '--config', agent.config])).status).toBe(2);
 
@@ -129,7 +135,7 @@ describe('five devices behind a gateway that takes one connection', () => {
     expect(scanned).toEqual({ status: 0, stdout: `${lines.join('\n')}\n`, stderr: '' });
     expect(Math.max(...peer.connections)).toBe(1);
     const hanging = await runVerb(['sources', 'scan', 'u9', 'holding 100', '--yes', '--config', agent.config]);
-    expect([hanging.status, hanging.stderr]).toEqual([1, expect.stringContaining('no answer within 200 ms')]);
+    expect([hanging.status, hanging.stderr]).toEqual([1, expect.stringContaining('no response within 200 ms')]);
 
     await agent.end('SIGTERM');
     expect((await runVerb(scan)).stdout).toBe(scanned.stdout);

@@ -7,23 +7,26 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { Mosquitto } from '../broker/mosquitto.ts';
-import { WatchedWay } from '../broker/watched-way.ts';
+import { RecordingProxy } from '../broker/recording-proxy.ts';
 import { AgentProcess } from './agent-process.ts';
 import { NOTHING_WRONG, Published, TOPICS, tagsOf } from './mqtt-values.ts';
 
-/** Debian's Mosquitto, the daemon as a process, a plant that publishes with QoS 1: counted at the platform, by series and number. */
+/**
+ * Debian's Mosquitto, the agent as a process, and a plant that publishes with QoS 1. Values are counted on the platform
+ * by series and number.
+ */
 const ALL = Array.from({ length: TOPICS }, (_, topic) => topic);
 const ENV = { COMMIT_INTERVAL: '1s', POST_INTERVAL: '100ms' };
-/** Of Debian's package: rights by which a subscription itself is refused. */
+/** Plugin from Debian's package, whose permissions can deny a subscription. */
 const PLUGIN = execFileSync('sh', ['-c', 'ls /usr/lib/*/mosquitto_dynamic_security.so'], { encoding: 'utf8' }).trim();
 const START_MS = 1_795_219_200_000;
 
 let sandbox: Sandbox;
 let broker: Mosquitto;
-let ways: WatchedWay[];
+let ways: RecordingProxy[];
 let agents: AgentProcess[];
 let plant: MqttClient;
-/** Rejects when the broker of the plant has gone. */
+/** Rejects after the plant's broker has exited. */
 let gone: Promise<never>;
 let published: Published;
 
@@ -49,15 +52,15 @@ function agentOf(tags: string, env: Record<string, string> = ENV): AgentProcess 
   return agent;
 }
 
-/** A way to the broker that is watched; gives it and its port. */
-async function wayToBroker(): Promise<{ way: WatchedWay; port: number }> {
-  const way = new WatchedWay(broker.port);
+/** Observes a connection to the broker. Returns the observer and its port. */
+async function wayToBroker(): Promise<{ way: RecordingProxy; port: number }> {
+  const way = new RecordingProxy(broker.port);
   ways.push(way);
   return { way, port: await way.start() };
 }
 
 async function connectPlant(port = broker.port, login = ''): Promise<void> {
-  // What it did not get rid of it never sends again: each number is published once.
+  // Lost messages are not repeated: each number is published once.
   plant = connect(`mqtt://${login}127.0.0.1:${port}`, { reconnectPeriod: 0, protocolVersion: 5 });
   plant.on('error', () => {});
   gone = new Promise((_, reject) => plant.once('close', () => reject(new Error('the broker is gone'))));
@@ -65,11 +68,11 @@ async function connectPlant(port = broker.port, login = ''): Promise<void> {
   await new Promise<void>((resolve) => plant.once('connect', () => resolve()));
 }
 
-/** Resolves when the broker has it; rejects when the broker goes. */
+/** Resolves when the broker has the message; rejects when the broker exits. */
 const say = (topic: number, text: string) =>
   Promise.race([plant.publishAsync(`site/t${topic}`, text, { qos: 1 }), gone]);
 
-/** So many numbers, each to the next topic; ends early where the broker goes. */
+/** Publishes a number of values to the topics in turn; ends early if the broker exits. */
 async function publishSome(count: number): Promise<void> {
   for (let n = 0; n < count; n++) {
     const topic = published.count % TOPICS;
@@ -81,30 +84,30 @@ async function publishSome(count: number): Promise<void> {
   }
 }
 
-/** Until a message comes, which shows that the subscriptions stand. Gives the number from which all count. */
+/** Waits for a message, which proves that the subscriptions are active. Returns the first number to count. */
 async function untilHeard(agent: AgentProcess): Promise<number> {
   await agent.until(() => agent.logged('broker.connected').length > 0, 'the broker is connected');
   await agent.until(async () => {
     await say(0, published.next(0));
     return sandbox.values.counts(881).stored > 0;
-  }, 'the first value');
+  }, 'the first value has arrived');
   return published.count;
 }
 
-/** All from a number on have come, once each, and no others. */
+/** Checks that all numbers from the given one on have arrived, each once, and no others. */
 async function expectAll(agent: AgentProcess, first: number): Promise<void> {
   const missing = () => published.compare(sandbox).missing.filter((n) => n >= first);
-  await agent.until(() => missing().length === 0, 'all of them');
+  await agent.until(() => missing().length === 0, 'all values have arrived');
   const { invented, doubled } = published.compare(sandbox);
   expect({ missing: missing(), invented, doubled }).toEqual(NOTHING_WRONG);
 }
 
 interface Member {
-  way: WatchedWay;
+  way: RecordingProxy;
   agent: AgentProcess;
 }
 
-/** Agents that share what comes, each by a way of its own; none is started. */
+/** Agents that share the messages, each over a separate connection; none is started. */
 async function groupOf(count: number, ...more: string[]): Promise<Member[]> {
   const members: Member[] = [];
   while (members.length < count) {
@@ -115,7 +118,7 @@ async function groupOf(count: number, ...more: string[]): Promise<Member[]> {
   return members;
 }
 
-/** Publishes numbers with times of their own, for two agents may stamp alike; gives the first. */
+/** Publishes numbers with times, because two agents may assign the same arrival time. Returns the first number. */
 async function timed(count: number): Promise<number> {
   const first = published.count;
   for (let n = 0; n < count; n++) {
@@ -126,7 +129,7 @@ async function timed(count: number): Promise<number> {
   return first;
 }
 
-/** Two of a group that run, and each has had some of what comes. */
+/** Two running members of a group that have each received a share of the messages. */
 async function pairThatShares(...more: string[]): Promise<[Member, Member]> {
   const [one, other] = (await groupOf(2, ...more)) as [Member, Member];
   await one.agent.start();
@@ -134,11 +137,11 @@ async function pairThatShares(...more: string[]): Promise<[Member, Member]> {
   await other.agent.until(async () => {
     await timed(10);
     return one.way.confirmed.size > 0 && other.way.confirmed.size > 0;
-  }, 'both take their part');
+  }, 'both agents are receiving values');
   return [one, other];
 }
 
-/** A configuration by which `gw` may subscribe to these topics, each by its own name, and `plant` may publish. */
+/** Configuration in which `gw` may subscribe to these topics by their exact names, and `plant` may publish. */
 function rightsOf(topics: readonly string[]): string {
   const rights = join(broker.folder, 'rights.json');
   execFileSync('mosquitto_ctrl', ['dynsec', 'init', rights, 'admin', 'geheim'], { stdio: 'ignore' });
@@ -166,8 +169,8 @@ function rightsOf(topics: readonly string[]): string {
   return `plugin ${PLUGIN}\nplugin_opt_config_file ${rights}\nlistener ${port} 127.0.0.1\nallow_anonymous false`;
 }
 
-describe('with Mosquitto', () => {
-  it('values outlive kill -9, SIGTERM and reloads with a topic more and one less, none lost, doubled or invented', async () => {
+describe('agents with Mosquitto', () => {
+  it('do not lose, duplicate or invent values across kill -9, SIGTERM and reloads that add and remove a topic', async () => {
     await broker.start();
     await connectPlant();
     const agent = agentOf(tagsOf(broker.port, ALL));
@@ -176,7 +179,7 @@ describe('with Mosquitto', () => {
     for (const signal of ['SIGKILL', 'SIGTERM', 'SIGKILL'] as const) {
       const before = published.count;
       const publishing = publishSome(150);
-      await agent.until(() => published.count > before + 20, 'some were published');
+      await agent.until(() => published.count > before + 20, 'some messages were published');
       await agent.end(signal);
       await publishing;
       await agent.start();
@@ -186,7 +189,7 @@ describe('with Mosquitto', () => {
       const before = agent.logged('config.reloaded').length;
       agent.write(sandbox.url, { tags: tagsOf(broker.port, topics), env: ENV });
       agent.signal('SIGHUP');
-      await agent.until(() => agent.logged('config.reloaded').length > before, 'the reload has its verdict');
+      await agent.until(() => agent.logged('config.reloaded').length > before, 'the reload is accepted or rejected');
       await publishing;
     }
     await expectAll(agent, first);
@@ -198,7 +201,7 @@ describe('with Mosquitto', () => {
       persistence: 'persistence true\nautosave_on_changes true\nautosave_interval 1',
     },
     { keeps: 'forgets its sessions', persistence: 'persistence false' },
-  ])('what was confirmed outlives kill -9 of a broker that $keeps, in mid-stream', async ({ persistence }) => {
+  ])('receive confirmed values after kill -9 of a broker that $keeps during publishing', async ({ persistence }) => {
     const configuration = `${persistence}\npersistence_location ${broker.folder}/`;
     await broker.start(configuration);
     const { way, port } = await wayToBroker();
@@ -209,7 +212,7 @@ describe('with Mosquitto', () => {
     for (let blow = 0; blow < 3; blow++) {
       const before = way.confirmed.size;
       const publishing = publishSome(10_000);
-      await agent.until(() => way.confirmed.size > before + 30, 'some were confirmed, and more are under way');
+      await agent.until(() => way.confirmed.size > before + 30, 'some messages are confirmed, and more are in flight');
       await broker.stop('SIGKILL');
       await publishing;
       plant.end(true);
@@ -219,19 +222,19 @@ describe('with Mosquitto', () => {
       await agent.until(async () => {
         await say(0, published.next(0));
         return [...way.confirmed.keys()].some((text) => Number(text) >= since);
-      }, 'values flow again');
+      }, 'values are delivered again');
     }
     await agent.until(
       () => published.compare(sandbox).missing.every((n) => !way.confirmed.has(String(n))),
-      'what was confirmed',
+      'the confirmed messages have arrived',
     );
     const { invented, doubled } = published.compare(sandbox);
-    // What nobody confirmed a broker may lose, and what it forgot it may give twice.
+    // A broker may lose unconfirmed messages, and may repeat messages whose confirmation it lost.
     expect([invented, doubled.filter((n) => !way.forgotten.has(String(n)))]).toEqual([[], []]);
     expect(way.confirmed.size).toBeGreaterThan(3 * 30);
   });
 
-  it('two agents of a group share what comes; kill -9 of one doubles at most what it had not confirmed', async () => {
+  it('share messages in a group, and duplicate at most the unacknowledged messages of an agent after kill -9', async () => {
     await broker.start();
     await connectPlant();
     const [one, other] = await pairThatShares();
@@ -239,7 +242,7 @@ describe('with Mosquitto', () => {
     const first = published.count;
     const publishing = timed(300);
     const before = other.way.confirmed.size;
-    await stays.until(() => other.way.confirmed.size > before, 'the stream flows');
+    await stays.until(() => other.way.confirmed.size > before, 'values of the stream are delivered');
     await killed.end('SIGKILL');
     await publishing;
     await killed.start();
@@ -252,8 +255,8 @@ describe('with Mosquitto', () => {
 
   it.each([
     ['times of their own milliseconds', ['member: 1/2', 'member: 2/2'], '', undefined],
-    ['the time of a user property', ['qos: 1', 'qos: 1'], ', time_property: sent', 'sent'],
-  ])('agents of a group give no series the same time twice: values without a time get %s', async (...how) => {
+    ['the time from a user property', ['qos: 1', 'qos: 1'], ', time_property: sent', 'sent'],
+  ])('in a group assign each time only once per series: values without a timestamp get %s', async (...how) => {
     const [, members, value, property] = how;
     await broker.start();
     await connectPlant();
@@ -277,14 +280,14 @@ describe('with Mosquitto', () => {
     await one.until(async () => {
       await burst();
       return (await taken(one)) > 0 && (await taken(other)) > 0;
-    }, 'both take their part');
+    }, 'both agents are receiving values');
     const first = published.count;
     for (let n = 0; n < 10; n++) await burst();
     await expectAll(one, first);
     expect(sandbox.values.counts()).toMatchObject({ replaced: 0, duplicates: 0 });
   });
 
-  it('what comes to a group goes to the others alone, when the session of a killed member has ended', async () => {
+  it('that remain in a group receive all messages after a killed member’s session expires', async () => {
     await broker.start();
     await connectPlant();
     const [{ agent: killed }, { agent: stays }] = await pairThatShares('session_expiry: 2s');
@@ -293,18 +296,18 @@ describe('with Mosquitto', () => {
     const last = await timed(1);
     await stays.until(async () => {
       const first = await timed(20);
-      // Where one is slow it is asked again of the next twenty.
+      // A slow member is checked again with the next twenty messages.
       const untilMs = performance.now() + 3_000;
       while (missing(first).length > 0 && performance.now() < untilMs) await pause(100);
       return missing(first).length === 0;
-    }, 'it has the part of the other as well');
+    }, 'the agent also receives the other agent’s share');
     const since = await timed(200);
     await expectAll(stays, since);
-    // The control: until then the absent one was given its part.
+    // Control: until then, the absent member was assigned its share.
     expect(missing(last).length).toBeGreaterThan(0);
   });
 
-  it('agents of a group outlive kill -9 of their broker in mid-stream, and one joins: what was confirmed is there', async () => {
+  it('in a group lose no acknowledged message if the broker is killed while another agent joins', async () => {
     const configuration = `persistence true\nautosave_on_changes true\nautosave_interval 1\npersistence_location ${broker.folder}/`;
     await broker.start(configuration);
     await connectPlant();
@@ -316,12 +319,12 @@ describe('with Mosquitto', () => {
       other.until(async () => {
         await timed(10);
         return members[which]!.way.confirmed.size > 0;
-      }, `values flow to the agent ${which}`);
+      }, `values are delivered to the agent ${which}`);
     await flows(0);
     await flows(1);
     const before = published.count;
     const publishing = timed(10_000).catch(() => {});
-    await other.until(() => published.count > before + 30, 'the stream flows');
+    await other.until(() => published.count > before + 30, 'values of the stream are delivered');
     await broker.stop('SIGKILL');
     await publishing;
     plant.end(true);
@@ -334,12 +337,12 @@ describe('with Mosquitto', () => {
     await other.until(() => {
       const missing = new Set(published.compare(sandbox).missing);
       return confirmed().every((number) => !missing.has(number));
-    }, 'what was confirmed');
+    }, 'the confirmed messages have arrived');
     expect(published.compare(sandbox).invented).toEqual([]);
     expect(await joins.metric('tagferry_values_ingested_total')).toBeGreaterThan(0);
   });
 
-  it('retained values come once, however often the broker forgets the session and the agent starts', async () => {
+  it('receive retained values once, regardless of broker session losses and agent restarts', async () => {
     await broker.start();
     await connectPlant();
     for (const topic of ALL) {
@@ -348,12 +351,12 @@ describe('with Mosquitto', () => {
     const agent = agentOf(tagsOf(broker.port, ALL, 'client_id: gw-7'));
     for (const signal of ['SIGTERM', 'SIGKILL', 'SIGTERM'] as const) {
       await agent.start();
-      // What is retained comes before what is published once the subscription stands.
+      // Retained messages arrive before messages published after the subscription.
       const before = sandbox.values.counts(881).stored;
       await agent.until(async () => {
         await say(0, published.next(0));
         return sandbox.values.counts(881).stored > Math.max(before, TOPICS);
-      }, 'values flow');
+      }, 'values are delivered');
       await agent.end(signal);
       const thief = connect(`mqtt://127.0.0.1:${broker.port}`, { clientId: 'gw-7', clean: true, reconnectPeriod: 0 });
       await new Promise<void>((resolve) => thief.once('connect', () => resolve()));
@@ -363,7 +366,7 @@ describe('with Mosquitto', () => {
     expect({ missing: missing.filter((n) => n < TOPICS), doubled, invented }).toEqual(NOTHING_WRONG);
   });
 
-  it('topics come where the broker allows each of them, and not the wildcard that stands for them', async () => {
+  it('subscribe to single topics if the broker rejects their wildcard', async () => {
     const numbers = Array.from({ length: 20 }, (_, at) => at);
     await broker.start(rightsOf(numbers.map((at) => `plant/P-${at}/flow`)));
     const like = numbers.map((at) => `  l${at}: { k${at}: { from: broker, topic: "plant/{tag}/flow" } }\n`);
@@ -381,7 +384,7 @@ describe('with Mosquitto', () => {
     expect([...new Set(refused)]).toEqual(['plant/+/flow']);
   });
 
-  it('values come by WebSocket, and outlive a restart of the agent there as well', async () => {
+  it('receive values over WebSocket, even after an agent restart', async () => {
     const { port } = broker;
     const plain = await freePort();
     await broker.start(
@@ -399,7 +402,7 @@ describe('with Mosquitto', () => {
     await expectAll(agent, first);
   });
 
-  it('two thousand tags are one subscription, over TLS with an authority, a certificate and a password of the site', async () => {
+  it('receive two thousand tags through one subscription over TLS with a site CA, certificate and password', async () => {
     const openssl = (...args: string[]) => execFileSync('openssl', args, { cwd: broker.folder, stdio: 'ignore' });
     const make = (name: string, more: string[]) => {
       openssl(
@@ -475,7 +478,7 @@ describe('with Mosquitto', () => {
     await agent.until(async () => {
       await plant.publishAsync('plant/P-0/flow', `{"v":-1,"t":${START_MS - 1}}`, { qos: 1 });
       return sandbox.values.counts(881).stored > 0;
-    }, 'the first value');
+    }, 'the first value has arrived');
     for (const round of rounds) {
       await Promise.all(
         Array.from({ length: 2_000 }, (_, at) =>
@@ -483,7 +486,7 @@ describe('with Mosquitto', () => {
         ),
       );
     }
-    await agent.until(() => sandbox.values.counts(881).stored === 6_001, 'every value, once');
+    await agent.until(() => sandbox.values.counts(881).stored === 6_001, 'every value has arrived once');
     const wrong = Array.from({ length: 2_000 }, (_, at) =>
       sandbox.values.compare(
         881,

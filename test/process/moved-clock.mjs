@@ -1,5 +1,5 @@
-// Loaded before the daemon (`node --import`), in each of its threads: the wall clock is moved by as many milliseconds as the
-// file of MOVED_CLOCK says, and chance is at its least, so that pauses are short. Monotonic time stays as it is.
+// Preloaded into each thread of the agent (`node --import`). Shifts the wall clock by the number of milliseconds in the
+// file named by MOVED_CLOCK, and makes `Math.random` return 0, so that delays are short. Monotonic time is unchanged.
 import { readFileSync } from 'node:fs';
 
 const realNow = Date.now.bind(Date);

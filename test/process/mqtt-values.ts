@@ -3,7 +3,7 @@ import type { Sandbox } from '../../src/sandbox/sandbox.ts';
 export const TOPICS = 10;
 const ASSET = 881;
 
-/** Ten topics, each a key of one asset; `topics` of them. */
+/** Ten topics, one per key of an asset; `topics` selects a number of them. */
 export function tagsOf(port: number, topics: readonly number[], source = 'qos: 1', value = ''): string {
   const values = topics.map((topic) => `      k${topic}: { from: broker, topic: site/t${topic}${value} }\n`);
   return (
@@ -12,7 +12,7 @@ export function tagsOf(port: number, topics: readonly number[], source = 'qos: 1
   );
 }
 
-/** What was published, each message a number of its own; which of them the platform lacks, has twice, or has from nobody. */
+/** Published numbers, one per message, and which of them are missing, duplicated or invented on the platform. */
 export class Published {
   readonly #byKey = new Map<string, number[]>();
   #next = 0;
@@ -21,7 +21,7 @@ export class Published {
     return this.#next;
   }
 
-  /** The next number, for a topic. */
+  /** Returns the next number for a topic. */
   next(topic: number): string {
     const number = this.#next++;
     const key = `k${topic}`;

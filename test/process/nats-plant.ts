@@ -10,19 +10,22 @@ import { NOTHING_WRONG, Published, TOPICS } from './mqtt-values.ts';
 const ENV = { COMMIT_INTERVAL: '500ms', POST_INTERVAL: '100ms' };
 const START_MS = 1_795_219_200_000;
 const ASSET = 881;
-/** Messages that one agent has unacknowledged at most. */
+/** Maximum number of unacknowledged messages per agent. */
 const WINDOW = 2_000;
-/** For a stream that is led anew, or gives again what it had given. */
+/** Time limit for a stream with a new leader or with redeliveries. */
 const LATE_MS = 120_000;
 
-/** Debian's nats-server, the daemon as a process, a plant that publishes into a stream: counted at the platform, by series and number. */
+/**
+ * Debian's nats-server, the agent as a process, and a plant that publishes to a stream. Values are counted on the
+ * platform by series and number.
+ */
 export class NatsPlant {
   readonly sandbox: Sandbox;
   readonly servers: NatsServers;
   readonly manager: JetStreamManager;
   readonly published = new Published();
   readonly #agents: AgentProcess[] = [];
-  /** Publishing that is under way: none outlives its test. */
+  /** Publishing in progress, which ends with its test. */
   readonly #works: Promise<unknown>[] = [];
   #connection: NatsConnection | undefined;
 
@@ -32,7 +35,10 @@ export class NatsPlant {
     this.manager = manager;
   }
 
-  /** With the stream PLANT of these subjects on each of so many servers; `more`: what stands in their configuration beside. */
+  /**
+   * Creates the stream PLANT with these subjects on the given number of servers. `more`: additional server
+   * configuration.
+   */
   static async start({ nodes = 1, subjects = ['site.>'], more = '' } = {}): Promise<NatsPlant> {
     const sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
     await sandbox.start();
@@ -75,7 +81,7 @@ export class NatsPlant {
     return agent;
   }
 
-  /** So many numbers, each to the next subject, each confirmed by the stream; a node that goes is waited out. */
+  /** Publishes a number of values to the subjects in turn, each confirmed by the stream; waits for stopped nodes. */
   publish(count: number): Promise<void> {
     const work = this.#publish(count);
     work.catch(() => {});
@@ -83,7 +89,7 @@ export class NatsPlant {
     return work;
   }
 
-  /** Numbers of two subjects, many in each millisecond. */
+  /** Numbers of two subjects, with many per millisecond. */
   async burst(count: number): Promise<void> {
     this.#connection ??= await this.servers.connection();
     const stream = jetstream(this.#connection, { timeout: 30_000 });
@@ -104,7 +110,7 @@ export class NatsPlant {
       const topic = this.published.count % TOPICS;
       const number = this.published.next(topic);
       const text = `{"v":${number},"t":${START_MS + Number(number)}}`;
-      // The same id: what the stream took without its answer coming through, it keeps once.
+      // With the same id, the stream stores a message once, even if its confirmation was lost.
       for (let tries = 0; ; tries++) {
         try {
           await stream.publish(`site.t${topic}`, text, { msgID: number });
@@ -117,7 +123,7 @@ export class NatsPlant {
     }
   }
 
-  /** Nothing waits in the consumer, and nothing waits for its acknowledgement. */
+  /** The consumer has no pending and no unacknowledged messages. */
   async untilTaken(agent: AgentProcess, durable: string): Promise<void> {
     const taken = async () => {
       const info = await this.manager.consumers.info('PLANT', durable).catch(() => undefined);
@@ -126,15 +132,20 @@ export class NatsPlant {
     await agent.until(taken, 'all are acknowledged', LATE_MS);
   }
 
-  /** Each value is at the platform, none twice and none that was not published. */
+  /** Every published value is on the platform exactly once, and no other value. */
   async untilArrived(agent: AgentProcess): Promise<void> {
-    await agent.until(() => this.published.compare(this.sandbox).missing.length === 0, 'all of them', LATE_MS);
+    await agent.until(
+      () => this.published.compare(this.sandbox).missing.length === 0,
+      'all values have arrived',
+      LATE_MS,
+    );
     expect(this.published.compare(this.sandbox)).toEqual(NOTHING_WRONG);
   }
 
   /**
-   * The platform comes back, and with it what all agents have on disk: each value is there, and no more of them twice than the consumer
-   * had given and not seen acknowledged. The platform was away all the while, so that no post was made twice. Gives how many came twice.
+   * Restores the platform and waits for the backlogs of all agents: every value arrives, with no more duplicates than
+   * the consumer had unacknowledged messages. The platform was unavailable throughout, so that no post was repeated.
+   * Returns the number of duplicates.
    */
   async expectBounded(agents: readonly AgentProcess[]): Promise<number> {
     await this.sandbox.goOnline();
@@ -151,16 +162,16 @@ export class NatsPlant {
     return received - kept;
   }
 
-  /** What the platform has of a topic, in the order in which it came. */
+  /** Values of a topic on the platform, in order of arrival. */
   stored(topic: number): number[] {
     return this.sandbox.values.list(ASSET, `k${topic}`).map(({ value }) => value);
   }
 }
 
-/** Values that an agent has on disk, or had. */
+/** Values that an agent has or had on disk. */
 export const taken = (agent: AgentProcess) => agent.metric('tagferry_values_ingested_total');
 
-/** What the server marked as given before, where an agent took it. */
+/** Messages that the server marked as redelivered when an agent received them. */
 export async function redeliveries(agents: readonly AgentProcess[]): Promise<number> {
   const each = agents.map((agent) => agent.metric('tagferry_source_redeliveries_taken_total'));
   return (await Promise.all(each)).reduce((sum, one) => sum + one, 0);

@@ -8,18 +8,18 @@ afterEach(async () => {
   plant = undefined;
 });
 
-// A cluster: test/long/nats-cluster.
-describe('values of a stream of NATS', () => {
-  it('outlive kill -9 and restarts of the agent, each once, in a consumer that it makes itself', async () => {
+// For a cluster, see test/long/nats-cluster.
+describe('values from a NATS stream', () => {
+  it('arrive once despite kill -9 and restarts, through a consumer that the agent creates', async () => {
     plant = await NatsPlant.start();
-    // Stamped on arrival: one that is stored twice is seen twice.
+    // Values get their arrival time, so that a value stored twice is visible twice.
     const agent = await plant.agentOf(
       plant.tagsOf('durable: gateways, ack_wait: 1s, time_from: arrival', { time: '' }),
     );
     for (const signal of ['SIGKILL', 'SIGTERM', 'SIGKILL'] as const) {
       const before = await taken(agent);
       const publishing = plant.publish(200);
-      await agent.until(async () => (await taken(agent)) > before, 'some are on disk');
+      await agent.until(async () => (await taken(agent)) > before, 'some values are on disk');
       await agent.end(signal);
       await publishing;
       await agent.start();
@@ -33,7 +33,7 @@ describe('values of a stream of NATS', () => {
     });
   });
 
-  it('are shared by agents; one is killed, another joins: none is lost, and what is twice is counted', async () => {
+  it('are shared among agents without loss when an agent is killed or joins, and duplicates are counted', async () => {
     plant = await NatsPlant.start();
     await plant.sandbox.goOffline();
     const tags = plant.tagsOf('stream: PLANT, durable: gateways, ack_wait: 2s');
@@ -43,28 +43,28 @@ describe('values of a stream of NATS', () => {
     await stays.until(async () => {
       await plant!.publish(20);
       return (await taken(stays)) > 0 && (await taken(killed)) > 0;
-    }, 'both take their part');
+    }, 'both agents are receiving values');
     const publishing = plant.publish(300);
     const before = await taken(killed);
-    await stays.until(async () => (await taken(killed)) > before, 'the stream flows');
+    await stays.until(async () => (await taken(killed)) > before, 'values of the stream are delivered');
     await killed.end('SIGKILL');
     const joins = await plant.agentOf(tags);
     await publishing;
     await joins.until(async () => {
       await plant!.publish(20);
       return (await taken(joins)) > 0;
-    }, 'the one that joined has its part');
+    }, 'the agent that joined is receiving values');
     await plant.untilTaken(stays, 'gateways');
-    // What it had acknowledged stands on its disk, and nowhere else.
+    // Acknowledged values are only on its disk.
     await killed.start();
     const all = [stays, joins, killed];
     expect(await plant.expectBounded(all)).toBeLessThanOrEqual(await redeliveries(all));
   });
 
-  it('keep their order where each agent has its part, by the partitions of NATS, over kill -9', async () => {
+  it('keep their order despite kill -9 if each agent has its own NATS partition', async () => {
     const more = 'mappings: { "site.*": "part.{{partition(2,1)}}.{{wildcard(1)}}" }';
     plant = await NatsPlant.start({ subjects: ['part.>'], more });
-    // One file for both: the part is a word of each one's environment.
+    // Both agents use one file; the partition is an environment variable.
     const tags = plant.tagsOf(`stream: PLANT, durable: "part-\${PART}", ack_wait: 1s, ordered: true`, {
       subject: (topic) => `"part.\${PART}.t${topic}"`,
       time: '',
@@ -74,10 +74,10 @@ describe('values of a stream of NATS', () => {
     await one.until(async () => {
       await plant!.publish(20);
       return (await taken(zero)) > 0 && (await taken(one)) > 0;
-    }, 'both have their part');
+    }, 'both agents have received values');
     const publishing = plant.publish(200);
     const before = await taken(zero);
-    await one.until(async () => (await taken(zero)) > before, 'the stream flows');
+    await one.until(async () => (await taken(zero)) > before, 'values of the stream are delivered');
     await zero.end('SIGKILL');
     await publishing;
     await zero.start({ PART: '0' });

@@ -17,11 +17,11 @@ afterAll(() => server.dispose());
 beforeEach(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 }, maxValues: 1_000_000 });
   await sandbox.start();
-  // `dispose` rejects if the kernel has ended a process of this group.
+  // `dispose` rejects if the kernel has killed a process of this group.
   agent = new GatewayProcess(sandbox.url, {}, new MemoryBounds('bounds-with-commands.conf', 256));
 });
 afterEach(async () => {
-  server.tell({ maxOperations: 1_000_000 });
+  server.send({ maxOperations: 1_000_000 });
   await agent.dispose();
   await sandbox.stop();
 });
@@ -38,11 +38,11 @@ async function start(keys: Readonly<Record<string, string>>): Promise<void> {
   await agent.start();
   await agent.until(
     () => Object.keys(keys).every((key) => delivered(key).length > 0),
-    'every first value is delivered',
+    'the first value of each node is delivered',
   );
 }
 
-/** Process ids of the reader of this agent. */
+/** Process ids of the OPC UA reader of this agent. */
 function readers(): number[] {
   return readdirSync('/proc')
     .map(Number)
@@ -58,10 +58,10 @@ function readOr(file: string): string {
   }
 }
 
-describe('OPC UA source under 256 MB', { timeout: 300_000 }, () => {
-  it('delivers a message of 50,000 values from a server that ignores MaxNotificationsPerPublish', async () => {
+describe('OPC UA source with a memory limit of 256 MB', { timeout: 300_000 }, () => {
+  it('delivers a message with 50,000 values from a server that ignores MaxNotificationsPerPublish', async () => {
     await start({ flow: 'Flow' });
-    server.tell({ flood: 50_000, set: { Flow: 1 } });
+    server.send({ flood: 50_000, set: { Flow: 1 } });
     await agent.until(
       () => new Set(delivered('flow').map(({ value }) => value)).size >= 50_000,
       'every value is delivered',
@@ -71,11 +71,11 @@ describe('OPC UA source under 256 MB', { timeout: 300_000 }, () => {
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 
-  it('discards and reports a message of 200,000 values and reads on with a new subscription', async () => {
+  it('discards and reports a message with 200,000 values, and continues with a new subscription', async () => {
     await start({ flow: 'Flow' });
-    server.tell({ flood: 200_000, set: { Flow: 2 } });
+    server.send({ flood: 200_000, set: { Flow: 2 } });
     await agent.until(() => agent.logged('opcua.oversized').length === 1, 'the message is reported');
-    server.tell({ set: { Flow: 77 } });
+    server.send({ set: { Flow: 77 } });
     await agent.until(() => delivered('flow').at(-1)?.value === 77, 'a later value is delivered', 120_000);
     expect(agent.logged('opcua.oversized')).toHaveLength(1);
     expect(agent.logged('opcua.ended')).toEqual([]);
@@ -84,22 +84,22 @@ describe('OPC UA source under 256 MB', { timeout: 300_000 }, () => {
 });
 
 describe('frozen OPC UA reader', { timeout: 300_000 }, () => {
-  it('is replaced after its heartbeats stop', async () => {
+  it('is replaced when its heartbeats stop', async () => {
     await start({ flow: 'Flow' });
     const [frozen] = readers();
     process.kill(frozen!, 'SIGSTOP');
-    await agent.until(() => agent.logged('opcua.ended').length > 0, 'the reader is ended', 120_000);
+    await agent.until(() => agent.logged('opcua.ended').length > 0, 'the reader is terminated', 120_000);
     expect(await report()).toMatchObject({ connected: false });
-    server.tell({ set: { Flow: 42 } });
-    await agent.until(() => delivered('flow').at(-1)?.value === 42, 'another reader delivers', 120_000);
+    server.send({ set: { Flow: 42 } });
+    await agent.until(() => delivered('flow').at(-1)?.value === 42, 'a new reader delivers values', 120_000);
     expect(readers()).not.toContain(frozen);
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 });
 
 describe('OPC UA server that accepts two operations per request', { timeout: 300_000 }, () => {
-  it('is subscribed, tested and scanned', async () => {
-    server.tell({ maxOperations: 2, set: { Flow: 5, Level: 6 } });
+  it('can be subscribed to, tested and scanned', async () => {
+    server.send({ maxOperations: 2, set: { Flow: 5, Level: 6 } });
     await start({ flow: 'Flow', level: 'Level', running: 'Running', total: 'Total', count: 'Count' });
     const tested = await runVerb(['sources', 'test', '--json', '--config', agent.config]);
     expect((JSON.parse(tested.stdout) as { raw: number }[]).map(({ raw }) => raw).slice(0, 2)).toEqual([5, 6]);

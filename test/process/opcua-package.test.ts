@@ -46,14 +46,14 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-function tagferry(...words: string[]): string {
-  const { status, stdout, stderr } = run(words);
-  if (status !== 0) throw new Error(`${words[0]} ended with ${status}: ${stderr}`);
+function tagferry(...args: string[]): string {
+  const { status, stdout, stderr } = run(args);
+  if (status !== 0) throw new Error(`${args[0]} ended with ${status}: ${stderr}`);
   return stdout;
 }
 
-/** What its CycloneDX list names, each with its hash; everything but the runtime, which is the agent's, is reached from the package. */
-function partsList(): string[] {
+/** Returns the components of its CycloneDX list, which must have hashes and be reachable from the package. */
+function componentsOf(): string[] {
   const file = join(folder, 'opcua.cdx.json');
   const env = { ...process.env, SOURCE_DATE_EPOCH: '1700000000' };
   execFileSync(process.execPath, [join(ROOT, 'scripts/release.d/sbom.ts'), ROOT, 'all', '0.1.0', folder, file], {
@@ -75,24 +75,22 @@ function partsList(): string[] {
   return refs;
 }
 
-/** Whatever its exit status is. */
-const attempt = (...words: string[]): string => run(words).stdout;
+/** Returns the output, regardless of the exit status. */
+const attempt = (...args: string[]): string => run(args).stdout;
 
-function run(words: string[]) {
+function run(args: string[]) {
   const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('NODE_')));
-  const command = [join(agent, 'dist/main.js'), ...words, '--config', config];
+  const command = [join(agent, 'dist/main.js'), ...args, '--config', config];
   return spawnSync(process.execPath, command, { env: { ...environment, NO_COLOR: '1' }, encoding: 'utf8' });
 }
 
-describe('the package tagferry-opcua', { timeout: 300_000 }, () => {
-  it('is what check says to install where it is not there, and reads with nothing beside it where it is', () => {
-    expect(tagferry('check')).toContain(
-      'the program that reads OPC UA is not installed, Install its package: apt install tagferry-opcua',
-    );
+describe('package tagferry-opcua', { timeout: 300_000 }, () => {
+  it('reads values if installed, and is otherwise reported as missing by check', () => {
+    expect(tagferry('check')).toContain('the package tagferry-opcua is not installed, run apt install tagferry-opcua');
     expect(attempt('doctor')).toMatch(
-      /cell: the program that reads OPC UA is not installed\n.*apt install tagferry-opcua/,
+      /cell: the package tagferry-opcua is not installed\n.*apt install tagferry-opcua/,
     );
-    const made = execFileSync(join(ROOT, 'scripts/build-deb'), [
+    const output = execFileSync(join(ROOT, 'scripts/build-deb'), [
       'opcua',
       '--fast',
       '--version',
@@ -100,7 +98,7 @@ describe('the package tagferry-opcua', { timeout: 300_000 }, () => {
       '--out',
       folder,
     ]);
-    const deb = String(made).trim();
+    const deb = String(output).trim();
     expect(deb).toBe(join(folder, 'tagferry-opcua_0.1.0_all.deb'));
     const control = execFileSync('dpkg-deb', ['--field', deb], { encoding: 'utf8' });
     expect(control).toMatch(/^Architecture: all$/m);
@@ -108,28 +106,28 @@ describe('the package tagferry-opcua', { timeout: 300_000 }, () => {
     execFileSync('dpkg-deb', ['-x', deb, folder]);
     const licences = readFileSync(join(folder, 'usr/share/doc/tagferry-opcua/licences.txt'), 'utf8');
     expect(licences).toMatch(/^node-opcua-client \d+\.\d+\.\d+ \(MIT\)$/m);
-    const named = [...licences.matchAll(/^(\S+) \d+\.\d+\.\d+\S* \((.+)\)$/gm)].map(([, name, licence]) => [
+    const packages = [...licences.matchAll(/^(\S+) \d+\.\d+\.\d+\S* \((.+)\)$/gm)].map(([, name, licence]) => [
       name,
       licence,
     ]);
-    expect(named.length).toBeGreaterThan(50);
-    const asks = /^(0BSD|Apache-2\.0|BSD-[23]-Clause|ISC|MIT|Unlicense)$/;
-    expect(named.filter(([, licence]) => !asks.test(licence!))).toEqual([['precond', 'see below']]);
+    expect(packages.length).toBeGreaterThan(50);
+    const permissive = /^(0BSD|Apache-2\.0|BSD-[23]-Clause|ISC|MIT|Unlicense)$/;
+    expect(packages.filter(([, licence]) => !permissive.test(licence!))).toEqual([['precond', 'see below']]);
     expect(licences).toContain('This code is free to use under the terms of the [MIT license]');
-    expect(partsList().length).toBe(named.length);
+    expect(componentsOf().length).toBe(packages.length);
     expect(tagferry('check')).not.toContain('not installed');
-    expect(tagferry('sources', 'trust', 'cell', '--yes')).toContain('It is trusted:');
+    expect(tagferry('sources', 'trust', 'cell', '--yes')).toContain('Certificate stored as trusted:');
     const [flow] = JSON.parse(tagferry('sources', 'test', '--json')) as Record<string, unknown>[];
     expect(flow).toMatchObject({ key: 'flow', raw: 12.5, quality: 'good', problem: null });
   });
 
-  it('is suggested by the package of the agent, which carries nothing of its library', () => {
+  it('is suggested by the agent package, which contains none of its libraries', () => {
     expect(readFileSync(join(ROOT, 'scripts/deb/control.in'), 'utf8')).toMatch(/^Suggests: .*\btagferry-opcua\b/m);
     const lock = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')) as {
       packages: Record<string, { dev?: boolean }>;
     };
-    const its = Object.entries(lock.packages).filter(([path]) => path.includes('node_modules/node-opcua'));
-    expect(its.length).toBeGreaterThan(10);
-    expect(its.filter(([, { dev }]) => dev !== true)).toEqual([]);
+    const libraries = Object.entries(lock.packages).filter(([path]) => path.includes('node_modules/node-opcua'));
+    expect(libraries.length).toBeGreaterThan(10);
+    expect(libraries.filter(([, { dev }]) => dev !== true)).toEqual([]);
   });
 });

@@ -1,8 +1,9 @@
 /**
- * Messages of brokers that are larger than a gateway can hold, at the built agent under the memory bounds that are shipped.
- * `GatewayProcess` fails a test if the kernel ended the agent for memory.
+ * Broker messages that exceed the memory of a gateway, sent to the built agent within the shipped memory limits.
+ * `GatewayProcess` fails a test if the kernel killed the agent for exceeding the memory limit.
  */
 import { createRequire } from 'node:module';
+import { deflateSync } from 'node:zlib';
 import { jetstream } from '@nats-io/jetstream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
@@ -12,7 +13,7 @@ import { GatewayProcess } from './gateway-process.ts';
 
 const ASSET = 881;
 const ENV = { COMMIT_INTERVAL: '100ms' };
-/** Of the value behind all others. */
+/** Value sent after all others. */
 const LAST = 60_000;
 const TIMEOUT_MS = 120_000;
 
@@ -48,31 +49,31 @@ function* several(count: number, pieces: (n: number) => Piece[]): Iterable<Piece
 const longTopic = (n: number) => `site/${String(n).padStart(64_000, 'x')}`;
 const ONE = Buffer.from('1');
 
-describe('messages of an MQTT broker', () => {
+describe('MQTT messages over the size limit', () => {
   it.each([
     {
-      what: 'one of 250 MB',
+      what: 'one message of 250 MB',
       version: 3,
       count: 1,
       bound: 'packet',
       pieces: () => publishOf(3, 1, 'site/a', 250_000_000),
     },
     {
-      what: 'one of 250 MB',
+      what: 'one message of 250 MB',
       version: 5,
       count: 1,
       bound: 'packet',
       pieces: () => publishOf(5, 1, 'site/a', 250_000_000),
     },
     {
-      what: 'topics of 64 kB below a wildcard',
+      what: '64 kB topics under a wildcard',
       version: 3,
       count: 5_000,
       bound: 'topic',
       pieces: (n: number) => publishOf(3, n + 1, longTopic(n), ONE),
     },
     {
-      what: '50 properties of 60 kB beside one byte',
+      what: '50 properties of 60 kB with a one-byte payload',
       version: 5,
       count: 150,
       bound: 'headers',
@@ -106,9 +107,9 @@ describe('messages of an MQTT broker', () => {
   );
 });
 
-describe('messages of an MQTT broker over WebSockets', () => {
+describe('MQTT messages over WebSockets', () => {
   it(
-    'are discarded and confirmed if a frame has 60 MB',
+    'are discarded and acknowledged if a frame is 60 MB',
     async () => {
       const pieces = function* () {
         yield* publishOf(3, 1, 'site/a', 60_000_000);
@@ -127,7 +128,7 @@ describe('messages of an MQTT broker over WebSockets', () => {
   );
 });
 
-/** Eclipse Tahu's encoder. */
+/** Encoder from Eclipse Tahu. */
 const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
   get(version: string): { encodePayload(payload: object): Uint8Array };
 };
@@ -136,9 +137,9 @@ function birthOf(metrics: object[]): Buffer {
   return Buffer.from(get('spBv1.0').encodePayload({ timestamp: 1_795_219_200_000, seq: 0, metrics }));
 }
 
-describe('birth certificates of a Sparkplug broker', () => {
+describe('Sparkplug birth certificates', () => {
   it(
-    'of many nodes with many metrics leave the memory bounded',
+    'use bounded memory despite many nodes and metrics',
     async () => {
       const large = 600;
       const count = 1_200;
@@ -166,12 +167,40 @@ describe('birth certificates of a Sparkplug broker', () => {
   );
 });
 
+describe('compressed Sparkplug messages', () => {
+  it(
+    'use bounded memory while waiting for a birth certificate, even if they are decompression bombs',
+    async () => {
+      const count = 400;
+      const metrics = Array.from({ length: 30_000 }, () => ({ alias: 1, type: 'Double', value: 1 }));
+      const encode = (payload: object) => Buffer.from(get('spBv1.0').encodePayload(payload));
+      const compressed = (body: Buffer) =>
+        encode({ uuid: 'SPBV1.0_COMPRESSED', body: deflateSync(body), metrics: [], seq: 7 });
+      const waiting = compressed(encode({ timestamp: 1_795_219_200_000, seq: 7, metrics }));
+      const bomb = compressed(Buffer.alloc(128 * 1024 * 1024));
+      const broker = new FloodingBroker(3, function* () {
+        yield* publishOf(3, LAST, 'spBv1.0/G/NBIRTH/press', birthOf([{ name: 'm', type: 'Double', value: 42 }]));
+        for (let n = 1; n <= count; n++) yield* publishOf(3, n, 'spBv1.0/G/NDATA/press', n % 2 === 0 ? bomb : waiting);
+      });
+      const port = await broker.start();
+      stops.push(() => broker.stop());
+      const agent = await gatewayOf(`sparkplug: "mqtt://127.0.0.1:${port}", version: 3, qos: 1`, 'metric: press/m');
+      await agent.until(() => broker.confirmed.size === count + 1, 'all are confirmed', TIMEOUT_MS);
+      await agent.until(() => posted().length > 0, 'the value arrives');
+      expect([posted(), agent.bounds.kills]).toEqual([[42], 0]);
+      expect(agent.logged('sparkplug.unreadable')[0]).toMatchObject({ error: 'it exceeds 4 MiB when expanded' });
+      expect(agent.logged('sparkplug.discarded').length).toBeGreaterThan(0);
+    },
+    2 * TIMEOUT_MS,
+  );
+});
+
 const MANY_LARGE = propertiesOf(50, 60_000);
 const VERY_MANY = propertiesOf(300_000, 0);
 
-describe('messages of a NATS server', () => {
+describe('NATS messages over the size limit', () => {
   it(
-    'are discarded if their line announces 256 MB',
+    'are discarded if the protocol line announces 256 MB',
     async () => {
       const server = new FloodingNats(function* () {
         yield Buffer.from('MSG site.a 1 268435455\r\n');
@@ -181,14 +210,14 @@ describe('messages of a NATS server', () => {
       const port = await server.start();
       stops.push(() => server.stop());
       const agent = await gatewayOf(`nats: "nats://127.0.0.1:${port}"`, 'subject: site.a');
-      await agent.until(() => server.answered > 0, 'the agent responds to what follows', TIMEOUT_MS);
+      await agent.until(() => server.answered > 0, 'the agent responds to later messages', TIMEOUT_MS);
       expect([server.connections, agent.bounds.kills]).toEqual([1, 0]);
     },
     2 * TIMEOUT_MS,
   );
 
   it(
-    'are discarded and not redelivered if a stream contains larger ones than the agent accepts',
+    'from a stream are discarded without redelivery',
     async () => {
       const servers = await NatsServers.make();
       stops.push(() => servers.dispose());

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** How the package's command starts the daemon's runtime: its flags, and the variables it sets for it. */
+/** Flags and environment variables with which the package command starts the runtime. */
 export function asPackaged(): { flags: string[]; variables: Record<string, string> } {
   const command = readFileSync(join(import.meta.dirname, '../../scripts/deb/wrapper'), 'utf8');
   const flags = /bin\/node ((?:--\S+ )+)\S*main\.js/.exec(command)?.[1]?.trim().split(' ');

@@ -30,7 +30,7 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** Ten values of each asset, acknowledged. */
+/** Ten acknowledged values per asset. */
 async function push(): Promise<void> {
   const values = ASSETS.flatMap((asset) =>
     Array.from({ length: 10 }, () => ({
@@ -50,7 +50,7 @@ const status =
   (_request: IncomingMessage, response: ServerResponse) =>
     void response.writeHead(code, headers).end(body);
 
-/** How a portal, a proxy or half a platform answers posts and logins alike. */
+/** Responses of portals, proxies and incomplete platforms to posts and logins. */
 const ANSWERS: [string, (request: IncomingMessage, response: ServerResponse) => void][] = [
   ['200 with its page', status(200, { 'content-type': 'text/html' }, PAGE)],
   ['200 with errors', status(200, { 'content-type': 'application/json' }, '{"errors":[{"type":"x","message":"y"}]}')],
@@ -65,54 +65,54 @@ const ANSWERS: [string, (request: IncomingMessage, response: ServerResponse) => 
   ['its page with 404', status(404, { 'content-type': 'text/html' }, PAGE)],
 ];
 
-describe('what answers in the platform’s place', () => {
-  it('takes no value away, however it answers, one after the other', async () => {
+describe('server in place of the platform', () => {
+  it('causes no loss of values, regardless of its responses', async () => {
     for (const [name, answer] of ANSWERS) {
       const before = agent.logged('uplink.away').length;
       portal.answer = answer;
       await push();
-      await agent.until(() => agent.logged('uplink.away').length > before, `away: ${name}`);
+      await agent.until(() => agent.logged('uplink.away').length > before, `platform unavailable: ${name}`);
       expect(missing(), name).toBe(ASSETS.length * 10);
       portal.answer = undefined;
-      // A person may shorten the wait; the wait itself is measured elsewhere.
+      // An operator can shorten the wait; the wait itself is tested elsewhere.
       await runVerb(['session', 'renew', '--config', agent.config]);
-      await agent.until(() => missing() === 0, `everything is there after: ${name}`);
+      await agent.until(() => missing() === 0, `everything has arrived after: ${name}`);
     }
     expect(agent.logged('uplink.quarantined')).toEqual([]);
     expect(agent.logged('access.held')).toEqual([]);
-    // The platform has the last of them before the agent has its answer.
+    // The platform stores the latest value before the agent receives the response.
     await agent.until(
       async () => (await agent.metric('tagferry_values_delivered_total')) === offered,
-      'all are counted',
+      'all values are counted',
     );
     expect(sandbox.values.counts().received).toBe(offered);
   });
 
-  it('is told as such by the log, by status and by the doctor', async () => {
+  it('is identified as such in the log, status and doctor', async () => {
     portal.answer = (request, response) => {
       const isPost = request.url!.endsWith('/values');
       if (isPost) return status(200, { 'content-type': 'text/html' }, PAGE)(request, response);
       return response.destroy();
     };
     await push();
-    await agent.until(() => agent.logged('uplink.away').length > 0, 'it is away');
+    await agent.until(() => agent.logged('uplink.away').length > 0, 'the platform is unavailable');
     expect(agent.logged('uplink.away').at(-1)).toMatchObject({
       code: '200',
-      words: 'status 200 with a body: Guest WLAN',
+      reason: 'status 200 with a body: Guest WLAN',
     });
     const { uplink } = (await agent.status()) as { uplink: { away: object } };
-    const message = "something answers in the platform's place: status 200 with a body: Guest WLAN";
+    const message = 'the response is not from the platform: status 200 with a body: Guest WLAN';
     expect(uplink.away).toMatchObject({ code: '200', message, foreign_answer: true });
     const doctor = await runVerb(['doctor', '--config', agent.config]);
-    expect(doctor.stdout).toContain("something answers in the platform's place");
+    expect(doctor.stdout).toContain('the response is not from the platform');
     expect(doctor.status).toBe(1);
   });
 
-  it('is no token server: a login and a revocation that a portal answers did not happen', async () => {
+  it('is not accepted as a token server for login and revocation', async () => {
     await agent.end('SIGTERM');
     portal.answer = status(204, {});
     agent.launch();
-    await agent.until(() => agent.logged('ingest.listening').length > 1, 'values are taken');
+    await agent.until(() => agent.logged('ingest.listening').length > 1, 'values are accepted');
     await push();
     const session = async () =>
       ((await agent.status()) as { session: { usable: boolean; last_error?: object } }).session;
@@ -120,7 +120,7 @@ describe('what answers in the platform’s place', () => {
     expect(await session()).toMatchObject({ usable: false, last_error: { code: 'platform.sign_in_unreadable' } });
     portal.answer = undefined;
     await runVerb(['session', 'renew', '--config', agent.config]);
-    await agent.until(() => missing() === 0, 'everything is there');
+    await agent.until(() => missing() === 0, 'everything has arrived');
     portal.answer = (request, response) => {
       if (request.url!.endsWith('/revoke'))
         return status(200, { 'content-type': 'text/html' }, PAGE)(request, response);
@@ -130,6 +130,6 @@ describe('what answers in the platform’s place', () => {
     expect(sandbox.tokens.counts().alive).toBe(1);
     portal.answer = undefined;
     await agent.start();
-    await agent.until(() => sandbox.tokens.counts().alive === 1, 'the next start took it back');
+    await agent.until(() => sandbox.tokens.counts().alive === 1, 'the next start reverted it');
   });
 });

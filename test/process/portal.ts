@@ -4,16 +4,16 @@ import type { Socket } from 'node:net';
 import { freePort } from '../../src/base/port-claim.ts';
 import { requestBody } from '../doubles/request-body.ts';
 
-/** What stands between the gateway and the platform: lets everything pass, or answers in the platform's place. */
+/** Proxy between gateway and platform that forwards everything or responds instead of the platform. */
 export class Portal {
   readonly #server = createServer((request, response) => this.#serve(request, response));
   readonly #sockets = new Set<Socket>();
   readonly #platform: URL;
-  /** `undefined`: let it pass. Else it writes what it likes, the request's body read before. */
+  /** `undefined`: forward. Otherwise it writes any response after reading the request body. */
   answer: ((request: IncomingMessage, response: ServerResponse, body: string) => void) | undefined;
-  /** Response to posts of values whose body is incomplete when its first part has arrived; the connection ends with it. */
+  /** Response to a post of values whose body is incomplete after its first part; the connection is then closed. */
   early: string | undefined;
-  /** What becomes of the platform's own answer; what was asked is done by then. */
+  /** Handles the platform's response, after the request has been processed. */
   spoil: ((from: IncomingMessage, request: IncomingMessage, response: ServerResponse) => void) | undefined;
   #port = 0;
 
@@ -29,21 +29,21 @@ export class Portal {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** Listens, at the same port each time. */
+  /** Listens on the same port every time. */
   async start(): Promise<void> {
     this.#port ||= await freePort();
     this.#server.listen(this.#port, '127.0.0.1');
     await once(this.#server, 'listening');
   }
 
-  /** Nobody listens there any more. */
+  /** Stops listening. */
   async stop(): Promise<void> {
     const closed = new Promise((resolve) => this.#server.close(resolve));
     this.cut();
     await closed;
   }
 
-  /** Breaks what connections there are. */
+  /** Resets all connections. */
   cut(): void {
     for (const socket of this.#sockets) socket.destroy();
   }
@@ -58,7 +58,7 @@ export class Portal {
     this.#forward(request, response);
   }
 
-  /** A post that is complete by now is the platform's: whoever responds has read it. */
+  /** A complete post has been forwarded to the platform before the response. */
   #respondEarly(first: Buffer, request: IncomingMessage, response: ServerResponse): void {
     const isComplete = first.length >= Number(request.headers['content-length']);
     if (this.early === undefined || isComplete) this.#forward(request, response, first);

@@ -8,10 +8,10 @@ import { AgentProcess } from './agent-process.ts';
 let sandbox: Sandbox;
 let between: Server;
 let agent: AgentProcess | undefined;
-/** `Content-Encoding` of each post of values, as it came by; `none` where it had none. */
+/** `Content-Encoding` of each observed post of values; `none` if absent. */
 let encodings: string[];
 
-/** A way to the sandbox on which the headers of the daemon can be read. */
+/** Proxy to the sandbox that records the agent's headers. */
 beforeEach(async () => {
   encodings = [];
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
@@ -37,10 +37,10 @@ afterEach(async () => {
 });
 
 it.each([
-  ['as they are where POST_GZIP is not set', {}, 'none'],
-  ['as they are where POST_GZIP is false', { POST_GZIP: 'false' }, 'none'],
-  ['gzipped where POST_GZIP is true', { POST_GZIP: 'true' }, 'gzip'],
-])('the daemon posts values %s, and the platform reads them', async (_name, env, encoding) => {
+  ['uncompressed if POST_GZIP is not set', {}, 'none'],
+  ['uncompressed if POST_GZIP is false', { POST_GZIP: 'false' }, 'none'],
+  ['gzipped if POST_GZIP is true', { POST_GZIP: 'true' }, 'gzip'],
+])('the agent posts values %s, and the platform decodes them', async (_name, env, encoding) => {
   const { port } = between.address() as AddressInfo;
   const tags = 'tags:\n  FT: { asset: 881, values: { flow: { unit: 12 } } }\n';
   agent = new AgentProcess(`http://127.0.0.1:${port}`, { env, tags });
@@ -50,7 +50,7 @@ it.each([
     sent.map(({ timestampMs, value }) => ({ tag: 'FT', key: 'flow', value, timestamp: timestampMs })),
   );
   expect(pushed.status).toBe(204);
-  await agent.until(() => sandbox.values.counts(881, 'flow').stored === sent.length, 'the values are there');
+  await agent.until(() => sandbox.values.counts(881, 'flow').stored === sent.length, 'the values have arrived');
   expect(sandbox.values.compare(881, 'flow', sent)).toMatchObject({ missing: [], invented: [], different: [] });
   expect(new Set(encodings)).toEqual(new Set([encoding]));
 });

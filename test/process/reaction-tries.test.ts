@@ -31,12 +31,14 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** A reaction for each script, run by a shell that has the folder as `$0`: each of them leaves lines in files there. */
-function write(scripts: string[], env: Record<string, string> = {}, more = ''): void {
+/**
+ * One reaction per script, run by a shell with the folder as `$0`. Each script writes lines to files in that folder.
+ */
+function write(scripts: string[], env: Record<string, string> = {}, more = '', name = 'act'): void {
   const actions = scripts.map((script) => `      - run: [/bin/sh, -c, '${script}', "${agent.folder}"]\n`).join('');
   agent.write(sandbox.url, {
     tags: TAGS,
-    reactions: `reactions:\n  - name: act\n    on: threshold_reached\n${more}    do:\n${actions}`,
+    reactions: `reactions:\n  - name: ${name}\n    on: threshold_reached\n${more}    do:\n${actions}`,
     env: { WEBHOOK_LISTEN: new URL(url).host, WEBHOOK_URL: url, ...env },
   });
 }
@@ -44,7 +46,7 @@ function write(scripts: string[], env: Record<string, string> = {}, more = ''): 
 async function start(): Promise<void> {
   const loaded = pathToFileURL(join(import.meta.dirname, 'moved-clock.mjs')).href;
   await agent.start({ NODE_OPTIONS: `--import=${loaded}`, MOVED_CLOCK: join(agent.folder, 'moved') });
-  // Not when the platform has it: the agent has yet to read its secret then, and answers 503.
+  // The webhook on the platform is not sufficient: until the agent has read its secret, it responds 503.
   await agent.registered();
 }
 
@@ -68,7 +70,7 @@ async function deliver(value: number, agoMs = 0, instrumentation = 4711): Promis
   return (await fetch(url, { method: 'POST', body, headers: { 'X-Hub-Signature-Sha256': signature } })).status;
 }
 
-/** The inbox of a daemon that does not run. */
+/** Inbox of a stopped agent. */
 function withInbox<Result>(work: (inbox: Inbox, database: ReturnType<typeof openDatabase>) => Result): Result {
   const database = openDatabase(join(agent.state, 'inbox.db'));
   try {
@@ -81,17 +83,17 @@ function withInbox<Result>(work: (inbox: Inbox, database: ReturnType<typeof open
 
 const NOTE = 'echo "$TAGFERRY_VALUE" >> "$0/ran"';
 
-describe('a command that ends the gateway', () => {
-  it('is started eight times in all, other events go first meanwhile, and a replay begins anew', async () => {
-    // Its parent is the daemon.
+describe('command that kills the gateway', () => {
+  it('is started at most eight times, after other events, until a replay resets the count', async () => {
+    // Its parent process is the agent.
     write([`${NOTE}; if [ "$TAGFERRY_VALUE" = 1 ] && [ ! -e "$0/go" ]; then kill -9 $PPID; sleep 60; fi`]);
     await start();
-    // The other comes while the first is under way, or just after the gateway has gone: then it is sent again.
+    // The other event arrives during the first one, or just after the gateway exits; then it is sent again.
     await deliver(1);
     await agent.ended();
     await start();
     let starts = 2;
-    // A platform sends again what no gateway took.
+    // The platform repeats deliveries that the gateway did not accept.
     for (; (await deliver(2, 0, 4712).catch(() => 0)) !== 204; starts++) {
       await agent.ended();
       await start();
@@ -101,24 +103,24 @@ describe('a command that ends the gateway', () => {
       await agent.ended();
       await start();
     }
-    await agent.until(() => agent.logged('reaction.dead').length > 0, 'the action is given up');
+    await agent.until(() => agent.logged('reaction.dead').length > 0, 'the action is abandoned');
     expect(lines('ran').filter((line) => line === '1')).toHaveLength(8);
     expect(lines('ran').filter((line) => line === '2')).toEqual(['2']);
-    // After the start under way when it came, and at most one more.
+    // Event 2 ran after the command start that was in progress when it arrived, and after at most one more.
     expect(lines('ran').indexOf('2')).toBeLessThanOrEqual(before + 1);
     expect(agent.logged('reaction.dead')[0]).toMatchObject({ reaction: 'act', tries: 8 });
     writeFileSync(join(agent.folder, 'go'), '');
-    // Refused while the event is still under way: the line stands in the log before the inbox knows.
+    // The replay is rejected while the event is pending: the log line precedes the inbox update.
     const replayed = () => agent.call(join(agent.state, 'control.sock'), '/events/replay', { body: '{"id":1}' });
-    await agent.until(async () => (await replayed()).status === 200, 'the replay is taken');
+    await agent.until(async () => (await replayed()).status === 200, 'the replay is accepted');
     await agent.until(() => lines('ran').filter((line) => line === '1').length === 9, 'the replay has run');
     expect(await agent.end('SIGTERM')).toBe(0);
     expect(withInbox((inbox) => inbox.show(1))).toMatchObject({ state: 'done' });
   });
 });
 
-describe('an action that is done', () => {
-  it('is not done again after a restart, however much was tried beside it', async () => {
+describe('completed action', () => {
+  it('is not repeated after restarts while other actions for the event are retried', async () => {
     write(['echo done >> "$0/first"', 'echo tried >> "$0/second"; test -e "$0/go"']);
     await start();
     await deliver(1);
@@ -130,14 +132,14 @@ describe('an action that is done', () => {
     });
     writeFileSync(join(agent.folder, 'go'), '');
     await start();
-    await agent.until(() => agent.logged('reaction.done').length === 1, 'the reaction is done');
+    await agent.until(() => agent.logged('reaction.done').length === 1, 'the reaction is completed');
     expect(lines('first')).toEqual(['done']);
     expect(lines('second').length).toBeGreaterThan(1);
   });
 });
 
-describe('a row of the inbox that was damaged', () => {
-  it('does not run; the platform is asked for its event again, which then runs', async () => {
+describe('damaged inbox row', () => {
+  it('triggers no reaction until the event is fetched again from the platform', async () => {
     write([NOTE, 'test -e "$0/go"'], { WEBHOOK_POLL: '1s' });
     await start();
     const content = {
@@ -147,8 +149,8 @@ describe('a row of the inbox that was damaged', () => {
       threshold: { type: 'high' },
     };
     sandbox.announcer.announce({ type: 'threshold_reached', audience: () => true, content: () => content });
-    await agent.until(() => lines('ran').length === 1, 'the event has come');
-    // Its delivery is known by now, not only the event.
+    await agent.until(() => lines('ran').length === 1, 'the event has arrived');
+    // Now the delivery is known, not only the event.
     const passes = () => agent.logged('webhook.caught_up').length;
     await agent.call(join(agent.state, 'control.sock'), '/events/catch-up', { body: '{}' });
     await agent.end('SIGTERM');
@@ -158,7 +160,7 @@ describe('a row of the inbox that was damaged', () => {
     writeFileSync(join(agent.folder, 'go'), '');
     const before = passes();
     await start();
-    await agent.until(() => agent.logged('reaction.done').length === 1, 'the event has come again, and has run');
+    await agent.until(() => agent.logged('reaction.done').length === 1, 'the event has arrived again and has run');
     expect(passes()).toBeGreaterThan(before);
     await agent.end('SIGTERM');
     const states = withInbox((inbox) => inbox.list().map(({ state }) => state));
@@ -167,27 +169,27 @@ describe('a row of the inbox that was damaged', () => {
   });
 });
 
-describe('a wall clock that is wrong', () => {
+describe('incorrect wall clock', () => {
   it.each([
-    ['a quarter of an hour fast', 15 * 60_000],
+    ['15 minutes fast', 15 * 60_000],
     ['a week slow', -7 * 24 * HOUR],
-  ])('%s: the event of a moment ago runs, that of an hour ago does not', async (_, movedMs) => {
+  ])('that is %s allows a recent event to run, but not an event from an hour ago', async (_, movedMs) => {
     moveClock(movedMs);
     write([NOTE], {}, '    max_age: 10m\n');
     await start();
     expect([await deliver(1, 5_000), await deliver(2, HOUR, 4712)]).toEqual([204, 204]);
-    await agent.until(() => agent.logged('reaction.expired').length === 1, 'the old one is only logged');
-    await agent.until(() => lines('ran').length === 1, 'the other has run');
+    await agent.until(() => agent.logged('reaction.expired').length === 1, 'the old event is only logged');
+    await agent.until(() => lines('ran').length === 1, 'the other event has run');
     expect(lines('ran')).toEqual(['1']);
-    // What waits in the inbox at a start meets the same judgement, before the platform was asked for anything.
+    // Events in the inbox at startup follow the same rule before any platform request.
     await agent.end('SIGKILL');
     await start();
     expect(await deliver(3, HOUR, 4713)).toBe(204);
-    await agent.until(() => agent.logged('reaction.expired').length === 2, 'so after a start');
+    await agent.until(() => agent.logged('reaction.expired').length === 2, 'the same applies after a start');
     expect(lines('ran')).toEqual(['1']);
   });
 
-  it('steps back by five hours: a retry comes all the same', async () => {
+  it('does not delay a retry if set back by five hours', async () => {
     write([`${NOTE}; test -e "$0/go"`]);
     await start();
     await deliver(1);
@@ -195,10 +197,26 @@ describe('a wall clock that is wrong', () => {
       const { text } = await agent.call(join(agent.state, 'control.sock'), '/events/show', { body: '{"id":1}' });
       return text.includes('"state":"failed"');
     };
-    await agent.until(isFailed, 'it has failed once, and its retry is set');
+    await agent.until(isFailed, 'the action has failed once, and its retry is scheduled');
     moveClock(-5 * HOUR);
     writeFileSync(join(agent.folder, 'go'), '');
-    await agent.until(() => lines('ran').length > 1, 'it is tried again');
+    await agent.until(() => lines('ran').length > 1, 'the action is retried');
     await agent.until(() => agent.logged('reaction.done').length === 1, 'it is done');
+  });
+});
+
+describe('event with a failed command', () => {
+  it('becomes dead after a restart if its reaction was removed from reactions.yaml', async () => {
+    write(['exit 1']);
+    await start();
+    await deliver(1);
+    await agent.until(() => agent.logged('reaction.failed').length > 0, 'the command has failed');
+    await agent.end('SIGTERM');
+    write(['true'], {}, '    if: { threshold.type: low }\n', 'other');
+    await start();
+    await agent.until(() => agent.logged('reaction.dead').length > 0, 'the action is abandoned');
+    await agent.end('SIGTERM');
+    expect(withInbox((inbox) => inbox.show(1))).toMatchObject({ state: 'dead' });
+    expect(agent.logged('reaction.dead')).toMatchObject([{ reaction: 'act', error: expect.stringMatching(/removed/) }]);
   });
 });

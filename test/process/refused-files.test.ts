@@ -1,4 +1,4 @@
-/** Configuration files that are refused: at a reload, and at the start that follows it. */
+/** Rejected configuration files in a reload and at the next startup. */
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -25,7 +25,7 @@ afterEach(async () => {
 const write = (name: string, text: string) => writeFileSync(join(agent.config, name), text);
 const read = (name: string) => readFileSync(join(agent.config, name), 'utf8');
 const reload = (...more: string[]) => runVerb(['reload', '--config', agent.config, ...more]);
-/** As the unit has it: the state folder is known whatever agent.env says. */
+/** As in the unit, the state folder is not set in agent.env. */
 const UNIT = () => ({ STATE_DIRECTORY: agent.state });
 
 interface Health {
@@ -38,7 +38,7 @@ const health = async () => {
 };
 interface Told {
   configuration: {
-    refused: { problems: string[]; parts?: string[] } | null;
+    refused: { since: string; problems: string[]; parts?: string[] } | null;
     restart_needed: string[];
     changed_credentials: string[];
   };
@@ -47,7 +47,7 @@ const configuration = async () => ((await agent.status()) as unknown as Told).co
 const takes = async () => (await agent.push([{ tag: 'FT-101', key: 'flow', value: 1 }])).status;
 
 describe('tagferry reload', () => {
-  it('waits for the verdict: refused files are status 1 and their problems, and status, health and metrics say so until they are mended', async () => {
+  it('exits with 1 and lists the problems in rejected files, which status reports until they are fixed', async () => {
     await agent.start();
     expect(await reload()).toMatchObject({ status: 0, stderr: '' });
     expect(await agent.metric('tagferry_configuration_refused_since_seconds')).toBe(0);
@@ -59,11 +59,18 @@ describe('tagferry reload', () => {
     expect((await configuration()).refused?.problems.join()).toContain('tags.yaml:2');
     const { code, status, notes } = await health();
     expect({ code, status }).toEqual({ code: 200, status: 'ok' });
-    expect(notes.join()).toMatch(/^files refused since 20\S+, running on those of before: .*tags\.yaml:2/);
+    expect(notes.join()).toMatch(/^configuration files rejected at 20\S+, using the previous ones: .*tags\.yaml:2/);
     expect(await agent.metric('tagferry_configuration_refused_since_seconds')).toBeGreaterThan(1.7e9);
     const screen = await runVerb(['status', '--config', agent.config]);
-    expect(screen.stdout).toMatch(/files +refused since .*\n.*tags\.yaml:2/);
+    expect(screen.stdout).toMatch(/files +rejected at .*\n.*tags\.yaml:2/);
     expect(await takes()).toBe(204);
+
+    const first = (await configuration()).refused!;
+    write('tags.yaml', 'tags: 7\n');
+    expect((await reload()).status).toBe(1);
+    const second = (await configuration()).refused!;
+    expect(Date.parse(second.since)).toBeGreaterThan(Date.parse(first.since));
+    expect(second.problems).not.toEqual(first.problems);
 
     write('tags.yaml', TAGS);
     expect((await reload('--json')).stdout).toContain('"reloaded": true');
@@ -71,7 +78,7 @@ describe('tagferry reload', () => {
     expect((await health()).notes).toEqual([]);
   });
 
-  it('names the keys that wait for a restart', async () => {
+  it('lists the keys that require a restart', async () => {
     await agent.start();
     write('agent.env', `${read('agent.env')}WEBHOOK_POLL=7m\n`);
     const { status, stderr } = await reload();
@@ -82,7 +89,7 @@ describe('tagferry reload', () => {
     expect((await configuration()).restart_needed).toEqual(['WEBHOOK_POLL']);
   });
 
-  it('says that a credential of the unit was changed after the start, and so does status without a reload', async () => {
+  it('reports a systemd credential that changed after startup, as does status', async () => {
     const loaded = join(agent.folder, 'loaded');
     mkdirSync(loaded);
     mkdirSync(join(agent.config, 'credentials'));
@@ -92,28 +99,28 @@ describe('tagferry reload', () => {
     write('credentials/client_secret', secret!);
     await agent.start({ CREDENTIALS_DIRECTORY: loaded });
     expect((await configuration()).changed_credentials).toEqual([]);
-    write('credentials/client_secret', 'mended');
+    write('credentials/client_secret', 'corrected');
     expect((await configuration()).changed_credentials).toEqual(['client_secret']);
-    // Another secret that a reload applies does not make the credential current.
+    // Applying a different secret with a reload does not make the credential current.
     write('agent.env', read('agent.env').replace(/(TECHNICAL_PASSWORD=.*)\n/, '$1-new\n'));
     const { status, stdout, stderr } = await reload();
     expect([status, stdout]).toEqual([0, 'Configuration reloaded, except for: systemd credential client_secret.\n']);
     expect(stderr).toMatch(/credential client_secret.*systemctl restart tagferry/s);
     expect((await configuration()).changed_credentials).toEqual(['client_secret']);
-    // A platform of the unit that hands it over anew.
-    writeFileSync(join(loaded, 'client_secret'), 'mended');
+    // Platform address of the unit that passes the credential again.
+    writeFileSync(join(loaded, 'client_secret'), 'corrected');
     expect((await reload()).stderr).toBe('');
     expect((await configuration()).changed_credentials).toEqual([]);
   });
 });
 
-describe('a rejected password', () => {
+describe('rejected password', () => {
   const session = async () =>
     (await agent.status()) as unknown as { session: { usable: boolean; last_error?: { hint: string } } };
   const rejected = async () => (await session()).session.last_error?.hint;
   const PASSWORD = /TECHNICAL_PASSWORD=(.*)\n/;
 
-  it('in agent.env is corrected by the command of the hint, a reload', async () => {
+  it('in agent.env can be corrected with a reload, as the hint suggests', async () => {
     const before = read('agent.env');
     write('agent.env', before.replace(PASSWORD, 'TECHNICAL_PASSWORD=wrong\n'));
     await agent.start();
@@ -123,7 +130,7 @@ describe('a rejected password', () => {
     await expect.poll(async () => (await session()).session.usable).toBe(true);
   });
 
-  it('in a systemd credential is corrected by the command of the hint, a restart', async () => {
+  it('in a systemd credential can be corrected with a restart, as the hint suggests', async () => {
     const loaded = join(agent.folder, 'loaded');
     mkdirSync(loaded);
     const [, password] = PASSWORD.exec(read('agent.env'))!;
@@ -138,8 +145,8 @@ describe('a rejected password', () => {
   });
 });
 
-describe('a start with refused files', () => {
-  it('goes on with the last good tags, and says so', async () => {
+describe('startup with rejected files', () => {
+  it('uses the latest valid tags, and reports this', async () => {
     await agent.start(UNIT());
     await agent.end('SIGTERM');
     write('tags.yaml', 'tags: [\n');
@@ -149,13 +156,13 @@ describe('a start with refused files', () => {
     expect(refused?.parts).toEqual(['tags']);
     expect((await health()).notes.length).toBe(1);
     expect(agent.logged('config.refused').at(-1)).toMatchObject({ parts: ['tags'], level: 'error' });
-    // Mended while it runs: a reload is enough.
+    // If the files are fixed while the agent is running, a reload is sufficient.
     write('tags.yaml', TAGS);
     expect((await reload()).status).toBe(0);
     expect((await configuration()).refused).toBeNull();
   });
 
-  it('uses previous settings with current secrets, and stores no secret of agent.env', async () => {
+  it('uses previous settings with current secrets, and stores no secrets from agent.env', async () => {
     await agent.start(UNIT());
     await agent.end('SIGTERM');
     expect(statSync(join(agent.state, 'last-good.json')).mode & 0o777).toBe(0o600);
@@ -170,7 +177,7 @@ describe('a start with refused files', () => {
     await agent.until(async () => (await agent.metric('tagferry_values_delivered_total')) > 0, 'the value arrives');
   });
 
-  it('runs no reaction of a refused file, and keeps no copy of one', async () => {
+  it('runs no reactions from a rejected file, and stores no copy of it', async () => {
     await agent.start(UNIT());
     await agent.end('SIGTERM');
     write('reactions.yaml', 'reactions: nonsense\n');
@@ -179,7 +186,7 @@ describe('a start with refused files', () => {
     expect(readFileSync(join(agent.state, 'last-good.json'), 'utf8')).not.toContain('old-rule');
   });
 
-  it('is status 78 where nothing was kept, with --strict, and where nothing names the platform', async () => {
+  it('exits with 78 if there is no stored copy or platform address, or if --strict is set', async () => {
     const good = read('agent.env');
     write('tags.yaml', 'tags: [\n');
     agent.launch(UNIT());

@@ -1,4 +1,4 @@
-/** What a gateway does not do that takes its events from a relay: ask the platform for them, and write down what concerns others. */
+/** A gateway with events from a relay does not query the platform for events, and does not store unrelated events. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -15,9 +15,9 @@ afterEach(() => plant.dispose());
 
 const elsewhere = (agent: AgentProcess) => agent.metric('tagferry_events_elsewhere_total');
 
-it('the deliveries list is read by the relay alone, also for what no listener was told', async () => {
+it('only the relay reads the deliveries list, including events that reached no listener', async () => {
   const { source, topic } = await plant.broker('nats');
-  // Who asks what is seen at platforms of their own.
+  // Each agent has its own platform, which shows its requests.
   const [ofRelay, ofGateway] = [plant.sandbox, await plant.platform()];
   const relay = await plant.agent(source, {
     env: {
@@ -41,11 +41,11 @@ it('the deliveries list is read by the relay alone, also for what no listener wa
       content: () => contentOf(number, true),
     });
   }
-  await gateway.until(() => numbers.every((number) => ranAt(gateway).includes(number)), 'every event');
-  // A start is when a gateway with a webhook of its own would look for what it missed.
+  await gateway.until(() => numbers.every((number) => ranAt(gateway).includes(number)), 'every event has arrived');
+  // A gateway with its own webhook would look for missed events at startup.
   await gateway.end('SIGTERM');
   await gateway.start();
-  await gateway.until(async () => (await gateway.status()).state !== undefined, 'it is at work');
+  await gateway.until(async () => (await gateway.status()).state !== undefined, 'the agent is processing events');
   const asked = (sandbox: typeof ofRelay) =>
     sandbox.requests.list().filter(({ path }) => path.startsWith('/v1/client_applications'));
   expect(
@@ -56,13 +56,13 @@ it('the deliveries list is read by the relay alone, also for what no listener wa
   expect(ranAt(gateway).toSorted((a, b) => a - b)).toEqual(numbers);
 });
 
-describe('what does not concern a gateway', () => {
-  it('is dropped before anything is written to its disk, by tags, reactions and the user of access', async () => {
+describe('unrelated event', () => {
+  it('is discarded without a disk write, based on tags, reactions and access user', async () => {
     const { source, topic } = await plant.broker('mqtt');
     const gateway = await plant.agent(source, {
       env: { WEBHOOK_FROM: `broker ${topic}`, TECHNICAL_USER_ID: '5' },
       asset: 881,
-      // For its own tags, and by a condition for an asset that no tag names.
+      // Reactions for its own tags and, through a condition, for an asset without a tag.
       reactions: 'on: threshold_reached, if: { asset.id: [881, 700] }',
       environment: (agent) => ({
         LD_PRELOAD: compileDiskLayer(),
@@ -78,7 +78,7 @@ describe('what does not concern a gateway', () => {
         occurred_at: new Date().toISOString(),
         content: { asset: { id: 881 }, user: { id: user } },
       });
-    // To any file of the state folder, by whichever thread.
+    // Writes to any file of the state folder, by any thread.
     const written = () => {
       const counts = readFileSync(join(gateway.folder, 'counts'));
       return counts.readBigUInt64LE(0) + counts.readBigUInt64LE(8);
@@ -97,10 +97,10 @@ describe('what does not concern a gateway', () => {
       await deliver(relay, bodyOf(902, n));
       await deliver(relay, ofAccess(6 + n));
     }
-    await gateway.until(async () => (await elsewhere(gateway)) === before + 100, 'it was told of all of them');
+    await gateway.until(async () => (await elsewhere(gateway)) === before + 100, 'the gateway has received all events');
     expect(written()).toBe(rest);
     const received = await gateway.metric('tagferry_events_received_total');
-    // What does concern it is written: by its tags, by a condition, by its user.
+    // Related events are written: those matched by tag, by condition or by user.
     let last = rest;
     for (const [at, body] of [bodyOf(881, 1_001), bodyOf(700, 1_002), ofAccess(5)].entries()) {
       await deliver(relay, body);

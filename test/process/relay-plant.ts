@@ -10,19 +10,19 @@ import { AgentProcess } from './agent-process.ts';
 export const SECRET = 'only-platform-and-agents-know-it';
 export const SIGNATURE = 'X-Hub-Signature-Sha256';
 
-/** What of an agent is told apart: whether it publishes or takes, whose events it wants, and how it is started. */
+/** Agent settings: role (publisher or subscriber), user whose events it receives, and start options. */
 export interface RelayAgent {
   env: Record<string, string>;
   asset: number;
   platform?: Sandbox;
-  /** Of a reaction to thresholds that writes down their values. */
+  /** Reaction to thresholds that records their values. */
   reactions?: string;
   environment?(agent: AgentProcess): NodeJS.ProcessEnv;
 }
 
 /**
- * An agent that the platform reaches, a broker, and gateways that take the events from it. Bodies are signed here as the platform signs
- * them; what ran is counted at the gateways.
+ * Agent that the platform reaches, a broker, and gateways that receive its events from the broker. Bodies are signed
+ * as on the platform; reaction runs are counted at the gateways.
  */
 export class RelayPlant {
   readonly sandbox: Sandbox;
@@ -49,7 +49,7 @@ export class RelayPlant {
     await Promise.allSettled(this.#sandboxes.map((sandbox) => sandbox.stop()));
   }
 
-  /** A platform of its own, so that it is seen who asks what. */
+  /** Separate platform, which shows the requests of this agent. */
   async platform(): Promise<Sandbox> {
     const sandbox = new Sandbox();
     this.#sandboxes.push(sandbox);
@@ -57,7 +57,7 @@ export class RelayPlant {
     return sandbox;
   }
 
-  /** Mosquitto's configuration, or nothing for NATS; gives how its source stands in tags.yaml, and the topic. */
+  /** Mosquitto configuration, or nothing for NATS. Returns the source in tags.yaml and the topic. */
   async broker(kind: 'mqtt' | 'nats', configuration = ''): Promise<{ source: string; topic: string }> {
     if (kind === 'mqtt') {
       this.mosquitto = await Mosquitto.make();
@@ -71,7 +71,7 @@ export class RelayPlant {
     return { source: `nats: "${this.nats.url}", ack_wait: 1s`, topic: 'platform.events' };
   }
 
-  /** Starts one that is connected to its broker. */
+  /** Starts an agent that is connected to its broker. */
   async agent(source: string, { env, asset, platform = this.sandbox, ...more }: RelayAgent): Promise<AgentProcess> {
     const agent = new AgentProcess(platform.url);
     this.#agents.push(agent);
@@ -87,25 +87,25 @@ export class RelayPlant {
     return agent;
   }
 
-  /** By MQTT a subscription counts from its beginning on: until each has run a reaction. */
+  /** An MQTT subscription receives messages from its start only: waits until each gateway has run a reaction. */
   async openWay(relay: AgentProcess, gateways: readonly AgentProcess[], asset = 881): Promise<void> {
     for (const gateway of gateways) {
       await gateway.until(async () => {
         await deliver(relay, bodyOf(asset, 0));
         return ranAt(gateway).length > 0;
-      }, 'the way is open');
+      }, 'the relay path is ready');
     }
   }
 }
 
-/** As the platform writes it. */
+/** In the platform's format. */
 export function bodyOf(asset: number, value: number, occurredAtMs = Date.now()): string {
   const occurred_at = new Date(occurredAtMs).toISOString();
   const content = { asset: { id: asset }, threshold: { id: 1, type: 'high' }, data: { key: 'flow', value } };
   return JSON.stringify({ event_type: 'threshold_reached', occurred_at, content });
 }
 
-/** As the platform delivers it: signed, and answered 204. */
+/** Delivers an event as the platform does: signed, with a 204 response. */
 export async function deliver(relay: AgentProcess, body: string, signature = signatureOf(body)): Promise<void> {
   const headers = { 'Content-Type': 'application/json', [SIGNATURE]: signature };
   const { status, text } = await relay.call(relay.webhook, '/webhook', { method: 'POST', headers, body });
@@ -114,12 +114,12 @@ export async function deliver(relay: AgentProcess, body: string, signature = sig
 
 const signatureOf = (body: string) => sign(Buffer.from(body), SECRET);
 
-/** The values of what ran, a line each. */
+/** Values of the reaction runs, one per line. */
 export const ranAt = (agent: AgentProcess): number[] => wholeLines(join(agent.folder, 'ran')).map(Number);
 
 export const relayedBy = (relay: AgentProcess) => relay.metric('tagferry_events_relayed_total');
 
-/** The numbers of events whose reaction is not over, as the inbox of a gateway that does not run has them. */
+/** Numbers of events with incomplete reactions in a stopped gateway's inbox. */
 export async function unfinishedAt(agent: AgentProcess): Promise<number[]> {
   const events = await readStoppedInbox(agent.state, async (inbox) => {
     const listed = await inbox.list({ limit: 1_000 });

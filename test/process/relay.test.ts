@@ -23,9 +23,9 @@ async function mqttClient(port: number): Promise<MqttClient> {
   return client;
 }
 
-describe('events over a broker', () => {
+describe('events relayed by a broker', () => {
   it.each(['mqtt', 'nats'] as const)(
-    'by %s come to the gateway that they concern, once each but for what a kill -9 met, and to one that was off',
+    'over %s reach each affected gateway once, even after it was off, except for reactions interrupted by kill -9',
     async (kind) => {
       const { source, topic } = await plant.broker(kind);
       const from = { WEBHOOK_FROM: `broker ${topic}` };
@@ -46,25 +46,25 @@ describe('events over a broker', () => {
           sent.push(sent.length + 1);
           await deliver(relay, bodyOf(881, sent.length));
         }
-        await relay.until(async () => (await relayedBy(relay)) > sent.length, 'the broker has them');
+        await relay.until(async () => (await relayedBy(relay)) > sent.length, 'the broker has the messages');
         await meant.start();
       }
-      await meant.until(() => sent.every((number) => ranAt(meant).includes(number)), 'every event');
+      await meant.until(() => sent.every((number) => ranAt(meant).includes(number)), 'every event has arrived');
       expect((await meant.call(meant.ops, '/status')).status).toBe(200);
-      // A command that ran at the kill, and whose end nobody noted, runs once more; nothing else does.
+      // A command whose end was not recorded before the kill runs a second time; nothing else does.
       const ran = ranAt(meant);
       const timesOf = (number: number) => ran.filter((one) => one === number).length;
       expect(sent.filter((number) => timesOf(number) !== 1 && !unfinished.includes(number))).toEqual([]);
       expect(sent.filter((number) => timesOf(number) > 2)).toEqual([]);
       await other.until(
         async () => (await other.metric('tagferry_events_elsewhere_total')) > sent.length,
-        'it was told of all of them',
+        'the gateway has received all events',
       );
       expect(await other.metric('tagferry_events_received_total')).toBe(0);
     },
   );
 
-  it('that a broker changes on their way are refused, and one that comes twice is known', async () => {
+  it('are rejected if the broker modifies them, and ignored if it repeats them', async () => {
     const { source } = await plant.broker('mqtt');
     const { port } = plant.mosquitto!;
     const gateway = await plant.agent(source, { env: { WEBHOOK_FROM: 'broker tampered/events' }, asset: 881 });
@@ -86,7 +86,7 @@ describe('events over a broker', () => {
           await passOn(changed, signed);
           await passOn(payload);
           await passOn(payload, { ...signed, [SIGNATURE.toLowerCase()]: sign(payload, 'another secret') });
-          // Twice as it was: once it counts.
+          // Sent twice without changes, the event counts once.
           await passOn(payload, signed);
           await passOn(payload, signed);
         })(),
@@ -94,28 +94,28 @@ describe('events over a broker', () => {
     });
     await tamperer.subscribeAsync('platform/events', { qos: 1 });
     await gateway.until(async () => {
-      // Until the gateway's own subscription stands, which nobody else sees.
+      // Waits until the gateway subscription is active, which only the gateway knows.
       await passOn('{}');
       return (await gateway.metric('tagferry_events_rejected_total')) > 0;
-    }, 'the gateway listens');
+    }, 'the gateway is listening');
     const before = await gateway.metric('tagferry_events_rejected_total{reason="signature_wrong"}');
     const body = bodyOf(881, 1);
-    // In capitals: known again as the platform's own, where the relay would write its own in small letters.
+    // Uppercase digits identify the platform's original signature, because the relay would use lowercase.
     const signature = sign(Buffer.from(body), SECRET).replace(/(?<=sha256=).*/, (hex) => hex.toUpperCase());
     await deliver(relay, body, signature);
-    await gateway.until(() => ranAt(gateway).length > 0, 'what was not touched');
+    await gateway.until(() => ranAt(gateway).length > 0, 'the unchanged event has arrived');
     expect(relayed).toEqual([{ body, signature }]);
     await Promise.allSettled(works);
     await gateway.until(
       async () => (await gateway.metric('tagferry_events_rejected_total{reason="signature_wrong"}')) === before + 2,
-      'what was changed is counted',
+      'the changed event is counted',
     );
     expect(ranAt(gateway)).toEqual([1]);
     expect(await gateway.metric('tagferry_events_received_total')).toBe(1);
     expect(gateway.output).not.toContain(SECRET);
   });
 
-  it('of access change what is held only where they tell of this gateway’s user', async () => {
+  it("about access affect holds only if they refer to this gateway's user", async () => {
     const { source, topic } = await plant.broker('mqtt');
     const from = { WEBHOOK_FROM: `broker ${topic}` };
     const known = await plant.agent(source, { env: { ...from, TECHNICAL_USER_ID: '5' }, asset: 881 });
@@ -131,12 +131,18 @@ describe('events over a broker', () => {
     await deliver(relay, gone(6));
     await known.until(
       async () => (await known.metric('tagferry_events_elsewhere_total')) === 1,
-      'that of another passes',
+      'an event for another user is ignored',
     );
     expect(await known.metric('tagferry_assets_held')).toBe(0);
     await deliver(relay, gone(5));
-    await known.until(async () => (await known.metric('tagferry_assets_held')) === 1, 'its own holds the asset');
-    await unknown.until(() => unknown.logged('access.user_unknown').length === 1, 'it says that it does not know');
+    await known.until(
+      async () => (await known.metric('tagferry_assets_held')) === 1,
+      'the gateway’s own event holds the asset',
+    );
+    await unknown.until(
+      () => unknown.logged('access.user_unknown').length === 1,
+      'the agent reports that its user is unknown',
+    );
     expect(await unknown.metric('tagferry_assets_held')).toBe(0);
     expect(await unknown.metric('tagferry_events_received_total{event_type="asset_disappeared"}')).toBe(2);
   });

@@ -1,4 +1,4 @@
-/** A gateway that dies with values and events in it, and another that takes its place; counted at the platform. */
+/** A gateway with values and events fails and is replaced. Values and events are counted on the platform. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -38,7 +38,7 @@ beforeEach(async () => {
     env: { WEBHOOK_LISTEN: `127.0.0.1:${port}`, WEBHOOK_URL: `http://127.0.0.1:${port}/hook`, WEBHOOK_POLL: '0' },
   };
   a = new AgentProcess(sandbox.url, files);
-  // The new box, as it was delivered.
+  // The new gateway as delivered.
   b = new AgentProcess('http://127.0.0.1:9', {});
 });
 afterEach(async () => {
@@ -49,7 +49,7 @@ afterEach(async () => {
 });
 
 const ran = () => wholeLines(join(folder, 'ran'));
-/** Both boxes stand on one machine: what agent.env says of folders and addresses is the first one's. */
+/** Both gateways are on one machine: folders and addresses in agent.env are those of the first one. */
 const placeOf = (agent: AgentProcess) => ({
   STATE_DIR: agent.state,
   INGEST_LISTEN: `unix:${agent.ingest}`,
@@ -59,7 +59,7 @@ const backUp = (...flags: string[]) => runVerb(['backup', backup, '--config', a.
 const restore = (...flags: string[]): Promise<VerbOutcome> =>
   runVerb(['restore', backup, '--yes', '--config', b.config, ...flags], placeOf(b));
 
-/** One that the platform sends to the webhook, each another. */
+/** Unique event that the platform sends to the webhook. */
 function sendEvent(value: number): void {
   const unit = { code: 'bar', symbol: 'bar' };
   sandbox.announcer.announce({
@@ -87,7 +87,9 @@ async function openEvents(): Promise<number> {
   return events.filter(({ state }) => state === 'running').length;
 }
 
-/** A runs, has delivered something, and holds a backlog and an event whose reaction does not end; gives the plant, which has stopped. */
+/**
+ * A runs, has delivered values, and has a backlog and an event with an unfinished reaction. Returns the stopped plant.
+ */
 async function fillA(): Promise<ValuePlant> {
   await a.start();
   await a.registered();
@@ -95,15 +97,15 @@ async function fillA(): Promise<ValuePlant> {
   await a.until(() => sandbox.values.counts(881).stored > 10, 'values arrive');
   sendEvent(7);
   const running = async () => (await openEvents()) === 1;
-  await a.until(running, 'its reaction has begun');
+  await a.until(running, 'the reaction has started');
   await sandbox.goOffline('refuse');
-  await a.until(async () => (await a.metric('tagferry_buffer_values')) > 200, 'a backlog stands');
+  await a.until(async () => (await a.metric('tagferry_buffer_values')) > 200, 'a backlog is buffered');
   await plant.stop();
   return plant;
 }
 
-describe('a gateway that is replaced', () => {
-  it('goes on in another box: no value missing, none invented, the same webhook with its secret, its reaction run once', async () => {
+describe('replaced gateway', () => {
+  it('continues on new hardware with the same webhook, without missing or invented values', async () => {
     const plant = await fillA();
     const made = await backUp('--json');
     expect(`${made.status} ${made.stderr}`).toMatch(/^0 /);
@@ -116,24 +118,24 @@ describe('a gateway that is replaced', () => {
     rmSync(a.state, { recursive: true });
 
     const restored = await restore();
-    expect(`${restored.status} ${restored.stdout} ${restored.stderr}`).toMatch(/^0 [\s\S]*Restored from/);
+    expect(`${restored.status} ${restored.stdout} ${restored.stderr}`).toMatch(/^0 [\s\S]*Restored the backup/);
     expect(gatewayName(b.state, 'broker')).toBe(name);
     await sandbox.goOnline();
     await b.start(placeOf(b));
-    // What A's reaction left running has ended by then.
+    // Processes left by the reaction on A have ended.
     writeFileSync(join(folder, 'valve'), '');
     await b.until(async () => (await b.metric('tagferry_buffer_values')) === 0, 'the backlog is delivered');
     expect(plant.count(sandbox)).toMatchObject(NOTHING_WRONG);
     await b.until(() => ran().length === 1, 'the reaction runs');
-    // The platform signs with the secret that A knew, and B takes it.
+    // The platform signs with the secret of A, and B accepts it.
     sendEvent(8);
-    await b.until(() => ran().length === 2, 'the next event is taken');
+    await b.until(() => ran().length === 2, 'the next event is accepted');
     expect(ran()).toEqual(['7', '8']);
     expect(sandbox.webhooks().length).toBe(1);
     expect(b.logged('webhook.secret_reset')).toEqual([]);
   });
 
-  it('that comes back alive beside the new one has a session of its own, posts what it held once more, and takes events a second time', async () => {
+  it('that runs alongside its replacement uses its own session, reposts its backlog and receives duplicate events', async () => {
     const plant = await fillA();
     expect((await backUp()).status).toBe(0);
     await a.end('SIGKILL');
@@ -146,22 +148,22 @@ describe('a gateway that is replaced', () => {
 
     const duplicates = () => sandbox.values.counts().duplicates;
     const before = duplicates();
-    // On one machine the listener has to stand elsewhere; the platform goes on sending to where B listens.
+    // On one machine, the listener needs another address; the platform continues to send to B.
     await a.start({ ...placeOf(a), WEBHOOK_LISTEN: `127.0.0.1:${await freePort()}` });
     await a.until(async () => (await a.metric('tagferry_buffer_values')) === 0, 'it delivers the same values');
     expect(duplicates() - before).toBeGreaterThan(200);
     expect(plant.count(sandbox)).toMatchObject(NOTHING_WRONG);
-    await a.until(() => ran().length === 2, 'the reaction that was open runs there as well');
+    await a.until(() => ran().length === 2, 'the unfinished reaction also runs on the original');
     expect(sandbox.tokens.counts().alive).toBe(2);
     expect(sandbox.webhooks().length).toBe(1);
     expect([...a.logged('webhook.secret_reset'), ...b.logged('webhook.secret_reset')]).toEqual([]);
     sendEvent(9);
-    await b.until(() => ran().length === 3, 'the next event comes to where the address leads');
+    await b.until(() => ran().length === 3, 'the next event arrives at the current address');
     const asked = await runVerb(['events', 'catch-up', '--config', a.config], placeOf(a));
     expect(asked.status).toBe(0);
-    await a.until(() => ran().length === 4, 'the other finds it in the deliveries list');
+    await a.until(() => ran().length === 4, 'the other gateway finds the event in the deliveries list');
     expect(ran()).toEqual(['7', '7', '9', '9']);
-    // What one says of the secret the other does not know: it takes pushes no more, until it starts again.
+    // A secret change by one gateway is unknown to the other, which rejects pushes until its restart.
     expect((await runVerb(['webhook', 'rotate-secret', '--config', a.config], placeOf(a))).status).toBe(0);
     sendEvent(10);
     await b.until(() => b.logged('webhook.rejected').length > 0, 'the signature is not the one that B knows');
@@ -169,7 +171,7 @@ describe('a gateway that is replaced', () => {
 });
 
 describe('tagferry restore', () => {
-  it('changes nothing where the file is damaged', async () => {
+  it('changes nothing if the file is damaged', async () => {
     expect((await backUp()).status).toBe(0);
     const before = readFileSync(join(b.config, 'agent.env'), 'utf8');
     const damaged = readFileSync(backup);
@@ -181,32 +183,32 @@ describe('tagferry restore', () => {
     expect(existsSync(b.state)).toBe(false);
   });
 
-  it('never writes over a daemon that runs, nor over values that wait, unless it is told to', async () => {
+  it('does not overwrite a running agent or buffered values without confirmation', async () => {
     expect((await backUp()).status).toBe(0);
     await sandbox.goOffline('refuse');
     b.write(sandbox.url, { tags: `tags:\n${VALUE_TAGS}` });
     await b.start();
     expect((await b.push([{ tag: 'T-881', key: 'a', value: 1 }])).status).toBe(204);
     const running = await restore('--lose-values');
-    expect(`${running.status} ${running.stderr}`).toMatch(/^1 .*the service runs[\s\S]*systemctl stop tagferry/);
+    expect(`${running.status} ${running.stderr}`).toMatch(/^1 .*the agent is running[\s\S]*systemctl stop tagferry/);
     await b.end('SIGTERM');
     const held = await restore();
-    expect(`${held.status} ${held.stderr}`).toMatch(/^1 .*1 value of this gateway's own wait/);
+    expect(`${held.status} ${held.stderr}`).toMatch(/^1 .*1 value of this gateway in/);
     expect((await restore('--lose-values')).status).toBe(0);
-    // A had never run: its buffer is none.
+    // A has never run, and has no buffer.
     expect(existsSync(join(b.state, 'buffer.db'))).toBe(false);
   });
 
-  it('says what is in the file and changes nothing with --look; asks where somebody can answer, else wants --yes', async () => {
+  it('changes nothing with --look, and otherwise prompts on a terminal or requires --yes', async () => {
     expect((await backUp()).status).toBe(0);
     const looked = await runVerb(['restore', backup, '--look', '--config', b.config], placeOf(b));
-    expect(looked).toMatchObject({ status: 0, stdout: expect.stringContaining('configuration alone') });
+    expect(looked).toMatchObject({ status: 0, stdout: expect.stringContaining('configuration only') });
     const asked = await runVerb(['restore', backup, '--config', b.config], placeOf(b));
-    expect(`${asked.status} ${asked.stderr}`).toMatch(/^2 .*has to be off for good[\s\S]*--yes/);
+    expect(`${asked.status} ${asked.stderr}`).toMatch(/^2 .*must be switched off permanently[\s\S]*--yes/);
     expect(existsSync(b.state)).toBe(false);
   });
 
-  it('leaves a folder with which nothing starts where it is broken off, until it is done again', async () => {
+  it('prevents agent startup after an interruption until it is repeated', async () => {
     writeFileSync(join(b.config, 'reactions.d'), 'a file in the place of a folder');
     mkdirSync(join(a.config, 'reactions.d'));
     writeFileSync(join(a.config, 'reactions.d/x.yaml'), 'reactions: []\n');
@@ -216,7 +218,7 @@ describe('tagferry restore', () => {
     rmSync(join(b.config, 'reactions.d'));
     b.launch(placeOf(b));
     expect(await b.ended()).toBe(78);
-    expect(b.output).toContain('a restore that began');
+    expect(b.output).toContain('the restore started at');
     expect(b.output).toContain('run `tagferry restore` again');
     expect((await restore()).status).toBe(0);
     await b.start(placeOf(b));
@@ -224,7 +226,7 @@ describe('tagferry restore', () => {
 });
 
 describe('tagferry backup', () => {
-  it('is an ordinary archive of this gateway, which holds its drop-ins and names what lies elsewhere', async () => {
+  it('creates a standard archive that contains drop-ins and lists external files', async () => {
     mkdirSync(join(a.config, 'agent.env.d'));
     writeFileSync(join(a.config, 'agent.env.d/10-site.env'), `POST_INTERVAL=3s\nPLATFORM_CA=${folder}/ca.pem\n`);
     writeFileSync(join(folder, 'ca.pem'), 'not looked into');
@@ -238,14 +240,14 @@ describe('tagferry backup', () => {
     const out = join(folder, 'out');
     mkdirSync(out);
     execFileSync('sh', ['-c', `tar xf ${backup} && sha256sum --quiet -c SHA256SUMS`], { cwd: out });
-    // It is not written over by the next one.
+    // The next backup does not overwrite it.
     expect(await backUp()).toMatchObject({ status: 1, stderr: expect.stringContaining('--overwrite') });
     expect((await backUp('--overwrite')).status).toBe(0);
     expect((await restore()).status).toBe(0);
     expect(readFileSync(join(b.config, 'agent.env.d/10-site.env'), 'utf8')).toContain('POST_INTERVAL=3s');
   });
 
-  it('holds no secret where none is wanted, and then the new gateway is told which are missing', async () => {
+  it('can exclude secrets, which restore then lists as missing', async () => {
     await a.start();
     await a.registered();
     writeFileSync(join(a.config, 'broker-password'), 'hunter2\n');
@@ -255,7 +257,7 @@ describe('tagferry backup', () => {
     );
     const { status, stdout } = await backUp('--without-secrets');
     expect(`${status} ${stdout}`).toMatch(
-      /^0 [\s\S]*broker-password \(it may contain a secret\)[\s\S]*Secrets are not in it/,
+      /^0 [\s\S]*broker-password \(can contain a secret\)[\s\S]*Secrets are not included/,
     );
     const { secret } = JSON.parse(a.file('webhook.json')) as { secret: string };
     await a.end('SIGTERM');
@@ -267,10 +269,10 @@ describe('tagferry backup', () => {
     expect(`${restored.status} ${restored.stdout}`).toMatch(/^78 [\s\S]*CLIENT_SECRET is missing/);
   });
 
-  it('says to wait where values stand in a file that was set aside alone, and holds them all once that is over', async () => {
+  it('waits until values in a set-aside file are recovered, and then contains all values', async () => {
     await sandbox.goOffline('refuse');
     const path = fillBuffer(a.state, 40_000);
-    // As a start leaves it that was killed when it had begun to rebuild the buffer, the old file on a disk that reads nothing for now.
+    // State left by a start that was killed at the beginning of a rebuild, with the old file temporarily unreadable.
     const aside = `${path}.corrupt-20261121T000000Z`;
     renameSync(path, aside);
     const into = openDatabase(path);
@@ -280,7 +282,7 @@ describe('tagferry backup', () => {
     writeFileSync(orders, `fail_read ${statSync(aside).ino} 0 1000000000\n`);
     const layer = { LD_PRELOAD: compileDiskLayer(), DISK_LAYER_PATH: a.state, DISK_LAYER_ORDERS: orders };
     const refused = await runVerb(['backup', backup, '--config', a.config], { ...placeOf(a), ...layer });
-    expect(`${refused.status} ${refused.stderr}`).toMatch(/^1 [\s\S]*is being rebuilt[\s\S]*store\.rebuilt/);
+    expect(`${refused.status} ${refused.stderr}`).toMatch(/^1 [\s\S]*is rebuilding the buffer[\s\S]*store\.rebuilt/);
     expect(existsSync(backup)).toBe(false);
     await a.start();
     await a.until(() => a.logged('store.rebuilt').length > 0, 'it is rebuilt');
@@ -289,9 +291,9 @@ describe('tagferry backup', () => {
     expect(JSON.parse(made.stdout)).toMatchObject({ state: { values: 40_000 } });
   });
 
-  it('goes through a pipe where no file is named', async () => {
+  it('writes to a pipe if no file is specified', async () => {
     const { status, stdout, stderr } = await runVerb(['backup', '-', '--config', a.config], placeOf(a));
-    expect(`${status} ${stderr}`).toMatch(/^0 [\s\S]*It holds secrets/);
+    expect(`${status} ${stderr}`).toMatch(/^0 [\s\S]*contains unencrypted secrets/);
     expect(stdout.slice(0, 13)).toBe('manifest.json');
   });
 });

@@ -34,7 +34,7 @@ const isStored = (count: number) => () => sandbox.values.counts(881, 'flow').sto
 const answering = (fault: { status: number; retryAfter?: string }) =>
   sandbox.faults.add({ method: 'POST', path: '/v1/assets/*', ...fault });
 
-/** A person at the gateway: by the verb, or by the signal that the service manager's `reload` sends. */
+/** Operator actions at the gateway: the verb, or the signal that the service manager's `reload` sends. */
 const PEOPLE: [string, () => Promise<void>][] = [
   [
     'session renew',
@@ -44,31 +44,31 @@ const PEOPLE: [string, () => Promise<void>][] = [
 ];
 
 describe.each(PEOPLE)('%s', (_name, act) => {
-  it('ends a rest that an absurd Retry-After asked for; until then status says how long', async () => {
+  it('ends a pause caused by an excessive Retry-After header', async () => {
     const fault = answering({ status: 429, retryAfter: '999999999' });
     await push(1);
-    await agent.until(async () => (await status()).uplink.resting !== null, 'the agent rests');
+    await agent.until(async () => (await status()).uplink.resting !== null, 'the agent has paused its posts');
     const { state, uplink } = await status();
     expect(state).toBe('resting');
     expect(uplink.resting!.code).toBe('429');
     expect(uplink.resting!.for_seconds).toBeLessThanOrEqual(301);
     expect(Date.parse(uplink.resting!.until) - Date.now()).toBeGreaterThan(200_000);
     const screen = await runVerb(['status', '--config', agent.config]);
-    expect(screen.stdout).toContain('429: the platform asked for a rest');
+    expect(screen.stdout).toContain('rate limited by the platform (429)');
     sandbox.faults.remove(fault);
     await act();
     await agent.until(isStored(1), 'the value is on the platform', 20_000);
-    // The platform has it a moment before its answer is here.
-    await agent.until(async () => (await status()).uplink.resting === null, 'the rest is over');
+    // The platform stores the value slightly before the response arrives.
+    await agent.until(async () => (await status()).uplink.resting === null, 'the pause is over');
   });
 
-  it('tries a spent quota at once; until then status says when', async () => {
+  it('triggers an immediate retry despite an exhausted quota, and status shows the next retry time', async () => {
     const fault = answering({ status: 402 });
     await push(1);
-    await agent.until(async () => (await status()).state === 'quota spent', 'the quota is spent');
+    await agent.until(async () => (await status()).state === 'quota used up', 'the quota is exhausted');
     const { away } = (await status()).uplink;
     expect(away).toMatchObject({ code: '402' });
-    expect(away!.message).toContain('quota of API calls is spent');
+    expect(away!.message).toContain('quota used up');
     expect(Date.parse(away!.next_try_at) - Date.now()).toBeGreaterThan(20_000);
     sandbox.faults.remove(fault);
     await act();
@@ -77,7 +77,7 @@ describe.each(PEOPLE)('%s', (_name, act) => {
   });
 });
 
-it('SIGHUP tries a held asset at once', async () => {
+it('SIGHUP retries a held asset immediately', async () => {
   agent.write(sandbox.url, { tags: `${TAGS}  FT-102: { asset: 882, values: { flow: { unit: 12 } } }\n` });
   agent.signal('SIGHUP');
   await agent.until(() => agent.logged('config.reloaded').length === 1, 'the second tag is known');
@@ -87,7 +87,7 @@ it('SIGHUP tries a held asset at once', async () => {
   await agent.until(async () => (await agent.metric('tagferry_assets_held')) === 1, 'the asset is held');
   sandbox.faults.remove(fault);
   agent.signal('SIGHUP');
-  // By itself it would be tried two minutes after it was refused.
+  // Without the signal, the retry would be two minutes after the rejection.
   await agent.until(isStored(1), 'its value is on the platform', 30_000);
   await agent.until(async () => (await agent.metric('tagferry_assets_held')) === 0, 'it is not held any more');
 });

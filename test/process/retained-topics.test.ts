@@ -24,7 +24,7 @@ beforeEach(async () => {
   await broker.start();
 });
 afterEach(async () => {
-  // Throws if the kernel ended the gateway for memory.
+  // Throws if the kernel killed the agent for exceeding the memory limit.
   await gateway.dispose();
   await broker.dispose();
   await sandbox.stop();
@@ -51,7 +51,7 @@ async function publishRetained(): Promise<void> {
   socket.destroy();
 }
 
-it('a gateway under 256 MB outlives 200,000 retained topics of 300 characters and restarts', {
+it('gateway with a memory limit of 256 MB handles 200,000 retained topics, even after a restart', {
   timeout: 300_000,
 }, async () => {
   await publishRetained();

@@ -3,7 +3,7 @@ import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { EventPlant, NOTHING_WRONG } from './event-plant.ts';
 
-// Many starts of the daemon in one test, and a command that was killed has its pause.
+// The agent starts many times in this test, and a killed command is retried after a pause.
 vi.setConfig({ testTimeout: 300_000 });
 
 let sandbox: Sandbox;
@@ -24,12 +24,14 @@ afterEach(async () => {
 
 const secret = () => sandbox.webhooks()[0]!.secret;
 
-/** Whatever the daemon was killed in: the next start takes deliveries by the platform's secret, and nothing is missing. */
+/**
+ * Whenever the agent is killed, the next start accepts deliveries with the platform secret, and no event is missing.
+ */
 async function expectMended(): Promise<void> {
   await plant.agent.start();
   await plant.agent.until(
     () => plant.record().secret === secret() && !plant.record().resetting,
-    'one secret on both sides',
+    'both sides have the same secret',
   );
   await plant.endStream();
   const before = sandbox.deliveries().length;
@@ -40,36 +42,36 @@ async function expectMended(): Promise<void> {
         .deliveries()
         .slice(before)
         .every(({ status, attempts }) => status === 'delivered' && attempts === 1),
-    'new deliveries are taken at their first attempt',
+    'new deliveries are accepted at their first attempt',
   );
   await plant.settle();
   expect(await plant.count()).toEqual(NOTHING_WRONG);
   expect(plant.agent.output).not.toContain(secret());
 }
 
-describe('kill -9 in the middle of a rotation of the secret', () => {
-  it('before the platform was asked: the old secret is the platform’s, and another reset follows', async () => {
+describe('kill -9 during a secret rotation', () => {
+  it('before the request leaves the old secret valid until a second reset', async () => {
     plant.stream();
     const old = secret();
     sandbox.faults.add({ ...RESET, latencyMs: 60_000, drop: 'before', times: 1 });
     void plant.ask('webhook/rotate-secret').catch(() => {});
-    await plant.agent.until(() => plant.record().resetting === true, 'the intention is on disk');
+    await plant.agent.until(() => plant.record().resetting === true, 'the intended rotation is on disk');
     expect(secret()).toBe(old);
     await plant.kill();
-    // The request may not have left yet: the next one must not meet what was meant for it.
+    // The request may not have been sent, so the next one must not receive its response.
     sandbox.faults.clear();
     await expectMended();
     expect(secret()).not.toBe(old);
   });
 
-  it('after the platform was asked, before its answer: nobody knows the new secret, and it is reset again', async () => {
+  it('between request and response leaves an unknown secret, which is reset again', async () => {
     plant.stream();
     const old = secret();
     sandbox.faults.add({ ...RESET, drop: 'after', times: 1 });
-    // The daemon asks again at once: that one waits until the blow, however late it comes.
+    // The agent repeats the request immediately, and that request waits until the kill.
     sandbox.faults.add({ ...RESET, latencyMs: 60_000, drop: 'before', nth: 2 });
     void plant.ask('webhook/rotate-secret').catch(() => {});
-    await plant.agent.until(() => secret() !== old, 'the platform has changed it');
+    await plant.agent.until(() => secret() !== old, 'the platform has changed the secret');
     const lost = secret();
     await plant.kill();
     sandbox.faults.clear();
@@ -78,7 +80,7 @@ describe('kill -9 in the middle of a rotation of the secret', () => {
     expect(secret()).not.toBe(lost);
   });
 
-  it('after the answer: the new secret is on disk, and the old one is still taken', async () => {
+  it('after the response leaves the new secret on disk, and the old secret is still accepted', async () => {
     plant.stream();
     const old = secret();
     void plant.ask('webhook/rotate-secret').catch(() => {});
@@ -90,7 +92,7 @@ describe('kill -9 in the middle of a rotation of the secret', () => {
     expect(secret()).toBe(fresh);
   });
 
-  it('at any moment, again and again', async () => {
+  it('at random moments loses no events', async () => {
     const chance = new ManualClock(0, 5);
     plant.stream();
     for (let blow = 0; blow < 5; blow++) {

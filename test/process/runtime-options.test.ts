@@ -6,7 +6,7 @@ import { AgentProcess } from './agent-process.ts';
 import { asPackaged } from './packaged.ts';
 
 const CHECKOUT_MAIN = join(import.meta.dirname, '../../src/main.ts');
-/** Nothing listens there. */
+/** Address without a listener. */
 const PLATFORM = 'http://127.0.0.1:9';
 
 class StartedAgent extends AgentProcess {
@@ -23,7 +23,7 @@ afterEach(async () => {
   await agent.dispose();
 });
 
-/** How the kernel shows the running agent. */
+/** The running agent as seen by the kernel. */
 function running(): { flags: string[]; variables: Record<string, string | undefined> } {
   const words = readFileSync(`/proc/${agent.pid}/cmdline`, 'utf8').split('\0');
   const environment = readFileSync(`/proc/${agent.pid}/environ`, 'utf8').split('\0');
@@ -42,12 +42,12 @@ function npmCommand(): string {
   return join(bin, 'tagferry');
 }
 
-describe('the memory options of the agent', () => {
+describe('agent memory options', () => {
   it.each([
     ['from the checkout', () => [process.execPath, CHECKOUT_MAIN]],
     ['built', () => [process.execPath, MAIN]],
     ['as the command that npm installs', () => [npmCommand()]],
-  ])('are those of the package if it is started %s', async (_, words) => {
+  ])('match those of the package if it is started %s', async (_, words) => {
     agent = new StartedAgent(PLATFORM);
     agent.words = words();
     const child = agent.launch({ PATH: `${dirname(process.execPath)}:${process.env.PATH}` });
@@ -58,7 +58,7 @@ describe('the memory options of the agent', () => {
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 
-  it('give way to options that the user has set', async () => {
+  it('are overridden by user-defined options', async () => {
     agent = new StartedAgent(PLATFORM);
     agent.words = [process.execPath, '--max-semi-space-size=4', MAIN];
     await agent.start({ MALLOC_ARENA_MAX: '4' });

@@ -19,7 +19,7 @@ beforeEach(async () => {
   await sandbox.start();
   agent = new AgentProcess(sandbox.url, {
     env: { INGEST_TOKEN: 'the-ingest-token', OPS_TOKEN: 'the-ops-token' },
-    // A child that stays.
+    // A child process that does not exit.
     tags: `
 sources:
   own: { exec: [/bin/sh, -c, 'echo FT-101 flow=1; exec sleep 600'] }
@@ -33,7 +33,7 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** A file of a process; '' where it has ended meanwhile. */
+/** File in a process's /proc folder; '' if the process has ended. */
 function ofProcess(pid: number | string, file: string): string {
   try {
     return readFileSync(`/proc/${pid}/${file}`, 'latin1');
@@ -42,18 +42,18 @@ function ofProcess(pid: number | string, file: string): string {
   }
 }
 
-/** The daemon and everything below it. */
+/** The agent and its child processes. */
 function family(pid: number): number[] {
   const isChild = new RegExp(`\\) \\S ${pid} `);
   const children = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && isChild.test(ofProcess(name, 'stat')));
   return [pid, ...children.flatMap((child) => family(Number(child)))];
 }
 
-describe('on the machine of the agent', () => {
-  it('no command line and no environment of it or of what it starts names a secret or a token', async () => {
+describe('agent on a shared machine', () => {
+  it('exposes no secret or token in the command line or environment of its processes', async () => {
     await agent.start();
     const commands = () => family(agent.pid).map((pid) => ofProcess(pid, 'cmdline'));
-    await agent.until(() => commands().some((line) => line.startsWith('sleep')), 'a program of a source runs');
+    await agent.until(() => commands().some((line) => line.startsWith('sleep')), 'a source program is running');
     const seen = family(agent.pid).flatMap((pid) => [ofProcess(pid, 'cmdline'), ofProcess(pid, 'environ')]);
     expect(seen.filter((text) => text.includes('PATH=')).length).toBeGreaterThan(1);
     const token = (JSON.parse(agent.file('session.json')) as { tokens: { accessToken: string }[] }).tokens[0]!
@@ -61,7 +61,7 @@ describe('on the machine of the agent', () => {
     for (const secret of [...SECRETS, token]) expect(seen.filter((text) => text.includes(secret))).toEqual([]);
   });
 
-  it('SIGUSR1 opens no debugger, through which everyone could ask for the session', async () => {
+  it('does not open a debugger on SIGUSR1', async () => {
     await agent.start();
     for (let times = 0; times < 5; times++) {
       agent.signal('SIGUSR1');
@@ -72,7 +72,7 @@ describe('on the machine of the agent', () => {
     expect(agent.output).not.toMatch(/debugger|inspector/i);
   });
 
-  it('its sockets are open to its user and group alone, its state to its user alone', async () => {
+  it('restricts its sockets to its user and group, and its state folder to its user', async () => {
     await agent.start();
     const modeOf = (path: string) => (statSync(path).mode & 0o777).toString(8);
     const sockets = [agent.ingest, agent.ops, agent.webhook, join(agent.state, 'control.sock')];

@@ -35,7 +35,7 @@ beforeEach(async () => {
   const url = portal.url.replace('127.0.0.1', 'platform.test');
   agent = new AgentProcess(url, { tags: TAGS });
   const files = { hosts: '127.0.0.1 localhost platform.test\n', 'nsswitch.conf': 'hosts: files dns\n' };
-  // The system's default is 45 s for a name that nobody answers; here a lookup outlasts the test.
+  // The system default for an unanswered lookup is 45 s; here, a lookup takes longer than the test.
   const resolver = `nameserver ${nameServer.address}\noptions timeout:30 attempts:5\n`;
   const mounts = Object.entries({ ...files, 'resolv.conf': resolver }).map(([name, text]) => {
     writeFileSync(join(agent.folder, name), text);
@@ -50,18 +50,18 @@ afterEach(async () => {
   nameServer.close();
 });
 
-describe('silent name server', () => {
-  it('keeps no value from the platform while eight names of the plant are unresolved', async () => {
+describe('unresponsive name server', () => {
+  it('does not delay posts to the platform while eight device names are unresolved', async () => {
     const { asked } = nameServer;
     await agent.start();
-    await agent.until(() => asked.size >= 2, 'names are asked for');
-    // Every connection is gone: the platform's name is resolved again.
+    await agent.until(() => asked.size >= 2, 'names are looked up');
+    // All connections are closed, so that the platform name is resolved again.
     await portal.stop();
     await agent.push([{ tag: 'T-0', key: 'flow', value: 1, timestamp: Date.now() }]);
     await portal.start();
     await agent.until(() => sandbox.values.counts().stored === 1, 'the value is on the platform');
-    // Each source asks for itself, whatever became of the others.
+    // Each source resolves its name independently of the others.
     const plant = () => [...asked].filter((name) => name.endsWith('plant.test'));
-    await agent.until(() => new Set(plant()).size === DEVICES.length + 2, 'all names are asked for');
+    await agent.until(() => new Set(plant()).size === DEVICES.length + 2, 'all names are looked up');
   });
 });

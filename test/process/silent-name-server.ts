@@ -2,9 +2,12 @@ import { randomInt } from 'node:crypto';
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 
-/** Name server that never responds. It listens on port 53 of a loopback address of its own, because resolv.conf names no port. */
+/**
+ * Name server that never responds. It listens on port 53 of a dedicated loopback address, because resolv.conf has no
+ * port setting.
+ */
 export class SilentNameServer {
-  /** Names that were asked for. */
+  /** Requested names. */
   readonly asked = new Set<string>();
   readonly address: string;
   readonly #socket: Socket;
@@ -28,7 +31,7 @@ export class SilentNameServer {
   }
 }
 
-/** The name of the first question. */
+/** Name in the first question. */
 function nameIn(packet: Buffer): string {
   const labels = [];
   for (let at = 12; packet[at]; at += packet[at]! + 1)

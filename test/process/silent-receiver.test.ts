@@ -13,7 +13,7 @@ import { deliverEvent } from './delivering.ts';
 let sandbox: Sandbox;
 let agent: AgentProcess;
 let receiver: Server;
-/** Requests that the receiver has not responded to. */
+/** Requests without a response from the receiver. */
 let pending: Set<ServerResponse>;
 let mostPending: number;
 let received: number[];
@@ -75,11 +75,11 @@ const deliver = async (key: string, values: number[], instrumentationOf: (value:
 const numbers = (from: number, count: number) => Array.from({ length: count }, (_, i) => from + i);
 const alarms = () => wholeLines(join(agent.folder, 'ran')).map(Number);
 
-describe('a receiver that does not respond', () => {
-  it('delays no reaction of another rule, and no other reaction of the same events', async () => {
+describe('unresponsive receiver', () => {
+  it('does not delay other rules or other reactions to the same events', async () => {
     await start('10m');
     await deliver('notify', numbers(0, 40), (value) => 5_000 + value);
-    await agent.until(() => pending.size === 4, 'the rule has all of its places');
+    await agent.until(() => pending.size === 4, 'the rule uses all of its slots');
     await deliver('alarm', numbers(100, 5), (value) => 5_000 + value);
     await deliver('both', numbers(200, 5), () => 4711);
     await agent.until(() => alarms().length === 10, 'every alarm has run');
@@ -87,7 +87,7 @@ describe('a receiver that does not respond', () => {
     expect(mostPending).toBe(4);
   });
 
-  it('is reported, gets one request at a time, and everything when it responds again', async () => {
+  it('is reported, receives one request at a time, and receives all events after recovery', async () => {
     await start('1s');
     await deliver('both', numbers(0, 20), (value) => 5_000 + value);
     await agent.until(() => agent.logged('reaction.target_silent').length === 1, 'the target is reported');

@@ -4,7 +4,7 @@ import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { GatewayProcess } from './gateway-process.ts';
 
 const VALUES = 10_000;
-/** As many as the stream takes. */
+/** Maximum number of stream connections. */
 const VIEWERS = 40;
 
 let sandbox: Sandbox;
@@ -22,12 +22,12 @@ beforeEach(async () => {
   gateway = new GatewayProcess(sandbox.url, { tags, env: { OPS_LISTEN: '127.0.0.1:0' } });
 });
 afterEach(async () => {
-  // Fails where the kernel has ended it for memory.
+  // Fails if the kernel has killed the agent for exceeding the memory limit.
   await gateway.dispose();
   await sandbox.stop();
 });
 
-it('viewers who read nothing of ten thousand values that change each second do not cost a gateway its memory', async () => {
+it('viewers that stop reading ten thousand values per second do not exhaust gateway memory', async () => {
   await sandbox.goOffline('refuse');
   await gateway.start();
   const port = Number(/:(\d+)$/.exec(String(gateway.logged('ops.listening').at(-1)!.address))![1]);
@@ -44,7 +44,7 @@ it('viewers who read nothing of ten thousand values that change each second do n
     const { status } = await gateway.push([{ asset: 881, key: 'flow', value: i }]);
     expect(status).toBe(204);
   }
-  // Who watches the gateway by the same listener finds a place, and sees it work on.
+  // Another client of the same listener can connect and observe the gateway.
   const ingested = async () => {
     const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
     const lines = text.split('\n').filter((line) => line.startsWith('tagferry_values_ingested_total'));
@@ -52,8 +52,8 @@ it('viewers who read nothing of ten thousand values that change each second do n
   };
   await gateway.until(async () => (await ingested()) > 15 * VALUES, 'every value has changed a dozen times', 120_000);
   for (const socket of sockets) socket.destroy();
-  await gateway.until(() => ended === VIEWERS, 'they have gone');
+  await gateway.until(() => ended === VIEWERS, 'the viewers are disconnected');
   await sandbox.goOnline();
   gateway.signal('SIGHUP');
-  await gateway.until(() => sandbox.values.counts(881).stored === pushes, 'what was taken in is on the platform');
+  await gateway.until(() => sandbox.values.counts(881).stored === pushes, 'the accepted values are on the platform');
 }, 300_000);

@@ -1,4 +1,4 @@
-// Loaded before the daemon (`node --import`): the machine has only as many bytes of memory as SMALL_MEMORY says.
+// Preloaded into the agent (`node --import`). Sets the machine's memory to SMALL_MEMORY bytes.
 import { syncBuiltinESMExports } from 'node:module';
 import os from 'node:os';
 

@@ -1,7 +1,7 @@
 /**
- * A backlog of more series than the memory allows to load: the start drains it a part at a time and takes nothing in until the
- * rest fits; nothing is lost, whatever ends it meanwhile, and what is held delays no others. Once with the memory that the shipped
- * bounds leave, and with what is told of a small one, where the series of each round can be counted.
+ * Backlog with more series than fit in memory: startup drains it in parts and accepts no values until the rest fits.
+ * Nothing is lost if startup is interrupted, and held assets do not delay others. Runs with the shipped memory limits,
+ * and with a small configured memory in which the series of each round are countable.
  */
 import { cpSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
@@ -17,7 +17,7 @@ import { GatewayProcess } from './gateway-process.ts';
 const SERIES_AN_ASSET = 500;
 const ASSETS = [881, 882, 883, 884, 885, 886, 887, 888];
 const TIME_MS = 1_700_000_000_000;
-/** What a tenth of this memory has room for at a start, see `maxSeriesAtStart`. */
+/** Number of series that fit in one tenth of this memory at startup, see `maxSeriesAtStart`. */
 const MOST = 1_200;
 const SMALL = {
   SMALL_MEMORY: String((MOST / 1.2) * 400 * 10),
@@ -65,8 +65,8 @@ function missing(asset: number, values: number): number {
 const MOST_A_POST = 5_000;
 
 /**
- * What the platform has, held against what was sent: nothing missing, nothing that was not sent, and nothing twice but what stood in posts
- * of which the agent had no answer (docs/architecture.md, "What must always hold"). It says how the posts ended.
+ * Compares sent values with the platform: none missing, none invented, and duplicates only from posts without a
+ * response (docs/internals/architecture.md, "Invariants"). The error includes the outcome of the posts.
  */
 async function demandDelivered(sender: AgentProcess, sent: ReadonlyMap<number, ReadonlyMap<string, number>>) {
   const ledger = { missing: 0, invented: [] as string[], different: 0 };
@@ -92,12 +92,15 @@ async function demandDelivered(sender: AgentProcess, sent: ReadonlyMap<number, R
   expect({ ...ledger, unexplained }, why).toEqual({ missing: 0, invented: [], different: 0, unexplained: 0 });
 }
 
-it('leaves a part at a time, whatever ends the start meanwhile', { timeout: 300_000 }, async () => {
+it('backlog that exceeds memory is delivered in parts, even if startup is interrupted', {
+  timeout: 300_000,
+}, async () => {
   await agent.start();
   await agent.push([{ asset: 881, key: 'first', value: 1, timestamp: TIME_MS }]);
   const buffered = (values: number) => async () => (await agent.metric('tagferry_buffer_values')) === values;
-  // Shortly after a delivery, the log is flushed within seconds: segments then contain one part of the backlog. The value counts as delivered
-  // for the agent a moment after it has arrived, because a connection that ends right behind a 204 makes that 204 worthless.
+  // Shortly after a delivery, the log is flushed within seconds: segments then contain one part of the backlog. The
+  // agent counts a value as delivered slightly after it arrived, because a connection that is reset directly after a
+  // 204 invalidates that 204.
   await agent.until(() => sandbox.values.compare(881, 'first', ONE).missing.length === 0, 'the first value arrives');
   await agent.until(buffered(0), 'the agent has settled the first value');
   await sandbox.goOffline('refuse');
@@ -109,32 +112,32 @@ it('leaves a part at a time, whatever ends the start meanwhile', { timeout: 300_
   expect(await agent.end('SIGKILL')).toBe('SIGKILL');
 
   agent.launch(SMALL);
-  await agent.until(() => rounds().length > 0, 'the start drains');
+  await agent.until(() => rounds().length > 0, 'startup is draining the backlog');
   await agent.until(
     async () => (await agent.call(agent.ops, '/healthz').catch(() => undefined)) !== undefined,
     'the listeners are open',
   );
   const health = await agent.call(agent.ops, '/healthz');
   expect(health.status).toBe(503);
-  expect(health.text).toContain('more series wait in the buffer than the memory allows');
+  expect(health.text).toContain('more buffered series than fit in memory');
   expect((await agent.push([{ asset: 881, key: 'new', value: 1 }])).status).toBe(503);
-  const words = 'the daemon waits at its start: more series wait in the buffer than the memory allows';
+  const words = 'the agent has not finished starting: more buffered series than fit in memory';
   const status = await runVerb(['status', '--config', agent.config]);
   expect([status.status, status.stderr]).toEqual([1, expect.stringContaining(words)]);
   const { stdout } = await runVerb(['status', '--json', '--config', agent.config]);
   expect(JSON.parse(stdout)).toMatchObject({ state: 'waiting', message: expect.stringContaining(words) as string });
   const doctor = await runVerb(['doctor', '--config', agent.config]);
   expect(doctor.stdout).toContain(words);
-  expect(doctor.stdout).toContain('with more memory at once');
-  sandbox.takePermission(HELD);
+  expect(doctor.stdout).toContain('if more memory is available');
+  sandbox.revokePermission(HELD);
   await sandbox.goOnline();
-  await agent.until(() => rounds().length > 1, 'a second round');
+  await agent.until(() => rounds().length > 1, 'a second round has begun');
   expect(await agent.end('SIGKILL')).toBe('SIGKILL');
 
   await agent.start(SMALL);
   expect(rounds().length).toBeGreaterThan(2);
   for (const { series } of rounds()) expect(series).toBeLessThanOrEqual(MOST);
-  await agent.until(buffered(3 * SERIES_AN_ASSET), 'all but what is held has left');
+  await agent.until(buffered(3 * SERIES_AN_ASSET), 'all values except held ones are delivered');
   sandbox.grantPermission(HELD);
   agent.signal('SIGHUP');
   await agent.until(buffered(0), 'the buffer is empty');
@@ -142,10 +145,10 @@ it('leaves a part at a time, whatever ends the start meanwhile', { timeout: 300_
   const next = { timestampMs: TIME_MS + 3_000, value: 3 };
   const pushed = await agent.push([{ asset: 888, key: keyOf(0), value: next.value, timestamp: next.timestampMs }]);
   expect(pushed.status).toBe(204);
-  await agent.until(() => sandbox.values.compare(888, keyOf(0), [next]).missing.length === 0, 'what is new arrives');
+  await agent.until(() => sandbox.values.compare(888, keyOf(0), [next]).missing.length === 0, 'new values arrive');
 });
 
-it('waits for a disk that takes no writes, posts nothing twice for it, and goes on', { timeout: 300_000 }, async () => {
+it('startup waits for a disk that rejects writes, without repeating posts', { timeout: 300_000 }, async () => {
   await agent.start();
   await sandbox.goOffline('refuse');
   await pushRound(0);
@@ -158,21 +161,21 @@ it('waits for a disk that takes no writes, posts nothing twice for it, and goes 
     DISK_LAYER_PATH: agent.state,
     DISK_LAYER_ORDERS: join(agent.folder, 'orders'),
   });
-  await agent.until(() => rounds().length > 0, 'the start drains');
+  await agent.until(() => rounds().length > 0, 'startup is draining the backlog');
   orders(`refuse_writes ${constants.errno.EROFS}`);
   await sandbox.goOnline();
   const health = () => agent.call(agent.ops, '/healthz').catch(() => ({ text: '' }));
-  await agent.until(() => sandbox.values.counts().stored >= rounds()[0]!.series, 'what was loaded has left');
-  await agent.until(async () => (await health()).text.includes('refuses'), 'it says that the disk refuses');
+  await agent.until(() => sandbox.values.counts().stored >= rounds()[0]!.series, 'the loaded values are delivered');
+  await agent.until(async () => (await health()).text.includes('the disk rejects writes'), 'health reports the disk');
   expect([child.exitCode, rounds().length]).toEqual([null, 1]);
   orders('');
-  await agent.until(() => agent.logged('agent.ready').length > 1, 'the start goes on');
+  await agent.until(() => agent.logged('agent.ready').length > 1, 'startup continues');
   await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 0, 'the buffer is empty');
   const keys = new Map(Array.from({ length: SERIES_AN_ASSET }, (_, i) => [keyOf(i), 0]));
   await demandDelivered(agent, new Map(ASSETS.map((asset) => [asset, keys])));
 });
 
-it('drains 200,000 series within the bounds that are shipped, whatever MAX_SERIES says', {
+it('startup drains 200,000 series within the shipped memory limits, regardless of MAX_SERIES', {
   timeout: 240_000,
 }, async () => {
   const many = 200_000;
@@ -195,10 +198,14 @@ it('drains 200,000 series within the bounds that are shipped, whatever MAX_SERIE
     expect(await roomy.end('SIGKILL')).toBe('SIGKILL');
     cpSync(roomy.state, gateway.state, { recursive: true });
     gateway.launch();
-    await gateway.until(() => gateway.logged('store.draining').length > 0, 'the start drains', 120_000);
+    await gateway.until(() => gateway.logged('store.draining').length > 0, 'startup is draining the backlog', 120_000);
     await sandbox.goOnline();
-    await gateway.until(() => gateway.logged('agent.ready').length > 0, 'the rest fits', 180_000);
-    await gateway.until(async () => (await gateway.metric('tagferry_buffer_values')) === 0, 'it is empty', 120_000);
+    await gateway.until(() => gateway.logged('agent.ready').length > 0, 'the remaining series fit in memory', 180_000);
+    await gateway.until(
+      async () => (await gateway.metric('tagferry_buffer_values')) === 0,
+      'the buffer is empty',
+      120_000,
+    );
     expect(gateway.logged('store.draining').length).toBeGreaterThan(1);
     expect(gateway.bounds.kills).toBe(0);
     const sent = new Map(ASSETS.map((asset) => [asset, new Map<string, number>()]));

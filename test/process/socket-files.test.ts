@@ -30,8 +30,8 @@ const responds = (socket: string, path: string, method: string) =>
 const restored = (listener: string) =>
   agent.logged('listener.socket_restored').filter((line) => line.listener === listener).length;
 
-describe('socket files of a running agent', () => {
-  it('are recreated after they were deleted', async () => {
+describe('socket files for a running agent', () => {
+  it('are recreated after they are deleted', async () => {
     const control = join(agent.state, 'control.sock');
     for (const path of [control, agent.ingest, agent.ops, agent.webhook]) rmSync(path);
     await agent.until(() => restored('control') === 1, 'the control socket is recreated');
@@ -47,7 +47,7 @@ describe('socket files of a running agent', () => {
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 
-  it('are not taken from another program that listens at the path, and are recreated when it ends', async () => {
+  it('are recreated only after another program listening on the path exits', async () => {
     const control = join(agent.state, 'control.sock');
     rmSync(control);
     intruder = createServer().listen(control);
@@ -58,7 +58,7 @@ describe('socket files of a running agent', () => {
     expect(await responds(control, '/sources/ls', 'POST')).toBe(200);
   });
 
-  it('are recreated when their folder exists again', async () => {
+  it('are recreated when their folder is recreated', async () => {
     const folder = join(agent.folder, 'runtime');
     mkdirSync(folder);
     agent.write(sandbox.url, { env: { OPS_LISTEN: `unix:${folder}/ops.sock` } });
@@ -71,7 +71,7 @@ describe('socket files of a running agent', () => {
     expect(await responds(`${folder}/ops.sock`, '/healthz', 'GET')).toBe(200);
   });
 
-  it('are recreated when their folder returns under its name', async () => {
+  it('are recreated when their folder is moved back', async () => {
     renameSync(agent.state, `${agent.state}.old`);
     await agent.until(
       () => agent.logged('listener.socket_lost').some(({ listener }) => listener === 'control'),

@@ -2,11 +2,11 @@ import { createRequire } from 'node:module';
 import { connectAsync, type MqttClient } from 'mqtt';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { CutWay } from '../broker/cut-way.ts';
+import { InterruptibleProxy } from '../broker/interruptible-proxy.ts';
 import { Mosquitto } from '../broker/mosquitto.ts';
 import { AgentProcess } from './agent-process.ts';
 
-/** Eclipse Tahu's encoder. */
+/** Encoder from Eclipse Tahu. */
 const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
   get(version: string): { encodePayload(payload: object): Uint8Array };
 };
@@ -16,7 +16,7 @@ const START_MS = 1_795_219_200_000;
 
 let sandbox: Sandbox;
 let mosquitto: Mosquitto;
-let way: CutWay;
+let way: InterruptibleProxy;
 let port: number;
 let agent: AgentProcess;
 let node: MqttClient;
@@ -27,7 +27,7 @@ beforeEach(async () => {
   mosquitto = await Mosquitto.make();
   await mosquitto.start('max_inflight_messages 0');
   node = await connectAsync(`mqtt://127.0.0.1:${mosquitto.port}`, { keepalive: 0 });
-  way = new CutWay(mosquitto.port);
+  way = new InterruptibleProxy(mosquitto.port);
   port = await way.start();
   agent = new AgentProcess(sandbox.url, { tags: tagsOf(METRICS), env: { COMMIT_INTERVAL: '1s' } });
 });
@@ -45,7 +45,7 @@ function tagsOf(metrics: number): string {
   return `sources: { ${source} }\ntags: { T-1: { asset: 881, values: { ${values.join(', ')} } } }\n`;
 }
 
-/** The birth certificate (0), or one of the messages by alias that follow it; all with QoS 1. */
+/** Birth certificate (0) or one of the alias messages that follow it; all with QoS 1. */
 async function publish(sent: number): Promise<void> {
   const metrics = Array.from({ length: METRICS }, (_, at) => ({
     ...(sent === 0 ? { name: `m${at}` } : {}),
@@ -82,11 +82,11 @@ function wrong(last: number) {
 }
 const NOTHING = { missing: 0, different: 0 };
 
-describe('messages of an edge node with QoS 1', () => {
-  it('are all stored after a burst that exceeds the intake', { timeout: 120_000 }, async () => {
+describe('QoS 1 messages from an edge node', () => {
+  it('are all stored after a burst that exceeds the intake capacity', { timeout: 120_000 }, async () => {
     const last = 3_000;
     await start();
-    // The broker stores the burst and delivers it at once.
+    // The broker stores the burst and delivers it all at once.
     process.kill(agent.pid, 'SIGSTOP');
     await publishFrom(1, last);
     process.kill(agent.pid, 'SIGCONT');
@@ -95,18 +95,18 @@ describe('messages of an edge node with QoS 1', () => {
     expect(agent.logged('sparkplug.rebirth').filter(({ reason }) => /followed/.test(String(reason)))).toEqual([]);
   });
 
-  it('are all stored after a broken connection, without a birth certificate', async () => {
+  it('are all stored after a lost connection without a birth certificate', async () => {
     await start();
     await publishFrom(1, 10);
-    await agent.until(() => sandbox.values.counts(881, 'k0').stored > 10, 'the first messages');
+    await agent.until(() => sandbox.values.counts(881, 'k0').stored > 10, 'the first messages have arrived');
     way.cut();
     await publishFrom(11, 300);
-    way.mend();
+    way.restore();
     await agent.until(() => sandbox.values.counts(881, 'k0').stored > 300, 'every message is stored');
     expect(wrong(300)).toEqual([NOTHING, NOTHING]);
   });
 
-  it('are all stored after kill -9 with more messages at the broker than may be in flight, without a birth certificate', async () => {
+  it('are all stored after kill -9 without a birth certificate, even beyond the in-flight limit', async () => {
     await start();
     await publishFrom(1, 600);
     await agent.end('SIGKILL');
@@ -117,10 +117,10 @@ describe('messages of an edge node with QoS 1', () => {
     expect(agent.logged('sparkplug.discarded')).toEqual([]);
   }, 120_000);
 
-  it('are stored after a restart of the agent, once the node repeats its birth certificate', async () => {
+  it('are stored after an agent restart when the node repeats its birth certificate', async () => {
     await start();
     await publishFrom(1, 10);
-    await agent.until(() => sandbox.values.counts(881, 'k0').stored > 10, 'the first messages');
+    await agent.until(() => sandbox.values.counts(881, 'k0').stored > 10, 'the first messages have arrived');
     expect(await agent.end('SIGTERM')).toBe(0);
     await publishFrom(11, 300);
     await agent.start();

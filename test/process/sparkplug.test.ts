@@ -7,7 +7,7 @@ import { Mosquitto } from '../broker/mosquitto.ts';
 import { runVerb } from '../commands/verb-run.ts';
 import { AgentProcess } from './agent-process.ts';
 
-/** Eclipse Tahu's edge node. */
+/** Edge node from Eclipse Tahu. */
 interface TahuNode {
   on(event: 'birth' | 'ncmd', listener: () => void): void;
   publishNodeBirth(payload: object): void;
@@ -46,7 +46,7 @@ async function report(): Promise<SourceReport> {
   return ((await agent.status()).sources as SourceReport[])[0]!;
 }
 
-/** A node that counts: each number once, at its own time; its births tell the last. */
+/** Counting node: each number once with its own time; a birth certificate contains the latest number. */
 class Counter {
   readonly #node: TahuNode;
   n = 0;
@@ -65,7 +65,7 @@ class Counter {
     }) as unknown as TahuNode;
     nodes.push(this.#node);
     this.#node.on('birth', () => this.#bear());
-    // The only command that is sent.
+    // The only command that the agent sends.
     this.#node.on('ncmd', () => this.#bear());
   }
 
@@ -98,8 +98,8 @@ class Counter {
   }
 }
 
-describe('edge nodes of Sparkplug B', () => {
-  it('give each value once, with its own time and quality, over a reboot of the node and restarts of the agent', async () => {
+describe('Sparkplug B edge nodes', () => {
+  it('deliver each value once with timestamp and quality across node reboots and agent restarts', async () => {
     const values =
       'count: { unit: 1, from: cells, metric: "press-4/Line/Count" }, pressure: { unit: 1, from: cells, metric: press-4/press/Pressure, on_failure: bad }';
     const tags = `sources: { cells: { sparkplug: "${url()}", group: Plant1, primary_host: gateway } }
@@ -110,11 +110,14 @@ tags: { T-1: { asset: 881, values: { ${values} } } }\n`;
     watcher.on('message', (_, payload) => states.push(JSON.parse(payload.toString())));
     await watcher.subscribeAsync('spBv1.0/STATE/gateway');
     await agent.start();
-    await agent.until(() => states.at(-1)?.online === true, 'the host says that it is there');
+    await agent.until(() => states.at(-1)?.online === true, 'the host has published its online state');
     const counter = new Counter('press-4');
-    await agent.until(() => stored('count').length === 1, 'its birth has arrived');
+    await agent.until(() => stored('count').length === 1, 'the birth certificate has arrived');
     for (let n = 0; n < 50; n++) counter.say();
-    await agent.until(() => stored('count').length === 51 && stored('pressure').length === 51, 'all it said arrived');
+    await agent.until(
+      () => stored('count').length === 51 && stored('pressure').length === 51,
+      'all published values have arrived',
+    );
     const at = (key: string) => new Map(stored(key).map((one) => [one.timestampMs - 1_700_000_000_000, one]));
     expect([...at('count')].map(([n, { value, status }]) => [n, value, status])).toEqual(
       Array.from({ length: 51 }, (_, n) => [n, n, n === 0 ? undefined : n % 2 === 0 ? 'good' : 'uncertain']),
@@ -122,44 +125,46 @@ tags: { T-1: { asset: 881, values: { ${values} } } }\n`;
     expect([...at('pressure')].map(([n, { value }]) => [n, value])).toEqual(
       Array.from({ length: 51 }, (_, n) => [n, n === 0 ? 0 : -n]),
     );
-    // While the agent is away the node speaks on, with QoS 0: what it says is gone, the state of now is not.
+    // While the agent is stopped, the node continues with QoS 0: those values are lost, but the current state is not.
     expect(await agent.end('SIGTERM')).toBe(0);
-    await agent.until(() => states.at(-1)?.online === false, 'the host has said that it goes').catch(() => {});
+    await agent
+      .until(() => states.at(-1)?.online === false, 'the host has published its offline state')
+      .catch(() => {});
     expect(states.at(-1)!.online).toBe(false);
     for (let n = 0; n < 10; n++) counter.say();
     const births = counter.births;
     await agent.start();
-    await agent.until(() => counter.births > births, 'it is asked for its birth');
-    await agent.until(() => at('count').has(counter.n), 'its state of now has arrived');
+    await agent.until(() => counter.births > births, 'the node is asked for its birth certificate');
+    await agent.until(() => at('count').has(counter.n), 'the current state has arrived');
     counter.say();
-    await agent.until(() => at('count').has(counter.n), 'it goes on by aliases');
-    // Killed, the will speaks for it.
+    await agent.until(() => at('count').has(counter.n), 'the node continues with aliases');
+    // After a kill, the broker publishes the will message.
     await agent.end('SIGKILL');
     for (let tries = 0; states.at(-1)!.online && tries < 500; tries++) await new Promise((r) => setTimeout(r, 20));
     expect(states.at(-1)!.online).toBe(false);
     const beforeKill = counter.births;
     await agent.start();
-    await agent.until(() => states.at(-1)!.online, 'it is there again');
-    await agent.until(() => counter.births > beforeKill, 'it asks for a birth again');
+    await agent.until(() => states.at(-1)!.online, 'the node is connected again');
+    await agent.until(() => counter.births > beforeKill, 'the agent requests another birth certificate');
     counter.say();
-    await agent.until(() => at('pressure').has(counter.n), 'and hears what follows on it');
-    // The node reboots: its values are bad, until it is born again.
+    await agent.until(() => at('pressure').has(counter.n), 'messages after the birth certificate are received');
+    // The node reboots: its values are bad until its next birth certificate.
     const before = stored('pressure').length;
     counter.leave();
-    await agent.until(() => stored('pressure').length > before, 'its death was heard');
+    await agent.until(() => stored('pressure').length > before, 'the death certificate has arrived');
     expect(stored('pressure').at(-1)).toMatchObject({ status: 'bad' });
-    await agent.until(async () => /press-4/.test((await report()).problem ?? ''), 'the state says so');
+    await agent.until(async () => /press-4/.test((await report()).problem ?? ''), 'the state reports this');
     const again = new Counter('press-4');
     again.n = 1_000;
-    await agent.until(() => at('count').has(1_000), 'it is born again');
+    await agent.until(() => at('count').has(1_000), 'the node has published another birth certificate');
     again.say();
-    await agent.until(() => at('count').has(1_001), 'and speaks');
-    // Invented nothing: every number stands at its own time.
+    await agent.until(() => at('count').has(1_001), 'the node publishes');
+    // No invented value: every number has its own time.
     for (const [n, { value }] of at('count')) expect(value).toBe(n);
     expect((await report()).connected).toBe(true);
   });
 
-  it('are read by sources test and listed by sources scan, with and without the daemon, which says what it said before', async () => {
+  it('are read by `sources test` and listed by `sources scan`, with and without a running agent', async () => {
     const values =
       'count: { unit: 1, from: cells, metric: press-4/Line/Count, scale: 10 }, pressure: { unit: 1, from: cells, metric: press-4/press/Pressure }';
     const source = `sources: { cells: { sparkplug: "${url()}", group: Plant1, primary_host: gateway } }\n`;
@@ -169,12 +174,12 @@ tags: { T-1: { asset: 881, values: { ${values} } } }\n`;
     watcher.on('message', (_, payload) => states.push(JSON.parse(payload.toString()).online));
     await watcher.subscribeAsync('spBv1.0/STATE/gateway');
     const counter = new Counter('press-4');
-    await agent.until(() => counter.births > 0, 'the node is there');
+    await agent.until(() => counter.births > 0, 'the node is connected');
     counter.say();
     counter.say();
     const at = new Date(1_700_000_000_002).toISOString();
     const expectRead = async () => {
-      // It ends as soon as all is told.
+      // The scan ends as soon as all values are known.
       const tested = await runVerb(['sources', 'test', '--json', '--wait', '60s', '--config', agent.config]);
       const found = JSON.parse(tested.stdout) as Record<string, unknown>[];
       expect(
@@ -188,50 +193,53 @@ tags: { T-1: { asset: 881, values: { ${values} } } }\n`;
       for (let waitS = 2; ; waitS *= 2) {
         const args = ['sources', 'scan', 'cells', ...what, '--yes', '--wait', `${waitS}s`, '--config', agent.config];
         const { stdout } = await runVerb(args);
-        // A busy machine needs longer.
+        // A busy machine takes longer.
         if (/Pressure/.test(stdout) || waitS > 30) return stdout;
       }
     };
     const lines =
       /^ {4}values:\n {6}count: \{ from: cells, metric: "press-4\/Line\/Count" \} +# \d+\n {6}pressure: \{ from: cells, metric: "press-4\/press\/Pressure" \} +# -\d+\n$/;
-    // Without a daemon: the node, which says nothing by itself, is asked.
+    // Without an agent, the silent node is asked for a birth certificate.
     await expectRead();
     expect(await scan('press-4')).toMatch(lines);
     await agent.start();
-    await agent.until(() => states.at(-1) === true && stored('pressure').length > 0, 'the daemon has heard of it');
+    await agent.until(
+      () => states.at(-1) === true && stored('pressure').length > 0,
+      'the agent has received the message',
+    );
     const births = counter.births;
     await expectRead();
-    // It knew: nobody was asked.
+    // The agent already knew the values, so no request was sent.
     expect(counter.births).toBe(births);
-    // Nobody is named: whoever says something is found, and asked.
+    // Without a node name, publishing nodes are discovered and asked.
     const talking = setInterval(() => counter.say(), 200);
     const found = await scan().finally(() => clearInterval(talking));
     expect(found).toMatch(lines);
     expect(counter.births).toBeGreaterThan(births);
-    // Whoever looks says nothing of the host.
+    // The scan does not publish a host state.
     expect(states.filter((isOnline, n) => !isOnline && n > 0)).toEqual([]);
     expect(await agent.end('SIGTERM')).toBe(0);
   }, 300_000);
 
-  it('are on disk at a stop as far as they were taken: nobody says them again', async () => {
+  it('lose no received values at shutdown', async () => {
     const tags = `sources: { cells: { sparkplug: "${url()}", group: Plant1 } }
 tags: { T-1: { asset: 881, values: { count: { unit: 1, from: cells, metric: press-4/Line/Count } } } }\n`;
-    // No commit comes by itself for a while.
+    // The commit interval is long.
     agent = new AgentProcess(sandbox.url, { tags, env: { COMMIT_INTERVAL: '60s' } });
     await agent.start();
     const counter = new Counter('press-4');
-    await agent.until(async () => (await report()).problem === null, 'its birth has arrived');
+    await agent.until(async () => (await report()).problem === null, 'the birth certificate has arrived');
     for (let n = 0; n < 20; n++) counter.say();
-    // They come in their order: with the last, all were taken.
+    // Values arrive in order, so all of them were accepted once the final one was.
     const told = async () => {
       const { stdout } = await runVerb(['sources', 'test', '--json', '--config', agent.config]);
       return (JSON.parse(stdout) as { raw: number }[])[0]!.raw;
     };
-    await agent.until(async () => (await told()) === 20, 'the last was taken');
+    await agent.until(async () => (await told()) === 20, 'the last message was accepted');
     expect(await agent.end('SIGTERM')).toBe(0);
     agent.write(sandbox.url, { tags });
     await agent.start();
-    await agent.until(() => stored('count').length >= 21, 'all of it is there');
+    await agent.until(() => stored('count').length >= 21, 'all values have arrived');
     expect(new Set(stored('count').map(({ value }) => value)).size).toBe(21);
     expect(await agent.end('SIGTERM')).toBe(0);
   }, 120_000);

@@ -1,4 +1,4 @@
-/** A container in another time namespace, or one that was restored: its monotonic clock is behind what it was. */
+/** Container in another time namespace, or restored container: its monotonic clock is behind the previous value. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { bootId } from '../../src/store/boot-id.ts';
@@ -30,8 +30,8 @@ const push = (from: number, count: number) =>
     })),
   );
 
-describe('a monotonic clock that is behind the last one', () => {
-  it('holds nothing back: what earlier runs took in is posted, in its order, and new values with it', async () => {
+describe('monotonic clock behind its previous value', () => {
+  it('does not delay values or change their order', async () => {
     sandbox.faults.add({ path: '/v1/assets/*', status: 503 });
     agent.surroundings = ahead;
     await agent.start();
@@ -40,7 +40,7 @@ describe('a monotonic clock that is behind the last one', () => {
     agent.surroundings = [];
     await agent.start();
     expect((await push(500, 500)).status).toBe(204);
-    // Age counts from what each run knows: a clock that went back makes nothing older.
+    // Age is based on the time known to each run, so a clock that was set back does not make values older.
     expect(await agent.metric('tagferry_buffer_oldest_age_seconds')).toBeLessThan(AHEAD_S / 2);
     sandbox.faults.clear();
     await agent.until(() => sandbox.values.counts(881, 'a').stored === 1_000, 'everything is on the platform');
@@ -49,14 +49,14 @@ describe('a monotonic clock that is behind the last one', () => {
   });
 });
 
-describe('the name of a monotonic clock', () => {
+describe('monotonic clock ID', () => {
   const files = (boot: string | undefined, offsets: string | undefined) => (path: string) => {
     const text = path.endsWith('boot_id') ? boot : offsets;
     if (text === undefined) throw new Error('ENOENT');
     return text;
   };
 
-  it('is that of the boot, and another in each time namespace', () => {
+  it('is the boot ID, but differs in each time namespace with an offset', () => {
     const zero = 'monotonic           0         0\nboottime            0         0\n';
     expect(bootId(files('b1\n', zero))).toBe('b1');
     expect(bootId(files('b1\n', undefined))).toBe('b1');
@@ -65,7 +65,7 @@ describe('the name of a monotonic clock', () => {
     expect(bootId(files('b1\n', zero.replace('monotonic           0', 'monotonic     -100000')))).toBe(other);
   });
 
-  it('is no other where the boot id cannot be read, not even that of the same process', () => {
+  it('differs on each read, even within a process, if the boot ID is unreadable', () => {
     expect(bootId(files(undefined, undefined))).not.toBe(bootId(files(undefined, undefined)));
     expect(bootId(files('\n', undefined))).not.toBe(bootId(files('\n', undefined)));
   });

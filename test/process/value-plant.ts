@@ -1,10 +1,10 @@
 import type { Sandbox } from '../../src/sandbox/sandbox.ts';
 import type { AgentProcess } from './agent-process.ts';
 
-/** Assets of the sandbox's plant that the technical user may post to. */
+/** Assets of the sandbox plant that the technical user may post to. */
 const ASSETS = [881, 882, 883, 884, 885, 886];
 const KEYS = ['a', 'b'];
-/** What the plant pushes, as tags.yaml lists it below `tags:`. */
+/** Pushed tags as lines below `tags:` in tags.yaml. */
 export const VALUE_TAGS = ASSETS.map(
   (asset) => `  T-${asset}: { asset: ${asset}, values: { a: { unit: 1 }, b: { unit: 1 } } }\n`,
 ).join('');
@@ -13,14 +13,14 @@ type Series = Map<string, { timestampMs: number; value: number }[]>;
 
 export interface ValueCount {
   acknowledged: number;
-  /** Acknowledged, and not on the platform. */
+  /** Acknowledged, but not on the platform. */
   missing: number;
-  /** On the platform, and never offered; or with another value. */
+  /** On the platform, but never offered or with another value. */
   invented: number;
   different: number;
 }
 
-/** A plant that pushes without a pause, or with one, and remembers what was acknowledged, and what was only offered. */
+/** Plant that pushes with or without pauses, and records acknowledged and offered values. */
 export class ValuePlant {
   readonly #agent: AgentProcess;
   readonly #pauseMs: number;
@@ -30,7 +30,7 @@ export class ValuePlant {
   #running = true;
   readonly #done: Promise<unknown>;
 
-  /** Begins at once. */
+  /** Starts immediately. */
   constructor(agent: AgentProcess, pauseMs = 0) {
     this.#agent = agent;
     this.#pauseMs = pauseMs;
@@ -46,7 +46,7 @@ export class ValuePlant {
       for (const asset of ASSETS) note(this.#offered, asset, timestampMs);
       const answer = await this.#agent.push(values).catch(() => undefined);
       if (answer?.status === 204) for (const asset of ASSETS) note(this.#acknowledged, asset, timestampMs);
-      // A daemon that is down is asked again, without burning a core.
+      // Retries a stopped agent after a pause, to save CPU.
       else await new Promise((resolve) => setTimeout(resolve, 10));
       if (this.#pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, this.#pauseMs));
     }
@@ -57,7 +57,7 @@ export class ValuePlant {
     await this.#done;
   }
 
-  /** Compares with what the platform has, once nothing is under way any more. */
+  /** Compares with the platform after all posts have completed. */
   count(sandbox: Sandbox): ValueCount {
     const count = { acknowledged: 0, missing: 0, invented: 0, different: 0 };
     for (const asset of ASSETS) {

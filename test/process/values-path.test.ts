@@ -3,8 +3,8 @@ import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { GatewayProcess } from './gateway-process.ts';
 
 /**
- * A platform that takes values by instrumentation: an asset of the sandbox stands for each of them, so that its ledger
- * tells what came to which address.
+ * Platform that accepts values by instrumentation. A sandbox asset represents each instrumentation, so that the ledger
+ * shows the values per address.
  */
 const BY_INSTRUMENTATION = '/v1/assets/{instrumentation_id}/values';
 const tags = (both: string) => `tags:
@@ -46,8 +46,8 @@ const stored = (instrumentation: number, key: string) =>
   sandbox.values.list(instrumentation, key).map(({ value }) => value);
 const total = (count: number) => () => sandbox.values.counts().stored === count;
 
-describe('where VALUES_PATH names an instrumentation', () => {
-  it('values of two tags of one asset go to the address of each, the same key and all', async () => {
+describe('VALUES_PATH with an instrumentation ID', () => {
+  it('posts values for two tags of an asset to separate paths, even with the same key', async () => {
     await start(BY_INSTRUMENTATION);
     await push(['FT-1', 'flow', 1], ['FT-2', 'flow', 2], ['FT-1', 'flow', 3], ['FT-2', 'only2', 4]);
     await agent.until(total(4), 'all are on the platform');
@@ -55,10 +55,13 @@ describe('where VALUES_PATH names an instrumentation', () => {
     const direct = await agent.push([{ asset: 900, key: 'flow', value: 5 }]);
     expect(JSON.parse(direct.text)).toMatchObject({ problems: [{ field: 'asset' }] });
     await agent.push([{ asset: 900, key: 'only1', value: 6, timestamp: 1_700_000_000_006 }]);
-    await agent.until(() => stored(881, 'only1').length === 1, 'a key of one tag alone says which is meant');
+    await agent.until(
+      () => stored(881, 'only1').length === 1,
+      'the value of a key that only one tag lists is delivered',
+    );
   });
 
-  it('an instrumentation that is refused waits alone, and its neighbour of the same asset goes on', async () => {
+  it('holds only the rejected instrumentation, not others on the same asset', async () => {
     sandbox.faults.add({ method: 'POST', path: '/v1/assets/881/*', status: 404 });
     await start(BY_INSTRUMENTATION);
     await push(['FT-1', 'flow', 1], ['FT-2', 'flow', 2]);
@@ -66,34 +69,37 @@ describe('where VALUES_PATH names an instrumentation', () => {
     expect(agent.logged('access.held')).toMatchObject([{ instrumentation: 881, cause: 'answered_404' }]);
     for (let value = 3; value < 8; value++) {
       await push(['FT-1', 'flow', value], ['FT-2', 'flow', value]);
-      await agent.until(() => stored(882, 'flow').length === value - 1, 'its neighbour flows');
+      await agent.until(
+        () => stored(882, 'flow').length === value - 1,
+        'values of the other instrumentation are delivered',
+      );
     }
     expect(agent.logged('access.held')).toHaveLength(1);
     const { holds } = (await agent.status()) as { holds: object[] };
     expect(holds).toMatchObject([{ kind: 'instrumentation', id: 881, cause: 'answered_404', tags: ['FT-1'] }]);
   });
 
-  it('a mended path serves what was accepted under a wrong one, bound to the same instrumentation', async () => {
+  it('delivers values to the correct instrumentation after an incorrect path is fixed', async () => {
     await start('/v1/assetz/{instrumentation_id}/values');
     await push(['FT-1', 'flow', 1], ['FT-2', 'flow', 2]);
-    await agent.until(() => agent.logged('access.held').length > 0, 'the wrong path is refused');
+    await agent.until(() => agent.logged('access.held').length > 0, 'the wrong path is rejected');
     await reload(BY_INSTRUMENTATION);
-    await agent.until(total(2), 'each is at its own address');
+    await agent.until(total(2), 'each value is at its own address');
     expect([stored(881, 'flow'), stored(882, 'flow')]).toEqual([[1], [2]]);
   });
 
-  it('a path that comes to name it serves what was accepted before, by the tag that lists it; the rest waits and says so', async () => {
+  it('delivers earlier values once a tag is added for them, and reports the others as pending', async () => {
     sandbox.faults.add({ method: 'POST', path: '/v1/assets/900/*', status: 503 });
     await start('/v1/assets/{asset_id}/values', tags(''));
     await push(['FT-1', 'only1', 1], ['FT-2', 'only2', 2]);
     await agent.push([{ asset: 900, key: 'other', value: 3 }]);
-    await agent.until(() => agent.logged('uplink.away').length > 0, 'the old address takes nothing');
+    await agent.until(() => agent.logged('uplink.away').length > 0, 'the previous address receives no values');
     await reload(BY_INSTRUMENTATION);
-    await agent.until(total(2), 'what one tag alone lists is there');
+    await agent.until(total(2), 'the value that only one tag lists has arrived');
     expect([stored(881, 'only1'), stored(882, 'only2')]).toEqual([[1], [2]]);
-    await agent.until(() => agent.logged('uplink.no_address').length > 0, 'the other is told');
+    await agent.until(() => agent.logged('uplink.no_address').length > 0, 'the other address is reported');
     const { uplink } = (await agent.status()) as { uplink: { waiting_series: object[] } };
     expect(uplink.waiting_series).toMatchObject([{ asset: 900, status: 0 }]);
-    await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 1, 'the others are settled');
+    await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 1, 'the other values are settled');
   });
 });

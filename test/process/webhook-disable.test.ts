@@ -22,8 +22,8 @@ afterEach(async () => {
 const webhook = (verb: string) => runVerb(['webhook', verb, '--json', '--config', agent.config]);
 const listener = async () => (await agent.status()).listener as Record<string, unknown>;
 
-describe('a webhook disabled by command', () => {
-  it('stays disabled across a restart and visible, until it is enabled by command', async () => {
+describe('webhook disabled by command', () => {
+  it('is reported and stays disabled across restarts until enabled by command', async () => {
     await agent.start();
     await agent.registered();
     expect(await webhook('disable')).toMatchObject({ status: 0 });

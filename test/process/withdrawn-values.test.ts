@@ -1,4 +1,4 @@
-/** An operator deletes or moves values that the platform refuses: nothing of them stays listed or held. */
+/** An operator deletes or moves values that the platform rejects. The values are then neither listed nor held. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { runVerb } from '../commands/verb-run.ts';
@@ -39,11 +39,11 @@ async function waitingSeries(): Promise<number> {
   return uplink.waiting_series.length;
 }
 
-describe('values that were withdrawn', () => {
+describe('values removed from an asset', () => {
   it.each([
     ['retarget', ['retarget', '--from-asset', `${WRONG}`, '--to-asset', '881', '--json']],
     ['purge', ['purge', '--asset', `${WRONG}`, '--yes', '--json']],
-  ])('by %s leave no hold of their asset behind', async (_, args) => {
+  ])('by %s leave no hold on the asset', async (_, args) => {
     await push(WRONG, 'a', [1, 2, 3]);
     await agent.until(async () => (await holds()).includes(WRONG), 'the asset is held');
     expect((await verb(...args)).status).toBe(0);
@@ -52,12 +52,12 @@ describe('values that were withdrawn', () => {
     await agent.end('SIGTERM');
     await agent.start();
     expect(await holds()).toEqual([]);
-    // A later value finds out anew.
+    // A later value is checked again.
     await push(WRONG, 'a', [4]);
     await agent.until(async () => (await holds()).includes(WRONG), 'the asset is held');
   });
 
-  it('by purge leave the hold of an asset that a tag names', async () => {
+  it('by purge do not release the hold on a tagged asset', async () => {
     agent.write(sandbox.url, { tags: tagsOf(WRONG) });
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('config.reloaded').length > 0, 'the configuration is reloaded');
@@ -69,19 +69,19 @@ describe('values that were withdrawn', () => {
     expect(await holds()).toEqual([WRONG]);
   });
 
-  it('by purge are not listed as a series that waits', async () => {
+  it('by purge are not listed as a pending series', async () => {
     await push(
       881,
       'refused',
       Array.from({ length: 20 }, (_, i) => i),
       99_999,
     );
-    // Other assets are accepted meanwhile: it is no outage.
+    // Values of other assets are accepted in the meantime, so this is not an outage.
     await agent.until(async () => {
       await push(882, 'b', [1]);
       return (await waitingSeries()) === 1;
-    }, 'the series waits');
+    }, 'the series is paused');
     expect((await verb('purge', '--asset', '881', '--key', 'refused', '--yes')).status).toBe(0);
-    await agent.until(async () => (await waitingSeries()) === 0, 'no series waits');
+    await agent.until(async () => (await waitingSeries()) === 0, 'no series is paused');
   });
 });

@@ -3,15 +3,16 @@ import type { EventVerdict } from './events-way.ts';
 import { reload, WHOLE_FAULTS } from './faults.ts';
 import { summed, type Verdict } from './oracle.ts';
 import { STOPPED_WITHIN_MS } from './proven-gateway.ts';
+import type { RulesVerdict } from './rules-way.ts';
 import { type Happening, scheduleText } from './schedule.ts';
 import { pause } from './ways/way.ts';
 import { type Stop, World } from './world.ts';
 
-/** Within which a fresh value gets through after a fault: docs/interface.md says it of a platform that was away. */
+/** Time limit for a fresh value after a fault: docs/interface.md specifies it for a platform outage. */
 const FRESH_WITHIN_MS = 75_000;
-/** A stop that takes longer never ends. */
+/** A shutdown that takes longer counts as hung. */
 const ENDLESS_STOP_MS = 180_000;
-/** So long is a day on which nothing fails. */
+/** Duration of a day without faults. */
 const CALM_MS = 5_000;
 
 export interface DayReport {
@@ -21,15 +22,16 @@ export interface DayReport {
   ways: Record<string, Verdict>;
   all: Verdict;
   events: EventVerdict;
+  rules: RulesVerdict;
   allowedRepeats: number;
-  /** After each fault, or after all of them, until a fresh value was at the far end. */
+  /** Time after each fault, or after all faults, until a fresh value was delivered. */
   freshMs: { after: string; ms: number }[];
-  /** Orderly stops, and what held meanwhile. */
+  /** Clean shutdowns, and active faults during them. */
   stops: Stop[];
   memoryMb: number;
-  /** Tokens that live after the clean stop at the end. */
+  /** Valid tokens after the clean shutdown at the end. */
   tokensLeft: number;
-  /** Sentences; none where all is well. */
+  /** Problems; empty on success. */
   wrong: string[];
 }
 
@@ -37,22 +39,22 @@ export interface DayOptions {
   seed: number;
   schedule: readonly Happening[];
   perSecond: number;
-  /** Wait for a fresh value after each happening. */
+  /** Wait for a fresh value after each fault. */
   oneByOne?: boolean;
-  /** By the ways too whose servers cost much. */
+  /** Also run the inputs with expensive servers. */
   isWhole?: boolean;
-  /** What an operator does while each fault holds, one by one. */
+  /** Operator actions performed during each fault, one after another. */
   meanwhile?: 'stop' | 'reload';
   env?: Record<string, string>;
-  /** How long a fresh value took is judged: by `scripts/prove`, not by tests, which run beside others. */
+  /** Check the recovery time of fresh values: by `scripts/prove`, but not by tests, which run in parallel. */
   isTimed?: boolean;
-  /** Hears what happens, when it happens. */
+  /** Receives each step as it happens. */
   say?: (what: string) => void;
 }
 
 /**
- * Lives a schedule of faults while all ways give values and the platform sends events, then lets everything come to rest and judges. Rejects
- * with the schedule in its words where it cannot come to rest.
+ * Runs a schedule of faults while all inputs produce values and the platform sends events, then waits for completion
+ * and checks. Rejects with the schedule if completion is not reached.
  */
 export async function liveDay(options: DayOptions): Promise<DayReport> {
   const chance = new ManualClock(0, options.seed + 1);
@@ -91,7 +93,7 @@ class Day {
     await world.ready();
     await world.agent.registered(120_000);
     world.produce(perSecond);
-    await this.#fresh('the start');
+    await this.#fresh('startup');
     await world.opcua?.begun();
     const watch = setInterval(() => {
       this.#memoryMb = Math.max(this.#memoryMb, world.agent.memoryMb());
@@ -114,41 +116,44 @@ class Day {
     const world = this.#world;
     await WHOLE_FAULTS[fault]!.begin(world);
     await pause(forMs);
-    if (meanwhile === undefined) await this.#neighbours(fault, as);
+    if (meanwhile === undefined) await this.#checkOthers(fault, as);
     const answered = world.agent.reloads;
-    const isHeard = meanwhile === 'reload' && world.agent.hasBeenReady;
+    const isReloading = meanwhile === 'reload' && world.agent.hasBeenReady;
     if (meanwhile === 'stop') {
       const stop = await world.stop(as, fault);
-      this.#options.say?.(`a stop during ${as}: ${JSON.stringify(stop)}`);
+      this.#options.say?.(`shutdown during ${as}: ${JSON.stringify(stop)}`);
     }
-    // What had been delivered could not be written down: as after a crash.
+    // Deliveries could not be recorded, as after a crash.
     if (meanwhile === 'stop' && WHOLE_FAULTS[fault]!.slot === 'disk') world.farEnd.crashed();
-    if (isHeard) await reload(world, { POST_INTERVAL: answered % 2 === 0 ? '300ms' : '200ms' });
+    if (isReloading) await reload(world, { POST_INTERVAL: answered % 2 === 0 ? '300ms' : '200ms' });
     await WHOLE_FAULTS[fault]!.end?.(world);
     if (meanwhile === 'stop') world.launch();
     await this.#fresh(as);
-    if (isHeard) await world.agent.until(() => world.agent.reloads > answered, 'new files are read');
-    this.#demandRunning();
+    if (isReloading) await world.agent.until(() => world.agent.reloads > answered, 'new files are loaded');
+    this.#expectRunning();
   }
 
-  async #neighbours(fault: string, as: string): Promise<void> {
+  async #checkOthers(fault: string, as: string): Promise<void> {
     const { stillWorks } = WHOLE_FAULTS[fault]!;
     if (stillWorks === undefined) return;
     const began = performance.now();
     await stillWorks(this.#world);
     const ms = Math.round(performance.now() - began);
-    this.#freshMs.push({ after: `${as}, while it holds`, ms });
+    this.#freshMs.push({ after: `${as}, while active`, ms });
     this.#options.say?.(`everything else works during ${as}: ${ms} ms`);
   }
 
-  /** Each slot goes its own way: what takes its time, as a stop does where the disk hangs, keeps no other fault from ending. */
+  /**
+   * Slots run independently: a slow step, such as a shutdown on a hanging disk, does not delay the end of other
+   * faults.
+   */
   async #mixed(schedule: readonly Happening[]): Promise<void> {
     const began = performance.now();
     const slots = Map.groupBy(schedule, ({ fault }) => WHOLE_FAULTS[fault]!.slot);
     const lives = [...slots.values()].map((happenings) => this.#slot(happenings, began));
     await Promise.allSettled(lives);
     await Promise.all(lives);
-    await this.#fresh('all of them');
+    await this.#fresh('all faults');
   }
 
   async #slot(happenings: readonly Happening[], began: number): Promise<void> {
@@ -157,10 +162,10 @@ class Day {
       await until(atMs);
       this.#options.say?.(fault);
       await WHOLE_FAULTS[fault]!.begin(this.#world);
-      this.#demandRunning();
+      this.#expectRunning();
       await until(atMs + forMs);
       await WHOLE_FAULTS[fault]!.end?.(this.#world);
-      this.#demandRunning();
+      this.#expectRunning();
     }
   }
 
@@ -170,10 +175,10 @@ class Day {
     this.#options.say?.(`a fresh value after ${after}: ${ms} ms`);
   }
 
-  #demandRunning(): void {
+  #expectRunning(): void {
     const { agent } = this.#world;
     if (agent.isMeantToRun && !agent.isRunning)
-      throw new Error(`the agent ended by itself, with ${agent.endedWith}\n${agent.output.slice(-4_000)}`);
+      throw new Error(`the agent exited unexpectedly with ${agent.endedWith}\n${agent.output.slice(-4_000)}`);
   }
 
   async #judge(): Promise<DayReport> {
@@ -181,6 +186,7 @@ class Day {
     const { seed, schedule } = this.#options;
     const events = await world.events.judge();
     await world.stop('nothing');
+    const rules = await world.rules.judge(world.disk.state);
     const verdicts = world.oracle.judge(world.sandbox);
     const all = summed(verdicts.values());
     const faults: Record<string, number> = {};
@@ -192,6 +198,7 @@ class Day {
       ways: Object.fromEntries(verdicts),
       all,
       events,
+      rules,
       allowedRepeats: world.farEnd.allowed,
       freshMs: this.#freshMs,
       stops: world.stops,
@@ -206,36 +213,42 @@ class Day {
 }
 
 function wrongIn(report: DayReport, isTimed: boolean): string[] {
-  const { all, events } = report;
+  const { all, events, rules } = report;
   const wrong: string[] = [];
   for (const what of ['missing', 'invented', 'different'] as const) {
     if (all[what] > 0) wrong.push(`${all[what]} values ${what}`);
   }
   for (const [way, { acknowledged }] of Object.entries(report.ways)) {
-    if (acknowledged === 0 && way !== 'earlier') wrong.push(`nothing was acknowledged by way of ${way}`);
+    if (acknowledged === 0 && way !== 'earlier') wrong.push(`no value of the input ${way} was acknowledged`);
   }
   if (all.repeated > report.allowedRepeats) {
-    wrong.push(`${all.repeated} values came again, ${report.allowedRepeats} may`);
+    wrong.push(`${all.repeated} values repeated, at most ${report.allowedRepeats} allowed`);
   }
+  if (rules.missing > 0) wrong.push(`${rules.missing} of ${rules.crossings} crossings of a local rule have no event`);
+  if (rules.invented > 0) wrong.push(`${rules.invented} events of a local rule without a crossing`);
   if (events.missing > 0) wrong.push(`${events.missing} acknowledged events have no reaction`);
-  if (events.invented > 0) wrong.push(`${events.invented} reactions of no event`);
+  if (events.invented > 0) wrong.push(`${events.invented} reactions without an event`);
   if (events.repeated > 0 && Object.keys(report.faults).length === 0) {
-    wrong.push(`${events.repeated} reactions ran again, though nothing failed`);
+    wrong.push(`${events.repeated} reactions ran again without a fault`);
   }
-  if (events.acknowledged < events.sent) wrong.push(`${events.sent - events.acknowledged} events were never taken`);
+  if (events.acknowledged < events.sent)
+    wrong.push(`${events.sent - events.acknowledged} events were never acknowledged`);
   for (const { after, ms } of report.freshMs) {
-    if (isTimed && ms > FRESH_WITHIN_MS) wrong.push(`after ${after} a fresh value took ${ms} ms`);
+    if (isTimed && ms > FRESH_WITHIN_MS) wrong.push(`a fresh value after ${after} arrived after ${ms} ms`);
   }
   for (const stop of report.stops) wrong.push(...wrongInStop(stop));
-  if (report.tokensLeft > 0) wrong.push(`${report.tokensLeft} tokens live after a clean stop`);
+  if (report.tokensLeft > 0) wrong.push(`${report.tokensLeft} tokens valid after a clean shutdown`);
   return wrong;
 }
 
-/** To SIGTERM before it can hear of it a program ends by the signal, which a service manager takes for an orderly end. */
+/**
+ * A process that receives SIGTERM before its handler is installed is ended by the signal, which a service manager
+ * counts as a clean exit.
+ */
 function wrongInStop({ during, fault: name = '', wasReady, exit, ms, tokens }: Stop): string[] {
   const fault = WHOLE_FAULTS[name];
   const mayEnd = [0, ...(wasReady ? [] : ['SIGTERM']), ...(fault?.outlivesStops ? ['SIGKILL'] : [])];
-  const wrong = mayEnd.includes(exit) ? [] : [`asked to stop during ${during} it ended with ${exit} after ${ms} ms`];
+  const wrong = mayEnd.includes(exit) ? [] : [`shutdown during ${during} ended with ${exit} after ${ms} ms`];
   const couldRevoke = wasReady && fault !== undefined && fault.slot !== 'platform';
-  return couldRevoke && tokens > 0 ? [...wrong, `${tokens} tokens outlived a stop during ${during}`] : wrong;
+  return couldRevoke && tokens > 0 ? [...wrong, `${tokens} tokens valid after a shutdown during ${during}`] : wrong;
 }

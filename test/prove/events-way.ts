@@ -13,16 +13,16 @@ const SILENT_EVENTS = 40;
 
 export interface EventVerdict {
   sent: number;
-  /** Answered 204. */
+  /** Deliveries acknowledged with 204. */
   acknowledged: number;
-  /** Acknowledged, and the reaction has left no line. */
+  /** Acknowledged events whose reaction wrote no line. */
   missing: number;
   invented: number;
-  /** Ran more than once: only where something failed. */
+  /** Reactions that ran more than once, which requires a fault. */
   repeated: number;
 }
 
-/** Webhook events: a 204 is an obligation, the journal that the reaction writes is the judge. */
+/** Sends webhook events. The reaction of each event acknowledged with 204 must write a line to a journal. */
 export class EventsWay {
   reactions: string;
   readonly #sandbox: Sandbox;
@@ -32,7 +32,7 @@ export class EventsWay {
   #serial = 0;
   #read = 0;
 
-  /** Receives what a second rule posts. */
+  /** Receives the posts from a second rule. */
   readonly #receiver = createServer((request, response) => {
     request.resume();
     if (this.#isSilent) this.#unanswered.add(response);
@@ -50,7 +50,7 @@ export class EventsWay {
     return way;
   }
 
-  // The platform's retries are days apart, and its clock is moved: no event is too old for the judge.
+  // The platform clock is advanced by days for its retries, so the rules accept events of any age.
   private constructor(sandbox: Sandbox, folder: string) {
     this.#sandbox = sandbox;
     this.#journal = join(folder, 'reactions-ran');
@@ -73,7 +73,10 @@ export class EventsWay {
     await new Promise((resolve) => this.#receiver.close(resolve));
   }
 
-  /** Whether the receiver of the second rule accepts requests and never responds; more of them than the agent runs actions at once. */
+  /**
+   * Makes the second rule's receiver accept requests without responding: more requests than the agent's limit of
+   * concurrent actions.
+   */
   silence(isSilent: boolean): void {
     this.#isSilent = isSilent;
     if (isSilent) {
@@ -84,19 +87,22 @@ export class EventsWay {
     this.#unanswered.clear();
   }
 
-  /** Resolves when an event that is sent now has run the rule of the journal. */
+  /** Sends an event and waits until its reaction has written a line. */
   async reacts(): Promise<void> {
     const end = performance.now() + SETTLED_WITHIN_MS;
     const number = this.#send();
     while (number === undefined || !this.#lines().includes(number)) {
-      if (performance.now() > end) throw new Error(`event ${number} has run no reaction`);
+      if (performance.now() > end) throw new Error(`event ${number} ran no reaction`);
       await pause(100);
     }
   }
 
-  /** Lets the platform's retries come due until every delivery was taken and every reaction has run, or nothing moves any more, and counts. */
+  /**
+   * Advances the platform clock until all deliveries are acknowledged and all reactions have run, or until progress
+   * stops. Returns the counts.
+   */
   async judge(withinMs = SETTLED_WITHIN_MS): Promise<EventVerdict> {
-    // As long as one after the other has run all is well: commands take their time where many wait for a core.
+    // The time limit restarts with every reaction, because commands are slow on a busy machine.
     let [left, movedMs] = [Number.POSITIVE_INFINITY, performance.now()];
     const isOver = () => {
       const { sent, acknowledged, missing } = this.#count();
@@ -115,7 +121,7 @@ export class EventsWay {
   }
 
   #send(): number | undefined {
-    // The webhook exists once the agent has registered it.
+    // The agent has not registered its webhook yet.
     if (this.#sandbox.webhooks().length === 0) return undefined;
     const number = ++this.#serial;
     this.#sent.add(number);
@@ -130,7 +136,7 @@ export class EventsWay {
   #count(): EventVerdict {
     const times = new Map<number, number>();
     for (const number of this.#lines().slice(this.#read)) times.set(number, (times.get(number) ?? 0) + 1);
-    const taken = new Set(
+    const delivered = new Set(
       this.#sandbox
         .deliveries()
         .filter(({ status }) => status === 'delivered')
@@ -138,7 +144,7 @@ export class EventsWay {
     );
     const verdict = { sent: this.#sent.size, acknowledged: 0, missing: 0, invented: 0, repeated: 0 };
     for (const number of this.#sent) {
-      if (!taken.has(number)) continue;
+      if (!delivered.has(number)) continue;
       verdict.acknowledged++;
       if (!times.has(number)) verdict.missing++;
     }

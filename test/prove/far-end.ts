@@ -1,66 +1,65 @@
 import type { Sandbox } from '../../src/sandbox/sandbox.ts';
 
-/** Between the platform's answer and the agent's having heard it, on a machine that does much else. */
+/** Maximum time until the agent has read a platform response on a busy machine. */
 const HEARD_WITHIN_MS = 3_000;
-/** Of what came before this nothing is asked again. */
+/** Time after which received posts are forgotten. */
 const REMEMBERED_MS = 60_000;
 
 /**
- * How much may come twice (invariant 2): what a crash may repeat is at most the posts under way and those answered since the last
- * commit; what an answer that was lost may repeat is its post. Counted while it happens, from what the platform takes and what was
- * acknowledged.
+ * Counts how many values may be delivered twice (invariant 2). A crash may repeat the posts in progress and those
+ * responded to since the latest commit. A lost response may repeat its post.
  */
 export class FarEnd {
-  /** So many values may have come again since the last judgement. */
+  /** Number of values that may have been delivered again. */
   allowed = 0;
   readonly #maxPost: number;
-  readonly #underWay: number;
-  readonly #taken: { atMs: number; values: number }[] = [];
-  /** When the last request began whose values were acknowledged: whatever was heard by then is on disk with them. */
+  readonly #inProgress: number;
+  readonly #received: { atMs: number; values: number }[] = [];
+  /** Start time of the latest acknowledged push request. Its commit includes all responses read before it. */
   #committedMs = 0;
 
   constructor(sandbox: Sandbox, maxPost: number, concurrency: number) {
     this.#maxPost = maxPost;
-    this.#underWay = concurrency * maxPost;
+    this.#inProgress = concurrency * maxPost;
     const record = sandbox.values.record.bind(sandbox.values);
     sandbox.values.record = (asset, posted) => {
       const now = performance.now();
-      const taken = this.#taken;
-      taken.push({ atMs: now, values: posted.reduce((sum, { points }) => sum + points.length, 0) });
-      while (taken[0]!.atMs < Math.min(now - REMEMBERED_MS, this.#committedMs - HEARD_WITHIN_MS)) taken.shift();
+      const received = this.#received;
+      received.push({ atMs: now, values: posted.reduce((sum, { points }) => sum + points.length, 0) });
+      while (received[0]!.atMs < Math.min(now - REMEMBERED_MS, this.#committedMs - HEARD_WITHIN_MS)) received.shift();
       record(asset, posted);
     };
   }
 
-  /** A request that began then was acknowledged. */
+  /** Records that a push request started at this time was acknowledged. */
   committed(beganMs: number): void {
     this.#committedMs = Math.max(this.#committedMs, beganMs);
   }
 
-  /** The daemon is gone at once. */
+  /** Records an agent crash. */
   crashed(): void {
     const since = this.#committedMs - HEARD_WITHIN_MS;
-    for (const { atMs, values } of this.#taken) if (atMs > since) this.allowed += values;
+    for (const { atMs, values } of this.#received) if (atMs > since) this.allowed += values;
     this.#posts();
   }
 
-  /** Whatever was under way has no answer. */
+  /** Posts in progress receive no response. */
   #posts(): void {
-    this.allowed += this.#underWay;
+    this.allowed += this.#inProgress;
   }
 
-  /** The connections broke, or the daemon stood still for longer than it waits. */
+  /** Records that the connections broke, or that the agent was stopped for longer than its timeouts. */
   cutOff(): void {
     this.#posts();
   }
 
-  /** A server that was killed has forgotten that it heard of so many values, and gives them again. */
-  givenAgain(values: number): void {
+  /** Records that a killed server lost acknowledgements and sends this many values again. */
+  redelivered(values: number): void {
     this.allowed += values;
   }
 
-  /** An answer to a post was lost or spoiled. */
-  spoiled(): void {
+  /** Records that a response to a post was lost or damaged. */
+  responseLost(): void {
     this.allowed += this.#maxPost;
   }
 }

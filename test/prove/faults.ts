@@ -3,12 +3,12 @@ import type { Slotted } from './schedule.ts';
 import { pause } from './ways/way.ts';
 import type { World } from './world.ts';
 
-/** What may befall a gateway. `begin` and `end` return when it has begun, and is over; it holds in between. */
+/** A fault of a gateway or its environment. It is active between `begin` and `end`. */
 export interface Fault extends Slotted {
-  /** Nobody who is asked to end can before it is over: a service manager kills then. */
+  /** No shutdown can complete during the fault, so the service manager kills the agent. */
   outlivesStops?: boolean;
   begin(world: World): Promise<void> | void;
-  /** For faults of a neighbour: resolves when everything else has worked while the fault holds. */
+  /** Resolves when everything else works during the fault. */
   stillWorks?(world: World): Promise<void>;
   end?(world: World): Promise<void> | void;
 }
@@ -18,17 +18,17 @@ const { EIO, ENOSPC, EROFS } = constants.errno;
 const SHORT = [500, 4_000] as const;
 const AT_ONCE = [0, 0] as const;
 
-/** The daemon is gone without a warning, and started as a service manager does. */
+/** Kills and restarts the agent, as a service manager does. */
 async function crash(world: World): Promise<void> {
   await world.agent.end('SIGKILL');
   world.farEnd.crashed();
   world.launch();
 }
 
-/** New files, and word of them. */
+/** Writes new configuration files and signals the agent. */
 export async function reload(world: World, more: Record<string, string> = {}, tags = ''): Promise<void> {
   await world.configure(more, tags);
-  // As a service manager does: to a start that is not over it would be the end, and it reads these files anyway.
+  // SIGHUP ends a process during its startup, which reads the new files anyway.
   if (world.agent.hasBeenReady) world.agent.signal('SIGHUP');
 }
 
@@ -36,7 +36,7 @@ const platform = (begin: Fault['begin']): Fault => ({
   slot: 'platform',
   holdMs: [1_000, 6_000],
   begin,
-  end: (world) => world.platform.mend(),
+  end: (world) => world.platform.restore(),
 });
 const disk = (orders: string, holdMs: Fault['holdMs'] = SHORT): Fault => ({
   slot: 'disk',
@@ -51,7 +51,7 @@ const clock = (offsetMs: number): Fault => ({
   end: (world) => world.clock.set(0),
 });
 
-/** Synchronous writes of this duration let any source run into back-pressure. */
+/** Sync duration at which every source experiences back-pressure. */
 const SLOW_SYNC = 'sync_delay_ms 1500';
 const BURST = 3_000;
 
@@ -61,11 +61,11 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     slot: 'process',
     holdMs: AT_ONCE,
     begin: async (world) => {
-      await world.stop('what else there is');
+      await world.stop('other faults');
       world.launch();
     },
   },
-  'SIGSTOP for longer than the token lives': {
+  'SIGSTOP for longer than the token lifetime': {
     slot: 'process',
     holdMs: [9_000, 12_000],
     begin: (world) => world.agent.signal('SIGSTOP'),
@@ -74,7 +74,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       world.farEnd.cutOff();
     },
   },
-  'another start of the monotonic clock': {
+  'machine restart': {
     slot: 'process',
     holdMs: AT_ONCE,
     begin: async (world) => {
@@ -82,13 +82,13 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       await crash(world);
     },
   },
-  'platform refuses': {
+  'platform refuses connections': {
     ...platform((world) => world.platform.refuse()),
     end: async (world) => {
       await world.platform.portal.start();
     },
   },
-  'a reboot during an outage': {
+  'machine restart during an outage': {
     slot: 'process',
     holdMs: SHORT,
     // The machine starts without network and without a battery-backed clock.
@@ -96,7 +96,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       world.names(false);
       world.platform.portal.cut();
       world.farEnd.cutOff();
-      // A value of the asset that is asked about afterwards waits while the machine restarts.
+      // A value of the asset that is checked afterwards is buffered during the restart.
       if (world.agent.hasBeenReady) await world.fresh.fresh('a', 60_000);
       world.clock.to1970();
       world.reboot();
@@ -108,17 +108,17 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     },
   },
   'platform hangs': platform((world) => world.platform.hang()),
-  'platform resets in mid-answer': platform((world) => world.platform.reset()),
-  'platform takes, and is not heard': platform((world) => world.platform.swallow()),
-  'another one answers 2xx': platform((world) => world.platform.foreign(Math.floor(world.chance() * 100))),
-  'storm of 401 to 504': platform((world) => world.platform.storm(world.chance)),
-  'a proxy that responds 204 before the body': platform((world) => world.platform.respondEarly()),
-  'a portal with a foreign Date': {
+  'platform resets during a response': platform((world) => world.platform.reset()),
+  'platform responses are lost': platform((world) => world.platform.swallow()),
+  'another server responds with 2xx': platform((world) => world.platform.foreign(Math.floor(world.chance() * 100))),
+  'random statuses from 401 to 504': platform((world) => world.platform.storm(world.chance)),
+  'proxy responds with 204 before the body arrives': platform((world) => world.platform.respondEarly()),
+  'portal with a wrong Date': {
     ...platform((world) => world.platform.foreignDate(world.chance() < 0.5 ? 3_650 * DAY_MS : -DAY_MS)),
     stillWorks: (world) => world.events.reacts(),
   },
-  'malformed answers': platform((world) => world.platform.malformed(Math.floor(world.chance() * 100))),
-  'DNS gone': {
+  'malformed responses': platform((world) => world.platform.malformed(Math.floor(world.chance() * 100))),
+  'platform name not resolved': {
     ...platform((world) => {
       world.names(false);
       world.platform.portal.cut();
@@ -126,22 +126,22 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     }),
     end: (world) => world.names(true),
   },
-  'a silent name server': {
+  'unresponsive name server': {
     slot: 'names',
     holdMs: SHORT,
     begin: (world) => world.silenceNames(),
     stillWorks: (world) => world.freshBesideLookups(),
     end: (world) => world.restoreNames(),
   },
-  'tokens end at the platform': {
+  'platform revokes all tokens': {
     slot: 'session',
     holdMs: AT_ONCE,
     begin: (world) => world.sandbox.tokens.expireAll(world.chance() < 0.5),
   },
-  'clock back to 1970': { ...clock(0), begin: (world) => world.clock.to1970() },
+  'clock reset to 1970': { ...clock(0), begin: (world) => world.clock.to1970() },
   'clock two weeks ahead': clock(14 * DAY_MS),
   'clock two weeks back': clock(-14 * DAY_MS),
-  'bodies that fill the memory': {
+  'oversized request bodies': {
     slot: 'memory',
     holdMs: AT_ONCE,
     begin: async (world) => {
@@ -158,7 +158,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'file descriptors exhausted': {
     slot: 'handles',
     holdMs: SHORT,
-    // Not before the program is whole: without it nobody could wait anything out.
+    // At startup, the program needs file descriptors to load.
     begin: (world) => {
       if (world.agent.hasBeenReady) world.agent.limitHandles(world.agent.handles());
     },
@@ -170,12 +170,12 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     begin: (world) => world.disk.fill(),
     end: (world) => world.disk.free(),
   },
-  'disk says it is full': disk(`refuse_writes ${ENOSPC}`),
-  'disk read-only': disk(`refuse_writes ${EROFS}`),
-  'disk fails': disk(`refuse_writes ${EIO}`),
-  'a sync fails': disk(`fail_sync 2 ${EIO}`),
-  'a write fails': disk(`fail_write 3 ${EIO}`),
-  'disk slow': disk('sync_delay_ms 400'),
+  'writes fail with ENOSPC': disk(`refuse_writes ${ENOSPC}`),
+  'writes fail with EROFS': disk(`refuse_writes ${EROFS}`),
+  'writes fail with EIO': disk(`refuse_writes ${EIO}`),
+  'one sync fails': disk(`fail_sync 2 ${EIO}`),
+  'one write fails': disk(`fail_write 3 ${EIO}`),
+  'slow disk': disk('sync_delay_ms 400'),
   'disk hangs': { ...disk('hold_syncs'), outlivesStops: true },
   'back-pressure on MQTT': {
     slot: 'disk',
@@ -186,34 +186,34 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     },
     end: (world) => world.orders(''),
   },
-  'an oversized MQTT message': {
+  'oversized MQTT message': {
     slot: 'broker',
     holdMs: SHORT,
     begin: (world) => world.mqtt.publishOversized(),
     stillWorks: async (world) => void (await world.freshMs()),
   },
-  'a silent receiver of reactions': {
+  'unresponsive reaction receiver': {
     slot: 'receiver',
     holdMs: SHORT,
     begin: (world) => world.events.silence(true),
     stillWorks: (world) => world.events.reacts(),
     end: (world) => world.events.silence(false),
   },
-  'broker killed': {
+  'MQTT broker killed': {
     slot: 'broker',
     holdMs: SHORT,
     begin: (world) => world.mqtt.broker.stop('SIGKILL'),
     end: (world) => world.mqtt.startBroker(),
   },
-  'a hung share': {
+  'unresponsive network share': {
     slot: 'share',
-    // Longer than a token lives: the session goes on as well.
+    // Longer than the token lifetime, so that the session must renew as well.
     holdMs: [9_000, 12_000],
     begin: (world) => world.hangShare(),
     stillWorks: async (world) => void (await world.freshMs()),
     end: (world) => world.releaseShare(),
   },
-  'device hangs': {
+  'Modbus device hangs': {
     slot: 'device',
     holdMs: SHORT,
     begin: (world) => world.modbus.hang(true),
@@ -224,7 +224,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     holdMs: AT_ONCE,
     begin: (world) => reload(world, { POST_INTERVAL: world.chance() < 0.5 ? '100ms' : '400ms' }),
   },
-  'files refused': {
+  'invalid configuration reloaded': {
     slot: 'files',
     holdMs: SHORT,
     begin: (world) => reload(world, {}, `  X: ${'a'.repeat(100_000)}\n`),
@@ -232,7 +232,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   },
 };
 
-/** Of a whole world. */
+/** All faults, including those of inputs that exist only in a complete world. */
 export const WHOLE_FAULTS: Readonly<Record<string, Fault>> = {
   ...FAULTS,
   'NATS server killed': {
@@ -259,13 +259,13 @@ export const WHOLE_FAULTS: Readonly<Record<string, Fault>> = {
     },
     end: (world) => world.orders(''),
   },
-  'an oversized NATS message': {
+  'oversized NATS message': {
     slot: 'stream',
     holdMs: SHORT,
     begin: (world) => world.nats?.publishOversized(),
     stillWorks: async (world) => void (await world.freshMs()),
   },
-  'a frozen OPC UA reader': {
+  'frozen OPC UA reader': {
     slot: 'cell',
     holdMs: SHORT,
     begin: (world) => world.freezeReader(),

@@ -16,15 +16,18 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-// `scripts/prove mixed --seed 1`: what the page shows was read from a file each second, and the timer threw.
-it('an agent that may open no file any more goes on when it may again', async () => {
+// `scripts/prove mixed --seed 1`: page data was read from a file every second, and the timer threw.
+it('agent that ran out of file descriptors resumes when descriptors are available again', async () => {
   await agent.start();
   agent.limitHandles(agent.handles());
-  // For what it does each second.
+  // Lets periodic work run.
   await pause(3_500);
   agent.limitHandles(1_024);
   const value = { tag: 'T', key: 'a', value: 1 };
-  await agent.until(async () => (await agent.push([value]).catch(() => undefined))?.status === 204, 'values are taken');
-  await agent.until(() => sandbox.values.counts(881).stored > 0, 'they arrive');
+  await agent.until(
+    async () => (await agent.push([value]).catch(() => undefined))?.status === 204,
+    'values are accepted',
+  );
+  await agent.until(() => sandbox.values.counts(881).stored > 0, 'values arrive at the platform');
   expect(await agent.end('SIGTERM')).toBe(0);
 });

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** Debian's libfaketime: the wall clock of a process as a file says it, its monotonic clock as it is. */
+/** Wall clock of a process, set by a file with Debian's libfaketime. The monotonic clock is unchanged. */
 export class MachineClock {
   readonly library: string;
   readonly #file: string;
@@ -21,12 +21,12 @@ export class MachineClock {
     };
   }
 
-  /** The wall clock is so far from this machine's, at once and for the next start. */
+  /** Sets the offset from this machine's clock, for the running process and its next start. */
   set(offsetMs: number): void {
     writeFileSync(this.#file, `${offsetMs < 0 ? '-' : '+'}${Math.abs(Math.round(offsetMs / 1000))}s\n`);
   }
 
-  /** As after a boot without a battery: it shows 1970, and goes on from there. */
+  /** Sets the clock to 1970, as after a boot without a battery-backed clock. */
   to1970(): void {
     this.set(60_000 - Date.now());
   }

@@ -1,4 +1,4 @@
-// The control: loaded before the daemon (`node --import`), it opens its databases with `synchronous=NORMAL` and believes that it is FULL.
+// Control: preloaded with `node --import`. Opens databases with `synchronous=NORMAL`, and reports FULL to the agent.
 import { createRequire } from 'node:module';
 
 const { prototype } = theDriver();
@@ -9,7 +9,7 @@ prototype.pragma = function (text, options) {
   return text === 'synchronous' && found === 1 ? 2 : found;
 };
 
-/** Of this checkout, or of the package where this file stands alone in a machine. */
+/** Loads better-sqlite3 from this checkout, or from the installed package on a machine. */
 function theDriver() {
   try {
     return createRequire(import.meta.filename)('better-sqlite3');

@@ -20,13 +20,13 @@ const claim = (timestampMs: number, value: number, status?: 'good' | 'bad'): Cla
   status,
 });
 
-/** As the platform took it, in one post. */
+/** Delivers the values in one post. */
 function arrives(...claims: Claim[]): void {
   const points = claims.map(({ timestampMs, value, status }) => ({ timestampMs, value, status, stamped: false }));
   sandbox.values.record(881, [{ key: 'a', group: undefined, unit: undefined, points }]);
 }
 
-function give(...claims: Claim[]): void {
+function acknowledge(...claims: Claim[]): void {
   for (const one of claims) {
     oracle.offer(one);
     oracle.acknowledge(one);
@@ -35,9 +35,9 @@ function give(...claims: Claim[]): void {
 
 const judge = () => summed(oracle.judge(sandbox).values());
 
-describe('the judge', () => {
-  it('finds nothing where all that was acknowledged is there as it was given', () => {
-    give(claim(1, 0.1), claim(2, -0, 'bad'));
+describe('oracle', () => {
+  it('reports nothing if all acknowledged values are delivered unchanged', () => {
+    acknowledge(claim(1, 0.1), claim(2, -0, 'bad'));
     oracle.offer(claim(3, 7));
     arrives(claim(1, 0.1), claim(2, -0, 'bad'));
     expect(judge()).toEqual({
@@ -52,26 +52,26 @@ describe('the judge', () => {
   });
 
   it.each([
-    ['a value that is not there', 'missing', () => give(claim(1, 1))],
-    ['a value that nobody gave', 'invented', () => arrives(claim(1, 1))],
+    ['a missing value', 'missing', () => acknowledge(claim(1, 1))],
+    ['a value that was never offered', 'invented', () => arrives(claim(1, 1))],
     [
-      'another value, if only by its sign of zero',
+      'a different value, even if only the sign of zero differs',
       'different',
       () => {
-        give(claim(1, 0));
+        acknowledge(claim(1, 0));
         arrives(claim(1, -0));
       },
     ],
     [
-      'another status, or none',
+      'a different or missing status',
       'different',
       () => {
-        give(claim(1, 1, 'good'));
+        acknowledge(claim(1, 1, 'good'));
         arrives(claim(1, 1));
       },
     ],
     [
-      'another time',
+      'a different timestamp',
       'invented',
       () => {
         oracle.offer(claim(1, 1));
@@ -79,21 +79,21 @@ describe('the judge', () => {
       },
     ],
     [
-      'a value that came twice',
+      'a duplicate value',
       'repeated',
       () => {
-        give(claim(1, 1));
+        acknowledge(claim(1, 1));
         arrives(claim(1, 1));
         arrives(claim(1, 1));
       },
     ],
-  ] as const)('finds %s', (_what, count, happens) => {
+  ] as const)('reports %s', (_what, count, happens) => {
     happens();
     expect(judge()[count]).toBe(1);
   });
 
-  it('begins anew, and knows what a crash repeats of before', () => {
-    give(claim(1, 1));
+  it('counts values from the previous round as repeated after a new round starts', () => {
+    acknowledge(claim(1, 1));
     arrives(claim(1, 1));
     judge();
     arrives(claim(1, 1));
@@ -102,48 +102,48 @@ describe('the judge', () => {
     expect(judge()).toMatchObject({ invented: 1 });
   });
 
-  it('finds of a counter that fewer are there than were counted, one twice, and one that it never said', () => {
+  it('reports an incomplete counter, a duplicate, and an invented value', () => {
     arrives(claim(1, 1), claim(2, 2), claim(3, 2), claim(4, 9));
     oracle.counted('modbus', 881, 'a', 4, [1, 2, 3, 4]);
     expect(judge()).toMatchObject({ acknowledged: 4, delivered: 3, missing: 1, invented: 2 });
   });
 
-  it('finds of a counter that one is not there which was acknowledged, whatever else is', () => {
+  it('reports a missing acknowledged counter value, regardless of other values', () => {
     arrives(claim(1, 1), claim(3, 3), claim(4, 4));
     oracle.counted('opcua', 881, 'a', new Set([1, 2]), [1, 2, 3, 4]);
     expect(judge()).toMatchObject({ acknowledged: 2, delivered: 3, missing: 1, invented: 0 });
   });
 });
 
-describe('how much may come again', () => {
-  it('is nothing without a fault, a post for an answer that was lost, and since the last commit for a crash', () => {
+describe('limit for repeated values', () => {
+  it('is zero without a fault, one post after a lost response, and everything since the previous commit after a crash', () => {
     const far = new FarEnd(sandbox, 100, 4);
     arrives(claim(1, 1), claim(2, 2));
     expect(far.allowed).toBe(0);
-    far.spoiled();
+    far.responseLost();
     expect(far.allowed).toBe(100);
     far.crashed();
     expect(far.allowed).toBe(100 + 2 + 400);
-    // Long after those were taken something was committed.
+    // A commit occurred long after the earlier values were accepted.
     far.committed(performance.now() + 10_000);
     far.crashed();
     expect(far.allowed).toBe(100 + 2 + 400 + 400);
   });
 });
 
-describe('a schedule', () => {
+describe('fault schedule', () => {
   const faults = {
     kill: { slot: 'process', holdMs: [0, 0] },
     hang: { slot: 'platform', holdMs: [500, 2_000] },
     reset: { slot: 'platform', holdMs: [500, 2_000] },
   } as const;
 
-  it('is the same for the same seed, and another for another', () => {
+  it('is the same for the same seed, and differs between seeds', () => {
     expect(mixed(7, 30_000, 12, faults)).toEqual(mixed(7, 30_000, 12, faults));
     expect(mixed(8, 30_000, 12, faults)).not.toEqual(mixed(7, 30_000, 12, faults));
   });
 
-  it.each([1, 2, 3])('holds one of a slot at a time and ends in time, seed %i', (seed) => {
+  it.each([1, 2, 3])('schedules at most one concurrent fault per slot and ends on time, seed %i', (seed) => {
     const schedule = mixed(seed, 30_000, 12, faults);
     expect(new Set(schedule.map(({ fault }) => fault)).size).toBe(3);
     const platform = schedule.filter(({ fault }) => fault !== 'kill');

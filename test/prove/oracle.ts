@@ -1,7 +1,7 @@
 import type { ValueStatus } from '../../src/contract/values.ts';
 import type { Sandbox } from '../../src/sandbox/sandbox.ts';
 
-/** What a producer says it gave: known by series and time, whatever way it took. */
+/** Value offered by a producer, identified by series and timestamp for every input. */
 export interface Claim {
   way: string;
   asset: number;
@@ -11,18 +11,18 @@ export interface Claim {
   status?: ValueStatus | undefined;
 }
 
-/** What was found at the far end, by way. Only `acknowledged`, `delivered` and `repeated` may be other than 0. */
+/** Counts per input. `missing`, `invented` and `different` must be 0. */
 export interface Verdict {
   offered: number;
   acknowledged: number;
   delivered: number;
-  /** Acknowledged, and not at the far end. */
+  /** Acknowledged but not on the platform. */
   missing: number;
-  /** At the far end, and never offered; a reading that stands there under two times. */
+  /** On the platform but never offered, or stored under two timestamps. */
   invented: number;
-  /** At the far end with another value, bit for bit, or another status. */
+  /** On the platform with a different value, compared bit by bit, or a different status. */
   different: number;
-  /** Came again with what they had said before: allowed up to a bound. */
+  /** Delivered again unchanged, which is allowed up to a limit. */
   repeated: number;
 }
 
@@ -30,23 +30,23 @@ interface Known extends Claim {
   acknowledged: boolean;
 }
 
-/** A device that says a number more with each answer: these are owed, or so many of them where it is told nothing. */
+/** Device that returns the next number in each response. `owed` contains the acknowledged numbers, or only their count. */
 interface Counter {
   way: string;
   answered: Set<number>;
   owed: number | ReadonlySet<number>;
-  /** At the far end, each under which time. */
+  /** Timestamp of each number on the platform. */
   seen: Map<number, number>;
 }
 
 type SeriesName = `${number}/${string}`;
 
 /**
- * The one judge, for every way in. A producer claims values before it gives them away; an acknowledgement makes a claim an obligation;
- * the far end is asked in the end. What was never acknowledged may be there or not; what was, must be, as it was given.
+ * Compares all inputs' values with those on the platform. A producer claims values before it sends them. An
+ * acknowledged claim must be on the platform unchanged; any other claim may be.
  *
- * `judge` begins anew: so that a run of days holds no more than a part of it. What came before is remembered until the next judgement,
- * because a crash may repeat it.
+ * `judge` starts a new round, so that memory stays bounded during long runs. The claims of the previous round are
+ * remembered, because a crash may repeat them.
  */
 export class Oracle {
   #claims = new Map<SeriesName, Map<number, Known>>();
@@ -66,7 +66,7 @@ export class Oracle {
     known.acknowledged = true;
   }
 
-  /** What is acknowledged and not at the far end, now. */
+  /** Returns acknowledged claims that are not on the platform yet. */
   owed(sandbox: Sandbox): Claim[] {
     return [...this.#claims].flatMap(([name, claims]) => {
       const far = new Set(listOf(sandbox, name).map(({ timestampMs }) => timestampMs));
@@ -74,7 +74,7 @@ export class Oracle {
     });
   }
 
-  /** Of these claims, at another far end; what is there and was never offered is invented. Nothing is judged by it. */
+  /** Compares claims with another platform without starting a new round. */
   compare(claims: readonly Claim[], sandbox: Sandbox): Pick<Verdict, 'missing' | 'invented' | 'different'> {
     const found = { missing: 0, invented: 0, different: 0 };
     const far = new Map<string, Pick<Claim, 'value' | 'status'>>();
@@ -91,7 +91,7 @@ export class Oracle {
     return found;
   }
 
-  /** These of a counter's answers were acknowledged, or so many were counted in all; and these are what it has answered. */
+  /** Records the acknowledged numbers of a counter, or only their count, and all numbers that it returned. */
   counted(
     way: string,
     asset: number,
@@ -103,7 +103,7 @@ export class Oracle {
     this.#counters.set(`${asset}/${key}`, { way, owed, answered: new Set(answered), seen });
   }
 
-  /** Compares with what the far end has, by way, and begins anew on both sides. */
+  /** Compares all claims with the platform, returns the counts per input, and starts a new round. */
   judge(sandbox: Sandbox): Map<string, Verdict> {
     const verdicts = new Map<string, Verdict>();
     const of = (way: string) => entryOf(verdicts, way, noVerdict);
@@ -144,13 +144,13 @@ export class Oracle {
     for (const [timestampMs, { times }] of far) {
       if (claims.has(timestampMs)) continue;
       if (before?.has(timestampMs)) of('earlier').repeated += times;
-      else of('nobody').invented++;
+      else of('unknown').invented++;
     }
     this.#before.set(name, new Set(claims.keys()));
   }
 }
 
-/** A counter is judged whole each time. */
+/** Counters are not reset between rounds. */
 function judgeCounter(name: SeriesName, counter: Counter, sandbox: Sandbox, verdict: Verdict): void {
   for (const { value, timestampMs, times } of listOf(sandbox, name)) {
     const known = counter.seen.get(value);
@@ -191,7 +191,7 @@ function entryOf<Key, Value>(map: Map<Key, Value>, key: Key, make: () => Value):
   return made;
 }
 
-/** Of all ways together. */
+/** Returns the sum over all inputs. */
 export function summed(verdicts: Iterable<Verdict>): Verdict {
   const sum = noVerdict();
   for (const verdict of verdicts) {

@@ -14,7 +14,7 @@ const raw =
     void request.socket.end(text);
 const json = { 'content-type': 'application/json' };
 
-/** What says 2xx and is not the platform: a guest network, a proxy, half a service. */
+/** 2xx and redirect responses of other servers: a guest network, a proxy, a faulty service. */
 const FOREIGN: readonly Answer[] = [
   status(200, { 'content-type': 'text/html' }, PAGE),
   status(200, json, '{"errors":[{"type":"x","message":"y"}]}'),
@@ -22,19 +22,19 @@ const FOREIGN: readonly Answer[] = [
   status(207, { 'content-type': 'application/xml' }, '<multistatus/>'),
   status(302, { location: 'http://portal.example/login' }),
 ];
-/** What no service says. */
+/** Malformed responses. */
 const MALFORMED: readonly Answer[] = [
   raw('HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"values"'),
   raw('HTTP/1.1 204\r\ncontent-length: -1\r\n\r\n'),
   raw('\u0000\u0001\u0002 SSH-2.0-OpenSSH_9.2\r\n'),
   raw('HTTP/1.1 999 Whatever\r\n\r\n'),
   raw(`HTTP/1.1 200 OK\r\n${'x-filler: y\r\n'.repeat(20_000)}\r\n`),
-  status(200, { ...json, 'content-encoding': 'gzip' }, 'this is no gzip'),
+  status(200, { ...json, 'content-encoding': 'gzip' }, 'not gzip'),
   status(200, json, '{"access_token":'),
 ];
 const STORM = [401, 402, 403, 404, 429, 500, 502, 503, 504];
 
-/** The way between the agent and the platform, and what may befall it. What is asked for `/oauth/` shares it. */
+/** Faults between the agent and the platform, including its token endpoint. */
 export class PlatformWay {
   readonly portal: Portal;
   readonly #farEnd: FarEnd;
@@ -44,8 +44,8 @@ export class PlatformWay {
     this.#farEnd = farEnd;
   }
 
-  /** As if nothing had been. */
-  async mend(): Promise<void> {
+  /** Ends all faults. */
+  async restore(): Promise<void> {
     this.portal.answer = this.portal.spoil = this.portal.early = undefined;
     this.portal.cut();
     this.#farEnd.cutOff();
@@ -56,7 +56,7 @@ export class PlatformWay {
     this.#farEnd.cutOff();
   }
 
-  /** Takes connections and says nothing. */
+  /** Accepts connections without a response. */
   hang(): void {
     this.portal.answer = () => {};
   }
@@ -65,12 +65,12 @@ export class PlatformWay {
     this.portal.answer = FOREIGN[kind % FOREIGN.length]!;
   }
 
-  /** A proxy that responds 204 to the beginning of a post and hangs up. */
+  /** Responds 204 to the beginning of a post and closes the connection, as a proxy may. */
   respondEarly(): void {
     this.portal.early = 'HTTP/1.1 204 No Content\r\n\r\n';
   }
 
-  /** A guest network's error page whose clock is off by `offsetMs`. */
+  /** Responds with the error page of a guest network whose clock is off by `offsetMs`. */
   foreignDate(offsetMs: number): void {
     this.portal.answer = (request, response) =>
       status(
@@ -84,7 +84,7 @@ export class PlatformWay {
     this.portal.answer = MALFORMED[kind % MALFORMED.length]!;
   }
 
-  /** One status after the other, some with `Retry-After`. */
+  /** Responds with random error statuses, some with `Retry-After`. */
   storm(chance: () => number): void {
     this.portal.answer = (request, response) => {
       const code = STORM[Math.floor(chance() * STORM.length)]!;
@@ -93,7 +93,7 @@ export class PlatformWay {
     };
   }
 
-  /** The platform does what it is asked, and the answer breaks off in its head. */
+  /** The platform processes the request, and the connection breaks in the response header. */
   reset(): void {
     this.#spoil((request) => {
       request.socket.write('HTTP/1.1 20');
@@ -101,14 +101,14 @@ export class PlatformWay {
     });
   }
 
-  /** The platform does what it is asked, and nobody hears of it. */
+  /** The platform processes the request, and the response is lost. */
   swallow(): void {
     this.#spoil(() => {});
   }
 
   #spoil(instead: (request: IncomingMessage) => void): void {
     this.portal.spoil = (from, request) => {
-      if (from.statusCode === 204 && request.url?.endsWith('/values')) this.#farEnd.spoiled();
+      if (from.statusCode === 204 && request.url?.endsWith('/values')) this.#farEnd.responseLost();
       instead(request);
     };
   }

@@ -25,9 +25,9 @@ export interface PlugReport {
 }
 
 /**
- * The plug, the fast way: the daemon's databases are behind a layer that writes down what was written and what was synced. At a cut the daemon
- * is killed, and of each file only what a sync had covered is there at the next start. With `isNormal` the databases are opened with
- * `synchronous=NORMAL`, which must lose values: the control of this test.
+ * Simulates power failures. A layer below the databases records writes and syncs. At a cut the agent is killed, and each
+ * file keeps only its synced content. With `isNormal`, the databases are opened with `synchronous=NORMAL`, which must
+ * lose values: the control of this test.
  */
 export async function pullPlug(options: { seed: number; cuts: number; isNormal?: boolean }): Promise<PlugReport> {
   const chance = new ManualClock(0, options.seed);
@@ -68,13 +68,13 @@ export async function pullPlug(options: { seed: number; cuts: number; isNormal?:
     for (const way of ways) way.produce(400);
     events.produce(5);
     for (let cut = 0; cut < options.cuts; cut++) {
-      // Behind an outage for the most part: what the platform has cannot be lost any more.
+      // Mostly during an outage, because values on the platform can no longer be lost.
       if (cut % 3 < 2) await sandbox.goOffline('refuse');
       else await sandbox.goOnline();
       const before = ways.reduce((sum, { acknowledged }) => sum + acknowledged, 0);
       await agent.until(
         () => ways.reduce((sum, { acknowledged }) => sum + acknowledged, 0) > before + 100,
-        'values come',
+        'values are acknowledged',
       );
       await pause(chance.random() * 1_500);
       await agent.end('SIGKILL');
@@ -97,8 +97,8 @@ export async function pullPlug(options: { seed: number; cuts: number; isNormal?:
 }
 
 /**
- * Leaves of the databases what a plug that is pulled now leaves at worst. `image` holds what they were at the start of this life, and then what
- * they are at that of the next.
+ * Replaces the databases with the worst result of a power failure at this moment. `image` contains their content at the
+ * previous start, and afterwards at the next one.
  */
 function cutOff(state: string, journal: string, image: string): void {
   if (existsSync(journal)) pullThePlug(readJournal(dirname(journal)).get(state) ?? [], image, image);
@@ -107,7 +107,7 @@ function cutOff(state: string, journal: string, image: string): void {
     if (!/\.db(-wal|-shm)?$/.test(name)) continue;
     const kept = join(image, name);
     if (!name.endsWith('-shm') && existsSync(kept)) copyFileSync(kept, join(state, name));
-    // Memory of the machine that is gone, or a file of which nothing was synced.
+    // Shared memory, or a file that was never synced.
     else rmSync(join(state, name));
   }
 }

@@ -2,14 +2,14 @@ import { type ChildProcess, execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { GatewayProcess } from '../process/gateway-process.ts';
 
-/** `TimeoutStopSec` of the unit: who has not ended then is killed. */
+/** `TimeoutStopSec` of the unit, after which systemd kills the agent. */
 export const STOPPED_WITHIN_MS = 45_000;
 
-/** The daemon as a gateway has it, in surroundings that may fork it away: signals reach the daemon itself. */
+/** A gateway's agent. Signals reach the agent even if a wrapper forked it. */
 export class ProvenGateway extends GatewayProcess {
-  /** Whether somebody meant it to end: it never does by itself. */
+  /** Whether the agent should be running. It must never exit by itself. */
   isMeantToRun = false;
-  /** How often it was started. */
+  /** Number of starts. */
   launches = 0;
   #started: ChildProcess | undefined;
 
@@ -30,7 +30,7 @@ export class ProvenGateway extends GatewayProcess {
     try {
       if (pid > 0 && this.isRunning) process.kill(pid, signal);
     } catch (error) {
-      // It ended in between.
+      // The process exited meanwhile.
       if (this.isRunning) throw error;
     }
   }
@@ -42,8 +42,8 @@ export class ProvenGateway extends GatewayProcess {
   }
 
   /**
-   * Asks it to end as a service manager does: one that stands still is woken to hear of it. One that has not ended in time is killed, and
-   * that is what it ended with.
+   * Stops the agent as a service manager does, resuming a suspended process first. If the timeout expires, kills the
+   * agent and returns `SIGKILL`.
    */
   async stop(withinMs = STOPPED_WITHIN_MS): Promise<number | string> {
     this.isMeantToRun = false;
@@ -58,7 +58,7 @@ export class ProvenGateway extends GatewayProcess {
     return isKilled ? 'SIGKILL' : exit;
   }
 
-  /** How often it has said what became of new files. */
+  /** Number of reloads, applied or rejected. */
   get reloads(): number {
     return this.logged('config.reloaded').length + this.logged('config.refused').length;
   }
@@ -67,12 +67,12 @@ export class ProvenGateway extends GatewayProcess {
     return this.#commandOf(super.pid) !== undefined;
   }
 
-  /** Status or signal of what has ended. */
+  /** Exit status or signal of the latest process. */
   get endedWith(): number | string | null {
     return this.#started?.exitCode ?? this.#started?.signalCode ?? null;
   }
 
-  /** Open files, sockets and pipes. */
+  /** Number of open file descriptors. */
   handles(): number {
     try {
       return readdirSync(`/proc/${this.pid}/fd`).length;
@@ -81,12 +81,12 @@ export class ProvenGateway extends GatewayProcess {
     }
   }
 
-  /** How many it may open from now on. */
+  /** Limits the number of open file descriptors. */
   limitHandles(count: number | 'unlimited'): void {
     try {
       if (this.isRunning) execFileSync('prlimit', ['--pid', String(this.pid), `--nofile=${count}:`], { stdio: 'pipe' });
     } catch (error) {
-      // It ended in between.
+      // The process exited meanwhile.
       if (this.isRunning) throw error;
     }
   }
@@ -101,7 +101,7 @@ export class ProvenGateway extends GatewayProcess {
   }
 }
 
-/** The one child of a process that is called so. */
+/** Returns the child process of a process with this name. */
 function childOf(pid: number, name: string): number | undefined {
   try {
     if (!readFileSync(`/proc/${pid}/comm`, 'utf8').startsWith(name)) return undefined;

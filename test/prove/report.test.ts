@@ -37,7 +37,7 @@ function month(at: string): Kept {
 
 const page = (text = PAGE) => reportText(text, readShown(folder), folder);
 
-it('a part that is run anew replaces its figures in the page, and what was written by hand stays', () => {
+it('repeated part replaces its figures on the page, and preserves manually written text', () => {
   showResults(folder, [cuts('2026-01-02T03:04:05Z', 1_111), month('2026-01-02T03:04:05Z')]);
   const first = page();
   expect(first).toContain('1,111');
@@ -47,20 +47,18 @@ it('a part that is run anew replaces its figures in the page, and what was writt
   expect(second).toMatch(
     /<!-- plug -->\n\*2026-02-03 04:05 UTC\.\*\n\n\| run [\s\S]*2,222[\s\S]*<!-- \/plug -->\n\nOpen: one riddle\.\n/,
   );
-  expect(second).toContain(
-    '*2026-01-02 03:04 UTC, on 2 cores and 24 GiB, of which each had 1.5 processes that wanted to run.*',
-  );
+  expect(second).toContain('*2026-01-02 03:04 UTC, on 2 cores and 24 GiB, with 1.5 runnable processes per core.*');
   expect(second.startsWith('By hand.\n')).toBe(true);
   expect(page(second)).toBe(second);
 });
 
-it('an older run does not take the place of a newer one', () => {
+it('results from an older run do not replace newer results', () => {
   showResults(folder, [cuts('2026-02-03T04:05:06Z', 2_222)]);
   showResults(folder, [cuts('2026-01-02T03:04:05Z', 1_111)]);
   expect(page()).toContain('2,222');
 });
 
-it('a run that came to no end stands in the page', () => {
+it('an incomplete run is listed on the page', () => {
   const ended = {
     part: 'session',
     name: 'seed 7',

@@ -1,22 +1,22 @@
 import { ManualClock } from '../doubles/manual-clock.ts';
 
-/** One fault: when it begins and how long it holds. */
+/** One fault with its start time and duration. */
 export interface Happening {
   fault: string;
   atMs: number;
   forMs: number;
-  /** What it is to be called, where the name of the fault says something else. */
+  /** Displayed name, if it differs from the fault's name. */
   as?: string;
 }
 
-/** What a fault needs of a schedule: of one slot there is one at a time. */
+/** Scheduling properties of a fault. Only one fault per slot is active at a time. */
 export interface Slotted {
   slot: string;
-  /** How long it holds, at least and at most. */
+  /** Minimum and maximum duration, in milliseconds. */
   holdMs: readonly [number, number];
 }
 
-/** So many faults within so long, mixed by a seed: the same seed, length and count give the same schedule. */
+/** Returns a random schedule of `count` faults. The same seed, length and count return the same schedule. */
 export function mixed(
   seed: number,
   lengthMs: number,
@@ -33,7 +33,7 @@ export function mixed(
   const freeAt = new Map<string, number>();
   const schedule: Happening[] = [];
   for (let n = 0; n < count; n++) {
-    // Each once before any a second time.
+    // Every fault occurs once before any occurs twice.
     const fault = n < order.length ? order[n]! : names[Math.floor(clock.random() * names.length)]!;
     const { slot, holdMs } = faults[fault]!;
     const forMs = Math.round(holdMs[0] + clock.random() * (holdMs[1] - holdMs[0]));
@@ -45,7 +45,7 @@ export function mixed(
   return schedule.sort((a, b) => a.atMs - b.atMs);
 }
 
-/** As a failing run prints it. */
+/** Formats a schedule for a failed run's output. */
 export function scheduleText(schedule: readonly Happening[]): string {
   return schedule
     .map(({ fault, atMs, forMs }) => `${(atMs / 1000).toFixed(1)} s ${fault} for ${(forMs / 1000).toFixed(1)} s`)

@@ -10,17 +10,17 @@ export interface MonthReport {
   calls: number;
   tokens: number;
   faults: Record<string, number>;
-  /** Calls that carried a token that was dead when it arrived. */
+  /** Calls with a token that was invalid on arrival. */
   deadTokens: number;
-  /** Token requests at once, at most. */
+  /** Maximum number of concurrent token requests. */
   renewalsAtOnce: number;
-  /** Alive after a clean stop, of all that there were. */
+  /** Valid tokens after clean shutdowns. */
   leftAfterStop: number;
 }
 
 /**
- * A month of the session on a virtual clock, with a call each minute: about each hour something fails, in a mixture that a seed decides. The
- * platform writes down what no client may do.
+ * Runs a session for days on a virtual clock, with one call per minute and about one random fault per hour. The token
+ * server records protocol violations.
  */
 export async function liveMonth(seed: number, days: number): Promise<MonthReport> {
   const chance = new ManualClock(0, seed);
@@ -37,18 +37,18 @@ export async function liveMonth(seed: number, days: number): Promise<MonthReport
   };
   const { server } = bench;
   const isAbout = () => chance.random() < 1 / HOUR_STEPS;
-  let isAway = false;
+  let isUnavailable = false;
   let life = new AbortController();
   let endsIn = 0;
   const endFault = async () => {
     server.faults = [];
-    if (isAway) await server.start();
-    isAway = false;
+    if (isUnavailable) await server.start();
+    isUnavailable = false;
   };
   const faults: Record<string, () => Promise<void> | void> = {
-    'platform away': async () => {
+    'platform unavailable': async () => {
       await server.stop();
-      isAway = true;
+      isUnavailable = true;
     },
     'token requests fail': () => {
       server.faults = [
@@ -90,7 +90,7 @@ export async function liveMonth(seed: number, days: number): Promise<MonthReport
         token.refreshUntilMs = Math.min(token.refreshUntilMs, bench.clock.monotonicMs());
     },
   };
-  /** A start does not wait for a platform that is away. */
+  /** The start of a session does not wait for an unavailable platform. */
   const begin = async () => {
     life = new AbortController();
     await bench.session.start(life.signal);
@@ -108,7 +108,7 @@ export async function liveMonth(seed: number, days: number): Promise<MonthReport
         endsIn = 1 + Math.floor(chance.random() ** 3 * 3 * HOUR_STEPS);
       }
       report.calls++;
-      // What fails here is the fault's; what it carried is seen at the other end.
+      // The call may fail because of the fault. The server checks its token.
       await bench.client
         .request({ method: 'GET', path: '/v1/assets', kind: 'other', signal: AbortSignal.timeout(5_000) })
         .catch(() => {});
@@ -116,7 +116,7 @@ export async function liveMonth(seed: number, days: number): Promise<MonthReport
       bench.lines.length = 0;
     });
     await endFault();
-    // Whatever was left behind by a crash is revoked while it can be.
+    // Let the session revoke the tokens of crashed runs.
     await bench.pass(30 * 60_000, STEP_MS);
     await bench.session.stop();
     report.leftAfterStop += server.alive().length;

@@ -4,8 +4,9 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 import { summed } from './oracle.ts';
 import { World } from './world.ts';
 
-// `scripts/prove mixed --seed 348614`: what came by a broker waited for the disk, and the way down for what waited.
-it('an agent whose store refuses ends when it is asked to, and what it had not acknowledged comes again', async () => {
+// `scripts/prove mixed --seed 348614`: broker values were waiting for the disk, and shutdown was waiting for the
+// values.
+it('agent whose store rejects writes stops on request, and unacknowledged values are redelivered', async () => {
   const chance = new ManualClock(0, 1);
   const world = await World.open({ chance: () => chance.random() });
   const { agent } = world;
@@ -15,7 +16,7 @@ it('an agent whose store refuses ends when it is asked to, and what it had not a
     world.produce(300);
     await world.freshMs();
     world.orders(`refuse_writes ${constants.errno.ENOSPC}`);
-    await agent.until(() => /source\.store_refused.*"broker"/.test(agent.output), 'values of the broker wait');
+    await agent.until(() => /source\.store_refused.*"broker"/.test(agent.output), 'broker values are not accepted');
     expect(await agent.end('SIGTERM')).toBe(0);
     world.orders('');
     world.launch();

@@ -13,6 +13,7 @@ import { MachineClock } from './machine-clock.ts';
 import { Oracle } from './oracle.ts';
 import { PlatformWay } from './platform-way.ts';
 import { ProvenGateway } from './proven-gateway.ts';
+import { RulesWay } from './rules-way.ts';
 import { CsvWay } from './ways/csv-way.ts';
 import { ModbusWay } from './ways/modbus-way.ts';
 import { MqttWay } from './ways/mqtt-way.ts';
@@ -28,9 +29,12 @@ const CONCURRENCY = 4;
 const DISK_MB = 192;
 const MAX_BOOT_OFFSET_S = 100_000_000;
 const BOOT_STEP_S = 10_000_000;
-/** Of an access token, in seconds: so that one dies in its sleep. */
+/**
+ * Lifetime of an access token, in seconds. Shorter than the time for which the process is stopped, so that a token
+ * expires meanwhile.
+ */
 const TOKEN_LIFE_S = 8;
-/** Of those that the platform of the sandbox knows: each way has its own. */
+/** Asset of each input, from those that the sandbox knows. */
 const ASSETS = {
   http: 881,
   ndjson: 882,
@@ -42,41 +46,42 @@ const ASSETS = {
   nats: 888,
   opcua: 889,
   sparkplug: 890,
+  modbusGateway: 893,
 };
 
-/** By all ways together, a second; how much of it comes which way. */
+/** Share of each input in the total rate. */
 const SHARES = { http: 0.4, ndjson: 0.2, line: 0.2, mqtt: 0.05, csv: 0.1 };
 
-/** How an orderly stop went. */
+/** Result of a clean shutdown. */
 export interface Stop {
-  /** What held meanwhile, in words. */
+  /** Description of the active fault. */
   during: string;
-  /** The name of that fault, where there was one. */
+  /** Name of the active fault, if any. */
   fault?: string | undefined;
-  /** It had said that it was ready. */
+  /** Whether the agent had reported readiness. */
   wasReady: boolean;
-  /** Its exit status, or the signal that ended it. */
+  /** Exit status or signal name. */
   exit: number | string;
   ms: number;
-  /** Tokens that live on. */
+  /** Number of tokens still valid. */
   tokens: number;
 }
 
 export interface WorldOptions {
-  /** A seed of its values and of what its faults choose. */
+  /** Source of randomness for values and faults. */
   chance: () => number;
-  /** More settings. */
+  /** Additional settings. */
   env?: Record<string, string>;
-  /** One that is asked to end and has not is killed then; the unit's time without. */
+  /** Time after which a stopping agent is killed, in milliseconds. Default: the unit's timeout. */
   stoppedWithinMs?: number;
-  /** Adds NATS, OPC UA and Sparkplug, whose servers cost as much as all others. */
+  /** Adds NATS, OPC UA and Sparkplug, whose servers need as much CPU as all others together. */
   isWhole?: boolean;
 }
 
 /**
- * A gateway with everything around it that may fail: the daemon built and bounded as it is shipped, on a small disk of its own behind a
- * layer that takes orders, with a wall clock and names of its own, between a platform with somebody on the way to it and a plant
- * with a broker, a device, files and programs that push. Needs root.
+ * A gateway and everything around it that may fail: the agent built and limited as it is shipped, on a small disk
+ * behind a fault-injecting layer, with its own wall clock and host names, between a platform behind a faulty proxy and
+ * a plant with a broker, a device, files and pushing programs. Requires root.
  */
 export class World {
   readonly oracle = new Oracle();
@@ -91,12 +96,13 @@ export class World {
   mqtt!: MqttWay;
   modbus!: ModbusWay;
   csv!: CsvWay;
-  /** Of a whole world alone. */
+  /** Set only in a complete world. */
   nats: NatsWay | undefined;
   opcua: OpcuaWay | undefined;
   sparkplug: SparkplugWay | undefined;
   fresh!: PushWay;
   events!: EventsWay;
+  rules!: RulesWay;
   readonly stops: Stop[] = [];
   readonly #library: string;
   readonly #env: Record<string, string>;
@@ -116,7 +122,7 @@ export class World {
     this.farEnd = new FarEnd(sandbox, MAX_POST, CONCURRENCY);
     this.platform = new PlatformWay(sandbox.url, this.farEnd);
     this.disk = new SmallDisk(DISK_MB);
-    // The program that reads OPC UA is some 70 MB of the service.
+    // The OPC UA reader process uses about 70 MB of the service's memory.
     const bounds = new MemoryBounds(options.isWhole ? 'bounds-with-commands.conf' : 'bounds.conf');
     this.agent = new ProvenGateway('http://nobody.invalid', {}, bounds);
     this.clock = new MachineClock(this.agent.folder);
@@ -126,7 +132,7 @@ export class World {
       POST_MAX_VALUES: String(MAX_POST),
       POST_CONCURRENCY: String(CONCURRENCY),
       BUFFER_MAX_BYTES: '96MiB',
-      // Two weeks in one step make nothing old.
+      // A clock step of two weeks must not make values too old.
       BUFFER_MAX_AGE: '24h',
       WEBHOOK_POLL: '5s',
       STATE_DIR: this.disk.state,
@@ -156,32 +162,34 @@ export class World {
     this.mqtt = await MqttWay.open(ASSETS.mqtt, context, farEnd);
     this.modbus = await ModbusWay.open(agent, ASSETS.modbus, context);
     const push = (name: 'http' | 'ndjson' | 'line') => PushWay.to(agent, name, ASSETS[name], context, farEnd);
-    // Another way in is a line here, its share above, and a file in ways/.
+    // Another input is a line here, its share above, and a file in ways/.
     this.csv = new CsvWay(ASSETS.csv, context);
     this.ways = [push('http'), push('ndjson'), push('line'), this.mqtt, this.modbus, this.csv];
     if (isWhole) {
       this.nats = await NatsWay.open(ASSETS.nats, context, farEnd);
       this.ways.push(this.nats);
-      this.opcua = await OpcuaWay.open(ASSETS.opcua, context);
+      this.opcua = await OpcuaWay.open(ASSETS.opcua, context, this.sandbox);
       this.ways.push(this.opcua);
       this.sparkplug = await SparkplugWay.open(ASSETS.sparkplug, context);
       this.ways.push(this.sparkplug);
+      this.ways.push(await ModbusWay.openRestricted(agent, ASSETS.modbusGateway, context));
     }
     this.fresh = PushWay.to(agent, 'http', ASSETS.fresh, context, farEnd);
+    this.rules = new RulesWay(agent, context, farEnd);
     const port = await freePort();
     this.events = await EventsWay.open(this.sandbox, agent.folder);
     this.#env.WEBHOOK_LISTEN = `127.0.0.1:${port}`;
     this.#env.WEBHOOK_URL = `http://127.0.0.1:${port}/webhook`;
   }
 
-  /** Writes the files; `more` settings on top, or further lines of tags.yaml. */
+  /** Writes the configuration files, with additional settings `more` and lines of tags.yaml. */
   async configure(more: Record<string, string> = {}, tags = ''): Promise<void> {
     const all = [...this.ways, this.fresh];
     const url = new URL(this.platform.portal.url);
     this.agent.write(`http://${HOST}:${url.port}`, {
       env: { ...this.#env, ...more },
-      tags: `sources:\n${all.map((way) => way.sources).join('')}tags:\n${all.map((way) => way.tags).join('')}${tags}`,
-      reactions: this.events.reactions,
+      tags: `sources:\n${all.map((way) => way.sources).join('')}tags:\n${all.map((way) => way.tags).join('')}${this.rules.tags}${tags}`,
+      reactions: this.events.reactions + this.rules.reactions,
     });
   }
 
@@ -191,7 +199,7 @@ export class World {
     this.#writeNames();
   }
 
-  /** The name server stops responding. The platform's name is in the hosts file, those of the devices are not. */
+  /** Stops the name server from responding. The platform's name is in the hosts file; those of the devices are not. */
   async silenceNames(): Promise<void> {
     this.#nameServer = await SilentNameServer.open();
     this.#writeNames();
@@ -214,12 +222,13 @@ export class World {
   #writeNames(): void {
     const server = this.#nameServer;
     const host = this.#areNamesKnown || server ? ` ${HOST}` : '';
-    // In place: the files themselves are mounted. Hosts first: a silent server is never asked for the platform.
+    // Overwrite the files in place, because they are mounted. Write hosts first, so that a silent name server is never
+    // asked for the platform.
     writeFileSync(join(this.agent.folder, 'hosts'), `127.0.0.1 localhost${host}\n`);
     writeFileSync(join(this.agent.folder, 'resolv.conf'), server ? `nameserver ${server.address}\n` : '');
   }
 
-  /** What the layer below the daemon does; see `disk-layer.c`. */
+  /** Orders to the layer below the file system; see `disk-layer.c`. */
   orders(text: string): void {
     writeFileSync(join(this.agent.folder, 'orders'), `${text}\n`);
   }
@@ -232,7 +241,7 @@ export class World {
     return { syncs: Number(bytes.readBigUInt64LE(8)), bytes: Number(bytes.readBigUInt64LE(16)) };
   }
 
-  /** Starts the daemon without waiting: what befalls it may go on. */
+  /** Starts the agent without waiting, because faults may be active. */
   launch(): void {
     const { agent, clock } = this;
     const file = (name: string) => join(agent.folder, name);
@@ -254,12 +263,12 @@ export class World {
     });
   }
 
-  /** The next start of the agent is on a machine that has restarted. */
+  /** Makes the agent's next start run as on a rebooted machine. */
   reboot(): void {
     this.#bootOffsetS = this.#bootOffsetS > BOOT_STEP_S ? this.#bootOffsetS - BOOT_STEP_S : MAX_BOOT_OFFSET_S;
   }
 
-  /** The second CSV folder is a share that does not respond, for the agent that runs now. */
+  /** Makes the second CSV folder an unresponsive share for the running agent. */
   async hangShare(): Promise<void> {
     if (this.agent.isRunning) this.#share = await HungShare.mount([this.csv.share], this.agent.pid);
   }
@@ -269,9 +278,9 @@ export class World {
     this.#share = undefined;
   }
 
-  /** Stops the program that reads OPC UA, as a debugger or a full memory does: no signal ends it, and it closes nothing. */
+  /** Stops the OPC UA reader process. It keeps its connections open and reacts only to SIGKILL. */
   async freezeReader(): Promise<void> {
-    await this.agent.until(() => readerOf(this.agent.pid) !== undefined, 'the OPC UA reader runs');
+    await this.agent.until(() => readerOf(this.agent.pid) !== undefined, 'the OPC UA reader is running');
     this.#frozenReader = readerOf(this.agent.pid);
     process.kill(this.#frozenReader!, 'SIGSTOP');
   }
@@ -281,7 +290,7 @@ export class World {
     await this.agent.until(isReplaced, 'the frozen OPC UA reader is replaced', 120_000);
   }
 
-  /** An orderly stop, as a service manager has it. */
+  /** Stops the agent as a service manager does. */
   async stop(during: string, fault?: string): Promise<Stop> {
     const began = performance.now();
     const wasReady = this.agent.hasBeenReady;
@@ -299,31 +308,32 @@ export class World {
     await agent.until(isReady, 'the agent is ready', 90_000);
   }
 
-  /** All ways begin to give values. */
+  /** Starts all producers. */
   produce(perSecond: number): void {
     for (const way of this.ways) way.produce(perSecond * (SHARES[way.name as keyof typeof SHARES] ?? 0.05));
     this.events.produce(2);
+    this.rules.produce(5);
   }
 
-  /** All ways end, and nothing is left in the buffer. */
+  /** Stops all producers and waits until the buffer is empty. */
   async drain(): Promise<void> {
-    await Promise.all([...this.ways.map((way) => way.rest()), this.events.rest()]);
+    await Promise.all([...this.ways.map((way) => way.rest()), this.events.rest(), this.rules.rest()]);
     const { agent } = this;
     const left = () => agent.metric('tagferry_buffer_values').catch(() => Number.NaN);
     await agent.until(async () => (await left()) === 0, 'the buffer is empty', 180_000);
-    // What the device said meanwhile is on its way out.
+    // Values that the device returned in the meantime may still be posted.
     await pause(1_000);
     await agent.until(async () => (await left()) === 0, 'the buffer is empty', 60_000);
   }
 
-  /** Until a fresh value has got through, in ms. */
+  /** Pushes a fresh value and returns the time until it is on the platform, in milliseconds. */
   async freshMs(): Promise<number> {
     const began = performance.now();
     const { timestampMs } = await this.fresh.fresh('a', 180_000);
     const { agent, sandbox } = this;
     await agent.until(
       () => (sandbox.values.list(ASSETS.fresh, 'a').at(-1)?.timestampMs ?? 0) >= timestampMs,
-      'a fresh value gets through',
+      'a fresh value is on the platform',
       180_000,
     );
     return performance.now() - began;
@@ -332,10 +342,11 @@ export class World {
   async close(): Promise<void> {
     const ended = await Promise.allSettled([...this.ways, this.fresh].map((way) => way.close()));
     await this.events.close();
+    await this.rules.close();
     try {
       await this.releaseShare();
       this.restoreNames();
-      // A reader that was never replaced holds the control group.
+      // A reader that was not replaced keeps the control group busy.
       if (this.#frozenReader !== undefined && readerOf(this.agent.pid) === this.#frozenReader)
         process.kill(this.#frozenReader, 'SIGKILL');
       await this.agent.dispose();
@@ -348,7 +359,7 @@ export class World {
   }
 }
 
-/** Process id of the program that reads OPC UA, a child of the agent. */
+/** Returns the process id of the OPC UA reader, a child of the agent. */
 function readerOf(agentPid: number): number | undefined {
   try {
     const children = readFileSync(`/proc/${agentPid}/task/${agentPid}/children`, 'utf8').trim().split(' ').map(Number);

@@ -4,10 +4,11 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { StoreError } from '../../src/base/errors.ts';
 import { silentLogger } from '../../src/base/logger.ts';
-import type { Action, Reaction } from '../../src/config/reactions.ts';
-import type { ActionResult, Perform } from '../../src/reactions/action.ts';
+import type { Action } from '../../src/config/action-kinds.ts';
+import type { Reaction } from '../../src/config/reactions.ts';
+import type { ActionResult, Perform } from '../../src/reactions/action-kind.ts';
+import { ReactionRunner, type ReactionRunnerOptions } from '../../src/reactions/engine/runner.ts';
 import type { JudgingTime } from '../../src/reactions/rules.ts';
-import { ReactionRunner, type ReactionRunnerOptions } from '../../src/reactions/runner.ts';
 import { readEvent } from '../../src/webhook/received-event.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { openJournal, threshold } from './parts/inbox-journal.ts';
@@ -17,14 +18,14 @@ let folder: string;
 let clock: ManualClock;
 let at: ReturnType<typeof openJournal>;
 let runner: ReactionRunner;
-/** What was performed: reaction, value of the event. */
+/** Performed actions: reaction, value of the event. */
 let performed: string[];
 let outcomes: string[];
 let behave: (name: string, value: number) => ActionResult | Promise<ActionResult>;
 
 const perform: Perform = async (action, context) => {
   const { value } = (context.event.content as { data: { value: number } }).data;
-  const name = `${context.reaction}/${action.kind === 'run' ? action.command[0] : action.kind}`;
+  const name = `${context.reaction}/${action.kind === 'run' ? (action.command as string[])[0] : action.kind}`;
   performed.push(`${name} ${value}`);
   return behave(name, value);
 };
@@ -70,8 +71,8 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
-describe('a reaction', () => {
-  it('runs once for an event, and not at all for one that it does not mean', async () => {
+describe('reaction', () => {
+  it('runs once for a matching event, and never for other events', async () => {
     at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW)]);
     const only2 = rule('r', { conditions: [{ kind: 'equals', path: 'data.value', anyOf: [2] }] });
     build([only2]).start();
@@ -83,7 +84,7 @@ describe('a reaction', () => {
     expect(at.inbox.show(2)?.journal).toMatchObject([{ reaction: 'r', action: 'run a', outcome: 'done' }]);
   });
 
-  it('runs its other actions although one fails, tries that one again alone, and gives it up in the end', async () => {
+  it('retries only the failed action, up to its maximum number of attempts', async () => {
     at.inbox.insertMany([threshold(1, NOW)]);
     behave = (name) => (name === 'r/b' ? { outcome: 'failed', detail: 'exit 1' } : { outcome: 'done' });
     build([rule('r', {}, 'a', 'b', 'c')], { maxTries: 3 }).start();
@@ -96,7 +97,23 @@ describe('a reaction', () => {
     expect(outcomes).toEqual(['r failed', 'r failed', 'r dead']);
   });
 
-  it('is done when a later try succeeds', async () => {
+  it('passes the positions of the reaction and the action to each attempt', async () => {
+    at.inbox.insertMany([threshold(1, NOW)]);
+    const positions: string[] = [];
+    const failing: Perform = async ({ kind }, { reaction, position }) => {
+      positions.push(`${reaction} ${kind} ${position.join(' ')}`);
+      return { outcome: positions.length <= 3 ? 'failed' : 'done' };
+    };
+    const never = rule('never', { conditions: [{ kind: 'equals', path: 'data.value', anyOf: [2] }] });
+    build([never, rule('r', {}, 'a', 'b'), rule('s')], { perform: failing }).start();
+    await until(() => stateOf(1) === 'failed');
+    await clock.advance(120_000);
+    await until(() => stateOf(1) === 'done');
+    const once = ['r run 1 0', 'r run 1 1', 's run 2 0'];
+    expect(positions.toSorted()).toEqual([...once, ...once].toSorted());
+  });
+
+  it('is completed when a retry succeeds', async () => {
     at.inbox.insertMany([threshold(1, NOW)]);
     behave = () => (performed.length < 3 ? { outcome: 'failed' } : { outcome: 'done' });
     build([rule('r')]).start();
@@ -106,7 +123,7 @@ describe('a reaction', () => {
     expect(performed).toHaveLength(3);
   });
 
-  it('is tried again after a restart where it failed, and not where it was done', async () => {
+  it('repeats only the failed action after a restart', async () => {
     at.inbox.insertMany([threshold(1, NOW)]);
     behave = (name) => (name === 'r/b' ? { outcome: 'failed' } : { outcome: 'done' });
     build([rule('r', {}, 'a', 'b')]).start();
@@ -119,7 +136,7 @@ describe('a reaction', () => {
     expect(performed).toEqual(['r/a 1', 'r/b 1', 'r/b 1']);
   });
 
-  it('rests for its cooldown per object, also across a restart, and an event that was skipped stays skipped', async () => {
+  it('skips events for the same object during its cooldown, even after a restart', async () => {
     at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW), threshold(3, NOW, 4712)]);
     build([rule('r', { cooldownMs: 60_000 })]).start();
     await until(() => [1, 2, 3].every((id) => stateOf(id) === 'done'));
@@ -137,7 +154,7 @@ describe('a reaction', () => {
     expect(outcomes.filter((one) => one === 'r cooldown')).toHaveLength(2);
   });
 
-  it('rests by running time, whatever the wall clock does', async () => {
+  it('measures its cooldown independently of the wall clock', async () => {
     at.inbox.insertMany([threshold(1, NOW)]);
     build([rule('r', { cooldownMs: 60_000, maxAgeMs: 0 })]).start();
     await until(() => stateOf(1) === 'done');
@@ -154,7 +171,7 @@ describe('a reaction', () => {
     expect(performed).toEqual(['r/a 1', 'r/a 3']);
   });
 
-  it('is not run for an event that is too old, save when a person replays it', async () => {
+  it('runs for an old event only if it is replayed manually', async () => {
     at.inbox.insertMany([threshold(1, NOW - 600_001)]);
     build([rule('r')]).start();
     await until(() => stateOf(1) === 'done');
@@ -165,7 +182,7 @@ describe('a reaction', () => {
     expect(await runner.replay(2)).toBe('unknown');
   });
 
-  it('is all run again by a replay, and after its failure only what failed', async () => {
+  it('repeats all actions in a replay, then retries only failed actions', async () => {
     at.inbox.insertMany([threshold(1, NOW)]);
     build([rule('r', {}, 'a', 'b')]).start();
     await until(() => stateOf(1) === 'done');
@@ -180,7 +197,7 @@ describe('a reaction', () => {
     expect(performed).toEqual(['r/a 1', 'r/b 1', 'r/a 1', 'r/b 1', 'r/b 1']);
   });
 
-  it('waits for a clock that can be trusted before it judges an age', async () => {
+  it('waits for a trusted clock to determine the event age', async () => {
     let trusted: JudgingTime | undefined;
     at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW - 3_600_000, 4712)]);
     build([rule('r')], { now: () => trusted }).start();
@@ -193,12 +210,11 @@ describe('a reaction', () => {
   });
 });
 
-describe('events', () => {
-  it('of one object run one at a time in their order, while those of others go on beside them', async () => {
+describe('runner', () => {
+  it('processes events for an object in order, and events for different objects in parallel', async () => {
     const release: (() => void)[] = [];
     behave = (_, value) =>
       value < 10 ? new Promise((resolve) => release.push(() => resolve({ outcome: 'done' }))) : { outcome: 'done' };
-    // A long queue of one object, longer than a page, before the other's event.
     at.inbox.insertMany(Array.from({ length: 80 }, (_, index) => threshold(index / 100, NOW)));
     at.inbox.insertMany([threshold(10, NOW, 4712)]);
     build([rule('r')]).start();
@@ -214,7 +230,7 @@ describe('events', () => {
     );
   });
 
-  it('behind thousands of another object, whose reaction is slow, are found', async () => {
+  it('finds events queued behind thousands of events for another object with a slow reaction', async () => {
     behave = (_, value) => (value < 10 ? new Promise(() => {}) : { outcome: 'done' });
     at.inbox.insertMany(Array.from({ length: 3_500 }, (_, index) => threshold(index / 1_000, NOW)));
     at.inbox.insertMany([threshold(10, NOW, 4712), threshold(11, NOW, 4712)]);
@@ -236,7 +252,7 @@ describe('events', () => {
     expect(performed).toEqual(['r/a 0', 'r/a 10', 'r/a 11']);
   });
 
-  it('never overtake an earlier one of their object because a place became free in the middle of a look', async () => {
+  it('preserves event order per object when a slot becomes free during a scan', async () => {
     const gate = Promise.withResolvers<ActionResult>();
     behave = (_, value) => (value === 0 ? gate.promise : { outcome: 'done' });
     const others = Array.from({ length: 50 }, (_, index) =>
@@ -244,7 +260,7 @@ describe('events', () => {
     );
     at.inbox.insertMany([threshold(0, NOW, 1), ...others]);
     const fresh = async (limit: number, afterId: number) => {
-      // Between two pages a place becomes free.
+      // A slot becomes free between two pages.
       if (performed.length >= 10 && stateOf(1) !== 'done') {
         gate.resolve({ outcome: 'done' });
         await until(() => stateOf(1) === 'done');
@@ -260,7 +276,7 @@ describe('events', () => {
     expect(inOrder).toEqual(Array.from({ length: 25 }, (_, index) => 2 * index + 2));
   });
 
-  it('are not all begun at once', async () => {
+  it('limits the number of events in progress per rule', async () => {
     let under = 0;
     let most = 0;
     behave = async () => {
@@ -275,7 +291,7 @@ describe('events', () => {
     expect(most).toBe(3);
   });
 
-  it('wait for an earlier one of the object only in the action that it still has to try again', async () => {
+  it('blocks only the retried action for later events for the object', async () => {
     behave = (name, value) =>
       name === 'r/post' && value === 1 && performed.length < 4 ? { outcome: 'failed' } : { outcome: 'done' };
     at.inbox.insertMany([threshold(1, NOW)]);
@@ -292,7 +308,7 @@ describe('events', () => {
     expect(posts.filter((one) => one === 'r/post 2')).toHaveLength(1);
   });
 
-  it('begin before retries that are due', async () => {
+  it('processes new events before due retries', async () => {
     at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW, 4712)]);
     behave = () => ({ outcome: 'failed' });
     build([rule('r')], { perRule: 1 }).start();
@@ -307,7 +323,7 @@ describe('events', () => {
     expect(performed).toEqual(['r/a 3', 'r/a 1', 'r/a 2']);
   });
 
-  it('run each reaction in the order of their object, whatever another reaction of the event waits for', async () => {
+  it('preserves event order per object for each reaction', async () => {
     const gates = new Map<string, () => void>();
     behave = (name, value) =>
       name === 'fast/a' && value !== 1
@@ -328,7 +344,7 @@ describe('events', () => {
     await until(() => [1, 2, 3].every((id) => stateOf(id) === 'done'));
   });
 
-  it('share a memory budget, in which small events find room beside large ones', async () => {
+  it('processes small events while large events use most of the memory budget', async () => {
     const large = (value: number, instrumentation: number) => {
       const body = Buffer.from(threshold(value, NOW, instrumentation).payload).toString();
       return readEvent(Buffer.from(body.replace('"FT-101"', `"${'x'.repeat(500_000)}"`)), NOW);
@@ -347,7 +363,7 @@ describe('events', () => {
     }
   });
 
-  it('that no rule means wait for nobody of their object', async () => {
+  it('completes events without a matching rule immediately', async () => {
     const only1 = rule('r', { conditions: [{ kind: 'equals', path: 'data.value', anyOf: [1] }] });
     at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW)]);
     let finish = () => {};
@@ -359,7 +375,7 @@ describe('events', () => {
     await until(() => stateOf(1) === 'done');
   });
 
-  describe('while the journal cannot be written', () => {
+  describe('with a read-only journal', () => {
     let broken: boolean;
     let saysOf: string[];
     const flaky = () =>
@@ -379,7 +395,7 @@ describe('events', () => {
       build([reaction], { journal: flaky(), logger }).start();
     };
 
-    it('post and publish all the same, and are settled when it can be', async () => {
+    it('sends POST requests, and completes the event when the journal is writable again', async () => {
       at.inbox.insertMany([threshold(1, NOW)]);
       startFlaky(
         rule('r', { cooldownMs: 1_000, actions: [{ kind: 'post', url: 'http://127.0.0.1:1', timeoutMs: 1 }] }),
@@ -393,7 +409,7 @@ describe('events', () => {
       expect(performed).toEqual(['r/post 1']);
     });
 
-    it('start no command, for it might end the gateway untold: it waits, said once, before later ones, without using up tries', async () => {
+    it('starts no command, logs this once, and counts no attempt', async () => {
       at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW)]);
       startFlaky(rule('r'));
       await until(() => saysOf.length > 0);
@@ -412,13 +428,12 @@ describe('events', () => {
     });
   });
 
-  it('of one object keep their order over a restart, though the earlier one waits for its next try', async () => {
+  it('preserves event order per object across a restart while an event is waiting for its retry', async () => {
     at.inbox.insertMany([threshold(1, NOW), threshold(9, NOW, 4712)]);
     behave = (_, value) => ({ outcome: value === 1 ? 'failed' : 'done' });
     build([rule('r')]).start();
     await until(() => stateOf(1) === 'failed' && stateOf(2) === 'done');
     await runner.stop(0);
-    // The same start of another process finds a later event of the object before the retry is due.
     at.inbox.insertMany([threshold(2, NOW)]);
     behave = done;
     performed = [];
@@ -430,7 +445,7 @@ describe('events', () => {
     expect(performed).toEqual(['r/a 1', 'r/a 2']);
   });
 
-  it('with lists nested without end hold up no other, and match by what can be read of them', async () => {
+  it('processes events with deeply nested lists', async () => {
     const deep = Buffer.from(threshold(1, NOW).payload)
       .toString()
       .replace('"data":', `"assets":${'['.repeat(10_000)}${']'.repeat(10_000)},"data":`);
@@ -440,7 +455,7 @@ describe('events', () => {
     expect(performed.sort()).toEqual(['r/a 1', 'r/a 2']);
   });
 
-  it('meet the rules of a reload', async () => {
+  it('applies reloaded rules to new events', async () => {
     at.inbox.insertMany([threshold(1, NOW)]);
     build([rule('old')]).start();
     await until(() => stateOf(1) === 'done');
@@ -452,8 +467,8 @@ describe('events', () => {
   });
 });
 
-describe('a stop', () => {
-  it('lets what runs finish within its budget and begins nothing more', async () => {
+describe('runner shutdown', () => {
+  it('waits for reactions in progress and starts no new ones', async () => {
     let finish = () => {};
     behave = () => new Promise((resolve) => (finish = () => resolve({ outcome: 'done' })));
     at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW)]);
@@ -466,7 +481,7 @@ describe('a stop', () => {
     expect(performed).toEqual(['r/a 1']);
   });
 
-  it('ends what takes longer, which runs again at the next start', async () => {
+  it('interrupts reactions after its time limit, and reruns them at the next startup', async () => {
     let seen: AbortSignal | undefined;
     at.inbox.insertMany([threshold(1, NOW)]);
     build([rule('r', { cooldownMs: 60_000 })], {
@@ -488,7 +503,6 @@ describe('a stop', () => {
     at = openJournal(join(folder, 'inbox.db'), clock);
     build([rule('r', { cooldownMs: 60_000 })]).start();
     await until(() => stateOf(1) === 'failed');
-    // What was cut short counts as a try, and has its pause.
     expect(performed).toEqual(['begun']);
     await clock.advance(5_000);
     await until(() => stateOf(1) === 'done');
@@ -496,8 +510,8 @@ describe('a stop', () => {
   });
 });
 
-describe('the watchdog', () => {
-  it('hears of a look into the inbox that never ends, and not of one that fails', async () => {
+describe('runner watchdog', () => {
+  it('detects an inbox scan that never finishes, and ignores failed scans', async () => {
     let answer: (() => void) | undefined;
     let failing = true;
     const journal = {

@@ -3,10 +3,10 @@ import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { Receiver } from './receiver.ts';
 import { Visitor } from './visitor.ts';
 
-/** The webhooks of the client application that the visitor signs in with. */
+/** Webhooks of the visitor's client application. */
 export const WEBHOOKS = '/v1/client_applications/3/webhooks';
 
-/** A sandbox, somebody who is signed in, and a receiver of webhooks: made anew for each test of the file that asks for them. */
+/** Sandbox, signed-in visitor and webhook receiver, recreated for each test of a file. */
 export interface Audience {
   sandbox: Sandbox;
   visitor: Visitor;

@@ -1,4 +1,4 @@
-/** A sandbox that is away comes back where it was: nobody else gets its port meanwhile, and with it those who call there. */
+/** During an outage, no other program can get the port of a sandbox, and with it the sandbox's clients. */
 import { readFileSync } from 'node:fs';
 import { afterEach, expect, it } from 'vitest';
 import { claimPort } from '../../src/base/port-claim.ts';
@@ -19,7 +19,7 @@ async function start(options: ConstructorParameters<typeof Sandbox>[0] = {}): Pr
 const portOf = (url: string) => Number(new URL(url).port);
 const LAST_GIVEN = Number(readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').trim().split(/\s+/)[1]);
 
-it('keeps its addresses from all that take any port, and from whoever looks there first', async () => {
+it('sandbox keeps its ports reserved during an outage', async () => {
   const away = await start({ adminPort: 0, identityPort: 0 });
   const addresses = [away.url, away.identityUrl, away.adminUrl];
   expect(new Set(addresses).size).toBe(3);
@@ -36,7 +36,7 @@ it('keeps its addresses from all that take any port, and from whoever looks ther
   await expect(fetch(away.url)).resolves.toBeInstanceOf(Response);
 });
 
-it('that has ended leaves its port to others', async () => {
+it('sandbox releases its port when it stops', async () => {
   const first = await start();
   await first.stop();
   const next = await claimPort(portOf(first.url));
@@ -44,7 +44,7 @@ it('that has ended leaves its port to others', async () => {
   expect(next?.port).toBe(portOf(first.url));
 });
 
-it('listens where it is told, and nowhere else', async () => {
+it('sandbox listens only on its configured address', async () => {
   const first = await start();
   await first.stop();
   const second = await start({ port: portOf(first.url) });

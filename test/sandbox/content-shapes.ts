@@ -1,8 +1,8 @@
 import type { EventType } from '../../src/contract/events.ts';
 
 /**
- * The content of every event type, member by member as the table of platform 6.3 writes it. `{ … }` holds exactly these
- * members; a function says what a member is. Written from the spec by hand: neither the sandbox nor the contract is asked.
+ * Contents of all event types as in the table of platform 6.3. An object has exactly these members; a function checks a
+ * member. Written by hand from the specification, independent of sandbox and contract.
  */
 export type Shape = ((value: unknown) => boolean) | { [member: string]: Shape } | [Shape];
 
@@ -125,7 +125,7 @@ export const CONTENT_SHAPES: Readonly<Record<EventType, Shape>> = {
   add_on_node_association_destroyed: addOnNode,
 };
 
-/** What of a value is not as the shape has it, one sentence a member. Lists may be empty. */
+/** Returns the differences between a value and a shape. Lists may be empty. */
 export function differences(value: unknown, shape: Shape, at = 'content'): string[] {
   if (typeof shape === 'function') return shape(value) ? [] : [`${at} is ${JSON.stringify(value)}`];
   if (Array.isArray(shape)) {

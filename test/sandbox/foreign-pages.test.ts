@@ -25,8 +25,8 @@ function call(method: string, path: string, headers: Record<string, string>): Pr
 const own = () => new URL(sandbox.url).host;
 const foreign = { Origin: 'http://evil.example' };
 
-describe('a web page of another origin', () => {
-  it('acts on nothing behind the scenes, and a request of no page does', async () => {
+describe('web page from another origin', () => {
+  it('cannot use the admin API, unlike a request without an origin', async () => {
     expect(await call('POST', '/sandbox/faults', {})).not.toBe(403);
     for (const method of ['POST', 'PATCH', 'DELETE']) {
       expect(await call(method, '/sandbox/offline', foreign)).toBe(403);
@@ -35,14 +35,14 @@ describe('a web page of another origin', () => {
     expect(await call('GET', '/sandbox/status', {})).toBe(200);
   });
 
-  it('does not either by a name of its own that it lets point here', async () => {
+  it('cannot use the admin API through a host name that resolves to this machine', async () => {
     const rebound = { Host: 'evil.example:8480', Origin: 'http://evil.example:8480' };
     expect(await call('POST', '/sandbox/offline', rebound)).toBe(421);
     expect(await call('GET', '/sandbox/status', { Host: 'evil.example:8480' })).toBe(421);
     expect(await call('GET', '/sandbox/status', { Origin: `http://${own()}` })).toBe(200);
   });
 
-  it('may ask the platform itself, which knows its callers by their tokens', async () => {
+  it('can use the platform API, which requires tokens', async () => {
     expect(await call('GET', '/v1/assets/1', foreign)).toBe(401);
   });
 });

@@ -8,11 +8,11 @@ export interface Received {
   event: any;
 }
 
-/** A webhook's receiver on loopback that answers as told and keeps what came. */
+/** Webhook receiver on loopback that records deliveries and responds with `status`. */
 export class Receiver {
   readonly received: Received[] = [];
   status = 204;
-  /** Never answers while set. */
+  /** Whether it never responds. */
   isMute = false;
   readonly #server: Server;
 

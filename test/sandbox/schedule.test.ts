@@ -1,21 +1,21 @@
 import { describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { FIRST_DELAY_MS, retryDelayMs } from '../../src/sandbox/webhooks/retry-schedule.ts';
+import { FIRST_DELAY_MS, retryDelayMs } from '../../src/sandbox/webhooks/delivery-engine.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 const DAY_MS = 24 * 3_600_000;
 const WEBHOOKS = 100;
 const EACH = 1000;
 const DELIVERIES = WEBHOOKS * EACH;
-/** Of a hundred receivers so many never answer well, so many come back after a while, and the rest fail every other time. */
+/** Receivers that always fail, and receivers that recover. The others fail every second time. */
 const DEAD = 30;
 const RECOVERING = 40;
 
-/** Where time is looked at: each look a twentieth of the elapsed time after the one before, so that late looks cost little. */
+/** Growth of the time steps, so that later steps are longer. */
 const LOOK_GROWTH = 1.05;
 
-describe('platform 6.1: the retry schedule', () => {
-  it('of a hundred thousand deliveries keeps its bounds, each by a schedule of its own', async () => {
+describe('platform 6.1: retry schedule', () => {
+  it('stays within its bounds in 100,000 deliveries', async () => {
     const random = new ManualClock(0, 7);
     const sandbox = new Sandbox({
       clock: new ManualClock(),
@@ -43,7 +43,7 @@ describe('platform 6.1: the retry schedule', () => {
       });
     }
 
-    // What was seen of each delivery, checked against the bounds as it happens.
+    // Observations of each delivery, checked as they occur.
     const attempts = new Uint8Array(DELIVERIES + 1);
     const lastDelayMs = new Float64Array(DELIVERIES + 1);
     const dueMs = new Float64Array(DELIVERIES + 1);
@@ -111,12 +111,12 @@ describe('platform 6.1: the retry schedule', () => {
     expect(wrong.slice(0, 5)).toEqual([]);
     expect(deliveries).toHaveLength(DELIVERIES);
     expect(deliveries.some(({ status }) => status === 'pending')).toBe(false);
-    // Dead receivers: all 16 attempts, then failed. The others: delivered, but for a flaky one's one in 65,536.
+    // Dead receivers: 16 attempts, then failed. Others: delivered, except one in 65,536 of the flaky ones.
     expect(counts.dead).toEqual({ failed: DEAD * EACH });
     expect(histogram.get('dead')![16]).toBe(DEAD * EACH);
     expect(counts.recovering).toEqual({ delivered: RECOVERING * EACH });
     expect(counts.flaky!.delivered).toBeGreaterThan(0.999 * (WEBHOOKS - DEAD - RECOVERING) * EACH);
-    // "random": nobody shares a delay, so that a receiver that comes back is not met by all at once.
+    // "random": delays differ, so that a recovered receiver does not receive all deliveries at once.
     expect(firstDelays.size).toBeGreaterThan(0.8 * DELIVERIES);
     // "about 3 days in total".
     expect(mean).toBeGreaterThan(2.98);

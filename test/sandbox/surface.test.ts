@@ -23,13 +23,13 @@ async function code(visitor: Visitor, clientId = 'sandbox-client', person = PERS
   return new URL(reply.headers.get('location')!).searchParams.get('code')!;
 }
 
-describe('{base_url} and {web_url}', () => {
-  it('are one address unless the identity application has a port of its own', async () => {
+describe('sandbox {base_url} and {web_url}', () => {
+  it('share an address unless the identity application has a separate port', async () => {
     await started();
     expect(sandbox.identityUrl).toBe(sandbox.url);
   });
 
-  it('on two addresses fail a client that mixes them up, either way', async () => {
+  it('at separate addresses reject clients that use the wrong address', async () => {
     const platform = await started({ identityPort: 0 });
     const identity = identityVisitor();
     expect(sandbox.identityUrl).not.toBe(sandbox.url);
@@ -47,7 +47,7 @@ describe('{base_url} and {web_url}', () => {
     expect((await identity.get('/v1/assets/881')).status).toBe(404);
   });
 
-  it('go away and come back together', async () => {
+  it('go offline and online together', async () => {
     await started({ identityPort: 0 });
     const identity = identityVisitor();
     await sandbox.goOffline();
@@ -57,13 +57,13 @@ describe('{base_url} and {web_url}', () => {
   });
 });
 
-describe('platform 6.2: the href of a reference', () => {
+describe('platform 6.2: href of a reference', () => {
   it.each([
     ['assets', 881, { serial_number: 'SN-000881' }],
     ['instrumentations', 4711, { tag: 'FT-101' }],
     ['nodes', 19, {}],
     ['units', 12, { code: 'cubic_meter_per_hour', symbol: 'm³/h' }],
-  ] as const)('answers for %s with what the contents of 6.3 show', async (kind, id, members) => {
+  ] as const)('returns the members listed in platform 6.3 for %s', async (kind, id, members) => {
     const visitor = await started();
     const { href } = sandbox.site.reference(kind, id);
     const reply = await visitor.get(new URL(href).pathname);
@@ -71,45 +71,23 @@ describe('platform 6.2: the href of a reference', () => {
     expect(reply.body).toMatchObject({ id, href, ...members });
   });
 
-  it('answers 404 to who may not read the object, and 401 without a token', async () => {
+  it('is 404 without read permission, and 401 without a token', async () => {
     const visitor = await started();
     expect((await visitor.get('/v1/assets/920')).status).toBe(404);
-    sandbox.takePermission({ type: 'Instrumentation', id: 4711 }, { types: ['can_read'] });
+    sandbox.revokePermission({ type: 'Instrumentation', id: 4711 }, { types: ['can_read'] });
     expect((await visitor.get('/v1/instrumentations/4711')).status).toBe(404);
     expect((await new Visitor(sandbox).get('/v1/units/12')).status).toBe(401);
   });
 });
 
-describe('platform 6.2: the time of an event', () => {
-  it.each([
-    [undefined, /T[\d:.]+Z$/],
-    ['bare', /T[\d:.]+$/],
-    ['offset', /T[\d:.]+\+02:00$/],
-  ] as const)('is written as %s has it, and is the same time', async (eventTimes, form) => {
-    const visitor = await started({
-      ...(eventTimes === undefined ? {} : { eventTimes }),
-      sendWebhook: () => Promise.resolve(204),
-      nowMs: Date.UTC(2026, 10, 21),
-    });
-    const body = { url: 'https://receiver.example/hook', event_types: ['asset_disappeared'] };
-    await visitor.call('POST', '/v1/client_applications/3/webhooks', body);
-    sandbox.takePermission({ type: 'Asset', id: 881 });
-    const [delivery] = sandbox.deliveries();
-    const { occurred_at } = JSON.parse(delivery!.payload);
-    expect(occurred_at).toMatch(form);
-    const utc = /Z|\+/.test(occurred_at) ? occurred_at : `${occurred_at}Z`;
-    expect(Date.parse(utc)).toBe(Math.floor(delivery!.occurredAtMs));
-  });
-});
-
-describe('its clock', () => {
-  it('begins where it is told: after the sunset of the v1 permissions they are gone (platform 9)', async () => {
+describe('sandbox clock', () => {
+  it('starts at a given time, which disables v1 permissions after their sunset date (platform 9)', async () => {
     const visitor = await started({ nowMs: Date.UTC(2027, 4, 2) });
     expect((await visitor.get('/v1/permissions')).status).toBe(410);
     expect((await visitor.get('/v2/permissions')).status).toBe(200);
   });
 
-  it('moves on to a time, and is refused to go back to one', async () => {
+  it('advances to a given time, and rejects an earlier one', async () => {
     const visitor = await started({ nowMs: Date.UTC(2027, 0, 1) });
     const to = '2027-05-02T00:00:00Z';
     const reply = await visitor.call('POST', '/sandbox/clock', { to });
@@ -119,35 +97,19 @@ describe('its clock', () => {
   });
 });
 
-describe('platform 3.3 and 8: a failed event', () => {
-  it('can be sent again for six months from its last try, not from its first', async () => {
-    const DAY_MS = 24 * 3600_000;
-    const visitor = await started({ sendWebhook: () => Promise.resolve(503) });
-    const body = { url: 'https://nobody.example/', event_types: ['asset_disappeared'] };
-    await visitor.call('POST', '/v1/client_applications/3/webhooks', body);
-    sandbox.takePermission({ type: 'Asset', id: 881 });
-    const delivery = sandbox.deliveries()[0]!;
-    await expect
-      .poll(
-        () => {
-          if (delivery.nextMs !== undefined) sandbox.clock.advance(delivery.nextMs - sandbox.clock.wallMs());
-          return delivery.status;
-        },
-        { timeout: 20_000, interval: 5 },
-      )
-      .toBe('failed');
-    const lastTryMs = delivery.lastSendMs!;
-    expect(lastTryMs - delivery.createdMs).toBeGreaterThan(DAY_MS);
-    const days = (count: number) => sandbox.clock.advance(lastTryMs + count * DAY_MS - sandbox.clock.wallMs());
-    days(182);
-    expect(sandbox.deliveries()).toHaveLength(1);
-    days(184);
-    expect(sandbox.deliveries()).toHaveLength(0);
+describe('API-Key header', () => {
+  it('must match the client ID for the token', async () => {
+    const visitor = await started({ apiKeyHeader: 'API-Key' });
+    const statusWith = async (headers: Record<string, string>) =>
+      (await visitor.call('GET', '/v1/client_applications/current', undefined, headers)).status;
+    expect(await statusWith({})).toBe(401);
+    expect(await statusWith({ 'api-key': 'wrong' })).toBe(401);
+    expect(await statusWith({ 'api-key': 'sandbox-client' })).toBe(200);
   });
 });
 
-describe('the quota', () => {
-  it('begins anew on demand', async () => {
+describe('sandbox quota', () => {
+  it('is reset by the admin API', async () => {
     const visitor = await started();
     sandbox.site.get('client_applications', 3)!.call_quota = 1;
     await visitor.get('/v1/units/12');
@@ -158,13 +120,13 @@ describe('the quota', () => {
   });
 });
 
-describe('an authorization code', () => {
+describe('authorization code', () => {
   it.each([
     ['a wrong secret', { client_id: 'sandbox-client', client_secret: 'wrong' }],
     ['no secret', { client_id: 'sandbox-client' }],
     ['no client', {}],
     ['another client', { client_id: 'nobody' }],
-  ])('is burnt by who brings it with %s', async (_, credentials) => {
+  ])('is consumed by a request with %s', async (_, credentials) => {
     const visitor = await started();
     const grant = { grant_type: 'authorization_code', code: await code(visitor), redirect_uri: REDIRECT };
     expect((await visitor.form('/app/id/oauth/token', { ...grant, ...credentials }, {})).status).toBe(401);
@@ -173,8 +135,8 @@ describe('an authorization code', () => {
   });
 });
 
-describe('platform 1: from nothing to a technical user', () => {
-  it('sign-up, a confirmed address, a connect subscription, and its key and user work', async () => {
+describe('platform 1: account setup', () => {
+  it('creates and confirms an account, then a connect subscription with a working key and user', async () => {
     await started({ identityPort: 0 });
     const identity = identityVisitor();
     const person = { username: 'carla@plant.example', password: 'correct horse' };
@@ -207,33 +169,8 @@ describe('platform 1: from nothing to a technical user', () => {
     [{ email: 'anna@sandbox.example', password: 'long enough' }],
     [{ email: 'new@plant.example', password: 'short' }],
     [{}],
-  ])('refuses %j', async (form) => {
+  ])('rejects %j', async (form) => {
     const visitor = await started();
     expect((await visitor.form('/app/id/sign_up', form as Record<string, string>, {})).status).toBe(400);
-  });
-});
-
-describe('CORS', () => {
-  const preflight = (url: string, origin: string) =>
-    fetch(`${url}/v1/assets/881/values`, {
-      method: 'OPTIONS',
-      headers: { origin, 'access-control-request-method': 'POST', 'access-control-request-headers': 'authorization' },
-    });
-
-  it('is not there unless an origin is named', async () => {
-    await started();
-    const reply = await preflight(sandbox.url, 'https://page.example');
-    expect([reply.status, reply.headers.get('access-control-allow-origin')]).toEqual([405, null]);
-  });
-
-  it('lets the pages of the named origins call, and no others', async () => {
-    const visitor = await started({ corsOrigin: 'https://page.example' });
-    const asked = await preflight(sandbox.url, 'https://page.example');
-    expect(asked.status).toBe(204);
-    expect(asked.headers.get('access-control-allow-headers')).toBe('authorization');
-    const called = await visitor.call('GET', '/v1/units/12', undefined, { origin: 'https://page.example' });
-    expect(called.headers.get('access-control-allow-origin')).toBe('https://page.example');
-    const foreign = await preflight(sandbox.url, 'https://evil.example');
-    expect(foreign.headers.get('access-control-allow-origin')).toBeNull();
   });
 });

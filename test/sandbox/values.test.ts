@@ -14,8 +14,8 @@ beforeEach(async () => {
 });
 afterEach(() => sandbox.stop());
 
-describe('posting values (beyond-the-spec)', () => {
-  it('is answered 204 without a body and can be read back, keys in lower case', async () => {
+describe('sandbox values endpoint', () => {
+  it('returns 204 without a body, and stores the values with lowercase keys', async () => {
     const reply = await visitor.post(881, 'Flow', [{ timestamp: at, value: 12.5 }], { unit: { id: 12 }, group: 'P' });
     expect([reply.status, reply.text]).toEqual([204, '']);
     expect(sandbox.values.list(881, 'flow')).toEqual([
@@ -34,7 +34,7 @@ describe('posting values (beyond-the-spec)', () => {
     });
   });
 
-  it('keeps status, simulated and hold, and gives them back as they were posted', async () => {
+  it('preserves the posted status, simulated and hold members', async () => {
     const sent = [
       { timestamp: at, value: 1, status: 'bad', simulated: true, hold: false },
       { timestamp: '2026-11-21T00:00:01.000Z', value: 2 },
@@ -46,22 +46,22 @@ describe('posting values (beyond-the-spec)', () => {
     expect([wrong.status, wrong.body.errors[0].attribute]).toEqual([400, 'values[0].data[0].simulated']);
   });
 
-  it('the same asset, key and timestamp again replaces the value and is counted as a duplicate', async () => {
+  it('counts a value with the same asset, key and timestamp as a duplicate and replaces it', async () => {
     for (const value of [1, 1, 2]) await visitor.post(881, 'flow', [{ timestamp: at, value }]);
     expect(sandbox.values.list(881, 'flow')).toMatchObject([{ value: 2, times: 3 }]);
     expect(sandbox.values.counts()).toEqual({ stored: 1, received: 3, duplicates: 2, replaced: 1, posts: 3 });
   });
 
-  it('without timestamps the time of arrival counts, and of several only the last is kept', async () => {
+  it('uses the arrival time for values without timestamps, and keeps only the latest of several', async () => {
     await visitor.post(881, 'flow', [{ value: 1 }, { value: 2 }]);
     expect(sandbox.values.list(881, 'flow').map(({ value }) => value)).toEqual([2]);
   });
 
   it.each([
-    ['no list', { values: {} }, 'values'],
-    ['a key with a blank', { values: [{ key: 'a b', data: [] }] }, 'values[0].key'],
+    ['a body that is not a list', { values: {} }, 'values'],
+    ['a key with a space', { values: [{ key: 'a b', data: [] }] }, 'values[0].key'],
     ['a key of 129 characters', { values: [{ key: 'k'.repeat(129), data: [] }] }, 'values[0].key'],
-    ['a value as text', { values: [{ key: 'a', data: [{ timestamp: at, value: '1' }] }] }, 'values[0].data[0].value'],
+    ['a text value', { values: [{ key: 'a', data: [{ timestamp: at, value: '1' }] }] }, 'values[0].data[0].value'],
     [
       'a local date',
       { values: [{ key: 'a', data: [{ timestamp: '21.11.2026', value: 1 }] }] },
@@ -69,18 +69,18 @@ describe('posting values (beyond-the-spec)', () => {
     ],
     ['an unknown status', { values: [{ key: 'a', data: [{ value: 1, status: 'meh' }] }] }, 'values[0].data[0].status'],
     ['an unknown unit', { values: [{ key: 'a', unit: { id: 999 }, data: [{ value: 1 }] }] }, 'values[0].unit'],
-  ])('%s is 400 and names the member', async (_, body, attribute) => {
+  ])('is 400 and specifies the member: %s', async (_, body, attribute) => {
     const reply = await visitor.call('POST', '/v1/assets/881/values', body);
     expect(reply.status).toBe(400);
     expect(reply.body.errors[0]).toMatchObject({ type: 'invalid', attribute });
     expect(sandbox.values.counts().received).toBe(0);
   });
 
-  it('a body that is not JSON is 400', async () => {
+  it('returns 400 if the body is not JSON', async () => {
     expect((await visitor.call('POST', '/v1/assets/881/values', '{"values":')).status).toBe(400);
   });
 
-  it('over 500 kB is 413, on the wire and unpacked', async () => {
+  it('returns 413 if the body exceeds 500 kB, whether or not it is compressed', async () => {
     const big = JSON.stringify({ values: [{ key: 'a', data: [] }], filler: 'x'.repeat(500_000) });
     expect((await visitor.call('POST', '/v1/assets/881/values', big)).status).toBe(413);
     const packed = await fetch(`${sandbox.url}/v1/assets/881/values`, {
@@ -92,7 +92,7 @@ describe('posting values (beyond-the-spec)', () => {
     expect((await visitor.call('GET', '/v1/client_applications/current')).status).toBe(200);
   });
 
-  it('a gzip body is taken', async () => {
+  it('returns 204 for a gzip body', async () => {
     const body = JSON.stringify({ values: [{ key: 'flow', data: [{ timestamp: at, value: 3 }] }] });
     const reply = await fetch(`${sandbox.url}/v1/assets/881/values`, {
       method: 'POST',
@@ -103,14 +103,14 @@ describe('posting values (beyond-the-spec)', () => {
     expect(sandbox.values.last(881, 'flow')?.value).toBe(3);
   });
 
-  it('an asset that is unknown or may not be read is 404, one that may only be read 403', async () => {
+  it('returns 404 for an unknown or unreadable asset, and 403 for a read-only asset', async () => {
     expect((await visitor.post(1, 'flow', [{ value: 1 }])).status).toBe(404);
     expect((await visitor.post(920, 'flow', [{ value: 1 }])).status).toBe(404);
-    sandbox.takePermission({ type: 'Asset', id: 881 }, { types: ['can_update'] });
+    sandbox.revokePermission({ type: 'Asset', id: 881 }, { types: ['can_update'] });
     expect((await visitor.post(881, 'flow', [{ value: 1 }])).status).toBe(403);
   });
 
-  it('the ledger tells missing, invented and different values apart', async () => {
+  it('maintains a ledger of missing, unexpected and different values', async () => {
     await visitor.post(881, 'flow', [
       { timestamp: '2026-11-21T00:00:01.000Z', value: 1 },
       { timestamp: '2026-11-21T00:00:02.000Z', value: 2 },
@@ -129,8 +129,8 @@ describe('posting values (beyond-the-spec)', () => {
   });
 });
 
-describe('limits (beyond-the-spec)', () => {
-  it('the 501st request of a user in a minute is 429, and the next minute begins anew', async () => {
+describe('sandbox limits', () => {
+  it('reject a user’s 501st request per minute with 429 until the next minute', async () => {
     sandbox.usage.limits.perUser = 5;
     const statuses: number[] = [];
     sandbox.clock.advance(60_000 - (sandbox.clock.wallMs() % 60_000));
@@ -140,21 +140,21 @@ describe('limits (beyond-the-spec)', () => {
     expect((await visitor.get('/v1/client_applications/current')).status).toBe(200);
   });
 
-  it('a subscription that is not active says so', async () => {
+  it('report an inactive subscription', async () => {
     const status = async () => (await visitor.get('/v1/api_subscriptions')).body.api_subscriptions[0].status;
     expect(await status()).toBe('active');
     sandbox.site.get('client_applications', 3)!.active = false;
     expect(await status()).toBe('inactive');
   });
 
-  it('a spent quota is 402', async () => {
+  it('reject requests with 402 when the quota is used up', async () => {
     sandbox.site.get('client_applications', 3)!.call_quota = 2;
     const statuses: number[] = [];
     for (let i = 0; i < 3; i++) statuses.push((await visitor.get('/v1/api_subscriptions')).status);
     expect(statuses).toEqual([200, 200, 402]);
   });
 
-  it('lists are paged by page and per_page from 1 to 100', async () => {
+  it('paginate lists by page, with per_page from 1 to 100', async () => {
     for (let i = 0; i < 3; i++) {
       const body = { url: `https://client.example/${i}`, event_types: ['asset_appeared'] };
       expect((await visitor.call('POST', '/v1/client_applications/3/webhooks', body)).status).toBe(201);
@@ -166,8 +166,8 @@ describe('limits (beyond-the-spec)', () => {
   });
 });
 
-describe('faults on demand', () => {
-  it('offline the port refuses connections, and the same port answers again', async () => {
+describe('sandbox faults', () => {
+  it('close the port while offline, then reopen the same port', async () => {
     await sandbox.goOffline();
     await expect(visitor.get('/v1/client_applications/current')).rejects.toMatchObject({
       cause: { code: 'ECONNREFUSED' },
@@ -176,28 +176,28 @@ describe('faults on demand', () => {
     expect((await visitor.get('/v1/client_applications/current')).status).toBe(200);
   });
 
-  it('offline with a status answers it to everything but the admin API', async () => {
+  it('return a given status from every endpoint except the admin API', async () => {
     await sandbox.goOffline({ status: 503, retryAfter: 7 });
     const reply = await visitor.login();
     expect([reply.status, reply.headers.get('retry-after')]).toEqual([503, '7']);
     expect((await visitor.get('/sandbox/status')).body.outage).toEqual({ status: 503, retryAfter: 7 });
   });
 
-  it('a dropped answer loses the answer and not the value', async () => {
+  it('can drop a response without losing the value', async () => {
     sandbox.faults.add({ path: '/v1/*', drop: 'after', times: 1 });
     await expect(visitor.post(881, 'flow', [{ timestamp: at, value: 1 }])).rejects.toThrow();
     expect(sandbox.values.counts().received).toBe(1);
     expect((await visitor.post(881, 'flow', [{ timestamp: at, value: 1 }])).status).toBe(204);
   });
 
-  it('a fault that could not be answered is refused, and one that cannot be written ends nothing', async () => {
+  it('are rejected if invalid, and do not crash the sandbox if the response cannot be written', async () => {
     expect((await visitor.call('POST', '/sandbox/faults', { status: 42 })).status).toBe(400);
     sandbox.faults.add({ asset: 881, status: 503, retryAfter: 'a\nb', times: 1 });
     await expect(visitor.post(881, 'p', [{ value: 1 }])).rejects.toThrow();
     expect((await visitor.post(881, 'p', [{ value: 1 }])).status).toBe(204);
   });
 
-  it('only the n-th request fails, only the named asset, and poison only with its value', async () => {
+  it('affect only the nth request, the named asset, or posts that contain the poisoned value', async () => {
     sandbox.faults.add({ asset: 882, status: 413 });
     sandbox.faults.add({ asset: 881, nth: 2, status: 500 });
     sandbox.faults.poison({ asset: 883, key: 'p', value: 66 });

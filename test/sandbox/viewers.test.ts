@@ -7,13 +7,13 @@ import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 const MAX_VIEWERS = 20;
-/** Values of so many series make each second's frames some 160 kB. */
+/** With this many series, each second's frames have about 160 kB. */
 const KEYS = Array.from({ length: 2_000 }, (_, i) => `key-${i}`);
 
 let clock: ManualClock;
 let sandbox: Sandbox;
 let server: Server;
-/** What the stream writes to, in order of arrival. */
+/** Responses of the stream, in order. */
 let responses: ServerResponse[];
 let sockets: Socket[];
 
@@ -38,7 +38,7 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** Opens the stream and reads all of it, or nothing. */
+/** Opens the stream, and optionally reads it. */
 async function view(reads: boolean): Promise<void> {
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
   sockets.push(socket);
@@ -53,7 +53,7 @@ const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 async function passSecond(): Promise<void> {
   const points = [{ timestampMs: clock.wallMs(), value: 1, status: undefined, stamped: true }];
-  sandbox.takeValues(
+  sandbox.acceptValues(
     881,
     KEYS.map((key) => ({ key, group: undefined, unit: undefined, points })),
   );
@@ -64,8 +64,8 @@ async function passSecond(): Promise<void> {
 
 const statusOf = (response: ServerResponse) => [response.statusCode, response.destroyed];
 
-describe('the page of a sandbox with the maximum number of viewers', () => {
-  it('shows itself to another viewer and closes the one that has read nothing for longest', async () => {
+describe('sandbox page with the maximum number of viewers', () => {
+  it('accepts a new viewer and disconnects the one that has been idle longest', async () => {
     for (let i = 0; i < MAX_VIEWERS; i++) await view(i !== 7);
     while (responses[7]!.writableLength === 0) await passSecond();
     for (let second = 0; second < 3; second++) await passSecond();
@@ -74,7 +74,7 @@ describe('the page of a sandbox with the maximum number of viewers', () => {
     expect(responses.flatMap(({ destroyed }, i) => (destroyed ? [i] : []))).toEqual([7]);
   });
 
-  it('closes the oldest viewer if all of them read', async () => {
+  it('disconnects the oldest viewer if all viewers are reading', async () => {
     for (let i = 0; i <= MAX_VIEWERS; i++) await view(true);
     expect(statusOf(responses[MAX_VIEWERS]!)).toEqual([200, false]);
     expect(responses.flatMap(({ destroyed }, i) => (destroyed ? [i] : []))).toEqual([0]);

@@ -8,7 +8,7 @@ export interface Reply {
   body: any;
 }
 
-/** A client of nobody's making: plain `fetch`, so that the sandbox is met as strangers meet it. */
+/** Client with plain `fetch`, independent of the agent's client. */
 export class Visitor {
   readonly url: string;
   token = '';
@@ -23,7 +23,7 @@ export class Visitor {
     return visitor;
   }
 
-  /** Acts as a person, by a token that the sandbox made for this test. */
+  /** Returns a visitor with a user token. */
   static asPerson(sandbox: Sandbox, email: string = SANDBOX_CREDENTIALS.userEmail): Visitor {
     const visitor = new Visitor(sandbox);
     visitor.token = sandbox.tokens.issue(sandbox.user(email).id, 3, 'authorization_code').access_token;
@@ -38,7 +38,7 @@ export class Visitor {
     });
   }
 
-  /** A token endpoint, with the client's credentials in a Basic header unless other headers are given. */
+  /** Sends a form to a token endpoint, by default with client credentials in a Basic header. */
   form(path: string, fields: Record<string, string>, headers: Record<string, string> = basic()): Promise<Reply> {
     return this.#send(path, { method: 'POST', headers, body: new URLSearchParams(fields), redirect: 'manual' });
   }

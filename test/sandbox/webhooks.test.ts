@@ -1,17 +1,14 @@
-import { createHmac } from 'node:crypto';
 import { describe, expect, it, vi } from 'vitest';
-import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { audience, WEBHOOKS } from './audience.ts';
-import { Visitor } from './visitor.ts';
 
 const HOUR_MS = 3_600_000;
 const at = audience();
 
-const lose = () => at.sandbox.takePermission({ type: 'Asset', id: 881 });
+const lose = () => at.sandbox.revokePermission({ type: 'Asset', id: 881 });
 const until = (condition: () => void) => vi.waitFor(condition, { timeout: 10_000, interval: 5 });
 
 describe('platform 2.4 and 4.5: webhooks', () => {
-  it('are created with 201, Location and a secret that no reading gives again', async () => {
+  it('are created with 201, Location and a secret that is never returned by reads', async () => {
     const created = await at.register(['asset_appeared'], { properties: { asset_updated: ['status'] } });
     expect(created.status).toBe(201);
     expect(created.headers.get('location')).toBe(`${WEBHOOKS}/${created.body.id}`);
@@ -28,7 +25,7 @@ describe('platform 2.4 and 4.5: webhooks', () => {
     expect((await at.visitor.get(WEBHOOKS)).text).not.toContain(created.body.secret);
   });
 
-  it('are changed and deleted with 204, and get a new secret by reset_secret', async () => {
+  it('are changed and deleted with 204, and receive a new secret from reset_secret', async () => {
     const { id, secret } = (await at.register(['asset_appeared'])).body;
     expect((await at.visitor.call('PATCH', `${WEBHOOKS}/${id}`, { disabled: true })).status).toBe(204);
     expect((await at.visitor.get(`${WEBHOOKS}/${id}`)).body.disabled).toBe(true);
@@ -38,95 +35,10 @@ describe('platform 2.4 and 4.5: webhooks', () => {
     expect((await at.visitor.call('DELETE', `${WEBHOOKS}/${id}`)).status).toBe(204);
     expect((await at.visitor.get(`${WEBHOOKS}/${id}`)).status).toBe(404);
   });
-
-  it('are not changed by members that no webhook has', async () => {
-    const { id } = (await at.register(['asset_appeared'])).body;
-    const reply = await at.visitor.call('PATCH', `${WEBHOOKS}/${id}`, { event_type: ['asset_disappeared'] });
-    expect([reply.status, reply.body.errors[0].attribute]).toEqual([400, 'event_type']);
-  });
-
-  it('need an https address unless it is loopback, and known event types', async () => {
-    const url = 'http://client.example/hook';
-    expect((await at.visitor.call('POST', WEBHOOKS, { url, event_types: ['asset_appeared'] })).status).toBe(400);
-    expect((await at.register(['no_such_event'])).status).toBe(400);
-    expect((await at.register([])).status).toBe(400);
-  });
-
-  it('of another client application are not found', async () => {
-    expect((await at.visitor.get('/v1/client_applications/4/webhooks')).status).toBe(404);
-  });
 });
 
 describe('platform 6.1: delivery', () => {
-  it('carries both signatures over the raw body', async () => {
-    const { secret } = (await at.register(['asset_disappeared'])).body;
-    lose();
-    await until(() => expect(at.receiver.received).toHaveLength(1));
-    const { headers, raw, event } = at.receiver.received[0]!;
-    const hmac = (algorithm: string) => createHmac(algorithm, secret).update(raw).digest('hex');
-    expect(headers['x-hub-signature-sha256']).toBe(`sha256=${hmac('sha256')}`);
-    expect(headers['x-hub-signature']).toBe(`sha1=${hmac('sha1')}`);
-    expect(headers['content-type']).toBe('application/json');
-    expect(event).toMatchObject({ event_type: 'asset_disappeared', occurred_at: expect.stringMatching(/Z$/) });
-  });
-
-  it('is tried again on anything but 2XX, 16 times over about three days, then failed', async () => {
-    at.receiver.status = 500;
-    await at.register(['asset_disappeared']);
-    const gaps: number[] = [];
-    let startedMs = 0;
-    at.sandbox.onDelivery(({ nextInMs }) => {
-      startedMs ||= at.sandbox.clock.wallMs();
-      if (nextInMs === undefined) return;
-      gaps.push(nextInMs);
-      setImmediate(() => at.sandbox.clock.advance(nextInMs));
-    });
-    lose();
-    await until(() => expect(at.sandbox.deliveries()[0]?.status).toBe('failed'));
-    expect(at.receiver.received).toHaveLength(16);
-    expect(new Set(at.receiver.received.map(({ raw }) => raw.toString())).size).toBe(1);
-    for (const [index, gap] of gaps.entries()) if (index > 0) expect(gap).toBeGreaterThan(gaps[index - 1]!);
-    const days = (at.sandbox.clock.wallMs() - startedMs) / (24 * HOUR_MS);
-    expect(days).toBeGreaterThan(2.2);
-    expect(days).toBeLessThan(3.8);
-  });
-
-  it('a receiver that does not answer in time is a failed attempt', async () => {
-    const impatient = new Sandbox({ webhookTimeoutMs: 50 });
-    await impatient.start();
-    at.receiver.isMute = true;
-    const guest = await Visitor.signedIn(impatient);
-    await guest.call('POST', WEBHOOKS, { url: at.receiver.url, event_types: ['asset_disappeared'] });
-    impatient.takePermission({ type: 'Asset', id: 881 });
-    await until(() => expect(impatient.deliveries()[0]?.lastAnswer).toBe('timeout'));
-    expect(impatient.deliveries()[0]?.status).toBe('pending');
-    await impatient.stop();
-  });
-
-  it('after the receiver is well again the next attempt delivers', async () => {
-    at.receiver.status = 503;
-    await at.register(['asset_disappeared']);
-    lose();
-    await until(() => expect(at.receiver.received).toHaveLength(1));
-    await until(() => expect(at.sandbox.deliveries()[0]?.lastAnswer).toBe(503));
-    at.receiver.status = 200;
-    at.sandbox.clock.advance(60_000);
-    await until(() => expect(at.sandbox.deliveries()[0]?.status).toBe('delivered'));
-  });
-
-  it('does not reach webhooks that are disabled, of other types, or whose quota is spent', async () => {
-    const { id } = (await at.register(['asset_disappeared'])).body;
-    await at.register(['asset_appeared']);
-    await at.visitor.call('PATCH', `${WEBHOOKS}/${id}`, { disabled: true });
-    lose();
-    expect(at.sandbox.deliveries()).toEqual([]);
-    at.sandbox.site.get('client_applications', 3)!.call_quota = 1;
-    at.sandbox.grantPermission({ type: 'Asset', id: 881 });
-    await until(() => expect(at.sandbox.deliveries()[0]?.status).toBe('cancelled'));
-    expect(at.receiver.received).toEqual([]);
-  });
-
-  it('with force_sorted_delivery a later event waits for the earlier one', async () => {
+  it('of a later event waits for the earlier event with force_sorted_delivery', async () => {
     at.receiver.status = 500;
     await at.register(['asset_disappeared', 'asset_appeared'], { force_sorted_delivery: true });
     lose();
@@ -141,7 +53,7 @@ describe('platform 6.1: delivery', () => {
 });
 
 describe('platform 3.2: a webhook that fails for more than two weeks', () => {
-  it('is disabled and the contact person is told', async () => {
+  it('is disabled, and the contact person is notified', async () => {
     at.receiver.status = 500;
     const { id } = (await at.register(['asset_disappeared', 'asset_appeared'])).body;
     lose();
@@ -158,7 +70,7 @@ describe('platform 3.2: a webhook that fails for more than two weeks', () => {
 });
 
 describe('platform 2.5 and 3.3: delivery records', () => {
-  it('are listed with their payload, filtered, ordered and paged', async () => {
+  it('are listed with their payload, and can be filtered, sorted and paginated', async () => {
     const { id } = (await at.register(['asset_disappeared', 'asset_appeared'])).body;
     lose();
     at.sandbox.clock.advance(10_000);
@@ -184,7 +96,7 @@ describe('platform 2.5 and 3.3: delivery records', () => {
     expect((await at.visitor.get(`${WEBHOOKS}/${id}/events?occurred_at=yesterday`)).status).toBe(400);
   });
 
-  it('a resend starts the same schedule again, and pending ones are ignored', async () => {
+  it('restart their retry schedule when resent, except for pending records', async () => {
     at.receiver.status = 500;
     const { id } = (await at.register(['asset_disappeared'])).body;
     lose();
@@ -197,16 +109,5 @@ describe('platform 2.5 and 3.3: delivery records', () => {
     await until(() => expect(at.sandbox.deliveries()[0]?.status).toBe('delivered'));
     expect((await resend()).status).toBe(204);
     await until(() => expect(at.receiver.received).toHaveLength(3));
-  });
-
-  it('are gone after six months, and can then not be sent again', async () => {
-    const { id } = (await at.register(['asset_disappeared'])).body;
-    lose();
-    await until(() => expect(at.sandbox.deliveries()[0]?.status).toBe('delivered'));
-    at.sandbox.clock.advance(184 * 24 * HOUR_MS);
-    at.visitor.token = (await at.visitor.login()).body.access_token;
-    expect((await at.visitor.get(`${WEBHOOKS}/${id}/events`)).body.events).toEqual([]);
-    const again = await at.visitor.call('POST', `${WEBHOOKS}/${id}/events`, { webhook_events: [{ id: 1 }] });
-    expect(again.status).toBe(404);
   });
 });

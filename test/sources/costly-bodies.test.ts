@@ -8,7 +8,7 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { MemoryBounds } from '../process/memory-bounds.ts';
 
-/** Invariant 8: no input ends the daemon under the memory that its unit allows. Seen from outside, by the process's own peak. */
+/** Invariant 8: no input causes the agent to exceed the unit's memory limit, measured as the peak of the process. */
 const MiB = 1024 * 1024;
 const FULL = 8 * MiB;
 let child: ChildProcess;
@@ -22,7 +22,7 @@ beforeAll(async () => {
   child = spawn(file!, args, { stdio: ['ignore', 'pipe', 'inherit'] });
   const [chunk] = (await once(child.stdout!, 'data')) as [Buffer];
   port = Number(chunk.toString());
-  // Modules and buffers of the first requests are loaded.
+  // Loads modules and allocates buffers.
   for (let i = 0; i < 20; i++) await send(body('{"tag":"FT-101","key":"flow","value":1}', 1000));
 });
 afterAll(async () => {
@@ -53,9 +53,9 @@ function memory(field: 'VmHWM' | 'VmRSS'): number {
   return Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(status)![1]) * 1024;
 }
 
-/** How far the process grows beyond what it has while something is done. */
+/** Returns the peak memory of the process during `act`, minus the memory used before. */
 async function growth(act: () => Promise<void>): Promise<number> {
-  // 5: the peak begins anew.
+  // Writing 5 resets the peak.
   writeFileSync(`/proc/${child.pid}/clear_refs`, '5');
   const before = memory('VmRSS');
   await act();
@@ -65,26 +65,30 @@ async function growth(act: () => Promise<void>): Promise<number> {
 const lines = { 'Content-Type': 'application/x-ndjson' };
 const fill = (text: string) => Buffer.from(text.repeat(Math.floor(FULL / text.length)));
 
-describe('a body within the 8 MiB that are taken', () => {
+describe('request body of up to 8 MiB', () => {
   it.each([
     ['two million empty objects', () => send(body('{}', 2_000_000)), 413],
     ['four million numbers', () => send(body('1', 4_000_000)), 413],
     ['lists in lists', () => send(fill('[')), 400],
     ['lists in lists under values', () => send(Buffer.from(`{"values":[${'['.repeat(4e6)}${']'.repeat(4e6)}]}`)), 422],
-    ['one value of a million members', () => send(Buffer.from(`{"values":[{${'"a":1,'.repeat(1e6)}"b":1}]}`)), 422],
-    ['a line of a million members', () => send(Buffer.from(`{${'"a":{},'.repeat(1e6)}"b":1}\n`), lines), 422],
-    ['objects in objects on one line', () => send(fill('{"a":'), lines), 400],
-    ['escapes without an end', () => send(Buffer.from(`{"values":[{"tag":"${'\\u0041'.repeat(1.3e6)}"}]}`)), 422],
+    ['one value with a million members', () => send(Buffer.from(`{"values":[{${'"a":1,'.repeat(1e6)}"b":1}]}`)), 422],
+    ['a line with a million members', () => send(Buffer.from(`{${'"a":{},'.repeat(1e6)}"b":1}\n`), lines), 422],
+    ['objects in objects on one line', () => send(fill('{"a":'), lines), 422],
+    [
+      'a string of 1.3 million escapes',
+      () => send(Buffer.from(`{"values":[{"tag":"${'\\u0041'.repeat(1.3e6)}"}]}`)),
+      422,
+    ],
     ['fields of four bytes', () => send(Buffer.from(`FT-101 ${fill('a=1,').subarray(0, 8e6)}a=1`), {}, '/write'), 413],
     ['lines of six bytes', () => send(fill('a b=1\n'), {}, '/write'), 413],
-    ['lines of six bytes, taken in part', () => send(fill('a b=1\n'), {}, '/write?partial=true'), 413],
+    ['lines of six bytes, partially accepted', () => send(fill('a b=1\n'), {}, '/write?partial=true'), 413],
     [
-      'a string without an end',
+      'an unterminated string',
       () => send(Buffer.concat([Buffer.from('a b="'), fill('x').subarray(9)]), {}, '/write'),
       400,
     ],
   ] as [string, () => Promise<number>, number][])(
-    'that is %s costs less than eight times its size',
+    'uses less than eight times its size in memory: %s',
     async (_, act, status) => {
       let answered = 0;
       const grown = await growth(async () => {
@@ -95,7 +99,7 @@ describe('a body within the 8 MiB that are taken', () => {
     },
   );
 
-  it('is collected in little memory when it arrives in a million chunks of one byte', async () => {
+  it('uses little memory even if it arrives in a million one-byte chunks', async () => {
     const chunks = Buffer.from(`1\r\n \r\n`.repeat(MiB / 16));
     const socket = connect(port, '127.0.0.1');
     const answered = once(socket, 'data');
@@ -111,7 +115,7 @@ describe('a body within the 8 MiB that are taken', () => {
     expect(grown).toBeLessThan(8 * FULL);
   });
 
-  it('is refused where too many are under way, and none of them ends the listener', async () => {
+  it('is rejected while too many requests are pending, without crashing the listener', async () => {
     const bomb = gzipSync(body('{}', 2_700_000));
     const gzip = { 'Content-Type': 'application/json', 'Content-Encoding': 'gzip' };
     const answers: number[] = [];
@@ -120,15 +124,15 @@ describe('a body within the 8 MiB that are taken', () => {
       answers.push(...(await Promise.all(Array.from({ length: 16 }, () => send(body('{}', 2_000_000))))));
     });
     expect(answers.filter((status) => status !== 413 && status !== 503)).toEqual([]);
-    // What the shipped bounds leave beside an idle daemon.
+    // Difference between the shipped memory limit and an idle agent.
     expect(grown).toBeLessThan(90 * MiB);
     expect(bounds.kills).toBe(0);
     expect(await send(body('{"tag":"FT-101","key":"flow","value":1}', 10))).toBe(204);
   });
 });
 
-describe('a crowd of streams', () => {
-  it('shares the memory for requests while each sends a line that does not end', async () => {
+describe('concurrent value streams', () => {
+  it('share the request memory even if each sends an endless line', async () => {
     const streams = Array.from({ length: 120 }, () =>
       request({
         host: '127.0.0.1',

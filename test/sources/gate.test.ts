@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { STAMPED_HERE, STATUS_FLAGS, ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import type { Shaping } from '../../src/config/tags.ts';
+import { isSent, scaledOf } from '../../src/sources/intake/shaping.ts';
+import { Stamps } from '../../src/sources/intake/stamps.ts';
 import { pointsOf } from '../../src/sources/points.ts';
-import { isSent, scaledOf } from '../../src/sources/shaping.ts';
-import { Stamps } from '../../src/sources/stamps.ts';
 import { makeIntakeBench, originOf, storeFault, tagOf, until } from './sink-double.ts';
 
 function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source' = 'source', inOrder = false) {
@@ -12,24 +12,35 @@ function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source'
   const gate = bench.gateOf('s', timeFrom, inOrder);
   const [point] = pointsOf(tags, 's', bench.intake);
   const take = async (raw: number, ...more: [number?, ('good' | 'uncertain' | 'bad')?]) => {
-    gate.take(point!, raw, ...more);
+    gate.accept(point!, raw, ...more);
     await gate.committed();
   };
   const values = () => bench.sink.stored.map(({ value }) => value);
   return { ...bench, gate, point: point!, take, values };
 }
 
-describe('the gate', () => {
-  it('scales, and leaves a raw value alone where nothing is to do', () => {
+describe('source gate', () => {
+  it('scales raw values if a scale is configured, and otherwise leaves them unchanged', () => {
     expect(scaledOf(3, { scale: 0.1, offset: 0 })).toBe(0.3);
     expect(scaledOf(1_000, { scale: 0.1, offset: -40 })).toBe(60);
     expect(scaledOf(0.1 + 0.2, { scale: 1, offset: 0 })).toBe(0.1 + 0.2);
   });
 
-  it('gives each value of a series a time of its own, and changes none that came with a value', async () => {
+  it('returns the latest value received, even if it was not sent', async () => {
+    const { gate, point, take, values } = gateWith({ deadband: { units: 10 }, onFailure: 'bad' });
+    expect(gate.latestOf(point)).toBeUndefined();
+    await take(20);
+    await take(29);
+    expect([gate.latestOf(point), values()]).toEqual([29, [20]]);
+    gate.recordFailure(point);
+    await gate.committed();
+    expect([gate.latestOf(point), values()]).toEqual([29, [20, 20]]);
+  });
+
+  it('assigns unique timestamps within each series, and keeps timestamps from the source', async () => {
     const { gate, point, sink, clock, intake } = gateWith();
-    for (let n = 0; n < 5; n++) gate.take(point, n);
-    gate.take(point, 9, 1_000);
+    for (let n = 0; n < 5; n++) gate.accept(point, n);
+    gate.accept(point, 9, 1_000);
     const draft = intake.draft();
     for (let n = 0; n < 3; n++) draft.add(draft.slotOfTag('T', 'v')!, n, Number.NaN, 0);
     await intake.submit(draft, 'http');
@@ -40,13 +51,13 @@ describe('the gate', () => {
     expect(sink.stored.find(({ value }) => value === 9)).toMatchObject({ timeMs: 1_000, stampedHere: false });
   });
 
-  it('gives times of arrival where those of the source do not count', async () => {
+  it('assigns arrival times if source timestamps are disabled', async () => {
     const { take, sink, clock } = gateWith({}, 'arrival');
     await take(1, 1_000, 'bad');
     expect(sink.stored).toMatchObject([{ timeMs: clock.wallMs(), status: STATUS_FLAGS.bad, stampedHere: true }]);
   });
 
-  it('counts, once they are on disk, values whose own time lies more than a day ahead of a clock that can be trusted', async () => {
+  it('counts stored values with timestamps more than a day ahead of a trusted clock', async () => {
     const { take, gate, point, sink, clock, ahead } = gateWith();
     const day = 86_400_000;
     sink.holds = true;
@@ -60,13 +71,13 @@ describe('the gate', () => {
       [day - 1, day + 1, 300 * day],
     ]);
     sink.holds = false;
-    // Whole columns, as programs print them, one of them stamped here.
+    // Columns from a program, with one value per row and its arrival time.
     const columns = new ValueColumns();
     for (const flags of [0, STAMPED_HERE]) columns.add(point.series, clock.wallMs() + 2 * day, 1, flags);
     gate.add(columns);
     await gate.settled();
     expect(ahead.get('s')).toBe(3);
-    // In 1970 every time lies ahead, and says nothing.
+    // Not counted while the clock is in 1970, because every time is ahead.
     clock.jumpWall(-clock.wallMs());
     await take(1, 300 * day);
     expect(ahead.get('s')).toBe(3);
@@ -78,13 +89,16 @@ describe('the gate', () => {
     [{ deadband: { share: 0.01 } }, [100, 100.9, 101.1, 99], [100, 101.1, 99]],
     [{ onChange: true }, [1, 1, 2, 2, 1], [1, 2, 1]],
     [{ scale: 0.1, deadband: { units: 1 } }, [100, 105, 120], [10, 12]],
-  ] as [Partial<Shaping>, number[], number[]][])('sends by %o of %o what differs', async (shaping, raw, sent) => {
-    const { take, values } = gateWith(shaping);
-    for (const one of raw) await take(one);
-    expect(values()).toEqual(sent);
-  });
+  ] as [Partial<Shaping>, number[], number[]][])(
+    'sends only changes: settings %o, readings %o',
+    async (shaping, raw, sent) => {
+      const { take, values } = gateWith(shaping);
+      for (const one of raw) await take(one);
+      expect(values()).toEqual(sent);
+    },
+  );
 
-  it('sends at least so often, and a change of status always', async () => {
+  it('sends values at the minimum rate, and always sends status changes', async () => {
     const { take, values, clock, sink } = gateWith({ deadband: { units: 5 }, maxSilenceMs: 10_000 });
     await take(1);
     await take(2);
@@ -97,13 +111,13 @@ describe('the gate', () => {
     expect(sink.stored.map(({ status }) => status)).toEqual([0, 0, 3, 1]);
   });
 
-  it('says a failure once, with the last value, and nothing where there was none', async () => {
+  it('resends the previous value once with status bad after a failure', async () => {
     const { gate, point, take, sink } = gateWith({ onFailure: 'bad' });
-    expect(gate.fail(point)).toBe(false);
+    expect(gate.recordFailure(point)).toBe(false);
     await take(7);
-    gate.fail(point);
-    gate.fail(point);
-    gate.take(point, Number.NaN);
+    gate.recordFailure(point);
+    gate.recordFailure(point);
+    gate.accept(point, Number.NaN);
     await gate.settled();
     await take(8);
     expect(sink.stored.map(({ value, status }) => [value, status])).toEqual([
@@ -113,13 +127,13 @@ describe('the gate', () => {
     ]);
   });
 
-  it('moves on with the commit alone: what was not stored is sent again, and nobody is told of more', async () => {
+  it('resends values that were not stored, and acknowledges values only after their commit', async () => {
     const { gate, point, take, values, sink } = gateWith({ deadband: { units: 1 } });
     await take(10);
     sink.holds = true;
     const first = take(20);
     await until(() => sink.waiting === 1);
-    // Left out because of one that is not on disk: it waits for that one.
+    // Suppressed because of a value that is not on disk yet, so it is not confirmed before that value.
     const second = take(20.5);
     let isTold = false;
     second.then(
@@ -134,12 +148,12 @@ describe('the gate', () => {
     sink.fault = undefined;
     sink.holds = false;
     await take(20.2);
-    gate.take(point, 20.3);
+    gate.accept(point, 20.3);
     await gate.settled();
     expect(values()).toEqual([10, 20.2]);
   });
 
-  it('offers values again while the store refuses, with their times, and counts them once', async () => {
+  it('retries rejected values with their original timestamps, and counts each value once', async () => {
     const { take, sink, clock, counted, gate } = gateWith();
     sink.fault = storeFault('buffer.full', 2_000);
     const at = clock.wallMs();
@@ -153,10 +167,10 @@ describe('the gate', () => {
     expect([counted.get('s'), gate.stored, gate.waiting]).toEqual([1, 1, 0]);
   });
 
-  it('puts notes into the transaction of the values they came with', async () => {
+  it('commits notes in the same transaction as their values', async () => {
     const { gate, point, sink } = gateWith();
     sink.fault = storeFault('buffer.full', 1_000);
-    gate.take(point, 1);
+    gate.accept(point, 1);
     gate.note({ name: 'a', text: '1' }, { name: 'b', text: '2' });
     const refused = gate.committed();
     await gate.stop();
@@ -165,20 +179,20 @@ describe('the gate', () => {
   });
 });
 
-describe('the gate of a kind that keeps order', () => {
-  /** A number each turn, with a note of how far that is. */
+describe('ordered source gate', () => {
+  /** Accepts one number per turn, with a note of the position. */
   function counting() {
     const bench = gateWith({ deadband: { units: 0.5 } }, 'source', true);
     const { gate, point, sink, values } = bench;
     const say = async (number: number) => {
-      gate.take(point, number, number);
+      gate.accept(point, number, number);
       gate.note({ name: 'far', text: String(number) });
       await gate.committed();
     };
     return { ...bench, say, kept: () => [...values(), `far ${sink.notes.get('far')}`] };
   }
 
-  it('puts nothing on disk, and no fact, before what came before it: what the store refused holds up what follows', async () => {
+  it('commits values and notes in order, even if the store rejects earlier entries', async () => {
     const { say, kept, sink, clock } = counting();
     sink.fault = storeFault('buffer.full', 5_000);
     const first = say(1);
@@ -189,11 +203,11 @@ describe('the gate of a kind that keeps order', () => {
     expect([sink.appends, kept()]).toEqual([1, ['far undefined']]);
     await clock.advance(2_000);
     await Promise.all([first, ...more]);
-    // What had waited went together, with one that was left out because of its neighbour.
+    // Pending values were written together, including one that was suppressed.
     expect([sink.appends, kept()]).toEqual([3, [1, 2, 3, 'far 3.2']]);
   });
 
-  it('gives what waits for its turn at a stop, early, and none of it behind what the store refuses', async () => {
+  it('commits pending values early on shutdown, unless the store rejects earlier values', async () => {
     const taken = counting();
     taken.sink.holds = true;
     const all = [taken.say(1)];
@@ -220,8 +234,8 @@ describe('the gate of a kind that keeps order', () => {
   });
 });
 
-describe('stamps', () => {
-  it('follow a clock that was a day and more ahead, and none that went back by less', () => {
+describe('arrival timestamps', () => {
+  it('follow clock corrections of more than a day, but not smaller backward changes', () => {
     const stamps = new Stamps();
     expect([1_000_000, 999_000, 999_000].map((wall) => stamps.next(1, wall))).toEqual([
       1_000_000, 1_000_001, 1_000_002,
@@ -230,38 +244,38 @@ describe('stamps', () => {
     expect([far, 1_000_000].map((wall) => stamps.next(2, wall))).toEqual([far, 1_000_000]);
   });
 
-  it('go on where an earlier process was ahead of the clock', () => {
+  it('continue after timestamps from a previous process that was ahead of the clock', () => {
     const before = new Stamps();
     for (let n = 0; n < 10; n++) before.next(3, 5_000);
     before.next(4, 5_000);
     expect(before.kept(5_000)).toEqual({ latestMs: 5_000, ahead: [[3, 5_009]] });
-    // Once more before anything comes: what is kept is kept on.
+    // A second restart without values keeps the stamps.
     const after = new Stamps(new Stamps(before.kept(5_000)).kept(5_000));
     expect([after.next(3, 5_001), after.next(4, 5_001)]).toEqual([5_010, 5_001]);
     expect(after.kept(6_000)).toEqual({ latestMs: 5_010, ahead: [] });
   });
 
-  it('go on behind an earlier process where the clock was set back meanwhile', () => {
+  it('continue after timestamps from a previous process if the clock was set back', () => {
     const hour = 3_600_000;
     const before = new Stamps();
     expect([before.next(1, 2 * hour), before.next(2, 2 * hour + 5)]).toEqual([2 * hour, 2 * hour + 5]);
     const after = new Stamps(before.kept(2 * hour + 5));
     const given = [1, 2, 1, 2].map((series) => after.next(series, hour));
     expect(given).toEqual([2 * hour + 6, 2 * hour + 6, 2 * hour + 7, 2 * hour + 7]);
-    // And behind that one in turn, though its clock never came so far.
+    // Also after a third process whose clock never reached that time.
     const third = new Stamps(after.kept(hour));
     expect([third.next(1, hour), third.next(3, hour)]).toEqual([2 * hour + 8, 2 * hour + 6]);
   });
 
-  it('do not follow an earlier process that was days ahead, and give none twice then either', () => {
+  it('ignore timestamps from a previous process that was days ahead, and are never assigned twice', () => {
     const after = new Stamps({ latestMs: 90 * 86_400_000, ahead: [] });
     expect([1, 1, 2].map((series) => after.next(series, 5_000))).toEqual([5_000, 5_001, 5_000]);
     expect(after.kept(5_000).latestMs).toBe(5_000);
   });
 });
 
-describe('what is sent', () => {
-  it('is everything where nothing says otherwise', () => {
+describe('value shaping', () => {
+  it('sends every value by default', () => {
     const last = { value: 1, isBad: false, atMs: 0 };
     expect(isSent({ scale: 1, offset: 0, onFailure: 'skip' }, last, 1, false, 0)).toBe(true);
   });

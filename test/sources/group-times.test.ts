@@ -1,10 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { StreamTimes } from '../../src/sources/group-times.ts';
-import { Stamps } from '../../src/sources/stamps.ts';
+import { Stamps, StreamTimes } from '../../src/sources/intake/stamps.ts';
 
-describe('times of a group', () => {
-  it('of arrival differ between its members, whatever their clocks say', () => {
+describe('group arrival timestamps', () => {
+  it('differ between group members regardless of their clocks', () => {
     const clocks = fc.array(fc.tuple(fc.nat(2), fc.integer({ min: 0, max: 50 })), { minLength: 1, maxLength: 200 });
     fc.assert(
       fc.property(clocks, (arrivals) => {
@@ -15,15 +14,15 @@ describe('times of a group', () => {
     );
   });
 
-  it('stay within the number of members of the clock while values come slower than that', () => {
+  it('differ from the clock at low rates by less than the group size in milliseconds', () => {
     const stamps = new Stamps();
     const given = [100, 110, 120, 130].map((wallMs) => stamps.next(7, wallMs, { index: 3, of: 4 }));
     expect(given).toEqual([103, 111, 123, 131]);
   });
 });
 
-describe('times of a stream', () => {
-  it('are those at which it stored the messages, one after the other within a millisecond, and the same once more', () => {
+describe('stream timestamps', () => {
+  it('equal the storage timestamps, increase within a millisecond, and stay the same on redelivery', () => {
     const times = new StreamTimes();
     const messages: [seq: number, storedMs: number][] = [
       [1, 1_000],
@@ -38,7 +37,7 @@ describe('times of a stream', () => {
     expect(times.of(8, 3, 1_000, undefined)).toBe(1_000);
   });
 
-  it('differ between the members of a group', () => {
+  it('differ between group members', () => {
     const message = fc.tuple(fc.nat(1), fc.nat(3));
     fc.assert(
       fc.property(fc.array(message, { minLength: 1, maxLength: 200 }), (messages) => {

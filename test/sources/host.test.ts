@@ -4,8 +4,7 @@ import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import { HOST_READING_NAMES, parseHostReading } from '../../src/contract/host-readings.ts';
-import { HostSource } from '../../src/sources/host/host-source.ts';
-import type { HostSpec, HostValue } from '../../src/sources/host/host-spec.ts';
+import { HostSource, type HostSpec, type HostValue } from '../../src/sources/host/host-source.ts';
 import { pointsOf } from '../../src/sources/points.ts';
 import type { SourceContext } from '../../src/sources/source-kind.ts';
 import { type IntakeBench, makeIntakeBench, originOf, tagOf } from './sink-double.ts';
@@ -54,8 +53,8 @@ function machine(files: Record<string, string>): { root: string; write: (files: 
 
 const NET_HEAD = 'Inter-|   Receive\n face |bytes\n';
 
-describe('a host source', () => {
-  it('reads the numbers of a machine as the kernel writes them', async () => {
+describe('host source', () => {
+  it('reads values from kernel files', async () => {
     const { root, write } = machine({
       'proc/loadavg': '0.52 0.58 0.59 1/600 12345\n',
       'proc/uptime': '1234.56 9999.99\n',
@@ -104,27 +103,27 @@ describe('a host source', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('says what cannot be read, in the rhythm of all repeats, and reads the rest', async () => {
+  it('logs unreadable files once per repeat interval and reads the other files', async () => {
     const { root, write } = machine({ 'proc/loadavg': '1 2 3 1/1 1\n' });
     const readings = ['load5', 'uptime', 'temperature', 'disk_free:/no/such/folder'];
     const { values, warnings, clock } = readerOf(readings, root);
     for (let round = 0; round < 5; round++) expect(await values()).toEqual({ load5: 2 });
-    // The first at once; the others, the second and the fourth time of each together.
+    // The first failure is logged immediately; the others are combined.
     expect(warnings).toHaveLength(1);
     await clock.advance(10_000);
     expect(warnings).toHaveLength(2);
-    expect(warnings[1]).toMatchObject({ event: 'host.unreadable', objects: 8 });
+    expect(warnings[1]).toMatchObject({ event: 'host.unreadable', objects: 3 });
     write({ 'proc/uptime': '7 7\n' });
     expect(await values()).toEqual({ load5: 2, uptime: 7 });
     expect(warnings).toHaveLength(2);
   });
 
-  it('reads this very machine by every name that the contract lists, but for sensors it may lack', async () => {
+  it('provides every documented reading on this machine, except for missing sensors', async () => {
     const names = HOST_READING_NAMES.filter((name) => name !== 'temperature');
     const { values, clock } = readerOf(names);
     await values();
     await clock.advance(1_000);
-    // Ticks of processors come every 10 ms: wait for one, not for a time.
+    // The kernel updates processor times every 10 ms. Wait for a change instead of a fixed time.
     let found = await values();
     while (!('cpu_share' in found)) found = await values();
     expect(found.agent_memory).toBeGreaterThan(1e6);
@@ -137,7 +136,7 @@ describe('a host source', () => {
     ).toEqual(names.filter((name) => !name.startsWith('network')).sort());
   });
 
-  it('takes readings apart', () => {
+  it('parses reading names', () => {
     expect(parseHostReading('disk_free:/var:x')?.argument).toBe('/var:x');
     for (const wrong of ['load2', 'load1:5', 'disk_free:', '', 'LOAD1'])
       expect(parseHostReading(wrong)).toBeUndefined();

@@ -28,7 +28,7 @@ let push: HttpPush;
 let port = 0;
 const opened: { close(): void }[] = [];
 
-/** An address in use is not waited for. */
+/** Makes listening on an address in use fail immediately. */
 const AT_ONCE = { listenRetries: 0 };
 
 async function listen(options: Partial<HttpPushOptions> = {}): Promise<void> {
@@ -75,7 +75,7 @@ function send(
 const sendValues = (values: unknown, headers: Record<string, string> = JSON_TYPE) =>
   send('/v1/values', JSON.stringify({ values }), headers);
 
-/** A connection that a test writes to byte by byte. */
+/** Opens a connection for raw bytes. */
 async function rawConnection(): Promise<{ socket: Socket; received: () => string; closed: () => boolean }> {
   const socket = connect(port, '127.0.0.1');
   let text = '';
@@ -106,7 +106,7 @@ afterEach(async () => {
 describe('POST /v1/values', () => {
   beforeEach(() => listen());
 
-  it('answers 204 without a body when every value is stored', async () => {
+  it('responds 204 without a body once every value is stored', async () => {
     const answer = await sendValues([ONE, { tag: 'GW-01', key: 'LOAD', value: -0.25, timestamp: AT_MS + 1 }]);
     expect([answer.status, answer.text]).toEqual([204, '']);
     expect(bench.sink.stored).toEqual([
@@ -116,7 +116,7 @@ describe('POST /v1/values', () => {
     expect(bench.counted.get('http')).toBe(2);
   });
 
-  it('does not answer before the sink has them on disk', async () => {
+  it('does not respond before the values are on disk', async () => {
     bench.sink.holds = true;
     let answered = false;
     const answer = sendValues([ONE]).then((got) => {
@@ -130,7 +130,7 @@ describe('POST /v1/values', () => {
     expect((await answer).status).toBe(204);
   });
 
-  it('takes an asset that tags.yaml does not name', async () => {
+  it('accepts an asset that is not in tags.yaml', async () => {
     const answer = await sendValues([
       { asset: 77, unit: 12, group: 'Process', key: 'Level', value: 1, timestamp: AT },
       { asset: 77, unit: { code: 'percent' }, key: 'level', value: 2, timestamp: AT },
@@ -144,14 +144,14 @@ describe('POST /v1/values', () => {
     ]);
   });
 
-  it('stamps a value without a time with its arrival and says so', async () => {
+  it('uses the arrival time for a value without a timestamp', async () => {
     await sendValues([{ tag: 'GW-01', key: 'load', value: 1 }]);
     expect(bench.sink.stored).toEqual([
       { address: '900//load/', timeMs: bench.clock.wallMs(), value: 1, status: 0, stampedHere: true },
     ]);
   });
 
-  it('takes NDJSON, one value a line, under each of its names', async () => {
+  it('accepts NDJSON with one value per line under each supported content type', async () => {
     const lines = `${JSON.stringify(ONE)}\r\n\n${JSON.stringify({ ...ONE, value: 13 })}`;
     for (const type of ['application/x-ndjson', 'application/ndjson; charset=UTF-8', 'application/jsonl']) {
       expect((await send('/v1/values', lines, { 'Content-Type': type })).status).toBe(204);
@@ -159,7 +159,16 @@ describe('POST /v1/values', () => {
     expect(bench.sink.stored.map((value) => value.value)).toEqual([12.5, 13, 12.5, 13, 12.5, 13]);
   });
 
-  it('refuses the whole request with 422, every problem by index and field', async () => {
+  it('rejects a value larger than 64 KiB, not counting whitespace around a value in NDJSON', async () => {
+    const large = { ...ONE, tag: 'T'.repeat(65_536) };
+    const answer = await sendValues([ONE, large, ONE]);
+    expect([answer.status, answer.body.problems!.map(({ index }) => index)]).toEqual([422, [1]]);
+    const line = `${' '.repeat(65_536)}${JSON.stringify(ONE)}${' '.repeat(65_536)}\n`;
+    expect((await send('/v1/values', line, { 'Content-Type': 'application/x-ndjson' })).status).toBe(204);
+    expect(bench.sink.stored).toHaveLength(1);
+  });
+
+  it('rejects the entire request with 422, and lists every problem by index and field', async () => {
     const answer = await sendValues([
       ONE,
       { ...ONE, tag: 'FT-110' },
@@ -181,7 +190,7 @@ describe('POST /v1/values', () => {
       { asset: 1, key: 'k', unit: 'bar', value: 1 },
     ]);
     expect(answer.status).toBe(422);
-    expect(answer.body.error).toContain('17 values are wrong; nothing of the request is stored');
+    expect(answer.body.error).toContain('17 values are invalid; nothing in the request was stored');
     expect(answer.body.problems!.map(({ index, field }) => `${index} ${field}`)).toEqual([
       '1 tag',
       '2 key',
@@ -206,7 +215,7 @@ describe('POST /v1/values', () => {
     expect([bench.sink.appends, bench.catalogue.size]).toEqual([0, 0]);
   });
 
-  it('opens no series for a request that is refused', async () => {
+  it('creates no series for a rejected request', async () => {
     await sendValues([
       { asset: 5, key: 'new', value: 1 },
       { asset: 5, key: 'new', value: 'x' },
@@ -214,21 +223,21 @@ describe('POST /v1/values', () => {
     expect(bench.catalogue.size).toBe(0);
   });
 
-  it('lists a hundred problems and counts the rest', async () => {
+  it('lists the first hundred problems and counts the rest', async () => {
     const answer = await sendValues(Array.from({ length: 250 }, () => ({ ...ONE, value: 'x' })));
     expect(answer.body.problems).toHaveLength(100);
     expect(answer.body.count).toBe(250);
   });
 
   it.each([
-    ['nothing', ''],
-    ['half of it', '{"values":[{"tag":"FT-101"'],
+    ['empty', ''],
+    ['incomplete', '{"values":[{"tag":"FT-101"'],
     ['an array', '[]'],
     ['a number', '1'],
-    ['no values', '{"value":[]}'],
-    ['values that are no list', '{"values":{}}'],
-    ['more than values', '{"values":[],"valeus":[]}'],
-  ])('answers 400 to a JSON body that is %s', async (_what, body) => {
+    ['without values', '{"value":[]}'],
+    ['without a list of values', '{"values":{}}'],
+    ['an object with other members', '{"values":[],"valeus":[]}'],
+  ])('responds 400 to a JSON body that is %s', async (_what, body) => {
     const answer = await send('/v1/values', body);
     expect([answer.status, typeof answer.body.error]).toEqual([400, 'string']);
     expect(bench.sink.appends).toBe(0);
@@ -236,31 +245,31 @@ describe('POST /v1/values', () => {
 
   it.each([
     [
-      'lines under the type of one body',
+      'lines with the content type of a single body',
       'application/json',
       '{"tag":"T","key":"k","value":1}\n{"tag":"T","key":"k","value":2}\n',
       'application/x-ndjson',
     ],
     [
-      'one body under the type of lines',
+      'a single body with the content type of lines',
       'application/x-ndjson',
       '{"values":[{"tag":"T","key":"k","value":1}]}\n',
       'application/json',
     ],
     [
-      'one body over many lines under the type of lines',
+      'a single body on several lines with the content type of lines',
       'application/x-ndjson',
       '{\n  "values": []\n}\n',
       'application/json',
     ],
-    ['a body that is nothing', 'application/json', '{\n  "values": [\n', '{"values":['],
-    ['a line that is nothing', 'application/x-ndjson', 'T,k,1\n', 'one value a line'],
-  ])('says how to send %s', async (_, type, text, hint) => {
+    ['an incomplete body', 'application/json', '{\n  "values": [\n', '{"values":['],
+    ['a line that is not JSON', 'application/x-ndjson', 'T,k,1\n', 'one value per line'],
+  ])('returns a hint for %s', async (_, type, text, hint) => {
     const answer = await send('/v1/values', text, { 'Content-Type': type });
     expect([answer.status, answer.body.hint]).toEqual([400, expect.stringContaining(hint)]);
   });
 
-  it('answers 400 to bytes that are not UTF-8, and to an NDJSON line that is not JSON, by its number', async () => {
+  it('responds 400 to invalid UTF-8, and to an NDJSON line that is not JSON, with its line number', async () => {
     expect((await send('/v1/values', Buffer.from([0x22, 0xff, 0x22]))).status).toBe(400);
     const answer = await send('/v1/values', `${JSON.stringify(ONE)}\n{"tag":`, {
       'Content-Type': 'application/x-ndjson',
@@ -269,14 +278,14 @@ describe('POST /v1/values', () => {
     expect(bench.sink.appends).toBe(0);
   });
 
-  it('takes an empty list, and UTF-8 beyond ASCII with a byte order mark', async () => {
+  it('accepts an empty list, and non-ASCII text in UTF-8 with a byte order mark', async () => {
     expect((await sendValues([])).status).toBe(204);
     const marked = Buffer.from(`\ufeff${JSON.stringify({ values: [{ ...ONE, tag: 'Füllstand' }] })}`);
     const answer = await send('/v1/values', marked);
-    expect([answer.status, answer.body.problems![0]!.problem]).toEqual([422, 'tags.yaml has no tag "Füllstand"']);
+    expect([answer.status, answer.body.problems![0]!.problem]).toEqual([422, 'tag "Füllstand" is not in tags.yaml']);
   });
 
-  it('answers 415 to what curl -d says and names the header to add', async () => {
+  it('responds 415 to the default curl -d content type, and specifies the required header', async () => {
     for (const type of ['application/x-www-form-urlencoded', 'text/csv', 'application/json; charset=latin1']) {
       const answer = await send('/v1/values', JSON.stringify({ values: [ONE] }), { 'Content-Type': type });
       expect([type, answer.status]).toEqual([type, 415]);
@@ -285,7 +294,7 @@ describe('POST /v1/values', () => {
     expect((await send('/v1/values', '{}', {})).status).toBe(415);
   });
 
-  it('inflates gzip, deflate in both dialects and zstd', async () => {
+  it('decompresses gzip, both variants of deflate, and zstd', async () => {
     const plain = Buffer.from(JSON.stringify({ values: [ONE] }));
     const bodies: [string, Buffer][] = [
       ['gzip', gzipSync(plain)],
@@ -307,7 +316,7 @@ describe('POST /v1/values', () => {
     expect(bench.sink.stored).toHaveLength(4);
   });
 
-  it('answers 413 to a body over 8 MiB, whether its length is told, hidden in chunks, or hidden in gzip', async () => {
+  it('responds 413 to a body over 8 MiB, with or without Content-Length and even if compressed', async () => {
     const most = 8 * 1024 * 1024;
     const fits = Buffer.alloc(most, ' ');
     fits.write(JSON.stringify({ values: [ONE] }));
@@ -321,7 +330,7 @@ describe('POST /v1/values', () => {
     expect([answer.status, push.bytesUnderWay]).toEqual([413, 0]);
   });
 
-  it('refuses by the announced length before a byte of the body has come', async () => {
+  it('rejects an excessive Content-Length before the body arrives', async () => {
     const { socket, received } = await rawConnection();
     socket.write(
       'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n',
@@ -331,7 +340,7 @@ describe('POST /v1/values', () => {
     expect(received()).toMatch(/connection: close/i);
   });
 
-  it('lets a client that asks send only what it would take', async () => {
+  it('responds to Expect: 100-continue with 100 only if it would accept the body', async () => {
     const { socket, received } = await rawConnection();
     const body = JSON.stringify({ values: [ONE] });
     const head = `POST /v1/values HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n`;
@@ -345,11 +354,11 @@ describe('POST /v1/values', () => {
     expect(other.received()).not.toContain('100 Continue');
   });
 
-  it('answers 503 with Retry-After when the buffer is full or the disk refuses, and nothing is stored', async () => {
+  it('responds 503 with Retry-After and stores nothing if the buffer is full or the disk fails', async () => {
     bench.sink.fault = storeFault('buffer.full', 12_300);
     const full = await sendValues([ONE]);
     expect([full.status, full.headers['retry-after']]).toEqual([503, '13']);
-    expect(full.body.error).toContain('nothing of the request is stored');
+    expect(full.body.error).toContain('nothing in the request was stored');
     bench.sink.fault = storeFault('store.unwritable');
     const broken = await sendValues([ONE]);
     expect([broken.status, Number(broken.headers['retry-after']) > 0]).toEqual([503, true]);
@@ -358,24 +367,24 @@ describe('POST /v1/values', () => {
     expect([bench.sink.stored.length, bench.counted.get('http')]).toEqual([1, 1]);
   });
 
-  it('answers 500, not silence, to a fault of its own', async () => {
-    bench.sink.fault = new TypeError('nobody foresaw this');
+  it('responds 500 to an internal error', async () => {
+    bench.sink.fault = new TypeError('unforeseen');
     const answer = await sendValues([ONE]);
-    expect([answer.status, answer.text.includes('foresaw')]).toEqual([500, false]);
+    expect([answer.status, answer.text.includes('unforeseen')]).toEqual([500, false]);
   });
 
-  it('answers 404 to other addresses and 405 with Allow to other methods', async () => {
+  it('responds 404 to unknown paths, and 405 with an Allow header to unsupported methods', async () => {
     expect((await send('/v1/value', '{}')).status).toBe(404);
     const answer = await send('/v1/values', undefined, {}, 'GET');
     expect([answer.status, answer.headers.allow]).toEqual([405, 'POST']);
   });
 
-  it('refuses web pages where no token guards it', async () => {
+  it('rejects requests from web pages if no token is configured', async () => {
     const answer = await sendValues([ONE], { ...JSON_TYPE, Origin: 'http://evil.example' });
     expect([answer.status, bench.sink.appends]).toEqual([403, 0]);
   });
 
-  it('shares one commit among two hundred requests that wait at once', async () => {
+  it('stores the values of two hundred concurrent requests in one commit', async () => {
     bench.sink.holds = true;
     const agent = new Agent({ keepAlive: true, maxSockets: 200 });
     opened.push({ close: () => agent.destroy() });
@@ -388,7 +397,7 @@ describe('POST /v1/values', () => {
     expect([bench.sink.commits, bench.sink.stored.length, push.bytesUnderWay]).toEqual([1, 200, 0]);
   });
 
-  it('answers pipelined requests in their order, though a later one is refused at once', async () => {
+  it('responds to pipelined requests in order, even if it rejects a later request immediately', async () => {
     bench.sink.holds = true;
     const { socket, received } = await rawConnection();
     const body = JSON.stringify({ values: [ONE] });
@@ -403,7 +412,7 @@ describe('POST /v1/values', () => {
     expect(received().match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 204', 'HTTP/1.1 404', 'HTTP/1.1 204']);
   });
 
-  it('stores nothing of a body that broke off', async () => {
+  it('stores no values from an incomplete body', async () => {
     const { socket } = await rawConnection();
     socket.write(
       'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"values":[',
@@ -415,8 +424,8 @@ describe('POST /v1/values', () => {
   });
 });
 
-describe('the limits of the listener', () => {
-  it('ends requests whose header or body takes too long', async () => {
+describe('ingest listener', () => {
+  it('terminates requests whose header or body arrives too slowly', async () => {
     const events: unknown[] = [];
     const log = pino({ base: null }, { write: (line: string) => void events.push(JSON.parse(line).event) });
     await listen({ limits: { headerMs: 40, requestMs: 5_000 }, log });
@@ -432,11 +441,11 @@ describe('the limits of the listener', () => {
     expect(slowBody.received()).toContain('408');
     expect(slowHead.received()).toContain('408');
     expect(push.bytesUnderWay).toBe(0);
-    // Nobody was refused beside that, and nothing broke off.
+    // No other events.
     expect(new Set(events)).toEqual(new Set(['ingest.listening', 'listener.connection_ended']));
   });
 
-  it('answers 503 where too many bytes wait for the disk, and takes more when they are there', async () => {
+  it('returns 503 only while too many bytes are waiting for the disk', async () => {
     await listen({ limits: { bytesUnderWay: 22_400 } });
     bench.sink.holds = true;
     const waiting = [1, 2, 3, 4].map(() => sendValues([ONE]));
@@ -449,7 +458,7 @@ describe('the limits of the listener', () => {
     expect((await sendValues([ONE])).status).toBe(204);
   });
 
-  it('gives the place of the connection that is quiet longest to a newcomer', async () => {
+  it('closes the longest-idle connection when a new one exceeds the limit', async () => {
     await listen({ limits: { connections: 2 } });
     const first = await rawConnection();
     await bench.clock.advance(1);
@@ -460,8 +469,8 @@ describe('the limits of the listener', () => {
   });
 });
 
-describe('the name by which it is called', () => {
-  it('is one of loopback, or of INGEST_HOSTS, while there is no token: no web page writes here', async () => {
+describe('ingest host name', () => {
+  it('must be loopback or listed in INGEST_HOSTS if no token is configured', async () => {
     await listen();
     const body = JSON.stringify({ values: [ONE] });
     const status = async (host: string) => (await send('/v1/values', body, { ...JSON_TYPE, Host: host })).status;
@@ -480,7 +489,7 @@ describe('INGEST_TOKEN', () => {
   const line = 'GW-01 load=1';
   const basic = (pair: string) => ({ Authorization: `Basic ${Buffer.from(pair).toString('base64')}` });
 
-  it('is asked for, in the ways that pushers have', async () => {
+  it('is required, and accepted in any form that clients support', async () => {
     await listen({ rules: { token: 's3cret' } });
     const missing = await send('/v1/values', body);
     expect([missing.status, missing.headers['www-authenticate']]).toEqual([401, 'Bearer realm="tagferry"']);
@@ -499,7 +508,7 @@ describe('INGEST_TOKEN', () => {
     expect(bench.sink.stored).toHaveLength(4);
   });
 
-  it('opens the listener to pages that know it', async () => {
+  it('allows requests from web pages that send it', async () => {
     await listen({ rules: { token: 's3cret' } });
     const headers = { ...JSON_TYPE, Authorization: 'Bearer s3cret', Origin: 'http://panel.plant' };
     expect((await sendValues([ONE], headers)).status).toBe(204);
@@ -509,7 +518,7 @@ describe('INGEST_TOKEN', () => {
 describe('line protocol over HTTP', () => {
   beforeEach(() => listen());
 
-  it('takes what Telegraf sends to InfluxDB 1', async () => {
+  it('accepts Telegraf requests for InfluxDB 1', async () => {
     const created = await send('/query', 'q=CREATE+DATABASE+%22telegraf%22', {
       'Content-Type': 'application/x-www-form-urlencoded',
     });
@@ -531,7 +540,7 @@ describe('line protocol over HTTP', () => {
     expect(bench.counted.get('influx')).toBe(3);
   });
 
-  it('honours precision in the spellings of both versions, and stamps lines without a time', async () => {
+  it('supports the precisions of both versions, and uses the arrival time for lines without a timestamp', async () => {
     const times = {
       s: '1795219200',
       ms: '1795219200000',
@@ -556,7 +565,7 @@ describe('line protocol over HTTP', () => {
     expect(bench.sink.stored[0]).toMatchObject({ timeMs: bench.clock.wallMs(), stampedHere: true });
   });
 
-  it('counts values, not lines, in its problems, and stores nothing', async () => {
+  it('identifies problems by value index instead of line, and stores nothing', async () => {
     const lines =
       'FT-101 flow=1,temperature=2\nGW-01 load="high"\nGW-01 load=99999999999999999i\nFT-102 flow=1\nGW-01 load=1 9999999999999999999';
     const answer = await send('/api/v2/write', lines, {});
@@ -571,7 +580,7 @@ describe('line protocol over HTTP', () => {
     expect(bench.sink.appends).toBe(0);
   });
 
-  it('answers an unreadable line in the form that each version prints', async () => {
+  it('reports an invalid line in the error format of each version', async () => {
     const one = await send('/write', 'GW-01 load=1\nGW-01', {});
     expect([one.status, one.body.error, one.headers['x-influxdb-error']]).toEqual([
       400,
@@ -583,7 +592,7 @@ describe('line protocol over HTTP', () => {
     expect(bench.sink.appends).toBe(0);
   });
 
-  it('answers ping and health as the clients of InfluxDB expect', async () => {
+  it('responds to ping and health requests as InfluxDB clients expect', async () => {
     expect((await send('/ping', undefined, {}, 'GET')).status).toBe(204);
     expect((await send('/ping', undefined, {}, 'HEAD')).status).toBe(204);
     expect((await send('/ping?verbose=true', undefined, {}, 'GET')).body).toEqual({ version: '1.8.10' });
@@ -593,8 +602,8 @@ describe('line protocol over HTTP', () => {
   });
 });
 
-describe('start and stop', () => {
-  it('gives requests that wait for the disk their answer, takes no more, and closes kept connections', async () => {
+describe('ingest listener', () => {
+  it('completes pending requests on shutdown, rejects new requests, and closes keep-alive connections', async () => {
     await listen();
     bench.sink.holds = true;
     const idle = await rawConnection();
@@ -619,7 +628,7 @@ describe('start and stop', () => {
     expect(bench.sink.stored).toHaveLength(1);
   });
 
-  it('cuts what does not end within its time', async () => {
+  it('aborts requests that exceed the shutdown time limit', async () => {
     await listen({ limits: { stopMs: 5_000 } });
     const slow = await rawConnection();
     slow.socket.write(
@@ -632,7 +641,7 @@ describe('start and stop', () => {
     await until(() => slow.closed());
   });
 
-  it('listens on a socket, takes away one that a crash left, and leaves one that is in use', async () => {
+  it('opens a socket, replaces a stale one, and fails if the socket is in use', async () => {
     const path = join(mkdtempSync(join(tmpdir(), 'tagferry-')), 'in.sock');
     const crashed = createServer();
     crashed.listen(path);
@@ -640,7 +649,7 @@ describe('start and stop', () => {
     await expect(listen({ listen: { path }, limits: AT_ONCE })).rejects.toMatchObject({
       code: 'ingest.address_in_use',
     });
-    // What kill -9 leaves: the file without a listener.
+    // As after kill -9: the file without a listener.
     const { renameSync } = await import('node:fs');
     renameSync(path, `${path}.kept`);
     crashed.close();
@@ -652,14 +661,14 @@ describe('start and stop', () => {
     expect(answer.status).toBe(204);
     await push.stop();
     expect(existsSync(path)).toBe(false);
-    writeFileSync(path, 'a file of somebody');
+    writeFileSync(path, 'another file');
     await expect(listen({ listen: { path }, limits: AT_ONCE })).rejects.toMatchObject({
       code: 'ingest.address_in_use',
     });
     expect(existsSync(path)).toBe(true);
   });
 
-  it('listens on IPv6 and says who is in the way on a port that is taken', async () => {
+  it('listens on IPv6, and fails with a hint if the port is in use', async () => {
     await listen({ listen: { host: '::1', port: 0 } });
     const six = await send('/v1/values', JSON.stringify({ values: [ONE] }), JSON_TYPE, 'POST', { host: '::1' });
     expect(six.status).toBe(204);

@@ -5,7 +5,7 @@ import { silentLogger } from '../../src/base/logger.ts';
 import { HttpPush, type PushRules } from '../../src/sources/push/http-push.ts';
 import { type IntakeBench, makeIntakeBench, storeFault, until } from './sink-double.ts';
 
-/** The client that InfluxDB's makers ship, as programs use it. */
+/** Official InfluxDB client. */
 let bench: IntakeBench;
 let push: HttpPush;
 let url = '';
@@ -35,8 +35,8 @@ const api = (options = {}) =>
     ...options,
   });
 
-describe('the client of InfluxDB', () => {
-  it('writes points in every precision, compressed or not, and has its token looked at', async () => {
+describe('InfluxDB client', () => {
+  it('writes points in every precision, compressed or uncompressed, with a verified token', async () => {
     await listen({ token: 'the-token' });
     for (const gzipThreshold of [1, 1_000_000]) {
       const writing = api({ gzipThreshold });
@@ -62,7 +62,7 @@ describe('the client of InfluxDB', () => {
     await expect(refused.close()).rejects.toMatchObject({ statusCode: 401 });
   });
 
-  it('is told what is wrong with a batch, and has the rest of it stored where that is asked for', async () => {
+  it('receives the problems in a batch, whose valid points are stored on request', async () => {
     await listen({ token: undefined, lines: { tagFrom: 'device' } });
     const points = (writing: ReturnType<typeof api>) => {
       writing.writePoint(new Point('modbus').tag('device', 'FT-101').floatField('flow', 1).timestamp(AT));
@@ -73,12 +73,12 @@ describe('the client of InfluxDB', () => {
     await expect(points(api())).rejects.toMatchObject({ statusCode: 422, body: expect.stringContaining('device') });
     expect(bench.sink.stored).toEqual([]);
     push.setRules({ token: undefined, lines: { tagFrom: 'device', partial: true } });
-    // Not a success to this client, as a partial write of InfluxDB is none; it does not send the batch again.
+    // The client reports a partial write as an error and does not repeat the batch.
     await expect(points(api({ maxRetries: 3 }))).rejects.toMatchObject({ statusCode: 200 });
     expect(bench.sink.stored.map(({ value }) => value)).toEqual([1, 2]);
   });
 
-  it('keeps what it could not write and writes it when the store takes values again', async () => {
+  it('retries rejected points until the store accepts them', async () => {
     await listen({ token: undefined });
     bench.sink.fault = storeFault('buffer.full', 10);
     const failed = Promise.withResolvers<void>();
@@ -95,15 +95,15 @@ describe('the client of InfluxDB', () => {
     await failed.promise;
     bench.sink.fault = undefined;
     await flushed;
-    // By itself, when `Retry-After` is over.
+    // The client retries after the delay in `Retry-After`.
     await until(() => bench.sink.stored.length > 0);
     await writing.close();
     expect(bench.sink.stored.map(({ value }) => value)).toEqual([0, 1, 2, 3, 4]);
   });
 });
 
-describe('Telegraf, by the grammar of its own documentation', () => {
-  // Metrics as its serializer writes them: global tags first in order of their names, integers with i, uptime as a string.
+describe('Telegraf output', () => {
+  // Telegraf serializer: tags sorted by name, integers with i, uptime as a string.
   const BATCH = `${[
     'modbus,device=FT-101,host=gw,name=line\\ 1,slave_id=1,type=holding_register flow=12.5,temperature=21i 1795219200000000000',
     'cpu,cpu=cpu-total,host=gw usage_idle=98.23943661971831,usage_user=1.2323943661971832 1795219200000000000',
@@ -122,7 +122,7 @@ describe('Telegraf, by the grammar of its own documentation', () => {
       },
     });
 
-  it('has its own tags stored, and what no tag is meant for told, in both dialects', async () => {
+  it('is stored in both dialects if its tag is configured, and otherwise reported', async () => {
     await listen({ token: 'the-token', lines: { tagFrom: 'device', partial: true } });
     for (const path of ['/api/v2/write?bucket=any&org=any', '/write?db=telegraf&consistency=any']) {
       const answer = await post(path);

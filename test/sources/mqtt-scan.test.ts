@@ -5,15 +5,16 @@ import { createServer } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLogger } from '../../src/base/logger.ts';
-import { brokerBeside } from '../../src/broker/beside.ts';
+import { inspectionBroker } from '../../src/broker/broker.ts';
+import { MQTT_TOPICS } from '../../src/broker/topic-filters.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { scanMqtt } from '../../src/sources/mqtt/scan.ts';
+import { scanMessages } from '../../src/sources/messages/scan.ts';
 import type { ScannedValue } from '../../src/sources/source-kind.ts';
 import { StrictBroker } from '../broker/strict-broker.ts';
 import { runVerb } from '../commands/verb-run.ts';
 import { AgentProcess } from '../process/agent-process.ts';
 
-/** As tags.yaml would fill it in. */
+/** Defaults as in tags.yaml. */
 const PLACEHOLDER = ['$', '{HOME}'].join('');
 
 let server: StrictBroker;
@@ -24,7 +25,7 @@ beforeEach(async () => {
 });
 afterEach(() => server.stop());
 
-/** Listens longer where a busy machine brings less than that. */
+/** Listens again if a busy machine delivered fewer values. */
 async function scanFor(count: number, what: readonly string[]): Promise<ScannedValue[]> {
   for (let waitMs = 600; ; waitMs *= 4) {
     const found = await scan(what, waitMs);
@@ -34,20 +35,20 @@ async function scanFor(count: number, what: readonly string[]): Promise<ScannedV
 
 async function scan(what: readonly string[], waitMs: number): Promise<ScannedValue[]> {
   const spec = { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 } as const;
-  const broker = brokerBeside({ name: 'plant', spec, clock: systemClock, logger: silentLogger() });
+  const broker = inspectionBroker({ name: 'plant', spec, clock: systemClock, logger: silentLogger() });
   const found: ScannedValue[] = [];
   const { signal } = new AbortController();
-  for await (const step of scanMqtt({ broker, what, waitMs, clock: systemClock, signal })) {
+  for await (const step of scanMessages({ broker, grammar: MQTT_TOPICS, what, waitMs, clock: systemClock, signal })) {
     if ('found' in step) found.push(step.found);
-    else expect(step.done).toBeLessThanOrEqual(step.total);
+    else if ('done' in step) expect(step.done).toBeLessThanOrEqual(step.total);
   }
   return found;
 }
 
 const retain = (topic: string, payload: string) => server.publish(topic, payload, { retain: true });
 
-describe('a scan of an MQTT broker', () => {
-  it('finds each topic that holds a number, and each number in a message of JSON with the time beside them', async () => {
+describe('MQTT scan', () => {
+  it('lists each numeric topic, and each number in a JSON message together with its timestamp', async () => {
     retain('plant/P-1/flow', '12.5');
     retain('plant/P-2/flow', '"7"');
     retain('plant/P-1/state', 'running');
@@ -66,19 +67,29 @@ describe('a scan of an MQTT broker', () => {
       ['v', { topic: 'site/old', at: '/v', time: '/t', time_unit: 's' }],
     ]);
     expect((await scanFor(2, ['plant/+/flow'])).map(({ sample }) => sample)).toEqual(['12.5', '7']);
-    // Nothing of it was left at the broker.
+    // The scan left no session at the broker.
     expect(server.filters).toEqual([]);
   });
 
-  it('says what is no topic, what the broker does not allow, and that nobody is there', async () => {
-    await expect(scan(['a/#/b'], 600)).rejects.toThrow('"a/#/b" has a # that is not its end');
+  it('proposes samples for a list whose elements have timestamps', async () => {
+    retain('site/a', '{"id":7,"data":{"samples":[{"v":1.5,"t":1795219200123},{"v":2.5,"t":1795219200223}]}}');
+    retain('site/b', '[{"p":{"x":1},"time":"2026-11-21T00:00:00Z"},{"p":{"x":2},"time":"2026-11-21T00:00:01Z"}]');
+    expect((await scanFor(3, [])).map(({ members, sample }) => [members, sample])).toEqual([
+      [{ topic: 'site/a', samples: '/data/samples', at: '/v', time: '/t' }, '2.5'],
+      [{ topic: 'site/a', at: '/id' }, '7'],
+      [{ topic: 'site/b', samples: '', at: '/p/x', time: '/time' }, '2'],
+    ]);
+  });
+
+  it('reports invalid topics, rejected topics and an unreachable broker', async () => {
+    await expect(scan(['a/#/b'], 600)).rejects.toThrow('"a/#/b" contains a # before the last level');
     server.forbidden.add('#');
-    await expect(scan([], 20_000)).rejects.toThrow('does not let this client subscribe to #');
+    await expect(scan([], 20_000)).rejects.toThrow('rejected subscriptions to #');
     await server.stop();
     await expect(scan([], 600)).rejects.toThrow('the broker is not connected (ECONNREFUSED)');
   });
 
-  it('prints lines that check takes as they are, with and without the daemon, whose session is left alone', async () => {
+  it('prints lines that pass tagferry check, with and without a running agent, and leaves the session unchanged', async () => {
     const sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
     await sandbox.start();
     const source = `sources:\n  broker: { mqtt: "mqtt://127.0.0.1:${port}" }\n`;
@@ -86,7 +97,7 @@ describe('a scan of an MQTT broker', () => {
     const agent = new AgentProcess(sandbox.url, { tags: source + own, env: { COMMIT_INTERVAL: '1s' } });
     try {
       await agent.start();
-      await agent.until(() => server.filters.length === 1, 'the subscription stands');
+      await agent.until(() => server.filters.length === 1, 'the subscription is active');
       retain(`plant/a: b "c"/${PLACEHOLDER}/true`, '1');
       retain('plant/\u202e\ttricky', '{"on":2}');
       const args = ['sources', 'scan', 'broker', 'plant/#', '--wait', '5s', '--yes', '--config', agent.config];
@@ -94,7 +105,7 @@ describe('a scan of an MQTT broker', () => {
       expect([scanned.status, scanned.stderr]).toEqual([0, '']);
       expect(scanned.stdout).toContain(`"true": { from: broker, topic: "plant/a: b \\"c\\"/$${PLACEHOLDER}/true" }`);
       server.publish('site/mine', '5');
-      await agent.until(() => sandbox.values.counts(881, 'mine').stored === 1, 'the daemon goes on');
+      await agent.until(() => sandbox.values.counts(881, 'mine').stored === 1, 'the agent continues');
       expect([server.asked.filter((one) => one.includes('site/mine')), server.wrong]).toEqual([['+site/mine'], []]);
       writeFileSync(join(agent.config, 'tags.yaml'), `${source}tags:\n  T:\n    asset: 881\n${scanned.stdout}`);
       const checked = await runVerb(['check', '--config', agent.config]);
@@ -108,7 +119,7 @@ describe('a scan of an MQTT broker', () => {
     }
   });
 
-  it('trusts the authority of PLATFORM_CA without a daemon, too', async () => {
+  it('trusts the CA in PLATFORM_CA without a running agent', async () => {
     const certificates = join(import.meta.dirname, '../platform/certificates');
     const file = (name: string) => readFileSync(join(certificates, name));
     const front = createServer({ key: file('server.key'), cert: file('server.pem') }, (socket) => {

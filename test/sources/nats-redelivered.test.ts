@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import type { PullOptions, StreamMessage } from '../../src/broker/nats/nats-pull.ts';
-import { AS_IT_COMES } from '../../src/config/tags.ts';
+import { UNSHAPED } from '../../src/config/tags.ts';
 import { NatsSource } from '../../src/sources/nats/nats-source.ts';
 import { makeIntakeBench, until } from './sink-double.ts';
 
-/** The source over a store in memory, and what it asked the broker for. */
+/** Source with a store in memory, and its pull options. */
 function makeBench() {
   const bench = makeIntakeBench();
   let asked: PullOptions | undefined;
@@ -16,12 +16,12 @@ function makeBench() {
     },
     state: () => ({ connected: true, failures: 0 }),
   };
-  const spec = { topic: 'site/a', template: 'site/a', subject: 'site.a' };
+  const spec = { topic: 'site.a', template: 'site.a' };
   const series = bench.catalogue.idOf(881, 'flow', undefined, undefined);
   const source = new NatsSource(
     {
       source: { name: 'line', timeFrom: 'arrival', spec: { stream: 'PLANT', durable: 'gateways', ordered: false } },
-      points: [{ name: 'FT-101 flow', series, everyMs: 0, shaping: AS_IT_COMES, spec }],
+      points: [{ name: 'FT-101 flow', series, everyMs: 0, shaping: UNSHAPED, spec }],
       brokers: { nats: () => broker },
       gate: bench.gateOf('line', 'arrival'),
       clock: bench.clock,
@@ -42,8 +42,8 @@ const message = (seq: number, text: string, redelivered: boolean, storedNs = 1n)
   redelivered,
 });
 
-describe('a message of a stream that comes again', () => {
-  it('is not stored twice though the server has confirmed its acknowledgement: it had given it anew just before', async () => {
+describe('redelivered stream message', () => {
+  it('is stored once if it is redelivered just before its acknowledgement is confirmed', async () => {
     const { source, sink, pull } = makeBench();
     await pull.handler(message(42, '12.5', false));
     pull.acknowledged?.(42);
@@ -52,7 +52,7 @@ describe('a message of a stream that comes again', () => {
     expect(source.state().redelivered).toEqual({ known: 1, taken: 0 });
   });
 
-  it('is not stored twice though it comes a third time while it waits for the disk, as if it had not come before', async () => {
+  it('is stored once if it arrives again without the redelivery flag while waiting for the disk', async () => {
     const { source, sink, pull } = makeBench();
     sink.holds = true;
     const both = Promise.all([pull.handler(message(42, '12.5', true)), pull.handler(message(42, '12.5', false))]);
@@ -64,7 +64,7 @@ describe('a message of a stream that comes again', () => {
     expect(source.state().redelivered).toEqual({ known: 1, taken: 1 });
   });
 
-  it('is another one where the stream was made anew and counts from the beginning, confirmed before or not', async () => {
+  it('is stored again if the stream was recreated', async () => {
     const { source, sink, pull } = makeBench();
     await pull.handler(message(42, '12.5', false));
     pull.acknowledged?.(42);

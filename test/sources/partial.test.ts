@@ -46,7 +46,7 @@ function send(path: string, body: string | Buffer, headers: Record<string, strin
   });
 }
 
-/** A stream that a test writes line by line. */
+/** Opens a stream for single lines. */
 async function openStream(
   more = '',
 ): Promise<{ write(text: string): void; end(): void; text(): string; socket: Socket }> {
@@ -77,10 +77,10 @@ afterEach(async () => {
   await push.stop();
 });
 
-describe('line protocol that is taken in part', () => {
+describe('partial line protocol request', () => {
   const LINES = 'FT-101 flow=1 1795219200000\nfoo bar=2\nFT-101 flow="x",temperature=3\nno fields\nFT-101 flow=4';
 
-  it('has what is right stored, and says what is not', async () => {
+  it('stores valid values and reports the others', async () => {
     await listen();
     const answer = await send('/api/v2/write?precision=ms&partial=true', LINES);
     expect([answer.status, answer.body.accepted, answer.body.refused]).toEqual([200, 3, 3]);
@@ -89,7 +89,7 @@ describe('line protocol that is taken in part', () => {
     expect(bench.sink.stored[0]!.timeMs).toBe(1795219200000);
   });
 
-  it('is all or nothing unless it is asked for, and what the setting says may be asked away', async () => {
+  it('is enabled by the setting unless the request overrides it', async () => {
     await listen();
     expect((await send('/write?precision=ms', LINES)).status).toBe(400);
     push.setRules({ token: undefined, lines: { partial: true } });
@@ -98,12 +98,12 @@ describe('line protocol that is taken in part', () => {
     const answer = await send('/write?precision=ms', LINES);
     expect([answer.status, answer.body.accepted]).toEqual([200, 3]);
     expect(answer.body.error).toBe('partial write: 3 values dropped');
-    // Collectors know 204 alone as success.
+    // Collectors accept only 204 as success.
     expect((await send('/write?precision=ms', 'FT-101 flow=1')).status).toBe(204);
     expect((await send('/write?partial=yes', 'FT-101 flow=1')).status).toBe(400);
   });
 
-  it('is 422 where nothing is right, and counts all where nothing is wrong', async () => {
+  it('returns 422 if no value is valid, and returns the total count if all values are valid', async () => {
     await listen();
     const wrong = await send('/api/v2/write?partial=true', 'a b=1\nc d=2');
     expect([wrong.status, wrong.body.accepted, wrong.body.refused]).toEqual([422, 0, 2]);
@@ -111,7 +111,7 @@ describe('line protocol that is taken in part', () => {
     expect([right.status, right.body]).toEqual([200, { accepted: 2, refused: 0, problems: [] }]);
   });
 
-  it('leaves out the values of a line whose end cannot be read', async () => {
+  it('discards all values of a line that ends with invalid text', async () => {
     await listen();
     const text = 'FT-101 flow=1,temperature=2 17x\nFT-101 flow=3\nFT-101 flow=4 99999999999999999999\nFT-101 flow=5';
     const answer = await send('/api/v2/write?partial=true&precision=s', text);
@@ -119,8 +119,8 @@ describe('line protocol that is taken in part', () => {
   });
 });
 
-describe('the tag of line protocol', () => {
-  it('comes from the Influx tag that INGEST_TAG_FROM names', async () => {
+describe('line protocol tag', () => {
+  it('is read from the Influx tag named in INGEST_TAG_FROM', async () => {
     await listen({ lines: { tagFrom: 'device' } });
     const path = '/api/v2/write?precision=ms';
     expect((await send(path, 'modbus,device=FT-101,host=gw flow=1\nmodbus,host=gw,device=GW-01 load=2')).status).toBe(
@@ -165,7 +165,7 @@ describe('line protocol series that differ only in an Influx tag', () => {
     );
   });
 
-  it.each([['in one request'], ['in each further request']])('are a problem for each line %s', async (when) => {
+  it.each([['in one request'], ['in each further request']])('are reported for each line: %s', async (when) => {
     await listen();
     if (when === 'in each further request') await send(path, lines(1_795_219_100_000));
     const answer = await send(path, lines(1_795_219_200_000));
@@ -175,7 +175,7 @@ describe('line protocol series that differ only in an Influx tag', () => {
     expect(answer.body.problems![0]!.problem).toContain('INGEST_KEY_FROM');
   });
 
-  it('are a problem without a time, and if the lines are not written plainly', async () => {
+  it('are reported if they have no timestamp, regardless of how the lines are written', async () => {
     await listen();
     expect((await send(path, 'cpu,cpu=cpu0 usage=1\ncpu,cpu=cpu1 usage=2')).status).toBe(422);
     expect((await send(path, 'cpu,cpu=cpu\\,0 usage=1e0 5\ncpu,cpu=cpu\\,1 usage=2 5')).status).toBe(422);
@@ -184,21 +184,21 @@ describe('line protocol series that differ only in an Influx tag', () => {
     );
   });
 
-  it('are listed with partial, and the first of them is stored', async () => {
+  it('are reported in a partial request, which stores only the first series', async () => {
     await listen();
     const answer = await send(`${path}&partial=true`, lines(1_795_219_200_000));
     expect([answer.status, answer.body.accepted, answer.body.refused]).toEqual([200, 1, 2]);
     expect(addresses()).toEqual(['7//usage/ 1']);
   });
 
-  it('are accepted at different times', async () => {
+  it('are accepted if their timestamps differ', async () => {
     await listen();
     const text = 'cpu,state=ok usage=1 1795219200000\ncpu,state=alarm usage=2 1795219200001';
     expect((await send(path, text)).status).toBe(204);
     expect(stored()).toEqual([1, 2]);
   });
 
-  it('have keys of their own with INGEST_KEY_FROM', async () => {
+  it('are stored under separate keys with INGEST_KEY_FROM', async () => {
     await listen({ lines: { keyFrom: '{field}_{cpu}' } });
     const expected = ['7//usage_cpu0/ 1', '7//usage_cpu1/ 2', '7//usage_cpu-total/ 1.5'];
     for (const text of [lines(1_795_219_200_000), lines(1_795_219_200_001).replace('usage=1.5', 'usage=15e-1')]) {
@@ -213,8 +213,8 @@ describe('line protocol series that differ only in an Influx tag', () => {
   });
 });
 
-describe('NDJSON without an end', () => {
-  it('is committed as lines come, and counted at its end', async () => {
+describe('NDJSON stream', () => {
+  it('is committed as lines arrive, and finally returns the number of values', async () => {
     await listen();
     const stream = await openStream();
     stream.write(line(1));
@@ -233,7 +233,7 @@ describe('NDJSON without an end', () => {
     expect(stored()).toEqual([1, 2, 4, 5]);
   });
 
-  it('may be silent longer than any other request may take, and keeps what was committed when it breaks', async () => {
+  it('may be idle for longer than other requests, and does not lose committed values if its connection breaks', async () => {
     await listen();
     const stream = await openStream();
     stream.write(line(1));
@@ -247,7 +247,7 @@ describe('NDJSON without an end', () => {
     expect(push.bytesUnderWay).toBe(0);
   });
 
-  it('takes many lines a commit, and passes over one that is longer than 1 MiB', async () => {
+  it('is committed in batches of lines, and rejects lines longer than 1 MiB', async () => {
     await listen();
     const many = Array.from({ length: 30_000 }, (_, i) => line(i)).join('');
     const huge = `{"tag":"${'x'.repeat(1024 * 1024)}","key":"flow","value":1}\n`;
@@ -257,7 +257,7 @@ describe('NDJSON without an end', () => {
     expect(bench.sink.appends).toBeLessThan(300);
   });
 
-  it('is longer than 8 MiB where it is asked for in part alone, compressed or not', async () => {
+  it('can exceed 8 MiB only if it is partial, whether or not it is compressed', async () => {
     await listen();
     const body = Buffer.from(line(1).repeat(220_000));
     expect(body.length).toBeGreaterThan(8 * 1024 * 1024);
@@ -268,7 +268,7 @@ describe('NDJSON without an end', () => {
     expect((await send('/v1/values?partial=true', body.subarray(0, 9e6), headers)).status).toBe(400);
   });
 
-  it('ends with 503 and the count of what is stored when the store takes no more', async () => {
+  it('ends with 503 and the number of stored values if the store rejects values', async () => {
     await listen();
     const stream = await openStream();
     stream.write(line(1));
@@ -284,7 +284,7 @@ describe('NDJSON without an end', () => {
     bench.sink.fault = undefined;
   });
 
-  it('is answered with its count when the agent stops', async () => {
+  it('returns the number of stored values when the agent stops', async () => {
     await listen();
     const stream = await openStream();
     stream.write(line(1));
@@ -296,7 +296,7 @@ describe('NDJSON without an end', () => {
     await stopped;
   });
 
-  it('has a bound of its own, beyond which one that has long been silent gives way', async () => {
+  it('has a separate connection limit, above which the longest-idle stream is closed', async () => {
     await listen({}, { limits: { connections: 16 } });
     const [first, second] = [await openStream(), await openStream()];
     for (const stream of [first, second]) stream.write(line(1));
@@ -312,13 +312,13 @@ describe('NDJSON without an end', () => {
   });
 });
 
-describe('times', () => {
+describe('pushed timestamp', () => {
   const at = (timestamp: unknown) =>
     send('/v1/values', JSON.stringify({ values: [{ tag: 'FT-101', key: 'flow', value: 1, timestamp }] }), {
       'Content-Type': 'application/json',
     });
 
-  it('in seconds are refused where milliseconds are meant, and not where a unit is given', async () => {
+  it('is rejected if it is in seconds instead of milliseconds, unless a unit is specified', async () => {
     await listen();
     for (const seconds of [1_795_219_200, 0, 99_999_999_999]) {
       const answer = await at(seconds);
@@ -334,13 +334,13 @@ describe('times', () => {
     expect(bench.sink.stored.slice(2).map(({ timeMs }) => timeMs)).toEqual([1_795_219_200_000, 1_795_219_200]);
   });
 
-  it('in seconds are taken for milliseconds while this machine has no clock to tell', async () => {
+  it('is accepted while the gateway clock is not set, even if it appears to be in seconds', async () => {
     bench.clock.jumpWall(5_000 - bench.clock.wallMs());
     await listen();
     expect((await at(1_000)).status).toBe(204);
   });
 
-  it('more than a day ahead are taken and counted', async () => {
+  it('is accepted and counted if it is more than a day ahead', async () => {
     await listen();
     const nowMs = bench.clock.wallMs();
     for (const aheadMs of [0, 86_400_000, 86_400_001, 400 * 86_400_000])

@@ -2,8 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import { pointsOf } from '../../src/sources/points.ts';
 import { Poller } from '../../src/sources/poller.ts';
-import type { SimulateValue } from '../../src/sources/simulate/simulate-spec.ts';
-import { SimulatedPoint } from '../../src/sources/simulate/simulated-point.ts';
+import { SimulatedPoint, type SimulateValue } from '../../src/sources/simulate/simulate-source.ts';
 import { type IntakeBench, makeIntakeBench, originOf, storeFault, tagOf, until } from './sink-double.ts';
 
 const TAGS = new Map([
@@ -16,7 +15,7 @@ const TAGS = new Map([
   ],
 ]);
 
-/** A poller of the first `count` points; a read takes `readMs`. */
+/** Returns a poller of the first `count` points. A read lasts `readMs`. */
 function pollerOf(
   bench: IntakeBench,
   { count = 1, readMs = 0, fails = () => false }: { count?: number; readMs?: number; fails?: () => boolean } = {},
@@ -37,14 +36,14 @@ function pollerOf(
       reads.push(`${bench.clock.monotonicMs()} ${due.map((point) => point.name).join()}`);
       if (readMs > 0) await bench.clock.sleep(readMs);
       if (fails()) throw new Error('no answer');
-      for (const point of due) gate.take(point, 1);
+      for (const point of due) gate.accept(point, 1);
     },
   });
   return { poller, gate, warnings, reads };
 }
 
-describe('a poller', () => {
-  it('polls at once and then at even steps of the monotonic clock, whatever the wall clock does', async () => {
+describe('poller', () => {
+  it('polls immediately, then at regular intervals regardless of wall clock changes', async () => {
     const bench = makeIntakeBench(TAGS);
     await bench.clock.advance(300);
     const { poller } = pollerOf(bench);
@@ -60,7 +59,7 @@ describe('a poller', () => {
     expect(poller.stats.polls).toBe(4);
   });
 
-  it('goes on reading while what it read waits for the disk, and counts a poll when it is there', async () => {
+  it('continues reading while values wait for the disk, and counts a poll when its values are stored', async () => {
     const bench = makeIntakeBench(TAGS);
     bench.sink.holds = true;
     const { poller } = pollerOf(bench);
@@ -73,7 +72,7 @@ describe('a poller', () => {
     await poller.stop();
   });
 
-  it('asks a slave that answers in 700 ms every second', async () => {
+  it('polls a device every second even if each response takes 700 ms', async () => {
     const bench = makeIntakeBench(TAGS);
     const { poller, reads } = pollerOf(bench, { readMs: 700 });
     poller.start();
@@ -84,7 +83,7 @@ describe('a poller', () => {
     expect([reads.length, poller.stats.late]).toEqual([11, 0]);
   });
 
-  it('reads each value in its own period', async () => {
+  it('reads each value at its own interval', async () => {
     const bench = makeIntakeBench(TAGS);
     const { poller, reads } = pollerOf(bench, { count: 2 });
     poller.start();
@@ -94,7 +93,7 @@ describe('a poller', () => {
     expect(reads.filter((read) => read.includes('load')).length).toBe(2);
   });
 
-  it('says and counts polls that came late, and never drops what was read before', async () => {
+  it('counts and reports late polls without dropping earlier values', async () => {
     const bench = makeIntakeBench(TAGS);
     const { poller, warnings } = pollerOf(bench, { readMs: 2_500 });
     poller.start();
@@ -107,7 +106,7 @@ describe('a poller', () => {
     await until(() => poller.stats.polls === 3);
   });
 
-  it('waits with what it read while the store refuses, and counts it once', async () => {
+  it('waits while the store rejects values, and counts a delayed poll once', async () => {
     const bench = makeIntakeBench(TAGS);
     bench.sink.fault = storeFault('buffer.full', 4_500);
     const { poller } = pollerOf(bench);
@@ -121,7 +120,7 @@ describe('a poller', () => {
     expect([poller.stats.polls, bench.counted.get('self')]).toEqual([11, 11]);
   });
 
-  it('goes on after a source that could not be read', async () => {
+  it('continues after a failed read', async () => {
     const bench = makeIntakeBench(TAGS);
     let left = 3;
     const { poller, warnings, reads } = pollerOf(bench, { fails: () => left-- > 0 });
@@ -151,7 +150,7 @@ describe('simulated values', () => {
     return Array.from({ length: polls }, (_, poll) => simulated.map((point) => point.next(poll * 1_000)));
   }
 
-  it('stay within their bounds, move, and play the same play again', () => {
+  it('change within their limits, and are identical for the same configuration', () => {
     const rows = run(400);
     expect(rows.flat().every((value) => value >= -5 && value <= 20)).toBe(true);
     expect(new Set(rows.map((row) => row[2])).size).toBeGreaterThan(100);
@@ -160,7 +159,7 @@ describe('simulated values', () => {
     expect(run(400)).toEqual(rows);
   });
 
-  it('climb as a ramp and begin again', () => {
+  it('form a repeating ramp', () => {
     const ramp = run(120).map((row) => row[1]!);
     const falls = ramp.filter((value, at) => at > 0 && value < ramp[at - 1]!).length;
     expect(falls).toBe(2);

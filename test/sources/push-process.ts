@@ -5,7 +5,7 @@ import { memoryLimitBytes } from '../../src/base/memory-limit.ts';
 import { HttpPush } from '../../src/sources/push/http-push.ts';
 import { makeIntakeBench } from './sink-double.ts';
 
-/** An ingest listener as a process of its own, bounded by the memory that it may take, to be looked at from outside. Prints its port. */
+/** Ingest listener in a separate process with a memory limit. Prints its port. */
 const bench = makeIntakeBench();
 bench.sink.append = async () => {};
 const push = new HttpPush({

@@ -3,10 +3,11 @@ import { silentLogger } from '../../src/base/logger.ts';
 import type { Note } from '../../src/buffer/client/notes.ts';
 import { STAMPED_HERE, STATUS_MASK, type ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
-import { AS_IT_COMES, type Shaping, type Tag, type TagValue, type ValueOrigin } from '../../src/config/tags.ts';
-import { Gate } from '../../src/sources/gate.ts';
-import { Intake } from '../../src/sources/intake.ts';
-import { Stamps } from '../../src/sources/stamps.ts';
+import { type Shaping, type Tag, type TagValue, UNSHAPED, type ValueOrigin } from '../../src/config/tags.ts';
+import { Gate } from '../../src/sources/intake/gate.ts';
+import { Intake } from '../../src/sources/intake/intake.ts';
+import { Stamps } from '../../src/sources/intake/stamps.ts';
+import type { ValueWatch } from '../../src/sources/intake/value-watch.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 interface StoredValue {
@@ -17,16 +18,16 @@ interface StoredValue {
   stampedHere: boolean;
 }
 
-/** A store in memory: keeps, refuses, or lets everyone wait until the test commits. */
+/** Store in memory. Accepts values, rejects them, or waits until the test commits. */
 class MemorySink {
   readonly stored: StoredValue[] = [];
   appends = 0;
   hurries = 0;
-  /** Notes that came with values, the last of each name. */
+  /** Latest note of each name. */
   readonly notes = new Map<string, string>();
   commits = 0;
   fault: Error | undefined;
-  /** Appends wait for `commit`, as they do for the store's next commit. */
+  /** Whether values are waiting for `commit`. */
   holds = false;
   readonly #catalogue: SeriesCatalogue;
   #waiting: { columns: ValueColumns; notes: readonly Note[]; resolve: () => void; reject: (error: Error) => void }[] =
@@ -61,7 +62,7 @@ class MemorySink {
     }
   }
 
-  hurry(): void {
+  commitSoon(): void {
     this.hurries++;
   }
 
@@ -106,14 +107,14 @@ export const PLANT = new Map<string, Tag>([
   ['GW-01', tagOf('GW-01', 900, [{ key: 'load' }])],
 ]);
 
-/** Where a value comes from, with nothing done to it unless told. */
+/** Returns the origin of a value, unscaled by default. */
 export function originOf<Spec>(
   kind: string,
   source: string,
   spec: Spec,
   { everyMs = 1_000, ...shaping }: Partial<Shaping> & { everyMs?: number } = {},
 ): ValueOrigin<Spec> {
-  return { kind, source, everyMs, shaping: { ...AS_IT_COMES, ...shaping }, spec };
+  return { kind, source, everyMs, shaping: { ...UNSHAPED, ...shaping }, spec };
 }
 
 export interface IntakeBench {
@@ -121,15 +122,15 @@ export interface IntakeBench {
   sink: MemorySink;
   intake: Intake;
   stamps: Stamps;
-  /** A gate of a source over the same store. */
+  /** Returns a gate of a source with the same store. */
   gateOf(source: string, timeFrom?: 'arrival' | 'source', inOrder?: boolean): Gate;
   clock: ManualClock;
   counted: Map<string, number>;
   ahead: Map<string, number>;
 }
 
-/** An intake over the plant's tags and a store in memory. */
-export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT): IntakeBench {
+/** Returns an intake of the given tags with a store in memory. */
+export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT, watch?: ValueWatch): IntakeBench {
   const catalogue = new SeriesCatalogue();
   const sink = new MemorySink(catalogue);
   const clock = new ManualClock();
@@ -140,9 +141,19 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT): IntakeB
   };
   const countIngested = countInto(counted);
   const stamps = new Stamps();
-  const intake = new Intake({ catalogue, tags, sink, stamps, clock, countIngested, countAhead: countInto(ahead) });
+  const intake = new Intake({
+    watch,
+    catalogue,
+    tags,
+    sink,
+    stamps,
+    clock,
+    countIngested,
+    countAhead: countInto(ahead),
+  });
   const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source', inOrder = false) =>
     new Gate({
+      watch,
       source,
       timeFrom,
       sink,
@@ -156,12 +167,12 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT): IntakeB
   return { catalogue, sink, clock, counted, ahead, stamps, intake, gateOf };
 }
 
-/** Waits until something holds, as long as the test runs. */
+/** Waits until the condition is true. */
 export async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setTimeout(resolve, 2));
 }
 
-/** Chance that can be run again (mulberry32). */
+/** Returns a reproducible random number generator (mulberry32). */
 export function seeded(seed: number): () => number {
   let state = seed;
   return () => {

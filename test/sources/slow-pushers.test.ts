@@ -7,7 +7,7 @@ import { HttpPush, type PushLimits } from '../../src/sources/push/http-push.ts';
 import { type IntakeBench, makeIntakeBench, until } from './sink-double.ts';
 
 const BODY = JSON.stringify({ values: [{ tag: 'FT-101', key: 'flow', value: 12.5 }] });
-/** As many bodies as may be under way: half of the listener's places. */
+/** Maximum number of pending bodies: half of the connections. */
 const BODIES = 512;
 
 let bench: IntakeBench;
@@ -68,8 +68,8 @@ afterEach(async () => {
   await push.stop();
 });
 
-describe('pushers that send a byte a second', () => {
-  it('do not keep the others out, though they have every place that bodies may have: the slowest give theirs', async () => {
+describe('requests with slow bodies', () => {
+  it('in every slot do not block other clients, because the slowest requests are aborted', async () => {
     await listen();
     const slow = await Promise.all(Array.from({ length: BODIES }, () => open(`${head(1000)}{`)));
     await until(() => push.connections === BODIES && push.bytesUnderWay > BODIES * 4_096);
@@ -79,12 +79,12 @@ describe('pushers that send a byte a second', () => {
     await until(() => slow.some(({ closed }) => closed));
     const ended = slow.filter(({ closed }) => closed);
     expect(ended.every(({ received }) => received.startsWith('HTTP/1.1 408 '))).toBe(true);
-    // Each newcomer has the place of one, and gives it up with its own end.
+    // Each new request replaces one slow request.
     expect(ended.length).toBeLessThanOrEqual(50);
     expect(bench.counted.get('http')).toBe(50);
   }, 300_000);
 
-  it('are ended after a while though there is place, and give back the memory that they hold', async () => {
+  it('are eventually aborted and release their memory, even if slots are free', async () => {
     await listen();
     const slow = await open(`${head(100_000)}${' '.repeat(50_000)}`);
     const honest = await open(`${head(100_000)}${' '.repeat(1_000)}`);
@@ -102,7 +102,7 @@ describe('pushers that send a byte a second', () => {
     await until(() => push.bytesUnderWay < 20_000);
   });
 
-  it('do not cost those their place who wait for the disk', async () => {
+  it('do not terminate requests that are waiting for the disk', async () => {
     await listen({ connections: 2 });
     bench.sink.holds = true;
     const waiting = [send(BODY), send(BODY)];
@@ -118,15 +118,15 @@ describe('pushers that send a byte a second', () => {
   });
 });
 
-describe('a body that is one huge line', () => {
-  it('is answered, whatever it is made of, and holds no memory after that', async () => {
+describe('request body that is a single huge line', () => {
+  it('receives a response regardless of its content, and releases its memory', async () => {
     await listen();
     const size = 8 * 1024 * 1024 - 1;
     const json = { 'Content-Type': 'application/json' };
     const lines = { 'Content-Type': 'application/x-ndjson' };
     expect(await send('['.repeat(size), json)).toBe(400);
-    expect(await send('{"a":'.repeat(size / 5), lines)).toBe(400);
-    expect(await send('x'.repeat(size), lines)).toBe(400);
+    expect(await send('{"a":'.repeat(size / 5), lines)).toBe(422);
+    expect(await send('x'.repeat(size), lines)).toBe(422);
     expect(await send(`{"values":[${'1,'.repeat(size / 2 - 10)}1]}`, json)).toBe(413);
     expect(await send(`{"tag":"${'F'.repeat(size - 100)}","key":"flow","value":1}`, lines)).toBe(422);
     expect(await send(`${' '.repeat(size + 2)}`, lines)).toBe(413);

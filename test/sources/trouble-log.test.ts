@@ -1,6 +1,6 @@
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
-import { TroubleLog } from '../../src/sources/trouble-log.ts';
+import { TroubleLog } from '../../src/sources/intake/trouble-log.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 function begin(gatherAs?: string) {
@@ -10,12 +10,16 @@ function begin(gatherAs?: string) {
   return { clock, lines, trouble: new TroubleLog(log, clock, gatherAs) };
 }
 
-describe('trouble of many topics with one cause', () => {
-  it('is two lines where it begins and two where it ends, in which every topic is counted', async () => {
+describe('failure log for many topics', () => {
+  it('contains two entries each for the start and end of failures, with counts for all topics', async () => {
     const { clock, lines, trouble } = begin('topics');
     const topics = Array.from({ length: 200 }, (_, i) => `site/${i}`);
     for (const topic of topics) {
-      trouble.again({ event: 'mqtt.unreadable', source: 'broker', topic, error: 'no number at /v' }, 'no value', topic);
+      trouble.report(
+        { event: 'mqtt.unreadable', source: 'broker', topic, error: 'no number at /v' },
+        'no value',
+        topic,
+      );
     }
     await clock.advance(30_000);
     expect(lines).toMatchObject([
@@ -25,7 +29,7 @@ describe('trouble of many topics with one cause', () => {
     expect(lines[1]!.topics).toHaveLength(20);
     expect(lines[1]).not.toHaveProperty('topic');
     lines.length = 0;
-    for (const topic of topics) trouble.over('mqtt.unreadable', { topic }, 'values again', topic);
+    for (const topic of topics) trouble.recovered('mqtt.unreadable', { topic }, 'values again', topic);
     await clock.advance(30_000);
     expect(lines).toMatchObject([
       { event: 'mqtt.unreadable_over', topic: 'site/0' },
@@ -33,9 +37,9 @@ describe('trouble of many topics with one cause', () => {
     ]);
   });
 
-  it('is a line each where nothing is gathered', () => {
+  it('contains one entry per topic if entries are not combined', () => {
     const { lines, trouble } = begin();
-    for (const kind of ['a', 'b', 'c']) trouble.again({ event: 'modbus.unreadable', register: kind }, 'refused', kind);
+    for (const kind of ['a', 'b', 'c']) trouble.report({ event: 'modbus.unreadable', register: kind }, 'refused', kind);
     expect(lines.map(({ register }) => register)).toEqual(['a', 'b', 'c']);
   });
 });

@@ -9,7 +9,7 @@ beforeAll(async () => {
 });
 afterAll(() => platform.stop());
 
-/** Every object that section 1 names, by the sandbox's name for the kind. */
+/** Kinds of objects listed in section 1. */
 const KINDS = [
   'assets',
   'instrumentations',
@@ -36,8 +36,8 @@ const KINDS = [
   'subscriptions',
 ];
 
-describe('what the service does', () => {
-  it('1 answers and refusals of the API are JSON', async () => {
+describe('specification', () => {
+  it('1 API responses and errors are JSON', async () => {
     for (const path of ['/v1/client_applications', '/v1/client_applications/999']) {
       const reply = await platform.gateway.get(path);
       expect(reply.headers.get('content-type')).toMatch(/^application\/json/);
@@ -45,12 +45,12 @@ describe('what the service does', () => {
     }
   });
 
-  it.each(KINDS)('1 the site has objects of the kind that the interface names: %s', async (kind) => {
+  it.each(KINDS)('1 the site has objects of each kind that the API names: %s', async (kind) => {
     const { objects } = (await platform.gateway.get(`/sandbox/objects/${kind}`)).body;
     expect(objects.length).toBeGreaterThan(0);
   });
 
-  it('1 a person signs in with the identity application, and there only', async () => {
+  it('1 a human user signs in only through the identity application', async () => {
     expect((await platform.personTokens(ANNA)).body.token_type).toBe('Bearer');
     const password = { grant_type: 'password', username: ANNA.email, password: ANNA.password };
     expect((await platform.stranger().form('/oauth/token', password)).status).toBe(400);
@@ -58,7 +58,7 @@ describe('what the service does', () => {
     expect((await platform.stranger().form('/oauth/token', code)).body.error).toBe('unsupported_grant_type');
   });
 
-  it('1 a technical user does not sign in with the identity application', async () => {
+  it('1 a technical user cannot sign in through the identity application', async () => {
     const reply = await platform.signIn(
       {},
       { email: SANDBOX_CREDENTIALS.technicalUsername, password: SANDBOX_CREDENTIALS.technicalPassword },
@@ -71,14 +71,14 @@ describe('what the service does', () => {
     expect((await platform.stranger().login()).status).toBe(200);
   });
 
-  it('1 a third-party application reads what its user may read, by the user’s access token', async () => {
+  it('1 a third-party application can read the same objects as its user by using the user’s access token', async () => {
     const [anna, ben] = [await platform.person(ANNA), await platform.person(BEN)];
-    // Anna has both nodes, and by them asset 881; Ben has nothing.
+    // Anna can read both nodes and therefore asset 881, Ben nothing.
     expect((await anna.get('/v1/assets/881/values')).status).toBe(200);
     expect((await ben.get('/v1/assets/881/values')).status).toBe(404);
   });
 
-  it('1 notifications are pushed to the customer’s address as JSON by POST', async () => {
+  it('1 notifications are pushed to the customer’s address as JSON in a POST request', async () => {
     const hook = await platform.webhook(['node_appeared']);
     await platform.grant(node(20));
     await until(() => expect(platform.receiver.received).toHaveLength(1));
@@ -87,7 +87,7 @@ describe('what the service does', () => {
     expect(event).toEqual((await hook.told())[0]);
   });
 
-  it('1 there are two versions, whose paths start with /v1 and /v2', async () => {
+  it('1 the API has two versions, whose paths start with /v1 and /v2', async () => {
     const anna = await platform.person(ANNA);
     expect((await anna.get('/v1/permissions')).status).toBe(200);
     expect((await anna.get('/v2/permissions')).status).toBe(200);

@@ -16,14 +16,14 @@ const USER_V1 = { id: BEN.id, type: 'User' };
 const USER_V2 = { email: BEN.email, type: 'User' };
 const GROUP = { id: 40, type: 'Usergroup' };
 
-/** The technical user, which has all permissions on 881, gives. */
+/** Grants as the technical user, which has all permissions on 881. */
 const giveV1 = (permission_type: unknown, permitable: ObjectRef = asset(881), assignable: object = USER_V1) =>
   platform.gateway.call('POST', '/v1/permissions', { permission_type, assignable, permitable });
 const giveV2 = (permission_types: unknown, permitable: ObjectRef = asset(881), assignable: object = USER_V2) =>
   platform.gateway.call('POST', '/v2/permissions', { permission_types, assignable, permitable });
 const letBen = (types: string[], on: ObjectRef) => platform.grant(on, { user: BEN.id, types });
 
-/** What Ben may do with an asset, tried by an endpoint that needs it. 404 stands for what he does not see. */
+/** Status of a request that requires the permission; 404 for objects that Ben cannot read. */
 const sees = async (id: number) => (await ben.get(`/v1/assets/${id}/values`)).status === 200;
 const updates = async (id: number) =>
   (await ben.call('PATCH', `/v2/assets/${id}/display_labels`, { flow: { precision: 1 } })).status;
@@ -32,7 +32,7 @@ const permits = async (id: number) => {
   return (await ben.call('POST', '/v2/permissions', { ...body, permitable: asset(id) })).status;
 };
 
-describe('the create body', () => {
+describe('specification', () => {
   it('2.2 permission_type is a list of values', async () => {
     const reply = await giveV1(['can_read', 'can_update']);
     expect(reply.status).toBe(201);
@@ -50,7 +50,7 @@ describe('the create body', () => {
   });
 
   it.each([[['can_write']], ['can_read can_update'], [[]], [undefined]])(
-    '2.2 %j is no allowed value',
+    '2.2 %j is not an allowed value',
     async (types) => {
       const [v1, v2] = [await giveV1(types), await giveV2(types)];
       expect([v1.status, v1.body.errors[0].attribute]).toEqual([400, 'permission_type']);
@@ -58,21 +58,21 @@ describe('the create body', () => {
     },
   );
 
-  it('2.2 it is given to a User or a Usergroup, in v1 both by id', async () => {
+  it('2.2 in v1 a permission is granted to a User or Usergroup by id', async () => {
     expect((await giveV1(['can_read'])).body.permissions[0].assignable).toEqual(USER_V1);
     expect((await giveV1(['can_read'], asset(881), GROUP)).body.permissions[0].assignable).toEqual(GROUP);
     expect((await giveV1(['can_read'], asset(881), { id: 50, type: 'Tenant' })).status).toBe(400);
     expect((await giveV1(['can_read'], asset(881), USER_V2)).status).toBe(400);
   });
 
-  it('2.2 in v2 the User is named by e-mail and the Usergroup by id', async () => {
+  it('2.2 in v2 the User is identified by e-mail and the Usergroup by id', async () => {
     expect((await giveV2(['can_read'])).body.assignable).toEqual(USER_V2);
     expect((await giveV2(['can_read'], asset(881), GROUP)).body.assignable).toEqual(GROUP);
     expect((await giveV2(['can_read'], asset(881), USER_V1)).status).toBe(400);
     expect((await giveV2(['can_read'], asset(881), { email: BEN.email, type: 'Usergroup' })).status).toBe(400);
   });
 
-  it('2.2 what a usergroup gets its members have', async () => {
+  it('2.2 a usergroup’s permission applies to its members', async () => {
     await giveV2(['can_read'], asset(881), GROUP);
     expect(await sees(881)).toBe(true);
   });
@@ -93,13 +93,13 @@ describe('the create body', () => {
     ['Quotation', 25],
     ['RequestOfQuotation', 26],
     ['Recipe', 37],
-  ])('2.2 a permission can be on: %s', async (type, id) => {
+  ])('2.2 a permission can be granted on %s', async (type, id) => {
     await platform.grant({ type, id });
     expect((await giveV1(['can_read'], { type, id })).body.permissions[0].permitable).toEqual({ type, id });
     expect((await giveV2(['can_update'], { type, id })).body.permitable).toEqual({ type, id });
   });
 
-  it.each(['Product', 'Unit', 'asset', ''])('2.2 a permission cannot be on: %j', async (type) => {
+  it.each(['Product', 'Unit', 'asset', ''])('2.2 a permission cannot be granted on %j', async (type) => {
     for (const give of [giveV1, giveV2]) {
       const reply = await give(['can_read'], { type, id: 1 });
       expect([reply.status, reply.body.errors[0].attribute]).toEqual([400, 'permitable.type']);
@@ -107,14 +107,14 @@ describe('the create body', () => {
   });
 });
 
-describe('what the types mean', () => {
+describe('specification', () => {
   it('2.2 can_read lets the user see the object', async () => {
     expect(await sees(881)).toBe(false);
     await letBen(['can_read'], asset(881));
     expect(await sees(881)).toBe(true);
   });
 
-  it('2.2 can_update lets the user change attributes', async () => {
+  it('2.2 can_update lets the user change the object’s attributes', async () => {
     await letBen(['can_read'], asset(881));
     expect(await updates(881)).toBe(403);
     await letBen(['can_update'], asset(881));
@@ -136,17 +136,17 @@ describe('what the types mean', () => {
     expect((await ben.call('DELETE', `/v2/permissions/${id}`)).status).toBe(204);
   });
 
-  it.each(TYPES)('2.2 the types are disjoint: %s alone implies no other', async (type) => {
+  it.each(TYPES)('2.2 the types are independent: %s does not imply any other type', async (type) => {
     const { id } = (await giveV2([type])).body;
     expect((await platform.gateway.get(`/v2/permissions/${id}`)).body.permission_types).toEqual([type]);
     expect(await sees(881)).toBe(type === 'can_read');
-    // Each is enough for what it is for. Whoever does not see the object is told nothing of it; whoever sees it is told what is missing.
+    // Each permission type is sufficient for its purpose. Without read permission the response is 404, otherwise 403.
     const no = type === 'can_read' ? 403 : 404;
     const expected = [type === 'can_update' ? 200 : no, type === 'can_permit' ? 201 : no];
     expect([await updates(881), await permits(881)]).toEqual(expected);
   });
 
-  it('2.2 can_permit alone deletes permissions on an object that the user does not see, and is shown them', async () => {
+  it('2.2 can_permit alone lets the user list and delete permissions on an object that the user cannot see', async () => {
     const { id } = (await giveV2(['can_read'], asset(881), { email: ANNA.email, type: 'User' })).body;
     await letBen(['can_permit'], asset(881));
     expect(await sees(881)).toBe(false);
@@ -154,20 +154,20 @@ describe('what the types mean', () => {
     expect((await ben.call('DELETE', `/v2/permissions/${id}`)).status).toBe(204);
   });
 
-  it('2.2 there is no hierarchy: the other three do not add up to can_read', async () => {
+  it('2.2 permission types have no hierarchy: the other three do not imply can_read', async () => {
     await letBen(['can_update', 'can_delete', 'can_permit'], asset(881));
     expect(await sees(881)).toBe(false);
   });
 });
 
-describe('the records', () => {
+describe('specification', () => {
   it('2.2 a v2 record has an integer id and a permission_types list', async () => {
     const { body } = await giveV2(['can_read', 'can_delete']);
     expect(Number.isInteger(body.id)).toBe(true);
     expect(body.permission_types).toEqual(['can_read', 'can_delete']);
   });
 
-  it('2.2 v1 records are one for each type, with ids of text: the object’s plus 1, 2 and 4', async () => {
+  it('2.2 v1 has one record per type, with text ids: the object id plus 1, 2 and 4', async () => {
     const { permissions } = (await giveV1(['can_read', 'can_update', 'can_delete'])).body;
     const pair = (await giveV2(['can_read'])).body.id;
     expect(permissions.map((one: { id: string; permission_type: string }) => [one.permission_type, one.id])).toEqual([
@@ -177,7 +177,7 @@ describe('the records', () => {
     ]);
   });
 
-  it('2.2 the v1 id of can_permit, whose offset is not shown, is no other’s', async () => {
+  it('2.2 the v1 id of can_permit, whose offset is not documented, is unique', async () => {
     const { permissions } = (await giveV1(TYPES)).body;
     expect(new Set(permissions.map((one: { id: string }) => one.id)).size).toBe(4);
     for (const { id, permission_type } of permissions) {
@@ -186,34 +186,34 @@ describe('the records', () => {
   });
 });
 
-describe('inheritance', () => {
+describe('specification', () => {
   it.each([
     ['can_read', sees, false, true],
     ['can_update', updates, 403, 200],
     ['can_permit', permits, 403, 201],
-  ] as const)('2.2 %s on an instrumentation is had on every asset assigned to it', async (type, tried, no, yes) => {
-    await platform.change('associate', { asset: 901, instrumentation: 4711 });
+  ] as const)('2.2 %s on an instrumentation applies to every asset assigned to it', async (type, tried, no, yes) => {
+    platform.sandbox.changes.associate(901, 4711);
     if (type !== 'can_read') for (const id of [881, 901]) await letBen(['can_read'], asset(id));
     expect([await tried(881), await tried(901)]).toEqual([no, no]);
     await letBen([type], instrumentation(4711));
     expect([await tried(881), await tried(901)]).toEqual([yes, yes]);
   });
 
-  it('2.2 it is the same permission and no other', async () => {
+  it('2.2 only the same permission type is inherited', async () => {
     await letBen(['can_update'], instrumentation(4711));
     expect(await sees(881)).toBe(false);
   });
 
-  it('2.2 an asset that is assigned later inherits from then on', async () => {
+  it('2.2 an asset that is assigned later inherits the permission from then on', async () => {
     await letBen(['can_read'], instrumentation(4711));
     expect(await sees(901)).toBe(false);
-    await platform.change('associate', { asset: 901, instrumentation: 4711 });
+    platform.sandbox.changes.associate(901, 4711);
     expect(await sees(901)).toBe(true);
   });
 
   it('2.2 the inherited permission ends when the asset is no longer assigned', async () => {
     await letBen(['can_read'], instrumentation(4711));
-    await platform.change('dissociate', { asset: 881, instrumentation: 4711 });
+    platform.sandbox.changes.dissociate(881, 4711);
     expect(await sees(881)).toBe(false);
   });
 
@@ -223,33 +223,33 @@ describe('inheritance', () => {
     expect(await sees(881)).toBe(false);
   });
 
-  it('2.2 a direct permission does not end with the relation', async () => {
+  it('2.2 a direct permission does not end when the asset is no longer assigned', async () => {
     await letBen(['can_read'], instrumentation(4711));
     await letBen(['can_read'], asset(881));
-    await platform.change('dissociate', { asset: 881, instrumentation: 4711 });
+    platform.sandbox.changes.dissociate(881, 4711);
     expect(await sees(881)).toBe(true);
   });
 
-  it('2.2 an asset does not hand its permission up to its instrumentation', async () => {
+  it('2.2 a permission on an asset does not apply to its instrumentation', async () => {
     await letBen(['can_read', 'can_update'], asset(881));
     const reply = await ben.call('PATCH', '/v2/instrumentations/4711/display_labels', {});
     expect(reply.status).toBe(404);
   });
 
-  it('2.2 over two paths: permission taken from one node, the other leaves the asset in sight', async () => {
+  it('2.2 an asset visible through two nodes stays visible after the permission on one node is revoked', async () => {
     for (const id of [20, 21]) await letBen(['can_read'], node(id));
     await platform.take(node(20), { user: BEN.id, direct: true });
-    // 882 is under both nodes, 881 under the first alone.
+    // 882 is under both nodes, 881 only under the first.
     expect([await sees(882), await sees(881)]).toEqual([true, false]);
     await platform.take(node(21), { user: BEN.id, direct: true });
     expect(await sees(882)).toBe(false);
   });
 
-  it('2.2 over two paths: the asset leaves one node and stays in sight by the other', async () => {
+  it('2.2 an asset visible through two nodes stays visible after it leaves one node', async () => {
     for (const id of [20, 21]) await letBen(['can_read'], node(id));
-    await platform.change('take-from-node', { asset: 882, node: 20 });
+    await platform.put('nodes', 20, { assets: [881] });
     expect(await sees(882)).toBe(true);
-    await platform.change('take-from-node', { asset: 882, node: 21 });
+    await platform.put('nodes', 21, { assets: [910] });
     expect(await sees(882)).toBe(false);
   });
 });

@@ -15,9 +15,9 @@ const refresh = (refresh_token: string): Promise<Reply> =>
 const revoke = (token: string) => platform.stranger().form('/oauth/revoke', { token });
 const move = (ms: number) => platform.behind('POST', 'clock', { advanceMs: ms });
 
-describe('tokens', () => {
+describe('specification', () => {
   it.each(['password', 'authorization code', 'PKCE'])(
-    '3.1 the %s grant gives an access token for 660 s',
+    '3.1 the %s grant returns an access token for 660 s',
     async (name) => {
       const ask: Record<string, () => Promise<Reply>> = {
         password: () => platform.stranger().login(),
@@ -45,7 +45,7 @@ describe('tokens', () => {
     expect(await platform.isAlive(access_token)).toBe(false);
   });
 
-  it('3.1 a refresh does not extend the access token before it', async () => {
+  it('3.1 a refresh does not extend the previous access token', async () => {
     const first = await login();
     await move(300_000);
     await refresh(first.refresh_token);
@@ -56,7 +56,7 @@ describe('tokens', () => {
   it.each([
     ['valid', 0],
     ['expired', 661_000],
-  ])('3.1 where the access token is %s a refresh gives a new pair', async (_, elapsedMs) => {
+  ])('3.1 a refresh returns a new token pair if the access token is %s', async (_, elapsedMs) => {
     const first = await login();
     await move(elapsedMs);
     const second = await refresh(first.refresh_token);
@@ -75,7 +75,7 @@ describe('tokens', () => {
     expect([reply.status, reply.body.error]).toEqual([400, 'invalid_grant']);
   });
 
-  it('3.1 a refresh begins 24 hours anew', async () => {
+  it('3.1 a refresh starts a new period of 24 hours', async () => {
     const first = await login();
     await move(23 * HOUR_MS);
     const second = (await refresh(first.refresh_token)).body;
@@ -83,19 +83,19 @@ describe('tokens', () => {
     expect((await refresh(second.refresh_token)).status).toBe(200);
   });
 
-  it('3.1 an access token that is revoked by the parameter token is no longer valid', async () => {
+  it('3.1 an access token that is revoked with the token parameter is no longer valid', async () => {
     const { access_token } = await login();
     expect((await revoke(access_token)).status).toBe(200);
     expect(await platform.isAlive(access_token)).toBe(false);
   });
 
-  it('3.1 the refresh token ends with the revoked access token', async () => {
+  it('3.1 revoking an access token also revokes its refresh token', async () => {
     const pair = await login();
     await revoke(pair.access_token);
     expect((await refresh(pair.refresh_token)).body.error).toBe('invalid_grant');
   });
 
-  it('3.1 revoking one access token leaves those of other grants alone', async () => {
+  it('3.1 revoking one access token does not affect access tokens from other grants', async () => {
     const [one, other] = [await login(), await login()];
     await revoke(one.access_token);
     expect(await platform.isAlive(other.access_token)).toBe(true);
@@ -103,12 +103,12 @@ describe('tokens', () => {
   });
 });
 
-describe('the webhook', () => {
+describe('specification', () => {
   const lose = () => platform.take(asset(881));
   const isDisabled = async (hook: Hook) => (await platform.gateway.get(hook.path)).body.disabled;
   const notices = async () => (await platform.gateway.get('/sandbox/notices')).body.notices;
 
-  it('3.2 enabled, it is disabled by PATCH with disabled true, and gets nothing', async () => {
+  it('3.2 an enabled webhook is disabled by PATCH with disabled true, and then receives nothing', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
     expect((await hook.patch({ disabled: true })).status).toBe(204);
     expect(await isDisabled(hook)).toBe(true);
@@ -116,7 +116,7 @@ describe('the webhook', () => {
     expect(await hook.told()).toEqual([]);
   });
 
-  it('3.2 disabled, it is enabled by PATCH with disabled false, and gets what happens from then on', async () => {
+  it('3.2 a disabled webhook is enabled by PATCH with disabled false, and receives later events', async () => {
     const hook = await platform.webhook(['asset_disappeared'], {}, { disabled: true });
     await lose();
     expect((await hook.patch({ disabled: false })).status).toBe(204);
@@ -125,7 +125,7 @@ describe('the webhook', () => {
     expect((await hook.told()).map((event) => event.content.asset.id)).toEqual([882]);
   });
 
-  /** The first attempt and, after so many days each, one more. */
+  /** Makes the first attempt, and one more after each number of days. */
   const failFor = async (hook: Hook, days: readonly number[]) => {
     platform.receiver.status = 500;
     await lose();
@@ -136,7 +136,7 @@ describe('the webhook', () => {
     }
   };
 
-  it('3.2 that fails for more than two weeks is disabled, and the contact person is notified', async () => {
+  it('3.2 a webhook that fails for more than two weeks is disabled, and the contact person is notified', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
     await failFor(hook, [13, 2]);
     await until(async () => expect(await isDisabled(hook)).toBe(true));
@@ -145,7 +145,7 @@ describe('the webhook', () => {
     ]);
   });
 
-  it('3.2 with an event that keeps failing is disabled after two weeks although other events are delivered', async () => {
+  it('3.2 a webhook with an event that keeps failing for two weeks is disabled even if other events are delivered', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
     await failFor(hook, [8]);
     platform.receiver.status = 204;
@@ -156,7 +156,7 @@ describe('the webhook', () => {
     await until(async () => expect(await isDisabled(hook)).toBe(true));
   });
 
-  it('3.2 with an event that fails again by resend after two weeks is disabled', async () => {
+  it('3.2 a webhook with an event that fails again when resent after two weeks is disabled', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
     await failFor(hook, []);
     await platform.exhausted();
@@ -166,7 +166,7 @@ describe('the webhook', () => {
     await until(async () => expect(await isDisabled(hook)).toBe(true));
   });
 
-  it('3.2 that is enabled again stays enabled for another two weeks of failures', async () => {
+  it('3.2 a re-enabled webhook stays enabled through another two weeks of failures', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
     await failFor(hook, [15]);
     await until(async () => expect(await isDisabled(hook)).toBe(true));
@@ -176,14 +176,14 @@ describe('the webhook', () => {
     expect(await isDisabled(hook)).toBe(false);
   });
 
-  it('3.2 that fails for less than two weeks stays enabled', async () => {
+  it('3.2 a webhook that fails for less than two weeks stays enabled', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
     await failFor(hook, [7, 6.9]);
     await hook.first('pending');
     expect([await isDisabled(hook), await notices()]).toEqual([false, []]);
   });
 
-  it('3.2 that was disabled so can be enabled again', async () => {
+  it('3.2 an automatically disabled webhook can be re-enabled', async () => {
     const hook = await platform.webhook(['asset_disappeared', 'asset_appeared']);
     await failFor(hook, [15]);
     await until(async () => expect(await isDisabled(hook)).toBe(true));
@@ -195,7 +195,7 @@ describe('the webhook', () => {
   });
 });
 
-describe('event delivery', () => {
+describe('specification', () => {
   const lost = async (status: number): Promise<Hook> => {
     platform.receiver.status = status;
     const hook = await platform.webhook(['asset_disappeared']);
@@ -209,11 +209,11 @@ describe('event delivery', () => {
     return hook;
   };
 
-  it('3.3 an attempt that is answered 2XX delivers', async () => {
+  it('3.3 an event is delivered by an attempt with a 2XX response', async () => {
     await (await lost(204)).first('delivered', 1);
   });
 
-  it('3.3 an attempt that is answered otherwise schedules a retry, which may deliver', async () => {
+  it('3.3 an attempt with any other response schedules a retry, which can succeed', async () => {
     const hook = await lost(503);
     await hook.first('pending', 1);
     await platform.tried(1, 503);
@@ -222,7 +222,7 @@ describe('event delivery', () => {
     expect((await hook.first('delivered', 2)).retries).toBe(1);
   });
 
-  it('3.3 after 16 attempts it has failed and is not tried again', async () => {
+  it('3.3 a delivery has failed after 16 attempts and is not retried', async () => {
     const hook = await exhausted();
     expect(platform.receiver.received).toHaveLength(16);
     await platform.advance(7 * DAY_MS);
@@ -230,7 +230,7 @@ describe('event delivery', () => {
     expect(await hook.deliveries('status=failed')).toHaveLength(1);
   });
 
-  it('3.3 retries exhausted, a POST of its id starts the delivery with the same retries again', async () => {
+  it('3.3 after all retries, a POST with the event id restarts the delivery with the same retry schedule', async () => {
     const hook = await exhausted();
     platform.receiver.received.length = 0;
     const { id } = (await hook.deliveries())[0];
@@ -242,7 +242,7 @@ describe('event delivery', () => {
     await hook.first('delivered', 2);
   });
 
-  it('3.3 within 6 months it can be sent again', async () => {
+  it('3.3 a failed delivery can be resent within 6 months', async () => {
     const hook = await exhausted();
     await platform.advance(175 * DAY_MS);
     platform.receiver.status = 204;
@@ -250,7 +250,7 @@ describe('event delivery', () => {
     await hook.first('delivered', 17);
   });
 
-  it('3.3 after 6 months it is removed and cannot be sent again', async () => {
+  it('3.3 a failed delivery is removed after 6 months and cannot be resent', async () => {
     const hook = await exhausted();
     const { id } = (await hook.deliveries())[0];
     await platform.advance(184 * DAY_MS);
@@ -259,19 +259,19 @@ describe('event delivery', () => {
   });
 });
 
-describe('other states that have names', () => {
+describe('specification', () => {
   it.each([
     ['asset', 'asset_statuses', 'failure'],
     ['event', 'event_statuses', 'scheduled'],
     ['product', 'product_statuses', 'phase_out'],
     ['edge device', 'edge_device_statuses', 'offline'],
-  ])('3.4 an %s has the status %s, by the code %s', async (_, kind, code) => {
+  ])('3.4 the %s status %s has the code %s', async (_, kind, code) => {
     const { objects } = (await platform.gateway.get(`/sandbox/objects/${kind}`)).body;
     expect(objects.map((status: { code: string }) => status.code)).toContain(code);
   });
 
   it('3.4 the edge device status offline is set automatically', async () => {
-    await platform.change('edge-device-seen', { edge_device: 30 });
+    await platform.behind('POST', 'objects/edge_devices/30/seen');
     await platform.advance(48 * HOUR_MS);
     expect((await platform.object('edge_devices', 30)).status).toBe(86);
   });

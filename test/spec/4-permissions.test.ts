@@ -20,8 +20,8 @@ const giveV2 = async (...permission_types: string[]) =>
   (await call('POST', '/v2/permissions', { permission_types, ...V2 })).body;
 const sees = async () => (await ben.get('/v1/assets/881/values')).status === 200;
 
-describe('permissions v1', () => {
-  it('4.2 POST /v1/permissions gives what its body says', async () => {
+describe('specification', () => {
+  it('4.2 POST /v1/permissions grants the permissions in its body', async () => {
     const reply = await call('POST', '/v1/permissions', { permission_type: ['can_read'], ...V1 });
     expect(reply.status).toBe(201);
     expect(await sees()).toBe(true);
@@ -37,13 +37,13 @@ describe('permissions v1', () => {
     expect(await list('permitable_id=999')).toEqual([]);
   });
 
-  it('4.2 GET /v1/permissions/{id} is the one record', async () => {
+  it('4.2 GET /v1/permissions/{id} returns the record', async () => {
     const [, update] = await giveV1('can_read', 'can_update');
     expect((await call('GET', `/v1/permissions/${update.id}`)).body).toEqual(update);
     expect((await call('GET', `/v1/permissions/${Number(update.id) + 2}`)).status).toBe(404);
   });
 
-  it('4.2 DELETE /v1/permissions/{id} takes the type whose offset the id carries', async () => {
+  it('4.2 DELETE /v1/permissions/{id} deletes the type whose offset is included in the id', async () => {
     const [read, update] = await giveV1('can_read', 'can_update', 'can_delete');
     expect((await call('DELETE', `/v1/permissions/${update.id}`)).status).toBe(204);
     expect((await call('GET', `/v1/permissions/${update.id}`)).status).toBe(404);
@@ -52,28 +52,28 @@ describe('permissions v1', () => {
     expect(await sees()).toBe(false);
   });
 
-  it('4.2 DELETE with all=true takes all types of the pair', async () => {
+  it('4.2 DELETE with all=true deletes all permission types for the user and object', async () => {
     const [, update, , permit] = await giveV1('can_read', 'can_update', 'can_delete', 'can_permit');
     expect((await call('DELETE', `/v1/permissions/${update.id}?all=true`)).status).toBe(204);
     expect((await call('GET', `/v1/permissions/${permit.id}`)).status).toBe(404);
     expect(await sees()).toBe(false);
   });
 
-  it('4.2 all=true takes the types of this pair alone', async () => {
+  it('4.2 DELETE with all=true deletes no permission types for other users or objects', async () => {
     const [read] = await giveV1('can_read');
     await call('DELETE', `/v1/permissions/${read.id}?all=true`);
     expect((await platform.value(881, 'flow', 1)).status).toBe(204);
   });
 });
 
-describe('permissions v2', () => {
-  it('4.2 POST /v2/permissions gives what its body says', async () => {
+describe('specification', () => {
+  it('4.2 POST /v2/permissions grants the permissions in its body', async () => {
     const reply = await call('POST', '/v2/permissions', { permission_types: ['can_read'], ...V2 });
     expect(reply.status).toBe(201);
     expect(await sees()).toBe(true);
   });
 
-  it('4.2 GET /v2/permissions answers {permissions: [record]}, filtered by permitable_id and permitable_type', async () => {
+  it('4.2 GET /v2/permissions returns {permissions: [record]}, filtered by permitable_id and permitable_type', async () => {
     const mine = await giveV2('can_read', 'can_update');
     const list = async (query: string) => (await call('GET', `/v2/permissions?per_page=100&${query}`)).body.permissions;
     const found = await list('permitable_id=881&permitable_type=Asset');
@@ -85,7 +85,7 @@ describe('permissions v2', () => {
     expect(await list('permitable_id=881&permitable_type=Node')).toEqual([]);
   });
 
-  it('4.2 GET /v2/permissions/{id} is the one record', async () => {
+  it('4.2 GET /v2/permissions/{id} returns the record', async () => {
     const mine = await giveV2('can_read');
     expect((await call('GET', `/v2/permissions/${mine.id}`)).body).toEqual({
       id: mine.id,
@@ -101,7 +101,7 @@ describe('permissions v2', () => {
     expect(await sees()).toBe(false);
   });
 
-  it('4.2 DELETE /v2/permissions/{id} takes all types of the pair', async () => {
+  it('4.2 DELETE /v2/permissions/{id} deletes all permission types for the user and object', async () => {
     const { id } = await giveV2('can_read', 'can_update', 'can_delete', 'can_permit');
     expect((await call('DELETE', `/v2/permissions/${id}`)).status).toBe(204);
     expect((await call('GET', `/v2/permissions/${id}`)).status).toBe(404);
@@ -109,18 +109,18 @@ describe('permissions v2', () => {
   });
 });
 
-describe('owners', () => {
+describe('specification', () => {
   it.each([
     ['/v1/owners', V1],
     ['/v2/owners', V2],
-  ])('4.2 POST and DELETE %s make and unmake an owner', async (path, body) => {
+  ])('4.2 POST and DELETE %s add and remove an owner', async (path, body) => {
     expect((await call('DELETE', path, body)).status).toBe(404);
     expect((await call('POST', path, body)).status).toBe(201);
     expect((await call('DELETE', path, body)).status).toBe(204);
     expect((await call('DELETE', path, body)).status).toBe(404);
   });
 
-  it('4.2 the assignable of an owner is a User: in v1 by id, in v2 by e-mail', async () => {
+  it('4.2 an owner’s assignable is a User, identified by id in v1 and by e-mail in v2', async () => {
     const group = { assignable: { id: 40, type: 'Usergroup' }, permitable: asset(881) };
     for (const path of ['/v1/owners', '/v2/owners']) expect((await call('POST', path, group)).status).toBe(400);
     expect((await call('POST', '/v1/owners', V2)).status).toBe(400);
@@ -128,7 +128,7 @@ describe('owners', () => {
   });
 });
 
-describe('membership', () => {
+describe('specification', () => {
   const byId = (user: { id: number }) => ({ id: user.id });
   const byEmail = (user: { email: string }) => ({ email: user.email });
   type Named = (user: typeof BEN) => object;
@@ -145,25 +145,25 @@ describe('membership', () => {
     return async () => (await platform.object(kind, id))[member];
   };
 
-  it.each(LISTS)('4.3 POST %s adds, by the member %s', async (path, body, named, kind, id, member) => {
+  it.each(LISTS)('4.3 POST %s adds the users in the member %s', async (path, body, named, kind, id, member) => {
     const members = await begin(kind, id, member, [ANNA.id]);
     expect((await call('POST', path, { [body]: [named(BEN)] })).status).toBeLessThan(300);
     expect(await members()).toEqual([ANNA.id, BEN.id]);
   });
 
-  it.each(LISTS)('4.3 PATCH %s replaces the full set', async (path, body, named, kind, id, member) => {
+  it.each(LISTS)('4.3 PATCH %s replaces all users', async (path, body, named, kind, id, member) => {
     const members = await begin(kind, id, member, [GATEWAY.id, ANNA.id]);
     expect((await call('PATCH', path, { [body]: [named(BEN)] })).status).toBeLessThan(300);
     expect(await members()).toEqual([BEN.id]);
   });
 
-  it.each(LISTS)('4.3 DELETE %s removes', async (path, body, named, kind, id, member) => {
+  it.each(LISTS)('4.3 DELETE %s removes users', async (path, body, named, kind, id, member) => {
     const members = await begin(kind, id, member, [ANNA.id, BEN.id]);
     expect((await call('DELETE', path, { [body]: [named(BEN)] })).status).toBeLessThan(300);
     expect(await members()).toEqual([ANNA.id]);
   });
 
-  it.each(LISTS)('4.3 %s takes users under %s, and not the other version’s way', async (path, body, named) => {
+  it.each(LISTS)('4.3 %s accepts users in %s, but not in the other version’s form', async (path, body, named) => {
     const other: Named = named === byId ? byEmail : byId;
     expect((await call('POST', path, { [body]: [other(BEN)] })).status).toBe(400);
     const elsewhere = body === 'admins' ? 'users' : 'admins';

@@ -32,8 +32,8 @@ const form = (path: string, fields: Record<string, string>, headers: Record<stri
   platform.stranger().form(path, fields, headers);
 const login = async () => (await platform.stranger().login()).body;
 
-describe('client credentials and the password grant', () => {
-  it('5.1 the client id is the API key of a connect subscription, and goes with its secret alone', async () => {
+describe('specification', () => {
+  it('5.1 the client ID is the API key of a connect subscription, and requires its secret', async () => {
     for (const [id, secret] of [
       [CLIENT.client_id, 'wrong'],
       ['unknown', CLIENT.client_secret],
@@ -59,27 +59,27 @@ describe('client credentials and the password grant', () => {
   it.each([
     ['a wrong password', { password: 'wrong' }],
     ['an unknown user', { username: 'nobody@sandbox.example' }],
-  ])('5.2 the password grant takes the technical user’s name and password: %s is refused', async (_, wrong) => {
+  ])('5.2 the password grant accepts the technical user’s name and password: %s is rejected', async (_, wrong) => {
     const reply = await form('/oauth/token', { ...PASSWORD, ...wrong }, basic());
     expect([reply.status, reply.body.error]).toEqual([400, 'invalid_grant']);
   });
 
-  it('5.2 key and secret are sent as Basic with base64 of key, a colon and secret', async () => {
+  it('5.2 key and secret are sent in a Basic header as base64 of key, colon and secret', async () => {
     const authorization = `Basic ${btoa(`${CLIENT.client_id}:${CLIENT.client_secret}`)}`;
     expect((await form('/oauth/token', PASSWORD, { authorization })).status).toBe(200);
   });
 
-  it('5.2 or they are sent as client_id and client_secret in the body', async () => {
+  it('5.2 key and secret may be sent as client_id and client_secret in the body', async () => {
     expect((await form('/oauth/token', { ...PASSWORD, ...CLIENT })).status).toBe(200);
     const wrong = await form('/oauth/token', { ...PASSWORD, ...CLIENT, client_secret: 'wrong' });
     expect([wrong.status, wrong.body.error]).toEqual([401, 'invalid_client']);
   });
 });
 
-describe('the authorization code flow', () => {
+describe('specification', () => {
   const exchange = (fields: Record<string, string>) => platform.exchange({ ...fields });
 
-  it('5.3 the application has to be approved and enabled', async () => {
+  it('5.3 the application must be approved and enabled', async () => {
     await platform.put('client_applications', 3, { code_flow: false });
     const page = await platform.stranger().get(`/app/id/sign_in?${new URLSearchParams(SIGN_IN)}`);
     expect([page.status, (await platform.signIn()).status]).toEqual([400, 400]);
@@ -90,7 +90,7 @@ describe('the authorization code flow', () => {
     'http://127.0.0.1:53211/other',
     'https://client.example/callback/more',
     'https://client.example/callback?a=1',
-  ])('5.3 redirect_uri equals a registered one: not %s', async (redirect_uri) => {
+  ])('5.3 redirect_uri must match a registered URI, unlike %s', async (redirect_uri) => {
     const page = await platform.stranger().get(`/app/id/sign_in?${new URLSearchParams({ ...SIGN_IN, redirect_uri })}`);
     expect([page.status, page.headers.get('location')]).toEqual([400, null]);
     expect((await platform.signIn({ redirect_uri })).status).toBe(400);
@@ -103,11 +103,11 @@ describe('the authorization code flow', () => {
     expect(redirectOf(await platform.signIn({ redirect_uri })).origin).toBe('https://new.example');
   });
 
-  it.each(['x', 'a b&c=d', 'st<&>"\'ate', 'ünï'])('5.3 state comes back as it was sent: %s', async (state) => {
+  it.each(['x', 'a b&c=d', 'st<&>"\'ate', 'ünï'])('5.3 state is returned unchanged: %s', async (state) => {
     expect(redirectOf(await platform.signIn({ state })).searchParams.get('state')).toBe(state);
   });
 
-  it('5.3 without the person’s password there is no redirect and no code', async () => {
+  it('5.3 a sign-in without the password returns neither a redirect nor a code', async () => {
     const reply = await platform.signIn({}, { email: ANNA.email, password: 'wrong' });
     expect([reply.status, reply.headers.get('location')]).toEqual([401, null]);
   });
@@ -121,42 +121,42 @@ describe('the authorization code flow', () => {
     expect((await exchange({ code: codeOf(await platform.signIn()), ...secret })).status).toBe(200);
   });
 
-  it('5.3 the tokens are the person’s, who signed in', async () => {
+  it('5.3 the tokens belong to the user who signed in', async () => {
     const anna = await platform.person(ANNA);
     const { permissions } = (await anna.get('/v2/permissions?permitable_type=Node')).body;
     expect(permissions.map((one: { assignable: { email: string } }) => one.assignable.email)).toContain(ANNA.email);
   });
 });
 
-describe('the authorization code flow with PKCE', () => {
+describe('specification', () => {
   const ALLOWED = 'ABCXYZabcxyz0189-._~';
   const verifierOf = (length: number) => ALLOWED.repeat(7).slice(0, length);
   const tryVerifier = async (sent: string, challenged = sent) =>
     platform.exchange({ code: codeOf(await platform.signIn(challengeOf(challenged))), code_verifier: sent });
 
-  it('5.4 the application has to be approved', async () => {
+  it('5.4 the application must be approved', async () => {
     await platform.put('client_applications', 3, { code_flow: false });
     expect((await platform.signIn(challengeOf(verifierOf(64)))).status).toBe(400);
   });
 
-  it.each([43, 64, 128])('5.4 a verifier of %i characters is taken', async (length) => {
+  it.each([43, 64, 128])('5.4 a verifier of %i characters is accepted', async (length) => {
     expect((await tryVerifier(verifierOf(length))).status).toBe(200);
   });
 
-  it.each([42, 129])('5.4 a verifier of %i characters is refused', async (length) => {
+  it.each([42, 129])('5.4 a verifier of %i characters is rejected', async (length) => {
     const reply = await tryVerifier(verifierOf(length));
     expect([reply.status, reply.body.error]).toEqual([400, 'invalid_request']);
   });
 
-  it.each(['+', '/', '=', ' ', 'ä', '%'])('5.4 a verifier with %j is refused', async (character) => {
+  it.each(['+', '/', '=', ' ', 'ä', '%'])('5.4 a verifier with %j is rejected', async (character) => {
     expect((await tryVerifier(verifierOf(63) + character)).body.error).toBe('invalid_request');
   });
 
-  it('5.4 the challenge is the SHA-256 of the verifier: another verifier is refused', async () => {
+  it('5.4 the challenge is the SHA-256 hash of the verifier, and a different verifier is rejected', async () => {
     expect((await tryVerifier(verifierOf(64), verifierOf(65))).body.error).toBe('invalid_grant');
   });
 
-  it('5.4 the challenge is base64-encoded: with and without padding, in either alphabet', async () => {
+  it('5.4 the challenge is base64-encoded with or without padding, in either alphabet', async () => {
     const verifier = verifierOf(50);
     for (const encoding of ['base64', 'base64url'] as const) {
       const code_challenge = createHash('sha256').update(verifier).digest(encoding);
@@ -165,20 +165,20 @@ describe('the authorization code flow with PKCE', () => {
     }
   });
 
-  it('5.4 redirect_uri is the same as before', async () => {
+  it('5.4 redirect_uri must be unchanged', async () => {
     const code_verifier = verifierOf(64);
     const code = codeOf(await platform.signIn(challengeOf(code_verifier)));
     const reply = await platform.exchange({ code, code_verifier, redirect_uri: REDIRECT.replace('53211', '53212') });
     expect(reply.body.error).toBe('invalid_grant');
   });
 
-  it('5.4 a client secret does not stand in for the verifier', async () => {
+  it('5.4 a client secret does not replace the verifier', async () => {
     const code = codeOf(await platform.signIn(challengeOf(verifierOf(64))));
     expect((await platform.exchange({ code, client_secret: CLIENT.client_secret })).body.error).toBe('invalid_grant');
   });
 });
 
-describe('using a token', () => {
+describe('specification', () => {
   it.each([
     ['GET', '/v1/client_applications'],
     ['GET', '/v1/client_applications/3/webhooks'],
@@ -196,7 +196,7 @@ describe('using a token', () => {
     ['PATCH', '/v1/assets/881/display_labels'],
     ['PATCH', '/v2/instrumentations/4711/display_labels'],
     ['POST', '/v1/assets/881/values'],
-  ])('5.5 %s %s needs Authorization: Bearer', async (method, path) => {
+  ])('5.5 %s %s requires Authorization: Bearer', async (method, path) => {
     const body = method === 'GET' ? undefined : {};
     const { access_token, refresh_token } = await login();
     const ask = async (headers: Record<string, string>, query = '') =>
@@ -209,21 +209,21 @@ describe('using a token', () => {
     expect(await ask({ authorization: `Bearer ${access_token}` })).not.toBe(401);
   });
 
-  it('5.6 a token response says 660 seconds, whatever came before', async () => {
+  it('5.6 a token response contains a lifetime of 660 seconds, regardless of previous tokens', async () => {
     const first = await login();
     await platform.behind('POST', 'clock', { advanceMs: 500_000 });
     const fields = { grant_type: 'refresh_token', refresh_token: first.refresh_token };
     expect([first.expires_in, (await form('/oauth/token', fields, basic())).body.expires_in]).toEqual([660, 660]);
   });
 
-  it('5.6 a refresh token ends by revocation before its 24 hours', async () => {
+  it('5.6 a revocation invalidates a refresh token before its 24 hours have passed', async () => {
     const { access_token, refresh_token } = await login();
     await form('/oauth/revoke', { token: access_token }, basic());
     const fields = { grant_type: 'refresh_token', refresh_token };
     expect((await form('/oauth/token', fields, basic())).body.error).toBe('invalid_grant');
   });
 
-  it('5.6 a token is revoked by the parameter token, which is needed', async () => {
+  it('5.6 the required token parameter selects the token to revoke', async () => {
     const { access_token } = await login();
     expect((await form('/oauth/revoke', { access_token }, basic())).status).toBe(400);
     expect(await platform.isAlive(access_token)).toBe(true);
@@ -236,7 +236,7 @@ describe('using a token', () => {
     [['can_update'], 403],
     [['can_read', 'can_update'], 404],
   ])(
-    '5.7 permissions decide what a technical user may do: without %j a value is answered %i',
+    '5.7 permissions control a technical user’s actions: without %j the response to a posted value is %i',
     async (types, status) => {
       expect((await platform.value(881, 'flow', 1)).status).toBe(204);
       await platform.take(asset(881), { types });
@@ -244,7 +244,7 @@ describe('using a token', () => {
     },
   );
 
-  it('5.7 without can_permit a technical user cannot grant', async () => {
+  it('5.7 without can_permit a technical user cannot grant permissions', async () => {
     const body = { permission_types: ['can_read'], assignable: { email: ANNA.email, type: 'User' } };
     const give = () => platform.gateway.call('POST', '/v2/permissions', { ...body, permitable: asset(881) });
     expect((await give()).status).toBe(201);
@@ -252,7 +252,7 @@ describe('using a token', () => {
     expect((await give()).status).toBe(403);
   });
 
-  it('5.8 a webhook’s source is verified by its signature, which nobody makes without the secret', async () => {
+  it('5.8 the signature verifies the source of a webhook, because it requires the secret', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
     await platform.take(asset(881));
     await until(() => expect(platform.receiver.received).toHaveLength(1));

@@ -13,8 +13,8 @@ const lose = (id = 881) => platform.take(asset(id));
 const listening = (): Promise<Hook> => platform.webhook(['asset_disappeared']);
 const received = () => platform.receiver.received;
 
-describe('prerequisites', () => {
-  it('6.1 needs an active connect subscription', async () => {
+describe('specification', () => {
+  it('6.1 webhooks require an active connect subscription', async () => {
     const hook = await listening();
     await platform.put('client_applications', 3, { active: false });
     await lose();
@@ -25,7 +25,7 @@ describe('prerequisites', () => {
     expect((await hook.deliveries('status=delivered')).length).toBe(1);
   });
 
-  it('6.1 needs at least one API key', async () => {
+  it('6.1 webhooks require at least one API key', async () => {
     await listening();
     const key = await platform.object('api_keys', 3);
     await platform.destroy('api_keys', 3);
@@ -44,11 +44,11 @@ describe('prerequisites', () => {
     const before = await used();
     await lose();
     await platform.tried(1, 204);
-    // The webhook's call, and the second look itself.
+    // The delivery and this request.
     expect(await used()).toBe(before + 2);
   });
 
-  it('6.1 the quota of calls exceeded, webhooks are not called', async () => {
+  it('6.1 webhooks are not called if the call quota is exceeded', async () => {
     const hook = await listening();
     await platform.put('client_applications', 3, { call_quota: 1 });
     await lose();
@@ -60,12 +60,12 @@ describe('prerequisites', () => {
     expect((await hook.deliveries())[0]).toMatchObject({ status: 'cancelled', last_send_at: null });
   });
 
-  it('6.1 payload size counts towards the quota, and exceeded webhooks are not called', async () => {
+  it('6.1 payload size counts towards the quota, and webhooks are not called if the quota is exceeded', async () => {
     const hook = await listening();
     await lose();
     await hook.first('delivered');
     const bytes = received()[0]!.raw.length;
-    // Room for one more payload of this size, not for two.
+    // Quota for one more payload of this size, not for two.
     const byte_quota = bytes * 2 + Math.floor(bytes / 2);
     await platform.put('client_applications', 3, { byte_quota });
     await lose(882);
@@ -75,46 +75,49 @@ describe('prerequisites', () => {
     expect(received()).toHaveLength(2);
   });
 
-  it('6.1 payload size is what goes over the wire: bytes, not characters', async () => {
+  it('6.1 payload size is counted in bytes, not characters', async () => {
     await platform.webhook(['asset_updated']);
     await platform.put('client_applications', 3, { byte_quota: 1000 });
-    await platform.change('update-asset', { asset: 881, changes: { description: 'ü'.repeat(450) } });
+    platform.sandbox.changes.updateAsset(881, { description: 'ü'.repeat(450) });
     await until(async () => {
       expect((await platform.behind('GET', 'deliveries')).body.deliveries[0].status).not.toBe('pending');
     });
     expect(received()).toEqual([]);
   });
 
-  it('6.1 a webhook hears only of objects on which its technical user has read permission', async () => {
+  it('6.1 a webhook receives only events for objects that its technical user can read', async () => {
     const hook = await platform.webhook(['asset_updated']);
-    await platform.change('update-asset', { asset: 920, changes: { description: 'not ours' } });
+    platform.sandbox.changes.updateAsset(920, { description: 'not ours' });
     await platform.take(asset(882), { types: ['can_read'] });
-    await platform.change('update-asset', { asset: 882, changes: { description: 'no longer ours' } });
-    await platform.change('update-asset', { asset: 881, changes: { description: 'ours' } });
+    platform.sandbox.changes.updateAsset(882, { description: 'no longer ours' });
+    platform.sandbox.changes.updateAsset(881, { description: 'ours' });
     expect((await hook.told()).map((event) => event.content.asset.id)).toEqual([881]);
   });
 });
 
-describe('delivery', () => {
-  it.each([200, 201, 202, 204, 299])('6.1 %i confirms', async (status) => {
+describe('specification', () => {
+  it.each([200, 201, 202, 204, 299])('6.1 a response with %i confirms the delivery', async (status) => {
     platform.receiver.status = status;
     const hook = await listening();
     await lose();
     await hook.first('delivered', 1);
   });
 
-  it.each([300, 302, 304, 400, 401, 404, 410, 500, 503])('6.1 %i is retried', async (status) => {
-    platform.receiver.status = status;
-    const hook = await listening();
-    await lose();
-    await platform.tried(1, status);
-    expect((await hook.deliveries())[0].status).toBe('pending');
-    platform.receiver.status = 204;
-    await platform.advance(60_000);
-    await hook.first('delivered', 2);
-  });
+  it.each([300, 302, 304, 400, 401, 404, 410, 500, 503])(
+    '6.1 a delivery is retried after a response with %i',
+    async (status) => {
+      platform.receiver.status = status;
+      const hook = await listening();
+      await lose();
+      await platform.tried(1, status);
+      expect((await hook.deliveries())[0].status).toBe('pending');
+      platform.receiver.status = 204;
+      await platform.advance(60_000);
+      await hook.first('delivered', 2);
+    },
+  );
 
-  it('6.1 a timeout is retried', async () => {
+  it('6.1 a delivery is retried after a timeout', async () => {
     await platform.stop();
     platform = await Platform.start({ webhookTimeoutMs: 100 });
     platform.receiver.isMute = true;
@@ -133,7 +136,7 @@ describe('delivery', () => {
     expect(received()).toHaveLength(1);
   });
 
-  it('6.1 up to 16 attempts, by delays that are random and grow exponentially, about 3 days in all', async () => {
+  it('6.1 up to 16 attempts are made, with random, exponentially growing delays, over about 3 days', async () => {
     platform.receiver.status = 500;
     const delays: number[] = [];
     await listening();
@@ -142,7 +145,7 @@ describe('delivery', () => {
       await platform.tried(attempt, 500);
       const delay = platform.reports.at(-1)?.nextInMs ?? 0;
       delays.push(delay);
-      // Not before its time, and then at it.
+      // Not before it is due, and then immediately.
       await platform.behind('POST', 'clock', { advanceMs: Math.floor(delay) - 1 });
       expect(received()).toHaveLength(attempt);
       await platform.behind('POST', 'clock', { advanceMs: 2 });
@@ -168,11 +171,11 @@ describe('delivery', () => {
     expect(received()[1]!.raw.equals(received()[0]!.raw)).toBe(true);
   });
 
-  it('6.1 delivery is asynchronous: a receiver that hangs holds up neither the cause nor another webhook', async () => {
+  it('6.1 delivery is asynchronous: an unresponsive receiver delays neither the cause nor another webhook', async () => {
     platform.receiver.isMute = true;
     const hook = await platform.webhook(['asset_updated']);
     for (let round = 0; round < 20; round++) {
-      await platform.change('update-asset', { asset: 881, changes: { description: `round ${round}` } });
+      platform.sandbox.changes.updateAsset(881, { description: `round ${round}` });
     }
     expect(await hook.deliveries('status=pending')).toHaveLength(20);
   });
@@ -180,17 +183,20 @@ describe('delivery', () => {
   it.each([
     ['x-hub-signature-sha256', 'sha256'],
     ['x-hub-signature', 'sha1'],
-  ])('6.1 carries %s: %s= and the hex HMAC of the raw body with the webhook’s secret', async (header, algorithm) => {
-    const hook = await listening();
-    await lose();
-    await until(() => expect(received()).toHaveLength(1));
-    const { headers, raw } = received()[0]!;
-    expect(headers[header]).toBe(`${algorithm}=${createHmac(algorithm, hook.secret).update(raw).digest('hex')}`);
-  });
+  ])(
+    '6.1 a delivery contains %s: %s= and the hex HMAC of the raw body with the webhook’s secret',
+    async (header, algorithm) => {
+      const hook = await listening();
+      await lose();
+      await until(() => expect(received()).toHaveLength(1));
+      const { headers, raw } = received()[0]!;
+      expect(headers[header]).toBe(`${algorithm}=${createHmac(algorithm, hook.secret).update(raw).digest('hex')}`);
+    },
+  );
 });
 
-describe('the envelope', () => {
-  it('6.2 has event_type, occurred_at as an ISO 8601 timestamp, and content', async () => {
+describe('specification', () => {
+  it('6.2 an event has event_type, occurred_at as an ISO 8601 timestamp, and content', async () => {
     const hook = await listening();
     await lose();
     const [event] = await hook.told();
@@ -202,18 +208,21 @@ describe('the envelope', () => {
   });
 
   it.each([
-    ['created', 'associate', { asset: 901, instrumentation: 4711 }],
-    ['destroyed', 'dissociate', { asset: 881, instrumentation: 4711 }],
-  ])('6.2 asset_instrumentation_association_%s spells the time occured_at', async (name, change, body) => {
-    const hook = await platform.webhook([`asset_instrumentation_association_${name}`]);
-    await platform.change(change, body);
-    const [event] = await hook.told();
-    expect(Object.keys(event).sort()).toEqual(['content', 'event_type', 'occured_at']);
-  });
+    ['created', 'associate', 901],
+    ['destroyed', 'dissociate', 881],
+  ] as const)(
+    '6.2 asset_instrumentation_association_%s contains the time as occured_at',
+    async (name, change, asset) => {
+      const hook = await platform.webhook([`asset_instrumentation_association_${name}`]);
+      platform.sandbox.changes[change](asset, 4711);
+      const [event] = await hook.told();
+      expect(Object.keys(event).sort()).toEqual(['content', 'event_type', 'occured_at']);
+    },
+  );
 
   it('6.2 references are {id, href}', async () => {
     const hook = await platform.webhook(['asset_software_added']);
-    await platform.change('add-software', { asset: 881, software: 95 });
+    platform.sandbox.changes.addSoftware(881, 95);
     expect((await hook.told())[0].content).toEqual({ asset: reference(881), software: reference(95) });
   });
 });

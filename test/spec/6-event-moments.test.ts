@@ -8,13 +8,13 @@ beforeEach(async () => {
 });
 afterEach(() => platform.stop());
 
-const change = (name: string, body: object) => platform.change(name, body);
+const changes = () => platform.sandbox.changes;
 const at = (second: number) => `2026-11-21T00:00:${String(second).padStart(2, '0')}.000Z`;
 const points = (...values: number[]) => values.map((value, index) => ({ timestamp: at(index), value }));
 const post = (values: object[], id = 881) => platform.gateway.call('POST', `/v1/assets/${id}/values`, { values });
 
-describe('values', () => {
-  it('6.3 asset_value_created is one call for each value, with the value as a string', async () => {
+describe('specification', () => {
+  it('6.3 asset_value_created is sent in one call per value, with the value as a string', async () => {
     const hook = await platform.webhook(['asset_value_created']);
     await post([
       { key: 'flow', data: points(1.5, 2) },
@@ -28,7 +28,7 @@ describe('values', () => {
     ]);
   });
 
-  it('6.3 asset_values_created is one call for a post, its values grouped by key', async () => {
+  it('6.3 asset_values_created is sent in one call per post, with values grouped by key', async () => {
     const hook = await platform.webhook(['asset_values_created']);
     await post([
       { key: 'flow', data: points(1, 2) },
@@ -44,29 +44,29 @@ describe('values', () => {
     ]);
   });
 
-  it('6.3 instrumentation_values_created is sent for an asset with an instrumentation, and for each of several', async () => {
+  it('6.3 instrumentation_values_created is sent for each of an asset’s instrumentations', async () => {
     const hook = await platform.webhook(['instrumentation_values_created']);
     await post([{ key: 'flow', data: points(1) }], 901);
     expect(await hook.told()).toEqual([]);
-    for (const id of [4711, 4712]) await change('associate', { asset: 901, instrumentation: id });
+    for (const id of [4711, 4712]) changes().associate(901, id);
     await post([{ key: 'flow', data: points(2) }], 901);
     expect((await hook.told()).map(({ content }) => content.instrumentation.id)).toEqual([4711, 4712]);
   });
 
-  it('6.3 a post that is refused makes no event', async () => {
+  it('6.3 a rejected post sends no event', async () => {
     const hook = await platform.webhook(['asset_value_created', 'asset_values_created']);
     expect((await post([{ key: 'a b', data: points(1) }])).status).toBe(400);
     expect(await hook.told()).toEqual([]);
   });
 });
 
-describe('attributes and relations', () => {
-  it('6.3 asset_updated and edge_device_updated tell the attributes that changed, and nothing where none did', async () => {
+describe('specification', () => {
+  it('6.3 asset_updated and edge_device_updated report changed attributes, and are not sent without a change', async () => {
     const hook = await platform.webhook(['asset_updated', 'edge_device_updated']);
-    await change('update-asset', { asset: 881, changes: { status: 70, description: 'new' } });
-    await change('update-asset', { asset: 881, changes: { status: 70, description: 'new' } });
-    await change('update-edge-device', { edge_device: 30, changes: { status: 85, type: 'router' } });
-    await change('update-edge-device', { edge_device: 30, changes: { status: 85 } });
+    changes().updateAsset(881, { status: 70, description: 'new' });
+    changes().updateAsset(881, { status: 70, description: 'new' });
+    changes().updateEdgeDevice(30, { status: 85, type: 'router' });
+    changes().updateEdgeDevice(30, { status: 85 });
     const told = (await hook.told()).map(({ content }) => content.asset ?? content.edge_device);
     expect(told.map((one) => Object.keys(one).sort())).toEqual([
       ['description', 'href', 'id'],
@@ -74,8 +74,8 @@ describe('attributes and relations', () => {
     ]);
   });
 
-  it('6.3 edge_device_updated is sent when the status goes automatically to offline', async () => {
-    await change('edge-device-seen', { edge_device: 30 });
+  it('6.3 edge_device_updated is sent when the status automatically changes to offline', async () => {
+    await platform.behind('POST', 'objects/edge_devices/30/seen');
     const hook = await platform.webhook(['edge_device_updated'], { edge_device_updated: ['status'] });
     await platform.advance(48 * HOUR_MS);
     const { objects } = (await platform.behind('GET', 'objects/edge_device_statuses')).body;
@@ -88,11 +88,11 @@ describe('attributes and relations', () => {
   it('6.3 edge_device_updated is sent to technical users with read access to the device', async () => {
     const hook = await platform.webhook(['edge_device_updated']);
     await platform.take({ type: 'EDM::EdgeDevice', id: 30 }, { types: ['can_read'] });
-    await change('update-edge-device', { edge_device: 30, changes: { type: 'router' } });
+    changes().updateEdgeDevice(30, { type: 'router' });
     expect(await hook.told()).toEqual([]);
   });
 
-  it('6.3 software, associations and add-on links that are there already are not told again', async () => {
+  it('6.3 existing software, associations and add-on links are not reported again', async () => {
     await platform.grant(node(20));
     const hook = await platform.webhook([
       'asset_software_added',
@@ -100,9 +100,9 @@ describe('attributes and relations', () => {
       'add_on_node_association_created',
     ]);
     for (let round = 0; round < 2; round++) {
-      await change('add-software', { asset: 881, software: 95 });
-      await change('associate', { asset: 901, instrumentation: 4711 });
-      await change('link-add-on', { add_on: 47, node: 20 });
+      changes().addSoftware(881, 95);
+      changes().associate(901, 4711);
+      changes().setAddOnLink(47, 20, true);
     }
     expect(await hook.types()).toEqual([
       'asset_software_added',
@@ -112,13 +112,13 @@ describe('attributes and relations', () => {
   });
 });
 
-describe('what appears and disappears', () => {
+describe('specification', () => {
   const ACCESS = ['asset', 'instrumentation', 'node'].flatMap((one) => [`${one}_appeared`, `${one}_disappeared`]);
 
   it.each([
     ['asset', asset(920)],
     ['node', node(20)],
-  ])('6.3 %s_appeared is for read permission and no other', async (kind, on) => {
+  ])('6.3 %s_appeared is sent only for read permission', async (kind, on) => {
     const hook = await platform.webhook(ACCESS);
     await platform.grant(on, { types: ['can_update', 'can_delete', 'can_permit'] });
     expect(await hook.told()).toEqual([]);
@@ -126,14 +126,14 @@ describe('what appears and disappears', () => {
     expect(await hook.types()).toContain(`${kind}_appeared`);
   });
 
-  it('6.3 they are for a technical user: what a person gets is not told', async () => {
+  it('6.3 appearance events are sent only for a technical user: a human user’s permissions are not reported', async () => {
     const hook = await platform.webhook(ACCESS);
     await platform.grant(asset(920), { user: BEN.id });
     await platform.take(asset(920), { user: BEN.id });
     expect(await hook.told()).toEqual([]);
   });
 
-  it('6.3 read permission that is lost is told, other permissions that are lost are not', async () => {
+  it('6.3 a lost read permission is reported, but other lost permissions are not', async () => {
     const hook = await platform.webhook(ACCESS);
     await platform.take(instrumentation(4711), { types: ['can_update'] });
     expect(await hook.told()).toEqual([]);
@@ -141,13 +141,13 @@ describe('what appears and disappears', () => {
     expect(await hook.types()).toEqual(['instrumentation_disappeared']);
   });
 
-  it('6.3 asset_disappeared is told for all child assets as well', async () => {
+  it('6.3 asset_disappeared is also sent for all child assets', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
     await platform.take(asset(910));
     expect((await hook.told()).map(({ content }) => content.asset.id).sort()).toEqual([910, 911, 912, 913]);
   });
 
-  it('6.3 what is inherited appears: the assets under a node', async () => {
+  it('6.3 assets below a node appear through inheritance', async () => {
     await platform.take(asset(881), { types: ['can_read'] });
     await platform.put('nodes', 8000, { name: 'New', tag: 'NEW', assets: [920] });
     const hook = await platform.webhook(ACCESS);
@@ -155,7 +155,7 @@ describe('what appears and disappears', () => {
     expect((await hook.types()).sort()).toEqual(['asset_appeared', 'node_appeared']);
   });
 
-  it('6.3 an asset that stays in sight by another path does not disappear', async () => {
+  it('6.3 an asset that stays visible through another path is not reported as disappeared', async () => {
     const hook = await platform.webhook(ACCESS);
     await platform.take(asset(881), { direct: true });
     expect(await hook.told()).toEqual([]);
@@ -164,7 +164,7 @@ describe('what appears and disappears', () => {
   it.each([
     ['with the reporting role', 61, ['asset_disappeared']],
     ['with another role', 60, []],
-  ])('6.3 asset destruction is told as asset_disappeared to a technical user %s', async (_, role, types) => {
+  ])('6.3 asset deletion is reported as asset_disappeared to a technical user %s', async (_, role, types) => {
     for (const id of [60, 61]) await platform.put('userroles', id, { users: id === role ? [5] : [] });
     const hook = await platform.webhook(ACCESS);
     await platform.destroy('assets', 882);
@@ -172,23 +172,17 @@ describe('what appears and disappears', () => {
   });
 });
 
-describe('specifications and events', () => {
-  const specify = (event: boolean, specifications: object) =>
-    change(event ? 'event-specifications' : 'asset-specifications', {
-      ...(event ? { event: 39 } : { asset: 881 }),
-      specifications,
-    });
-
+describe('specification', () => {
   it.each([
-    ['asset_specifications_updated', false, 'asset'],
-    ['event_specifications_updated', true, 'event'],
+    ['asset_specifications_updated', 'assets', 881, 'asset'],
+    ['event_specifications_updated', 'events', 39, 'event'],
   ] as const)(
-    '6.3 %s is one event for a request and webhook, with the changed keys alone',
-    async (type, event, member) => {
+    '6.3 %s is sent once per request and webhook, with only the changed keys',
+    async (type, kind, id, member) => {
       const [one, two] = [await platform.webhook([type]), await platform.webhook([type])];
-      await specify(event, { a: { value: 1 }, b: { value: 2 } });
-      await specify(event, { a: { value: 1 }, b: { value: 3 }, c: { value: 4 } });
-      await specify(event, { a: { value: 1 } });
+      changes().setSpecifications(kind, id, { a: { value: 1 }, b: { value: 2 } });
+      changes().setSpecifications(kind, id, { a: { value: 1 }, b: { value: 3 }, c: { value: 4 } });
+      changes().setSpecifications(kind, id, { a: { value: 1 } });
       for (const hook of [one, two]) {
         const told = (await hook.told()).map(({ content }) => Object.keys(content[member].specifications));
         expect(told).toEqual([
@@ -199,48 +193,54 @@ describe('specifications and events', () => {
     },
   );
 
-  it('6.3 event_created is one event for a request and webhook, however many assets it names', async () => {
+  it('6.3 event_created is sent once per request and webhook, no matter how many assets it names', async () => {
     const hooks = [await platform.webhook(['event_created']), await platform.webhook(['event_created'])];
-    await change('create-event', { name: 'Check', type: 76, assets: [881, 882, 883], instrumentations: [4711] });
+    changes().createEvent({ name: 'Check', type: 76, assets: [881, 882, 883], instrumentations: [4711] });
     for (const hook of hooks) expect(await hook.told()).toHaveLength(1);
   });
 
   it.each([
     ['an asset among others', { assets: [920, 881] }, 1],
     ['an instrumentation', { assets: [920], instrumentations: [4711] }, 1],
-    ['none of them', { assets: [920] }, 0],
-    ['nothing that is named', {}, 0],
-  ])('6.3 event_created needs read permission on at least one asset or instrumentation: %s', async (_, body, count) => {
-    const hook = await platform.webhook(['event_created']);
-    await change('create-event', { name: 'Check', type: 76, ...body });
-    expect(await hook.told()).toHaveLength(count);
-  });
+    ['no named object', { assets: [920] }, 0],
+    ['no object named', {}, 0],
+  ])(
+    '6.3 event_created requires read permission on at least one named asset or instrumentation: %s',
+    async (_, body, count) => {
+      const hook = await platform.webhook(['event_created']);
+      changes().createEvent({ name: 'Check', type: 76, ...body });
+      expect(await hook.told()).toHaveLength(count);
+    },
+  );
 
   it.each([
-    ['event_document_created', 'add-document', { document: 35 }],
-    ['event_specifications_updated', 'event-specifications', { specifications: { a: { value: 1 } } }],
-  ])('6.1 %s needs read permission on the event: one of its assets is not enough', async (type, name, body) => {
-    await change('create-event', { id: 500, name: 'Check', type: 76, assets: [881], instrumentations: [4711] });
-    const hook = await platform.webhook([type]);
-    await change(name, { event: 500, ...body });
-    expect(await hook.told()).toEqual([]);
-    await change(name, { event: 39, ...body });
-    expect((await hook.told()).map(({ content }) => content.event.id)).toEqual([39]);
-  });
+    ['event_document_created', (id: number) => changes().addDocument(id, 35)],
+    ['event_specifications_updated', (id: number) => changes().setSpecifications('events', id, { a: { value: 1 } })],
+  ])(
+    '6.1 %s requires read permission on the event, and permission on one of its assets is not sufficient',
+    async (type, change) => {
+      changes().createEvent({ id: 500, name: 'Check', type: 76, assets: [881], instrumentations: [4711] });
+      const hook = await platform.webhook([type]);
+      change(500);
+      expect(await hook.told()).toEqual([]);
+      change(39);
+      expect((await hook.told()).map(({ content }) => content.event.id)).toEqual([39]);
+    },
+  );
 
-  it('6.3 event_document_created is sent when a document is assigned, once', async () => {
+  it('6.3 event_document_created is sent once when a document is assigned', async () => {
     const hook = await platform.webhook(['event_document_created']);
-    for (let round = 0; round < 2; round++) await change('add-document', { event: 39, document: 35 });
+    for (let round = 0; round < 2; round++) changes().addDocument(39, 35);
     expect(await hook.told()).toHaveLength(1);
   });
 });
 
-describe('conditions, products and thresholds', () => {
-  it('6.3 asset_health_condition_updated is sent when health conditions change, and not when they stay', async () => {
+describe('specification', () => {
+  it('6.3 asset_health_condition_updated is sent when health conditions change, and only then', async () => {
     const hook = await platform.webhook(['asset_health_condition_updated']);
     const conditions = [{ id: 1, diagnosis_code: 'F825', asset_status: 71 }];
-    for (let round = 0; round < 2; round++) await change('health-conditions', { asset: 881, status: 71, conditions });
-    await change('health-conditions', { asset: 881, status: 70, conditions: [] });
+    for (let round = 0; round < 2; round++) changes().setHealthConditions(881, 71, conditions);
+    changes().setHealthConditions(881, 70, []);
     const told = (await hook.told()).map(({ content }) => [
       content.previous_health_conditions.length,
       content.health_conditions.length,
@@ -251,13 +251,13 @@ describe('conditions, products and thresholds', () => {
     ]);
   });
 
-  it('6.3 product_status_changed needs an asset that is linked to the product', async () => {
+  it('6.3 product_status_changed requires an asset that is linked to the product', async () => {
     const hook = await platform.webhook(['product_status_changed']);
-    await change('update-asset', { asset: 881, changes: { product: null } });
-    await change('product-status', { product: 90, status: 81 });
+    changes().updateAsset(881, { product: null });
+    changes().setProductStatus(90, 81);
     expect(await hook.told()).toEqual([]);
-    await change('update-asset', { asset: 882, changes: { product: 90 } });
-    await change('product-status', { product: 90, status: 80 });
+    changes().updateAsset(882, { product: 90 });
+    changes().setProductStatus(90, 80);
     expect(await hook.told()).toHaveLength(1);
   });
 
@@ -284,7 +284,7 @@ describe('conditions, products and thresholds', () => {
     ['System', 36],
     ['Recipe', 37],
     ['Instrumentation', 4711],
-  ])('6.3 threshold_reached is of a %s as well', async (thresholdable_type, thresholdable_id) => {
+  ])('6.3 threshold_reached is also sent for a %s threshold', async (thresholdable_type, thresholdable_id) => {
     await threshold({ thresholdable_type, thresholdable_id, assets: [881], type: 'high', value: 20, key: 'flow' });
     const hook = await platform.webhook(['threshold_reached']);
     await platform.value(881, 'flow', 21);
@@ -293,7 +293,7 @@ describe('conditions, products and thresholds', () => {
     ]);
   });
 
-  it('6.3 threshold_reached is for users that have the asset', async () => {
+  it('6.3 threshold_reached is sent to users who can read the asset', async () => {
     await threshold({ instrumentation: 4711, type: 'high', value: 20 });
     const hook = await platform.webhook(['threshold_reached']);
     await platform.take(asset(881), { types: ['can_read'] });
@@ -302,7 +302,7 @@ describe('conditions, products and thresholds', () => {
     expect(await hook.told()).toEqual([]);
   });
 
-  it('6.3 value_in_threshold_unit is null where the value cannot be turned into the threshold’s unit', async () => {
+  it('6.3 value_in_threshold_unit is null if the value cannot be converted to the threshold’s unit', async () => {
     await threshold({ instrumentation: 4711, type: 'high', value: 20, unit: 'bar' });
     const hook = await platform.webhook(['threshold_reached']);
     await platform.value(881, 'flow', 25);

@@ -15,7 +15,7 @@ const lost = async (): Promise<Hook> => {
   await platform.take(asset(881));
   return hook;
 };
-/** No delivery is under way any more. */
+/** No delivery is pending. */
 const settled = () =>
   until(async () => {
     const { deliveries } = (await platform.behind('GET', 'deliveries')).body;
@@ -23,7 +23,7 @@ const settled = () =>
     for (const { status } of deliveries) expect(status).not.toBe('pending');
   });
 
-describe('errors', () => {
+describe('specification', () => {
   it('7 a target that times out causes a retry', async () => {
     await platform.stop();
     platform = await Platform.start({ webhookTimeoutMs: 100 });
@@ -33,7 +33,7 @@ describe('errors', () => {
     expect(platform.reports[0]?.nextInMs).toBeGreaterThan(0);
   });
 
-  it('7 a target that nobody listens on causes a retry', async () => {
+  it('7 a target without a listener causes a retry', async () => {
     await platform.webhook(['asset_disappeared']);
     await platform.receiver.stop();
     await platform.take(asset(881));
@@ -42,14 +42,14 @@ describe('errors', () => {
     await platform.receiver.start();
   });
 
-  it('7 a target that answers other than 2XX causes a retry', async () => {
+  it('7 a response other than 2XX causes a retry', async () => {
     platform.receiver.status = 404;
     await lost();
     await platform.tried(1, 404);
     expect(platform.reports[0]?.nextInMs).toBeGreaterThan(0);
   });
 
-  it('7 the subscription’s quota exceeded, the webhook is not called', async () => {
+  it('7 the webhook is not called if the subscription’s quota is exceeded', async () => {
     await platform.webhook(['asset_disappeared']);
     await platform.put('client_applications', 3, { call_quota: 1 });
     await platform.take(asset(881));
@@ -66,8 +66,8 @@ describe('errors', () => {
   });
 });
 
-describe('limits', () => {
-  it('8 an access token lives 660 seconds, fixed, not extended by use', async () => {
+describe('specification', () => {
+  it('8 an access token is valid for a fixed 660 seconds, not extended by use', async () => {
     const { access_token } = await login();
     await move(659_000);
     expect(await platform.isAlive(access_token)).toBe(true);
@@ -75,7 +75,7 @@ describe('limits', () => {
     expect(await platform.isAlive(access_token)).toBe(false);
   });
 
-  it('8 a refresh token lives at most 24 hours', async () => {
+  it('8 a refresh token is valid for at most 24 hours', async () => {
     const { refresh_token } = await login();
     await move(24 * HOUR_MS);
     const fields = { grant_type: 'refresh_token', refresh_token };
@@ -87,13 +87,13 @@ describe('limits', () => {
     [43, 200],
     [128, 200],
     [129, 400],
-  ])('8 a PKCE code verifier has 43 to 128 characters: %i is answered %i', async (length, status) => {
+  ])('8 a PKCE code verifier has 43 to 128 characters: the response to %i is %i', async (length, status) => {
     const code_verifier = 'v'.repeat(length);
     const code = codeOf(await platform.signIn(challengeOf(code_verifier)));
     expect((await platform.exchange({ code, code_verifier })).status).toBe(status);
   });
 
-  it('8 webhook delivery has 16 attempts over about 3 days', async () => {
+  it('8 a webhook delivery has 16 attempts over about 3 days', async () => {
     platform.receiver.status = 500;
     await lost();
     const delays = await platform.exhausted();
@@ -102,7 +102,7 @@ describe('limits', () => {
     expect(Math.abs(days - 3)).toBeLessThan(1);
   });
 
-  it('8 a webhook event is retained for 6 months for resending', async () => {
+  it('8 a webhook event is retained for resending for 6 months', async () => {
     const hook = await lost();
     const { id } = await hook.first('delivered');
     await platform.advance(180 * DAY_MS);
@@ -110,9 +110,8 @@ describe('limits', () => {
     await until(() => expect(platform.receiver.received).toHaveLength(2));
   });
 
-  it('8 webhook calls count to the quota of the connect subscription', async () => {
+  it('8 webhook calls count towards the connect subscription’s quota', async () => {
     await platform.put('client_applications', 3, { call_quota: 4 });
-    // The first of the four calls.
     await platform.webhook(['asset_disappeared']);
     for (const id of [881, 882, 883, 884, 885]) await platform.take(asset(id));
     await settled();
@@ -120,7 +119,7 @@ describe('limits', () => {
     expect((await platform.gateway.get('/v1/client_applications')).status).toBe(402);
   });
 
-  it('8 payload size counts to the quota of the connect subscription', async () => {
+  it('8 payload size counts towards the connect subscription’s quota', async () => {
     await platform.put('client_applications', 3, { byte_quota: 700 });
     await platform.webhook(['asset_disappeared']);
     for (const id of [881, 882, 883, 884, 885]) await platform.take(asset(id));

@@ -11,7 +11,7 @@ afterEach(() => platform.stop());
 const USER_V1 = { id: BEN.id, type: 'User' };
 const USER_V2 = { email: BEN.email, type: 'User' };
 
-/** The table of section 9: a v1 call of each area, the same in v2, and when the first ends. */
+/** The table in section 9: a v1 request for each area, the same request in v2, and its sunset date. */
 const AREAS: [method: string, path: string, v1: object, v2: object, since: string, sunset: string][] = [
   ['PATCH', 'assets/881/display_labels', { flow: 'In' }, { flow: { name: 'In' } }, '2025-02-01', '2027-03-01'],
   ['PATCH', 'instrumentations/4711/display_labels', { a: 'b' }, { a: { name: 'b' } }, '2025-02-01', '2027-03-01'],
@@ -44,9 +44,9 @@ const AREAS: [method: string, path: string, v1: object, v2: object, since: strin
 const jump = (date: string) => platform.advance(Date.parse(date) - Date.UTC(2026, 10, 21));
 const call = (method: string, path: string, body?: object) => platform.gateway.call(method, path, body);
 
-describe('deprecated endpoints', () => {
+describe('specification', () => {
   it.each(AREAS)(
-    '9 %s /v1/%s says since when it is deprecated and when it ends',
+    '9 %s /v1/%s returns its deprecation and sunset dates',
     async (...[method, path, v1, , since, sunset]) => {
       const { status, headers } = await call(method, `/v1/${path}`, v1);
       expect(status).toBeLessThan(300);
@@ -55,14 +55,14 @@ describe('deprecated endpoints', () => {
     },
   );
 
-  it.each(AREAS)('9 %s /v2/%s takes its place and is not deprecated', async (method, path, _, v2) => {
+  it.each(AREAS)('9 %s /v2/%s replaces it and is not deprecated', async (method, path, _, v2) => {
     const { status, headers } = await call(method, `/v2/${path}`, v2);
     expect(status).toBeLessThan(300);
     expect([headers.get('deprecation'), headers.get('sunset')]).toEqual([null, null]);
   });
 
   it.each(AREAS)(
-    '9 %s /v1/%s is gone from its sunset date on, and v2 stays',
+    '9 %s /v1/%s is removed on its sunset date, and the v2 endpoint remains',
     async (method, path, v1, v2, _, sunset) => {
       await jump(new Date(Date.parse(sunset) - 1000).toISOString());
       expect((await call(method, `/v1/${path}`, v1)).status).toBeLessThan(300);
@@ -81,14 +81,14 @@ describe('deprecated endpoints', () => {
   });
 });
 
-describe('what v2 changes', () => {
-  it('9 the flat labels body of v1 is refused by v2, and the other way round', async () => {
+describe('specification', () => {
+  it('9 v2 rejects the flat labels body from v1, and vice versa', async () => {
     const [flat, nested] = [{ flow: 'In' }, { flow: { name: 'In' } }];
     expect((await call('PATCH', '/v2/assets/881/display_labels', flat)).status).toBe(400);
     expect((await call('PATCH', '/v1/assets/881/display_labels', nested)).status).toBe(400);
   });
 
-  it('9 v2 gives several permission types at once, in one record for the pair', async () => {
+  it('9 v2 grants several permission types at once in one record per user and object', async () => {
     const give = async (...permission_types: string[]) =>
       (await call('POST', '/v2/permissions', { permission_types, assignable: USER_V2, permitable: asset(881) })).body;
     const first = await give('can_read', 'can_update');
@@ -96,18 +96,18 @@ describe('what v2 changes', () => {
     expect(second).toMatchObject({ id: first.id, permission_types: ['can_read', 'can_update', 'can_delete'] });
   });
 
-  it('9 v2 tells users by e-mail and no user’s id', async () => {
+  it('9 v2 identifies users by e-mail, not by id', async () => {
     const { permissions } = (await call('GET', '/v2/permissions?permitable_id=881')).body;
     for (const { assignable } of permissions) expect(Object.keys(assignable).sort()).toEqual(['email', 'type']);
   });
 
-  it('9 a Usergroup is still named by its id', async () => {
+  it('9 a Usergroup is still identified by its id', async () => {
     const assignable = { id: 40, type: 'Usergroup' };
     const body = { permission_types: ['can_read'], assignable, permitable: asset(881) };
     expect((await call('POST', '/v2/permissions', body)).body.assignable).toEqual(assignable);
   });
 
-  it('9 PATCH /v2/permissions/{id} was added: v1 has none', async () => {
+  it('9 PATCH /v2/permissions/{id} was added and does not exist in v1', async () => {
     const body = { permission_types: ['can_read'], assignable: USER_V2, permitable: asset(881) };
     const { id } = (await call('POST', '/v2/permissions', body)).body;
     expect((await call('PATCH', `/v2/permissions/${id}`, { permission_types: ['can_update'] })).status).toBe(200);
@@ -115,7 +115,7 @@ describe('what v2 changes', () => {
     expect([v1.status, v1.headers.get('allow')]).toEqual([405, expect.stringContaining('DELETE')]);
   });
 
-  it('9 ids of v2 are numbers that carry no type: one id is all types, and its deletion removes all', async () => {
+  it('9 v2 IDs are numbers without a type, and each covers all permission types', async () => {
     const permission_types = ['can_read', 'can_update'];
     const body = { permission_types, assignable: USER_V2, permitable: asset(881) };
     const { id } = (await call('POST', '/v2/permissions', body)).body;
@@ -126,14 +126,14 @@ describe('what v2 changes', () => {
   });
 
   it.each(['tenants/50/admins', 'tenants/50/users', 'userroles/60/users'])(
-    '9 /v2/%s takes {users: [{email}]}',
+    '9 /v2/%s accepts {users: [{email}]}',
     async (path) => {
       expect((await call('POST', `/v2/${path}`, { users: [{ email: ANNA.email }] })).status).toBeLessThan(300);
       expect((await call('POST', `/v2/${path}`, { users: [{ id: ANNA.id }] })).status).toBe(400);
     },
   );
 
-  it('9 the SHA-1 signature is deprecated, and still there beside the other', async () => {
+  it('9 the deprecated SHA-1 signature is still sent with the SHA-256 signature', async () => {
     await platform.webhook(['asset_disappeared']);
     await platform.take(asset(881));
     await platform.tried(1, 204);

@@ -1,6 +1,6 @@
 /**
- * Clauses of the asset data service document by section, each by the words it starts with, in the order of the document; section 10 is
- * the public description of v1. The table in docs/platform.md, section 11, has one row for each.
+ * Clauses of the specification by section, identified by their first words, in document order. Section 10 is the public
+ * description of v1. The table in docs/reference/platform.md, section 11, has one row for each.
  */
 export const CLAUSES: readonly (readonly [section: string, words: readonly string[]])[] = [
   [

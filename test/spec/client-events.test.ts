@@ -20,7 +20,7 @@ afterEach(async () => {
   await platform.stop();
 });
 
-/** A webhook whose address is the client's listener, and whose secret that knows. */
+/** Registers a webhook with the address of the client's listener, and passes the secret to the listener. */
 const registered = async (...event_types: string[]): Promise<Hook> => {
   const hook = await platform.webhook(event_types, {}, { url: at.url() });
   at.secrets = [hook.secret];
@@ -28,15 +28,15 @@ const registered = async (...event_types: string[]): Promise<Hook> => {
 };
 const kept = () => shown(at.inbox).map(({ payload }) => JSON.parse(payload));
 
-describe('the client’s receiver', () => {
-  it('6.1 answers 2XX to a delivery, which is then confirmed', async () => {
+describe('specification, client event receiver', () => {
+  it('6.1 the client confirms a delivery with 2XX', async () => {
     const hook = await registered('asset_disappeared');
     await platform.take(asset(881));
     await platform.tried(1, 204);
     expect(kept()).toEqual(await hook.told());
   });
 
-  it('3.3 knows an event again that is sent again', async () => {
+  it('3.3 the client recognises a resent event', async () => {
     const hook = await registered('asset_disappeared');
     await platform.take(asset(881));
     await platform.tried(1, 204);
@@ -45,7 +45,7 @@ describe('the client’s receiver', () => {
     expect(kept()).toHaveLength(1);
   });
 
-  it('7 rejects a request whose signature does not match, and takes it once it does', async () => {
+  it('7 the client rejects a request without a matching signature, and accepts it with one', async () => {
     const hook = await registered('asset_disappeared');
     at.secrets = ['another'];
     await platform.take(asset(881));
@@ -57,7 +57,7 @@ describe('the client’s receiver', () => {
     expect(kept()).toHaveLength(1);
   });
 
-  it('7 rejects a request whose signature header is missing', async () => {
+  it('7 the client rejects a request whose signature header is missing', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
     at.secrets = [hook.secret];
     await platform.take(asset(881));
@@ -66,16 +66,16 @@ describe('the client’s receiver', () => {
     expect(kept()).toEqual([]);
   });
 
-  it('9 rejects the deprecated SHA-1 signature where it comes alone', async () => {
+  it('9 the client rejects a request that has only the deprecated SHA-1 signature', async () => {
     at.secrets = ['known'];
     const body = '{"event_type":"node_appeared"}';
     const sha1 = createHmac('sha1', 'known').update(body).digest('hex');
     expect((await at.post(body, { 'X-Hub-Signature': `sha1=${sha1}` })).status).toBe(401);
   });
 
-  it('6.2 reads the time of the association events, which spell it occured_at', async () => {
+  it('6.2 the client reads the time of association events from occured_at', async () => {
     await registered('asset_instrumentation_association_created', 'instrumentation_disappeared');
-    await platform.change('associate', { asset: 901, instrumentation: 4711 });
+    platform.sandbox.changes.associate(901, 4711);
     await platform.take(instrumentation(4711));
     await until(() => expect(kept()).toHaveLength(2));
     expect(at.inbox.list().map(({ unrecognised }) => unrecognised)).toEqual([false, false]);
@@ -87,13 +87,13 @@ describe('the client’s receiver', () => {
     ['2026-11-21T00:00:00', 0],
     ['2026-11-21T01:30:00.250+01:30', 250],
     ['2026-11-20T16:00:00-0800', 0],
-  ])('6.2 occurred_at comes with or without UTC offset: %s', (occurred_at, beyond) => {
+  ])('6.2 the client accepts occurred_at with or without a UTC offset: %s', (occurred_at, beyond) => {
     expect(occurredAtMs({ occurred_at })).toBe(Date.UTC(2026, 10, 21) + beyond);
   });
 });
 
-describe('what client and service both stand on', () => {
-  it('2.2 the id of a pair and the offset of a type are a v1 id that the service knows', async () => {
+describe('specification, client and service consistency', () => {
+  it('2.2 a pair’s id plus a type offset is a v1 id that the service accepts', async () => {
     const give = (version: 1 | 2, body: object) => platform.gateway.call('POST', `/v${version}/permissions`, body);
     const types = ['can_read', 'can_update', 'can_delete'] as const;
     const on = { permitable: asset(881) };
@@ -111,13 +111,13 @@ describe('what client and service both stand on', () => {
     ['POST', '/v1/owners'],
     ['POST', '/v1/tenants/50/users'],
     ['POST', '/v1/userroles/60/users'],
-  ])('9 the client knows the sunset that the service announces: %s %s', async (method, path) => {
+  ])('9 the client uses the service’s sunset date: %s %s', async (method, path) => {
     const { headers } = await platform.gateway.call(method, path, method === 'GET' ? undefined : {});
     const deprecation = deprecationOf(path)!;
     expect(Date.parse(headers.get('sunset') ?? '')).toBe(sunsetMs(deprecation));
   });
 
-  it('9 the client knows no deprecation of what has none', () => {
+  it('9 the client reports no deprecation for other endpoints', () => {
     for (const path of [WEBHOOKS, '/v1/assets/881/values', '/v2/permissions', '/v2/owners']) {
       expect(deprecationOf(path)).toBeUndefined();
     }

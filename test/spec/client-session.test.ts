@@ -63,19 +63,19 @@ const signedIn = async (clientAuth: 'basic' | 'body' = 'basic', password: string
   await untilValid(session);
   return session;
 };
-/** Tokens that the service still honours, but for the test's own. */
+/** Valid tokens except those of the test. */
 const alive = () => platform.sandbox.tokens.list().filter(({ id, state }) => id > 1 && state === 'valid');
 
-describe('the client’s session', () => {
+describe('specification, client session', () => {
   it.each(['basic', 'body'] as const)(
-    '5.2 the client signs in as the technical user, its credentials by %s',
+    '5.2 the client signs in as the technical user with CLIENT_AUTH=%s',
     async (how) => {
       await signedIn(how);
       expect(alive().map(({ grant }) => grant)).toEqual(['password']);
     },
   );
 
-  it('5.2 the client sends key and secret as they are, and its error names the other form where a server expects it', async () => {
+  it('5.2 the client sends the key and secret unencoded, and its error mentions the encoded form for other servers', async () => {
     const strict = await Platform.start({ strict: ['basic-auth'] });
     strict.sandbox.site.get('api_keys', 3)!.client_secret = 'a+b/c=~!';
     const login = (clientAuth: 'basic' | 'basic-encoded') => {
@@ -109,13 +109,13 @@ describe('the client’s session', () => {
     }
   });
 
-  it('5.6 the client renews with the refresh grant, and revokes the token that it no longer needs', async () => {
+  it('5.6 the client renews with the refresh grant, and revokes replaced tokens', async () => {
     const session = await signedIn();
     await session.renewNow();
     await vi.waitFor(() => expect(alive().map(({ grant }) => grant)).toEqual(['refresh_token']), { timeout: 10_000 });
   });
 
-  it('5.6 the client revokes its tokens where they are no longer needed: at its stop', async () => {
+  it('5.6 the client revokes its tokens at shutdown', async () => {
     const session = await signedIn();
     expect(alive()).toHaveLength(1);
     await session.stop();
@@ -124,11 +124,11 @@ describe('the client’s session', () => {
   });
 });
 
-describe('the client’s sign-in of people', () => {
+describe('specification, user sign-in by the client', () => {
   const pkce = { clientId };
   const web = { clientId, clientSecret };
   const fieldsOf = (asked: { body?: unknown }) => Object.fromEntries(new URLSearchParams(String(asked.body)));
-  /** The sign-in page, as the browser that follows the client's address meets it. */
+  /** Signs in as a browser with the client's address. */
   const browse = async (address: URL) => redirectOf(await platform.signIn(Object.fromEntries(address.searchParams)));
   const ask = async (asked: { url: URL; body?: unknown; headers?: object }) => {
     const { authorization } = (asked.headers ?? {}) as { authorization?: string };
@@ -150,7 +150,7 @@ describe('the client’s sign-in of people', () => {
     expect(await platform.isAlive(token)).toBe(false);
   });
 
-  it('5.3 the client compares the state with the one it keeps, which is another one each time', async () => {
+  it('5.3 the client compares the returned state with the generated state', async () => {
     const [one, other] = [web, web].map((client) => beginSignIn(platform.sandbox.url, client, REDIRECT));
     const redirect = await browse(one!.address);
     expect(redirect.searchParams.get('state')).toBe(one!.state);
@@ -158,7 +158,7 @@ describe('the client’s sign-in of people', () => {
     expect(codeOfRedirect(redirect, one!)).not.toBe('');
   });
 
-  it('5.4 the client’s verifier is random, of 43 to 128 allowed characters, and its challenge S256', () => {
+  it('5.4 the client’s verifier is random and has 43 to 128 allowed characters, and its challenge is S256', () => {
     const verifiers = Array.from({ length: 50 }, () => beginSignIn(platform.sandbox.url, pkce, REDIRECT));
     for (const { codeVerifier, address } of verifiers) {
       expect(codeVerifier).toMatch(/^[A-Za-z0-9._~-]{43,128}$/);
@@ -167,7 +167,7 @@ describe('the client’s sign-in of people', () => {
     expect(new Set(verifiers.map(({ codeVerifier }) => codeVerifier)).size).toBe(50);
   });
 
-  it('5.4 the client’s token request with PKCE carries no client secret', () => {
+  it('5.4 the token request with PKCE contains no client secret', () => {
     const signIn = beginSignIn(platform.sandbox.url, pkce, REDIRECT);
     const fields = fieldsOf(codeGrantRequest(platform.sandbox.url, pkce, signIn, 'code'));
     expect(Object.keys(fields).sort()).toEqual(['client_id', 'code', 'code_verifier', 'grant_type', 'redirect_uri']);

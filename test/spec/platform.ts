@@ -10,7 +10,7 @@ export const DAY_MS = 24 * HOUR_MS;
 export const WEBHOOKS = '/v1/client_applications/3/webhooks';
 export const REDIRECT = 'http://127.0.0.1:53211/callback';
 
-/** People and machines of the default site. */
+/** Users of the default site. */
 export const GATEWAY = { id: 5, email: SANDBOX_CREDENTIALS.technicalUsername };
 export const ANNA = { id: 6, email: SANDBOX_CREDENTIALS.userEmail, password: SANDBOX_CREDENTIALS.userPassword };
 export const BEN = { id: 7, email: 'ben@sandbox.example', password: 'ben-password' };
@@ -24,24 +24,20 @@ export const asset = (id: number): ObjectRef => ({ type: 'Asset', id });
 export const instrumentation = (id: number): ObjectRef => ({ type: 'Instrumentation', id });
 export const node = (id: number): ObjectRef => ({ type: 'Node', id });
 
-/** A reference of platform 6.2. */
 export const reference = (id: number) => ({ id, href: expect.stringMatching(new RegExp(`^http.*/${id}$`)) });
 
-/** Waits for something that is under way. */
 export const until = <Result>(condition: () => Result | Promise<Result>): Promise<Result> =>
   vi.waitFor(condition, { timeout: 20_000, interval: 5 });
 
 /**
- * The service of the spec, met over HTTP and nothing else: its client has no part in these tests. What the spec leaves
- * to people and devices (who may see what, what happens in the site, what time it is) is caused by `/sandbox/…`. The
- * clock stands still but for `advance`.
+ * The service of the specification over HTTP, without our client. Permissions, records and the clock are controlled by
+ * `/sandbox/…`. Only `advance` moves the clock.
  */
 export class Platform {
   readonly receiver = new Receiver();
-  /** Every attempt that was answered, of all deliveries; `nextInMs` until the next one. */
+  /** Responses to all delivery attempts; `nextInMs`: time until the next attempt. */
   readonly reports: { delivery: number; answer: number | string; nextInMs: number | undefined }[] = [];
   readonly sandbox: Sandbox;
-  /** The technical user. */
   gateway!: Visitor;
 
   private constructor(options: SandboxOptions) {
@@ -65,12 +61,12 @@ export class Platform {
     await this.receiver.stop();
   }
 
-  /** Somebody without a token. */
+  /** Returns a visitor without a token. */
   stranger(): Visitor {
     return new Visitor(this.sandbox);
   }
 
-  /** A person, signed in on the identity host by PKCE. */
+  /** Returns a user signed in with PKCE. */
   async person(who: { email: string; password: string }): Promise<Visitor> {
     const visitor = this.stranger();
     visitor.token = (await this.personTokens(who)).body.access_token;
@@ -83,33 +79,33 @@ export class Platform {
     return this.exchange({ code, code_verifier: verifier });
   }
 
-  /** What the browser sends from the sign-in page; the redirect back is not followed. */
+  /** Submits the sign-in page. The redirect is not followed. */
   signIn(more: Record<string, string> = {}, who: { email: string; password: string } = ANNA): Promise<Reply> {
     const fields = { ...SIGN_IN, username: who.email, password: who.password, ...more };
     return this.stranger().form('/app/id/sign_in', fields, {});
   }
 
-  /** The code grant, without a secret unless one is given. */
+  /** Sends the code grant, without a secret unless one is given. */
   exchange(fields: Record<string, string>): Promise<Reply> {
     const { client_id, redirect_uri } = SIGN_IN;
     const form = { grant_type: 'authorization_code', client_id, redirect_uri, ...fields };
     return this.stranger().form('/app/id/oauth/token', form, {});
   }
 
-  /** Whether an access token opens the API. */
+  /** Whether an access token is valid. */
   async isAlive(token: string): Promise<boolean> {
     const visitor = this.stranger();
     visitor.token = token;
     return (await visitor.get('/v1/client_applications')).status === 200;
   }
 
-  /** Moves the clock on. Tokens end by that, so the technical user signs in again. */
+  /** Advances the clock and signs the technical user in again, because tokens expire. */
   async advance(ms: number): Promise<void> {
     await this.behind('POST', 'clock', { advanceMs: ms });
     this.gateway.token = (await this.gateway.login()).body.access_token;
   }
 
-  /** Gives permissions behind the scenes, all four to the technical user unless told. */
+  /** Grants permissions, by default all four to the technical user. */
   grant(on: ObjectRef, options: { user?: number; types?: string[] } = {}): Promise<Reply> {
     return this.behind('POST', 'permissions', { on, ...options });
   }
@@ -118,12 +114,7 @@ export class Platform {
     return this.behind('DELETE', 'permissions', { on, ...options });
   }
 
-  /** Something happens in the site. */
-  change(name: string, body: object): Promise<Reply> {
-    return this.behind('POST', `changes/${name}`, body);
-  }
-
-  /** Members of a record that is there, or a new one. */
+  /** Changes or creates a record. */
   async put(kind: string, id: number, body: object): Promise<Reply> {
     const { objects } = (await this.behind('GET', `objects/${kind}`)).body;
     const isThere = objects.some((one: { id: number }) => one.id === id);
@@ -140,12 +131,12 @@ export class Platform {
     return objects.find((one: { id: number }) => one.id === id);
   }
 
-  /** Posts one value of a key, which is what causes the value events. */
+  /** Posts one value. */
   value(id: number, key: string, value: number, more: object = {}): Promise<Reply> {
     return this.gateway.post(id, key, [{ timestamp: '2026-11-21T00:00:00.000Z', value }], more);
   }
 
-  /** Waits until the first delivery's attempt of this number was answered so; then its retry waits on the clock. */
+  /** Waits until an attempt of the first delivery has this response. Its retry then waits for the clock. */
   async tried(attempts: number, answer: number | string): Promise<void> {
     await until(() => {
       const own = this.reports.filter(({ delivery }) => delivery === this.reports[0]?.delivery);
@@ -154,7 +145,7 @@ export class Platform {
     });
   }
 
-  /** Lets the first delivery fail until no attempt is left; gives the delays between its attempts, in milliseconds. */
+  /** Lets all attempts of the first delivery fail. Returns the delays between them, in milliseconds. */
   async exhausted(): Promise<number[]> {
     const delays: number[] = [];
     for (let attempt = 1; ; attempt++) {
@@ -176,7 +167,7 @@ export class Platform {
     return new Hook(this, created.body.id, created.body.secret);
   }
 
-  /** A call behind the scenes, which has to succeed. */
+  /** Sends a request to the admin API, which must succeed. */
   async behind(method: string, path: string, body?: object): Promise<Reply> {
     const reply = await this.gateway.call(method, `/sandbox/${path}`, body);
     expect(reply.status, `${method} ${path} ${reply.text}`).toBeLessThan(300);
@@ -184,7 +175,7 @@ export class Platform {
   }
 }
 
-/** A webhook as its owner sees it. */
+/** A webhook as seen by its owner. */
 export class Hook {
   readonly id: number;
   readonly secret: string;
@@ -198,13 +189,15 @@ export class Hook {
     this.path = `${WEBHOOKS}/${id}`;
   }
 
-  /** The delivery records, oldest first. */
+  /** Returns the delivery records, oldest first. */
   // biome-ignore lint/suspicious/noExplicitAny: foreign records, looked into member by member
   async deliveries(query = ''): Promise<any[]> {
     return (await this.#platform.gateway.get(`${this.path}/events?per_page=100&${query}`)).body.events;
   }
 
-  /** The payloads of all deliveries: a record is there as soon as its event happened, so silence can be told as well. */
+  /**
+   * Returns all delivery payloads. A record exists as soon as its event has occurred, so missing events can be tested.
+   */
   // biome-ignore lint/suspicious/noExplicitAny: foreign payloads, looked into member by member
   async told(): Promise<any[]> {
     return (await this.deliveries()).map(({ payload }) => payload);
@@ -223,7 +216,7 @@ export class Hook {
     return this.#platform.gateway.call('POST', `${this.path}/events`, { webhook_events });
   }
 
-  /** Waits until the first delivery has this status and as many attempts, and gives it. */
+  /** Waits until the first delivery has this status and number of attempts. */
   // biome-ignore lint/suspicious/noExplicitAny: a foreign record, looked into member by member
   async first(status: string, attempts?: number): Promise<any> {
     return until(async () => {
@@ -235,7 +228,7 @@ export class Hook {
   }
 }
 
-/** A sign-in request of platform 4.1. */
+/** Sign-in request of platform 4.1. */
 export const SIGN_IN = {
   response_type: 'code',
   client_id: SANDBOX_CREDENTIALS.clientId as string,
@@ -243,12 +236,12 @@ export const SIGN_IN = {
   state: 'st-4711',
 };
 
-/** Platform 5.4: the members that PKCE adds. */
+/** Returns the PKCE members of platform 5.4. */
 export function challengeOf(verifier: string): { code_challenge: string; code_challenge_method: string } {
   return { code_challenge: createHash('sha256').update(verifier).digest('base64url'), code_challenge_method: 'S256' };
 }
 
-/** The address that the browser is sent back to. */
+/** Returns the redirect address. */
 export function redirectOf(reply: Reply): URL {
   expect(reply.status, reply.text).toBe(302);
   return new URL(reply.headers.get('location') ?? '');

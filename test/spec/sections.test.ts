@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { EVENT_TYPES } from '../../src/contract/events.ts';
 import { CLAUSES } from './clauses.ts';
 
-/** Sections of the document; section 5 numbers its sentences. */
+/** Sections of the specification; section 5 numbers its sentences. */
 const SECTIONS = [
   ...[
     '1',
@@ -27,7 +27,7 @@ const SECTIONS = [
   ],
   ...['5.1', '5.2', '5.3', '5.4', '5.5', '5.6', '5.7', '5.8', '5.9', '6.1', '6.2', '6.3', '7', '8', '9'],
 ];
-/** These two say "not shown" and no more: the fields of other resources, and the scopes of tokens. */
+/** Sections that contain only "not shown": fields of other resources, and token scopes. */
 const NOT_SHOWN = ['2.7', '5.9'];
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -37,7 +37,7 @@ function titlesIn(file: string): string[] {
   return [...text.matchAll(/\bit(?:\.each\([\s\S]*?\))?\(\s*(['`])(.+?)\1,/g)].map((found) => found[2]!);
 }
 
-it('every section of the document has a test named after it, and every test is named after a section', () => {
+it('every document section has a test named after it, and every test is named after a section', () => {
   const named = readdirSync(import.meta.dirname)
     .filter((name) => name.endsWith('.test.ts') && name !== 'sections.test.ts')
     .flatMap((name) => {
@@ -58,26 +58,26 @@ interface Row {
   test: string;
 }
 
-/** Rows of the table in docs/platform.md, section 11. */
+/** Rows of the table in docs/reference/platform.md, section 11. */
 function tableOfPage(): Row[] {
-  const page = readFileSync(join(ROOT, 'docs/platform.md'), 'utf8');
+  const page = readFileSync(join(ROOT, 'docs/reference/platform.md'), 'utf8');
   const lines = page.slice(page.indexOf('\n## 11 ')).split('\n');
   const rows = lines.filter((line) => /^\| \d/.test(line));
   return rows.map((line) => {
     const [clause, words, , code, test] = line.slice(2, -2).split(' | ');
-    const files = [...code!.matchAll(/\]\(\.\.\/([^)]+)\)/g)].map(([, file]) => file!);
+    const files = [...code!.matchAll(/\]\(\.\.\/\.\.\/([^)]+)\)/g)].map(([, file]) => file!);
     return { clause: clause!, words: words!.replaceAll('`', ''), files, test: test!.replaceAll('`', '') };
   });
 }
 
-describe('the table of clauses in docs/platform.md', () => {
-  it('has one row per clause of the document, in its order', () => {
+describe('clause table in docs/reference/platform.md', () => {
+  it('has one row per clause of the document, in the document’s order', () => {
     const clauses = CLAUSES.flatMap(([section, all]) => all.map((words, at) => [`${section}.${at + 1}`, words]));
     expect(clauses.length).toBeGreaterThan(150);
     expect(tableOfPage().map(({ clause, words }) => [clause, words])).toEqual(clauses);
   });
 
-  it('names a test that exists for each clause', () => {
+  it('cites an existing test for each clause', () => {
     const missing = tableOfPage().filter(({ test }) => {
       const [, file, title] = /^(\S+): (.+)$/.exec(test) ?? [];
       const path = join(ROOT, `test/${file}.test.ts`);
@@ -86,7 +86,7 @@ describe('the table of clauses in docs/platform.md', () => {
     expect(missing).toEqual([]);
   });
 
-  it('names code that exists for each clause', () => {
+  it('cites existing code for each clause', () => {
     const missing = tableOfPage().filter(
       ({ files }) => files.length === 0 || files.some((file) => !existsSync(join(ROOT, file))),
     );

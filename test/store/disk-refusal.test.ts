@@ -12,19 +12,19 @@ afterAll(() => rmSync(folder, { recursive: true }));
 const coded = (code: string) => Object.assign(new Error(code), { code });
 const wrapped = (code: string, cause: unknown) => new StoreError('in other words', { code, cause });
 
-describe('what opening failed with', () => {
+describe('failure to open the stores', () => {
   it.each([
     ['EROFS', 'its file system is read-only'],
-    ['EIO', 'its disk fails (EIO)'],
-    ['SQLITE_IOERR_WRITE', 'its disk fails (SQLITE_IOERR_WRITE)'],
-    // The folder of this test has room: it was no want of it.
-    ['SQLITE_IOERR_SHMSIZE', 'its disk fails (SQLITE_IOERR_SHMSIZE)'],
+    ['EIO', 'its disk failed (EIO)'],
+    ['SQLITE_IOERR_WRITE', 'its disk failed (SQLITE_IOERR_WRITE)'],
+    // The folder of this test has free space.
+    ['SQLITE_IOERR_SHMSIZE', 'its disk failed (SQLITE_IOERR_SHMSIZE)'],
     ['SQLITE_FULL', 'its disk is full'],
     ['ENOSPC', 'its disk is full'],
     ['EDQUOT', 'its disk is full'],
     ['Unknown system error -117', 'its file system is damaged (EUCLEAN)'],
-  ])('is waited out where the disk says %s, however deep that stands', (code, words) => {
-    const message = `the state folder ${folder} cannot be written: ${words}`;
+  ])('is retried after %s, even if it is a nested cause', (code, words) => {
+    const message = `cannot write to the state folder ${folder}: ${words}`;
     const expected = { message, code: 'store.unavailable', retryable: true, hint: expect.any(String) as string };
     expect(diskRefusal(folder, coded(code))).toMatchObject(expected);
     const deep = wrapped('inbox.unavailable', wrapped('store.unwritable', coded(code)));
@@ -32,21 +32,21 @@ describe('what opening failed with', () => {
   });
 
   it.each(['EACCES', 'EPERM', 'ENOTDIR', 'SQLITE_CANTOPEN', 'SQLITE_READONLY', 'SQLITE_CORRUPT', 'store.pragma'])(
-    'is not waited out where it is %s: a person has to mend it',
+    'is not retried after %s, which requires operator action',
     (code) => {
       expect(diskRefusal(folder, coded(code))).toBeUndefined();
       expect(diskRefusal(folder, wrapped('store.unwritable', coded(code)))).toBeUndefined();
     },
   );
 
-  it('is not waited out where another daemon has the folder, or something else stands in the place of the lock', () => {
+  it('is not retried if another agent is using the folder or the lock file is corrupt', () => {
     expect(diskRefusal(folder, wrapped('store.locked', coded('EIO')))).toBeUndefined();
     expect(diskRefusal(folder, wrapped('store.lock_garbled', coded('EIO')))).toBeUndefined();
   });
 });
 
-describe('a folder that is held', () => {
-  it('is waited for where a verb has it, however long, and not where a daemon has', () => {
+describe('startup with a locked state folder', () => {
+  it('waits if the lock is held by a command, but not if it is held by an agent', () => {
     const held = new StoreError('held by process 7', { code: 'store.held', hint: 'wait' });
     expect(failureOfAttempt(folder, held)).toMatchObject({
       code: 'store.unavailable',
@@ -58,7 +58,7 @@ describe('a folder that is held', () => {
     expect(failureOfAttempt(folder, coded('ENOSPC'))).toMatchObject({ code: 'store.unavailable' });
   });
 
-  it('is known by who holds it: a verb, or a daemon that has both locks', () => {
+  it('reports whether a command or an agent holds the lock', () => {
     const verb = lockState(folder, 'verb');
     expect(() => lockState(folder, 'daemon')).toThrow(expect.objectContaining({ code: 'store.held' }));
     expect(() => lockState(folder, 'verb')).toThrow(expect.objectContaining({ code: 'store.locked' }));

@@ -16,8 +16,8 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-describe('the state folder', () => {
-  it.each([0o777, 0o775, 0o722])('is narrowed to its owner where its mode is %i, and that is told', (before) => {
+describe('state folder', () => {
+  it.each([0o777, 0o775, 0o722])('is restricted to its owner and reported if its mode is %i', (before) => {
     mkdirSync(state);
     chmodSync(state, before);
     const lock = lockState(state, 'daemon');
@@ -25,7 +25,7 @@ describe('the state folder', () => {
     expect([mode(state), lock.narrowedFrom]).toEqual(['700', `0${before.toString(8)}`]);
   });
 
-  it('is left as it is where only its owner may write', () => {
+  it('is left unchanged if only its owner can write to it', () => {
     mkdirSync(state);
     chmodSync(state, 0o750);
     const lock = lockState(state, 'daemon');
@@ -33,7 +33,7 @@ describe('the state folder', () => {
     expect([mode(state), lock.narrowedFrom]).toEqual(['750', undefined]);
   });
 
-  it('is refused where it is shared on purpose, and stays what it was', () => {
+  it('is rejected and left unchanged if intentionally shared', () => {
     mkdirSync(state);
     chmodSync(state, 0o1777);
     expect(() => lockState(state, 'daemon')).toThrow(expect.objectContaining({ code: 'store.folder_open' }));
@@ -41,7 +41,7 @@ describe('the state folder', () => {
   });
 
   it.each(['tagferry.pid', 'tagferry.lock', 'buffer.db', 'buffer.db-wal', 'inbox.db', 'session.json', 'any.name'])(
-    'is refused with a link planted as %s, and what that points to stays',
+    'is rejected without changing the link target if %s is a planted symlink',
     (name) => {
       mkdirSync(state);
       const target = join(folder, 'precious');
@@ -52,14 +52,14 @@ describe('the state folder', () => {
     },
   );
 
-  it('may be reached by a link itself', () => {
+  it('can be reached through a symlink', () => {
     mkdirSync(state);
     symlinkSync(state, join(folder, 'link'));
     lockState(join(folder, 'link'), 'daemon').release();
     expect(readFileSync(join(state, 'tagferry.pid'), 'utf8')).toBe(`${process.pid}\n`);
   });
 
-  it('has no file opened through a link that came later', () => {
+  it('does not open files through a symlink created later', () => {
     mkdirSync(state);
     const target = join(folder, 'precious');
     writeFileSync(target, 'of another');

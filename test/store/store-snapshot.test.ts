@@ -1,4 +1,4 @@
-/** Copies of two databases of one instant, while another process writes to both and moves what it wrote about. */
+/** Snapshots of two databases while another process writes to both. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, existsSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
@@ -26,7 +26,7 @@ afterEach(async () => {
 
 const pathOf = (name: string) => join(folder, `${name}.db`);
 
-/** Commits number after number to one and then to two; both shrink and grow, and their WALs are begun anew all the time. */
+/** Commits increasing numbers to both databases, which grow and shrink and restart their WALs. */
 const WRITER = `
   import { openDatabase } from '${join(import.meta.dirname, '../../src/base/database.ts')}';
   const databases = process.argv.slice(1).map((path) => openDatabase(path, { checkpointPages: 20 }));
@@ -55,7 +55,7 @@ async function startWriter(): Promise<void> {
   await once(child.stdout!, 'data');
 }
 
-/** Copies both, so slowly that the writer goes on many times over; gives the folder of the copies. */
+/** Copies both slowly while the writer continues. Returns the folder with the copies. */
 async function copyTo(name: string): Promise<string> {
   const target = mkdtempSync(join(folder, name));
   await withSnapshot([pathOf('one'), pathOf('two')], async (snapshots) => {
@@ -88,8 +88,8 @@ function lookAt(path: string): { last: number; rows: number[]; sound: unknown } 
   }
 }
 
-describe('a snapshot of two databases', () => {
-  it('is whole and of one instant however long it is read and however much is written meanwhile', async () => {
+describe('snapshot of two databases', () => {
+  it('is consistent during long reads and many writes', async () => {
     await startWriter();
     let before = 0;
     for (let round = 0; round < 25; round++) {
@@ -99,7 +99,7 @@ describe('a snapshot of two databases', () => {
         expect(sound).toBe('ok');
         expect(rows).toEqual(Array.from({ length: Math.min(last, 31) }, (_, i) => last - Math.min(last, 31) + 1 + i));
       }
-      // The writer commits to one, then to two: at no instant are they further apart.
+      // The writer commits to the first database, then to the second, so they differ by at most one commit.
       expect([0, 1]).toContain(one!.last - two!.last);
       expect(one!.last).toBeGreaterThanOrEqual(before);
       before = one!.last;
@@ -107,7 +107,7 @@ describe('a snapshot of two databases', () => {
     }
   });
 
-  it('leaves nothing that keeps the writer from emptying its WAL, and nothing of its own', async () => {
+  it('releases the WAL and leaves no files behind', async () => {
     await startWriter();
     await copyTo('copy-');
     writer!.kill('SIGKILL');
@@ -119,7 +119,7 @@ describe('a snapshot of two databases', () => {
     expect(existsSync(`${pathOf('one')}-wal`)).toBe(false);
   });
 
-  it('is of what a process that was killed had committed', async () => {
+  it('contains all commits from a killed process', async () => {
     await startWriter();
     await new Promise((resolve) => setTimeout(resolve, 200));
     writer!.kill('SIGKILL');

@@ -1,11 +1,11 @@
-/** The store thread between its launch and the moment when the agent takes it. */
+/** The store thread between launch and attachment to the agent. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { storeThreadOptions } from '../../src/daemon/pace.ts';
-import { type AgentStoreApi, agentStoreThread } from '../../src/daemon/store-worker.ts';
+import { storeThreadOptions } from '../../src/agent/pace.ts';
+import { type AgentStoreApi, agentStoreThread } from '../../src/agent/store-worker.ts';
 import { neverRan, StoreClient, StoreThread } from '../../src/store/store-client.ts';
 import { bufferSettings } from '../doubles/open-flow.ts';
 
@@ -27,20 +27,20 @@ const client = (thread = agentStoreThread()) =>
     thread,
   );
 
-describe('stores that are opened while the agent is loaded', () => {
-  it('are those that the agent then has, with their answer, however late it comes', async () => {
+describe('stores opened before agent startup', () => {
+  it('are used by the agent, regardless of when their reply arrives', async () => {
     const thread = agentStoreThread();
     thread.open(options());
     await vi.waitFor(() => expect(neverRan(stateDir)).toBe(false), 20_000);
     const first = client(thread);
     expect(await first.start()).toMatchObject({ series: [], setAside: [], facts: { logValues: 0 } });
-    // It is the holder of the folder: another one is refused.
+    // The folder is locked, so another thread is rejected.
     await expect(client().start()).rejects.toMatchObject({ code: 'store.locked' });
     await first.stop();
     expect(deaths).toEqual([]);
   });
 
-  it('leave a first start what it is, though they make the file', async () => {
+  it('do not affect the detection of a first startup', async () => {
     const thread = agentStoreThread();
     expect(thread.neverRan).toBe(undefined);
     thread.open(options());
@@ -57,7 +57,7 @@ describe('stores that are opened while the agent is loaded', () => {
     await other.stop();
   });
 
-  it('fail as they would fail later: with the code of the reason, and the thread ends', async () => {
+  it('report subsequent failures with an error code and stop the thread', async () => {
     const holder = client();
     await holder.start();
     const thread = agentStoreThread();
@@ -69,11 +69,11 @@ describe('stores that are opened while the agent is loaded', () => {
   });
 });
 
-describe('a store thread that dies before anybody takes it', () => {
+describe('store thread that exits early', () => {
   it.each([
     ['with an error', 'setTimeout(() => { throw new Error("out of memory"); }, 20)', 'out of memory'],
-    ['by ending', 'process.exit(7)', 'the store thread ended with 7'],
-  ])('(%s) is told as dead to who takes it, and keeps nobody waiting', async (_how, code, words) => {
+    ['without an error', 'process.exit(7)', 'the store thread exited with 7'],
+  ])('%s causes the agent’s calls to be rejected', async (_how, code, words) => {
     let worker!: Worker;
     const thread = new StoreThread(() => {
       worker = new Worker(code, { eval: true });

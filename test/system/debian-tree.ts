@@ -6,7 +6,7 @@ import { madeOnce } from './made-once.ts';
 
 const run = promisify(execFile);
 
-/** What a machine without a console, a network or disks of its own does not need. */
+/** Units that a machine without console, network and disks does not need. */
 const MASKED = [
   'console-getty.service',
   'getty.target',
@@ -20,20 +20,20 @@ const MASKED = [
 ];
 
 /**
- * A minimal Debian with systemd, made by mmdebstrap from the mirror that apt of this machine uses, and kept in `.cache/`.
- * The suite is this machine's own; `TAGFERRY_SYSTEM_SUITE` names another (bullseye has systemd 247, trixie 257).
+ * Builds a minimal Debian tree with systemd with mmdebstrap, from the mirror of this machine, and caches it in `.cache/`.
+ * `TAGFERRY_SYSTEM_SUITE` selects a suite other than that of this machine (bullseye has systemd 247, trixie 257).
  */
 export function debianTree(): Promise<string> {
   const suite = systemSuite();
   return madeOnce('system', suite, async (made) => {
     const include = '--include=systemd,systemd-sysv,dbus';
-    // Half the work of debootstrap, which unpacks and configures by a shell what apt and dpkg do at once.
+    // Twice as fast as debootstrap, which unpacks and configures the packages with a shell script.
     const how = ['--mode=root', '--variant=minbase', '--dpkgopt=force-unsafe-io', include];
     await run('mmdebstrap', [...how, suite, made, await mirror()], {
       env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin`, ...(await aptProxy()) },
       maxBuffer: 64_000_000,
     });
-    // It keeps the option.
+    // Keeps the option.
     rmSync(join(made, 'etc/dpkg/dpkg.cfg.d/99mmdebstrap'), { force: true });
     writeFileSync(join(made, 'etc/hostname'), 'gateway\n');
     rmSync(join(made, 'etc/resolv.conf'), { force: true });
@@ -41,7 +41,7 @@ export function debianTree(): Promise<string> {
   });
 }
 
-/** The same with more of Debian's packages on it, `kind` by name. They come from where the tree's own apt gets them. */
+/** Returns the tree with additional Debian packages, named `kind`. The packages come from the tree's sources. */
 export async function debianTreeWith(kind: string, packages: readonly string[]): Promise<string> {
   const tree = await debianTree();
   return madeOnce(`system-${kind}`, systemSuite(), async (made) => {
@@ -64,19 +64,19 @@ export async function debianTreeWith(kind: string, packages: readonly string[]):
   }).then((made) => join(made, 'tree'));
 }
 
-/** The Debian that system tests boot. */
+/** Debian tree that system tests boot. */
 export function systemSuite(): string {
   return process.env.TAGFERRY_SYSTEM_SUITE ?? suiteOfThisMachine();
 }
 
-/** The Debian of this machine. */
+/** Debian suite of this machine. */
 export function suiteOfThisMachine(): string {
   const name = /^VERSION_CODENAME=(\S+)$/m.exec(readFileSync('/etc/os-release', 'utf8'))?.[1];
   if (name === undefined) throw new Error('/etc/os-release names no Debian suite: set TAGFERRY_SYSTEM_SUITE');
   return name;
 }
 
-/** Where apt gets the suite of this machine from. */
+/** Mirror from which this machine gets its suite. */
 export async function mirror(): Promise<string> {
   const format = '$(CODENAME) $(COMPONENT) $(REPO_URI)';
   const { stdout } = await run('apt-get', ['indextargets', '--format', format, 'Created-By: Packages']);
@@ -86,7 +86,7 @@ export async function mirror(): Promise<string> {
   return line.split(' ')[2]!;
 }
 
-/** The proxy by which apt goes, as mmdebstrap takes it. */
+/** Proxy of apt, in the form that mmdebstrap accepts. */
 export async function aptProxy(): Promise<Record<string, string>> {
   const { stdout } = await run('apt-config', ['shell', 'proxy', 'Acquire::http::Proxy']);
   const proxy = /^proxy='(.+)'$/m.exec(stdout)?.[1];

@@ -6,7 +6,7 @@ import { Gateway, packageOf } from './gateway.ts';
 import { until } from './machine.ts';
 import { CHECKOUT } from './made-once.ts';
 
-/** More than a slow machine needs; nothing here asserts a time. */
+/** More than a slow machine requires; no test asserts a duration. */
 const PATIENCE_MS = 300_000;
 
 const UNIT = 'tagferry.service';
@@ -19,7 +19,7 @@ let newer: string;
 
 beforeAll(async () => {
   const packages = async () => [await packageOf({ version: '0.0.1' }), await packageOf()] as const;
-  // One compiles, the other fetches.
+  // One compiles while the other downloads.
   [[older, newer]] = await Promise.all([packages(), debianTree()]);
   gateway = await Gateway.boot();
 }, 1_200_000);
@@ -28,7 +28,7 @@ afterAll(async () => {
   await gateway?.stop();
 });
 
-/** What the story looked like from inside, under a test that failed. */
+/** State inside the machine after a failure. */
 afterEach(async ({ task }) => {
   if (task.result?.state !== 'fail') return;
   process.stderr.write(
@@ -36,15 +36,15 @@ afterEach(async ({ task }) => {
   );
 });
 
-describe('a fresh package', { timeout: PATIENCE_MS }, () => {
-  it('installs with apt, without a network, and says that it is not configured', async () => {
+describe('new package', { timeout: PATIENCE_MS }, () => {
+  it('installs with apt without a network, and reports missing configuration', async () => {
     const said = await gateway.install(older, 'apt');
     expect(said).toContain('tagferry setup');
-    // A boot before `setup` has no failed unit.
+    // If the machine boots before `setup`, no unit fails.
     expect(await gateway.machine.property(UNIT, 'UnitFileState')).toBe('disabled');
   });
 
-  it('does not start while it is not configured, is not tried again, and points to setup', async () => {
+  it('does not start an unconfigured service, and refers to setup', async () => {
     expect((await gateway.machine.run(['systemctl', 'start', UNIT])).status).not.toBe(0);
     expect(await gateway.machine.property(UNIT, 'ActiveState')).toBe('failed');
     expect(await gateway.machine.property(UNIT, 'ExecMainStatus')).toBe('78');
@@ -52,16 +52,16 @@ describe('a fresh package', { timeout: PATIENCE_MS }, () => {
     expect((await gateway.machine.run(['systemctl', 'status', UNIT])).stdout).toContain('tagferry setup');
   });
 
-  it('lets the service read agent.env and nobody else, and the secrets nobody but root', async () => {
+  it('makes agent.env readable by root and the service, and secrets by root only', async () => {
     const modes = await gateway.machine.sh('stat -c "%a %U:%G" /etc/tagferry/agent.env /etc/tagferry/credentials');
     expect(modes.split('\n')).toEqual(['640 root:tagferry', '711 root:root']);
   });
 
-  it('keeps the agent running when the kernel kills a command for memory', async () => {
+  it('keeps the agent running when the kernel kills a command that exhausts memory', async () => {
     expect(await gateway.machine.property(UNIT, 'OOMPolicy')).toBe('continue');
   });
 
-  it('brings a manual page, completion of verbs, and a command that knows its version', async () => {
+  it('contains a manual page, shell completion, and a command that reports its version', async () => {
     expect(await gateway.machine.sh('tagferry --version')).toBe('0.0.1');
     expect(gateway.machine.exists('/usr/share/man/man1/tagferry.1.gz')).toBe(true);
     const completed = await gateway.machine.sh(`bash -c '
@@ -73,8 +73,8 @@ describe('a fresh package', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('a configured gateway', { timeout: PATIENCE_MS }, () => {
-  it('is ready when systemctl start returns, under its own user, with both secrets from credentials', async () => {
+describe('configured gateway', { timeout: PATIENCE_MS }, () => {
+  it('is ready when systemctl start returns, with a dedicated user and both secrets from credentials', async () => {
     await gateway.startSandbox();
     await gateway.configure();
     // As `tagferry setup` does.
@@ -85,13 +85,13 @@ describe('a configured gateway', { timeout: PATIENCE_MS }, () => {
     expect(await gateway.machine.sh('stat -c "%a %U" /var/lib/tagferry')).toBe('700 tagferry');
   });
 
-  it('has an exposure of 1.5 or lower by systemd-analyze security', async () => {
+  it('has an exposure of 1.5 or lower according to systemd-analyze security', async () => {
     const table = await gateway.machine.sh(`systemd-analyze security --no-pager ${UNIT}`);
     const exposure = /Overall exposure level for \S+: ([0-9.]+)/.exec(table)?.[1];
     expect(Number(exposure)).toBeLessThanOrEqual(1.5);
   });
 
-  it('is started again by systemd after kill -9 in the middle of its work, and every acknowledged value arrives', async () => {
+  it('is restarted by systemd after kill -9, and every acknowledged value arrives', async () => {
     await gateway.startPusher();
     for (let kill = 0; kill < 3; kill++) {
       await gateway.pushed(200);
@@ -105,15 +105,15 @@ describe('a configured gateway', { timeout: PATIENCE_MS }, () => {
     expect(await gateway.missing()).toEqual([]);
   });
 
-  it('leaves no token of a killed process alive beside its own', async () => {
-    const alive = await until('tokens of former lives are revoked', async () => {
-      const tokens = await gateway.sandbox<{ alive: number }>('GET', 'tokens');
+  it('revokes tokens from a killed process', async () => {
+    const alive = await until('the tokens of earlier runs are revoked', async () => {
+      const { tokens } = await gateway.sandbox<{ tokens: { alive: number } }>('GET', 'status');
       return tokens.alive === 1 && tokens;
     });
     expect(alive.alive).toBe(1);
   });
 
-  it('is ended by the watchdog when its process stands still, and started again with nothing lost', async () => {
+  it('is restarted by the watchdog without loss if its process stalls', async () => {
     await gateway.dropIn('watchdog', '[Service]\nWatchdogSec=3\n');
     await gateway.machine.sh(`systemctl restart ${UNIT}`);
     await gateway.startPusher();
@@ -129,13 +129,13 @@ describe('a configured gateway', { timeout: PATIENCE_MS }, () => {
     await gateway.removeDropIn('watchdog');
   });
 
-  it('is not ended by the watchdog while it works', async () => {
+  it('is not killed by the watchdog while busy', async () => {
     await gateway.dropIn('watchdog', '[Service]\nWatchdogSec=2\n');
     await gateway.machine.sh(`systemctl restart ${UNIT}`);
     const pid = await gateway.mainPid();
     const fed = async () => Number(await gateway.machine.property(UNIT, 'WatchdogTimestampMonotonic'));
     const first = await fed();
-    await until('the watchdog was fed for three of its periods', async () => (await fed()) > first + 6_000_000);
+    await until('the watchdog was notified for three of its periods', async () => (await fed()) > first + 6_000_000);
     expect(await gateway.mainPid()).toBe(pid);
     await gateway.removeDropIn('watchdog');
   });
@@ -145,18 +145,18 @@ describe('systemctl reload', { timeout: PATIENCE_MS }, () => {
   const value = { tag: 'FT-101', key: 'pressure', value: 1.5 };
   let shipped: string;
 
-  it('puts a new tag into force without a new process', async () => {
+  it('applies a new tag without restarting the process', async () => {
     const pid = await gateway.mainPid();
     shipped = gateway.machine.read(TAGS);
     expect((await gateway.push([value])).status).toBe(422);
     gateway.machine.write(TAGS, shipped.replace(/^ {6}flow: .*$/m, '$&\n      pressure: { unit: 15 }'));
     await gateway.machine.sh(`systemctl reload ${UNIT}`);
-    await until('the new value is taken', async () => (await gateway.push([value])).status === 204);
+    await until('the new value is accepted', async () => (await gateway.push([value])).status === 204);
     expect(await gateway.mainPid()).toBe(pid);
     expect(await gateway.machine.property(UNIT, 'ActiveState')).toBe('active');
   });
 
-  it('keeps the old configuration when the new one has a problem, and names the place in the journal', async () => {
+  it('keeps the previous configuration if the new one has a problem, and logs its location to the journal', async () => {
     const pid = await gateway.mainPid();
     gateway.machine.write(TAGS, 'tags:\n  FT-101: { asset: none }\n');
     expect((await gateway.machine.run(['systemctl', 'reload', UNIT])).status).not.toBe(0);
@@ -172,7 +172,7 @@ describe('systemctl reload', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('a run reaction under the hardening', { timeout: PATIENCE_MS }, () => {
+describe('hardened run reaction', { timeout: PATIENCE_MS }, () => {
   const REACTION = `reactions:
   - name: note
     on: threshold_reached
@@ -183,7 +183,7 @@ describe('a run reaction under the hardening', { timeout: PATIENCE_MS }, () => {
   const ran = async () =>
     (await gateway.machine.journal(UNIT)).split('\n').filter((line) => /reaction=note|"note"/.test(line));
 
-  it('may not write to a folder that nobody opened for it', async () => {
+  it('cannot write to a folder by default', async () => {
     gateway.machine.write(
       '/opt/site/note',
       '#!/bin/sh\nenv >/opt/site/out/environment && cat >/opt/site/out/event\n',
@@ -200,7 +200,7 @@ describe('a run reaction under the hardening', { timeout: PATIENCE_MS }, () => {
     expect(gateway.machine.exists('/opt/site/out/environment')).toBe(false);
   });
 
-  it('may after a drop-in, and sees neither secrets nor credentials nor the notify socket', async () => {
+  it('can write to a folder listed in a drop-in, but cannot access secrets or the notify socket', async () => {
     await gateway.dropIn('reaction-writes-path', '[Service]\nReadWritePaths=/opt/site/out\n');
     await gateway.machine.sh(`systemctl restart ${UNIT}`);
     await until('the reaction has run', async () => {
@@ -215,11 +215,11 @@ describe('a run reaction under the hardening', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('a drop-in from the examples', { timeout: PATIENCE_MS }, () => {
+describe('example drop-in', { timeout: PATIENCE_MS }, () => {
   const example = (name: string) => gateway.machine.read(`/usr/share/doc/tagferry/examples/${name}.conf`);
 
   it.for(['bounds', 'reaction-uses-device', 'reaction-needs-capability', 'serial-line'])(
-    '%s leaves a service that starts',
+    '%s does not prevent the service from starting',
     async (name) => {
       await gateway.dropIn('example', example(name));
       await gateway.machine.sh(`systemctl restart ${UNIT}`);
@@ -228,7 +228,7 @@ describe('a drop-in from the examples', { timeout: PATIENCE_MS }, () => {
     },
   );
 
-  it('reaction-needs-capability gives the capability to a reaction, which it does not have otherwise', async () => {
+  it('reaction-needs-capability grants a capability to a reaction', async () => {
     const file = '/opt/site/out/capabilities';
     gateway.machine.write(
       '/opt/site/note',
@@ -236,7 +236,7 @@ describe('a drop-in from the examples', { timeout: PATIENCE_MS }, () => {
       0o755,
     );
     const capabilities = async () => {
-      // Stopped before: a reaction that still runs under the unit of before would leave its own.
+      // Stopped first, because a reaction still running under the previous unit would create its own files.
       await gateway.machine.sh(`systemctl stop ${UNIT}; rm -f ${file}; systemctl start ${UNIT}`);
       await until('the reaction has run', async () => {
         await gateway.crossThreshold();
@@ -250,7 +250,7 @@ describe('a drop-in from the examples', { timeout: PATIENCE_MS }, () => {
     await gateway.removeDropIn('example');
   });
 
-  it('encrypted-credentials hands over secrets that only this machine can read, where systemd knows how', async () => {
+  it('encrypted-credentials provides secrets that only this machine can decrypt, if systemd supports encryption', async () => {
     const version = Number(/systemd (\d+)/.exec(await gateway.machine.sh('systemctl --version'))![1]);
     if (version >= 250) {
       const folder = '/etc/tagferry/credentials';
@@ -270,22 +270,23 @@ describe('a drop-in from the examples', { timeout: PATIENCE_MS }, () => {
 });
 
 describe('systemctl stop', { timeout: PATIENCE_MS }, () => {
-  it('ends within TimeoutStopSec, cleanly, and leaves no token alive on the platform', async () => {
+  it('stops the agent within TimeoutStopSec with exit status 0, and leaves no valid tokens on the platform', async () => {
     await gateway.startPusher();
     await gateway.pushed(100);
     await gateway.machine.sh(`systemctl stop ${UNIT}`);
     expect(await gateway.machine.property(UNIT, 'Result')).toBe('success');
     expect(await gateway.machine.property(UNIT, 'ExecMainStatus')).toBe('0');
-    expect((await gateway.sandbox<{ alive: number }>('GET', 'tokens')).alive).toBe(0);
+    const { tokens } = await gateway.sandbox<{ tokens: { alive: number } }>('GET', 'status');
+    expect(tokens.alive).toBe(0);
     await gateway.stopPusher();
   });
 
-  it('is followed by a start with the last good files where those of now are refused, and by 78 where none were kept', async () => {
+  it('is followed by a start with the latest valid files if the current files are rejected, or by exit status 78 if there are none', async () => {
     const good = gateway.machine.read('/etc/tagferry/agent.env');
     gateway.machine.write('/etc/tagferry/agent.env', `${good}POST_INTERVALL=1s\n`);
     await gateway.machine.sh(`systemctl restart ${UNIT}`);
-    expect(await gateway.machine.property(UNIT, 'StatusText')).toMatch(/^online.*files refused$/);
-    expect(await gateway.machine.sh('tagferry status')).toMatch(/^files +refused since .*\n.*POST_INTERVALL/m);
+    expect(await gateway.machine.property(UNIT, 'StatusText')).toMatch(/^online.*configuration rejected$/);
+    expect(await gateway.machine.sh('tagferry status')).toMatch(/^files +rejected at .*\n.*POST_INTERVALL/m);
     const kept = '/var/lib/tagferry/last-good.json';
     await gateway.machine.sh(`systemctl stop ${UNIT}; mv ${kept} /root/`);
     expect((await gateway.machine.run(['systemctl', 'start', UNIT])).status).not.toBe(0);
@@ -298,8 +299,8 @@ describe('systemctl stop', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('the package', { timeout: PATIENCE_MS }, () => {
-  it('is upgraded with a backlog on disk, keeps the configuration, and delivers everything afterwards', async () => {
+describe('installed package', { timeout: PATIENCE_MS }, () => {
+  it('keeps its configuration and backlog during an upgrade, and delivers all values afterwards', async () => {
     await gateway.sandbox('POST', 'offline', { mode: 503 });
     await gateway.startPusher();
     await gateway.pushed(300);
@@ -317,14 +318,14 @@ describe('the package', { timeout: PATIENCE_MS }, () => {
     expect(await gateway.missing()).toEqual([]);
   });
 
-  it('does not start a service that was stopped before the upgrade', async () => {
+  it('does not start a stopped service during an upgrade', async () => {
     await gateway.machine.sh(`systemctl stop ${UNIT}`);
     await gateway.install(newer);
     expect(await gateway.machine.property(UNIT, 'ActiveState')).toBe('inactive');
     await gateway.machine.sh(`systemctl start ${UNIT}`);
   });
 
-  it('leaves state and configuration when it is removed, and stops the service', async () => {
+  it('stops the service, and keeps state and configuration, when removed', async () => {
     await gateway.machine.sh('apt-get remove --yes tagferry');
     expect(await gateway.machine.sh(`systemctl is-active ${UNIT} || true`)).not.toBe('active');
     expect(gateway.machine.exists('/usr/lib/tagferry')).toBe(false);
@@ -332,14 +333,17 @@ describe('the package', { timeout: PATIENCE_MS }, () => {
     expect(gateway.machine.exists('/etc/tagferry/credentials/client_secret')).toBe(true);
   });
 
-  it('takes up its state again when it is installed once more', async () => {
+  it('uses its previous state after reinstallation', async () => {
     await gateway.install(newer);
-    await until('it runs', async () => (await gateway.machine.property(UNIT, 'ActiveState')) === 'active');
+    await until(
+      'the service is running',
+      async () => (await gateway.machine.property(UNIT, 'ActiveState')) === 'active',
+    );
     expect(gateway.machine.read('/etc/tagferry/agent.env')).toContain('sandbox-client');
   });
 
-  it('deletes state, configuration and secrets when it is purged', async () => {
-    // Whatever stands in the buffer by now.
+  it('deletes state, configuration and secrets when purged', async () => {
+    // Regardless of the buffer contents.
     await gateway.machine.sh('touch /etc/tagferry/purge-values && apt-get purge --yes tagferry');
     for (const gone of [
       '/var/lib/tagferry',

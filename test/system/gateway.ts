@@ -13,7 +13,7 @@ const INSIDE = join(import.meta.dirname, 'inside');
 const SANDBOX = 'http://127.0.0.1:8480';
 const ACKNOWLEDGED = '/root/acknowledged';
 
-/** A package of this checkout, which the files of tests share. Gives its file, which stays. */
+/** Package of this checkout, shared by test files. Returns its file, which is kept. */
 export async function packageOf({ arch = ownArchitecture(), version = '' } = {}): Promise<string> {
   const source = await sourceKey();
   const options = [arch, '--faster', ...(version === '' ? [] : ['--version', version])];
@@ -30,7 +30,7 @@ export async function packageOf({ arch = ownArchitecture(), version = '' } = {})
 
 const ownArchitecture = () => (process.arch === 'arm64' ? 'arm64' : 'amd64');
 
-/** Builds a package; gives its file. */
+/** Builds a package. Returns its file. */
 export async function buildDeb(out: string, ...options: string[]): Promise<string> {
   const { stdout } = await run(join(CHECKOUT, 'scripts/build-deb'), ['--out', out, ...options]);
   return stdout.trim().split('\n').at(-1)!;
@@ -41,7 +41,9 @@ export interface Answer {
   text: string;
 }
 
-/** The program inside that makes requests: a line of JSON for each, and one for each answer, in the same order. */
+/**
+ * Program inside the machine that sends requests: one JSON line per request and one per response, in the same order.
+ */
 class Asker {
   readonly #child: ChildProcessByStdio<Writable, Readable, null>;
   readonly #waiting: { resolve: (answer: Answer) => void; reject: (error: Error) => void; what: string }[] = [];
@@ -54,7 +56,7 @@ class Asker {
       if ('error' in answer) reject(new Error(`${what}: ${answer.error}`));
       else resolve(answer);
     });
-    // Also where it could not be started, or ended with the machine.
+    // Also if the program could not start, or ended with the machine.
     child.stdin.on('error', () => {});
     child.once('close', () => {
       for (const { reject, what } of this.#waiting.splice(0)) reject(new Error(`${what}: what asks has ended`));
@@ -71,7 +73,7 @@ class Asker {
   }
 }
 
-/** A gateway with tagferry's package on it and the sandbox beside it; everything it talks to is in the machine. */
+/** Gateway with the tagferry package and the sandbox; all its peers are inside the machine. */
 export class Gateway {
   readonly machine: Machine;
 
@@ -79,7 +81,7 @@ export class Gateway {
     this.machine = machine;
   }
 
-  /** `tree`: another Debian than the one that all share. */
+  /** `tree`: Debian tree other than the shared one. */
   static async boot(tree?: string): Promise<Gateway> {
     return new Gateway(await Machine.boot(tree ?? (await debianTree())));
   }
@@ -88,28 +90,28 @@ export class Gateway {
     await this.machine.stop();
   }
 
-  /** By dpkg alone, or by apt, which also sees to dependencies and orders. Gives what was printed. */
+  /** Installs with dpkg, or with apt including dependencies. Returns the output. */
   async install(deb: string, by: 'dpkg' | 'apt' = 'dpkg'): Promise<string> {
     this.machine.put(deb, '/root/tagferry.deb');
     const command =
       by === 'apt' ? 'apt-get install --yes --no-install-recommends /root/tagferry.deb' : 'dpkg -i /root/tagferry.deb';
-    // What is written in there stands in memory.
+    // Files written there are stored in memory.
     return this.machine.sh(`${command} 2>&1; rm /root/tagferry.deb`, { timeoutMs: 300_000 });
   }
 
-  /** The sandbox and the programs of the tests run from a copy (`from`: of what), which no upgrade and no removal touches. */
+  /** The sandbox and test programs run from a copy (`from`: its source) that upgrades and removals do not change. */
   async startSandbox(from = '/usr/lib/tagferry'): Promise<void> {
     for (const program of ['pusher.mjs', 'fetch.mjs']) this.machine.put(join(INSIDE, program), `/opt/test/${program}`);
     const flags = '--listen 127.0.0.1:8480 --admin-port 8481 --per-minute 0 --quiet';
     await this.machine.sh(`
       cp -r ${from} /opt/platform
       systemd-run --quiet --unit=platform /opt/platform/bin/node /opt/platform/dist/main.js sandbox ${flags}`);
-    await until('the sandbox answers', async () => {
+    await until('the sandbox responds', async () => {
       return (await this.fetch('GET', `${SANDBOX}/sandbox/status`).catch(() => undefined)) !== undefined;
     });
   }
 
-  /** agent.env and the two secrets for the sandbox, as `tagferry setup` leaves them. */
+  /** Writes agent.env and both secrets for the sandbox, as `tagferry setup` does. */
   async configure(more = ''): Promise<void> {
     this.machine.write('/etc/tagferry/credentials/client_secret', 'sandbox-secret\n', 0o600);
     this.machine.write('/etc/tagferry/credentials/technical_password', 'gateway-password\n', 0o600);
@@ -120,11 +122,11 @@ export class Gateway {
       'POST_INTERVAL=1s',
       'COMMIT_INTERVAL=100ms',
     ];
-    // Written over, not replaced: owner and mode stay as the package set them.
+    // Overwritten, not replaced, to keep owner and mode of the package.
     this.machine.write('/etc/tagferry/agent.env', `${lines.join('\n')}\n${more}`);
   }
 
-  /** What asks inside, one request after another: it is started once, for a start costs more than a request. */
+  /** Program that sends sequential requests inside. It is started once, because a start costs more than a request. */
   #asker: Asker | undefined;
 
   async fetch(method: string, url: string, body?: unknown): Promise<Answer> {
@@ -132,7 +134,7 @@ export class Gateway {
     return this.#asker.ask({ method, url, body });
   }
 
-  /** The sandbox's own addresses (`/sandbox/…`), on the address that stays when the platform is offline. */
+  /** Sandbox endpoints (`/sandbox/…`), on the address that stays reachable when the platform is offline. */
   async sandbox<T>(method: string, path: string, body?: unknown): Promise<T> {
     const { status, text } = await this.fetch(method, `http://127.0.0.1:8481/sandbox/${path}`, body);
     if (status >= 300) throw new Error(`sandbox ${path}: ${status} ${text}`);
@@ -153,19 +155,19 @@ export class Gateway {
     await this.machine.sh('systemctl stop pusher');
   }
 
-  /** Timestamps of the values that the agent has acknowledged to the pusher so far. */
+  /** Timestamps of the values acknowledged to the pusher so far. */
   acknowledged(): number[] {
     if (!this.machine.exists(ACKNOWLEDGED)) return [];
     return this.machine.read(ACKNOWLEDGED).split('\n').filter(Boolean).map(Number);
   }
 
-  /** Waits until the pusher has so many more acknowledged. */
+  /** Waits until the given number of additional values are acknowledged. */
   async pushed(more: number, withinMs?: number): Promise<void> {
     const before = this.acknowledged().length;
     await until(`${more} more values are acknowledged`, () => this.acknowledged().length >= before + more, withinMs);
   }
 
-  /** Of the acknowledged values, those that the sandbox does not have; waits a while for them to arrive. */
+  /** Acknowledged values that the sandbox does not have; waits for their arrival for a limited time. */
   async missing(withinMs = 90_000): Promise<number[]> {
     let missing: number[] = [];
     try {
@@ -178,7 +180,7 @@ export class Gateway {
         withinMs,
       );
     } catch {
-      // What is missing says more than that time is up.
+      // The missing values are more informative than a timeout.
     }
     return missing;
   }
@@ -189,7 +191,7 @@ export class Gateway {
     return (await this.sandbox<{ missing: number[] }>('POST', 'values/compare', asked)).missing;
   }
 
-  /** Pushes a value below and one beyond the threshold of the tests, at which the platform sends an event. */
+  /** Pushes a value below and one above the test threshold, at which the platform sends an event. */
   async crossThreshold(): Promise<void> {
     await this.push([{ tag: 'FT-101', key: 'flow', value: 10 }]);
     await this.push([{ tag: 'FT-101', key: 'flow', value: 99 }]);
@@ -203,7 +205,7 @@ export class Gateway {
     return Number(await this.machine.property('tagferry', 'NRestarts'));
   }
 
-  /** Waits for the service to be up again under another process. */
+  /** Waits until the service is active with another process. */
   async restarted(oldPid: number, withinMs?: number): Promise<void> {
     const isBack = async () => {
       const state = await this.machine.property('tagferry', 'ActiveState');

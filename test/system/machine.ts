@@ -14,14 +14,14 @@ export interface Outcome {
 let machines = 0;
 
 /**
- * A Debian tree booted with its own systemd, in namespaces and a cgroup of its own (`boot` sets up the rest). It has no
- * network but loopback. Everything in it ends with its first process, and that ends with this one.
+ * Debian tree booted with its own systemd in separate namespaces and a separate cgroup (`boot` does the rest). Its
+ * only network is loopback. All its processes end with its first process, which ends with this one.
  */
 export class Machine {
   readonly #unshare: ChildProcess;
   readonly #cgroup: string;
   readonly #console: string[];
-  /** Its first process, as this machine numbers it. */
+  /** Its first process, by its pid on this machine. */
   readonly #init: number;
 
   private constructor(unshare: ChildProcess, cgroup: string, console: string[], init: number) {
@@ -57,7 +57,7 @@ export class Machine {
         const { stdout } = await machine.run(['systemctl', 'is-system-running']);
         return /^(running|degraded)/.test(stdout);
       });
-      // `unshare` waits outside of the process ids in there; systemd cannot tell what it is.
+      // `unshare` waits outside of that pid namespace; systemd cannot report its pid.
       writeFileSync(join(own, 'cgroup.procs'), String(unshare.pid));
       return machine;
     } catch (error) {
@@ -66,11 +66,17 @@ export class Machine {
     }
   }
 
-  /** What runs a program inside, from here. */
+  /** Runs a program inside, from this machine. */
   #enter(command: readonly string[]): { file: string; args: string[] } {
     const environment = ['env', '-i', '--chdir=/', 'PATH=/usr/sbin:/usr/bin:/sbin:/bin', 'HOME=/root', 'LANG=C.UTF-8'];
     const enter = ['--target', String(this.#init), '--all', '--', ...environment];
     return { file: 'nsenter', args: [...enter, 'SYSTEMD_PAGER=cat', 'DEBIAN_FRONTEND=noninteractive', ...command] };
+  }
+
+  /** Command line that enters the machine; append a program and its arguments. */
+  entering(): string[] {
+    const { file, args } = this.#enter([]);
+    return [file, ...args];
   }
 
   /** Runs a program inside. */
@@ -90,13 +96,13 @@ export class Machine {
     });
   }
 
-  /** Starts a program inside that is written to and read from while it runs; it ends with the machine. */
+  /** Starts a program inside with piped input and output; it ends with the machine. */
   start(command: readonly string[]): ChildProcessByStdio<Writable, Readable, null> {
     const { file, args } = this.#enter(command);
     return spawn(file, args, { stdio: ['pipe', 'pipe', 'ignore'] });
   }
 
-  /** Runs a command inside on a terminal of 80 columns and 24 rows, for whoever types and reads. */
+  /** Runs a command inside on an interactive terminal of 80 columns and 24 rows. */
   terminal(command: string): Terminal {
     const { file, args } = this.#enter([
       'TERM=xterm',
@@ -108,19 +114,19 @@ export class Machine {
     return new Terminal(spawn(file, args, { stdio: ['pipe', 'pipe', 'pipe'] }));
   }
 
-  /** Runs a shell script inside and gives what it printed; a status other than 0 is an error that shows all of it. */
+  /** Runs a shell script inside and returns its output; other exit statuses than 0 are errors with all output. */
   async sh(script: string, options: { timeoutMs?: number } = {}): Promise<string> {
     const { status, stdout, stderr } = await this.run(['sh', '-euc', script], options);
     if (status !== 0) throw new Error(`${script}\nended with ${status}:\n${stdout}${stderr}`);
     return stdout.trim();
   }
 
-  /** One property of a unit, as `systemctl show` prints it. */
+  /** Property of a unit, as `systemctl show` prints it. */
   async property(unit: string, name: string): Promise<string> {
     return this.sh(`systemctl show --value -p ${name} ${unit}`);
   }
 
-  /** What a unit wrote to the journal. */
+  /** Journal output of a unit. */
   async journal(unit: string): Promise<string> {
     return this.sh(`journalctl -o cat --no-pager -u ${unit}`);
   }
@@ -154,7 +160,7 @@ export class Machine {
   async stop(): Promise<void> {
     if (this.#unshare.exitCode === null && this.#unshare.signalCode === null) {
       const ended = new Promise((resolve) => this.#unshare.once('exit', resolve));
-      // The first process takes every other one of its namespace along; nothing in there needs to be kept.
+      // The first process ends all others of its namespace; no state is kept.
       if (existsSync(`/proc/${this.#init}`)) process.kill(this.#init, 'SIGKILL');
       await ended;
     }
@@ -162,7 +168,7 @@ export class Machine {
   }
 }
 
-/** Asks until there is an answer, at most a third of the time: to ask is often a program's start. */
+/** Polls until there is a result, during at most one third of the time, because a poll often starts a program. */
 export async function until<T>(
   what: string,
   probe: () => T | Promise<T>,
@@ -181,7 +187,7 @@ export async function until<T>(
   }
 }
 
-/** The folder of this process's own cgroup in the unified hierarchy, wherever that is mounted. */
+/** Folder of this process's cgroup in the unified hierarchy, independent of the mount point. */
 function ownCgroup(): string {
   const mount = readFileSync('/proc/self/mountinfo', 'utf8')
     .split('\n')

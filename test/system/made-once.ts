@@ -10,13 +10,13 @@ const run = promisify(execFile);
 export const CHECKOUT = join(import.meta.dirname, '../..');
 const CACHE = join(CHECKOUT, '.cache');
 
-/** For `madeOnce`: what is made anew with each change of a source. */
+/** For `madeOnce`: artifacts that are rebuilt after each source change. */
 export const A_DAY_MS = 24 * 3_600_000;
 
 /**
- * What is slow to make and the same for several files of tests, in `.cache/<kind>/<key>`: whoever comes first makes it, the others wait for
- * that. `key` says what it was made from; what is older than `maxAgeMs` is taken away, for nothing that runs stands on it any more. A run that
- * ends in between leaves nothing that looks whole, and its lock ends with it.
+ * Slow artifacts shared by several test files, in `.cache/<kind>/<key>`. The first process builds an artifact, and the
+ * others wait. `key` identifies its inputs; artifacts older than `maxAgeMs` are deleted, because no running test uses
+ * them any more. An interrupted build leaves no artifact that looks complete, and releases its lock.
  */
 export async function madeOnce(
   kind: string,
@@ -45,7 +45,7 @@ export async function madeOnce(
   return made;
 }
 
-/** Alone among all processes of this machine. The lock is held by a process that ends with this one, however it ends. */
+/** Lock across all processes of this machine. The process that owns the lock ends with this one, however it ends. */
 async function locked(file: string, work: () => Promise<void>): Promise<void> {
   const holder = spawn('flock', [file, 'sh', '-c', 'echo locked; exec cat'], { stdio: ['pipe', 'pipe', 'inherit'] });
   const ended = once(holder, 'exit');
@@ -63,10 +63,10 @@ async function locked(file: string, work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Of these a package is made, and of the files beside them. */
+/** Inputs of a package, in addition to the files next to them. */
 const SOURCES = ['config', 'docs', 'scripts', 'src', 'systemd'];
 
-/** What a package is made from, as a short text: its sources, and the time that is written into it. */
+/** Digest of the package inputs: its sources and its build time. */
 export async function sourceKey(): Promise<string> {
   const inside = SOURCES.flatMap((folder) =>
     readdirSync(join(CHECKOUT, folder), { recursive: true, withFileTypes: true })
@@ -76,7 +76,7 @@ export async function sourceKey(): Promise<string> {
   const beside = readdirSync(CHECKOUT, { withFileTypes: true })
     .filter((entry) => entry.isFile() && !/\.(deb|tgz|tsbuildinfo)$/.test(entry.name))
     .map((entry) => join(CHECKOUT, entry.name));
-  // Where git knows no time, the package has that of package.json.
+  // Without a time from git, the package has the time of package.json.
   const time = await run('git', ['log', '-1', '--format=%ct'], { cwd: CHECKOUT }).catch(() => ({ stdout: '' }));
   const hash = createHash('sha256').update(time.stdout);
   for (const path of [...inside, ...beside].sort()) {

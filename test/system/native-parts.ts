@@ -4,11 +4,11 @@ import { join } from 'node:path';
 /** `e_machine` of the ELF header. */
 const MACHINES: Record<number, string> = { 62: 'amd64', 183: 'arm64' };
 
-/** What a package has: SQLite, serial lines, the runtime. */
+/** Contents of a package: SQLite, serial lines, the runtime. */
 const parts = (of: string) => [`better-sqlite3 ${of}`, `bin/node ${of}`, `@serialport ${of}`].toSorted();
 export const PARTS = { amd64: parts('amd64'), arm64: parts('arm64') };
 
-/** The native parts in an unpacked package, each with the machine that it is for. */
+/** Native parts of an unpacked package, each with its architecture. */
 export function nativeParts(tree: string): string[] {
   const inside = join(tree, 'usr/lib/tagferry');
   const native = readdirSync(inside, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.node'));

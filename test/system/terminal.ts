@@ -1,7 +1,7 @@
 import type { ChildProcess } from 'node:child_process';
 import { until } from './machine.ts';
 
-/** A program on a terminal: what it shows, and what somebody types into it. */
+/** A program on a terminal: its output and the input typed into it. */
 export class Terminal {
   readonly #child: ChildProcess;
   #shown = '';
@@ -16,12 +16,12 @@ export class Terminal {
     child.stdin!.on('error', () => {});
   }
 
-  /** Everything so far, escape sequences and all. */
+  /** Output so far, including escape sequences. */
   get raw(): string {
     return this.#shown;
   }
 
-  /** As a person reads it: without colours and movements of the cursor. */
+  /** Output without colours and cursor movements. */
   get text(): string {
     // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with one
     return this.#shown.replaceAll(/\x1b\[[0-9;?]*[A-Za-z]/g, '').replaceAll('\r', '');
@@ -31,10 +31,10 @@ export class Terminal {
     return this.text.split('\n');
   }
 
-  /** Waits for a question and types the answer. */
+  /** Waits for a prompt and types the response. */
   async answer(question: RegExp, text: string): Promise<void> {
     const from = this.#answered;
-    await until(`the terminal asks ${question}`, () => {
+    await until(`the terminal prompts: ${question}`, () => {
       const found = question.exec(this.text.slice(from));
       if (found) this.#answered = from + found.index + found[0].length;
       else if (this.#hasEnded()) throw new Error(`it ended before it asked ${question}:\n${this.text}`);
@@ -59,9 +59,9 @@ export class Terminal {
     this.#child.stdin!.write(key);
   }
 
-  /** Waits for the program to end; gives its exit status. */
+  /** Waits for the program to exit. Returns its exit status. */
   async ended(): Promise<number> {
-    await until('the program on the terminal ends', () => this.#hasEnded());
+    await until('the program on the terminal exits', () => this.#hasEnded());
     return this.#child.exitCode ?? -1;
   }
 

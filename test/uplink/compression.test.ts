@@ -1,9 +1,9 @@
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { expect, it } from 'vitest';
-import { compressing } from '../../src/uplink/compression.ts';
 import type { ValuesCall } from '../../src/uplink/ports.ts';
+import { compressing } from '../../src/uplink/post.ts';
 
-it('a gzipped post is the same body, smaller, and says so', async () => {
+it('gzip compression preserves the request body and sets Content-Encoding', async () => {
   const calls: ValuesCall[] = [];
   const client = compressing({
     async request(call) {
@@ -33,7 +33,6 @@ it('a gzipped post is the same body, smaller, and says so', async () => {
     {
       method: 'POST',
       path: '/x',
-      // Quickly rather than as small as can be.
       body: gzipSync(body, { level: 1 }),
       headers: { 'content-type': 'application/json', 'content-encoding': 'gzip' },
       kind: 'paid',

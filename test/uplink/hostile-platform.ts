@@ -7,19 +7,19 @@ import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';
 import type { ManualClock } from '../doubles/manual-clock.ts';
 
-/** What the server does on a connection: `head` when a request's headers are there, `whole` when its body is as well. */
+/** Behaviour of the server: `head` is called after the headers of a request, `whole` after its body. */
 export interface Manners {
   head?(socket: Socket, contentLength: number): void;
   whole?(socket: Socket): void;
 }
 
 export const NO_CONTENT = 'HTTP/1.1 204 No Content\r\n\r\n';
-export const POLITE: Manners = { whole: (socket) => void socket.write(NO_CONTENT) };
+export const WELL_BEHAVED: Manners = { whole: (socket) => void socket.write(NO_CONTENT) };
 
-/** A server that speaks bytes, not HTTP, so that it can be as rude as it likes, and the real client in front of it. */
+/** TCP server that can send any bytes, and the real client. */
 export class HostilePlatform {
-  manners: Manners = POLITE;
-  /** Numbers of the values in each body that came whole, in order. */
+  manners: Manners = WELL_BEHAVED;
+  /** Numbers of the values in each complete body, in order. */
   readonly bodies: number[][] = [];
   readonly heads: string[] = [];
   connections = 0;
@@ -47,7 +47,7 @@ export class HostilePlatform {
   async open(): Promise<this> {
     this.#server.listen(0, '127.0.0.1');
     await once(this.#server, 'listening');
-    const lease = { accessToken: 'secret-token', accepted: () => {}, refused: () => {}, release: () => {} };
+    const lease = { accessToken: 'secret-token', responded: () => {}, release: () => {} };
     this.client = new PlatformClient({
       boundary: this.#boundary,
       baseUrl: `http://127.0.0.1:${this.port}`,

@@ -23,11 +23,11 @@ interface Accepted {
   timeMs: number;
 }
 
-/** A buffer that the test fills: in memory, or the real one on a disk. */
+/** Buffer that the test fills: in memory, or the real one on disk. */
 interface Feed {
   outgoing: OutgoingBuffer;
   accept(values: readonly Accepted[]): void;
-  /** Some time has passed. */
+  /** Flushes old values. */
   tick(): void;
   waiting(): number;
   quarantined(): number;
@@ -42,7 +42,7 @@ function memoryFeed(clock: ManualClock): Feed {
     tick: () => buffer.flush(clock.monotonicMs() - 4_000),
     waiting: () => buffer.waiting,
     quarantined: () => buffer.quarantined.length,
-    close: () => expect(buffer.underWay.size).toBe(0),
+    close: () => expect(buffer.inProgress.size).toBe(0),
   };
 }
 
@@ -76,7 +76,7 @@ function storedFeed(clock: ManualClock): Feed {
     note(
       store.commit({
         columns,
-        newSeries: catalogue.takeNew(),
+        newSeries: catalogue.takeUnsaved(),
         monotonicMs: clock.monotonicMs(),
       }),
     );
@@ -102,28 +102,28 @@ function storedFeed(clock: ManualClock): Feed {
   };
 }
 
-/** Ten minutes of values under every kind of trouble, then a quiet time in which everything must find its end. */
+/** Accepts values for ten minutes while posts fail in every way, then waits until all values are delivered or quarantined. */
 async function live(seed: number, makeFeed: (clock: ManualClock) => Feed): Promise<void> {
   const clock = new ManualClock(Date.UTC(2026, 10, 21), seed);
   const feed = makeFeed(clock);
   const accepted: Accepted[] = [];
-  const poisoned = new Set<number>();
-  let trouble = true;
-  let weather: Reply | undefined = TAKEN;
+  const invalid = new Set<number>();
+  let isFailing = true;
+  let reply: Reply | undefined = TAKEN;
   const forbidden = new Set<number>();
   const platform = new DirectPlatform(clock, (post) => {
-    if (trouble && clock.random() < 0.05) return undefined;
-    if (trouble && weather?.status !== 204) return weather;
-    if (trouble && forbidden.has(post.asset)) return { status: 403 };
-    const isBad = post.series.some(({ data }) => data.some(({ number }) => poisoned.has(number)));
+    if (isFailing && clock.random() < 0.05) return undefined;
+    if (isFailing && reply?.status !== 204) return reply;
+    if (isFailing && forbidden.has(post.asset)) return { status: 403 };
+    const isBad = post.series.some(({ data }) => data.some(({ number }) => invalid.has(number)));
     return isBad ? refusal() : TAKEN;
   });
   const options = { postIntervalMs: 2_000, postMaxValues: 200, drainOrder: seed % 2 ? 'live-first' : 'oldest-first' };
   const plant = new Plant(clock, platform, options as object, 600, feed.outgoing);
   await plant.uplink.start();
-  // A platform that refuses everything for a while may cost the order of values that share a time: docs/verdicts.md.
+  // A platform that rejects everything may change the order of values with the same time (docs/reference/verdicts.md).
   const refusesAll = seed % 3 === 0;
-  const weathers: (Reply | undefined)[] = [
+  const replies: (Reply | undefined)[] = [
     TAKEN,
     TAKEN,
     TAKEN,
@@ -135,7 +135,7 @@ async function live(seed: number, makeFeed: (clock: ManualClock) => Feed): Promi
     ...(refusesAll ? [{ status: 400, body: 'a proxy' }, { status: 413 }] : []),
   ];
   for (let second = 0; second < 600; second++) {
-    if (second % 20 === 0) weather = weathers[Math.floor(clock.random() * weathers.length)];
+    if (second % 20 === 0) reply = replies[Math.floor(clock.random() * replies.length)];
     if (second % 30 === 0) {
       forbidden.clear();
       if (clock.random() < 0.5) forbidden.add(1 + Math.floor(clock.random() * ASSETS));
@@ -144,10 +144,10 @@ async function live(seed: number, makeFeed: (clock: ManualClock) => Feed): Promi
     for (let i = Math.floor(clock.random() * 12); i > 0; i--) {
       const asset = 1 + Math.floor(clock.random() * ASSETS);
       const series = asset * 10 + Math.floor(clock.random() * SERIES_AN_ASSET);
-      // Few different times: many values of a series share one, and now and then one is late.
+      // Many values of a series have the same time, and some are late.
       const timeMs = Math.floor(clock.wallMs() / 5_000) * 5_000 - (clock.random() < 0.1 ? 20_000 : 0);
       const value = { number: accepted.length, asset, series, timeMs };
-      if (clock.random() < 0.01) poisoned.add(value.number);
+      if (clock.random() < 0.01) invalid.add(value.number);
       accepted.push(value);
       values.push(value);
     }
@@ -155,9 +155,9 @@ async function live(seed: number, makeFeed: (clock: ManualClock) => Feed): Promi
     feed.tick();
     await clock.advance(1_000);
   }
-  trouble = false;
+  isFailing = false;
   for (let minute = 0; minute < 90 && feed.waiting() > 0; minute++) {
-    // A gateway whose last values are all poisoned waits for a good one to prove it: it always comes.
+    // Rejected values are quarantined only after a valid value was accepted.
     const asset = 1 + (minute % ASSETS);
     const value = { number: accepted.length, asset, series: asset * 10, timeMs: Math.floor(clock.wallMs()) };
     accepted.push(value);
@@ -173,24 +173,22 @@ async function live(seed: number, makeFeed: (clock: ManualClock) => Feed): Promi
 
   const delivered = platform.ledger.numbers;
   expect(feed.waiting()).toBe(0);
-  expect([...delivered].filter((number) => poisoned.has(number))).toEqual([]);
-  expect(delivered.size + poisoned.size).toBe(accepted.length);
-  expect(feed.quarantined()).toBe(poisoned.size);
+  expect([...delivered].filter((number) => invalid.has(number))).toEqual([]);
+  expect(delivered.size + invalid.size).toBe(accepted.length);
+  expect(feed.quarantined()).toBe(invalid.size);
   expect(plant.counts.delivered).toBe(delivered.size);
-  // Of the good values of a series that share a time, the last accepted is what the platform has at the end.
+  // Of the valid values of a series with the same time, the platform stores the one that was accepted last.
   const last = new Map<string, number>();
   for (const { series, timeMs, number } of platform.ledger.taken) last.set(`${series} ${timeMs}`, number);
   const expected = new Map<string, number>();
   for (const { series, timeMs, number } of accepted) {
-    if (!poisoned.has(number)) expected.set(`${series} ${timeMs}`, number);
+    if (!invalid.has(number)) expected.set(`${series} ${timeMs}`, number);
   }
   if (!refusesAll) expect([...last].filter(([key, number]) => expected.get(key) !== number)).toEqual([]);
   feed.close();
 }
 
-describe('whatever happens, what was accepted is delivered once or in quarantine, in order', () => {
-  it.each([1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 45])('over a buffer in memory, seed %d', (seed) =>
-    live(seed, memoryFeed),
-  );
-  it.each([1, 2, 3, 4, 6, 21])('over the store on disk, seed %d', (seed) => live(seed, storedFeed));
+describe('randomized uplink run delivers or quarantines each accepted value once, in order,', () => {
+  it.each([1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 45])('with a memory buffer, seed %d', (seed) => live(seed, memoryFeed));
+  it.each([1, 2, 3, 4, 6, 21])('with the disk store, seed %d', (seed) => live(seed, storedFeed));
 });

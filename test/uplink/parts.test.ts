@@ -1,8 +1,7 @@
-/** The parts that the uplink decides by, each for itself: what hours of a fleet would show, in milliseconds. */
 import { describe, expect, it } from 'vitest';
 import { AssetSchedule } from '../../src/uplink/asset-schedule.ts';
 import { BackfillRate } from '../../src/uplink/backfill-rate.ts';
-import { type BatchDelivery, slicesIn } from '../../src/uplink/batch-delivery.ts';
+import { type BatchDelivery, NO_SLICES } from '../../src/uplink/delivery.ts';
 import { FaultAttribution } from '../../src/uplink/fault-attribution.ts';
 import { PlatformAvailability } from '../../src/uplink/platform-availability.ts';
 import { PostAddresses } from '../../src/uplink/post-address.ts';
@@ -11,15 +10,15 @@ import { SeriesWaits } from '../../src/uplink/series-waits.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { OPTIONS } from './plant.ts';
 
-/** A clock whose chance always says the same. */
+/** A clock with a constant random number. */
 function clockOf(random: number): ManualClock {
   const clock = new ManualClock();
   clock.random = () => random;
   return clock;
 }
 
-describe('the rate of the backlog', () => {
-  it('saves up what one post interval brings, from nothing', () => {
+describe('backfill rate', () => {
+  it('accumulates values for up to one post interval, starting from zero', () => {
     const rate = new BackfillRate(100, 10_000, 5_000, 0);
     expect([rate.isLimited, rate.capacity, rate.available(0)]).toEqual([true, 1_000, 0]);
     expect(rate.available(1_000)).toBe(100);
@@ -33,20 +32,21 @@ describe('the rate of the backlog', () => {
     expect(rate.availableAtMs(9_000, 100_000)).toBe(103_000);
     rate.spend(900);
     expect(rate.available(100_000)).toBe(0);
+    // A timer would round a shorter wait to zero.
     expect(rate.availableAtMs(700.05, 109_000)).toBe(109_001);
   });
 
   it.each([
-    ['a second at least', 100, 10, 5_000, 100],
-    ['a post at most', 1_000, 10_000, 5_000, 5_000],
-    ['a value at least', 0.5, 1_000, 5_000, 1],
-    ['a quarter of a second where that is more', 100_000, 10_000, 5_000, 25_000],
-    ['everything without a limit', 0, 10_000, 5_000, Number.POSITIVE_INFINITY],
-  ])('holds %s', (_, perSecond, intervalMs, most, capacity) => {
+    ['at least one second', 100, 10, 5_000, 100],
+    ['at most one post', 1_000, 10_000, 5_000, 5_000],
+    ['at least one value', 0.5, 1_000, 5_000, 1],
+    ['a quarter of a second at high rates', 100_000, 10_000, 5_000, 25_000],
+    ['all values without a limit', 0, 10_000, 5_000, Number.POSITIVE_INFINITY],
+  ])('has a capacity of %s', (_, perSecond, intervalMs, most, capacity) => {
     expect(new BackfillRate(perSecond, intervalMs, most, 0).capacity).toBe(capacity);
   });
 
-  it('is none at 0, whatever was spent, and keeps what fits when it is set anew', () => {
+  it('is unlimited if set to 0, and keeps accumulated values up to the new capacity after a change', () => {
     const rate = new BackfillRate(0, 10_000, 5_000, 0);
     rate.spend(1_000);
     expect([rate.isLimited, rate.available(0)]).toEqual([false, Number.POSITIVE_INFINITY]);
@@ -57,75 +57,74 @@ describe('the rate of the backlog', () => {
   });
 });
 
-describe('whose fault it is', () => {
+describe('fault attribution', () => {
   const world = (takenBefore: number) => {
     const faults = new FaultAttribution(60_000);
-    for (let asset = 1; asset <= takenBefore; asset++) faults.taken(asset, faults.number(), 0);
+    for (let asset = 1; asset <= takenBefore; asset++) faults.accepted(asset, faults.nextNumber(), 0);
     return faults;
   };
 
-  it('is the platform’s when three assets met it, or all of those that posted lately', () => {
+  it('blames the platform if the fault affected three assets or all recently active assets', () => {
     const faults = world(5);
-    faults.met('later', 1);
-    faults.met('refused', 2);
+    faults.record('later', 1);
+    faults.record('refused', 2);
     expect(faults.isPlatform('later', 0)).toBe(false);
-    faults.met('later', 3);
+    faults.record('later', 3);
     expect([faults.isPlatform('later', 0), faults.isPlatform('refused', 0)]).toEqual([true, true]);
     expect(faults.assetsWith('later')).toEqual([1, 3]);
     const two = world(2);
-    two.met('later', 1);
+    two.record('later', 1);
     expect([two.isPlatform('later', 0), two.isPlatform('refused', 0)]).toEqual([false, false]);
-    // The other has posted nothing for a while: it would show nothing.
     expect(two.isPlatform('later', 60_000)).toBe(false);
     expect(two.isPlatform('later', 60_001)).toBe(true);
     expect(world(0).isPlatform('later', 0)).toBe(false);
   });
 
-  it('is of permissions the platform’s when half of many have none, three at least', () => {
+  it('blames the platform for missing permissions if they affect at least half of the assets and at least three', () => {
     const faults = world(8);
-    for (const asset of [1, 2, 3]) faults.met('no-access', asset);
+    for (const asset of [1, 2, 3]) faults.record('no-access', asset);
     expect(faults.isPlatform('no-access', 0)).toBe(false);
-    faults.met('no-access', 4);
+    faults.record('no-access', 4);
     expect(faults.isPlatform('no-access', 0)).toBe(true);
     const few = world(2);
-    few.met('no-access', 1);
-    few.met('no-access', 2);
+    few.record('no-access', 1);
+    few.record('no-access', 2);
     expect(few.isPlatform('no-access', 0)).toBe(false);
-    few.met('no-access', 3);
+    few.record('no-access', 3);
     expect(few.isPlatform('no-access', 0)).toBe(true);
   });
 
-  it('is struck out by a post that was taken and began after it, and by none that began before', () => {
+  it('clears a fault only after an accepted post that started later', () => {
     const faults = world(0);
-    const before = faults.number();
-    faults.met('later', 1);
-    faults.met('later', 2);
+    const before = faults.nextNumber();
+    faults.record('later', 1);
+    faults.record('later', 2);
     const { next } = faults;
-    expect(faults.hasTakenSince(before)).toBe(false);
-    faults.taken(3, before, 0);
+    expect(faults.acceptedSince(before)).toBe(false);
+    faults.accepted(3, before, 0);
     expect(faults.assetsWith('later')).toEqual([1, 2]);
-    expect([faults.hasTakenSince(before), faults.hasTakenSince(next)]).toEqual([true, false]);
-    faults.taken(2, before, 0);
+    expect([faults.acceptedSince(before), faults.acceptedSince(next)]).toEqual([true, false]);
+    faults.accepted(2, before, 0);
     expect(faults.assetsWith('later')).toEqual([1]);
-    faults.taken(3, faults.number(), 0);
+    faults.accepted(3, faults.nextNumber(), 0);
     expect(faults.assetsWith('later')).toEqual([]);
-    expect(faults.hasTakenSince(next)).toBe(true);
+    expect(faults.acceptedSince(next)).toBe(true);
   });
 
-  it('is nobody’s to compare with where one asset alone posted lately', () => {
+  it('treats an asset as the only active one if no other asset was recently active', () => {
     const faults = world(1);
     expect([faults.isAlone(1, 0), faults.isAlone(2, 0)]).toEqual([true, false]);
-    faults.met('later', 2);
+    faults.record('later', 2);
     expect(faults.isAlone(1, 0)).toBe(false);
-    faults.setLately(10);
+    faults.setActiveMs(10);
     expect([faults.isAlone(2, 10), faults.isAlone(2, 11)]).toEqual([false, true]);
   });
 });
 
-describe('the platform’s availability', () => {
-  const FAILURE = { code: '503', words: 'away' };
+describe('outage retry', () => {
+  const FAILURE = { code: '503', reason: 'away' };
 
-  it('is tried again after a wait that doubles from 1 s to 55 s, counted from the start of the try', async () => {
+  it('backs off from 1 s to 55 s, measured from the start of the previous attempt', async () => {
     const clock = clockOf(1);
     const platform = new PlatformAvailability(clock);
     const waits: number[] = [];
@@ -134,20 +133,30 @@ describe('the platform’s availability', () => {
       waits.push(nextTryAtMs - clock.monotonicMs());
     }
     expect(waits).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 55_000, 55_000]);
-    // What hung for a minute is followed after a moment.
     const startedMs = clock.monotonicMs();
     await clock.advance(60_000);
     expect(platform.fail(FAILURE, startedMs).nextTryAtMs).toBe(clock.monotonicMs() + 200);
   });
 
-  it('waits for as long as the platform asks, up to 55 s', () => {
+  it('respects the delay requested by the platform, up to 55 s', () => {
     const clock = clockOf(0);
     const platform = new PlatformAvailability(clock);
     const waitOf = (minMs: number) => platform.fail(FAILURE, 0, minMs).nextTryAtMs - clock.monotonicMs();
     expect([waitOf(0), waitOf(7_000), waitOf(600_000)]).toEqual([200, 7_000, 55_000]);
   });
 
-  it('is after a spent quota a matter of minutes, doubling to an hour, until something else is met', () => {
+  it('is attempted at least every 60 s, regardless of how long an attempt takes', () => {
+    const clock = new ManualClock(0, 3);
+    const platform = new PlatformAvailability(clock);
+    for (let attempt = 0; attempt < 2_000; attempt++) {
+      const startedMs = clock.monotonicMs() - clock.random() * 50_000;
+      const { nextTryAtMs } = platform.fail(FAILURE, startedMs);
+      expect(nextTryAtMs - startedMs).toBeLessThanOrEqual(60_000);
+      expect(nextTryAtMs).toBeGreaterThan(clock.monotonicMs());
+    }
+  });
+
+  it('for an exhausted quota backs off from minutes to one hour until a different failure occurs', () => {
     for (const [random, share] of [
       [0, 0.5],
       [1, 1],
@@ -164,15 +173,15 @@ describe('the platform’s availability', () => {
     }
   });
 
-  it('tells when it is back and for how long it was away; the outage keeps where it began', async () => {
+  it('notifies listeners of outage end and duration, and retains the start time', async () => {
     const clock = clockOf(0);
     const platform = new PlatformAvailability(clock);
     const backs: number[] = [];
-    const end = platform.onBack((ms) => backs.push(ms));
+    const end = platform.onRestored((ms) => backs.push(ms));
     expect(platform.succeed()).toBeUndefined();
     platform.fail(FAILURE, 0, 0, 7);
     await clock.advance(5_000);
-    platform.fail({ code: 'portal', words: 'a page', isForeign: true }, 0, 0, 9);
+    platform.fail({ code: 'portal', reason: 'a page', isForeign: true }, 0, 0, 9);
     expect(platform.outage).toMatchObject({ sincePost: 7, attempts: 2, code: 'portal', isForeign: true });
     expect(platform.succeed()).toMatchObject({ attempts: 2 });
     expect([platform.outage, backs]).toEqual([undefined, [5_000]]);
@@ -182,7 +191,7 @@ describe('the platform’s availability', () => {
     expect(backs).toEqual([5_000]);
   });
 
-  it('is tried at once after a sign-in, after a spent quota only at a person’s word', () => {
+  it('is immediate after a sign-in, but for an exhausted quota only if requested by the operator', () => {
     const clock = clockOf(1);
     const platform = new PlatformAvailability(clock);
     platform.tryNow();
@@ -198,8 +207,8 @@ describe('the platform’s availability', () => {
   });
 });
 
-describe('the interval that an asset really gets', () => {
-  it('is longer by the largest lateness of the last one to two minutes', () => {
+describe('effective post interval', () => {
+  it('includes the longest delay from the previous one to two minutes', () => {
     const lag = new PostLag(10_000);
     expect(lag.intervalMs(0)).toBe(10_000);
     lag.note(3_000, 0);
@@ -209,11 +218,10 @@ describe('the interval that an asset really gets', () => {
     expect(lag.intervalMs(119_999)).toBe(13_000);
     expect(lag.intervalMs(120_000)).toBe(10_000);
     lag.note(9_000, 120_000);
-    // Nobody looked for two minutes.
     expect(lag.intervalMs(240_000)).toBe(10_000);
   });
 
-  it('is told when it begins and ends to be longer by half, and by a second', () => {
+  it('is reported when it increases by at least half and one second, and when it returns to normal', () => {
     const lag = new PostLag(10_000);
     lag.note(4_999, 0);
     expect(lag.change(0)).toBeUndefined();
@@ -229,7 +237,7 @@ describe('the interval that an asset really gets', () => {
   });
 });
 
-describe('what is known of the assets', () => {
+describe('asset schedule', () => {
   const deliveryOf = (asset: number, lane: 'live' | 'backlog', facts: Partial<BatchDelivery> = {}): BatchDelivery => ({
     name: `${lane} ${asset}`,
     asset,
@@ -237,12 +245,14 @@ describe('what is known of the assets', () => {
     kind: lane,
     probe: undefined,
     trial: false,
-    state: { kind: 'taking', after: 'next' },
+    phase: 'reading',
+    slices: NO_SLICES,
+    readySinceMs: 0,
+    isRecalled: false,
     ...facts,
   });
-  const slices = slicesIn({ kind: 'returning' });
 
-  it('is which lanes a delivery has, until it ends', () => {
+  it('tracks the lanes that a delivery occupies until it ends', () => {
     const schedule = new AssetSchedule(clockOf(1));
     const live = deliveryOf(1, 'live');
     const backlog = deliveryOf(1, 'backlog');
@@ -261,23 +271,22 @@ describe('what is known of the assets', () => {
     expect(schedule.of(1).live).toBe(backlog);
   });
 
-  it('is what is under way, by lane and of assets that fail, and what waits for its turn or its request', () => {
+  it('counts deliveries in progress per lane and for failing assets, and waiting deliveries', () => {
     const schedule = new AssetSchedule(clockOf(1));
     expect([schedule.isPaying, schedule.hasTrial, schedule.ready()]).toEqual([false, false, []]);
-    const waiting = deliveryOf(3, 'backlog', { state: { kind: 'ready', slices, sinceMs: 5 } });
+    const waiting = deliveryOf(3, 'backlog', { phase: 'ready' });
     schedule.begin(waiting);
-    schedule.begin(deliveryOf(2, 'backlog', { state: { kind: 'posting', after: 'next', slices, slice: {} as never } }));
+    schedule.begin(deliveryOf(2, 'backlog', { phase: 'posting' }));
     expect([schedule.isPaying, schedule.hasTrial]).toEqual([false, false]);
     schedule.begin(deliveryOf(1, 'live', { trial: true }));
     schedule.pause(1);
     schedule.pause(3);
     expect([schedule.isPaying, schedule.hasTrial]).toEqual([true, true]);
-    expect(schedule.underWay()).toEqual({ all: 2, backlog: 1, failing: 1 });
-    expect(schedule.ready()).toEqual([{ name: 'backlog 3', asset: 3, lane: 'backlog', trial: false, sinceMs: 5 }]);
-    expect([schedule.named('backlog 3'), schedule.named('other')]).toEqual([waiting, undefined]);
+    expect(schedule.inProgress()).toEqual({ all: 2, backlog: 1, failing: 1, probes: 0 });
+    expect(schedule.ready()).toEqual([waiting]);
   });
 
-  it('is who pauses, longer after each failure, until a post is taken or the platform was to blame', async () => {
+  it('pauses a failing asset for increasing periods until a post is accepted or the platform is at fault', async () => {
     const clock = clockOf(1);
     const schedule = new AssetSchedule(clock);
     expect([schedule.pause(1), schedule.pause(1), schedule.pause(1)]).toEqual([2_000, 4_000, 8_000]);
@@ -295,7 +304,7 @@ describe('what is known of the assets', () => {
     expect(new AssetSchedule(clockOf(0)).pause(1)).toBe(500);
   });
 
-  it('is since when it is whose turn: from when values are due, unless the asset waits for itself', () => {
+  it('tracks how long an asset has been due, excluding time spent waiting for its own posts', () => {
     const schedule = new AssetSchedule(clockOf(1));
     const lane = (live: number, backlog = 0) => ({
       asset: 1,
@@ -309,7 +318,6 @@ describe('what is known of the assets', () => {
       return schedule.of(1).dueSinceMs;
     };
     expect([due(9_999), due(10_000), due(12_000)]).toEqual([undefined, 10_000, 10_000]);
-    // Flushed meanwhile: it keeps its place, until something of it went.
     expect(due(13_000, lane(0, 3))).toBe(10_000);
     schedule.of(1).lastPostAtMs = 13_500;
     expect(due(14_000, lane(0, 3))).toBeUndefined();
@@ -328,12 +336,12 @@ describe('what is known of the assets', () => {
   });
 });
 
-describe('where a batch is posted', () => {
+describe('post path', () => {
   const series = { get: (id: number) => (id === 7 ? { key: 'ph', group: 'process' } : undefined) };
   const values = new Map([['ph', { key: 'ph', group: 'process' }]]) as never;
   const tags = [{ asset: 1, instrumentation: 12, values }] as never;
 
-  it('is the path with its asset, and its instrumentation where the path names one', () => {
+  it('contains the asset and, if the path requires it, the instrumentation', () => {
     const addresses = new PostAddresses(series, '/assets/{asset_id}/values', tags);
     expect(addresses.byInstrumentation).toBe(false);
     expect(addresses.of({ asset: 1, series: [7] })).toEqual({ path: '/assets/1/values' });
@@ -346,7 +354,7 @@ describe('where a batch is posted', () => {
     });
   });
 
-  it('is by the tag of the series where that was accepted before it had an instrumentation, and nowhere without one', () => {
+  it('uses the tag’s instrumentation for a series without one, and is undefined without a tag', () => {
     const addresses = new PostAddresses(series, '/i/{instrumentation_id}/values', tags);
     expect(addresses.of({ asset: 1, series: [7] })?.instrumentation).toBe(12);
     expect(addresses.of({ asset: 1, series: [8] })).toBeUndefined();
@@ -357,40 +365,39 @@ describe('where a batch is posted', () => {
   });
 });
 
-describe('a series that waits', () => {
+describe('paused series', () => {
   const refusal = { status: 400, message: 'no' } as never;
 
-  it('is due a quarter of an hour later, at once when a try came to nothing or a person asks', () => {
+  it('is due after 15 minutes, or immediately on request or after a probe without a result', () => {
     const waits = new SeriesWaits();
     expect(waits.due(0)).toEqual([]);
-    expect([waits.hold(1, 7, refusal, 0), waits.hold(1, 7, refusal, 60_000)]).toEqual([true, false]);
-    waits.hold(2, 8, refusal, 60_000);
+    expect([waits.pause(1, 7, refusal, 0), waits.pause(1, 7, refusal, 60_000)]).toEqual([true, false]);
+    waits.pause(2, 8, refusal, 60_000);
     expect(waits.list()).toMatchObject([{ series: 7, sinceMs: 0, nextTryAtMs: 960_000 }, { series: 8 }]);
     expect([waits.due(959_999).length, waits.due(960_000).length]).toEqual([0, 2]);
-    waits.putOff(7, 960_000);
+    waits.postpone(7, 960_000);
     expect(waits.due(960_000).map(({ series }) => series)).toEqual([8]);
-    waits.putBack(7, 961_000);
+    waits.makeDue(7, 961_000);
     expect(waits.due(961_000).map(({ series }) => series)).toEqual([7, 8]);
-    // One that is due already keeps its place.
     expect(waits.list()[1]!.nextTryAtMs).toBe(960_000);
-    waits.putOff(7, 961_000);
-    waits.putOff(8, 961_000);
-    waits.tryAll(962_000);
+    waits.postpone(7, 961_000);
+    waits.postpone(8, 961_000);
+    waits.makeAllDue(962_000);
     expect(waits.due(962_000)).toHaveLength(2);
     expect(waits.ids()).toEqual([7, 8]);
   });
 
-  it('counts what is refused alone until something is taken, or nothing can be said of it', () => {
+  it('counts individual rejections until a value is accepted or the count is reset', () => {
     const waits = new SeriesWaits();
-    expect([waits.refusedAlone(7), waits.refusedAlone(7), waits.loneRefusals(7), waits.loneRefusals(8)]).toEqual([
+    expect([waits.countRejection(7), waits.countRejection(7), waits.rejections(7), waits.rejections(8)]).toEqual([
       1, 2, 2, 0,
     ]);
-    waits.forget(7);
-    expect(waits.refusedAlone(7)).toBe(1);
-    waits.hold(1, 7, refusal, 0);
-    waits.forget(7);
-    expect(waits.loneRefusals(7)).toBe(1);
-    expect(waits.taken([6, 7])).toEqual([7]);
-    expect([waits.loneRefusals(7), waits.ids(), waits.taken([7])]).toEqual([0, [], []]);
+    waits.resetCount(7);
+    expect(waits.countRejection(7)).toBe(1);
+    waits.pause(1, 7, refusal, 0);
+    waits.resetCount(7);
+    expect(waits.rejections(7)).toBe(1);
+    expect(waits.accepted([6, 7])).toEqual([7]);
+    expect([waits.rejections(7), waits.ids(), waits.accepted([7])]).toEqual([0, [], []]);
   });
 });

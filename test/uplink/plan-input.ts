@@ -1,8 +1,9 @@
 import type { AssetLanes } from '../../src/buffer/client/lanes.ts';
-import type { Decision, PlanInput, ReadyDelivery, ScheduledAssetView } from '../../src/uplink/planner.ts';
+import { type BatchDelivery, NO_SLICES } from '../../src/uplink/delivery.ts';
+import type { PlanInput, ScheduledAsset } from '../../src/uplink/planner.ts';
 import { OPTIONS } from './plant.ts';
 
-/** What the planner is asked about: a moment of the uplink, of which a test says what matters to it. */
+/** Inputs of the planner. Tests override only what they need. */
 
 export const NOW = 1_000_000;
 export const NEVER = Number.POSITIVE_INFINITY;
@@ -12,7 +13,7 @@ export function lane(asset: number, live: number, liveAgeMs: number, backlog = 0
   return { asset, live, oldestLiveAtMs, backlog, oldestBacklogAt: place };
 }
 
-function scheduled(facts: Partial<ScheduledAssetView>): ScheduledAssetView {
+function scheduled(facts: Partial<ScheduledAsset>): ScheduledAsset {
   return {
     live: undefined,
     backlog: undefined,
@@ -29,7 +30,7 @@ function scheduled(facts: Partial<ScheduledAssetView>): ScheduledAssetView {
 export function input(
   lanes: AssetLanes[],
   facts: Partial<PlanInput> = {},
-  schedule: [number, Partial<ScheduledAssetView>][] = [],
+  schedule: [number, Partial<ScheduledAsset>][] = [],
 ): PlanInput {
   return {
     nowMs: NOW,
@@ -39,7 +40,7 @@ export function input(
     ready: [],
     isHeld: () => false,
     probes: [],
-    underWay: { all: 0, backlog: 0, failing: 0 },
+    inProgress: { all: 0, backlog: 0, failing: 0, probes: 0 },
     unpaid: false,
     freeAtMs: Number.NEGATIVE_INFINITY,
     probeFreeAtMs: Number.NEGATIVE_INFINITY,
@@ -47,27 +48,22 @@ export function input(
     backfill: { available: NEVER, limited: false, atMs: () => NOW },
     outage: undefined,
     backlogCredit: 0,
-    postsSinceProbe: 9,
     ...facts,
   };
 }
 
-export const ready = (asset: number, which: 'live' | 'backlog', readyAgoMs: number, trial = false): ReadyDelivery => ({
-  name: `${which} ${asset}`,
+export const ready = (asset: number, lane: 'live' | 'backlog', readyAgoMs: number): BatchDelivery => ({
+  name: `${lane} ${asset}`,
   asset,
-  lane: which,
-  trial,
-  sinceMs: NOW - readyAgoMs,
+  lane,
+  kind: lane,
+  probe: undefined,
+  trial: false,
+  phase: 'ready',
+  slices: NO_SLICES,
+  readySinceMs: NOW - readyAgoMs,
+  isRecalled: false,
 });
 
 export const held = (...assets: number[]) => ({ isHeld: (asset: number) => assets.includes(asset) });
 export const probesOf = (...assets: number[]) => assets.map((asset) => ({ asset, maxValues: 50 }));
-
-/** `live 7`, `slice live 7`, with a `!` where live values and the backlog both wanted it; `wait` with the milliseconds from now. */
-export function words(decision: Decision): string {
-  if (decision.do === 'wait') return `wait ${decision.untilMs - NOW}`;
-  const competed = decision.competed ? '!' : '';
-  if (decision.do === 'slice') return `slice ${decision.delivery.name}${competed}`;
-  const { asset, onlySeries } = decision.take;
-  return `${decision.kind} ${asset}${onlySeries ? `/${onlySeries}` : ''}${decision.trial ? ' trial' : ''}${competed}`;
-}

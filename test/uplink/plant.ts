@@ -12,11 +12,9 @@ import { Uplink, type UplinkOptions } from '../../src/uplink/uplink.ts';
 import { MemoryBuffer } from '../doubles/memory-buffer.ts';
 import { requestBody } from '../doubles/request-body.ts';
 
-/** What the tests of the uplink stand on: a platform that counts, a client, holds, and the uplink between them. */
-
 export interface Posted {
   asset: number;
-  /** Values by series, in the order of the body. */
+  /** Values by series, in body order. */
   series: { series: number; data: { number: number; timeMs: number }[] }[];
   values: number;
   bytes: number;
@@ -29,7 +27,7 @@ export interface Reply {
   headers?: Record<string, string>;
 }
 
-/** What the platform says to a post; `undefined` breaks the connection. */
+/** Returns the response to a post; `undefined` resets the connection. */
 export type Answering = (post: Posted) => Reply | undefined | Promise<Reply | undefined>;
 
 export const TAKEN: Reply = { status: 204 };
@@ -38,7 +36,7 @@ export function refusal(message = 'no such unit'): Reply {
   return { status: 400, body: JSON.stringify({ errors: [{ type: 'invalid', message, attribute: 'unit' }] }) };
 }
 
-/** Keeps what was taken, in order. */
+/** Records posts and accepted values in order. */
 export class Ledger {
   readonly posts: (Posted & { status: number })[] = [];
   readonly taken: { number: number; asset: number; series: number; timeMs: number }[] = [];
@@ -77,7 +75,7 @@ function readPost(path: string, body: Uint8Array, atMs: number): Posted {
   return { asset: Number(/assets\/(\d+)\//.exec(path)?.[1]), series, values, bytes: body.length, atMs };
 }
 
-/** The platform of a test on loopback: real HTTP. */
+/** HTTP platform on loopback. */
 export class LoopbackPlatform implements ValuesClient {
   readonly ledger = new Ledger();
   #server: Server | undefined;
@@ -91,7 +89,7 @@ export class LoopbackPlatform implements ValuesClient {
     this.#server = server;
   }
 
-  /** Connections are refused from now on. */
+  /** Closes the port, so that connections are refused. */
   async close(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
@@ -127,13 +125,13 @@ export class LoopbackPlatform implements ValuesClient {
   }
 }
 
-/** The same platform without a network, for tests that move the clock by hand. */
+/** Platform without a network, for tests with a manual clock. */
 export class DirectPlatform implements ValuesClient {
   readonly ledger: Ledger;
   readonly #clock: Clock;
-  /** How long an answer takes. */
+  /** Response time in milliseconds. */
   latencyMs = 20;
-  /** What is thrown instead of an answer. */
+  /** Error to throw instead of a response. */
   failing: (() => PlatformError | undefined) | undefined;
   inFlight = 0;
   mostInFlight = 0;
@@ -163,7 +161,7 @@ export class DirectPlatform implements ValuesClient {
   }
 }
 
-/** Holds as `access/` keeps them, without their memory. */
+/** Holds of assets, in memory. */
 export class MemoryAccess implements AccessPort {
   readonly held = new Map<number, number>();
   readonly refusals: { asset: number; status: number }[] = [];
@@ -233,7 +231,7 @@ export const OPTIONS: UplinkOptions = {
   backfillValuesPerSecond: 0,
 };
 
-/** An uplink with everything around it. */
+/** Uplink with its buffer, budget, holds and log. */
 export class Plant {
   readonly clock: Clock;
   readonly buffer = new MemoryBuffer();
@@ -241,7 +239,7 @@ export class Plant {
   readonly budget: RequestBudget;
   readonly uplink: Uplink;
   readonly counts = { delivered: 0, quarantined: 0, backs: 0 };
-  /** Lines of the log, at `info` and above unless told. */
+  /** Log lines, at `info` and above by default. */
   readonly logged: { level: number; event: string; msg: string; [member: string]: unknown }[] = [];
   accepted = 0;
 
@@ -268,7 +266,7 @@ export class Plant {
     const { budget } = this;
     const access = holds ?? this.access;
     const platformClock = new PlatformClock(clock);
-    // As the client of the platform does it.
+    // The client pauses the budget after a 429.
     const resting: ValuesClient = {
       request: async (call) => {
         const answer = await client.request(call);
@@ -284,12 +282,12 @@ export class Plant {
     const log = pino({ base: null, level, timestamp }, { write });
     const parts = { buffer, client: resting, budget, access, clock, log, addresses, hooks };
     this.uplink = new Uplink(parts, { ...OPTIONS, ...options });
-    this.uplink.onBack(() => {
+    this.uplink.onRestored(() => {
       this.counts.backs++;
     });
   }
 
-  /** Accepts `count` values of one series; gives their numbers. */
+  /** Accepts `count` values of one series and returns their numbers. */
   accept(asset: number, series: number, count = 1, timeMs = () => this.clock.wallMs()): number[] {
     const acceptedMs = this.clock.monotonicMs();
     const values = Array.from({ length: count }, () => ({

@@ -7,8 +7,7 @@ import { tag } from '../access/plant.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { type Answering, DirectPlatform, Plant, refusal, TAKEN } from './plant.ts';
 
-/** Held things under load, with the holds that the daemon has: they are tried again whatever else is to be posted. */
-describe('while there is more to post than the budget allows', () => {
+describe('access probes under load', () => {
   let clock: ManualClock;
   let platform: DirectPlatform;
   let plant: Plant;
@@ -26,7 +25,7 @@ describe('while there is more to post than the budget allows', () => {
     clock = new ManualClock(Date.UTC(2026, 10, 21), 1);
     platform = new DirectPlatform(clock, answering);
     const series = {
-      // The tests number a series like its key.
+      // The id of a series is its key.
       ofAsset: (asset: number) =>
         tags
           .filter((one) => one.asset === asset)
@@ -42,7 +41,6 @@ describe('while there is more to post than the budget allows', () => {
       series,
       clock,
       logger,
-      probesPerMinute: () => (perMinute > 0 ? perMinute / 10 : Number.POSITIVE_INFINITY),
     });
     await holds.start();
     plant = new Plant(clock, platform, options, perMinute, undefined, holds);
@@ -63,10 +61,10 @@ describe('while there is more to post than the budget allows', () => {
     const stopped = plant.uplink.stop(0);
     await clock.advance(1_000);
     await stopped;
-    expect(plant.buffer.underWay.size).toBe(0);
+    expect(plant.buffer.inProgress.size).toBe(0);
   });
 
-  it('an asset that was answered 403 is tried every two minutes, and goes on when it is taken', async () => {
+  it('are sent every two minutes for an asset rejected with 403, until a post is accepted', async () => {
     let forbidden = true;
     await begin((post) => (forbidden && post.asset === 99 ? { status: 403 } : TAKEN), 30);
     await flow(900, [...LOAD, 99]);
@@ -81,7 +79,7 @@ describe('while there is more to post than the budget allows', () => {
     expect(holds.heldCount()).toBe(0);
   });
 
-  it('many held assets go in turn, none is forgotten, and together they get a tenth', async () => {
+  it('cover many held assets in turn, within one tenth of the budget', async () => {
     const held = range(101, 12);
     await begin((post) => (held.includes(post.asset) ? { status: 404 } : TAKEN), 60);
     await flow(60, [...LOAD, ...held]);
@@ -94,23 +92,7 @@ describe('while there is more to post than the budget allows', () => {
     expect(postsOf(held).length / platform.ledger.posts.length).toBeLessThanOrEqual(0.11);
   });
 
-  it('probes take a tenth of the sockets’ time as well, where no budget bounds them', async () => {
-    const held = range(101, 200);
-    await begin((post) => (held.includes(post.asset) ? { status: 404 } : TAKEN), 0, { concurrency: 1 });
-    platform.latencyMs = 500;
-    for (const asset of held) {
-      plant.accept(asset, asset);
-      await holds.refused(asset, 404);
-    }
-    await flow(120, LOAD);
-    platform.ledger.posts.length = 0;
-    await flow(60, LOAD);
-    const share = postsOf(held).length / platform.ledger.posts.length;
-    expect(share).toBeGreaterThan(0.08);
-    expect(share).toBeLessThan(0.12);
-  });
-
-  it('an instrumentation is tried with whichever of its assets has values, and never blocks another of that asset', async () => {
+  it('test an instrumentation through any of its assets with values, without blocking other instrumentations', async () => {
     const tags = [tag('A', 201, 4711, '1001'), tag('B', 202, 4711, '1002'), tag('C', 201, 4712, '1003')];
     await begin(() => TAKEN, 30, {}, tags);
     for (const id of [4711, 4712]) {
@@ -118,7 +100,7 @@ describe('while there is more to post than the budget allows', () => {
       const event = { id, eventType: 'instrumentation_disappeared', occurredAtMs: 1, envelope: { content } };
       await holds.apply(event);
     }
-    // 1001 has nothing to be tried with.
+    // Series 1001 has no values.
     plant.accept(202, 1002, 3);
     plant.accept(201, 1003, 3);
     await flow(16 * 60, LOAD);
@@ -127,32 +109,32 @@ describe('while there is more to post than the budget allows', () => {
     expect(platform.ledger.taken.filter((value) => value.series > 1000)).toHaveLength(6);
   });
 
-  it('a hold keeps its turn through a rest and an outage that said nothing about it', async () => {
-    let weather: 'rest' | 'away' | 'fine' = 'fine';
+  it('keep their position during pauses and outages', async () => {
+    let platformState: 'resting' | 'unreachable' | 'available' = 'available';
     let taken = false;
     await begin((post) => {
       if (post.asset === 99 && !taken) return { status: 403 };
-      return weather === 'rest' ? { status: 429, headers: { 'retry-after': '20' } } : TAKEN;
+      return platformState === 'resting' ? { status: 429, headers: { 'retry-after': '20' } } : TAKEN;
     }, 60);
     plant.accept(99, 99, 5);
     await flow(60, [1]);
     expect(holds.isHeld(99)).toBe(true);
-    weather = 'away';
+    platformState = 'unreachable';
     platform.failing = () =>
-      weather === 'away'
+      platformState === 'unreachable'
         ? new PlatformError('no', { code: 'platform.connection_refused', retryable: true })
         : undefined;
     await flow(300, [1]);
     expect(holds.list()[0]!.last_probe).toBeNull();
-    weather = 'rest';
+    platformState = 'resting';
     taken = true;
     await flow(60, [1]);
-    weather = 'fine';
+    platformState = 'available';
     await flow(90, [1]);
     expect(holds.isHeld(99)).toBe(false);
   });
 
-  it('a probe whose values are refused is divided and comes to its end within a small budget', async () => {
+  it('with rejected values are split until each value is settled, within the budget', async () => {
     const bad = new Set<number>();
     let forbidden = true;
     await begin((post) => {

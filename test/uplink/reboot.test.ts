@@ -16,7 +16,7 @@ const BOUNDS = { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-ol
 
 const folder = freshFolder('reboot-');
 
-/** The store of a gateway, opened on a clock of the test's choice. */
+/** Opens a gateway's store with the given clock. */
 class Gateway {
   readonly #store: ValueStore;
   readonly #catalogue: SeriesCatalogue;
@@ -49,7 +49,7 @@ class Gateway {
     const columns = new ValueColumns();
     columns.add(this.#catalogue.idOf(asset, `s${asset}`, undefined, undefined), this.#clock.wallMs(), value, 0);
     const times = { monotonicMs: this.#clock.monotonicMs(), wallMs: this.#clock.wallMs() };
-    this.outgoing.update(this.#store.commit({ columns, newSeries: this.#catalogue.takeNew(), ...times }).lanes);
+    this.outgoing.update(this.#store.commit({ columns, newSeries: this.#catalogue.takeUnsaved(), ...times }).lanes);
   }
 
   close(): void {
@@ -60,11 +60,11 @@ class Gateway {
 let gateway: Gateway;
 afterEach(() => gateway.close());
 
-describe('a gateway after a reboot', () => {
+describe('gateway after a reboot', () => {
   it.each([
     ['the monotonic clock restarted', LONG_UPTIME_MS, 'two'],
     ['the agent restarted on the same boot', 0, 'one'],
-  ])('posts stored and new values within POST_INTERVAL: %s', async (_name, uptimeMs, boot) => {
+  ])('posts stored and new values within POST_INTERVAL if %s', async (_name, uptimeMs, boot) => {
     const before = new ManualClock();
     await before.advance(uptimeMs);
     gateway = new Gateway(before, 'one');

@@ -31,7 +31,7 @@ beforeEach(async () => {
   await once(server, 'listening');
   const sockets = createDispatcher({ connections: 1 });
   boundary = new HttpBoundary({ sockets, clock, userAgent: 'tagferry/test', redactor: new Redactor() });
-  const lease = { accessToken: 'token', accepted: () => {}, refused: () => {}, release: () => {} };
+  const lease = { accessToken: 'token', responded: () => {}, release: () => {} };
   plant = new Plant(clock, { request: (call) => client.request(call) }, {}, 60);
   const client = new PlatformClient({
     boundary,
@@ -48,8 +48,8 @@ afterEach(async () => {
   await boundary.close();
 });
 
-describe('the request budget', () => {
-  it('counts a post that was rejected with 401 if its repetition does not reach the platform', async () => {
+describe('request budget', () => {
+  it('counts a post rejected with 401 if its retry does not reach the platform', async () => {
     plant.accept(1, 1);
     while (!plant.uplink.outage) {
       await clock.advance(10);

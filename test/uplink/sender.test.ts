@@ -2,11 +2,10 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Clock, systemClock } from '../../src/base/clock.ts';
 import { LoopbackPlatform, Plant, refusal, TAKEN } from './plant.ts';
 
-/** The machine's clock. Its chance is always the same: after a failure the next try comes after the shortest wait, not after seconds. */
+/** The system clock with a constant random number, so that retries use the shortest delay. */
 const clock: Clock = { ...systemClock, random: () => 0 };
 
-/** The uplink over real HTTP on loopback. */
-describe('over HTTP, the uplink', () => {
+describe('uplink over HTTP', () => {
   let platform: LoopbackPlatform;
   let plant: Plant;
 
@@ -27,7 +26,7 @@ describe('over HTTP, the uplink', () => {
     await platform.close();
   });
 
-  it('delivers what waits, all keys of an asset together', async () => {
+  it('delivers buffered values in one post per asset', async () => {
     await begin();
     plant.accept(7, 1, 10);
     plant.accept(7, 2, 10);
@@ -38,7 +37,7 @@ describe('over HTTP, the uplink', () => {
     expect(platform.ledger.posts.find((post) => post.asset === 7)?.series).toHaveLength(2);
   });
 
-  it('keeps the values while connections are refused, and goes on by itself when the platform is back', async () => {
+  it('retains values while connections are refused, and resumes when the platform is reachable', async () => {
     await platform.close();
     await begin();
     plant.accept(7, 1, 100);
@@ -53,7 +52,7 @@ describe('over HTTP, the uplink', () => {
     expect(plant.uplink.snapshot().state).toBe('online');
   });
 
-  it('delivers after broken connections and 500s, each value counted', async () => {
+  it('delivers each value once despite broken connections and 500 responses', async () => {
     let calls = 0;
     platform.ledger.answering = () => [undefined, { status: 500 }, { status: 503 }][calls++] ?? TAKEN;
     await begin();
@@ -63,7 +62,7 @@ describe('over HTTP, the uplink', () => {
     expect(plant.buffer.quarantined).toEqual([]);
   });
 
-  it('divides a poisoned batch until the refused value stands alone, and delivers the rest', async () => {
+  it('splits a batch until the invalid value is isolated, and delivers the others', async () => {
     const bad = new Set([13, 57]);
     platform.ledger.answering = (post) =>
       post.series.some(({ data }) => data.some((value) => bad.has(value.number))) ? refusal() : TAKEN;
@@ -77,7 +76,7 @@ describe('over HTTP, the uplink', () => {
     expect(plant.counts).toMatchObject({ delivered: 98, quarantined: 2 });
   });
 
-  it('learns from a 413 to make posts smaller', async () => {
+  it('reduces the post size after a 413', async () => {
     platform.ledger.answering = (post) => (post.bytes > 3_000 ? { status: 413 } : TAKEN);
     await begin();
     plant.accept(7, 1, 200);
@@ -87,7 +86,7 @@ describe('over HTTP, the uplink', () => {
     expect(platform.ledger.numbers.size).toBe(200);
   });
 
-  it('holds an asset that is answered 403, and posts the others on', async () => {
+  it('holds an asset rejected with 403, and continues to post the others', async () => {
     platform.ledger.answering = (post) => (post.asset === 7 ? { status: 403 } : TAKEN);
     await begin();
     plant.accept(7, 1, 5);
@@ -99,7 +98,7 @@ describe('over HTTP, the uplink', () => {
     expect(plant.buffer.waiting).toBe(5);
   });
 
-  it('finishes a post under way at stop, and gives back what waits', async () => {
+  it('completes a post in progress at shutdown, and returns waiting batches', async () => {
     let release = (): void => {};
     const held = new Promise<void>((resolve) => {
       release = resolve;
@@ -110,25 +109,24 @@ describe('over HTTP, the uplink', () => {
     };
     await begin();
     plant.accept(7, 1, 5);
-    await until(() => plant.uplink.snapshot().postsUnderWay === 1);
+    await until(() => plant.uplink.snapshot().postsInProgress === 1);
     plant.accept(8, 2, 5);
     const stopped = plant.uplink.stop(10_000);
     release();
     await stopped;
-    expect(plant.buffer.underWay.size).toBe(0);
+    expect(plant.buffer.inProgress.size).toBe(0);
     expect(plant.buffer.settled).toBeGreaterThanOrEqual(5);
     expect(plant.buffer.settled + plant.buffer.waiting).toBe(10);
   });
 
-  it('breaks a post off that does not end within the budget of the stop, and keeps its values', async () => {
+  it('aborts a post that exceeds the shutdown time limit, and retains its values', async () => {
     platform.ledger.answering = () => new Promise(() => {});
     await begin();
     plant.accept(7, 1, 5);
-    await until(() => plant.uplink.snapshot().postsUnderWay === 1);
+    await until(() => plant.uplink.snapshot().postsInProgress === 1);
     await plant.uplink.stop(30);
-    expect(plant.buffer.underWay.size).toBe(0);
+    expect(plant.buffer.inProgress.size).toBe(0);
     expect(plant.buffer.waiting).toBe(5);
-    // A connection that was broken off says nothing about the platform.
     expect(plant.uplink.snapshot().state).toBe('online');
   });
 });

@@ -1,4 +1,3 @@
-/** The loop of the uplink: when it looks, in what order it posts, and what it tells of the interval that assets really get. */
 import { beforeEach, describe, expect, it } from 'vitest';
 import { PlatformError } from '../../src/base/errors.ts';
 import type { TakeRequest } from '../../src/buffer/client/lanes.ts';
@@ -25,8 +24,8 @@ beforeEach(() => {
   startMs = clock.monotonicMs();
 });
 
-describe('a store that refuses while the platform is unavailable', () => {
-  it('is asked once per asset and second, not continuously', async () => {
+describe('store failure during an outage', () => {
+  it('is retried once per asset per second', async () => {
     build();
     platform.failing = () => new PlatformError('no', { code: 'platform.connection_refused', retryable: true });
     for (const asset of [1, 2, 3]) plant.accept(asset, asset);
@@ -38,7 +37,7 @@ describe('a store that refuses while the platform is unavailable', () => {
       throw new Error('database or disk is full');
     });
     while (refused === 0) await clock.advance(100);
-    // The clock stands still: nothing but a busy loop could go on.
+    // The clock does not advance, so only a busy loop could continue.
     for (let turn = 0; turn < 500; turn++) await new Promise((resolve) => setImmediate(resolve));
     expect(refused).toBeLessThanOrEqual(3);
     const first = refused;
@@ -48,9 +47,9 @@ describe('a store that refuses while the platform is unavailable', () => {
   });
 });
 
-describe('the uplink looks at what waits', () => {
-  /** When it looked, of the next so many milliseconds. */
-  const looks = async (forMs: number, nextProbeAtMs?: () => number | undefined): Promise<number[]> => {
+describe('uplink loop', () => {
+  /** Returns the times of planning within a duration, in milliseconds. */
+  const planned = async (forMs: number, nextProbeAtMs?: () => number | undefined): Promise<number[]> => {
     const holds = new MemoryAccess(clock);
     if (nextProbeAtMs) holds.nextProbeAtMs = nextProbeAtMs;
     build({ holds });
@@ -65,19 +64,19 @@ describe('the uplink looks at what waits', () => {
     return at.filter((ms) => ms <= forMs);
   };
 
-  it('every five seconds where nothing happens', async () => {
-    expect(await looks(15_000)).toEqual([0, 5_000, 10_000, 15_000]);
+  it('plans every five seconds while idle', async () => {
+    expect(await planned(15_000)).toEqual([0, 5_000, 10_000, 15_000]);
     startMs = clock.monotonicMs();
-    expect(await looks(10_000, () => undefined)).toEqual([0, 5_000, 10_000]);
+    expect(await planned(10_000, () => undefined)).toEqual([0, 5_000, 10_000]);
   });
 
-  it('when something is to be probed, and not again and again where that is over', async () => {
-    expect(await looks(15_000, () => startMs + 1_200)).toEqual([0, 1_200, 6_200, 11_200]);
+  it('plans early when a probe is due, and then returns to the regular interval', async () => {
+    expect(await planned(15_000, () => startMs + 1_200)).toEqual([0, 1_200, 6_200, 11_200]);
     startMs = clock.monotonicMs();
-    expect(await looks(10_000, () => startMs + 7_000)).toEqual([0, 5_000, 7_000]);
+    expect(await planned(10_000, () => startMs + 7_000)).toEqual([0, 5_000, 7_000]);
   });
 
-  it('as soon as values come, and with one timer however often they come', async () => {
+  it('plans as soon as values arrive, with a single timer', async () => {
     build();
     await plant.uplink.start();
     await clock.advance(1);
@@ -88,14 +87,14 @@ describe('the uplink looks at what waits', () => {
     }
     plant.accept(1, 1, 5_000);
     await clock.advance(0);
-    expect(plant.uplink.snapshot().postsUnderWay).toBe(1);
+    expect(plant.uplink.snapshot().postsInProgress).toBe(1);
     await clock.advance(1_000);
     expect(posted()).toEqual([1]);
     await stop();
     expect(clock.waiting).toBe(0);
   });
 
-  it('so that whoever watches it sees it alive: it has not looked for two minutes where it hangs', async () => {
+  it('is considered hung after two minutes without planning', async () => {
     build();
     const { uplink } = plant;
     const alive = (ms: number) => uplink.isAlive(startMs + ms);
@@ -105,11 +104,11 @@ describe('the uplink looks at what waits', () => {
     plant.accept(1, 1);
     await clock.advance(1_000);
     await stop();
-    // It looked at 15 s the last time.
+    // The latest planning was at 15 s.
     expect([17_000, 134_999, 135_000].map(alive)).toEqual([true, true, false]);
   });
 
-  it('again at what was refused while others were taken: alone for two minutes, the asset has nobody to be compared with', async () => {
+  it('detects an outage from one rejected asset if no other asset was active for two minutes', async () => {
     build({ answering: ({ asset }) => (asset === 1 ? refusal() : TAKEN), options: { postMaxValues: 2 } });
     await plant.uplink.start();
     plant.accept(2, 2, 2);
@@ -122,7 +121,7 @@ describe('the uplink looks at what waits', () => {
     await stop();
   });
 
-  it('again after five seconds where planning fails, and says so once, then whenever it has doubled', async () => {
+  it('plans again five seconds after a planning error, and logs repeated errors with exponential spacing', async () => {
     build();
     const failsUntilMs = startMs + 42_000;
     instead(plant.buffer, 'lanes', (works) => () => {
@@ -146,8 +145,8 @@ describe('the uplink looks at what waits', () => {
   });
 });
 
-describe('the uplink posts', () => {
-  /** So many posts of ten values each, one after the other, with more than enough of everything. */
+describe('uplink post order', () => {
+  /** Returns the assets of consecutive posts of ten values each. */
   const order = async (posts: number, begin: () => void, holds?: AccessPort): Promise<number[]> => {
     build({ options: { concurrency: 1, postMaxValues: 10 }, ...(holds && { holds }) });
     begin();
@@ -158,7 +157,7 @@ describe('the uplink posts', () => {
     return all;
   };
 
-  it('four times live values, then of the backlog, again and again', async () => {
+  it('alternates between four live posts and one backlog post', async () => {
     const said = await order(20, () => {
       plant.accept(3, 3, 500);
       plant.buffer.flush(clock.monotonicMs() + 1);
@@ -168,29 +167,14 @@ describe('the uplink posts', () => {
     expect(said).toEqual([...five, ...five, ...five, ...five]);
   });
 
-  it('a probe at first, and after each nine others the next', async () => {
-    const holds = new MemoryAccess(clock);
-    for (const asset of [21, 22, 23]) holds.held.set(asset, startMs);
-    holds.delivered = async () => {};
-    const said = await order(
-      25,
-      () => {
-        for (const asset of [1, 21, 22, 23]) plant.accept(asset, asset, 500);
-      },
-      holds,
-    );
-    const nine = Array<number>(9).fill(1);
-    expect(said).toEqual([21, ...nine, 22, ...nine, 23, ...nine.slice(5)]);
-  });
-
-  it('by turns of whoever waits: each asset of a full uplink as often as the others', async () => {
+  it('alternates evenly between assets under full load', async () => {
     const said = await order(9, () => {
       for (const asset of [1, 2, 3]) plant.accept(asset, asset, 500);
     });
     expect(said).toEqual([1, 2, 3, 1, 2, 3, 1, 2, 3]);
   });
 
-  it('with as many batches being cut at a time as may go without a budget, and with one where there is one', async () => {
+  it('reads up to four batches at a time without a budget, but only one with a budget', async () => {
     for (const [perMinute, most] of [
       [0, 4],
       [400, 1],
@@ -211,7 +195,7 @@ describe('the uplink posts', () => {
     }
   });
 
-  it('takes no batch before there is a request for it', async () => {
+  it('reads a batch only when a request is available', async () => {
     build({ perMinute: 6 });
     const taken: number[] = [];
     instead(plant.buffer, 'take', (works) => (request) => {
@@ -230,8 +214,8 @@ describe('the uplink posts', () => {
   });
 });
 
-describe('the interval that is told', () => {
-  it('is longer by how long the last of those had to wait that were due together', async () => {
+describe('reported post interval', () => {
+  it('includes the delay of the last asset if several become due simultaneously', async () => {
     build({ options: { concurrency: 1 } });
     platform.latencyMs = 3_000;
     for (const asset of [1, 2, 3, 4]) plant.accept(asset, asset);
@@ -251,7 +235,7 @@ describe('the interval that is told', () => {
     await stop();
   });
 
-  it('is not longer for what an asset waits for its own backlog', async () => {
+  it('excludes time spent waiting for the backlog of the same asset', async () => {
     build({ options: { concurrency: 1, postMaxValues: 10 } });
     platform.latencyMs = 3_000;
     plant.accept(1, 11, 1_000);
@@ -261,7 +245,7 @@ describe('the interval that is told', () => {
     await clock.advance(1);
     plant.accept(1, 1);
     await clock.advance(30_000);
-    // The fifth is owed to the backlog. Whose turn it is was seen when the fourth post of the backlog had ended, at 12 s.
+    // One of five posts is a backlog post. Asset 1 became due when its fourth backlog post ended, at 12 s.
     expect(posted()).toEqual([1, 1, 1, 1, 2, 3, 4, 5, 1, 1]);
     expect(platform.ledger.posts.at(-1)).toMatchObject({
       atMs: startMs + 27_000,
@@ -271,7 +255,7 @@ describe('the interval that is told', () => {
     await stop();
   });
 
-  it('is as configured where each post is on time, though values come while it is under way', async () => {
+  it('is the configured interval if all posts are on time, even if values arrive during a post', async () => {
     build();
     platform.latencyMs = 2_500;
     await plant.uplink.start();
@@ -284,7 +268,7 @@ describe('the interval that is told', () => {
   });
 
   it.each([1_000, 20_000])(
-    'is not longer for a short outage in which attempts fail after %i ms',
+    'is not increased by a short outage in which attempts fail after %i ms',
     async (failsAfterMs) => {
       build();
       await plant.uplink.start();
@@ -306,7 +290,7 @@ describe('the interval that is told', () => {
     },
   );
 
-  it('is not longer for an outage that everybody waited for', async () => {
+  it('is not increased by a platform outage', async () => {
     let isAway = true;
     build();
     platform.failing = () =>

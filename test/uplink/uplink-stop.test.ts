@@ -1,4 +1,3 @@
-/** A stop of the uplink, and what access says meanwhile. */
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { Probe } from '../../src/uplink/ports.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
@@ -20,8 +19,8 @@ beforeEach(() => {
   startMs = clock.monotonicMs();
 });
 
-describe('a stop', () => {
-  it('lets posts under way end, takes nothing new, and leaves no listener and no timer', async () => {
+describe('uplink shutdown', () => {
+  it('completes posts in progress, starts no new ones, and removes its listeners and timers', async () => {
     let listeners = 0;
     const holds = new MemoryAccess(clock);
     build({ holds });
@@ -52,7 +51,7 @@ describe('a stop', () => {
     expect(posted()).toEqual([1]);
   });
 
-  it('breaks off after the shortest of the budgets that it is given, and is over for all who asked then', async () => {
+  it('aborts posts after the shortest time limit, and then completes for all callers', async () => {
     build({ answering: () => new Promise(() => {}) });
     plant.accept(1, 1, 5_000);
     await plant.uplink.start();
@@ -64,10 +63,10 @@ describe('a stop', () => {
       plant.uplink.stop(20_000).then(() => over.push('third')),
     ];
     await clock.advance(699);
-    expect([over, plant.buffer.underWay.size]).toEqual([[], 1]);
+    expect([over, plant.buffer.inProgress.size]).toEqual([[], 1]);
     await clock.advance(1);
     await Promise.all(stops);
-    expect([over.toSorted(), plant.buffer.underWay.size, plant.buffer.waiting]).toEqual([
+    expect([over.toSorted(), plant.buffer.inProgress.size, plant.buffer.waiting]).toEqual([
       ['first', 'second', 'third'],
       0,
       5_000,
@@ -76,7 +75,7 @@ describe('a stop', () => {
     expect(plant.uplink.snapshot().state).toBe('online');
   });
 
-  it('is not over before the store has taken back what was divided and waited for its turn', async () => {
+  it('waits until the store has accepted all parts of split batches', async () => {
     build({ answering: (post) => (post.values > 1 ? refusal() : TAKEN), options: { concurrency: 1 }, perMinute: 2 });
     plant.accept(1, 1, 8);
     plant.accept(1, 2, 8);
@@ -102,17 +101,17 @@ describe('a stop', () => {
     expect([isOver, released]).toEqual([false, 1]);
     await clock.advance(1);
     await stopped;
-    expect([released, plant.buffer.underWay.size, plant.buffer.waiting]).toEqual([2, 0, 16]);
+    expect([released, plant.buffer.inProgress.size, plant.buffer.waiting]).toEqual([2, 0, 16]);
   });
 
-  it('does not wait for a store that is asked again each second by what nobody waits for', async () => {
+  it('does not wait for retried store calls that have no caller', async () => {
     build({ answering: (post) => (post.values > 1 ? refusal() : TAKEN), perMinute: 2 });
     let isDivided = false;
     instead(plant.buffer, 'divide', (works) => async (batch) => {
       isDivided = true;
       return works(batch);
     });
-    instead(plant.buffer, 'release', () => () => Promise.reject(new Error('the disk is away')));
+    instead(plant.buffer, 'release', () => () => Promise.reject(new Error('disk I/O error')));
     plant.accept(1, 1, 8);
     await plant.uplink.start();
     while (!isDivided) await clock.advance(100);
@@ -126,22 +125,22 @@ describe('a stop', () => {
     expect(clock.waiting).toBe(0);
   });
 
-  it('is over where the store is gone, and it is said which post could not be ended', async () => {
+  it('completes if the store fails, and logs the unfinished post', async () => {
     build();
-    instead(plant.buffer, 'settle', () => () => Promise.reject(new Error('the disk is away')));
+    instead(plant.buffer, 'settle', () => () => Promise.reject(new Error('disk I/O error')));
     plant.accept(1, 1, 5_000);
     await plant.uplink.start();
     await clock.advance(500);
     const stopped = plant.uplink.stop(5_000);
     await clock.advance(5_000);
     await stopped;
-    expect(plant.logged.at(-1)).toMatchObject({ event: 'uplink.post_failed', level: 50, error: 'the disk is away' });
+    expect(plant.logged.at(-1)).toMatchObject({ event: 'uplink.post_failed', level: 50, error: 'disk I/O error' });
     expect(clock.waiting).toBe(0);
   });
 });
 
-describe('what access says', () => {
-  it('is told to the buffer at the start and whenever it changes, though the store may be away then', async () => {
+describe('uplink access changes', () => {
+  it('are applied to the buffer at startup and on each change, even if the store fails at first', async () => {
     const held: (readonly number[])[] = [];
     let series = [7, 8];
     let change = () => {};
@@ -155,7 +154,7 @@ describe('what access says', () => {
     let isAway = false;
     instead(plant.buffer, 'holdSeries', () => async (these) => {
       held.push(these);
-      if (isAway) throw new Error('the disk is away');
+      if (isAway) throw new Error('disk I/O error');
     });
     const starting = plant.uplink.start();
     await starting;
@@ -172,11 +171,10 @@ describe('what access says', () => {
     await ended(plant);
   });
 
-  it('is acted upon at once: what it allows again is posted', async () => {
+  it('take effect immediately, and released values are posted', async () => {
     const holds = new MemoryAccess(clock);
     holds.held.set(1, startMs + 900_000);
     build({ holds });
-    // A store that has nothing to say to it.
     instead(plant.buffer, 'holdSeries', () => async () => {});
     plant.accept(1, 1);
     await plant.uplink.start();
@@ -185,7 +183,7 @@ describe('what access says', () => {
     await holds.delivered(1);
     await clock.advance(20);
     expect(posted()).toEqual([1]);
-    // It did not wait for its turn while it was held.
+    // The time of the hold does not count as a delay.
     expect(plant.uplink.snapshot().intervalMs).toBe(10_000);
     const probed: Probe[] = [];
     holds.probed = (probe) => void probed.push(probe);

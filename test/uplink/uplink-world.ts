@@ -12,13 +12,13 @@ export interface Around {
   holds?: AccessPort;
 }
 
-/** An uplink that has not begun, and the platform that it posts to. */
+/** Creates an uplink that is not started, and its platform. */
 export function planted(clock: ManualClock, { answering, options, perMinute = 0, holds }: Around = {}) {
   const platform = new DirectPlatform(clock, answering);
   return { platform, plant: new Plant(clock, platform, options, perMinute, undefined, holds) };
 }
 
-/** Puts another call in the place of one of the buffer's; it is given what stood there. */
+/** Replaces a method of the buffer. `other` receives the original one. */
 export function instead<Call extends keyof OutgoingBuffer>(
   buffer: MemoryBuffer,
   call: Call,
@@ -27,7 +27,7 @@ export function instead<Call extends keyof OutgoingBuffer>(
   Object.assign(buffer, { [call]: other(buffer[call].bind(buffer) as OutgoingBuffer[Call]) });
 }
 
-/** Ends it without a budget. */
+/** Stops the uplink without waiting for posts in progress. */
 export async function ended({ clock, uplink }: Plant): Promise<void> {
   const stopped = uplink.stop(0);
   await (clock as ManualClock).advance(1_000);

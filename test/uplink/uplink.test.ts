@@ -4,11 +4,10 @@ import type { UplinkOptions } from '../../src/uplink/uplink.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { type Answering, DirectPlatform, Plant, type Posted, refusal, TAKEN } from './plant.ts';
 
-/** Between two requests where 60 a minute are allowed: the budget keeps a little below that. */
+/** Interval between requests at 60 per minute. The budget stays slightly below the limit. */
 const PACE_MS = 62_000 / 60;
 
-/** The uplink on a clock that the tests move: outages, budgets, holds and poison over minutes and hours. */
-describe('over minutes and hours, the uplink', () => {
+describe('uplink over several hours', () => {
   let clock: ManualClock;
   let platform: DirectPlatform;
   let plant: Plant;
@@ -20,7 +19,7 @@ describe('over minutes and hours, the uplink', () => {
     await plant.uplink.start();
   };
 
-  /** `assets` accept a value each second; what is older than twice the interval becomes backlog. */
+  /** Accepts a value per second for each asset. Values older than twice the interval become backlog. */
   const flow = async (seconds: number, assets: readonly number[], postIntervalMs = 10_000) => {
     for (let second = 0; second < seconds; second++) {
       for (const asset of assets) plant.accept(asset, asset);
@@ -37,17 +36,17 @@ describe('over minutes and hours, the uplink', () => {
     const stopped = plant.uplink.stop(0);
     await clock.advance(1_000);
     await stopped;
-    expect(plant.buffer.underWay.size).toBe(0);
+    expect(plant.buffer.inProgress.size).toBe(0);
   });
 
   const bads: [string, Answering][] = [
-    ['is refused with 400', (post) => (post.asset === 50 ? refusal() : TAKEN)],
-    ['is answered 500', (post) => (post.asset === 50 ? { status: 500 } : TAKEN)],
-    ['is answered 403', (post) => (post.asset === 50 ? { status: 403 } : TAKEN)],
-    ['breaks the connection', (post) => (post.asset === 50 ? undefined : TAKEN)],
-    ['never gets an answer', (post) => (post.asset === 50 ? new Promise(() => {}) : TAKEN)],
+    ['gets 400', (post) => (post.asset === 50 ? refusal() : TAKEN)],
+    ['gets 500', (post) => (post.asset === 50 ? { status: 500 } : TAKEN)],
+    ['gets 403', (post) => (post.asset === 50 ? { status: 403 } : TAKEN)],
+    ['gets a connection reset', (post) => (post.asset === 50 ? undefined : TAKEN)],
+    ['never gets a response', (post) => (post.asset === 50 ? new Promise(() => {}) : TAKEN)],
   ];
-  /** Of each of the 99: what was delivered, and the longest time without a post, the ends of the run included. */
+  /** Returns each of the other 99 assets' delivered values and longest time without a post. */
   const paceOfOthers = (startMs: number) => {
     const endMs = clock.monotonicMs();
     return range(100)
@@ -66,15 +65,15 @@ describe('over minutes and hours, the uplink', () => {
     await flow(180, range(100), 20_000);
     return paceOfOthers(startMs);
   };
-  it.each(bads)('slows none of 99 assets while one of 100 %s', async (_name, answering) => {
-    // The same seed and the same values, on a platform that takes everything.
+  it.each(bads)('does not delay 99 assets while one of 100 %s', async (_name, answering) => {
+    // Same seed and values, on a platform that accepts everything.
     const control = await hundred();
     const stopped = plant.uplink.stop(0);
     await clock.advance(1_000);
     await stopped;
     const beside = await hundred(answering);
     for (const [i, { delivered, longestGapMs }] of beside.entries()) {
-      // An asset's last post may fall on the other side of the end: one post carries one interval's values.
+      // An asset's final post, with the values of one interval, may fall after the end of the run.
       expect(delivered).toBeGreaterThanOrEqual(control[i]!.delivered - 20);
       expect(longestGapMs).toBeLessThanOrEqual(control[i]!.longestGapMs + 5_000);
     }
@@ -83,7 +82,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(plant.uplink.snapshot().state).toBe('online');
   });
 
-  it('tries an absent platform one post at a time, at least every 60 s, and flows within 75 s of its return', async () => {
+  it('retries an unavailable platform with one post at least every 60 s, and resumes within 75 s of its recovery', async () => {
     await begin();
     let away = true;
     const tries: number[] = [];
@@ -107,7 +106,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(plant.counts.backs).toBe(1);
   });
 
-  it('takes it for an outage when every asset is answered 500, and blames none of them', async () => {
+  it('treats 500 for every asset as an outage without pausing any asset', async () => {
     let broken = true;
     await begin(() => (broken ? { status: 500 } : TAKEN));
     await flow(300, range(20));
@@ -119,12 +118,12 @@ describe('over minutes and hours, the uplink', () => {
     expect(plant.uplink.snapshot().pausedAssets).toEqual([]);
   });
 
-  it.each([1, 2, 5, 40])('puts nothing into quarantine when every post of %d assets is refused', async (count) => {
+  it.each([1, 2, 5, 40])('quarantines nothing if every post for %d assets is rejected', async (count) => {
     let broken = true;
     await begin(() => (broken ? { status: 400, body: '<html>Bad request</html>' } : TAKEN));
     await flow(600, range(count));
     expect(plant.buffer.quarantined).toEqual([]);
-    expect(plant.uplink.snapshot()).toMatchObject({ state: 'away', outage: { code: '400', words: 'Bad request' } });
+    expect(plant.uplink.snapshot()).toMatchObject({ state: 'away', outage: { code: '400', reason: 'Bad request' } });
     broken = false;
     await flow(600, range(count));
     expect(plant.uplink.snapshot().state).toBe('online');
@@ -134,7 +133,7 @@ describe('over minutes and hours, the uplink', () => {
   });
 
   it.each([1, 2, 5, 30])(
-    'finds the poisoned value in each of %d assets, where no batch as a whole is taken',
+    'isolates the invalid value in each of %d assets if no complete batch is accepted',
     async (count) => {
       const bad = new Set<number>();
       await begin((post) =>
@@ -153,7 +152,7 @@ describe('over minutes and hours, the uplink', () => {
     },
   );
 
-  it('quarantines a lone poisoned value of a lone asset once a later value was taken', async () => {
+  it('quarantines an asset’s only invalid value after a later value is accepted', async () => {
     await begin((post) => (post.series[0]!.data.some((value) => value.number === 0) ? refusal() : TAKEN));
     plant.accept(1, 1);
     await clock.advance(120_000);
@@ -165,9 +164,9 @@ describe('over minutes and hours, the uplink', () => {
   });
 
   it.each([
-    ['with others', [1, 2]],
-    ['alone', [1]],
-  ])('lets a series wait after 8 lone refusals, on an asset %s', async (_name, assets) => {
+    ['one of several', [1, 2]],
+    ['the only one', [1]],
+  ])('pauses a series after 8 individual rejections, on an asset that is %s', async (_name, assets) => {
     let broken = true;
     await begin((post) => (broken && post.series.some((one) => one.series === 99) ? refusal('unknown key') : TAKEN));
     plant.accept(1, 99, 300);
@@ -179,7 +178,6 @@ describe('over minutes and hours, the uplink', () => {
     expect(posts((post) => post.series.some((one) => one.series === 99)).length).toBeLessThan(60);
     expect(posts().length - before).toBeLessThanOrEqual(7 * assets.length);
     broken = false;
-    // Every 15 minutes one value is tried.
     await clock.advance(16 * 60_000);
     await flow(30, assets);
     expect(plant.uplink.snapshot().waitingSeries).toEqual([]);
@@ -187,7 +185,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(plant.buffer.quarantined).toHaveLength(8);
   });
 
-  it('keeps the budget in every 60 s and gives each of more assets than it allows its turn', async () => {
+  it('stays within the budget in any 60 s window, and alternates between assets if it is too small for all', async () => {
     await begin(undefined, {}, 60);
     await flow(600, range(100));
     const times = posts().map((post) => post.atMs);
@@ -196,11 +194,10 @@ describe('over minutes and hours, the uplink', () => {
     expect(Math.min(...counts)).toBeGreaterThanOrEqual(4);
     expect(Math.max(...counts)).toBeLessThanOrEqual(9);
     expect(plant.uplink.snapshot().intervalMs).toBeGreaterThan(60_000);
-    // Everything travels: what became backlog while it waited goes along with the live values.
     expect(platform.ledger.taken.length).toBeGreaterThan(plant.accepted * 0.7);
   });
 
-  it('holds all posts after a 429 until the next minute of the platform and no more than 10 s beyond', async () => {
+  it('pauses all posts after a 429 until the platform’s next minute plus at most 10 s', async () => {
     let limited = true;
     await begin(() => (limited ? { status: 429, headers: { date: new Date(clock.wallMs()).toUTCString() } } : TAKEN));
     await flow(45, range(10));
@@ -216,7 +213,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(plant.uplink.snapshot().state).toBe('online');
   });
 
-  it('holds all posts as long as Retry-After says', async () => {
+  it('pauses all posts for the duration of Retry-After', async () => {
     let limited = true;
     await begin(() => (limited ? { status: 429, headers: { 'retry-after': '200' } } : TAKEN));
     await flow(30, range(3));
@@ -227,9 +224,9 @@ describe('over minutes and hours, the uplink', () => {
     expect(posts()[first]!.atMs - posts()[0]!.atMs).toBeLessThanOrEqual(206_000);
   });
 
-  it('does not call an interval longer because an asset had no values for a while', async () => {
+  it('does not report a longer interval for an asset without values', async () => {
     await begin();
-    // Its values become backlog before they are posted: their turn was the live lane's, and never came.
+    // The values become backlog before the live lane posts them.
     platform.latencyMs = 30_000;
     for (const asset of range(4)) plant.accept(asset, asset);
     plant.accept(7, 7, 3);
@@ -245,10 +242,9 @@ describe('over minutes and hours, the uplink', () => {
     expect(plant.uplink.snapshot().intervalMs).toBeLessThan(15_000);
   });
 
-  it('pauses longer and longer while the quota is spent', async () => {
+  it('lengthens the pause while the quota is exhausted', async () => {
     await begin(() => ({ status: 402 }));
     await flow(60, [1]);
-    // Four hours, in which a value a minute says as much as one a second.
     for (let minute = 1; minute < 4 * 60; minute++) {
       plant.accept(1, 1);
       plant.buffer.flush(clock.monotonicMs() - 20_000);
@@ -261,7 +257,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(plant.buffer.waiting).toBe(plant.accepted);
   });
 
-  it('takes it for an outage when every asset is answered 404, and brings all of them back within 75 s', async () => {
+  it('treats 404 for every asset as an outage, and restores all assets within 75 s', async () => {
     let broken = true;
     await begin(() => (broken ? { status: 404 } : TAKEN));
     await flow(400, range(30));
@@ -274,7 +270,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(new Set(platform.ledger.taken.map((value) => value.asset)).size).toBe(30);
   });
 
-  it('posts to a held asset once in two minutes, and goes on with it when that is taken', async () => {
+  it('probes a held asset every two minutes, and releases it after an accepted post', async () => {
     let forbidden = true;
     await begin((post) => (forbidden && post.asset === 1 ? { status: 404 } : TAKEN));
     await flow(600, [1, 2]);
@@ -288,7 +284,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(platform.ledger.taken.filter((value) => value.asset === 1).length).toBeGreaterThan(700);
   });
 
-  it('posts live values in their interval while a backlog drains beside them, oldest first', async () => {
+  it('posts live values on time while a backlog drains, oldest first', async () => {
     await begin(undefined, { postMaxValues: 500 }, 60);
     for (const asset of [1, 2, 3, 4]) plant.accept(asset, asset, 5_000, () => clock.wallMs() - 3_600_000);
     plant.buffer.flush(clock.monotonicMs() + 1);
@@ -296,9 +292,8 @@ describe('over minutes and hours, the uplink', () => {
     const monotonicOfWallMs = clock.monotonicMs() - clock.wallMs();
     const toMonotonic = ({ timeMs }: { timeMs: number }) => timeMs + monotonicOfWallMs;
     await flow(120, range(9));
-    // Nine assets that begin together share the first turn at the pace of the budget, four fifths of which are the live
-    // lane's. After that each value leaves within its interval, and what two that are due at a time and a post of the
-    // backlog between them take.
+    // Nine assets that start together share the first turn at the rate of the budget, of which the live lane uses four
+    // fifths. Later values are posted within their interval plus two other posts and one backlog post.
     const firstTurnMs = 10_000 + (9 * PACE_MS) / 0.8;
     const laterMs = 10_000 + 3 * PACE_MS;
     const served = new Set<number>();
@@ -310,7 +305,7 @@ describe('over minutes and hours, the uplink', () => {
       expect(atMs - Math.min(...acceptedMs)).toBeLessThanOrEqual(served.has(asset) ? laterMs : firstTurnMs);
       served.add(asset);
     }
-    // What has not left is younger than that: nine values a second were accepted, in this order.
+    // Only newer values are still in the buffer. Nine values per second were accepted, in this order.
     const dueCount = 9 * Math.floor((120_000 - laterMs) / 1_000);
     const taken = platform.ledger.numbers;
     const left = range(dueCount).filter((n) => !taken.has(backlogEnd + n - 1));
@@ -322,9 +317,9 @@ describe('over minutes and hours, the uplink', () => {
     }
   });
 
-  it('keeps a fifth of scarce requests for the backlog', async () => {
+  it('reserves a fifth of scarce requests for the backlog', async () => {
     await begin(undefined, { postMaxValues: 100 }, 60);
-    // Assets 51 to 60 have nothing but a backlog; the live ones alone could use every request.
+    // Assets 51 to 60 have only a backlog. Live posts alone could use every request.
     for (let asset = 51; asset <= 60; asset++) plant.accept(asset, asset, 2_000);
     plant.buffer.flush(clock.monotonicMs() + 1);
     await flow(300, range(50));
@@ -333,7 +328,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(backlog / posts().length).toBeLessThan(0.3);
   });
 
-  it('drains an asset before it posts fresh values of it where the order is oldest-first', async () => {
+  it('drains an asset’s backlog before its live values if the order is oldest-first', async () => {
     await begin(undefined, { postMaxValues: 500, drainOrder: 'oldest-first' }, 60);
     plant.accept(1, 1, 20_000, () => clock.wallMs() - 3_600_000);
     plant.buffer.flush(clock.monotonicMs() + 1);
@@ -343,7 +338,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(numbers).toEqual([...numbers].sort((a, b) => a - b));
   });
 
-  it('drains the backlog no faster than BACKFILL_VALUES_PER_SECOND', async () => {
+  it('drains the backlog at up to BACKFILL_VALUES_PER_SECOND', async () => {
     await begin(undefined, { backfillValuesPerSecond: 50 });
     plant.accept(1, 1, 20_000, () => clock.wallMs() - 3_600_000);
     plant.buffer.flush(clock.monotonicMs() + 1);
@@ -354,7 +349,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(posts().length).toBeLessThan(90);
   });
 
-  it('spends the same allowance of the backlog only once, however many posts are decided at a time', async () => {
+  it('counts every backlog value towards the backfill rate when several posts are planned at a time', async () => {
     const perSecond = 100;
     await begin(undefined, { backfillValuesPerSecond: perSecond, concurrency: 8 }, 0);
     for (const asset of range(20)) plant.accept(asset, asset, 2_000, () => clock.wallMs() - 3_600_000);
@@ -368,7 +363,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(platform.ledger.taken.length).toBeGreaterThan(perSecond * 10);
   });
 
-  it('never has more posts under way than POST_CONCURRENCY, nor two of a lane of an asset', async () => {
+  it('never exceeds POST_CONCURRENCY or one post per lane and asset', async () => {
     await begin(undefined, { concurrency: 3 }, 0);
     platform.latencyMs = 3_000;
     await flow(100, range(30));
@@ -376,7 +371,7 @@ describe('over minutes and hours, the uplink', () => {
     expect(platform.ledger.numbers.size).toBe(platform.ledger.taken.length);
   });
 
-  it('tries at once when it is told that there is a session again', async () => {
+  it('retries immediately when a session becomes available', async () => {
     await begin();
     let session = false;
     platform.failing = () =>

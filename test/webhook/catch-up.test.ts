@@ -12,7 +12,7 @@ import { WebhookRegistration } from '../../src/webhook/registration.ts';
 import { RegistrationFile } from '../../src/webhook/registration-file.ts';
 import { advance, planPass } from '../../src/webhook/watermark.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
-import { anEvent, asyncInbox, Listening, LogCapture, until } from './parts/listening.ts';
+import { anEvent, arrivalsOf, asyncInbox, Listening, LogCapture, until } from './parts/listening.ts';
 import { type StubAnswer, StubPlatform, TestPlatform } from './parts/platforms.ts';
 
 const NOW = Date.UTC(2026, 10, 21, 12);
@@ -25,7 +25,7 @@ interface Entry {
   last_send_at?: string;
 }
 
-describe('catch-up reads the deliveries list', () => {
+describe('webhook catch-up', () => {
   let stub: StubPlatform;
   let folder: string;
   let database: Database;
@@ -38,7 +38,7 @@ describe('catch-up reads the deliveries list', () => {
   let platformMs: number;
   const resent: number[][] = [];
 
-  /** A list like the platform's, in pages of three at most. */
+  /** Responds like the platform, with at most three entries per page. */
   function answer({ method, query, body }: { method: string; query: URLSearchParams; body: string }): StubAnswer {
     if (method === 'POST') {
       resent.push((JSON.parse(body) as { webhook_events: { id: number }[] }).webhook_events.map(({ id }) => id));
@@ -72,6 +72,7 @@ describe('catch-up reads the deliveries list', () => {
       {
         platform,
         inbox: asyncInbox(inbox),
+        arrivals: arrivalsOf(inbox, logged.log),
         registered: () => ({ application: 1, webhook: 2, scope }),
         clock,
         log: logged.log,
@@ -103,7 +104,7 @@ describe('catch-up reads the deliveries list', () => {
     rmSync(folder, { recursive: true });
   });
 
-  it('in every status, through all pages, and takes in what was never seen', async () => {
+  it('inserts unknown events from all pages and in all states', async () => {
     entries = ['pending', 'delivered', 'cancelled', 'failed', 'failed', 'delivered', 'pending'].map((status, i) => ({
       id: i + 1,
       status,
@@ -115,7 +116,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(await catchUp().catchUpNow()).toMatchObject({ taken: 0 });
   });
 
-  it('knows what was pushed, with its members in another order, and what is pushed after', async () => {
+  it('recognises pushed events with a different member order', async () => {
     const pushed = event();
     const later = event();
     inbox.insertMany([readEvent(new TextEncoder().encode(JSON.stringify(pushed, null, 1)), 0)]);
@@ -128,7 +129,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(inbox.insertMany([readEvent(new TextEncoder().encode(JSON.stringify(later)), 0)])).toEqual(['seen']);
   });
 
-  it('knows a delivery by its id, whatever the list prints of it, but not that of another registration', async () => {
+  it('recognises a delivery by its ID within a registration', async () => {
     entries = [{ id: 1, status: 'failed', payload: event() }];
     await catchUp().catchUpNow();
     entries = [{ id: 1, status: 'delivered', payload: event() }];
@@ -138,14 +139,14 @@ describe('catch-up reads the deliveries list', () => {
     expect(await catchUp().catchUpNow()).toMatchObject({ taken: 1 });
   });
 
-  it('keeps every digit of an id that no double holds', async () => {
+  it('preserves all digits of large IDs', async () => {
     const text = anEvent().replace('"id":881', '"id":881,"big":9007199254740993');
     inbox.insertMany([readEvent(new TextEncoder().encode(text), 0)]);
     stub.answer = () => ({ status: 200, text: `{"webhook_events":[{"id":1,"status":"failed","payload":${text}}]}` });
     expect(await catchUp().catchUpNow()).toEqual({ listed: 1, taken: 0, asked: 0, rejected: 0 });
   });
 
-  it('from a watermark with an overlap, moved after a whole pass alone, and kept across restarts', async () => {
+  it('starts at the watermark with an overlap, including after a restart', async () => {
     entries = [1, 2, 3, 4].map((id) => ({ id, status: 'delivered', payload: event(NOW - DAY + id * 1000) }));
     stub.answer = (request) => (request.query.get('page') === '2' ? 'drop' : answer(request));
     await expect(catchUp().catchUpNow()).rejects.toMatchObject({ retryable: true });
@@ -161,7 +162,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(from).toBe(NOW - DAY + 4000 - 15 * 60_000);
   });
 
-  it('once a day with a long overlap, so that what becomes visible days late is found', async () => {
+  it('overlaps by four days once per day', async () => {
     entries = [{ id: 1, status: 'delivered', payload: event(NOW) }];
     const running = catchUp();
     await running.catchUpNow();
@@ -172,7 +173,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(await running.catchUpNow()).toMatchObject({ taken: 1 });
   });
 
-  it('with a long overlap again after the platform clock was set back', async () => {
+  it('overlaps by four days after the platform clock is set back', async () => {
     platformMs += 10 * DAY;
     clock.jumpWall(10 * DAY);
     entries = [{ id: 1, status: 'delivered', payload: event(NOW) }];
@@ -185,7 +186,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(await catchUp().catchUpNow()).toMatchObject({ taken: 1 });
   });
 
-  it('by a platform clock that the date of one response does not move', async () => {
+  it('ignores the date in a single response', async () => {
     entries = [{ id: 1, status: 'delivered', payload: event(NOW) }];
     await catchUp().catchUpNow();
     platformMs += 365 * DAY;
@@ -196,7 +197,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(await catchUp().catchUpNow()).toMatchObject({ taken: 1 });
   });
 
-  it('whole where the platform refuses the filter, or the list has no pagination, or names its member otherwise', async () => {
+  it('reads the entire list if filters and pagination are not supported', async () => {
     await catchUp().catchUpNow();
     entries = [{ id: 1, status: 'failed', payload: event() }];
     await catchUp().catchUpNow();
@@ -208,14 +209,14 @@ describe('catch-up reads the deliveries list', () => {
     expect(await catchUp().catchUpNow()).toEqual({ listed: 2, taken: 1, asked: 0, rejected: 0 });
   });
 
-  it('in smaller pages where a page is longer than the client reads', async () => {
+  it('requests smaller pages if a page is too large', async () => {
     entries = Array.from({ length: 7 }, (_, i) => ({ id: i + 1, status: 'failed', payload: event() }));
     stub.answer = (request) =>
       Number(request.query.get('per_page')) > 4 ? { status: 200, text: '{"events":[{"id":1,"pay' } : answer(request);
     expect(await catchUp().catchUpNow()).toMatchObject({ listed: 7, taken: 7 });
   });
 
-  it('and asks again for what has no payload: in one request, not pending ones, not after six months, not for ever', async () => {
+  it('requests a resend of deliveries without a payload, at most three times', async () => {
     entries = [
       { id: 1, status: 'failed' },
       { id: 2, status: 'pending' },
@@ -232,7 +233,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(resent.flat().filter((id) => id === 1)).toHaveLength(3);
   });
 
-  it('and with the listener off asks for nothing that could not come in', async () => {
+  it('requests no resend without a listener', async () => {
     entries = [
       { id: 1, status: 'failed' },
       { id: 2, status: 'failed', payload: event() },
@@ -240,7 +241,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(await catchUp({ listening: false }).catchUpNow()).toMatchObject({ taken: 1, asked: 0 });
   });
 
-  it.each([404, 422])('and counts a resend that the platform rejects with %i, and goes on', async (status) => {
+  it.each([404, 422])('continues if a resend is rejected with %i', async (status) => {
     entries = [
       { id: 1, status: 'failed' },
       { id: 2, status: 'failed', payload: event() },
@@ -251,7 +252,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(logged.text).toContain('webhook.resend_refused');
   });
 
-  it('without end for a platform that lists rubbish beside events', async () => {
+  it('ignores invalid entries', async () => {
     entries = [
       null,
       5,
@@ -263,7 +264,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(inbox.list().filter(({ unrecognised }) => unrecognised)).toHaveLength(2);
   });
 
-  it('though an event is nested too deeply to be written', async () => {
+  it('ignores an event that is nested too deeply', async () => {
     entries = [{ id: 1, status: 'failed', payload: event() }];
     const page = JSON.stringify(entries[0]);
     const nested = `{"id":2,"status":"pending","payload":${'['.repeat(20_000)}${']'.repeat(20_000)}}`;
@@ -271,7 +272,7 @@ describe('catch-up reads the deliveries list', () => {
     expect(await catchUp().catchUpNow()).toMatchObject({ listed: 2, taken: 1 });
   });
 
-  it('every WEBHOOK_POLL, sooner after an outage, in the background with retries; never where that is 0', async () => {
+  it('runs every WEBHOOK_POLL and after an outage, with retries', async () => {
     const stop = new AbortController();
     const idle = catchUp({ pollMs: 0 });
     idle.start(stop.signal);
@@ -297,7 +298,7 @@ describe('catch-up reads the deliveries list', () => {
     await Promise.all([running.stop(), idle.stop()]);
   });
 
-  it('waits for the registration, and says when the webhook is gone', async () => {
+  it('waits for the registration, and reports a missing webhook', async () => {
     let registered = false;
     let lost = 0;
     const running = catchUp(
@@ -318,8 +319,8 @@ describe('catch-up reads the deliveries list', () => {
   });
 });
 
-describe('the watermark', () => {
-  it('is not pushed into the future by one event, nor back by an old one', () => {
+describe('watermark', () => {
+  it('is not changed by an event from the future or the past', () => {
     const mark = advance(undefined, 's', { deep: true, newestMs: NOW + 365 * DAY, platformMs: NOW });
     expect(mark).toEqual({ scope: 's', upToMs: NOW, deepAtMs: NOW });
     expect(advance(mark, 's', { deep: false, newestMs: NOW - DAY, platformMs: NOW + 5 })).toMatchObject({
@@ -330,15 +331,15 @@ describe('the watermark', () => {
     });
   });
 
-  it('begins anew for another registration', () => {
+  it('is reset for a different registration', () => {
     const mark = { scope: 's', upToMs: NOW };
     expect(planPass(mark, 'other', NOW)).toEqual({ fromMs: undefined, deep: true });
     expect(advance(mark, 'other', { deep: true, newestMs: undefined, platformMs: NOW })).toBeUndefined();
   });
 });
 
-describe('push, list and resend at the sandbox', () => {
-  it('are one event each: what the listener missed comes by the list, and nothing comes twice', async () => {
+describe('push, deliveries list and resend', () => {
+  it('insert each event once', async () => {
     const at = new Listening();
     await at.start();
     const sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 }, webhookTimeoutMs: 2_000 });
@@ -368,13 +369,14 @@ describe('push, list and resend at the sandbox', () => {
       {
         platform,
         inbox: asyncInbox(at.inbox),
+        arrivals: at.arrivals,
         registered: () => registration.current(),
         clock,
         log: at.logged.log,
       },
     );
 
-    sandbox.takePermission({ type: 'Asset', id: 882 });
+    sandbox.revokePermission({ type: 'Asset', id: 882 });
     await until(() => at.inbox.list().length === 1);
     at.secrets = ['not the one: all pushes are refused'];
     sandbox.grantPermission({ type: 'Asset', id: 882 });

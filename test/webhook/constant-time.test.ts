@@ -18,14 +18,14 @@ beforeEach(() => {
   compare.mockClear();
 });
 
-describe('who guesses', () => {
-  it('a signature is not told how near it was, nor which secret it fits', () => {
+describe('secret comparison', () => {
+  it('does not reveal how much of a signature is correct or which secret it matches', () => {
     const headers = SECRETS.map((secret) => sign(BODY, secret));
     const near = `${headers[0]!.slice(0, -1)}${headers[0]!.endsWith('0') ? '1' : '0'}`;
     for (const sha256 of [...headers, near, `sha256=${'0'.repeat(64)}`]) {
       compare.mockClear();
       expect(verifySignature({ sha256, sha1: undefined }, BODY, SECRETS, false).ok).toBe(headers.includes(sha256));
-      // Every secret, whole, whatever was found before.
+      // Each secret is compared completely, regardless of earlier results.
       expect(compared()).toEqual([
         [32, 32],
         [32, 32],
@@ -34,7 +34,7 @@ describe('who guesses', () => {
     }
   });
 
-  it('a token is not told how much of it is right, nor how long it is', () => {
+  it('does not reveal how much of a token is correct, or its length', () => {
     const token = new SharedToken('0123456789');
     for (const shown of ['', '0', '012345678x', '0123456789', 'x'.repeat(10_000)]) {
       compare.mockClear();

@@ -43,8 +43,8 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-describe('kill -9 at any moment', () => {
-  it('loses no event that was answered 204, takes none in twice, and lets all that was under way run again', async () => {
+describe('webhook inbox after kill -9', () => {
+  it('retains acknowledged events, accepts no duplicates, and reruns unfinished events', async () => {
     const acknowledged = new Set<string>();
     const sent: string[] = [];
     for (let round = 0; round < 6; round++) {
@@ -53,7 +53,7 @@ describe('kill -9 at any moment', () => {
       let killed = false;
       const senders = Array.from({ length: 4 }, async () => {
         while (!killed) {
-          // Now and then a repeat, as the platform sends one whose 204 it did not see.
+          // Repeats some events, as the platform does if a 204 is lost.
           const body = sent.length > 10 && sent.length % 7 === 0 ? sent[sent.length - 9]! : anEvent();
           sent.push(body);
           if ((await post(port, body)) === 204) acknowledged.add(body);

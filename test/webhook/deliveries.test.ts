@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Deliveries } from '../../src/webhook/deliveries.ts';
-import { FailureWatch } from '../../src/webhook/failure-watch.ts';
+import { FailureWatch } from '../../src/webhook/delivery-failures.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { LogCapture, until } from './parts/listening.ts';
 import { type StubAnswer, StubPlatform, TestPlatform } from './parts/platforms.ts';
@@ -75,7 +75,7 @@ const eventsIn = ({ text }: LogCapture, event: string): object[] =>
     .filter((line) => line.event === event);
 
 describe('deliveries console', () => {
-  it('lists attempts, response and days left, newest first, and selects what the platform does not filter', async () => {
+  it('lists attempts, responses and days left, newest first, and filters locally if the platform does not', async () => {
     entries = [
       entry(1, 'failed', 183 - 4, { response: 503 }),
       entry(2, 'delivered', 1, { payload: JSON.stringify({ event_type: 'asset_updated' }) }),
@@ -96,7 +96,7 @@ describe('deliveries console', () => {
     expect(await console.list({ limit: 1 })).toMatchObject({ total: 4, deliveries: [{ id: 4 }] });
   });
 
-  it('requests failed deliveries again, retries, and reports each rejected one', async () => {
+  it('requests a resend of failed deliveries, retries, and reports each rejected delivery', async () => {
     entries = Array.from({ length: 150 }, (_, i) => entry(i + 1, i === 0 ? 'delivered' : 'failed', 1));
     unknownIds.add(77);
     failures = 1;
@@ -107,7 +107,7 @@ describe('deliveries console', () => {
     expect(resent.flat()).not.toContain(1);
   });
 
-  it('reports failed deliveries over the limit of one command, and asks about another webhook', async () => {
+  it('reports failed deliveries beyond the limit per command, and resends deliveries for another webhook', async () => {
     entries = Array.from({ length: 10_050 }, (_, i) => entry(i + 1, 'failed', 1));
     const report = await new Deliveries(parts()).resendFailed(7);
     expect([report.accepted.length, report.rejected.length, report.remaining]).toEqual([10_000, 0, 50]);
@@ -116,7 +116,7 @@ describe('deliveries console', () => {
     );
   });
 
-  it('reads the list of a platform that rejects paging, ignores it, or has decimal strings as ids', async () => {
+  it('reads the list if the platform rejects or ignores pagination, or uses decimal strings as IDs', async () => {
     entries = Array.from({ length: 250 }, (_, i) => entry(i + 1, 'failed', 1));
     const console = new Deliveries(parts());
     const whole = { status: 200, json: { webhook_events: entries.map((one) => ({ ...one, id: String(one.id) })) } };
@@ -129,14 +129,14 @@ describe('deliveries console', () => {
   });
 
   it.each([['null'], ['7'], ['{"events":{}}'], ['{"events":null}'], ['"text"'], ['{}']])(
-    'names the call if the body is %s',
+    'reports the failed call if the body is %s',
     async (text) => {
       stub.answer = () => ({ status: 200, text });
       await expect(new Deliveries(parts()).list()).rejects.toMatchObject({ code: 'platform.unreadable' });
     },
   );
 
-  it('reads the list for the page at most once a minute', async () => {
+  it('reads the list for the page at most once per minute', async () => {
     entries = [entry(1, 'failed', 1)];
     const console = new Deliveries(parts());
     console.recent();
@@ -148,7 +148,7 @@ describe('deliveries console', () => {
 });
 
 describe('failure watch', () => {
-  it('warns before the two weeks of failures end, and reports the recovery', async () => {
+  it('warns before a failure reaches two weeks, and reports recovery', async () => {
     entries = Array.from({ length: 10 }, (_, i) => entry(i + 1, 'failed', i));
     const logged = new LogCapture();
     const watch = new FailureWatch({ ...parts(), log: logged.log });
@@ -165,7 +165,7 @@ describe('failure watch', () => {
     await watch.stop();
   });
 
-  it('warns of one event that keeps failing while others succeed', async () => {
+  it('warns about one event that keeps failing while others succeed', async () => {
     entries = [
       entry(1, 'failed', 0.5, { payload: { event_type: 'asset_appeared', occurred_at: daysAgo(9) } }),
       entry(2, 'delivered', 0),
@@ -178,7 +178,7 @@ describe('failure watch', () => {
     await watch.stop();
   });
 
-  it('ignores failures before a delivery that succeeded, and those that the platform stopped long ago', async () => {
+  it('ignores failures before a successful delivery, or with retries that ended long ago', async () => {
     entries = [entry(1, 'failed', 9), entry(2, 'failed', 100), entry(3, 'delivered', 1)];
     const logged = new LogCapture();
     const watch = new FailureWatch({ ...parts(), log: logged.log });

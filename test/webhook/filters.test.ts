@@ -18,8 +18,8 @@ const rule = (on: Reaction['on'], ...conditions: Condition[]): Reaction => ({
 });
 const filters = (...reactions: Reaction[]) => filtersFor(reactions, EVENT_TYPES);
 
-describe('the filters of a webhook (platform 6.3)', () => {
-  it('are the names that the conditions of every rule for a type ask for', () => {
+describe('webhook filters (platform 6.3)', () => {
+  it('contain the members used in all rule conditions for a type', () => {
     expect(
       filters(
         rule(['asset_values_created', 'instrumentation_values_created'], equals('values.key', 'flow', 'level')),
@@ -42,13 +42,13 @@ describe('the filters of a webhook (platform 6.3)', () => {
     });
   });
 
-  it('hold no type that did not register, and none that no rule is for', () => {
+  it('contain only registered types with a rule', () => {
     const status = rule(['asset_updated'], equals('asset.status.id', 4));
     expect(filtersFor([status], ['threshold_reached', 'asset_values_created'])).toEqual({});
     expect(filters()).toEqual({});
   });
 
-  it('are those of WEBHOOK_PROPERTIES for its types, whatever the rules need', () => {
+  it('match WEBHOOK_PROPERTIES for its types, regardless of the rules', () => {
     const rules = [rule(['asset_updated'], equals('asset.status.id', 4)), rule(['event_created'])];
     const explicit = {
       asset_updated: ['tenant'],
@@ -67,12 +67,12 @@ describe('the filters of a webhook (platform 6.3)', () => {
     expect(narrowedTypes(rules, types, { asset_updated: ['status', 'tenant'], event_created: [] })).toEqual([]);
   });
 
-  it('are none for any type beside one rule for "*"', () => {
+  it('are empty for all types if a rule matches "*"', () => {
     const status = rule(['asset_updated'], equals('asset.status.id', 4));
     expect(filters(status, rule('*', equals('event.type.code', 'calibration')))).toEqual({});
   });
 
-  it('are never set for what tags and holds live on: those types have none', () => {
+  it('are never set for types that tags and holds require', () => {
     const types = EVENT_TYPES.filter((type) => /appeared|association|threshold|value_created|document/.test(type));
     const tag: Condition = { kind: 'tag', anyOf: [{ tag: 'FT-101', asset: 881, instrumentation: 4711 }] };
     expect(types).toHaveLength(13);
@@ -83,30 +83,30 @@ describe('the filters of a webhook (platform 6.3)', () => {
   });
 
   it.each<[string, Reaction]>([
-    ['no condition at all', rule(['asset_updated'])],
-    ['only which asset it is', rule(['asset_updated'], equals('asset.id', 881))],
+    ['no condition', rule(['asset_updated'])],
+    ['only the asset id', rule(['asset_updated'], equals('asset.id', 881))],
     [
-      'a serial number, which may be there to name the asset',
+      'a serial number, which can also identify the asset',
       rule(['asset_updated'], equals('asset.serial_number', 'A1')),
     ],
-    ['a change of nothing, for null is a missing member', rule(['asset_updated'], equals('asset.status.id', null, 4))],
+    ['null, which also matches a missing member', rule(['asset_updated'], equals('asset.status.id', null, 4))],
     [
-      'a value beside the key, which another value of the same post may have',
+      'a value in addition to the key',
       rule(['asset_values_created'], equals('values.key', 'flow'), {
         kind: 'range',
         path: 'values.data.value',
         above: 1,
       }),
     ],
-    ['a place in the list', rule(['asset_values_created'], equals('values.0.key', 'flow'))],
-    ['a key that is no text', rule(['asset_values_created'], equals('values.key', 'flow', 7))],
-    ['no values, perhaps', rule(['asset_values_created'], equals('values.key', 'flow', null))],
+    ['a list index', rule(['asset_values_created'], equals('values.0.key', 'flow'))],
+    ['a key that is not text', rule(['asset_values_created'], equals('values.key', 'flow', 7))],
+    ['null as a key', rule(['asset_values_created'], equals('values.key', 'flow', null))],
     [
-      'a member of a specification that the spec does not show',
+      'an undocumented member of a specification',
       rule(['asset_specifications_updated'], equals('asset.specifications.ph', 'x')),
     ],
-    ['another name of the event type', rule(['event_created'], equals('event.type.id', 4))],
-  ])('are none where a rule asks for %s', (_, reaction) => {
+    ['the event type id', rule(['event_created'], equals('event.type.id', 4))],
+  ])('are empty if a rule uses %s', (_, reaction) => {
     expect(filters(reaction)).toEqual({});
     const [type] = reaction.on as string[];
     const sure: Record<string, Condition> = {
@@ -115,12 +115,12 @@ describe('the filters of a webhook (platform 6.3)', () => {
       asset_specifications_updated: equals('asset.specifications.ph.value', '7'),
       event_created: equals('event.type.code', 'calibration'),
     };
-    // One rule in doubt opens the type for all.
+    // One such rule removes the filter of its type.
     expect(filters(reaction, rule([type!], sure[type!]!))).toEqual({});
     expect(Object.keys(filters(rule([type!], sure[type!]!)))).toEqual([type]);
   });
 
-  it('bring along what the rule names beside it: other conditions and the texts of its actions', () => {
+  it('include members that the rule uses in other conditions and in action texts', () => {
     const reaction: Reaction = {
       ...rule(['asset_updated'], equals('asset.status.id', 4), equals('asset.tenant.id', null)),
       actions: [{ kind: 'post', url: 'http://x', body: { a: '{{ content.asset.description }}' }, timeoutMs: 1 }],

@@ -5,7 +5,7 @@ import { shown } from './parts/inbox-events.ts';
 import { anEvent, Listening, SECRET } from './parts/listening.ts';
 import { Strangers } from './parts/strangers.ts';
 
-/** TAGFERRY_FUZZ: rounds; set it higher to search longer. */
+/** Number of rounds. Increase TAGFERRY_FUZZ for a longer search. */
 const ROUNDS = Number(process.env.TAGFERRY_FUZZ ?? 150);
 const SEED = Number(process.env.TAGFERRY_SEED ?? 7);
 
@@ -14,7 +14,7 @@ let strangers: Strangers;
 let mayArrive: Set<string>;
 let forged: Promise<string>[];
 const chance = new ManualClock(0, SEED);
-/** Everything that a socket answers until it ends. */
+/** Returns all responses on a socket until it ends. */
 function answerOf(socket: Socket): Promise<string> {
   return new Promise((resolve) => {
     let text = '';
@@ -31,7 +31,7 @@ function answerOf(socket: Socket): Promise<string> {
 
 const statuses = (text: string) => [...text.matchAll(/HTTP\/1\.1 (\d{3})/g)].map((match) => match[1]);
 
-/** Every payload that an inbox holds, the newest first. */
+/** Returns all payloads in the inbox, newest first. */
 function everythingIn(inbox: Listening['inbox']): string[] {
   const found: string[] = [];
   for (let beforeId: number | undefined; ; ) {
@@ -59,8 +59,8 @@ afterEach(async () => {
   await at.stop();
 });
 
-describe('whatever strangers send', () => {
-  it(`leaves the listener answering, and nothing unsigned in the inbox (${ROUNDS} rounds, seed ${SEED})`, async () => {
+describe('webhook listener with random requests', () => {
+  it(`continues to respond, and stores no unsigned events (${ROUNDS} rounds, seed ${SEED})`, async () => {
     const good: string[] = [];
     let forgeries = 0;
     const deliver = async (when: string) => {
@@ -81,14 +81,14 @@ describe('whatever strangers send', () => {
     expect(forgeries).toBeGreaterThan(ROUNDS / 10);
     const kept = everythingIn(at.inbox);
     expect(kept[0]).toBe(good.at(-1));
-    // What was signed as a whole, and nothing else: neither a part of it nor an event whose signature is wrong.
+    // Only completely signed bodies are stored.
     const wanted = new Set(good);
     expect(kept.filter((payload) => wanted.has(payload)).sort()).toEqual(good.toSorted());
     expect(kept.filter((payload) => !wanted.has(payload) && !mayArrive.has(payload))).toEqual([]);
     expect(at.logged.text).not.toContain(SECRET);
   });
 
-  it('a body that drips is cut off with 408, a head that drips as well', async () => {
+  it('responds 408 to a slow body and to a slow header', async () => {
     const body = strangers.open();
     const bodyAnswer = answerOf(body);
     body.write(
@@ -102,14 +102,14 @@ describe('whatever strangers send', () => {
     expect(at.inbox.list()).toEqual([]);
   });
 
-  it('headers over the bound are answered 431', async () => {
+  it('responds 431 to oversized headers', async () => {
     const socket = strangers.open();
     const answer = answerOf(socket);
     socket.write(`POST /webhook HTTP/1.1\r\nHost: x\r\nX-A: ${'b'.repeat(20_000)}\r\n\r\n`);
     expect(statuses(await answer)).toEqual(['431']);
   });
 
-  it('a sender that closes its half after the body still gets its 204', async () => {
+  it('responds 204 to a sender that half-closes the connection after the body', async () => {
     const socket = strangers.open();
     const answer = answerOf(socket);
     socket.end(strangers.request(anEvent()));
@@ -117,7 +117,7 @@ describe('whatever strangers send', () => {
     expect(at.inbox.list()).toHaveLength(1);
   });
 
-  it('pipelined requests are answered each, in order', async () => {
+  it('responds to pipelined requests in order', async () => {
     const socket = strangers.open();
     const answer = answerOf(socket);
     const refused = 'GET /webhook HTTP/1.1\r\nHost: x\r\n\r\n';
@@ -131,7 +131,7 @@ describe('whatever strangers send', () => {
     expect(at.inbox.list()).toHaveLength(3);
   });
 
-  it('two signatures in one request are no signature', async () => {
+  it('rejects two signatures in one request', async () => {
     const socket = strangers.open();
     const answer = answerOf(socket);
     socket.write(

@@ -1,20 +1,17 @@
-/** What the inbox keeps beside its events: progress, signatures, rests, checksums, and the words of its failures. */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
-import { parsedEvent } from '../../src/webhook/event-feed.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
 import { guarded } from '../../src/webhook/inbox-errors.ts';
-import { describeEvent, digestOf } from '../../src/webhook/inbox-event.ts';
-import { type ArrivedEvent, arrivalLine, readEvent } from '../../src/webhook/received-event.ts';
-import { RELAYED_NOTE } from '../../src/webhook/relayed-note.ts';
+import { type InboxEvent, RELAYED_NOTE } from '../../src/webhook/inbox-event.ts';
+import { type ArrivedEvent, parsed, readEvent } from '../../src/webhook/received-event.ts';
+import { WATERMARK_NOTE } from '../../src/webhook/watermark.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { memoryFolder } from '../memory-folder.ts';
 import { runnable } from './parts/inbox-events.ts';
 
 const DAY = 86_400_000;
-const STEP_ROWS = 500;
 
 let folder: string;
 let clock: ManualClock;
@@ -47,11 +44,11 @@ function event(more: Partial<ArrivedEvent> = {}): ArrivedEvent {
 }
 const count = (table: string) => database.prepare(`SELECT count(*) FROM ${table}`).pluck().get();
 
-describe('the progress of an event', () => {
+describe('event progress', () => {
   const DONE = { reaction: 'r', action: 'one', state: 'done', tries: 1 } as const;
   const TRIED = { reaction: 'r', action: 'two', state: 'failed', tries: 2, detail: 'no answer' } as never;
 
-  it('comes with it, run or tried again, and is begun anew by a replay', () => {
+  it('is stored until a replay', () => {
     inbox.insertMany([event(), event()]);
     inbox.record(1, DONE);
     inbox.record(1, TRIED);
@@ -64,7 +61,7 @@ describe('the progress of an event', () => {
     expect(inbox.retried(9)).toEqual([]);
   });
 
-  it('that does not fit its checksum is not known to be done', () => {
+  it('is ignored if its checksum is wrong', () => {
     inbox.insertMany([event()]);
     inbox.record(1, DONE);
     inbox.record(1, TRIED);
@@ -72,7 +69,7 @@ describe('the progress of an event', () => {
     expect(runnable(inbox, 9)[0]!.progress).toEqual([TRIED]);
   });
 
-  it('waits no longer than a day', async () => {
+  it('allows a retry after at most one day', async () => {
     inbox.insertMany([event()]);
     inbox.finish(1, 'failed', 1e12);
     await clock.advance(DAY - 1);
@@ -82,8 +79,8 @@ describe('the progress of an event', () => {
   });
 });
 
-describe('what is relayed', () => {
-  it('has the signatures that came with it, if any did, for as long as the event is kept', async () => {
+describe('relayed events', () => {
+  it('keep their signatures until they are relayed and deleted', async () => {
     const both = { sha256: 'a', sha1: 'b' };
     const none = { sha256: undefined, sha1: undefined };
     inbox.insertMany([
@@ -96,7 +93,6 @@ describe('what is relayed', () => {
     expect(count('inbox_signature')).toBe(2);
     for (const id of [1, 2, 3, 4]) inbox.finish(id, 'done');
     await clock.advance(40 * DAY);
-    // Not yet relayed: what is behind the note stays.
     inbox.setNote(RELAYED_NOTE, '3');
     while (inbox.prune());
     expect(inbox.toRelay(9, 0).map(({ id }) => id)).toEqual([4]);
@@ -104,41 +100,8 @@ describe('what is relayed', () => {
   });
 });
 
-describe('retention of the inbox', () => {
-  it('drops what is older than it keeps, and not what is exactly as old', async () => {
-    inbox.insertMany([event()]);
-    inbox.finish(1, 'done');
-    await clock.advance(30 * DAY);
-    while (inbox.prune());
-    expect(inbox.stats().events).toBe(1);
-    await clock.advance(1);
-    while (inbox.prune());
-    expect(inbox.stats().events).toBe(0);
-  });
-
-  it('goes in steps, and says whether there may be more', async () => {
-    inbox.insertMany(Array.from({ length: STEP_ROWS + 1 }, () => event()));
-    for (let id = 1; id <= STEP_ROWS + 1; id++) inbox.finish(id, 'dead');
-    await clock.advance(40 * DAY);
-    expect([inbox.prune(), inbox.stats().events]).toEqual([true, 1]);
-    expect([inbox.prune(), inbox.stats().events]).toEqual([false, 0]);
-  });
-
-  it('puts the age away every ten minutes: a machine that is cut off loses no more', async () => {
-    inbox.insertMany([event()]);
-    inbox.finish(1, 'done');
-    for (let minutes = 0; minutes < 31 * 24 * 60; minutes += 60) {
-      await clock.advance(60 * 60_000);
-      if (minutes < 29 * 24 * 60) inbox.prune();
-    }
-    database.close();
-    open('boot-2');
-    await clock.advance(DAY + 61 * 60_000);
-    while (inbox.prune());
-    expect(inbox.stats().events).toBe(0);
-  });
-
-  it('counts what the journal of an event costs, and forgets one that is gone', () => {
+describe('inbox retention', () => {
+  it('includes the journal size', () => {
     inbox.insertMany([event()]);
     const { bytes: before } = inbox.stats();
     const attempt = {
@@ -158,7 +121,7 @@ describe('retention of the inbox', () => {
     expect(inbox.stats().bytes).toBe(bytes);
   });
 
-  it('knows its age by what it has seen where the note of it is lost', async () => {
+  it('resumes from the age of the newest event if the stored age is lost', async () => {
     await clock.advance(100 * DAY);
     inbox.insertMany([event()]);
     inbox.finish(1, 'done');
@@ -169,23 +132,10 @@ describe('retention of the inbox', () => {
     while (inbox.prune());
     expect(inbox.stats().events).toBe(0);
   });
-
-  it('forgets rests that are over', async () => {
-    expect(inbox.cooldown('r', 'o')).toBeUndefined();
-    inbox.setCooldown('r', 'o', 5_000);
-    inbox.setCooldown('r', 'p', 50_000);
-    await clock.advance(2_000);
-    expect(inbox.cooldown('r', 'o')).toBe(3_000);
-    inbox.prune();
-    expect(count('inbox_cooldown')).toBe(2);
-    await clock.advance(10_000);
-    inbox.prune();
-    expect([inbox.cooldown('r', 'o'), inbox.cooldown('r', 'p')]).toEqual([undefined, 38_000]);
-  });
 });
 
-describe('numbers of events', () => {
-  it('begin behind those that an inbox before it gave, and never go back', () => {
+describe('event numbers', () => {
+  it('continue from the replaced inbox', () => {
     inbox.insertMany([event()]);
     inbox.startAfter(40);
     inbox.startAfter(12);
@@ -198,14 +148,14 @@ describe('numbers of events', () => {
   });
 });
 
-describe('an event in the inbox', () => {
+describe('event in the inbox', () => {
   it.each([
     ['occurred_ms = occurred_ms + 1', 1],
     ["event_type = 'asset_deleted'", 1],
     ['received_ms = received_ms + 1', 1],
     ['unrecognised = 0', 2],
     ["payload = x'7b7d'", 2],
-  ])('does not fit its checksum with %s', (change, id) => {
+  ])('is reported as damaged after %s', (change, id) => {
     inbox.insertMany([event(), readEvent(bytes('no event'), 7)]);
     expect(inbox.list().map((one) => [one.id, inbox.show(one.id)!.damaged])).toEqual([
       [2, false],
@@ -215,51 +165,18 @@ describe('an event in the inbox', () => {
     expect(inbox.show(id)!.damaged).toBe(true);
   });
 
-  it.each(['done', 'dead', 'unrecognised'] as const)(
-    'that is damaged when it is %s stays known and is not counted',
-    (state) => {
-      const one = state === 'unrecognised' ? readEvent(bytes('no event'), 7) : event();
-      inbox.insertMany([one]);
-      if (state !== 'unrecognised') inbox.finish(1, state);
-      database.exec('UPDATE inbox_event SET received_ms = received_ms + 1');
-      expect(inbox.toRelay(9, 0)).toEqual([]);
-      expect(inbox.stats().damaged).toBe(0);
-      expect(inbox.show(1)).toMatchObject({ state: state === 'unrecognised' ? 'received' : state, journal: [] });
-      expect(inbox.insertMany([one])).toEqual(['seen']);
-    },
-  );
-
-  it('is named by the beginning of its identity, and has no time where it says none that there is', () => {
-    const one = event();
-    expect(digestOf(one.identity)).toBe(Buffer.from(one.identity).toString('hex').slice(0, 12));
-    const base = parsedEvent(one);
-    expect(base).toMatchObject({
-      id: 0,
-      digest: digestOf(one.identity),
-      replayed: false,
-      state: 'received',
-      attempts: 0,
-    });
-    expect(base.envelope).toMatchObject({ event_type: 'asset_updated' });
-    const timesOf = [0, Number.NaN, Number.POSITIVE_INFINITY, -9e15, undefined].map(
-      (occurredAtMs) => describeEvent({ ...base, occurredAtMs }).occurred_at,
-    );
-    expect(timesOf).toEqual(['1970-01-01T00:00:00.000Z', null, null, null, null]);
-    const line = (more: Partial<ArrivedEvent>) => arrivalLine({ ...one, ...more }, 'push');
-    expect(line({ occurredAtMs: 0 })).toEqual({
-      event: 'webhook.received',
-      digest: digestOf(one.identity),
-      eventType: 'asset_updated',
-      occurredAt: '1970-01-01T00:00:00.000Z',
-      via: 'push',
-    });
-    expect(line({ occurredAtMs: 9e15, unrecognised: true })).toMatchObject({
-      occurredAt: undefined,
-      unrecognised: true,
-    });
+  it.each(['done', 'dead', 'unrecognised'] as const)('remains known if its row is damaged while %s', (state) => {
+    const one = state === 'unrecognised' ? readEvent(bytes('no event'), 7) : event();
+    inbox.insertMany([one]);
+    if (state !== 'unrecognised') inbox.finish(1, state);
+    database.exec('UPDATE inbox_event SET received_ms = received_ms + 1');
+    expect(inbox.toRelay(9, 0)).toEqual([]);
+    expect(inbox.stats().damaged).toBe(0);
+    expect(inbox.show(1)).toMatchObject({ state: state === 'unrecognised' ? 'received' : state, journal: [] });
+    expect(inbox.insertMany([one])).toEqual(['seen']);
   });
 
-  it('is unrecognised where its bytes are no text, and keeps the name that it gives itself', () => {
+  it('is unrecognised if it is not valid UTF-8, and retains up to 100 characters from its event type', () => {
     expect(readEvent(new Uint8Array([0x22, 0xff, 0x22]), 7)).toMatchObject({ unrecognised: true, eventType: '' });
     expect(readEvent(bytes({ event_type: 'x'.repeat(200) }), 7).eventType).toBe('x'.repeat(100));
     expect(readEvent(bytes({ event_type: 7 }), 7).eventType).toBe('');
@@ -267,7 +184,40 @@ describe('an event in the inbox', () => {
   });
 });
 
-describe('a failure of the inbox', () => {
+describe('damaged row', () => {
+  it.each(['run', 'retry', 'access', 'relay'] as const)(
+    'is set aside when it is read for %s, and can be accepted again',
+    (reader) => {
+      const one = event({ eventType: 'node_appeared' });
+      inbox.insertMany([one, event()]);
+      if (reader === 'retry') inbox.finish(1, 'failed', 0);
+      inbox.setNote(WATERMARK_NOTE, 'here');
+      database.exec('UPDATE inbox_event SET received_ms = 8 WHERE id = 1');
+      const readers = {
+        run: () => runnable(inbox, 9),
+        retry: () => inbox.retried(9),
+        access: () => inbox.ofAccess(9),
+        relay: () => inbox.toRelay(9, 0),
+      };
+      expect(readers[reader]().map(({ id }) => id)).not.toContain(1);
+      expect(inbox.show(1)).toMatchObject({ state: 'dead', damaged: true, journal: [{ outcome: 'damaged' }] });
+      // Catch-up reads the whole list again.
+      expect([inbox.note(WATERMARK_NOTE), inbox.stats().damaged]).toEqual(['', 1]);
+      expect(inbox.insertMany([one])).toEqual(['new']);
+    },
+  );
+});
+
+describe('event payload', () => {
+  it('is replaced with an empty object if it is not a JSON object or would expand excessively when parsed', () => {
+    const many = (count: number) => `{"content":[${Array.from({ length: count }, () => '{}').join()}]}`;
+    const envelopeOf = (payload: string) => parsed({ payload } as InboxEvent).envelope;
+    expect(envelopeOf(many(5_000))).not.toEqual({});
+    for (const payload of ['', 'x', '[]', 'null', '1', many(50_000)]) expect(envelopeOf(payload)).toEqual({});
+  });
+});
+
+describe('inbox error', () => {
   it.each([
     ['SQLITE_FULL', 'inbox.disk_full', true],
     ['SQLITE_CORRUPT', 'inbox.corrupt', false],
@@ -276,7 +226,7 @@ describe('a failure of the inbox', () => {
     ['SQLITE_IOERR_READ', 'inbox.unreadable', true],
     ['SQLITE_IOERR_WRITE', 'inbox.unavailable', true],
     ['SQLITE_BUSY', 'inbox.unavailable', true],
-  ])('%s is told as %s', (cause, code, retryable) => {
+  ])('%s becomes %s', (cause, code, retryable) => {
     const fail = () =>
       guarded(() => {
         throw Object.assign(new Error('said by the driver'), { code: cause });
@@ -284,7 +234,7 @@ describe('a failure of the inbox', () => {
     expect(fail).toThrow(expect.objectContaining({ code, retryable }));
   });
 
-  it('is a file of a newer version, of which nothing is touched', () => {
+  it('is reported for a file created by a newer version', () => {
     database.pragma('user_version = 99');
     expect(() => Inbox.open(database, clock, 'boot-1')).toThrow(expect.objectContaining({ code: 'store.format' }));
   });

@@ -9,7 +9,6 @@ import { memoryFolder } from '../memory-folder.ts';
 const PAGE = 1024;
 const ROWS = 2_000;
 const NUMBERED = 'CREATE TABLE numbered (id INTEGER PRIMARY KEY, text TEXT NOT NULL)';
-// The key in another order than the columns.
 const NAMED = 'CREATE TABLE named (name TEXT, epoch INTEGER, text TEXT, PRIMARY KEY (epoch, name)) WITHOUT ROWID';
 
 let folder: string;
@@ -39,7 +38,7 @@ function fill(table: string): void {
   old.close();
 }
 
-/** Makes the leaf pages at these places of the table's order unreadable. Gives the ids of the rows that are left. */
+/** Overwrites these leaf pages, and returns the remaining row numbers. */
 function breakLeaves(table: string, places: readonly number[]): number[] {
   const old = new Database(path, { readonly: true });
   const leaves = old
@@ -56,7 +55,7 @@ function breakLeaves(table: string, places: readonly number[]): number[] {
       bytes.fill(0, (pageno - 1) * PAGE, pageno * PAGE);
     } else left.push(...numbers(first, first + ncell));
     first += ncell;
-    // Between two leaves of a table without numbers stands a row in the page above.
+    // WITHOUT ROWID tables have a row between two leaf pages, in their parent page.
     if (table === NAMED && place < leaves.length - 1) left.push(first++);
   }
   expect(first).toBe(ROWS);
@@ -67,13 +66,13 @@ function breakLeaves(table: string, places: readonly number[]): number[] {
 const idsIn = (column: string, table: string) =>
   into.prepare<[], number>(`SELECT ${column} FROM ${table} ORDER BY 1`).pluck().all();
 
-describe('what is carried over of a damaged inbox', () => {
+describe('damaged inbox salvage', () => {
   it.each([
-    ['nothing is broken', []],
+    ['no damage', []],
     ['the first page', [0]],
-    ['pages one by one and side by side', [3, 50, 51, 52, 120]],
-    ['the last page, and one before', [3, -1]],
-  ])('is every row with a number that stands on a page that reads: %s', (_, places) => {
+    ['single pages and ranges', [3, 50, 51, 52, 120]],
+    ['the last page and another one', [3, -1]],
+  ])('copies all numbered rows from readable pages: %s', (_, places) => {
     fill(NUMBERED);
     const left = breakLeaves(NUMBERED, places);
     expect(left.length).toBeGreaterThan(ROWS * 0.9);
@@ -82,7 +81,7 @@ describe('what is carried over of a damaged inbox', () => {
     expect(idsIn('id', 'numbered')).toEqual(left);
   });
 
-  it('is of rows without numbers all before the first broken page and all behind the last', () => {
+  it('copies rows without event numbers from before and after damaged pages', () => {
     fill(NAMED);
     const left = breakLeaves(NAMED, [40]);
     expect(left.length).toBeLessThan(ROWS);
@@ -91,7 +90,7 @@ describe('what is carried over of a damaged inbox', () => {
     expect(idsIn('epoch', 'named')).toEqual(left);
   });
 
-  it('is no row that does not fit, and all others beside it', () => {
+  it('skips rows that violate constraints', () => {
     fill(NUMBERED.replace(' NOT NULL', ''));
     const old = new Database(path);
     old.exec('UPDATE numbered SET text = NULL WHERE id IN (7, 8)');
@@ -99,18 +98,17 @@ describe('what is carried over of a damaged inbox', () => {
     into.exec(`${NUMBERED}; ${NAMED}`);
     expect(copyReadableRows(path, into)).toBe(ROWS - 2);
     expect(idsIn('id', 'numbered')).toEqual(numbers(0, ROWS).filter((id) => id !== 7 && id !== 8));
-    // A row that is there is kept as it is, and not counted.
     expect(copyReadableRows(path, into)).toBe(0);
   });
 
-  it('is nothing where the file is no database, and nothing of a table that it does not have', () => {
+  it('copies nothing from a file that is not a database', () => {
     into.exec(NUMBERED);
     expect(copyReadableRows(join(folder, 'missing.db'), into)).toBe(0);
     writeFileSync(path, 'no database '.repeat(200));
     expect(copyReadableRows(path, into)).toBe(0);
   });
 
-  it('fails where the new one cannot be written: nothing may be taken for all there was', () => {
+  it('fails if the new database is read-only', () => {
     fill(NUMBERED);
     into.exec(`${NUMBERED}; PRAGMA query_only = ON`);
     expect(() => copyReadableRows(path, into)).toThrow(expect.objectContaining({ code: 'SQLITE_READONLY' }));

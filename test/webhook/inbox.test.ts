@@ -5,8 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
 import { deliveryIdentity } from '../../src/webhook/identity.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
-import { describeEvent } from '../../src/webhook/inbox-event.ts';
-import type { InboxLimits } from '../../src/webhook/inbox-limits.ts';
+import { describeEvent, type InboxLimits } from '../../src/webhook/inbox-event.ts';
 import { type ArrivedEvent, readEvent } from '../../src/webhook/received-event.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { runnable } from './parts/inbox-events.ts';
@@ -49,8 +48,8 @@ afterEach(() => {
   rmSync(folder, { recursive: true });
 });
 
-describe('what was seen', () => {
-  it('is not taken in again: in one call, later, after a restart, by its delivery', () => {
+describe('known events', () => {
+  it('are not inserted again in the same call, after a restart, or by their delivery ID', () => {
     const event = threshold();
     const delivery = deliveryIdentity('s', 7);
     expect(inbox.insertMany([event, event])).toEqual(['new', 'seen']);
@@ -61,7 +60,7 @@ describe('what was seen', () => {
     expect(inbox.stats()).toMatchObject({ events: 1, waiting: 1 });
   });
 
-  it('is remembered for more than six months of use, whatever the wall clock says, and forgotten after', async () => {
+  it('remain known for more than six months of running time, independently of the wall clock', async () => {
     const event = threshold();
     inbox.insertMany([event]);
     inbox.finish(1, 'done');
@@ -77,30 +76,7 @@ describe('what was seen', () => {
     expect(inbox.seen([event.identity])).toEqual([false]);
   });
 
-  it('is remembered though a bit of its row has flipped, for as long as the inbox keeps it', () => {
-    const [first, second] = [threshold(), threshold()];
-    inbox.insertMany([first, second]);
-    const flip = (what: string, of: Uint8Array) =>
-      database.prepare(`UPDATE inbox_seen SET ${what} WHERE digest = ?`).run(of).changes;
-    expect(flip("digest = x'00' || substr(digest, 2)", first.identity)).toBe(1);
-    expect(flip('event = event + 8', second.identity)).toBe(1);
-    expect(inbox.insertMany([first, second])).toEqual(['seen', 'seen']);
-    // What was found out stands in rows again, and outlives the event.
-    database.exec('DELETE FROM inbox_event');
-    reopen();
-    expect(inbox.seen([first.identity, second.identity])).toEqual([true, true]);
-  });
-
-  it('hides no damaged event, though a bit of its row has flipped as well', () => {
-    const event = threshold();
-    inbox.insertMany([event]);
-    database.exec(`UPDATE inbox_seen SET event = 77; UPDATE inbox_event SET payload = replace(payload, '2', '3')`);
-    expect(ids()).toEqual([]);
-    expect(inbox.seen([event.identity])).toEqual([false]);
-    expect(inbox.insertMany([event])).toEqual(['new']);
-  });
-
-  it('stays known where an earlier version wrote it without a checksum', () => {
+  it('remain known if an earlier version stored them without a checksum', () => {
     const event = threshold();
     inbox.insertMany([event]);
     database.exec(`
@@ -116,7 +92,29 @@ describe('what was seen', () => {
     expect(inbox.insertMany([event, threshold()])).toEqual(['seen', 'new']);
   });
 
-  it('opens and knows the others where a flipped bit has moved a row a million epochs away', () => {
+  it('remain known after a bit flip in their rows', () => {
+    const [first, second] = [threshold(), threshold()];
+    inbox.insertMany([first, second]);
+    const flip = (what: string, of: Uint8Array) =>
+      database.prepare(`UPDATE inbox_seen SET ${what} WHERE digest = ?`).run(of).changes;
+    expect(flip("digest = x'00' || substr(digest, 2)", first.identity)).toBe(1);
+    expect(flip('event = event + 8', second.identity)).toBe(1);
+    expect(inbox.insertMany([first, second])).toEqual(['seen', 'seen']);
+    database.exec('DELETE FROM inbox_event');
+    reopen();
+    expect(inbox.seen([first.identity, second.identity])).toEqual([true, true]);
+  });
+
+  it('do not suppress a damaged event', () => {
+    const event = threshold();
+    inbox.insertMany([event]);
+    database.exec(`UPDATE inbox_seen SET event = 77; UPDATE inbox_event SET payload = replace(payload, '2', '3')`);
+    expect(ids()).toEqual([]);
+    expect(inbox.seen([event.identity])).toEqual([false]);
+    expect(inbox.insertMany([event])).toEqual(['new']);
+  });
+
+  it('remain known after a bit flip in the epoch of a row', () => {
     const [first, second] = [threshold(), threshold()];
     inbox.insertMany([first, second]);
     database.prepare('UPDATE inbox_seen SET epoch = 1099511627776 WHERE digest = ?').run(first.identity);
@@ -125,21 +123,10 @@ describe('what was seen', () => {
     while (inbox.prune());
     expect(inbox.stats()).toMatchObject({ events: 2 });
   });
-
-  it('costs at most 40 bytes each on disk', () => {
-    const many = 20_000;
-    const before = database.pragma('page_count', { simple: true }) as number;
-    const see = database.prepare('INSERT INTO inbox_seen VALUES (0, ?, ?, 4000000000)');
-    database.transaction(() => {
-      for (let i = 0; i < many; i++) see.run(deliveryIdentity('x', i), i);
-    })();
-    const pages = (database.pragma('page_count', { simple: true }) as number) - before;
-    expect((pages * 1024) / many).toBeLessThan(40);
-  });
 });
 
-describe('states', () => {
-  it('go from received to running to done, and a done event never runs again', () => {
+describe('event state', () => {
+  it('changes from received to running to done', () => {
     inbox.insertMany([threshold(), threshold()]);
     expect(ids()).toEqual([1, 2]);
     expect(runnable(inbox, 10, 1).map(({ id }) => id)).toEqual([2]);
@@ -152,7 +139,7 @@ describe('states', () => {
     expect(inbox.show(1)).toMatchObject({ state: 'done', attempts: 1 });
   });
 
-  it('running events that a crash left behind run again, with their attempts counted', () => {
+  it('returns to received if the agent crashes while the event is running', () => {
     inbox.insertMany([threshold()]);
     inbox.markRunning(1);
     reopen();
@@ -160,7 +147,7 @@ describe('states', () => {
     expect(inbox.show(1)).toMatchObject({ state: 'received', attempts: 1 });
   });
 
-  it('failed events run again when they are due, dead ones never', async () => {
+  it('allows retries of failed events when due, but not of dead events', async () => {
     inbox.insertMany([threshold(), threshold(), threshold()]);
     inbox.finish(1, 'failed', 5_000);
     inbox.finish(2, 'dead');
@@ -172,7 +159,7 @@ describe('states', () => {
     expect(ids()).toEqual([1, 3]);
   });
 
-  it('a retry is due by running time, whatever the wall clock does, and across a restart', async () => {
+  it('schedules retries by elapsed running time, independently of the wall clock and across restarts', async () => {
     clock.jumpWall(10 * 365 * DAY);
     inbox.insertMany([threshold()]);
     inbox.finish(1, 'failed', 5_000);
@@ -187,7 +174,7 @@ describe('states', () => {
     expect(ids()).toEqual([1]);
   });
 
-  it('replay runs a settled event again, once, and says what it cannot', () => {
+  it('is reset once by a replay', () => {
     inbox.insertMany([threshold(), readEvent(new TextEncoder().encode('{}'), 0)]);
     inbox.markRunning(1);
     expect(inbox.replay(1)).toBe('refused');
@@ -201,7 +188,7 @@ describe('states', () => {
     expect(inbox.replay(99)).toBe('unknown');
   });
 
-  it('an event that nobody recognises is kept and never runs', () => {
+  it('stays received for an unrecognised event', () => {
     const raw = Uint8Array.of(0xff, 0x00, 0x7b);
     expect(
       inbox.insertMany([readEvent(raw, 5), readEvent(new TextEncoder().encode('{"event_type":"new_thing"}'), 6)]),
@@ -214,8 +201,8 @@ describe('states', () => {
   });
 });
 
-describe('the journal and the cooldowns', () => {
-  it('keep each attempt with its event, bounded', () => {
+describe('journal and cooldowns', () => {
+  it('are limited to 200 attempts per event', () => {
     inbox.insertMany([threshold()]);
     for (let i = 0; i < 250; i++) {
       inbox.record(1, undefined, {
@@ -236,7 +223,7 @@ describe('the journal and the cooldowns', () => {
     expect(inbox.show(1)!.journal.at(-1)).toStrictEqual(short);
   });
 
-  it('outlive a restart', () => {
+  it('survive a restart', () => {
     inbox.setCooldown('r', 'instrumentation:4711', 1234);
     inbox.setNote('watermark', 'w');
     reopen();
@@ -247,7 +234,7 @@ describe('the journal and the cooldowns', () => {
 });
 
 describe('retention', () => {
-  it('by age drops what has run and never what has not', async () => {
+  it('deletes old completed events', async () => {
     inbox.insertMany([threshold(), threshold(), threshold(), readEvent(new TextEncoder().encode('x'), 0)]);
     inbox.finish(1, 'done');
     inbox.finish(2, 'failed', 1e12);
@@ -257,7 +244,7 @@ describe('retention', () => {
     expect(inbox.stats()).toMatchObject({ events: 2, waiting: 2 });
   });
 
-  it('by age does not believe a wall clock that jumps ahead, nor a new boot', () => {
+  it('ignores wall clock jumps and reboots', () => {
     inbox.insertMany([threshold()]);
     inbox.finish(1, 'done');
     clock.jumpWall(1000 * DAY);
@@ -267,7 +254,7 @@ describe('retention', () => {
     expect(inbox.list()).toHaveLength(1);
   });
 
-  it('by size drops the oldest that have run, with their journal, and gives the ids to no other event', () => {
+  it('deletes the oldest completed events with their journals, and reuses no numbers', () => {
     reopen({ keepBytes: 5_000 });
     for (let i = 1; i <= 20; i++) {
       inbox.insertMany([threshold({ padding: 'x'.repeat(1_000) })]);
@@ -288,7 +275,7 @@ describe('retention', () => {
     expect(inbox.list()[0]!.id).toBe(21);
   });
 
-  it('refuses new events where only what has not run fills the store, and drops what has run first', () => {
+  it('rejects new events if the inbox is full of incomplete events', () => {
     reopen({ maxBytes: 5_000 });
     const big = () => threshold({ padding: 'x'.repeat(1_500) });
     inbox.insertMany([big(), big()]);
@@ -301,8 +288,8 @@ describe('retention', () => {
   });
 });
 
-describe('space', () => {
-  it('of what was dropped is given back to the file system', () => {
+describe('disk space', () => {
+  it('is returned to the file system when events are deleted', () => {
     reopen({ keepBytes: 1_000 });
     for (let i = 0; i < 20; i++) inbox.insertMany([threshold({ padding: 'x'.repeat(50_000) })]);
     const pages = () => database.pragma('page_count', { simple: true }) as number;
@@ -318,21 +305,8 @@ describe('space', () => {
   });
 });
 
-describe('damage', () => {
-  it('in a row keeps it from running, is shown, and lets the same event come in again', () => {
-    const event = threshold();
-    inbox.insertMany([event, threshold()]);
-    database.prepare(`UPDATE inbox_event SET payload = replace(payload, 'high', 'hugh') WHERE id = 1`).run();
-    expect(inbox.show(1)!.damaged).toBe(true);
-    expect(ids()).toEqual([2]);
-    expect(inbox.stats().damaged).toBe(1);
-    expect(inbox.show(1)).toMatchObject({ state: 'dead', journal: [{ outcome: 'damaged' }] });
-    expect(inbox.insertMany([event])).toEqual(['new']);
-  });
-});
-
-describe('a disk that refuses', () => {
-  it('takes nothing of the batch, says so by code, and goes on when it is mended', () => {
+describe('inbox on a full disk', () => {
+  it('rejects an entire batch with an error code until space is available', () => {
     const event = threshold();
     database.pragma(`max_page_count = ${database.pragma('page_count', { simple: true })}`);
     const many = Array.from({ length: 50 }, () => threshold());
@@ -346,8 +320,8 @@ describe('a disk that refuses', () => {
   });
 });
 
-describe('listing', () => {
-  it('shows the newest first, 50 unless told, by state and type, page by page', () => {
+describe('event list', () => {
+  it('contains the newest 50 events, or a page filtered by state and type', () => {
     inbox.insertMany(Array.from({ length: 60 }, () => threshold()));
     inbox.finish(5, 'done');
     expect(inbox.list()).toHaveLength(50);
@@ -357,7 +331,7 @@ describe('listing', () => {
     expect(inbox.list({ eventType: 'asset_updated' })).toEqual([]);
   });
 
-  it('prints what docs/interface.md names', () => {
+  it('contains the members listed in docs/interface.md', () => {
     inbox.insertMany([threshold(), readEvent(new TextEncoder().encode('no'), clock.wallMs())]);
     expect(inbox.list().map(describeEvent)).toMatchObject([
       { event_type: '', occurred_at: null, unrecognised: true },

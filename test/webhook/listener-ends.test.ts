@@ -1,4 +1,3 @@
-/** What the listener does where something ends: a request in its middle, its memory, the listener itself. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { sign } from '../../src/webhook/signature.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
@@ -33,8 +32,8 @@ const refusals = () =>
     .filter((line) => line.includes('webhook.rejected'))
     .map((line) => JSON.parse(line) as { reason: string; why?: string; count: number });
 
-describe('a request that ends too early', () => {
-  it('is counted as broken off, and told so', async () => {
+describe('incomplete request', () => {
+  it('is counted as aborted', async () => {
     await at.start();
     const broken = open(delivery(anEvent(), { 'Content-Length': 5_000 }));
     await until(() => broken.socket.bytesWritten > 0);
@@ -49,7 +48,7 @@ describe('a request that ends too early', () => {
     expect(refusals().find(({ reason }) => reason === 'aborted')).not.toHaveProperty('why');
   });
 
-  it('is no malformed request if its sender resets the connection', async () => {
+  it('is not reported as malformed if the sender resets the connection', async () => {
     await at.start();
     const { socket } = open('POST /hook HTTP/1.1\r\nHost: localhost\r\n');
     await until(() => socket.bytesWritten > 0);
@@ -59,7 +58,7 @@ describe('a request that ends too early', () => {
     expect(refusals()).toMatchObject([{ reason: 'malformed', why: 'HPE_INVALID_METHOD', count: 1 }]);
   });
 
-  it('was never one where it is no HTTP', async () => {
+  it('is reported as malformed if it is not HTTP', async () => {
     await at.start();
     const garbage = open('no HTTP\r\n\r\n');
     expect(await garbage.answers()).toEqual([
@@ -70,8 +69,8 @@ describe('a request that ends too early', () => {
   });
 });
 
-describe('the memory of bodies', () => {
-  it('is refused with 503 where it ends, and is whole again after each request, however that went', async () => {
+describe('request body memory', () => {
+  it('is limited, with a 503 response above the limit, and released after each request', async () => {
     await at.start({ limits: { bytesUnderWay: 4_000, bodyBytes: 3_500 } });
     const sized = (bytes: number) => anEvent({ padding: 'x'.repeat(bytes) });
     const statusOf = async (text: string) => (await open(text).answers())[0]!.status.slice(0, 3);
@@ -98,8 +97,8 @@ describe('the memory of bodies', () => {
   });
 });
 
-describe('events of 1 MB whose insert takes too long', () => {
-  it('keep their memory until the insert ends, also after a response of 503', async () => {
+describe('slow event insertion', () => {
+  it('keeps event memory reserved until insertion completes, even after a 503', async () => {
     const clock = new ManualClock();
     const disk = Promise.withResolvers<void>();
     at.before = () => disk.promise;
@@ -120,13 +119,12 @@ describe('events of 1 MB whose insert takes too long', () => {
   });
 });
 
-describe('bodies that come slowly', () => {
-  it('give their memory to a delivery that needs it, the largest first, and no more of them than that takes', async () => {
+describe('slow request bodies', () => {
+  it('release their memory for a delivery, largest first', async () => {
     const clock = new ManualClock();
     await at.start({ limits: { bytesUnderWay: 8_000, bodyBytes: 5_000 } }, { clock });
     const sized = (bytes: number) => delivery(anEvent({ padding: 'x'.repeat(bytes) }));
     const statusOf = async (connection: RawConnection) => (await connection.answers()).at(-1)!.status;
-    /** All of a delivery but its end, its head by itself: what comes with that is not measured. */
     const begin = async (bytes: number) => {
       const body = anEvent({ padding: 'x'.repeat(bytes) });
       const connection = open(delivery(body, { Expect: '100-continue' }).slice(0, -body.length));
@@ -135,9 +133,7 @@ describe('bodies that come slowly', () => {
       return { connection, end: body.slice(-5) };
     };
     const [large, small] = [await begin(2_800), await begin(1_800)];
-    // They have the memory as soon as another finds none.
     await until(async () => (await statusOf(open(sized(2_000)))) === '503 Service Unavailable');
-    // Long enough to tell, and not as long as the slowest may take.
     await clock.advance(1_000);
     expect(await statusOf(open(sized(2_000)))).toBe('204 No Content');
     expect(await statusOf(large.connection)).toBe('408 Request Timeout');
@@ -146,8 +142,8 @@ describe('bodies that come slowly', () => {
   });
 });
 
-describe('a listener that stops', () => {
-  it('by its signal takes nothing more', async () => {
+describe('listener shutdown', () => {
+  it('is triggered by an abort signal', async () => {
     const stopping = new AbortController();
     await at.start({}, {}, stopping.signal);
     const url = at.url();
@@ -157,12 +153,12 @@ describe('a listener that stops', () => {
     await expect(fetch(url, { method: 'POST' })).rejects.toThrow();
   });
 
-  it('before it has begun does not listen', async () => {
+  it('prevents startup if its signal is already aborted', async () => {
     await at.start({}, {}, AbortSignal.abort());
     expect(at.listener!.address()).toBeNull();
   });
 
-  it('waits for the disk, also for events whose senders have their answer', async () => {
+  it('waits for inserts in progress, even after a 503', async () => {
     const clock = new ManualClock();
     const disk = Promise.withResolvers<void>();
     await at.start({ limits: { commitMs: 10 } }, { clock });

@@ -18,7 +18,7 @@ afterEach(async () => {
   await at.stop();
 });
 
-/** A connection, and everything that comes back on it. */
+/** Opens a connection and collects the response. */
 function open(): { socket: Socket; text: () => string; closed: Promise<void> } {
   const socket = createConnection({ port: at.port, host: '127.0.0.1' });
   sockets.push(socket);
@@ -33,13 +33,13 @@ function open(): { socket: Socket; text: () => string; closed: Promise<void> } {
 const head = (more: string) =>
   `POST /webhook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-Sha256: sha256=${'0'.repeat(64)}\r\n${more}\r\n\r\n`;
 
-describe('the listener that strangers can reach', () => {
-  it('holds no more of unsigned bodies than its bound, whether they promise their size or come in chunks', async () => {
+describe('public webhook listener', () => {
+  it('limits memory for forged bodies with a declared length or chunked encoding', async () => {
     await at.start({ limits: { bytesUnderWay: 200_000 } });
     const chunk = `${(60_000).toString(16)}\r\n${'x'.repeat(60_000)}\r\n`;
     const promising = Array.from({ length: 4 }, () => open());
     const chunked = Array.from({ length: 4 }, () => open());
-    // All heads are in before a byte of a body is: a bound that looks at heads alone would let each of them pass.
+    // All heads arrive before the bodies: a limit that only counts announced sizes would accept them.
     for (const { socket } of promising) socket.write(head('Content-Length: 100000'));
     for (const { socket } of chunked) socket.write(head('Transfer-Encoding: chunked'));
     await until(() => sockets.every((socket) => !socket.connecting && socket.writableLength === 0));
@@ -48,12 +48,11 @@ describe('the listener that strangers can reach', () => {
     await until(() => [...promising, ...chunked].some(({ text }) => text().startsWith('HTTP/1.1 503')));
     expect(at.rejected).toContain('rate');
     for (const { socket } of [...promising, ...chunked]) socket.destroy();
-    // What they held is given back.
     await until(async () => (await at.post(anEvent())).status === 204);
     expect(at.inbox.list()).toHaveLength(1);
   });
 
-  it('takes no more connections than its bound: who is quiet longest gives its place', async () => {
+  it('closes the longest-idle connection above the connection limit', async () => {
     await at.start({ limits: { connections: 3 } });
     const crowd: ReturnType<typeof open>[] = [];
     for (let i = 0; i < 3; i++) {
@@ -65,7 +64,7 @@ describe('the listener that strangers can reach', () => {
     expect(crowd.slice(1).map(({ socket }) => socket.destroyed)).toEqual([false, false]);
   });
 
-  it('lets nobody occupy a connection without a TLS handshake', async () => {
+  it('closes connections that never complete the TLS handshake', async () => {
     const [key, cert] = ['key.pem', 'cert.pem'].map((name) => join(at.folder, name)) as [string, string];
     const kind = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-subj', '/CN=x'];
     execFileSync('openssl', ['req', '-x509', ...kind, '-keyout', key, '-out', cert], { stdio: 'ignore' });
@@ -80,7 +79,6 @@ describe('the listener that strangers can reach', () => {
     plain.socket.write('POST /webhook HTTP/1.1\r\nHost: x\r\n\r\n');
     await plain.closed;
     expect(plain.text()).not.toContain('HTTP/1.1 2');
-    // One that is in the middle of it does not hold up a stop either.
     const last = open();
     await until(() => !last.socket.connecting);
     await at.listener!.stop();
@@ -88,33 +86,30 @@ describe('the listener that strangers can reach', () => {
   });
 
   it.each([
-    ['no such header', undefined],
-    ['a header with nothing in it', ''],
+    ['no signature header', undefined],
+    ['an empty header', ''],
     ['only the algorithm', 'sha256='],
-    ['the digest without its name', (body: string) => sign(Buffer.from(body), SECRET).slice(7)],
-    ['another algorithm of the same digest', (body: string) => `sha1=${sign(Buffer.from(body), SECRET).slice(7)}`],
-    ['the digest and more', (body: string) => `${sign(Buffer.from(body), SECRET)}00`],
-    ['the digest cut short', (body: string) => sign(Buffer.from(body), SECRET).slice(0, -2)],
-    ['two digests, the right one first', (body: string) => `${sign(Buffer.from(body), SECRET)}, sha256=00`],
-    ['the signature of nothing', () => sign(Buffer.alloc(0), SECRET)],
+    ['a digest without an algorithm', (body: string) => sign(Buffer.from(body), SECRET).slice(7)],
+    ['the digest under another algorithm', (body: string) => `sha1=${sign(Buffer.from(body), SECRET).slice(7)}`],
+    ['a longer digest', (body: string) => `${sign(Buffer.from(body), SECRET)}00`],
+    ['a shorter digest', (body: string) => sign(Buffer.from(body), SECRET).slice(0, -2)],
+    ['two digests, the correct one first', (body: string) => `${sign(Buffer.from(body), SECRET)}, sha256=00`],
+    ['the signature of an empty body', () => sign(Buffer.alloc(0), SECRET)],
     ['the signature with an empty secret', (body: string) => sign(Buffer.from(body), '')],
-    ['letters that look like digits', () => `sha256=${'٠'.repeat(64)}`],
-  ] as [string, string | undefined | ((body: string) => string)][])(
-    'takes no body signed with %s',
-    async (_, signature) => {
-      at.secrets = [SECRET, ''];
-      await at.start();
-      const body = anEvent();
-      const given = typeof signature === 'function' ? signature(body) : signature;
-      const header = given === undefined ? '' : `X-Hub-Signature-Sha256: ${given}\r\n`;
-      const { socket, text, closed } = open();
-      const more = `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n`;
-      socket.write(`POST /webhook HTTP/1.1\r\nHost: x\r\n${header}${more}\r\n${body}`);
-      await closed;
-      expect(text()).toMatch(/^HTTP\/1\.1 401 /);
-      expect(at.inbox.list()).toEqual([]);
-    },
-  );
+    ['non-ASCII digits', () => `sha256=${'٠'.repeat(64)}`],
+  ] as [string, string | undefined | ((body: string) => string)][])('rejects a body with %s', async (_, signature) => {
+    at.secrets = [SECRET, ''];
+    await at.start();
+    const body = anEvent();
+    const given = typeof signature === 'function' ? signature(body) : signature;
+    const header = given === undefined ? '' : `X-Hub-Signature-Sha256: ${given}\r\n`;
+    const { socket, text, closed } = open();
+    const more = `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n`;
+    socket.write(`POST /webhook HTTP/1.1\r\nHost: x\r\n${header}${more}\r\n${body}`);
+    await closed;
+    expect(text()).toMatch(/^HTTP\/1\.1 401 /);
+    expect(at.inbox.list()).toEqual([]);
+  });
 
   it.each([
     '/webhook/',
@@ -125,7 +120,7 @@ describe('the listener that strangers can reach', () => {
     '/webhook;x',
     '/webhook%00',
     '/x/../webhook',
-  ])('takes nothing on %s, which is not its path', async (path) => {
+  ])('responds 404 to the path %s', async (path) => {
     await at.start();
     const body = anEvent();
     const { socket, text, closed } = open();
@@ -136,7 +131,7 @@ describe('the listener that strangers can reach', () => {
     expect(at.inbox.list()).toEqual([]);
   });
 
-  it('takes a replayed delivery for what it is, also when a member was added by someone without the secret', async () => {
+  it('stores a replayed delivery once, and rejects a delivery with an added member', async () => {
     await at.start();
     const body = anEvent();
     const headers = { 'X-Hub-Signature-Sha256': sign(Buffer.from(body), SECRET) };
@@ -147,8 +142,8 @@ describe('the listener that strangers can reach', () => {
   });
 });
 
-describe('the self-test', () => {
-  it('warns of nothing that it causes, and is counted apart; a stranger with the header is warned of', async () => {
+describe('listener self-test', () => {
+  it('is counted separately without a warning, unless its marker is invalid', async () => {
     await at.start({}, { isSelfTest: (mark) => mark === 'only-known-here' });
     const address = at.listener!.address()!;
     const target = { name: 'listener' as const, address: '', send: sendToListener(address, '/webhook', false) };
@@ -163,7 +158,7 @@ describe('the self-test', () => {
     expect((await at.post(anEvent(), stranger)).status).toBe(401);
     expect(at.rejected).toEqual(['self_test', 'signature_missing']);
     expect(at.logged.text).toContain('webhook.rejected');
-    // The mark opens nothing.
+    // The mark does not replace the signature.
     const sly = { ...stranger, [SELF_TEST_HEADER]: 'only-known-here' };
     expect((await at.post(anEvent(), sly)).status).toBe(401);
     expect(at.inbox.list({ eventType: 'tagferry_self_test' })).toHaveLength(1);

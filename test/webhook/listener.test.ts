@@ -9,9 +9,7 @@ import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { StoreError } from '../../src/base/errors.ts';
-import { GroupCommit } from '../../src/webhook/group-commit.ts';
 import { pathOf, WebhookListener } from '../../src/webhook/listener.ts';
-import { readEvent } from '../../src/webhook/received-event.ts';
 import { sign } from '../../src/webhook/signature.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { runnable, shown } from './parts/inbox-events.ts';
@@ -26,8 +24,8 @@ afterEach(() => at.stop());
 
 const signed = (body: string) => ({ 'X-Hub-Signature-Sha256': sign(new TextEncoder().encode(body), SECRET) });
 
-describe('the listener answers', () => {
-  it('204 without a body once the event is in the inbox', async () => {
+describe('webhook listener', () => {
+  it('responds 204 once the event is stored in the inbox', async () => {
     await at.start();
     const body = anEvent();
     const answer = await at.post(body);
@@ -37,7 +35,7 @@ describe('the listener answers', () => {
     expect(at.received).toEqual(['threshold_reached']);
   });
 
-  it('204 to a repeat, which is kept and counted once, whatever the order of its members', async () => {
+  it('stores a duplicate with a different member order only once', async () => {
     await at.start();
     const event = JSON.parse(anEvent());
     const repeat = JSON.stringify(
@@ -51,7 +49,7 @@ describe('the listener answers', () => {
     expect(at.received).toHaveLength(1);
   });
 
-  it('204 to a signed body that is no known event, and keeps it as it came, marked', async () => {
+  it('stores signed bodies of unknown event types as unrecognised', async () => {
     await at.start();
     const bodies = ['', 'no json', '{"event_type":"brand_new"}', '[1,2]', '{"event_type":"threshold_reached"}'];
     for (const body of bodies) expect((await at.post(body)).status, body).toBe(204);
@@ -62,7 +60,7 @@ describe('the listener answers', () => {
     expect(at.received).toEqual(bodies.map(() => 'unrecognised'));
   });
 
-  it('401 to a missing or wrong signature, and keeps nothing', async () => {
+  it('responds 401 to a missing or wrong signature and stores nothing', async () => {
     await at.start();
     const body = anEvent();
     const wrong = [
@@ -78,7 +76,7 @@ describe('the listener answers', () => {
     expect(new Set(at.rejected)).toEqual(new Set(['signature_missing', 'signature_wrong']));
   });
 
-  it('204 to SHA-1 alone where it is accepted, and warns once', async () => {
+  it('accepts SHA-1 only if configured, with one warning', async () => {
     await at.start({ acceptSha1: true });
     for (let i = 0; i < 3; i++) {
       const body = anEvent();
@@ -88,7 +86,7 @@ describe('the listener answers', () => {
     expect(at.logged.text.match(/webhook\.sha1_accepted/g)).toHaveLength(1);
   });
 
-  it('204 to both secrets during a rotation, 503 before any is known', async () => {
+  it('accepts both secrets during a rotation, and responds 503 without a secret', async () => {
     at.secrets = [];
     await at.start();
     const post = (secret: string) => {
@@ -105,7 +103,7 @@ describe('the listener answers', () => {
     expect((await post(SECRET)).status).toBe(401);
   });
 
-  it('404 to other paths and 405 with Allow to other methods, and lets a query stand', async () => {
+  it('responds 404 to other paths and 405 to other methods, and ignores query strings', async () => {
     await at.start();
     const body = anEvent();
     const send = (path: string, method = 'POST') =>
@@ -120,7 +118,7 @@ describe('the listener answers', () => {
     }
   });
 
-  it('413 over 1 MiB: by the promised length at once, by the bytes where none is promised; and takes 1 MiB', async () => {
+  it('responds 413 to bodies over 1 MiB with a declared length or chunked encoding', async () => {
     await at.start();
     const mebibyte = new Uint8Array(1024 * 1024).fill(0x20);
     expect((await at.post(mebibyte)).status).toBe(204);
@@ -137,7 +135,7 @@ describe('the listener answers', () => {
     expect(at.inbox.list()).toHaveLength(1);
   });
 
-  it('413 to a promise of a gigabyte without waiting for it, and to Expect: 100-continue without asking for it', async () => {
+  it('responds 413 to a declared length of one gigabyte without reading the body', async () => {
     await at.start();
     const headers = { 'content-length': String(2 ** 30), ...signed('x') };
     expect(await rawStatus({ method: 'POST', headers }, async () => {})).toBe(413);
@@ -146,7 +144,7 @@ describe('the listener answers', () => {
     );
   });
 
-  it('503 while the inbox cannot be written, keeps nothing, and 204 when it can again', async () => {
+  it('responds 503 while the inbox is read-only', async () => {
     await at.start();
     at.before = () => {
       throw new StoreError('full', { code: 'inbox.disk_full', retryable: true });
@@ -161,7 +159,7 @@ describe('the listener answers', () => {
     expect(at.rejected).toEqual(['commit']);
   });
 
-  it('503 when the disk hangs longer than a sender waits; the event that is written later is known when it comes again', async () => {
+  it('responds 503 if a commit is taking too long, and recognises the event when it is resent', async () => {
     const hang = Promise.withResolvers<void>();
     await at.start({ limits: { commitMs: 20 } });
     at.before = () => hang.promise;
@@ -177,7 +175,7 @@ describe('the listener answers', () => {
     expect(at.inbox.list()).toHaveLength(1);
   });
 
-  it('204 to a body of exactly the most bytes, and to one that waits to be asked for', async () => {
+  it('accepts a body of the maximum size with Expect: 100-continue', async () => {
     const body = anEvent();
     await at.start({ limits: { bodyBytes: Buffer.byteLength(body) } });
     const status = new Promise((resolve, reject) => {
@@ -191,7 +189,7 @@ describe('the listener answers', () => {
     expect(at.inbox.list()).toHaveLength(1);
   });
 
-  it('429 over the rate, by the clock', async () => {
+  it('responds 429 above the rate limit', async () => {
     const clock = new ManualClock();
     await at.start({ limits: { burst: 3, requestsPerSecond: 1 } }, { clock });
     const statuses = async () => {
@@ -204,7 +202,7 @@ describe('the listener answers', () => {
     expect(await statuses()).toEqual([204, 204, 429, 429]);
   });
 
-  it('a flood of what bears no signature takes no delivery’s place', async () => {
+  it('accepts deliveries during a flood of unsigned requests', async () => {
     await at.start({ limits: { burst: 3, requestsPerSecond: 1 } }, { clock: new ManualClock() });
     const flood = [];
     for (let i = 0; i < 10; i++) flood.push((await fetch(at.url(), { method: 'POST', body: '{}' })).status);
@@ -212,7 +210,7 @@ describe('the listener answers', () => {
     expect((await at.post(anEvent())).status).toBe(204);
   });
 
-  it('a flood of forged signatures takes no delivery’s place either', async () => {
+  it('accepts deliveries during a flood of forged signatures', async () => {
     await at.start({ limits: { burst: 3, requestsPerSecond: 1 } }, { clock: new ManualClock() });
     const headers = { 'X-Hub-Signature-Sha256': sign(new TextEncoder().encode('{}'), 'guessed') };
     const forge = () => fetch(at.url(), { method: 'POST', body: '{}', headers });
@@ -224,7 +222,7 @@ describe('the listener answers', () => {
   });
 });
 
-/** Status of a request that `fetch` would not send. */
+/** Returns the status of a request that `fetch` cannot send. */
 function rawStatus(
   options: { method: string; headers: Record<string, string> },
   send: (write: (chunk: Uint8Array) => void) => Promise<void>,
@@ -244,35 +242,8 @@ function rawStatus(
   });
 }
 
-describe('the listener', () => {
-  it('puts all that arrive during one commit into the next', async () => {
-    const sizes: number[] = [];
-    const first = Promise.withResolvers<void>();
-    const commit = new GroupCommit(async (events) => {
-      sizes.push(events.length);
-      if (sizes.length === 1) await first.promise;
-      return events.map(() => 'new' as const);
-    }, 100);
-    const one = () => commit.insert(readEvent(new TextEncoder().encode(anEvent()), 0));
-    const all = [one()];
-    await until(() => sizes.length === 1);
-    all.push(...Array.from({ length: 100 }, one));
-    await expect(one()).rejects.toMatchObject({ code: 'inbox.busy' });
-    first.resolve();
-    await Promise.all(all);
-    await commit.drained();
-    expect(sizes).toEqual([1, 100]);
-  });
-
-  it('acknowledges concurrent deliveries each for itself', async () => {
-    await at.start();
-    const answers = await Promise.all(Array.from({ length: 60 }, () => at.post(anEvent())));
-    expect(answers.every((answer) => answer.status === 204)).toBe(true);
-    expect(at.inbox.list({ limit: 100 })).toHaveLength(60);
-    expect(at.batches.length).toBeLessThanOrEqual(60);
-  });
-
-  it('keeps a connection alive over deliveries and refusals alike', async () => {
+describe('webhook listener connections', () => {
+  it('stay open after accepted and rejected deliveries', async () => {
     await at.start();
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
     const sockets = new Set<unknown>();
@@ -294,7 +265,7 @@ describe('the listener', () => {
     agent.destroy();
   });
 
-  it('finishes what is under way when it stops, and takes nothing after', async () => {
+  it('complete requests in progress at shutdown and refuse new ones', async () => {
     await at.start();
     const hold = Promise.withResolvers<void>();
     at.before = () => hold.promise;
@@ -310,7 +281,7 @@ describe('the listener', () => {
     await at.listener?.stop();
   });
 
-  it('ends connections that hang when it stops', async () => {
+  it('are closed at shutdown if they are unresponsive', async () => {
     await at.start({ limits: { stopMs: 50 } });
     const socket = createConnection(at.port, '127.0.0.1');
     socket.on('error', () => {});
@@ -323,7 +294,7 @@ describe('the listener', () => {
     await closed;
   });
 
-  it('works on a Unix socket that a killed process left behind, and leaves one in use alone', async () => {
+  it('work on a Unix socket left by a killed process, but not on one in use', async () => {
     const path = join(at.folder, 'hook.sock');
     const script = `require('node:net').createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, 'SIGKILL'))`;
     spawnSync(process.execPath, ['-e', script]);
@@ -337,21 +308,21 @@ describe('the listener', () => {
     expect(status).toBe(204);
     const second = new WebhookListener(
       { listen: { path }, path: '/webhook', acceptSha1: false, limits: { listenRetries: 0 } },
-      { insertMany: async () => [], secrets: () => [], clock: systemClock, log: at.logged.log },
+      { arrivals: at.arrivals, secrets: () => [], clock: systemClock, log: at.logged.log },
     );
     await expect(second.start()).rejects.toMatchObject({ code: 'webhook.listen' });
     await at.listener?.stop();
     expect(existsSync(path)).toBe(false);
   });
 
-  it('works on IPv6', async () => {
+  it('work with IPv6', async () => {
     await at.start({ listen: { host: '::1', port: 0 } });
     const body = anEvent();
     const answer = await fetch(`http://[::1]:${at.port}/webhook`, { method: 'POST', headers: signed(body), body });
     expect(answer.status).toBe(204);
   });
 
-  it('says which address is taken', async () => {
+  it('report an address in use', async () => {
     await at.start();
     const options = {
       listen: { host: '127.0.0.1', port: at.port },
@@ -359,14 +330,14 @@ describe('the listener', () => {
       acceptSha1: false,
       limits: { listenRetries: 0 },
     };
-    const parts = { insertMany: async () => [], secrets: () => [], clock: systemClock, log: at.logged.log };
+    const parts = { arrivals: at.arrivals, secrets: () => [], clock: systemClock, log: at.logged.log };
     await expect(new WebhookListener(options, parts).start()).rejects.toMatchObject({
       code: 'webhook.listen',
       hint: expect.stringContaining('WEBHOOK_LISTEN'),
     });
   });
 
-  it('logs neither secrets nor signatures nor bodies, and sums up what floods it', async () => {
+  it('never log secrets, signatures or bodies, and log floods as summaries', async () => {
     await at.start({ acceptSha1: true });
     const body = anEvent({ marker: 'do-not-log-this-body' });
     for (let i = 0; i < 30; i++)
@@ -376,7 +347,7 @@ describe('the listener', () => {
     };
     await at.post(body);
     expect(at.logged.text).toContain('signature_wrong');
-    // 1, 2, 4, 8, 16, and the fault.
+    // The warnings for 1, 2, 4, 8 and 16 repetitions, and the fault.
     expect(at.logged.text.match(/signature_wrong/g)).toHaveLength(5);
     for (const forbidden of [
       SECRET,
@@ -393,12 +364,12 @@ describe('the listener', () => {
     ['', '/webhook'],
     ['https://gateway.example.com/hooks/tagferry?x=1', '/hooks/tagferry'],
     ['https://gateway.example.com', '/'],
-  ])('for WEBHOOK_URL %s listens on the path %s', (url, path) => {
+  ])('with WEBHOOK_URL %s use the path %s', (url, path) => {
     expect(pathOf(url)).toBe(path);
   });
 });
 
-describe('https of its own', () => {
+describe('webhook listener with TLS', () => {
   function certificate(name: string): void {
     const subject = [
       '-subj',
@@ -427,7 +398,7 @@ describe('https of its own', () => {
     });
   }
 
-  it('takes deliveries, uses a renewed certificate without a restart, and keeps the old while a renewal is broken', async () => {
+  it('applies a renewed certificate without a restart, and keeps the previous certificate while the file is invalid', async () => {
     const clock = new ManualClock();
     certificate('first');
     const tls = { certFile: join(at.folder, 'cert.pem'), keyFile: join(at.folder, 'key.pem'), settings: 'WEBHOOK_TLS' };
@@ -453,7 +424,7 @@ describe('https of its own', () => {
     expect(stdout).toBe('204');
   });
 
-  it('is refused at start with files that do not work, naming them', async () => {
+  it('does not start if certificate files are missing', async () => {
     const tls = {
       certFile: join(at.folder, 'none.pem'),
       keyFile: join(at.folder, 'none.key'),

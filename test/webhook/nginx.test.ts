@@ -11,8 +11,8 @@ import { sign } from '../../src/webhook/signature.ts';
 import { EventPlant, NOTHING_WRONG } from '../process/event-plant.ts';
 import { anEvent } from './parts/listening.ts';
 
-/** Debian's nginx in front of the daemon, with the very site that `docs/` shows: only names, ports and files are this machine's. */
-const SITE = readFileSync(join(import.meta.dirname, '../../docs/nginx-site.conf'), 'utf8');
+/** Debian's nginx in front of the agent, with the site of `docs/` except for names, ports and files. */
+const SITE = readFileSync(join(import.meta.dirname, '../../docs/guide/nginx-site.conf'), 'utf8');
 const NGINX = ['/usr/sbin/nginx', '/usr/bin/nginx'].find((path) => existsSync(path)) ?? 'nginx';
 
 let folder: string;
@@ -88,7 +88,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** Posts through nginx; a status, whatever becomes of the body. */
+/** Posts through nginx and returns the status, even if the body was not read completely. */
 function post(body: Buffer, headers: Record<string, string> = {}, path = '/webhook', method = 'POST'): Promise<number> {
   return new Promise((resolve, reject) => {
     const ca = readFileSync(at('cert.pem'));
@@ -104,7 +104,7 @@ function post(body: Buffer, headers: Record<string, string> = {}, path = '/webho
       answer.resume();
       resolve(answer.statusCode ?? 0);
     });
-    // A refusal may overtake the body that is still being written.
+    // A rejection may arrive while the body is still being written.
     outgoing.on('error', (error) => setTimeout(() => reject(error), 100));
     outgoing.end(body);
   });
@@ -113,8 +113,8 @@ function post(body: Buffer, headers: Record<string, string> = {}, path = '/webho
 const secret = () => sandbox.webhooks()[0]!.secret;
 const signed = (body: Buffer) => ({ 'X-Hub-Signature-Sha256': sign(body, secret()) });
 
-describe('behind nginx with the site of docs/', () => {
-  it('answers 204 to a signed delivery and 401 to an unsigned one', async () => {
+describe('webhook listener behind nginx', () => {
+  it('responds 204 to a signed delivery and 401 to an unsigned one', async () => {
     const body = Buffer.from(anEvent({ event_type: 'of_another_age' }));
     expect(await post(body, signed(body))).toBe(204);
     expect(await post(body)).toBe(401);
@@ -122,7 +122,7 @@ describe('behind nginx with the site of docs/', () => {
     expect(await plant.agent.metric('tagferry_events_rejected_total{reason="signature_missing"}')).toBe(1);
   });
 
-  it('answers 413 to a body over 1 MiB and takes one of just so many bytes', async () => {
+  it('responds 413 to a body over 1 MiB, and accepts exactly 1 MiB', async () => {
     const most = Buffer.alloc(1024 * 1024, 0x20);
     expect(await post(most, signed(most))).toBe(204);
     const more = Buffer.alloc(1024 * 1024 + 1, 0x20);
@@ -131,27 +131,27 @@ describe('behind nginx with the site of docs/', () => {
     expect(await post(huge, signed(huge)).catch(() => 413)).toBe(413);
   });
 
-  it('lets nothing through but POST on the path of the webhook', async () => {
+  it('receives only POST requests on the webhook path', async () => {
     const body = Buffer.from(anEvent());
     expect(await post(body, signed(body), '/webhook/')).toBe(404);
     expect(await post(body, signed(body), '/metrics')).toBe(404);
     expect(await post(Buffer.alloc(0), {}, '/webhook', 'GET')).toBe(403);
   });
 
-  it('passes the self-test through it, without a warning', async () => {
+  it('passes the self-test without a warning', async () => {
     const { status, text } = await plant.ask('webhook/test');
     expect(status).toBe(200);
     const { checks } = JSON.parse(text) as { checks: { target: string; ok: boolean; message: string }[] };
     expect(checks.map(({ target, ok, message }) => [target, ok, message])).toEqual([
-      ['listener', true, 'unsigned body answered 401'],
-      ['listener', true, 'signed body answered 204'],
-      ['public', true, 'unsigned body answered 401'],
-      ['public', true, 'signed body answered 204'],
+      ['listener', true, 'unsigned body: status 401'],
+      ['listener', true, 'signed body: status 204'],
+      ['public', true, 'unsigned body: status 401'],
+      ['public', true, 'signed body: status 204'],
     ]);
     expect(await plant.agent.metric('tagferry_events_rejected_total{reason="self_test"}')).toBe(2);
   });
 
-  it('loses no delivery of the platform while the daemon is killed and started again', async () => {
+  it('loses no deliveries while the agent is killed and restarted', async () => {
     plant.stream();
     for (let i = 0; i < 3; i++) {
       await new Promise((resolve) => setTimeout(resolve, 300));

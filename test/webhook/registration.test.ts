@@ -23,7 +23,7 @@ const path = () => join(folder, 'webhook.json');
 const onDisk = () => JSON.parse(readFileSync(path(), 'utf8'));
 
 function registration(platform: TestPlatform, options: Partial<RegistrationOptions> = {}): WebhookRegistration {
-  return new WebhookRegistration(
+  const made = new WebhookRegistration(
     {
       url: URL_,
       secret: undefined,
@@ -38,9 +38,10 @@ function registration(platform: TestPlatform, options: Partial<RegistrationOptio
       clock,
       log: logged.log,
       redactor: new Redactor(),
-      registered: () => registered++,
     },
   );
+  made.onChecked(() => registered++);
+  return made;
 }
 
 beforeEach(() => {
@@ -51,7 +52,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, maxRetries: 10 }));
 
-describe('registration at the sandbox', () => {
+describe('webhook registration with the sandbox', () => {
   let sandbox: Sandbox;
   let platform: TestPlatform;
 
@@ -62,7 +63,7 @@ describe('registration at the sandbox', () => {
   });
   afterEach(() => sandbox.stop());
 
-  it('creates the webhook once and keeps its secret for its owner alone', async () => {
+  it('creates the webhook once and stores its secret readable only by its owner', async () => {
     const first = registration(platform);
     await first.load();
     expect(first.secrets()).toEqual([]);
@@ -82,7 +83,7 @@ describe('registration at the sandbox', () => {
     expect(logged.text).not.toContain(there!.secret);
   });
 
-  it('finds the client application by its name, and says what to do where there is none', async () => {
+  it('finds the client application by its name, and reports a missing application with a hint', async () => {
     await registration(platform, { application: 'sandbox-application' }).register();
     expect(sandbox.webhooks()).toHaveLength(1);
     await expect(registration(platform, { application: 'sandbox' }).register()).rejects.toMatchObject({
@@ -91,13 +92,13 @@ describe('registration at the sandbox', () => {
     });
   });
 
-  it.each([404, 405])('takes the only client application where /current responds %i', async (status) => {
+  it.each([404, 405])('uses the only client application if /current returns %i', async (status) => {
     sandbox.faults.add({ path: '/v1/client_applications/current', status });
     await registration(platform).register();
     expect(sandbox.webhooks()).toHaveLength(1);
   });
 
-  it('resets the secret where it is not known here', async () => {
+  it('resets an unknown secret', async () => {
     await registration(platform).register();
     const before = sandbox.webhooks()[0]!.secret;
     rmSync(path());
@@ -108,7 +109,7 @@ describe('registration at the sandbox', () => {
     expect(again.secrets()).toEqual([sandbox.webhooks()[0]!.secret]);
   });
 
-  it('restores other event types', async () => {
+  it('restores changed event types', async () => {
     const { application, webhook } = await registration(platform).register();
     const at = `/v1/client_applications/${application}/webhooks/${webhook}`;
     await platform.request({
@@ -126,7 +127,7 @@ describe('registration at the sandbox', () => {
     expect(JSON.stringify(listed)).not.toContain(sandbox.webhooks()[0]!.secret);
   });
 
-  it('mends an address that somebody changed on the platform', async () => {
+  it('restores a URL that was changed on the platform', async () => {
     const running = registration(platform);
     const { application, webhook } = await running.register();
     const at = `/v1/client_applications/${application}/webhooks/${webhook}`;
@@ -135,7 +136,7 @@ describe('registration at the sandbox', () => {
     expect(sandbox.webhooks()).toMatchObject([{ id: webhook, url: URL_ }]);
   });
 
-  it('creates the webhook with the filters of the rules, mends what became of them, and clears them', async () => {
+  it('creates, restores and removes filters based on the rules', async () => {
     const eventTypes = ['asset_updated', 'asset_appeared'];
     const filtered = (properties: Record<string, string[]>) => registration(platform, { eventTypes, properties });
     const { application, webhook } = await filtered({ asset_updated: ['status'] }).register();
@@ -160,7 +161,7 @@ describe('registration at the sandbox', () => {
     expect(sandbox.webhooks()[0]!.properties).toEqual({});
   });
 
-  it('gives the webhook other filters as soon as the rules are others, also when that comes in the middle of a check', async () => {
+  it('updates the filters when the rules change, even during a check', async () => {
     const stop = new AbortController();
     const running = registration(platform, {
       eventTypes: ['asset_updated'],
@@ -180,7 +181,7 @@ describe('registration at the sandbox', () => {
     await running.stop();
   });
 
-  it('with WEBHOOK_SECRET finds and, by WEBHOOK_REENABLE=always, enables, and never creates, resets, rotates or deletes', async () => {
+  it('finds and enables an existing webhook if WEBHOOK_SECRET is set, but never changes or deletes it', async () => {
     const byHand = () => registration(platform, { secret: 'by-hand', reenable: 'always' });
     await expect(byHand().register()).rejects.toMatchObject({ code: 'webhook.not_registered' });
     expect(sandbox.webhooks()).toEqual([]);
@@ -200,7 +201,7 @@ describe('registration at the sandbox', () => {
     expect(readFileSync(path(), 'utf8')).not.toContain('by-hand');
   });
 
-  it('rotates: both secrets are valid for an hour, across a restart, then the new one alone', async () => {
+  it('accepts both secrets for an hour after a rotation, then only the new secret', async () => {
     const running = registration(platform);
     await running.register();
     const [old] = running.secrets();
@@ -218,7 +219,7 @@ describe('registration at the sandbox', () => {
     expect(logged.text).not.toContain(fresh);
   });
 
-  it('a secret that was reset while the answer got lost is reset again at once, and said to be unknown until then', async () => {
+  it('immediately repeats a secret reset if its response was lost, and reports the secret as unknown until then', async () => {
     const stop = new AbortController();
     const running = registration(platform);
     await running.start(stop.signal);
@@ -229,17 +230,17 @@ describe('registration at the sandbox', () => {
     await expect(running.rotateSecret()).rejects.toMatchObject({ retryable: true });
     expect(running.isSecretKnown).toBe(false);
     expect(logged.text).toContain('webhook.reset_failed');
-    // The clock stands still: what happens now does not wait for the next check.
+    // The clock is not advanced, so the reset does not wait for the next check.
     await until(() => running.isSecretKnown);
     expect(running.secrets()[0]).toBe(sandbox.webhooks()[0]!.secret);
     expect(running.secrets()).not.toEqual([old]);
-    // In force before it is on disk: a crash in between resets once more.
+    // The secret is valid before it is stored.
     await until(() => onDisk().resetting === undefined);
     stop.abort();
     await running.stop();
   });
 
-  it('another address gets a webhook of its own, and the log names the one that still delivers to the former', async () => {
+  it('creates a webhook for a changed URL, and logs the webhook that still uses the previous URL', async () => {
     const { webhook } = await registration(platform).register();
     const moved = registration(platform, { url: 'https://gateway.example.com/elsewhere' });
     await moved.load();
@@ -252,7 +253,7 @@ describe('registration at the sandbox', () => {
     expect(logged.text.slice(said)).not.toContain('left_behind');
   });
 
-  it('a secret that was reset while the answer got lost is reset again at the next start', async () => {
+  it('repeats a secret reset at the next startup if its response was lost', async () => {
     const running = registration(platform);
     await running.register();
     const [old] = running.secrets();
@@ -260,7 +261,7 @@ describe('registration at the sandbox', () => {
     await expect(running.rotateSecret()).rejects.toMatchObject({ retryable: true });
     expect(sandbox.webhooks()[0]!.secret).not.toBe(old);
     expect(onDisk()).toMatchObject({ resetting: true });
-    // Killed here: the next start has only the file.
+    // The agent is killed here: the next start has only the file.
     const restarted = registration(platform);
     await restarted.load();
     await restarted.register();
@@ -268,7 +269,7 @@ describe('registration at the sandbox', () => {
     expect(onDisk().resetting).toBeUndefined();
   });
 
-  it('in the background waits for a platform that is away, then registers and checks again every quarter of an hour', async () => {
+  it('waits for the platform in the background, then registers and checks every 15 minutes', async () => {
     await sandbox.goOffline('refuse');
     const stop = new AbortController();
     const running = registration(platform, { reenable: 'always' });
@@ -297,7 +298,7 @@ describe('registration at the sandbox', () => {
     await running.stop();
   });
 
-  it('is silent while nobody is signed in, registers as soon as somebody is, and warns of what is then refused', async () => {
+  it('logs nothing without a session, registers after a sign-in, and warns if the platform rejects the registration', async () => {
     const gate = { refusal: 'platform.no_session' };
     const guarded = new TestPlatform(() => sandbox.url);
     guarded.token = platform.token;
@@ -318,7 +319,7 @@ describe('registration at the sandbox', () => {
     });
     expect(warnings()).toBe(0);
     gate.refusal = 'platform.refused';
-    // Without the clock: the login itself wakes it.
+    // The clock is not advanced: the sign-in starts the check.
     await until(() => {
       running.signedIn();
       return warnings() === 1;
@@ -332,7 +333,7 @@ describe('registration at the sandbox', () => {
     await running.stop();
   });
 
-  it('stays deleted after `webhook delete` until `webhook register`', async () => {
+  it('keeps the webhook deleted after `webhook delete` until `webhook register`', async () => {
     const stop = new AbortController();
     const running = registration(platform);
     await running.start(stop.signal);
@@ -350,7 +351,7 @@ describe('registration at the sandbox', () => {
   });
 });
 
-describe('a webhook that is left behind', () => {
+describe('unused webhook', () => {
   let sandbox: Sandbox;
   let platform: TestPlatform;
 
@@ -364,11 +365,11 @@ describe('a webhook that is left behind', () => {
   const urls = () => sandbox.webhooks().map(({ url }) => url);
   const elsewhere = `${URL_}/elsewhere`;
 
-  it('is taken away by prune, and nothing else: not the own one, not a stranger with a former address', async () => {
+  it('is deleted by prune, unlike the current webhook and webhooks with other URLs', async () => {
     const first = registration(platform);
     await first.load();
     const { webhook, application } = await first.register();
-    // By hand, with an address that this gateway never had; and one that somebody gave another address.
+    // A webhook that was registered manually with another address.
     const stranger = { url: `${URL_}/stranger`, event_types: ['asset_appeared'] };
     const path = `/v1/client_applications/${application}/webhooks`;
     await platform.answered({ method: 'POST', path, body: stranger, kind: 'other' });
@@ -382,7 +383,7 @@ describe('a webhook that is left behind', () => {
     expect(urls()).toHaveLength(2);
   });
 
-  it('is found and said where WEBHOOK_URL was emptied, also where a crash came before its number was known', async () => {
+  it('is found and reported if WEBHOOK_URL was removed, even if its ID was not stored due to a crash', async () => {
     const first = registration(platform);
     await first.load();
     const { webhook } = await first.register();
@@ -403,7 +404,7 @@ describe('a webhook that is left behind', () => {
     expect(readdirSync(folder)).toEqual([]);
   });
 
-  it("that a person gave another address, or whose number is another's now, is left alone", async () => {
+  it('is not deleted if its URL was changed on the platform', async () => {
     const first = registration(platform);
     await first.load();
     const { webhook, application } = await first.register();
@@ -417,7 +418,7 @@ describe('a webhook that is left behind', () => {
   });
 });
 
-describe('the secret before the last rotation', () => {
+describe('previous webhook secret', () => {
   let stub: StubPlatform;
   let serial: number;
 
@@ -437,14 +438,14 @@ describe('the secret before the last rotation', () => {
   });
   afterEach(() => stub.stop());
 
-  /** As a start of the daemon finds it. */
+  /** Reads the stored record, as startup does. */
   async function restarted(): Promise<WebhookRegistration> {
     const next = registration(new TestPlatform(() => stub.url));
     await next.load();
     return next;
   }
 
-  it('ends an hour after the rotation, however often the gateway starts', async () => {
+  it('expires an hour after the rotation, regardless of restarts', async () => {
     const first = await restarted();
     await first.register();
     await first.rotateSecret();
@@ -461,7 +462,7 @@ describe('the secret before the last rotation', () => {
     expect((await restarted()).secrets()).toEqual(['s2']);
   });
 
-  it('ends at once where the wall clock says more than an hour', async () => {
+  it('expires immediately if the wall clock is more than an hour ahead', async () => {
     const first = await restarted();
     await first.register();
     await first.rotateSecret();
@@ -471,7 +472,7 @@ describe('the secret before the last rotation', () => {
   });
 });
 
-describe('registration at platforms that answer otherwise', () => {
+describe('webhook registration with other platforms', () => {
   let stub: StubPlatform;
   beforeEach(async () => {
     stub = await new StubPlatform().start();
@@ -481,7 +482,7 @@ describe('registration at platforms that answer otherwise', () => {
   const platform = () => new TestPlatform(() => stub.url);
   const pagination = (page: number, page_count: number) => ({ page, page_count, per_page: 1, total_count: page_count });
 
-  it('takes the id from the body where Location is missing, and reads a list to its last page before it creates', async () => {
+  it('reads the ID from the body if Location is missing, and reads all pages before creating a webhook', async () => {
     const pages = [1, 2, 3].map((id) => ({ id, url: `https://other/${id}`, event_types: [], disabled: false }));
     stub.answer = ({ method, path, query }) => {
       if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
@@ -496,7 +497,7 @@ describe('registration at platforms that answer otherwise', () => {
     expect(onDisk()).toMatchObject({ webhook: 77, secret: 's' });
   });
 
-  it('takes the id from Location, and resets where the creation gave no secret', async () => {
+  it('reads the ID from Location, and resets the secret if the creation response contains none', async () => {
     stub.answer = ({ method, path }) => {
       if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
       if (method === 'GET') return { status: 200, json: { webhooks: [] } };
@@ -508,7 +509,7 @@ describe('registration at platforms that answer otherwise', () => {
     expect(made.secrets()).toEqual(['later']);
   });
 
-  it('enables although the platform rejects other event types and filters, and warns once', async () => {
+  it('enables the webhook even if the platform rejects event types and filters, and warns once', async () => {
     const changes: unknown[] = [];
     stub.answer = ({ method, path, body }) => {
       if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
@@ -531,7 +532,7 @@ describe('registration at platforms that answer otherwise', () => {
     expect(refused.map((line) => JSON.parse(line).what)).toEqual(['event_types', 'properties']);
   });
 
-  it('goes by what it has set where the platform does not show filters, and warns where it does not keep them', async () => {
+  it('relies on its own filters if the platform does not return them, and warns if the platform does not store them', async () => {
     let shown: object = {};
     const changes: string[] = [];
     stub.answer = ({ method, path, body }) => {
@@ -555,7 +556,7 @@ describe('registration at platforms that answer otherwise', () => {
     expect(logged.text.match(/webhook\.drift_stays/g)).toHaveLength(1);
   });
 
-  it('registers without filters where the platform does not know them, and says so', async () => {
+  it('registers without filters if the platform does not support them, and reports this', async () => {
     let made: object | undefined;
     stub.answer = ({ method, path, body }) => {
       if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
@@ -573,7 +574,7 @@ describe('registration at platforms that answer otherwise', () => {
     expect(logged.text).toContain('unknown attribute');
   });
 
-  it('says the words of the platform where it refuses, and never its whole body', async () => {
+  it('reports the rejection message, but never the entire body', async () => {
     stub.answer = ({ path }) =>
       path.endsWith('/current')
         ? { status: 200, json: { id: 9 } }
@@ -588,7 +589,7 @@ describe('registration at platforms that answer otherwise', () => {
     });
   });
 
-  it('a record that cannot be read is set aside byte for byte, and the secret is reset', async () => {
+  it('sets an unreadable record aside unchanged, and resets the secret', async () => {
     writeFileSync(path(), '{"webhook":5,"url');
     stub.answer = ({ method, path: at }) => {
       if (at.endsWith('/current')) return { status: 200, json: { id: 9 } };
@@ -596,16 +597,16 @@ describe('registration at platforms that answer otherwise', () => {
         return { status: 200, json: { webhooks: [{ id: 5, url: URL_, event_types: [], disabled: false }] } };
       return method === 'PATCH' ? { status: 204 } : { status: 200, json: { secret: 'fresh' } };
     };
-    const mended = registration(platform());
-    await mended.load();
-    await mended.register();
-    expect(mended.secrets()).toEqual(['fresh']);
+    const fixed = registration(platform());
+    await fixed.load();
+    await fixed.register();
+    expect(fixed.secrets()).toEqual(['fresh']);
     const aside = readdirSync(folder).find((name) => name.includes('.corrupt-'))!;
     expect(readFileSync(join(folder, aside), 'utf8')).toBe('{"webhook":5,"url');
     expect(logged.text).toMatch(new RegExp(`"webhook.record_set_aside".*${aside}`));
   });
 
-  it('a folder in the place of the record is set aside as well: no start fails for it', async () => {
+  it('sets aside a folder in place of the record, so that startup succeeds', async () => {
     mkdirSync(path());
     const started = registration(platform());
     await started.load();
@@ -614,7 +615,7 @@ describe('registration at platforms that answer otherwise', () => {
   });
 });
 
-describe('a platform with no more calls than the document shows', () => {
+describe('webhook registration with documented calls only', () => {
   let stub: StubPlatform;
   let hooks: { id: number; disabled: boolean; event_types: string[]; secret: string }[];
 
@@ -653,7 +654,7 @@ describe('a platform with no more calls than the document shows', () => {
         : respond(request);
   };
 
-  it('gets one webhook, which is remembered, corrected and disabled without a list', async () => {
+  it('creates one webhook, stores its ID, and updates it without listing webhooks', async () => {
     const first = await started();
     expect(await first.register()).toMatchObject({ webhook: 1 });
     const second = await started({ eventTypes: ['node_appeared'] });
@@ -667,13 +668,13 @@ describe('a platform with no more calls than the document shows', () => {
     expect(hooks).toMatchObject([{ id: 1, disabled: true }]);
   });
 
-  it('gets another webhook when the remembered one no longer exists', async () => {
+  it('creates another webhook if the stored webhook no longer exists', async () => {
     await (await started()).register();
     hooks = [{ id: 0, disabled: false, event_types: [], secret: '' }];
     expect(await (await started()).register()).toMatchObject({ webhook: 2 });
   });
 
-  it('gets another webhook, and the former one is disabled, when webhook.json was lost and the secret cannot be changed', async () => {
+  it('replaces the previous webhook if webhook.json was lost and the secret cannot be changed', async () => {
     listed();
     await (await started()).register();
     rmSync(path());
@@ -687,7 +688,7 @@ describe('a platform with no more calls than the document shows', () => {
     expect((await second.list()).map(({ own }) => own)).toEqual([false, true]);
   });
 
-  it('keeps the secret in force when a rotation is not possible, and says how to change it', async () => {
+  it('keeps the current secret if a rotation is not possible, and reports how to change it', async () => {
     const running = await started();
     await running.register();
     await expect(running.rotateSecret()).rejects.toMatchObject({
@@ -700,7 +701,7 @@ describe('a platform with no more calls than the document shows', () => {
     expect(hooks).toHaveLength(1);
   });
 
-  it('does not create one webhook after the other when none comes with a secret', async () => {
+  it('does not create webhooks repeatedly if the platform returns no secret', async () => {
     const respond = stub.answer;
     stub.answer = (request) => {
       const response = respond(request);
@@ -716,11 +717,11 @@ describe('a platform with no more calls than the document shows', () => {
   });
 });
 
-describe('drift', () => {
+describe('webhook drift', () => {
   const wanted = { url: URL_, eventTypes: ['a'], byHand: false };
   const there = (id: number, more = {}) => ({ id, url: URL_, event_types: ['a'], disabled: false, ...more });
 
-  it('chooses the webhook on record, then an enabled one, then the oldest', () => {
+  it('selects the recorded webhook, otherwise an enabled one, otherwise the oldest', () => {
     const found = [there(3, { disabled: true }), there(5), there(4)];
     expect(findDrift(found, { webhook: 5, url: URL_, scope: '', secret: 's' }, wanted)).toMatchObject({
       webhook: { id: 5 },
@@ -729,14 +730,14 @@ describe('drift', () => {
     expect(findDrift(found, undefined, wanted)).toMatchObject({ webhook: { id: 4 }, resetSecret: true });
   });
 
-  it('puts our address back on our webhook, but never takes one that was registered under another address of ours', () => {
+  it('restores the URL of this webhook, but not of one registered for another URL', () => {
     const moved = [there(5, { url: 'https://elsewhere/' })];
     const record = { webhook: 5, url: URL_, scope: '', secret: 's' };
     expect(findDrift(moved, record, wanted)).toMatchObject({ kind: 'adopt', changes: [{ url: URL_ }] });
     expect(findDrift(moved, { ...record, url: 'https://elsewhere/' }, wanted)).toEqual({ kind: 'create' });
   });
 
-  it('compares filters only where some are wanted', () => {
+  it('compares filters only if filters are configured', () => {
     const found = [there(5, { properties: { asset_updated: ['status'] } })];
     const record = { webhook: 5, url: URL_, scope: '', secret: 's' };
     expect(findDrift(found, record, wanted)).toMatchObject({ changes: [] });

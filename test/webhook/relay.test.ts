@@ -7,16 +7,16 @@ import { Relay } from '../../src/webhook/relay.ts';
 import { sign } from '../../src/webhook/signature.ts';
 import { anEvent, asyncInbox, Listening, SECRET, until } from './parts/listening.ts';
 
-/** A listener that keeps signatures, and the relay that reads its inbox. test/process/relay.test.ts has brokers and gateways. */
+/** A listener that stores signatures, and the relay that reads its inbox. test/process/relay.test.ts uses real brokers. */
 const NEW_SECRET = 'the secret that comes after it';
 const SHA256 = 'x-hub-signature-sha256';
 
 let listening: Listening;
 let relay: Relay;
 let secrets: string[];
-/** What the broker says to a body. */
+/** Error of the broker for a body. */
 let refusal: (body: string) => Error | undefined;
-/** What the relay has counted. */
+/** Number of relayed events. */
 let counted: number;
 let published: { body: string; headers: Readonly<Record<string, string>> }[];
 
@@ -58,11 +58,11 @@ async function relayed(count: number): Promise<void> {
   await until(() => published.length >= count);
 }
 
-describe('the relay', () => {
-  it('publishes body and signatures as they came, also by the old secret while it is changed', async () => {
+describe('relay', () => {
+  it('publishes the unchanged body and signatures, including signatures with the previous secret', async () => {
     await relay.start();
     const body = anEvent();
-    // As only the platform would write it: capitals, and the deprecated one beside it.
+    // Upper-case digits, and an additional invalid SHA-1 signature.
     const signature = sign(Buffer.from(body), SECRET).replace(/(?<=sha256=).*/, (hex) => hex.toUpperCase());
     const wrongSha1 = `sha1=${'0'.repeat(40)}`;
     const answer = await listening.post(body, { [SHA256]: signature, 'x-hub-signature': wrongSha1 });
@@ -71,7 +71,7 @@ describe('the relay', () => {
     expect(published).toEqual([{ body, headers: { [SHA256]: signature } }]);
   });
 
-  it('signs with the secret in force what has no signature, or one that is not good any more', async () => {
+  it('signs events without a valid signature with the current secret', async () => {
     await relay.start();
     const [listed, old] = [anEvent(), anEvent()];
     listening.inbox.insertMany([readEvent(new TextEncoder().encode(listed), 0)]);
@@ -83,7 +83,7 @@ describe('the relay', () => {
     );
   });
 
-  it('is not held up by an event that is larger than the broker takes: it says which, and the others go', async () => {
+  it('skips and reports an event that is too large for the broker', async () => {
     await relay.start();
     const [first, large, last] = [anEvent(), anEvent(), anEvent()];
     refusal = (body) => (body === large ? brokerTooLarge('broker') : undefined);
@@ -98,7 +98,7 @@ describe('the relay', () => {
     await until(() => counted === 3);
   });
 
-  it('publishes again what was not confirmed, and nothing that the broker has', async () => {
+  it('republishes only unacknowledged events', async () => {
     const bodies = Array.from({ length: 10 }, () => anEvent());
     await relay.start();
     let tries = 0;
@@ -112,11 +112,11 @@ describe('the relay', () => {
     const times = (at: number) => published.filter(({ body }) => body === bodies[at]).length;
     expect(bodies.map((_, at) => times(at))).toEqual([1, 1, 1, 1, 1, 1, 1, 1, 0, 1]);
     expect(listening.logged.text.split('webhook.relay_too_large')).toHaveLength(2);
-    // What a crash leaves unknown goes again: the cursor, which is on disk, stands at the last that all before it went with.
+    // The stored cursor is the last event before which all events were confirmed.
     expect(listening.inbox.note('relayed')).toBe('10');
   });
 
-  it('leaves no signature behind when its event falls away', async () => {
+  it('deletes signatures together with their events', async () => {
     await relay.start();
     expect((await listening.post('{"event_type":"of no kind"}')).status).toBe(204);
     await relayed(1);

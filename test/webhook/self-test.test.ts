@@ -13,7 +13,7 @@ afterEach(async () => {
   if (open) await new Promise((resolve) => open.close(resolve));
 });
 
-/** A target that answers with what `status` makes of whether the body was signed. */
+/** A target that responds with the status that `status` returns. */
 async function target(status: (signature: string | undefined, body: Buffer) => number): Promise<SelfTestTarget> {
   const made = createServer(async (request, response) => {
     const body = await requestBody(request);
@@ -27,8 +27,8 @@ async function target(status: (signature: string | undefined, body: Buffer) => n
   return { name: 'public', address: 'https://gateway.example', send: sendToListener(address, '/hook', false) };
 }
 
-describe('the self-test of the webhook', () => {
-  it('passes where an unsigned body gets 401 and a body signed with the secret 204', async () => {
+describe('webhook self-test', () => {
+  it('passes with 401 for an unsigned body and 204 for a signed body', async () => {
     const right = await target((signature, body) => {
       const verdict = verifySignature({ sha256: signature, sha1: undefined }, body, ['the-secret'], false);
       return verdict.ok ? 204 : 401;
@@ -43,9 +43,9 @@ describe('the self-test of the webhook', () => {
     ]);
   });
 
-  it('fails where somebody else answers, or a reverse proxy stands in the way, and says what to look at', async () => {
+  it('fails with a hint if another server or a reverse proxy responds', async () => {
     for (const [status, words] of [
-      [200, /Something else answers/],
+      [200, /reverse proxy/],
       [301, /final address/],
       [404, /path/],
       [413, /1 MiB/],
@@ -59,7 +59,7 @@ describe('the self-test of the webhook', () => {
     }
   });
 
-  it('says once that the address is not reachable', async () => {
+  it('reports an unreachable address once', async () => {
     const gone = await target(() => 204);
     await new Promise((resolve) => server!.close(resolve));
     server = undefined;
@@ -67,12 +67,12 @@ describe('the self-test of the webhook', () => {
     expect(lines).toMatchObject([{ ok: false, status: null, message: expect.stringContaining('ECONNREFUSED') }]);
   });
 
-  it('says that no secret is known in place of signing with none', async () => {
+  it('reports a missing secret', async () => {
     const lines = await testWebhook([await target(() => 401)], undefined);
     expect(lines).toMatchObject([{ ok: true }, { check: 'signed', ok: false, status: null }]);
   });
 
-  it('sends what no rule can ever act on', () => {
+  it('sends an event that matches no rule', () => {
     expect(recognise(JSON.parse(SELF_TEST_BODY.toString()))).toBe('unrecognised');
   });
 });

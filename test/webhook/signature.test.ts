@@ -6,14 +6,14 @@ import { sign, verifySignature } from '../../src/webhook/signature.ts';
 const body = new TextEncoder().encode('{"event_type":"threshold_reached"}');
 const secret = 'a shared secret with spaces and ü';
 
-/** Another party's HMAC: OpenSSL's command line. */
+/** Computes an HMAC with OpenSSL. */
 function opensslHmac(digest: 'sha256' | 'sha1', key: string, input: Uint8Array): string {
   const out = execFileSync('openssl', ['dgst', `-${digest}`, '-hmac', key], { input }).toString();
   return out.trim().split(/[= ]+/).at(-1)!;
 }
 
-describe('signatures', () => {
-  it('that OpenSSL makes are right here, and ours are what OpenSSL makes', () => {
+describe('webhook signature', () => {
+  it('matches the OpenSSL signature', () => {
     for (const length of [0, 1, 64, 1000, 100_000]) {
       const input = randomBytes(length);
       const theirs = opensslHmac('sha256', secret, input);
@@ -23,7 +23,7 @@ describe('signatures', () => {
     }
   });
 
-  it('with each of several secrets are right, so that a rotation loses no delivery', () => {
+  it('is valid with any of several secrets', () => {
     const headers = { sha256: sign(body, 'old'), sha1: undefined };
     for (const secrets of [['old'], ['new', 'old'], ['old', 'new']]) {
       expect(verifySignature(headers, body, secrets, false).ok).toBe(true);
@@ -32,13 +32,13 @@ describe('signatures', () => {
     expect(verifySignature(headers, body, [], false)).toEqual({ ok: false, reason: 'wrong' });
   });
 
-  it('by an empty secret are wrong even where one is configured empty', () => {
+  it('is invalid with an empty secret, even if the configured secret is empty', () => {
     const forged = `sha256=${opensslHmac('sha256', secret, body)}`;
     expect(verifySignature({ sha256: forged, sha1: undefined }, body, [''], false).ok).toBe(false);
     expect(verifySignature({ sha256: sign(body, ''), sha1: undefined }, body, [''], false).ok).toBe(false);
   });
 
-  it('by SHA-1 count only where accepted and where no SHA-256 is there', () => {
+  it('is valid with SHA-1 only if accepted by configuration and without SHA-256', () => {
     const sha1 = `sha1=${opensslHmac('sha1', secret, body)}`;
     expect(verifySignature({ sha256: undefined, sha1 }, body, [secret], false)).toEqual({
       ok: false,
@@ -60,11 +60,11 @@ describe('signatures', () => {
     '0'.repeat(64),
     `sha256=${'0'.repeat(64)}, sha256=${'0'.repeat(64)}`,
     'ü'.repeat(71),
-  ])('of the form %j are wrong, never an exception', (sha256) => {
+  ])('is invalid, without an exception, if it is %j', (sha256) => {
     expect(verifySignature({ sha256, sha1: undefined }, body, [secret], true)).toEqual({ ok: false, reason: 'wrong' });
   });
 
-  it('are wrong when one bit of the body or of the signature is another', () => {
+  it('is invalid if one bit of the body or the signature differs', () => {
     const right = sign(body, secret);
     for (let i = 0; i < body.length; i++) {
       const other = Uint8Array.from(body);
@@ -77,7 +77,7 @@ describe('signatures', () => {
     }
   });
 
-  it('in capital digits are the same', () => {
+  it('may contain upper-case hexadecimal digits', () => {
     const right = sign(body, secret);
     const loud = `sha256=${right.slice(7).toUpperCase()}`;
     expect(verifySignature({ sha256: loud, sha1: undefined }, body, [secret], false).ok).toBe(true);

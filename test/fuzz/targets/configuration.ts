@@ -1,11 +1,11 @@
 import { parseEnvFile } from '../../../src/config/env-file.ts';
-import { fillYaml } from '../../../src/config/filled-yaml.ts';
 import { parsePlacedYaml } from '../../../src/config/placed-yaml.ts';
 import { readPlainYaml } from '../../../src/config/plain-yaml.ts';
 import { Problems, problemLine } from '../../../src/config/problem.ts';
 import { readForm } from '../../../src/config/setting-forms.ts';
 import { AGENT_ENV_KEYS, KEY_NAMES, settingKey } from '../../../src/config/setting-keys.ts';
 import { parseYaml } from '../../../src/config/yaml-file.ts';
+import { fillYaml } from '../../../src/config/yaml-part.ts';
 import { demand, demandSame, type FuzzTarget } from '../target.ts';
 
 const LIMITS = { nodes: 2_000, depth: 40, nameLength: 256 };

@@ -1,16 +1,17 @@
+import { deflateSync, gzipSync } from 'node:zlib';
+import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import { TagferryError } from '../../../src/base/errors.ts';
 import { readCsv } from '../../../src/sources/csv/csv.ts';
 import { formatProblem, TimeReader } from '../../../src/sources/csv/logger-time.ts';
-import { parseDecimal } from '../../../src/sources/decimal-text.ts';
-import { parseIsoTime } from '../../../src/sources/iso-time.ts';
-import type { MqttValue } from '../../../src/sources/mqtt/mqtt-value.ts';
-import { Payload } from '../../../src/sources/mqtt/payload.ts';
-import { decodePayload, numberOf } from '../../../src/sources/sparkplug/payload.ts';
+import { parseDecimal, parseIsoTime } from '../../../src/sources/intake/text-parsers.ts';
+import type { MessageValue } from '../../../src/sources/messages/payload.ts';
+import { Payload } from '../../../src/sources/messages/payload.ts';
+import { decodePayload, readingOf } from '../../../src/sources/sparkplug/payload.ts';
 import { demand, demandSame, type FuzzTarget, headAndRest, refusing } from '../target.ts';
 
 const isOurs = (error: unknown) => error instanceof TagferryError;
 
-/** The first line: the JSON pointers of value, time and status, divided by blanks; `-` for none. */
+/** The first line contains the JSON pointers of value, time and status; `-` for none. */
 const mqttPayload: FuzzTarget = {
   name: 'mqtt-payload',
   seeds: [
@@ -26,7 +27,7 @@ const mqttPayload: FuzzTarget = {
       .split(' ')
       .map((word) => (word === '-' || word === '' ? undefined : word));
     const unit = timeUnit === 's' || timeUnit === 'us' || timeUnit === 'ns' ? timeUnit : 'ms';
-    const value: MqttValue = {
+    const value: MessageValue = {
       topic: 't',
       template: 't',
       timeUnit: unit,
@@ -47,6 +48,19 @@ const SPARKPLUG = Buffer.from(
   'hex',
 );
 
+/** Returns a payload (uuid, body, metric `algorithm`) with compressed content. */
+function compressed(body: Buffer, algorithm: string): Uint8Array {
+  const metric = new BinaryWriter().tag(1, 2).string('algorithm').tag(15, 2).string(algorithm).finish();
+  return new BinaryWriter()
+    .tag(2, 2)
+    .bytes(metric)
+    .tag(4, 2)
+    .string('SPBV1.0_COMPRESSED')
+    .tag(5, 2)
+    .bytes(body)
+    .finish();
+}
+
 const sparkplug: FuzzTarget = {
   name: 'sparkplug',
   seeds: [
@@ -54,25 +68,28 @@ const sparkplug: FuzzTarget = {
     Buffer.from('12120a04666c6f77200a69000000000000294018d20f', 'hex'),
     Buffer.from('120b0a0161200b70014a040a0251711200', 'hex'),
     Buffer.from('1213100320084a0d0a075175616c69747912021840', 'hex'),
+    compressed(gzipSync(SPARKPLUG), 'GZIP'),
+    compressed(deflateSync(SPARKPLUG), 'DEFLATE'),
   ],
   run(bytes) {
-    // What the decoder of protobuf throws, the source reports as a message that cannot be read.
+    // The source reports errors of the protobuf decoder as unreadable messages.
     const payload = refusing(
       (error) => error instanceof Error,
       () => decodePayload(bytes),
     );
     if (payload === undefined) return;
-    demand(payload.metrics.length * 2 <= bytes.length, 'more metrics than the bytes can say');
+    demand(payload.metrics.length <= 50_000, 'more metrics than the limit');
     for (const metric of payload.metrics) {
       for (const born of [undefined, 1, 2, 3, 4, 8, 10, 13]) {
-        const number = numberOf(metric, born);
-        demand(number === undefined || typeof number === 'number', 'a metric is no number');
+        const reading = readingOf(metric, born, false);
+        const isReading = 'problem' in reading || Number.isFinite(Number(reading.raw));
+        demand(isReading, 'a metric is neither a finite number nor a problem');
       }
     }
   },
 };
 
-/** The first byte says how the rest is cut into pieces. */
+/** The first byte determines the size of the pieces. */
 const csv: FuzzTarget = {
   name: 'csv',
   seeds: [
@@ -83,7 +100,7 @@ const csv: FuzzTarget = {
   ],
   async run(bytes) {
     const rest = bytes.subarray(1);
-    // A disk gives kilobytes: what a byte at a time costs in a large file is nobody's.
+    // Larger pieces for larger files, to limit the run time.
     const piece = Math.max(1, (bytes[0] ?? 1) % 16, rest.length >> 7);
     const read = async (pieceBytes: number) => {
       const records: unknown[] = [];
@@ -105,7 +122,7 @@ async function* piecesOf(bytes: Buffer, pieceBytes: number): AsyncGenerator<Buff
 
 const ISO = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,3})?(Z|[+-]\d\d:\d\d)$/;
 
-/** The first line is a time or a number, the second the format of a logger. */
+/** The first line is a time or a number, the second one a logger format. */
 const times: FuzzTarget = {
   name: 'times-and-numbers',
   seeds: [
@@ -119,11 +136,11 @@ const times: FuzzTarget = {
   ],
   run(bytes) {
     const { head, rest } = headAndRest(bytes);
-    const number = parseDecimal(head, 0, head.length);
+    const number = parseDecimal(head);
     demand(Number.isNaN(number) || Object.is(number, Number(head)), `${head} is read as ${number}`);
     const timeMs = parseIsoTime(head);
     const wanted = ISO.test(head) ? Date.parse(head) : Number.NaN;
-    // 24:00 and leap seconds are the agent's own.
+    // Date.parse does not support 24:00 and leap seconds.
     if (!Number.isNaN(wanted)) demandSame(head, timeMs, wanted);
     demand(Number.isNaN(timeMs) || Number.isInteger(timeMs), `${head} is no whole time: ${timeMs}`);
     const format = rest.toString('utf8').split('\n')[0]!;

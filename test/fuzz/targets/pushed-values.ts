@@ -1,11 +1,10 @@
 import { TagferryError } from '../../../src/base/errors.ts';
 import type { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
-import type { Draft } from '../../../src/sources/draft.ts';
-import { UnreadableValues } from '../../../src/sources/problem-list.ts';
-import { addJsonValue, readJsonBody, readNdjsonBody } from '../../../src/sources/push/json-values.ts';
-import { KeyTemplate } from '../../../src/sources/push/key-template.ts';
-import { msOfPrecision, PRECISIONS } from '../../../src/sources/push/line-protocol.ts';
-import { readLineProtocol } from '../../../src/sources/push/line-values.ts';
+import { addJsonValue, readJsonBody, readNdjsonBody } from '../../../src/sources/formats/json-values.ts';
+import { msOfPrecision, PRECISIONS } from '../../../src/sources/formats/line-protocol.ts';
+import { KeyTemplate, readLineProtocol } from '../../../src/sources/formats/line-values.ts';
+import type { Draft } from '../../../src/sources/intake/draft.ts';
+import { UnreadableValues } from '../../../src/sources/intake/problem-list.ts';
 import { makeIntakeBench, tagOf } from '../../sources/sink-double.ts';
 import { demandSame, type FuzzTarget, headAndRest } from '../target.ts';
 
@@ -15,27 +14,27 @@ const TAGS = new Map([
 ]);
 const bench = makeIntakeBench(TAGS);
 const other = makeIntakeBench(TAGS);
-/** What is taken in part opens series that the two others, which are compared by number, do not know. */
+/** Separate, because partial drafts create series, and the other results are compared by series number. */
 const inPart = makeIntakeBench(TAGS);
 const MAX_VALUES = 1_000;
 
 const isOurs = (error: unknown) => error instanceof TagferryError;
 
-/** Rows of what was taken, or that nothing was. */
-function rowsOf(draft: Draft, read: () => void): { rows: unknown[]; refused: number } | 'refused' {
+/** Returns the accepted rows, or that the request is rejected. */
+function rowsOf(draft: Draft, read: () => void): { rows: unknown[]; refused: number } | 'rejected' {
   try {
     read();
     const { length, series, timeMs, value, flags }: ValueColumns = draft.finish();
     const rows = Array.from({ length }, (_, at) => [series[at], timeMs[at], value[at], flags[at]]);
     return { rows, refused: draft.problems.count };
   } catch (error) {
-    if (isOurs(error)) return 'refused';
+    if (isOurs(error)) return 'rejected';
     throw error;
   }
 }
 
-/** As JSON.parse and the checks of one value alone understand a body: what the shipped reader does in one walk over bytes. */
-function plainly(draft: Draft, text: string): void {
+/** Reference reader that parses the whole body at once. */
+function readAtOnce(draft: Draft, text: string): void {
   const body: unknown = parsed(text);
   if (typeof body !== 'object' || body === null || Object.keys(body).join() !== 'values')
     throw new UnreadableValues('');
@@ -60,14 +59,10 @@ function utf8(bytes: Buffer): string {
   }
 }
 
-/** Bodies that only the shipped reader refuses: a name twice, or more in a value than any value has. */
-function isNarrower(text: string): boolean {
+/** Whether only the agent's reader may reject the body: an escaped member name, or two lists of values. */
+function mayBeRejected(text: string): boolean {
   const names = [...text.matchAll(/"((?:[^"\\]|\\.)*)"\s*:/g)].map((match) => match[1]);
-  return (
-    names.some((name) => name!.includes('\\')) ||
-    names.filter((name) => name === 'values').length > 1 ||
-    names.length > 60
-  );
+  return names.some((name) => name!.includes('\\')) || names.filter((name) => name === 'values').length > 1;
 }
 
 const ITEM = '{"tag":"FT-101","key":"flow","value":12.5,"timestamp":"2026-11-21T00:00:00.000Z","status":"good"}';
@@ -86,9 +81,9 @@ const jsonBody: FuzzTarget = {
     const draft = bench.intake.draft({ maxValues: MAX_VALUES });
     const found = rowsOf(draft, () => readJsonBody(bytes, draft));
     const slow = other.intake.draft({ maxValues: MAX_VALUES });
-    const wanted = rowsOf(slow, () => plainly(slow, utf8(bytes)));
-    if (found === 'refused' && wanted !== 'refused' && isNarrower(utf8(bytes))) return;
-    demandSame('what JSON.parse takes and what is taken', found, wanted);
+    const wanted = rowsOf(slow, () => readAtOnce(slow, utf8(bytes)));
+    if (found === 'rejected' && wanted !== 'rejected' && mayBeRejected(utf8(bytes))) return;
+    demandSame('values of JSON.parse and accepted values', found, wanted);
   },
 };
 
@@ -105,16 +100,16 @@ const ndjson: FuzzTarget = {
         addJsonValue(slow, parsed(line));
       }
     });
-    if (!(found === 'refused' && wanted !== 'refused' && isNarrower(utf8(bytes)))) {
-      demandSame('what JSON.parse takes line by line and what is taken', found, wanted);
+    if (!(found === 'rejected' && wanted !== 'rejected' && mayBeRejected(utf8(bytes)))) {
+      demandSame('values of JSON.parse per line and accepted values', found, wanted);
     }
-    // In part: what stands on a line that reads by itself is taken, whatever stands on the others.
+    // A partial draft accepts valid lines.
     const part = inPart.intake.draft({ isPartial: true, maxValues: MAX_VALUES });
     rowsOf(part, () => readNdjsonBody(bytes, part));
   },
 };
 
-/** The first line: unit of the times, an Influx tag for the tag, one for the key, and whether the body is partial. */
+/** The first line contains the precision, Influx tags for tag and key, and whether the request is partial. */
 const lineProtocol: FuzzTarget = {
   name: 'line-protocol',
   seeds: [

@@ -3,7 +3,7 @@ import { readFacts } from '../../../src/reactions/event-facts.ts';
 import { fillBody, fillTopic, fillValue } from '../../../src/reactions/template.ts';
 import { demand, type FuzzTarget, headAndRest } from '../target.ts';
 
-/** The first line is a template of tags or topics, the rest an event. */
+/** The first line is a template of a tag or topic, the rest is an event. */
 const template: FuzzTarget = {
   name: 'template',
   seeds: [

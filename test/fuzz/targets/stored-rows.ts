@@ -11,12 +11,12 @@ import { packRanges, settledCount, unpackRanges } from '../../../src/buffer/form
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { SqlitePages } from '../../../src/buffer/recovery/sqlite-pages.ts';
 import { walLostCommits } from '../../../src/buffer/recovery/wal-check.ts';
-import { parseProgress } from '../../../src/sources/csv/file-progress.ts';
+import { parseProgress } from '../../../src/sources/csv/file-reading.ts';
 import { demand, demandSame, type FuzzTarget, refusing } from '../target.ts';
 
 const isDamage = (error: unknown) => codeOf(error) === 'store.damaged';
 
-/** With the checksum that it would have: else nothing but checksums is looked at. */
+/** Adds the valid checksum. Otherwise only the checksum would be tested. */
 function sealed(bytes: Buffer): Buffer {
   const sum = Buffer.alloc(4);
   sum.writeUInt32LE(crc32(bytes));
@@ -34,7 +34,7 @@ const writer = new LogRowWriter();
 const row = (...values: [number, number, number, number][]) =>
   Buffer.from(writer.write(HEAD, columns(values), [{ series: 1, firstSeq: 2, lastSeq: 9 }])).subarray(4);
 
-/** Bits, because -0 and NaN are values of their own. */
+/** Compares bits, because of -0 and NaN. */
 function rowsOf({ length, series, timeMs, value, flags }: ValueColumns): unknown[] {
   return Array.from({ length }, (_, at) => [
     series[at],
@@ -111,7 +111,7 @@ const ranges: FuzzTarget = {
   },
 };
 
-/** A database of small pages and rows that run over, and its WAL: the file is the first two thirds of the input. */
+/** Database with small pages and overflow rows, and its WAL. The file is the first two thirds of the input. */
 function smallDatabase(): Buffer {
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-fuzz-'));
   const path = join(folder, 'a.db');
@@ -139,7 +139,7 @@ const sqlitePages: FuzzTarget = {
     }
     const path = join(folder, 'fuzzed.db');
     const cut = Math.floor((bytes.length * 2) / 3);
-    // The index beside a WAL takes part in what is known of it.
+    // The index of the WAL affects the result.
     writeFileSync(path, bytes);
     writeFileSync(`${path}-wal`, bytes.subarray(cut));
     writeFileSync(`${path}-shm`, bytes.subarray(0, 136));
@@ -166,7 +166,7 @@ const stateFiles: FuzzTarget = {
     parseProgress(bytes.toString('utf8'));
     const block = Buffer.from(bytes.subarray(0, 512));
     if (block.length > 264) {
-      // As for rows: with the sum that it would have.
+      // Valid checksum, as for rows.
       block.write('        ', 148, 'latin1');
       const sum = block.reduce((total, byte) => total + byte, 0);
       block.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148, 'latin1');

@@ -19,10 +19,10 @@ const run = promisify(execFile);
 const UP_AND_EMPTY_WITHIN_MS = 240_000;
 const START_TRIES = 3;
 
-/** What was acknowledged at the moment of a cut, and had not gone on. */
+/** State at the moment of a cut: acknowledged values that were not delivered. */
 export interface Owed {
   values: readonly Claim[];
-  /** Numbers of events. */
+  /** Event numbers. */
   events: readonly number[];
 }
 
@@ -31,7 +31,7 @@ export interface AfterCut {
   events: { owed: number; missing: number };
 }
 
-/** A disk as a cut has left it, mounted on this machine: its journal is played by the kernel, as at a boot. */
+/** The disk after a cut, mounted on this machine. The kernel replays its journal, as at a boot. */
 export async function mounted<Found>(image: DiskImage, look: (root: string) => Promise<Found>): Promise<Found> {
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-cut-'));
   const [file, root] = [join(folder, 'disk'), join(folder, 'root')];
@@ -48,13 +48,15 @@ export async function mounted<Found>(image: DiskImage, look: (root: string) => P
     return await look(root);
   } finally {
     for (const at of there.reverse()) await run('umount', ['-l', at]);
-    // Fails where anything is mounted there still: nothing of this machine may go with it.
+    // Fails if anything is still mounted below it, so that no files of this machine are removed.
     rmdirSync(root);
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-/** A program in the mounted tree, as root; killed in the end. Gives what it printed with what went wrong. */
+/**
+ * Runs a program in the mounted tree as root and kills it at the end. Returns its output, and the error if it failed.
+ */
 export async function running<Found>(
   root: string,
   command: readonly string[],
@@ -80,8 +82,8 @@ export async function running<Found>(
 }
 
 /**
- * The installed agent goes on from what a cut has left, before a platform that knows nothing: what was owed must come. `oracle` knows what
- * was ever offered.
+ * Starts the installed agent on the disk that a cut left, with an empty platform. All undelivered acknowledged values
+ * must arrive. `oracle` contains all values ever offered.
  */
 export async function goOn(
   images: readonly DiskImage[],
@@ -114,7 +116,7 @@ export async function goOn(
         const end = performance.now() + UP_AND_EMPTY_WITHIN_MS;
         while (!(await isOver())) {
           const left = await valuesLeft(ops);
-          // What is missing is counted; what never comes up, or never gets empty, is wrong in another way.
+          // Missing values are counted. An agent that does not start or drain is reported separately.
           if (performance.now() > end && left === 0) break;
           if (performance.now() > end) throw new Error(`${left} values never left`);
           await pause(250);
@@ -126,7 +128,7 @@ export async function goOn(
         await mounted(images[0]!, look);
         break;
       } catch (error) {
-        // A port that was free a moment ago.
+        // Returns a port that is currently free.
         if (tries === START_TRIES || !String(error).includes('EADDRINUSE')) throw error;
       }
     }
@@ -139,14 +141,14 @@ export async function goOn(
   }
 }
 
-/** What stood in the state folder's own file system. */
+/** Content of the file system of the state folder. */
 async function putState(image: DiskImage, options: string, root: string): Promise<void> {
   const tar = join(root, '../state.tar');
   await collect(await debianKernel(), image, 'f2fs', options, tar);
   await run('tar', ['-x', '-C', join(root, 'var/lib/tagferry'), '-f', tar]);
 }
 
-/** Its addresses are those of this machine. */
+/** Replaces addresses with those of this machine. */
 async function atHome(root: string, ops: number, platformUrl: string, journal: number): Promise<void> {
   const etc = join(root, 'etc/tagferry');
   const webhook = await freePort();

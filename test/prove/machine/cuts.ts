@@ -19,24 +19,27 @@ import { MountedMachine } from './mounted-machine.ts';
 import { type Forward, forwards, type Mounts, QemuMachine } from './qemu-machine.ts';
 
 const PER_SECOND = 160;
-/** Of a program that pushes: an emulated machine answers late where much else runs. */
+/** Request timeout of a pushing program; an emulated machine responds slowly. */
 const PATIENCE_MS = 40_000;
 const DRAINED_WITHIN_MS = 600_000;
 const EVENT_EVERY_MS = 1_500;
-/** Nothing more comes of events that are open. */
+/** Time without progress after which open events count as missing. */
 const SILENT_MS = 120_000;
-/** To the asset that goes on alone while another one's values stay: what is left of a flush is small, and compacted after some of them. */
+/**
+ * Asset whose values remain in the buffer while another asset continues alone. The remainder of each flush is then
+ * small, and compaction follows after several flushes.
+ */
 const STUCK_ASSET = 882;
-/** So that the file is larger than it may be as soon as anything in it is free: that is given back at once. */
+/** Limits that the file exceeds as soon as pages are free, so that the pages are released immediately. */
 const SMALL_BYTES = 16_384;
 const BOUND_BYTES = 2 * 2 ** 30;
-/** Between an outage and its end while free pages are to be given back. */
+/** Time between an outage and its end while free pages are released. */
 const TURN_MS = 15_000;
-/** Of an upgrade that runs, and of a start. */
+/** Time limits for an upgrade and a start. */
 const UPGRADE_MS = 40_000;
 const STARTING_WRITES = 60;
 
-/** What the machine is at when it is cut off. */
+/** The machine's activity at the time of the cut. */
 export const MOMENTS = [
   'ingest',
   'flush',
@@ -49,40 +52,40 @@ export const MOMENTS = [
   'package upgrade',
 ] as const;
 export type Moment = (typeof MOMENTS)[number];
-/** What needs no boot to be looked at. */
+/** Activities that can be inspected without a boot. */
 export type Glimpsed = Exclude<Moment, 'start' | 'package upgrade'>;
 
-/** Where the store says itself that it is at it (watch.mjs). */
+/** Activities that the store reports itself (watch.mjs). */
 const WITHIN: Partial<Record<Moment, RegExp>> = {
   flush: /^flush/,
   compaction: /^compaction/,
   settlement: /^settlement/,
-  event: /^(an event|a reaction)/,
+  event: /^(event|reaction)/,
   vacuum: /^vacuum/,
   salvage: /^salvage/,
 };
 
 export interface CutsOptions {
   deb: string;
-  /** Another version, for the upgrade. */
+  /** Package of another version, for the upgrade. */
   newer: string;
   seed: number;
   moments: readonly Moment[];
-  /** What a cut would leave at these moments, before those: the agent goes on from there on this machine. */
+  /** Moments before a cut at which copies of the disk are checked on this machine. */
   glimpses: readonly Glimpsed[];
   mounts: Mounts;
-  /** No machine, but its disk mounted on this one: images alone, much faster. */
+  /** Mounts the disk on this machine instead of booting one: images only, much faster. */
   isHere?: boolean;
-  /** The control: `synchronous=NORMAL`. */
+  /** Control with `synchronous=NORMAL`. */
   isNormal?: boolean;
   say: (what: string) => void;
 }
 
 interface CutRecord extends Cut {
   moment: Moment;
-  /** Of the next start. */
+  /** Duration of the next startup. */
   bootMs: number;
-  /** How it came up after a cut in an upgrade. */
+  /** How it started after a cut during an upgrade. */
   cameUp?: string;
 }
 
@@ -98,14 +101,14 @@ export interface CutsReport {
   allowedRepeats: number;
   events: { acknowledged: number; missing: number; repeated: number };
   flushes: number;
-  /** Errors of file systems, and what the daemon told of its databases, other than what this test did to them. */
+  /** Errors of file systems and of the databases, other than those that this test caused. */
   said: string[];
 }
 
 /**
- * Pulls the plug of a machine again and again: values and events come over the network, acknowledged as ever; at a moment that the seed
- * chooses its disks answer nothing any more, qemu is killed, and of what was not flushed nothing is left, or some sectors of some writes; the
- * next boot mounts them. In the end everything acknowledged is at the far end, or it is counted as missing.
+ * Cuts the power of a machine repeatedly, while values and events arrive over the network. At a random moment its disks
+ * stop responding and qemu is killed. Unflushed writes are lost, except for some sectors. The next boot mounts the
+ * disks. At the end, every acknowledged value must be on the platform; otherwise it is counted as missing.
  */
 export async function pullPlugs(options: CutsOptions): Promise<CutsReport> {
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-plug-'));
@@ -127,7 +130,7 @@ class Cuts {
   readonly #farEnd = new FarEnd(this.#sandbox, 500, 4);
   readonly #readings = new Readings(Date.now() - 3_600_000, () => this.#random());
   readonly #journal: Server;
-  /** Numbers of events whose reactions ran. */
+  /** Numbers of the events whose reactions ran. */
   readonly #ran: number[] = [];
   readonly #sent = new Set<number>();
   #machine!: QemuMachine | MountedMachine;
@@ -274,11 +277,11 @@ class Cuts {
     return answer.status;
   }
 
-  /** Values and events begin to come. */
+  /** Starts the producers of values and events. */
   async #open(): Promise<void> {
     this.#ways = this.#pushWays(async (path, type, body) => {
       const status = await this.#post(path, type, body);
-      // When the oracle knows of it: the last that was acknowledged is what a disk loses first.
+      // Recorded only after the oracle knows, because the latest acknowledged values are lost first.
       if (status === 204) setImmediate(() => this.#machine.answered());
       return status;
     });
@@ -293,7 +296,7 @@ class Cuts {
     }, EVENT_EVERY_MS);
   }
 
-  /** One after the other is looked at, while the machine goes on to the next. */
+  /** Checks one copy after another while the machine continues. */
   async #glimpseAll(): Promise<GlimpseRecord[]> {
     const records: GlimpseRecord[] = [];
     let looking = Promise.resolve();
@@ -314,19 +317,19 @@ class Cuts {
         records.push(record);
         this.#options.say(`glimpse ${records.length}: ${JSON.stringify(record)}`);
       });
-      // Told where it is waited for.
+      // Reported where the result is awaited.
       looking.catch(() => {});
     }
     await looking;
     return records;
   }
 
-  /** All is gone that was not flushed; or the disk had written some of it, in an order of its own. */
+  /** Removes all unflushed writes, or keeps some of them in a random order. */
   #fate(): (() => number) | undefined {
     return this.#random() < 0.5 ? () => this.#random() : undefined;
   }
 
-  /** Has the machine do that, and cuts it off in the middle. */
+  /** Starts an activity on the machine, and cuts the power during it. */
   async #cut(moment: Moment): Promise<Cut> {
     const machine = this.#machine;
     if (machine instanceof MountedMachine) throw new Error('the kernel of this machine is not cut off');
@@ -346,7 +349,7 @@ class Cuts {
     return await pulled;
   }
 
-  /** So that it will be at it soon, again and again. Gives what ends that. */
+  /** Repeats an activity until the returned function is called. */
   async #lead(moment: Moment): Promise<() => Promise<void>> {
     const machine = this.#machine;
     const sandbox = this.#sandbox;
@@ -356,14 +359,14 @@ class Cuts {
     else await sandbox.goOffline('refuse');
     if (moment === 'compaction') sandbox.faults.add({ method: 'POST', asset: STUCK_ASSET, status: 500 });
     if (moment === 'salvage') {
-      // Its header goes bad while the daemon is away: nothing that was acknowledged stands there.
+      // Damages the header while the agent is stopped. It contains no acknowledged value.
       await machine.service('stop');
       await machine.sh(
         'dd if=/dev/zero of=/var/lib/tagferry/buffer.db bs=16 count=1 conv=notrunc status=none; sync -f /var/lib/tagferry/buffer.db',
       );
     }
     if (moment !== 'vacuum') return async () => {};
-    // What waits in an outage goes at its end, and the pages that it took are then more than there may be.
+    // Values buffered in the outage are delivered at its end. The freed pages then exceed the limit.
     let turn = 0;
     const turns = new Loop(async () => {
       const isAway = turn++ % 2 === 0;
@@ -377,7 +380,7 @@ class Cuts {
     };
   }
 
-  /** Of the buffer, from now on. Beyond it new values are refused, and nothing is dropped. */
+  /** Sets the buffer limit. New values beyond it are rejected; none are dropped. */
   async #bound(bytes: number): Promise<void> {
     const edit = `sed -i 's/^BUFFER_MAX_BYTES=.*/BUFFER_MAX_BYTES=${bytes}/' /etc/tagferry/agent.env; sync -f /etc/tagferry/agent.env`;
     await this.#machine.sh(edit);
@@ -387,7 +390,7 @@ class Cuts {
   #plug(moment: Moment): Plug {
     const within = WITHIN[moment];
     const draw = this.#random();
-    // What the store does rarely is waited for longer.
+    // Rare activities of the store have a longer time limit.
     const withinMs = within === undefined ? 60_000 : 240_000;
     const isAnswer = moment === 'ingest' && (draw < 0.4 || this.#options.isNormal === true);
     const before = isAnswer ? 'an acknowledgement' : draw < 0.7 ? 'a flush' : 'a write';
@@ -402,7 +405,7 @@ class Cuts {
     return found.split('\n').reverse().join(', ');
   }
 
-  /** As an operator does after a power cut in the middle of it, where it does not come up by itself. */
+  /** Repairs an interrupted upgrade as an operator does, if the agent does not start by itself. */
   async #finishUpgrade(): Promise<string> {
     const found = await this.#version();
     const says = (how: string) => `${how} (dpkg: ${found})`;
@@ -412,15 +415,15 @@ class Cuts {
       }
       return false;
     };
-    if (await isUp(60_000)) return says('came up by itself');
+    if (await isUp(60_000)) return says('started without intervention');
     await this.#machine.sh('dpkg --configure -a; systemctl start tagferry', 'give');
-    if (await isUp(60_000)) return says('came up after dpkg --configure -a');
+    if (await isUp(60_000)) return says('started after dpkg --configure -a');
     await this.#machine.sh('dpkg -i /root/1.deb; systemctl start tagferry', 'give');
-    if (await isUp(120_000)) return says('came up after the package was installed again');
-    throw new Error(`it never came up ${says('')}`);
+    if (await isUp(120_000)) return says('started after the package was reinstalled');
+    throw new Error(`it did not start${says('')}`);
   }
 
-  /** What the daemon said of its databases in this start. */
+  /** Returns the messages about databases since this start. */
   async #listen(): Promise<void> {
     const told = (await this.#machine.journal()).match(/"event":"(store|inbox)\.[a-z_.-]*"/g) ?? [];
     for (const line of told) {
@@ -429,7 +432,7 @@ class Cuts {
     }
   }
 
-  /** Of which the daemon has answered 204. */
+  /** Events acknowledged with 204. */
   #takenEvents(): Set<number> {
     const taken = this.#sandbox.deliveries().filter(({ status }) => status === 'delivered');
     return new Set(taken.map(({ payload }) => numberOf(payload)));
@@ -446,14 +449,14 @@ class Cuts {
       const missing = this.#owedEvents().length;
       return { acknowledged: taken.size, missing, repeated: this.#ran.length - new Set(this.#ran).size };
     };
-    // A reaction takes its time in an emulated machine: it is waited for as long as any comes.
+    // Reactions are slow in an emulated machine. The time limit restarts with every reaction.
     let [progress, sinceMs] = [0, performance.now()];
     for (; performance.now() - sinceMs < SILENT_MS; await pause(200)) {
       const { acknowledged, missing } = count();
       if (missing === 0 && acknowledged === this.#sent.size) break;
       if (this.#ran.length + acknowledged > progress)
         [progress, sinceMs] = [this.#ran.length + acknowledged, performance.now()];
-      // So that it tries again what it had no answer for.
+      // Lets the agent retry unanswered requests.
       if (acknowledged < this.#sent.size) this.#sandbox.clock.advance(5_000);
     }
     return count();

@@ -4,33 +4,33 @@ import { SANDBOX_CREDENTIALS } from '../../../src/sandbox/sandbox.ts';
 import { enable } from './image.ts';
 
 export const TOKEN = 'the-token-of-those-who-push';
-/** Of qemu's network: the machine on which it runs. */
+/** Address of this machine in the network of qemu. */
 export const HOST = '10.0.2.2';
 
 export interface GatewayFiles {
   platformUrl: string;
-  /** Where reactions tell that they ran. */
+  /** Address to which reactions report. */
   journalUrl: string;
-  /** On this machine, that leads to the webhook. */
+  /** Port of this machine that is forwarded to the webhook. */
   webhookPort: number;
   tags: readonly string[];
-  /** Left in /root, by number. */
+  /** Packages in /root, by number. */
   debs: readonly string[];
   isNormal: boolean;
-  /** By which address it reaches this machine. */
+  /** Address of this machine, as seen by the gateway. */
   host: string;
-  /** Ports of its own. */
+  /** The gateway's ports. */
   listen: { ingest: number; webhook: number; ops: number };
 }
 
-/** What its unit gives the agent, where there is no systemd. */
+/** Environment that the unit sets, for use without systemd. */
 export const UNIT_ENVIRONMENT = {
   CREDENTIALS_DIRECTORY: '/etc/tagferry/credentials',
   TAGFERRY_CONFIG: '/etc/tagferry',
 };
 export const UNIT_COMMAND = ['/usr/bin/tagferry', 'run'];
 
-/** What an operator adds to a gateway that has the package, and what looks on while it is cut off. */
+/** Files that an operator adds to a gateway with the package, and the modules that observe it. */
 export function writeGateway(root: string, files: GatewayFiles): void {
   const host = (url: string) => url.replace('127.0.0.1', files.host);
   const listen = (name: keyof GatewayFiles['listen']) => `0.0.0.0:${files.listen[name]}`;
@@ -52,7 +52,7 @@ export function writeGateway(root: string, files: GatewayFiles): void {
     WEBHOOK_POLL: '10s',
   };
   const etc = join(root, 'etc/tagferry');
-  // Written over, not replaced: owner and mode stay as the package set them.
+  // Overwritten in place, so that owner and mode remain as the package set them.
   const text = Object.entries(env).map(([key, value]) => `${key}=${value}\n`);
   writeFileSync(join(etc, 'agent.env'), text.join(''));
   const { gid } = statSync(join(etc, 'agent.env'));
@@ -68,7 +68,7 @@ export function writeGateway(root: string, files: GatewayFiles): void {
   enable(root, 'multi-user.target', 'tagferry.service');
 }
 
-/** What has the daemon load what looks on, and for the control what changes it. */
+/** Makes the agent load the observer, and for the control, the module that changes it. */
 export function lookOn(isNormal: boolean): { NODE_OPTIONS: string } {
   const loaded = ['watch.mjs', ...(isNormal ? ['normal-sync.mjs'] : [])].map((name) => `--import=/opt/test/${name}`);
   return { NODE_OPTIONS: loaded.join(' ') };

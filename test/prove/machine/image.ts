@@ -19,7 +19,7 @@ const run = promisify(execFile);
 const env = { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin`, DEBIAN_FRONTEND: 'noninteractive' };
 const ROOT_MB = 1_200;
 const STATE_MB = 256;
-/** In the order in which they can be loaded: disks, network, file systems; and the one that few have. */
+/** Kernel modules in load order: disks, network, file systems, and the optional one. */
 const MODULES = [
   ...['virtio_ring', 'virtio', 'virtio_pci_legacy_dev', 'virtio_pci_modern_dev', 'virtio_pci'],
   ...['failover', 'net_failover', 'virtio_net', 'virtio_blk'],
@@ -34,13 +34,13 @@ export interface Kernel {
 
 export interface Image {
   root: string;
-  /** An empty f2fs, for the state folder. */
+  /** An empty f2fs for the state folder. */
   state: string;
 }
 
-/** Debian's kernel and a start of our own, without installing either on this machine; kept in `.cache/`. */
+/** Debian's kernel and a custom initramfs, without installing either on this machine. Cached in `.cache/`. */
 export async function debianKernel(): Promise<Kernel> {
-  // By what it is made from.
+  // Named after its inputs.
   const cache = join(
     CHECKOUT,
     `.cache/kernel-${createHash('sha256').update(`vmlinux ${INIT}`).digest('hex').slice(0, 8)}`,
@@ -65,14 +65,17 @@ export async function debianKernel(): Promise<Kernel> {
   return found;
 }
 
-/** As it is once it has unpacked itself: that would take an emulated machine seconds at each boot. */
+/** Unpacks the kernel, which would take seconds at each boot of an emulated machine. */
 async function unpackKernel(packed: string, to: string): Promise<void> {
   const at = readFileSync(packed).indexOf(Buffer.from([0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00]));
   if (at === -1) throw new Error(`${packed} is not packed by xz`);
   await run('sh', ['-c', `tail -c +${at + 1} "$0" | xz -dc --single-stream >"$1"`, packed, to]);
 }
 
-/** Mounts what the command line says; then copies all files of that to its other disk, or gives the network its address, and hands over to systemd. */
+/**
+ * Mounts the disks in the command line. Then either copies all files of one to another disk, or configures the network
+ * and starts systemd.
+ */
 const INIT = `#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /root
 /bin/busybox mount -t proc proc /proc
@@ -119,10 +122,10 @@ async function makeInitrd(from: string, to: string): Promise<void> {
     rmSync(tree, { recursive: true, force: true });
   }
 }
-/** Where there is no cpio: busybox, which is here anyway. */
+/** Uses busybox if cpio is not installed. */
 const BUSYBOX_CPIO = 'find . | ./bin/busybox cpio -o -H newc >"$0" 2>/dev/null';
 
-/** What a machine has no use for that has no console, no users and a day to live: a start takes half as long. */
+/** Units that a machine without a console and users does not need. Masking them halves the boot time. */
 const MASKED = [
   ...['systemd-logind.service', 'dbus.service', 'dbus.socket', 'systemd-user-sessions.service', 'e2scrub_reap.service'],
   ...['systemd-random-seed.service', 'systemd-update-utmp.service', 'systemd-update-utmp-runlevel.service'],
@@ -140,8 +143,8 @@ const SHELL_SOCKET = '[Socket]\nListenStream=8499\nAccept=yes\n[Install]\nWanted
 const SHELL = '[Service]\nExecStart=-/bin/sh\nStandardInput=socket\nStandardOutput=socket\nStandardError=journal\n';
 
 /**
- * A disk with Debian and `debs` on it, as `dpkg -i` leaves them, a shell for whoever has its port, and `write` for what an operator adds.
- * The tree below stays as it is.
+ * A disk with Debian and the packages `debs`, installed with `dpkg -i`, and a shell on a port. `write` adds the
+ * operator's files. The tree below is unchanged.
  */
 export async function makeImage(
   folder: string,
@@ -152,7 +155,7 @@ export async function makeImage(
   const [upper, work, root] = ['upper', 'work', 'root'].map((name) => join(folder, name)) as [string, string, string];
   for (const each of [upper, work, root]) mkdirSync(each, { recursive: true });
   const image = { root: join(folder, 'root.img'), state: join(folder, 'state.img') };
-  // An overlay's upper folder may not lie on an overlay: a tmpfs takes it.
+  // The upper folder of an overlay cannot be on an overlay, so it is on a tmpfs.
   await run('mount', ['-t', 'tmpfs', 'upper', upper]);
   try {
     for (const name of ['u', 'w']) mkdirSync(join(upper, name));
@@ -160,7 +163,7 @@ export async function makeImage(
     await run('mount', ['-t', 'overlay', '-o', options, 'overlay', root]);
     try {
       for (const deb of debs) await run('dpkg', ['--root', root, '--force-unsafe-io', '-i', deb], { env });
-      // Where another file system is mounted; otherwise the service makes it.
+      // Only if another file system is mounted there. Otherwise systemd creates the folder.
       mkdirSync(join(root, 'var/lib/tagferry'), { recursive: true });
       addShell(root);
       write(root);
@@ -189,7 +192,7 @@ function addShell(root: string): void {
   enable(root, 'sockets.target', 'test-shell.socket', '/etc/systemd/system');
 }
 
-/** As `systemctl enable` does, which does not run in a tree of another machine. */
+/** Enables a unit as `systemctl enable` does, which does not run in a foreign tree. */
 export function enable(root: string, target: string, unit: string, folder = '/lib/systemd/system'): void {
   const wants = join(root, 'etc/systemd/system', `${target}.wants`);
   mkdirSync(wants, { recursive: true });

@@ -2,21 +2,21 @@ import type { DiskImage, Fates, NbdDisk } from './nbd-disk.ts';
 
 const CUT_WITHIN_MS = 60_000;
 
-/** The moment of a cut. */
+/** Moment of a cut. */
 export interface Plug {
   before: 'a write' | 'a flush' | 'an acknowledgement';
-  /** The how-manieth of them. */
+  /** Ordinal number of the step. */
   count: number;
-  /** Of these alone while the machine says that it is at such work (watch.mjs). */
+  /** Counts only the steps during this store activity (watch.mjs). */
   within?: RegExp;
-  /** So long it is waited for. */
+  /** Time limit, in milliseconds. */
   withinMs?: number;
 }
 
-/** How it went. */
+/** Circumstances of a cut. */
 export interface Cut {
-  before: Plug['before'] | 'the end of patience';
-  /** What the store was at, in its own words. */
+  before: Plug['before'] | 'a timeout';
+  /** Activity reported by the store. */
   doing: string;
   fates: Fates;
 }
@@ -25,21 +25,21 @@ export interface Glimpse extends Cut {
   images: DiskImage[];
 }
 
-/** Waits for moments of disks, which ask it before each write and each flush. */
+/** Waits for a moment in the disks' work. The disks call it before each write and flush. */
 export class Moments {
-  /** The power goes: whatever they ask for, they are answered so. */
+  /** Cuts the power: the disks must not perform any more steps. */
   isOver = false;
   readonly #disks: readonly NbdDisk[];
   readonly #doing: () => Promise<string>;
   #noteAnswer = () => {};
 
-  /** `doing` asks the store what it is at. */
+  /** `doing` returns the store's current activity. */
   constructor(disks: readonly NbdDisk[], doing: () => Promise<string>) {
     this.#disks = disks;
     this.#doing = doing;
   }
 
-  /** Something was acknowledged to whoever sent it. */
+  /** Records an acknowledgement to a producer. */
   answered(): void {
     this.#noteAnswer();
   }
@@ -49,7 +49,7 @@ export class Moments {
     for (const disk of this.#disks) disk.isOver = undefined;
   }
 
-  /** What the disks would have if the plug were pulled at that moment; they go on. `meanwhile` is called at it, too. */
+  /** Copies the disks as a cut at this moment would leave them, and continues. Calls `meanwhile` at that moment. */
   async glimpse(plug: Plug, meanwhile: () => void, chance?: () => number): Promise<Glimpse> {
     let images: DiskImage[] = [];
     const { before, doing } = await this.next(plug, () => {
@@ -60,7 +60,7 @@ export class Moments {
     return { before, doing: await doing, fates: summedFates(images.map(({ fates }) => fates)), images };
   }
 
-  /** Calls `then` at that moment, before the disk does what it was asked for. */
+  /** Calls `then` at that moment, before the disk performs the step. */
   async next(plug: Plug, then: () => void): Promise<{ before: Cut['before']; doing: Promise<string> | string }> {
     let left = plug.count;
     let patience: NodeJS.Timeout | undefined;
@@ -74,7 +74,7 @@ export class Moments {
       };
       const isOver = async (step: 'a write' | 'a flush') => {
         if (left <= 0 || plug.before !== step) return this.isOver;
-        // What waits for this step is still at it when the answer comes.
+        // The activity cannot change while the disk waits for this step.
         const doing = plug.within !== undefined || left === 1 ? await this.#doing() : '';
         if (plug.within !== undefined && !plug.within.test(doing)) return this.isOver;
         if (--left === 0) now(step, doing);
@@ -84,7 +84,7 @@ export class Moments {
       this.#noteAnswer = () => {
         if (plug.before === 'an acknowledgement' && left > 0 && --left === 0) now(plug.before, this.#doing());
       };
-      patience = setTimeout(() => now('the end of patience', this.#doing()), plug.withinMs ?? CUT_WITHIN_MS);
+      patience = setTimeout(() => now('a timeout', this.#doing()), plug.withinMs ?? CUT_WITHIN_MS);
     });
   }
 }

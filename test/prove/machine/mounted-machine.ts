@@ -12,18 +12,18 @@ const run = promisify(execFile);
 const EXPORTED_WITHIN_MS = 30_000;
 const STOPPED_WITHIN_MS = 60_000;
 
-/** What runs in it, as its unit would start it. */
+/** Starts the agent as its unit does. */
 export interface Program {
   command: readonly string[];
   environment: Record<string, string>;
 }
 
 /**
- * The faster way to a machine: this machine's own kernel has the file system, over a loop device, over FUSE (qemu's storage daemon), over a disk
- * that keeps its word and no more; and the installed agent runs in it. What a cut would leave can be looked at again and again; the kernel
- * cannot be killed, so that there is no boot.
+ * A faster alternative to a machine: this machine's kernel mounts the file system, over a loop device and FUSE (the
+ * storage daemon of qemu), from a disk that loses unflushed writes. The installed agent runs in it. Copies of the disk
+ * can be checked at any moment. The kernel cannot be killed, so there is no boot.
  *
- * Nothing here may ask the mounted tree for anything itself: who waits for the disk in this process waits for ever, for the disk is in it.
+ * This process must not access the mounted tree: it would wait for the disk, which it serves itself.
  */
 export class MountedMachine {
   readonly #folder: string;
@@ -43,7 +43,7 @@ export class MountedMachine {
     this.#moments = new Moments([this.#disk], async () => this.#doing());
   }
 
-  /** `options`: of the mount. */
+  /** `options` are mount options. */
   static async open(image: Image, options: string, program: Program, folder: string): Promise<MountedMachine> {
     const machine = new MountedMachine(image, program, folder);
     try {
@@ -82,7 +82,7 @@ export class MountedMachine {
     };
     await mount(this.#root, '-t', 'ext4', '-o', `loop,${options}`, file);
     for (const part of ['proc', 'dev']) await mount(join(this.#root, part), '--bind', `/${part}`);
-    // In memory, as in a machine: it is read while the disk waits.
+    // In memory, as on a machine, because it is read while the disk waits.
     await mount(join(this.#root, 'run'), '-t', 'tmpfs', 'run');
     mkdirSync(join(this.#root, 'run/tagferry'));
   }
@@ -95,17 +95,18 @@ export class MountedMachine {
     return '';
   }
 
-  /** Starts the agent. Gives after how many ms it was there. */
+  /** Starts the agent and returns its startup time in milliseconds. */
   async boot(isUp: () => Promise<boolean> = async () => true): Promise<number> {
     const began = performance.now();
     await this.service('start');
-    await this.until(isUp, 'it is up', STOPPED_WITHIN_MS);
+    await this.until(isUp, 'the machine is ready', STOPPED_WITHIN_MS);
     return performance.now() - began;
   }
 
   async until(isSo: () => Promise<boolean> | boolean, what: string, withinMs: number): Promise<void> {
     for (const end = performance.now() + withinMs; !(await isSo()); await pause(100)) {
-      if (performance.now() > end) throw new Error(`never: ${what}\n${(await this.journal()).slice(-4_000)}`);
+      if (performance.now() > end)
+        throw new Error(`timeout waiting for ${what}\n${(await this.journal()).slice(-4_000)}`);
     }
   }
 
@@ -131,13 +132,13 @@ export class MountedMachine {
     closeSync(out);
   }
 
-  /** As root, in its tree. Throws where it fails. */
+  /** Runs a command as root in the tree. Throws on failure. */
   async sh(command: string): Promise<string> {
     const { stdout } = await run('chroot', [this.#root, '/bin/sh', '-c', command]);
     return stdout.trim();
   }
 
-  /** All that the agent has said. */
+  /** Returns all agent output. */
   async journal(): Promise<string> {
     return readFileSync(this.#output, 'utf8');
   }
@@ -146,7 +147,7 @@ export class MountedMachine {
     try {
       return readFileSync(join(this.#root, 'run/tagferry/doing'), 'utf8').trim();
     } catch {
-      return 'not said';
+      return 'unknown';
     }
   }
 
@@ -158,7 +159,7 @@ export class MountedMachine {
     return await this.#moments.glimpse(plug, meanwhile, chance);
   }
 
-  /** What a cut would leave now, where all that was not flushed is gone. */
+  /** Returns the disks without all unflushed writes. */
   images(): DiskImage[] {
     return [this.#disk.imageOfCut()];
   }
@@ -178,7 +179,7 @@ export class MountedMachine {
       await over;
     }
     await this.#disk.stop();
-    // Fails where it is mounted still: nothing of this machine may go with it.
+    // Fails if it is still mounted, so that no files of this machine are removed.
     rmdirSync(this.#root);
   }
 }

@@ -1,4 +1,7 @@
-/** The disk below the machines of `scripts/prove machine`: it must forget what was not flushed, or cuts there prove nothing. */
+/**
+ * The disk under the machines of `scripts/prove machine`. It must lose unflushed writes; otherwise, power cuts prove
+ * nothing.
+ */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -12,7 +15,7 @@ let folder: string;
 let disk: NbdDisk;
 let clients: Client[];
 
-/** The other end of the protocol, as qemu speaks it. */
+/** The client side of the protocol, as in qemu. */
 class Client {
   readonly #socket: Socket;
   #bytes = Buffer.alloc(0);
@@ -34,7 +37,7 @@ class Client {
     const hello = Buffer.alloc(20);
     hello.writeUInt32BE(3, 0);
     hello.writeBigUInt64BE(0x49484156454f5054n, 4);
-    // The option by which old clients name their disk; its answer is the size, and flags.
+    // The option with which old clients select a disk; the response contains the size and flags.
     hello.writeUInt32BE(1, 12);
     client.#socket.write(hello);
     const export_ = await client.#take(10);
@@ -103,7 +106,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-it('what was flushed outlives a cut, what was not is gone, and the file below stays as it was', async () => {
+it('an nbd disk keeps flushed writes across a power cut, loses all others, and leaves the backing file unchanged', async () => {
   const before = await client();
   await before.write(1_000, 'a', 5_000);
   await before.flush();
@@ -116,7 +119,7 @@ it('what was flushed outlives a cut, what was not is gone, and the file below st
   expect(readFileSync(join(folder, 'image'), 'latin1')).toBe('.'.repeat(BYTES));
 });
 
-it('by chance some writes survive that were not flushed, some in part, torn at sectors', async () => {
+it('an nbd disk randomly keeps some unflushed writes, some of them torn at sector boundaries', async () => {
   const before = await client();
   const length = 8 * SECTOR;
   for (let write = 0; write < 8; write++) await before.write(write * length, 'abcdefgh'[write]!, length);
@@ -129,7 +132,7 @@ it('by chance some writes survive that were not flushed, some in part, torn at s
     const sectors = (await after.read(write * length, length)).match(/.{512}/gs)!;
     const whole = 'abcdefgh'[write]!.repeat(SECTOR);
     const kept = sectors.filter((sector) => sector === whole).length;
-    // A sector is there whole or not at all.
+    // A sector is written completely or not at all.
     expect(sectors.filter((sector) => sector === '.'.repeat(SECTOR))).toHaveLength(8 - kept);
     found[kept === 0 ? 'lost' : kept === 8 ? 'kept' : 'torn']++;
   }
@@ -137,7 +140,7 @@ it('by chance some writes survive that were not flushed, some in part, torn at s
   for (const fate of ['lost', 'kept', 'torn'] as const) expect(fates[fate]).toBeGreaterThan(0);
 });
 
-it('the power goes before a flush: it is never answered, and what it was to flush is gone', async () => {
+it('an nbd disk loses unflushed writes if the power fails before a flush, and never completes the flush', async () => {
   const before = await client();
   await before.write(0, 'a', SECTOR);
   await before.flush();

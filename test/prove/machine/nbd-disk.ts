@@ -5,7 +5,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { promisify } from 'node:util';
 
 const BLOCK = 4096;
-/** What a disk writes whole or not at all, and what flash does. */
+/** Size of an atomic write of a disk and of flash, in bytes. */
 export const SECTOR = 512;
 export const FLASH_PAGE = 4096;
 const NBDMAGIC = 0x4e42444d41474943n;
@@ -23,44 +23,44 @@ interface Write {
   bytes: Buffer;
 }
 
-/** What a disk would have after a cut, over the file below it: its blocks, by number. */
+/** Disk content after a cut: blocks by number, on top of the backing file. */
 export interface DiskImage {
   file: string;
   blocks: Map<number, Buffer>;
   fates: Fates;
 }
 
-/** What became at a cut of the writes that were not flushed. */
+/** What a cut did to unflushed writes. */
 export interface Fates {
   lost: number;
   kept: number;
-  /** Some of its sectors were kept. */
+  /** Number of writes of which only some sectors were kept. */
   torn: number;
 }
 
 /**
- * A disk that keeps its word and no more: a network block device (the protocol of nbd, newstyle) whose writes are in memory until a flush
- * makes them durable. `cut` is the plug: what was not flushed is gone; or some of it, by chance and torn at sectors, for a disk writes in an
- * order of its own. The file below is never written, so that each run begins with the same disk.
+ * A network block device (newstyle protocol) that keeps writes in memory until a flush makes them durable. `cut`
+ * discards unflushed writes, or keeps random ones, torn at sectors, because disks write in their own order. The
+ * backing file is never written, so that each run begins with the same disk.
  */
 export class NbdDisk {
   readonly socketPath: string;
   readonly #path: string;
   readonly #atomBytes: number;
   flushes = 0;
-  /** Asked before each write and each flush that comes while something is not flushed. `true`: the power goes at this moment. */
+  /** Called before each write and flush while something is unflushed. Returns `true` to cut the power at this moment. */
   isOver: ((step: 'write' | 'flush') => boolean | Promise<boolean>) | undefined;
   readonly #file: number;
   readonly #bytes: number;
   readonly #durable = new Map<number, Buffer>();
-  /** As the machine sees it: blocks in which something is not flushed. */
+  /** Content as seen by the machine: blocks with unflushed writes. */
   #seen = new Map<number, Buffer>();
   #unflushed: Write[] = [];
   #hasPower = true;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
 
-  /** `atomBytes`: what it writes whole or not at all. */
+  /** `atomBytes` is the atomic write size. */
   constructor(file: string, socketPath: string, atomBytes = SECTOR) {
     this.#path = file;
     this.#atomBytes = atomBytes;
@@ -85,12 +85,15 @@ export class NbdDisk {
     closeSync(this.#file);
   }
 
-  /** It takes nothing and answers nothing any more. */
+  /** Stops accepting and responding to requests. */
   powerOff(): void {
     this.#hasPower = false;
   }
 
-  /** Its machine is gone, and has power again. Without `chance` nothing survives that was not flushed; with it a third, and some sectors of another third. */
+  /**
+   * Restores the power. Without `chance`, unflushed writes are lost. With it, a third of them survive completely, and
+   * another third partly.
+   */
   cut(chance?: () => number): Fates {
     for (const socket of this.#sockets) socket.destroy();
     const fates = this.#decide(this.#durable, chance);
@@ -99,7 +102,7 @@ export class NbdDisk {
     return fates;
   }
 
-  /** What a cut at this moment would leave, as `cut` has it; the disk goes on. */
+  /** Returns the content that a cut at this moment would leave. The disk continues. */
   imageOfCut(chance?: () => number): DiskImage {
     const blocks = new Map(this.#durable);
     return { file: this.#path, blocks, fates: this.#decide(blocks, chance) };
@@ -149,13 +152,13 @@ export class NbdDisk {
       if (!this.#hasPower) return;
       if (bytes !== undefined) this.#write({ offset, bytes });
       else if (type === COMMAND.flush) this.#flush();
-      // EINVAL: nothing else was offered.
+      // EINVAL: no other option is supported.
       else reply.writeUInt32BE(22, 4);
       socket.write(reply);
     }
   }
 
-  /** Gives whether the haggling is over. */
+  /** Returns whether the negotiation is complete. */
   async #option(reading: Reading, socket: Socket): Promise<boolean> {
     const head = await reading.take(16);
     const [option, length] = [head.readUInt32BE(8), head.readUInt32BE(12)];
@@ -219,7 +222,7 @@ export class NbdDisk {
   }
 }
 
-/** Makes a file of it. */
+/** Writes the disk content to a file. */
 export async function writeImage({ file, blocks }: DiskImage, to: string): Promise<void> {
   await promisify(execFile)('cp', ['--sparse=always', '--reflink=auto', file, to]);
   const handle = openSync(to, 'r+');
@@ -247,7 +250,7 @@ function piecesOf(offset: number, length: number): { block: number; from: number
   return pieces;
 }
 
-/** Bytes of a socket, so many at a time. */
+/** Reads an exact number of bytes from a socket. */
 class Reading {
   #chunks: Buffer[] = [];
   #length = 0;

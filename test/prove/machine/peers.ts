@@ -22,38 +22,41 @@ import { MountedMachine } from './mounted-machine.ts';
 import { type Forward, forwards, QemuMachine } from './qemu-machine.ts';
 
 const PER_SECOND = 50;
-/** A line that is not acknowledged by name counts as taken when it was sent so long ago, over a connection that stood. */
+/** Time after which a line without its own acknowledgement counts as accepted, if its connection stayed open. */
 const TAKEN_AFTER_MS = 5_000;
-/** Between two cuts, at least. */
+/** Minimum time between two cuts. */
 const LEAD_MS = 8_000;
 const PATIENCE_MS = 10_000;
-/** Nothing more arrives. */
+/** Time without arrivals after which the result is final. */
 const SILENT_MS = 15_000;
 
 interface Peer {
   package: string;
   more: readonly string[];
   unit: string;
-  /** In its own words. */
+  /** Name of the program's queue. */
   queue: string;
-  /** Where the line goes on, as its own documentation has it for a far end that may be away. */
+  /** Configuration for an unavailable destination, from its own documentation. */
   file: string;
   configuration(port: number): string;
   command: readonly string[];
-  /** RELP acknowledges each line. */
+  /** Protocol. RELP acknowledges each line. */
   speaks: 'relp' | 'tcp';
-  /** Instead of its unit in a machine: it runs in a tree that is mounted here, with its port as the last word. */
+  /** Command that replaces its unit in a machine, for a mounted tree. The port is the final argument. */
   here?: readonly string[];
-  /** What it needs in the tree beside its packages. */
+  /** Prepares the tree, in addition to the packages. */
   install?(root: string): void;
-  /** Prints its version, in the machine; otherwise that of the package. */
+  /** Command that prints the version. Default: the package version. */
   version?: string;
 }
 
-/** Where the source of ThingsBoard's gateway stands: it is in no Debian, and its storage is run from there. */
+/** Source folder of ThingsBoard's gateway, which Debian does not contain. Its storage runs from there. */
 const THINGSBOARD = process.env.THINGSBOARD_GATEWAY;
 
-/** Its storage of one kind, between our own ends: the rest of the gateway needs packages that Debian has not. */
+/**
+ * Runs one of its storage types between our own sender and receiver, because the rest of that gateway needs packages
+ * that Debian does not contain.
+ */
 function thingsboard(kind: 'file' | 'sqlite'): Peer {
   const at = 'opt/thingsboard';
   const feeder = (does: 'take' | 'give') => ['/usr/bin/python3', `/${at}/feeder.py`, kind, does];
@@ -84,7 +87,7 @@ export const PEERS = {
     package: 'rsyslog',
     more: ['rsyslog-relp'],
     unit: 'rsyslog.service',
-    queue: 'a disk-assisted queue (`queue.type="linkedList" queue.filename`)',
+    queue: 'disk-assisted queue (`queue.type="linkedList" queue.filename`)',
     file: 'etc/rsyslog.conf',
     configuration: (port) => `module(load="imrelp")
 input(type="imrelp" port="5514")
@@ -116,34 +119,34 @@ log { source(outside); destination(onward); flags(flow-control); };
 } satisfies Record<string, Peer>;
 export type PeerName = keyof typeof PEERS;
 
-/** Those that can be run here. */
+/** Peers that can run on this machine. */
 export function peersHere(): PeerName[] {
   const names = Object.keys(PEERS) as PeerName[];
   return names.filter((name) => THINGSBOARD !== undefined || !name.startsWith('thingsboard'));
 }
 
 interface PeerCut {
-  /** Lines that it had taken, of which none was told to be anywhere else. */
+  /** Number of accepted lines that were not reported as delivered. */
   taken: number;
   missing: number;
-  /** Writes of its disk that were not flushed. */
+  /** Number of unflushed writes of its disk. */
   unflushed: number;
 }
 
 export interface PeerReport {
   peer: PeerName;
   version: string;
-  /** How a line counts as taken. */
+  /** Condition for an accepted line. */
   speaks: Peer['speaks'];
   seed: number;
   cuts: PeerCut[];
-  /** The control: of all that it had taken, when it was asked to stop and not cut off; where it did within a minute. */
+  /** Control: number of accepted lines lost after a clean stop within a minute. */
   missingAfterStop?: number;
 }
 
 /**
- * The same cuts on programs that also keep what they take while the far end is away: in a machine of their own, with what Debian ships and
- * their own documentation's lines for it.
+ * The same cuts for other programs that buffer data while their destination is unavailable: on a separate machine, with
+ * the packages of Debian and the configuration from their own documentation.
  */
 export async function pullPlugOfPeer(
   name: PeerName,
@@ -154,7 +157,7 @@ export async function pullPlugOfPeer(
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-peer-'));
   const tree = await debianTreeWith(peer.package, [peer.package, ...peer.more]);
   const { lines } = await forwards({ lines: 5514 });
-  // Nobody listens there while the machine runs.
+  // Nothing listens there while the machine runs.
   const awayPort = 9;
   const image = await makeImage(folder, tree, [], (root) => {
     writeFileSync(join(root, peer.file), peer.configuration(awayPort));
@@ -215,14 +218,14 @@ export async function pullPlugOfPeer(
   }
 }
 
-/** As an operator does. Rejects where it takes longer than a minute. */
+/** Stops the program as an operator does. Rejects after a minute. */
 async function stop(machine: QemuMachine | MountedMachine, peer: Peer): Promise<void> {
   if (machine instanceof QemuMachine) return void (await machine.sh(`timeout 60 systemctl stop ${peer.unit} && sync`));
   await machine.service('stop');
   await machine.sh('sync -f /var/lib');
 }
 
-/** It goes on from what a cut has left, and the far end is there. */
+/** Restarts the program from the disk after a cut, with its destination available. */
 async function arrivals(root: string, peer: Peer): Promise<Set<number>> {
   const arrived = new Set<number>();
   let lastMs = performance.now();
@@ -247,7 +250,7 @@ async function arrivals(root: string, peer: Peer): Promise<Set<number>> {
       .replaceAll(HOST, '127.0.0.1')
       .replaceAll('5514', String(await freePort()));
     writeFileSync(file, own);
-    // What a machine that is gone has left of its processes.
+    // Leftovers from processes on the previous machine.
     for (const name of readdirSync(join(root, 'run'))) if (name.endsWith('.pid')) rmSync(join(root, 'run', name));
     await running(root, peer.command, {}, async () => {
       lastMs = performance.now();
@@ -261,7 +264,7 @@ async function arrivals(root: string, peer: Peer): Promise<Set<number>> {
   }
 }
 
-/** Gives numbered lines, and knows which of them were taken. */
+/** Sends numbered lines and records which of them were accepted. */
 class Sender {
   readonly #speaks: Peer['speaks'];
   readonly #port: number;
@@ -277,7 +280,7 @@ class Sender {
     this.#port = port;
   }
 
-  /** Whether somebody is there. */
+  /** Whether the program accepts connections. */
   async open(): Promise<boolean> {
     this.#socket?.destroy();
     const socket = connect(this.#port, '127.0.0.1');
@@ -303,7 +306,7 @@ class Sender {
 
   #answered(transaction: number): void {
     this.#isOpen = true;
-    // The first opened the session.
+    // The first acknowledgement opened the session.
     if (transaction > 1) this.#acknowledged.add(transaction - 2);
   }
 
@@ -323,7 +326,7 @@ class Sender {
     else this.#socket?.write(`${line}\n`);
   }
 
-  /** Numbers of lines that it has for sure. */
+  /** Numbers of the accepted lines. */
   taken(): number[] {
     if (this.#speaks === 'relp') return [...this.#acknowledged];
     if (!this.#isOpen) throw new Error('the connection broke');

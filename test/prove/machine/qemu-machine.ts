@@ -11,44 +11,47 @@ import { type Cut, type Glimpse, Moments, type Plug, summedFates } from './momen
 import { type DiskImage, type Fates, FLASH_PAGE, NbdDisk, writeImage } from './nbd-disk.ts';
 import { Shell } from './shell.ts';
 
-/** Seconds where nothing else runs; minutes, emulated on a machine that does much else. */
+/** Boot time limit: seconds on an idle machine, minutes in emulation on a busy one. */
 const BOOTED_WITHIN_MS = 10 * 60_000;
 const COLLECTED_WITHIN_MS = 120_000;
 const COLLECT_TRIES = 4;
 const SHELL_PORT = 8499;
-/** Of the kernels: on a busy machine they would measure the clock wrongly, or wait for ever while they do. */
+/** Kernel options: calibration of the clock fails or hangs on a busy machine. */
 const CLOCK = clockWords();
-/** Its shell reads byte by byte, while others write: until it has read the same twice. */
+/** Reads twice until both results are equal, because the shell reads byte by byte while the file is written. */
 const DOING = `while read -r a </run/tagferry/doing && read -r b </run/tagferry/doing; do [ "$a" != "$b" ] || break; done; echo "$a"`;
 const TAR_BYTES = 64 * 1024 * 1024;
 const MACHINE = [
-  // A processor of fewer parts than `max` has: what has none is not emulated; a third less to do.
+  // A processor with fewer features than `max`: emulating fewer features saves a third of the time.
   ...['-accel', process.env.PROVE_ACCEL ?? 'tcg,tb-size=512', '-cpu', 'Nehalem,+rdrand', '-m', '640', '-smp', '1'],
   ...['-display', 'none', '-no-reboot', '-nodefaults', '-serial', 'stdio'],
 ];
 
 export interface Mounts {
-  /** Options of the root file system, ext4. */
+  /** Mount options of the root file system, ext4. */
   root?: string;
-  /** The state folder on an f2fs of its own, with these options. */
+  /** Mount options of a separate f2fs for the state folder. */
   f2fs?: string;
 }
 
 export interface Forward {
-  /** Of this machine. */
+  /** Port of this machine. */
   port: number;
-  /** Of the other, to which it leads. */
+  /** Port of the emulated machine. */
   to: number;
 }
 
-/** Before the machine is there, for who must know them. */
+/** Reserves the forwarded ports before the machine starts. */
 export async function forwards<Name extends string>(to: Record<Name, number>): Promise<Record<Name, Forward>> {
   const found: [string, Forward][] = [];
   for (const [name, port] of Object.entries<number>(to)) found.push([name, { port: await freePort(), to: port }]);
   return Object.fromEntries(found) as Record<Name, Forward>;
 }
 
-/** A machine with a Debian kernel and tree whose disks keep their word and no more. It is reached by the network alone, and ends without a warning. */
+/**
+ * An emulated machine with a Debian kernel whose disks lose unflushed writes at a cut. The machine is reachable only
+ * over the network and is killed without warning.
+ */
 export class QemuMachine {
   readonly #forwards: readonly Forward[];
   readonly #shellPort: number;
@@ -85,7 +88,7 @@ export class QemuMachine {
     folder: string,
   ): Promise<QemuMachine> {
     const disks = [new NbdDisk(image.root, join(folder, 'root.sock'))];
-    // f2fs is made for flash: where half a page of it is written it does not find its own files again.
+    // f2fs does not recover its files after torn pages.
     if (mounts.f2fs !== undefined) disks.push(new NbdDisk(image.state, join(folder, 'state.sock'), FLASH_PAGE));
     for (const disk of disks) await disk.start();
     const { shell } = await forwards({ shell: SHELL_PORT });
@@ -100,11 +103,15 @@ export class QemuMachine {
     return readFileSync(this.#console, 'utf8');
   }
 
-  /** Starts it. Gives after how many ms the shell was there; `isUp` says when that is. */
+  /** Starts the machine and returns the time until its shell responds, in milliseconds. `isUp` reports when it is ready. */
   async boot(isUp: () => Promise<boolean> = async () => true): Promise<number> {
     const began = performance.now();
     this.start();
-    await this.until(async () => (await this.#openShells()) && (await isUp()), 'it is up', BOOTED_WITHIN_MS);
+    await this.until(
+      async () => (await this.#openShells()) && (await isUp()),
+      'the machine is ready',
+      BOOTED_WITHIN_MS,
+    );
     return performance.now() - began;
   }
 
@@ -134,7 +141,7 @@ export class QemuMachine {
     for (const stream of [qemu.stdout!, qemu.stderr!]) stream.pipe(log, { end: false });
   }
 
-  /** One for commands, one to ask what it is at while a command runs. */
+  /** One shell for commands, and one that reads the activity while a command runs. */
   async #openShells(): Promise<boolean> {
     try {
       while (this.#shells.length < 2) this.#shells.push(await Shell.open(this.#shellPort));
@@ -150,35 +157,35 @@ export class QemuMachine {
       if (qemu.exitCode !== null || qemu.signalCode !== null)
         throw new Error(`qemu ended\n${this.console.slice(-4_000)}`);
       if (performance.now() > end)
-        throw new Error(`never: ${what}\n${this.console.slice(-4_000)}\n${await this.#ails()}`);
+        throw new Error(`timeout waiting for ${what}\n${this.console.slice(-4_000)}\n${await this.#ails()}`);
     }
   }
 
-  /** As root, in the machine. Throws where it fails. */
+  /** Runs a command as root. Throws on failure. */
   async sh(command: string, failing: 'throw' | 'give' = 'throw'): Promise<string> {
     return await this.#shells[0]!.run(command, 300_000, failing);
   }
 
-  /** What a machine that answers its shell, and nobody else, says of itself. */
+  /** Returns the state of units and processes of a machine whose agent does not respond. */
   async #ails(): Promise<string> {
     const ask =
       'systemctl --failed --no-pager --no-legend; systemctl list-jobs --no-pager --no-legend; systemctl status tagferry --no-pager -n 40; wc -c /etc/tagferry/*';
     return (await this.#shells[0]?.run(ask, 60_000, 'give').catch(messageOf)) ?? 'its shell does not answer';
   }
 
-  /** What its store says that it is at. */
+  /** Returns the activity that the store reports. */
   async #doing(): Promise<string> {
     const asked = this.#shells[1]?.run(DOING, 3_000, 'give');
     const said = (await asked?.catch(() => '')) ?? '';
-    return /^[a-z ]+$/.test(said) ? said : 'not said';
+    return /^[a-z ]+$/.test(said) ? said : 'unknown';
   }
 
-  /** Something was acknowledged to whoever sent it. */
+  /** Records an acknowledgement to a producer. */
   answered(): void {
     this.#moments.answered();
   }
 
-  /** Of the daemon, by systemd. */
+  /** Controls the service. */
   async service(does: 'stop' | 'start' | 'reload'): Promise<void> {
     const commands = {
       stop: 'stop tagferry',
@@ -188,14 +195,14 @@ export class QemuMachine {
     await this.sh(`systemctl ${commands[does]}`);
   }
 
-  /** All that the daemon has said since the start. */
+  /** Returns all agent messages since the boot. */
   async journal(): Promise<string> {
     return await this.sh('journalctl -u tagferry --no-pager -o cat', 'give');
   }
 
   /**
-   * The plug is pulled at that moment: from it on its disks answer nothing, qemu is killed, and what was not flushed is gone; or only some of
-   * it, by `chance`.
+   * Cuts the power at that moment: the disks stop responding, qemu is killed, and unflushed writes are lost or, with
+   * `chance`, partly kept.
    */
   async pull(plug: Plug, chance?: () => number): Promise<Cut> {
     const { before, doing } = await this.#moments.next(plug, () => {
@@ -205,17 +212,17 @@ export class QemuMachine {
     return { before, doing: await doing, fates: await this.off(chance) };
   }
 
-  /** What its disks would have if the plug were pulled at that moment; it goes on. `meanwhile` is called at it, too. */
+  /** Copies the disks as a cut at that moment would leave them, and continues. Calls `meanwhile` at that moment. */
   async glimpse(plug: Plug, meanwhile: () => void, chance?: () => number): Promise<Glimpse> {
     return await this.#moments.glimpse(plug, meanwhile, chance);
   }
 
-  /** What a cut would leave now, where all that was not flushed is gone. */
+  /** Returns the disks without all unflushed writes. */
   images(): DiskImage[] {
     return this.#disks.map((disk) => disk.imageOfCut());
   }
 
-  /** At once. */
+  /** Kills the machine immediately. */
   async off(chance?: () => number): Promise<Fates> {
     this.#moments.isOver = true;
     for (const disk of this.#disks) disk.powerOff();
@@ -236,13 +243,16 @@ export class QemuMachine {
   }
 }
 
-/** The emulated processor counts as that of this machine does. */
+/** Sets the emulated time-stamp counter to this machine's frequency. */
 function clockWords(): string[] {
   const mhz = /^cpu MHz\s*: ([\d.]+)/m.exec(readFileSync('/proc/cpuinfo', 'utf8'))?.[1];
   return mhz === undefined ? [] : [`tsc_early_khz=${Math.round(Number(mhz) * 1000)}`];
 }
 
-/** The files of a file system that this machine's own kernel does not know, as those of the other read it after a cut: a tar file. */
+/**
+ * Uses an emulated kernel to read files from a file system that this machine's kernel does not support. Returns a tar
+ * file.
+ */
 export async function collect(
   kernel: Kernel,
   image: DiskImage,
@@ -262,7 +272,7 @@ export async function collect(
     ],
   ]);
   const boot = ['-kernel', kernel.kernel, '-initrd', kernel.initrd, '-append', words];
-  // An emulated machine on one that is very busy may miss the interrupts by which its kernel measures time, and waits for ever.
+  // An emulated machine may miss timer interrupts on a busy host and then hang.
   for (let tries = 1; ; tries++) {
     writeFileSync(tar, '');
     truncateSync(tar, TAR_BYTES);

@@ -2,12 +2,12 @@ import { once } from 'node:events';
 import { createConnection, type Socket } from 'node:net';
 
 const END = '__end__';
-/** A machine that is still starting takes connections that lead nowhere. */
+/** Time limit of a connection. A machine that is still booting accepts connections but does not serve them. */
 const GREETED_WITHIN_MS = 2_500;
 
 /**
- * A shell as root in a machine that is cut off, over the network: one for each connection, by a socket unit (image.ts). It is there before
- * anything else, and needs nothing of its disk once it runs.
+ * A root shell over the network on a machine whose power is cut. A socket unit (image.ts) starts one per connection,
+ * before all other units. It does not access the disk once it runs.
  */
 export class Shell {
   readonly #socket: Socket;
@@ -29,7 +29,7 @@ export class Shell {
     });
   }
 
-  /** Rejects where nobody listens yet, or nobody answers. */
+  /** Rejects if the shell is not listening or does not respond. */
   static async open(port: number): Promise<Shell> {
     const socket = createConnection(port, '127.0.0.1');
     await once(socket, 'connect');
@@ -43,7 +43,7 @@ export class Shell {
     }
   }
 
-  /** What it printed; `failing` gives that too where it failed. One command after the other, whoever asks. */
+  /** Returns a command's output, even if the command fails with `failing`. Commands run one at a time. */
   async run(command: string, withinMs = 300_000, failing: 'throw' | 'give' = 'throw'): Promise<string> {
     const answer = this.#last.then(() => this.#run(command, withinMs, failing));
     this.#last = answer.catch(() => {});

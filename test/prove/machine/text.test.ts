@@ -20,18 +20,18 @@ function run(name: string, glimpses: Glimpse[], isPromised: boolean): MachineRun
   return { part: 'machine', name, at: '2026-01-02', wrong: [], report, isControl: false, isPromised, disks: 'ext4' };
 }
 
-it('what is missing at an image counts as what is missing in the end, and cuts count where they are promised', () => {
+it('report counts values missing from a disk image, and power cuts that hit their intended moment', () => {
   const text = machineText([
     run('ext4, images, seed 1', [glimpse('flush', 10, 0, 3), glimpse('compaction', 20, 2, 0)], true),
     run('ext4 without barriers, images, seed 1', [glimpse('flush', 5, 5, 7)], false),
   ]);
-  expect(text).toContain('2 cuts where the promise holds, at 2 of them writes were not flushed.');
+  expect(text).toContain(', 2 of them with unflushed writes.');
   expect(text).toContain('| ext4, images, seed 1 | ext4 | 0 | 2 | 3 / 4 / 2 | 1,234 | 30 | 3 | 0 | 0 | 0 | 9 / 2 |');
   expect(text).toContain('| compaction | 0 | 1 | 0 | 0 |\n| flush | 0 | 1 | 0 | 0 |');
   expect(text).toMatch(/Not run for this page: control, images, seed 1; ext4, seed 1; .*f2fs, seed 1/);
 });
 
-it('what another program lost at its cuts is summed, beside what it lost when it was asked to stop', () => {
+it('report sums another program’s losses across power cuts, and lists its losses after a clean stop', () => {
   const cuts = [
     { taken: 1_000, missing: 10, unflushed: 1 },
     { taken: 2_000, missing: 20, unflushed: 0 },

@@ -1,11 +1,11 @@
-"""Stands in for what surrounds the storage of ThingsBoard's gateway, which is used as it is: `take` puts each line that comes by RELP into it,
-as the gateway's send_to_storage does, and acknowledges the line when the storage has said that it took it; `give` hands all that it holds to
-the far end, a pack after the other, as the gateway's uplink does.
+"""Replaces the parts around the storage of ThingsBoard's gateway, which is used unchanged. `take` stores each line that
+arrives over RELP, like the gateway's send_to_storage, and acknowledges it once the storage has confirmed it. `give` sends
+all stored lines to the destination, one pack after another, like the gateway's uplink.
 
     thingsboard-feeder.py file|sqlite take PORT
     thingsboard-feeder.py file|sqlite give
 
-The storage's options are those of the gateway's own tb_gateway.json, its data lie in /var/lib/thingsboard-gateway."""
+The storage options are those in the gateway's own tb_gateway.json. Its data is in /var/lib/thingsboard-gateway."""
 
 import base64
 import logging
@@ -17,11 +17,11 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "source"))
-# The same functions, faster; Debian has no package of it.
+# pybase64 has the same functions but is faster; Debian has no package for it.
 sys.modules.setdefault("pybase64", base64)
 
 DATA = "/var/lib/thingsboard-gateway/data/"
-# As tb_gateway.json has them.
+# Same values as in tb_gateway.json.
 OPTIONS = {
     "read_records_count": 100,
     "max_records_count": 100000,
@@ -68,7 +68,7 @@ def serve(client, storage):
             length = int(word(stream))
             data = stream.read(length).decode()
             stream.read(1)
-            # The first opens the session.
+            # The first message opens the session.
             if number == "1" or storage.put(data):
                 stream.write(f"{number} rsp 6 200 OK\n".encode())
                 stream.flush()

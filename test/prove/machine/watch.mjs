@@ -1,5 +1,5 @@
-// Loaded before the daemon in a machine that is cut off (`node --import`): says in a file in memory what the store is at, so that a cut can be
-// placed in it. It only looks on.
+// Preloaded into the agent on a machine whose power is cut (`node --import`). Writes the store's current activity to a
+// file in memory, so that a cut can be placed within it. Changes nothing else.
 import { openSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { basename } from 'node:path';
@@ -8,7 +8,7 @@ const { prototype } = createRequire('/usr/lib/tagferry/dist/main.js')('better-sq
 const { exec, prepare, pragma, transaction } = prototype;
 const WIDTH = 60;
 let file;
-/** What the transaction under way has done so far. */
+/** Operations of the current transaction so far. */
 const done = new Set();
 
 function say(words) {
@@ -16,7 +16,7 @@ function say(words) {
     file ??= openSync('/run/tagferry/doing', 'w');
     writeSync(file, `${words.padEnd(WIDTH)}\n`, 0);
   } catch {
-    // No service: a verb of an operator.
+    // A verb run by an operator, not the service.
   }
 }
 
@@ -30,11 +30,11 @@ const KINDS = [
   [/^INSERT INTO inbox_attempt\b|^INSERT OR REPLACE INTO inbox_progress\b/i, 'reaction'],
 ];
 
-/** In words of the architecture's page. */
+/** Returns the activity, using the terms from the architecture page. */
 function nameOf(database) {
   const name = basename(database.name);
   if (/\.new$/.test(name)) return 'salvage';
-  if (/^inbox/.test(name)) return done.has('event') ? 'an event' : done.has('reaction') ? 'a reaction' : 'inbox';
+  if (/^inbox/.test(name)) return done.has('event') ? 'event' : done.has('reaction') ? 'reaction' : 'inbox';
   if (done.has('carried')) return 'salvage';
   if (done.has('segments')) return done.has('spans away') ? 'compaction' : 'flush';
   if (done.has('settled')) return 'settlement';
@@ -59,7 +59,7 @@ prototype.prepare = function (text) {
 
 prototype.transaction = function (work) {
   const whole = transaction.call(this, work);
-  // Nothing of ours begins a transaction in another way.
+  // Our code never starts a transaction in any other way.
   return (...given) => {
     done.clear();
     say(nameOf(this));
@@ -67,18 +67,18 @@ prototype.transaction = function (work) {
       return whole.apply(this, given);
     } finally {
       done.clear();
-      say('nothing');
+      say('idle');
     }
   };
 };
 
-/** Of what is no transaction of its own. */
+/** Reports an activity that is not a separate transaction. */
 const during = (words, work) => {
   say(words);
   try {
     return work();
   } finally {
-    say('nothing');
+    say('idle');
   }
 };
 prototype.exec = function (text) {

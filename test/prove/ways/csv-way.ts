@@ -7,13 +7,13 @@ const ROWS = 50;
 const KEYS = ['a', 'b'];
 const DONE_WITHIN_MS = 90_000;
 
-/** A logger that leaves files in a folder: one that stands in `done/` is the obligation. */
+/** A data logger that drops files into a folder. The values of a file in `done/` must be delivered. */
 export class CsvWay implements Way {
   readonly name = 'csv';
   readonly sources: string;
   readonly tags: string;
   readonly #drop: string;
-  /** A second folder, on a network share in the agent's eyes. */
+  /** A second folder that can become an unresponsive network share. */
   readonly share: string;
   readonly #context: WayContext;
   readonly #asset: number;
@@ -41,12 +41,12 @@ export class CsvWay implements Way {
 
   async rest(): Promise<void> {
     await this.#loop.end();
-    // Many may wait where the daemon was often away: as long as one after the other is done, all is well.
+    // The time limit restarts with every processed file, because many may be queued after outages.
     let [left, movedMs] = [this.#left.size, performance.now()];
     for (; this.#left.size > 0; await pause(100)) {
-      this.#look();
+      this.#acknowledgeDone();
       if (this.#left.size < left) [left, movedMs] = [this.#left.size, performance.now()];
-      if (performance.now() - movedMs > DONE_WITHIN_MS) throw new Error(`${this.#left.size} files were never done`);
+      if (performance.now() - movedMs > DONE_WITHIN_MS) throw new Error(`${this.#left.size} files were not processed`);
     }
   }
 
@@ -67,10 +67,10 @@ export class CsvWay implements Way {
     this.#left.set(name, claims);
     writeFileSync(join(this.#drop, `${name}.part`), `time;${KEYS.join(';')}\n${lines.join('\n')}\n`);
     renameSync(join(this.#drop, `${name}.part`), join(this.#drop, name));
-    this.#look();
+    this.#acknowledgeDone();
   }
 
-  #look(): void {
+  #acknowledgeDone(): void {
     for (const [name, claims] of this.#left) {
       const done = join(this.#drop, 'done', name);
       if (!existsSync(done)) continue;

@@ -5,59 +5,106 @@ import { Peer } from '../../sources/modbus/peer.ts';
 import { Loop, pause, type Way, type WayContext } from './way.ts';
 
 const UNIT = 1;
-/** Devices whose names no name server knows: six, because libuv has four threads for lookups. */
+/** Devices with unknown host names: six, because libuv has four threads for lookups. */
 const UNKNOWN = [1, 2, 3, 4, 5, 6];
 
+/** Connection to a device, and the members of its source. */
+interface Device {
+  name: string;
+  /** Name of the source. */
+  source: string;
+  open(port: number): Promise<Peer>;
+  members: string;
+  /** Sources with unknown host names. */
+  unknown: readonly number[];
+}
+
+const PLAIN: Device = {
+  name: 'modbus',
+  source: 'plc',
+  open: (port) => Peer.tcp(port),
+  members: 'every: 100ms, timeout: 500ms',
+  unknown: UNKNOWN,
+};
+/** Forwards serial frames over one connection, and ignores requests that follow a response within 5 ms. */
+const RESTRICTED: Device = {
+  name: 'modbus-gateway',
+  source: 'gateway',
+  async open(port) {
+    const peer = await Peer.rtuOverTcp(port);
+    await peer.configure({ connections: 1, gap: 0.005 });
+    await peer.configure({ unit: UNIT, max_count: 2 });
+    return peer;
+  },
+  members: 'every: 100ms, timeout: 500ms, framing: rtu, pause: 20ms, max_registers: 2, close_after_poll: true',
+  unknown: [],
+};
+
 /**
- * A device of pymodbus whose counter says one more with each answer. It is told nothing, so the obligation is what the agent shows to have
- * counted: so many of what the device has answered are on disk.
+ * A pymodbus device whose counter increases with each response. The protocol has no acknowledgement, so the number of
+ * values that the agent reports as stored must be delivered.
  */
 export class ModbusWay implements Way {
-  readonly name = 'modbus';
+  readonly name: string;
   readonly sources: string;
   readonly tags: string;
   readonly #peer: Peer;
   readonly #agent: AgentProcess;
   readonly #context: WayContext;
   readonly #asset: number;
-  readonly #loop = new Loop(() => this.#look());
+  readonly #source: string;
+  readonly #loop = new Loop(() => this.#readStored());
   #earlier = 0;
   #stored = 0;
 
-  private constructor(peer: Peer, port: number, agent: AgentProcess, asset: number, context: WayContext) {
+  private constructor(
+    { name, source, members, unknown }: Device,
+    peer: Peer,
+    port: number,
+    agent: AgentProcess,
+    asset: number,
+    context: WayContext,
+  ) {
+    this.name = name;
     this.#peer = peer;
     this.#agent = agent;
     this.#asset = asset;
+    this.#source = source;
     this.#context = context;
-    const unknown = UNKNOWN.map((at) => `  plc${at}: { modbus: "tcp://plc${at}.plant.prove:502", every: 1s }\n`);
-    this.sources = `  plc: { modbus: "tcp://127.0.0.1:${port}", unit: ${UNIT}, every: 100ms, timeout: 500ms }\n${unknown.join('')}`;
-    const values = UNKNOWN.map((at) => `v${at}: { unit: 1, from: plc${at}, register: holding 0 }`);
-    values.push('n: { unit: 1, from: plc, register: holding 10, type: uint32 }');
+    const others = unknown.map((at) => `  plc${at}: { modbus: "tcp://plc${at}.plant.prove:502", every: 1s }\n`);
+    this.sources = `  ${source}: { modbus: "tcp://127.0.0.1:${port}", unit: ${UNIT}, ${members} }\n${others.join('')}`;
+    const values = unknown.map((at) => `v${at}: { unit: 1, from: plc${at}, register: holding 0 }`);
+    values.push(`n: { unit: 1, from: ${source}, register: holding 10, type: uint32 }`);
     this.tags = `  T-${asset}: { asset: ${asset}, values: { ${values.join(', ')} } }\n`;
   }
 
-  static async open(agent: AgentProcess, asset: number, context: WayContext): Promise<ModbusWay> {
+  static async open(agent: AgentProcess, asset: number, context: WayContext, device = PLAIN): Promise<ModbusWay> {
     const port = await freePort();
-    return new ModbusWay(await Peer.tcp(port), port, agent, asset, context);
+    return new ModbusWay(device, await device.open(port), port, agent, asset, context);
   }
 
-  /** The device takes connections and does not answer. */
+  /** Opens a device behind a gateway with restrictions. */
+  static async openRestricted(agent: AgentProcess, asset: number, context: WayContext): Promise<ModbusWay> {
+    return await ModbusWay.open(agent, asset, context, RESTRICTED);
+  }
+
+  /** Makes the device accept connections without responding. */
   async hang(isHanging: boolean): Promise<void> {
-    await this.#peer.tell({ unit: UNIT, hang: isHanging });
+    await this.#peer.configure({ unit: UNIT, max_count: 2, hang: isHanging });
   }
 
   produce(): void {
-    this.#peer.tell({ unit: UNIT, hang: false }).catch(() => {});
+    this.hang(false).catch(() => {});
     this.#loop.start(200);
   }
 
-  /** The device falls silent, so that what it has answered is all there is to judge. */
+  /** Stops the device from responding, so that no further values are produced. */
   async rest(): Promise<void> {
     await this.#loop.end();
     await this.hang(true);
-    // What was read before is counted by then.
+    // Lets the agent count the values read so far.
     await pause(1_500);
-    await this.#look();
+    await this.#readStored();
     const counted = this.#earlier + this.#stored;
     this.#context.oracle.counted(this.name, this.#asset, 'n', counted, this.#peer.counted(UNIT));
   }
@@ -67,11 +114,11 @@ export class ModbusWay implements Way {
     await this.#peer.end();
   }
 
-  async #look(): Promise<void> {
+  async #readStored(): Promise<void> {
     const status = await Promise.race([this.#agent.status().catch(() => undefined), pause(1_000)]);
-    const report = (status?.sources as SourceReport[] | undefined)?.find(({ name }) => name === 'plc');
+    const report = (status?.sources as SourceReport[] | undefined)?.find(({ name }) => name === this.#source);
     if (report === undefined) return;
-    // It counts from its start on.
+    // The counter restarts with the agent.
     if (report.stored < this.#stored) this.#earlier += this.#stored;
     this.#stored = report.stored;
   }

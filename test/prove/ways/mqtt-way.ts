@@ -1,6 +1,6 @@
 import { connect, type MqttClient } from 'mqtt';
 import { Mosquitto } from '../../broker/mosquitto.ts';
-import { WatchedWay } from '../../broker/watched-way.ts';
+import { RecordingProxy } from '../../broker/recording-proxy.ts';
 import type { FarEnd } from '../far-end.ts';
 import type { Claim } from '../oracle.ts';
 import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
@@ -8,37 +8,37 @@ import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
 const KEYS = ['a', 'b', 'c'];
 const LEGACY_TOPIC = 'legacy/a';
 const OVERSIZED_BYTES = 32_000_000;
-/** More than a soak gives within that time. */
+/** More messages than a soak publishes within that time. */
 const MAX_REMEMBERED = 500;
 const PERSISTENCE = 'persistence true\nautosave_on_changes true\nautosave_interval 1';
-/** A broker that is killed has written down by then what it heard before; a second and a busy machine. */
+/** Time after which a broker has persisted a message: its interval of one second, and a margin for a busy machine. */
 const WRITTEN_WITHIN_MS = 3_000;
-/** For what the broker still has when producing ends. */
-const LAST_WORD_MS = 90_000;
+/** Time limit for messages that the broker still has when the producer stops. */
+const CONFIRMED_WITHIN_MS = 90_000;
 
 /**
- * A plant that publishes with QoS 1 on Debian's Mosquitto. The obligation is the PUBACK of the agent, read on its way: what a broker that is
- * killed forgets before is the broker's.
+ * A plant that publishes with QoS 1 to Debian's Mosquitto. Messages for which the agent's PUBACK was observed on the
+ * wire must be delivered. A killed broker may lose others.
  */
 export class MqttWay implements Way {
   readonly name = 'mqtt';
   readonly sources: string;
   readonly tags: string;
   readonly broker: Mosquitto;
-  readonly #watched: WatchedWay;
+  readonly #watched: RecordingProxy;
   readonly #context: WayContext;
   readonly #asset: number;
-  readonly #given = new Map<string, Claim>();
-  readonly #loop = new Loop(() => this.#give());
+  readonly #published = new Map<string, Claim>();
+  readonly #loop = new Loop(() => this.#publishNext());
   readonly #farEnd: FarEnd;
-  /** When the latest were given to the broker. */
-  #givenMs: number[] = [];
+  /** Publication times of the latest messages. */
+  #publishedAtMs: number[] = [];
   #plant: MqttClient | undefined;
   #turn = 0;
 
   private constructor(
     broker: Mosquitto,
-    watched: WatchedWay,
+    watched: RecordingProxy,
     port: number,
     asset: number,
     context: WayContext,
@@ -49,7 +49,7 @@ export class MqttWay implements Way {
     this.#watched = watched;
     this.#context = context;
     this.#asset = asset;
-    // Version 3.1.1 has no maximum packet size that a broker would respect.
+    // Version 3.1.1 does not provide a maximum packet size that a broker would respect.
     this.sources = `  broker: { mqtt: "mqtt://127.0.0.1:${port}" }\n  legacy: { mqtt: "mqtt://127.0.0.1:${broker.port}", version: 3 }\n`;
     const values = KEYS.map(
       (key) => `${key}: { unit: 12, from: broker, topic: site/${key}, at: /v, time: /t, status: /q }`,
@@ -60,17 +60,17 @@ export class MqttWay implements Way {
 
   static async open(asset: number, context: WayContext, farEnd: FarEnd): Promise<MqttWay> {
     const broker = await Mosquitto.make();
-    const watched = new WatchedWay(broker.port);
+    const watched = new RecordingProxy(broker.port);
     const way = new MqttWay(broker, watched, await watched.start(), asset, context, farEnd);
     await way.startBroker();
     return way;
   }
 
-  /** What it had heard confirmed, and not written down yet when it was killed, it gives again. */
+  /** Starts the broker. It redelivers messages whose confirmation it had not persisted. */
   async startBroker(): Promise<void> {
-    const lastMs = this.#givenMs.at(-1) ?? 0;
-    this.#farEnd.givenAgain(this.#givenMs.filter((atMs) => lastMs - atMs < WRITTEN_WITHIN_MS).length);
-    this.#givenMs = [];
+    const lastMs = this.#publishedAtMs.at(-1) ?? 0;
+    this.#farEnd.redelivered(this.#publishedAtMs.filter((atMs) => lastMs - atMs < WRITTEN_WITHIN_MS).length);
+    this.#publishedAtMs = [];
     await this.broker.start(`${PERSISTENCE}\npersistence_location ${this.broker.folder}/`);
     this.#plant?.end(true);
     this.#plant = connect(`mqtt://127.0.0.1:${this.broker.port}`, { reconnectPeriod: 200 });
@@ -100,21 +100,20 @@ export class MqttWay implements Way {
   async rest(): Promise<void> {
     if (!this.#loop.isRunning) return;
     await this.#loop.end();
-    // Each broker keeps the order of a topic: with the last of each all before are over.
-    const end = performance.now() + LAST_WORD_MS;
+    // Brokers keep the order of a topic, so all earlier messages are confirmed before the final one.
+    const end = performance.now() + CONFIRMED_WITHIN_MS;
     for (const key of KEYS) {
       for (let text: string | undefined; text === undefined || !this.#watched.confirmed.has(text); ) {
-        if (performance.now() > end)
-          throw new Error(`the last message on site/${key} was never confirmed by the agent`);
-        // Published anew where a broker was killed with the one before.
+        if (performance.now() > end) throw new Error(`the final message on site/${key} was not confirmed by the agent`);
+        // Published again if a killed broker lost the previous one.
         if (text === undefined || performance.now() % 5_000 < 200) text = await this.#publish(key);
         await pause(100);
       }
     }
-    for (const [text, claim] of this.#given) {
+    for (const [text, claim] of this.#published) {
       if (this.#watched.confirmed.has(text)) this.#context.oracle.acknowledge(claim);
     }
-    this.#given.clear();
+    this.#published.clear();
     this.#watched.confirmed.clear();
   }
 
@@ -125,7 +124,7 @@ export class MqttWay implements Way {
     await this.broker.dispose();
   }
 
-  async #give(): Promise<void> {
+  async #publishNext(): Promise<void> {
     await this.#publish(KEYS[this.#turn++ % KEYS.length]!);
   }
 
@@ -136,10 +135,10 @@ export class MqttWay implements Way {
     const quality = status === undefined ? '' : `,"q":"${status}"`;
     const text = `{"v":${numberText(value)},"t":${timestampMs}${quality}}`;
     oracle.offer(claim);
-    this.#given.set(text, claim);
+    this.#published.set(text, claim);
     const plant = this.#plant;
     if (plant?.connected) {
-      this.#givenMs = [...this.#givenMs.slice(-MAX_REMEMBERED), performance.now()];
+      this.#publishedAtMs = [...this.#publishedAtMs.slice(-MAX_REMEMBERED), performance.now()];
       await Promise.race([plant.publishAsync(`site/${key}`, text, { qos: 1 }).catch(() => {}), pause(1_000)]);
     }
     return text;

@@ -6,15 +6,15 @@ import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
 
 const KEYS = ['a', 'b'];
 const OVERSIZED_BYTES = 32_000_000;
-/** Of the server: its default would reject the oversized message. */
+/** The default of the server would reject the oversized message. */
 const MAX_PAYLOAD = 'max_payload: 64MB';
 const [STREAM, DURABLE] = ['PLANT', 'gateway'];
-/** For what the stream still has when producing ends: what was given before a crash waits for its time first. */
-const LAST_WORD_MS = 180_000;
+/** Time limit for messages that the stream still has when the producer stops, including their `ack_wait` after a crash. */
+const ACKNOWLEDGED_WITHIN_MS = 180_000;
 
 /**
- * A plant that publishes into a stream of Debian's nats-server. The obligation is the server's own word: up to the consumer's floor the
- * agent has acknowledged everything.
+ * A plant that publishes to a stream of Debian's nats-server. All messages up to the acknowledgement floor of the
+ * consumer must be delivered.
  */
 export class NatsWay implements Way {
   readonly name = 'nats';
@@ -24,15 +24,15 @@ export class NatsWay implements Way {
   readonly #context: WayContext;
   readonly #farEnd: FarEnd;
   readonly #asset: number;
-  /** By their number in the stream; a server that was killed may give one again. */
+  /** Claims by stream sequence. A killed server may assign a sequence again. */
   readonly #kept = new Map<number, Claim>();
   readonly #loop = new Loop(() => this.#publish());
   #stream!: JetStreamClient;
   #manager!: JetStreamManager;
   #turn = 0;
   #lastSeq = 0;
-  /** Of the server, about its consumer. */
-  #lastWord = '';
+  /** Latest consumer information of the server. */
+  #consumerInfo = '';
 
   private constructor(servers: NatsServers, asset: number, context: WayContext, farEnd: FarEnd) {
     this.#farEnd = farEnd;
@@ -57,11 +57,11 @@ export class NatsWay implements Way {
     return way;
   }
 
-  /** What it had heard acknowledged, and not written down yet when it was killed, it gives again. */
+  /** Starts the server. It redelivers messages whose acknowledgement it had not persisted. */
   async startServer(): Promise<void> {
     await this.#servers.start(MAX_PAYLOAD);
     const info = await this.#manager.consumers.info(STREAM, DURABLE).catch(() => undefined);
-    this.#farEnd.givenAgain(Math.max(0, this.#lastSeq - (info?.ack_floor.stream_seq ?? 0)));
+    this.#farEnd.redelivered(Math.max(0, this.#lastSeq - (info?.ack_floor.stream_seq ?? 0)));
   }
 
   async killServer(): Promise<void> {
@@ -85,8 +85,9 @@ export class NatsWay implements Way {
   async rest(): Promise<void> {
     if (!this.#loop.isRunning) return;
     await this.#loop.end();
-    for (const end = performance.now() + LAST_WORD_MS; !(await this.#isTaken()); await pause(200)) {
-      if (performance.now() > end) throw new Error(`the agent never acknowledged all of the stream: ${this.#lastWord}`);
+    for (const end = performance.now() + ACKNOWLEDGED_WITHIN_MS; !(await this.#isDrained()); await pause(200)) {
+      if (performance.now() > end)
+        throw new Error(`the agent did not acknowledge the whole stream: ${this.#consumerInfo}`);
     }
   }
 
@@ -95,10 +96,10 @@ export class NatsWay implements Way {
     await this.#servers.dispose();
   }
 
-  /** Whether nothing is left with the server; what was acknowledged so far is an obligation. */
-  async #isTaken(): Promise<boolean> {
+  /** Acknowledges claims up to the floor. Returns whether the server has no messages left. */
+  async #isDrained(): Promise<boolean> {
     const info = await this.#manager.consumers.info(STREAM, DURABLE).catch((error: unknown) => String(error));
-    this.#lastWord = JSON.stringify(info);
+    this.#consumerInfo = JSON.stringify(info);
     if (typeof info === 'string') return false;
     for (const [seq, claim] of this.#kept) {
       if (seq > info.ack_floor.stream_seq) continue;
@@ -114,7 +115,7 @@ export class NatsWay implements Way {
     const { value, timestampMs, status } = claim;
     const quality = status === undefined ? '' : `,"q":"${status}"`;
     this.#context.oracle.offer(claim);
-    // What the stream did not confirm it may have or not: nobody owes it.
+    // The stream may or may not contain an unconfirmed message.
     const kept = await this.#stream
       .publish(`site.${key}`, `{"v":${numberText(value)},"t":${timestampMs}${quality}}`)
       .catch(() => undefined);

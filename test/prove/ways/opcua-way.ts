@@ -1,16 +1,17 @@
+import type { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { OpcuaServer } from '../../sources/opcua/opcua-server.ts';
 import { pause, type Way, type WayContext } from './way.ts';
 
 const KEY = 'n';
-/** Ten a second for as long as anybody lets it. */
+/** A count that a run never reaches. */
 const ENDLESSLY = 1_000_000;
 const BEGUN_WITHIN_MS = 120_000;
-/** For what the server still has when it counts no further: the program that reads it takes its time to load. */
-const LAST_WORD_MS = 180_000;
+/** Time limit for values that the server still has when counting stops. The reader process is slow to load. */
+const DELIVERED_WITHIN_MS = 180_000;
 
 /**
- * A server of node-opcua with a node that counts on, and writes down each number first. The obligation is that a message was acknowledged by
- * its sequence number: each number that it brought.
+ * A node-opcua server with a counting node that has a history. Every number after the first acknowledged one must be
+ * delivered: those that no subscription reports are in the history. The server records each number before it sends it.
  */
 export class OpcuaWay implements Way {
   readonly name = 'opcua';
@@ -19,9 +20,13 @@ export class OpcuaWay implements Way {
   readonly #server: OpcuaServer;
   readonly #context: WayContext;
   readonly #asset: number;
+  readonly #sandbox: Sandbox;
   #isCounting = false;
+  /** Latest number of the previous round. */
+  #delivered = 0;
 
-  private constructor(server: OpcuaServer, asset: number, context: WayContext) {
+  private constructor(server: OpcuaServer, asset: number, context: WayContext, sandbox: Sandbox) {
+    this.#sandbox = sandbox;
     this.#server = server;
     this.#context = context;
     this.#asset = asset;
@@ -29,39 +34,52 @@ export class OpcuaWay implements Way {
     this.tags = `  T-${asset}: { asset: ${asset}, values: { ${KEY}: { unit: 1, from: cell, node: "ns=1;s=Line1.Count", queue: 5000 } } }\n`;
   }
 
-  static async open(asset: number, context: WayContext): Promise<OpcuaWay> {
+  static async open(asset: number, context: WayContext, sandbox: Sandbox): Promise<OpcuaWay> {
     const server = new OpcuaServer();
     await server.start();
-    return new OpcuaWay(server, asset, context);
+    return new OpcuaWay(server, asset, context, sandbox);
   }
 
-  /** It answers nothing, and its connections stay. */
+  /** Suspends the server and leaves its connections open, or resumes it. */
   hang(isHanging: boolean): void {
     this.#server.signal(isHanging ? 'SIGSTOP' : 'SIGCONT');
   }
 
   produce(): void {
-    this.#server.tell({ count: ENDLESSLY });
+    this.#server.send({ count: ENDLESSLY });
     this.#isCounting = true;
   }
 
-  /** The program that reads it takes a while to load: resolves when values come. */
+  /** Resolves when values arrive. The reader program takes some time to load. */
   async begun(): Promise<void> {
-    await this.#until((acknowledged) => acknowledged.some((one) => one > 0), BEGUN_WITHIN_MS, 'it was never read');
+    await this.#until(
+      (acknowledged) => acknowledged.some((one) => one > 0),
+      BEGUN_WITHIN_MS,
+      'the number was never read',
+    );
   }
 
-  /** It counts no further, and its last number is acknowledged. */
+  /** Stops counting and waits until every number is delivered: by a subscription, or from the history. */
   async rest(): Promise<void> {
     if (!this.#isCounting) return;
     this.#isCounting = false;
-    this.#server.tell({ count: 0 });
-    // The number that it was at.
+    this.#server.send({ count: 0 });
+    // Waits for the number that is being emitted.
     await pause(500);
-    const said = this.#server.said().map(({ value }) => value);
-    const last = said.at(-1) ?? 0;
-    await this.#until((acknowledged) => acknowledged.includes(last), LAST_WORD_MS, `${last} was never acknowledged`);
-    const acknowledged = new Set(this.#server.acknowledged());
-    this.#context.oracle.counted(this.name, this.#asset, KEY, acknowledged, [0, ...said]);
+    const emitted = this.#server.emitted().map(({ value }) => value);
+    const first = Math.min(...this.#server.acknowledged().filter((one) => one > 0));
+    const owed = emitted.filter((one) => one >= first);
+    const isOpen = (one: number) => one > this.#delivered;
+    await this.#until(
+      () => {
+        const here = new Set(this.#sandbox.values.list(this.#asset, KEY).map(({ value }) => value));
+        return owed.filter(isOpen).every((one) => here.has(one));
+      },
+      DELIVERED_WITHIN_MS,
+      `delivery of the numbers up to ${emitted.at(-1)}`,
+    );
+    this.#delivered = emitted.at(-1) ?? 0;
+    this.#context.oracle.counted(this.name, this.#asset, KEY, new Set(owed), [0, ...emitted]);
   }
 
   async close(): Promise<void> {
@@ -71,7 +89,7 @@ export class OpcuaWay implements Way {
 
   async #until(holds: (acknowledged: number[]) => boolean, withinMs: number, what: string): Promise<void> {
     for (const end = performance.now() + withinMs; !holds(this.#server.acknowledged()); await pause(200)) {
-      if (performance.now() > end) throw new Error(`of the server of OPC UA ${what}`);
+      if (performance.now() > end) throw new Error(`OPC UA server: timeout waiting for ${what}`);
     }
   }
 }

@@ -5,21 +5,21 @@ import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
 
 const BATCH = 20;
 const KEYS = ['a', 'b', 'c', 'd'] as const;
-/** A careful program sends what it has no answer for again; one that is not forgets it. */
-const TRIES = 3;
-/** The agent stands still, or its disk: a program waits no longer. */
+/** Number of times a program sends a batch without a response before it drops the batch. */
+const ATTEMPTS = 3;
+/** Request timeout of the programs. */
 const PATIENCE_MS = 5_000;
-const LAST_WORD_MS = 180_000;
+const ACKNOWLEDGED_WITHIN_MS = 180_000;
 
-interface Spelling {
+interface PushFormat {
   path: string;
   type: string;
   hasStatus: boolean;
   body(claims: readonly Claim[]): string;
 }
 
-/** How values are pushed over HTTP: a spelling each. */
-const SPELLINGS = {
+/** Push formats over HTTP. */
+const FORMATS = {
   http: {
     path: '/v1/values',
     type: 'application/json',
@@ -41,36 +41,36 @@ const SPELLINGS = {
         .map(({ asset, key, value, timestampMs }) => `T-${asset} ${key}=${numberText(value)} ${timestampMs}\n`)
         .join(''),
   },
-} satisfies Record<string, Spelling>;
+} satisfies Record<string, PushFormat>;
 
 function jsonOf({ asset, key, value, timestampMs, status }: Claim): string {
   const ending = status === undefined ? '' : `,"status":"${status}"`;
   return `{"tag":"T-${asset}","key":"${key}","value":${numberText(value)},"timestamp":${timestampMs}${ending}}`;
 }
 
-/** Programs that push: a 204 is the obligation. */
+/** Programs that push values. Values acknowledged with 204 must be delivered. */
 export class PushWay implements Way {
-  readonly name: keyof typeof SPELLINGS;
+  readonly name: keyof typeof FORMATS;
   readonly sources = '';
   readonly tags: string;
-  /** Values that were, so far. */
+  /** Number of acknowledged values. */
   acknowledged = 0;
-  /** How long answers took, in ms, since somebody asked last. */
+  /** Response times since the list was last cleared, in milliseconds. */
   latencies: number[] = [];
-  /** Statuses of answers other than 204; 0 is none. */
+  /** Number of responses per status other than 204; 0 is a missing response. */
   readonly refused = new Map<number, number>();
-  /** Why there was no answer at all, the last time. */
-  lastWords = '';
+  /** Latest error of a request without a response. */
+  latestError = '';
   readonly #context: WayContext;
   readonly #asset: number;
-  readonly #spelling: Spelling;
+  readonly #format: PushFormat;
   readonly #post: (path: string, type: string, body: string) => Promise<number>;
   readonly #farEnd: FarEnd;
   readonly #patienceMs: number;
   #loops: Loop[] = [];
 
   constructor(
-    name: keyof typeof SPELLINGS,
+    name: keyof typeof FORMATS,
     asset: number,
     context: WayContext,
     farEnd: FarEnd,
@@ -78,7 +78,7 @@ export class PushWay implements Way {
     patienceMs = PATIENCE_MS,
   ) {
     this.name = name;
-    this.#spelling = SPELLINGS[name];
+    this.#format = FORMATS[name];
     this.#asset = asset;
     this.#context = context;
     this.#farEnd = farEnd;
@@ -87,10 +87,10 @@ export class PushWay implements Way {
     this.tags = `  T-${asset}: { asset: ${asset}, values: { ${KEYS.map((key) => `${key}: { unit: 12 }`).join(', ')} } }\n`;
   }
 
-  /** Over the socket of a daemon. */
+  /** Pushes to an agent's socket. */
   static to(
     agent: AgentProcess,
-    name: keyof typeof SPELLINGS,
+    name: keyof typeof FORMATS,
     asset: number,
     context: WayContext,
     farEnd: FarEnd,
@@ -102,50 +102,50 @@ export class PushWay implements Way {
   }
 
   produce(perSecond: number): void {
-    this.#loops = [0, 1].map(() => new Loop(() => this.#give()));
+    this.#loops = [0, 1].map(() => new Loop(() => this.#pushBatch()));
     for (const loop of this.#loops) loop.start((1000 * BATCH * this.#loops.length) / perSecond);
   }
 
-  /** Its last word is acknowledged: a way that has fallen silent for good is found. */
+  /** Stops the programs and pushes one more value, to detect an input that no longer accepts values. */
   async rest(): Promise<void> {
     await this.close();
-    if (this.#loops.length > 0) await this.fresh(KEYS[0]!, LAST_WORD_MS);
+    if (this.#loops.length > 0) await this.fresh(KEYS[0]!, ACKNOWLEDGED_WITHIN_MS);
   }
 
   async close(): Promise<void> {
     await Promise.all(this.#loops.map((loop) => loop.end()));
   }
 
-  /** Gives one fresh value until it is acknowledged; rejects where that never comes. */
+  /** Pushes one fresh value until it is acknowledged, or rejects after `withinMs`. */
   async fresh(key: string, withinMs: number): Promise<Claim> {
     const claim = this.#claim(key);
     for (const end = performance.now() + withinMs; !(await this.#push([claim])); await pause(100)) {
       if (performance.now() > end)
-        throw new Error(`a fresh value was never acknowledged: ${[...this.refused]} ${this.lastWords}`);
+        throw new Error(`a fresh value was not acknowledged: ${[...this.refused]} ${this.latestError}`);
     }
     return claim;
   }
 
   #claim(key: string): Claim {
     const { oracle, readings } = this.#context;
-    const claim = readings.next(this.name, this.#asset, key, this.#spelling.hasStatus);
+    const claim = readings.next(this.name, this.#asset, key, this.#format.hasStatus);
     oracle.offer(claim);
     return claim;
   }
 
-  async #give(): Promise<void> {
+  async #pushBatch(): Promise<void> {
     const claims = Array.from({ length: BATCH }, (_, i) => this.#claim(KEYS[i % KEYS.length]!));
-    for (let tries = 0; tries < TRIES; tries++) {
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (await this.#push(claims)) return;
       await pause(50);
     }
   }
 
   async #push(claims: readonly Claim[]): Promise<boolean> {
-    const { path, type, body } = this.#spelling;
+    const { path, type, body } = this.#format;
     const began = performance.now();
     const answer = this.#post(path, type, body(claims)).catch((error: unknown) => {
-      this.lastWords = String(error);
+      this.latestError = String(error);
       return 0;
     });
     const status = await Promise.race([answer, pause(this.#patienceMs).then(() => 0)]);

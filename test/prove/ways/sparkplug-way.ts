@@ -1,7 +1,8 @@
 import { createRequire } from 'node:module';
+import { deflateSync, gzipSync } from 'node:zlib';
 import { connectAsync, type MqttClient } from 'mqtt';
 import { Mosquitto } from '../../broker/mosquitto.ts';
-import { WatchedWay } from '../../broker/watched-way.ts';
+import { RecordingProxy } from '../../broker/recording-proxy.ts';
 import type { Claim } from '../oracle.ts';
 import { Loop, pause, type Way, type WayContext } from './way.ts';
 
@@ -16,15 +17,16 @@ const [GROUP, NODE] = ['Plant1', 'press'];
 const CONFIRMED_WITHIN_MS = 90_000;
 
 /**
- * An edge node that publishes with QoS 1 over Debian's Mosquitto: a birth certificate when one is requested, then messages that name
- * their metrics by alias. The obligation is the PUBACK of the agent, read on its way.
+ * An edge node that publishes with QoS 1 over Debian's Mosquitto: a birth certificate when one is requested, then
+ * messages that name their metrics by alias. A message must be delivered once the agent's PUBACK is observed on the
+ * wire.
  */
 export class SparkplugWay implements Way {
   readonly name = 'sparkplug';
   readonly sources: string;
   readonly tags: string;
   readonly #broker: Mosquitto;
-  readonly #watched: WatchedWay;
+  readonly #watched: RecordingProxy;
   readonly #node: MqttClient;
   readonly #context: WayContext;
   readonly #asset: number;
@@ -36,7 +38,7 @@ export class SparkplugWay implements Way {
 
   private constructor(
     broker: Mosquitto,
-    watched: WatchedWay,
+    watched: RecordingProxy,
     port: number,
     node: MqttClient,
     asset: number,
@@ -61,7 +63,7 @@ export class SparkplugWay implements Way {
   static async open(asset: number, context: WayContext): Promise<SparkplugWay> {
     const broker = await Mosquitto.make();
     await broker.start('max_inflight_messages 0');
-    const watched = new WatchedWay(broker.port);
+    const watched = new RecordingProxy(broker.port);
     const port = await watched.start();
     const node = await connectAsync(`mqtt://127.0.0.1:${broker.port}`, { keepalive: 0 });
     const way = new SparkplugWay(broker, watched, port, node, asset, context);
@@ -82,7 +84,7 @@ export class SparkplugWay implements Way {
     if (!this.#loop.isRunning) return;
     await this.#loop.end();
     const { confirmed } = this.#watched;
-    // The broker keeps the order: after the latest message, all earlier ones are confirmed.
+    // The broker keeps the order, so once the latest message is confirmed, all earlier ones are too.
     const latest = await this.#publish();
     for (const end = performance.now() + CONFIRMED_WITHIN_MS; !confirmed.has(latest); await pause(100)) {
       if (performance.now() > end) throw new Error('the latest Sparkplug message was never confirmed by the agent');
@@ -101,7 +103,7 @@ export class SparkplugWay implements Way {
     await this.#broker.dispose();
   }
 
-  /** The birth certificate or the message that follows. Returns the payload as `WatchedWay` names it. */
+  /** Publishes the birth certificate or a message after it. Returns the payload as `RecordingProxy` names it. */
   async #publish(): Promise<string> {
     const { oracle, readings } = this.#context;
     const seq = this.#seq++;
@@ -114,11 +116,23 @@ export class SparkplugWay implements Way {
       type: 'Double',
       value,
     }));
-    const payload = Buffer.from(tahu.encodePayload({ timestamp: claims.at(-1)!.timestampMs, seq: seq % 256, metrics }));
+    const encoded = tahu.encodePayload({ timestamp: claims.at(-1)!.timestampMs, seq: seq % 256, metrics });
+    const payload = Buffer.from(compressed(encoded, seq));
     const text = payload.toString('latin1');
     for (const claim of claims) oracle.offer(claim);
     this.#given.set(text, claims);
     await this.#node.publishAsync(`spBv1.0/${GROUP}/${isBirth ? 'NBIRTH' : 'NDATA'}/${NODE}`, payload, { qos: 1 });
     return text;
   }
+}
+
+/** Returns every second payload unchanged, and the others compressed as by Eclipse Tahu. */
+function compressed(encoded: Uint8Array, seq: number): Uint8Array {
+  if (seq % 2 === 0) return encoded;
+  const isGzip = seq % 4 === 1;
+  return tahu.encodePayload({
+    uuid: 'SPBV1.0_COMPRESSED',
+    body: isGzip ? gzipSync(encoded) : deflateSync(encoded),
+    metrics: [{ name: 'algorithm', type: 'String', value: isGzip ? 'GZIP' : 'DEFLATE' }],
+  });
 }

@@ -1,21 +1,21 @@
 import type { ValueStatus } from '../../../src/contract/values.ts';
 import type { Claim, Oracle } from '../oracle.ts';
 
-/** A way in: a producer that claims what it gives, and turns what the agent says of it into obligations. One file a way. */
+/** An input: a producer that claims the values that it sends, and acknowledges claims when the agent confirms them. */
 export interface Way {
   readonly name: string;
-  /** Its lines of tags.yaml, below `sources:` and below `tags:`. */
+  /** Lines of tags.yaml below `sources:` and below `tags:`. */
   readonly sources: string;
   readonly tags: string;
-  /** Begins to give values, so many a second; before the daemon is there or after. */
+  /** Starts producing. The agent may start later. */
   produce(perSecond: number): void;
-  /** Ends it, and returns when nothing of it is under way any more. */
+  /** Stops producing and waits until all values sent are confirmed. */
   rest(): Promise<void>;
-  /** Takes away what it has started. */
+  /** Stops all processes that the input started. */
   close(): Promise<void>;
 }
 
-/** What the ways share: the judge, and where values come from. */
+/** Shared by all inputs. */
 export interface WayContext {
   readonly oracle: Oracle;
   readonly readings: Readings;
@@ -23,15 +23,15 @@ export interface WayContext {
 }
 
 const STATUSES: readonly (ValueStatus | undefined)[] = [undefined, 'good', 'uncertain', 'bad'];
-/** What is hard to carry bit for bit. */
+/** Numbers that are easily changed by conversions. */
 const HARD = [-0, 0, 1e-7, 5e-324, 1.7976931348623157e308, 2 ** 53 - 1, -(2 ** 53), 0.1 + 0.2, 1e21, -1.5e-300];
 
-/** Numbers as a plant has them and some that it has not, each series with times of its own. */
+/** Generates plausible and unusual numbers, each with a unique timestamp. */
 export class Readings {
   #timeMs: number;
   readonly #chance: () => number;
 
-  /** `fromMs`: where times begin; they never come twice. */
+  /** `fromMs` is the first timestamp. */
   constructor(fromMs: number, chance: () => number) {
     this.#timeMs = fromMs;
     this.#chance = chance;
@@ -46,12 +46,12 @@ export class Readings {
   }
 }
 
-/** A number as JSON and line protocol have it, -0 too. */
+/** Formats a number for JSON and line protocol, including -0. */
 export function numberText(value: number): string {
   return Object.is(value, -0) ? '-0' : String(value);
 }
 
-/** Something done again and again, with a pause, until it is told to end. */
+/** Repeats a step at an interval until `end`. */
 export class Loop {
   #running = false;
   #done: Promise<void> = Promise.resolve();
@@ -69,7 +69,7 @@ export class Loop {
     if (this.#running) return;
     this.#running = true;
     this.#done = this.#run(pauseMs);
-    // Told by `end`.
+    // Reported by `end`.
     this.#done.catch(() => {});
   }
 
@@ -81,7 +81,7 @@ export class Loop {
     }
   }
 
-  /** Rejects with what a step threw. */
+  /** Stops the loop. Rejects with the error from a step. */
   async end(): Promise<void> {
     this.#running = false;
     await this.#done;

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { readFacts } from '../../../src/reactions/event-facts.ts';
 
-/** An event of `test/fixtures/events/`, with other content laid over it, as rules and actions see it. */
+/** Returns facts for an event in `test/fixtures/events/`, with different content if specified. */
 export function factsOf(eventType: string, content?: unknown, id = 1) {
   const file = join(import.meta.dirname, `../../fixtures/events/${eventType}.json`);
   const envelope = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>;
@@ -13,6 +13,5 @@ export function factsOf(eventType: string, content?: unknown, id = 1) {
     occurredAtMs: Date.UTC(2026, 10, 21),
     payload: JSON.stringify(envelope),
     envelope,
-    progress: [],
   });
 }

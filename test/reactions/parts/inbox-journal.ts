@@ -1,11 +1,10 @@
 import type { Clock } from '../../../src/base/clock.ts';
 import { openDatabase } from '../../../src/base/database.ts';
 import type { Journal } from '../../../src/reactions/journal.ts';
-import { parsed } from '../../../src/webhook/event-feed.ts';
 import { Inbox } from '../../../src/webhook/inbox.ts';
-import { readEvent } from '../../../src/webhook/received-event.ts';
+import { parsed, readEvent } from '../../../src/webhook/received-event.ts';
 
-/** The real inbox on a real file, reached as the main thread reaches it: every method answered later. */
+/** An inbox on disk with the asynchronous interface of the store thread. */
 export function openJournal(file: string, clock: Clock): { inbox: Inbox; journal: Journal; close: () => void } {
   const database = openDatabase(file);
   const inbox = Inbox.open(database, clock, 'boot');
@@ -20,7 +19,7 @@ export function openJournal(file: string, clock: Clock): { inbox: Inbox; journal
   return { inbox, journal, close: () => database.close() };
 }
 
-/** A threshold event, distinct by its value. */
+/** Threshold event with a distinct value. */
 export function threshold(value: number, occurredAtMs: number, instrumentation = 4711, asset = 881) {
   const event = {
     event_type: 'threshold_reached',

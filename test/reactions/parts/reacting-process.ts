@@ -1,11 +1,11 @@
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { endOrphans } from '../../../src/base/programs/family.ts';
-import { createPerformer } from '../../../src/reactions/perform.ts';
-import { ReactionRunner } from '../../../src/reactions/runner.ts';
+import { createPerformer } from '../../../src/reactions/actions.ts';
+import { ReactionRunner } from '../../../src/reactions/engine/runner.ts';
 import { openJournal } from './inbox-journal.ts';
 
-/** A daemon that does nothing but react: opens the inbox named by its first argument, runs the command named by the rest. */
+/** Runs reactions for the inbox in the first argument with the command in the others. */
 const [file, ...command] = process.argv.slice(2) as [string, string, ...string[]];
 const { journal } = openJournal(file, systemClock);
 await endOrphans('crash-test');
@@ -29,6 +29,7 @@ const runner = new ReactionRunner({
     logger: silentLogger(),
     instance: 'crash-test',
     publish: async () => {},
+    write: async () => ({ outcome: 'failed', detail: '' }),
   }),
   clock: systemClock,
   logger: silentLogger(),
@@ -36,5 +37,4 @@ const runner = new ReactionRunner({
 });
 runner.start();
 process.on('SIGTERM', () => void runner.stop(20_000).then(() => process.exit(0)));
-// Nothing else keeps this process alive while the runner rests.
 setInterval(() => {}, 60_000);

@@ -4,56 +4,73 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 
-/** What `peer.py` says of one answer. */
-export interface Answered {
+/** Response reported by `peer.py`. */
+export interface PeerResponse {
   unit: number;
   address: number;
   count: number;
   values?: number[];
   exception?: number;
+  /** Function code and registers or bits of a write. */
+  function?: number;
+  writes?: (number | boolean)[];
 }
 
-/** Modbus devices that nobody here wrote: pymodbus, of Debian. */
+/** Modbus devices simulated by Debian's pymodbus package. */
 export class Peer {
-  readonly answers: Answered[] = [];
+  readonly responses: PeerResponse[] = [];
   readonly connections: number[] = [];
   refusedConnections = 0;
   hangs = 0;
+  /** Number of requests that arrived too soon after a response. */
+  ignored = 0;
+  disconnections = 0;
   readonly #child: ChildProcess;
-  readonly #told: unknown[] = [];
+  readonly #acknowledged: unknown[] = [];
   #ready = false;
-  #words = '';
+  #stderr = '';
 
   private constructor(args: string[]) {
-    // Debian's own: another Python may come first in PATH, without its modules.
+    // Another Python, without Debian's modules, may come first in PATH.
     this.#child = spawn('/usr/bin/python3', [join(import.meta.dirname, 'peer.py'), ...args], {
       stdio: ['pipe', 'pipe', 'pipe'],
     });
     this.#child.stderr!.setEncoding('utf8').on('data', (text: string) => {
-      this.#words = (this.#words + text).slice(-4_000);
+      this.#stderr = (this.#stderr + text).slice(-4_000);
     });
-    createInterface({ input: this.#child.stdout! }).on('line', (line) => this.#hear(JSON.parse(line)));
+    createInterface({ input: this.#child.stdout! }).on('line', (line) => this.#process(JSON.parse(line)));
   }
 
   static async tcp(port: number): Promise<Peer> {
     return await new Peer(['tcp', String(port)]).#untilReady();
   }
 
+  /** A host that forwards the frames of a serial line. */
+  static async rtuOverTcp(port: number): Promise<Peer> {
+    return await new Peer(['rtu-over-tcp', String(port)]).#untilReady();
+  }
+
   static async rtu(device: string, baud = 19_200, parity: 'N' | 'E' = 'N'): Promise<Peer> {
     return await new Peer(['rtu', device, String(baud), parity]).#untilReady();
   }
 
-  async tell(what: Record<string, unknown>): Promise<void> {
-    const before = this.#told.length;
-    this.#child.stdin!.write(`${JSON.stringify(what)}\n`);
-    await this.#until(() => this.#told.length > before);
+  /** Changes the behaviour of one unit or all connections; see `peer.py`. */
+  async configure(settings: Record<string, unknown>): Promise<void> {
+    const before = this.#acknowledged.length;
+    this.#child.stdin!.write(`${JSON.stringify(settings)}\n`);
+    await this.#until(() => this.#acknowledged.length > before);
   }
 
-  /** What the counter of a unit said, in order. */
+  /** Counter values that a unit returned, in order. */
   counted(unit: number): number[] {
-    return this.answers
+    return this.responses
       .filter((one) => one.unit === unit && one.address === 10 && one.values)
       .map(({ values }) => values![0]! * 65_536 + values![1]!);
+  }
+
+  /** Registers or bits that clients have written to an address, in order. */
+  written(address: number): (number | boolean)[][] {
+    return this.responses.flatMap((one) => (one.address === address && one.writes ? [one.writes] : []));
   }
 
   async end(): Promise<void> {
@@ -68,24 +85,26 @@ export class Peer {
     return this;
   }
 
-  async #until(holds: () => boolean): Promise<void> {
-    while (!holds()) {
-      if (this.#child.exitCode !== null) throw new Error(`the peer ended: ${this.#words}`);
+  async #until(condition: () => boolean): Promise<void> {
+    while (!condition()) {
+      if (this.#child.exitCode !== null) throw new Error(`the peer ended: ${this.#stderr}`);
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
   }
 
-  #hear(line: Record<string, unknown>): void {
+  #process(line: Record<string, unknown>): void {
     if (line.ready) this.#ready = true;
-    if (line.told) this.#told.push(line.told);
+    if (line.configured) this.#acknowledged.push(line.configured);
     if (line.hangs) this.hangs++;
+    if (line.ignores) this.ignored++;
+    if (line.disconnections) this.disconnections++;
     if (line.refused_connections) this.refusedConnections++;
     if (typeof line.connections === 'number') this.connections.push(line.connections);
-    if (line.address !== undefined) this.answers.push(line as unknown as Answered);
+    if (line.address !== undefined) this.responses.push(line as unknown as PeerResponse);
   }
 }
 
-/** Two ends of a cable. */
+/** Two connected serial ports. */
 export class SerialPair {
   readonly ours: string;
   readonly theirs: string;

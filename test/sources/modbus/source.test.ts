@@ -1,4 +1,5 @@
 import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -6,35 +7,42 @@ import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { freePort } from '../../../src/base/port-claim.ts';
 import type { Source } from '../../../src/config/tags.ts';
-import { Gate } from '../../../src/sources/gate.ts';
+import { Gate } from '../../../src/sources/intake/gate.ts';
 import type { ModbusAddress } from '../../../src/sources/modbus/connection.ts';
+import type { ModbusSpec } from '../../../src/sources/modbus/line.ts';
 import { ModbusLines } from '../../../src/sources/modbus/lines.ts';
 import { ModbusSource, testModbus } from '../../../src/sources/modbus/modbus-source.ts';
-import type { ModbusSpec } from '../../../src/sources/modbus/modbus-spec.ts';
 import { type ModbusRegister, readRegister, type WrittenRegister } from '../../../src/sources/modbus/register.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
 import { makeIntakeBench, originOf, tagOf, until } from '../sink-double.ts';
 import { Peer, SerialPair } from './peer.ts';
 
-const ended: (() => unknown)[] = [];
+const cleanUps: (() => unknown)[] = [];
 afterEach(async () => {
-  for (const end of ended.splice(0).reverse()) await end();
+  for (const end of cleanUps.splice(0).reverse()) await end();
 });
 
-interface Wanted {
+interface SourceOptions {
   unit?: number;
   everyMs?: number;
   timeoutMs?: number;
+  /** Poll intervals of values that differ from `everyMs`. */
+  everyMsOf?: Record<string, number>;
   registers: Record<string, WrittenRegister>;
 }
 
-/** Sources over one address, each with a gate of its own over one store. */
-function plantOf(address: ModbusAddress, wanted: Record<string, Wanted>) {
+/** Sources with one address, each with its own gate. */
+function sourcesOf(address: ModbusAddress, wanted: Record<string, SourceOptions>) {
   const tags = new Map(
-    Object.entries(wanted).map(([name, { registers, everyMs = 50 }], at) => {
+    Object.entries(wanted).map(([name, { registers, everyMs = 50, everyMsOf = {} }], at) => {
       const values = Object.entries(registers).map(([key, written]) => ({
         key,
-        from: originOf('modbus', name, { register: readRegister(written) as ModbusRegister }, { everyMs }),
+        from: originOf(
+          'modbus',
+          name,
+          { register: readRegister(written) as ModbusRegister },
+          { everyMs: everyMsOf[key] ?? everyMs },
+        ),
       }));
       return [name, tagOf(name, 900 + at, values)] as const;
     }),
@@ -43,7 +51,7 @@ function plantOf(address: ModbusAddress, wanted: Record<string, Wanted>) {
   const log = silentLogger();
   const events: string[] = [];
   for (const level of ['info', 'warn'] as const) {
-    // Of trouble that goes on the first line; how often it comes after that depends on the machine.
+    // Repeated entries depend on machine speed.
     log[level] = ((fields: { event: string; value?: string; count?: number }) =>
       fields.event.startsWith('modbus.') &&
       (fields.event.endsWith('_over') || fields.count === undefined || fields.count === 1) &&
@@ -52,15 +60,23 @@ function plantOf(address: ModbusAddress, wanted: Record<string, Wanted>) {
   const clock = systemClock;
   const lines = new ModbusLines(clock, log);
   const contexts = Object.entries(wanted).map(([name, { unit = 1, everyMs = 50, timeoutMs = 500 }]) => {
-    const spec: ModbusSpec = { address, unit, connections: 1, timeoutMs };
+    const spec: ModbusSpec = {
+      address,
+      unit,
+      timeoutMs,
+      maxRegisters: 120,
+      connections: 1,
+      pauseMs: 0,
+      closeAfterPoll: false,
+    };
     const source: Source<ModbusSpec> = { kind: 'modbus', name, everyMs, timeFrom: 'source', spec };
     const gate = new Gate({ source: name, timeFrom: 'source', sink, stamps, clock, log });
     const points = pointsOf(tags, name, intake) as never;
     return { source, points, gate, clock, log, waitMs: 0, signal: new AbortController().signal } as never;
   });
   const sources = new Map(Object.keys(wanted).map((name, at) => [name, new ModbusSource(contexts[at]!, lines)]));
-  for (const source of sources.values()) ended.push(() => source.stop());
-  /** What a source has read, by key. */
+  for (const source of sources.values()) cleanUps.push(() => source.stop());
+  /** Returns a source's values by key. */
   const read = (name: string, key: string) => {
     const address = `${900 + Object.keys(wanted).indexOf(name)}//${key}/`;
     return sink.stored.filter((one) => one.address === address).map(({ value }) => value);
@@ -71,16 +87,16 @@ function plantOf(address: ModbusAddress, wanted: Record<string, Wanted>) {
 async function tcp() {
   const port = await freePort();
   const peer = await Peer.tcp(port);
-  ended.push(() => peer.end());
+  cleanUps.push(() => peer.end());
   return { peer, port, address: { transport: 'tcp', host: '127.0.0.1', port } as const };
 }
 
 const COUNTER = { counter: { register: 'holding 10', type: 'uint32' } } as const;
 
-describe('a Modbus source', () => {
-  it('reads a SunSpec map at 40000 by the address on the wire, in every order of bytes', async () => {
+describe('Modbus source', () => {
+  it('reads a SunSpec register map at wire address 40000 in every byte order', async () => {
     const { address, peer } = await tcp();
-    const { sources, read } = plantOf(address, {
+    const { sources, read } = sourcesOf(address, {
       meter: {
         registers: {
           mark: { register: 'holding 40000', type: 'uint32' },
@@ -97,51 +113,18 @@ describe('a Modbus source', () => {
     await until(() => read('meter', 'input').length > 0 && read('meter', 'mark').length > 0);
     const keys = ['mark', 'length', 'watts', 'swapped', 'energy', 'bit', 'input'];
     expect(keys.map((key) => read('meter', key)[0])).toEqual([0x53756e53, 66, 1234.5, 1234.5, 9_876_543_210, 1, 150]);
-    expect(peer.answers.slice(0, 2).map(({ address, count }) => [address, count])).toEqual([
+    expect(peer.responses.slice(0, 2).map(({ address, count }) => [address, count])).toEqual([
       [150, 1],
       [40_000, 12],
     ]);
   });
 
-  it('reads two devices behind a gateway that takes one connection, one of which hangs', async () => {
-    const { address, peer } = await tcp();
-    await peer.tell({ connections: 1 });
-    await peer.tell({ unit: 9, hang: true });
-    const { sources, read, events } = plantOf(address, {
-      good: { unit: 1, registers: COUNTER },
-      hung: { unit: 9, timeoutMs: 100, registers: COUNTER },
-    });
-    for (const source of sources.values()) source.start();
-    await until(() => peer.hangs >= 2);
-    const before = read('good', 'counter').length;
-    await until(() => read('good', 'counter').length > before + 10);
-    expect([Math.max(...peer.connections), peer.refusedConnections, read('hung', 'counter')]).toEqual([1, 0, []]);
-    expect(sources.get('good')!.state()).toMatchObject({ connected: true, errors: 0 });
-    expect(sources.get('hung')!.state()).toMatchObject({ connected: false, problem: 'no answer within 100 ms' });
-    expect(events).toEqual(['modbus.silent']);
-    // What the device counted is what was read: nothing twice, nothing made up.
-    const stored = read('good', 'counter');
-    expect(stored).toEqual(peer.counted(1).slice(0, stored.length));
-  });
-
-  it('asks a device that is busy again, for the same and no more', async () => {
-    const { address, peer } = await tcp();
-    await peer.tell({ unit: 1, busy: 2 });
-    const { only, read } = plantOf(address, {
-      plc: { registers: { a: { register: 'holding 100' }, b: { register: 'holding 105' } } },
-    });
-    only.start();
-    await until(() => read('plc', 'b').length >= 3);
-    expect(new Set(peer.answers.map(({ address, count }) => `${address}+${count}`))).toEqual(new Set(['100+6']));
-    expect(peer.answers.filter(({ exception }) => exception === 6).length).toBe(2);
-  });
-
-  it('says in one line what one answer of the device is the reason of, however many registers it is for', async () => {
+  it('reports the first of many rejected registers immediately, and lists all of them in its state', async () => {
     const { address } = await tcp();
     const registers = Object.fromEntries(
       Array.from({ length: 12 }, (_, i) => [`no${i}`, { register: `holding ${201 + 2 * i}` }]),
     );
-    const { only, events, read } = plantOf(address, {
+    const { only, events, read } = sourcesOf(address, {
       plc: { registers: { ...registers, a: { register: 'holding 198' } } },
     });
     only.start();
@@ -150,9 +133,9 @@ describe('a Modbus source', () => {
     expect(only.state().problem).toContain('and 11 more');
   });
 
-  it('says which register a device does not have, and reads the others', async () => {
+  it('reports a missing register and reads the remaining registers', async () => {
     const { address } = await tcp();
-    const { only, read, events, contexts } = plantOf(address, {
+    const { only, read, events, contexts } = sourcesOf(address, {
       plc: { registers: { a: { register: 'holding 198' }, no: { register: 'holding 201' }, b: { register: 40_200 } } },
     });
     only.start();
@@ -170,31 +153,33 @@ describe('a Modbus source', () => {
     expect((await testModbus(contexts[0]!)).map((one) => 'raw' in one)).toEqual([true, false, true]);
   });
 
-  it('comes back by itself after the device was away', async () => {
+  it('recovers after the device is disconnected', async () => {
     const { address, peer, port } = await tcp();
-    const { only, read, events } = plantOf(address, { plc: { registers: COUNTER } });
+    const { only, read, events } = sourcesOf(address, { plc: { registers: COUNTER } });
     only.start();
     await until(() => read('plc', 'counter').length > 0);
     await peer.end();
     await until(() => only.state().connected === false);
-    expect(only.state().problem).toMatch(/no connection to 127\.0\.0\.1 port \d+: ECONNREFUSED|the connection ended/);
+    expect(only.state().problem).toMatch(
+      /failed to connect to 127\.0\.0\.1 port \d+: ECONNREFUSED|the connection was closed/,
+    );
     const second = await Peer.tcp(port);
-    ended.push(() => second.end());
+    cleanUps.push(() => second.end());
     await until(() => second.counted(1).length > 3);
     await until(() => only.state().connected === true);
     expect(events).toEqual(['modbus.disconnected', 'modbus.disconnected_over']);
   });
 
-  it('reads two devices of a serial line, whose adapter is pulled out and plugged in again', async () => {
+  it('resumes reading two serial devices after their adapter is unplugged and plugged in again', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'tagferry-serial-'));
-    ended.push(() => rmSync(folder, { recursive: true, force: true }));
+    cleanUps.push(() => rmSync(folder, { recursive: true, force: true }));
     const pair = new SerialPair(folder);
-    ended.push(() => pair.unplug());
+    cleanUps.push(() => pair.unplug());
     await pair.plug();
     const first = await Peer.rtu(pair.theirs);
-    ended.push(() => first.end());
+    cleanUps.push(() => first.end());
     const address = { transport: 'rtu', path: pair.ours, baud: 19_200, parity: 'even', stopBits: 1 } as const;
-    const { sources, read, only } = plantOf(address, {
+    const { sources, read, only } = sourcesOf(address, {
       one: { unit: 1, registers: COUNTER },
       two: { unit: 2, registers: COUNTER },
     });
@@ -202,16 +187,107 @@ describe('a Modbus source', () => {
     await until(() => read('one', 'counter').length > 2 && read('two', 'counter').length > 2);
     await pair.unplug();
     await first.end();
-    await until(() => only.state().problem?.startsWith('there is no ') === true);
+    await until(() => only.state().problem?.endsWith(' does not exist') === true);
     expect(only.state()).toMatchObject({ connected: false, hint: expect.stringContaining('/dev/serial/by-id/') });
     const before = read('two', 'counter').length;
     expect(read('one', 'counter')).toEqual(first.counted(1).slice(0, read('one', 'counter').length));
     await pair.plug();
     const second = await Peer.rtu(pair.theirs);
-    ended.push(() => second.end());
+    cleanUps.push(() => second.end());
     await until(() => read('two', 'counter').length > before + 2);
     expect(read('two', 'counter').slice(before)).toEqual(
       second.counted(2).slice(0, read('two', 'counter').length - before),
     );
+  });
+});
+
+/** Modbus TCP device. `respond` returns the response to a read request for a register, as hexadecimal digits. */
+async function deviceThat(respond: (address: number) => string) {
+  const device = { respond, connections: 0 };
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    device.connections++;
+    sockets.add(socket);
+    socket.on('error', () => {}).on('close', () => sockets.delete(socket));
+    socket.on('data', (request) => {
+      const frame = Buffer.from(device.respond(request.readUInt16BE(8)), 'hex');
+      const header = Buffer.from(request.subarray(0, 6));
+      header.writeUInt16BE(frame.length, 4);
+      socket.write(Buffer.concat([header, frame]));
+    });
+  });
+  const port = await freePort();
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
+  cleanUps.push(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return { device, address: { transport: 'tcp', host: '127.0.0.1', port } as const };
+}
+
+const VALID = '01030400000007';
+const WRONG_UNIT = '02030400000007';
+
+describe('Modbus device that sends only invalid responses', () => {
+  it.each([
+    ['the wrong unit', WRONG_UNIT],
+    ['the wrong function code', '01040400000007'],
+    ['too few registers', '0103040000'],
+    ['too many registers', '010304000000070000'],
+    ['only a unit number', '01'],
+    ['an exception without its code', '0183'],
+    ['a byte count that exceeds the frame', '0103fa00000007'],
+    ['a byte count of fewer registers', '01030200000007'],
+  ])('is reported if a frame contains %s', async (_, frame) => {
+    const { address } = await deviceThat(() => frame);
+    const { only, events } = sourcesOf(address, { plc: { registers: COUNTER } });
+    only.start();
+    await until(() => only.state().errors >= 3 && only.state().problem !== undefined);
+    expect(only.state()).toMatchObject({ connected: false, problem: expect.stringMatching(/^invalid response/) });
+    expect(events).toEqual(['modbus.invalid_response']);
+  });
+
+  it('is retried at increasing intervals, and is reported as restored', async () => {
+    const { device, address } = await deviceThat(() => WRONG_UNIT);
+    const { only, read, events } = sourcesOf(address, { plc: { everyMs: 10, registers: COUNTER } });
+    only.start();
+    await until(() => only.state().errors >= 60);
+    expect(device.connections).toBeLessThan(20);
+    device.respond = () => VALID;
+    await until(() => read('plc', 'counter').length > 0 && only.state().connected === true);
+    expect(only.state().problem).toBeUndefined();
+    expect(events).toEqual(['modbus.invalid_response', 'modbus.invalid_response_over']);
+  });
+});
+
+describe('Modbus device that sends an invalid response for one register', () => {
+  it('is polled without interruption if the register has another poll interval', async () => {
+    const { address } = await deviceThat((register) => (register === 10 ? WRONG_UNIT : VALID));
+    const good = { register: 'holding 150', type: 'uint32' } as const;
+    const { only, read, events } = sourcesOf(address, {
+      plc: { registers: { bad: COUNTER.counter, good }, everyMsOf: { bad: 20 } },
+    });
+    only.start();
+    await until(() => events.length > 0);
+    const before = read('plc', 'good').length;
+    await until(() => read('plc', 'good').length >= before + 3);
+    expect(only.state().problem).toContain('invalid response');
+    expect(events).toEqual(['modbus.invalid_response']);
+  });
+
+  it('is polled without interruption, and the register is reported', async () => {
+    const { device, address } = await deviceThat((register) => (register === 10 ? WRONG_UNIT : VALID));
+    const registers = { bad: COUNTER.counter, good: { register: 'holding 150', type: 'uint32' } } as const;
+    const { only, read, events } = sourcesOf(address, { plc: { registers } });
+    only.start();
+    await until(() => read('plc', 'good').length >= 3);
+    expect(only.state()).toMatchObject({
+      connected: true,
+      problem: expect.stringMatching(/^plc bad \(holding 10.*: invalid response/),
+    });
+    expect(only.state().errors).toBeGreaterThanOrEqual(3);
+    device.respond = () => VALID;
+    await until(() => read('plc', 'bad').length > 0 && only.state().problem === undefined);
+    expect(events).toEqual(['modbus.unreadable plc bad', 'modbus.unreadable_over plc bad']);
   });
 });

@@ -7,7 +7,7 @@ import { wholeLines } from '../../whole-lines.ts';
 
 const PROGRAM = join(import.meta.dirname, 'server-process.ts');
 
-/** node-opcua's own server, as a process. */
+/** node-opcua server in its own process. */
 export class OpcuaServer {
   readonly folder = mkdtempSync(join(tmpdir(), 'tagferry-opcua-'));
   port = 0;
@@ -22,27 +22,29 @@ export class OpcuaServer {
     return Buffer.from(pem.replaceAll(/-----[^-]+-----|\s/g, ''), 'base64');
   }
 
-  async start(): Promise<void> {
+  /** `namespaces`: see `server-process.ts`. */
+  async start(...namespaces: string[]): Promise<void> {
     this.port ||= await freePort();
-    const child = spawn(process.execPath, [PROGRAM, this.folder, String(this.port)], {
+    const child = spawn(process.execPath, [PROGRAM, this.folder, String(this.port), ...namespaces], {
       stdio: ['pipe', 'pipe', 'pipe'],
     });
     this.#child = child;
-    let words = '';
+    let stderr = '';
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
-      words += text;
+      stderr += text;
     });
     await new Promise<void>((resolve, reject) => {
       child.stdout.setEncoding('utf8').on('data', (text: string) => text.includes('READY') && resolve());
-      child.once('exit', () => reject(new Error(`the server did not start: ${words.slice(-2000)}`)));
+      child.once('exit', () => reject(new Error(`the server did not start: ${stderr.slice(-2000)}`)));
     });
   }
 
-  tell(line: object): void {
+  /** Sends a command to the process; see `server-process.ts`. */
+  send(line: object): void {
     this.#child?.stdin?.write(`${JSON.stringify(line)}\n`);
   }
 
-  /** SIGSTOP: it answers nothing, and its connections stay. */
+  /** SIGSTOP suspends the server, with its connections open. */
   signal(signal: NodeJS.Signals): void {
     this.#child?.kill(signal);
   }
@@ -56,21 +58,26 @@ export class OpcuaServer {
     await ended;
   }
 
-  /** Another key and certificate from the next start on. */
+  /** The next startup creates a new key and certificate. */
   forgetCertificate(): void {
     rmSync(join(this.folder, 'pki'), { recursive: true });
     mkdirSync(join(this.folder, 'pki'));
   }
 
-  /** Each number that Count had, and when. */
-  said(): { value: number; timeMs: number }[] {
+  /** The next start begins with an empty history. */
+  forgetHistory(): void {
+    for (const name of ['ledger', 'acknowledged']) rmSync(join(this.folder, name), { force: true });
+  }
+
+  /** Values of Count with their times. */
+  emitted(): { value: number; timeMs: number }[] {
     return wholeLines(join(this.folder, 'ledger')).map((line) => {
       const [value, timeMs] = line.split(' ').map(Number) as [number, number];
       return { value, timeMs };
     });
   }
 
-  /** Numbers of Count that came in messages which their reader has acknowledged. */
+  /** Values of Count in acknowledged messages. */
   acknowledged(): number[] {
     return wholeLines(join(this.folder, 'acknowledged')).map(Number);
   }

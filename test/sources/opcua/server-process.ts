@@ -1,11 +1,24 @@
 /**
- * A server of OPC UA, by node-opcua: `server-process.ts FOLDER PORT`. Its certificate lies in the folder. On standard input a line of JSON
- * each: `{"set": {"Flow": 1.5}, "status": "Uncertain"}`, `{"zones": [1, 2]}`, `{"count": 20}` counts Count on so many times, `{"count": 0}`
- * stops; `{"flood": 50000}` sends so many values of one node in the next message;
- * `{"maxOperations": 2}` rejects larger requests; `{"trust": FILE}` lets in the user with this certificate, `{"expire": true}` ends every session as one that is not heard of any
- * more, `{"transfer": false}` has no TransferSubscriptions from then on.
- * Each number that Count had stands in `FOLDER/ledger` with its time before anybody can have read it, and in `FOLDER/acknowledged` once its
- * reader has acknowledged the message that brought it.
+ * OPC UA server with node-opcua: `server-process.ts FOLDER PORT [URI…]`. Its certificate is in the folder. Each URI is a
+ * namespace, indexed from 3 in this order, with the node `s=Flow` that commands call `URI Flow`. Each line of standard input
+ * is a JSON command:
+ *
+ *   {"set": {"Flow": 1.5}, "status": "Uncertain"}, {"zones": [1, 2]}   sets values
+ *   {"motor": 1500}           sets the speed of the motor
+ *   {"past": 2000, "step": 5} adds values of Count before the latest one, 5 ms apart, to the ledger and the history
+ *   {"behind": 60000}         sets the times of later values of Count back by a minute
+ *   {"history": false}        does not allow the history of Count to be read
+ *   {"holdHistory": true}     does not respond to requests for history until the next such command
+ *   {"discard": true}         discards unacknowledged messages except the latest four, as a server with a full queue does
+ *   {"count": 20}             increments Count 20 times; 0 stops counting
+ *   {"flood": 50000}          sends 50,000 values of one node in the next message
+ *   {"maxOperations": 2}      rejects larger requests
+ *   {"trust": FILE}           trusts the user certificate in this file
+ *   {"expire": true}          ends all sessions as if they had timed out
+ *   {"transfer": false}       does not support TransferSubscriptions
+ *
+ * Values of Count are written to `FOLDER/ledger` before they are readable, and to `FOLDER/acknowledged` when their message
+ * is acknowledged.
  */
 import { appendFileSync, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -18,6 +31,7 @@ import {
   DataType,
   DataValue,
   MonitoredItemNotification,
+  makeAccessLevelFlag,
   type NotificationMessage,
   ServiceFault,
   StatusCodes,
@@ -26,8 +40,12 @@ import {
 import { MessageChunker } from 'node-opcua-secure-channel';
 import { OPCUAServer, Subscription } from 'node-opcua-server';
 
-const [folder, port] = process.argv.slice(2) as [string, string];
-/** Samples are taken every 20 ms. */
+const [folder, port, ...uris] = process.argv.slice(2) as [string, string, ...string[]];
+const STANDARD_TYPES = join(
+  import.meta.dirname,
+  '../../../node_modules/node-opcua-nodesets/nodesets/Opc.Ua.NodeSet2.ndjson.gz',
+);
+/** Waits several event loop turns between two values, so that each one is sampled (every 20 ms). */
 const TURNS = 4;
 const TURN_MS = 25;
 
@@ -36,7 +54,7 @@ const manager = new OPCUACertificateManager({
   automaticallyAcceptUnknownCertificate: true,
   disableFileWatchers: true,
 });
-/** Users by certificate are let in one by one. */
+/** Trusts user certificates one by one. */
 const users = new OPCUACertificateManager({ rootFolder: join(folder, 'users'), disableFileWatchers: true });
 const server = new OPCUAServer({
   port: Number(port),
@@ -45,6 +63,7 @@ const server = new OPCUAServer({
   userCertificateManager: users,
   userManager: { isValidUser: (name: string, password: string) => name === 'reader' && password === 'swordfish' },
   maxConnectionsPerEndpoint: 50,
+  nodesets: [STANDARD_TYPES, join(import.meta.dirname, 'motor.xml')],
 });
 await users.initialize();
 await server.initialize();
@@ -81,24 +100,65 @@ const zones = own.addVariable({
   value: { dataType: DataType.Double, arrayType: VariantArrayType.Array, value: new Float64Array([1.5, 2.5, 3.5]) },
 } as never);
 
-/** What its watchdog does with a session that was not heard of in its time. */
+const types = space.getNamespaceIndex('urn:test:motor');
+own.addVariable({
+  browseName: 'State',
+  nodeId: 's=Line1.State',
+  dataType: `ns=${types};i=1`,
+  componentOf: pump,
+  value: { dataType: DataType.Int32, value: 2 },
+} as never);
+const motorType = space.findDataType('MotorType', types)!;
+const motorOf = (speed: number) =>
+  space.constructExtensionObject(motorType, {
+    name: 'M-1',
+    speed,
+    on: true,
+    state: 1,
+    axes: [
+      { position: 0.5, steps: [0, 7] },
+      { position: 1.5, steps: [1, 8] },
+    ],
+  });
+const motor = own.addVariable({
+  browseName: 'Motor',
+  nodeId: 's=Line1.Motor',
+  dataType: motorType,
+  componentOf: line,
+  minimumSamplingInterval: 10,
+  value: { dataType: DataType.ExtensionObject, value: motorOf(10) },
+} as never);
+
+for (const uri of uris) {
+  const variable = space.registerNamespace(uri).addVariable({
+    browseName: 'Flow',
+    nodeId: 's=Flow',
+    dataType: 'Double',
+    componentOf: line,
+    minimumSamplingInterval: 10,
+    value: { dataType: DataType.Double, value: 0 },
+  } as never);
+  variables.set(`${uri} Flow`, variable);
+}
+
+/** Ends sessions as the watchdog does after a timeout. */
 function expireSessions(): void {
   const { _sessions } = server.engine as unknown as { _sessions: Record<string, { watchdogReset(): void }> };
   for (const session of Object.values(_sessions)) session.watchdogReset();
 }
 
 interface Channel {
-  send_response(...words: unknown[]): void;
+  send_response(...parameters: unknown[]): void;
 }
 
 interface Service {
   _on_TransferSubscriptionsRequest?(message: object, channel: Channel): void;
 }
 
-/** As servers answer what they do not have. */
-function setTransfer(isThere: boolean): void {
+/** Without support, responds like servers without this service. */
+function setTransfer(isSupported: boolean): void {
   const service = server as unknown as Service;
-  if (isThere) delete service._on_TransferSubscriptionsRequest;
+  if (isSupported) delete service._on_TransferSubscriptionsRequest;
   else {
     service._on_TransferSubscriptionsRequest = (message, channel) => {
       const responseHeader = { serviceResult: StatusCodes.BadServiceUnsupported };
@@ -107,18 +167,25 @@ function setTransfer(isThere: boolean): void {
   }
 }
 
+/** Number of unacknowledged messages that `discard` retains. */
+const RETAINED = 4;
+/** Unacknowledged messages of each subscription. */
+const queues = new Set<object[]>();
+
 interface MessageSource {
+  readonly _sent_notification_messages: object[];
   _popNotificationToSend(): NotificationMessage;
 }
 
 /**
- * The next message with values has so many of them, with times of one millisecond after the other, whatever its client asked for: neither
- * MaxNotificationsPerPublish nor the message size of its Hello is respected.
+ * Number of values in the next message, with times one millisecond apart. Ignores MaxNotificationsPerPublish and the
+ * message size limit of the client.
  */
 let flood = 0;
 const source = Subscription.prototype as unknown as MessageSource;
 const popNotification = source._popNotificationToSend;
 source._popNotificationToSend = function () {
+  queues.add(this._sent_notification_messages);
   const message = popNotification.call(this);
   const [data] = message.notificationData ?? [];
   const first = data instanceof DataChangeNotification ? data.monitoredItems?.[0] : undefined;
@@ -135,10 +202,10 @@ source._popNotificationToSend = function () {
   return message;
 };
 const { chunkSecureMessage } = MessageChunker.prototype;
-MessageChunker.prototype.chunkSecureMessage = function (...words) {
+MessageChunker.prototype.chunkSecureMessage = function (...parameters) {
   this.maxMessageSize = 0;
   this.maxChunkCount = 0;
-  return chunkSecureMessage.apply(this, words);
+  return chunkSecureMessage.apply(this, parameters);
 };
 
 /** Rejects requests with more operations, as small controllers do. */
@@ -158,20 +225,27 @@ for (const [service, member] of [
   };
 }
 
-interface Told {
+interface Command {
   maxOperations?: number;
   flood?: number;
   set?: Record<string, number>;
   status?: string;
   time?: number;
   count?: number;
+  past?: number;
+  step?: number;
+  behind?: number;
+  history?: boolean;
+  discard?: true;
+  holdHistory?: boolean;
   zones?: number[];
+  motor?: number;
   trust?: string;
   expire?: true;
   transfer?: boolean;
 }
 
-/** Count is the one that is no broken number. */
+/** Returns values of Count, which is the only integer. */
 function countsIn(message: NotificationMessage | null): number[] {
   return (message?.notificationData ?? [])
     .flatMap((data) => (data instanceof DataChangeNotification ? (data.monitoredItems ?? []) : []))
@@ -188,41 +262,101 @@ Subscription.prototype.acknowledgeNotification = function (sequence) {
 const ledger = join(folder, 'ledger');
 let count = existsSync(ledger) ? readFileSync(ledger, 'utf8').split('\n').length - 1 : 0;
 let left = 0;
+let behindMs = 0;
 
-/** One number after the other; between two of them whoever samples has had its turn, however slow the machine is. */
+/** History of Count, which a restart of the server does not end. */
+const past: DataValue[] = [];
+function remember(value: number, timeMs: number): void {
+  const sourceTimestamp = new Date(timeMs);
+  past.push(
+    new DataValue({ value: { dataType: DataType.Int32, value }, sourceTimestamp, statusCode: StatusCodes.Good }),
+  );
+}
+for (const line of existsSync(ledger) ? readFileSync(ledger, 'utf8').split('\n') : []) {
+  const [value, timeMs] = line.split(' ').map(Number);
+  if (timeMs) remember(value!, timeMs);
+}
+const counter = variables.get('Count')!;
+/** Responses with history that are held back. */
+let held: (() => void)[] | undefined;
+space.installHistoricalDataNode(counter, {
+  historian: {
+    push: async () => {},
+    extractDataValues({ startTime, endTime }, max, _isReversed, _reverses, callback) {
+      const isWithin = ({ sourceTimestamp: time }: DataValue) => time! >= startTime! && time! <= endTime!;
+      const respond = () => callback(null, past.filter(isWithin).slice(0, max || undefined));
+      if (held) held.push(respond);
+      else respond();
+    },
+  },
+});
+function setHistory(isReadable: boolean): void {
+  counter.userAccessLevel = makeAccessLevelFlag(isReadable ? 'CurrentRead | HistoryRead' : 'CurrentRead');
+  counter.accessLevel = counter.userAccessLevel;
+}
+setHistory(true);
+
+/** Adds values before the latest value. */
+function addPast(values: number, stepMs: number): void {
+  const known = new Set(past.map(({ sourceTimestamp }) => sourceTimestamp!.getTime()));
+  const fromMs = Math.max(...known) - values * stepMs;
+  const times = Array.from({ length: values }, (_, at) => fromMs + at * stepMs).filter((timeMs) => !known.has(timeMs));
+  for (const timeMs of times) {
+    remember(++count, timeMs);
+    appendFileSync(ledger, `${count} ${timeMs}\n`);
+  }
+  past.sort((one, other) => one.sourceTimestamp!.getTime() - other.sourceTimestamp!.getTime());
+}
+
+/** Waits several turns between two numbers, so that each one is sampled even on a slow machine. */
 async function keepCounting(): Promise<never> {
   for (;;) {
     for (let turn = 0; turn < TURNS; turn++) await sleep(TURN_MS);
     if (left === 0) continue;
     left--;
-    const now = new Date();
+    const now = new Date(Date.now() - behindMs);
     appendFileSync(ledger, `${++count} ${now.getTime()}\n`);
-    variables.get('Count')!.setValueFromSource({ dataType: DataType.Int32, value: count }, StatusCodes.Good, now);
+    remember(count, now.getTime());
+    counter.setValueFromSource({ dataType: DataType.Int32, value: count }, StatusCodes.Good, now);
   }
 }
 void keepCounting();
 
 createInterface({ input: process.stdin })
   .on('line', (text) => {
-    const told = JSON.parse(text) as Told;
-    if (told.zones)
+    const command = JSON.parse(text) as Command;
+    if (command.zones)
       zones.setValueFromSource({
         dataType: DataType.Double,
         arrayType: VariantArrayType.Array,
-        value: new Float64Array(told.zones),
+        value: new Float64Array(command.zones),
       });
-    if (told.trust !== undefined)
-      void users.trustCertificate(crypto_utils.convertPEMtoDER(readFileSync(told.trust, 'latin1')));
-    if (told.expire) expireSessions();
-    if (told.transfer !== undefined) setTransfer(told.transfer);
-    if (told.maxOperations !== undefined) maxOperations = told.maxOperations;
-    if (told.flood !== undefined) flood = told.flood;
-    if (told.count !== undefined) left = told.count;
-    const status = StatusCodes[(told.status ?? 'Good') as keyof typeof StatusCodes];
-    for (const [name, value] of Object.entries(told.set ?? {})) {
+    if (command.motor !== undefined)
+      motor.setValueFromSource({ dataType: DataType.ExtensionObject, value: motorOf(command.motor) });
+    if (command.trust !== undefined)
+      void users.trustCertificate(crypto_utils.convertPEMtoDER(readFileSync(command.trust, 'latin1')));
+    if (command.expire) expireSessions();
+    if (command.transfer !== undefined) setTransfer(command.transfer);
+    if (command.maxOperations !== undefined) maxOperations = command.maxOperations;
+    if (command.flood !== undefined) flood = command.flood;
+    if (command.behind !== undefined) behindMs = command.behind;
+    if (command.past !== undefined) addPast(command.past, command.step ?? 1);
+    if (command.history !== undefined) setHistory(command.history);
+    if (command.holdHistory !== undefined) {
+      for (const respond of held ?? []) respond();
+      held = command.holdHistory ? [] : undefined;
+    }
+    if (command.discard) for (const retained of queues) retained.splice(0, retained.length - RETAINED);
+    if (command.count !== undefined) left = command.count;
+    const status = StatusCodes[(command.status ?? 'Good') as keyof typeof StatusCodes];
+    for (const [name, value] of Object.entries(command.set ?? {})) {
       variables
         .get(name)!
-        .setValueFromSource({ dataType: DataType.Double, value }, status as never, new Date(told.time ?? Date.now()));
+        .setValueFromSource(
+          { dataType: DataType.Double, value },
+          status as never,
+          new Date(command.time ?? Date.now()),
+        );
     }
   })
   .on('close', () => process.exit(0));

@@ -1,5 +1,5 @@
-// Runs inside the machine, whose loopback nobody else can reach: makes the requests that come as lines of JSON on standard input
-// (`{"method","url","body"}`), one after another, and prints a line for each: its status and text, or the error.
+// Runs inside the machine, whose loopback is unreachable from outside. Reads requests as JSON lines from standard input
+// (`{"method","url","body"}`), sends them sequentially, and prints a line for each: its status and text, or the error.
 import { request } from 'node:http';
 import { createInterface } from 'node:readline';
 
@@ -11,7 +11,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 }
 
-/** A connection of its own: who is asked may have been killed since the last. */
+/** Uses a new connection for each request, because the server may have been killed since the previous one. */
 function ask(method, url, body) {
   const headers = body === '' ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
   return new Promise((resolve, reject) => {
@@ -23,7 +23,7 @@ function ask(method, url, body) {
       answer.on('end', () => resolve({ status: answer.statusCode, text }));
       answer.on('error', reject);
     });
-    outgoing.setTimeout(60_000, () => outgoing.destroy(new Error('no answer within a minute')));
+    outgoing.setTimeout(60_000, () => outgoing.destroy(new Error('no response within a minute')));
     outgoing.on('error', reject);
     outgoing.end(body);
   });

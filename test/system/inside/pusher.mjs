@@ -1,5 +1,5 @@
-// Runs inside the machine: pushes values of one tag until it is stopped, and notes the timestamp of each that was
-// acknowledged. A request that was not is repeated as it is, as a careful program in the plant would do.
+// Runs inside the machine: pushes values of one tag until it is stopped, and records the timestamp of each acknowledged
+// value. An unacknowledged request is repeated unchanged, as a careful program in the plant would do.
 //   pusher.mjs FILE TAG KEY PAUSE_MS
 import { appendFileSync, openSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';

@@ -6,6 +6,7 @@ import { pino } from 'pino';
 import { systemClock } from '../../../src/base/clock.ts';
 import { openDatabase } from '../../../src/base/database.ts';
 import type { Logger } from '../../../src/base/logger.ts';
+import { Arrivals } from '../../../src/webhook/arrivals.ts';
 import type { CatchUpInbox } from '../../../src/webhook/catch-up.ts';
 import { Inbox } from '../../../src/webhook/inbox.ts';
 import { type ListenerOptions, type ListenerParts, WebhookListener } from '../../../src/webhook/listener.ts';
@@ -13,7 +14,7 @@ import { sign } from '../../../src/webhook/signature.ts';
 
 export const SECRET = 'the-webhook-secret-of-the-test';
 
-/** Everything that was logged, as one text. */
+/** Log lines as text. */
 export class LogCapture {
   text = '';
   readonly log: Logger = pino(
@@ -27,7 +28,7 @@ export class LogCapture {
   );
 }
 
-/** A listener over a real inbox in a real file. */
+/** A listener with an inbox on disk. */
 export class Listening {
   readonly folder = mkdtempSync(join(tmpdir(), 'listener-'));
   readonly database = openDatabase(join(this.folder, 'inbox.db'));
@@ -37,8 +38,17 @@ export class Listening {
   readonly rejected: string[] = [];
   readonly batches: number[] = [];
   secrets: string[] = [SECRET];
+  readonly arrivals = new Arrivals({
+    insertMany: async (events) => {
+      this.batches.push(events.length);
+      await this.before();
+      return this.inbox.insertMany(events);
+    },
+    log: this.logged.log,
+    received: (eventType) => this.received.push(eventType),
+  });
   listener: WebhookListener | undefined;
-  /** Stands between the listener and the inbox: faults and delays. */
+  /** Runs before each insert, for faults and delays. */
   before: () => Promise<void> | void = () => {};
 
   async start(
@@ -49,15 +59,10 @@ export class Listening {
     this.listener = new WebhookListener(
       { listen: { host: '127.0.0.1', port: 0 }, path: '/webhook', acceptSha1: false, ...options },
       {
-        insertMany: async (events) => {
-          this.batches.push(events.length);
-          await this.before();
-          return this.inbox.insertMany(events);
-        },
+        arrivals: this.arrivals,
         secrets: () => this.secrets,
         clock: systemClock,
         log: this.logged.log,
-        received: (eventType) => this.received.push(eventType),
         rejected: (reason) => this.rejected.push(reason),
         ...parts,
       },
@@ -74,7 +79,7 @@ export class Listening {
     return `${scheme}://127.0.0.1:${this.port}${path}`;
   }
 
-  /** Posts a body, signed unless told otherwise. */
+  /** Posts a body, signed by default. */
   post(body: string | Uint8Array, headers?: Record<string, string>): Promise<Response> {
     const bytes = typeof body === 'string' ? new TextEncoder().encode(body) : body;
     return fetch(this.url(), {
@@ -91,10 +96,14 @@ export class Listening {
   }
 }
 
-/** The inbox as the main thread reaches it. */
+/** Arrivals of an inbox. */
+export function arrivalsOf(inbox: Inbox, log: Logger): Arrivals {
+  return new Arrivals({ insertMany: async (events) => inbox.insertMany(events), log });
+}
+
+/** The asynchronous interface of the inbox. */
 export function asyncInbox(inbox: Inbox): CatchUpInbox {
   return {
-    insertMany: async (events) => inbox.insertMany(events),
     seen: async (digests) => inbox.seen(digests),
     asked: async (deliveries) => inbox.asked(deliveries),
     markAsked: async (deliveries) => inbox.markAsked(deliveries),
@@ -104,7 +113,7 @@ export function asyncInbox(inbox: Inbox): CatchUpInbox {
 }
 
 let serial = 0;
-/** A valid event, each another. */
+/** A valid event with a new value. */
 export function anEvent(more: object = {}): string {
   return JSON.stringify({
     event_type: 'threshold_reached',
@@ -114,7 +123,7 @@ export function anEvent(more: object = {}): string {
   });
 }
 
-/** Waits for a condition, never for a time. */
+/** Waits for a condition. */
 export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await condition())) await new Promise((resolve) => setTimeout(resolve, 5));
 }

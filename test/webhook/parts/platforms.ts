@@ -8,7 +8,7 @@ import { PlatformClock } from '../../../src/platform/platform-clock.ts';
 import { SANDBOX_CREDENTIALS, type Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { requestBody } from '../../doubles/request-body.ts';
 
-/** The narrow client of the tests: real HTTP, no session of its own. */
+/** HTTP client without a session. */
 export class TestPlatform extends ApiCalls {
   readonly calls: PlatformCall[] = [];
   token = '';
@@ -77,7 +77,7 @@ export interface StubRequest {
 }
 export type StubAnswer = { status: number; json?: unknown; text?: string; headers?: Record<string, string> } | 'drop';
 
-/** A platform of a few lines, for answers that the sandbox would never give. */
+/** A platform whose responses the test defines. */
 export class StubPlatform {
   readonly requests: StubRequest[] = [];
   answer: (request: StubRequest) => StubAnswer = () => ({ status: 404 });

@@ -1,13 +1,13 @@
 import { createConnection, type Socket } from 'node:net';
 
-/** An answer as it stood on the wire, without its date. */
+/** A raw response without its date. */
 export interface RawAnswer {
   status: string;
   headers: Record<string, string>;
   body: string;
 }
 
-/** A connection on which a test writes what it likes. */
+/** Connection for raw bytes. */
 export class RawConnection {
   readonly socket: Socket;
   text = '';
@@ -27,7 +27,7 @@ export class RawConnection {
     return this;
   }
 
-  /** Everything that was answered until the connection was closed. */
+  /** Returns all responses until the connection was closed. */
   async answers(): Promise<RawAnswer[]> {
     await this.closed;
     return answersIn(this.text);
@@ -52,7 +52,7 @@ function answersIn(text: string): RawAnswer[] {
   return answers;
 }
 
-/** A request as text: its last, unless it says otherwise. */
+/** Returns a request as text, with `Connection: close` by default. */
 export function requestText(
   line: string,
   headers: Readonly<Record<string, string | number | undefined>>,

@@ -2,29 +2,29 @@ import { createConnection, type Socket } from 'node:net';
 import { sign } from '../../../src/webhook/signature.ts';
 import { anEvent } from './listening.ts';
 
-/** What a test has to know of the tricks. */
-export interface Told {
-  /** A body was signed and sent as a whole, though with letters of the request changed: chance may have spared what counts. */
+/** Called for requests whose effect a test must track. */
+export interface SentRequests {
+  /** A signed request was sent with changed bytes, possibly outside its body and signature. */
   mayArrive(body: string): void;
-  /** A whole event was sent without a signature or with a wrong one: the beginning of the answer, `''` where there is none. */
+  /** An event was sent without a valid signature. `answer` is the beginning of the response, or empty without one. */
   forged(answer: Promise<string>): void;
 }
 
-/** What strangers send to a listener that the internet can reach: shared by the fuzzing test and the kill rounds. */
+/** Sends random malicious requests to a public listener. Used by the fuzzing test and the kill rounds. */
 export class Strangers {
   readonly #port: () => number;
   readonly #random: () => number;
   readonly #secret: string;
   readonly #sockets: Socket[] = [];
   readonly #drips = new Set<NodeJS.Timeout>();
-  readonly #told: Partial<Told>;
+  readonly #sent: Partial<SentRequests>;
 
-  /** `random` is seeded, so that a run can be repeated. `secret`: what their signatures are made with, right or wrong. */
-  constructor(port: () => number, random: () => number, secret: string, told: Partial<Told> = {}) {
+  /** `random` is seeded, so that a run can be repeated. `secret` is the signature key. */
+  constructor(port: () => number, random: () => number, secret: string, sent: Partial<SentRequests> = {}) {
     this.#port = port;
     this.#random = random;
     this.#secret = secret;
-    this.#told = told;
+    this.#sent = sent;
   }
 
   open(): Socket {
@@ -34,19 +34,19 @@ export class Strangers {
     return socket;
   }
 
-  /** One trick, chosen by chance. */
+  /** Sends a random request. */
   play(): void {
     this.#tricks[this.#below(this.#tricks.length)]!();
   }
 
-  /** Ends every connection that is still there. */
+  /** Closes all connections. */
   leave(): void {
     for (const drip of this.#drips) clearInterval(drip);
     this.#drips.clear();
     for (const socket of this.#sockets.splice(0)) socket.destroy();
   }
 
-  /** A signed request, as text. */
+  /** Returns a signed request as text. */
   request(body: string, more = ''): string {
     return this.#unsigned(body, `X-Hub-Signature-Sha256: ${this.#sign(body)}\r\n${more}`);
   }
@@ -59,14 +59,14 @@ export class Strangers {
     return `POST /webhook HTTP/1.1\r\nHost: x\r\n${more}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
   }
 
-  /** A whole request whose signature, if any, is not this body's. */
+  /** Sends a complete request without a valid signature. */
   #forged(signature?: string): void {
     const socket = this.open();
     const answer = new Promise<string>((resolve) => {
       socket.once('data', (chunk) => resolve(chunk.toString('latin1')));
       socket.once('close', () => resolve(''));
     });
-    this.#told.forged?.(answer);
+    this.#sent.forged?.(answer);
     socket.end(this.#unsigned(anEvent(), signature === undefined ? '' : `X-Hub-Signature-Sha256: ${signature}\r\n`));
   }
 
@@ -85,7 +85,7 @@ export class Strangers {
     () => this.open().write('CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n'),
     () => this.open().write('POST /webhook HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n'),
     () => this.open().destroy(),
-    // In the middle of a request: gone, or half closed.
+    // The connection is closed, or half closed, during a request.
     () => {
       const socket = this.open();
       const part = this.#part(this.request(anEvent()));
@@ -94,18 +94,18 @@ export class Strangers {
     () => this.open().end(this.#part(this.request(anEvent()))),
     () => {
       const body = anEvent();
-      this.#told.mayArrive?.(body);
+      this.#sent.mayArrive?.(body);
       const broken = Buffer.from(this.request(body));
       for (let i = 0; i < 3; i++) broken[this.#below(broken.length)] = this.#below(256);
       return this.open().end(broken);
     },
-    // Events without a fault, but for who says so.
+    // Valid events with an invalid or missing signature.
     () => this.#forged(this.#sign(anEvent())),
     () => this.#forged(this.#sign(anEvent(), `${this.#secret}.`)),
     () => this.#forged(`sha256=${'0'.repeat(64)}`),
     () => this.#forged('sha256='),
     () => this.#forged(),
-    // Without waiting for any answer.
+    // Pipelined requests, without reading responses.
     () => this.open().write('GET /webhook HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(this.#below(60))),
     () => this.#drip('POST /webhook HTTP/1.1\r\nHost: x\r\nX-Slow: '),
     () =>
@@ -114,7 +114,7 @@ export class Strangers {
       ),
   ];
 
-  /** A byte now and then. */
+  /** Sends one byte at a time. */
   #drip(beginning: string): void {
     const socket = this.open();
     socket.write(beginning);

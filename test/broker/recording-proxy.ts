@@ -1,0 +1,74 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import mqtt from 'mqtt-packet';
+
+/**
+ * Proxy between a client and its broker that records delivered and acknowledged messages. Its record of
+ * acknowledgements remains valid even if a killed broker loses them.
+ */
+export class RecordingProxy {
+  readonly #server: Server;
+  readonly #sockets = new Set<Socket>();
+  /** Number of acknowledgements by payload. */
+  readonly confirmed = new Map<string, number>();
+  /** Payloads that the broker sent again as new, because it lost their delivery or acknowledgement. */
+  readonly forgotten = new Set<string>();
+  /** Number of unacknowledged messages that were redelivered with DUP. */
+  redelivered = 0;
+  readonly #delivered = new Set<string>();
+
+  constructor(brokerPort: number) {
+    this.#server = createServer((client) => this.#join(client, connect(brokerPort, '127.0.0.1')));
+  }
+
+  async start(): Promise<number> {
+    this.#server.listen(0, '127.0.0.1');
+    await once(this.#server, 'listening');
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  async stop(): Promise<void> {
+    for (const socket of this.#sockets) socket.destroy();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  #join(client: Socket, broker: Socket): void {
+    const sent = new Map<number, string>();
+    const up = mqtt.parser();
+    let down: mqtt.Parser | undefined;
+    const hear = (packet: mqtt.Packet) => {
+      if (packet.cmd !== 'publish' || packet.messageId === undefined) return;
+      // Sparkplug payloads are binary: UTF-8 would map different payloads to the same text.
+      const text = packet.payload.toString('latin1');
+      if (this.confirmed.has(text) || (this.#delivered.has(text) && !packet.dup)) this.forgotten.add(text);
+      else if (packet.dup) this.redelivered++;
+      this.#delivered.add(text);
+      sent.set(packet.messageId, text);
+    };
+    up.on('packet', (packet) => {
+      // The broker responds in the client's version.
+      if (packet.cmd === 'connect') {
+        down = mqtt.parser({ protocolVersion: packet.protocolVersion ?? 4 }).on('packet', hear);
+      }
+      const text = packet.cmd === 'puback' ? sent.get(packet.messageId!) : undefined;
+      if (text !== undefined) this.confirmed.set(text, (this.confirmed.get(text) ?? 0) + 1);
+    });
+    for (const [from, to, parse] of [
+      [client, broker, (bytes: Buffer) => up.parse(bytes)],
+      [broker, client, (bytes: Buffer) => down?.parse(bytes)],
+    ] as const) {
+      this.#sockets.add(from);
+      from.setNoDelay();
+      from.on('data', (bytes) => {
+        parse(bytes);
+        to.write(bytes);
+      });
+      from.on('error', () => {});
+      from.on('close', () => {
+        this.#sockets.delete(from);
+        // Half-closed, so that data sent by the other side is still read.
+        to.end();
+      });
+    }
+  }
+}
