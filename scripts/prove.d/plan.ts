@@ -7,7 +7,7 @@ import { mixed, scheduleText } from '../../test/prove/schedule.ts';
 import { liveMonth } from '../../test/prove/session-month.ts';
 import { machineTasks } from './machine.ts';
 import { peerTasks } from './peers.ts';
-import type { Kept, Part, Task } from './results.ts';
+import type { Part, Task } from './results.ts';
 import { soak } from './soak.ts';
 
 /** With --quick, only every n-th fault of stops and reloads is run. */
@@ -22,14 +22,7 @@ export interface PlanOptions {
   soakMs: number;
 }
 
-/** Returns the tasks without a stored successful result. */
-export function openTasks(tasks: readonly Task[], kept: readonly Kept[]): Task[] {
-  const isDone = ({ part, name }: Task) =>
-    kept.some((one) => one.part === part && one.name === name && one.wrong.length === 0);
-  return tasks.filter((task) => !isDone(task));
-}
-
-/** Returns a part's runs. The name contains everything that identifies a stored run. */
+/** Returns a part's runs. The name contains everything that identifies a run on the page. */
 export function tasksOf(part: Part, options: PlanOptions): Task[] {
   const seeds = (count: number) =>
     options.seed === undefined ? Array.from({ length: count }, (_, i) => i + 1) : [options.seed];

@@ -3,9 +3,9 @@ import { cpus, loadavg, totalmem } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { readDuration } from '../../src/base/quantity.ts';
-import { openTasks, tasksOf } from './plan.ts';
+import { tasksOf } from './plan.ts';
 import { reportText } from './report.ts';
-import { type Kept, keepResult, PARTS, type Part, readResults, readShown, resultsOf, showResults } from './results.ts';
+import { type Kept, PARTS, type Part, readShown, showResults } from './results.ts';
 
 /** All parts except whole machines, which take an hour. */
 const QUICK: readonly Part[] = ['faults', 'stops', 'reloads', 'mixed', 'plug', 'session', 'soak'];
@@ -15,7 +15,7 @@ const PAGE = join(import.meta.dirname, '../../docs/internals/proof.md');
 
 function fail(text: string): never {
   console.error(
-    `prove: ${text}\nusage: scripts/prove [${PARTS.join('|')}]... [--quick] [--only RUN] [--seed N] [--for 1h] [--again] [--report FILE]`,
+    `prove: ${text}\nusage: scripts/prove [${PARTS.join('|')}]... [--quick] [--only RUN] [--seed N] [--for 1h] [--report FILE]`,
   );
   process.exit(2);
 }
@@ -26,7 +26,6 @@ function readArguments() {
       allowPositionals: true,
       options: {
         quick: { type: 'boolean' },
-        again: { type: 'boolean' },
         only: { type: 'string' },
         seed: { type: 'string' },
         for: { type: 'string' },
@@ -52,13 +51,11 @@ const { only } = options;
 const planned = options.parts.flatMap((part) => tasksOf(part, options));
 const tasks = only === undefined ? planned : planned.filter(({ name }) => name === only);
 if (tasks.length === 0) fail(`run "${only}" is unknown. Runs: ${planned.map(({ name }) => name).join('; ')}`);
-const open = openTasks(tasks, options.again ? [] : readResults());
-const minutes = open.reduce((sum, task) => sum + task.minutes, 0);
-console.log(
-  `prove: ${open.length} runs, about ${minutes} min on a quiet machine; ${tasks.length - open.length} already done (--again repeats them)`,
-);
+const minutes = tasks.reduce((sum, task) => sum + task.minutes, 0);
+console.log(`prove: ${tasks.length} runs, about ${minutes} min on a quiet machine`);
+const results: Kept[] = [];
 let wrong = 0;
-for (const task of open) {
+for (const task of tasks) {
   const label = `${task.part}, ${task.name}`;
   console.log(`${label}: about ${task.minutes} min`);
   const began = performance.now();
@@ -67,7 +64,7 @@ for (const task of open) {
     report: undefined,
     wrong: [`failed to finish: ${error instanceof Error ? error.message : String(error)}`],
   }));
-  const result = {
+  results.push({
     part: task.part,
     name: task.name,
     at: new Date().toISOString(),
@@ -75,19 +72,18 @@ for (const task of open) {
     load: Math.round((loadavg()[0]! / MACHINE.cores) * 10) / 10,
     machine: MACHINE,
     ...found,
-  } as Kept;
-  keepResult(result);
+  } as Kept);
   console.log(`${label}: ${found.wrong.length === 0 ? 'passed' : `FAILED: ${found.wrong.join('; ')}`}`);
   if (found.wrong.length > 0) wrong++;
 }
 if (options.report !== undefined) writeReport(resolve(options.report));
-console.log(wrong === 0 ? 'prove: no acknowledged value was lost' : `prove: FAILED in ${wrong} of ${open.length} runs`);
+console.log(wrong === 0 ? 'prove: no acknowledged value was lost' : `prove: FAILED in ${wrong} of ${tasks.length} runs`);
 process.exit(wrong === 0 ? 0 : 1);
 
 /** Adds the results to the page's data and updates the page. */
 function writeReport(page: string): void {
   const folder = page.replace(/\.md$/, '');
-  showResults(folder, resultsOf(tasks, readResults()));
+  showResults(folder, results);
   const text = readFileSync(existsSync(page) ? page : PAGE, 'utf8');
   writeFileSync(page, reportText(text, readShown(folder), folder));
 }

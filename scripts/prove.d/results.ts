@@ -1,7 +1,4 @@
-/**
- * Results in two places: `.cache/prove` contains all results, so that runs are not repeated. Next to the page, one file
- * per part contains one line per run with the data that the page shows.
- */
+/** Results of runs. Next to the page, one file per part contains one line per run with the data that the page shows. */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { DayReport } from '../../test/prove/day.ts';
@@ -18,7 +15,7 @@ export type Part = (typeof PARTS)[number];
 type DayPart = 'faults' | 'stops' | 'reloads' | 'mixed';
 
 interface Run {
-  /** Name within the part. A run with a stored result is not repeated. */
+  /** Name within the part. */
   name: string;
   /** End of the run, ISO 8601. */
   at: string;
@@ -55,25 +52,6 @@ export interface Task {
 /** Maximum number of soak samples shown on the page. */
 const MAX_SAMPLES = 360;
 
-const FOLDER = join(import.meta.dirname, '../../.cache/prove');
-const FILE = join(FOLDER, 'results.json');
-
-export function readResults(): Kept[] {
-  return existsSync(FILE) ? (JSON.parse(readFileSync(FILE, 'utf8')) as Kept[]) : [];
-}
-
-export function keepResult(result: Kept): void {
-  mkdirSync(FOLDER, { recursive: true });
-  writeFileSync(FILE, JSON.stringify(withOne(readResults(), result, isSameRun)));
-}
-
-/** Returns the stored results of these tasks; for a soak, only the planned one. */
-export function resultsOf(tasks: readonly Task[], kept: readonly Kept[]): Kept[] {
-  const parts = new Set(tasks.map(({ part }) => part));
-  const isMeant = (one: Kept) => one.part !== 'soak' || tasks.some((task) => isSameRun(one, task));
-  return kept.filter((one) => parts.has(one.part) && isMeant(one));
-}
-
 /** Returns the results that the page shows. */
 export function readShown(folder: string): Kept[] {
   return PARTS.flatMap((part) => {
@@ -101,7 +79,6 @@ export function showResults(folder: string, results: readonly Kept[]): void {
 
 type Named = Pick<Kept, 'part' | 'name'>;
 
-const isSameRun = (one: Named, other: Named) => one.part === other.part && one.name === other.name;
 /** The page shows only one soak. */
 const isSameShown = (one: Named, other: Named) =>
   one.part === other.part && (one.part === 'soak' || one.name === other.name);
