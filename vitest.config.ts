@@ -1,4 +1,4 @@
-import { globSync } from 'node:fs';
+import { globSync, readFileSync } from 'node:fs';
 import { configDefaults, defineConfig } from 'vitest/config';
 import { COMPILED_CODE } from './test/compiled-code.ts';
 import LongestFirst from './test/longest-first.ts';
@@ -11,8 +11,25 @@ const roomOf = (file: string) => file.split('/')[1]!;
 const rooms = [...new Set(shared.map(roomOf))];
 // On two cores: nearly half of its time a file waits, for a disk, a clock, a daemon that starts. Where nobody watches, surer than fast.
 const maxWorkers = process.env.CI ? 2 : 4;
-// What is long by nature (whole machines, other Debians, hours) runs where ALL is set: `scripts/test --all`.
-const exclude = [...configDefaults.exclude, ...(process.env.ALL ? [] : ['test/long/**'])];
+/** Modules that require root: control groups, mounts, name spaces, machines with systemd. */
+const HOST_MODULES =
+  /gateway-process|memory-bounds|small-disk|hung-share|machine-clock|faketime|from '\.\.\/system\/(?!made-once)/;
+/** Whether a test file requires a machine of its own and runs only with `scripts/test --host`. */
+function needsHost(file: string): boolean {
+  return /^test\/(?:system|faults|prove)\//.test(file) || HOST_MODULES.test(readFileSync(file, 'utf8'));
+}
+/** `suites`, `host` or `all`. A file named on the command line runs in any case. */
+const layer = process.env.TEST_LAYER ?? 'suites';
+const isNamed = process.argv.some((argument) => argument.startsWith('test/'));
+const skipped = isNamed
+  ? []
+  : [
+      ...globSync('test/long/**/*.test.ts', { cwd: import.meta.dirname }),
+      ...globSync(include, { cwd: import.meta.dirname }).filter(
+        (file) => layer !== 'all' && needsHost(file) !== (layer === 'host'),
+      ),
+    ];
+const exclude = [...configDefaults.exclude, ...skipped];
 
 // What Node compiles is kept, of the tests and of the processes that they start.
 process.env.NODE_COMPILE_CACHE ??= COMPILED_CODE.NODE_COMPILE_CACHE;

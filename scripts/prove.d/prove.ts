@@ -77,7 +77,9 @@ for (const task of tasks) {
   if (found.wrong.length > 0) wrong++;
 }
 if (options.report !== undefined) writeReport(resolve(options.report));
-console.log(wrong === 0 ? 'prove: no acknowledged value was lost' : `prove: FAILED in ${wrong} of ${tasks.length} runs`);
+console.log(
+  wrong === 0 ? 'prove: no acknowledged value was lost' : `prove: FAILED in ${wrong} of ${tasks.length} runs`,
+);
 process.exit(wrong === 0 ? 0 : 1);
 
 /** Adds the results to the page's data and updates the page. */
