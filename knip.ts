@@ -19,7 +19,6 @@ export default {
     'scripts/bench/*.ts',
     'scripts/bench/sources/*.ts',
     'test/**/*-process.ts',
-    'test/fixtures/state-folders/make.ts',
   ],
   project: ['src/**/*.{ts,tsx}!', 'scripts/**/*.ts', 'test/**/*.ts'],
   // modbus-serial loads it for serial lines.
