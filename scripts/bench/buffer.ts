@@ -168,7 +168,7 @@ async function drainLoop(
 /** Returns the number of syncs per commit in a separate process, counted by a preloaded library. */
 function syncsPerCommit(): string {
   const library = join(folder, 'disk-layer.so');
-  const source = join(import.meta.dirname, '../../test/faults/disk-layer.c');
+  const source = join(import.meta.dirname, '../../test/host/faults/disk-layer.c');
   try {
     execFileSync('cc', ['-shared', '-fPIC', '-O2', '-o', library, source, '-ldl', '-lpthread'], { stdio: 'ignore' });
   } catch {

@@ -4,7 +4,7 @@
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { AgentProcess } from '../../test/process/agent-process.ts';
+import { AgentProcess } from '../../test/e2e/harness/agent-process.ts';
 import { memoryOf, processUsage } from './measure.ts';
 
 export const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));

@@ -6,8 +6,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { openBrowser } from '../../test/page/open-browser.ts';
-import { AgentProcess } from '../../test/process/agent-process.ts';
+import { AgentProcess } from '../../test/e2e/harness/agent-process.ts';
+import { openBrowser } from '../../test/old/page/open-browser.ts';
 import { machine, median, processUsage, table } from './measure.ts';
 
 const { values: options } = parseArgs({

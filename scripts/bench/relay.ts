@@ -3,9 +3,9 @@ import type { AddressInfo } from 'node:net';
 import { parseArgs } from 'node:util';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { sign } from '../../src/webhook/signature.ts';
-import { Mosquitto } from '../../test/broker/mosquitto.ts';
-import { NatsServers } from '../../test/broker/nats-servers.ts';
-import { AgentProcess } from '../../test/process/agent-process.ts';
+import { AgentProcess } from '../../test/e2e/harness/agent-process.ts';
+import { Mosquitto } from '../../test/e2e/harness/mosquitto.ts';
+import { NatsServers } from '../../test/e2e/harness/nats-servers.ts';
 
 /**
  * Measures the time from a delivery to its reaction: directly, and by a relay over Mosquitto and NATS. Goal: p99 of the

@@ -8,7 +8,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { asPackaged } from '../../test/process/packaged.ts';
+import { asPackaged } from '../../test/old/agent/packaged.ts';
 import { benchStore } from './bench-store.ts';
 import { machine, memoryOf, millions, storedBytes, table } from './measure.ts';
 import { ASSETS, Plant } from './plant.ts';

@@ -7,7 +7,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { parseArgs } from 'node:util';
 import { Pool } from 'undici';
-import { AgentProcess } from '../../test/process/agent-process.ts';
+import { AgentProcess } from '../../test/e2e/harness/agent-process.ts';
 import { machine, median, table } from './measure.ts';
 import { awayPlatform, pause } from './on-disk.ts';
 

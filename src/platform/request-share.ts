@@ -15,7 +15,7 @@
  * - The share is at least one request per minute. If the limit is too small for all agents, the times of their requests
  *   within the minute determine which requests are made before the limit is exhausted (`RequestPlaces`).
  *
- * The constants were determined with the simulations in docs/guide/sites.md and docs/internals/fleet.md.
+ * The constants were determined with the simulations in docs/guide/sites.md.
  */
 export type ShareReason = 'configured' | 'refused' | 'growing' | 'slow-start';
 

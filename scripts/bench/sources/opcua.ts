@@ -9,7 +9,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import type { AgentProcess } from '../../../test/process/agent-process.ts';
+import type { AgentProcess } from '../../../test/e2e/harness/agent-process.ts';
 import { machine, median, table } from '../measure.ts';
 import { agentWith, awayPlatform, cpuSeconds, family, heldMb, onDisk, pause, until } from '../on-disk.ts';
 
