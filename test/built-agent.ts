@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { mkdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { A_DAY_MS, CHECKOUT, madeOnce, sourceKey } from './system/made-once.ts';
+import { A_DAY_MS, CHECKOUT, madeOnce, sourceKey } from './host/made-once.ts';
 
 const run = promisify(execFile);
 

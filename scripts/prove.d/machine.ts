@@ -1,6 +1,6 @@
+import { packageOf } from '../../test/host/gateway.ts';
 import { type CutsReport, type Glimpsed, MOMENTS, type Moment, pullPlugs } from '../../test/prove/machine/cuts.ts';
 import type { Mounts } from '../../test/prove/machine/qemu-machine.ts';
-import { packageOf } from '../../test/system/gateway.ts';
 import type { Result, Task } from './results.ts';
 import { table } from './table.ts';
 

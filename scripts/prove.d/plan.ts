@@ -1,10 +1,10 @@
 import { randomInt } from 'node:crypto';
-import { ManualClock } from '../../test/doubles/manual-clock.ts';
 import { liveDay } from '../../test/prove/day.ts';
 import { WHOLE_FAULTS } from '../../test/prove/faults.ts';
 import { pullPlug } from '../../test/prove/plug.ts';
 import { mixed, scheduleText } from '../../test/prove/schedule.ts';
 import { liveMonth } from '../../test/prove/session-month.ts';
+import { ManualClock } from '../../test/unit/doubles/manual-clock.ts';
 import { machineTasks } from './machine.ts';
 import { peerTasks } from './peers.ts';
 import type { Part, Task } from './results.ts';

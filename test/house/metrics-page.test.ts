@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createMetrics } from '../../src/ops/metrics.ts';
 import type { QuotaReport } from '../../src/ops/quota.ts';
-import { CALM_STATUS } from '../doubles/calm-status.ts';
+import { CALM_STATUS } from '../unit/doubles/calm-status.ts';
 
 const { configuration: CONFIGURATION } = CALM_STATUS;
 const ROOT = join(import.meta.dirname, '../..');

@@ -1,22 +1,8 @@
-import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 
 const ROOT = join(import.meta.dirname, '../..');
-
-it.each([
-  ['unused', []],
-  ['used only by tests', ['--production']],
-] as const)('no file, export, type or dependency is %s (except entry points in knip.ts)', (_, options) => {
-  const knip = join(ROOT, 'node_modules/.bin/knip');
-  const { status, stdout, stderr } = spawnSync(knip, ['--no-progress', '--no-config-hints', ...options], {
-    cwd: ROOT,
-    encoding: 'utf8',
-  });
-  expect(stdout + stderr).toBe('');
-  expect(status).toBe(0);
-});
 
 /** Members that only tests use. */
 const OFFERED = ['Stage.isDeliveryIdle'];

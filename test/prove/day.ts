@@ -1,4 +1,4 @@
-import { ManualClock } from '../doubles/manual-clock.ts';
+import { ManualClock } from '../unit/doubles/manual-clock.ts';
 import type { EventVerdict } from './events-way.ts';
 import { reload, WHOLE_FAULTS } from './faults.ts';
 import { summed, type Verdict } from './oracle.ts';

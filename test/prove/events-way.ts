@@ -4,7 +4,7 @@ import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { contentOf } from '../process/event-plant.ts';
+import { contentOf } from '../old/webhook/event-plant.ts';
 import { wholeLines } from '../whole-lines.ts';
 import { Loop, pause } from './ways/way.ts';
 

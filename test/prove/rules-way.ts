@@ -1,5 +1,5 @@
 import { readStoppedInbox } from '../../src/control/stopped-inbox.ts';
-import type { AgentProcess } from '../process/agent-process.ts';
+import type { AgentProcess } from '../e2e/harness/agent-process.ts';
 import type { FarEnd } from './far-end.ts';
 import type { Claim } from './oracle.ts';
 import { Loop, pause, type WayContext } from './ways/way.ts';

@@ -1,4 +1,4 @@
-import { ManualClock } from '../doubles/manual-clock.ts';
+import { ManualClock } from '../unit/doubles/manual-clock.ts';
 
 /** One fault with its start time and duration. */
 export interface Happening {

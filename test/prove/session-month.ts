@@ -1,5 +1,5 @@
-import { ManualClock } from '../doubles/manual-clock.ts';
-import { SessionBench } from '../platform/session-bench.ts';
+import { ManualClock } from '../unit/doubles/manual-clock.ts';
+import { SessionBench } from '../unit/platform/session-bench.ts';
 
 const STEP_MS = 60_000;
 const HOUR_STEPS = 60;

@@ -1,6 +1,6 @@
 import { constants } from 'node:os';
 import { expect, it } from 'vitest';
-import { ManualClock } from '../doubles/manual-clock.ts';
+import { ManualClock } from '../unit/doubles/manual-clock.ts';
 import { summed } from './oracle.ts';
 import { World } from './world.ts';
 

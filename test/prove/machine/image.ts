@@ -13,7 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
-import { CHECKOUT } from '../../system/made-once.ts';
+import { CHECKOUT } from '../../host/made-once.ts';
 
 const run = promisify(execFile);
 const env = { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin`, DEBIAN_FRONTEND: 'noninteractive' };

@@ -7,7 +7,7 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ManualClock } from '../../doubles/manual-clock.ts';
+import { ManualClock } from '../../unit/doubles/manual-clock.ts';
 import { NbdDisk, SECTOR } from './nbd-disk.ts';
 
 const BYTES = 64 * 1024;

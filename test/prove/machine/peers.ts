@@ -12,8 +12,8 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { freePort } from '../../../src/base/port-claim.ts';
-import { ManualClock } from '../../doubles/manual-clock.ts';
-import { debianTreeWith } from '../../system/debian-tree.ts';
+import { debianTreeWith } from '../../host/debian-tree.ts';
+import { ManualClock } from '../../unit/doubles/manual-clock.ts';
 import { Loop, pause } from '../ways/way.ts';
 import { mounted, running } from './after-cut.ts';
 import { HOST } from './gateway-files.ts';

@@ -1,6 +1,6 @@
 import { connect, type MqttClient } from 'mqtt';
-import { Mosquitto } from '../../broker/mosquitto.ts';
-import { RecordingProxy } from '../../broker/recording-proxy.ts';
+import { Mosquitto } from '../../e2e/harness/mosquitto.ts';
+import { RecordingProxy } from '../../e2e/harness/recording-proxy.ts';
 import type { FarEnd } from '../far-end.ts';
 import type { Claim } from '../oracle.ts';
 import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';

@@ -1,5 +1,5 @@
 import { type JetStreamClient, type JetStreamManager, jetstream, jetstreamManager } from '@nats-io/jetstream';
-import { NatsServers } from '../../broker/nats-servers.ts';
+import { NatsServers } from '../../e2e/harness/nats-servers.ts';
 import type { FarEnd } from '../far-end.ts';
 import type { Claim } from '../oracle.ts';
 import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';

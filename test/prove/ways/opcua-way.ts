@@ -1,5 +1,5 @@
 import type { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import { OpcuaServer } from '../../sources/opcua/opcua-server.ts';
+import { OpcuaServer } from '../../e2e/harness/opcua-server.ts';
 import { pause, type Way, type WayContext } from './way.ts';
 
 const KEY = 'n';

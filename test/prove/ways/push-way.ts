@@ -1,4 +1,4 @@
-import type { AgentProcess } from '../../process/agent-process.ts';
+import type { AgentProcess } from '../../e2e/harness/agent-process.ts';
 import type { FarEnd } from '../far-end.ts';
 import type { Claim } from '../oracle.ts';
 import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';

@@ -1,8 +1,8 @@
 import { createRequire } from 'node:module';
 import { deflateSync, gzipSync } from 'node:zlib';
 import { connectAsync, type MqttClient } from 'mqtt';
-import { Mosquitto } from '../../broker/mosquitto.ts';
-import { RecordingProxy } from '../../broker/recording-proxy.ts';
+import { Mosquitto } from '../../e2e/harness/mosquitto.ts';
+import { RecordingProxy } from '../../e2e/harness/recording-proxy.ts';
 import type { Claim } from '../oracle.ts';
 import { Loop, pause, type Way, type WayContext } from './way.ts';
 

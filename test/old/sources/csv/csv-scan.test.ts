@@ -1,0 +1,153 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { UNSHAPED } from '../../../../src/config/tags.ts';
+import { scanCsv, testCsv } from '../../../../src/sources/csv/csv-scan.ts';
+import type { CsvSpec } from '../../../../src/sources/csv/csv-spec.ts';
+import type { ScanStep } from '../../../../src/sources/source-kind.ts';
+import { runVerb } from '../../commands/verb-run.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'tagferry-csv-scan-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const SPEC = {
+  folder,
+  pattern: '*.csv',
+  encoding: 'utf-8',
+  hasHeader: true,
+  skipLines: 0,
+  form: 'wide',
+  decimal: '.',
+  timeColumns: [],
+  time: { zone: 'UTC' },
+};
+
+async function stepsOf(text: string, more: Partial<CsvSpec>): Promise<ScanStep[]> {
+  writeFileSync(join(folder, 'a.csv'), text);
+  return await Array.fromAsync(scanCsv({ ...SPEC, ...more } as CsvSpec, new AbortController().signal));
+}
+
+async function scan(text: string, more: Partial<CsvSpec>): Promise<unknown[]> {
+  return (await stepsOf(text, more)).flatMap((step) => ('found' in step ? [step.found] : []));
+}
+
+/** Returns the members that the scan proposes for the source. */
+async function proposed(text: string, more: Partial<CsvSpec> = {}): Promise<unknown> {
+  return (await stepsOf(text, more)).find((step) => 'source' in step)?.source;
+}
+
+describe('CSV folder scan', () => {
+  it('lists every column except the timestamp column under a unique key', async () => {
+    const text = 'time;Flow [m³/h];Flow (m³/h);%\n2026-01-01T00:00:00Z;1,5;2;3\n';
+    expect(await scan(text, { timeColumns: ['time'] })).toEqual([
+      { key: 'flow_m_h', members: { column: 'Flow [m³/h]' }, sample: '1,5' },
+      { key: 'flow_m_h_2', members: { column: 'Flow (m³/h)' }, sample: '2' },
+      { key: 'column_4', members: { column: '%' }, sample: '3' },
+    ]);
+  });
+
+  it('skips unit rows and shows the units with the values', async () => {
+    const text = 'Zeit;Flow;State\n;m³/h;\n2026-01-01T00:00:00Z;1;RUN\n';
+    const flow = { key: 'flow', members: { column: 'Flow' }, sample: '1 m³/h' };
+    const state = { key: 'state', members: { column: 'State' }, sample: 'RUN' };
+    expect(await scan(text, { timeColumns: ['Zeit'], unitsRow: 1 })).toEqual([flow, state]);
+    expect(await scan(text, {})).toEqual([flow, state]);
+  });
+
+  it.each([
+    ['a row of units', 'time;Flow\n;m³/h\n2026-01-01T00:00:00Z;1\n', { units_row: 1, time_column: 'time' }],
+    [
+      'units and aggregates as in TOA5 files',
+      'TIMESTAMP,RECORD,Flow\nTS,RN,m3\n,,Avg\n"2026-01-01 00:00:00",1,2.5\n',
+      { units_row: 2, time_column: 'TIMESTAMP' },
+    ],
+    ['decimal commas', 'time;Flow\n2026-01-01;1,5\n', { decimal: ',', time_column: 'time' }],
+    [
+      'points as thousands separators',
+      'time;Flow\n2026-01-01;1.234,5\n2026-01-02;1.234\n',
+      { decimal: ',', thousands: '.', time_column: 'time' },
+    ],
+    ['commas as thousands separators', 'time;Flow\n2026-01-01;1,234.5\n', { thousands: ',', time_column: 'time' }],
+    [
+      'spaces as thousands separators',
+      'time;Flow\n2026-01-01;1 234,5\n',
+      { decimal: ',', thousands: ' ', time_column: 'time' },
+    ],
+    [
+      'apostrophes as thousands separators',
+      "time;Flow\n2026-01-01;12'345.5\n",
+      { thousands: "'", time_column: 'time' },
+    ],
+    [
+      'date and time in two columns, with a fraction after a comma',
+      'Datum;Zeit;Flow\n01.02.2026;12:00:01,250;1\n',
+      { time_column: ['Datum', 'Zeit'] },
+    ],
+    [
+      'American dates',
+      'when;Flow\n01/31/2026 12:00:01,25;1\n',
+      { time_column: 'when', time_format: 'MM/DD/YYYY HH:mm:ss.SSS' },
+    ],
+    ['dates whose order is unknown', 'when;Flow\n01/02/2026 12:00;1\n', { time_column: 'when' }],
+    ['only numbers', 'a;b\n1;2.5\n', undefined],
+  ])('proposes members for a file with %s', async (_what, text, members) => {
+    expect(await proposed(text)).toEqual(members);
+  });
+
+  it('proposes only members that are missing from tags.yaml and make the file readable', async () => {
+    const text = 'Datum;Zeit;Flow\n;;m³/h\n01.02.2026;12:00:01,250;1.234,5\n';
+    const members = { decimal: ',', thousands: '.', unitsRow: 1, timeColumns: ['Datum', 'Zeit'] } as const;
+    expect(await proposed(text)).toEqual({
+      units_row: 1,
+      decimal: ',',
+      thousands: '.',
+      time_column: ['Datum', 'Zeit'],
+    });
+    expect(await proposed(text, members)).toBeUndefined();
+    const point = { name: 'T flow', series: 1, everyMs: 0, shaping: UNSHAPED, spec: { column: 'Flow' } };
+    const { signal } = new AbortController();
+    expect(await testCsv({ ...SPEC, ...members } as unknown as CsvSpec, [point], signal)).toEqual([
+      { point, raw: 1234.5, timeMs: Date.UTC(2026, 1, 1, 12, 0, 1, 250) },
+    ]);
+  });
+
+  it('lists tags and keys if the rows contain them', async () => {
+    const text = 'time,tag,key,value\nx,S-4,ph,7.1\nx,S-5,ph,7.2\nx,S-4,ph,7.3\nx,S-4,ec,2\n';
+    expect(await scan(text, { form: 'long', timeColumns: ['time'] })).toEqual([
+      { tag: 'S-4', key: 'ph', members: {}, sample: '7.1' },
+      { tag: 'S-5', key: 'ph', members: {}, sample: '7.2' },
+      { tag: 'S-4', key: 'ec', members: {}, sample: '2' },
+    ]);
+  });
+});
+
+describe('tagferry sources scan of a CSV folder', () => {
+  it('prints members and lines with which the values are read', async () => {
+    const config = join(folder, 'config');
+    const inbox = join(folder, 'in');
+    for (const path of [config, inbox]) mkdirSync(path);
+    writeFileSync(
+      join(inbox, 'a.csv'),
+      'Datum;Zeit;Flow [m³/h];State\n;;m³/h;\n01.02.2026;12:00:01,250;1.234,5;RUN\n01.02.2026;12:00:02,250;1.234;OFF\n',
+    );
+    const write = (members: string, lines = '') =>
+      writeFileSync(
+        join(config, 'tags.yaml'),
+        `sources: { drop: { csv: ${inbox}${members} } }\ntags:\n  T:\n    asset: 1\n${lines}`,
+      );
+    write('');
+    const scanned = await runVerb(['sources', 'scan', 'drop', '--yes', '--config', config]);
+    const [head = '', ...lines] = scanned.stdout.split('\n');
+    expect(head).toBe(
+      '# add to drop under sources: units_row: 1, decimal: ",", thousands: ".", time_column: [Datum, Zeit]',
+    );
+    expect(lines[1]).toMatch(/flow_m_h: \{ from: drop, column: "Flow \[m³\/h\]" \} +# 1\.234,5 m³\/h$/);
+    write(`, ${head.slice('# add to drop under sources: '.length)}`, lines.join('\n'));
+    const tested = await runVerb(['sources', 'test', 'drop', '--json', '--config', config]);
+    expect(JSON.parse(tested.stdout)).toMatchObject([
+      { key: 'flow_m_h', value: 1234.5, timestamp: '2026-02-01T12:00:01.250Z' },
+      { key: 'state', problem: 'line 4: "OFF" is not a number; for texts, set map in tags.yaml' },
+    ]);
+  });
+});

@@ -1,0 +1,148 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { createServer } from 'node:tls';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../../src/base/clock.ts';
+import { silentLogger } from '../../../src/base/logger.ts';
+import { inspectionBroker } from '../../../src/broker/broker.ts';
+import { MQTT_TOPICS } from '../../../src/broker/topic-filters.ts';
+import { Sandbox } from '../../../src/sandbox/sandbox.ts';
+import { scanMessages } from '../../../src/sources/messages/scan.ts';
+import type { ScannedValue } from '../../../src/sources/source-kind.ts';
+import { AgentProcess } from '../../e2e/harness/agent-process.ts';
+import { StrictBroker } from '../../unit/broker/strict-broker.ts';
+import { runVerb } from '../commands/verb-run.ts';
+
+/** Defaults as in tags.yaml. */
+const PLACEHOLDER = ['$', '{HOME}'].join('');
+
+let server: StrictBroker;
+let port: number;
+beforeEach(async () => {
+  server = new StrictBroker();
+  port = await server.start();
+});
+afterEach(() => server.stop());
+
+/** Listens again if a busy machine delivered fewer values. */
+async function scanFor(count: number, what: readonly string[]): Promise<ScannedValue[]> {
+  for (let waitMs = 600; ; waitMs *= 4) {
+    const found = await scan(what, waitMs);
+    if (found.length >= count || waitMs > 20_000) return found;
+  }
+}
+
+async function scan(what: readonly string[], waitMs: number): Promise<ScannedValue[]> {
+  const spec = { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 } as const;
+  const broker = inspectionBroker({ name: 'plant', spec, clock: systemClock, logger: silentLogger() });
+  const found: ScannedValue[] = [];
+  const { signal } = new AbortController();
+  for await (const step of scanMessages({ broker, grammar: MQTT_TOPICS, what, waitMs, clock: systemClock, signal })) {
+    if ('found' in step) found.push(step.found);
+    else if ('done' in step) expect(step.done).toBeLessThanOrEqual(step.total);
+  }
+  return found;
+}
+
+const retain = (topic: string, payload: string) => server.publish(topic, payload, { retain: true });
+
+describe('MQTT scan', () => {
+  it('lists each numeric topic, and each number in a JSON message together with its timestamp', async () => {
+    retain('plant/P-1/flow', '12.5');
+    retain('plant/P-2/flow', '"7"');
+    retain('plant/P-1/state', 'running');
+    retain('plant/P-1/motor', '{"temp":71.5,"on":true,"phases":[{"a/b":1},{"a/b":2}],"name":"M1","ts":1795219200123}');
+    retain('site/ft101', '{"value":"3.5","time":"2026-11-21T00:00:00Z"}');
+    retain('site/old', '{"v":1,"t":1795219200}');
+    retain('site/nothing', '{}');
+    expect((await scanFor(8, [])).map(({ key, members }) => [key, members])).toEqual([
+      ['flow', { topic: 'plant/P-1/flow' }],
+      ['temp', { topic: 'plant/P-1/motor', at: '/temp', time: '/ts' }],
+      ['on', { topic: 'plant/P-1/motor', at: '/on', time: '/ts' }],
+      ['a_1b', { topic: 'plant/P-1/motor', at: '/phases/0/a~1b', time: '/ts' }],
+      ['a_1b_2', { topic: 'plant/P-1/motor', at: '/phases/1/a~1b', time: '/ts' }],
+      ['flow_2', { topic: 'plant/P-2/flow' }],
+      ['value', { topic: 'site/ft101', at: '/value', time: '/time' }],
+      ['v', { topic: 'site/old', at: '/v', time: '/t', time_unit: 's' }],
+    ]);
+    expect((await scanFor(2, ['plant/+/flow'])).map(({ sample }) => sample)).toEqual(['12.5', '7']);
+    // The scan left no session at the broker.
+    expect(server.filters).toEqual([]);
+  });
+
+  it('proposes samples for a list whose elements have timestamps', async () => {
+    retain('site/a', '{"id":7,"data":{"samples":[{"v":1.5,"t":1795219200123},{"v":2.5,"t":1795219200223}]}}');
+    retain('site/b', '[{"p":{"x":1},"time":"2026-11-21T00:00:00Z"},{"p":{"x":2},"time":"2026-11-21T00:00:01Z"}]');
+    expect((await scanFor(3, [])).map(({ members, sample }) => [members, sample])).toEqual([
+      [{ topic: 'site/a', samples: '/data/samples', at: '/v', time: '/t' }, '2.5'],
+      [{ topic: 'site/a', at: '/id' }, '7'],
+      [{ topic: 'site/b', samples: '', at: '/p/x', time: '/time' }, '2'],
+    ]);
+  });
+
+  it('reports invalid topics, rejected topics and an unreachable broker', async () => {
+    await expect(scan(['a/#/b'], 600)).rejects.toThrow('"a/#/b" contains a # before the last level');
+    server.forbidden.add('#');
+    await expect(scan([], 20_000)).rejects.toThrow('rejected subscriptions to #');
+    await server.stop();
+    await expect(scan([], 600)).rejects.toThrow('the broker is not connected (ECONNREFUSED)');
+  });
+
+  it('prints lines that pass tagferry check, with and without a running agent, and leaves the session unchanged', async () => {
+    const sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+    await sandbox.start();
+    const source = `sources:\n  broker: { mqtt: "mqtt://127.0.0.1:${port}" }\n`;
+    const own = 'tags:\n  T:\n    asset: 881\n    values:\n      mine: { from: broker, topic: site/mine }\n';
+    const agent = new AgentProcess(sandbox.url, { tags: source + own, env: { COMMIT_INTERVAL: '1s' } });
+    try {
+      await agent.start();
+      await agent.until(() => server.filters.length === 1, 'the subscription is active');
+      retain(`plant/a: b "c"/${PLACEHOLDER}/true`, '1');
+      retain('plant/\u202e\ttricky', '{"on":2}');
+      const args = ['sources', 'scan', 'broker', 'plant/#', '--wait', '5s', '--yes', '--config', agent.config];
+      const scanned = await runVerb(args);
+      expect([scanned.status, scanned.stderr]).toEqual([0, '']);
+      expect(scanned.stdout).toContain(`"true": { from: broker, topic: "plant/a: b \\"c\\"/$${PLACEHOLDER}/true" }`);
+      server.publish('site/mine', '5');
+      await agent.until(() => sandbox.values.counts(881, 'mine').stored === 1, 'the agent continues');
+      expect([server.asked.filter((one) => one.includes('site/mine')), server.wrong]).toEqual([['+site/mine'], []]);
+      writeFileSync(join(agent.config, 'tags.yaml'), `${source}tags:\n  T:\n    asset: 881\n${scanned.stdout}`);
+      const checked = await runVerb(['check', '--config', agent.config]);
+      expect([checked.status, checked.stderr]).toEqual([0, '']);
+      await agent.end('SIGTERM');
+      expect((await runVerb(args)).stdout).toBe(scanned.stdout);
+      expect((await runVerb(args.with(3, 'a#'))).status).toBe(2);
+    } finally {
+      await agent.dispose();
+      await sandbox.stop();
+    }
+  });
+
+  it('trusts the CA in PLATFORM_CA without a running agent', async () => {
+    const certificates = join(import.meta.dirname, '../../fixtures/certificates');
+    const file = (name: string) => readFileSync(join(certificates, name));
+    const front = createServer({ key: file('server.key'), cert: file('server.pem') }, (socket) => {
+      const inside = connect(port, '127.0.0.1');
+      for (const one of [socket, inside]) one.on('error', () => {}).on('close', () => inside.destroy());
+      socket.pipe(inside).pipe(socket);
+    });
+    await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve));
+    const { port: tlsPort } = front.address() as { port: number };
+    retain('plant/P-1/flow', '12.5');
+    const tags = `sources: { plant: { mqtt: "mqtts://localhost:${tlsPort}" } }\ntags: { T-1: { asset: 881, values: { flow: { unit: 1, from: plant, topic: plant/P-1/flow } } } }\n`;
+    const agent = new AgentProcess('http://127.0.0.1:9', {
+      tags,
+      env: { PLATFORM_CA: join(certificates, 'authority.pem') },
+    });
+    const verb = ['sources', 'test', '--json', '--wait', '10s', '--config', agent.config];
+    try {
+      expect(JSON.parse((await runVerb(verb)).stdout)).toMatchObject([{ key: 'flow', raw: 12.5, problem: null }]);
+      const scanned = await runVerb(['sources', 'scan', 'plant', '--yes', '--wait', '2s', '--config', agent.config]);
+      expect(scanned.stdout).toContain('topic: "plant/P-1/flow"');
+    } finally {
+      await agent.dispose();
+      front.close();
+    }
+  });
+});

@@ -1,0 +1,291 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { systemClock } from '../../../src/base/clock.ts';
+import { silentLogger } from '../../../src/base/logger.ts';
+import { Broker } from '../../../src/broker/broker.ts';
+import type { BrokerSpec } from '../../../src/broker/broker-spec.ts';
+import { UNSHAPED } from '../../../src/config/tags.ts';
+import { MQTT } from '../../../src/sources/mqtt/mqtt-kind.ts';
+import { StrictBroker } from './strict-broker.ts';
+
+let server: StrictBroker;
+let port: number;
+let brokers: Broker[];
+
+beforeEach(async () => {
+  server = new StrictBroker();
+  port = await server.start();
+  brokers = [];
+});
+afterEach(async () => {
+  await Promise.all(brokers.map((one) => one.stop(0)));
+  await server.stop();
+});
+
+function brokerOf(spec: Partial<BrokerSpec> = {}, at = port): Broker {
+  const made = new Broker({
+    name: 'plant',
+    spec: { url: `mqtt://127.0.0.1:${at}`, version: 5, qos: 1, sessionExpiryMs: 60_000, ...spec },
+    clientId: 'gw',
+    clock: systemClock,
+    logger: silentLogger(),
+  });
+  brokers.push(made);
+  return made;
+}
+
+/** Subscribes, and acknowledges messages only when `confirm` is called. */
+function taker(broker: Broker, filter: string) {
+  const got: string[] = [];
+  const waiting: (() => void)[] = [];
+  const leave = broker.subscribe(filter, ({ payload }) => {
+    got.push(Buffer.from(payload).toString());
+    return new Promise((resolve) => waiting.push(resolve));
+  });
+  const confirm = () => {
+    for (const resolve of waiting.splice(0)) resolve();
+  };
+  return { got, confirm, leave };
+}
+
+describe('broker session', () => {
+  it('keeps its subscriptions across a restart, and updates only changed subscriptions', async () => {
+    const first = brokerOf();
+    for (const topic of ['a', 'b', 'c']) first.subscribe(topic, async () => {});
+    let held: ReadonlyMap<string, 0 | 1 | 2> = new Map();
+    first.resume({ filters: undefined, unconfirmed: [] }, (filters) => {
+      held = new Map(filters);
+    });
+    first.start();
+    await vi.waitUntil(() => held.size === 3);
+    await first.stop();
+    expect(server.filters).toEqual(['a', 'b', 'c']);
+    const second = brokerOf();
+    second.resume({ filters: held, unconfirmed: [] }, () => {});
+    for (const topic of ['b', 'c', 'd']) second.subscribe(topic, async () => {});
+    second.start();
+    await vi.waitUntil(() => server.filters.join('') === 'bcd');
+    expect(server.asked).toEqual(['+a', '+b', '+c', '+d', '-a']);
+  });
+
+  it('is unchanged if a subscription is replaced by an identical one in the same event loop turn', async () => {
+    const one = brokerOf();
+    const { leave } = taker(one, 'a');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    const next = taker(one, 'a');
+    leave();
+    server.publish('a', '1');
+    await vi.waitUntil(() => next.got.length === 1);
+    expect(server.asked).toEqual(['+a']);
+    next.confirm();
+    await vi.waitUntil(() => server.pending === 0);
+  });
+
+  it('delivers a message from a lost connection once, and acknowledges it after it is stored', async () => {
+    const one = brokerOf();
+    const { got, confirm } = taker(one, 'a');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    for (let n = 0; n < 20; n++) server.publish('a', 'same');
+    await vi.waitUntil(() => got.length === 20);
+    server.cut();
+    await vi.waitUntil(() => server.redelivered === 20, { timeout: 20_000 });
+    confirm();
+    await vi.waitUntil(() => server.pending === 0);
+    expect([got.length, one.state().redelivered, server.wrong]).toEqual([20, 20, []]);
+    // The broker reuses the ids for new messages with equal content.
+    for (let n = 0; n < 20; n++) server.publish('a', 'same');
+    await vi.waitUntil(() => got.length === 40);
+    confirm();
+    await vi.waitUntil(() => server.pending === 0);
+  });
+
+  it('treats reused packet IDs as new messages after the broker loses the session', async () => {
+    const one = brokerOf();
+    const { got, confirm } = taker(one, 'a');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    server.publish('a', 'same');
+    await vi.waitUntil(() => got.length === 1);
+    server.forget();
+    await vi.waitUntil(() => server.filters.length === 1, { timeout: 20_000 });
+    server.publish('a', 'same');
+    await vi.waitUntil(() => got.length === 2);
+    confirm();
+    await vi.waitUntil(() => server.pending === 0);
+  });
+
+  it('acknowledges messages without a subscriber immediately, so that later messages are not blocked', async () => {
+    const one = brokerOf();
+    const { got, confirm, leave } = taker(one, 'a/#');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    await one.stop();
+    leave();
+    for (let n = 0; n < 30; n++) server.publish('a/b', `${n}`);
+    const second = brokerOf();
+    const { got: wanted } = taker(second, 'c');
+    second.start();
+    await vi.waitUntil(() => server.filters.includes('c'));
+    server.publish('c', 'wanted');
+    await vi.waitUntil(() => wanted.length === 1);
+    expect([got, second.state().unwanted, server.wrong]).toEqual([[], 30, []]);
+    confirm();
+  });
+});
+
+describe('MQTT client', () => {
+  it('falls back to 3.1.1 for one connection if the broker rejects version 5', async () => {
+    const old = new StrictBroker({ speaks: [4] });
+    try {
+      const one = brokerOf({}, await old.start());
+      const { got, confirm } = taker(one, '+');
+      one.start();
+      await vi.waitUntil(() => old.filters.length === 1, { timeout: 20_000 });
+      old.publish('a', '1', { qos: 2 });
+      await vi.waitUntil(() => got.length === 1);
+      confirm();
+      await vi.waitUntil(() => old.pending === 0);
+      old.speaks = [4, 5];
+      old.cut();
+      await vi.waitUntil(() => old.versions.length === 3 && old.connected === 1, { timeout: 20_000 });
+      expect([old.versions, old.wrong]).toEqual([[5, 4, 5], []]);
+    } finally {
+      await Promise.all(brokers.map((one) => one.stop(0)));
+      await old.stop();
+    }
+  });
+
+  it.each([0, 1, 2] as const)('delivers QoS %i messages', async (qos) => {
+    const one = brokerOf();
+    const got: string[] = [];
+    one.subscribe(
+      'a',
+      async ({ payload }) => {
+        got.push(Buffer.from(payload).toString());
+      },
+      { qos },
+    );
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    for (let n = 0; n < 50; n++) server.publish('a', `${n}`, { qos: 2 });
+    await vi.waitUntil(() => got.length === 50);
+    await vi.waitUntil(() => server.pending === 0);
+    expect([got.map(Number), server.wrong]).toEqual([Array.from({ length: 50 }, (_, n) => n), []]);
+  });
+
+  it('counts queued QoS 0 messages that are lost with the connection', async () => {
+    const one = brokerOf();
+    one.subscribe('a', () => Promise.reject(new Error('full')), { qos: 0 });
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    for (let n = 0; n < 50; n++) server.publish('a', `${n}`);
+    await vi.waitUntil(() => one.state().received === 50);
+    expect(one.state().dropped).toBe(0);
+    server.cut();
+    await vi.waitUntil(() => one.state().dropped === 50);
+  });
+
+  it('drops and counts QoS 0 messages above the queue limit', async () => {
+    const one = brokerOf();
+    const isFull = () => {
+      throw new Error('full');
+    };
+    one.subscribe('a', isFull, { qos: 0 });
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    for (let n = 0; n < 1_500; n++) server.publish('a', `${n}`);
+    await vi.waitUntil(() => one.state().received === 1_500);
+    expect(one.state().dropped).toBe(500);
+  });
+});
+
+describe('WebSocket broker', () => {
+  it.each([
+    ['that refuses connections', 'ws', undefined, 'ECONNREFUSED'],
+    ['that is not an HTTP server', 'ws', 'no HTTP\r\n\r\n', undefined],
+    ['that responds 404', 'ws', 'HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno', undefined],
+    ['that does not speak TLS', 'wss', 'no TLS\r\n\r\n', undefined],
+  ] as const)('%s is retried and reported', async (_, protocol, response, problem) => {
+    const away = createServer((socket) => socket.on('error', () => {}).end(response ?? ''));
+    away.listen(0, '127.0.0.1');
+    await once(away, 'listening');
+    const at = (away.address() as AddressInfo).port;
+    if (response === undefined) away.close();
+    const one = brokerOf({ url: `${protocol}://127.0.0.1:${at}/mqtt` });
+    one.start();
+    await vi.waitUntil(() => one.state().failures > 1, { timeout: 20_000 });
+    expect(one.state().problem).toEqual(problem ?? expect.any(String));
+    away.close();
+  });
+});
+
+describe('MQTT request without a response', () => {
+  it('counts towards the receive maximum until the broker acknowledges it', async () => {
+    const slow = new StrictBroker({ receiveMaximum: 2 });
+    slow.unanswered.add('publish');
+    try {
+      const one = brokerOf({}, await slow.start());
+      one.start();
+      await vi.waitUntil(() => one.state().connected, { timeout: 20_000 });
+      const given = new AbortController();
+      const left = [1, 2].map((n) => one.publish('a', `${n}`, { signal: given.signal }));
+      await vi.waitUntil(() => slow.heldPublishes.length === 2);
+      given.abort();
+      await Promise.allSettled(left);
+      // Both are still unacknowledged, although their callers are no longer waiting.
+      const third = one.publish('a', '3');
+      const withdrawn = new AbortController();
+      const fourth = one.publish('a', '4', { signal: withdrawn.signal });
+      withdrawn.abort();
+      await expect(fourth).rejects.toThrow();
+      expect(slow.heldPublishes.length).toBe(2);
+      slow.unanswered.clear();
+      slow.confirmHeld();
+      await third;
+      await Promise.all([5, 6, 7, 8].map((n) => one.publish('a', `${n}`)));
+      expect([slow.wrong, one.state().failures]).toEqual([[], 0]);
+    } finally {
+      await Promise.all(brokers.map((one) => one.stop(0)));
+      await slow.stop();
+    }
+  });
+});
+
+describe('broker inspection by sources test', () => {
+  it("shows stored and new messages without using the agent's session", async () => {
+    const one = brokerOf();
+    const { got, confirm } = taker(one, 'a');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    server.publish('a', '{"v":7,"q":"bad"}', { retain: true });
+    await vi.waitUntil(() => got.length === 1);
+    const pointOf = (topic: string, at: string) => ({
+      name: `${topic} ${at}`,
+      series: 1,
+      everyMs: 0,
+      shaping: UNSHAPED,
+      spec: { topic, template: topic, at, status: '/q' },
+    });
+    const points = [pointOf('a', '/v'), pointOf('a', '/x'), pointOf('b', '/v')];
+    const spec: BrokerSpec = { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 };
+    const tested = await MQTT.test!({
+      source: { kind: 'mqtt', name: 'plant', everyMs: 0, timeFrom: 'source', spec },
+      points,
+      stateDir: '/nowhere',
+      waitMs: 1_000,
+      clock: systemClock,
+      log: silentLogger(),
+      signal: new AbortController().signal,
+    });
+    expect(tested).toEqual([
+      { point: points[0], raw: 7, quality: 'bad' },
+      { point: points[1], problem: 'no value at /x' },
+      { point: points[2], problem: 'no message within 1 s' },
+    ]);
+    expect([got.length, one.state().connected]).toEqual([1, true]);
+    confirm();
+  });
+});

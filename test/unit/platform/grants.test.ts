@@ -1,0 +1,255 @@
+import { describe, expect, it } from 'vitest';
+import { Redactor } from '../../../src/base/redactor.ts';
+import { authenticateClient } from '../../../src/platform/grants/client-credentials.ts';
+import { GrantError } from '../../../src/platform/grants/grant-error.ts';
+import {
+  beginSignIn,
+  challengeOf,
+  codeGrantRequest,
+  codeOfRedirect,
+  personRefreshRequest,
+  personRevokeRequest,
+  processPersonAnswer,
+} from '../../../src/platform/grants/person.ts';
+import {
+  passwordGrantRequest,
+  processPasswordAnswer,
+  processRefreshAnswer,
+  refreshGrantRequest,
+  revokeRequest,
+} from '../../../src/platform/grants/technical-user.ts';
+import type { PlatformAnswer } from '../../../src/platform/http-boundary.ts';
+
+const BASE = 'https://api.example.com/base/';
+const client = { clientId: 'key', clientSecret: 'secret', clientAuth: 'basic' as const };
+const user = { username: 'gateway@example.com', password: 'p&ss=wörd +' };
+
+const formOf = (body: unknown) => new URLSearchParams(String(body));
+const answerOf = (status: number, text: string, headers: Record<string, string> = {}): PlatformAnswer => ({
+  status,
+  text,
+  header: (name) => headers[name.toLowerCase()],
+  redact: (text) => redactor.redact(text),
+});
+const redactor = new Redactor();
+redactor.configure([client.clientSecret, user.password, 'pass']);
+const TOKENS = { access_token: 'a1', token_type: 'Bearer', expires_in: 660, refresh_token: 'r1', created_at: 1 };
+
+function failureOf(run: () => unknown): GrantError {
+  try {
+    run();
+  } catch (error) {
+    if (error instanceof GrantError) return error;
+    throw error;
+  }
+  throw new Error('nothing was thrown');
+}
+
+describe('client credentials', () => {
+  it.each([
+    ['basic', 'a+b/c=~!', 'key:a+b/c=~!'],
+    ['basic', 'ü%+&/', 'key:ü%+&/'],
+    ['basic-encoded', 'ü%+&/', 'key:%C3%BC%25%2B%26%2F'],
+    ['basic-encoded', 'Zm9v-1_2.3', 'key:Zm9v-1_2.3'],
+  ] as const)('in a %s header contain the secret %s as %s', (clientAuth, clientSecret, text) => {
+    const headers: Record<string, string> = {};
+    authenticateClient({ clientId: 'key', clientSecret, clientAuth }, new URLSearchParams(), headers);
+    expect(Buffer.from(headers.authorization!.slice(6), 'base64').toString()).toBe(text);
+  });
+
+  it.each([
+    ['basic', 'a+b', 'CLIENT_AUTH=basic-encoded'],
+    ['basic-encoded', 'a+b', 'CLIENT_AUTH=basic.'],
+    ['basic', 'plain-1', 'CLIENT_AUTH=body'],
+  ] as const)('rejected as %s with the secret %s cause a hint with %s', (clientAuth, clientSecret, hint) => {
+    const rejection = answerOf(401, '{"error":"invalid_client"}');
+    const error = failureOf(() => processPasswordAnswer(rejection, 0, { clientId: 'key', clientSecret, clientAuth }));
+    expect(error.hint).toContain(hint);
+  });
+
+  it('are sent as form fields instead of a header if CLIENT_AUTH is body', () => {
+    const form = new URLSearchParams();
+    const headers = {};
+    authenticateClient({ ...client, clientAuth: 'body' }, form, headers);
+    expect(form.toString()).toBe('client_id=key&client_secret=secret');
+    expect(headers).toEqual({});
+  });
+});
+
+describe('technical user grants', () => {
+  it('are sent to {base_url}/oauth as specified', () => {
+    const login = passwordGrantRequest(BASE, client, user);
+    expect(String(login.url)).toBe('https://api.example.com/base/oauth/token');
+    expect(login.headers).toMatchObject({
+      'content-type': 'application/x-www-form-urlencoded',
+      authorization: `Basic ${Buffer.from('key:secret').toString('base64')}`,
+    });
+    expect(Object.fromEntries(formOf(login.body))).toEqual({ grant_type: 'password', ...user });
+    const refresh = refreshGrantRequest(BASE, { ...client, clientAuth: 'body' }, 'r1');
+    expect(Object.fromEntries(formOf(refresh.body))).toEqual({
+      grant_type: 'refresh_token',
+      refresh_token: 'r1',
+      client_id: 'key',
+      client_secret: 'secret',
+    });
+    const revoke = revokeRequest(BASE, client, 'a1');
+    expect(String(revoke.url)).toBe('https://api.example.com/base/oauth/revoke');
+    expect(Object.fromEntries(formOf(revoke.body))).toEqual({ token: 'a1' });
+  });
+
+  it('accept expires_in as a number or string, and use the documented lifetime if it is invalid', () => {
+    const life = (expires: unknown) =>
+      processPasswordAnswer(answerOf(200, JSON.stringify({ ...TOKENS, expires_in: expires })), 0).expiresInMs;
+    expect(life(300)).toBe(300_000);
+    expect(life('120')).toBe(120_000);
+    for (const bad of [undefined, null, 'soon', 0, -5, {}]) expect(life(bad)).toBe(660_000);
+    expect(life(1e12)).toBe(86_400_000);
+  });
+
+  it.each([12, '', 'r\n1', null, ['r1'], 'r'.repeat(8_193)])('ignore the invalid refresh token %j', (refresh) => {
+    const answer = answerOf(200, JSON.stringify({ ...TOKENS, refresh_token: refresh }));
+    expect(processPasswordAnswer(answer, 0).refreshToken).toBeUndefined();
+  });
+
+  it('retain the previous refresh token if the response contains none', () => {
+    const { refresh_token: _, ...without } = TOKENS;
+    expect(processRefreshAnswer(answerOf(200, JSON.stringify(without)), 'r1', 0).refreshToken).toBe('r1');
+    expect(processRefreshAnswer(answerOf(200, JSON.stringify(TOKENS)), 'r0', 0).refreshToken).toBe('r1');
+  });
+
+  const cases: [string, PlatformAnswer, string, boolean][] = [
+    ['invalid_grant', answerOf(400, '{"error":"invalid_grant"}'), 'refused', false],
+    ['invalid_client', answerOf(401, '{"error":"invalid_client"}'), 'refused', false],
+    ['401 without a body', answerOf(401, ''), 'refused', false],
+    ['an API error body', answerOf(400, '{"errors":[{"type":"x","message":"wrong password"}]}'), 'refused', false],
+    ['429', answerOf(429, '', { 'retry-after': '7' }), 'rate_limited', true],
+    ['503', answerOf(503, '<html>'), 'unavailable', true],
+    ['403 with HTML', answerOf(403, '<html>'), 'unreadable', true],
+    ['404', answerOf(404, '<html>'), 'unreadable', true],
+    ['a redirect', answerOf(302, ''), 'unreadable', true],
+    ['HTML with 200', answerOf(200, '<html>', { 'content-type': 'text/html' }), 'unreadable', true],
+    ['an empty response', answerOf(200, ''), 'unreadable', true],
+    ['a list', answerOf(200, '[]'), 'unreadable', true],
+    ['a token with a line break', answerOf(200, '{"access_token":"a\\nb"}'), 'unreadable', true],
+    ['another token type', answerOf(200, '{"access_token":"a","token_type":"mac"}'), 'unreadable', true],
+  ];
+  for (const [what, answer, failure, retryable] of cases) {
+    it(`classify ${what} as ${failure}`, () => {
+      const error = failureOf(() => processPasswordAnswer(answer, 0));
+      expect(error).toMatchObject({ failure, retryable });
+      if (failure === 'refused' || failure === 'unreadable') expect(error.hint).toBeTruthy();
+    });
+  }
+
+  it('quote the platform message on one line, truncated and without request data', () => {
+    const words = `no\n${user.password} and secret ${'x'.repeat(1_000)}`;
+    const body = JSON.stringify({ error: 'invalid_grant', error_description: words });
+    const error = failureOf(() => processPasswordAnswer(answerOf(400, body), 0));
+    expect(error.message).toContain('invalid_grant: no *** and ***');
+    expect(error.message).not.toContain(user.password);
+    expect(error.message.length).toBeLessThan(400);
+    expect(error.retryAfterMs).toBeUndefined();
+  });
+
+  it('print an OAuth error code even if it contains a short password', () => {
+    const said = (error: string) => failureOf(() => processPasswordAnswer(answerOf(400, JSON.stringify({ error })), 0));
+    expect(said('temporarily_unavailable')).toMatchObject({ failure: 'unavailable', retryable: true });
+    expect(said('unsupported_grant_type').hint).toContain('does not allow the password grant');
+    expect(said('no_pass')).toMatchObject({ failure: 'refused', oauthError: 'no_***' });
+  });
+
+  it.each([204, 200, 302, 401, 403, 407, 511])('reject a captive portal response with %d', (status) => {
+    const page = answerOf(status, status === 204 ? '' : '<html>Sign in</html>', { 'content-type': 'text/html' });
+    const { failure } = failureOf(() => processPasswordAnswer(page, 0));
+    expect(failure).toBe(status === 511 ? 'unavailable' : 'unreadable');
+    const words = JSON.stringify({ errors: [], access_token: 'x', token_type: 'Bearer' });
+    expect(failureOf(() => processPasswordAnswer(answerOf(200, words), 0)).failure).toBe('unreadable');
+  });
+});
+
+describe('user sign-in', () => {
+  const WEB = 'https://web.example.com';
+  const REDIRECT = 'http://127.0.0.1:4711/back';
+
+  it('with PKCE sends an S256 code challenge and exchanges the code without a secret', () => {
+    const signIn = beginSignIn(WEB, { clientId: 'key' }, REDIRECT);
+    const query = signIn.address.searchParams;
+    expect(signIn.address.pathname).toBe('/app/id/sign_in');
+    expect(signIn.codeVerifier).toMatch(/^[A-Za-z0-9\-._~]{43,128}$/);
+    expect(query.get('code_challenge')).toBe(challengeOf(signIn.codeVerifier!));
+    expect(query.get('code_challenge_method')).toBe('S256');
+    expect(query.get('redirect_uri')).toBe(REDIRECT);
+    const request = codeGrantRequest(WEB, { clientId: 'key' }, signIn, 'the-code');
+    expect(String(request.url)).toBe('https://web.example.com/app/id/oauth/token');
+    expect(Object.fromEntries(formOf(request.body))).toEqual({
+      grant_type: 'authorization_code',
+      client_id: 'key',
+      code: 'the-code',
+      code_verifier: signIn.codeVerifier,
+      redirect_uri: REDIRECT,
+    });
+    expect(request.headers).not.toHaveProperty('authorization');
+  });
+
+  it('computes the code challenge from the example in RFC 7636, appendix B', () => {
+    expect(challengeOf('dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk')).toBe(
+      'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM',
+    );
+  });
+
+  it('with a client secret uses the web flow', () => {
+    const web = { clientId: 'key', clientSecret: 'secret' };
+    const signIn = beginSignIn(WEB, web, REDIRECT);
+    expect(signIn.address.searchParams.has('code_challenge')).toBe(false);
+    const form = formOf(codeGrantRequest(WEB, web, signIn, 'c').body);
+    expect(form.get('client_secret')).toBe('secret');
+    expect(form.has('code_verifier')).toBe(false);
+    const renewal = formOf(personRefreshRequest(WEB, web, 'r').body);
+    expect(['grant_type', 'refresh_token', 'client_secret'].map((field) => renewal.get(field))).toEqual([
+      'refresh_token',
+      'r',
+      'secret',
+    ]);
+  });
+
+  it('accepts a code only from a redirect with its own state', () => {
+    const signIn = beginSignIn(WEB, { clientId: 'key' }, REDIRECT);
+    const back = (query: Record<string, string>) => new URL(`${REDIRECT}?${new URLSearchParams(query)}`);
+    expect(codeOfRedirect(back({ code: 'c', state: signIn.state }), signIn)).toBe('c');
+    const code = 'platform.sign_in_redirect';
+    for (const query of [
+      { code: 'c', state: `${signIn.state}x` },
+      { code: 'c', state: '' },
+      { state: signIn.state },
+      { error: 'access_denied', state: signIn.state },
+    ]) {
+      expect(() => codeOfRedirect(back(query as Record<string, string>), signIn)).toThrow(
+        expect.objectContaining({ code }),
+      );
+    }
+    const refused = back({ error: 'access_denied', error_description: 'by whom', state: signIn.state });
+    expect(() => codeOfRedirect(refused, signIn)).toThrow('the sign-in was rejected: access_denied by whom');
+    expect(beginSignIn(WEB, { clientId: 'key' }, REDIRECT).state).not.toBe(signIn.state);
+  });
+
+  it('is revoked with the bearer form, including the client ID if there is no secret', () => {
+    const pkce = personRevokeRequest(WEB, { clientId: 'key' }, 'a1');
+    expect(pkce.headers).toMatchObject({ authorization: 'Bearer a1' });
+    expect(Object.fromEntries(formOf(pkce.body))).toEqual({ token: 'a1', client_id: 'key' });
+    const web = personRevokeRequest(WEB, { clientId: 'key', clientSecret: 's' }, 'a1');
+    expect(Object.fromEntries(formOf(web.body))).toEqual({ token: 'a1' });
+    expect(processPersonAnswer(answerOf(200, '{"access_token":"a"}'), 0, 'r0').refreshToken).toBe('r0');
+  });
+});
+
+describe('access token', () => {
+  it.each([
+    [8_192, true],
+    [8_193, false],
+  ])('with %i characters is accepted: %s', (length, accepted) => {
+    const answer = answerOf(200, JSON.stringify({ ...TOKENS, access_token: 'a'.repeat(length) }));
+    const read = () => processPasswordAnswer(answer, 0, client);
+    if (accepted) expect(read()).toMatchObject({ accessToken: 'a'.repeat(length) });
+    else expect(failureOf(read).failure).toBe('unreadable');
+  });
+});

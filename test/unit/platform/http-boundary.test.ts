@@ -1,0 +1,302 @@
+import { readFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import {
+  type AddressInfo,
+  connect,
+  createServer as createTcpServer,
+  type Socket,
+  type Server as TcpServer,
+} from 'node:net';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../../src/base/clock.ts';
+import { Redactor } from '../../../src/base/redactor.ts';
+import { createDispatcher, type DispatcherOptions } from '../../../src/platform/dispatcher.ts';
+import { HttpBoundary, type HttpBoundaryOptions } from '../../../src/platform/http-boundary.ts';
+import { goesDirect, parseNoProxy } from '../../../src/platform/no-proxy.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { until } from './session-bench.ts';
+
+const CERTIFICATES = join(import.meta.dirname, '../../fixtures/certificates');
+const pem = (name: string) => readFileSync(join(CERTIFICATES, name), 'utf8');
+
+const toClose: (() => Promise<unknown>)[] = [];
+afterEach(async () => {
+  for (const close of toClose.splice(0).reverse()) await close();
+});
+
+async function listening(server: Server | TcpServer): Promise<number> {
+  const sockets = new Set<Socket>();
+  server.on('connection', (socket: Socket) => sockets.add(socket));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  toClose.push(() => {
+    for (const socket of sockets) socket.destroy();
+    return new Promise((resolve) => server.close(resolve));
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+const httpServer = (listener: RequestListener) => listening(createServer(listener));
+const tlsServer = (certificate: string, listener: RequestListener = (_, response) => response.end('secure')) =>
+  listening(createTlsServer({ key: pem('server.key'), cert: pem(certificate) }, listener));
+
+function boundaryOf(
+  dispatcher: Partial<DispatcherOptions> = {},
+  options: Partial<HttpBoundaryOptions> = {},
+): HttpBoundary {
+  const sockets = createDispatcher({ connections: 2, ...dispatcher });
+  const boundary = new HttpBoundary({
+    redactor: new Redactor(),
+    sockets,
+    clock: systemClock,
+    userAgent: 'tagferry/test',
+    ...options,
+  });
+  toClose.push(() => boundary.close());
+  return boundary;
+}
+
+const get = (boundary: HttpBoundary, address: string, more = {}) =>
+  boundary.send({ method: 'GET', url: new URL(address), ...more });
+
+describe('HTTP client', () => {
+  it('returns a response of any status with its headers and text', async () => {
+    const seen: IncomingMessage['headers'][] = [];
+    const port = await httpServer((request, response) => {
+      seen.push(request.headers);
+      response.writeHead(418, { 'X-Colour': 'brown' }).end('short and stout');
+    });
+    const answer = await get(boundaryOf(), `http://127.0.0.1:${port}/pot?size=1`);
+    expect(answer).toMatchObject({ status: 418, text: 'short and stout' });
+    expect(answer.header('x-colour')).toBe('brown');
+    expect(answer.header('X-COLOUR')).toBe('brown');
+    expect(seen[0]!['user-agent']).toBe('tagferry/test');
+  });
+
+  it('reuses the connection for consecutive calls', async () => {
+    const ports = new Set<number | undefined>();
+    const port = await httpServer((request, response) => {
+      ports.add(request.socket.remotePort);
+      response.end();
+    });
+    const boundary = boundaryOf();
+    for (let call = 0; call < 5; call++) await get(boundary, `http://127.0.0.1:${port}/`);
+    expect(ports.size).toBe(1);
+  });
+
+  it('truncates an oversized response and returns its status', async () => {
+    const port = await httpServer((_, response) => response.writeHead(204 + 1).end('x'.repeat(1_000_000)));
+    const answer = await get(boundaryOf(), `http://127.0.0.1:${port}/`, { maxAnswerBytes: 1_000 });
+    expect(answer).toMatchObject({ status: 205, truncated: true });
+    expect(answer.text).toHaveLength(1_000);
+  });
+
+  it('reports a refused connection', async () => {
+    const port = await httpServer(() => undefined);
+    await toClose.pop()!();
+    const call = get(boundaryOf(), `http://127.0.0.1:${port}/`);
+    await expect(call).rejects.toMatchObject({ code: 'platform.connection_refused', retryable: true });
+  });
+
+  it('reports a connection that is closed before or during the response', async () => {
+    const port = await httpServer((request, response) => {
+      if (request.url === '/before') return void request.socket.destroy();
+      response.writeHead(200, { 'content-length': '100' });
+      response.write('half', () => request.socket.destroy());
+    });
+    const boundary = boundaryOf();
+    for (const path of ['before', 'middle']) {
+      const call = get(boundary, `http://127.0.0.1:${port}/${path}`);
+      await expect(call).rejects.toMatchObject({ code: 'platform.connection_reset', retryable: true });
+    }
+  });
+
+  it('aborts a call whose response never starts or never finishes', async () => {
+    const port = await httpServer((request, response) => {
+      if (request.url === '/drip') response.write('a');
+    });
+    const clock = new ManualClock();
+    const boundary = boundaryOf({}, { clock });
+    for (const path of ['never', 'drip']) {
+      const call = get(boundary, `http://127.0.0.1:${port}/${path}`, { deadlineMs: 20_000 });
+      const ended = expect(call).rejects.toMatchObject({ code: 'platform.timeout', retryable: true });
+      await clock.advance(20_000);
+      await ended;
+    }
+    const bounded = boundaryOf({}, { headersTimeoutMs: 50 });
+    await expect(get(bounded, `http://127.0.0.1:${port}/never`)).rejects.toMatchObject({ code: 'platform.timeout' });
+  });
+
+  it('reports a host name that does not resolve', async () => {
+    const call = get(boundaryOf(), 'http://no-such-host.invalid/');
+    await expect(call).rejects.toMatchObject({ code: 'platform.dns', retryable: true });
+  });
+
+  it('aborts a call in progress, and never sends an aborted call that was waiting for a socket', async () => {
+    const seen: string[] = [];
+    const answers: (() => void)[] = [];
+    const port = await httpServer((request, response) => {
+      seen.push(request.url!);
+      answers.push(() => response.end());
+    });
+    const boundary = boundaryOf({ connections: 1 });
+    const first = get(boundary, `http://127.0.0.1:${port}/first`);
+    await until(() => seen.length === 1);
+    const abort = new AbortController();
+    const second = get(boundary, `http://127.0.0.1:${port}/second`, { signal: abort.signal });
+    abort.abort(new Error('no more'));
+    await expect(second).rejects.toMatchObject({ code: 'platform.aborted', cause: { message: 'no more' } });
+    answers[0]!();
+    await first;
+    const third = get(boundary, `http://127.0.0.1:${port}/third`);
+    await until(() => answers.length === 2);
+    answers[1]!();
+    await third;
+    expect(seen).toEqual(['/first', '/third']);
+  });
+
+  it('aborts calls in progress and rejects new calls when closed', async () => {
+    const port = await httpServer(() => undefined);
+    const boundary = boundaryOf();
+    const call = get(boundary, `http://127.0.0.1:${port}/`);
+    const failed = expect(call).rejects.toMatchObject({ code: 'platform.aborted' });
+    await until(() => boundary.inFlight === 1);
+    await boundary.close();
+    await failed;
+    await expect(get(boundary, `http://127.0.0.1:${port}/`)).rejects.toMatchObject({ code: 'platform.aborted' });
+  });
+
+  it('reports a server that does not use HTTP', async () => {
+    const port = await listening(createTcpServer((socket) => void socket.end('SSH-2.0-OpenSSH_9.2\r\n')));
+    await expect(get(boundaryOf(), `http://127.0.0.1:${port}/`)).rejects.toMatchObject({ retryable: true });
+  });
+});
+
+describe('TLS connection', () => {
+  it('trusts a private certificate authority in PLATFORM_CA', async () => {
+    const port = await tlsServer('server.pem');
+    const boundary = boundaryOf({ caPem: pem('authority.pem') });
+    expect((await get(boundary, `https://localhost:${port}/`)).text).toBe('secure');
+  });
+
+  it('cannot be configured if PLATFORM_CA is not a certificate', () => {
+    expect(() => createDispatcher({ connections: 1, caPem: 'not a certificate' })).toThrow(/PLATFORM_CA/);
+  });
+
+  const faults: [string, string, RegExp, RegExp][] = [
+    ['an unknown authority', 'server.pem', /chain lacks|not trusted/, /PLATFORM_CA/],
+    ['a self-signed certificate', 'self-signed.pem', /self-signed/, /PLATFORM_CA/],
+  ];
+  for (const [what, certificate, message, hint] of faults) {
+    it(`fails with a description of ${what}`, async () => {
+      const port = await tlsServer(certificate);
+      const error = await get(boundaryOf(), `https://localhost:${port}/`).catch((thrown) => thrown);
+      expect(error).toMatchObject({ code: 'platform.tls', retryable: true });
+      expect(error.message).toMatch(message);
+      expect(error.hint).toMatch(hint);
+    });
+  }
+
+  const bad: [string, string, RegExp, RegExp][] = [
+    ['has expired', 'expired.pem', /has expired/, /clock/],
+    ['is not valid yet', 'future.pem', /not valid yet/, /clock/],
+    ['is for another name', 'other-name.pem', /a different host name/, /PLATFORM_URL/],
+  ];
+  for (const [what, certificate, message, hint] of bad) {
+    it(`fails if the certificate ${what}`, async () => {
+      const port = await tlsServer(certificate);
+      const boundary = boundaryOf({ caPem: pem('authority.pem') });
+      const error = await get(boundary, `https://localhost:${port}/`).catch((thrown) => thrown);
+      expect(error).toMatchObject({ code: 'platform.tls', retryable: true });
+      expect(error.message).toMatch(message);
+      expect(error.hint).toMatch(hint);
+    });
+  }
+
+  it('to a plain HTTP port fails with a hint', async () => {
+    const port = await httpServer((_, response) => response.end());
+    const error = await get(boundaryOf(), `https://localhost:${port}/`).catch((thrown) => thrown);
+    expect(error).toMatchObject({ code: 'platform.tls', hint: 'Check the scheme and port of PLATFORM_URL.' });
+  });
+});
+
+describe('proxy connection', () => {
+  async function proxy(verdict = 200) {
+    const tunnels: { target: string; authorization: string | undefined }[] = [];
+    const server = createServer();
+    server.on('connect', (request: IncomingMessage, socket: Socket, head: Buffer) => {
+      tunnels.push({ target: request.url!, authorization: request.headers['proxy-authorization'] });
+      if (verdict !== 200) return void socket.end(`HTTP/1.1 ${verdict} No\r\n\r\n`);
+      const [host, port] = request.url!.split(':');
+      const onward = connect(Number(port), host, () => {
+        socket.write('HTTP/1.1 200 OK\r\n\r\n');
+        onward.write(head);
+        onward.pipe(socket).pipe(onward);
+      });
+      onward.on('error', () => socket.destroy());
+      socket.on('error', () => onward.destroy());
+    });
+    return { tunnels, port: await listening(server) };
+  }
+
+  it('uses an authenticated tunnel for HTTPS, and keeps it open', async () => {
+    const { tunnels, port } = await proxy();
+    const target = await tlsServer('server.pem');
+    const boundary = boundaryOf({
+      caPem: pem('authority.pem'),
+      httpsProxy: `http://someone:p%40ss@127.0.0.1:${port}`,
+      noProxy: 'elsewhere.example',
+    });
+    for (let call = 0; call < 3; call++) {
+      expect((await get(boundary, `https://localhost:${target}/`)).text).toBe('secure');
+    }
+    const authorization = `Basic ${Buffer.from('someone:p@ss').toString('base64')}`;
+    expect(tunnels).toEqual([{ target: `localhost:${target}`, authorization }]);
+  });
+
+  it('is bypassed for hosts in NO_PROXY, and for plain HTTP on the same machine', async () => {
+    const { tunnels, port } = await proxy();
+    const secure = await tlsServer('server.pem');
+    const plain = await httpServer((_, response) => response.end('plain'));
+    const httpsProxy = `http://127.0.0.1:${port}`;
+    const boundary = boundaryOf({ caPem: pem('authority.pem'), httpsProxy, noProxy: 'localhost' });
+    expect((await get(boundary, `https://localhost:${secure}/`)).text).toBe('secure');
+    expect((await get(boundary, `http://127.0.0.1:${plain}/`)).text).toBe('plain');
+    expect(tunnels).toEqual([]);
+  });
+
+  it('reports a proxy that refuses the tunnel or requires a password', async () => {
+    for (const verdict of [403, 407]) {
+      const { port } = await proxy(verdict);
+      const boundary = boundaryOf({ httpsProxy: `http://127.0.0.1:${port}` });
+      const error = await get(boundary, 'https://localhost:1/').catch((thrown) => thrown);
+      expect(error).toMatchObject({ code: 'platform.proxy', retryable: true });
+      expect(error.message).toContain(String(verdict));
+      expect(error.hint).toContain('HTTPS_PROXY');
+    }
+  });
+
+  it('reports an unreachable proxy instead of the platform', async () => {
+    const { port } = await proxy();
+    await toClose.pop()!();
+    const boundary = boundaryOf({ httpsProxy: `http://127.0.0.1:${port}` });
+    const call = get(boundary, 'https://localhost:1/');
+    await expect(call).rejects.toMatchObject({ code: 'platform.proxy', retryable: true });
+  });
+
+  it('supports every NO_PROXY format', () => {
+    const entries = parseNoProxy('example.com, .below.test *.only.test host.test:8443,[::1]:443');
+    const direct = (address: string) => goesDirect(new URL(address), entries);
+    expect(direct('https://example.com/')).toBe(true);
+    expect(direct('https://a.example.com/')).toBe(true);
+    expect(direct('https://badexample.com/')).toBe(false);
+    expect(direct('https://below.test/')).toBe(true);
+    expect(direct('https://a.only.test/')).toBe(true);
+    expect(direct('https://only.test/')).toBe(false);
+    expect(direct('https://host.test:8443/')).toBe(true);
+    expect(direct('https://host.test/')).toBe(false);
+    expect(direct('https://[::1]/')).toBe(true);
+    expect(goesDirect(new URL('https://anything.test/'), parseNoProxy('*'))).toBe(true);
+  });
+});

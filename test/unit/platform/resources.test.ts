@@ -1,0 +1,314 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { DEPRECATIONS, deprecationOf, sunsetMs } from '../../../src/contract/deprecations.ts';
+import { listApiSubscriptions } from '../../../src/platform/resources/api-subscriptions.ts';
+import { ClientApplications } from '../../../src/platform/resources/client-applications.ts';
+import { readDeliveries } from '../../../src/platform/resources/deliveries.ts';
+import { DisplayLabels } from '../../../src/platform/resources/display-labels.ts';
+import { Members } from '../../../src/platform/resources/members.ts';
+import { Owners } from '../../../src/platform/resources/owners.ts';
+import { PermissionsV1, PermissionsV2 } from '../../../src/platform/resources/permissions.ts';
+import { Webhooks } from '../../../src/platform/resources/webhooks.ts';
+import { SessionBench } from './session-bench.ts';
+import { json } from './token-server.ts';
+
+let bench: SessionBench;
+/** Next responses of the platform: status, body, headers. */
+let answers: [number, unknown?, Record<string, string>?][];
+
+beforeEach(async () => {
+  bench = await new SessionBench().open();
+  await bench.start();
+  answers = [];
+  bench.server.faults.push((seen, response) => {
+    if (seen.path.startsWith('/oauth/')) return false;
+    const [status, body, headers] = answers.shift() ?? [204];
+    if (body === undefined || typeof body === 'string') response.writeHead(status, headers ?? {}).end(body);
+    else json(response, status, body, headers);
+    return true;
+  });
+});
+afterEach(() => bench.close());
+
+/** Returns the calls as they were sent: method, path with query, body. */
+const wire = () =>
+  bench.server.seen
+    .filter((seen) => !seen.path.startsWith('/oauth/'))
+    .map((seen) => [seen.method, seen.target, seen.body === '' ? undefined : JSON.parse(seen.body)]);
+
+const ASSET = { id: 881, type: 'Asset' } as const;
+const ANNA = { email: 'anna@example.com', type: 'User' } as const;
+
+describe('client for platform 4.2 resources', () => {
+  it('supports v2 permissions', async () => {
+    const permissions = new PermissionsV2(bench.client);
+    const record = { id: 7, permission_types: ['can_read'] };
+    answers = [[201, record], [200, { permissions: [record] }], [200, { permission: record }], [200, record], [204]];
+    const body = { permission_types: ['can_read' as const], assignable: ANNA, permitable: ASSET };
+    expect(await permissions.create(body)).toEqual(record);
+    expect(await Array.fromAsync(permissions.list(ASSET))).toEqual([record]);
+    expect(await permissions.read(7)).toEqual(record);
+    await permissions.change(7, ['can_read', 'can_permit']);
+    await permissions.delete(7);
+    expect(wire()).toEqual([
+      ['POST', '/v2/permissions', body],
+      ['GET', '/v2/permissions?permitable_id=881&permitable_type=Asset&page=1&per_page=100', undefined],
+      ['GET', '/v2/permissions/7', undefined],
+      ['PATCH', '/v2/permissions/7', { permission_types: ['can_read', 'can_permit'] }],
+      ['DELETE', '/v2/permissions/7', undefined],
+    ]);
+  });
+
+  it('supports v1 permissions, whose IDs include the type offset', async () => {
+    const permissions = new PermissionsV1(bench.client);
+    answers = [[201, {}], [200, { permissions: [] }], [200, { id: '101', permission_type: 'can_read' }], [204], [204]];
+    const body = {
+      permission_type: ['can_read' as const],
+      assignable: { id: 6, type: 'User' as const },
+      permitable: ASSET,
+    };
+    await permissions.create(body);
+    await Array.fromAsync(permissions.list({ id: 1, type: 'EDM::EdgeDevice' }));
+    await permissions.read('101');
+    await permissions.delete('101');
+    await permissions.delete('101', true);
+    expect(wire()).toEqual([
+      ['POST', '/v1/permissions', body],
+      ['GET', '/v1/permissions?permitable_id=1&permitable_type=EDM%3A%3AEdgeDevice&page=1&per_page=100', undefined],
+      ['GET', '/v1/permissions/101', undefined],
+      ['DELETE', '/v1/permissions/101', undefined],
+      ['DELETE', '/v1/permissions/101?all=true', undefined],
+    ]);
+  });
+
+  it('supports owners, by email address in v2 and by ID in v1', async () => {
+    const owners = new Owners(bench.client);
+    const v2 = { assignable: ANNA, permitable: ASSET };
+    const v1 = { assignable: { id: 6, type: 'User' as const }, permitable: ASSET };
+    await owners.add(v2);
+    await owners.remove(v2);
+    await owners.add(v1);
+    await owners.remove(v1);
+    expect(wire()).toEqual([
+      ['POST', '/v2/owners', v2],
+      ['DELETE', '/v2/owners', v2],
+      ['POST', '/v1/owners', v1],
+      ['DELETE', '/v1/owners', v1],
+    ]);
+  });
+});
+
+describe('client for platform 4.3 and 4.4 resources', () => {
+  it('adds, replaces and removes members, by email address in v2 and by ID in v1', async () => {
+    const members = new Members(bench.client);
+    await members.change('add', 'tenant-admins', 50, ['a@x.y', 'b@x.y']);
+    await members.change('replace', 'tenant-users', 50, []);
+    await members.change('remove', 'userrole-users', 60, ['a@x.y']);
+    await members.changeV1('add', 'tenant-admins', 50, [6]);
+    await members.changeV1('replace', 'tenant-users', 50, [6, 7]);
+    await members.changeV1('remove', 'userrole-users', 60, [6]);
+    expect(wire()).toEqual([
+      ['POST', '/v2/tenants/50/admins', { users: [{ email: 'a@x.y' }, { email: 'b@x.y' }] }],
+      ['PATCH', '/v2/tenants/50/users', { users: [] }],
+      ['DELETE', '/v2/userroles/60/users', { users: [{ email: 'a@x.y' }] }],
+      ['POST', '/v1/tenants/50/admins', { admins: [{ id: 6 }] }],
+      ['PATCH', '/v1/tenants/50/users', { users: [{ id: 6 }, { id: 7 }] }],
+      ['DELETE', '/v1/userroles/60/users', { users: [{ id: 6 }] }],
+    ]);
+  });
+
+  it('sends display labels as objects in v2 and as strings in v1', async () => {
+    const labels = new DisplayLabels(bench.client);
+    const v2 = { flow: { name: 'Flow', precision: 2, is_visible: true } };
+    answers = [[200, v2]];
+    expect(await labels.change('assets', 881, v2)).toEqual(v2);
+    await labels.change('instrumentations', 4711, v2);
+    await labels.changeV1('assets', 881, { flow: 'Flow' });
+    await labels.changeV1('instrumentations', 4711, { flow: 'Flow' });
+    expect(wire()).toEqual([
+      ['PATCH', '/v2/assets/881/display_labels', v2],
+      ['PATCH', '/v2/instrumentations/4711/display_labels', v2],
+      ['PATCH', '/v1/assets/881/display_labels', { flow: 'Flow' }],
+      ['PATCH', '/v1/instrumentations/4711/display_labels', { flow: 'Flow' }],
+    ]);
+  });
+});
+
+describe('client for platform 4.5 resources', () => {
+  it('finds a client application by its exact name, or the current client application', async () => {
+    const applications = new ClientApplications(bench.client);
+    answers = [
+      [
+        200,
+        {
+          client_applications: [
+            { id: 1, name: 'mine too' },
+            { id: 2, name: 'mine' },
+          ],
+        },
+      ],
+      [200, { id: 3, name: 'x' }],
+      [200, { client_applications: [] }],
+    ];
+    expect((await applications.find('mine')).id).toBe(2);
+    expect((await applications.find(undefined)).id).toBe(3);
+    await expect(applications.find('none')).rejects.toMatchObject({ code: 'platform.no_client_application' });
+    expect(wire().map(([, target]) => target)).toEqual([
+      '/v1/client_applications?name=mine&page=1&per_page=100',
+      '/v1/client_applications/current',
+      '/v1/client_applications?name=none&page=1&per_page=100',
+    ]);
+  });
+
+  it.each([404, 405])('finds the only client application if /current returns %i', async (status) => {
+    const applications = new ClientApplications(bench.client);
+    answers = [[status], [200, { client_applications: [{ id: 4, name: 'line 1' }] }]];
+    expect((await applications.find(undefined)).id).toBe(4);
+    expect(wire().map(([, target]) => target.split('?')[0])).toEqual([
+      '/v1/client_applications/current',
+      '/v1/client_applications',
+    ]);
+  });
+
+  it('returns an error listing the client applications if there are several and /current returns 404', async () => {
+    const listed = ['line 1', 'line 2'].map((name, i) => ({ id: i, name }));
+    answers = [[404], [200, { client_applications: listed }]];
+    await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({
+      code: 'platform.no_client_application',
+      message: expect.stringMatching(/"line 1", "line 2"/),
+      hint: expect.stringContaining('CLIENT_APPLICATION'),
+    });
+    answers = [[404], [200, { client_applications: [] }]];
+    await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({
+      code: 'platform.no_client_application',
+    });
+    answers = [[503]];
+    await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({ status: 503 });
+  });
+
+  it('reads the webhook ID from Location or the body, and the secret from creation and reset', async () => {
+    const webhooks = new Webhooks(bench.client, 3);
+    const body = { url: 'https://gw.example/hook', event_types: ['asset_appeared'] };
+    const listed = { ...body, id: 12, disabled: false };
+    answers = [
+      [201, { secret: 's1' }, { location: 'https://api.example/v1/client_applications/3/webhooks/12' }],
+      [201, { id: 13, secret: 's2' }],
+      [201, { webhook: { id: 14 } }],
+      [200, { webhooks: [listed], pagination: { page_count: 1 } }],
+      [200, { webhook: listed }],
+      [204],
+      [200, { secret: 's3' }],
+      [204],
+      [204],
+    ];
+    expect(await webhooks.create(body)).toEqual({ id: 12, secret: 's1' });
+    expect(await webhooks.create(body)).toEqual({ id: 13, secret: 's2' });
+    expect(await webhooks.create(body)).toEqual({ id: 14, secret: undefined });
+    expect(await Array.fromAsync(webhooks.list())).toEqual([listed]);
+    expect(await webhooks.read(12)).toEqual(listed);
+    await webhooks.setDisabled(12, true);
+    expect(await webhooks.resetSecret(12)).toBe('s3');
+    await webhooks.resend(12, [1, 2]);
+    await webhooks.delete(12);
+    const base = '/v1/client_applications/3/webhooks';
+    expect(wire().slice(2)).toEqual([
+      ['POST', base, body],
+      ['GET', `${base}?page=1&per_page=100`, undefined],
+      ['GET', `${base}/12`, undefined],
+      ['PATCH', `${base}/12`, { disabled: true }],
+      ['POST', `${base}/12/reset_secret`, undefined],
+      ['POST', `${base}/12/events`, { webhook_events: [{ id: 1 }, { id: 2 }] }],
+      ['DELETE', `${base}/12`, undefined],
+    ]);
+  });
+
+  it('lists deliveries under either member name, with filters', async () => {
+    answers = [
+      [200, { webhook_events: [{ id: 1 }] }],
+      [201, { events: [{ id: 2 }] }],
+    ];
+    const filter = { status: 'failed', occurredFrom: '2026-11-01T00:00:00Z' } as const;
+    expect(await Array.fromAsync(readDeliveries(bench.client, 3, 12, filter))).toMatchObject([
+      { records: [{ id: 1 }] },
+    ]);
+    expect(await Array.fromAsync(readDeliveries(bench.client, 3, 12))).toMatchObject([{ records: [{ id: 2 }] }]);
+    expect(wire()[0]![1]).toBe(
+      '/v1/client_applications/3/webhooks/12/events?status=failed&occurred_at_from=2026-11-01T00%3A00%3A00Z&page=1&per_page=100',
+    );
+  });
+});
+
+describe('API subscriptions', () => {
+  it('contain the calls, and the payload under either pair of member names', async () => {
+    const calls = { api_call_quota: 100, api_calls_used: 7, start_date: '2026-11-01' };
+    const report = { calls: { quota: 100, used: 7 }, since: '2026-11-01' };
+    const payload = { quota: 5000, used: 60 };
+    for (const [members, expected] of [
+      [{}, undefined],
+      [{ payload_quota: 5000, payload_used: 60 }, payload],
+      [{ byte_quota: 5000, bytes_used: 60 }, payload],
+      [{ payload_quota: 5000 }, undefined],
+    ] as const) {
+      answers = [[200, { api_subscriptions: [{ ...calls, ...members }] }]];
+      expect(await Array.fromAsync(listApiSubscriptions(bench.client))).toEqual([{ ...report, payload: expected }]);
+    }
+  });
+});
+
+describe('deprecation table', () => {
+  it('contains the sunset date of each area in platform 9, but no v2 or values calls', () => {
+    const sunset = (path: string) => deprecationOf(path)?.sunset;
+    expect(sunset('/v1/assets/1/display_labels')).toBe('2027-03-01');
+    expect(sunset('/v1/permissions')).toBe('2027-05-01');
+    expect(sunset('/v1/permissions/101')).toBe('2027-05-01');
+    expect(sunset('/v1/owners')).toBe('2027-05-01');
+    expect(sunset('/v1/tenants/1/admins')).toBe('2027-07-01');
+    expect(sunset('/v1/userroles/1/users')).toBe('2027-07-01');
+    for (const path of ['/v2/permissions', '/v1/assets/1/values', '/v1/client_applications/3/webhooks']) {
+      expect(sunset(path)).toBeUndefined();
+    }
+  });
+
+  it('rejects v1 calls from the sunset date (UTC)', () => {
+    expect(sunsetMs(DEPRECATIONS[0]!)).toBe(Date.UTC(2027, 2, 1));
+  });
+});
+
+describe('undocumented responses', () => {
+  const webhooks = () => new Webhooks(bench.client, 3);
+  const page: [number, unknown, Record<string, string>] = [
+    200,
+    '<html>Sign in</html>',
+    { 'content-type': 'text/html' },
+  ];
+
+  it.each([
+    ['webhook PATCH', () => webhooks().change(7, { disabled: true })],
+    ['webhook DELETE', () => webhooks().delete(7)],
+    ['resend', () => webhooks().resend(7, [1])],
+    ['permission DELETE', () => new PermissionsV2(bench.client).delete(7)],
+    ['permission PATCH', () => new PermissionsV2(bench.client).change(7, ['can_read'])],
+    ['member change', () => new Members(bench.client).change('add', 'tenant-admins', 50, ['a@x.y'])],
+    ['owner change', () => new Owners(bench.client).add({ assignable: ANNA, permitable: ASSET })],
+    ['v1 permission DELETE', () => new PermissionsV1(bench.client).delete('101')],
+  ])('to %s count as success if 2xx with JSON or no body, but not with an HTML page', async (_call, act) => {
+    answers = [[200, { id: 7 }], [200, []], [202, {}], [204]];
+    for (let left = answers.length; left > 0; left--) await act();
+    answers = [page];
+    await expect(act()).rejects.toMatchObject({ code: 'platform.unreadable' });
+  });
+
+  it('are read as a complete list if pagination is rejected, or as a bare array of deliveries', async () => {
+    answers = [
+      [400, { errors: [{ type: 'x', message: 'unknown parameter page' }] }],
+      [200, { webhooks: [{ id: 1 }] }],
+    ];
+    expect(await Array.fromAsync(webhooks().list())).toMatchObject([{ id: 1 }]);
+    answers = [[200, [{ id: 1, status: 'failed' }]]];
+    const pages = await Array.fromAsync(readDeliveries(bench.client, 3, 7));
+    expect(pages.flatMap(({ records }) => records)).toEqual([{ id: 1, status: 'failed' }]);
+    expect(wire().slice(0, 2)).toEqual([
+      ['GET', '/v1/client_applications/3/webhooks?page=1&per_page=100', undefined],
+      ['GET', '/v1/client_applications/3/webhooks', undefined],
+    ]);
+  });
+});

@@ -1,0 +1,348 @@
+import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { RetiredTokens } from '../../../src/platform/session/retired-tokens.ts';
+import { SessionBench, until } from './session-bench.ts';
+
+let bench: SessionBench;
+
+beforeEach(async () => {
+  bench = await new SessionBench().open();
+});
+afterEach(() => bench.close());
+
+const get = (signal?: AbortSignal) =>
+  bench.client.request({ method: 'GET', path: '/v1/assets', kind: 'other', signal });
+
+describe('session', () => {
+  it('logs in with the password grant and refreshes well before its token expires', async () => {
+    await bench.start();
+    expect(bench.renewals).toEqual(['password']);
+    const { renewsInMs, expiresInMs } = bench.session.snapshot();
+    expect(renewsInMs! / expiresInMs!).toBeGreaterThan(0.55);
+    expect(renewsInMs! / expiresInMs!).toBeLessThan(0.8);
+    await bench.pass(500_000, 10_000);
+    expect(bench.renewals).toEqual(['password', 'refresh_token']);
+    expect(bench.server.violations).toEqual([]);
+  });
+
+  it('starts only once, and renews tokens only between startup and shutdown', async () => {
+    const none = expect.objectContaining({ code: 'platform.no_session' });
+    await expect(bench.session.renewNow()).rejects.toEqual(none);
+    await bench.start();
+    await expect(bench.session.start(new AbortController().signal)).rejects.toThrow('already been started');
+    let changes = 0;
+    const end = bench.session.onChange(() => changes++);
+    await Promise.all([bench.session.renewNow(), bench.session.renewNow()]);
+    expect([bench.server.tokens.length, changes > 0]).toEqual([2, true]);
+    end();
+    changes = 0;
+    await bench.session.stop();
+    await expect(bench.session.renewNow()).rejects.toEqual(none);
+    await expect(bench.session.lease()).rejects.toEqual(none);
+    expect([bench.server.tokens.length, changes]).toEqual([2, 0]);
+  });
+
+  it('does not request a token while waiting to retry', async () => {
+    bench.server.faults.push((seen, response) => {
+      if (seen.path !== '/oauth/token') return false;
+      response.writeHead(503).end();
+      return true;
+    });
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    expect(bench.session.snapshot().state).toBe('waiting');
+    const asked = bench.server.count('/oauth/token');
+    for (let call = 0; call < 3; call++)
+      await expect(bench.session.lease()).rejects.toMatchObject({ code: 'platform.no_session' });
+    await bench.quiet();
+    expect(bench.server.count('/oauth/token')).toBe(asked);
+  });
+
+  it('counts each rejected new token once, and resets the count after an accepted token', async () => {
+    await bench.start();
+    const refused = () =>
+      bench.lines
+        .filter(({ event }) => event === 'session.token_refused')
+        .map(({ rejectedNewTokens }) => rejectedNewTokens);
+    const [first, same] = [await bench.session.lease(), await bench.session.lease()];
+    first.responded(401);
+    same.responded(401);
+    expect(refused()).toEqual([1]);
+    await bench.quiet();
+    const second = await bench.session.lease();
+    second.responded(200);
+    await bench.session.renewNow();
+    (await bench.session.lease()).responded(401);
+    expect(refused()).toEqual([1, 1]);
+    await bench.pass(10_000, 1_000);
+    const worked = await bench.session.lease();
+    worked.responded(200);
+    worked.responded(401);
+    expect(refused()).toEqual([1, 1, 0]);
+  });
+
+  it('reports the age of its token', async () => {
+    await bench.start();
+    await bench.clock.advance(7_000);
+    expect(bench.session.snapshot().ageMs).toBe(7_000);
+  });
+
+  it('renews the token only once for two hundred calls at token expiry', async () => {
+    await bench.start();
+    // The token expires before the renewal timer runs, as after a suspend.
+    const before = bench.server.count('/oauth/token');
+    Object.assign(bench.clock, { monotonicMs: () => 1_000 + 700_000 });
+    const answers = await Promise.all(Array.from({ length: 200 }, () => get()));
+    expect(answers.every((answer) => answer.status === 200)).toBe(true);
+    expect(bench.server.count('/oauth/token') - before).toBe(1);
+    expect(bench.server.mostTokenRequestsAtOnce).toBe(1);
+    expect(bench.server.violations).toEqual([]);
+  });
+
+  it('handles a 401 during concurrent calls with one renewal, and retries each call once', async () => {
+    await bench.start();
+    await get();
+    bench.server.tokens[0]!.revokedMs = bench.clock.monotonicMs();
+    const answers = await Promise.all(Array.from({ length: 50 }, () => get()));
+    expect(answers.map((answer) => answer.status)).toEqual(Array(50).fill(200));
+    expect(bench.server.tokens).toHaveLength(2);
+    expect(bench.server.mostTokenRequestsAtOnce).toBe(1);
+  });
+
+  it('invalidates only the token used by the call after a late 401', async () => {
+    await bench.start();
+    const old = await bench.session.lease();
+    await bench.session.renewNow();
+    const before = bench.server.count('/oauth/token');
+    old.responded(401);
+    old.release();
+    await bench.quiet();
+    expect(bench.server.count('/oauth/token')).toBe(before);
+    expect((await get()).status).toBe(200);
+  });
+
+  it('does not log in for each call if the platform rejects every token with 401', async () => {
+    await bench.start();
+    bench.server.faults.push((seen, response) => {
+      if (seen.path !== '/v1/assets') return false;
+      response.writeHead(401).end();
+      return true;
+    });
+    for (let call = 0; call < 20; call++) await get().catch(() => undefined);
+    expect(bench.server.tokens.length).toBeLessThanOrEqual(3);
+    expect(bench.session.snapshot().lastError?.code).toBe('platform.fresh_token_refused');
+    const refusals = bench.lines.filter(({ event }) => event === 'session.token_refused');
+    expect(refusals.map(({ rejectedNewTokens }) => rejectedNewTokens)).toEqual(refusals.map((_, at) => at + 1));
+    await expect(get()).rejects.toMatchObject({ code: 'platform.no_session', retryable: true });
+    bench.server.faults = [];
+    await bench.pass(10_000, 1_000);
+    expect((await get()).status).toBe(200);
+  });
+
+  it('logs in after a lost refresh response, without a second refresh', async () => {
+    await bench.start();
+    bench.server.faults.push((seen, response) => {
+      if (seen.form.get('grant_type') !== 'refresh_token') return false;
+      // The platform has rotated the refresh token, but its response is lost.
+      bench.server.tokens[0]!.refreshUsed = true;
+      response.destroy();
+      return true;
+    });
+    await bench.pass(500_000, 10_000);
+    expect(bench.server.count('/oauth/token', 'refresh_token')).toBe(1);
+    expect(bench.renewals).toEqual(['password', 'password']);
+    expect((await get()).status).toBe(200);
+    expect(bench.server.violations).toEqual([]);
+  });
+
+  it('logs in again if a refresh is rejected, returns HTML or never finishes', async () => {
+    await bench.start();
+    const answers = [
+      (response: import('node:http').ServerResponse) =>
+        response.writeHead(400, { 'content-type': 'application/json' }).end('{"error":"invalid_grant"}'),
+      (response: import('node:http').ServerResponse) =>
+        response.writeHead(200, { 'content-type': 'text/html' }).end('<html>portal</html>'),
+      (response: import('node:http').ServerResponse) =>
+        response.writeHead(200).end(`{"access_token":"${'a'.repeat(300_000)}"`),
+    ];
+    for (const answer of answers) {
+      bench.server.once('/oauth/token', answer, 'refresh_token');
+      await bench.session.renewNow();
+    }
+    expect(bench.renewals).toEqual(['password', 'password', 'password', 'password']);
+    expect((await get()).status).toBe(200);
+  });
+
+  it('retains its refresh token if the platform was unreachable', async () => {
+    await bench.start();
+    await bench.server.stop();
+    await expect(bench.session.renewNow()).rejects.toMatchObject({ code: 'platform.connection_refused' });
+    expect(bench.session.snapshot()).toMatchObject({ state: 'waiting', usable: true });
+    await bench.server.start();
+    await bench.pass(35_000, 1_000);
+    expect(bench.renewals).toEqual(['password', 'refresh_token']);
+  });
+
+  it('recovers from a token endpoint that returned HTML, retrying at least every 60 s', async () => {
+    let asked: number[] = [];
+    bench.server.faults.push((seen, response) => {
+      if (seen.path !== '/oauth/token') return false;
+      asked.push(bench.clock.monotonicMs());
+      response.writeHead(502, { 'content-type': 'text/html' }).end('<html>Bad Gateway</html>');
+      return true;
+    });
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    await bench.pass(30 * 60_000, 1_000);
+    const gaps = asked.slice(1).map((at, index) => at - asked[index]!);
+    expect(Math.max(...gaps)).toBeLessThanOrEqual(60_000);
+    expect(bench.session.snapshot().state).toBe('waiting');
+    expect(bench.events().filter((event) => event === 'session.failed')).toHaveLength(1);
+    expect(bench.events().filter((event) => event === 'session.still_failing').length).toBeLessThanOrEqual(9);
+    asked = [];
+    bench.server.faults = [];
+    await bench.pass(31_000, 1_000);
+    expect((await get()).status).toBe(200);
+  });
+
+  it('ignores created_at and a clock that is set back by one day', async () => {
+    await bench.start();
+    bench.clock.jumpWall(-86_400_000);
+    const before = bench.session.snapshot();
+    await bench.pass(400_000, 10_000, get);
+    bench.clock.jumpWall(3 * 86_400_000);
+    await bench.pass(600_000, 10_000, get);
+    expect(before.expiresInMs).toBe(660_000);
+    expect(bench.server.violations).toEqual([]);
+    expect(bench.server.tokens.length).toBeLessThanOrEqual(4);
+  });
+
+  it('writes its tokens to session.json with mode 0600 before their first use', async () => {
+    const stored: boolean[] = [];
+    bench.session.onChange(() => {
+      if (bench.session.snapshot().state !== 'valid') return;
+      const text = readFileSync(join(bench.folder, 'session.json'), 'utf8');
+      stored.push(text.includes(bench.server.tokens.at(-1)!.access));
+    });
+    await bench.start();
+    await bench.session.renewNow();
+    expect(stored.length).toBeGreaterThan(1);
+    expect(stored).not.toContain(false);
+    expect(statSync(join(bench.folder, 'session.json')).mode & 0o777).toBe(0o600);
+  });
+
+  it('removes a token from session.json after its revocation', async () => {
+    await bench.start();
+    await bench.session.renewNow();
+    const [replaced, current] = bench.server.tokens.map(({ access }) => access);
+    const kept = () => readFileSync(join(bench.folder, 'session.json'), 'utf8');
+    await until(() => bench.server.story.includes('revoke:1') && !kept().includes(replaced!));
+    expect(kept()).toContain(current);
+  });
+
+  it('continues if the state folder is not writable', async () => {
+    rmSync(bench.folder, { recursive: true });
+    await bench.start();
+    await bench.session.renewNow();
+    expect((await get()).status).toBe(200);
+    expect(bench.events().filter((event) => event === 'session.file_failed')).toHaveLength(1);
+  });
+
+  it('stops waiting for a token when its signal is aborted', async () => {
+    await bench.server.stop();
+    await bench.session.start(new AbortController().signal);
+    const abort = new AbortController();
+    const waiting = bench.session.lease(abort.signal);
+    abort.abort(new Error('enough'));
+    await expect(waiting).rejects.toThrow('enough');
+  });
+
+  it('leaves its files unchanged if stopped before startup', async () => {
+    const path = join(bench.folder, 'session.json');
+    writeFileSync(path, 'content of another agent');
+    await bench.session.stop();
+    expect(readFileSync(path, 'utf8')).toBe('content of another agent');
+  });
+
+  it('requests a token at most every 5 s, no matter how short the token lifetime is', async () => {
+    for (const lifeS of [1, 0.001]) {
+      bench.server.lifeS = lifeS;
+      const before = bench.server.count('/oauth/token');
+      if (lifeS === 1) await bench.start();
+      else await bench.session.renewNow();
+      await bench.pass(30_000, 500, () => get().catch(() => undefined));
+      expect(bench.server.count('/oauth/token') - before).toBeLessThanOrEqual(7);
+    }
+  });
+
+  it('retries within 60 s even if a 503 requests a delay of one hour', async () => {
+    bench.server.once('/oauth/token', (response) => response.writeHead(503, { 'retry-after': '3600' }).end());
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    expect(bench.session.snapshot().retryInMs).toBe(60_000);
+    await bench.pass(60_000, 1_000);
+    expect(bench.session.snapshot().state).toBe('valid');
+  });
+
+  it('uses the token from `session renew` for the next call, and revokes the previous one', async () => {
+    await bench.start();
+    const snapshot = await bench.session.renewNow();
+    await bench.quiet();
+    expect(snapshot).toMatchObject({ state: 'valid', grant: 'refresh_token' });
+    expect(bench.server.story).toEqual(['issue:1', 'issue:2', 'revoke:1']);
+    await bench.session.revokeNow();
+    await until(() => bench.server.story.includes('revoke:2'));
+    expect(bench.server.tokens[2]!.grant).toBe('password');
+  });
+});
+
+describe('revocation', () => {
+  const html = { 'content-type': 'text/html' };
+  const json = { 'content-type': 'application/json' };
+  const EVENTS = {
+    succeeds: 'session.revoked',
+    'is retried': 'session.revoke_failed',
+    'is not retried': 'session.revoke_refused',
+  };
+
+  it.each([
+    ['succeeds', '200 with an empty object', 200, json, '{}'],
+    ['succeeds', '200 with unknown members', 200, json, '{"done":true}'],
+    ['succeeds', '200 with plain text', 200, { 'content-type': 'text/plain' }, 'OK'],
+    ['succeeds', '200 without a body', 200, {}, ''],
+    ['succeeds', '202', 202, {}, ''],
+    ['succeeds', '204', 204, {}, ''],
+    ['is retried', '200 with an HTML page', 200, html, '<html>portal</html>'],
+    ['is retried', '200 with an OAuth error', 200, json, '{"error":"server_error"}'],
+    ['is retried', '200 with a list of errors', 200, json, '{"errors":[{"message":"no"}]}'],
+    ['is retried', '503', 503, {}, ''],
+    ['is not retried', '400 with an OAuth error', 400, json, '{"error":"invalid_request"}'],
+  ] as const)('%s after a response with %s', async (outcome, _, status, headers, body) => {
+    await bench.start();
+    bench.server.once('/oauth/revoke', (response) => response.writeHead(status, headers).end(body));
+    await bench.session.renewNow();
+    const outcomes = () => bench.events().filter((event) => event.startsWith('session.revoke'));
+    await until(() => outcomes().length > 0);
+    expect(outcomes()).toEqual([EVENTS[outcome]]);
+  });
+});
+
+describe('token waiting for revocation', () => {
+  it('is discarded without a request after expiry', async () => {
+    const gone = Promise.withResolvers<void>();
+    const asked: string[] = [];
+    const tokens = new RetiredTokens({
+      clock: bench.clock,
+      log: bench.log,
+      revoke: async (text) => void asked.push(text),
+      onGone: gone.resolve,
+    });
+    const expiresAtMs = bench.clock.monotonicMs();
+    const issued = { accessToken: 'a', refreshToken: 'r', expiresAtMs, lifeMs: 60_000, inUse: 0 };
+    tokens.add({ issued, texts: () => ['a'], expiresWallMs: 0 });
+    await gone.promise;
+    expect([asked, tokens.list()]).toEqual([[], []]);
+    expect(bench.lines.some(({ event }) => event === 'session.revoke_missed')).toBe(true);
+  });
+});

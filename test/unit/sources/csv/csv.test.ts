@@ -1,0 +1,145 @@
+import { describe, expect, it } from 'vitest';
+import { rawRecords, readCsv } from '../../../../src/sources/csv/csv.ts';
+import { importRecords } from '../../../../src/sources/csv/csv-import.ts';
+import { makeIntakeBench, seeded, storeFault } from '../sink-double.ts';
+
+async function* pieces(content: string | Buffer, length = content.length): AsyncGenerator<Uint8Array> {
+  const bytes = Buffer.from(content as string);
+  for (let at = 0; at < bytes.length; at += length) yield bytes.subarray(at, at + length);
+}
+
+async function recordsOf(content: string | Buffer, length?: number): Promise<string[][]> {
+  return (await collect(readCsv(pieces(content, length)))).map(({ fields }) => fields);
+}
+
+async function collect<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
+  const all: Item[] = [];
+  for await (const item of items) all.push(item);
+  return all;
+}
+
+const HEADER = 'tag,key,value,timestamp,status\n';
+const AT_MS = Date.UTC(2026, 10, 21);
+
+const rawOf = (bytes: Buffer, options?: Parameters<typeof rawRecords>[1]) =>
+  collect(rawRecords(pieces(bytes, 4_096), options));
+
+describe('CSV parser', () => {
+  it('parses random records split into chunks of any size', async () => {
+    const random = seeded(11);
+    const letters = ['a', 'é', '"', ',', '\n', '\r\n', ' ', ';', '5', '€'];
+    const letter = () => letters[Math.floor(random() * letters.length)];
+    const field = () => Array.from({ length: Math.floor(random() * 5) }, letter).join('');
+    for (let round = 0; round < 300; round++) {
+      const records = Array.from({ length: 1 + Math.floor(random() * 5) }, () => [`x${field()}`, field(), field()]);
+      const lines = records.map((fields) => fields.map((text) => `"${text.replaceAll('"', '""')}"`).join(','));
+      const text = `a,b,c\n${lines.join(random() < 0.5 ? '\n' : '\r\n')}`;
+      expect(await recordsOf(text, 1 + Math.floor(random() * 7))).toEqual([['a', 'b', 'c'], ...records]);
+    }
+  });
+
+  it('detects the separator, skips empty lines, and counts lines like a text editor', async () => {
+    const text = '\ufeffa;b\n\n"x\ny";1,5\r\n\r\nz;\n';
+    expect(await collect(readCsv(pieces(text)))).toEqual([
+      { line: 1, fields: ['a', 'b'] },
+      { line: 3, fields: ['x\ny', '1,5'] },
+      { line: 6, fields: ['z', ''] },
+    ]);
+    expect(await recordsOf('a\tb\n1\t2')).toEqual([
+      ['a', 'b'],
+      ['1', '2'],
+    ]);
+  });
+
+  it('treats a quote inside an unquoted field as an ordinary character', async () => {
+    expect(await recordsOf('a;b\npipe 5";3\nlast;4')).toEqual([
+      ['a', 'b'],
+      ['pipe 5"', '3'],
+      ['last', '4'],
+    ]);
+  });
+
+  it.each([
+    ['an unterminated quote', 'a,b\n"x,1'],
+    ['text after a quote', 'a,b\n"x"y,1\n'],
+    ['a record longer than 64 KiB', `a,b\n"${'x'.repeat(100_000)}`],
+    ['bytes that are not UTF-8', Buffer.from('a;b\n\xd6l;1\n', 'latin1')],
+  ])('rejects %s with the line number', async (_what, text) => {
+    await expect(recordsOf(text, 4096)).rejects.toMatchObject({
+      code: 'intake.unreadable',
+      message: expect.stringMatching(/^line 2:/),
+    });
+  });
+
+  it('can resume after any record', async () => {
+    const bytes = Buffer.from('a;b\r\n"quoted; with\nline feed and ""quotes""";2\n\npipe 5";3\nlast;4');
+    const all = await rawOf(bytes);
+    expect(all.map(({ line }) => line)).toEqual([1, 2, 4, 5, 6]);
+    for (const [at, { endsAt, line, text }] of all.entries()) {
+      const from = { position: endsAt, line: line + text.split('\n').length };
+      expect(await rawOf(bytes.subarray(endsAt), { from })).toEqual(all.slice(at + 1));
+    }
+    expect(await rawOf(bytes, { isComplete: false })).toEqual(all.slice(0, 4));
+  });
+
+  it.each(['utf-16le', 'utf-16be', 'windows-1252'])('reads %s', async (encoding) => {
+    const text = 'Öl;m³\n1;2\n';
+    const bytes = Buffer.from(text, encoding === 'windows-1252' ? 'latin1' : 'utf16le');
+    if (encoding === 'utf-16be') bytes.swap16();
+    expect((await rawOf(bytes, { encoding })).map((record) => record.text)).toEqual(['Öl;m³', '1;2']);
+  });
+});
+
+async function importText(text: string, bench = makeIntakeBench(), checkOnly = false) {
+  const [header, ...records] = await collect(readCsv(pieces(text, 10)));
+  return await importRecords(header!.fields, records, bench.intake, checkOnly);
+}
+
+describe('CSV import', () => {
+  it('stores values by tag and by asset, with units by ID and by code', async () => {
+    const bench = makeIntakeBench();
+    const text =
+      'tag,asset,unit,group,key,value,timestamp,status\nFT-101,,,,FLOW,12.5,2026-11-21T00:00:00Z,good\n,77,12,process,level,-1e3,1795219200000,bad\nname,77,percent,,level,3,2026-11-21,\n';
+    expect(await importText(text, bench)).toEqual({ values: 3, problems: [], problemCount: 0 });
+    expect(bench.sink.stored.map(({ address, value, timeMs, status }) => [address, value, timeMs, status])).toEqual([
+      ['881/process/flow/#12', 12.5, AT_MS, 1],
+      ['77/process/level/#12', -1000, AT_MS, 3],
+      ['77//level/percent', 3, AT_MS, 0],
+    ]);
+    expect(bench.counted.get('csv')).toBe(3);
+  });
+
+  it('reports every problem with its line number and stores nothing', async () => {
+    const bench = makeIntakeBench();
+    const text = `${HEADER}GW-01,load,1,,\nGW-01,load,2,,\nGW-01,lod,3,,\n"GW-01",load,"3,5",,\nGW-01,load,4,tomorrow,\nGW-01,load,4,,toString\nGW-01,load\nGW-01,load,5,,\n`;
+    const { values, problems, problemCount } = await importText(text, bench);
+    expect(problems.map(({ line, field }) => `${line} ${field}`)).toEqual([
+      '4 key',
+      '5 value',
+      '6 timestamp',
+      '7 status',
+      '8 ',
+    ]);
+    expect([values, problemCount, bench.sink.stored.length]).toEqual([0, 5, 0]);
+  });
+
+  it('stores nothing in a dry run', async () => {
+    const bench = makeIntakeBench();
+    const { values } = await importText(`${HEADER}GW-01,load,1,,\nGW-01,load,2,,\n`, bench, true);
+    expect([values, bench.sink.appends, bench.catalogue.size]).toEqual([2, 0, 0]);
+  });
+
+  it('fails if the store rejects values', async () => {
+    const bench = makeIntakeBench();
+    bench.sink.fault = storeFault('buffer.full');
+    await expect(importText(`${HEADER}GW-01,load,1,,\n`, bench)).rejects.toMatchObject({ code: 'buffer.full' });
+  });
+
+  it.each([
+    ['a header without a value column', 'tag,key\n', 'requires'],
+    ['an unknown column', 'tag,key,value,timestmap\n', 'timestmap'],
+    ['two columns with the same name', 'tag,key,value,value\n', 'same name'],
+  ])('rejects %s', async (_what, text, words) => {
+    await expect(importText(text)).rejects.toThrow(words);
+  });
+});

@@ -1,0 +1,78 @@
+import { describe, expect, it } from 'vitest';
+import { Payload } from '../../../src/sources/messages/payload.ts';
+
+const NOW_MS = 1_795_219_200_000;
+const read = (text: string, members: Record<string, string> = {}, arrivalMs = NOW_MS) =>
+  new Payload(Buffer.from(text), arrivalMs).read({ topic: 't', template: 't', ...members });
+
+describe('MQTT message', () => {
+  it.each([
+    ['12.5', undefined, 12.5],
+    [' -3.5e1\n', undefined, -35],
+    ['"12.5"', undefined, 12.5],
+    ['true', undefined, 1],
+    ['{"a/b":{"~":[1,2]}}', '/a~1b/~0/1', 2],
+    ['{"on":false}', '/on', 0],
+    ['{"data":[{"flow":"12.25"}]}', '/data/0/flow', 12.25],
+  ])('contains a number: %s at %s', (text, at, value) => {
+    expect(read(text, at === undefined ? {} : { at })).toEqual({ value });
+  });
+
+  it.each([
+    ['{"a":{}}', '/a'],
+    ['{"a":1}', '/a/b'],
+    ['{"a":1}', '/toString'],
+    ['{"a":1e999}', '/a'],
+    ['{"a":', '/a'],
+    ['0x10', undefined],
+    ['1,5', undefined],
+    ['', undefined],
+    ['NaN', undefined],
+    ['null', undefined],
+  ])('contains no number: %s at %s', (text, at) => {
+    expect(() => read(text, at === undefined ? {} : { at })).toThrow(/not a number|no value at|not JSON/);
+  });
+
+  it.each([
+    ['"2026-11-21T00:00:00.123Z"', undefined, 1_795_219_200_123],
+    ['"2026-11-21T01:00:00.123+01:00"', undefined, 1_795_219_200_123],
+    ['"2026-11-21T00:00:00.123"', undefined, 1_795_219_200_123],
+    ['1795219200123', undefined, 1_795_219_200_123],
+    ['"1795219200123"', undefined, 1_795_219_200_123],
+    ['1795219200.123', 's', 1_795_219_200_123],
+    ['1795219200', 's', 1_795_219_200_000],
+    ['1795219200123456', 'us', 1_795_219_200_123],
+    ['1795219200123456789', 'ns', 1_795_219_200_123],
+  ])('is stored with its own time: %s in %s', (time, timeUnit, timeMs) => {
+    const members = { at: '/v', time: '/t', ...(timeUnit === undefined ? {} : { timeUnit }) };
+    expect(read(`{"v":1,"t":${time}}`, members)).toEqual({ value: 1, timeMs });
+  });
+
+  it.each(['"yesterday"', 'null', '-1', '{}', '1e300'])('is rejected if its timestamp is invalid: %s', (time) => {
+    expect(() => read(`{"v":1,"t":${time}}`, { at: '/v', time: '/t' })).toThrow('time at /t');
+  });
+
+  it.each(['1795219200', '"1795219200"', '1795219200.5'])(
+    'is rejected if its timestamp is in seconds but time_unit is not set: %s',
+    (time) => {
+      const members = { at: '/v', time: '/t' };
+      const text = `{"v":1,"t":${time}}`;
+      expect(() => read(text, members)).toThrow(/time_unit/);
+      // Accepted with an explicit unit, and if the gateway clock is not set.
+      expect(read(text, { ...members, timeUnit: 'ms' }).timeMs).toBe(Math.round(Number(time.replaceAll('"', ''))));
+      expect(read(text, members, 60_000).timeMs).toBeDefined();
+    },
+  );
+
+  it('has a status only if the platform supports it', () => {
+    const of = (status: string) => read(`{"v":1,"q":${status}}`, { at: '/v', status: '/q' }).quality;
+    expect(['"good"', '"Bad"', '"uncertain"', '"stale"', '192', 'null'].map(of)).toEqual([
+      'good',
+      'bad',
+      'uncertain',
+      undefined,
+      undefined,
+      undefined,
+    ]);
+  });
+});

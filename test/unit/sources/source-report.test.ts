@@ -1,0 +1,182 @@
+import { pino } from 'pino';
+import { describe, expect, it } from 'vitest';
+import { silentLogger } from '../../../src/base/logger.ts';
+import { sourcesTable } from '../../../src/commands/sources/report-text.ts';
+import { UNSHAPED } from '../../../src/config/tags.ts';
+import { Arrivals } from '../../../src/sources/intake/arrivals.ts';
+import { type ReportedSource, sourceNotes, sourceReport } from '../../../src/sources/source-report.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+const MINUTE_MS = 60_000;
+
+interface Facts {
+  everyMs?: number;
+  values?: number;
+  lastAcceptedMs?: number;
+  connected?: boolean;
+  isPolled?: boolean;
+  problem?: string;
+}
+
+function source({ everyMs = 1_000, values = 4, isPolled = true, lastAcceptedMs, ...state }: Facts): ReportedSource {
+  const points = Array.from({ length: values }, (_, n) => ({ name: `FT-${n} flow`, series: n + 1, everyMs }));
+  const arrivals = new Arrivals({ source: 'plc1', clock: new ManualClock(), log: silentLogger() });
+  if (lastAcceptedMs !== undefined) for (const { series } of points) arrivals.note(series);
+  return {
+    name: 'plc1',
+    kind: 'modbus',
+    state: { connected: false, sinceMs: 0, errors: 3, pollsLate: 0, ...state },
+    openedMs: 0,
+    points,
+    isPolled,
+    gate: { stored: 0, lastStoredMs: undefined, lastAcceptedMs, waiting: 0, arrivals },
+  };
+}
+
+const silentAfter = (minutes: number, facts: Facts) => sourceReport(source(facts), minutes * MINUTE_MS).silent;
+const POLLED_ONCE_AN_HOUR = { everyMs: 60 * MINUTE_MS };
+const UNSOLICITED = { everyMs: 0, connected: true };
+
+describe('source report', () => {
+  it.each<{ what: string; minutes: number; silent: boolean; facts: Facts }>([
+    { what: 'a polled source without a value', minutes: 1, silent: false, facts: {} },
+    { what: 'a polled source without a value', minutes: 1.1, silent: true, facts: {} },
+    {
+      what: 'a polled source with a value after 10 minutes',
+      minutes: 11,
+      silent: false,
+      facts: { lastAcceptedMs: 10 * MINUTE_MS },
+    },
+    {
+      what: 'a polled source with a value after 10 minutes',
+      minutes: 12,
+      silent: true,
+      facts: { lastAcceptedMs: 10 * MINUTE_MS },
+    },
+    { what: 'a source polled once an hour', minutes: 179, silent: false, facts: POLLED_ONCE_AN_HOUR },
+    { what: 'a source polled once an hour', minutes: 181, silent: true, facts: POLLED_ONCE_AN_HOUR },
+    { what: 'a disconnected broker', minutes: 1, silent: false, facts: { everyMs: 0 } },
+    { what: 'a disconnected broker', minutes: 2, silent: true, facts: { everyMs: 0 } },
+    { what: 'a connected broker without a value', minutes: 15, silent: false, facts: UNSOLICITED },
+    { what: 'a connected broker without a value', minutes: 16, silent: true, facts: UNSOLICITED },
+    {
+      what: 'a connected broker with a value at startup',
+      minutes: 1_440,
+      silent: false,
+      facts: { ...UNSOLICITED, lastAcceptedMs: 0 },
+    },
+    {
+      what: 'a connected broker with a value at startup',
+      minutes: 1_441,
+      silent: true,
+      facts: { ...UNSOLICITED, lastAcceptedMs: 0 },
+    },
+    {
+      what: 'a connected broker without configured values',
+      minutes: 10_000,
+      silent: false,
+      facts: { ...UNSOLICITED, values: 0 },
+    },
+    {
+      what: 'a disconnected broker without configured values',
+      minutes: 2,
+      silent: true,
+      facts: { ...UNSOLICITED, values: 0, connected: false },
+    },
+  ])('sets silent to $silent for $what after $minutes minutes', ({ minutes, silent, facts }) => {
+    expect(silentAfter(minutes, facts)).toBe(silent);
+  });
+
+  it('lists missing values after a grace period, and marks values from polled sources as overdue', () => {
+    expect(sourceReport(source({}), 19_000).missing).toBeNull();
+    expect(sourceReport(source({}), 21_000).missing).toMatchObject({
+      values: 4,
+      first: expect.arrayContaining([{ name: 'FT-0 flow', problem: null }]),
+      overdue: true,
+    });
+    expect(sourceReport(source(UNSOLICITED), 21_000).missing?.overdue).toBe(false);
+  });
+
+  it('adds a silent source and its problem to the health notes', () => {
+    const facts = { problem: 'no response within 3000 ms' };
+    const reports = [source(facts), source({ lastAcceptedMs: 119_000 })].map((one) => sourceReport(one, 120_000));
+    expect(sourceNotes(reports)).toEqual([
+      'the modbus source plc1 is silent: no value yet after 120 s (no response within 3000 ms)',
+    ]);
+  });
+});
+
+describe('source whose data yields no values', () => {
+  function begin() {
+    const clock = new ManualClock();
+    const lines: Record<string, unknown>[] = [];
+    const log = pino({ base: null, level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+    const arrivals = new Arrivals({ source: 'plant', clock, log });
+    const points = [{ name: 'FT-0 flow', series: 1, everyMs: 0, shaping: UNSHAPED, spec: {} }];
+    const report = () =>
+      sourceReport(
+        {
+          name: 'plant',
+          kind: 'mqtt',
+          state: { connected: true, sinceMs: 0, errors: 0, pollsLate: 0 },
+          openedMs: clock.monotonicMs(),
+          points,
+          isPolled: true,
+          gate: { stored: 0, lastStoredMs: undefined, lastAcceptedMs: undefined, waiting: 0, arrivals },
+        },
+        clock.monotonicMs(),
+      );
+    return { clock, lines, arrivals, point: points[0]!, report };
+  }
+
+  it('is unusable after 15 minutes until its next value', async () => {
+    const { clock, lines, arrivals, point, report } = begin();
+    for (let minute = 0; minute < 15; minute++) {
+      arrivals.noteUnread(point, `problem ${minute}`);
+      await clock.advance(MINUTE_MS);
+    }
+    expect(report().unusable).toBeNull();
+    arrivals.noteUnread(point, 'the payload, "ON", is not a number');
+    expect(report().unusable).toEqual({
+      readings: 16,
+      since_seconds: 900,
+      problem: 'the payload, "ON", is not a number',
+    });
+    expect(sourceNotes([report()])).toEqual([
+      'the mqtt source plant: no value in the latest 16 readings, latest problem: the payload, "ON", is not a number',
+    ]);
+    const shown = sourcesTable([report()], Number.POSITIVE_INFINITY, (text) => text);
+    expect(shown).toMatch(/^plant +mqtt +unusable +15 min /m);
+    expect(shown).toContain('plant: no value in the latest 16 readings, latest problem: the payload, "ON"');
+    arrivals.noteUnread(point, 'again');
+    arrivals.noteNumber(point);
+    expect(report().unusable).toBeNull();
+    expect(lines).toMatchObject([
+      { event: 'source.unusable', source: 'plant', readings: 16, error: 'the payload, "ON", is not a number' },
+      { event: 'source.unusable_over', source: 'plant' },
+    ]);
+  });
+
+  it('is unusable after a minute with a hundred readings, but not after a burst', async () => {
+    const { clock, arrivals, report } = begin();
+    arrivals.reject('line 1: no number', 1_000);
+    expect(report().unusable).toBeNull();
+    await clock.advance(MINUTE_MS);
+    arrivals.reject('line 2: no number');
+    expect(report().unusable).toMatchObject({ readings: 1_001, problem: 'line 2: no number' });
+  });
+
+  it('remains usable if a value arrives in between or no data arrives', async () => {
+    const { clock, arrivals, point, report } = begin();
+    for (let minute = 0; minute < 60; minute++) {
+      arrivals.noteUnread(point, 'no number');
+      if (minute % 10 === 0) arrivals.noteNumber(point);
+      await clock.advance(MINUTE_MS);
+    }
+    expect(report().unusable).toBeNull();
+    arrivals.noteNumber(point);
+    arrivals.noteUnread(point, 'no number');
+    await clock.advance(60 * MINUTE_MS);
+    expect(report().unusable).toBeNull();
+  });
+});

@@ -1,0 +1,307 @@
+import { createRequire } from 'node:module';
+import { deflateSync, gzipSync } from 'node:zlib';
+import { describe, expect, it } from 'vitest';
+import { BirthRequests } from '../../../../src/sources/sparkplug/birth-requests.ts';
+import { EdgeNode } from '../../../../src/sources/sparkplug/edge-node.ts';
+import { decodePayload, numberOf, readingOf, rebirthCommand } from '../../../../src/sources/sparkplug/payload.ts';
+import { ManualClock } from '../../doubles/manual-clock.ts';
+
+/** Encoder from Eclipse Tahu. */
+const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
+  get(version: string): { encodePayload(payload: object): Uint8Array; decodePayload(bytes: Uint8Array): Decoded };
+};
+interface Decoded {
+  timestamp: { toNumber(): number };
+  metrics: { name: string; value: unknown; type: string }[];
+}
+const tahu = get('spBv1.0')!;
+const encode = (metrics: object[], more: object = {}) =>
+  tahu.encodePayload({ timestamp: 1_700_000_000_000, metrics, ...more });
+
+describe('Sparkplug B payload', () => {
+  it.each([
+    ['Int8', -5, -5],
+    ['Int16', -300, -300],
+    ['Int32', -70_000, -70_000],
+    ['Int64', -5_000_000_000, -5_000_000_000],
+    ['UInt8', 200, 200],
+    ['UInt16', 65_535, 65_535],
+    ['UInt32', 4_294_967_295, 4_294_967_295],
+    ['UInt64', 5_000_000_000, 5_000_000_000],
+    ['Float', 1.5, 1.5],
+    ['Double', -0.1, -0.1],
+    ['Boolean', true, 1],
+    ['Boolean', false, 0],
+    ['DateTime', 1_700_000_000_123, 1_700_000_000_123],
+    ['String', 'seven', undefined],
+  ])('with the type %s and value %s is decoded to the value that Tahu encoded', (type, value, expected) => {
+    const { metrics, timeMs, seq } = decodePayload(encode([{ name: 'm', type, value }], { seq: 7 }));
+    expect({ timeMs, seq }).toEqual({ timeMs: 1_700_000_000_000, seq: 7 });
+    expect(metrics[0]!.name).toBe('m');
+    expect(numberOf(metrics[0]!, undefined)).toBe(expected);
+  });
+
+  it.each([
+    [192, 'good'],
+    [216, 'good'],
+    [64, 'uncertain'],
+    [0, 'bad'],
+    [500, 'bad'],
+  ])('with the quality %i is %s', (code, quality) => {
+    const properties = { Other: { type: 'String', value: 'x' }, Quality: { type: 'Int32', value: code } };
+    const { metrics } = decodePayload(encode([{ name: 'm', type: 'Double', value: 1, properties }]));
+    expect(metrics[0]!.quality).toBe(quality);
+  });
+
+  it('is decoded with timestamps for null, historical and aliased metrics', () => {
+    const { metrics } = decodePayload(
+      encode([
+        { name: 'a', type: 'Double', value: null, isNull: true },
+        { alias: 12, type: 'Float', value: 2, isHistorical: true, timestamp: 1_600_000_000_000 },
+      ]),
+    );
+    expect(metrics[0]).toMatchObject({ name: 'a', isNull: true });
+    expect(metrics[1]).toMatchObject({ alias: 12, isHistorical: true, timeMs: 1_600_000_000_000, value: 2 });
+  });
+
+  it('is rejected in linear time if it is invalid', () => {
+    const sound = encode([
+      { name: 'm', type: 'Double', value: 1, properties: { Quality: { type: 'Int32', value: 0 } } },
+    ]);
+    let refused = 0;
+    for (let at = 0; at < sound.length; at++) {
+      for (const byte of [0, 0x0b, 0x7f, 0xff]) {
+        const broken = Uint8Array.from(sound);
+        broken[at] = byte;
+        try {
+          decodePayload(broken);
+        } catch (error) {
+          expect(error).toBeInstanceOf(Error);
+          refused++;
+        }
+      }
+    }
+    expect(refused).toBeGreaterThan(10);
+    // Nested groups without an end.
+    expect(() => decodePayload(new Uint8Array(500_000).fill(0x2b))).toThrow();
+  });
+
+  it('with a rebirth request is decoded by Tahu', () => {
+    const { metrics, timestamp } = tahu.decodePayload(rebirthCommand(1_700_000_000_000));
+    expect(Number(timestamp)).toBe(1_700_000_000_000);
+    expect(metrics).toMatchObject([{ name: 'Node Control/Rebirth', type: 'Boolean', value: true }]);
+  });
+});
+
+describe('compressed Sparkplug B payload', () => {
+  const compressed = (body: Uint8Array, algorithm?: string, more: object = {}) =>
+    tahu.encodePayload({
+      uuid: 'SPBV1.0_COMPRESSED',
+      body,
+      metrics: algorithm === undefined ? [] : [{ name: 'algorithm', type: 'String', value: algorithm }],
+      ...more,
+    });
+  const plain = encode([{ name: 'm', type: 'Double', value: 1.5 }], { seq: 7 });
+
+  it.each([
+    ['GZIP', gzipSync(plain)],
+    ['DEFLATE', deflateSync(plain)],
+    [undefined, deflateSync(plain)],
+  ])('with the algorithm %s is decoded to its content', (algorithm, body) => {
+    expect(decodePayload(compressed(body, algorithm))).toEqual(decodePayload(plain));
+  });
+
+  it('has the sequence number from its envelope if the content has none', () => {
+    const body = deflateSync(encode([{ name: 'm', type: 'Double', value: 1.5 }]));
+    expect(decodePayload(compressed(body, 'DEFLATE', { seq: 9 })).seq).toBe(9);
+  });
+
+  it.each([
+    ['is larger than 4 MiB', compressed(gzipSync(Buffer.alloc(64 * 1024 * 1024)), 'GZIP'), 'exceeds 4 MiB'],
+    ['is corrupt', compressed(gzipSync(plain).subarray(0, 20), 'GZIP'), 'not valid GZIP'],
+    ['has another format', compressed(gzipSync(plain), 'DEFLATE'), 'not valid DEFLATE'],
+    ['has an unknown algorithm', compressed(plain, 'LZ4'), 'unknown compression algorithm "LZ4"'],
+    ['is compressed twice', compressed(deflateSync(compressed(deflateSync(plain)))), 'compressed twice'],
+    ['has more than 50,000 metrics', compressed(deflateSync(Buffer.from('1200'.repeat(50_001), 'hex'))), '50000'],
+  ])('is rejected if its content %s', (_, bytes, reason) => {
+    expect(() => decodePayload(bytes)).toThrow(reason);
+  });
+});
+
+describe('Sparkplug metric', () => {
+  const types = ['Int64'];
+  const dataSet = { numOfColumns: 1, types, columns: ['a'], rows: [[1]] };
+  const template = { isDefinition: true, metrics: [{ name: 'a', type: 'Int32', value: 1 }], parameters: [] };
+  it.each([
+    ['String', 'RUN', 'the metric is of type String ("RUN"), not a number'],
+    ['Text', 'RUN', 'the metric is of type Text ("RUN"), not a number'],
+    ['UUID', 'a-b', 'the metric is of type UUID ("a-b"), not a number'],
+    ['DataSet', dataSet, 'the metric is of type DataSet, not a number'],
+    ['Template', template, 'the metric is of type Template, not a number'],
+    ['Bytes', Uint8Array.of(1, 2), 'the metric is of type Bytes, not a number'],
+    ['Double', Number.NaN, 'the metric is NaN'],
+    ['Float', Number.POSITIVE_INFINITY, 'the metric is Infinity'],
+    ['String', '12.5', '12.5'],
+    ['Boolean', true, true],
+  ])('of type %s is read or named in its problem', (type, value, expected) => {
+    const { metrics } = decodePayload(encode([{ name: 'm', type, value }]));
+    const reading = readingOf(metrics[0]!, undefined, false);
+    expect('problem' in reading ? reading.problem : reading.raw).toBe(expected);
+  });
+
+  it('of type String is a reading if its value has a map, and is null if marked as null', () => {
+    const { metrics } = decodePayload(
+      encode([
+        { alias: 1, type: 'String', value: 'RUN' },
+        { name: 'n', type: 'String', value: null, isNull: true },
+      ]),
+    );
+    expect(readingOf({ ...metrics[0]!, datatype: undefined }, 12, true)).toEqual({ raw: 'RUN' });
+    expect(readingOf(metrics[1]!, undefined, true)).toEqual({ problem: 'the metric is null' });
+  });
+});
+
+describe('birth certificate requests', () => {
+  function requests() {
+    const clock = new ManualClock();
+    const sent: [string, number][] = [];
+    const births = new BirthRequests({ clock, send: (reason) => sent.push([reason, clock.monotonicMs() / 1000]) });
+    return { clock, births, sent };
+  }
+
+  it('are sent immediately after a gap, even shortly after the response to another request', () => {
+    const { births, sent } = requests();
+    births.requestNow('new connection');
+    births.cancel();
+    births.request('gap');
+    births.cancel();
+    births.request('another gap');
+    expect(sent.map(([reason]) => reason)).toEqual(['new connection', 'gap', 'another gap']);
+  });
+
+  it('are repeated every five seconds, then every minute after three attempts without a response', async () => {
+    const { clock, births, sent } = requests();
+    for (let second = 0; second < 200; second++) {
+      births.request('gap');
+      await clock.advance(1_000);
+    }
+    const startS = sent[0]![1];
+    expect(sent.map(([, atS]) => atS - startS)).toEqual([0, 5, 10, 60, 120, 180]);
+  });
+
+  it('are delayed after three responses, without another message', async () => {
+    const { clock, births, sent } = requests();
+    for (let times = 0; times < 4; times++) {
+      births.request('gap');
+      if (times < 3) births.cancel();
+    }
+    expect(sent.length).toBe(3);
+    await clock.advance(60_000);
+    expect(sent.length).toBe(4);
+    births.request('gap');
+    births.cancel();
+    await clock.advance(120_000);
+    expect(sent.length).toBe(4);
+  });
+
+  it('are sent on a new connection regardless of the limit', async () => {
+    const { births, sent } = requests();
+    for (let times = 0; times < 5; times++) births.requestNow('new connection');
+    expect(sent.length).toBe(5);
+  });
+});
+
+describe('edge node', () => {
+  const metric = (over: object) => decodePayload(encode([{ type: 'Double', value: 1, ...over }])).metrics[0]!;
+  const message = (type: string, seq: number | undefined, metrics: object[], device?: string) => ({
+    type,
+    device,
+    isKept: true,
+    payload: { timeMs: undefined, seq, metrics: metrics.map(metric) },
+  });
+  const paths = (outcome: { values: { path: string }[] }) => outcome.values.map(({ path }) => path);
+
+  it('resolves aliases after its birth certificate, with device metrics below the device name', () => {
+    const node = new EdgeNode(['load', 'pump/P']);
+    expect(paths(node.process(message('NBIRTH', 0, [{ name: 'load', alias: 1 }])))).toEqual(['load']);
+    expect(paths(node.process(message('DBIRTH', 1, [{ name: 'P', alias: 2 }], 'pump')))).toEqual(['pump/P']);
+    expect(paths(node.process(message('DDATA', 2, [{ alias: 2 }, { alias: 1 }], 'pump')))).toEqual(['pump/P', 'load']);
+    for (let seq = 3; seq < 256; seq++) node.process(message('NDATA', seq, []));
+    expect(node.process(message('NDATA', 0, [{ alias: 1 }])).rebirth).toBeUndefined();
+  });
+
+  it('does not resolve aliases after a missed message', () => {
+    const node = new EdgeNode(['a', 'b']);
+    expect(node.process(message('NDATA', 5, [{ alias: 1 }]))).toMatchObject({ values: [], unknown: 1 });
+    node.process(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
+    const missed = node.process(message('NDATA', 2, [{ alias: 1 }, { name: 'a' }]));
+    expect(missed).toMatchObject({ unknown: 1, rebirth: 'message 2 followed message 0' });
+    expect(paths(missed)).toEqual(['a']);
+    node.process(message('NBIRTH', 0, [{ name: 'b', alias: 1 }]));
+    expect(paths(node.process(message('NDATA', 1, [{ alias: 1 }])))).toEqual(['b']);
+  });
+
+  it.each([
+    ['QoS 1 and the next sequence number', 1, true, ['a']],
+    ['QoS 1 and a gap', 2, true, []],
+    ['QoS 0', 1, false, []],
+  ])(
+    'resolves aliases after a reconnect only for the next QoS 1 message: %s, sequence number %i',
+    (_, seq, isKept, resolved) => {
+      const node = new EdgeNode(['a']);
+      node.process(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
+      node.reconnected();
+      expect(paths(node.process({ ...message('NDATA', seq, [{ alias: 1 }]), isKept }))).toEqual(resolved);
+      expect(node.isStale).toBe(resolved.length === 0);
+    },
+  );
+
+  it('ignores aliases of other metrics and devices, and counts unknown aliases of a configured device before its birth certificate', () => {
+    const node = new EdgeNode(['pump/P']);
+    node.process(message('NBIRTH', 0, [{ name: 'load', alias: 1 }]));
+    expect(node.process(message('NDATA', 1, [{ alias: 1 }, { alias: 7 }]))).toEqual({ values: [], unknown: 0 });
+    expect(node.process(message('DDATA', 2, [{ alias: 3 }], 'fan'))).toEqual({ values: [], unknown: 0 });
+    const early = message('DDATA', 3, [{ alias: 2 }], 'pump');
+    expect(node.canResolve(early)).toBe(false);
+    expect(node.process(early)).toMatchObject({ values: [], unknown: 1 });
+    node.process(message('DBIRTH', 4, [{ name: 'P', alias: 2 }], 'pump'));
+    expect(paths(node.processEarlier(early)!)).toEqual(['pump/P']);
+    node.process(message('DDEATH', 5, [], 'pump'));
+    expect(node.canResolve(message('DDATA', 6, [{ alias: 2 }], 'pump'))).toBe(false);
+  });
+
+  it('resumes after a restart with the next or a repeated message if the metrics are unchanged', () => {
+    const at = (seq: number, timeMs: number) => {
+      const data = message('NDATA', seq, [{ alias: 1 }]);
+      return { ...data, payload: { ...data.payload, timeMs } };
+    };
+    const node = new EdgeNode(['a']);
+    const birth = message('NBIRTH', 0, [{ name: 'a', alias: 1 }]);
+    node.process({ ...birth, payload: { ...birth.payload, timeMs: 100 } });
+    for (let seq = 1; seq <= 5; seq++) node.process(at(seq, 100 + seq));
+    const restored = (paths = ['a']) => {
+      const later = new EdgeNode(paths);
+      later.restore(node.position!, node.aliases);
+      return later;
+    };
+    expect(paths(restored().process(at(6, 106)))).toEqual(['a']);
+    const repeated = restored();
+    expect(paths(repeated.process(at(3, 103)))).toEqual(['a']);
+    expect(paths(repeated.process(at(4, 104)))).toEqual(['a']);
+    expect(paths(restored().process(at(8, 108)))).toEqual([]);
+    expect(paths(restored().process(at(3, 99)))).toEqual([]);
+    expect(paths(restored(['a', 'b']).process(at(6, 106)))).toEqual([]);
+  });
+
+  it('ignores a death certificate from a previous session', () => {
+    const node = new EdgeNode([]);
+    const birth = (bdSeq: number) => message('NBIRTH', 0, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
+    const death = (bdSeq: number) => message('NDEATH', undefined, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
+    node.process(birth(3));
+    expect(node.process(death(2)).died).toBeUndefined();
+    expect(node.isStale).toBe(false);
+    expect(node.process(death(3)).died).toBe('');
+    expect(node.isStale).toBe(true);
+    expect(node.process(message('DDEATH', 4, [], 'pump')).died).toBe('pump/');
+  });
+});

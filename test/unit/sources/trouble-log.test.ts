@@ -1,0 +1,45 @@
+import { pino } from 'pino';
+import { describe, expect, it } from 'vitest';
+import { TroubleLog } from '../../../src/sources/intake/trouble-log.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+function begin(gatherAs?: string) {
+  const clock = new ManualClock();
+  const lines: Record<string, unknown>[] = [];
+  const log = pino({ base: null, level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+  return { clock, lines, trouble: new TroubleLog(log, clock, gatherAs) };
+}
+
+describe('failure log for many topics', () => {
+  it('contains two entries each for the start and end of failures, with counts for all topics', async () => {
+    const { clock, lines, trouble } = begin('topics');
+    const topics = Array.from({ length: 200 }, (_, i) => `site/${i}`);
+    for (const topic of topics) {
+      trouble.report(
+        { event: 'mqtt.unreadable', source: 'broker', topic, error: 'no number at /v' },
+        'no value',
+        topic,
+      );
+    }
+    await clock.advance(30_000);
+    expect(lines).toMatchObject([
+      { event: 'mqtt.unreadable', source: 'broker', topic: 'site/0', error: 'no number at /v' },
+      { event: 'mqtt.unreadable', source: 'broker', topics: expect.arrayContaining(['site/1']), objects: 199 },
+    ]);
+    expect(lines[1]!.topics).toHaveLength(20);
+    expect(lines[1]).not.toHaveProperty('topic');
+    lines.length = 0;
+    for (const topic of topics) trouble.recovered('mqtt.unreadable', { topic }, 'values again', topic);
+    await clock.advance(30_000);
+    expect(lines).toMatchObject([
+      { event: 'mqtt.unreadable_over', topic: 'site/0' },
+      { event: 'mqtt.unreadable_over', objects: 199 },
+    ]);
+  });
+
+  it('contains one entry per topic if entries are not combined', () => {
+    const { lines, trouble } = begin();
+    for (const kind of ['a', 'b', 'c']) trouble.report({ event: 'modbus.unreadable', register: kind }, 'refused', kind);
+    expect(lines.map(({ register }) => register)).toEqual(['a', 'b', 'c']);
+  });
+});

@@ -1,0 +1,136 @@
+import { describe, expect, it } from 'vitest';
+import type { TagValue, ValueMap } from '../../../src/config/tags.ts';
+import { readValueMap } from '../../../src/config/value-map.ts';
+import { FileColumns } from '../../../src/sources/csv/columns.ts';
+import type { CsvSpec } from '../../../src/sources/csv/csv-spec.ts';
+import { readJsonBody, readNdjsonBody } from '../../../src/sources/formats/json-values.ts';
+import { readLineProtocol } from '../../../src/sources/formats/line-values.ts';
+import { numberOf } from '../../../src/sources/intake/shaping.ts';
+import { readMessage } from '../../../src/sources/messages/payload.ts';
+import { pointsOf } from '../../../src/sources/points.ts';
+import { check } from '../config/folder.ts';
+import { makeIntakeBench, originOf, tagOf } from './sink-double.ts';
+
+const STATES: ValueMap = { numbers: { RUN: 1, OFF: 0 }, passesNumbers: true };
+const PHASES: ValueMap = { numbers: { 10: 1, 20: 2, true: 3 }, passesNumbers: false };
+const UNKNOWN = '"STOP" is not in map (known: "RUN", "OFF")';
+
+function plant(value: Omit<TagValue, 'key'>) {
+  const tags = new Map([['T', tagOf('T', 1, [{ key: 'v', ...value }])]]);
+  const bench = makeIntakeBench(tags);
+  return { ...bench, tags, values: () => bench.sink.stored.map((stored) => stored.value) };
+}
+
+describe('value map', () => {
+  it.each([
+    ['RUN', STATES, 1],
+    [' OFF ', STATES, 0],
+    ['run', STATES, undefined],
+    ['constructor', STATES, undefined],
+    [7, STATES, 7],
+    ['7.5', STATES, 7.5],
+    [true, STATES, 1],
+    [10, PHASES, 1],
+    ['20.0', PHASES, 2],
+    [30, PHASES, undefined],
+    [true, PHASES, 3],
+    [false, PHASES, undefined],
+    [Number.NaN, STATES, undefined],
+    ['RUN', undefined, undefined],
+    [' 1.5 ', undefined, 1.5],
+  ] as const)('reads %j with %j as %j', (raw, map, number) => {
+    expect(numberOf(raw, map)).toBe(number);
+  });
+
+  it('is applied before scale and offset, and counts other texts as unreadable values', async () => {
+    const origin = originOf('mqtt', 's', {}, { scale: 10, offset: 5 });
+    const { tags, intake, gateOf, values } = plant({ map: STATES, from: origin });
+    const [point] = pointsOf(tags, 's', intake);
+    const gate = gateOf('s');
+    for (const raw of ['RUN', 'STOP', 'OFF', 'STOP']) gate.accept(point!, raw);
+    await gate.settled();
+    expect(values()).toEqual([15, 5]);
+    expect(gate.arrivals.notNumbers).toBe(2);
+    expect(gate.arrivals.unreadOf(point!)).toEqual({ problem: UNKNOWN, count: 1 });
+  });
+
+  it('replaces text in messages, either a JSON member or the whole message', async () => {
+    const spec = { topic: 'a', template: 'a', at: '/state' };
+    const { tags, intake, gateOf, values } = plant({ map: STATES, from: originOf('mqtt', 's', spec) });
+    const gate = gateOf('s');
+    const points = pointsOf<typeof spec>(tags, 's', intake);
+    const whole = points.map((point) => ({ ...point, spec: { topic: 'a', template: 'a' } }));
+    const read = (text: string, of: Parameters<typeof readMessage>[3]) =>
+      readMessage(gate, { payload: Buffer.from(text) }, 0, of);
+    read('{"state":"RUN"}', points);
+    read('OFF', whole);
+    read('"RUN"', whole);
+    read('3', whole);
+    read('STOP', whole);
+    await gate.settled();
+    expect(values()).toEqual([1, 0, 1, 3]);
+    expect(gate.arrivals.unreadOf(points[0]!)?.problem).toBe(UNKNOWN);
+  });
+
+  it('replaces text in CSV cells, and lists unknown texts as problems in the file', () => {
+    const { tags, intake } = plant({ map: STATES, from: originOf('csv', 's', {}) });
+    const spec = { time: { zone: 'UTC' }, timeColumns: [], hasHeader: true, form: 'wide', decimal: ',' } as const;
+    const columns = new FileColumns(spec as unknown as CsvSpec, pointsOf(tags, 's', intake), 'v;w');
+    const cell = (text: string) => columns.read(`${text};1`, 2, undefined).cells[0];
+    expect([cell('RUN'), cell('1,5'), cell('STOP')]).toMatchObject([
+      { raw: 'RUN' },
+      { raw: 1.5 },
+      { problem: UNKNOWN },
+    ]);
+  });
+
+  it('replaces pushed text and numbers in JSON, NDJSON and line protocol', async () => {
+    const { intake, values } = plant({ map: STATES });
+    const { intake: phases, values: numbers } = plant({ map: PHASES });
+    const push = async (read: (draft: ReturnType<typeof intake.draft>) => void, to = intake) => {
+      const draft = to.draft({ isPartial: true });
+      read(draft);
+      await to.submit(draft, 'http');
+      return draft.problems.listed.map(({ field, problem }) => `${field}: ${problem}`);
+    };
+    const value = (raw: unknown) => JSON.stringify({ tag: 'T', key: 'v', value: raw });
+    const list = Buffer.from(`{"values":[${['RUN', 'STOP', 4, null].map(value).join(',')}]}`);
+    expect(await push((draft) => readJsonBody(list, draft))).toEqual([
+      `value: ${UNKNOWN}`,
+      'value: must be a number, not null: omit values that do not exist',
+    ]);
+    expect(await push((draft) => readNdjsonBody(Buffer.from(value('OFF')), draft))).toEqual([]);
+    const lines = Buffer.from('T v="RUN"\nT v="STOP"\nT v=5\nT w="RUN"\n');
+    const options = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined };
+    expect(await push((draft) => readLineProtocol(lines, options, draft))).toEqual([
+      `value: the field "v" of "T" has a value without a number: ${UNKNOWN}`,
+      'value: the field "w" of "T" is a string, not a number; for texts, set map in tags.yaml',
+    ]);
+    const torn = [`${value(1)},${value(2)}`, '{"tag":"T","key":"v"', '"value":3}'].join('\n');
+    expect(await push((draft) => readNdjsonBody(Buffer.from(torn), draft))).toEqual(
+      [1, 2, 3].map((line) => `: line ${line} is not JSON`),
+    );
+    expect(values()).toEqual([1, 4, 0, 1, 5]);
+    const phaseLines = Buffer.from('T v=10\nT v=true\nT v=7\n');
+    expect(await push((draft) => readLineProtocol(phaseLines, options, draft), phases)).toHaveLength(1);
+    expect(numbers()).toEqual([1, 3]);
+  });
+
+  it('can contain NaN and Infinity without affecting numbers', () => {
+    const problems = { problem: () => {}, warning: () => {} } as unknown as Parameters<typeof readValueMap>[1];
+    const map = readValueMap({ map: { NaN: -1, Infinity: -2, RUN: 1 } }, problems)!;
+    expect([numberOf('NaN', map), numberOf('Infinity', map), numberOf(12, map)]).toEqual([-1, -2, 12]);
+  });
+
+  it('is rejected by check if it is empty, or if a text or number is invalid', () => {
+    const linesOf = (map: string) =>
+      check({ 'tags.yaml': `tags: { T: { asset: 1, values: { v: { map: ${map} } } } }\n` }).lines;
+    expect(linesOf('{ RUN: 1, OFF: 0, 3: 4, true: 5 }')).toEqual([]);
+    expect(linesOf('{}')).toEqual([
+      expect.stringMatching(/mapping of 1 to 1000 texts to numbers.*\{ RUN: 1, OFF: 0 \}/),
+    ]);
+    expect(linesOf('{ RUN: on }')).toEqual([expect.stringContaining('"on" is not a number')]);
+    expect(linesOf('{ " RUN": 1 }')).toEqual([expect.stringContaining('begins or ends with a space')]);
+    expect(linesOf('{ RUN: .inf }')).toEqual([expect.stringContaining('Infinity is not a number')]);
+  });
+});

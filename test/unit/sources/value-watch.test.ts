@@ -1,0 +1,92 @@
+import { describe, expect, it } from 'vitest';
+import type { ValueStatus } from '../../../src/contract/values.ts';
+import type { ValueWatch } from '../../../src/sources/intake/value-watch.ts';
+import { pointsOf } from '../../../src/sources/points.ts';
+import { makeIntakeBench, originOf, tagOf } from './sink-double.ts';
+
+/** Records the values of every series. */
+class Recorder implements ValueWatch {
+  readonly isIdle = false;
+  readonly seen: [value: number, timestampMs: number, status: ValueStatus | undefined][] = [];
+  pending: Promise<void> | undefined;
+
+  uses(): boolean {
+    return true;
+  }
+
+  observe(_series: number, value: number, timestampMs: number, status: ValueStatus | undefined) {
+    this.seen.push([value, timestampMs, status]);
+    return this.pending;
+  }
+}
+
+function bench() {
+  const shaping = { scale: 0.1, deadband: { units: 5 }, onFailure: 'bad' } as const;
+  const tags = new Map([
+    ['T', tagOf('T', 1, [{ key: 'v', from: originOf('host', 's', true, shaping) }, { key: 'pushed' }])],
+  ]);
+  const watch = new Recorder();
+  const parts = makeIntakeBench(tags, watch);
+  const [point] = pointsOf(tags, 's', parts.intake);
+  return { ...parts, watch, gate: parts.gateOf('s'), point: point! };
+}
+
+describe('watched values', () => {
+  it('from a source are scaled, and include changes within the dead band', async () => {
+    const { gate, point, watch, sink, clock } = bench();
+    gate.accept(point, 10, 1_000, 'good');
+    gate.accept(point, 20, 2_000);
+    gate.accept(point, 30);
+    await gate.committed();
+    expect(watch.seen).toEqual([
+      [1, 1_000, 'good'],
+      [2, 2_000, undefined],
+      [3, clock.wallMs(), undefined],
+    ]);
+    expect(sink.stored.map(({ value }) => value)).toEqual([1]);
+  });
+
+  it('from a source include failures as values with the status bad', () => {
+    const { gate, point, watch, clock } = bench();
+    gate.recordFailure(point);
+    gate.accept(point, 10, 1_000);
+    gate.recordFailure(point);
+    expect(watch.seen).toEqual([
+      [1, 1_000, undefined],
+      [1, clock.wallMs(), 'bad'],
+    ]);
+  });
+
+  it('are stored only after their transitions', async () => {
+    const { gate, point, watch, sink, intake } = bench();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    watch.pending = promise;
+    gate.accept(point, 10);
+    const draft = intake.draft();
+    draft.add(draft.slotOfTag('T', 'pushed')!, 7, 1_000, 0);
+    const submitted = intake.submit(draft, 'push');
+    await new Promise((done) => setImmediate(done));
+    expect(watch.seen.map(([value]) => value)).toEqual([1, 7]);
+    expect(sink.stored).toEqual([]);
+    resolve();
+    await Promise.all([gate.settled(), submitted]);
+    expect(sink.stored.map(({ value }) => value).sort()).toEqual([1, 7]);
+  });
+
+  it('are rejected if their transitions cannot be stored immediately or when the source stops', async () => {
+    const { gate, point, watch, sink, intake, clock } = bench();
+    watch.pending = new Promise(() => {});
+    gate.accept(point, 10);
+    const confirmed = gate.committed();
+    const draft = intake.draft();
+    draft.add(draft.slotOfTag('T', 'pushed')!, 7, 1_000, 0);
+    const submitted = expect(intake.submit(draft, 'push')).rejects.toMatchObject({ code: 'buffer.busy' });
+    await clock.advance(5_000);
+    await submitted;
+    const stopped = gate.stop();
+    const rejected = expect(confirmed).rejects.toThrow();
+    await clock.advance(2_000);
+    await Promise.all([stopped, rejected]);
+    expect(sink.stored).toEqual([]);
+  });
+});
