@@ -22,7 +22,7 @@ import { drainFirst } from './draining-start.ts';
 import { collectGarbage } from './memory.ts';
 import { PlatformFlow } from './platform-flow.ts';
 import { RunningAgent, type RunningAgentOptions, stopSteps } from './running-agent.ts';
-import { ServiceManager } from './service-manager.ts';
+import { Systemd } from './systemd.ts';
 
 export interface AgentOptions extends FilesOptions, Pick<RunningAgentOptions, 'version' | 'onDecommissioned'> {
   configuration: ReadConfiguration;
@@ -51,7 +51,7 @@ export class Agent {
   /** Stores to close at shutdown, whether open or not. */
   #stores: Pick<BufferFlow, 'stop'>;
   readonly #platform: PlatformFlow;
-  readonly #service: ServiceManager;
+  readonly #service: Systemd;
   readonly #controlPath: string;
   readonly #waiting: DegradedStart;
   readonly #files: ConfigurationState;
@@ -83,7 +83,7 @@ export class Agent {
       neverRan: options.storeThread?.neverRan ?? neverRan(settings.stateDir),
       environment,
     });
-    this.#service = new ServiceManager({ clock, log, environment });
+    this.#service = new Systemd({ clock, log, environment });
     this.#controlPath = controlPath(environment, settings.stateDir);
     const session = () => this.#platform.sessionReport();
     const waiting = { settings, clock, log, service: this.#service, session, controlPath: this.#controlPath };
@@ -239,7 +239,7 @@ export class Agent {
     const step = stopSteps(log, clock);
     this.#cancelStatus();
     log.info({ event: 'agent.stopping' }, 'tagferry is stopping');
-    void this.#service.stopping();
+    const notified = this.#service.stopping();
     await step('waiting', this.#waiting.stop(), leftMs());
     await this.#running?.stopFlows(step, leftMs);
     const revokeMs = Math.max(REVOKE_BUDGET_MS, leftMs());
@@ -247,6 +247,7 @@ export class Agent {
     this.#stopping.abort(new Error('the agent is stopping'));
     await this.#running?.stopOperations(step);
     await step('buffer', this.#stores.stop());
+    await step('service', notified, WRITE_DOWN_MS);
     log.info({ event: 'agent.stopped' }, 'tagferry stopped');
   }
 

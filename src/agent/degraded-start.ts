@@ -7,13 +7,13 @@ import { waitingRoutes } from '../control/agent-routes.ts';
 import { ControlServer } from '../control/control-server.ts';
 import { STORE_UNAVAILABLE } from '../store/store-messages.ts';
 import { type ListenerName, type ListenerSettings, unavailableListener } from './listeners.ts';
-import type { ServiceManager } from './service-manager.ts';
+import type { Systemd } from './systemd.ts';
 
 export interface DegradedStartOptions {
   settings: ListenerSettings;
   clock: Clock;
   log: Logger;
-  service: Pick<ServiceManager, 'ready' | 'reloading' | 'startWatchdog' | 'status'>;
+  service: Pick<Systemd, 'ready' | 'reloading' | 'startWatchdog' | 'status'>;
   /** Session state for `/healthz`. */
   session(): unknown;
   /** Path of the control socket. */

@@ -139,10 +139,10 @@ async function drainRound(
 function drainReason(buffer: BufferFlow): StoreError {
   const { failure } = buffer.committer;
   if (failure) return failure;
-  const message =
-    `more buffered series than fit in memory: posting the oldest ${buffer.bufferedValues} values first, ` +
-    `${buffer.facts.notLoaded} series not yet loaded`;
+  // The message contains no counts, because it is the status reported to systemd, which is sent whenever it changes.
+  const message = 'more buffered series than fit in memory';
   const hint =
-    'No values are lost. Startup continues automatically as the platform accepts values, or immediately if more memory is available.';
+    `Posting the oldest ${buffer.bufferedValues} values first, ${buffer.facts.notLoaded} series not yet loaded. No values are ` +
+    'lost. Startup continues automatically as the platform accepts values, or immediately if more memory is available.';
   return new StoreError(message, { code: 'store.draining', hint });
 }

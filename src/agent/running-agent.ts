@@ -21,7 +21,7 @@ import type { Metrics } from '../ops/metrics.ts';
 import { OpsServer, type OpsSources } from '../ops/ops-server.ts';
 import { Quota } from '../ops/quota.ts';
 import { Rates } from '../ops/rates.ts';
-import { overallState, statusLine, statusReport } from '../ops/status-report.ts';
+import { overallState, statusReport } from '../ops/status-report.ts';
 import { silentTargetNotes } from '../reactions/engine/targets.ts';
 import { placeRules } from '../reactions/values/value-rules.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
@@ -313,10 +313,9 @@ export class RunningAgent {
     return overallState({ session: platform.session, uplink: this.#uplink, buffer, budget: platform.budget });
   }
 
+  /** Returns the text for `systemctl status`: `online`, `platform unavailable, configuration rejected`. */
   statusLine(): string {
-    const { buffer, clock, files } = this.#options;
-    const { deliveredPerMinute } = this.#rates.at(clock.monotonicMs(), this.#counters());
-    return `${statusLine(this.state(), deliveredPerMinute, buffer.facts.segmentValues)}${files.statusSuffix}`;
+    return `${this.state()}${this.#options.files.statusSuffix}`;
   }
 
   sampleRates(): void {

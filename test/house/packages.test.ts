@@ -41,6 +41,7 @@ const AT_WORK = new Set([...SHIPPED, '(MIT AND Zlib)', 'CC-BY-4.0', 'CC0-1.0', '
 const SAID_ELSEWHERE = new Map([
   ['dequeue', 'BSD-2-Clause'],
   ['precond', 'MIT'],
+  ['systemd-notify', 'MIT'],
 ]);
 /**
  * Packages with an install script that is never run: one ships its binaries, the other prints a request for donations.

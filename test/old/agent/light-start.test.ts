@@ -8,7 +8,6 @@ import { reactionsSchema } from '../../../src/config/reactions-schema.ts';
 import { tagsSchema } from '../../../src/config/tags-schema.ts';
 import { EVENT_TYPES } from '../../../src/contract/events/names.ts';
 import { eventSchema } from '../../../src/contract/events/shapes.ts';
-import { statusLine } from '../../../src/ops/status-report.ts';
 import { ACTION_KINDS } from '../../../src/reactions/actions.ts';
 import { SOURCE_KINDS } from '../../../src/sources/kinds.ts';
 import { ENOUGH, makeFolder } from '../../unit/config/folder.ts';
@@ -78,13 +77,5 @@ describe('schema compiled without validation at startup', () => {
   ] as const)('is a valid JSON schema: %s', ([, schema]) => {
     const ajv = new Ajv({ strict: false });
     expect(ajv.validateSchema(schema), JSON.stringify(ajv.errors)).toBe(true);
-  });
-});
-
-describe('systemd status line', () => {
-  it('contains thousands separators', () => {
-    expect(statusLine('online', 1204, 0)).toBe('online, 1,204 values/min, backlog 0');
-    expect(statusLine('offline', 0.4, 12_345_678)).toBe('offline, 0 values/min, backlog 12,345,678');
-    expect(statusLine('offline', 999, 1000)).toBe('offline, 999 values/min, backlog 1,000');
   });
 });

@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import { pino } from 'pino';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { DropLog, logDamaged, logDropped } from '../../../src/agent/drop-log.ts';
-import { ServiceManager } from '../../../src/agent/service-manager.ts';
 import type { Logger } from '../../../src/base/logger.ts';
 import { Repeats } from '../../../src/base/repeats.ts';
 import { readLine } from '../../../src/commands/logs/log-line.ts';
@@ -107,17 +106,5 @@ describe('repeated problem', () => {
       ['store.row_damaged', 2],
       ['store.row_damaged', 198],
     ]);
-  });
-
-  it('is not logged every ten seconds if service manager notifications fail', async () => {
-    const environment = { NOTIFY_SOCKET: '/no/such/socket', PATH: '/no/such/folder' };
-    const service = new ServiceManager({ clock, log, environment });
-    for (let i = 0; i < 20; i++) {
-      await service.reloading();
-      await clock.advance(10_000);
-    }
-    expect(lines.map(({ event, count }) => [event, count])).toEqual(
-      [1, 2, 4, 8, 16].map((count) => ['service.notify_failed', count]),
-    );
   });
 });
