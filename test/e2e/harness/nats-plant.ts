@@ -1,6 +1,7 @@
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { jetstream } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
+import pRetry from 'p-retry';
 import { expect } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { AgentProcess } from './agent-process.ts';
@@ -111,15 +112,11 @@ export class NatsPlant {
       const number = this.published.next(topic);
       const text = `{"v":${number},"t":${START_MS + Number(number)}}`;
       // With the same id, the stream stores a message once, even if its confirmation was lost.
-      for (let tries = 0; ; tries++) {
-        try {
-          await stream.publish(`site.t${topic}`, text, { msgID: number });
-          break;
-        } catch (error) {
-          if (tries > 200) throw error;
-          await new Promise((resolve) => setTimeout(resolve, 100));
-        }
-      }
+      await pRetry(() => stream.publish(`site.t${topic}`, text, { msgID: number }), {
+        retries: 200,
+        minTimeout: 100,
+        factor: 1,
+      });
     }
   }
 
