@@ -156,7 +156,8 @@ for (const layer of layers.filter((one) => one !== 'static' && one !== 'unit')) 
   const [project, room] = layer.split('/');
   await add(layer, vitest([`--project=${project}`, ...(room ? [`test/${layer}/`] : [])]));
 }
-if (files.length > 0) await add('files', vitest(files));
+const byLayer = Map.groupBy(files, (file) => file.split('/')[1]!);
+for (const [layer, ofLayer] of byLayer) await add(layer, vitest(ofLayer));
 
 console.log(`\nDurations: ${durations.join(', ')}`);
 const leftOut = (process.env.TEST_LEFT_OUT ?? '').split('\n').filter(Boolean);

@@ -46,7 +46,7 @@ async function files(of: string, ...expression: string[]): Promise<string[]> {
 const sha256 = (file: string) => createHash('sha256').update(readFileSync(file)).digest('hex');
 
 describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
-  // For arm64 and lintian, see test/long/a-release.
+  // For arm64 and lintian, see test/prove/a-release.
   it('packages native parts for amd64 only', async () => {
     const { version } = JSON.parse(readFileSync(join(CHECKOUT, 'package.json'), 'utf8')) as { version: string };
     expect(deb.endsWith(`/tagferry_${version}_amd64.deb`)).toBe(true);

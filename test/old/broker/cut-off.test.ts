@@ -1,6 +1,6 @@
 /**
  * Two agents share broker messages, and one of them loses its network path without a connection reset. The other agent
- * takes over, and nothing is lost. For a partitioned cluster node, see test/long/nats-cluster.
+ * takes over, and nothing is lost. For a partitioned cluster node, see test/old/broker/nats-cluster.
  */
 import { connect } from 'mqtt';
 import { afterEach, describe, expect, it } from 'vitest';

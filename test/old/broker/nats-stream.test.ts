@@ -8,7 +8,7 @@ afterEach(async () => {
   plant = undefined;
 });
 
-// For a cluster, see test/long/nats-cluster.
+// For a cluster, see test/old/broker/nats-cluster.
 describe('values from a NATS stream', () => {
   it('arrive once despite kill -9 and restarts, through a consumer that the agent creates', async () => {
     plant = await NatsPlant.start();
