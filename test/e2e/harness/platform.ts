@@ -125,6 +125,11 @@ export class Platform {
     return this.#sandbox.tokens.counts();
   }
 
+  /** Revokes all tokens, as another client with the same credentials could. */
+  revokeTokens(): void {
+    this.#sandbox.tokens.revokeAll();
+  }
+
   /** Grants permissions on an asset to the technical user; announces objects that become visible. */
   grant(asset: number, options: Permission = {}): void {
     this.#sandbox.grantPermission({ type: 'Asset', id: asset }, options);
