@@ -16,6 +16,34 @@ type Compare = (
 
 type Series = Map<string, { timestampMs: number; value: number }[]>;
 
+/** Format of a push request. */
+export type PushFormat = 'json' | 'ndjson' | 'line protocol';
+
+interface PushedValue {
+  tag: string;
+  key: string;
+  value: number;
+  timestamp: number;
+}
+
+/** Pushes values with explicit timestamps in one request. Returns the response status. */
+export async function pushAs(format: PushFormat, agent: AgentProcess, values: readonly PushedValue[]): Promise<number> {
+  const { path, type, body } = {
+    json: { path: '/v1/values', type: 'application/json', body: JSON.stringify({ values }) },
+    ndjson: { path: '/v1/values', type: 'application/x-ndjson', body: linesOf(values, (one) => JSON.stringify(one)) },
+    'line protocol': {
+      path: '/write?precision=ms',
+      type: 'text/plain',
+      body: linesOf(values, ({ tag, key, value, timestamp }) => `${tag} ${key}=${value} ${timestamp}`),
+    },
+  }[format];
+  const { status } = await agent.call(agent.ingest, path, { method: 'POST', headers: { 'Content-Type': type }, body });
+  return status;
+}
+
+const linesOf = (values: readonly PushedValue[], line: (value: PushedValue) => string) =>
+  values.map((value) => `${line(value)}\n`).join('');
+
 export interface ValueCount {
   acknowledged: number;
   /** Acknowledged, but not on the platform. */
@@ -35,22 +63,22 @@ export class ValuePlant {
   #running = true;
   readonly #done: Promise<unknown>;
 
-  /** Starts immediately. */
-  constructor(agent: AgentProcess, pauseMs = 0) {
+  /** Starts three programs immediately, which use the formats in turn. */
+  constructor(agent: AgentProcess, pauseMs = 0, formats: readonly PushFormat[] = ['json']) {
     this.#agent = agent;
     this.#pauseMs = pauseMs;
-    this.#done = Promise.all([0, 1, 2].map(() => this.#push()));
+    this.#done = Promise.all([0, 1, 2].map((program) => this.#push(formats[program % formats.length]!)));
   }
 
-  async #push(): Promise<void> {
+  async #push(format: PushFormat): Promise<void> {
     while (this.#running) {
       const timestampMs = this.#timeMs++;
       const values = ASSETS.flatMap((asset) =>
         KEYS.map((key) => ({ tag: `T-${asset}`, key, value: valueAt(timestampMs), timestamp: timestampMs })),
       );
       for (const asset of ASSETS) note(this.#offered, asset, timestampMs);
-      const answer = await this.#agent.push(values).catch(() => undefined);
-      if (answer?.status === 204) for (const asset of ASSETS) note(this.#acknowledged, asset, timestampMs);
+      const status = await pushAs(format, this.#agent, values).catch(() => undefined);
+      if (status === 204) for (const asset of ASSETS) note(this.#acknowledged, asset, timestampMs);
       // Retries a stopped agent after a pause, to save CPU.
       else await new Promise((resolve) => setTimeout(resolve, 10));
       if (this.#pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, this.#pauseMs));
