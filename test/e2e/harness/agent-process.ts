@@ -61,11 +61,6 @@ export class AgentProcess {
     writeFileSync(join(this.config, 'reactions.yaml'), files.reactions ?? 'reactions: []\n');
   }
 
-  /** Content of a file in the configuration folder. */
-  read(name: string): string {
-    return readFileSync(join(this.config, name), 'utf8');
-  }
-
   /** Starts the agent and waits until it is ready. */
   async start(environment: NodeJS.ProcessEnv = {}): Promise<void> {
     this.launch(environment);
