@@ -1,4 +1,6 @@
-import type { Sandbox } from '../../../src/sandbox/sandbox.ts';
+/** Values that the far end accepted: `Platform`, or the sandbox of older tests. */
+type FarEnd = { stored: ListValues } | { values: { list: ListValues } };
+type ListValues = (asset: number, key: string) => readonly { value: number }[];
 
 export const TOPICS = 10;
 const ASSET = 881;
@@ -29,11 +31,12 @@ export class Published {
     return String(number);
   }
 
-  compare(sandbox: Sandbox): { missing: number[]; doubled: number[]; invented: number[] } {
+  compare(farEnd: FarEnd): { missing: number[]; doubled: number[]; invented: number[] } {
     const result = { missing: [] as number[], doubled: [] as number[], invented: [] as number[] };
     for (const [key, sent] of this.#byKey) {
       const times = new Map<number, number>();
-      for (const { value } of sandbox.values.list(ASSET, key)) times.set(value, (times.get(value) ?? 0) + 1);
+      const stored = 'stored' in farEnd ? farEnd.stored(ASSET, key) : farEnd.values.list(ASSET, key);
+      for (const { value } of stored) times.set(value, (times.get(value) ?? 0) + 1);
       for (const number of sent) if (!times.has(number)) result.missing.push(number);
       for (const [number, count] of times) {
         if (count > 1) result.doubled.push(number);

@@ -50,7 +50,8 @@ export class RecordingProxy {
       if (packet.cmd === 'connect') {
         down = mqtt.parser({ protocolVersion: packet.protocolVersion ?? 4 }).on('packet', hear);
       }
-      const text = packet.cmd === 'puback' ? sent.get(packet.messageId!) : undefined;
+      // A client acknowledges a QoS 2 message with PUBREC.
+      const text = packet.cmd === 'puback' || packet.cmd === 'pubrec' ? sent.get(packet.messageId!) : undefined;
       if (text !== undefined) this.confirmed.set(text, (this.confirmed.get(text) ?? 0) + 1);
     });
     for (const [from, to, parse] of [
