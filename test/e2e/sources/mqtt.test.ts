@@ -1,0 +1,210 @@
+// Requires: mosquitto
+import { setTimeout as pause } from 'node:timers/promises';
+import { connectAsync, type MqttClient } from 'mqtt';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { AgentProcess } from '../harness/agent-process.ts';
+import { Mosquitto } from '../harness/mosquitto.ts';
+import { Published } from '../harness/mqtt-values.ts';
+import { Platform } from '../harness/platform.ts';
+import { RecordingProxy } from '../harness/recording-proxy.ts';
+
+const START_MS = 1_795_219_200_000;
+const ASSET = 881;
+/** Sources that acknowledge messages, by topic number. */
+const CONFIRMING = ['version: 3, qos: 1', 'qos: 1', 'qos: 2'] as const;
+const UNCONFIRMED = 3;
+const SHARED = 4;
+const RETAINED = 5;
+const FLOWING = [0, 1, 2, UNCONFIRMED];
+// Long enough for a kill between a premature acknowledgement and its commit.
+const ENV = { COMMIT_INTERVAL: '300ms', POST_INTERVAL: '100ms' };
+
+let platform: Platform;
+let broker: Mosquitto;
+let ways: RecordingProxy[];
+let ports: number[];
+let agent: AgentProcess;
+let plant: MqttClient;
+const published = new Published();
+/** Numbers that may be missing, because the protocol does not guarantee their delivery. */
+const optional = new Set<number>();
+
+function tagsOf(topics: readonly number[]): string {
+  const sources = CONFIRMING.map((how, at) => `  s${at}: { mqtt: "mqtt://127.0.0.1:${ports[at]}", ${how} }\n`);
+  sources.push(`  s${UNCONFIRMED}: { mqtt: "mqtt://127.0.0.1:${broker.port}", qos: 0 }\n`, shared());
+  const values = topics.map(
+    (topic) =>
+      `      k${topic}: { from: s${topic === RETAINED ? 1 : topic}, topic: site/t${topic}, at: /v, time: /t }\n`,
+  );
+  return `sources:\n${sources.join('')}tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}`;
+}
+
+const shared = () => `  s${SHARED}: { mqtt: "mqtt://127.0.0.1:${broker.port}", share: gateways }\n`;
+
+/** Publishes the next number of a topic. Resolves when the broker has it. */
+async function say(topic: number, { isOptional = topic === UNCONFIRMED, retain = false } = {}): Promise<number> {
+  const number = Number(published.next(topic));
+  if (isOptional) optional.add(number);
+  await plant.publishAsync(`site/t${topic}`, `{"v":${number},"t":${START_MS + number}}`, { qos: 2, retain });
+  return number;
+}
+
+/** Publishes to the topics until `stop`;  */
+function flow(topics: readonly number[]): { stop(): Promise<unknown> } {
+  let isRunning = true;
+  const publish = async (topic: number) => {
+    while (isRunning) {
+      await say(topic).catch(() => {});
+      // An agent with few unacknowledged messages at a time needs long for a backlog at the broker.
+      await pause(20);
+    }
+  };
+  const done = Promise.all(topics.map(publish));
+  return {
+    stop() {
+      isRunning = false;
+      return done;
+    },
+  };
+}
+
+const arrived = (topic: number) => new Set(platform.stored(ASSET, `k${topic}`).map(({ value }) => value));
+
+/** Waits for a message of each topic, which proves that the subscriptions are active. */
+async function untilHeard(topics: readonly number[]): Promise<void> {
+  const hear = async (topic: number) => {
+    const tried: number[] = [];
+    await agent.until(async () => {
+      tried.push(await say(topic, { isOptional: true }));
+      return tried.some((number) => arrived(topic).has(number));
+    }, `messages of topic ${topic} arrive`);
+  };
+  await Promise.all(topics.map(hear));
+}
+
+/** Every number that is not optional has arrived, none has two times, and none was invented. */
+async function expectAll(): Promise<void> {
+  const missing = () => published.compare(platform).missing.filter((number) => !optional.has(number));
+  await agent.until(() => missing().length === 0, 'all values arrive');
+  const { doubled, invented } = published.compare(platform);
+  expect({ missing: missing(), doubled, invented }).toEqual({ missing: [], doubled: [], invented: [] });
+}
+
+const confirmed = (at: number) =>
+  [...ways[at]!.confirmed.keys()].filter((text) => text.startsWith('{')).map((text) => JSON.parse(text).v as number);
+
+async function reload(topics: readonly number[]): Promise<void> {
+  const before = agent.logged('config.reloaded').length;
+  agent.write(platform.url, { tags: tagsOf(topics), env: ENV });
+  agent.signal('SIGHUP');
+  await agent.until(() => agent.logged('config.reloaded').length > before, 'the reload is accepted');
+}
+
+beforeAll(async () => {
+  platform = await Platform.start();
+  broker = await Mosquitto.make();
+  await broker.start();
+  ways = CONFIRMING.map(() => new RecordingProxy(broker.port));
+  ports = await Promise.all(ways.map((way) => way.start()));
+  plant = await connectAsync(`mqtt://127.0.0.1:${broker.port}`, { reconnectPeriod: 50, clientId: 'plant' });
+  plant.on('error', () => {});
+  agent = new AgentProcess(platform.url, { tags: tagsOf([...FLOWING, SHARED]), env: ENV });
+  await agent.start();
+  await untilHeard([...FLOWING, SHARED]);
+});
+afterAll(async () => {
+  plant?.end(true);
+  await agent?.dispose();
+  await Promise.all((ways ?? []).map((way) => way.stop()));
+  await broker?.dispose();
+  await platform?.stop();
+});
+
+describe('MQTT source', () => {
+  it('acknowledges no message of MQTT 3.1.1 or 5 before it is on disk, and loses none across kill -9', async () => {
+    const flowing = flow(FLOWING);
+    for (let kill = 0; kill < 2; kill++) {
+      const before = ways.map((way) => way.confirmed.size);
+      await agent.until(
+        () => ways.every((way, at) => way.confirmed.size > before[at]! + 5),
+        'messages are acknowledged',
+      );
+      await agent.end('SIGKILL');
+      await agent.start();
+    }
+    await flowing.stop();
+    await expectAll();
+    await untilHeard([UNCONFIRMED]);
+    for (const at of CONFIRMING.keys()) expect(confirmed(at).filter((number) => !arrived(at).has(number))).toEqual([]);
+  });
+
+  it('acknowledges and reports a message without a number, and continues with the next one', async () => {
+    const reports = agent.logged('mqtt.unreadable').length;
+    const text = `garbage ${Date.now()}`;
+    for (const at of CONFIRMING.keys()) await plant.publishAsync(`site/t${at}`, text, { qos: 2 });
+    const next = await Promise.all([...CONFIRMING.keys()].map((at) => say(at)));
+    await agent.until(() => next.every((number, at) => arrived(at).has(number)), 'the next values arrive');
+    await agent.until(() => ways.every((way) => way.confirmed.has(text)), 'the messages are acknowledged');
+    expect(agent.logged('mqtt.unreadable').length).toBeGreaterThan(reports);
+  });
+
+  it('resumes with all topics after the broker is killed, without losing an acknowledged message', async () => {
+    const first = published.count;
+    const flowing = flow(FLOWING);
+    const before = ways.map((way) => way.confirmed.size);
+    await agent.until(() => ways.every((way, at) => way.confirmed.size > before[at]! + 5), 'messages are acknowledged');
+    await broker.stop('SIGKILL');
+    await broker.start();
+    await untilHeard(FLOWING);
+    await flowing.stop();
+    // The broker has lost its sessions with the messages that were not acknowledged.
+    const sure = new Set([...CONFIRMING.keys()].flatMap(confirmed));
+    for (let number = first; number < published.count; number++) if (!sure.has(number)) optional.add(number);
+    await expectAll();
+  });
+
+  it('loses no message during reloads that add and remove a topic, and receives its retained message', async () => {
+    const flowing = flow([0, 1, 2]);
+    const retained = await say(RETAINED, { retain: true });
+    await reload([...FLOWING, SHARED, RETAINED]);
+    await agent.until(() => arrived(RETAINED).has(retained), 'the retained message arrives');
+    await agent.end('SIGKILL');
+    await agent.start();
+    await untilHeard([RETAINED]);
+    await reload([...FLOWING, SHARED]);
+    await flowing.stop();
+    const removed = await say(RETAINED, { isOptional: true });
+    await expectAll();
+    expect(platform.stored(ASSET, `k${RETAINED}`).find(({ value }) => value === retained)).toMatchObject({
+      timestampMs: START_MS + retained,
+    });
+    expect(arrived(RETAINED).has(removed)).toBe(false);
+  });
+
+  it('shares messages with another agent, and loses none when one of them is killed', async () => {
+    const tags = `sources:\n${shared()}tags: { T: { asset: ${ASSET}, values: { k${SHARED}: { from: s${SHARED}, topic: site/t${SHARED}, at: /v, time: /t } } } }\n`;
+    const other = new AgentProcess(platform.url, { tags, env: ENV });
+    try {
+      await other.start();
+      const name = `tagferry_values_ingested_total{source="s${SHARED}"`;
+      const before = await agent.metric(name);
+      let sent = 0;
+      const isShared = async () => {
+        for (let n = 0; n < 10; n++, sent++) await say(SHARED);
+        return (await agent.metric(name)) > before && (await other.metric(name)) > 0;
+      };
+      await agent.until(isShared, 'both agents receive messages');
+      await expectAll();
+      expect((await agent.metric(name)) - before + (await other.metric(name))).toBeLessThanOrEqual(sent);
+      const flowing = flow([SHARED]);
+      const from = published.count;
+      await agent.until(() => [...arrived(SHARED)].some((number) => number > from), 'messages of the flow arrive');
+      await other.end('SIGKILL');
+      await other.start();
+      await flowing.stop();
+      await expectAll();
+    } finally {
+      await other.dispose();
+    }
+  });
+});
