@@ -10,6 +10,7 @@
  * commit is one transaction with one sync, and returns after the sync. After a crash the store continues from the
  * latest commit: batches that were in flight or settled since then are posted again.
  */
+import { announce } from '../base/crash-points.ts';
 import type { Database } from '../base/database.ts';
 import { BodyWriter } from './batches/body-writer.ts';
 import { SegmentReader } from './batches/segment-reader.ts';
@@ -227,6 +228,7 @@ export class ValueStore {
     const hasRow = columns.length > 0 || pending.settled.length > 0;
     if (hasRow || !pending.isEmpty || request.newSeries.length > 0 || request.notes?.length) {
       this.#transaction({ ...request, columns }, hasRow);
+      announce('commit.after');
       this.#disk.committed();
       this.#run.committed(request.monotonicMs);
     }
@@ -260,6 +262,7 @@ export class ValueStore {
       this.#disk.countWritten(row.length);
     }
     this.#run.write(statements, monotonicMs);
+    announce('commit.before');
   }
 
   /** Returns notes whose names start with `beginning`. */

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../base/clock.ts';
+import { announce } from '../base/crash-points.ts';
 import { codeOf, messageOf, StoreError } from '../base/errors.ts';
 import { answerEarly, BodyError, type BodyFault, promisedBytes, readBody } from '../base/inbound/body.ts';
 import type { CertificateFiles } from '../base/inbound/certificate.ts';
@@ -200,6 +201,7 @@ export class WebhookListener {
       insert = this.#parts.arrivals.store(this.#options.keepsSignatures ? { ...event, signatures } : event, 'push');
       await this.#inTime(insert);
       response.writeHead(204).end();
+      announce('event.undispatched');
     } catch (error) {
       if (error instanceof BodyError) return this.#rejectUnread(request, response, error.fault);
       this.#reject(request, response, 503, 'commit', codeOf(error) ?? messageOf(error));

@@ -7,6 +7,7 @@
  * delay. Between commits, the store performs background work in steps.
  */
 import type { Clock } from '../../base/clock.ts';
+import { announce } from '../../base/crash-points.ts';
 import { codeOf, StoreError } from '../../base/errors.ts';
 import { type Columns, ValueColumns } from '../format/value-columns.ts';
 import type { Series, SeriesCatalogue } from '../series.ts';
@@ -251,6 +252,7 @@ export class Committer {
       this.#lastFailure = undefined;
       this.#dirtySinceMs = undefined;
       this.#options.onCommit?.(columns.length);
+      announce('commit.unacknowledged');
       for (const waiter of waiters) waiter.resolve();
       // Still busy, so the next call starts after this commit is complete.
       this.update(facts);

@@ -4,6 +4,7 @@
  * the compaction is abandoned.
  */
 
+import { announce } from '../../base/crash-points.ts';
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import { lastTimeOf, MAX_SEGMENT_VALUES, packSegment, type SegmentValues } from '../format/segment.ts';
 import type { AssetState, SeriesState } from '../records.ts';
@@ -155,6 +156,7 @@ export class Compaction {
     for (const asset of assets) this.#takeOut(asset, ids);
     this.#packedFrom = this.#next;
     const { run, acceptedMs } = this.#last;
+    announce('merge');
     this.#state.addSegments({ place: this.#place, run, acceptedMs }, this.#entries);
     this.#entries = [];
     this.#changes = this.#countChanges();

@@ -7,6 +7,7 @@
  * step deletes the rows.
  */
 
+import { announce } from '../../base/crash-points.ts';
 import {
   lastTimeOf,
   MAX_SEGMENT_VALUES,
@@ -105,6 +106,7 @@ export class Flush {
       this.#running = undefined;
       state.dropRows(state.rows.indexOf(last) + 1);
     }
+    announce('flush');
     state.addSegments({ run: last.run, acceptedMs: last.monotonicMs }, entries, throughSeq);
     if (isDone) state.dropArrivals(flush.throughSeq);
   }

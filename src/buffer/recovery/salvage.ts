@@ -9,6 +9,7 @@
  * If the disk rejects writes, `salvage` throws and the old file stays in place.
  */
 import { basename } from 'node:path';
+import { announce } from '../../base/crash-points.ts';
 import { type Database, openForReading, saysDriver } from '../../base/database.ts';
 import { ByteReader, readable } from '../format/bytes.ts';
 import { peekLogRow, readLogRow } from '../format/log-row.ts';
@@ -80,6 +81,7 @@ function inTransactions<Item>(into: Database, items: Iterable<Item>, write: (ite
       const next = iterator.next();
       if (next.done) return false;
       write(next.value);
+      announce('rescue.copy');
     }
     return true;
   });

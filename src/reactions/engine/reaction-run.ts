@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
+import { announce } from '../../base/crash-points.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import type { Repeats } from '../../base/repeats.ts';
@@ -231,11 +232,13 @@ export class ReactionRun {
       reasonAgainstWrite: () => this.#reasonAgainstWrite(),
       signal: this.#signal,
     };
+    announce('action.before');
     const result = await this.#options
       .perform(action, context)
       .catch((error): ActionResult => ({ outcome: 'failed', detail: messageOf(error) }));
     place.leave(endOf(result));
     const tookMs = clock.monotonicMs() - startedMs;
+    announce('action.after');
     await this.#recordEnd(name, result, tookMs);
     if (result.outcome === 'interrupted') return 'interrupted';
     if (result.outcome === 'failed' && result.isFinal) return this.#giveUp(name, result.detail);
