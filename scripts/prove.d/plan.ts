@@ -5,6 +5,7 @@ import { pullPlug } from '../../test/prove/plug.ts';
 import { mixed, scheduleText } from '../../test/prove/schedule.ts';
 import { liveMonth } from '../../test/prove/session-month.ts';
 import { ManualClock } from '../../test/unit/doubles/manual-clock.ts';
+import { crashTasks } from './crash.ts';
 import { machineTasks } from './machine.ts';
 import { peerTasks } from './peers.ts';
 import type { Part, Task } from './results.ts';
@@ -74,6 +75,7 @@ export function tasksOf(part: Part, options: PlanOptions): Task[] {
     }));
   }
   if (part === 'plug') return [false, true].map((isControl) => plugTask(seeds(1)[0]!, isControl, options.quick));
+  if (part === 'crash') return crashTasks(options.seed ?? 1, options.quick);
   if (part === 'session') {
     const days = options.quick ? 7 : 30;
     return seeds(1).map((seed) => ({

@@ -3,6 +3,7 @@ import { basename, join } from 'node:path';
 import type { DayReport } from '../../test/prove/day.ts';
 import { summed, type Verdict } from '../../test/prove/oracle.ts';
 import { svgOf } from '../plot.ts';
+import { crashText } from './crash.ts';
 import { machineText } from './machine.ts';
 import { peersText } from './peers.ts';
 import type { Kept, Part, Result } from './results.ts';
@@ -24,6 +25,7 @@ export function reportText(page: string, results: readonly Kept[], folder: strin
     reloads: () => reloads(of(results, 'reloads')),
     mixed: () => mixtures(of(results, 'mixed')),
     plug: () => plug(of(results, 'plug')),
+    crash: () => crashText(of(results, 'crash')),
     session: () => session(of(results, 'session')),
     machine: () => machineText(of(results, 'machine')),
     peers: () => peersText(of(results, 'peers')),

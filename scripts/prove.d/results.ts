@@ -1,6 +1,7 @@
 /** Results of runs. Next to the page, one file per part contains one line per run with the data that the page shows. */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { CrashReport } from '../../test/prove/crash/crash-run.ts';
 import type { DayReport } from '../../test/prove/day.ts';
 import type { CutsReport } from '../../test/prove/machine/cuts.ts';
 import type { PeerReport } from '../../test/prove/machine/peers.ts';
@@ -8,7 +9,18 @@ import type { PlugReport } from '../../test/prove/plug.ts';
 import type { MonthReport } from '../../test/prove/session-month.ts';
 import type { SoakReport } from './soak.ts';
 
-export const PARTS = ['faults', 'stops', 'reloads', 'mixed', 'plug', 'session', 'machine', 'peers', 'soak'] as const;
+export const PARTS = [
+  'faults',
+  'stops',
+  'reloads',
+  'mixed',
+  'plug',
+  'crash',
+  'session',
+  'machine',
+  'peers',
+  'soak',
+] as const;
 export type Part = (typeof PARTS)[number];
 
 /** Parts whose runs are days with faults. */
@@ -32,6 +44,7 @@ export type Result = Run &
   (
     | { [P in DayPart]: { part: P; report: DayReport } }[DayPart]
     | { part: 'plug'; report: PlugReport; isControl: boolean }
+    | { part: 'crash'; report: CrashReport }
     | { part: 'session'; report: MonthReport }
     | { part: 'machine'; report: CutsReport; isControl: boolean; isPromised: boolean; disks: string }
     | { part: 'peers'; report: PeerReport }
