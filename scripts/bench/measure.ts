@@ -1,5 +1,6 @@
-import { readFileSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { cpus, totalmem } from 'node:os';
+import { join } from 'node:path';
 
 /** Cost of one unit of work for this process. */
 export interface Cost {
@@ -57,9 +58,48 @@ export function memoryOf(pid: number): { rss: number; own: number; pss: number; 
   };
 }
 
+/** Returns a process and its descendants. */
+export function family(pid: number): number[] {
+  const parents = readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((name) => {
+      try {
+        const stat = readFileSync(`/proc/${name}/stat`, 'utf8');
+        return [[Number(name), Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1])] as const];
+      } catch {
+        return [];
+      }
+    });
+  const found = [pid];
+  for (const one of found) found.push(...parents.filter(([, parent]) => parent === one).map(([child]) => child));
+  return found;
+}
+
+/** Returns these processes' CPU time in seconds. */
+export function cpuSeconds(pids: readonly number[]): number {
+  return pids.reduce((sum, pid) => sum + processUsage(pid).cpuSeconds, 0);
+}
+
+/** Returns CPU time, written bytes and peak resident memory of a process and its descendants. */
+export function treeUsage(pid: number): { cpuSeconds: number; writtenBytes: number; peakMB: number } {
+  const pids = family(pid);
+  const sum = (of: (pid: number) => number) => pids.reduce((total, one) => total + of(one), 0);
+  return {
+    cpuSeconds: sum((one) => processUsage(one).cpuWithChildren),
+    writtenBytes: sum((one) => processUsage(one).writtenBytes),
+    peakMB: sum((one) => memoryOf(one).peak),
+  };
+}
+
 /** Resets the peak resident memory. */
 export function resetPeak(pid: number): void {
   writeFileSync(`/proc/${pid}/clear_refs`, '5');
+}
+
+/** Returns the size of all files in a folder, in bytes. */
+export function bytesBelow(folder: string): number {
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  return files.reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0);
 }
 
 /** Returns the size of a database on disk in bytes, including its WAL. */

@@ -12,8 +12,8 @@ import { Mosquitto } from '../../../test/e2e/harness/mosquitto.ts';
 import { NatsServers } from '../../../test/e2e/harness/nats-servers.ts';
 import { OpcuaServer } from '../../../test/e2e/harness/opcua-server.ts';
 import { asPackaged } from '../../../test/old/agent/packaged.ts';
-import { machine, median, table } from '../measure.ts';
-import { agentWith, awayPlatform, family, heldMb, pause } from '../on-disk.ts';
+import { family, machine, median, table } from '../measure.ts';
+import { agentWith, awayPlatform, heldMb, pause } from '../on-disk.ts';
 import { modbusDevice } from './modbus-device.ts';
 
 const { values: options } = parseArgs({

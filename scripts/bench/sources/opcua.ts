@@ -10,8 +10,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { AgentProcess } from '../../../test/e2e/harness/agent-process.ts';
-import { machine, median, table } from '../measure.ts';
-import { agentWith, awayPlatform, cpuSeconds, family, heldMb, onDisk, pause, until } from '../on-disk.ts';
+import { cpuSeconds, family, machine, median, table } from '../measure.ts';
+import { agentWith, awayPlatform, heldMb, onDisk, pause, until } from '../on-disk.ts';
 
 const NODES = 100;
 const EVERY_MS = 100;

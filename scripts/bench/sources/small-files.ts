@@ -7,8 +7,8 @@ import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { machine, median, table } from '../measure.ts';
-import { agentWith, awayPlatform, cpuSeconds, family, until } from '../on-disk.ts';
+import { cpuSeconds, family, machine, median, table } from '../measure.ts';
+import { agentWith, awayPlatform, until } from '../on-disk.ts';
 
 const { values: options } = parseArgs({
   options: {
