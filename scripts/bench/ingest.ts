@@ -1,13 +1,13 @@
 /**
- * Values by HTTP, acknowledged after the commit: compares the agent with a bare server, with the same requests,
- * alternating in one run. `node scripts/bench/ingest.ts [--values N] [--rounds N]`.
+ * Values by HTTP, acknowledged after the commit: compares the agent with a bare server, with the same requests and
+ * options of the runtime, alternating in one run. `node scripts/bench/ingest.ts [--values N] [--rounds N]`.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { Pool } from 'undici';
+import { BenchAgent, type Build, buildAgents, Program } from './bench-agent.ts';
 import { machine, median, processUsage, storedBytes, table } from './measure.ts';
 import { Plant } from './plant.ts';
 
@@ -29,65 +29,31 @@ type Format = 'JSON' | 'line protocol';
 interface Server {
   name: string;
   format: Format;
-  child: ChildProcess;
+  program: Program;
   url: string;
   database: string;
 }
 
-/** Starts a program and waits for the line with its port. */
-function launch(
-  args: string[],
-  pattern: RegExp,
-  env: NodeJS.ProcessEnv = {},
-): Promise<{ child: ChildProcess; port: string }> {
-  const child = spawn(process.execPath, args, {
-    stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ...process.env, ...env },
-  });
-  let output = '';
-  return new Promise((resolve, reject) => {
-    child.once('exit', (code) => reject(new Error(`${args[0]} ended with ${code}\n${output}`)));
-    child.stdout!.on('data', (chunk) => {
-      output += chunk;
-      const found = pattern.exec(output);
-      if (found) resolve({ child, port: found[1]! });
-    });
-  });
-}
-
-async function startBare(): Promise<Server> {
+async function startBare({ node, flags, variables }: Build): Promise<Server> {
   const database = join(folder, 'bare.db');
-  const { child, port } = await launch([join(import.meta.dirname, 'bare-server.ts'), database], /listening (\d+)/);
-  return { name: 'bare server', format: 'JSON', child, url: `http://127.0.0.1:${port}`, database };
+  const program = new Program(node, [...flags, join(import.meta.dirname, 'bare-server.ts'), database], variables);
+  const port = () => /listening (\d+)/.exec(program.output)?.[1];
+  await program.until('the bare server listens', () => port() !== undefined);
+  return { name: 'bare server', format: 'JSON', program, url: `http://127.0.0.1:${port()}`, database };
 }
 
-async function startDaemon(): Promise<Server> {
-  const config = join(folder, 'config');
-  mkdirSync(config);
-  // No program listens there, so the platform is unavailable.
-  const env = [
-    'PLATFORM_URL=http://127.0.0.1:9',
-    ...['CLIENT_ID', 'CLIENT_SECRET', 'TECHNICAL_USERNAME', 'TECHNICAL_PASSWORD'].map((key) => `${key}=bench`),
-    'INGEST_LISTEN=127.0.0.1:0',
-    'OPS_LISTEN=',
-    'WEBHOOK_LISTEN=',
-    'LOG_FORMAT=json',
-    `STATE_DIR=${join(folder, 'state')}`,
-  ];
-  writeFileSync(join(config, 'agent.env'), `${env.join('\n')}\n`, { mode: 0o600 });
+async function startAgent(build: Build): Promise<Server> {
   // Both formats use the same series; line protocol names assets by their tags.
   const keys = Array.from({ length: 10 }, (_, key) => `k${key}: { unit: 12 }`).join(', ');
   const tags = Array.from({ length: 50 }, (_, at) => `  T-${at + 1}: { asset: ${at + 1}, values: { ${keys} } }`);
-  writeFileSync(join(config, 'tags.yaml'), `tags:\n${tags.join('\n')}\n`);
-  const main = join(import.meta.dirname, '../../src/main.ts');
-  const pattern = /"event":"ingest.listening"[^\n]*"port":(\d+)/;
-  const { child, port } = await launch([main, 'run', '--config', config], pattern);
+  // No program listens on the platform's port, so the platform is unavailable.
+  const agent = await BenchAgent.start(build, folder, 9, [], `tags:\n${tags.join('\n')}\n`);
   return {
     name: 'tagferry',
     format: 'JSON',
-    child,
-    url: `http://127.0.0.1:${port}`,
-    database: join(folder, 'state/buffer.db'),
+    program: agent,
+    url: agent.url,
+    database: join(agent.state, 'buffer.db'),
   };
 }
 
@@ -118,7 +84,7 @@ async function feed(server: Server, requests: Buffer[], connections: number): Pr
   const path = isJson ? '/v1/values' : '/api/v2/write?precision=ns';
   const headers = { 'content-type': isJson ? 'application/json' : 'text/plain' };
   const pool = new Pool(server.url, { connections, pipelining: 1 });
-  const before = processUsage(server.child.pid!);
+  const before = processUsage(server.program.pid);
   const start = performance.now();
   let next = 0;
   let acknowledged = 0;
@@ -138,7 +104,7 @@ async function feed(server: Server, requests: Buffer[], connections: number): Pr
     }
   };
   await Promise.all(Array.from({ length: connections }, worker));
-  const after = processUsage(server.child.pid!);
+  const after = processUsage(server.program.pid);
   await pool.close();
   return {
     perSecond,
@@ -150,11 +116,12 @@ async function feed(server: Server, requests: Buffer[], connections: number): Pr
 console.log(
   `Ingest over HTTP, ${VALUES.toLocaleString('en')} values per round, ${ROUNDS} rounds, platform unavailable\n${machine()}\n`,
 );
-const daemon = await startDaemon();
+const build = buildAgents()[0]!;
+const agent = await startAgent(build);
 const servers = [
-  await startBare(),
-  daemon,
-  { ...daemon, name: 'tagferry, line protocol', format: 'line protocol' as const },
+  await startBare(build),
+  agent,
+  { ...agent, name: 'tagferry, line protocol', format: 'line protocol' as const },
 ];
 try {
   for (const perRequest of [1000, 100]) {
@@ -182,12 +149,12 @@ try {
     );
   }
   for (const server of servers.slice(0, 2)) {
-    const total = 2 * ROUNDS * VALUES * servers.filter(({ child }) => child === server.child).length;
+    const total = 2 * ROUNDS * VALUES * servers.filter(({ program }) => program === server.program).length;
     console.log(
       `${server.name}: ${(storedBytes(server.database) / total).toFixed(2)} bytes stored per value, ${total.toLocaleString('en')} values`,
     );
   }
 } finally {
-  for (const { child } of servers) child.kill('SIGKILL');
+  await Promise.all(servers.map(({ program }) => program.end()));
   rmSync(folder, { recursive: true, force: true });
 }
