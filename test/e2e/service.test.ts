@@ -1,0 +1,208 @@
+// Requires: python3, systemd-notify
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { AgentProcess } from './harness/agent-process.ts';
+import { NotifySocket } from './harness/notify-socket.ts';
+import { Platform } from './harness/platform.ts';
+import { VALUE_TAGS, ValuePlant } from './harness/value-plant.ts';
+import { runVerb } from './harness/verb.ts';
+
+let platform: Platform;
+let agent: AgentProcess;
+
+beforeEach(async () => {
+  platform = await Platform.start();
+  agent = new AgentProcess(platform.url, { tags: `tags:\n${VALUE_TAGS}` });
+});
+afterEach(async () => {
+  await agent.dispose();
+  await platform.stop();
+});
+
+const push = async (value = 1) => (await agent.push([{ tag: 'T-881', key: 'a', value }])).status;
+const isEmpty = async () => (await agent.metric('tagferry_buffer_values')) === 0;
+const probe = async (path: string) => {
+  const { status, text } = await agent.call(agent.ops, path);
+  return { code: status, ...(JSON.parse(text) as { problems: string[] }) };
+};
+
+describe('agent under a service manager', () => {
+  let socket: NotifySocket;
+
+  beforeEach(async () => {
+    socket = await NotifySocket.open(agent);
+  });
+  afterEach(() => socket.close());
+
+  const states = () => socket.received(/^(READY|RELOADING|STOPPING)=/);
+
+  it('reports READY when it accepts values, RELOADING until a reload ends, and STOPPING', async () => {
+    agent.launch({ NOTIFY_SOCKET: socket.path });
+    await agent.until(() => states().length > 0, 'the agent reports its state');
+    expect(await push()).toBe(204);
+    expect((await probe('/readyz')).code).toBe(200);
+    expect(socket.received(/^STATUS=./).length).toBeGreaterThan(0);
+    expect(agent.hasBeenReady).toBe(true);
+    const expected = ['READY=1'];
+    expect(states()).toEqual(expected);
+    for (const tags of [`tags:\n${VALUE_TAGS}  NEW: { asset: 887 }\n`, 'tags: nonsense\n']) {
+      writeFileSync(join(agent.config, 'tags.yaml'), tags);
+      agent.signal('SIGHUP');
+      expected.push('RELOADING=1', 'READY=1');
+      await agent.until(() => states().length === expected.length, 'the agent reports the end of the reload');
+      expect(states()).toEqual(expected);
+    }
+    expect(socket.received(/^MONOTONIC_USEC=\d+$/)).toHaveLength(2);
+    expect(agent.logged('config.refused')).toHaveLength(1);
+    expect(await agent.end('SIGTERM')).toBe(0);
+    await expect.poll(states).toEqual([...expected, 'STOPPING=1']);
+  });
+
+  it('notifies the watchdog while its event loop runs, and not while it is blocked', async () => {
+    const send = (state: string) =>
+      `execFileSync('systemd-notify', ['STATUS=${state}'], { env: { ...process.env, NOTIFY_SOCKET: '${socket.path}' } });`;
+    // Pings that were sent before the event loop is blocked arrive during the first pause.
+    const block = `import { execFileSync } from 'node:child_process';
+      const pause = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+      process.on('SIGUSR2', () => { pause(500); ${send('blocked')} pause(1000); ${send('released')} });`;
+    agent.flags = ['--import', `data:text/javascript,${encodeURIComponent(block)}`];
+    await agent.start({ NOTIFY_SOCKET: socket.path, WATCHDOG_USEC: '300000' });
+    const pings = () => socket.received(/^WATCHDOG=1$/).length;
+    await agent.until(() => pings() >= 3, 'the watchdog is notified');
+    agent.signal('SIGUSR2');
+    await agent.until(() => socket.received(/^STATUS=released$/).length === 1, 'the event loop is released');
+    const lines = socket.received();
+    const blocked = lines.slice(lines.indexOf('STATUS=blocked'), lines.indexOf('STATUS=released'));
+    // Ten periods. A ping may have been delayed on a busy machine.
+    expect(blocked.filter((line) => line === 'WATCHDOG=1').length).toBeLessThan(5);
+    const before = pings();
+    await agent.until(() => pings() > before + 2, 'the watchdog is notified again');
+  });
+});
+
+describe('agent startup', () => {
+  it('exits with 1 if another agent uses the state folder, and does not disturb it', async () => {
+    await agent.start();
+    expect(await push(1)).toBe(204);
+    const second = new AgentProcess(platform.url, { tags: `tags:\n${VALUE_TAGS}`, env: { STATE_DIR: agent.state } });
+    try {
+      second.launch();
+      expect(await second.ended()).toBe(1);
+      expect(second.logged('agent.start_failed')).toHaveLength(1);
+      expect(second.hasBeenReady).toBe(false);
+    } finally {
+      await second.dispose();
+    }
+    const { stdout } = await runVerb(agent, 'status', '--json');
+    expect(JSON.parse(stdout)).toMatchObject({ pid: agent.pid });
+    expect(await push(2)).toBe(204);
+    await agent.until(() => platform.counts(881).stored === 2, 'both values arrive');
+    expect(platform.stored(881, 'a').map(({ value }) => value)).toEqual([1, 2]);
+  });
+
+  it('exits with 1 if an address or the path of a socket is in use, and keeps the values of the previous run', async () => {
+    await agent.start({ POST_INTERVAL: '1h' });
+    expect(await push()).toBe(204);
+    expect(await agent.end('SIGTERM')).toBe(0);
+    const other = createServer();
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const address = `127.0.0.1:${(other.address() as AddressInfo).port}`;
+    const second = new AgentProcess(platform.url);
+    try {
+      writeFileSync(second.ingest, 'file of another program');
+      second.launch();
+      agent.launch({ INGEST_LISTEN: address });
+      expect(await Promise.all([agent.ended(), second.ended()])).toEqual([1, 1]);
+      expect(JSON.stringify(agent.logged('agent.start_failed'))).toContain(address);
+      expect(JSON.stringify(second.logged('agent.start_failed'))).toContain(second.ingest);
+      expect(readFileSync(second.ingest, 'utf8')).toBe('file of another program');
+    } finally {
+      await second.dispose();
+      await new Promise((resolve) => other.close(resolve));
+    }
+    await agent.start();
+    await agent.until(() => platform.counts(881).stored === 1, 'the value arrives');
+  });
+
+  it('replaces the sockets of a killed agent, and only its user and group can access them', async () => {
+    await agent.start();
+    await agent.end('SIGKILL');
+    expect(existsSync(agent.ingest)).toBe(true);
+    await agent.start();
+    expect(await push()).toBe(204);
+    const modes = [agent.ingest, agent.ops, agent.webhook, join(agent.state, 'control.sock')].map((path) => {
+      const status = statSync(path);
+      return [status.isSocket(), (status.mode & 0o777).toString(8)];
+    });
+    expect(modes).toEqual(Array.from({ length: 4 }, () => [true, '660']));
+    expect((statSync(agent.state).mode & 0o777).toString(8)).toBe('700');
+  });
+});
+
+describe('SIGTERM', () => {
+  it('ends the agent with 0 while values arrive, and no acknowledged value is missing', async () => {
+    await agent.start();
+    const plant = new ValuePlant(agent);
+    await agent.until(() => platform.counts().stored > 100, 'values arrive');
+    expect(await agent.end('SIGTERM')).toBe(0);
+    await plant.stop();
+    expect(agent.logged('agent.stopped')).toHaveLength(1);
+    expect(platform.tokens().alive).toBe(0);
+    await agent.start();
+    await agent.until(isEmpty, 'the buffer is empty');
+    const { acknowledged, ...wrong } = plant.count(platform);
+    expect(wrong).toEqual({ missing: 0, invented: 0, different: 0 });
+    expect(acknowledged).toBeGreaterThan(0);
+  });
+});
+
+describe('state of the agent', () => {
+  interface Check {
+    check: string;
+    state: string;
+  }
+  /** Exit statuses of status and doctor, and whether doctor reports a failure of the network. */
+  async function verbs() {
+    const status = await runVerb(agent, 'status', '--json');
+    const doctor = await runVerb(agent, 'doctor', '--json');
+    const { checks } = JSON.parse(doctor.stdout) as { checks: Check[] };
+    const failed = checks.filter(({ state }) => state === 'failure').map(({ check }) => check);
+    return {
+      status: status.status,
+      doctor: doctor.status,
+      network: failed.some((check) => check.startsWith('network')),
+    };
+  }
+  const probes = async () => [(await probe('/healthz')).code, (await probe('/readyz')).code];
+
+  it('is reported by status, doctor, /healthz and /readyz while it runs, without a platform, and when stopped', async () => {
+    await agent.start();
+    expect(await agent.status()).toMatchObject({ pid: agent.pid, uplink: { away: null } });
+    expect([await verbs(), await probes()]).toEqual([{ status: 0, doctor: 0, network: false }, [200, 200]]);
+
+    await platform.fail();
+    expect(await push()).toBe(204);
+    await agent.until(() => agent.logged('uplink.away').length > 0, 'the agent detects the outage');
+    expect((await agent.status()).uplink).toMatchObject({ away: expect.anything() });
+    expect(await agent.metric('tagferry_platform_unavailable_seconds')).toBeGreaterThan(0);
+    expect([await verbs(), await probes()]).toEqual([{ status: 0, doctor: 1, network: true }, [200, 200]]);
+    await platform.recover();
+    await agent.until(isEmpty, 'the buffer is empty');
+    expect(await agent.metric('tagferry_platform_unavailable_seconds')).toBe(0);
+
+    // No file system has this much space.
+    writeFileSync(join(agent.config, 'agent.env'), 'BUFFER_MIN_FREE=1000000GB\n', { flag: 'a' });
+    expect(await runVerb(agent, 'reload')).toMatchObject({ status: 0 });
+    await agent.until(async () => (await push()) === 503, 'values are rejected');
+    expect(await probes()).toEqual([503, 503]);
+    expect((await probe('/healthz')).problems.length).toBeGreaterThan(0);
+
+    expect(await agent.end('SIGTERM')).toBe(0);
+    expect(await verbs()).toMatchObject({ status: 1, network: false });
+    // doctor signs in itself if no agent is running.
+    expect(platform.tokens().alive).toBe(0);
+    expect(await runVerb(agent, 'no-such-verb')).toMatchObject({ status: 2 });
+  });
+});
