@@ -54,6 +54,7 @@ export async function crashAt(run: CrashRun): Promise<CrashReport> {
     const untilPurged = platform.addFault({ method: 'POST', asset: ASSETS.purged, status: 503 });
     world.launch();
     await world.until(() => platform.webhooks().length > 0, 'the webhook is registered');
+    world.hideDeliveries();
     for (const asset of Object.values(ASSETS)) world.push(asset);
     world.sendEvents();
     await pause(POISON_AFTER_MS);
@@ -83,6 +84,7 @@ export async function crashAt(run: CrashRun): Promise<CrashReport> {
     await pause(QUIET_MS);
     // From now on the platform accepts all values.
     platform.clearFaults();
+    world.hideDeliveries();
     world.plans = [];
     await world.killOnce();
     await world.drain(STALLED_MS);

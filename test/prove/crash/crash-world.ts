@@ -172,6 +172,13 @@ export class CrashWorld {
     await Promise.all([...this.#loops.values(), this.#events].map((loop) => loop.end()));
   }
 
+  /** Makes the list of deliveries fail, because the agent would fetch an event from it that it acknowledged and lost. */
+  hideDeliveries(): void {
+    const created = this.platform.requests().find(({ method, path }) => method === 'POST' && /\/webhooks$/.test(path));
+    const path = `${created?.path}/${this.platform.webhooks()[0]!.id}/events`;
+    this.platform.addFault({ method: 'GET', path, status: 503 });
+  }
+
   /** Pushes one value that the platform rejects. */
   async pushPoison(): Promise<void> {
     const timestampMs = this.#nextMs++;
