@@ -194,7 +194,6 @@ describe('tokens after the agent exits', () => {
 
   it.each([
     ['is unreachable', (response: ServerResponse) => response.destroy()],
-    ['responds 503', (response: ServerResponse) => response.writeHead(503).end()],
     [
       'is replaced by a login page with 403',
       (response: ServerResponse) => response.writeHead(403, { 'content-type': 'text/html' }).end('<h1>Sign in</h1>'),
