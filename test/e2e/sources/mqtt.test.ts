@@ -8,7 +8,7 @@ import { Published } from '../harness/mqtt-values.ts';
 import { Platform } from '../harness/platform.ts';
 import { RecordingProxy } from '../harness/recording-proxy.ts';
 
-const START_MS = 1_795_219_200_000;
+const START_MS = 1_700_000_000_000;
 const ASSET = 881;
 /** Sources that acknowledge messages, by topic number. */
 const CONFIRMING = ['version: 3, qos: 1', 'qos: 1', 'qos: 2'] as const;

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AgentProcess } from '../harness/agent-process.ts';
 import { Platform } from '../harness/platform.ts';
 
-const START_MS = 1_795_219_200_000;
+const START_MS = 1_700_000_000_000;
 const FORMATS = ['json', 'ndjson', 'lines', 'untimed'] as const;
 const TAGS = `tags:
   P:
@@ -122,7 +122,7 @@ describe('push', () => {
     const good = { tag: 'T', key: 'a', value: 1, timestamp: START_MS };
     const wrong = [
       [{ ...good, value: 'x' }, 'value'],
-      [{ ...good, timestamp: 1_795_219_200 }, 'timestamp'],
+      [{ ...good, timestamp: 1_700_000_000 }, 'timestamp'],
       [{ ...good, timestmp: 1 }, 'timestmp'],
       [{ ...good, key: 'c' }, 'key'],
       [{ ...good, key: 'state', value: 'IDLE' }, 'value'],
