@@ -6,7 +6,6 @@
  * other batches depend on are made synchronously, before the store is awaited.
  */
 import type { Clock } from '../base/clock.ts';
-import { announce } from '../base/crash-points.ts';
 import type { Batch, OutgoingBuffer, Refusal } from '../buffer/client/lanes.ts';
 import type { AssetSchedule } from './asset-schedule.ts';
 import {
@@ -152,7 +151,6 @@ export class BatchResults {
     const { access, availability, buffer, clock, deliveryLog, faults, hooks, probes, schedule, size, waits } =
       this.#parts;
     const { asset, slices, acceptedMs } = delivery;
-    announce('post.unsettled');
     const [slice, ...waiting] = slices.waiting as [Batch, ...Batch[]];
     delivery.slices = { ...slices, waiting, accepted: slices.accepted + 1 };
     const isProbe = delivery.kind === 'probe' || access.isHeld(asset);

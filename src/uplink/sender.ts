@@ -5,6 +5,7 @@
  */
 
 import type { Clock } from '../base/clock.ts';
+import { announce } from '../base/crash-points.ts';
 import { PlatformError } from '../base/errors.ts';
 import type { Batch, OutgoingBuffer } from '../buffer/client/lanes.ts';
 import type { AssetSchedule } from './asset-schedule.ts';
@@ -136,6 +137,7 @@ export class Sender {
     const posted = { post: faults.nextNumber(), startedMs: clock.monotonicMs(), instrumentation };
     const verdict = await this.#post(delivery, slice, path, posted);
     if (!verdict) return results.unsent(delivery);
+    if (verdict.meaning === 'delivered') announce('post.unsettled');
     await results.answered(delivery, { ...posted, verdict, askedMs: askedWaitMs(verdict, clock), at: faults.next });
   }
 
