@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { freePort } from '../../../src/base/port-claim.ts';
 
 /** Response reported by `peer.py`. */
 export interface PeerResponse {
@@ -30,7 +31,11 @@ export class Peer {
   #ready = false;
   #stderr = '';
 
-  private constructor(args: string[]) {
+  /** TCP port; 0 for a serial line. */
+  readonly port: number;
+
+  private constructor(args: string[], port = 0) {
+    this.port = port;
     // Another Python, without Debian's modules, may come first in PATH.
     this.#child = spawn('/usr/bin/python3', [join(import.meta.dirname, 'modbus-peer.py'), ...args], {
       stdio: ['pipe', 'pipe', 'pipe'],
@@ -41,8 +46,10 @@ export class Peer {
     createInterface({ input: this.#child.stdout! }).on('line', (line) => this.#process(JSON.parse(line)));
   }
 
-  static async tcp(port: number): Promise<Peer> {
-    return await new Peer(['tcp', String(port)]).#untilReady();
+  /** `port`: that of a peer that has ended. */
+  static async tcp(port?: number): Promise<Peer> {
+    const at = port ?? (await freePort());
+    return await new Peer(['tcp', String(at)], at).#untilReady();
   }
 
   /** A host that forwards the frames of a serial line. */
