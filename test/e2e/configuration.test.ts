@@ -269,7 +269,11 @@ describe('startup with a mistake in a file', () => {
     await agent.start({ STATE_DIRECTORY: agent.state });
     expect(await agent.end('SIGTERM')).toBe(0);
     makeMistakes();
-    expect(await runVerb(agent, 'run', '--strict')).toMatchObject({ status: 78 });
+    // Adds --strict to the command.
+    agent.surroundings = ['sh', '-c', 'exec "$@" --strict', 'sh'];
+    agent.launch({ STATE_DIRECTORY: agent.state });
+    expect(await agent.ended()).toBe(78);
+    agent.surroundings = [];
     await agent.start({ STATE_DIRECTORY: agent.state });
     expect(await pushTo('FT-101')).toBe(204);
     const { text, status } = await agent.call(agent.ops, '/healthz');

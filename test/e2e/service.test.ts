@@ -2,7 +2,7 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from './harness/agent-process.ts';
 import { NotifySocket } from './harness/notify-socket.ts';
 import { Platform } from './harness/platform.ts';
@@ -11,12 +11,15 @@ import { runVerb } from './harness/verb.ts';
 
 let platform: Platform;
 let agent: AgentProcess;
+let second: AgentProcess | undefined;
 
 beforeEach(async () => {
   platform = await Platform.start();
   agent = new AgentProcess(platform.url, { tags: `tags:\n${VALUE_TAGS}` });
 });
 afterEach(async () => {
+  await second?.dispose();
+  second = undefined;
   await agent.dispose();
   await platform.stop();
 });
@@ -86,15 +89,12 @@ describe('agent startup', () => {
   it('exits with 1 if another agent uses the state folder, and does not disturb it', async () => {
     await agent.start();
     expect(await push(1)).toBe(204);
-    const second = new AgentProcess(platform.url, { tags: `tags:\n${VALUE_TAGS}`, env: { STATE_DIR: agent.state } });
-    try {
-      second.launch();
-      expect(await second.ended()).toBe(1);
-      expect(second.logged('agent.start_failed')).toHaveLength(1);
-      expect(second.hasBeenReady).toBe(false);
-    } finally {
-      await second.dispose();
-    }
+    second = new AgentProcess(platform.url, { tags: `tags:\n${VALUE_TAGS}`, env: { STATE_DIR: agent.state } });
+    second.launch();
+    expect(await second.ended()).toBe(1);
+    // The second agent names the process that uses the folder.
+    expect(JSON.stringify(second.logged('agent.start_failed'))).toContain(String(agent.pid));
+    expect(second.hasBeenReady).toBe(false);
     const { stdout } = await runVerb(agent, 'status', '--json');
     expect(JSON.parse(stdout)).toMatchObject({ pid: agent.pid });
     expect(await push(2)).toBe(204);
@@ -107,21 +107,17 @@ describe('agent startup', () => {
     expect(await push()).toBe(204);
     expect(await agent.end('SIGTERM')).toBe(0);
     const other = createServer();
+    onTestFinished(() => void other.close());
     await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
     const address = `127.0.0.1:${(other.address() as AddressInfo).port}`;
-    const second = new AgentProcess(platform.url);
-    try {
-      writeFileSync(second.ingest, 'file of another program');
-      second.launch();
-      agent.launch({ INGEST_LISTEN: address });
-      expect(await Promise.all([agent.ended(), second.ended()])).toEqual([1, 1]);
-      expect(JSON.stringify(agent.logged('agent.start_failed'))).toContain(address);
-      expect(JSON.stringify(second.logged('agent.start_failed'))).toContain(second.ingest);
-      expect(readFileSync(second.ingest, 'utf8')).toBe('file of another program');
-    } finally {
-      await second.dispose();
-      await new Promise((resolve) => other.close(resolve));
-    }
+    second = new AgentProcess(platform.url);
+    writeFileSync(second.ingest, 'file of another program');
+    second.launch();
+    agent.launch({ INGEST_LISTEN: address });
+    expect(await Promise.all([agent.ended(), second.ended()])).toEqual([1, 1]);
+    expect(JSON.stringify(agent.logged('agent.start_failed'))).toContain(address);
+    expect(JSON.stringify(second.logged('agent.start_failed'))).toContain(second.ingest);
+    expect(readFileSync(second.ingest, 'utf8')).toBe('file of another program');
     await agent.start();
     await agent.until(() => platform.counts(881).stored === 1, 'the value arrives');
   });
