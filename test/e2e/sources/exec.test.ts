@@ -1,0 +1,163 @@
+// Requires: python3
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { wholeLines } from '../../whole-lines.ts';
+import { AgentProcess } from '../harness/agent-process.ts';
+import { Platform } from '../harness/platform.ts';
+
+const START_MS = 1_700_000_000_000;
+const FLOOD = 20_000;
+const ENV = { COMMIT_INTERVAL: '200ms', POST_INTERVAL: '100ms', POST_MAX_VALUES: '10000' };
+
+/** Prints increasing numbers, and after a start the earlier ones again. Prints a number before it is in the ledger. */
+const COUNTER = `
+import json, os, sys, time
+os.environ.get("CLIENT_SECRET") and sys.exit("secret in the environment")
+ledger = open(sys.argv[1], "a+"); ledger.seek(0)
+n = len(ledger.read().split())
+with open(sys.argv[1] + ".pid", "w") as file: file.write("%d\\n" % os.getpid())
+def say(k): print(json.dumps({"tag": "T", "key": "n", "value": k, "timestamp": ${START_MS} + k}), flush=True)
+for k in range(n): say(k)
+while True:
+    say(n)
+    ledger.write("%d\\n" % n); ledger.flush()
+    n += 1
+    time.sleep(0.005)
+`;
+
+/** Prints many lines at once and then nothing. */
+const FLOODING = `
+import sys, time
+print("T bad=x", flush=True)
+for n in range(${FLOOD}): sys.stdout.write("T half=%d,whole=%d %d\\n" % (n, n, (${START_MS} + n) * 1000000))
+sys.stdout.flush()
+sys.stderr.write("flooded\\n"); sys.stderr.flush()
+time.sleep(1000)
+`;
+
+/** Prints one number per run; the fourth run fails after it. */
+const ONCE = `
+import sys
+with open(sys.argv[1], "a+") as file:
+    file.seek(0); n = len(file.readlines()); file.write("%d\\n" % n)
+print('{"tag":"T","key":"once","value":%d}' % n)
+sys.exit("the boiler is off" if n == 3 else 0)
+`;
+
+/** Ignores SIGTERM, and has a child that does so too. */
+const HUNG = `
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.fork()
+with open(sys.argv[1], "a") as file: file.write("%d\\n" % os.getpid())
+time.sleep(1000)
+`;
+
+let platform: Platform;
+let agent: AgentProcess;
+
+const file = (name: string) => join(agent.folder, name);
+const stored = (key: string) => platform.stored(881, key);
+const numbers = (key: string) => stored(key).map(({ value }) => value);
+
+/** Writes a Python program to the folder, and returns the member of a source that runs it. */
+function program(name: string, text: string, ...args: string[]): string {
+  writeFileSync(file(name), `#!/usr/bin/python3\n${text}`);
+  chmodSync(file(name), 0o755);
+  return `exec: ${JSON.stringify([file(name), ...args])}`;
+}
+
+function configure(sources: string, values: string): void {
+  const tags = `sources: { ${sources} }\ntags: { T: { asset: 881, values: { ${values} } } }\n`;
+  agent.write(platform.url, { tags, env: ENV });
+}
+
+async function reload(sources: string, values: string): Promise<void> {
+  const before = agent.logged('config.reloaded').length;
+  configure(sources, values);
+  agent.signal('SIGHUP');
+  await agent.until(() => agent.logged('config.reloaded').length > before, 'the reload is accepted');
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    // A zombie only waits for its parent.
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+beforeAll(async () => {
+  platform = await Platform.start();
+  agent = new AgentProcess(platform.url);
+  configure(`counter: { ${program('counter.py', COUNTER, file('ledger'))} }`, 'n: { from: counter }');
+  await agent.start();
+});
+afterAll(async () => {
+  // Also terminates the programs.
+  await agent?.end('SIGTERM');
+  await agent?.dispose();
+  await platform?.stop();
+});
+
+describe('program source', () => {
+  it('delivers each number of an endless stream when the program or the agent is killed', async () => {
+    const ledger = file('ledger');
+    const pid = () => Number(wholeLines(`${ledger}.pid`)[0]);
+    const more = async (what: string) => {
+      const before = wholeLines(ledger).length;
+      await agent.until(() => wholeLines(ledger).length > before + 50, what);
+    };
+    for (const killed of ['program', 'agent', 'agent'] as const) {
+      await more('the program prints numbers');
+      if (killed === 'program') {
+        const before = agent.logged('exec.ended').length;
+        process.kill(pid(), 'SIGKILL');
+        await agent.until(() => agent.logged('exec.ended').length > before, 'the end is reported');
+      } else {
+        await agent.end('SIGKILL');
+        await agent.start();
+      }
+    }
+    await more('the program prints numbers again');
+    const last = pid();
+    expect(await agent.end('SIGTERM')).toBe(0);
+    expect(isAlive(last)).toBe(false);
+    const printed = wholeLines(ledger).map((line) => ({ timestampMs: START_MS + Number(line), value: Number(line) }));
+    await agent.start();
+    await agent.until(() => platform.compare(881, 'n', printed).missing.length === 0, 'every printed number arrives');
+    expect(stored('n').filter(({ timestampMs, value }) => timestampMs !== START_MS + value)).toEqual([]);
+  });
+
+  it('delivers every line of a program that outpaces the disk, scales values, and reports invalid lines', async () => {
+    await reload(
+      `flood: { ${program('flood.py', FLOODING)}, format: lines }`,
+      'half: { from: flood, scale: 0.5, offset: 1 }, whole: {}',
+    );
+    await agent.until(() => numbers('half').length + numbers('whole').length >= 2 * FLOOD, 'all values arrive');
+    expect(numbers('half')).toEqual(Array.from({ length: FLOOD }, (_, n) => n / 2 + 1));
+    expect(numbers('whole')).toEqual(Array.from({ length: FLOOD }, (_, n) => n));
+    expect(agent.logged('exec.refused').some(({ source }) => source === 'flood')).toBe(true);
+    await agent.until(() => agent.logged('exec.said').some(({ line }) => line === 'flooded'), 'its errors are logged');
+  });
+
+  it('runs at an interval, stores each run once, reports failed runs, and kills hung ones with their children', async () => {
+    const pids = file('pids');
+    await reload(
+      `once: { ${program('once.py', ONCE, file('runs'))}, every: 200ms }, ` +
+        `hung: { ${program('hung.py', HUNG, pids)}, every: 200ms, timeout: 500ms }`,
+      'once: { from: once, on_failure: bad }, never: { from: hung }',
+    );
+    await agent.until(() => numbers('once').includes(5), 'six runs are delivered');
+    const failures = (source: string) => agent.logged('exec.failed').filter((one) => one.source === source);
+    await agent.until(() => failures('hung').length > 0, 'the hung run is reported');
+    expect(wholeLines(pids).slice(0, 2).map(Number).filter(isAlive)).toEqual([]);
+    expect(failures('once')).toHaveLength(1);
+    const good = stored('once').filter(({ status }) => status !== 'bad');
+    expect(good.map(({ value }) => value).slice(0, 6)).toEqual([0, 1, 2, 3, 4, 5]);
+    // The failed run repeats its value with the status bad.
+    expect(stored('once').filter(({ status }) => status === 'bad')).toMatchObject([{ value: 3 }]);
+  });
+});
