@@ -114,8 +114,8 @@ async function strangers(listener: Listener, count: number, text: string): Promi
   await Promise.all(opened);
 }
 
-/** Sends a body without an end until the agent closes the connection. */
-async function sendEndless(listener: Listener): Promise<void> {
+/** Sends a body without an end until the agent closes the connection. Returns the number of bytes sent. */
+async function sendEndless(listener: Listener): Promise<number> {
   const socket = connect(socketOf(listener)).resume();
   crowd.push(socket);
   const closed = new Promise<void>((resolve) => socket.on('error', () => {}).once('close', () => resolve()));
@@ -127,6 +127,7 @@ async function sendEndless(listener: Listener): Promise<void> {
   socket.on('drain', write);
   write();
   await closed;
+  return socket.bytesWritten;
 }
 
 beforeAll(async () => {
@@ -198,15 +199,8 @@ describe('listener', () => {
   );
 
   it.each(['ingest', 'webhook'] as const)('closes a connection that sends an endless body (%s)', async (listener) => {
-    await sendEndless(listener);
+    expect(await sendEndless(listener)).toBeLessThan(64 * MiB);
     await expectService();
-  });
-
-  it.each(LISTENERS)('serves others while a client sends an endless body (%s)', async (listener) => {
-    const sent = sendEndless(listener);
-    for (let n = 0; n < 5; n++) await expectService();
-    for (const socket of crowd) socket.destroy();
-    await sent;
   });
 
   it.each(LISTENERS)('responds 431 to oversized headers (%s)', async (listener) => {
