@@ -88,13 +88,31 @@ export function sortProblems(problems: readonly Problem[]): Problem[] {
   );
 }
 
-/** Returns text on one line of limited length, without control characters or passwords in addresses. */
+/**
+ * Returns text on one line of limited length, without control characters or passwords in addresses. A password may
+ * contain an unescaped `@`, so that everything up to the last one is masked.
+ */
 export function printable(text: string, maxShown = MAX_SHOWN): string {
-  const plain = text
-    .replaceAll(/\/\/[^/\s]*@/g, '//***@')
+  const [start, end] = [text.indexOf('//'), text.lastIndexOf('@')];
+  const masked = start >= 0 && end > start ? `${text.slice(0, start)}//***${text.slice(end)}` : text;
+  const plain = masked
     // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not be sent to a terminal
     .replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, '?');
   return plain.length > maxShown ? `${plain.slice(0, maxShown)}…` : plain;
+}
+
+/** Returns a rejected address in printable form. An unreadable one may contain a password anywhere after the `//`. */
+export function printableAddress(text: string): string {
+  if (text.includes('@')) return printable(text.replace(/^([a-z][a-z0-9+.-]*:\/\/)?.*@/is, '$1***@'));
+  return printable(URL.canParse(text) ? text : text.replace(/\/\/.*/s, '//***'));
+}
+
+/** Returns the correction of a rejected address: escapes, if a user name or password ends too early; otherwise `instead`. */
+export function addressCorrection(text: string, instead: string): string {
+  const url = URL.parse(text);
+  const isWhole = url !== null && !(url.pathname + url.search + url.hash).includes('@');
+  if (isWhole || !text.includes('@')) return instead;
+  return 'in a user name or password, write / as %2F, @ as %40, ? as %3F, # as %23, : as %3A and % as %25';
 }
 
 /** Formats any YAML value for a problem message. */

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { Ajv, type ErrorObject } from 'ajv';
 import { envSchema } from 'env-schema';
-import { type Place, type Problems, printable } from './problem.ts';
+import { type Place, type Problems, printable, printableAddress } from './problem.ts';
 import { readForm } from './setting-forms.ts';
 import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
 import type { Environment, GivenSettings } from './setting-origins.ts';
@@ -133,6 +133,7 @@ function reportWrong(key: KeyName, error: ErrorObject, text: string, place: Plac
     problems.error(place, `${key} is empty`, `remove the line to use the default ${fallback}, or set a value`);
     return;
   }
-  const reason = entry.secret ? `${key} ${error.message}` : `${key} "${printable(text)}" ${error.message}`;
-  problems.error(place, reason, instead, entry.secret ? '' : text);
+  const quoted = entry.form.as === 'address' ? printableAddress(text) : printable(text);
+  if (entry.secret) problems.error(place, `${key} ${error.message}`, instead);
+  else problems.error(place, `${key} "${quoted}" ${error.message}`, instead, quoted);
 }

@@ -4,6 +4,7 @@ import { readDuration, readSize, readSizeOrShare } from '../base/quantity.ts';
 import type { Reading } from '../base/reading.ts';
 import { PROPERTIES } from '../contract/events/properties.ts';
 import { EVENT_TYPES, isEventType } from '../contract/events.ts';
+import { addressCorrection } from './problem.ts';
 import type { BrokerTopic, Form } from './settings/entry.ts';
 
 /** Maximum length of a setting. A list of all event types requires one sixth of it. */
@@ -104,23 +105,19 @@ export function formatSize(bytes: number): string {
 export function readAddress(text: string, schemes: readonly string[], base: boolean): Reading<string> {
   const address = text.trim();
   const examples = schemes.map((scheme) => `${scheme}://`).join(' or ');
-  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(address)) {
-    return { reason: 'is not an address', instead: `use a complete address that begins with ${examples}` };
-  }
-  const url = URL.parse(address);
-  if (url === null)
-    return { reason: 'is not an address', instead: `use a complete address that begins with ${examples}` };
+  const complete = `use a complete address that begins with ${examples}`;
+  const url = /^[a-z][a-z0-9+.-]*:\/\//i.test(address) ? URL.parse(address) : null;
+  if (url === null) return { reason: 'is not an address', instead: addressCorrection(address, complete) };
   if (!schemes.includes(url.protocol.slice(0, -1))) {
     return { reason: `begins with ${url.protocol}//`, instead: `use an address that begins with ${examples}` };
   }
   if (!/^\[|^[a-z0-9._-]*$/i.test(url.hostname)) {
     return { reason: 'has an invalid host name', instead: 'use letters, digits, dots and dashes' };
   }
-  if (url.hostname === '')
-    return { reason: 'has no host', instead: `use a complete address that begins with ${examples}` };
-  if (url.hash !== '') return { reason: 'has a part after #', instead: 'remove that part' };
+  if (url.hostname === '') return { reason: 'has no host', instead: complete };
+  if (url.hash !== '') return { reason: 'has a part after #', instead: addressCorrection(address, 'remove that part') };
   if (!base) return { value: address };
-  if (url.username !== '' || url.password !== '') {
+  if (address.includes('@')) {
     return {
       reason: 'contains a user name or password',
       instead: 'remove them and set TECHNICAL_USERNAME and TECHNICAL_PASSWORD',

@@ -5,7 +5,7 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import mqtt from 'mqtt-packet';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
 import { AgentProcess } from './harness/agent-process.ts';
 import { type Exchange, HttpProxy } from './harness/http-proxy.ts';
@@ -343,5 +343,58 @@ describe('agent with peers that quote secrets', () => {
     agent.signal('SIGUSR1');
     for (let n = 0; n < 5; n++) expect((await agent.call(agent.ops, '/metrics')).status).toBe(200);
     expect(agent.output).not.toMatch(/debugger|inspector/i);
+  });
+});
+
+describe('address with an unescaped password', () => {
+  const MARKS = ['/', '@', '?', '#'];
+  /** Contains no part that occurs elsewhere. */
+  const REST = 'ssWORD';
+  const user = (mark: string) => `gw:pa${mark}${REST}@127.0.0.1`;
+  const sources = MARKS.flatMap((mark, at) => [
+    `  m${at}: { mqtt: "mqtt://${user(mark)}:1883" }\n`,
+    `  n${at}: { nats: "nats://${user(mark)}:4222" }\n`,
+    `  o${at}: { opcua: "opc.tcp://${user(mark)}:4840" }\n`,
+  ]);
+  const rules = MARKS.map(
+    (mark, at) => `  - { name: r${at}, on: threshold_reached, do: [{ post: "http://${user(mark)}/" }] }\n`,
+  );
+  const wrong = {
+    tags: `sources:\n${sources.join('')}tags: {}\n`,
+    reactions: `reactions:\n${rules.join('')}`,
+    env: { IDENTITY_URL: `https://${user('@')}`, WEBHOOK_URL: `https://${user('?')}`, HTTPS_PROXY: user('#') },
+  };
+  const platformUrl = `https://${user('/')}`;
+  let other: AgentProcess;
+
+  beforeEach(() => {
+    other = new AgentProcess(platform.url);
+  });
+  afterEach(() => other.dispose());
+
+  it('is masked by commands and by a reload, and its correction is shown', async () => {
+    await other.start();
+    other.write(platformUrl, wrong);
+    const outputs = [other.output];
+    for (const words of [['check'], ['reload'], ['doctor'], ['status'], ['status', '--json']]) {
+      const { stdout, stderr } = await runVerb(other, ...words);
+      outputs.push(stdout, stderr);
+    }
+    for (const path of ['/status', '/healthz']) outputs.push((await other.call(other.ops, path)).text);
+    outputs.push(other.output);
+    expect(other.logged('config.refused')).not.toEqual([]);
+    expect(outputs.filter((text) => text.includes(REST))).toEqual([]);
+    const { stderr, stdout } = await runVerb(other, 'check');
+    const mistakes = (stdout + stderr).split('\n').filter((line) => line.includes('gw') || line.includes('***@'));
+    expect(mistakes.length).toBeGreaterThanOrEqual(3 * MARKS.length);
+    expect(mistakes.join('\n')).toContain('%2F');
+  });
+
+  it('is masked when the agent cannot start', async () => {
+    other.write(platformUrl, wrong);
+    other.launch();
+    expect(await other.ended()).toBe(78);
+    expect(other.output).toContain('***@127.0.0.1');
+    expect(other.output).not.toContain(REST);
   });
 });

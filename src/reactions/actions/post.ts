@@ -3,7 +3,7 @@ import { codeOf, messageOf } from '../../base/errors.ts';
 import { Agent as HttpAgent, request as requestHttp } from '../../base/node-http.ts';
 import type { Action } from '../../config/action-kinds.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
-import { printable } from '../../config/problem.ts';
+import { addressCorrection, printableAddress } from '../../config/problem.ts';
 import { readAddress } from '../../config/setting-forms.ts';
 import type { ActionKind } from '../action-kind.ts';
 import { fillBody } from '../template.ts';
@@ -55,8 +55,9 @@ export const POST: ActionKind<PostAction> = {
     const timeoutMs = report.timeout(TIMEOUT_MS);
     const url = readAddress(post as string, ['http', 'https'], false);
     if ('reason' in url) {
-      const reason = `"${printable(post as string)}" ${url.reason}`;
-      report.problem('post', reason, 'use a value such as http://127.0.0.1:1880/alarm', post as string);
+      const address = printableAddress(post as string);
+      const instead = addressCorrection(post as string, 'use a value such as http://127.0.0.1:1880/alarm');
+      report.problem('post', `"${address}" ${url.reason}`, instead, address);
       return undefined;
     }
     if (timeoutMs === undefined) return undefined;

@@ -3,7 +3,7 @@ import { readDuration } from '../../base/quantity.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import { MAX_TOPIC_BYTES } from '../../broker/discards.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
-import { printable } from '../../config/problem.ts';
+import { addressCorrection, printable, printableAddress } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { MessageValue, TimeUnit } from './payload.ts';
 
@@ -90,7 +90,8 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
   const url = String(raw[member]);
   const wrong = wrongUrl(url);
   if (wrong !== undefined) {
-    report.problem(member, `"${printable(url)}" ${wrong}`, 'use a value such as mqtt://127.0.0.1:1883');
+    const instead = addressCorrection(url, 'use a value such as mqtt://127.0.0.1:1883');
+    report.problem(member, `"${printableAddress(url)}" ${wrong}`, instead);
     return undefined;
   }
   const expiry = readDuration(String(raw.session_expiry ?? SEVEN_DAYS));

@@ -1,5 +1,5 @@
 import { readDuration } from '../../base/quantity.ts';
-import { printable, shown } from '../../config/problem.ts';
+import { printable, printableAddress, shown } from '../../config/problem.ts';
 import type { ComparedSource, MemberReport, Members } from '../../config/source-kinds.ts';
 import type { Source } from '../../config/tags.ts';
 import type { SourceKind } from '../source-kind.ts';
@@ -187,7 +187,7 @@ function readAddress(raw: Members, report: MemberReport): ModbusAddress | undefi
   const text = String(raw.modbus).trim();
   const address = text.startsWith('rtu:') ? serialLine(text, raw) : hostAndPort(text, raw);
   if (typeof address === 'string') {
-    report.problem('modbus', `"${printable(text)}" ${address}`, `use a value such as ${EXAMPLES}`);
+    report.problem('modbus', `"${printableAddress(text)}" ${address}`, `use a value such as ${EXAMPLES}`);
     return undefined;
   }
   const other = address.transport === 'tcp' ? 'rtu' : 'tcp';

@@ -2,7 +2,7 @@ import { readDuration } from '../../base/quantity.ts';
 import type { NatsSpec } from '../../broker/nats/nats-spec.ts';
 import { NATS_SUBJECTS } from '../../broker/topic-filters.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
-import { printable } from '../../config/problem.ts';
+import { addressCorrection, printable, printableAddress } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import { wrongSubject } from '../../config/topics.ts';
 import { CONNECTION_MEMBERS, POINTER_MEMBERS, placeText, readPointers } from '../messages/message-members.ts';
@@ -114,7 +114,9 @@ function readSource(raw: Members, report: MemberReport): NatsSpec | undefined {
     .map((server) => server.trim());
   const wrong = servers.map(wrongServer).find((reason) => reason !== undefined);
   if (wrong !== undefined) {
-    report.problem('nats', `"${printable(String(raw.nats))}" ${wrong}`, 'use a value such as nats://127.0.0.1:4222');
+    const text = String(raw.nats);
+    const instead = addressCorrection(text, 'use a value such as nats://127.0.0.1:4222');
+    report.problem('nats', `"${printableAddress(text)}" ${wrong}`, instead);
     return undefined;
   }
   const ackWait = readDuration(String(raw.ack_wait ?? THIRTY_SECONDS));

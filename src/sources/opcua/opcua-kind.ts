@@ -1,6 +1,6 @@
 import { readDuration } from '../../base/quantity.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
-import { printable } from '../../config/problem.ts';
+import { printable, printableAddress } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SecurityPolicyName } from '../../opcua/protocol.ts';
 import { CONNECTION_MEMBERS } from '../messages/message-members.ts';
@@ -206,10 +206,9 @@ function readUrl(text: string, report: MemberReport): string | undefined {
         ? 'contains a user name'
         : undefined;
   if (problem === undefined) return text;
-  // The part before an @ may contain a password.
   report.problem(
     'opcua',
-    `"${printable(text.replace(/\/\/.*@/, '//…@'))}" ${problem}`,
+    `"${printableAddress(text)}" ${problem}`,
     'use an address such as opc.tcp://10.0.0.5:4840, and set username:',
   );
   return undefined;
