@@ -1,4 +1,4 @@
-import { closeSync, constants, lstatSync, openSync, writeSync } from 'node:fs';
+import { closeSync, constants, lstatSync, openSync, writeFileSync } from 'node:fs';
 import { StoreError } from './errors.ts';
 
 /** Opens a state file for writing, readable only by its owner. Fails if the path is a link (`ELOOP`). */
@@ -11,7 +11,7 @@ export function openOwnFile(path: string, mode: 'append' | 'truncate'): number {
 export function writeOwnFile(path: string, text: string): void {
   const file = openOwnFile(path, 'truncate');
   try {
-    writeSync(file, text);
+    writeFileSync(file, text);
   } finally {
     closeSync(file);
   }

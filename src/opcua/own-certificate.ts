@@ -77,6 +77,6 @@ async function createPair(folder: string, { certFile, keyFile }: KeyPairFiles): 
     purpose: crypto_utils.CertificatePurpose.ForApplication,
   });
   const ending = `.${process.pid}.tmp`;
-  await writeDurably(keyFile, privPem, ending);
-  await writeDurably(certFile, cert, ending, 0o644);
+  await writeDurably(keyFile, privPem, { ending });
+  await writeDurably(certFile, cert, { ending, mode: 0o644 });
 }

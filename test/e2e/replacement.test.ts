@@ -1,10 +1,11 @@
+// Requires: prlimit
 import { createHmac } from 'node:crypto';
-import { mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AgentProcess } from './harness/agent-process.ts';
 import { Platform } from './harness/platform.ts';
-import { runVerb } from './harness/verb.ts';
+import { runVerb, runVerbIn } from './harness/verb.ts';
 
 /** Nothing connects to this address: the tests deliver events at the socket of the listener. */
 const WEBHOOK_URL = 'http://127.0.0.1:9/webhook';
@@ -129,6 +130,21 @@ describe('backup of a running agent', () => {
     await platform.recover();
     await agent.start();
     await agent.until(() => platform.counts(881).stored === 1, 'the value arrives');
+  });
+});
+
+describe('command that replaces a file', () => {
+  it('fails and leaves the file unchanged if the disk has no room for all of it', async () => {
+    await agent.start();
+    expect(await runVerb(agent, 'assets', '--schema')).toMatchObject({ status: 0 });
+    const path = join(agent.config, 'schema/tags.schema.json');
+    const before = readFileSync(path, 'utf8');
+    expect(before.length).toBeGreaterThan(20_000);
+    // Like a full disk, the limit ends a write after a part of the file.
+    const limited = await runVerbIn(['prlimit', '--fsize=10000'], agent, 'assets', '--schema');
+    expect(limited).toMatchObject({ status: 1 });
+    expect(limited.stderr).toContain(`cannot write ${path}`);
+    expect(readFileSync(path, 'utf8')).toBe(before);
   });
 });
 

@@ -8,7 +8,7 @@
  * Read only if a series is missing or damaged in the table. A line is written before the commit of its series, without
  * a sync; missing lines are added when the buffer is next opened.
  */
-import { closeSync, fsyncSync, readFileSync, renameSync, statSync, writeSync } from 'node:fs';
+import { closeSync, fsyncSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { openOwnFile } from '../../base/own-file.ts';
 import type { Series } from '../series.ts';
 import { type SeriesFields, seriesFields, seriesOfFields } from '../tables.ts';
@@ -88,7 +88,7 @@ export class SeriesCopy {
       const file = openOwnFile(path, mode === 'a' ? 'append' : 'truncate');
       try {
         // The leading line feed terminates a truncated line.
-        writeSync(file, `\n${series.map(lineOf).join('\n')}\n`);
+        writeFileSync(file, `\n${series.map(lineOf).join('\n')}\n`);
         if (mode === 'w') fsyncSync(file);
       } finally {
         closeSync(file);

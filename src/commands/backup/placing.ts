@@ -15,14 +15,15 @@ import {
   renameSync,
   rmSync,
   statSync,
-  writeSync,
+  writeFileSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
+import { syncFolder } from '../../base/durable-file.ts';
 import { codeOf, TagferryError } from '../../base/errors.ts';
 import { clearDecommissionMark, markRestoring } from '../../store/decommission-mark.ts';
 import { storeSecrets } from '../configuration/credentials.ts';
-import { readText, setEnvLines, syncFolder, writeWhole } from '../configuration/files.ts';
+import { readText, setEnvLines, writeWhole } from '../configuration/files.ts';
 import { isServiceFolder } from '../service/service-folder.ts';
 import { type ArchivedFile, type ArchiveReader, DECOMMISSIONED, STATE_FILES } from './archive.ts';
 import { idOf, UNIT_FOLDER } from './contents.ts';
@@ -50,7 +51,7 @@ export async function place({ reader, directory, stateDir }: Placing): Promise<s
     }
     for (const file of of('state'))
       if (inside(file) !== DECOMMISSIONED) renameSync(join(beside, inside(file)), join(stateDir, inside(file)));
-    syncFolder(stateDir);
+    await syncFolder(stateDir);
     changeOwner(stateDir, of('state'));
     // A decommissioned gateway remains decommissioned after a restore.
     if (existsSync(join(beside, DECOMMISSIONED)))
@@ -76,19 +77,19 @@ async function placeConfiguration(reader: ArchiveReader, directory: string): Pro
     // Re-encrypts the unit's credentials, if possible.
     else if (isService && /^config\/credentials\/(client_secret|technical_password)$/.test(file.name)) {
       secrets[name.slice('credentials/'.length)] = reader.bytes(file);
-    } else if (file.name.startsWith('config/')) placeFile(reader, file, join(directory, name), isService);
+    } else if (file.name.startsWith('config/')) await placeFile(reader, file, join(directory, name), isService);
   }
   const isAnySecret = Object.keys(secrets).length > 0;
   const storage = isAnySecret ? await storeSecrets(directory, secrets, 'auto') : undefined;
   if (storage && !isService) {
     const path = join(directory, 'agent.env');
-    writeWhole(path, setEnvLines(readText(path) ?? '', storage.env), 0o640);
+    await writeWhole(path, setEnvLines(readText(path) ?? '', storage.env), 0o640);
   }
-  return isService ? placeUnit(reader, storage?.isEncrypted !== false) : [];
+  return isService ? await placeUnit(reader, storage?.isEncrypted !== false) : [];
 }
 
 /** Skips drop-ins that load encrypted credentials if this machine cannot encrypt, because the unit would not start. */
-function placeUnit(reader: ArchiveReader, canEncrypt: boolean): string[] {
+async function placeUnit(reader: ArchiveReader, canEncrypt: boolean): Promise<string[]> {
   const notes: string[] = [];
   for (const file of reader.files.filter(({ name }) => name.startsWith('unit/'))) {
     const path = join(UNIT_FOLDER, inside(file));
@@ -97,14 +98,14 @@ function placeUnit(reader: ArchiveReader, canEncrypt: boolean): string[] {
       notes.push(
         `${path} not restored: systemd cannot encrypt credentials on this machine, so they are stored as files`,
       );
-    } else writeWhole(path, bytes, 0o644);
+    } else await writeWhole(path, bytes, 0o644);
   }
   return notes;
 }
 
-function placeFile(reader: ArchiveReader, file: ArchivedFile, path: string, isService: boolean): void {
+async function placeFile(reader: ArchiveReader, file: ArchivedFile, path: string, isService: boolean): Promise<void> {
   mkdirSync(dirname(path), { recursive: true });
-  writeWhole(path, reader.bytes(file), 0o600);
+  await writeWhole(path, reader.bytes(file), 0o600);
   if (process.getuid?.() === 0 && isService) {
     chownSync(path, idOf('user', file.user ?? '') ?? 0, idOf('group', file.group ?? '') ?? 0);
   }
@@ -115,9 +116,7 @@ function placeFile(reader: ArchiveReader, file: ArchivedFile, path: string, isSe
 function copyOut(reader: ArchiveReader, file: ArchivedFile, path: string): void {
   const descriptor = openSync(path, 'wx', 0o600);
   try {
-    for (const piece of reader.read(file)) {
-      for (let at = 0; at < piece.length; ) at += writeSync(descriptor, piece, at);
-    }
+    for (const piece of reader.read(file)) writeFileSync(descriptor, piece);
     fsyncSync(descriptor);
   } finally {
     closeSync(descriptor);

@@ -57,7 +57,7 @@ export async function storeSecrets(
   }
   for (const [name, secret] of Object.entries(secrets)) {
     const path = join(folder, name);
-    writeWhole(path, typeof secret === 'string' ? `${secret}\n` : secret, 0o600);
+    await writeWhole(path, typeof secret === 'string' ? `${secret}\n` : secret, 0o600);
     chmodSync(path, 0o600);
     rmSync(`${path}.cred`, { force: true });
     if (!isService && env.has(name.toUpperCase())) env.set(`${name.toUpperCase()}_FILE`, `credentials/${name}`);
@@ -96,7 +96,7 @@ async function writeDropIn(folder: string): Promise<void> {
   const text = `# Written by tagferry setup.\n[Service]\n${lines.join('\n')}\n`;
   if (readText(DROP_IN) === (lines.length === 0 ? undefined : text)) return;
   if (lines.length === 0) rmSync(DROP_IN, { force: true });
-  else writeWhole(DROP_IN, text, 0o644);
+  else await writeWhole(DROP_IN, text, 0o644);
   await run('systemctl', ['daemon-reload'], '');
 }
 
@@ -108,7 +108,7 @@ async function encryptAll(folder: string, secrets: Secrets): Promise<boolean> {
     if (!bytes) return false;
     encrypted.set(join(folder, `${name}.cred`), bytes);
   }
-  for (const [path, bytes] of encrypted) writeWhole(path, bytes, 0o600);
+  for (const [path, bytes] of encrypted) await writeWhole(path, bytes, 0o600);
   return true;
 }
 

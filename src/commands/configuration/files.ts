@@ -1,18 +1,6 @@
-import {
-  chownSync,
-  closeSync,
-  cpSync,
-  existsSync,
-  fchmodSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeSync,
-} from 'node:fs';
+import { existsSync, mkdirSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { writeDurably } from '../../base/durable-file.ts';
 import { codeOf, TagferryError } from '../../base/errors.ts';
 import { SHIPPED_CONFIGURATION } from '../../base/installation.ts';
 import { readRegularFileSync } from '../../base/regular-file.ts';
@@ -42,59 +30,36 @@ export function readText(path: string): string | undefined {
 }
 
 /**
- * Replaces a file atomically (temporary file, sync, rename, folder sync), so that either the old or the new file exists
- * after a power failure. An existing file keeps its owner and mode. Throws `setup.unwritable` if writing fails.
+ * Writes a file durably, in a folder that is created if necessary. An existing file keeps its owner and mode. Throws
+ * `setup.unwritable` if writing fails; an existing file is unchanged then.
  */
-export function writeWhole(path: string, text: string | Uint8Array, mode: number): void {
-  const temporary = `${path}.new`;
+export async function writeWhole(path: string, content: string | Uint8Array, mode: number): Promise<void> {
   try {
     mkdirSync(dirname(path), { recursive: true });
-    const before = existsSync(path) ? statSync(path) : undefined;
-    rmSync(temporary, { force: true });
-    const file = openSync(temporary, 'wx', 0o600);
-    try {
-      writeSync(file, typeof text === 'string' ? Buffer.from(text) : text);
-      fchmodSync(file, before ? before.mode & 0o777 : mode);
-      fsyncSync(file);
-    } finally {
-      closeSync(file);
-    }
-    if (before && process.getuid?.() === 0) chownSync(temporary, before.uid, before.gid);
-    renameSync(temporary, path);
-    syncFolder(dirname(path));
+    const before = statSync(path, { throwIfNoEntry: false });
+    await writeDurably(path, content, before ? { mode: before.mode & 0o777, owner: before } : { mode });
   } catch (error) {
     throw new TagferryError(`cannot write ${path} (${codeOf(error)})`, {
       code: 'setup.unwritable',
-      hint: 'Use sudo, or specify a folder that this user can write with --config.',
+      hint: 'Use sudo, specify a folder that this user can write with --config, or free up space on the disk.',
       cause: error,
     });
   }
 }
 
 /** Adds missing shipped files: reactions.yaml and the schemas for editors. */
-export function addShippedFiles(directory: string): void {
-  if (!existsSync(join(directory, 'reactions.yaml'))) {
-    const text = shippedText('reactions.yaml');
-    writeWhole(join(directory, 'reactions.yaml'), text === '' ? 'reactions: []\n' : text, 0o644);
-  }
-  addShippedSchemas(directory);
+export async function addShippedFiles(directory: string): Promise<void> {
+  const reactions = join(directory, 'reactions.yaml');
+  if (!existsSync(reactions)) await writeWhole(reactions, shippedText('reactions.yaml') || 'reactions: []\n', 0o644);
+  await addShippedSchemas(directory);
 }
 
-/** Adds the schemas for editors if the folder does not contain any. */
-export function addShippedSchemas(directory: string): void {
-  const schemas = new URL('schema/', SHIPPED_CONFIGURATION).pathname;
-  if (!existsSync(join(directory, 'schema')) && existsSync(schemas)) {
-    cpSync(schemas, join(directory, 'schema'), { recursive: true });
-  }
-}
-
-/** Syncs a folder, so that renames and removals in it are durable. */
-export function syncFolder(path: string): void {
-  const folder = openSync(path, 'r');
-  try {
-    fsyncSync(folder);
-  } finally {
-    closeSync(folder);
+/** Adds missing schemas for editors. */
+export async function addShippedSchemas(directory: string): Promise<void> {
+  for (const name of ['schema/tags.schema.json', 'schema/reactions.schema.json']) {
+    const path = join(directory, name);
+    const text = shippedText(name);
+    if (text !== '' && !existsSync(path)) await writeWhole(path, text, 0o644);
   }
 }
 

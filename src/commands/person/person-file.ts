@@ -93,7 +93,9 @@ export class PersonFile {
   async write(person: StoredPerson): Promise<void> {
     try {
       await this.#makeFolder();
-      await writeDurably(this.#path, `${JSON.stringify({ version: 1, ...person })}\n`, `.${process.pid}.tmp`);
+      await writeDurably(this.#path, `${JSON.stringify({ version: 1, ...person })}\n`, {
+        ending: `.${process.pid}.tmp`,
+      });
     } catch (error) {
       throw this.#error('cannot write', error);
     }

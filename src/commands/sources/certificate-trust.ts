@@ -111,6 +111,6 @@ function filesOf(folder: string): Buffer[] {
 async function storeCertificate(folder: string, source: string, fingerprint: string, der: Buffer): Promise<string> {
   mkdirSync(folder, { recursive: true, mode: 0o755 });
   const file = join(folder, `${source.replaceAll(/[^A-Za-z0-9_-]/g, '_')}-${fingerprint.slice(0, 16)}.der`);
-  await writeDurably(file, der, '.tmp', 0o644);
+  await writeDurably(file, der, { mode: 0o644 });
   return file;
 }

@@ -48,7 +48,7 @@ export function define(program: Command): void {
         return print(completions((await listed(MAX_COMPLETED)).objects, flags.complete));
       if (flags.schema) {
         const directory = configurationDirectory(config, process.env);
-        return print(writeKnownIds(directory, (await listed(MAX_SCHEMA_IDS)).objects));
+        return print(await writeKnownIds(directory, (await listed(MAX_SCHEMA_IDS)).objects));
       }
       const listing = await listed(positiveInteger('--limit', flags.limit));
       print(flags.json ? jsonText(listing) : listText(listing, text));
@@ -104,12 +104,12 @@ function namesOf({ serial_number, tag, name }: ObjectLine): string[] {
  * Writes `schema/tags.schema.json` to the configuration folder. Replaces a link to the packaged schemas with a separate
  * folder. Returns a sentence for the operator. Throws `setup.unwritable` if writing fails.
  */
-export function writeKnownIds(directory: string, objects: readonly ObjectLine[]): string {
+export async function writeKnownIds(directory: string, objects: readonly ObjectLine[]): Promise<string> {
   const folder = join(directory, 'schema');
   if (lstatSync(folder, { throwIfNoEntry: false })?.isSymbolicLink()) unlinkSync(folder);
-  addShippedSchemas(directory);
+  await addShippedSchemas(directory);
   const path = join(folder, 'tags.schema.json');
-  writeWhole(path, `${JSON.stringify(schemaWithIds(objects), null, 2)}\n`, 0o644);
+  await writeWhole(path, `${JSON.stringify(schemaWithIds(objects), null, 2)}\n`, 0o644);
   const count = (kind: string) => objects.filter((one) => one.kind === kind).length;
   return `Wrote ${path}: ${counted(count('asset'), 'asset')}, ${counted(count('instrumentation'), 'instrumentation')}.`;
 }

@@ -216,11 +216,11 @@ async function write(
       : await storeSecrets(directory, Object.fromEntries(toStore), (flags.secrets ?? 'auto') as Way);
   const path = join(directory, 'agent.env');
   const text = setEnvLines(envText, new Map<string, string>([...env, ...(storedNow?.env ?? [])]), storedNow?.notes);
-  if (text !== readText(path)) writeWhole(path, text, 0o640);
+  if (text !== readText(path)) await writeWhole(path, text, 0o640);
   const tagsPath = join(directory, 'tags.yaml');
   const tags = tagsAfter(tagsText, tag, source);
-  if (tags !== readText(tagsPath)) writeWhole(tagsPath, tags, 0o644);
-  addShippedFiles(directory);
+  if (tags !== readText(tagsPath)) await writeWhole(tagsPath, tags, 0o644);
+  await addShippedFiles(directory);
   screen.say(`\nConfiguration written. ${storedNow ? `Secrets are ${storedNow.where}.` : 'Secrets are unchanged.'}`);
   if (storedNow && toStore.some(([name]) => name === 'ops_token')) showToken(directory, storedNow.isEncrypted, screen);
   if (await clearDecommissionMark(agentAddress(directory, process.env).stateDir))

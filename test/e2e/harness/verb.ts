@@ -10,13 +10,23 @@ export interface VerbOutcome {
 }
 
 /** Runs a `tagferry` command with a configuration folder, but without the agent's environment. */
-export function runVerb({ config }: Pick<AgentProcess, 'config'>, ...args: string[]): Promise<VerbOutcome> {
+export function runVerb(agent: Pick<AgentProcess, 'config'>, ...args: string[]): Promise<VerbOutcome> {
+  return runVerbIn([], agent, ...args);
+}
+
+/** Runs a command like `runVerb`, with a program before it that sets up its surroundings. */
+export function runVerbIn(
+  surroundings: readonly string[],
+  { config }: Pick<AgentProcess, 'config'>,
+  ...args: string[]
+): Promise<VerbOutcome> {
+  const [program, ...before] = [...surroundings, process.execPath];
   const isOwn = ([key]: [string, unknown]) => key.startsWith('NODE_') || key.startsWith('TAGFERRY');
   const clean = Object.fromEntries(Object.entries(process.env).filter((entry) => !isOwn(entry)));
   return new Promise((resolve) => {
     execFile(
-      process.execPath,
-      [MAIN, ...args, '--config', config],
+      program!,
+      [...before, MAIN, ...args, '--config', config],
       { cwd: config, env: { ...clean, ...COMPILED_CODE, NO_COLOR: '1' }, maxBuffer: 2 ** 25 },
       (error, stdout, stderr) => {
         const code = error === null ? 0 : error.code;
