@@ -8,6 +8,7 @@ import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { constants } from 'node:os';
 import { dirname, join } from 'node:path';
+import { rememberHangup } from './base/hangup.ts';
 import { useRuntimeOptions } from './base/runtime-options.ts';
 
 const OLDEST_MAJOR = 24;
@@ -37,7 +38,10 @@ function isAgent(words: readonly string[]): boolean {
 }
 
 if (Number(process.versions.node.split('.')[0]) >= OLDEST_MAJOR) {
-  if (isAgent(process.argv.slice(2))) useRuntimeOptions();
+  if (isAgent(process.argv.slice(2))) {
+    useRuntimeOptions();
+    rememberHangup();
+  }
   const { runCommandLine } = await import('./commands/command-line.ts');
   await runCommandLine(process.argv);
 } else {

@@ -63,6 +63,10 @@ export class Agent {
   #cancelStatus: () => void = () => {};
   #stopped: Promise<void> | undefined;
   readonly #over = Promise.withResolvers<void>();
+  /** Resolves when the startup is complete. */
+  readonly #started = Promise.withResolvers<void>();
+  /** Reload that was requested during the startup and follows it. */
+  #reloadAfterStart: Promise<void> | undefined;
 
   constructor(options: AgentOptions) {
     const { configuration, clock, log, version, environment } = options;
@@ -171,6 +175,7 @@ export class Agent {
     await this.#service.ready(agent.statusLine());
     this.#service.startWatchdog(() => agent.isAlive());
     this.#keepStatus(agent);
+    this.#started.resolve();
   }
 
   /** Returns `undefined` if the agent was stopped before the stores were open. */
@@ -199,10 +204,19 @@ export class Agent {
     return this.#login;
   }
 
-  /** Handles SIGHUP. If the configuration is invalid or cannot be applied completely, the previous one stays in use. */
+  /**
+   * Handles SIGHUP. During the startup, one reload follows it. If the configuration is invalid or cannot be applied
+   * completely, the previous one stays in use.
+   */
   reload(): Promise<void> {
+    if (this.#running?.isReady) return this.#reload();
+    if (this.#waiting.isWaiting) void this.#waiting.postponeReload();
+    this.#reloadAfterStart ??= this.#started.promise.then(() => this.#reload());
+    return this.#reloadAfterStart;
+  }
+
+  #reload(): Promise<void> {
     return this.#files.inTurn(async () => {
-      if (this.#waiting.isWaiting) return this.#waiting.rejectReload();
       await this.#service.reloading();
       try {
         await this.#files.reload({

@@ -159,13 +159,13 @@ export class DegradedStart {
     return `waiting: ${this.#reason?.message}`;
   }
 
-  /** Handles SIGHUP. The settings cannot change during startup, but systemd waits until the reload is complete. */
-  async rejectReload(): Promise<void> {
+  /** Handles SIGHUP: the reload follows the startup, but systemd waits until this notification. */
+  async postponeReload(): Promise<void> {
     const { service, log } = this.#options;
     // Read now, because the wait may end in the meantime.
     const statusLine = this.#statusLine();
-    const error = `startup is suspended: ${this.#reason?.message}; reload after startup, or restart the service`;
-    log.error({ event: 'config.refused', error }, 'reload rejected during startup');
+    const fields = { event: 'config.reload_postponed', reason: this.#reason?.message };
+    log.warn(fields, 'startup is suspended, the configuration is reloaded after it');
     await service.reloading();
     await service.ready(statusLine);
   }

@@ -287,6 +287,30 @@ describe('startup with a mistake in a file', () => {
   });
 });
 
+describe('SIGHUP during startup', () => {
+  /** Whether the process handles SIGHUP. */
+  const isHandled = () => {
+    const caught = /^SigCgt:\s+(\w+)$/m.exec(readFileSync(`/proc/${agent.pid}/status`, 'utf8'))?.[1];
+    return (Number.parseInt(caught?.slice(-1) ?? '0', 16) & 1) === 1;
+  };
+
+  it.each([
+    ['before the files are read', isHandled],
+    ['after the files are read', () => agent.logged('agent.starting').length > 0],
+  ])('%s is followed by one reload, and the new files are in force', async (_, isReached) => {
+    agent.launch();
+    await agent.until(isReached, 'the startup has begun');
+    write('tags.yaml', NEW_TAGS);
+    agent.signal('SIGHUP');
+    await agent.until(() => agent.logged('config.reloaded').length > 0, 'the files are reloaded');
+    expect(agent.hasBeenReady).toBe(true);
+    expect([await pushTo('FT-101'), await pushTo('FT-102')]).toEqual([422, 204]);
+    expect((await configuration()).refused).toBeNull();
+    expect(agent.logged('config.refused')).toEqual([]);
+    expect(agent.logged('config.reloaded')).toHaveLength(1);
+  });
+});
+
 describe('rejected reload', () => {
   it('leaves the previous configuration in force, and its mistakes are reported until they are corrected', async () => {
     await agent.start();

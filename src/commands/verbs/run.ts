@@ -5,6 +5,7 @@ import { agentStoreThread } from '../../agent/store-worker.ts';
 import { systemClock } from '../../base/clock.ts';
 import { exitStatusOf } from '../../base/command-end.ts';
 import { ConfigurationError, codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import { onHangup } from '../../base/hangup.ts';
 import { version } from '../../base/installation.ts';
 import type { StoreThread } from '../../store/store-client.ts';
 
@@ -110,7 +111,7 @@ async function runAgent(directory: string, strict: boolean, storeThread: StoreTh
   process.on('SIGTERM', () => stop(0));
   process.on('SIGINT', () => stop(0));
   // The agent logs the errors in a rejected configuration and keeps the previous one.
-  process.on('SIGHUP', () => {
+  onHangup(() => {
     void agent
       .reload()
       .catch(() => {})
