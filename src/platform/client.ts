@@ -107,7 +107,7 @@ export abstract class ApiCalls {
 
 /**
  * Makes API calls for one user. Each call uses one request from the budget and a token that will still be valid on
- * arrival. After a 401, the token is replaced and the call is repeated once.
+ * arrival. After a 401, the call is repeated with a new token later, and once after the token was replaced.
  */
 export class PlatformClient extends ApiCalls {
   readonly #options: PlatformClientOptions;
@@ -126,26 +126,30 @@ export class PlatformClient extends ApiCalls {
    */
   override async request(call: PlatformCall): Promise<PlatformAnswer> {
     this.#noteDeprecation(call);
-    const first = await this.#once(call, call.kind);
-    if (first.status !== 401) return first;
-    // The repeated call is a separate request. A `paid` caller has acquired only the first request.
-    return await this.#once(call, call.kind === 'paid' ? 'live' : call.kind);
+    let { kind } = call;
+    for (let isReplaced = false; ; ) {
+      const { answer, mayRepeat } = await this.#once(call, kind);
+      if (answer.status !== 401 || (isReplaced && !mayRepeat)) return answer;
+      if (!mayRepeat) isReplaced = true;
+      // The repeated call is a separate request. A `paid` caller has acquired only the first request.
+      if (kind === 'paid') kind = 'live';
+    }
   }
 
-  async #once(call: PlatformCall, kind: RequestKind): Promise<PlatformAnswer> {
+  async #once(call: PlatformCall, kind: RequestKind): Promise<{ answer: PlatformAnswer; mayRepeat: boolean }> {
     const { budget, tokens, boundary, clock } = this.#options;
     if (kind !== 'paid') await budget?.acquire(kind, call.signal);
     let lease: Lease | undefined;
     try {
       lease = await tokens.lease(call.signal);
       const answer = await boundary.send(this.#toHttp(call, lease.accessToken));
-      lease.responded(answer.status);
+      const mayRepeat = lease.responded(answer.status);
       if (isOwn(answer)) this.platformClock.witness(answer);
       if (answer.status === 429 && budget) {
         budget.refused(this.platformClock.closedMs(answer));
         budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
       }
-      return answer;
+      return { answer, mayRepeat };
     } catch (error) {
       const counted = lease !== undefined && !NOT_COUNTED.has(codeOf(error) ?? '');
       if (!counted) budget?.refund();

@@ -1,8 +1,11 @@
 /** Access token that is in use by one call. */
 export interface Lease {
   readonly accessToken: string;
-  /** Records the status of the response. After a 401, the token is not used again. */
-  responded(status: number): void;
+  /**
+   * Records the status of the response. After a 401, returns whether the call can be repeated with the same token,
+   * because the token is new and the server may not know it yet. Otherwise the token is not used again.
+   */
+  responded(status: number): boolean;
   /** Ends the use of the token. Must be called exactly once. */
   release(): void;
 }
@@ -10,7 +13,8 @@ export interface Lease {
 /** Source of access tokens: the session of the technical user or of a person. */
 export interface TokenSource {
   /**
-   * Returns a token that will still be valid on arrival. Waits for a renewal in progress. Throws `platform.no_session`
+   * Returns a token that will still be valid on arrival. Waits for a renewal in progress, and while the platform
+   * rejects a new token. Throws `platform.no_session`
    * (retryable) immediately if there is no token and none is being requested.
    */
   lease(signal?: AbortSignal): Promise<Lease>;

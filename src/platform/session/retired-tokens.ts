@@ -8,9 +8,11 @@ import { revokeByMs } from './session-timing.ts';
 /** Token to be revoked. A token from a previous run is not used by calls, and its remaining lifetime is unknown. */
 export interface RetiredToken {
   readonly issued: Pick<IssuedToken, 'accessToken' | 'refreshToken' | 'expiresAtMs' | 'lifeMs' | 'inUse'>;
+  /** Monotonic time at which the access token and the refresh token have both expired. */
+  readonly endsAtMs: number;
   /**
-   * Returns the tokens to send to the revocation endpoint: the access token, and in some cases the refresh token of a
-   * previous run.
+   * Returns the tokens to send to the revocation endpoint: the access token, which also ends its refresh token
+   * (platform 3.3), and the refresh token if the access token may have expired.
    */
   texts(): readonly string[];
   /** Expiry time recorded in the session file. */
@@ -33,7 +35,7 @@ interface Entry {
 }
 
 const RETRY = { baseMs: 1_000, capMs: 15_000 };
-/** Retry delays for tokens from a previous run, whose refresh token may be valid for a day. */
+/** Retry delays for refresh tokens, which are valid for up to a day. */
 const SLOW_RETRY = { baseMs: 1_000, capMs: 120_000 };
 const FAST_BELOW_MS = 3_600_000;
 
@@ -132,7 +134,7 @@ export class RetiredTokens {
   async #revokeOne(entry: Entry): Promise<void> {
     const { clock, log } = this.#options;
     const { issued } = entry.token;
-    if (clock.monotonicMs() >= issued.expiresAtMs) {
+    if (clock.monotonicMs() >= entry.token.endsAtMs) {
       log.info({ event: 'session.revoke_missed' }, 'replaced token expired before it was revoked');
       return this.#gone(entry);
     }
@@ -147,9 +149,10 @@ export class RetiredTokens {
         log.warn(fields, 'failed to revoke a token');
         return this.#gone(entry);
       }
-      entry.notBeforeMs =
-        clock.monotonicMs() +
-        fullJitterMs(entry.failures++, issued.lifeMs < FAST_BELOW_MS ? RETRY : SLOW_RETRY, () => clock.random(), 500);
+      const nowMs = clock.monotonicMs();
+      const isUrgent = issued.lifeMs < FAST_BELOW_MS && nowMs < issued.expiresAtMs;
+      const retry = isUrgent ? RETRY : SLOW_RETRY;
+      entry.notBeforeMs = nowMs + fullJitterMs(entry.failures++, retry, () => clock.random(), 500);
       log.debug({ event: 'session.revoke_failed', code: codeOf(error) }, 'failed to revoke a token, retrying');
     }
   }

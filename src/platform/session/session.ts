@@ -7,9 +7,18 @@ import type { Tokens } from '../grants/token-answer.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
 import type { Lease, TokenSource } from '../token-source.ts';
 import { type IssuedToken, issueToken, isUsable, type SessionGrant } from './issued-token.ts';
+import { NewTokenTrial, raced } from './new-token-trial.ts';
 import type { SessionFile } from './session-file.ts';
 import { type SessionSnapshot, type SessionState, snapshotOf } from './session-snapshot.ts';
-import { MIN_RENEWAL_MS, maxRestMs, newTokenDelayMs, nextGrant, retryDelayMs, type Trouble } from './session-timing.ts';
+import {
+  MIN_RENEWAL_MS,
+  maxRestMs,
+  NEW_TOKEN_MS,
+  newTokenDelayMs,
+  nextGrant,
+  retryDelayMs,
+  type Trouble,
+} from './session-timing.ts';
 import { SignInFailureLog } from './sign-in-failure-log.ts';
 import { TokenKeeper } from './token-keeper.ts';
 import { isSignInRefused, refreshTokenSurvives, type SessionCredentials, TokenRequests } from './token-requests.ts';
@@ -35,7 +44,7 @@ import { isSignInRefused, refreshTokenSurvives, type SessionCredentials, TokenRe
  * 4. New tokens are on disk before their first use. `TokenKeeper` then revokes the predecessor when no call uses it. If
  *    both share a refresh token, the revocation would invalidate it, so the predecessor is revoked together with the
  *    last token that shares the refresh token.
- * 5. A 401 invalidates only the token that was rejected.
+ * 5. A 401 invalidates only the token that was rejected. If the token is new, the call is repeated with it first.
  *
  * After a crash, the next startup revokes the tokens in `session.json` and logs in again. Tokens that were received but
  * not yet written are not revoked; they expire.
@@ -84,6 +93,8 @@ export class Session implements TokenSource {
   #nextAtMs: number | undefined;
   #trouble: Trouble | undefined;
   #lastError: unknown;
+  /** In progress while the platform rejects the current token, which is new. */
+  #trial: NewTokenTrial | undefined;
   #lastRefusalMs = Number.NEGATIVE_INFINITY;
   /** Number of consecutive tokens that were rejected before they ever worked. */
   #rejectedNewTokens = 0;
@@ -135,14 +146,17 @@ export class Session implements TokenSource {
   }
 
   async lease(signal?: AbortSignal): Promise<Lease> {
-    for (let waited = false; ; waited = true) {
+    for (let waited = false; ; ) {
       signal?.throwIfAborted();
       const token = this.#usable();
-      if (token) return this.#leaseOf(token);
+      const trial = token && this.#trial;
+      if (trial && (await trial.turn(signal)) === false) continue;
+      if (token) return this.#leaseOf(token, trial);
       // The timer may be late, for example after a suspend, so that the renewal is overdue.
       if (this.#state === 'valid' && this.#isDue()) this.#renew();
       if (this.#state !== 'renewing' || waited) throw this.#noSession();
       await raced(this.#attempt ?? Promise.resolve(), signal);
+      waited = true;
     }
   }
 
@@ -212,7 +226,8 @@ export class Session implements TokenSource {
     return isUsable(token, this.#options.clock.monotonicMs()) ? token : undefined;
   }
 
-  #leaseOf(token: IssuedToken): Lease {
+  /** `trial`: set if the call repeats a call with a new token. */
+  #leaseOf(token: IssuedToken, trial: NewTokenTrial | undefined): Lease {
     token.inUse++;
     let released = false;
     let available = false;
@@ -220,12 +235,18 @@ export class Session implements TokenSource {
       accessToken: token.accessToken,
       responded: (status) => {
         available = status < 500;
-        if (status === 401) this.#refuse(token);
-        else if (available) this.#accept(token);
+        if (status !== 401) {
+          if (available) this.#accept(token);
+          return false;
+        }
+        if (this.#startsTrial(token, trial)) return true;
+        this.#refuse(token);
+        return false;
       },
       release: () => {
         if (released) return;
         released = true;
+        trial?.release();
         if (!available) this.#hadOutage = true;
         token.inUse--;
         this.#keeper.released(token);
@@ -233,10 +254,31 @@ export class Session implements TokenSource {
     };
   }
 
+  /** Returns whether a call that was rejected with 401 can be repeated with the token, because it is new. */
+  #startsTrial(token: IssuedToken, trial: NewTokenTrial | undefined): boolean {
+    const { clock, log } = this.#options;
+    if (token.refused || token !== this.#keeper.current || this.#isStopped()) return false;
+    // Another call that was made before the trial, or that waits for its turn, repeats later.
+    if (this.#trial && this.#trial !== trial) return true;
+    if (this.#trial) return this.#trial.schedule();
+    if (clock.monotonicMs() - token.issuedAtMs >= NEW_TOKEN_MS) return false;
+    const started = new NewTokenTrial(token, clock);
+    if (!started.schedule()) return false;
+    this.#trial = started;
+    log.info({ event: 'session.token_unknown' }, 'new access token rejected, repeating the call');
+    return true;
+  }
+
+  #endTrial(): void {
+    this.#trial?.end();
+    this.#trial = undefined;
+  }
+
   /** Records that the platform accepted the token. */
   #accept(token: IssuedToken): void {
     token.proven = true;
     if (token !== this.#keeper.current) return;
+    this.#endTrial();
     this.#rejectedNewTokens = 0;
     this.#hadOutage = false;
     if (!this.#isRejectedEarly) return;
@@ -245,12 +287,13 @@ export class Session implements TokenSource {
   }
 
   /**
-   * Handles a 401. The token is not used again. It is replaced immediately if it has worked before, otherwise after
+   * Handles a 401 that a repetition did not resolve. The token is not used again. It is replaced immediately if it has worked before, otherwise after
    * increasing delays.
    */
   #refuse(token: IssuedToken): void {
     if (token.refused) return;
     token.refused = true;
+    if (this.#trial?.token === token) this.#endTrial();
     if (token !== this.#keeper.current || this.#isStopped()) return;
     this.#rejectedNewTokens = token.proven ? 0 : this.#rejectedNewTokens + 1;
     const isEarly = token.expiresAtMs - this.#options.clock.monotonicMs() > NEAR_END_MS;
@@ -270,7 +313,9 @@ export class Session implements TokenSource {
       this.#lastError = new PlatformError('new access tokens are rejected with 401', {
         code: 'platform.fresh_token_refused',
         retryable: true,
-        hint: 'Check API_KEY_HEADER, and that PLATFORM_URL is the address that issued the token.',
+        hint:
+          'Check API_KEY_HEADER, and that PLATFORM_URL is the address that issued the token. If the platform has several ' +
+          'servers, they learn of new tokens too late.',
       });
       this.#failureLog.failed(this.#lastError, false, delayMs);
       this.#enter('waiting', delayMs);
@@ -348,6 +393,8 @@ export class Session implements TokenSource {
 
   #enter(state: SessionState, nextInMs?: number): void {
     const { clock } = this.#options;
+    // Waiting calls look at the new state.
+    this.#endTrial();
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#state = state;
@@ -378,18 +425,5 @@ export class Session implements TokenSource {
       cause: error,
       ...(error instanceof TagferryError && error.hint ? { hint: error.hint } : {}),
     });
-  }
-}
-
-/** Waits for a promise, or rejects with the abort reason of the signal if it is aborted first. */
-async function raced(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
-  if (!signal) return promise;
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = () => reject(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
   }
 }

@@ -54,13 +54,18 @@ export class TokenKeeper {
     if (this.#next !== next) return;
     this.#current = next;
     this.#next = undefined;
-    if (previous && previous.accessToken !== next.accessToken) this.#sharing.push(previous);
-    const nowMs = this.#options.clock.monotonicMs();
-    const line = this.#sharing.filter((token) => token.expiresAtMs > nowMs);
-    const shares = (token: IssuedToken) =>
-      next.grant === 'refresh_token' && token.refreshToken !== undefined && token.refreshToken === next.refreshToken;
-    this.#sharing = line.filter(shares);
-    for (const token of line) if (!shares(token)) this.#retire(token);
+    const isRefreshed = next.grant === 'refresh_token';
+    const line = previous && previous.accessToken !== next.accessToken ? [...this.#sharing, previous] : this.#sharing;
+    this.#sharing = [];
+    for (const token of line) {
+      if (isRefreshed && token.refreshToken !== undefined && token.refreshToken === next.refreshToken) {
+        if (token.expiresAtMs > this.#options.clock.monotonicMs()) this.#sharing.push(token);
+        continue;
+      }
+      // The refresh token has been exchanged for a new one.
+      if (isRefreshed) token.refreshToken = undefined;
+      this.#retire(token);
+    }
   }
 
   /** Called when a call has ended, because a retired token may no longer be in use. */
@@ -107,8 +112,15 @@ export class TokenKeeper {
     }
   }
 
+  /** Schedules the revocation of a token pair, unless both of its tokens have expired. */
   #retire(token: IssuedToken): void {
-    this.#retired.add({ issued: token, texts: () => [token.accessToken], expiresWallMs: this.#wallEnd(token) });
+    const { clock } = this.#options;
+    const { accessToken, refreshToken, expiresAtMs, refreshUntilMs } = token;
+    const endsAtMs = refreshToken === undefined ? expiresAtMs : Math.max(expiresAtMs, refreshUntilMs);
+    if (endsAtMs <= clock.monotonicMs()) return;
+    const texts = () =>
+      clock.monotonicMs() >= expiresAtMs && refreshToken !== undefined ? [refreshToken] : [accessToken];
+    this.#retired.add({ issued: token, endsAtMs, texts, expiresWallMs: this.#wallEnd(token) });
   }
 
   #wallEnd(token: IssuedToken): number {
@@ -147,8 +159,10 @@ function leftover(token: StoredToken, clock: Clock): RetiredToken {
   const { accessToken, refreshToken, expiresWallMs } = token;
   const accessLifeMs = ACCESS_TOKEN_LIFE_S * 1000;
   const lifeMs = refreshToken === undefined ? accessLifeMs : REFRESH_TOKEN_LIFE_S * 1000;
+  const endsAtMs = clock.monotonicMs() + lifeMs;
   return {
-    issued: { accessToken, refreshToken, expiresAtMs: clock.monotonicMs() + lifeMs, lifeMs, inUse: 0 },
+    issued: { accessToken, refreshToken, expiresAtMs: endsAtMs, lifeMs, inUse: 0 },
+    endsAtMs,
     texts() {
       const wallMs = clock.wallMs();
       const isCertainlyValid = wallMs < expiresWallMs && wallMs > expiresWallMs - accessLifeMs;

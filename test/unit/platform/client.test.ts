@@ -101,16 +101,11 @@ describe('API call', () => {
     const budget = new CountingBudget();
     const client = clientOf({ budget });
     await client.request({ ...list, kind: 'paid' });
+    await bench.pass(60_000, 30_000);
     bench.server.tokens[0]!.revokedMs = 0;
     expect((await client.request({ ...list, kind: 'paid' })).status).toBe(200);
     expect(budget.taken).toEqual(['live']);
     expect(calls()).toHaveLength(3);
-  });
-
-  it('returns a second 401 unchanged', async () => {
-    answering((response) => json(response, 401, {}));
-    expect((await clientOf().request(list)).status).toBe(401);
-    expect(calls()).toHaveLength(2);
   });
 
   it('counted by the quota pauses once after a 429, even if the 429 has no Date header', async () => {
@@ -163,6 +158,7 @@ describe('API call', () => {
       if (seen.path === '/oauth/token') await held.promise;
       return false;
     });
+    await bench.pass(60_000, 30_000);
     const lease = await bench.session.lease();
     lease.responded(401);
     lease.release();

@@ -77,14 +77,6 @@ describe('platform client with the sandbox', () => {
     expect(sandbox.tokens.counts()).toMatchObject({ issued: 2, alive: 0 });
   });
 
-  it('renews expired tokens only once for two hundred concurrent calls', async () => {
-    sandbox.tokens.expireAll(false);
-    const call = { method: 'GET', path: '/v1/client_applications/current', kind: 'other' } as const;
-    const answers = await Promise.all(Array.from({ length: 200 }, () => client.request(call)));
-    expect(answers.every((answer) => answer.status === 200)).toBe(true);
-    expect(sandbox.tokens.counts().issued).toBe(2);
-  });
-
   it('recovers from a lost refresh response', async () => {
     sandbox.faults.add({ path: '/oauth/token', drop: 'after', times: 1 });
     expect(await session.renewNow()).toMatchObject({ state: 'valid', grant: 'password' });
