@@ -222,12 +222,13 @@ export class WebhookRegistration {
     if (id === undefined) this.#rejectManual('deleted', 'Delete the webhook on the platform.');
     return this.#oneAtATime(async () => {
       const { webhooks, webhook, own } = await this.#target(id);
-      if (own) {
-        this.#rejectManual('deleted', 'Delete the webhook on the platform.');
-        this.#isDeleted = true;
-      }
+      if (own) this.#rejectManual('deleted', 'Delete the webhook on the platform.');
       await webhooks.delete(webhook);
-      if (own) this.#ready = false;
+      // If the platform did not delete it, checks continue to repair and enable it.
+      if (own) {
+        this.#isDeleted = true;
+        this.#ready = false;
+      }
       await this.#known.forget(webhook);
     });
   }
