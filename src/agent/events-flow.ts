@@ -64,6 +64,8 @@ export interface EventsFlowOptions {
 
 /** Interval between inbox retention runs, which are divided into small steps between other calls. */
 const PRUNE_EVERY_MS = 60_000;
+/** Time for which an unreadable event is mentioned in `/healthz`. */
+const UNREADABLE_NOTE_MS = 24 * 3_600_000;
 
 /** Creates the holds for series that the technical user currently cannot access. */
 export function makeHolds(parts: { tags: Iterable<Tag>; buffer: BufferFlow; clock: Clock; log: Logger }): Holds {
@@ -95,6 +97,8 @@ export class EventsFlow {
   #cancelPrune: () => void = () => {};
   /** Number of damaged events reported since startup. */
   #reportedDamaged = 0;
+  /** Events of known types that could not be read since startup. */
+  #unreadable: { count: number; latest: string; latestMs: number } | undefined;
 
   constructor(options: EventsFlowOptions) {
     const { settings, tags, buffer, platform, clock, log, metrics } = options;
@@ -120,6 +124,11 @@ export class EventsFlow {
       insertMany: (events) => this.#inbox.insertMany(events),
       log,
       received: (eventType) => metrics.eventsReceived.inc({ event_type: eventType }),
+      unreadable: (eventType, problem) => {
+        metrics.eventsUnreadable.inc({ event_type: eventType });
+        const count = (this.#unreadable?.count ?? 0) + 1;
+        this.#unreadable = { count, latest: `${eventType}: ${problem}`, latestMs: clock.monotonicMs() };
+      },
       inserted: () => this.#wakeReaders(),
     });
     this.valueRules = new ValueRules({ store: ruleStoreOf(this.#inbox, () => this.#wakeReaders()), clock, log });
@@ -152,6 +161,14 @@ export class EventsFlow {
     const ownUser = () => this.ownUser;
     if (from) this.#brokerEvents = new BrokerEvents({ ...options, from, brokers: this.brokers, arrivals, ownUser });
     else this.#listener = this.#makeListener(arrivals, foreignSecret);
+  }
+
+  /** Sentences for the notes in `/healthz`. */
+  get notes(): string[] {
+    const { count, latest, latestMs } = this.#unreadable ?? {};
+    if (latestMs === undefined || this.#options.clock.monotonicMs() - latestMs > UNREADABLE_NOTE_MS) return [];
+    const events = count === 1 ? '1 event' : `${count} events`;
+    return [`${events} could not be read, and their reactions did not run (${latest}); see \`tagferry events ls\``];
   }
 
   /** Called when the inbox contains new events. */

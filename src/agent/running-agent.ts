@@ -363,6 +363,7 @@ export class RunningAgent {
       ...conflictNotes(platform.identityConflicts.list()),
       ...certificateNotes(this.#certificates(), clock.wallMs()),
       ...silentTargetNotes(silentTargets),
+      ...this.#events.notes,
       ...disabledNotes(registration.disabledBy, registration.current()?.webhook),
       ...(registration.disabledBy === undefined ? failureWatch.notes : []),
     ];

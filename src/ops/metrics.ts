@@ -90,6 +90,11 @@ export function createMetrics(parts: () => MetricParts) {
       ['outcome'],
     ),
     eventsReceived: counter('tagferry_events_received_total', 'Events stored in the inbox.', ['event_type']),
+    eventsUnreadable: counter(
+      'tagferry_events_unreadable_total',
+      'Events of a known type that could not be read, so that no reaction ran.',
+      ['event_type'],
+    ),
     eventsPassed: counter('tagferry_events_elsewhere_total', 'Events from the broker intended for other gateways.', []),
     eventsRelayed: counter('tagferry_events_relayed_total', 'Events published for other gateways.', []),
     writes,

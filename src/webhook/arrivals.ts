@@ -8,6 +8,8 @@ export interface ArrivalsParts {
   log: Logger;
   /** Counts new events, for the metric `tagferry_events_received_total{event_type}`. */
   received?(eventType: string): void;
+  /** Called for each new event of a known type that cannot be read. */
+  unreadable?(eventType: string, problem: string): void;
   /** Called when the inbox contains new events. */
   inserted?(): void;
   /** Maximum number of events waiting for a commit. Default: 4,096. */
@@ -64,7 +66,14 @@ export class Arrivals {
   }
 
   #reportNew(event: ArrivedEvent, via: ArrivalPath): void {
-    this.#parts.log.info(arrivalLine(event, via), 'event received');
+    const { eventType, problem } = event;
+    const line = arrivalLine(event, via);
+    if (problem === undefined) this.#parts.log.info(line, 'event received');
+    else {
+      const fields = { ...line, event: 'webhook.unreadable', problem };
+      this.#parts.log.warn(fields, 'event of a known type cannot be read, its reactions do not run');
+      this.#parts.unreadable?.(eventType, problem);
+    }
     this.#parts.received?.(event.unrecognised ? 'unrecognised' : event.eventType);
   }
 

@@ -1,6 +1,6 @@
 import { isoTime } from '../base/amounts.ts';
 import { parseEvent } from '../contract/events/event-text.ts';
-import { recognise } from '../contract/events.ts';
+import { lenient, recognise, unreadableReason } from '../contract/events.ts';
 import { decode, identityOf } from './identity.ts';
 import { digestOf, type InboxEvent } from './inbox-event.ts';
 import type { SignatureHeaders } from './signature.ts';
@@ -20,6 +20,8 @@ export interface ArrivedEvent {
   /** Unchanged bytes of the body. */
   payload: Uint8Array;
   unrecognised: boolean;
+  /** Why an event of a known type is unrecognised. */
+  problem?: string;
   /** Note that is stored in the same transaction as the event. */
   note?: { name: string; value: string };
   /** Signatures of the delivery, for `Relay`. */
@@ -37,7 +39,7 @@ const MAX_TYPE = 100;
  * is treated as unrecognised.
  */
 export function readEvent(body: Uint8Array, receivedAtMs: number): ArrivedEvent {
-  const payload = parse(body);
+  const payload = lenient(parse(body));
   const event = recognise(payload);
   const base = { identity: identityOf(body), receivedAtMs, payload: body };
   if (event !== 'unrecognised') {
@@ -45,7 +47,14 @@ export function readEvent(body: Uint8Array, receivedAtMs: number): ArrivedEvent 
   }
   const name = (payload as { event_type?: unknown } | null | undefined)?.event_type;
   const eventType = typeof name === 'string' ? name.slice(0, MAX_TYPE) : '';
-  return { ...base, eventType, occurredAtMs: undefined, unrecognised: true };
+  const problem = unreadableReason(payload);
+  return {
+    ...base,
+    eventType,
+    occurredAtMs: undefined,
+    unrecognised: true,
+    ...(problem === undefined ? {} : { problem }),
+  };
 }
 
 function parse(body: Uint8Array): unknown {
@@ -80,8 +89,8 @@ export function parsed<Event extends InboxEvent>(event: Event): Parsed<Event> {
   }) as Parsed<Event>;
 }
 
-/** Parses a payload. Returns `{}` if the payload is not a JSON object. */
+/** Parses a payload, leniently. Returns `{}` if the payload is not a JSON object. */
 export function envelopeOf(text: string): Record<string, unknown> {
-  const value = parseEvent(text);
+  const value = lenient(parseEvent(text));
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
 }

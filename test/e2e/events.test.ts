@@ -236,6 +236,36 @@ describe('webhook delivery', () => {
   });
 });
 
+describe('event that deviates from the specification', () => {
+  it('runs its reaction if numbers are text, and is reported if it cannot be read', async () => {
+    const agent = make();
+    const rule = `{ name: notify, on: threshold_reached, if: { tag: FT-101 }, do: [{ post: "${receiver.url}/" }] }`;
+    agent.write(platform.url, { env: settings, tags: TAGS, reactions: `reactions:\n  - ${rule}\n` });
+    await start(agent);
+    const content = thresholdContent(25);
+    const text = {
+      ...content,
+      asset: { id: '881' },
+      instrumentation: { id: '4711' },
+      data: { ...(content.data as object), value: '25' },
+      threshold: { ...(content.threshold as object), value: '20' },
+    };
+    expect(await deliver(webhook(), eventBody(text))).toBe(204);
+    await agent.until(() => receiver.requests.length === 1, 'the reaction runs');
+    const broken = { ...content, instrumentation: { id: 'FT-101' } };
+    expect(await deliver(webhook(), eventBody(broken))).toBe(204);
+    await agent.until(() => agent.logged('webhook.unreadable').length > 0, 'the event is reported');
+    const problem = 'content.instrumentation.id must be integer';
+    expect(agent.logged('webhook.unreadable')).toMatchObject([
+      { level: 'warn', eventType: 'threshold_reached', problem },
+    ]);
+    expect(await agent.metric('tagferry_events_unreadable_total{event_type="threshold_reached"}')).toBe(1);
+    const health = JSON.parse((await agent.call(agent.ops, '/healthz')).text) as { notes: string[] };
+    expect(health.notes.join()).toContain(problem);
+    expect(receiver.requests).toHaveLength(1);
+  });
+});
+
 describe('event missed by a stopped agent', () => {
   it('is fetched once, even if kill -9 interrupts the catch-up and the platform then delivers it again', async () => {
     const agent = await begin();
@@ -312,6 +342,23 @@ describe('webhook registration', () => {
     const sent = announce(1);
     await allDelivered(agent);
     await agent.until(() => hasReacted(sent), 'the event has run its reaction');
+  });
+
+  it('continues to be repaired after a command could not delete the webhook', async () => {
+    const events = { WEBHOOK_EVENTS: 'asset_updated' };
+    const agent = await begin(events);
+    const { id } = platform.webhooks()[0]!;
+    for (const status of [405, 500]) {
+      const fault = platform.addFault({ method: 'DELETE', path: `/v1/client_applications/3/webhooks/${id}`, status });
+      expect(await runVerb(agent, 'webhook', 'delete', '--yes')).toMatchObject({ status: 1 });
+      platform.removeFault(fault);
+    }
+    const rule = '{ name: status, on: asset_updated, if: { asset.status.id: 5 }, do: [{ log: warn }] }';
+    const env = { ...settings, ...events };
+    agent.write(platform.url, { env, tags: TAGS, reactions: `reactions:\n  - ${rule}\n` });
+    expect(await runVerb(agent, 'reload')).toMatchObject({ status: 0 });
+    const isFiltered = async () => JSON.stringify(await asTechnicalUser('GET', `/${id}`)).includes('"status"');
+    await agent.until(isFiltered, 'the filters of the webhook are updated');
   });
 
   it('enables a webhook that the platform disabled according to WEBHOOK_REENABLE', async () => {

@@ -1,4 +1,5 @@
 import { Ajv, type ValidateFunction } from 'ajv';
+import { converted } from './lenient.ts';
 import { type EventType, isEventType } from './names.ts';
 import { occurredAtMs } from './occurred-at.ts';
 import { type EventContents, eventSchema } from './shapes.ts';
@@ -35,14 +36,37 @@ function checkFor(eventType: EventType): ValidateFunction {
 }
 
 /**
- * Returns the event in a parsed payload (platform 6.2, 6.3). A payload without a readable time is not recognised,
- * because its age and its order among other events of the object decide what happens in the plant.
+ * Returns a parsed payload with the types of the specification, as far as they can be converted. Changes it in place.
+ */
+export function lenient(payload: unknown): unknown {
+  const eventType = knownType(payload);
+  return eventType === undefined ? payload : converted(eventSchema(eventType), payload);
+}
+
+/**
+ * Returns the event in a payload that `lenient` returned (platform 6.2, 6.3). A payload without a readable time is not
+ * recognised, because its age and its order among other events of the object decide what happens in the plant.
  */
 export function recognise(payload: unknown): RecognisedEvent | 'unrecognised' {
-  if (typeof payload !== 'object' || payload === null) return 'unrecognised';
-  const { event_type, content } = payload as { event_type?: unknown; content?: unknown };
-  if (typeof event_type !== 'string' || !isEventType(event_type)) return 'unrecognised';
+  const eventType = knownType(payload);
+  if (eventType === undefined) return 'unrecognised';
   const at = occurredAtMs(payload);
-  if (at === undefined || !checkFor(event_type)(payload)) return 'unrecognised';
-  return { eventType: event_type, occurredAtMs: at, content } as RecognisedEvent;
+  if (at === undefined || !checkFor(eventType)(payload)) return 'unrecognised';
+  return { eventType, occurredAtMs: at, content: (payload as { content: unknown }).content } as RecognisedEvent;
+}
+
+/** Returns why a payload of a known type is not recognised; `undefined` for any other payload. */
+export function unreadableReason(payload: unknown): string | undefined {
+  const eventType = knownType(payload);
+  if (eventType === undefined) return undefined;
+  const check = checkFor(eventType);
+  if (check(payload)) return occurredAtMs(payload) === undefined ? 'occurred_at is not a time' : undefined;
+  const { instancePath = '', message } = check.errors?.[0] ?? {};
+  return `${instancePath.slice(1).replaceAll('/', '.') || 'the event'} ${message}`;
+}
+
+function knownType(payload: unknown): EventType | undefined {
+  if (typeof payload !== 'object' || payload === null) return undefined;
+  const { event_type } = payload as { event_type?: unknown };
+  return typeof event_type === 'string' && isEventType(event_type) ? event_type : undefined;
 }

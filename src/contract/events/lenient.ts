@@ -1,0 +1,46 @@
+import type { JsonSchema } from './shape.ts';
+
+/**
+ * Converts members whose JSON type differs from their schema, so that `"881"` is a number where a number belongs, and a
+ * number is text where text belongs. Changes objects and lists in place. Returns the converted value.
+ */
+export function converted(schema: JsonSchema, data: unknown): unknown {
+  if (typeof data === 'string') return isOfType(schema, 'number', 'integer') ? numberOr(data) : data;
+  if (typeof data === 'number') return isOfType(schema, 'string') ? String(data) : data;
+  if (typeof data !== 'object' || data === null) return data;
+  const {
+    properties = {},
+    additionalProperties,
+    items,
+    anyOf,
+  } = schema as {
+    properties?: Readonly<Record<string, JsonSchema>>;
+    additionalProperties?: JsonSchema;
+    items?: JsonSchema;
+    anyOf?: readonly JsonSchema[];
+  };
+  for (const option of anyOf ?? []) converted(option, data);
+  if (Array.isArray(data)) {
+    if (items) for (const [at, item] of data.entries()) data[at] = converted(items, item);
+    return data;
+  }
+  const members = data as Record<string, unknown>;
+  for (const [name, member] of Object.entries(members)) {
+    const known = Object.hasOwn(properties, name) ? properties[name] : additionalProperties;
+    // Unlike an assignment, also replaces a member with the name __proto__.
+    if (known) Object.defineProperty(members, name, { value: converted(known, member) });
+  }
+  return members;
+}
+
+/** Whether a schema permits one of the types, and text and numbers are not both permitted. */
+function isOfType({ type }: JsonSchema, ...wanted: readonly string[]): boolean {
+  const types = [type].flat();
+  if (types.includes('string') && (types.includes('number') || types.includes('integer'))) return false;
+  return wanted.some((one) => types.includes(one));
+}
+
+function numberOr(text: string): unknown {
+  const value = Number(text);
+  return text.trim() !== '' && Number.isFinite(value) ? value : text;
+}
