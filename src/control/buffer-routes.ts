@@ -74,6 +74,18 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
     return { tag: by.tagOf(series), asset, key, group, unit: unit && 'id' in unit ? unit.id : unit };
   }
 
+  /** Returns the assets. Throws `UsageError` unless tags.yaml contains the target, or with `force`. */
+  function retargeting(params: Params): { from: number; to: number } {
+    const from = requiredIn(params, 'from_asset');
+    const to = requiredIn(params, 'to_asset');
+    if (from === to) throw new UsageError('both assets are the same');
+    if (params.force === true || [...options.tags().values()].some(({ asset }) => asset === to)) return { from, to };
+    throw new UsageError(
+      `asset ${to} is not in tags.yaml`,
+      'Correct --to-asset, or add the asset to tags.yaml and run `tagferry reload`. To move the values anyway, use --force.',
+    );
+  }
+
   return {
     'buffer/ls': async (params) => {
       const by = names();
@@ -192,10 +204,15 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
       return { requeued: completed(outcome) };
     },
 
+    /** Counts the values that `buffer/retarget` would move, and checks the target. */
+    'buffer/retarget-forecast': async (params) => {
+      const { from } = retargeting(params);
+      const rows = (await list()).filter((row) => row.asset === from && row.live + row.backlog > 0);
+      return { values: rows.reduce((sum, row) => sum + row.live + row.backlog, 0), series: rows.length };
+    },
+
     'buffer/retarget': async (params, { signal }) => {
-      const from = requiredIn(params, 'from_asset');
-      const to = requiredIn(params, 'to_asset');
-      if (from === to) throw new UsageError('both assets are the same');
+      const { from, to } = retargeting(params);
       const withdrawn = flow.catalogue.ofAsset(from);
       const pairs = withdrawn.map((series) => {
         const id = flow.catalogue.idOf(to, series.key, series.group, series.unit);

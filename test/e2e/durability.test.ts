@@ -121,6 +121,48 @@ describe('agent killed with kill -9', () => {
   });
 });
 
+describe('buffer retarget', () => {
+  it.each(['running', 'stopped'])(
+    'moves values only after a confirmation, and only to an asset in tags.yaml, if the agent is %s',
+    async (state) => {
+      await agent.start();
+      await platform.fail();
+      const wrong = series(0, 30).map(({ tag: _, ...value }) => ({ ...value, asset: 999, unit: 1 }));
+      expect((await agent.push(wrong)).status).toBe(204);
+      if (state === 'stopped') expect(await agent.end('SIGTERM')).toBe(0);
+      const retarget = (from: number, to: number, ...options: string[]) =>
+        runVerb(agent, 'buffer', 'retarget', '--from-asset', `${from}`, '--to-asset', `${to}`, ...options);
+      const list = async () => {
+        const { stdout } = await runVerb(agent, 'buffer', 'ls', '--json');
+        const rows = JSON.parse(stdout) as { asset: number; values: number }[];
+        return rows.map(({ asset, values }) => [asset, values]);
+      };
+      // Without a terminal, a confirmation is not possible.
+      const unconfirmed = await retarget(999, 881);
+      expect(unconfirmed).toMatchObject({ status: 2, stdout: '' });
+      expect(unconfirmed.stderr).toMatch(/30 undelivered values of 1 series from asset 999 to asset 881\?.*--yes/s);
+      const unknown = await retarget(999, 777, '--yes');
+      expect(unknown).toMatchObject({ status: 2, stdout: '' });
+      expect(unknown.stderr).toMatch(/777 is not in tags\.yaml.*--force/s);
+      expect(await list()).toEqual([[999, 30]]);
+      expect(await retarget(999, 777, '--yes', '--force')).toMatchObject({ status: 0 });
+      expect(await list()).toEqual([[777, 30]]);
+      expect(await retarget(777, 881, '--yes')).toMatchObject({ status: 0 });
+      if (state === 'stopped') await agent.start();
+      await platform.recover();
+      await drained();
+      expect(
+        platform.compare(
+          881,
+          'a',
+          wrong.map(({ timestamp: timestampMs, value }) => ({ timestampMs, value })),
+        ),
+      ).toEqual({ missing: [], invented: [], different: [] });
+      expect(platform.counts().received).toBe(30);
+    },
+  );
+});
+
 describe('agent stopped with SIGTERM', () => {
   it('loses no values and posts none twice, during an outage and during the drain', async () => {
     configure({ POST_INTERVAL: '100ms', POST_MAX_VALUES: '200' });

@@ -15,7 +15,7 @@ import {
 } from '../buffer/series.ts';
 import { type BufferConnection, openBufferConnection } from '../connection/buffer-connection.ts';
 import { configOf } from '../connection/control-client.ts';
-import { confirm, positiveInteger, timeOption } from '../terminal/input.ts';
+import { confirm, confirmChange, positiveInteger, timeOption } from '../terminal/input.ts';
 import { print } from '../terminal/output.ts';
 
 /** Adds `tagferry buffer`. */
@@ -88,13 +88,21 @@ export function define(program: Command): void {
     .description('move buffered values from a wrong asset number to the correct one; correct tags.yaml first')
     .requiredOption('--from-asset <number>', 'asset number the values are stored under now')
     .requiredOption('--to-asset <number>', 'correct asset number')
+    .option('--force', 'move the values even if tags.yaml does not contain the correct asset')
+    .option('--yes', 'skip the confirmation')
     .option('--json', 'print the result as JSON')
-    .action((flags: { fromAsset: string; toAsset: string; json?: boolean }) =>
+    .action((flags: RetargetFlags) =>
       withBuffer(async (connection) => {
-        const result = await connection.ask<{ retargeted: number; under_way: number }>('buffer/retarget', {
+        const params = {
           from_asset: positiveInteger('--from-asset', flags.fromAsset),
           to_asset: positiveInteger('--to-asset', flags.toAsset),
-        });
+          force: flags.force,
+        };
+        const found = await connection.ask<{ values: number; series: number }>('buffer/retarget-forecast', params);
+        const moving = `${counted(found.values, 'undelivered value')} of ${found.series} series`;
+        const question = `Move ${moving} from asset ${params.from_asset} to asset ${params.to_asset}?`;
+        if (!(await confirmChange(question, flags.yes))) return;
+        const result = await connection.ask<{ retargeted: number; under_way: number }>('buffer/retarget', params);
         const { retargeted, under_way: posting } = result;
         const rest =
           posting > 0 ? ` ${counted(posting, 'value', 'is', 'are')} being posted: run the command again.` : '';
@@ -104,6 +112,14 @@ export function define(program: Command): void {
         if (posting > 0) process.exitCode = 1;
       }),
     );
+}
+
+interface RetargetFlags {
+  fromAsset: string;
+  toAsset: string;
+  force?: boolean;
+  yes?: boolean;
+  json?: boolean;
 }
 
 export interface PurgeFlags extends SeriesFlags {

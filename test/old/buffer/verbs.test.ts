@@ -235,7 +235,9 @@ describe.each([
 
   it('moves values that were stored under the wrong asset', async () => {
     await arrange(daemon);
-    const { stdout } = await tagferry('retarget', '--from-asset', '881', '--to-asset', '882', '--json');
+    const { stdout } = await tagferry(
+      ...['retarget', '--from-asset', '881', '--to-asset', '882', '--force', '--yes', '--json'],
+    );
     expect(JSON.parse(stdout)).toEqual({ retargeted: 150, under_way: 0 });
     expect(valuesOf(await listed())).toEqual(['77 level 10', '882 flow 100', '882 temperature 50']);
     const { stdout: csv } = await tagferry('export', '--asset', '882', '--key', 'flow');

@@ -41,7 +41,7 @@ async function waitingSeries(): Promise<number> {
 
 describe('values removed from an asset', () => {
   it.each([
-    ['retarget', ['retarget', '--from-asset', `${WRONG}`, '--to-asset', '881', '--json']],
+    ['retarget', ['retarget', '--from-asset', `${WRONG}`, '--to-asset', '881', '--yes', '--json']],
     ['purge', ['purge', '--asset', `${WRONG}`, '--yes', '--json']],
   ])('by %s leave no hold on the asset', async (_, args) => {
     await push(WRONG, 'a', [1, 2, 3]);
