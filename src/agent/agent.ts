@@ -12,6 +12,8 @@ import { join } from 'node:path';
 import type { Clock } from '../base/clock.ts';
 import type { RecentLines } from '../base/recent-lines.ts';
 import type { ReadConfiguration } from '../config/configuration.ts';
+import { reloadedSettings } from '../config/reloaded-settings.ts';
+import type { Settings } from '../config/settings.ts';
 import { createMetrics, type Metrics } from '../ops/metrics.ts';
 import type { Session } from '../platform/session/session.ts';
 import { neverRan, type StoreThread } from '../store/store-client.ts';
@@ -218,16 +220,24 @@ export class Agent {
   #reload(): Promise<void> {
     return this.#files.inTurn(async () => {
       await this.#service.reloading();
+      const current = this.#running?.configuration ?? this.#options.configuration;
       try {
         await this.#files.reload({
-          read: () => this.#options.readConfiguration(),
+          read: () => this.#readAndSignIn(current.settings),
           apply: (next) => this.#agent.apply(next),
-          current: this.#running?.configuration ?? this.#options.configuration,
+          current,
         });
       } finally {
         await this.#service.ready(this.#running?.statusLine() ?? 'starting');
       }
     });
+  }
+
+  /** Reads the files and tries changed credentials. Throws `ConfigurationError` if either is rejected. */
+  async #readAndSignIn(inForce: Settings): Promise<ReadConfiguration> {
+    const next = await this.#options.readConfiguration();
+    const warning = await this.#platform.tryCredentials(reloadedSettings(inForce, next.settings).settings);
+    return warning === undefined ? next : { ...next, warnings: [...(next.warnings ?? []), warning] };
   }
 
   status() {

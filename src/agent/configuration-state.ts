@@ -25,7 +25,7 @@ export interface FilesOptions {
 }
 
 export interface Reloading {
-  /** Reads the files again. Throws `ConfigurationError`. */
+  /** Reads the files again, and tries changed credentials. Throws `ConfigurationError`. */
   read(): Promise<ReadConfiguration>;
   /** Applies a configuration part by part. Returns the changed keys that require a restart. Idempotent. */
   apply(configuration: Configuration): Promise<KeyName[]>;
@@ -45,6 +45,7 @@ export class ConfigurationState {
   #sinceMs: number;
   #rejected: { sinceMs: number; problems: readonly string[]; parts?: readonly string[] } | undefined;
   #restartNeeded: readonly KeyName[] = [];
+  #warnings: readonly string[];
   #latestReload: Promise<unknown> = Promise.resolve();
 
   constructor(options: FilesOptions, configuration: ReadConfiguration) {
@@ -52,6 +53,7 @@ export class ConfigurationState {
     this.#options = options;
     this.#credentials = new CredentialWatch(options.directory, options.environment);
     this.#identity = configuration.identity;
+    this.#warnings = configuration.warnings ?? [];
     this.#sinceMs = clock.wallMs();
     if (directory !== undefined && readIdentity) {
       // After startup with rejected files, no file on disk counts as loaded.
@@ -113,8 +115,8 @@ export class ConfigurationState {
       const keys = await apply(next);
       const counts = { tags: next.tags.tags.size, reactions: countReactions(next.reactions) };
       log.info({ event: 'config.reloaded', ...counts }, 'configuration reloaded');
-      for (const warning of next.warnings ?? [])
-        log.warn({ event: 'config.warning', warning }, 'configuration warning');
+      this.#warnings = next.warnings ?? [];
+      for (const warning of this.#warnings) log.warn({ event: 'config.warning', warning }, 'configuration warning');
       if (keys.length > 0) log.warn({ event: 'config.restart_needed', keys }, 'changed keys require a restart');
       this.#restartNeeded = keys;
       return next;
@@ -182,6 +184,7 @@ export class ConfigurationState {
       since: new Date(this.#sinceMs).toISOString(),
       changed_files: this.#files?.changed ?? [],
       refused: this.#rejectedReport(),
+      warnings: this.#warnings,
       restart_needed: this.#restartNeeded,
       changed_credentials: this.#credentials.changed,
     };

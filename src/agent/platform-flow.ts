@@ -2,9 +2,10 @@
 
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { Certificates } from '../base/certificates.ts';
 import { type Clock, plausibleWallMs } from '../base/clock.ts';
-import { ConfigurationError, codeOf } from '../base/errors.ts';
+import { ConfigurationError, codeOf, messageOf, type TagferryError } from '../base/errors.ts';
 import { IdentityConflicts } from '../base/identity-conflicts.ts';
 import type { Logger } from '../base/logger.ts';
 import { Redactor } from '../base/redactor.ts';
@@ -21,7 +22,7 @@ import { RequestBudget } from '../platform/request-budget.ts';
 import { Session } from '../platform/session/session.ts';
 import { SessionFile } from '../platform/session/session-file.ts';
 import { sessionReport } from '../platform/session/session-snapshot.ts';
-import type { SessionCredentials } from '../platform/session/token-requests.ts';
+import { isSignInRefused, type SessionCredentials } from '../platform/session/token-requests.ts';
 import type { JudgingTime } from '../reactions/rules.ts';
 
 /** Additional sockets for session and webhook calls, so that they do not wait for slow posts. */
@@ -149,6 +150,22 @@ export class PlatformFlow {
   /** Session state for health, `status` and `session show`. */
   sessionReport() {
     return sessionReport(this.session);
+  }
+
+  /**
+   * Signs in with changed credentials, for a reload. Returns a warning if the platform did not respond. Throws
+   * `ConfigurationError` if it rejected them; the previous credentials and tokens then stay in use.
+   */
+  async tryCredentials(settings: Settings): Promise<string | undefined> {
+    const next = credentialsOf(settings, this.#commands);
+    if (isDeepStrictEqual(next, this.#credentials)) return undefined;
+    const failure = await this.session.tryCredentials(next, () => {
+      this.#credentials = next;
+    });
+    if (failure === undefined) return undefined;
+    if (!isSignInRefused(failure)) return `warning: changed credentials were not tested: ${messageOf(failure)}`;
+    const { hint } = failure as TagferryError;
+    throw new ConfigurationError([`the platform rejected the changed credentials: ${messageOf(failure)}. ${hint}`]);
   }
 
   /** Applies new credentials. If the session was rejected, it is retried immediately. */

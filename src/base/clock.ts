@@ -32,6 +32,19 @@ export function plausibleWallMs(clock: Pick<Clock, 'wallMs'>): number | undefine
   return wallMs >= EARLIEST_TRUSTED_MS ? wallMs : undefined;
 }
 
+/** Waits for a promise, or rejects with the abort reason of the signal if it is aborted first. */
+export async function raced(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+  if (!signal) return promise;
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const onAbort = () => reject(signal.reason);
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
 /** Node fires a timer immediately if its delay exceeds 31 bits. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 

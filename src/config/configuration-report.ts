@@ -19,6 +19,8 @@ export interface ConfigurationReport {
   since: string;
   /** Files that were added, removed or edited but not loaded. */
   changed_files: readonly string[];
+  /** Warnings about the configuration in use. */
+  warnings: readonly string[];
   /** Changed keys that require a restart. */
   restart_needed: readonly string[];
   /** Unit credentials that changed after startup. */

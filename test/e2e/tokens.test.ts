@@ -168,6 +168,62 @@ describe('session of the technical user', () => {
   });
 });
 
+describe('reload with changed credentials', () => {
+  const configure = (env: Record<string, string>) =>
+    agent.write(proxy.url, { tags: TAGS, env: { POST_INTERVAL: '100ms', ...env } });
+
+  beforeEach(async () => {
+    await begin();
+    await agent.start();
+    await push(1);
+    await agent.until(() => arrived(1), 'the first value is on the platform');
+  });
+
+  it.each(['TECHNICAL_PASSWORD', 'CLIENT_SECRET'])(
+    'is rejected and keeps the tokens if the platform rejects %s, and otherwise replaces and revokes them',
+    async (key) => {
+      configure({ [key]: 'wrong-secret' });
+      const { status, stderr } = await runVerb(agent, 'reload');
+      expect(status).toBe(1);
+      expect(stderr).toMatch(new RegExp(`rejected the changed credentials.*${key}.*previous configuration`, 's'));
+      expect(agent.logged('config.refused')).toHaveLength(1);
+      expect(agent.logged('config.reloaded')).toEqual([]);
+      await push(2);
+      await agent.until(() => arrived(2), 'the second value is on the platform');
+      expect(platform.tokens()).toMatchObject({ issued: 1, revoked: 0, alive: 1 });
+      expect(await agent.metric('tagferry_session_valid')).toBe(1);
+
+      configure({ CLIENT_AUTH: 'body' });
+      expect(await runVerb(agent, 'reload')).toMatchObject({ status: 0 });
+      await push(3);
+      await agent.until(() => arrived(3), 'the third value is on the platform');
+      await agent.until(() => platform.tokens().revoked > 0, 'the first token is revoked');
+      expect(platform.tokens()).toMatchObject({ issued: 2, revoked: 1, alive: 1 });
+      expect(usesOf(issued()[1]!)).not.toEqual([]);
+      expect(agent.logged('session.refused')).toEqual([]);
+    },
+  );
+
+  it.each([
+    ['is unavailable', 503],
+    ['limits the rate of sign-ins', 429],
+  ])('is accepted with a warning if the platform %s, and signs in when the platform recovers', async (_, code) => {
+    configure({ TECHNICAL_PASSWORD: 'wrong-password' });
+    platform.addFault({ path: TOKEN_PATH, status: code });
+    const { status, stderr } = await runVerb(agent, 'reload');
+    expect(status).toBe(0);
+    expect(stderr).toMatch(/credentials were not tested/);
+    expect(agent.logged('config.reloaded')).toHaveLength(1);
+    expect(agent.logged('config.warning').at(-1)).toMatchObject({ warning: expect.stringContaining('not tested') });
+    platform.clearFaults();
+    await agent.until(() => agent.logged('session.refused').length > 0, 'the password is rejected');
+    configure({});
+    expect(await runVerb(agent, 'reload')).toMatchObject({ status: 0 });
+    await push(2);
+    await agent.until(() => arrived(2), 'the second value is on the platform');
+  });
+});
+
 describe('tokens after the agent exits', () => {
   beforeEach(() => begin());
 

@@ -27,6 +27,7 @@ function say(verdict: Verdict): void {
     process.stderr.write(`${fitted(lines.join('\n'), process.stderr)}\n`);
     return;
   }
+  for (const warning of verdict.warnings) process.stderr.write(`${fitted(plain(warning), process.stderr)}\n`);
   const pending = pendingRestart(verdict);
   process.stdout.write(`Configuration reloaded${pending === '' ? '' : `, except for: ${pending}`}.\n`);
   if (pending === '') return;

@@ -1,4 +1,4 @@
-import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import { codeOf, messageOf, PlatformError, TagferryError } from '../../base/errors.ts';
 import { type IssuedToken, type SessionGrant, tokenHint } from './issued-token.ts';
 
 export type SessionState = 'none' | 'renewing' | 'valid' | 'waiting' | 'revoked';
@@ -64,6 +64,17 @@ export function sessionReport(session: { snapshot(): SessionSnapshot }) {
     failures: now.failures,
     last_error: now.lastError,
   };
+}
+
+/** Returns the error of a call that has no token. `cause`: error of the latest attempt. */
+export function noSession(cause: unknown): PlatformError {
+  const why = cause === undefined ? '' : `: ${messageOf(cause)}`;
+  return new PlatformError(`not signed in to the platform${why}`, {
+    code: 'platform.no_session',
+    retryable: true,
+    cause,
+    ...(cause instanceof TagferryError && cause.hint ? { hint: cause.hint } : {}),
+  });
 }
 
 function lastErrorOf(error: unknown) {

@@ -1,5 +1,5 @@
-import type { Clock } from '../../base/clock.ts';
-import { codeOf, messageOf, PlatformError, TagferryError } from '../../base/errors.ts';
+import { type Clock, raced } from '../../base/clock.ts';
+import { codeOf, messageOf, PlatformError } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { GrantError } from '../grants/grant-error.ts';
@@ -9,7 +9,7 @@ import type { Lease, TokenSource } from '../token-source.ts';
 import { type IssuedToken, issueToken, isUsable, type SessionGrant } from './issued-token.ts';
 import { NewTokenTrial, raced } from './new-token-trial.ts';
 import type { SessionFile } from './session-file.ts';
-import { type SessionSnapshot, type SessionState, snapshotOf } from './session-snapshot.ts';
+import { noSession, type SessionSnapshot, type SessionState, snapshotOf } from './session-snapshot.ts';
 import {
   MIN_RENEWAL_MS,
   maxRestMs,
@@ -102,6 +102,8 @@ export class Session implements TokenSource {
   #isRejectedEarly = false;
   /** Whether a call received no response or a 5xx since the platform last accepted a token. */
   #hadOutage = false;
+  /** Whether the next token request must be a login, because a refresh does not test changed credentials. */
+  #isLoginDue = false;
 
   constructor(options: SessionOptions) {
     this.#options = options;
@@ -154,7 +156,7 @@ export class Session implements TokenSource {
       if (token) return this.#leaseOf(token, trial);
       // The timer may be late, for example after a suspend, so that the renewal is overdue.
       if (this.#state === 'valid' && this.#isDue()) this.#renew();
-      if (this.#state !== 'renewing' || waited) throw this.#noSession();
+      if (this.#state !== 'renewing' || waited) throw noSession(this.#lastError);
       await raced(this.#attempt ?? Promise.resolve(), signal);
       waited = true;
     }
@@ -178,12 +180,40 @@ export class Session implements TokenSource {
    * schedule.
    */
   async renewNow(): Promise<SessionSnapshot> {
-    if (this.#state === 'revoked' || this.#state === 'none') throw this.#noSession();
+    if (this.#state === 'revoked' || this.#state === 'none') throw noSession(this.#lastError);
     this.#trouble = undefined;
     this.#renew();
     await this.#attempt;
     if (this.#lastError !== undefined) throw this.#lastError;
     return this.snapshot();
+  }
+
+  /**
+   * Logs in with changed credentials, for a reload, and returns the error if this fails. Calls `accept` when the
+   * platform has accepted them; the new tokens replace the previous ones. If the platform rejects them, the session
+   * does not change. If it does not respond, the next attempt is a login with the credentials that are then in use.
+   */
+  async tryCredentials(credentials: SessionCredentials, accept: () => void): Promise<unknown> {
+    while (this.#attempt) await this.#attempt;
+    if (this.#state === 'none' || this.#isStopped()) return undefined;
+    let failure: unknown;
+    const logIn = async () => {
+      const askedAtMs = this.#options.clock.monotonicMs();
+      const tokens = await this.#requests.login(this.#ending.signal, credentials);
+      accept();
+      return { tokens, grant: 'password', askedAtMs } as const;
+    };
+    const failed = (error: unknown) => {
+      failure = error;
+      if (isSignInRefused(error)) return;
+      this.#isLoginDue = true;
+      this.#failed(error);
+    };
+    this.#begin(this.#obtain(logIn, failed));
+    await this.#attempt;
+    // A renewal may have become due in the meantime.
+    if (this.#isDue() || (this.#state === 'valid' && !this.isUsable)) this.#renew();
+    return failure;
   }
 
   /** Logs in again and revokes the previous tokens, for `session revoke`. */
@@ -337,19 +367,20 @@ export class Session implements TokenSource {
   }
 
   /** Runs one attempt: requests tokens, stores them and schedules the next renewal. Never rejects. */
-  async #obtain(): Promise<void> {
+  async #obtain(ask = () => this.#ask(), failed = (error: unknown) => this.#failed(error)): Promise<void> {
     const { clock, onRenewal } = this.#options;
     try {
-      const { tokens, grant, askedAtMs } = await this.#ask();
+      const { tokens, grant, askedAtMs } = await ask();
       const next = issueToken(tokens, grant, askedAtMs, this.#keeper.current, () => clock.random());
       await this.#keeper.adopt(next);
       onRenewal?.(grant);
       this.#failureLog.recovered(grant);
       this.#trouble = undefined;
       this.#lastError = undefined;
+      if (grant === 'password') this.#isLoginDue = false;
       if (!this.#isStopped()) this.#enter('valid', next.renewAtMs - clock.monotonicMs());
     } catch (error) {
-      if (!this.#isStopped()) this.#failed(error);
+      if (!this.#isStopped()) failed(error);
     }
   }
 
@@ -359,7 +390,7 @@ export class Session implements TokenSource {
     const { signal } = this.#ending;
     const token = this.#keeper.current;
     const askedAtMs = clock.monotonicMs();
-    if (token?.refreshToken !== undefined && nextGrant(token, askedAtMs) === 'refresh_token') {
+    if (!this.#isLoginDue && token?.refreshToken !== undefined && nextGrant(token, askedAtMs) === 'refresh_token') {
       try {
         return { tokens: await this.#requests.refresh(token.refreshToken, signal), grant: 'refresh_token', askedAtMs };
       } catch (error) {
@@ -391,8 +422,9 @@ export class Session implements TokenSource {
     this.#enter('waiting', delayMs);
   }
 
+  /** Enters a state and notifies the listeners, whose errors must not affect the session. */
   #enter(state: SessionState, nextInMs?: number): void {
-    const { clock } = this.#options;
+    const { clock, log } = this.#options;
     // Waiting calls look at the new state.
     this.#endTrial();
     this.#cancelTimer?.();
@@ -400,30 +432,16 @@ export class Session implements TokenSource {
     this.#state = state;
     this.#nextAtMs = nextInMs === undefined ? undefined : clock.monotonicMs() + nextInMs;
     if (nextInMs !== undefined) this.#cancelTimer = clock.after(nextInMs, () => this.#renew());
-    for (const listener of [...this.#listeners]) this.#tell(listener);
-  }
-
-  /** Calls a listener. Errors in a listener must not affect the session. */
-  #tell(listener: () => void): void {
-    try {
-      listener();
-    } catch (error) {
-      this.#options.log.error({ event: 'session.listener_failed', error: messageOf(error) }, 'session listener failed');
+    for (const listener of [...this.#listeners]) {
+      try {
+        listener();
+      } catch (error) {
+        log.error({ event: 'session.listener_failed', error: messageOf(error) }, 'session listener failed');
+      }
     }
   }
 
   #isStopped(): boolean {
     return this.#state === 'revoked';
-  }
-
-  #noSession(): PlatformError {
-    const error = this.#lastError;
-    const why = error === undefined ? '' : `: ${messageOf(error)}`;
-    return new PlatformError(`not signed in to the platform${why}`, {
-      code: 'platform.no_session',
-      retryable: true,
-      cause: error,
-      ...(error instanceof TagferryError && error.hint ? { hint: error.hint } : {}),
-    });
   }
 }

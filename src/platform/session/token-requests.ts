@@ -41,8 +41,9 @@ export class TokenRequests {
     this.#clock = clock;
   }
 
-  async login(signal: AbortSignal): Promise<Tokens> {
-    const { client, user, commands } = this.#credentials();
+  /** `credentials`: credentials that are not in use yet. Default: the current ones. */
+  async login(signal: AbortSignal, credentials = this.#credentials()): Promise<Tokens> {
+    const { client, user, commands } = credentials;
     const asked = passwordGrantRequest(this.#baseUrl, client, user);
     return processPasswordAnswer(await this.#send(asked, signal), this.#clock.wallMs(), client, commands);
   }

@@ -3,6 +3,7 @@
  * neither duplicates nor loses rows.
  */
 import { counted } from '../../base/amounts.ts';
+import { raced } from '../../base/clock.ts';
 import type { Note } from '../../buffer/client/notes.ts';
 import { isValidTime } from '../intake/draft.ts';
 import type { Gate } from '../intake/gate.ts';
@@ -127,14 +128,7 @@ export async function readHead(
 /** Resolves when all accepted rows are on disk. Rejects with the gate's error or with the signal's abort reason. */
 export async function committed({ gate, signal }: Pick<ReadingContext, 'gate' | 'signal'>): Promise<void> {
   signal.throwIfAborted();
-  const { promise, reject } = Promise.withResolvers<never>();
-  const onAbort = () => reject(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    await Promise.race([gate.settled(), promise]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
+  await raced(gate.settled(), signal);
 }
 
 /**

@@ -109,6 +109,8 @@ describe('configuration identity', () => {
     const edited = await identity();
     expect(edited.changed_files).toEqual(['agent.env', 'tags.yaml']);
     expect(edited.disk_digest).toBe(before.files_digest);
+    // The platform would reject the secret.
+    await sandbox.goOffline('refuse');
     expect((await verb('reload')).status).toBe(0);
     expect(await identity()).toMatchObject({
       digest: before.digest,

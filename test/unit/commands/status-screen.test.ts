@@ -41,6 +41,7 @@ const BAD_DAY: ShownStatus = {
     since: '2026-11-20T00:00:00.000Z',
     changed_files: [],
     refused: null,
+    warnings: [],
     restart_needed: [],
     changed_credentials: [],
   },

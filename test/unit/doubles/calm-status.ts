@@ -16,6 +16,7 @@ export const CALM_STATUS: StatusReport = {
     since: '2026-11-20T00:00:00.000Z',
     changed_files: [],
     refused: null,
+    warnings: [],
     restart_needed: [],
     changed_credentials: [],
   },
