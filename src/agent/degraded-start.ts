@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, type TagferryError } from '../base/errors.ts';
 import type { InboundServer } from '../base/inbound/inbound-server.ts';
@@ -5,6 +6,7 @@ import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { waitingRoutes } from '../control/agent-routes.ts';
 import { ControlServer } from '../control/control-server.ts';
+import { findings, type Health, healthReport, sightOf } from '../ops/ops-server.ts';
 import { STORE_UNAVAILABLE } from '../store/store-messages.ts';
 import { type ListenerName, type ListenerSettings, unavailableListener } from './listeners.ts';
 import type { Systemd } from './systemd.ts';
@@ -15,7 +17,7 @@ export interface DegradedStartOptions {
   log: Logger;
   service: Pick<Systemd, 'ready' | 'reloading' | 'startWatchdog' | 'status'>;
   /** Session state for `/healthz`. */
-  session(): unknown;
+  session(): Health['session'];
   /** Path of the control socket. */
   controlPath: string;
   /** Number of retries, one second apart, if an address is in use. Default: 10. */
@@ -181,11 +183,15 @@ export class DegradedStart {
   async #open(): Promise<void> {
     const { settings, session, clock, log, listenRetries, service } = this.#options;
     this.#isListening = true;
-    const bodies: Record<ListenerName, () => object> = {
+    const bodies: Record<ListenerName, (request: IncomingMessage) => object> = {
       ingest: () => ({ error: this.#problem(), hint: 'Retry later.' }),
       // The response is public, so it contains no path.
       webhook: () => ({ error: 'events cannot be stored at the moment' }),
-      ops: () => ({ status: 'unavailable', problems: [this.#problem()], session: session() }),
+      ops: (request) => {
+        const problems = findings(this.#reason?.code ?? 'agent.starting', [this.#problem()]);
+        const health = { ok: false, problems, notes: [], session: session() };
+        return healthReport(health, sightOf(request, { opsToken: settings.opsToken }, settings.opsListen!));
+      },
     };
     for (const name of ['ingest', 'webhook', 'ops'] as const) {
       const retryAfterSeconds = () => this.#retryAfterSeconds();

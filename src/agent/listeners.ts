@@ -1,4 +1,5 @@
 /** Settings of the listeners, and the listeners that respond with 503 while the gateway accepts no data. */
+import type { IncomingMessage } from 'node:http';
 import type { Certificates } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import { answerEarly } from '../base/inbound/body.ts';
@@ -11,7 +12,10 @@ import type { Settings } from '../config/settings.ts';
 export type ListenerName = 'webhook' | 'ingest' | 'ops';
 
 export type ListenerSettings = Partial<
-  Pick<Settings, `${ListenerName}${'Listen' | 'TlsCert' | 'TlsKey'}` | 'ingestToken' | 'ingestHosts' | 'opsHosts'>
+  Pick<
+    Settings,
+    `${ListenerName}${'Listen' | 'TlsCert' | 'TlsKey'}` | 'ingestToken' | 'ingestHosts' | 'opsHosts' | 'opsToken'
+  >
 >;
 
 /** Returns the PEM files for HTTPS on a listener, or `undefined` for HTTP. */
@@ -31,7 +35,7 @@ export interface UnavailableListenerOptions {
   clock: Clock;
   log: Logger;
   /** Content of the response. */
-  body(): object;
+  body(request: IncomingMessage): object;
   retryAfterSeconds(): number;
   /** Number of retries, one second apart, if the address is in use. Default: 10. */
   listenRetries?: number;
@@ -66,7 +70,7 @@ export function unavailableListener(
         'Cache-Control': 'no-store',
         'Retry-After': String(retryAfterSeconds()),
       };
-      answerEarly(request, response, { status: 503, headers, text: `${JSON.stringify(body())}\n` }, clock);
+      answerEarly(request, response, { status: 503, headers, text: `${JSON.stringify(body(request))}\n` }, clock);
     },
   });
 }

@@ -18,7 +18,7 @@ import type { KeyName } from '../config/setting-keys.ts';
 import { ControlServer } from '../control/control-server.ts';
 import { diagnosePlatform, objectsOfTags } from '../control/diagnosis.ts';
 import type { Metrics } from '../ops/metrics.ts';
-import { OpsServer, type OpsSources } from '../ops/ops-server.ts';
+import { findings, OpsServer, type OpsSources } from '../ops/ops-server.ts';
 import { Quota } from '../ops/quota.ts';
 import { Rates } from '../ops/rates.ts';
 import { overallState, statusReport } from '../ops/status-report.ts';
@@ -355,24 +355,25 @@ export class RunningAgent {
 
   #health() {
     const { buffer, clock, files, platform } = this.#options;
-    const { problems } = buffer;
+    const problems = findings('store.refused', buffer.problems);
     const { failureWatch, registration, silentTargets } = this.#events;
     const notes = [
-      ...files.notes,
+      ...findings('config.refused', files.notes),
       ...sourceNotes(this.#sources.tagSources.reports()),
-      ...conflictNotes(platform.identityConflicts.list()),
-      ...certificateNotes(this.#certificates(), clock.wallMs()),
-      ...silentTargetNotes(silentTargets),
-      ...this.#events.notes,
-      ...disabledNotes(registration.disabledBy, registration.current()?.webhook),
-      ...(registration.disabledBy === undefined ? failureWatch.notes : []),
+      ...findings('identity.conflict', conflictNotes(platform.identityConflicts.list())),
+      ...findings('certificate.expiring', certificateNotes(this.#certificates(), clock.wallMs())),
+      ...findings('reaction.target_silent', silentTargetNotes(silentTargets)),
+      ...findings('webhook.unreadable', this.#events.notes),
+      ...findings('webhook.stays_disabled', disabledNotes(registration.disabledBy, registration.current()?.webhook)),
+      ...findings('webhook.failing', registration.disabledBy === undefined ? failureWatch.notes : []),
     ];
     return { ok: problems.length === 0, problems, notes, session: platform.sessionReport() };
   }
 
   #readiness() {
     const health = this.#health();
-    return this.isReady ? health : { ...health, ok: false, problems: [...health.problems, 'the agent is starting'] };
+    const starting = this.isReady ? [] : findings('agent.starting', ['the agent is starting']);
+    return { ...health, ok: health.ok && this.isReady, problems: [...health.problems, ...starting] };
   }
 }
 

@@ -9,22 +9,47 @@ import { SharedToken } from '../base/inbound/shared-token.ts';
 import { isLocalAddress, type ListenAddress } from '../base/listen.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Settings } from '../config/settings.ts';
+import type { sessionReport } from '../platform/session/session-snapshot.ts';
 import type { DoctorRun } from './live/doctor-run.ts';
 import type { Sight } from './live/live-events.ts';
 import type { LiveStream } from './live/live-stream.ts';
 
+/** A problem: its code, and a sentence that may quote the platform or contain a path. */
+interface Finding {
+  code: string;
+  text: string;
+}
+
 /** State reported by `/healthz` and `/readyz`. */
-interface Health {
+export interface Health {
   ok: boolean;
-  /** Problems, one sentence each; empty if healthy. */
-  problems: string[];
+  /** Empty if healthy. */
+  problems: readonly Finding[];
   /**
    * Problems that a restart does not fix, such as failed sources and rejected files. These problems do not affect
    * health.
    */
-  notes: string[];
+  notes: readonly Finding[];
   /** Session state, grant, age and time until renewal. An unavailable platform does not affect health. */
-  session: unknown;
+  session: Pick<ReturnType<typeof sessionReport>, 'state' | 'usable' | 'failures' | 'last_error'>;
+}
+
+/** Returns a finding for each sentence. */
+export function findings(code: string, texts: readonly string[]): Finding[] {
+  return texts.map((text) => ({ code, text }));
+}
+
+/** Returns the content of `/healthz`: for a request without access to status, only states, codes and counts. */
+export function healthReport({ ok, problems, notes, session }: Health, sight: Sight | Refusal) {
+  const isFull = typeof sight === 'string';
+  const shown = (found: readonly Finding[]) => found.map(({ code, text }) => (isFull ? text : code));
+  const { state, usable, failures, last_error: error } = session;
+  return {
+    status: ok ? 'ok' : 'unavailable',
+    problems: shown(problems),
+    notes: shown(notes),
+    session: isFull ? session : { state, usable, failures, last_error: error && { code: error.code } },
+  };
 }
 
 export interface OpsSources {
@@ -67,20 +92,19 @@ export class OpsServer {
   readonly #server: InboundServer;
 
   readonly #options: OpsServerOptions;
-  #token: SharedToken | undefined;
-  #hosts: readonly string[] | undefined;
+  #access: OpsAccess;
 
   constructor(sources: OpsSources, options: OpsServerOptions) {
     this.#sources = sources;
     this.#options = options;
-    this.setAccess(options.access);
+    this.#access = options.access;
     this.#server = new InboundServer({
       ...options,
       name: 'ops',
       setting: 'OPS_LISTEN',
       code: 'ops.listen',
       limits: LIMITS,
-      hosts: () => hostRule(options.address, 'OPS_HOSTS', this.#hosts),
+      hosts: () => hostRule(options.address, 'OPS_HOSTS', this.#access.opsHosts),
       serve: (request, response) => {
         this.#answer(request, response).catch(() => {
           if (!response.headersSent) response.writeHead(500);
@@ -91,9 +115,8 @@ export class OpsServer {
   }
 
   /** Applies reloaded values of OPS_TOKEN and OPS_HOSTS to subsequent requests. */
-  setAccess({ opsToken: token, opsHosts: hosts }: OpsAccess): void {
-    this.#token = token === undefined ? undefined : new SharedToken(token);
-    this.#hosts = hosts;
+  setAccess(access: OpsAccess): void {
+    this.#access = access;
   }
 
   get address(): string | undefined {
@@ -128,12 +151,11 @@ export class OpsServer {
       response.end(text);
       return;
     }
+    const sight = sightOf(request, this.#access, this.#options.address);
     if (path === '/healthz' || path === '/readyz') {
       const health = path === '/healthz' ? this.#sources.health() : this.#sources.readiness();
-      const { ok, problems, notes, session } = health;
-      return send(response, ok ? 200 : 503, { status: ok ? 'ok' : 'unavailable', problems, notes, session });
+      return send(response, health.ok ? 200 : 503, healthReport(health, sight));
     }
-    const sight = this.#sightOf(request);
     // The page contains no plant data. If sent with the status of a rejection, the page shows the token form.
     if (path === '/') return page.answerPage(request, response, typeof sight === 'string' ? 200 : sight.status);
     if (typeof sight !== 'string') return this.#refuse(response, sight, path);
@@ -151,18 +173,22 @@ export class OpsServer {
     }
   }
 
-  /** Returns the data that the request may access, or the rejection. */
-  #sightOf(request: IncomingMessage): Sight | Refusal {
-    if (this.#token === undefined) return isLocalAddress(this.#options.address) ? 'status' : NO_TOKEN_SET;
-    return this.#token.isShown(request.headers.authorization, null) ? 'all' : NO_TOKEN_SHOWN;
-  }
-
   #refuse(response: ServerResponse, { status, error, hint }: Refusal, path: string): void {
     // With `Basic`, a browser would open a password dialog over the page's form.
     const basic = path === '/status' ? ['Basic realm="tagferry", charset="UTF-8"'] : [];
     if (status === 401) response.setHeader('WWW-Authenticate', ['Bearer realm="tagferry"', ...basic]);
     send(response, status, { error, hint });
   }
+}
+
+/** Returns the data that the request may access, or the rejection. */
+export function sightOf(
+  request: IncomingMessage,
+  { opsToken }: Pick<OpsAccess, 'opsToken'>,
+  address: ListenAddress,
+): Sight | Refusal {
+  if (opsToken === undefined) return isLocalAddress(address) ? 'status' : NO_TOKEN_SET;
+  return new SharedToken(opsToken).isShown(request.headers.authorization, null) ? 'all' : NO_TOKEN_SHOWN;
 }
 
 interface Refusal {

@@ -169,15 +169,21 @@ export function certificatesInUse(others: Certificates, reports: readonly Source
   return [...others.list(), ...ofSources].sort((a, b) => a.endsMs - b.endsMs);
 }
 
-/** Returns one sentence for each silent or incomplete source, for the notes in `/healthz`. */
-export function sourceNotes(reports: readonly SourceReport[]): string[] {
+/** Returns a code and a sentence for each silent or incomplete source, for the notes in `/healthz`. */
+export function sourceNotes(reports: readonly SourceReport[]): { code: string; text: string }[] {
   const active = reports.filter(({ silent, connected }) => !silent && connected !== false);
   const lacking = active.filter(({ unusable, missing }) => unusable === null && missing?.overdue);
   const useless = active.filter(({ unusable }) => unusable !== null);
   return [
     ...silentNotes(reports),
-    ...useless.map(({ name, kind, unusable }) => `the ${kind} source ${name}: ${unusableText(unusable!)}`),
-    ...lacking.map(({ name, kind, missing }) => `the ${kind} source ${name}: ${missingText(missing!)}`),
+    ...useless.map(({ name, kind, unusable }) => ({
+      code: 'source.unusable',
+      text: `the ${kind} source ${name}: ${unusableText(unusable!)}`,
+    })),
+    ...lacking.map(({ name, kind, missing }) => ({
+      code: 'source.incomplete',
+      text: `the ${kind} source ${name}: ${missingText(missing!)}`,
+    })),
   ];
 }
 
@@ -193,11 +199,12 @@ export function missingText({ values, first }: MissingReport): string {
   return `no value yet for ${names.join(', ')}${more}`;
 }
 
-function silentNotes(reports: readonly SourceReport[]): string[] {
+function silentNotes(reports: readonly SourceReport[]): { code: string; text: string }[] {
   return reports
     .filter(({ silent }) => silent)
     .map(({ name, kind, silent_seconds: seconds, problem, last_value_seconds_ago: last }) => {
       const since = last === null ? `no value yet after ${seconds} s` : `no value for ${seconds} s`;
-      return `the ${kind} source ${name} is silent: ${since}${problem === null ? '' : ` (${problem})`}`;
+      const text = `the ${kind} source ${name} is silent: ${since}${problem === null ? '' : ` (${problem})`}`;
+      return { code: 'source.silent', text };
     });
 }

@@ -3,6 +3,7 @@ import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { AgentProcess } from './harness/agent-process.ts';
 import { NotifySocket } from './harness/notify-socket.ts';
 import { Platform } from './harness/platform.ts';
@@ -201,4 +202,51 @@ describe('state of the agent', () => {
     expect(platform.tokens().alive).toBe(0);
     expect(await runVerb(agent, 'no-such-verb')).toMatchObject({ status: 2 });
   });
+
+  it.each(['a request without OPS_TOKEN', 'a request from the network if no OPS_TOKEN is set'])(
+    'is reported to %s only as states, event codes and counts',
+    async (who) => {
+      const headers = { Authorization: 'Bearer ops-token-of-the-site' };
+      const [port, isNetwork] = [await freePort(), who.includes('network')];
+      const env = isNetwork ? { OPS_LISTEN: `0.0.0.0:${port}` } : { OPS_TOKEN: 'ops-token-of-the-site' };
+      agent.write(platform.url, { tags: `tags:\n${VALUE_TAGS}`, env });
+      await agent.start();
+      writeFileSync(join(agent.config, 'agent.env'), 'BUFFER_MIN_FREE=1000000GB\n', { flag: 'a' });
+      expect(await runVerb(agent, 'reload')).toMatchObject({ status: 0 });
+      await agent.until(async () => (await push()) === 503, 'values are rejected');
+      platform.addFault({ path: '/oauth/token', status: 401 });
+      expect(await runVerb(agent, 'session', 'renew')).toMatchObject({ status: 1 });
+      writeFileSync(join(agent.config, 'tags.yaml'), 'tags: { T-1: { aset: 1 } }\n');
+      expect(await runVerb(agent, 'reload')).toMatchObject({ status: 1 });
+
+      for (const path of ['/healthz', '/readyz']) {
+        const { status, text } = isNetwork
+          ? await fetch(`http://127.0.0.1:${port}${path}`).then(async (r) => ({
+              status: r.status,
+              text: await r.text(),
+            }))
+          : await agent.call(agent.ops, path);
+        expect(status).toBe(503);
+        expect(JSON.parse(text)).toEqual({
+          status: 'unavailable',
+          problems: ['store.refused'],
+          notes: ['config.refused'],
+          session: {
+            state: expect.stringMatching(/^(waiting|renewing)$/),
+            usable: true,
+            failures: expect.any(Number),
+            last_error: { code: 'platform.sign_in_refused' },
+          },
+        });
+        if (isNetwork) continue;
+        const full = await agent.call(agent.ops, path, { headers });
+        expect(full.status).toBe(503);
+        expect(JSON.parse(full.text)).toMatchObject({
+          problems: [expect.stringContaining('new values are rejected')],
+          notes: [expect.stringContaining('tags.yaml:1')],
+          session: { access_token: expect.any(String), last_error: { message: expect.stringContaining('401') } },
+        });
+      }
+    },
+  );
 });

@@ -6,7 +6,7 @@ import { silentLogger } from '../../../src/base/logger.ts';
 import { OpsServer } from '../../../src/ops/ops-server.ts';
 import { HttpPush } from '../../../src/sources/push/http-push.ts';
 import { sign } from '../../../src/webhook/signature.ts';
-import { noPage } from '../../unit/doubles/no-page.ts';
+import { HEALTHY, noPage } from '../../unit/doubles/no-page.ts';
 import { type IntakeBench, makeIntakeBench } from '../../unit/sources/sink-double.ts';
 import { anEvent, Listening, SECRET } from '../../unit/webhook/parts/listening.ts';
 
@@ -29,7 +29,7 @@ let timer: ReturnType<typeof setInterval> | undefined;
 beforeEach(async () => {
   crowd = [];
   webhook = await new Listening().start();
-  const health = () => ({ ok: true, problems: [], notes: [], session: null });
+  const health = () => HEALTHY;
   const metrics = async () => ({ contentType: 'text/plain', text: 'x 1\n'.repeat(50_000) });
   ops = new OpsServer(
     { health, readiness: health, status: () => ({}), metrics, ...noPage },

@@ -8,6 +8,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { DegradedStart } from '../../../src/agent/degraded-start.ts';
 import { StoreError } from '../../../src/base/errors.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { HEALTHY } from '../doubles/no-page.ts';
 import { telling } from '../doubles/open-flow.ts';
 
 let folder: string;
@@ -40,7 +41,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
-function make(tls?: { cert: string; key: string }): DegradedStart {
+function make(tls?: { cert: string; key: string }, opsToken?: string): DegradedStart {
   return new DegradedStart({
     settings: {
       ingestListen: { path: path('ingest') },
@@ -48,10 +49,11 @@ function make(tls?: { cert: string; key: string }): DegradedStart {
       webhookTlsCert: tls?.cert,
       webhookTlsKey: tls?.key,
       opsListen: { path: path('ops') },
+      opsToken,
     },
     clock,
     log: telling((fields) => void logged.push(fields)),
-    session: () => ({ state: 'idle' }),
+    session: () => HEALTHY.session,
     controlPath: path('control'),
     service: {
       ready: async (status) => void told.push(`ready ${status}`),
@@ -188,8 +190,15 @@ describe('startup without a usable state folder', () => {
     expect(JSON.parse((await ask('ops', { method: 'GET' })).text)).toEqual({
       status: 'unavailable',
       problems: ['startup is suspended and values are not accepted: the disk fails. Free up space.'],
-      session: { state: 'idle' },
+      notes: [],
+      session: HEALTHY.session,
     });
+  });
+
+  it('reports only the code of the problem to requests without OPS_TOKEN', async () => {
+    start = make(undefined, 'the-token');
+    await wait();
+    expect(JSON.parse((await ask('ops', { method: 'GET' })).text)).toMatchObject({ problems: ['store.unavailable'] });
   });
 
   it('fails immediately on an error that a retry cannot fix', async () => {

@@ -8,17 +8,16 @@ import { systemClock } from '../../../src/base/clock.ts';
 import type { ListenAddress } from '../../../src/base/listen.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { type OpsAccess, OpsServer, type OpsServerOptions } from '../../../src/ops/ops-server.ts';
-import { noPage } from '../doubles/no-page.ts';
+import { HEALTHY, noPage } from '../doubles/no-page.ts';
 
 const LOOPBACK = { host: '127.0.0.1', port: 0 };
 let server: OpsServer;
 
 async function start(address: ListenAddress, access: Partial<OpsAccess> = {}, more: Partial<OpsServerOptions> = {}) {
-  const health = () => ({ ok: true, problems: [], notes: [], session: null });
   server = new OpsServer(
     {
-      health,
-      readiness: health,
+      health: () => HEALTHY,
+      readiness: () => HEALTHY,
       status: () => ({ secretOfThePlant: 12.5 }),
       metrics: async () => ({ contentType: 'text/plain', text: 'up 1\n' }),
       ...noPage,

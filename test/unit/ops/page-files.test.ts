@@ -9,6 +9,7 @@ import { PageFiles } from '../../../src/base/inbound/page-files.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { frame, LiveStream } from '../../../src/ops/live/live-stream.ts';
 import { OpsServer } from '../../../src/ops/ops-server.ts';
+import { HEALTHY } from '../doubles/no-page.ts';
 
 const SECRET = 'what the plant does';
 let folder: string;
@@ -42,7 +43,7 @@ async function start(opsToken?: string, host = '127.0.0.1') {
     clock: systemClock,
     log: silentLogger(),
   });
-  const health = () => ({ ok: true, problems: [], notes: [], session: null });
+  const health = () => HEALTHY;
   const metrics = async () => ({ contentType: 'text/plain', text: '' });
   const doctor = { report: async () => ({ atMs: 0, checks: [] }) };
   const page = new PageFiles(pathToFileURL(`${folder}/`));

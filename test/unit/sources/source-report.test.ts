@@ -100,9 +100,8 @@ describe('source report', () => {
   it('adds a silent source and its problem to the health notes', () => {
     const facts = { problem: 'no response within 3000 ms' };
     const reports = [source(facts), source({ lastAcceptedMs: 119_000 })].map((one) => sourceReport(one, 120_000));
-    expect(sourceNotes(reports)).toEqual([
-      'the modbus source plc1 is silent: no value yet after 120 s (no response within 3000 ms)',
-    ]);
+    const text = 'the modbus source plc1 is silent: no value yet after 120 s (no response within 3000 ms)';
+    expect(sourceNotes(reports)).toEqual([{ code: 'source.silent', text }]);
   });
 });
 
@@ -142,9 +141,9 @@ describe('source whose data yields no values', () => {
       since_seconds: 900,
       problem: 'the payload, "ON", is not a number',
     });
-    expect(sourceNotes([report()])).toEqual([
-      'the mqtt source plant: no value in the latest 16 readings, latest problem: the payload, "ON", is not a number',
-    ]);
+    const text =
+      'the mqtt source plant: no value in the latest 16 readings, latest problem: the payload, "ON", is not a number';
+    expect(sourceNotes([report()])).toEqual([{ code: 'source.unusable', text }]);
     const shown = sourcesTable([report()], Number.POSITIVE_INFINITY, (text) => text);
     expect(shown).toMatch(/^plant +mqtt +unusable +15 min /m);
     expect(shown).toContain('plant: no value in the latest 16 readings, latest problem: the payload, "ON"');
