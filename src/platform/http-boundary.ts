@@ -1,8 +1,6 @@
-import type { Readable } from 'node:stream';
 import type { Clock } from '../base/clock.ts';
 import { PlatformError } from '../base/errors.ts';
 import type { Redactor } from '../base/redactor.ts';
-import { BodyReceipt, PostConnections } from './body-receipt.ts';
 import type { Sockets } from './dispatcher.ts';
 import { transportError } from './transport-errors.ts';
 
@@ -21,8 +19,7 @@ export interface HttpRequest {
   maxAnswerBytes?: number;
   /**
    * Whether the status alone determines the result, as for a post of values. A response is accepted once its status has
-   * arrived, even if its body is incomplete. A success is accepted only if the server can have read the whole request.
-   * Otherwise, the call fails with `platform.body_unread`.
+   * arrived, even if its body is incomplete.
    */
   statusSuffices?: boolean | undefined;
 }
@@ -79,13 +76,11 @@ const WORDS_WITHIN_MS = 5_000;
  */
 export class HttpBoundary {
   readonly #options: HttpBoundaryOptions;
-  readonly #connections: PostConnections;
   #inFlight = 0;
   #closed = false;
 
   constructor(options: HttpBoundaryOptions) {
     this.#options = options;
-    this.#connections = new PostConnections(options.clock);
   }
 
   /** Number of calls in progress. */
@@ -114,15 +109,12 @@ export class HttpBoundary {
   /** Closes all sockets. Calls in progress fail with `platform.aborted`. */
   async close(): Promise<void> {
     this.#closed = true;
-    this.#connections.close();
     await this.#options.sockets.destroy();
   }
 
   #exchange(request: HttpRequest): Promise<PlatformAnswer> {
     const { sockets, clock, userAgent, redactor } = this.#options;
     const { url, signal, statusSuffices = false } = request;
-    const receipt =
-      statusSuffices && request.body?.length ? new BodyReceipt(this.#connections, clock, request.body) : undefined;
     const maxBytes = request.maxAnswerBytes ?? (statusSuffices ? MAX_WORDS_BYTES : MAX_ANSWER_BYTES);
     const { promise, resolve, reject } = Promise.withResolvers<PlatformAnswer>();
     let ended = false;
@@ -140,7 +132,6 @@ export class HttpBoundary {
       settle();
     };
     const giveUp = (error: PlatformError) => {
-      if (!ended) receipt?.endWait();
       if (ended) return;
       if (answer && statusSuffices) finish(true);
       else end(() => reject(error));
@@ -158,29 +149,16 @@ export class HttpBoundary {
     signal?.addEventListener('abort', onAbort, { once: true });
     // undici releases the socket two event loop turns after the response. A request sent earlier would open another
     // connection.
-    const finish = (truncated: boolean) => end(() => setImmediate(setImmediate, () => settle(truncated)));
-    const settle = (truncated: boolean) => {
-      const { status } = answer!;
-      // A 2xx response with a body is not a valid response to a post. Return it, because its text may explain the
-      // problem.
-      const claimsSuccess = status >= 200 && status < 300 && bytes === 0;
-      if (claimsSuccess && receipt?.isUnread) reject(unreadError(url.origin, status));
-      else resolve(toAnswer(answer!, chunks, truncated, redactor));
-    };
+    const finish = (truncated: boolean) =>
+      end(() => setImmediate(setImmediate, () => resolve(toAnswer(answer!, chunks, truncated, redactor))));
 
     sockets.dispatch(
       {
         origin: url.origin,
         path: url.pathname + url.search,
         method: request.method,
-        headers: {
-          'user-agent': userAgent,
-          accept: 'application/json',
-          ...request.headers,
-          ...(receipt ? { 'content-length': String(receipt.length) } : {}),
-        },
-        // undici accepts any async iterable, although its types list only streams.
-        body: receipt ? (receipt.body() as unknown as Readable) : (request.body ?? null),
+        headers: { 'user-agent': userAgent, accept: 'application/json', ...request.headers },
+        body: request.body ?? null,
         headersTimeout: this.#options.headersTimeoutMs ?? HEADERS_TIMEOUT_MS,
         bodyTimeout: BODY_TIMEOUT_MS,
       },
@@ -189,14 +167,12 @@ export class HttpBoundary {
           // The call ended while it was waiting for a socket, so the request must not be sent.
           if (ended) return controller.abort(abortedError(url.origin, undefined));
           abortSocket = (reason) => controller.abort(reason);
-          receipt?.requestStarts();
         },
-        onResponseStart(controller, status, headers) {
+        onResponseStart(_controller, status, headers) {
           // 1xx responses are informational.
           if (status < 200 || ended) return;
           answer = { status, headers: headers as Headers };
           if (statusSuffices) cancelTail = clock.after(WORDS_WITHIN_MS, () => giveUp(answerTimeout()));
-          receipt?.responseStarts(controller, status);
         },
         onResponseData(controller, chunk) {
           if (ended) return;
@@ -208,11 +184,9 @@ export class HttpBoundary {
           controller.abort(new Error('the response exceeds the size limit'));
         },
         onResponseEnd() {
-          receipt?.responseEnds();
           finish(false);
         },
         onResponseError(_controller, error) {
-          receipt?.responseEnds(error);
           if (answer && statusSuffices) finish(true);
           else end(() => reject(error));
         },
@@ -240,14 +214,6 @@ function toAnswer(
     redact: (text) => redactor.redact(text),
     ...(truncated ? { truncated } : {}),
   };
-}
-
-function unreadError(origin: string, status: number): PlatformError {
-  return new PlatformError(`${origin} responded with ${status} without reading the whole request`, {
-    code: 'platform.body_unread',
-    retryable: true,
-    hint: 'Check for a proxy or firewall that responds in place of the platform.',
-  });
 }
 
 function abortedError(origin: string, reason: unknown): PlatformError {

@@ -55,11 +55,6 @@ export const VERDICTS: readonly (readonly [response: string, meaning: Meaning, e
   ['platform.proxy', 'unreachable', PLATFORM_RETRIED],
   ['platform.tls', 'unreachable', PLATFORM_RETRIED],
   ['platform.no_session', 'unreachable', PLATFORM_RETRIED],
-  [
-    'platform.body_unread',
-    'not-understood',
-    'stay in the buffer; retried as for 2xx, because the server cannot have read the whole post',
-  ],
   ['platform.connection_reset', 'later', RETRIED],
   ['platform.timeout', 'later', RETRIED],
   ['other error', 'later', RETRIED],

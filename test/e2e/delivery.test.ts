@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
 import { AgentProcess } from './harness/agent-process.ts';
+import { HttpProxy } from './harness/http-proxy.ts';
 import { Platform } from './harness/platform.ts';
 import { VALUE_TAGS } from './harness/value-plant.ts';
 import { runVerb } from './harness/verb.ts';
@@ -141,6 +142,42 @@ describe('request budget', () => {
   function busiestMinute(times: readonly number[]): number {
     return Math.max(...times.map((first) => times.filter((at) => at >= first && at < first + 60_000).length));
   }
+});
+
+describe('response to a post', () => {
+  let proxy: HttpProxy;
+
+  beforeEach(async () => {
+    proxy = await HttpProxy.start(platform.url);
+    agent.write(proxy.url, { tags: TAGS, env: { POST_INTERVAL: '100ms' } });
+  });
+  afterEach(() => proxy.stop());
+
+  it('counts before the body is read: a 413 halves the following posts, and no value is lost or repeated', async () => {
+    const maxBytes = 40_000;
+    proxy.rejectsEarly = (_path, headers) => (Number(headers['content-length']) > maxBytes ? 413 : undefined);
+    const rejected = () => proxy.exchanges.filter(({ status }) => status === 413).map(({ headers }) => headers);
+    await agent.start();
+    await push(881, 0, 5_000);
+    await arrived(881, 5_000);
+    const before = rejected().length;
+    expect(Number(rejected()[0]!['content-length'])).toBeGreaterThan(2 * maxBytes);
+    await push(881, 5_000, 5_000);
+    await arrived(881, 10_000);
+    expect(rejected()).toHaveLength(before);
+    expect(platform.counts(881).received).toBe(10_000);
+  });
+
+  it('counts if the connection is reset after it: every value is posted once', async () => {
+    proxy.resets = ({ path }) => path.endsWith('/values');
+    await agent.start();
+    for (let value = 0; value < 5; value++) {
+      await push(881, value);
+      await arrived(881, value + 1);
+      await agent.until(async () => (await buffered()) === 0, 'the value is delivered');
+    }
+    expect(platform.counts()).toMatchObject({ received: 5, posts: 5 });
+  });
 });
 
 describe('429 response', () => {

@@ -112,7 +112,6 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'platform responses are lost': platform((world) => world.platform.swallow()),
   'another server responds with 2xx': platform((world) => world.platform.foreign(Math.floor(world.chance() * 100))),
   'random statuses from 401 to 504': platform((world) => world.platform.storm(world.chance)),
-  'proxy responds with 204 before the body arrives': platform((world) => world.platform.respondEarly()),
   'portal with a wrong Date': {
     ...platform((world) => world.platform.foreignDate(world.chance() < 0.5 ? 3_650 * DAY_MS : -DAY_MS)),
     stillWorks: (world) => world.events.reacts(),

@@ -46,7 +46,7 @@ export class PlatformWay {
 
   /** Ends all faults. */
   async restore(): Promise<void> {
-    this.portal.answer = this.portal.spoil = this.portal.early = undefined;
+    this.portal.answer = this.portal.spoil = undefined;
     this.portal.cut();
     this.#farEnd.cutOff();
   }
@@ -63,11 +63,6 @@ export class PlatformWay {
 
   foreign(kind: number): void {
     this.portal.answer = FOREIGN[kind % FOREIGN.length]!;
-  }
-
-  /** Responds 204 to the beginning of a post and closes the connection, as a proxy may. */
-  respondEarly(): void {
-    this.portal.early = 'HTTP/1.1 204 No Content\r\n\r\n';
   }
 
   /** Responds with the error page of a guest network whose clock is off by `offsetMs`. */

@@ -17,11 +17,17 @@ export interface Exchange {
 export class HttpProxy {
   readonly exchanges: Exchange[] = [];
   readonly #server = createServer((request, response) => {
+    const { method = '', url: path = '', headers } = request;
+    const early = this.rejectsEarly?.(path, headers);
+    if (early !== undefined) {
+      this.exchanges.push({ method, path, headers, body: '', status: early, response: '' });
+      response.writeHead(early, { 'content-length': 0 }).end();
+      return;
+    }
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
       const body = Buffer.concat(chunks).toString();
-      const { method = '', url: path = '', headers } = request;
       const exchange = { method, path, headers, body, status: 0, response: '' };
       this.exchanges.push(exchange);
       if (this.answer?.(exchange, response) !== true) this.#forward(exchange, response);
@@ -33,6 +39,11 @@ export class HttpProxy {
   answer: ((exchange: Exchange, response: ServerResponse) => boolean) | undefined;
   /** Called when the platform has responded. The response is forwarded when the promise resolves. */
   hold: ((exchange: Exchange) => Promise<void>) | undefined;
+
+  /** Returns the status of a response that is sent before the body of the request is read. */
+  rejectsEarly: ((path: string, headers: IncomingHttpHeaders) => number | undefined) | undefined;
+  /** Returns whether the connection is reset after the complete response. */
+  resets: ((exchange: Exchange) => boolean) | undefined;
 
   private constructor(platform: string) {
     this.#platform = new URL(platform);
@@ -70,7 +81,9 @@ export class HttpProxy {
       from.on('end', async () => {
         exchange.status = from.statusCode ?? 0;
         await this.hold?.(exchange);
-        response.writeHead(from.statusCode ?? 502, from.rawHeaders).end(exchange.response);
+        response.writeHead(from.statusCode ?? 502, from.rawHeaders).end(exchange.response, () => {
+          if (this.resets?.(exchange)) response.socket?.resetAndDestroy();
+        });
       });
       from.on('error', () => response.destroy());
     });

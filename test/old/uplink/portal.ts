@@ -11,8 +11,6 @@ export class Portal {
   readonly #platform: URL;
   /** `undefined`: forward. Otherwise it writes any response after reading the request body. */
   answer: ((request: IncomingMessage, response: ServerResponse, body: string) => void) | undefined;
-  /** Response to a post of values whose body is incomplete after its first part; the connection is then closed. */
-  early: string | undefined;
   /** Handles the platform's response, after the request has been processed. */
   spoil: ((from: IncomingMessage, request: IncomingMessage, response: ServerResponse) => void) | undefined;
   #port = 0;
@@ -49,23 +47,12 @@ export class Portal {
   }
 
   #serve(request: IncomingMessage, response: ServerResponse): void {
-    if (this.early !== undefined && request.method === 'POST' && request.url?.endsWith('/values')) {
-      request.once('data', (first: Buffer) => this.#respondEarly(first, request.pause(), response));
-      return;
-    }
     const { answer } = this;
     if (answer) return void requestBody(request).then((body) => body && answer(request, response, body.toString()));
     this.#forward(request, response);
   }
 
-  /** A complete post has been forwarded to the platform before the response. */
-  #respondEarly(first: Buffer, request: IncomingMessage, response: ServerResponse): void {
-    const isComplete = first.length >= Number(request.headers['content-length']);
-    if (this.early === undefined || isComplete) this.#forward(request, response, first);
-    else request.socket.write(this.early, () => request.socket.destroy());
-  }
-
-  #forward(request: IncomingMessage, response: ServerResponse, first?: Buffer): void {
+  #forward(request: IncomingMessage, response: ServerResponse): void {
     const { hostname, port } = this.#platform;
     const { method, url, headers } = request;
     const onward = httpRequest({ hostname, port, method, path: url, headers, agent: false }, (from) => {
@@ -74,7 +61,6 @@ export class Portal {
       from.pipe(response);
     });
     onward.on('error', () => response.destroy());
-    if (first) onward.write(first);
     request.pipe(onward);
   }
 }
