@@ -1,3 +1,6 @@
+import { join } from 'node:path';
+import { crc32 } from 'node:zlib';
+import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AgentProcess } from './harness/agent-process.ts';
 import { Platform } from './harness/platform.ts';
@@ -161,6 +164,52 @@ describe('buffer retarget', () => {
       expect(platform.counts().received).toBe(30);
     },
   );
+});
+
+describe('series with the highest number that MAX_SERIES allows', () => {
+  const HIGHEST = 10_000_000;
+  const sumOf = (fields: unknown[]) => crc32(JSON.stringify(fields));
+
+  /** Renumbers the series of the quarantine, because creating ten million series would take too long. */
+  function renumber(): void {
+    const database = new Database(join(agent.state, 'buffer.db'));
+    const row = 'SELECT series, count, status, message, at_ms FROM quarantine';
+    const [from, ...quarantined] = database.prepare<[], unknown[]>(row).raw().get()!;
+    const fields = database.prepare<[unknown], unknown[]>('SELECT * FROM series WHERE id = ?').raw().get(from)!;
+    const renumbered = [HIGHEST, ...fields.slice(1, -1)];
+    const update = 'UPDATE series SET id = ?, sum = ? WHERE id = ?';
+    expect(database.prepare(update).run(HIGHEST, sumOf(renumbered), from).changes).toBe(1);
+    const sum = sumOf([HIGHEST, ...quarantined]);
+    expect(database.prepare('UPDATE quarantine SET series = ?, sum = ?').run(HIGHEST, sum).changes).toBe(1);
+    // Its rows are settled, and contain the previous number.
+    database.exec('DELETE FROM log');
+    database.close();
+  }
+
+  it('loses no acknowledged values if the agent is killed with kill -9', async () => {
+    const [poisoned, values] = [series(0, 1)[0]!, series(1, 100)];
+    platform.poison({ asset: 881, timestampMs: poisoned.timestamp });
+    await agent.start();
+    expect((await agent.push([poisoned])).status).toBe(204);
+    let accepted = 0;
+    // A value is quarantined only if the platform accepts others.
+    await agent.until(async () => {
+      await agent.push(series(accepted++, 1, 'T-882'));
+      return (await agent.metric('tagferry_buffer_quarantined_values')) === 1;
+    }, 'the value is in quarantine');
+    await drained();
+    await agent.end('SIGTERM');
+    renumber();
+    const fault = platform.addFault({ ...EVERY_POST, status: 503 });
+    await agent.start();
+    expect((await agent.push(values)).status).toBe(204);
+    await agent.end('SIGKILL');
+    platform.removeFault(fault);
+    await agent.start();
+    await drained();
+    expect(platform.counts(881).stored).toBe(values.length);
+    expect(agent.logged('store.row_damaged')).toEqual([]);
+  });
 });
 
 describe('agent stopped with SIGTERM', () => {

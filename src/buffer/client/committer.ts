@@ -47,8 +47,8 @@ interface Waiter {
 }
 
 /**
- * Maximum number of waiting values, which limits memory to tens of megabytes while the disk is stalled. Above this
- * number, intake responds with 503.
+ * Maximum number of waiting values in addition to COMMIT_VALUES, which limits memory to tens of megabytes while the
+ * disk is stalled. Above this number, intake responds with 503.
  */
 const MAX_WAITING = 500_000;
 /** Minimum interval before an early commit. */
@@ -116,7 +116,7 @@ export class Committer {
   append(columns: ValueColumns, notes: readonly Note[] = []): Promise<void> {
     if (this.#closed) return Promise.reject(closing());
     if (columns.length === 0 && notes.length === 0) return Promise.resolve();
-    const max = this.#options.maxWaiting ?? MAX_WAITING;
+    const max = this.#options.maxWaiting ?? MAX_WAITING + this.#options.values;
     if (this.#waiting.length > 0 && this.#waiting.length + columns.length > max) return Promise.reject(busy());
     for (const named of this.#watches) addSeries(columns, named);
     // The first columns of a commit are not copied, because the caller no longer uses them.

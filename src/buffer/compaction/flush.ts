@@ -17,7 +17,7 @@ import {
 } from '../format/segment.ts';
 import type { Columns } from '../format/value-columns.ts';
 import { type Arrival, type BatchSlice, cutSlice, type RowState, type SeriesState } from '../records.ts';
-import { leadAt, type Span, type SpanEntry } from '../span.ts';
+import { leadAt, MAX_ENTRIES, type Span, type SpanEntry } from '../span.ts';
 import type { PackedEntry, StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
 
@@ -29,7 +29,8 @@ export function rowsOfOneRun(rows: readonly RowState[], max: number): number {
   return count;
 }
 
-const WHOLE: StepSize = { values: Number.POSITIVE_INFINITY, segments: Number.POSITIVE_INFINITY };
+/** A series can have several segments, so that half of the maximum leaves enough space for those of the last one. */
+const WHOLE: StepSize = { values: Number.POSITIVE_INFINITY, segments: MAX_ENTRIES / 2 };
 
 /** A flush in progress: its position, and the rows at the front when it started. */
 interface RunningFlush {

@@ -12,8 +12,11 @@ import { ByteReader, ByteWriter, damaged, digitsOf, MAX_DIGITS, POWERS_OF_TEN, w
 import { type Columns, ValueColumns } from './value-columns.ts';
 
 const VERSION = 1;
-/** Limit far above the number of series in an agent, so that no memory is allocated for a corrupt number. */
-const MAX_SERIES = 2 ** 22;
+/**
+ * Highest series number, so that no memory is allocated for a corrupt one. Numbers are reused, so the limit exceeds the
+ * ten million series of MAX_SERIES and the series of tags.yaml, which do not count towards it.
+ */
+const MAX_SERIES = 2 ** 24;
 /** Form byte: digits in the low four bits (15: a raw double), flags in the next three. */
 const RAW = 15;
 

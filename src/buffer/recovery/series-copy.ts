@@ -8,13 +8,15 @@
  * Read only if a series is missing or damaged in the table. A line is written before the commit of its series, without
  * a sync; missing lines are added when the buffer is next opened.
  */
-import { closeSync, fsyncSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { closeSync, fsyncSync, openSync, readSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { StringDecoder } from 'node:string_decoder';
 import { openOwnFile } from '../../base/own-file.ts';
 import type { Series } from '../series.ts';
 import { type SeriesFields, seriesFields, seriesOfFields } from '../tables.ts';
 
-/** Maximum file size that is read. */
-const MAX_FILE = 64 * 1024 * 1024;
+/** The file is read and written in parts, because the lines of ten million series exceed the longest string. */
+const READ_BYTES = 1024 * 1024;
+const WRITE_LINES = 10_000;
 const LINE_BYTES = 80;
 /** Size allowed for lines of forgotten series. */
 const SPARE_BYTES = 1024 * 1024;
@@ -36,20 +38,14 @@ export class SeriesCopy {
   /** Returns all readable series, or only the requested series. Never throws. */
   read(wanted?: { has(id: number): boolean }): Map<number, Series> {
     const found = new Map<number, Series>();
-    let text = '';
     try {
-      text = readFileSync(this.#path, 'utf8').slice(0, MAX_FILE);
+      for (const line of linesOf(this.#path)) {
+        const series = readLine(line);
+        this.#lastSince = Math.max(this.#lastSince, series?.since ?? 0);
+        if (series && wanted?.has(series.id) !== false && (series.since ?? 0) >= (found.get(series.id)?.since ?? 0))
+          found.set(series.id, series);
+      }
     } catch {}
-    // Read line by line, because the file can contain far more series than are loaded.
-    for (let from = 0; from < text.length; ) {
-      const to = text.indexOf('\n', from);
-      const end = to < 0 ? text.length : to;
-      const series = readLine(text.slice(from, end));
-      from = end + 1;
-      this.#lastSince = Math.max(this.#lastSince, series?.since ?? 0);
-      if (series && wanted?.has(series.id) !== false && (series.since ?? 0) >= (found.get(series.id)?.since ?? 0))
-        found.set(series.id, series);
-    }
     return found;
   }
 
@@ -88,7 +84,15 @@ export class SeriesCopy {
       const file = openOwnFile(path, mode === 'a' ? 'append' : 'truncate');
       try {
         // The leading line feed terminates a truncated line.
-        writeFileSync(file, `\n${series.map(lineOf).join('\n')}\n`);
+        writeFileSync(file, '\n');
+        for (let from = 0; from < series.length; from += WRITE_LINES)
+          writeFileSync(
+            file,
+            `${series
+              .slice(from, from + WRITE_LINES)
+              .map(lineOf)
+              .join('\n')}\n`,
+          );
         if (mode === 'w') fsyncSync(file);
       } finally {
         closeSync(file);
@@ -101,6 +105,26 @@ export class SeriesCopy {
 }
 
 const lineOf = (series: Series) => JSON.stringify(seriesFields(series));
+
+/** Throws if the file cannot be read. */
+function* linesOf(path: string): Generator<string, void> {
+  const file = openSync(path, 'r');
+  try {
+    const decoder = new StringDecoder('utf8');
+    const bytes = Buffer.allocUnsafe(READ_BYTES);
+    let rest = '';
+    for (let length = readSync(file, bytes); length > 0; length = readSync(file, bytes)) {
+      const lines = (rest + decoder.write(bytes.subarray(0, length))).split('\n');
+      rest = lines.pop()!;
+      // A line without an end is damaged.
+      if (rest.length > READ_BYTES) rest = '';
+      yield* lines;
+    }
+    yield rest;
+  } finally {
+    closeSync(file);
+  }
+}
 
 function readLine(line: string): Series | undefined {
   if (line === '') return undefined;

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { ByteWriter } from '../../../src/buffer/format/bytes.ts';
 import { LogRowWriter, peekLogRow, readLogRow } from '../../../src/buffer/format/log-row.ts';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
+import { BUFFER } from '../../../src/config/settings/buffer.ts';
 
 const HEAD = { run: 3, monotonicMs: 300, firstSeq: 12 };
 
@@ -67,6 +68,11 @@ describe('log row format', () => {
     expect(peekLogRow(Uint8Array.from(row, (byte, at) => (at === 4 ? 3 : byte)))).toBeUndefined();
   });
 
+  it('accepts the numbers of as many series as MAX_SERIES and tags.yaml allow', () => {
+    const values = columns([1.5 * BUFFER.MAX_SERIES.form.max, 1_000, 20.5, 0]);
+    expect(readLogRow(new LogRowWriter().write(HEAD, values, [])).values.series[0]).toBe(values.series[0]);
+  });
+
   it.each([
     ['a row of the log', new Uint8Array(9)],
     ['a row of the log', new Uint8Array(4)],
@@ -77,7 +83,7 @@ describe('log row format', () => {
     ['the header of a log row', forged(1, 0, 0, 0, 1, 0, 4, 1)],
     ['the header of a log row', forged(1, 0, 0, 0, 0, 1, 4, 1)],
     ['a series of a log row', forged(1, 0, 0, 0, 1, 0, 2, 1, 0, 0)],
-    ['a series of a log row', forged(1, 0, 0, 0, 1, 0, 4 * (2 ** 22 + 1), 1, 0, 0)],
+    ['a series of a log row', forged(1, 0, 0, 0, 1, 0, 4 * (2 ** 24 + 1), 1, 0, 0)],
     ['the digits of a log row', forged(1, 0, 0, 0, 1, 0, 0, 13, 0, 0)],
     ['the end of a log row', forged(1, 0, 0, 0, 0, 0, 7)],
   ])('is reported as damaged if a part is invalid: %s', (what, row) => {
