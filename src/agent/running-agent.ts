@@ -285,7 +285,8 @@ export class RunningAgent {
 
   /** Returns the parts that provide the metrics. */
   metricParts() {
-    return { ...this.#reportedParts(), refusedSinceSeconds: this.#options.files.refusedSinceSeconds };
+    const logLinesDropped = this.#options.recentLines?.dropped ?? 0;
+    return { ...this.#reportedParts(), refusedSinceSeconds: this.#options.files.refusedSinceSeconds, logLinesDropped };
   }
 
   #reportedParts() {

@@ -1,6 +1,7 @@
-import { fstatSync } from 'node:fs';
+import { fstatSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { type DestinationStream, destination, type Logger as PinoLogger, pino, symbols } from 'pino';
+import { isatty } from 'node:tty';
+import { type DestinationStream, type Logger as PinoLogger, pino, symbols } from 'pino';
 import { systemClock } from './clock.ts';
 import { logfmtLine } from './logfmt.ts';
 import type { RecentLines } from './recent-lines.ts';
@@ -55,20 +56,73 @@ function syslogPriority(level: number): number {
   return 7;
 }
 
-/** Writes each line in its format. Journal lines start with their priority. pino passes the level in `lastLevel`. */
-function lineDestination(
-  under: DestinationStream,
-  { isLogfmt, toJournal, recent }: { isLogfmt: boolean; toJournal: boolean; recent: RecentLines | undefined },
-): DestinationStream {
-  return {
-    [symbols.needsMetadataGsym]: true,
-    lastLevel: 30,
-    write(this: { lastLevel: number }, line: string) {
-      recent?.add(line);
-      const text = isLogfmt ? `${logfmtOf(line, toJournal)}\n` : line;
-      under.write(toJournal ? `<${syslogPriority(this.lastLevel)}>${text}` : text);
-    },
-  } as DestinationStream;
+interface OutputOptions {
+  fd: number;
+  format: Exclude<LogFormat, 'auto'>;
+  toJournal: boolean;
+  recent: RecentLines | undefined;
+}
+
+/**
+ * Writes each line in its format. Journal lines start with their priority. A line that cannot be written (full file
+ * system, closed pipe, I/O error) is dropped and counted, so that the log never stops its process. The next line is
+ * attempted again, and a line with the number of dropped lines precedes it.
+ */
+class LogOutput implements DestinationStream {
+  readonly [symbols.needsMetadataGsym] = true;
+  /** Level of the line, set by pino. */
+  lastLevel = 30;
+  readonly #options: OutputOptions;
+  readonly #textOf: (line: string) => string;
+  /** Number of lines dropped since the latest written line. */
+  #dropped = 0;
+  /** Whether the file ends with a part of a line. */
+  #isTorn = false;
+
+  constructor(options: OutputOptions) {
+    this.#options = options;
+    this.#textOf = formatter(options);
+  }
+
+  write(line: string): void {
+    const { recent } = this.#options;
+    recent?.add(line);
+    if (this.#dropped > 0 && this.#write(droppedLine(this.#dropped), 40)) this.#dropped = 0;
+    if (this.#dropped === 0 && this.#write(line, this.lastLevel)) return;
+    this.#dropped++;
+    recent?.countDropped();
+  }
+
+  /** Writes synchronously, so that no line is lost on exit. Returns false if part of the line was not written. */
+  #write(line: string, level: number): boolean {
+    const { fd, toJournal } = this.#options;
+    const text = toJournal ? `<${syslogPriority(level)}>${this.#textOf(line)}` : this.#textOf(line);
+    const bytes = Buffer.from(this.#isTorn ? `\n${text}` : text);
+    let written = 0;
+    try {
+      while (written < bytes.length) written += writeSync(fd, bytes, written);
+      this.#isTorn = false;
+      return true;
+    } catch {
+      this.#isTorn ||= written > 0;
+      return false;
+    }
+  }
+}
+
+const timeNow = () => new Date(systemClock.wallMs()).toISOString();
+
+function droppedLine(lines: number): string {
+  const msg = 'log lines dropped, output was not writable';
+  return `${JSON.stringify({ level: 'warn', time: timeNow(), event: 'log.lines_dropped', lines, msg })}\n`;
+}
+
+function formatter({ format, toJournal }: OutputOptions): (line: string) => string {
+  if (format === 'logfmt') return (line) => `${logfmtOf(line, toJournal)}\n`;
+  if (format === 'json') return (line) => line;
+  // Loaded on demand, because an agent under systemd does not need it.
+  const { prettyFactory } = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
+  return prettyFactory({ ignore: 'event', translateTime: 'SYS:HH:MM:ss.l' });
 }
 
 /** Writes event and message first. Omits the time for the journal, which adds its own. */
@@ -92,30 +146,24 @@ export function isJournal(fd: number, environment: NodeJS.ProcessEnv): boolean {
 function resolveFormat({ format }: LoggerOptions, fd: number, toJournal: boolean): Exclude<LogFormat, 'auto'> {
   if (format !== 'auto') return format;
   if (toJournal) return 'logfmt';
-  const stream = fd === 2 ? process.stderr : process.stdout;
-  return stream.isTTY ? 'pretty' : 'json';
+  return isatty(fd) ? 'pretty' : 'json';
 }
 
-/** Creates the logger of a process. Lines are written synchronously, so that no lines are lost on exit. */
+/** Creates the logger of a process. */
 export function createLogger(options: LoggerOptions): Logger {
   const fd = options.fd ?? 1;
   const toJournal = isJournal(fd, options.environment ?? process.env);
   const format = resolveFormat(options, fd, toJournal);
-  const base = {
-    level: options.level,
-    base: null,
-    timestamp: () => `,"time":"${new Date(systemClock.wallMs()).toISOString()}"`,
-    redact: { paths: REDACT_PATHS, censor: '[redacted]' },
-    formatters: { level: (label: string) => ({ level: label }) },
-  };
-  if (format === 'pretty') {
-    // Loaded on demand, because an agent under systemd does not need it.
-    const pretty = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
-    const stream = pretty({ destination: fd, sync: true, ignore: 'event', translateTime: 'SYS:HH:MM:ss.l' });
-    return pino(base, lineDestination(stream, { isLogfmt: false, toJournal: false, recent: options.recent }));
-  }
-  const plain = destination({ fd, sync: true });
-  return pino(base, lineDestination(plain, { isLogfmt: format === 'logfmt', toJournal, recent: options.recent }));
+  return pino(
+    {
+      level: options.level,
+      base: null,
+      timestamp: () => `,"time":"${timeNow()}"`,
+      redact: { paths: REDACT_PATHS, censor: '[redacted]' },
+      formatters: { level: (label: string) => ({ level: label }) },
+    },
+    new LogOutput({ fd, format, toJournal, recent: options.recent }),
+  );
 }
 
 /** For tests and for commands that print their own output. */

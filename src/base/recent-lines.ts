@@ -20,11 +20,21 @@ export interface LinesSince {
 export class RecentLines {
   readonly #lines: string[] = [];
   #written = 0;
+  #dropped = 0;
   readonly #waiting = new Set<() => void>();
 
   /** Total number of lines ever stored. */
   get written(): number {
     return this.#written;
+  }
+
+  /** Number of lines that are only here, because the log output was not writable. */
+  get dropped(): number {
+    return this.#dropped;
+  }
+
+  countDropped(): void {
+    this.#dropped++;
   }
 
   /** Stores one line of JSON without its line feed. A long line is shortened but stays valid JSON. */

@@ -71,6 +71,7 @@ const SOURCE_METRICS: readonly [name: string, Metric: typeof Gauge | typeof Coun
 export interface MetricParts extends ReportedParts {
   /** Wall-clock time at which the configuration files were last rejected, in seconds; 0 if they are in use. */
   refusedSinceSeconds: number;
+  logLinesDropped: number;
 }
 
 function stateOf(parts: MetricParts) {
@@ -345,6 +346,15 @@ export function createRegistry(counts: readonly Count[], parts: () => MetricPart
       },
     });
   }
+  new Counter({
+    name: 'tagferry_log_lines_dropped_total',
+    help: 'Log lines dropped because the log output was not writable.',
+    registers,
+    collect() {
+      this.reset();
+      this.inc(now().logLinesDropped);
+    },
+  });
   for (const count of counts) {
     new Counter({
       name: count.name,

@@ -1,5 +1,5 @@
 // Requires: python3, systemd-notify
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
@@ -249,4 +249,61 @@ describe('state of the agent', () => {
       }
     },
   );
+});
+
+describe('log that cannot be written', () => {
+  const DROPPED = 'tagferry_log_lines_dropped_total';
+  const isRunning = () =>
+    push().then(
+      (status) => status === 204,
+      () => false,
+    );
+
+  async function delivers(): Promise<void> {
+    const { stored } = platform.counts();
+    expect(await push()).toBe(204);
+    await agent.until(() => platform.counts().stored > stored, 'the value is on the platform');
+  }
+
+  it.each([
+    ['a full file system', 'exec > /dev/full 2>&1'],
+    ['a closed pipe', 'exec > >(:) 2>&1; wait $!'],
+  ])('stops neither the agent nor its values: %s', async (_name, redirect) => {
+    agent.surroundings = ['bash', '-c', `${redirect}; exec "$0" "$@"`];
+    agent.launch();
+    await agent.until(isRunning, 'the agent is running');
+    await agent.until(async () => (await agent.metric(DROPPED)) > 0, 'log lines are dropped');
+    await delivers();
+    writeFileSync(join(agent.config, 'tags.yaml'), 'tags: nonsense\n');
+    const dropped = await agent.metric(DROPPED);
+    agent.signal('SIGHUP');
+    await agent.until(
+      async () => (await agent.metric(DROPPED)) > dropped,
+      'the rejected reload is dropped from the log',
+    );
+    await delivers();
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+
+  it('continues when there is space, with the number of dropped lines', async () => {
+    const file = join(agent.folder, 'log');
+    const maxMb = 64;
+    writeFileSync(file, '');
+    // The file is sparse and has its maximum size. A log that is rotated has space again.
+    truncateSync(file, maxMb * 2 ** 20);
+    agent.surroundings = ['bash', '-c', `ulimit -f ${maxMb * 1024}; exec "$0" "$@" >> "${file}"`];
+    agent.launch();
+    await agent.until(isRunning, 'the agent is running');
+    await agent.until(async () => (await agent.metric(DROPPED)) > 0, 'log lines are dropped');
+    truncateSync(file);
+    const lines = () =>
+      readFileSync(file, 'utf8')
+        .split('\n')
+        .filter((line) => line !== '')
+        .map((line) => JSON.parse(line) as Record<string, unknown>);
+    agent.signal('SIGHUP');
+    await agent.until(() => lines().some(({ event }) => event === 'config.reloaded'), 'the log continues');
+    expect(lines()[0]).toMatchObject({ event: 'log.lines_dropped', level: 'warn', lines: await agent.metric(DROPPED) });
+    await delivers();
+  });
 });

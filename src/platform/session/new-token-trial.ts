@@ -1,4 +1,4 @@
-import type { Clock } from '../../base/clock.ts';
+import { type Clock, raced } from '../../base/clock.ts';
 import { type IssuedToken, isUsable } from './issued-token.ts';
 import { NEW_TOKEN_REPEATS_MS } from './session-timing.ts';
 
@@ -57,19 +57,5 @@ export class NewTokenTrial {
   #wake(): void {
     this.#change.resolve();
     this.#change = Promise.withResolvers();
-  }
-}
-
-/** Waits for a promise, or rejects with the abort reason of the signal if it is aborted first. */
-export async function raced(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
-  if (!signal) return promise;
-  signal.throwIfAborted();
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = () => reject(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
   }
 }

@@ -7,7 +7,7 @@ import type { Tokens } from '../grants/token-answer.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
 import type { Lease, TokenSource } from '../token-source.ts';
 import { type IssuedToken, issueToken, isUsable, type SessionGrant } from './issued-token.ts';
-import { NewTokenTrial, raced } from './new-token-trial.ts';
+import { NewTokenTrial } from './new-token-trial.ts';
 import type { SessionFile } from './session-file.ts';
 import { noSession, type SessionSnapshot, type SessionState, snapshotOf } from './session-snapshot.ts';
 import {
