@@ -65,9 +65,9 @@ export class Agent {
   #cancelStatus: () => void = () => {};
   #stopped: Promise<void> | undefined;
   readonly #over = Promise.withResolvers<void>();
-  /** Resolves when the startup is complete. */
+  /** Resolves when startup is complete. */
   readonly #started = Promise.withResolvers<void>();
-  /** Reload that was requested during the startup and follows it. */
+  /** Reload that was requested during startup and runs after startup. */
   #reloadAfterStart: Promise<void> | undefined;
 
   constructor(options: AgentOptions) {
@@ -207,8 +207,8 @@ export class Agent {
   }
 
   /**
-   * Handles SIGHUP. During the startup, one reload follows it. If the configuration is invalid or cannot be applied
-   * completely, the previous one stays in use.
+   * Handles SIGHUP. Requests during startup are combined into one reload after startup. If the configuration is invalid
+   * or cannot be applied completely, the previous one stays in use.
    */
   reload(): Promise<void> {
     if (this.#running?.isReady) return this.#reload();
@@ -233,7 +233,7 @@ export class Agent {
     });
   }
 
-  /** Reads the files and tries changed credentials. Throws `ConfigurationError` if either is rejected. */
+  /** Reads the files and tests changed credentials. Throws `ConfigurationError` if either is rejected. */
   async #readAndSignIn(inForce: Settings): Promise<ReadConfiguration> {
     const next = await this.#options.readConfiguration();
     const warning = await this.#platform.tryCredentials(reloadedSettings(inForce, next.settings).settings);

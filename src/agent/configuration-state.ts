@@ -25,7 +25,7 @@ export interface FilesOptions {
 }
 
 export interface Reloading {
-  /** Reads the files again, and tries changed credentials. Throws `ConfigurationError`. */
+  /** Rereads the files and tests changed credentials. Throws `ConfigurationError`. */
   read(): Promise<ReadConfiguration>;
   /** Applies a configuration part by part. Returns the changed keys that require a restart. Idempotent. */
   apply(configuration: Configuration): Promise<KeyName[]>;

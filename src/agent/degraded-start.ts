@@ -161,13 +161,13 @@ export class DegradedStart {
     return `waiting: ${this.#reason?.message}`;
   }
 
-  /** Handles SIGHUP: the reload follows the startup, but systemd waits until this notification. */
+  /** Handles SIGHUP. The reload runs after startup, but systemd requires a notification now. */
   async postponeReload(): Promise<void> {
     const { service, log } = this.#options;
     // Read now, because the wait may end in the meantime.
     const statusLine = this.#statusLine();
     const fields = { event: 'config.reload_postponed', reason: this.#reason?.message };
-    log.warn(fields, 'startup is suspended, the configuration is reloaded after it');
+    log.warn(fields, 'startup suspended, reload postponed until startup is complete');
     await service.reloading();
     await service.ready(statusLine);
   }

@@ -64,7 +64,7 @@ export interface EventsFlowOptions {
 
 /** Interval between inbox retention runs, which are divided into small steps between other calls. */
 const PRUNE_EVERY_MS = 60_000;
-/** Time for which an unreadable event is mentioned in `/healthz`. */
+/** Time for which `/healthz` reports an unreadable event, in milliseconds. */
 const UNREADABLE_NOTE_MS = 24 * 3_600_000;
 
 /** Creates the holds for series that the technical user currently cannot access. */
@@ -168,7 +168,7 @@ export class EventsFlow {
     const { count, latest, latestMs } = this.#unreadable ?? {};
     if (latestMs === undefined || this.#options.clock.monotonicMs() - latestMs > UNREADABLE_NOTE_MS) return [];
     const events = count === 1 ? '1 event' : `${count} events`;
-    return [`${events} could not be read, and their reactions did not run (${latest}); see \`tagferry events ls\``];
+    return [`${events} could not be read, reactions did not run (latest: ${latest}); see \`tagferry events ls\``];
   }
 
   /** Called when the inbox contains new events. */

@@ -153,8 +153,9 @@ export class PlatformFlow {
   }
 
   /**
-   * Signs in with changed credentials, for a reload. Returns a warning if the platform did not respond. Throws
-   * `ConfigurationError` if it rejected them; the previous credentials and tokens then stay in use.
+   * Signs in with changed credentials before a reload applies them. Returns a warning if the platform does not respond.
+   * Throws `ConfigurationError` if the platform rejects the credentials; the previous credentials and tokens then stay
+   * in use.
    */
   async tryCredentials(settings: Settings): Promise<string | undefined> {
     const next = credentialsOf(settings, this.#commands);

@@ -27,7 +27,7 @@ export function reportError(program: string, error: unknown, spelled = (text: st
     return;
   }
   process.exitCode = exitStatusOf(error);
-  // If standard error is not writable, only the exit code reports the problem.
+  // If standard error is not writable, only the exit status reports the problem.
   process.stderr.on('error', () => {});
   if (error instanceof ConfigurationError) {
     process.stderr.write(`${error.problems.join('\n')}\n${error.hint ?? ''}\n`);

@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 export interface DurableOptions {
   /** Suffix of the temporary file; it must differ per process if several processes write the file. Default: `.tmp`. */
   ending?: string;
-  /** Default: readable only by its owner. */
+  /** File mode. Default: 0600, readable only by the owner. */
   mode?: number;
   /** Owner of the file, if this process may set it. */
   owner?: { uid: number; gid: number };
@@ -12,7 +12,7 @@ export interface DurableOptions {
 
 /**
  * Writes a small file atomically and durably: syncs a temporary file, renames it over the target and syncs the folder.
- * If any part fails, the target is unchanged. The next write removes files left behind by a crash.
+ * If a step before the rename fails, the target is unchanged. The next write removes files left behind by a crash.
  */
 export function writeDurably(path: string, content: string | Uint8Array, options: DurableOptions = {}): Promise<void> {
   const written = (writing.get(path) ?? Promise.resolve()).then(() => replace(path, content, options));
@@ -35,7 +35,7 @@ async function replace(path: string, content: string | Uint8Array, options: Dura
     await rm(temporary, { force: true });
     const file = await open(temporary, 'wx', 0o600);
     try {
-      // Unlike `write`, continues after a partial write.
+      // Unlike `write`, `writeFile` continues after a partial write.
       await file.writeFile(content);
       if (owner && process.getuid?.() === 0) await file.chown(owner.uid, owner.gid);
       // Override the umask.

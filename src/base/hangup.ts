@@ -3,12 +3,12 @@ const remember = () => {
   isReceived = true;
 };
 
-/** Remembers SIGHUP, which by default ends the process. Called before the modules of the agent are loaded. */
+/** Records SIGHUP, which terminates the process by default. Called before the agent's modules are loaded. */
 export function rememberHangup(): void {
   process.on('SIGHUP', remember);
 }
 
-/** Calls the function for every SIGHUP from now on, and once if one has been remembered. */
+/** Calls the function for every subsequent SIGHUP, and once if SIGHUP was recorded earlier. */
 export function onHangup(handle: () => void): void {
   process.on('SIGHUP', handle);
   process.off('SIGHUP', remember);

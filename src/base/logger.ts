@@ -65,8 +65,8 @@ interface OutputOptions {
 
 /**
  * Writes each line in its format. Journal lines start with their priority. A line that cannot be written (full file
- * system, closed pipe, I/O error) is dropped and counted, so that the log never stops its process. The next line is
- * attempted again, and a line with the number of dropped lines precedes it.
+ * system, closed pipe, I/O error) is dropped and counted, so that a failed write never stops the process. When output
+ * is writable again, a line with the number of dropped lines precedes the next line.
  */
 class LogOutput implements DestinationStream {
   readonly [symbols.needsMetadataGsym] = true;
@@ -76,7 +76,7 @@ class LogOutput implements DestinationStream {
   readonly #textOf: (line: string) => string;
   /** Number of lines dropped since the latest written line. */
   #dropped = 0;
-  /** Whether the file ends with a part of a line. */
+  /** Whether the output ends with a partial line. */
   #isTorn = false;
 
   constructor(options: OutputOptions) {

@@ -28,7 +28,7 @@ export class RecentLines {
     return this.#written;
   }
 
-  /** Number of lines that are only here, because the log output was not writable. */
+  /** Number of lines dropped because the log output was not writable. */
   get dropped(): number {
     return this.#dropped;
   }

@@ -90,7 +90,7 @@ export function sortProblems(problems: readonly Problem[]): Problem[] {
 
 /**
  * Returns text on one line of limited length, without control characters or passwords in addresses. A password may
- * contain an unescaped `@`, so that everything up to the last one is masked.
+ * contain an unescaped `@`, so everything up to the last `@` is masked.
  */
 export function printable(text: string, maxShown = MAX_SHOWN): string {
   const [start, end] = [text.indexOf('//'), text.lastIndexOf('@')];
@@ -101,13 +101,16 @@ export function printable(text: string, maxShown = MAX_SHOWN): string {
   return plain.length > maxShown ? `${plain.slice(0, maxShown)}…` : plain;
 }
 
-/** Returns a rejected address in printable form. An unreadable one may contain a password anywhere after the `//`. */
+/** Returns a rejected address in printable form. An invalid address may contain a password anywhere after `//`. */
 export function printableAddress(text: string): string {
   if (text.includes('@')) return printable(text.replace(/^([a-z][a-z0-9+.-]*:\/\/)?.*@/is, '$1***@'));
   return printable(URL.canParse(text) ? text : text.replace(/\/\/.*/s, '//***'));
 }
 
-/** Returns the correction of a rejected address: escapes, if a user name or password ends too early; otherwise `instead`. */
+/**
+ * Returns the suggested correction of a rejected address: escape sequences if an unescaped character ends the user name
+ * or password too early, otherwise `instead`.
+ */
 export function addressCorrection(text: string, instead: string): string {
   const url = URL.parse(text);
   const isWhole = url !== null && !(url.pathname + url.search + url.hash).includes('@');

@@ -74,7 +74,10 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
     return { tag: by.tagOf(series), asset, key, group, unit: unit && 'id' in unit ? unit.id : unit };
   }
 
-  /** Returns the assets. Throws `UsageError` unless tags.yaml contains the target, or with `force`. */
+  /**
+   * Returns both asset numbers. Throws `UsageError` if they are the same, or if tags.yaml does not contain the target
+   * asset and `force` is not set.
+   */
   function retargeting(params: Params): { from: number; to: number } {
     const from = requiredIn(params, 'from_asset');
     const to = requiredIn(params, 'to_asset');

@@ -92,7 +92,7 @@ export function createMetrics(parts: () => MetricParts) {
     eventsReceived: counter('tagferry_events_received_total', 'Events stored in the inbox.', ['event_type']),
     eventsUnreadable: counter(
       'tagferry_events_unreadable_total',
-      'Events of a known type that could not be read, so that no reaction ran.',
+      'Events of a known type that could not be read; their reactions did not run.',
       ['event_type'],
     ),
     eventsPassed: counter('tagferry_events_elsewhere_total', 'Events from the broker intended for other gateways.', []),

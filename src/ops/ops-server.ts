@@ -14,7 +14,7 @@ import type { DoctorRun } from './live/doctor-run.ts';
 import type { Sight } from './live/live-events.ts';
 import type { LiveStream } from './live/live-stream.ts';
 
-/** A problem: its code, and a sentence that may quote the platform or contain a path. */
+/** Code of a problem, and a sentence that may quote the platform or contain a path. */
 interface Finding {
   code: string;
   text: string;
@@ -23,7 +23,7 @@ interface Finding {
 /** State reported by `/healthz` and `/readyz`. */
 export interface Health {
   ok: boolean;
-  /** Empty if healthy. */
+  /** Problems that affect health; empty if healthy. */
   problems: readonly Finding[];
   /**
    * Problems that a restart does not fix, such as failed sources and rejected files. These problems do not affect
@@ -39,7 +39,7 @@ export function findings(code: string, texts: readonly string[]): Finding[] {
   return texts.map((text) => ({ code, text }));
 }
 
-/** Returns the content of `/healthz`: for a request without access to status, only states, codes and counts. */
+/** Returns the content of `/healthz`. Requests without access to `/status` receive only states, codes and counts. */
 export function healthReport({ ok, problems, notes, session }: Health, sight: Sight | Refusal) {
   const isFull = typeof sight === 'string';
   const shown = (found: readonly Finding[]) => found.map(({ code, text }) => (isFull ? text : code));

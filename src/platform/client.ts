@@ -107,7 +107,8 @@ export abstract class ApiCalls {
 
 /**
  * Makes API calls for one user. Each call uses one request from the budget and a token that will still be valid on
- * arrival. After a 401, the call is repeated with a new token later, and once after the token was replaced.
+ * arrival. After a 401 for a new token, the call is retried with the same token. After the token is replaced, the call
+ * is repeated once.
  */
 export class PlatformClient extends ApiCalls {
   readonly #options: PlatformClientOptions;

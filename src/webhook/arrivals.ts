@@ -71,7 +71,7 @@ export class Arrivals {
     if (problem === undefined) this.#parts.log.info(line, 'event received');
     else {
       const fields = { ...line, event: 'webhook.unreadable', problem };
-      this.#parts.log.warn(fields, 'event of a known type cannot be read, its reactions do not run');
+      this.#parts.log.warn(fields, 'failed to read event of a known type, reactions skipped');
       this.#parts.unreadable?.(eventType, problem);
     }
     this.#parts.received?.(event.unrecognised ? 'unrecognised' : event.eventType);

@@ -20,7 +20,7 @@ export interface ArrivedEvent {
   /** Unchanged bytes of the body. */
   payload: Uint8Array;
   unrecognised: boolean;
-  /** Why an event of a known type is unrecognised. */
+  /** Reason why an event of a known type is unrecognised. */
   problem?: string;
   /** Note that is stored in the same transaction as the event. */
   note?: { name: string; value: string };
@@ -89,7 +89,7 @@ export function parsed<Event extends InboxEvent>(event: Event): Parsed<Event> {
   }) as Parsed<Event>;
 }
 
-/** Parses a payload, leniently. Returns `{}` if the payload is not a JSON object. */
+/** Parses a payload and converts it with `lenient`. Returns `{}` if the payload is not a JSON object. */
 export function envelopeOf(text: string): Record<string, unknown> {
   const value = lenient(parseEvent(text));
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};

@@ -224,7 +224,7 @@ export class WebhookRegistration {
       const { webhooks, webhook, own } = await this.#target(id);
       if (own) this.#rejectManual('deleted', 'Delete the webhook on the platform.');
       await webhooks.delete(webhook);
-      // If the platform did not delete it, checks continue to repair and enable it.
+      // If the deletion fails, checks continue to repair and enable the webhook.
       if (own) {
         this.#isDeleted = true;
         this.#ready = false;

@@ -47,29 +47,26 @@ function sequence(seed: number): () => number {
 }
 
 describe('agent killed with kill -9', () => {
-  it.each([90_001, 4_711_000])(
-    'neither loses nor invents pushed values during ingestion, outage and drain, seed %i',
-    async (seed) => {
-      const chance = sequence(seed);
-      // Small posts, so that both live values and a backlog are in progress at the kill.
-      configure({ POST_INTERVAL: '100ms', POST_MAX_VALUES: '500' });
+  it('neither loses nor invents pushed values during ingestion, outage and drain', async () => {
+    const chance = sequence(4_711_000);
+    // Small posts, so that both live values and a backlog are in progress at the kill.
+    configure({ POST_INTERVAL: '100ms', POST_MAX_VALUES: '500' });
+    await agent.start();
+    const plant = new ValuePlant(agent, 10, FORMATS);
+    for (let round = 0; round < 5; round++) {
+      if (round % 3 === 1) await platform.fail(chance() < 0.5 ? 'refuse' : 'drop');
+      if (round % 3 === 2) await platform.recover();
+      await pause(100 + chance() * 500);
+      expect(await agent.end('SIGKILL')).toBe('SIGKILL');
       await agent.start();
-      const plant = new ValuePlant(agent, 10, FORMATS);
-      for (let round = 0; round < 5; round++) {
-        if (round % 3 === 1) await platform.fail(chance() < 0.5 ? 'refuse' : 'drop');
-        if (round % 3 === 2) await platform.recover();
-        await pause(100 + chance() * 500);
-        expect(await agent.end('SIGKILL')).toBe('SIGKILL');
-        await agent.start();
-      }
-      await platform.recover();
-      await plant.stop();
-      await drained();
-      const { acknowledged, ...wrong } = plant.count(platform);
-      expect(wrong).toEqual({ missing: 0, invented: 0, different: 0 });
-      expect(acknowledged).toBeGreaterThan(100);
-    },
-  );
+    }
+    await platform.recover();
+    await plant.stop();
+    await drained();
+    const { acknowledged, ...wrong } = plant.count(platform);
+    expect(wrong).toEqual({ missing: 0, invented: 0, different: 0 });
+    expect(acknowledged).toBeGreaterThan(100);
+  });
 
   it('delivers the values of a request killed immediately after its 204, in every format', async () => {
     // An acknowledgement before the commit would precede the commit by most of this interval.
@@ -125,45 +122,39 @@ describe('agent killed with kill -9', () => {
 });
 
 describe('buffer retarget', () => {
-  it.each(['running', 'stopped'])(
-    'moves values only after a confirmation, and only to an asset in tags.yaml, if the agent is %s',
-    async (state) => {
-      await agent.start();
-      await platform.fail();
-      const wrong = series(0, 30).map(({ tag: _, ...value }) => ({ ...value, asset: 999, unit: 1 }));
-      expect((await agent.push(wrong)).status).toBe(204);
-      if (state === 'stopped') expect(await agent.end('SIGTERM')).toBe(0);
-      const retarget = (from: number, to: number, ...options: string[]) =>
-        runVerb(agent, 'buffer', 'retarget', '--from-asset', `${from}`, '--to-asset', `${to}`, ...options);
-      const list = async () => {
-        const { stdout } = await runVerb(agent, 'buffer', 'ls', '--json');
-        const rows = JSON.parse(stdout) as { asset: number; values: number }[];
-        return rows.map(({ asset, values }) => [asset, values]);
-      };
+  it('moves values only after a confirmation and to an asset in tags.yaml, from a running and a stopped agent', async () => {
+    await agent.start();
+    await platform.fail();
+    const wrong = series(0, 30).map(({ tag: _, ...value }) => ({ ...value, asset: 999, unit: 1 }));
+    expect((await agent.push(wrong)).status).toBe(204);
+    const retarget = (from: number, to: number, ...options: string[]) =>
+      runVerb(agent, 'buffer', 'retarget', '--from-asset', `${from}`, '--to-asset', `${to}`, ...options);
+    const list = async () => {
+      const { stdout } = await runVerb(agent, 'buffer', 'ls', '--json');
+      return (JSON.parse(stdout) as { asset: number; values: number }[]).map(({ asset, values }) => [asset, values]);
+    };
+    const expectRejections = async (from: number) => {
       // Without a terminal, a confirmation is not possible.
-      const unconfirmed = await retarget(999, 881);
+      const unconfirmed = await retarget(from, 881);
       expect(unconfirmed).toMatchObject({ status: 2, stdout: '' });
-      expect(unconfirmed.stderr).toMatch(/30 undelivered values of 1 series from asset 999 to asset 881\?.*--yes/s);
-      const unknown = await retarget(999, 777, '--yes');
+      expect(unconfirmed.stderr).toMatch(/30 undelivered values of 1 series from asset \d+ to asset 881\?.*--yes/s);
+      const unknown = await retarget(from, 778, '--yes');
       expect(unknown).toMatchObject({ status: 2, stdout: '' });
-      expect(unknown.stderr).toMatch(/777 is not in tags\.yaml.*--force/s);
-      expect(await list()).toEqual([[999, 30]]);
-      expect(await retarget(999, 777, '--yes', '--force')).toMatchObject({ status: 0 });
-      expect(await list()).toEqual([[777, 30]]);
-      expect(await retarget(777, 881, '--yes')).toMatchObject({ status: 0 });
-      if (state === 'stopped') await agent.start();
-      await platform.recover();
-      await drained();
-      expect(
-        platform.compare(
-          881,
-          'a',
-          wrong.map(({ timestamp: timestampMs, value }) => ({ timestampMs, value })),
-        ),
-      ).toEqual({ missing: [], invented: [], different: [] });
-      expect(platform.counts().received).toBe(30);
-    },
-  );
+      expect(unknown.stderr).toMatch(/778 is not in tags\.yaml.*--force/s);
+      expect(await list()).toEqual([[from, 30]]);
+    };
+    await expectRejections(999);
+    expect(await retarget(999, 777, '--yes', '--force')).toMatchObject({ status: 0 });
+    expect(await agent.end('SIGTERM')).toBe(0);
+    await expectRejections(777);
+    expect(await retarget(777, 881, '--yes')).toMatchObject({ status: 0 });
+    await agent.start();
+    await platform.recover();
+    await drained();
+    const moved = wrong.map(({ timestamp: timestampMs, value }) => ({ timestampMs, value }));
+    expect(platform.compare(881, 'a', moved)).toEqual({ missing: [], invented: [], different: [] });
+    expect(platform.counts().received).toBe(30);
+  });
 });
 
 describe('series with the highest number that MAX_SERIES allows', () => {

@@ -203,7 +203,7 @@ describe('state of the agent', () => {
     expect(await runVerb(agent, 'no-such-verb')).toMatchObject({ status: 2 });
   });
 
-  it.each(['a request without OPS_TOKEN', 'a request from the network if no OPS_TOKEN is set'])(
+  it.each(['a request without OPS_TOKEN', 'a request from the network if OPS_TOKEN is not set'])(
     'is reported to %s only as states, event codes and counts',
     async (who) => {
       const headers = { Authorization: 'Bearer ops-token-of-the-site' };

@@ -29,7 +29,7 @@ export function rowsOfOneRun(rows: readonly RowState[], max: number): number {
   return count;
 }
 
-/** A series can have several segments, so that half of the maximum leaves enough space for those of the last one. */
+/** Half of the maximum, because the segments of the final series can exceed the step size. */
 const WHOLE: StepSize = { values: Number.POSITIVE_INFINITY, segments: MAX_ENTRIES / 2 };
 
 /** A flush in progress: its position, and the rows at the front when it started. */

@@ -14,7 +14,7 @@ import { openOwnFile } from '../../base/own-file.ts';
 import type { Series } from '../series.ts';
 import { type SeriesFields, seriesFields, seriesOfFields } from '../tables.ts';
 
-/** The file is read and written in parts, because the lines of ten million series exceed the longest string. */
+/** The file is read and written in parts, because the lines of ten million series exceed the maximum string length. */
 const READ_BYTES = 1024 * 1024;
 const WRITE_LINES = 10_000;
 const LINE_BYTES = 80;
@@ -106,7 +106,7 @@ export class SeriesCopy {
 
 const lineOf = (series: Series) => JSON.stringify(seriesFields(series));
 
-/** Throws if the file cannot be read. */
+/** Yields the lines of a file. Throws if the file cannot be read. */
 function* linesOf(path: string): Generator<string, void> {
   const file = openSync(path, 'r');
   try {
@@ -116,7 +116,7 @@ function* linesOf(path: string): Generator<string, void> {
     for (let length = readSync(file, bytes); length > 0; length = readSync(file, bytes)) {
       const lines = (rest + decoder.write(bytes.subarray(0, length))).split('\n');
       rest = lines.pop()!;
-      // A line without an end is damaged.
+      // An unterminated line of this length is damaged.
       if (rest.length > READ_BYTES) rest = '';
       yield* lines;
     }

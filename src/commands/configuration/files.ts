@@ -30,8 +30,8 @@ export function readText(path: string): string | undefined {
 }
 
 /**
- * Writes a file durably, in a folder that is created if necessary. An existing file keeps its owner and mode. Throws
- * `setup.unwritable` if writing fails; an existing file is unchanged then.
+ * Writes a file durably, and creates its folder if necessary. An existing file keeps its owner and mode. Throws
+ * `setup.unwritable` if writing fails; in this case, an existing file is unchanged.
  */
 export async function writeWhole(path: string, content: string | Uint8Array, mode: number): Promise<void> {
   try {
@@ -41,7 +41,7 @@ export async function writeWhole(path: string, content: string | Uint8Array, mod
   } catch (error) {
     throw new TagferryError(`cannot write ${path} (${codeOf(error)})`, {
       code: 'setup.unwritable',
-      hint: 'Use sudo, specify a folder that this user can write with --config, or free up space on the disk.',
+      hint: 'Use sudo, specify a folder that this user can write to (--config), or free up space on the disk.',
       cause: error,
     });
   }

@@ -1,8 +1,8 @@
 import type { JsonSchema } from './shape.ts';
 
 /**
- * Converts members whose JSON type differs from their schema, so that `"881"` is a number where a number belongs, and a
- * number is text where text belongs. Changes objects and lists in place. Returns the converted value.
+ * Converts members whose JSON type differs from their schema: text such as `"881"` to a number, and a number to text.
+ * Changes objects and lists in place. Returns the converted value.
  */
 export function converted(schema: JsonSchema, data: unknown): unknown {
   if (typeof data === 'string') return isOfType(schema, 'number', 'integer') ? numberOr(data) : data;
@@ -27,13 +27,13 @@ export function converted(schema: JsonSchema, data: unknown): unknown {
   const members = data as Record<string, unknown>;
   for (const [name, member] of Object.entries(members)) {
     const known = Object.hasOwn(properties, name) ? properties[name] : additionalProperties;
-    // Unlike an assignment, also replaces a member with the name __proto__.
+    // Unlike an assignment, `defineProperty` also replaces a member named `__proto__`.
     if (known) Object.defineProperty(members, name, { value: converted(known, member) });
   }
   return members;
 }
 
-/** Whether a schema permits one of the types, and text and numbers are not both permitted. */
+/** Whether a schema permits one of the types. False if the schema permits both text and numbers. */
 function isOfType({ type }: JsonSchema, ...wanted: readonly string[]): boolean {
   const types = [type].flat();
   if (types.includes('string') && (types.includes('number') || types.includes('integer'))) return false;

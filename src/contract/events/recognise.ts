@@ -36,7 +36,8 @@ function checkFor(eventType: EventType): ValidateFunction {
 }
 
 /**
- * Returns a parsed payload with the types of the specification, as far as they can be converted. Changes it in place.
+ * Converts the members of a parsed payload to the types in the specification, if possible. Changes the payload in place
+ * and returns it.
  */
 export function lenient(payload: unknown): unknown {
   const eventType = knownType(payload);
@@ -44,7 +45,7 @@ export function lenient(payload: unknown): unknown {
 }
 
 /**
- * Returns the event in a payload that `lenient` returned (platform 6.2, 6.3). A payload without a readable time is not
+ * Returns the event in a payload converted by `lenient` (platform 6.2, 6.3). A payload without a readable time is not
  * recognised, because its age and its order among other events of the object decide what happens in the plant.
  */
 export function recognise(payload: unknown): RecognisedEvent | 'unrecognised' {
@@ -55,12 +56,12 @@ export function recognise(payload: unknown): RecognisedEvent | 'unrecognised' {
   return { eventType, occurredAtMs: at, content: (payload as { content: unknown }).content } as RecognisedEvent;
 }
 
-/** Returns why a payload of a known type is not recognised; `undefined` for any other payload. */
+/** Returns the reason why a payload of a known type is not recognised, or `undefined` for any other payload. */
 export function unreadableReason(payload: unknown): string | undefined {
   const eventType = knownType(payload);
   if (eventType === undefined) return undefined;
   const check = checkFor(eventType);
-  if (check(payload)) return occurredAtMs(payload) === undefined ? 'occurred_at is not a time' : undefined;
+  if (check(payload)) return occurredAtMs(payload) === undefined ? 'occurred_at must be a valid time' : undefined;
   const { instancePath = '', message } = check.errors?.[0] ?? {};
   return `${instancePath.slice(1).replaceAll('/', '.') || 'the event'} ${message}`;
 }

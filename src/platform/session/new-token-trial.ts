@@ -3,9 +3,9 @@ import { type IssuedToken, isUsable } from './issued-token.ts';
 import { NEW_TOKEN_REPEATS_MS } from './session-timing.ts';
 
 /**
- * Repetition of a call with a new token that was rejected with 401. The servers of a platform behind a load balancer may
- * learn of a token only seconds after its issue, and another new token would be just as unknown to them. One call at a
- * time uses the token, after increasing delays; all others wait until it is accepted or given up.
+ * Retries with a new token that was rejected with 401. Servers behind a load balancer may not accept a token until
+ * seconds after it is issued, and a replacement would be rejected in the same way. One call at a time uses the token,
+ * after increasing delays. All other calls wait until the token is accepted or the retries end.
  */
 export class NewTokenTrial {
   readonly token: IssuedToken;
@@ -21,7 +21,7 @@ export class NewTokenTrial {
     this.#clock = clock;
   }
 
-  /** Schedules the next repetition. Returns whether there is one. */
+  /** Schedules the next retry. Returns false if no retry is possible. */
   schedule(): boolean {
     const delayMs = NEW_TOKEN_REPEATS_MS[this.#repeats++];
     const nowMs = this.#clock.monotonicMs();
@@ -31,7 +31,7 @@ export class NewTokenTrial {
     return true;
   }
 
-  /** Waits until the caller may use the token, or until the trial is over. Returns whether the caller repeats a call. */
+  /** Waits until the caller may use the token, or until the trial ends. Returns false if the trial ended. */
   async turn(signal: AbortSignal | undefined): Promise<boolean> {
     while (!this.#isOver) {
       if (!this.#isTaken && this.#clock.monotonicMs() >= this.#dueMs) {
@@ -43,7 +43,7 @@ export class NewTokenTrial {
     return false;
   }
 
-  /** Ends the turn of the call that repeats. */
+  /** Ends the turn of the retried call. */
   release(): void {
     this.#isTaken = false;
     this.#wake();

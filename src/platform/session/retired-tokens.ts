@@ -11,8 +11,9 @@ export interface RetiredToken {
   /** Monotonic time at which the access token and the refresh token have both expired. */
   readonly endsAtMs: number;
   /**
-   * Returns the tokens to send to the revocation endpoint: the access token, which also ends its refresh token
-   * (platform 3.3), and the refresh token if the access token may have expired.
+   * Returns the tokens to send to the revocation endpoint: the access token, whose revocation also
+   * invalidates the refresh token (platform 3.3), or the refresh token if the access token has expired. If the expiry
+   * of the access token is uncertain, returns both.
    */
   texts(): readonly string[];
   /** Expiry time recorded in the session file. */

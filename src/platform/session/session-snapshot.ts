@@ -66,7 +66,7 @@ export function sessionReport(session: { snapshot(): SessionSnapshot }) {
   };
 }
 
-/** Returns the error of a call that has no token. `cause`: error of the latest attempt. */
+/** Returns the error for a call without a token. `cause`: error from the latest token request. */
 export function noSession(cause: unknown): PlatformError {
   const why = cause === undefined ? '' : `: ${messageOf(cause)}`;
   return new PlatformError(`not signed in to the platform${why}`, {

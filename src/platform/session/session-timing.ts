@@ -107,8 +107,8 @@ export function newTokenDelayMs(rejected: number): number {
   return rejected <= 1 ? 0 : Math.min(REFUSED_FIRST_MS * 2 ** (rejected - 2), REFUSED_CAP_MS);
 }
 
-/** Time after its issue in which the servers of a platform may not know a token yet, in milliseconds. */
+/** Maximum age at which a rejected token is retried, because some platform servers accept it late; in milliseconds. */
 export const NEW_TOKEN_MS = 60_000;
 
-/** Delays after which a call is repeated with a new token that was rejected with 401, in milliseconds. */
+/** Delays before the retries with a new token that was rejected with 401, in milliseconds. */
 export const NEW_TOKEN_REPEATS_MS: readonly number[] = [1_000, 2_000, 4_000, 8_000];

@@ -44,7 +44,8 @@ import { isSignInRefused, refreshTokenSurvives, type SessionCredentials, TokenRe
  * 4. New tokens are on disk before their first use. `TokenKeeper` then revokes the predecessor when no call uses it. If
  *    both share a refresh token, the revocation would invalidate it, so the predecessor is revoked together with the
  *    last token that shares the refresh token.
- * 5. A 401 invalidates only the token that was rejected. If the token is new, the call is repeated with it first.
+ * 5. A 401 invalidates only the token that was rejected. If the token is new, the call is first retried with the
+ *    same token.
  *
  * After a crash, the next startup revokes the tokens in `session.json` and logs in again. Tokens that were received but
  * not yet written are not revoked; they expire.
@@ -93,7 +94,7 @@ export class Session implements TokenSource {
   #nextAtMs: number | undefined;
   #trouble: Trouble | undefined;
   #lastError: unknown;
-  /** In progress while the platform rejects the current token, which is new. */
+  /** Retries with the current token, if it is new and the platform rejected it. */
   #trial: NewTokenTrial | undefined;
   #lastRefusalMs = Number.NEGATIVE_INFINITY;
   /** Number of consecutive tokens that were rejected before they ever worked. */
@@ -189,9 +190,10 @@ export class Session implements TokenSource {
   }
 
   /**
-   * Logs in with changed credentials, for a reload, and returns the error if this fails. Calls `accept` when the
-   * platform has accepted them; the new tokens replace the previous ones. If the platform rejects them, the session
-   * does not change. If it does not respond, the next attempt is a login with the credentials that are then in use.
+   * Logs in with changed credentials for a reload, and returns the error if the login fails. Calls `accept` after the
+   * platform accepts the credentials; the new tokens replace the previous ones. If the platform rejects them, the
+   * session does not change. If the platform does not respond, the next attempt is a login with the credentials in
+   * use at that time.
    */
   async tryCredentials(credentials: SessionCredentials, accept: () => void): Promise<unknown> {
     while (this.#attempt) await this.#attempt;
@@ -256,7 +258,7 @@ export class Session implements TokenSource {
     return isUsable(token, this.#options.clock.monotonicMs()) ? token : undefined;
   }
 
-  /** `trial`: set if the call repeats a call with a new token. */
+  /** `trial`: set if the call is a retry with a new token. */
   #leaseOf(token: IssuedToken, trial: NewTokenTrial | undefined): Lease {
     token.inUse++;
     let released = false;
@@ -284,18 +286,18 @@ export class Session implements TokenSource {
     };
   }
 
-  /** Returns whether a call that was rejected with 401 can be repeated with the token, because it is new. */
+  /** Returns whether a call that was rejected with 401 can be retried with the same token, because the token is new. */
   #startsTrial(token: IssuedToken, trial: NewTokenTrial | undefined): boolean {
     const { clock, log } = this.#options;
     if (token.refused || token !== this.#keeper.current || this.#isStopped()) return false;
-    // Another call that was made before the trial, or that waits for its turn, repeats later.
+    // Calls that started before the trial or are waiting for their turn are retried later.
     if (this.#trial && this.#trial !== trial) return true;
     if (this.#trial) return this.#trial.schedule();
     if (clock.monotonicMs() - token.issuedAtMs >= NEW_TOKEN_MS) return false;
     const started = new NewTokenTrial(token, clock);
     if (!started.schedule()) return false;
     this.#trial = started;
-    log.info({ event: 'session.token_unknown' }, 'new access token rejected, repeating the call');
+    log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
     return true;
   }
 
@@ -317,8 +319,8 @@ export class Session implements TokenSource {
   }
 
   /**
-   * Handles a 401 that a repetition did not resolve. The token is not used again. It is replaced immediately if it has worked before, otherwise after
-   * increasing delays.
+   * Handles a 401 that retries did not resolve. The token is not used again. If the token has worked before, it is
+   * replaced immediately, otherwise after increasing delays.
    */
   #refuse(token: IssuedToken): void {
     if (token.refused) return;
@@ -345,7 +347,7 @@ export class Session implements TokenSource {
         retryable: true,
         hint:
           'Check API_KEY_HEADER, and that PLATFORM_URL is the address that issued the token. If the platform has several ' +
-          'servers, they learn of new tokens too late.',
+          'servers, check that all of them accept a new token within 15 seconds.',
       });
       this.#failureLog.failed(this.#lastError, false, delayMs);
       this.#enter('waiting', delayMs);
@@ -425,7 +427,7 @@ export class Session implements TokenSource {
   /** Enters a state and notifies the listeners, whose errors must not affect the session. */
   #enter(state: SessionState, nextInMs?: number): void {
     const { clock, log } = this.#options;
-    // Waiting calls look at the new state.
+    // Waiting calls must evaluate the new state.
     this.#endTrial();
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;

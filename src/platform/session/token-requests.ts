@@ -41,7 +41,7 @@ export class TokenRequests {
     this.#clock = clock;
   }
 
-  /** `credentials`: credentials that are not in use yet. Default: the current ones. */
+  /** `credentials`: credentials that are not in use yet. Default: the current credentials. */
   async login(signal: AbortSignal, credentials = this.#credentials()): Promise<Tokens> {
     const { client, user, commands } = credentials;
     const asked = passwordGrantRequest(this.#baseUrl, client, user);
