@@ -264,6 +264,7 @@ export class Agent {
     this.#cancelStatus();
     log.info({ event: 'agent.stopping' }, 'tagferry is stopping');
     const notified = this.#service.stopping();
+    this.#platform.client.stopRetries();
     await step('waiting', this.#waiting.stop(), leftMs());
     await this.#running?.stopFlows(step, leftMs);
     const revokeMs = Math.max(REVOKE_BUDGET_MS, leftMs());

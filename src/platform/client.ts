@@ -114,6 +114,7 @@ export class PlatformClient extends ApiCalls {
   readonly #options: PlatformClientOptions;
   override readonly platformClock: PlatformClock;
   readonly #warned = new Set<string>();
+  readonly #stopping = new AbortController();
 
   constructor(options: PlatformClientOptions) {
     super();
@@ -128,29 +129,52 @@ export class PlatformClient extends ApiCalls {
   override async request(call: PlatformCall): Promise<PlatformAnswer> {
     this.#noteDeprecation(call);
     let { kind } = call;
-    for (let isReplaced = false; ; ) {
-      const { answer, mayRepeat } = await this.#once(call, kind);
-      if (answer.status !== 401 || (isReplaced && !mayRepeat)) return answer;
-      if (!mayRepeat) isReplaced = true;
+    let isReplaced = false;
+    for (let repeats = 0; ; repeats++) {
+      const { answer, repeatInMs } = await this.#once(call, kind, repeats);
+      if (answer.status !== 401) return answer;
+      if (repeatInMs !== undefined) {
+        if (!(await this.#pause(repeatInMs, call.signal))) return answer;
+      } else if (isReplaced) return answer;
+      else {
+        isReplaced = true;
+        repeats = -1;
+      }
       // The repeated call is a separate request. A `paid` caller has acquired only the first request.
       if (kind === 'paid') kind = 'live';
     }
   }
 
-  async #once(call: PlatformCall, kind: RequestKind): Promise<{ answer: PlatformAnswer; mayRepeat: boolean }> {
+  /** Calls that are waiting for a retry end with their 401, because the agent is stopping. */
+  stopRetries(): void {
+    this.#stopping.abort();
+  }
+
+  /** Waits before a retry. Returns false if the agent is stopping. Rejects if the call is aborted. */
+  async #pause(delayMs: number, signal: AbortSignal | undefined): Promise<boolean> {
+    const end = signal ? AbortSignal.any([signal, this.#stopping.signal]) : this.#stopping.signal;
+    await this.#options.clock.sleep(delayMs, end).catch(() => signal?.throwIfAborted());
+    return !this.#stopping.signal.aborted;
+  }
+
+  async #once(
+    call: PlatformCall,
+    kind: RequestKind,
+    repeats: number,
+  ): Promise<{ answer: PlatformAnswer; repeatInMs: number | undefined }> {
     const { budget, tokens, boundary, clock } = this.#options;
     if (kind !== 'paid') await budget?.acquire(kind, call.signal);
     let lease: Lease | undefined;
     try {
       lease = await tokens.lease(call.signal);
       const answer = await boundary.send(this.#toHttp(call, lease.accessToken));
-      const mayRepeat = lease.responded(answer.status);
+      const repeatInMs = lease.responded(answer.status, repeats);
       if (isOwn(answer)) this.platformClock.witness(answer);
       if (answer.status === 429 && budget) {
         budget.refused(this.platformClock.closedMs(answer));
         budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
       }
-      return { answer, mayRepeat };
+      return { answer, repeatInMs };
     } catch (error) {
       const counted = lease !== undefined && !NOT_COUNTED.has(codeOf(error) ?? '');
       if (!counted) budget?.refund();

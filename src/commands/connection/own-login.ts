@@ -56,7 +56,7 @@ export async function logIn(
   const requests = new TokenRequests(boundary, platformUrl, () => credentials, clock);
   try {
     const { accessToken } = await requests.login(AbortSignal.timeout(TIMEOUT_MS));
-    const lease = { accessToken, responded: () => false, release() {} };
+    const lease = { accessToken, responded: () => undefined, release() {} };
     const client = new PlatformClient({
       boundary,
       baseUrl: platformUrl,

@@ -188,7 +188,7 @@ class DryRun {
   readonly tokens: TokenSource = {
     lease: async () => ({
       accessToken: 'none',
-      responded: () => false,
+      responded: () => undefined,
       release: () => undefined,
     }),
   };

@@ -50,7 +50,7 @@ export class PersonTokens implements TokenSource {
       accessToken,
       responded: (status) => {
         if (status === 401) this.#rejected.add(accessToken);
-        return false;
+        return undefined;
       },
       release: () => undefined,
     };

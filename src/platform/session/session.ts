@@ -7,13 +7,13 @@ import type { Tokens } from '../grants/token-answer.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
 import type { Lease, TokenSource } from '../token-source.ts';
 import { type IssuedToken, issueToken, isUsable, type SessionGrant } from './issued-token.ts';
-import { NewTokenTrial } from './new-token-trial.ts';
 import type { SessionFile } from './session-file.ts';
 import { noSession, type SessionSnapshot, type SessionState, snapshotOf } from './session-snapshot.ts';
 import {
   MIN_RENEWAL_MS,
   maxRestMs,
   NEW_TOKEN_MS,
+  NEW_TOKEN_REPEATS_MS,
   newTokenDelayMs,
   nextGrant,
   retryDelayMs,
@@ -94,8 +94,6 @@ export class Session implements TokenSource {
   #nextAtMs: number | undefined;
   #trouble: Trouble | undefined;
   #lastError: unknown;
-  /** Retries with the current token, if it is new and the platform rejected it. */
-  #trial: NewTokenTrial | undefined;
   #lastRefusalMs = Number.NEGATIVE_INFINITY;
   /** Number of consecutive tokens that were rejected before they ever worked. */
   #rejectedNewTokens = 0;
@@ -149,17 +147,14 @@ export class Session implements TokenSource {
   }
 
   async lease(signal?: AbortSignal): Promise<Lease> {
-    for (let waited = false; ; ) {
+    for (let waited = false; ; waited = true) {
       signal?.throwIfAborted();
       const token = this.#usable();
-      const trial = token && this.#trial;
-      if (trial && (await trial.turn(signal)) === false) continue;
-      if (token) return this.#leaseOf(token, trial);
+      if (token) return this.#leaseOf(token);
       // The timer may be late, for example after a suspend, so that the renewal is overdue.
       if (this.#state === 'valid' && this.#isDue()) this.#renew();
       if (this.#state !== 'renewing' || waited) throw noSession(this.#lastError);
       await raced(this.#attempt ?? Promise.resolve(), signal);
-      waited = true;
     }
   }
 
@@ -258,27 +253,21 @@ export class Session implements TokenSource {
     return isUsable(token, this.#options.clock.monotonicMs()) ? token : undefined;
   }
 
-  /** `trial`: set if the call is a retry with a new token. */
-  #leaseOf(token: IssuedToken, trial: NewTokenTrial | undefined): Lease {
+  #leaseOf(token: IssuedToken): Lease {
     token.inUse++;
     let released = false;
     let available = false;
     return {
       accessToken: token.accessToken,
-      responded: (status) => {
+      responded: (status, repeats = 0) => {
         available = status < 500;
-        if (status !== 401) {
-          if (available) this.#accept(token);
-          return false;
-        }
-        if (this.#startsTrial(token, trial)) return true;
-        this.#refuse(token);
-        return false;
+        if (status === 401) return this.#repeatInMs(token, repeats) ?? this.#refuse(token);
+        if (available) this.#accept(token);
+        return undefined;
       },
       release: () => {
         if (released) return;
         released = true;
-        trial?.release();
         if (!available) this.#hadOutage = true;
         token.inUse--;
         this.#keeper.released(token);
@@ -286,31 +275,25 @@ export class Session implements TokenSource {
     };
   }
 
-  /** Returns whether a call that was rejected with 401 can be retried with the same token, because the token is new. */
-  #startsTrial(token: IssuedToken, trial: NewTokenTrial | undefined): boolean {
+  /**
+   * Returns the delay before a call that was rejected with 401 is retried with the same token, because the token is new.
+   * `repeats`: number of retries so far.
+   */
+  #repeatInMs(token: IssuedToken, repeats: number): number | undefined {
     const { clock, log } = this.#options;
-    if (token.refused || token !== this.#keeper.current || this.#isStopped()) return false;
-    // Calls that started before the trial or are waiting for their turn are retried later.
-    if (this.#trial && this.#trial !== trial) return true;
-    if (this.#trial) return this.#trial.schedule();
-    if (clock.monotonicMs() - token.issuedAtMs >= NEW_TOKEN_MS) return false;
-    const started = new NewTokenTrial(token, clock);
-    if (!started.schedule()) return false;
-    this.#trial = started;
-    log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
-    return true;
-  }
-
-  #endTrial(): void {
-    this.#trial?.end();
-    this.#trial = undefined;
+    const nowMs = clock.monotonicMs();
+    const delayMs = NEW_TOKEN_REPEATS_MS[repeats];
+    const isCurrent = token === this.#keeper.current && !token.refused && !this.#isStopped();
+    if (delayMs === undefined || !isCurrent || nowMs - token.issuedAtMs >= NEW_TOKEN_MS) return undefined;
+    if (!isUsable(token, nowMs + delayMs)) return undefined;
+    if (repeats === 0) log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
+    return delayMs;
   }
 
   /** Records that the platform accepted the token. */
   #accept(token: IssuedToken): void {
     token.proven = true;
     if (token !== this.#keeper.current) return;
-    this.#endTrial();
     this.#rejectedNewTokens = 0;
     this.#hadOutage = false;
     if (!this.#isRejectedEarly) return;
@@ -322,10 +305,9 @@ export class Session implements TokenSource {
    * Handles a 401 that retries did not resolve. The token is not used again. If the token has worked before, it is
    * replaced immediately, otherwise after increasing delays.
    */
-  #refuse(token: IssuedToken): void {
+  #refuse(token: IssuedToken): undefined {
     if (token.refused) return;
     token.refused = true;
-    if (this.#trial?.token === token) this.#endTrial();
     if (token !== this.#keeper.current || this.#isStopped()) return;
     this.#rejectedNewTokens = token.proven ? 0 : this.#rejectedNewTokens + 1;
     const isEarly = token.expiresAtMs - this.#options.clock.monotonicMs() > NEAR_END_MS;
@@ -427,8 +409,6 @@ export class Session implements TokenSource {
   /** Enters a state and notifies the listeners, whose errors must not affect the session. */
   #enter(state: SessionState, nextInMs?: number): void {
     const { clock, log } = this.#options;
-    // Waiting calls must evaluate the new state.
-    this.#endTrial();
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#state = state;

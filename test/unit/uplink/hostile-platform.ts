@@ -47,7 +47,7 @@ export class HostilePlatform {
   async open(): Promise<this> {
     this.#server.listen(0, '127.0.0.1');
     await once(this.#server, 'listening');
-    const lease = { accessToken: 'secret-token', responded: () => false, release: () => {} };
+    const lease = { accessToken: 'secret-token', responded: () => undefined, release: () => {} };
     this.client = new PlatformClient({
       boundary: this.#boundary,
       baseUrl: `http://127.0.0.1:${this.port}`,

@@ -31,7 +31,7 @@ beforeEach(async () => {
   await once(server, 'listening');
   const sockets = createDispatcher({ connections: 1 });
   boundary = new HttpBoundary({ sockets, clock, userAgent: 'tagferry/test', redactor: new Redactor() });
-  const lease = { accessToken: 'token', responded: () => false, release: () => {} };
+  const lease = { accessToken: 'token', responded: () => undefined, release: () => {} };
   plant = new Plant(clock, { request: (call) => client.request(call) }, {}, 60);
   const client = new PlatformClient({
     boundary,
