@@ -58,6 +58,8 @@ export class PlatformFlow {
 
   /** Read for each token request, because a reload may change them. */
   #credentials: SessionCredentials;
+  /** Whether the platform has not responded to a sign-in with the credentials since they were changed. */
+  #isUntested = false;
   readonly #commands: SecretCommands;
 
   /** Throws `ConfigurationError` if PLATFORM_CA cannot be read. */
@@ -153,20 +155,24 @@ export class PlatformFlow {
   }
 
   /**
-   * Signs in with changed credentials before a reload applies them. Returns a warning if the platform does not respond.
-   * Throws `ConfigurationError` if the platform rejects the credentials; the previous credentials and tokens then stay
-   * in use.
+   * Signs in with changed credentials before a reload applies them, or with those that the previous reload could not
+   * test. Returns a warning if the platform does not respond. Throws `ConfigurationError` if the platform rejects the
+   * credentials; the previous credentials and tokens then stay in use.
    */
   async tryCredentials(settings: Settings): Promise<string | undefined> {
     const next = credentialsOf(settings, this.#commands);
-    if (isDeepStrictEqual(next, this.#credentials)) return undefined;
+    const isChanged = !isDeepStrictEqual(next, this.#credentials);
+    const isSignedIn = this.session.snapshot().state === 'valid';
+    if (!isChanged && (!this.#isUntested || isSignedIn)) return undefined;
     const failure = await this.session.tryCredentials(next, () => {
       this.#credentials = next;
     });
-    if (failure === undefined) return undefined;
-    if (!isSignInRefused(failure)) return `warning: changed credentials were not tested: ${messageOf(failure)}`;
-    const { hint } = failure as TagferryError;
-    throw new ConfigurationError([`the platform rejected the changed credentials: ${messageOf(failure)}. ${hint}`]);
+    if (failure !== undefined && isSignInRefused(failure)) {
+      const { hint } = failure as TagferryError;
+      throw new ConfigurationError([`the platform rejected the credentials: ${messageOf(failure)}. ${hint}`]);
+    }
+    this.#isUntested = failure !== undefined;
+    return failure === undefined ? undefined : `warning: credentials were not tested: ${messageOf(failure)}`;
   }
 
   /** Applies new credentials. If the session was rejected, it is retried immediately. */

@@ -132,6 +132,26 @@ describe('session of the technical user', () => {
     for (const asset of ASSETS) expect(platform.stored(asset, 'flow').map(({ times }) => times)).toEqual([1]);
   });
 
+  it('delays no values while another endpoint rejects the token, and stops without further retries', async () => {
+    await begin({}, { WEBHOOK_URL: 'http://127.0.0.1:9/webhook' });
+    let rejected = 0;
+    proxy.answer = ({ path }, response) => {
+      if (!path.startsWith('/v1/client_applications')) return false;
+      rejected++;
+      response.writeHead(401).end();
+      return true;
+    };
+    await agent.start();
+    for (let value = 1; value <= 10; value++) {
+      await push(value);
+      await agent.until(() => arrived(value), 'the value is on the platform');
+    }
+    await agent.until(() => rejected > 2, 'the rejected call is retried');
+    const before = rejected;
+    expect(await agent.end('SIGTERM')).toBe(0);
+    expect(rejected).toBe(before);
+  });
+
   it('replaces a token that another client revoked, and delivers the value with a new one', async () => {
     await begin({}, { POST_CONCURRENCY: '1' });
     await agent.start();
@@ -185,7 +205,7 @@ describe('reload with changed credentials', () => {
       configure({ [key]: 'wrong-secret' });
       const { status, stderr } = await runVerb(agent, 'reload');
       expect(status).toBe(1);
-      expect(stderr).toMatch(new RegExp(`rejected the changed credentials.*${key}.*previous configuration`, 's'));
+      expect(stderr).toMatch(new RegExp(`rejected the credentials.*${key}.*previous configuration`, 's'));
       expect(agent.logged('config.refused')).toHaveLength(1);
       expect(agent.logged('config.reloaded')).toEqual([]);
       await push(2);
@@ -217,6 +237,7 @@ describe('reload with changed credentials', () => {
     expect(agent.logged('config.warning').at(-1)).toMatchObject({ warning: expect.stringContaining('not tested') });
     platform.clearFaults();
     await agent.until(() => agent.logged('session.refused').length > 0, 'the password is rejected');
+    expect(await runVerb(agent, 'reload')).toMatchObject({ status: 1 });
     configure({});
     expect(await runVerb(agent, 'reload')).toMatchObject({ status: 0 });
     await push(2);
