@@ -101,10 +101,15 @@ export function printable(text: string, maxShown = MAX_SHOWN): string {
   return plain.length > maxShown ? `${plain.slice(0, maxShown)}…` : plain;
 }
 
-/** Returns a rejected address in printable form. An invalid address may contain a password anywhere after `//`. */
+/**
+ * Returns an invalid address in printable form. Without an `@`, the part after the last `//` may contain a password if
+ * the address cannot be parsed or contains two.
+ */
 export function printableAddress(text: string): string {
   if (text.includes('@')) return printable(text.replace(/^([a-z][a-z0-9+.-]*:\/\/)?.*@/is, '$1***@'));
-  return printable(URL.canParse(text) ? text : text.replace(/\/\/.*/s, '//***'));
+  const [first, last] = [text.indexOf('//'), text.lastIndexOf('//')];
+  if (first < 0 || (first === last && URL.canParse(text))) return printable(text);
+  return printable(`${text.slice(0, last)}//***`);
 }
 
 /**

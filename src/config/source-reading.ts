@@ -4,7 +4,7 @@ import { readEvery } from './common-members.ts';
 import { checkPemFile } from './pem-files.ts';
 import type { YamlFile } from './placed-yaml.ts';
 import { escapePointer } from './placed-yaml.ts';
-import { type Problems, printable } from './problem.ts';
+import { type Problems, printable, printableAddress } from './problem.ts';
 import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
 import type { GroupMember, Source } from './tags.ts';
 
@@ -101,7 +101,11 @@ export function reportAt(
   problems: Problems,
   directory: string,
 ): MemberReport {
-  const textOf = (member: string) => (typeof raw[member] === 'object' ? '' : String(raw[member] ?? ''));
+  const textOf = (member: string) => {
+    const text = typeof raw[member] === 'object' ? '' : String(raw[member] ?? '');
+    // Any address may contain a password.
+    return /@|:\/\//.test(text) ? printableAddress(text) : text;
+  };
   const pathOf = (path: string) => resolve(directory, path);
   return {
     name: printable(name),

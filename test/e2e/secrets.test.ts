@@ -351,7 +351,10 @@ describe('address with an unescaped password', () => {
   /** Contains no part that occurs elsewhere. */
   const REST = 'ssWORD';
   const user = (mark: string) => `gw:pa${mark}${REST}@127.0.0.1`;
+  /** Addresses without a host, without `//`, or with a second one. */
+  const incomplete = [`mqtt://gw:${REST}`, `gw:${REST}@host`, `mqtt:gw:${REST}@host`, `mqtt://a,mqtt://gw:${REST}`];
   const sources = MARKS.flatMap((mark, at) => [
+    `  i${at}: { mqtt: "${incomplete[at]}" }\n`,
     `  m${at}: { mqtt: "mqtt://${user(mark)}:1883" }\n`,
     `  n${at}: { nats: "nats://${user(mark)}:4222" }\n`,
     `  o${at}: { opcua: "opc.tcp://${user(mark)}:4840" }\n`,
