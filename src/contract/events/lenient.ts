@@ -5,7 +5,7 @@ import type { JsonSchema } from './shape.ts';
  * Changes objects and lists in place. Returns the converted value.
  */
 export function converted(schema: JsonSchema, data: unknown): unknown {
-  if (typeof data === 'string') return isOfType(schema, 'number', 'integer') ? numberOr(data) : data;
+  if (typeof data === 'string' && isOfType(schema, 'number', 'integer')) return numberOr(data);
   if (typeof data === 'number') return isOfType(schema, 'string') ? String(data) : data;
   if (typeof data !== 'object' || data === null) return data;
   const {
@@ -41,6 +41,8 @@ function isOfType({ type }: JsonSchema, ...wanted: readonly string[]): boolean {
 }
 
 function numberOr(text: string): unknown {
+  if (!/^-?\d{1,17}(?:\.\d{1,17})?(?:[eE][+-]?\d{1,3})?$/.test(text)) return text;
   const value = Number(text);
-  return text.trim() !== '' && Number.isFinite(value) ? value : text;
+  // A rounded ID would be the ID of another object.
+  return Number.isFinite(value) && (!Number.isInteger(value) || Number.isSafeInteger(value)) ? value : text;
 }
