@@ -55,17 +55,24 @@ export class TokenKeeper {
     this.#current = next;
     this.#next = undefined;
     const isRefreshed = next.grant === 'refresh_token';
-    const line = previous && previous.accessToken !== next.accessToken ? [...this.#sharing, previous] : this.#sharing;
+    const line = this.#validSharing();
+    if (previous && previous.accessToken !== next.accessToken) line.push(previous);
     this.#sharing = [];
     for (const token of line) {
       if (isRefreshed && token.refreshToken !== undefined && token.refreshToken === next.refreshToken) {
-        if (token.expiresAtMs > this.#options.clock.monotonicMs()) this.#sharing.push(token);
+        this.#sharing.push(token);
         continue;
       }
       // The refresh token has been exchanged for a new one.
       if (isRefreshed) token.refreshToken = undefined;
       this.#retire(token);
     }
+  }
+
+  /** Returns the sharing tokens without the expired ones. Their refresh token is revoked with the current token. */
+  #validSharing(): IssuedToken[] {
+    const nowMs = this.#options.clock.monotonicMs();
+    return this.#sharing.filter((token) => token.expiresAtMs > nowMs);
   }
 
   /** Called when a call has ended, because a retired token may no longer be in use. */
@@ -78,7 +85,7 @@ export class TokenKeeper {
    * last.
    */
   async end(budgetMs: number): Promise<void> {
-    for (const token of this.#sharing) this.#retire(token);
+    for (const token of this.#validSharing()) this.#retire(token);
     const last = [this.#current, this.#next].filter((token) => token !== undefined);
     this.#sharing = [];
     this.#current = this.#next = undefined;
