@@ -285,7 +285,7 @@ describe('full buffer', () => {
     await drained();
     const count = await dropped();
     expect(count).toBeLessThan(acknowledged);
-    expect(agent.logged('buffer.dropped')[0]).toMatchObject({ reason: 'bytes' });
+    await expect.poll(() => agent.logged('buffer.dropped')[0]).toMatchObject({ reason: 'bytes' });
     const { missing, invented, different } = platform.compare(881, 'a', sent(acknowledged));
     expect({ invented, different }).toEqual({ invented: [], different: [] });
     expect(missing.length).toBe(count);

@@ -120,7 +120,7 @@ describe('reaction', () => {
       await agent.until(() => published.length === 2, 'the broker has both messages');
       expect(published.toSorted()[1]).toBe('site/valve 25');
       expect(published.toSorted()[0]).toMatch(/^site\/alarms\/[^/]+ 25$/);
-      expect(agent.logged('reaction.log')).toHaveLength(1);
+      await expect.poll(() => agent.logged('reaction.log')).toHaveLength(1);
       // A value outside the range of the device is never sent, and never retried.
       await send({ value: 500 });
       await agent.until(() => agent.logged('write.rejected').length > 0, 'the write is rejected');
@@ -167,7 +167,7 @@ describe('reaction', () => {
     expect(received('cooled')).toEqual([100, 102]);
     expect(received('aged')).toEqual([103]);
     expect(received('ageless')).toEqual([103, 104]);
-    expect(agent.logged('reaction.expired')).toMatchObject([{ reaction: 'aged' }]);
+    await expect.poll(() => agent.logged('reaction.expired')).toMatchObject([{ reaction: 'aged' }]);
     const old = (await listEvents(agent)).find(
       ({ occurred_at }) => Date.parse(occurred_at) < Date.now() - HOUR_MS / 2,
     )!;

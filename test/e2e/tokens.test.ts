@@ -127,7 +127,7 @@ describe('session of the technical user', () => {
     await push(1, ASSETS);
     await agent.until(() => ASSETS.every((asset) => arrived(1, asset)), 'the values are on the platform');
     expect(issued()).toHaveLength(1);
-    expect(agent.logged('session.token_unknown')).not.toEqual([]);
+    await expect.poll(() => agent.logged('session.token_unknown')).not.toEqual([]);
     expect(agent.logged('session.token_refused')).toEqual([]);
     for (const asset of ASSETS) expect(platform.stored(asset, 'flow').map(({ times }) => times)).toEqual([1]);
   });
@@ -165,7 +165,7 @@ describe('session of the technical user', () => {
     // The token is new, so that the platform might not have known it yet.
     const later = usesOf(token!).slice(before);
     expect(later.map(({ status }) => status)).toEqual([401, 401, 401, 401, 401]);
-    expect(agent.logged('session.token_refused')).toHaveLength(1);
+    await expect.poll(() => agent.logged('session.token_refused')).toHaveLength(1);
     expect(platform.stored(881, 'flow').map(({ times }) => times)).toEqual([1, 1]);
   });
 

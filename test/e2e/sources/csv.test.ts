@@ -101,7 +101,7 @@ describe('CSV source', () => {
     ]);
     const report = readFileSync(folder('night/done/night.csv.report.txt'), 'utf8');
     for (const line of ['line 6', 'line 7']) expect(report).toContain(line);
-    expect(agent.logged('csv.failed').length).toBeGreaterThan(0);
+    await agent.until(() => agent.logged('csv.failed').length > 0, 'the unusable file is reported');
     expect(below('night')).toEqual(['.hidden.csv', 'done', 'failed']);
     await agent.until(() => !below('night/done').includes('old.csv'), 'the expired file is deleted');
     // A later file with the same name is another file.

@@ -93,7 +93,7 @@ describe('Modbus source', () => {
 
   it('reports registers that the device rejects, and reads the others', async () => {
     await agent.until(async () => (await problemOf('map')).includes('wrong'), 'the state names a rejected register');
-    expect(agent.logged('modbus.unreadable').length).toBeGreaterThan(0);
+    await agent.until(() => agent.logged('modbus.unreadable').length > 0, 'the rejection is logged');
     const before = platform.stored(882, 'input').length;
     await agent.until(() => platform.stored(882, 'input').length > before + 2, 'the other registers are read');
     expect([...platform.stored(882, 'wrong'), ...platform.stored(882, 'beyond')]).toEqual([]);

@@ -118,7 +118,7 @@ describe('NATS source', () => {
     await stream.publish('site.t0', 'garbage');
     await say(0);
     await expectAll();
-    expect(agent.logged('nats.unreadable').length).toBeGreaterThan(reports);
+    await agent.until(() => agent.logged('nats.unreadable').length > reports, 'the message is reported');
   });
 
   it('resumes after the server is killed, and loses no message of the stream', async () => {
