@@ -73,7 +73,7 @@ export class SourcesFlow {
     this.#options = options;
     this.#settings = settings;
     const gate = {
-      sink: committer,
+      committer,
       stamps,
       watch,
       // Only the page displays readings.
@@ -88,6 +88,7 @@ export class SourcesFlow {
       byInstrumentation: namesInstrumentation(settings.valuesPath),
       maxSeries: maxSeries(settings),
       clock,
+      log,
     });
     const { stateDir, valuesPath } = settings;
     const { intake } = this;

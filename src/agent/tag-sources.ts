@@ -29,7 +29,7 @@ export interface TagSourcesOptions {
   store: Pick<BufferFlow['values'], 'notes'>;
   intake: Intake;
   /** Options common to all gates. */
-  gate: Pick<GateOptions, 'sink' | 'stamps' | 'watch' | 'readings' | 'countIngested' | 'countAhead'>;
+  gate: Pick<GateOptions, 'committer' | 'stamps' | 'watch' | 'readings' | 'countIngested' | 'countAhead'>;
   brokers: Brokers;
   clock: Clock;
   log: Logger;
@@ -198,7 +198,7 @@ export class TagSources {
     const { kinds, gate: options, clock, log } = this.#options;
     const { name, timeFrom, member } = source;
     const kind = kinds.find((one) => one.kind === source.kind)!;
-    const gate = new Gate({ ...options, source: name, timeFrom, member, inOrder: kind.inOrder === true, clock, log });
+    const gate = new Gate({ ...options, source: name, timeFrom, member, clock, log });
     const context = this.#contextOf(source, gate);
     const openedMs = clock.monotonicMs();
     try {

@@ -130,7 +130,7 @@ export class Poller<Spec> {
       this.#trouble.report({ event: 'source.unreadable', ...fields }, 'failed to read source');
       return;
     }
-    gate.settled().then(
+    gate.committed().then(
       () => this.#stats.polls++,
       () => this.#stats.refused++,
     );

@@ -20,8 +20,6 @@ export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends S
   test?(context: TestContext<SourceSpec, ValueSpec>): Promise<TestedValue[]>;
   /** Set if the remote side reports only changes, regardless of the poll interval. In this case, silence is not a failure. */
   readonly reportsOnlyChanges?: true;
-  /** Set if values are stored with a read position and must therefore be committed in order. */
-  readonly inOrder?: true;
   /** Set if the agent starts a program that reads the source, whose memory counts towards the memory of the service. */
   readonly runsProgram?: true;
   /** Returns the missing software that the source requires, or `undefined` if all software is installed. */

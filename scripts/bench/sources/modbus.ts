@@ -1,12 +1,13 @@
 /**
  * Reads of 100 registers over one connection: compares bare modbus-serial with the agent's path (queue, plan, decoder,
- * gate, one append per read) into a sink that stores nothing. The device is a separate process. Rounds alternate.
+ * gate, one commit per read) into a sink that stores nothing. The device is a separate process. Rounds alternate.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import modbus from 'modbus-serial';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
+import type { Supply } from '../../../src/buffer/client/committer.ts';
 import { UNSHAPED } from '../../../src/config/tags.ts';
 import { Gate } from '../../../src/sources/intake/gate.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
@@ -75,8 +76,13 @@ async function bareReader(port: number): Promise<() => Promise<unknown>> {
 
 async function ownReader(port: number): Promise<() => Promise<unknown>> {
   const [clock, log] = [systemClock, silentLogger()];
-  const sink = { append: () => Promise.resolve() };
-  const gate = new Gate({ source: 'plc', timeFrom: 'source', sink, stamps: new Stamps(), clock, log });
+  const committer = {
+    offer: (supply: Supply) => queueMicrotask(() => supply.pull()?.stored()),
+    isFullFor: () => false,
+    isClosed: false,
+    commitSoon: () => {},
+  };
+  const gate = new Gate({ source: 'plc', timeFrom: 'source', committer, stamps: new Stamps(), clock, log });
   const address = { transport: 'tcp', host: '127.0.0.1', port } as const;
   const { line } = new ModbusLines(clock, log).join({
     source: 'plc',

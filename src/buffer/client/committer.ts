@@ -1,10 +1,13 @@
 /**
- * Entry point to the buffer in the main thread. Callers wait until a commit has written their values to disk. Values
- * that arrive during a commit, or before `COMMIT_INTERVAL` has passed, share the next commit.
+ * Entry point to the buffer in the main thread. Each source collects its values in an open batch and offers it
+ * (`offer`). When a commit begins, it pulls the open batches of all sources; values that arrive later belong to the next
+ * commit. A commit begins when `COMMIT_INTERVAL` has passed since the previous one, or as soon as `COMMIT_VALUES`
+ * values are waiting.
  *
- * Only one commit runs at a time. If it fails, all its callers are rejected, and the values are discarded here, because
- * they were never acknowledged. The store's pending changes are written together with values, or separately after a
- * delay. Between commits, the store performs background work in steps.
+ * Only one commit runs at a time, and it stores the batches of all sources or none of them. Nothing is confirmed before
+ * the commit is on disk, so a crash loses only values that their senders still have. The store's pending changes are
+ * written together with values, or separately after a delay. Between commits, the store performs background work in
+ * steps.
  */
 import type { Clock } from '../../base/clock.ts';
 import { announce } from '../../base/crash-points.ts';
@@ -21,13 +24,31 @@ export interface CommitPort {
   vacuum(): Promise<StoreFacts>;
 }
 
+/** The values and notes of one source in a commit. */
+export interface PulledBatch {
+  readonly columns: ValueColumns;
+  readonly notes: readonly Note[];
+  /** Whether the source commits the batch again after a failure. Its columns must then outlive the commit. */
+  readonly isKept: boolean;
+  /** Called when the batch is on disk. */
+  stored(): void;
+  /** Called if nothing of the commit was stored. */
+  failed(failure: StoreError): void;
+}
+
+/** A source of values. */
+export interface Supply {
+  /** Closes the open batch and returns it; `undefined` if there is none. Called when a commit begins. */
+  pull(): PulledBatch | undefined;
+}
+
 export interface CommitterOptions {
   clock: Clock;
   catalogue: SeriesCatalogue;
   intervalMs: number;
   /** Number of waiting values that triggers an immediate commit. */
   values: number;
-  /** Maximum number of waiting values; further values are rejected with `buffer.busy`. */
+  /** Maximum number of waiting values. */
   maxWaiting?: number;
   /** Called with every store result. */
   onFacts(facts: StoreFacts): void;
@@ -41,14 +62,9 @@ export interface CommitterOptions {
   onCommit?(values: number): void;
 }
 
-interface Waiter {
-  resolve(): void;
-  reject(error: unknown): void;
-}
-
 /**
  * Maximum number of waiting values in addition to COMMIT_VALUES, which limits memory to tens of megabytes while the
- * disk is stalled. Above this number, intake responds with 503.
+ * disk is stalled.
  */
 const MAX_WAITING = 500_000;
 /** Minimum interval before an early commit. */
@@ -61,10 +77,10 @@ const AFTER_FAILURE_MS = 1_000;
 export class Committer {
   readonly #port: CommitPort;
   readonly #options: CommitterOptions;
-  #waiting = new ValueColumns();
-  #waiters: Waiter[] = [];
-  #notes: Note[] = [];
-  /** Whether a caller cannot send more values until the next commit. */
+  /** Sources with an open batch. */
+  readonly #supplies = new Set<Supply>();
+  #waiting = 0;
+  /** Whether a sender cannot send more values until the next commit. */
   #isSoonWanted = false;
   /** Arrival time of the first waiting value. */
   #waitingSinceMs = 0;
@@ -79,7 +95,6 @@ export class Committer {
   #oversized = false;
   #cancelTimer: (() => void) | undefined;
   #idle: (() => void)[] = [];
-  readonly #watches = new Set<Set<number>>();
   #failure: StoreError | undefined;
   /** Failure of the latest commit, including rejections by a bound. */
   #lastFailure: StoreError | undefined;
@@ -94,13 +109,19 @@ export class Committer {
     return this.#failure;
   }
 
+  /** Number of values in open batches. */
   get waitingValues(): number {
-    return this.#waiting.length;
+    return this.#waiting;
+  }
+
+  /** Whether no more values can be offered. */
+  get isClosed(): boolean {
+    return this.#closed;
   }
 
   /** Returns whether a commit of the waiting values was attempted within `patienceMs`. Used by the watchdog. */
   isAlive(nowMs: number, patienceMs: number): boolean {
-    if (this.#waiting.length === 0) return true;
+    if (this.#waiting === 0) return true;
     return nowMs - Math.max(this.#waitingSinceMs, this.#lastCommitMs) < patienceMs;
   }
 
@@ -109,47 +130,26 @@ export class Committer {
     this.#schedule();
   }
 
-  /**
-   * Takes ownership of the columns. Resolves when the values are on disk; rejects with a `StoreError` if nothing was
-   * stored.
-   */
-  append(columns: ValueColumns, notes: readonly Note[] = []): Promise<void> {
-    if (this.#closed) return Promise.reject(closing());
-    if (columns.length === 0 && notes.length === 0) return Promise.resolve();
+  /** Returns whether this number of further values exceeds the limit. Any number is allowed if no values are waiting. */
+  isFullFor(values: number): boolean {
     const max = this.#options.maxWaiting ?? MAX_WAITING + this.#options.values;
-    if (this.#waiting.length > 0 && this.#waiting.length + columns.length > max) return Promise.reject(busy());
-    for (const named of this.#watches) addSeries(columns, named);
-    // The first columns of a commit are not copied, because the caller no longer uses them.
-    if (this.#waiters.length === 0) this.#waitingSinceMs = this.#options.clock.monotonicMs();
-    if (this.#waiting.length === 0) this.#waiting = columns;
-    else {
-      this.#waiting.addAll(columns);
-      columns.release();
-    }
-    this.#notes.push(...notes);
-    const answer = new Promise<void>((resolve, reject) => {
-      this.#waiters.push({ resolve, reject });
-    });
-    this.#schedule();
-    return answer;
+    return this.#waiting > 0 && this.#waiting + values > max;
   }
 
-  /** Commits early, at most ten times per second, because a caller has filled its window and is waiting. */
+  /** Announces that the open batch of a source has received this number of further values. */
+  offer(supply: Supply, values: number): void {
+    if (this.#supplies.size === 0) this.#waitingSinceMs = this.#options.clock.monotonicMs();
+    const isExpected = this.#supplies.size > 0 && this.#waiting + values < this.#options.values;
+    this.#supplies.add(supply);
+    this.#waiting += values;
+    if (!isExpected) this.#schedule();
+  }
+
+  /** Commits early, at most ten times per second, because a sender has filled its window and is waiting. */
   commitSoon(): void {
-    if (this.#isSoonWanted || this.#waiters.length === 0) return;
+    if (this.#isSoonWanted || this.#supplies.size === 0) return;
     this.#isSoonWanted = true;
     this.#schedule();
-  }
-
-  /**
-   * Collects the series of waiting values, and of values that arrive until `end` is called, because the store does not
-   * contain them yet.
-   */
-  watchSeries(): { named: ReadonlySet<number>; end(): void } {
-    const named = new Set<number>();
-    addSeries(this.#waiting, named);
-    this.#watches.add(named);
-    return { named, end: () => this.#watches.delete(named) };
   }
 
   /** Processes the result of another store call. */
@@ -170,17 +170,16 @@ export class Committer {
    */
   async flush(): Promise<void> {
     while (this.#busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
-    this.#cancelTimer?.();
     await this.#commit();
     if (this.#lastFailure && !isRefusal(this.#lastFailure)) throw this.#lastFailure;
   }
 
-  /** Commits all waiting values and changes, and rejects later calls. */
+  /** Commits all waiting values and changes. Further values are not accepted. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#cancelTimer?.();
     while (this.#busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
-    if (this.#waiters.length > 0 || this.#dirtySinceMs !== undefined) await this.#commit();
+    if (this.#supplies.size > 0 || this.#dirtySinceMs !== undefined) await this.#commit();
   }
 
   #schedule(): void {
@@ -190,7 +189,9 @@ export class Committer {
     const nowMs = this.#options.clock.monotonicMs();
     const dueMs = this.#dueMs(nowMs);
     if (dueMs <= nowMs) {
-      void this.#commit();
+      // Messages that have arrived together are committed together.
+      const immediate = setImmediate(() => void this.#commit());
+      this.#cancelTimer = () => clearImmediate(immediate);
       return;
     }
     if (this.#maintenanceDue) {
@@ -215,8 +216,8 @@ export class Committer {
   #dueMs(nowMs: number): number {
     const { intervalMs, values } = this.#options;
     let due = Number.POSITIVE_INFINITY;
-    if (this.#waiting.length >= values) due = nowMs;
-    else if (this.#waiters.length > 0) due = this.#lastCommitMs + this.#pauseMs(intervalMs);
+    if (this.#waiting >= values) due = nowMs;
+    else if (this.#supplies.size > 0) due = this.#lastCommitMs + this.#pauseMs(intervalMs);
     if (this.#dirtySinceMs !== undefined) {
       due = Math.min(due, Math.max(this.#dirtySinceMs + QUIET_COMMIT_MS, this.#lastCommitMs + intervalMs));
     }
@@ -229,21 +230,22 @@ export class Committer {
 
   async #commit(): Promise<void> {
     const { clock, catalogue } = this.#options;
-    const columns = this.#waiting;
-    const waiters = this.#waiters;
-    const notes = waiters.length > 0 ? [...this.#notes, ...(this.#options.notesOf?.(clock.wallMs()) ?? [])] : [];
-    this.#waiting = new ValueColumns();
-    this.#waiters = [];
-    this.#notes = [];
-    this.#busy = true;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
     const nowMs = clock.monotonicMs();
     if (this.#isSoonWanted && nowMs - this.#lastCommitMs < this.#options.intervalMs) this.#options.onEarly?.();
+    this.#busy = true;
     this.#isSoonWanted = false;
     this.#lastCommitMs = nowMs;
+    const batches = this.#pull();
+    const notes = batches.length > 0 ? batches.flatMap((batch) => batch.notes) : [];
+    if (batches.length > 0) notes.push(...(this.#options.notesOf?.(clock.wallMs()) ?? []));
+    const columns = columnsOf(batches);
+    const { length } = columns;
     const newSeries = catalogue.takeUnsaved();
     try {
       const facts = await this.#port.commit({
-        columns: columns.length > 0 ? plain(columns) : undefined,
+        columns: length > 0 ? plain(columns) : undefined,
         newSeries,
         ...(notes.length > 0 ? { notes } : {}),
         monotonicMs: this.#lastCommitMs,
@@ -251,13 +253,13 @@ export class Committer {
       this.#failure = undefined;
       this.#lastFailure = undefined;
       this.#dirtySinceMs = undefined;
-      this.#options.onCommit?.(columns.length);
+      this.#options.onCommit?.(length);
       announce('commit.unacknowledged');
-      for (const waiter of waiters) waiter.resolve();
+      for (const batch of batches) batch.stored();
       // Still busy, so the next call starts after this commit is complete.
       this.update(facts);
     } catch (error) {
-      this.#fail(error, newSeries, waiters);
+      this.#fail(error, newSeries, batches);
     } finally {
       this.#busy = false;
       for (const resolve of this.#idle.splice(0)) resolve();
@@ -265,11 +267,19 @@ export class Committer {
     this.#schedule();
   }
 
-  #fail(error: unknown, newSeries: Series[], waiters: Waiter[]): void {
+  #pull(): PulledBatch[] {
+    const batches = [...this.#supplies].flatMap((supply) => supply.pull() ?? []);
+    this.#supplies.clear();
+    this.#waiting = 0;
+    return batches;
+  }
+
+  #fail(error: unknown, newSeries: Series[], batches: readonly PulledBatch[]): void {
     const { clock, catalogue } = this.#options;
     catalogue.returnUnsaved(newSeries);
     const failure = error instanceof StoreError ? error : unwritable(error);
     this.#lastFailure = failure;
+    this.#notBeforeMs = clock.monotonicMs() + AFTER_FAILURE_MS;
     if (isRefusal(failure)) {
       // A rejection is not a failure. Pending changes are on disk, and the store state is requested immediately.
       this.#failure = undefined;
@@ -277,10 +287,9 @@ export class Committer {
       this.#maintenanceDue = true;
     } else {
       this.#failure = failure;
-      this.#notBeforeMs = clock.monotonicMs() + AFTER_FAILURE_MS;
     }
     this.#options.onFailure?.(failure);
-    for (const waiter of waiters) waiter.reject(failure);
+    for (const batch of batches) batch.failed(failure);
   }
 
   async #maintain(step: () => Promise<StoreFacts>): Promise<void> {
@@ -301,8 +310,15 @@ export class Committer {
   }
 }
 
-function addSeries({ series, length }: Columns, to: Set<number>): void {
-  for (let i = 0; i < length; i++) to.add(series[i]!);
+/** Returns the values of all batches. The store thread takes ownership of the result. */
+function columnsOf(batches: readonly PulledBatch[]): ValueColumns {
+  if (batches.length === 1 && !batches[0]!.isKept) return batches[0]!.columns;
+  const all = new ValueColumns(batches.reduce((sum, { columns }) => sum + columns.length, 0));
+  for (const { columns, isKept } of batches) {
+    all.addAll(columns);
+    if (!isKept) columns.release();
+  }
+  return all;
 }
 
 /**
@@ -316,14 +332,6 @@ function isRefusal(failure: StoreError): boolean {
 function plain(columns: ValueColumns): Columns {
   const { length, series, timeMs, value, flags } = columns;
   return { length, series, timeMs, value, flags };
-}
-
-function closing(): StoreError {
-  return new StoreError('the agent is stopping', { code: 'buffer.closing', retryable: true });
-}
-
-function busy(): StoreError {
-  return new StoreError('too many values are waiting for the disk', { code: 'buffer.busy', retryable: true });
 }
 
 function unwritable(error: unknown): StoreError {

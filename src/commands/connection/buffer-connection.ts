@@ -95,9 +95,10 @@ async function openFolder(config: string | undefined, environment: NodeJS.Proces
     catalogue: flow.catalogue,
     tags,
     byInstrumentation,
-    sink: flow.committer,
+    committer: flow.committer,
     stamps: flow.stamps,
     clock: systemClock,
+    log,
   });
   const routes = bufferRoutes({ flow, tags: () => tags, intake, clock: systemClock });
   // An interrupt stops the operation between two commits, after which the files are closed.

@@ -21,7 +21,6 @@ const BY_NUMBER = 'without a header, columns must be numbers from 1';
 /** Files from a data logger or on a share: `drop: { csv: /srv/tagferry/in, separator: ";", decimal: "," }`. */
 export const CSV: SourceKind<CsvSpec, CsvValue> = {
   kind: 'csv',
-  inOrder: true,
   example: 'csv: /srv/tagferry/in',
   sourceMembers: {
     csv: {

@@ -128,7 +128,7 @@ export async function readHead(
 /** Resolves when all accepted rows are on disk. Rejects with the gate's error or with the signal's abort reason. */
 export async function committed({ gate, signal }: Pick<ReadingContext, 'gate' | 'signal'>): Promise<void> {
   signal.throwIfAborted();
-  await raced(gate.settled(), signal);
+  await raced(gate.committed(), signal);
 }
 
 /**

@@ -187,7 +187,7 @@ export class ExecSource implements RunningSource {
         gate.accept(points.get(series)!, value, timeMs, QUALITIES[status & STATUS_MASK]),
     };
     const columns = this.#finish(draft, interceptor);
-    gate.add(columns);
+    void gate.writeColumns(columns);
     const { count, listed } = draft.problems;
     this.#errors += count;
     if (count === 0) this.#noteValid(draft.accepted);

@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Logger } from '../../base/logger.ts';
-import type { Columns, STATUS_FLAGS } from '../../buffer/format/value-columns.ts';
+import type { STATUS_FLAGS } from '../../buffer/format/value-columns.ts';
 import type { Point } from '../points.ts';
 import type { RawReading } from './shaping.ts';
 import { TroubleLog } from './trouble-log.ts';
@@ -76,11 +76,12 @@ export class Arrivals {
   note(series: number): void {
     this.#arrived.add(series);
     if (this.#unread.size > 0) this.#unread.delete(series);
-    if (this.#useless !== undefined) this.#endUseless();
+    this.noteValues();
   }
 
-  noteAll({ series, length }: Columns): void {
-    for (let at = 0; at < length; at++) this.note(series[at]!);
+  /** Records that data yielded values, none of which is configured for this source. */
+  noteValues(): void {
+    if (this.#useless !== undefined) this.#endUseless();
   }
 
   /** Records unreadable data for a value. */

@@ -3,7 +3,7 @@ import { STAMPED_HERE, ValueColumns } from '../../buffer/format/value-columns.ts
 import type { ValueMap } from '../../config/tags.ts';
 import type { AddressBook, DirectAddress, Slot } from './address-book.ts';
 import { ProblemList, RejectedValues, TooManyValues } from './problem-list.ts';
-import { aheadBeyondMs, isTrusted, type Stamps } from './stamps.ts';
+import { isTrusted, type Stamps } from './stamps.ts';
 import { EARLIEST_MS, LATEST_MS, parseIsoTime } from './text-parsers.ts';
 
 /** Time of a value that gets the arrival time: NaN. */
@@ -54,14 +54,10 @@ export class Draft {
   readonly isPartial: boolean;
   readonly #maxValues: number;
   readonly #isClockTrusted: boolean;
-  readonly #aheadMs: number;
   readonly #learned: number;
   #index = 0;
   #lastTimeText = '';
   #lastTimeMs = Number.NaN;
-
-  /** Number of values whose time is more than a day ahead of a trusted clock. */
-  ahead = 0;
 
   /** `arrivalMs`: current wall clock time in whole milliseconds. */
   constructor(book: AddressBook, stamps: Stamps, arrivalMs: number, options: DraftOptions = {}) {
@@ -73,7 +69,6 @@ export class Draft {
     this.isPartial = options.isPartial ?? false;
     this.#maxValues = options.maxValues ?? Number.POSITIVE_INFINITY;
     this.#isClockTrusted = isTrusted(arrivalMs);
-    this.#aheadMs = aheadBeyondMs(arrivalMs);
   }
 
   /** Number of values so far, valid and invalid. */
@@ -101,7 +96,6 @@ export class Draft {
       this.#columns.add(series, this.#arrivalMs, value, status | STAMPED_HERE);
       this.#needsStamps = true;
     } else {
-      if (timeMs > this.#aheadMs) this.ahead++;
       // Adding 0 converts -0 to 0, because encoders distinguish the two.
       this.#columns.add(series, timeMs + 0, value, status);
     }
@@ -143,7 +137,6 @@ export class Draft {
   /** Sets the time of the values that were added at index `first` or later. */
   setTimeFrom(first: number, timeMs: number): void {
     const { timeMs: times, flags, length } = this.#columns;
-    if (timeMs > this.#aheadMs) this.ahead += length - first;
     for (let at = first; at < length; at++) {
       times[at] = timeMs + 0;
       flags[at] = flags[at]! & ~STAMPED_HERE;

@@ -1,49 +1,48 @@
 /**
- * Gate of a source. Every reading passes through `accept`, which scales it, suppresses it within the dead band, stamps
- * it, and adds it to the batch of the current event loop turn.
+ * Gate of a source: the path of its values to the disk. `write` shapes readings (map, scale, dead band), stamps them and
+ * adds them to the open batch of the source. It returns the promise of the batch, which resolves when the batch is on
+ * disk. The acknowledgement to the sender is the next line.
  *
- *   accept, accept, … ──► batch ──► append ──► on disk: last values are updated, readings are counted
- *                           ▲         │
- *                           └─ later ─┘ the store rejects the batch
+ *   write, write, … ──► open batch ──► pulled by the committer ──► on disk: the promise resolves
+ *                           ▲                     │
+ *                           └──── head of the ────┘ the commit failed
+ *                                 open batch
  *
- * Batches are written concurrently, and a rejected batch may be written after later ones. If the kind requires order
- * (`inOrder`), values accepted during a write are queued and written together. The last sent values change only when a
- * batch is committed. A reading may be suppressed because of an uncommitted value. Its batch then waits for that value,
- * so that the reading is not confirmed if the value is lost. A crash loses waiting values, none of which have been
- * confirmed.
+ * A source has at most two batches: one open, and one that is being written. After a failed commit, the batch becomes
+ * the head of the open batch again, so values are stored in the order in which they were accepted. A gate whose senders
+ * repeat their requests (`repeats`) rejects the batch instead.
+ *
+ * A reading that the dead band suppresses belongs to the open batch, or to the one that is being written, because these
+ * may contain the value to which it was compared. A crash loses open batches, none of which have been confirmed.
  */
 import type { Clock } from '../../base/clock.ts';
-import { codeOf, messageOf, SourceStopped, TagferryError } from '../../base/errors.ts';
+import { SourceStopped, StoreError, TagferryError } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
+import type { Committer, PulledBatch, Supply } from '../../buffer/client/committer.ts';
 import type { Note } from '../../buffer/client/notes.ts';
-import {
-  type Columns,
-  STAMPED_HERE,
-  STATUS_FLAGS,
-  STATUS_MASK,
-  ValueColumns,
-} from '../../buffer/format/value-columns.ts';
+import { type Columns, STAMPED_HERE, STATUS_FLAGS, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { GroupMember, Source } from '../../config/tags.ts';
 import type { Point } from '../points.ts';
 import { Arrivals } from './arrivals.ts';
-import { Batch, type PointState, untilOver } from './batch.ts';
 import type { LastReadings } from './last-readings.ts';
-import { isSent, numberOf, problemOfReading, type RawReading, scaledOf } from './shaping.ts';
+import { isSent, type LastSent, numberOf, problemOfReading, type RawReading, scaledOf } from './shaping.ts';
 import { aheadBeyondMs, countAheadOf, type Stamps } from './stamps.ts';
 import { TroubleLog } from './trouble-log.ts';
-import { type CountIngested, retryAfterOf, type ValueSink } from './value-sink.ts';
 import { observeAll, type ValueWatch } from './value-watch.ts';
 
 export type Quality = keyof typeof STATUS_FLAGS;
 
+/** Called after each commit with the source and the number of values. */
+export type CountIngested = (source: string, values: number) => void;
+
 export interface GateOptions {
-  /** Name of the source in tags.yaml. */
+  /** Name of the source in tags.yaml, or of the kind of request that pushes values. */
   source: string;
   /** `arrival`: timestamps sent with values are ignored. */
   timeFrom: 'arrival' | 'source';
   /** Index of this agent in its group. */
   member?: GroupMember | undefined;
-  sink: ValueSink;
+  committer: Pick<Committer, 'offer' | 'isFullFor' | 'isClosed' | 'commitSoon'>;
   stamps: Stamps;
   clock: Clock;
   log: Logger;
@@ -55,33 +54,52 @@ export interface GateOptions {
   watch?: ValueWatch | undefined;
   /** Maximum number of values waiting for the disk. Default: 20,000. */
   maxWaiting?: number;
-  /** Values are committed in the order in which they were accepted. */
-  inOrder?: boolean;
+  /** Whether senders repeat a request after an error. A batch that cannot be stored is then rejected, not retried. */
+  repeats?: boolean;
 }
 
+/** A reading of one value: a number or a text, or the reason why there is none. */
+export type Reading = { point: Point } & (
+  | {
+      raw: RawReading;
+      /** Timestamp of the reading: whole milliseconds, 1970 to 9999. If omitted, the arrival time is used. */
+      timeMs?: number | undefined;
+      quality?: Quality | undefined;
+    }
+  /** Data that arrived but is not a number. */
+  | { problem: string }
+  /** The value could not be read. */
+  | { failure: string | undefined }
+);
+
 const MAX_WAITING = 20_000;
-const MIN_RETRY_MS = 100;
 /** Time limit for storing rule transitions when a source stops. */
 const STOP_PATIENCE_MS = 2_000;
 /** Maximum initial capacity of a batch, in values. */
 const MAX_ROOM = 4_096;
+const DONE = Promise.resolve();
 
-export class Gate {
+/** State of one series of a source. */
+interface PointState {
+  /** Latest value received, whether sent or suppressed by the dead band. */
+  received: number;
+  sent: LastSent | undefined;
+}
+
+export class Gate implements Supply {
   readonly #options: GateOptions;
   readonly #trouble: TroubleLog;
   readonly #states = new Map<number, PointState>();
-  readonly #end = new AbortController();
   #open: Batch | undefined;
+  #written: Batch | undefined;
+  /** Batches on disk that wait for rule transitions. */
+  readonly #observed = new Set<Batch>();
   /** Size of the previous batch, used as the initial capacity of the next batch. */
   #room = 0;
-  #batches = new Set<Batch>();
-  /** Batches waiting for the current write if order is required. */
-  #queued: Batch[] = [];
-  #isWriting = false;
-  /** Whether the source stopped while the store was rejecting its values. */
-  #hasStoppedRetrying = false;
-  #waiting = 0;
-  /** Number of readings on disk, and the monotonic time of the latest one. */
+  #isStopped = false;
+  /** Whether the latest commit failed. */
+  #hasFailed = false;
+  /** Number of values on disk, and the monotonic time of the latest commit. */
   stored = 0;
   lastStoredMs: number | undefined;
   /** Monotonic time of the latest valid reading, whether sent or suppressed by the dead band. */
@@ -100,9 +118,15 @@ export class Gate {
     return from === timeFrom && own?.index === member?.index && own?.of === member?.of;
   }
 
-  /** Whether no more values should be read because too many are waiting for the disk. */
+  /** Number of values waiting for the disk. */
+  get waiting(): number {
+    return (this.#open?.columns.length ?? 0) + (this.#written?.columns.length ?? 0);
+  }
+
+  /** Whether the source must not read more values, because too many are waiting for the disk. */
   get isFull(): boolean {
-    return this.#waiting >= (this.#options.maxWaiting ?? MAX_WAITING);
+    const { maxWaiting = MAX_WAITING, committer } = this.#options;
+    return this.waiting >= maxWaiting || committer.isFullFor(1);
   }
 
   /** Throws `source.busy` while the gate is full. */
@@ -116,9 +140,47 @@ export class Gate {
     return this.#states.get(series)?.received;
   }
 
-  /** Number of values waiting for the disk. */
-  get waiting(): number {
-    return this.#waiting;
+  /**
+   * Adds readings and notes to the open batch. Resolves when they are on disk together with all values to which they
+   * were compared. Rejects if the source stops first, or with the `StoreError` if senders repeat their requests.
+   */
+  write(readings: readonly Reading[], notes: readonly Note[] = []): Promise<void> {
+    for (const reading of readings) {
+      if ('raw' in reading) this.accept(reading.point, reading.raw, reading.timeMs, reading.quality);
+      else if ('problem' in reading) this.rejectReading(reading.point, reading.problem);
+      else this.recordFailure(reading.point, reading.failure);
+    }
+    this.note(...notes);
+    return this.committed();
+  }
+
+  /**
+   * Adds values that already have timestamps and are sent unchanged. Takes ownership of the columns. `observed`:
+   * whether rules on local values have already seen them.
+   */
+  writeColumns(columns: ValueColumns, observed = false): Promise<void> {
+    const { committer, watch, readings, clock, stamps } = this.#options;
+    const { length } = columns;
+    if (length === 0) return this.committed();
+    if (committer.isClosed) return Promise.reject(closing());
+    if (committer.isFullFor(length)) return Promise.reject(busy());
+    const batch = this.#batch();
+    const nowMs = clock.monotonicMs();
+    this.lastAcceptedMs = nowMs;
+    this.arrivals.noteValues();
+    if (!observed) for (const stored of observeAll(watch, columns)) batch.after.push(stored);
+    readings?.recordAll(columns, nowMs);
+    batch.ahead += countAheadOf(columns, stamps.nowMs(clock));
+    batch.addAll(columns);
+    committer.offer(this, length);
+    return batch.done;
+  }
+
+  /** Adds values that are older than accepted ones. Displays and rules on local values do not show or see them. */
+  addPast(columns: Columns): void {
+    if (this.#isStopped) return;
+    this.#batch().columns.addAll(columns);
+    this.#options.committer.offer(this, columns.length);
   }
 
   /**
@@ -132,22 +194,21 @@ export class Gate {
     const value = scaledOf(number, point.shaping);
     if (!Number.isFinite(value)) return this.recordFailure(point, `${raw} is not a finite number after scaling`);
     this.arrivals.noteNumber(point);
-    const nowMs = this.#batch().atMs;
+    const nowMs = this.#options.clock.monotonicMs();
     this.lastAcceptedMs = nowMs;
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, nowMs, quality === 'bad');
     if (this.arrivals.hasListeners) {
       const time = timeMs === undefined ? {} : { timeMs };
       this.arrivals.notify({ point, raw, ...time, ...(quality === undefined ? {} : { quality }) });
     }
-    this.#observe(point, value, timeMs, quality);
     let state = this.#states.get(point.series);
     if (state === undefined) {
-      state = { received: value, sent: undefined, next: undefined };
+      state = { received: value, sent: undefined };
       this.#states.set(point.series, state);
     } else {
       state.received = value;
     }
-    return this.#add(state, point, value, timeMs, quality === undefined ? 0 : STATUS_FLAGS[quality]);
+    return this.#add(state, point, value, timeMs, quality);
   }
 
   /** Records a reading that is not a number: counts it, logs it and treats it as a failure. */
@@ -164,202 +225,184 @@ export class Gate {
     if (problem !== undefined) this.arrivals.noteUnread(point, problem);
     if (point.shaping.onFailure !== 'bad') return false;
     const state = this.#states.get(point.series);
-    const last = state?.next?.sent ?? state?.sent;
-    if (state === undefined || last === undefined) return false;
-    this.#observe(point, last.value, undefined, 'bad');
-    return !last.isBad && this.#add(state, point, last.value, undefined, STATUS_FLAGS.bad);
-  }
-
-  /** Adds values that already have timestamps and are sent unchanged. */
-  add(columns: Columns): void {
-    if (columns.length === 0) return;
-    const batch = this.#batch();
-    this.lastAcceptedMs = batch.atMs;
-    batch.columns.addAll(columns);
-    this.arrivals.noteAll(columns);
-    for (const stored of observeAll(this.#options.watch, columns)) batch.after.add(this.#untilStopped(stored));
-    this.#options.readings?.recordAll(columns, batch.atMs);
-    batch.ahead += countAheadOf(columns, batch.wallMs);
-    this.#waiting += columns.length;
-  }
-
-  /** Adds values that are older than accepted ones. Displays and rules on local values do not show or see them. */
-  addPast(columns: Columns): void {
-    this.#batch().columns.addAll(columns);
-    this.#waiting += columns.length;
+    if (state?.sent === undefined || state.sent.isBad) return false;
+    return this.#add(state, point, state.sent.value, undefined, 'bad');
   }
 
   /** Adds notes to the transaction of the accepted values. */
   note(...notes: Note[]): void {
-    if (notes.length === 0) return;
+    if (notes.length === 0 || this.#isStopped) return;
     this.#batch().notes.push(...notes);
+    this.#options.committer.offer(this, 0);
   }
 
-  /**
-   * Resolves when all values accepted in this event loop turn are on disk. Rejects if the source stops first or the
-   * store fails permanently.
-   */
+  /** Resolves when everything accepted so far is on disk; rejects like `write`. */
   committed(): Promise<void> {
-    return this.#open?.done ?? Promise.resolve();
-  }
-
-  /** Resolves when all values accepted so far are on disk; rejects like `committed`. */
-  async settled(): Promise<void> {
-    await Promise.all([...this.#batches].map((batch) => batch.done));
+    const batch = this.#open ?? this.#written;
+    if (batch !== undefined) return batch.done;
+    return this.#isStopped ? Promise.reject(new SourceStopped()) : DONE;
   }
 
   /** Requests an early commit, because the sender is waiting for it. */
   commitSoon(): void {
-    // The batch of this turn reaches the store at the end of the turn.
-    setImmediate(() => this.#options.sink.commitSoon?.());
-  }
-
-  /** Stops retrying rejected values. Resolves when pending writes have completed or failed. */
-  async stop(): Promise<void> {
-    this.#end.abort(new SourceStopped());
-    await Promise.allSettled([...this.#batches].map((batch) => batch.done));
-  }
-
-  #observe({ series }: Point, value: number, timeMs: number | undefined, quality: Quality | undefined): void {
-    const { watch, timeFrom } = this.#options;
-    if (!watch?.uses(series)) return;
-    const isOwn = timeMs !== undefined && timeFrom === 'source';
-    const batch = this.#batch();
-    const stored = watch.observe(series, value, isOwn ? timeMs : batch.wallMs, quality);
-    if (stored) batch.after.add(this.#untilStopped(stored));
+    this.#options.committer.commitSoon();
   }
 
   /**
-   * Waits for rule transitions to be stored. Once the source has stopped, rejects after a time limit, because a failing
-   * store must not delay shutdown.
+   * Accepts no more values. Resolves when the accepted ones are on disk; if the store is rejecting values, rejects the
+   * waiting ones first.
    */
-  #untilStopped(stored: Promise<void>): Promise<void> {
-    const { signal } = this.#end;
-    const stopped = Promise.withResolvers<never>();
-    const onAbort = () => this.#options.clock.after(STOP_PATIENCE_MS, () => stopped.reject(signal.reason));
-    signal.addEventListener('abort', onAbort, { once: true });
-    if (signal.aborted) onAbort();
-    const over = Promise.race([stored, stopped.promise]).finally(() => signal.removeEventListener('abort', onAbort));
-    // The promise may be awaited only later, when the batch is written.
-    over.catch(() => {});
-    return over;
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    if (this.#hasFailed) this.#open?.reject(new SourceStopped());
+    if (this.#hasFailed) this.#open = undefined;
+    if (this.#open) this.commitSoon();
+    await this.committed().catch(() => {});
+    // A store that fails to write rule transitions must not delay shutdown.
+    if (this.#observed.size === 0) return;
+    const end = new AbortController();
+    const patience = this.#options.clock.sleep(STOP_PATIENCE_MS, end.signal).catch(() => {});
+    await Promise.race([Promise.allSettled([...this.#observed].map(({ done }) => done)), patience]);
+    end.abort();
+    for (const batch of this.#observed) batch.reject(new SourceStopped());
   }
 
-  #add(state: PointState, point: Point, value: number, timeMs: number | undefined, status: number): boolean {
-    const { stamps, timeFrom, member } = this.#options;
-    const isBad = (status & STATUS_MASK) === STATUS_FLAGS.bad;
+  /** Closes the open batch, for the commit that begins. */
+  pull(): PulledBatch | undefined {
+    const batch = this.#open;
+    if (batch === undefined) return undefined;
+    this.#open = undefined;
+    this.#written = batch;
+    this.#room = Math.min(batch.columns.length, MAX_ROOM);
+    const { length } = batch.columns;
+    return {
+      columns: batch.columns,
+      notes: batch.notes,
+      isKept: !this.#options.repeats,
+      stored: () => this.#stored(batch, length),
+      failed: (failure) => this.#failed(batch, failure),
+    };
+  }
+
+  #stored(batch: Batch, values: number): void {
+    const { source, clock, countIngested, countAhead } = this.#options;
+    this.#written = undefined;
+    this.#hasFailed = false;
+    this.#trouble.recovered('source.store_refused', { source }, 'source values accepted again');
+    if (values > 0) {
+      this.stored += values;
+      this.lastStoredMs = clock.monotonicMs();
+      countIngested?.(source, values);
+      if (batch.ahead > 0) countAhead?.(source, batch.ahead);
+    }
+    if (batch.after.length === 0) {
+      batch.resolve();
+      return;
+    }
+    this.#observed.add(batch);
+    Promise.all(batch.after)
+      .then(() => batch.resolve(), batch.reject)
+      .finally(() => this.#observed.delete(batch));
+  }
+
+  #failed(batch: Batch, failure: StoreError): void {
+    const { source, repeats, committer } = this.#options;
+    this.#written = undefined;
+    this.#hasFailed = true;
+    const fields = { source, code: failure.code, error: failure.message };
+    if (!repeats)
+      this.#trouble.report({ event: 'source.store_refused', ...fields }, 'source values rejected by the store');
+    if (repeats || this.#isStopped) batch.reject(failure);
+    if (repeats) return;
+    if (this.#isStopped) {
+      this.#open?.reject(failure);
+      this.#open = undefined;
+      return;
+    }
+    if (this.#open) batch.absorb(this.#open);
+    this.#open = batch;
+    committer.offer(this, batch.columns.length);
+  }
+
+  #add(
+    state: PointState,
+    point: Point,
+    value: number,
+    timeMs: number | undefined,
+    quality: Quality | undefined,
+  ): boolean {
+    if (this.#isStopped) return false;
+    const { stamps, timeFrom, member, clock, committer, watch } = this.#options;
     const { series, shaping } = point;
-    const batch = this.#batch();
-    const { atMs: nowMs, wallMs } = batch;
-    if (!isSent(shaping, state.next?.sent ?? state.sent, value, isBad, nowMs)) {
-      if (state.next && state.next.batch !== batch) batch.after.add(state.next.batch.done);
+    const isOwn = timeMs !== undefined && timeFrom === 'source';
+    const wallMs = stamps.nowMs(clock);
+    const transition = watch?.uses(series) ? watch.observe(series, value, isOwn ? timeMs : wallMs, quality) : undefined;
+    if (transition !== undefined) this.#batch().after.push(transition);
+    const isBad = quality === 'bad';
+    const nowMs = clock.monotonicMs();
+    if (!isSent(shaping, state.sent, value, isBad, nowMs)) {
+      if (transition !== undefined) committer.offer(this, 0);
       return false;
     }
-    const isOwn = timeMs !== undefined && timeFrom === 'source';
+    const batch = this.#batch();
     const stampMs = isOwn ? timeMs : stamps.next(series, wallMs, member);
     if (isOwn && timeMs > aheadBeyondMs(wallMs)) batch.ahead++;
+    const status = quality === undefined ? 0 : STATUS_FLAGS[quality];
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
-    if (state.next?.batch !== batch) {
-      state.next = { state, batch, sent: { value, isBad, atMs: nowMs } };
-      batch.pendingValues.push(state.next);
-    } else {
-      state.next.sent.value = value;
-      state.next.sent.isBad = isBad;
-    }
-    this.#waiting++;
+    state.sent = { value, isBad, atMs: nowMs };
+    committer.offer(this, 1);
     return true;
   }
 
   #batch(): Batch {
-    if (this.#open) return this.#open;
-    const { clock } = this.#options;
-    const batch = new Batch(clock.monotonicMs(), this.#options.stamps.nowMs(clock), this.#room);
-    this.#open = batch;
-    this.#batches.add(batch);
-    batch.done.catch(() => {});
-    queueMicrotask(() => {
-      this.#open = undefined;
-      this.#room = Math.min(batch.columns.length, MAX_ROOM);
-      void (this.#options.inOrder ? this.#writeInOrder(batch) : this.#write([batch]));
-    });
-    return batch;
+    this.#open ??= new Batch(this.#room);
+    return this.#open;
+  }
+}
+
+/** Values and notes that are committed together. */
+class Batch {
+  columns: ValueColumns;
+  /** Number of values more than a day ahead of the clock. */
+  ahead = 0;
+  readonly notes: Note[] = [];
+  /** Rule transitions that must be on disk before the batch is confirmed. */
+  readonly after: Promise<void>[] = [];
+  readonly #done = Promise.withResolvers<void>();
+  readonly done = this.#done.promise;
+  readonly resolve = this.#done.resolve;
+  readonly reject = this.#done.reject;
+
+  constructor(room: number) {
+    this.columns = new ValueColumns(room);
+    // Not every sender waits for its values.
+    this.done.catch(() => {});
   }
 
-  async #writeInOrder(batch: Batch): Promise<void> {
-    this.#queued.push(batch);
-    if (this.#isWriting) return;
-    this.#isWriting = true;
-    while (this.#queued.length > 0) await this.#write(this.#queued.splice(0));
-    this.#isWriting = false;
-  }
-
-  /** Writes batches in one transaction: either all or none of them reach the disk. */
-  async #write(batches: readonly Batch[]): Promise<void> {
-    try {
-      await untilOver(batches);
-      await this.#append(batches);
-      for (const batch of batches) this.#keep(batch);
-    } catch (error) {
-      for (const { pendingValues, reject } of batches) {
-        for (const next of pendingValues) if (next.state.next === next) next.state.next = undefined;
-        reject(error);
-      }
-    } finally {
-      for (const batch of batches) {
-        this.#waiting -= batch.columns.length;
-        this.#batches.delete(batch);
-      }
+  /** Takes ownership of the columns. The first ones are not copied. */
+  addAll(columns: ValueColumns): void {
+    if (this.columns.length === 0) {
+      this.columns = columns;
+      return;
     }
+    this.columns.addAll(columns);
+    columns.release();
   }
 
-  #keep({ pendingValues, columns, ahead, resolve }: Batch): void {
-    for (const next of pendingValues) {
-      const { state, sent } = next;
-      // A rejected batch that is retried may be written after a later batch.
-      if (!state.sent || state.sent.atMs <= sent.atMs) state.sent = sent;
-      if (state.next === next) state.next = undefined;
-    }
-    this.#count(columns.length, ahead);
-    resolve();
+  /** Appends a later batch, whose values are then confirmed together with the values of this batch. */
+  absorb({ columns, ahead, notes, after, resolve, reject }: Batch): void {
+    this.columns.addAll(columns);
+    this.ahead += ahead;
+    this.notes.push(...notes);
+    this.after.push(...after);
+    this.done.then(resolve, reject);
   }
+}
 
-  #count(values: number, ahead: number): void {
-    if (values === 0) return;
-    const { source, clock, countIngested, countAhead } = this.#options;
-    this.stored += values;
-    this.lastStoredMs = clock.monotonicMs();
-    countIngested?.(source, values);
-    if (ahead > 0) countAhead?.(source, ahead);
-  }
+function closing(): StoreError {
+  return new StoreError('the agent is stopping', { code: 'buffer.closing', retryable: true });
+}
 
-  async #append(batches: readonly Batch[]): Promise<void> {
-    const { sink, clock, source, inOrder } = this.#options;
-    const { signal } = this.#end;
-    const length = batches.reduce((sum, { columns }) => sum + columns.length, 0);
-    const notes = batches.length === 1 ? batches[0]!.notes : batches.flatMap((batch) => batch.notes);
-    if (length === 0 && notes.length === 0) return;
-    for (;;) {
-      if (inOrder && this.#hasStoppedRetrying) throw signal.reason;
-      // Pass a copy, because the sink owns the columns it receives and rejected values are passed again.
-      const copy = new ValueColumns(length);
-      for (const { columns } of batches) copy.addAll(columns);
-      try {
-        const written = sink.append(copy, notes);
-        // After the source has stopped, no further batch follows, so commit immediately.
-        if (signal.aborted) sink.commitSoon?.();
-        await written;
-        this.#trouble.recovered('source.store_refused', { source }, 'source values accepted again');
-        return;
-      } catch (error) {
-        const retryAfterMs = retryAfterOf(error);
-        const fields = { source, code: codeOf(error), error: messageOf(error) };
-        this.#trouble.report({ event: 'source.store_refused', ...fields }, 'source values rejected by the store');
-        if (retryAfterMs === undefined) throw error;
-        await clock.sleep(Math.max(MIN_RETRY_MS, retryAfterMs), signal).catch((reason: unknown) => {
-          this.#hasStoppedRetrying = true;
-          throw reason;
-        });
-      }
-    }
-  }
+function busy(): StoreError {
+  return new StoreError('too many values are waiting for the disk', { code: 'buffer.busy', retryable: true });
 }

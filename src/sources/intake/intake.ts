@@ -4,31 +4,19 @@ import type { SeriesCatalogue } from '../../buffer/series.ts';
 import type { Tag, TagValue } from '../../config/tags.ts';
 import { AddressBook } from './address-book.ts';
 import { Draft, type DraftOptions } from './draft.ts';
-import type { LastReadings } from './last-readings.ts';
+import { Gate, type GateOptions } from './gate.ts';
 import type { Stamps } from './stamps.ts';
-import type { CountIngested, ValueSink } from './value-sink.ts';
-import { observeAll, type ValueWatch } from './value-watch.ts';
+import { observeAll } from './value-watch.ts';
 
 const PATIENCE_MS = 5_000;
 
-export interface IntakeOptions {
+export interface IntakeOptions extends Omit<GateOptions, 'source' | 'timeFrom' | 'member' | 'repeats' | 'maxWaiting'> {
   catalogue: SeriesCatalogue;
   tags: ReadonlyMap<string, Tag>;
   /** Whether VALUES_PATH contains an instrumentation, which is then part of the series address. */
   byInstrumentation?: boolean;
-  sink: ValueSink;
-  /** Single source of arrival times. */
-  stamps: Stamps;
-  clock: Clock;
-  /** Latest readings, for display. */
-  readings?: LastReadings | undefined;
-  watch?: ValueWatch | undefined;
   /** Maximum number of series that programs may open; unlimited if omitted. */
   maxSeries?: number | undefined;
-  /** Called after each commit. */
-  countIngested?: CountIngested;
-  /** Called with the number of values whose timestamp is more than a day ahead of a trusted clock. */
-  countAhead?: CountIngested;
 }
 
 /**
@@ -36,29 +24,17 @@ export interface IntakeOptions {
  * disk.
  */
 export class Intake {
+  readonly #options: IntakeOptions;
   readonly #book: AddressBook;
-  readonly #sink: ValueSink;
   readonly #stamps: Stamps;
-  readonly #clock: Clock;
-  readonly #readings: LastReadings | undefined;
-  readonly #watch: ValueWatch | undefined;
-  readonly #countIngested: CountIngested;
-  readonly #countAhead: CountIngested;
+  /** Gates of pushed values, by kind of request. */
+  readonly #gates = new Map<string, Gate>();
 
   constructor(options: IntakeOptions) {
-    this.#book = new AddressBook(
-      options.catalogue,
-      options.tags,
-      options.byInstrumentation ?? false,
-      options.maxSeries,
-    );
-    this.#sink = options.sink;
+    const { catalogue, tags, byInstrumentation = false, maxSeries } = options;
+    this.#options = options;
+    this.#book = new AddressBook(catalogue, tags, byInstrumentation, maxSeries);
     this.#stamps = options.stamps;
-    this.#clock = options.clock;
-    this.#readings = options.readings;
-    this.#watch = options.watch;
-    this.#countIngested = options.countIngested ?? (() => {});
-    this.#countAhead = options.countAhead ?? (() => {});
   }
 
   /** Applies a reload: new drafts use these tags. Values accepted earlier are not changed. */
@@ -77,7 +53,7 @@ export class Intake {
 
   /** Returns a draft for one request. Values without a time get the current time. */
   draft(options?: DraftOptions): Draft {
-    return new Draft(this.#book, this.#stamps, this.#stamps.nowMs(this.#clock), options);
+    return new Draft(this.#book, this.#stamps, this.#stamps.nowMs(this.#options.clock), options);
   }
 
   /** Opens and returns the series of a value that a source in tags.yaml reads. Called when the source starts. */
@@ -92,20 +68,24 @@ export class Intake {
 
   /**
    * Resolves with the number of values when all of them are on disk. Throws `RejectedValues` before anything is stored,
-   * or the sink's error.
+   * or the `StoreError` of the commit.
    */
   async submit(draft: Draft, source: string): Promise<number> {
     const columns = draft.finish();
-    // The sink owns the columns after the call, so read their length first.
+    // The gate owns the columns after the call, so read their length first.
     const { length } = columns;
     if (length === 0) return 0;
-    this.#readings?.recordAll(columns, this.#clock.monotonicMs());
-    const pending = observeAll(this.#watch, columns);
-    if (pending.size > 0) await withinPatience(Promise.all(pending), this.#clock);
-    await this.#sink.append(columns);
-    this.#countIngested(source, length);
-    if (draft.ahead > 0) this.#countAhead(source, draft.ahead);
+    const { watch, clock } = this.#options;
+    const pending = observeAll(watch, columns);
+    if (pending.size > 0) await withinPatience(Promise.all(pending), clock);
+    await this.#gateOf(source).writeColumns(columns, true);
     return length;
+  }
+
+  #gateOf(source: string): Gate {
+    const gate = this.#gates.get(source) ?? new Gate({ ...this.#options, source, timeFrom: 'source', repeats: true });
+    this.#gates.set(source, gate);
+    return gate;
   }
 }
 

@@ -28,7 +28,6 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
   everyMs: 1_000,
   reportsOnlyChanges: true,
   runsProgram: true,
-  inOrder: true,
   sourceMembers: {
     opcua: {
       type: 'string',

@@ -253,7 +253,7 @@ export class OpcuaSource implements RunningSource {
     // After a failed commit, the message is not acknowledged, because its final part is not reported as stored.
     this.#context.gate.note(...this.#positions.takeNotes());
     this.#context.gate.commitSoon();
-    await this.#context.gate.settled().catch(() => {});
+    await this.#context.gate.committed().catch(() => {});
     this.#isWaiting = false;
   }
 

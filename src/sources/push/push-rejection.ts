@@ -2,7 +2,6 @@ import { StoreError, TagferryError } from '../../base/errors.ts';
 import { BodyError } from '../../base/inbound/body.ts';
 import { STATUS_CODES } from '../../base/node-http.ts';
 import { RejectedValues, TooManyValues, UnreadableValues } from '../intake/problem-list.ts';
-import { retryAfterOf } from '../intake/value-sink.ts';
 
 /** Error format that the client expects: native, InfluxDB 1 (`/write`) or InfluxDB 2 (`/api/v2/write`). */
 export type ErrorForm = 'plain' | 'influx1' | 'influx2';
@@ -56,7 +55,7 @@ export function rejectionOf(error: unknown, maxBytes: number): PushRejection | u
     return new PushRejection(422, `${error.message}${where}${first?.problem ?? ''}`, error.hint);
   }
   if (error instanceof StoreError) {
-    return tryLater(`${error.message}; nothing in the request was stored`, retryAfterOf(error) ?? 0);
+    return tryLater(`${error.message}; nothing in the request was stored`, retryAfterOf(error));
   }
   return undefined;
 }
@@ -95,4 +94,12 @@ export function errorBody(rejection: PushRejection, form: ErrorForm, cause: unkn
   }
   Object.assign(body, rejection.facts);
   return `${JSON.stringify(body)}\n`;
+}
+
+const DEFAULT_RETRY_MS = 5_000;
+
+/** Returns the retry delay of an error in milliseconds. */
+function retryAfterOf(error: StoreError): number {
+  const { retryAfterMs } = error as { retryAfterMs?: unknown };
+  return typeof retryAfterMs === 'number' && retryAfterMs >= 0 ? retryAfterMs : DEFAULT_RETRY_MS;
 }

@@ -7,6 +7,7 @@ import type { BufferFlow } from '../../../src/agent/buffer-flow.ts';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { type ArrivedEvent, readEvent } from '../../../src/webhook/received-event.ts';
 import { WATERMARK_NOTE } from '../../../src/webhook/watermark.ts';
+import { commitColumns } from '../../unit/doubles/commit-columns.ts';
 import { openFlow, telling } from '../../unit/doubles/open-flow.ts';
 import { seeded } from '../../unit/sources/sink-double.ts';
 
@@ -110,7 +111,7 @@ describe('corrupt inbox', () => {
     // The buffer in the same folder is unaffected.
     const columns = new ValueColumns();
     columns.add(opened.catalogue.idOf(1, 'k', undefined, undefined), 1, 1, 0);
-    await opened.committer.append(columns);
+    await commitColumns(opened.committer, columns);
     expect(existsSync(join(folder, 'buffer.db'))).toBe(true);
   });
 

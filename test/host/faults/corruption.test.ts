@@ -9,6 +9,7 @@ import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { Inbox } from '../../../src/webhook/inbox.ts';
 import { WATERMARK_NOTE } from '../../../src/webhook/watermark.ts';
 import { newFolder } from '../../fresh-folder.ts';
+import { commitColumns } from '../../unit/doubles/commit-columns.ts';
 import { openFlow, telling } from '../../unit/doubles/open-flow.ts';
 import { seeded } from '../../unit/sources/sink-double.ts';
 import { compileDiskLayer, type Run, takeIn } from './disk-fault.ts';
@@ -92,7 +93,7 @@ async function takeMore(opened: BufferFlow): Promise<void> {
   const columns = new ValueColumns();
   columns.add(opened.catalogue.idOf(1, 'k0', undefined, undefined), 10_000_000, 10_000_000, 0);
   columns.add(opened.catalogue.idOf(99, 'new', undefined, undefined), 10_000_001, 10_000_001, 0);
-  await opened.committer.append(columns);
+  await commitColumns(opened.committer, columns);
 }
 
 /** Checks the invariants that hold for every kind of damage. Returns the lost values. */
@@ -310,7 +311,7 @@ describe('corruption detected while the agent is running', () => {
           0,
         );
       }
-      await opened.committer.append(columns);
+      await commitColumns(opened.committer, columns);
       opened.committer.update(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
     }
     // After a reopen, the store has the directories in memory, but no segment pages.

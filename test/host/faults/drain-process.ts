@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import type { BufferFlow } from '../../../src/agent/buffer-flow.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
+import { commitColumns } from '../../unit/doubles/commit-columns.ts';
 import { openFlow, telling } from '../../unit/doubles/open-flow.ts';
 
 const [file, orders, when, ...folders] = process.argv.slice(2) as [string, string, string, ...string[]];
@@ -17,7 +18,7 @@ function takeFresh(flow: BufferFlow): Promise<void> {
   const columns = new ValueColumns();
   columns.add(flow.catalogue.idOf(1, 'k0', undefined, undefined), 9_000_000_000_000, 10_000_000, 0);
   columns.add(flow.catalogue.idOf(99, 'new', undefined, undefined), 9_000_000_000_000, 10_000_001, 0);
-  return flow.committer.append(columns);
+  return commitColumns(flow.committer, columns);
 }
 
 async function postAll(flow: BufferFlow): Promise<number[]> {

@@ -10,6 +10,7 @@ import type { Settings } from '../../../src/config/settings.ts';
 import { bufferRoutes } from '../../../src/control/buffer-routes.ts';
 import { createMetrics, type Metrics } from '../../../src/ops/metrics.ts';
 import type { Intake } from '../../../src/sources/intake/intake.ts';
+import { commitColumns } from '../../unit/doubles/commit-columns.ts';
 import { bufferSettings } from '../../unit/doubles/open-flow.ts';
 import { seeded } from '../../unit/sources/sink-double.ts';
 import { SmallDisk } from './small-disk.ts';
@@ -41,7 +42,7 @@ async function append(opened: BufferFlow, count = 1000): Promise<void> {
   for (let i = 0; i < count; i++) {
     columns.add(opened.catalogue.idOf(1, `k${i % 3}`, undefined, undefined), ++number, random(), 0);
   }
-  await opened.committer.append(columns);
+  await commitColumns(opened.committer, columns);
 }
 
 describe('SQLite shared memory', () => {

@@ -15,6 +15,7 @@ import { ControlServer } from '../../../src/control/control-server.ts';
 import { Intake } from '../../../src/sources/intake/intake.ts';
 import { MAIN } from '../../built-agent.ts';
 import { COMPILED_CODE } from '../../compiled-code.ts';
+import { commitColumns } from '../../unit/doubles/commit-columns.ts';
 import { bufferSettings, openFlow } from '../../unit/doubles/open-flow.ts';
 
 const SERIES = 200;
@@ -33,7 +34,7 @@ beforeEach(async () => {
   children = [];
   flow = await openFlow(join(folder, 'state'), { commitIntervalMs: 3_600_000, commitValues: 1e9 });
   const { catalogue, committer, stamps } = flow;
-  const intake = new Intake({ catalogue, tags: new Map(), sink: committer, stamps, clock: systemClock });
+  const intake = new Intake({ catalogue, tags: new Map(), committer, stamps, clock: systemClock, log: silentLogger() });
   const path = join(folder, 'state', 'control.sock');
   const routes = bufferRoutes({ flow, tags: () => new Map(), intake, clock: systemClock });
   control = new ControlServer(routes, { path, clock: systemClock, log: silentLogger() });
@@ -60,7 +61,7 @@ async function fill(): Promise<void> {
         columns.add(id, Date.UTC(2026, 10, 21) + (flush * VALUES_A_FLUSH + i) * 1000, flush * VALUES_A_FLUSH + i, 1);
       }
     }
-    const stored = flow.committer.append(columns);
+    const stored = commitColumns(flow.committer, columns);
     await flow.committer.flush();
     await stored;
     await maintain();

@@ -13,6 +13,7 @@ import { ControlServer } from '../../../src/control/control-server.ts';
 import { Intake } from '../../../src/sources/intake/intake.ts';
 import { MAIN } from '../../built-agent.ts';
 import { COMPILED_CODE } from '../../compiled-code.ts';
+import { commitColumns } from '../../unit/doubles/commit-columns.ts';
 import { openFlow } from '../../unit/doubles/open-flow.ts';
 import { tagOf } from '../../unit/sources/sink-double.ts';
 
@@ -63,7 +64,7 @@ async function fill(opened: BufferFlow): Promise<void> {
   for (let i = 0; i < 100; i++) columns.add(flowSeries, AT_MS + i * 1000, 20 + i / 10, 1);
   for (let i = 0; i < 50; i++) columns.add(temperature, AT_MS + i * 1000, -0, 0);
   for (let i = 0; i < 10; i++) columns.add(other, AT_MS + i * 1000, 1e-7 * i, 3);
-  await opened.committer.append(columns);
+  await commitColumns(opened.committer, columns);
 }
 
 /** Runs with a control socket, or with a closed folder as after `systemctl stop`. */
@@ -79,9 +80,10 @@ async function arrange(daemon: boolean, prepare?: (opened: BufferFlow) => Promis
   const intake = new Intake({
     catalogue: opened.catalogue,
     tags: TAGS,
-    sink: opened.committer,
+    committer: opened.committer,
     stamps: opened.stamps,
     clock: systemClock,
+    log: silentLogger(),
   });
   const path = join(folder, 'state', 'control.sock');
   const routes = bufferRoutes({ flow: opened, tags: () => TAGS, intake, clock: systemClock });

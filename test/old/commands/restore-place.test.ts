@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { freshFolder } from '../../fresh-folder.ts';
+import { commitColumns } from '../../unit/doubles/commit-columns.ts';
 import { openFlow } from '../../unit/doubles/open-flow.ts';
 import { runVerb } from './verb-run.ts';
 
@@ -23,7 +24,7 @@ async function fill(stateDir: string): Promise<void> {
   const flow = await openFlow(stateDir);
   const columns = new ValueColumns();
   for (let i = 0; i < 5; i++) columns.add(flow.catalogue.idOf(1, 'a', undefined, undefined), 1e12 + i, i, 1);
-  await flow.committer.append(columns);
+  await commitColumns(flow.committer, columns);
   await flow.stop();
 }
 

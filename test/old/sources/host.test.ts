@@ -29,7 +29,7 @@ function readerOf(
   const values = async () => {
     const before = bench.sink.stored.length;
     await source.read(points, new AbortController().signal);
-    await gate.settled();
+    await gate.committed();
     const found: Record<string, number> = {};
     for (const { address, value } of bench.sink.stored.slice(before)) {
       found[readings[Number(address.split('/')[2]!.slice(1))]!] = value;

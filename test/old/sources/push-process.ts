@@ -7,7 +7,7 @@ import { makeIntakeBench } from '../../unit/sources/sink-double.ts';
 
 /** Ingest listener in a separate process with a memory limit. Prints its port. */
 const bench = makeIntakeBench();
-bench.sink.append = async () => {};
+bench.sink.offer = (supply) => queueMicrotask(() => supply.pull()?.stored());
 const push = new HttpPush({
   listen: { host: '127.0.0.1', port: 0 },
   rules: { token: undefined },

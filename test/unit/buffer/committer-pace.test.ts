@@ -5,6 +5,7 @@ import { Committer } from '../../../src/buffer/client/committer.ts';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../../src/buffer/series.ts';
 import type { CommitRequest, StoreFacts } from '../../../src/buffer/store-facts.ts';
+import { commitColumns } from '../doubles/commit-columns.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 const facts = (more: Partial<StoreFacts> = {}) =>
@@ -55,7 +56,7 @@ beforeEach(() => {
 const append = (count: number, key = 'k') => {
   const columns = new ValueColumns();
   for (let i = 0; i < count; i++) columns.add(catalogue.idOf(1, key, undefined, undefined), i, i, 0);
-  return committer.append(columns).then(
+  return commitColumns(committer, columns).then(
     () => 'stored',
     (error: StoreError) => error.code,
   );

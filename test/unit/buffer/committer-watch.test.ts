@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { StoreError } from '../../../src/base/errors.ts';
 import { Committer } from '../../../src/buffer/client/committer.ts';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
+import { commitColumns } from '../doubles/commit-columns.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 const PATIENCE_MS = 120_000;
@@ -24,9 +25,9 @@ function overStore(commit: () => Promise<never>) {
 describe('committer watchdog', () => {
   it('detects values that are blocked by a commit that never finishes', async () => {
     const { clock, committer, isAlive } = overStore(() => new Promise(() => {}));
-    void committer.append(one()).catch(() => {});
+    void commitColumns(committer, one()).catch(() => {});
     await clock.advance(10_000);
-    void committer.append(one()).catch(() => {});
+    void commitColumns(committer, one()).catch(() => {});
     await clock.advance(PATIENCE_MS - 20_000);
     expect(isAlive()).toBe(true);
     await clock.advance(20_000);
@@ -40,7 +41,7 @@ describe('committer watchdog', () => {
     await clock.advance(10 * PATIENCE_MS);
     expect(isAlive()).toBe(true);
     for (let minute = 0; minute < 10; minute++) {
-      void committer.append(one()).catch(() => {});
+      void commitColumns(committer, one()).catch(() => {});
       await clock.advance(60_000);
       expect(isAlive()).toBe(true);
     }

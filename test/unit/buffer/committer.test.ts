@@ -7,6 +7,7 @@ import type { CommitRequest, StoreFacts } from '../../../src/buffer/store-facts.
 import { Intake } from '../../../src/sources/intake/intake.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
 import { HttpPush } from '../../../src/sources/push/http-push.ts';
+import { commitColumns } from '../doubles/commit-columns.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { PLANT, until } from '../sources/sink-double.ts';
 
@@ -95,13 +96,13 @@ afterEach(async () => {
 function append(count: number): Promise<void> {
   const columns = new ValueColumns();
   for (let i = 0; i < count; i++) columns.add(catalogue.idOf(1, 'k', undefined, undefined), next, next++, 0);
-  return committer.append(columns);
+  return commitColumns(committer, columns);
 }
 
 describe('values during a disk stall', () => {
   it('are queued up to a limit, above which entire requests are rejected', async () => {
     const first = append(3);
-    expect(store.stalled).toBe(1);
+    await until(() => store.stalled === 1);
     const second = append(6);
     const third = append(5);
     await expect(third).rejects.toMatchObject({ code: 'buffer.busy', retryable: true });
@@ -124,7 +125,9 @@ describe('values during a disk stall', () => {
   });
 
   it('wait only for the commit in progress', async () => {
-    const appended = [append(1), append(1)];
+    const appended = [append(1)];
+    await until(() => store.stalled === 1);
+    appended.push(append(1));
     for (let turn = 0; turn < 5; turn++) {
       store.answerOne();
       await appended[turn];
@@ -140,6 +143,7 @@ describe('values during a disk stall', () => {
 
   it('are accepted regardless of their number if no other values are waiting', async () => {
     const first = append(1);
+    await until(() => store.stalled === 1);
     const large = append(MAX_WAITING * 3);
     await expect(append(1)).rejects.toMatchObject({ code: 'buffer.busy' });
     store.answer();
@@ -148,7 +152,7 @@ describe('values during a disk stall', () => {
   });
 
   it('are rejected with 503 and Retry-After, and accepted with 204 once the disk responds', async () => {
-    const intake = new Intake({ catalogue, tags: PLANT, sink: committer, stamps: new Stamps(), clock });
+    const intake = new Intake({ catalogue, tags: PLANT, committer, stamps: new Stamps(), clock, log: silentLogger() });
     const push = new HttpPush({
       listen: { host: '127.0.0.1', port: 0 },
       rules: { token: undefined },

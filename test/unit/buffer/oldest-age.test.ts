@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { freshFolder, newFolder } from '../../fresh-folder.ts';
+import { commitColumns } from '../doubles/commit-columns.ts';
 import { openFlow } from '../doubles/open-flow.ts';
 import { StoreFolder } from './store-folder.ts';
 
@@ -100,7 +101,7 @@ describe('buffer with a pending value', () => {
       expect(flow.oldestAgeMs).toBe(0);
       const columns = new ValueColumns();
       columns.add(flow.catalogue.idOf(1, 'flow', undefined, undefined), Date.UTC(2026, 10, 21), 5, 1);
-      await flow.committer.append(columns);
+      await commitColumns(flow.committer, columns);
       aheadMs = 3_600_000;
       expect(flow.oldestAgeMs).toBeGreaterThanOrEqual(aheadMs);
     } finally {

@@ -6,6 +6,7 @@ import { systemClock } from '../../../src/base/clock.ts';
 import { SeriesKeeping } from '../../../src/buffer/client/series-keeping.ts';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { freshFolder } from '../../fresh-folder.ts';
+import { commitColumns } from '../doubles/commit-columns.ts';
 import { bufferSettings, openFlow } from '../doubles/open-flow.ts';
 
 const folder = freshFolder('reused-number');
@@ -21,7 +22,7 @@ afterEach(async () => {
 function append(asset: number, key: string, value: number): Promise<void> {
   const columns = new ValueColumns();
   columns.add(flow.catalogue.idOf(asset, key, undefined, undefined), Date.UTC(2026, 10, 21), value, 1);
-  return flow.committer.append(columns);
+  return commitColumns(flow.committer, columns);
 }
 
 async function setMaxBytes(maxBytes: number): Promise<void> {

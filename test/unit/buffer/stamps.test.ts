@@ -9,6 +9,7 @@ import type { StoreFacts } from '../../../src/buffer/store-facts.ts';
 import { ValueStore } from '../../../src/buffer/value-store.ts';
 import type { Settings } from '../../../src/config/settings.ts';
 import { createMetrics } from '../../../src/ops/metrics.ts';
+import { commitColumns } from '../doubles/commit-columns.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { openFlow } from '../doubles/open-flow.ts';
 
@@ -258,7 +259,7 @@ describe('CLOCK_UNTRUSTED', () => {
       const series = flow.catalogue.idOf(1, 'flow', undefined, undefined);
       columns.add(series, 12_000, 1, STAMPED_HERE);
       columns.add(series, TRUE_MS, 2, STAMPED_HERE);
-      await flow.committer.append(columns);
+      await commitColumns(flow.committer, columns);
       const batch = await flow.outgoing.take({ asset: 1, lane: 'live', maxValues: 100, maxBytes: 10_000 });
       const body = JSON.parse(new TextDecoder().decode(batch!.body)) as {
         values: { data: { timestamp: string }[] }[];

@@ -1,15 +1,23 @@
 import { describe, expect, it } from 'vitest';
+import { StoreError } from '../../../src/base/errors.ts';
+import { silentLogger } from '../../../src/base/logger.ts';
+import { type CommitPort, Committer } from '../../../src/buffer/client/committer.ts';
 import { STAMPED_HERE, STATUS_FLAGS, ValueColumns } from '../../../src/buffer/format/value-columns.ts';
+import { SeriesCatalogue } from '../../../src/buffer/series.ts';
+import type { StoreFacts } from '../../../src/buffer/store-facts.ts';
 import type { Shaping } from '../../../src/config/tags.ts';
+import { Gate, type GateOptions } from '../../../src/sources/intake/gate.ts';
+import { Intake } from '../../../src/sources/intake/intake.ts';
 import { isSent, scaledOf } from '../../../src/sources/intake/shaping.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
-import { makeIntakeBench, originOf, storeFault, tagOf, until } from './sink-double.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { makeIntakeBench, originOf, tagOf, until } from './sink-double.ts';
 
-function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source' = 'source', inOrder = false) {
+function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source' = 'source') {
   const tags = new Map([['T', tagOf('T', 1, [{ key: 'v', from: originOf('host', 's', true, shaping) }])]]);
   const bench = makeIntakeBench(tags);
-  const gate = bench.gateOf('s', timeFrom, inOrder);
+  const gate = bench.gateOf('s', timeFrom);
   const [point] = pointsOf(tags, 's', bench.intake);
   const take = async (raw: number, ...more: [number?, ('good' | 'uncertain' | 'bad')?]) => {
     gate.accept(point!, raw, ...more);
@@ -44,7 +52,7 @@ describe('source gate', () => {
     const draft = intake.draft();
     for (let n = 0; n < 3; n++) draft.add(draft.slotOfTag('T', 'v')!, n, Number.NaN, 0);
     await intake.submit(draft, 'http');
-    await gate.settled();
+    await gate.committed();
     const at = clock.wallMs();
     const times = sink.stored.map(({ timeMs }) => timeMs);
     expect(times.toSorted()).toEqual([1_000, ...Array.from({ length: 8 }, (_, n) => at + n)].toSorted());
@@ -74,8 +82,8 @@ describe('source gate', () => {
     // Columns from a program, with one value per row and its arrival time.
     const columns = new ValueColumns();
     for (const flags of [0, STAMPED_HERE]) columns.add(point.series, clock.wallMs() + 2 * day, 1, flags);
-    gate.add(columns);
-    await gate.settled();
+    void gate.writeColumns(columns);
+    await gate.committed();
     expect(ahead.get('s')).toBe(3);
     // Not counted while the clock is in 1970, because every time is ahead.
     clock.jumpWall(-clock.wallMs());
@@ -118,7 +126,7 @@ describe('source gate', () => {
     gate.recordFailure(point);
     gate.recordFailure(point);
     gate.accept(point, Number.NaN);
-    await gate.settled();
+    await gate.committed();
     await take(8);
     expect(sink.stored.map(({ value, status }) => [value, status])).toEqual([
       [7, 0],
@@ -126,111 +134,193 @@ describe('source gate', () => {
       [8, 0],
     ]);
   });
+});
 
-  it('resends values that were not stored, and acknowledges values only after their commit', async () => {
-    const { gate, point, take, values, sink } = gateWith({ deadband: { units: 1 } });
-    await take(10);
-    sink.holds = true;
-    const first = take(20);
-    await until(() => sink.waiting === 1);
-    // Suppressed because of a value that is not on disk yet, so it is not confirmed before that value.
-    const second = take(20.5);
-    let isTold = false;
-    second.then(
-      () => (isTold = true),
-      () => {},
+/** Committer over a store whose commits end when the test says so. */
+function committing(shaping: Partial<Shaping> = {}) {
+  const clock = new ManualClock();
+  const catalogue = new SeriesCatalogue();
+  const commits: { values: number[]; notes: string[]; end: (failure?: StoreError) => void }[] = [];
+  const facts = { dirty: false, maintenanceDue: false, short: false, spare: false, oversized: false } as StoreFacts;
+  const port: CommitPort = {
+    commit: ({ columns, notes = [] }) =>
+      new Promise((resolve, reject) => {
+        const values = columns === undefined ? [] : [...columns.value.subarray(0, columns.length)];
+        const end = (failure?: StoreError) => (failure ? reject(failure) : resolve(facts));
+        commits.push({ values, notes: notes.map(({ name, text }) => `${name}=${text}`), end });
+      }),
+    maintain: async () => facts,
+    vacuum: async () => facts,
+  };
+  const [intervalMs, values] = [1_000, 100];
+  const committer = new Committer(port, { clock, catalogue, intervalMs, values, maxWaiting: 150, onFacts: () => {} });
+  const tags = new Map([['T', tagOf('T', 1, [{ key: 'v', from: originOf('host', 's', true, shaping) }])]]);
+  const [stamps, log] = [new Stamps(), silentLogger()];
+  const intake = new Intake({ catalogue, tags, committer, stamps, clock, log });
+  const [point] = pointsOf(tags, 's', intake);
+  const gateOf = (options: Partial<GateOptions> = {}) =>
+    new Gate({ source: 's', timeFrom: 'source', committer, stamps, clock, log, ...options });
+  const say = (gate: Gate, ...numbers: number[]) => gate.write(numbers.map((raw) => ({ point: point!, raw })));
+  const stateOf = (promise: Promise<void>) => {
+    const state = { is: 'waiting' };
+    promise.then(
+      () => (state.is = 'stored'),
+      (error) => (state.is = String(error.code)),
     );
-    sink.fault = new Error('the disk is gone');
-    sink.commit();
-    await expect(first).rejects.toThrow('gone');
-    await expect(second).rejects.toThrow('gone');
-    expect(isTold).toBe(false);
-    sink.fault = undefined;
-    sink.holds = false;
-    await take(20.2);
-    gate.accept(point, 20.3);
-    await gate.settled();
-    expect(values()).toEqual([10, 20.2]);
+    return state;
+  };
+  return { clock, commits, committer, gateOf, say, stateOf, point: point! };
+}
+const DISK_FULL = new StoreError('the disk is full', { code: 'buffer.disk-full', retryable: true });
+
+describe('write to a gate', () => {
+  it('resolves when the commit that pulled its values is on disk, and not before', async () => {
+    const { clock, commits, gateOf, say, stateOf } = committing();
+    const gate = gateOf();
+    const first = stateOf(say(gate, 1, 2));
+    await clock.advance(0);
+    // Added while the commit runs, so that it belongs to the next one.
+    const second = stateOf(say(gate, 3));
+    await clock.advance(0);
+    expect([commits.map(({ values }) => values), first.is, second.is]).toEqual([[[1, 2]], 'waiting', 'waiting']);
+    commits[0]!.end();
+    await clock.advance(999);
+    expect([commits.length, first.is, second.is]).toEqual([1, 'stored', 'waiting']);
+    await clock.advance(1);
+    commits[1]!.end();
+    await clock.advance(0);
+    expect([commits[1]!.values, second.is]).toEqual([[3], 'stored']);
   });
 
-  it('retries rejected values with their original timestamps, and counts each value once', async () => {
-    const { take, sink, clock, counted, gate } = gateWith();
-    sink.fault = storeFault('buffer.full', 2_000);
-    const at = clock.wallMs();
-    const taken = take(1);
-    await clock.advance(5_000);
-    expect([gate.waiting, gate.stored]).toEqual([1, 0]);
-    sink.fault = undefined;
-    await clock.advance(2_000);
-    await taken;
-    expect(sink.stored).toMatchObject([{ value: 1, timeMs: at }]);
-    expect([counted.get('s'), gate.stored, gate.waiting]).toEqual([1, 1, 0]);
+  it('is part of one commit with the values and notes of all other sources', async () => {
+    const { clock, commits, gateOf, point, say } = committing();
+    const [one, other] = [gateOf(), gateOf({ source: 'other' })];
+    void one.write([{ point, raw: 1 }], [{ name: 'position', text: '1' }]);
+    void say(other, 2);
+    void one.write([{ point, raw: 3 }], [{ name: 'position', text: '3' }]);
+    await clock.advance(0);
+    expect([commits[0]!.values, commits[0]!.notes]).toEqual([
+      [1, 3, 2],
+      ['position=1', 'position=3'],
+    ]);
   });
 
-  it('commits notes in the same transaction as their values', async () => {
-    const { gate, point, sink } = gateWith();
-    sink.fault = storeFault('buffer.full', 1_000);
-    gate.accept(point, 1);
-    gate.note({ name: 'a', text: '1' }, { name: 'b', text: '2' });
-    const refused = gate.committed();
+  it('causes a commit before the interval ends if COMMIT_VALUES values wait in all sources', async () => {
+    const { clock, commits, gateOf, say } = committing();
+    const gates = [gateOf(), gateOf()];
+    void say(gates[0]!, 0);
+    await clock.advance(0);
+    commits[0]!.end();
+    for (const gate of gates) void say(gate, ...Array(49).keys());
+    await clock.advance(10);
+    expect(commits.length).toBe(1);
+    void say(gates[0]!, 1, 2);
+    await clock.advance(10);
+    expect(commits.map(({ values }) => values.length)).toEqual([1, 100]);
+  });
+
+  it('belongs to the batch even if the dead band suppresses the reading', async () => {
+    const { clock, commits, gateOf, say, stateOf } = committing({ deadband: { units: 1 } });
+    const gate = gateOf();
+    const sent = stateOf(say(gate, 20));
+    const inOpen = stateOf(say(gate, 20.5));
+    await clock.advance(0);
+    const inWritten = stateOf(say(gate, 20.4));
+    await clock.advance(0);
+    expect([sent.is, inOpen.is, inWritten.is]).toEqual(['waiting', 'waiting', 'waiting']);
+    // The value to which they were compared is not on disk, so none of them is confirmed.
+    commits[0]!.end(DISK_FULL);
+    await clock.advance(0);
+    expect([sent.is, inOpen.is, inWritten.is]).toEqual(['waiting', 'waiting', 'waiting']);
+    await clock.advance(1_000);
+    commits[1]!.end();
+    await clock.advance(0);
+    expect([commits[1]!.values, sent.is, inOpen.is, inWritten.is]).toEqual([[20], 'stored', 'stored', 'stored']);
+    expect(await say(gate, 20.3)).toBeUndefined();
+  });
+
+  it('is stored in the order of acceptance and counted once after a failed commit', async () => {
+    const { clock, commits, gateOf, point, stateOf } = committing();
+    const counted: number[] = [];
+    const gate = gateOf({ countIngested: (_source, values) => counted.push(values) });
+    const write = (raw: number) => stateOf(gate.write([{ point, raw }], [{ name: 'position', text: String(raw) }]));
+    const all = [write(1)];
+    await clock.advance(0);
+    all.push(write(2));
+    commits[0]!.end(DISK_FULL);
+    await clock.advance(0);
+    all.push(write(3));
+    expect([gate.waiting, gate.stored]).toEqual([3, 0]);
+    await clock.advance(1_000);
+    expect([commits[1]!.values, commits[1]!.notes]).toEqual([
+      [1, 2, 3],
+      ['position=1', 'position=2', 'position=3'],
+    ]);
+    commits[1]!.end();
+    await clock.advance(0);
+    expect([all.map(({ is }) => is), counted, gate.waiting]).toEqual([Array(3).fill('stored'), [3], 0]);
+  });
+
+  it('rejects after a failed commit if the sender repeats the request, and later requests are not affected', async () => {
+    const { clock, commits, gateOf, say, stateOf } = committing();
+    const gate = gateOf({ repeats: true });
+    const first = stateOf(say(gate, 1));
+    await clock.advance(0);
+    const second = stateOf(say(gate, 2));
+    commits[0]!.end(DISK_FULL);
+    await clock.advance(1_000);
+    expect([first.is, second.is, commits[1]!.values]).toEqual(['buffer.disk-full', 'waiting', [2]]);
+    commits[1]!.end();
+    await clock.advance(0);
+    expect(second.is).toBe('stored');
+  });
+
+  it('rejects if the source stops while the store is failing', async () => {
+    const { clock, commits, gateOf, say, stateOf } = committing();
+    const gate = gateOf();
+    const write = stateOf(say(gate, 1));
+    await clock.advance(0);
+    commits[0]!.end(DISK_FULL);
+    await clock.advance(0);
     await gate.stop();
-    await expect(refused).rejects.toThrow('stopped');
-    expect([sink.notes.size, sink.stored.length]).toEqual([0, 0]);
+    await clock.advance(2_000);
+    expect([write.is, commits.slice(1).flatMap(({ values }) => values)]).toEqual(['source.stopped', []]);
   });
 });
 
-describe('ordered source gate', () => {
-  /** Accepts one number per turn, with a note of the position. */
-  function counting() {
-    const bench = gateWith({ deadband: { units: 0.5 } }, 'source', true);
-    const { gate, point, sink, values } = bench;
-    const say = async (number: number) => {
-      gate.accept(point, number, number);
-      gate.note({ name: 'far', text: String(number) });
-      await gate.committed();
-    };
-    return { ...bench, say, kept: () => [...values(), `far ${sink.notes.get('far')}`] };
-  }
-
-  it('commits values and notes in order, even if the store rejects earlier entries', async () => {
-    const { say, kept, sink, clock } = counting();
-    sink.fault = storeFault('buffer.full', 5_000);
-    const first = say(1);
-    await until(() => clock.waiting === 1);
-    sink.fault = undefined;
-    const more = [2, 3, 3.2].map((number) => say(number));
-    await clock.advance(4_000);
-    expect([sink.appends, kept()]).toEqual([1, ['far undefined']]);
-    await clock.advance(2_000);
-    await Promise.all([first, ...more]);
-    // Pending values were written together, including one that was suppressed.
-    expect([sink.appends, kept()]).toEqual([3, [1, 2, 3, 'far 3.2']]);
+describe('stopped gate', () => {
+  it('commits its batch early, and stops only when the batch is on disk', async () => {
+    const { clock, commits, gateOf, say, stateOf } = committing();
+    const gate = gateOf();
+    void say(gate, 1);
+    await clock.advance(0);
+    const second = stateOf(say(gate, 2));
+    const stopped = stateOf(gate.stop());
+    commits[0]!.end();
+    await clock.advance(100);
+    expect([commits[1]!.values, stopped.is]).toEqual([[2], 'waiting']);
+    // A source that replaces it opens later, so its values are stored later.
+    commits[1]!.end();
+    await clock.advance(0);
+    expect([stopped.is, second.is, stateOf(say(gate, 3))]).toMatchObject(['stored', 'stored', {}]);
+    await expect(say(gate, 4)).rejects.toMatchObject({ code: 'source.stopped' });
   });
+});
 
-  it('commits pending values early on shutdown, unless the store rejects earlier values', async () => {
-    const taken = counting();
-    taken.sink.holds = true;
-    const all = [taken.say(1)];
-    await until(() => taken.sink.waiting === 1);
-    all.push(taken.say(2));
-    const over = taken.gate.stop();
-    taken.sink.commit();
-    await until(() => taken.sink.waiting === 1);
-    expect(taken.sink.hurries).toBe(1);
-    taken.sink.commit();
-    await Promise.all([over, ...all]);
-    expect(taken.kept()).toEqual([1, 2, 'far 2']);
-
-    const refused = counting();
-    refused.sink.fault = storeFault('buffer.full', 5_000);
-    const none = [refused.say(1)];
-    await until(() => refused.clock.waiting === 1);
-    refused.sink.fault = undefined;
-    none.push(refused.say(2));
-    const ends = Promise.allSettled(none);
-    await refused.gate.stop();
-    expect((await ends).map(({ status }) => status)).toEqual(['rejected', 'rejected']);
-    expect(refused.kept()).toEqual(['far undefined']);
+describe('full gate', () => {
+  it('pauses its source at its own limit or that of all sources', async () => {
+    const { clock, commits, gateOf, say } = committing();
+    const [gate, other] = [gateOf({ maxWaiting: 3 }), gateOf()];
+    void say(gate, 1, 2, 3);
+    await clock.advance(0);
+    expect([gate.isFull, other.isFull]).toEqual([true, false]);
+    void say(other, ...Array(150).keys());
+    expect(other.isFull).toBe(true);
+    commits[0]!.end();
+    await clock.advance(0);
+    commits[1]!.end();
+    await clock.advance(0);
+    expect([gate.isFull, other.isFull]).toEqual([false, false]);
   });
 });
 

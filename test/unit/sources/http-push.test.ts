@@ -368,7 +368,7 @@ describe('POST /v1/values', () => {
   });
 
   it('responds 500 to an internal error', async () => {
-    bench.sink.fault = new TypeError('unforeseen');
+    bench.sink.fault = new TypeError('unforeseen') as never;
     const answer = await sendValues([ONE]);
     expect([answer.status, answer.text.includes('unforeseen')]).toEqual([500, false]);
   });

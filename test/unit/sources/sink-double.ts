@@ -1,5 +1,6 @@
 import { StoreError } from '../../../src/base/errors.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
+import type { Supply } from '../../../src/buffer/client/committer.ts';
 import type { Note } from '../../../src/buffer/client/notes.ts';
 import { STAMPED_HERE, STATUS_MASK, type ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../../src/buffer/series.ts';
@@ -18,48 +19,66 @@ interface StoredValue {
   stampedHere: boolean;
 }
 
-/** Store in memory. Accepts values, rejects them, or waits until the test commits. */
+const RETRY_MS = 1_000;
+
+/** Committer with a store in memory. Commits at once, fails, or waits until the test commits. */
 class MemorySink {
+  readonly isClosed = false;
   readonly stored: StoredValue[] = [];
-  appends = 0;
   hurries = 0;
   /** Latest note of each name. */
   readonly notes = new Map<string, string>();
+  /** Number of attempts to commit. */
   commits = 0;
-  fault: Error | undefined;
+  fault: StoreError | undefined;
   /** Whether values are waiting for `commit`. */
   holds = false;
   readonly #catalogue: SeriesCatalogue;
-  #waiting: { columns: ValueColumns; notes: readonly Note[]; resolve: () => void; reject: (error: Error) => void }[] =
-    [];
+  readonly #clock: ManualClock;
+  readonly #supplies = new Set<Supply>();
+  #isDue = false;
 
-  constructor(catalogue: SeriesCatalogue) {
+  constructor(catalogue: SeriesCatalogue, clock: ManualClock) {
     this.#catalogue = catalogue;
+    this.#clock = clock;
   }
 
-  get waiting(): number {
-    return this.#waiting.length;
+  /** Number of times that a source announced values: all of them, and those that are not committed yet. */
+  appends = 0;
+  waiting = 0;
+
+  isFullFor(): boolean {
+    return false;
   }
 
-  async append(columns: ValueColumns, notes: readonly Note[] = []): Promise<void> {
+  offer(supply: Supply): void {
     this.appends++;
-    if (this.fault) throw this.fault;
-    if (!this.holds) {
-      this.#keep(columns, notes);
-      return;
-    }
-    await new Promise<void>((resolve, reject) => this.#waiting.push({ columns, notes, resolve, reject }));
+    this.waiting++;
+    this.#supplies.add(supply);
+    if (this.holds || this.#isDue) return;
+    this.#isDue = true;
+    queueMicrotask(() => this.commit());
   }
 
   commit(): void {
+    this.#isDue = false;
     this.commits++;
-    for (const { columns, notes, resolve, reject } of this.#waiting.splice(0)) {
-      if (this.fault) reject(this.fault);
-      else {
+    this.waiting = 0;
+    const batches = [...this.#supplies].flatMap((supply) => supply.pull() ?? []);
+    this.#supplies.clear();
+    const { fault } = this;
+    if (fault === undefined) {
+      for (const { columns, notes, stored } of batches) {
         this.#keep(columns, notes);
-        resolve();
+        stored();
       }
+      return;
     }
+    // Batches that are offered again are retried later.
+    this.#isDue = true;
+    for (const { failed } of batches) failed(fault);
+    if (this.#supplies.size === 0) this.#isDue = false;
+    else this.#clock.after(RETRY_MS, () => this.commit());
   }
 
   commitSoon(): void {
@@ -123,7 +142,7 @@ export interface IntakeBench {
   intake: Intake;
   stamps: Stamps;
   /** Returns a gate of a source with the same store. */
-  gateOf(source: string, timeFrom?: 'arrival' | 'source', inOrder?: boolean): Gate;
+  gateOf(source: string, timeFrom?: 'arrival' | 'source'): Gate;
   clock: ManualClock;
   counted: Map<string, number>;
   ahead: Map<string, number>;
@@ -132,8 +151,8 @@ export interface IntakeBench {
 /** Returns an intake of the given tags with a store in memory. */
 export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT, watch?: ValueWatch): IntakeBench {
   const catalogue = new SeriesCatalogue();
-  const sink = new MemorySink(catalogue);
   const clock = new ManualClock();
+  const sink = new MemorySink(catalogue, clock);
   const counted = new Map<string, number>();
   const ahead = new Map<string, number>();
   const countInto = (counts: Map<string, number>) => (source: string, values: number) => {
@@ -145,24 +164,24 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT, watch?: 
     watch,
     catalogue,
     tags,
-    sink,
+    committer: sink,
     stamps,
     clock,
+    log: silentLogger(),
     countIngested,
     countAhead: countInto(ahead),
   });
-  const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source', inOrder = false) =>
+  const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source') =>
     new Gate({
       watch,
       source,
       timeFrom,
-      sink,
+      committer: sink,
       stamps,
       clock,
       log: silentLogger(),
       countIngested,
       countAhead: countInto(ahead),
-      inOrder,
     });
   return { catalogue, sink, clock, counted, ahead, stamps, intake, gateOf };
 }

@@ -48,7 +48,7 @@ describe('value map', () => {
     const [point] = pointsOf(tags, 's', intake);
     const gate = gateOf('s');
     for (const raw of ['RUN', 'STOP', 'OFF', 'STOP']) gate.accept(point!, raw);
-    await gate.settled();
+    await gate.committed();
     expect(values()).toEqual([15, 5]);
     expect(gate.arrivals.notNumbers).toBe(2);
     expect(gate.arrivals.unreadOf(point!)).toEqual({ problem: UNKNOWN, count: 1 });
@@ -67,7 +67,7 @@ describe('value map', () => {
     read('"RUN"', whole);
     read('3', whole);
     read('STOP', whole);
-    await gate.settled();
+    await gate.committed();
     expect(values()).toEqual([1, 0, 1, 3]);
     expect(gate.arrivals.unreadOf(points[0]!)?.problem).toBe(UNKNOWN);
   });

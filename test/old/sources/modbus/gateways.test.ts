@@ -37,7 +37,7 @@ function sourcesOf(sources: Record<string, string>, registers: Record<string, st
   const [clock, log] = [systemClock, silentLogger()];
   const modbusLines = new ModbusLines(clock, log);
   const contexts = [...read.sources.values()].map((source) => {
-    const gate = new Gate({ source: source.name, timeFrom: 'source', sink, stamps, clock, log });
+    const gate = new Gate({ source: source.name, timeFrom: 'source', committer: sink, stamps, clock, log });
     const points = pointsOf(read.tags, source.name, intake);
     return { source, points, gate, clock, log, waitMs: 0, signal: new AbortController().signal } as never;
   });

@@ -70,7 +70,7 @@ function sourcesOf(address: ModbusAddress, wanted: Record<string, SourceOptions>
       closeAfterPoll: false,
     };
     const source: Source<ModbusSpec> = { kind: 'modbus', name, everyMs, timeFrom: 'source', spec };
-    const gate = new Gate({ source: name, timeFrom: 'source', sink, stamps, clock, log });
+    const gate = new Gate({ source: name, timeFrom: 'source', committer: sink, stamps, clock, log });
     const points = pointsOf(tags, name, intake) as never;
     return { source, points, gate, clock, log, waitMs: 0, signal: new AbortController().signal } as never;
   });
