@@ -13,9 +13,8 @@ import { ingestBudgetBytes } from '../base/inbound/memory-budget.ts';
 import type { ListenAddress } from '../base/listen.ts';
 import { formatListenAddress } from '../base/listen-address.ts';
 import type { Logger } from '../base/logger.ts';
-import { MemoryLimit, memoryLimitBytes } from '../base/memory-limit.ts';
+import { memoryLimitBytes } from '../base/memory-limit.ts';
 import type { Brokers } from '../broker/brokers.ts';
-import { SeriesKeeping } from '../buffer/client/series-keeping.ts';
 import { namesInstrumentation } from '../config/instrumentations.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Tags } from '../config/tags.ts';
@@ -35,7 +34,7 @@ export interface SourcesFlowOptions {
   certificates: Certificates;
   tags: Tags;
   kinds: readonly SourceKind[];
-  buffer: Pick<BufferFlow, 'catalogue' | 'stamps' | 'committer' | 'values' | 'onFacts'>;
+  buffer: Pick<BufferFlow, 'catalogue' | 'stamps' | 'committer' | 'values'>;
   countIngested(source: string, values: number): void;
   /** Counts values with timestamps more than a day in the future. */
   countAhead(source: string, values: number): void;
@@ -56,8 +55,6 @@ export class SourcesFlow {
   /** Latest readings for display. */
   readonly readings = new LastReadings((series) => this.intake.isOfTag(series));
   #settings: Settings;
-  readonly #series: SeriesKeeping;
-  readonly #memory: MemoryLimit;
   #push: HttpPush | undefined;
   /** Responds with 503 during a pause. */
   #unavailable: InboundServer | undefined;
@@ -103,27 +100,6 @@ export class SourcesFlow {
       clock,
       log,
     });
-    this.#memory = new MemoryLimit(clock);
-    this.#series = new SeriesKeeping({
-      port: values,
-      catalogue,
-      committer,
-      clock,
-      isKept: (series) => this.intake.isOfTag(series),
-      onForgotten: (series) => stamps.forget(series),
-    });
-    buffer.onFacts(() => void this.#forgetIdleSeries());
-  }
-
-  /** Removes idle series if more than half of the available series are in use. */
-  async #forgetIdleSeries(): Promise<void> {
-    const { buffer, log } = this.#options;
-    if (buffer.catalogue.size <= maxSeries(this.#settings, this.#memory.bytes()) / 2) return;
-    // A store that does not respond is reported elsewhere.
-    const forgotten = await this.#series.keep().catch(() => 0);
-    if (forgotten === 0) return;
-    const fields = { event: 'buffer.series_forgotten', forgotten, series: buffer.catalogue.size };
-    log.debug(fields, 'removed series without values');
   }
 
   /** Counts each occurrence but logs it once per source, because the clock of a source is rarely corrected. */
@@ -184,7 +160,6 @@ export class SourcesFlow {
       this.intake.replaceTags(tags.tags, namesInstrumentation(settings.valuesPath));
       this.intake.setMaxSeries(maxSeries(settings));
       if (this.#state === 'open') await this.tagSources.apply(() => this.#state === 'open');
-      this.readings.forgetOthers();
     });
   }
 

@@ -79,7 +79,6 @@ export class Committer {
   #oversized = false;
   #cancelTimer: (() => void) | undefined;
   #idle: (() => void)[] = [];
-  readonly #watches = new Set<Set<number>>();
   #failure: StoreError | undefined;
   /** Failure of the latest commit, including rejections by a bound. */
   #lastFailure: StoreError | undefined;
@@ -118,7 +117,6 @@ export class Committer {
     if (columns.length === 0 && notes.length === 0) return Promise.resolve();
     const max = this.#options.maxWaiting ?? MAX_WAITING + this.#options.values;
     if (this.#waiting.length > 0 && this.#waiting.length + columns.length > max) return Promise.reject(busy());
-    for (const named of this.#watches) addSeries(columns, named);
     // The first columns of a commit are not copied, because the caller no longer uses them.
     if (this.#waiters.length === 0) this.#waitingSinceMs = this.#options.clock.monotonicMs();
     if (this.#waiting.length === 0) this.#waiting = columns;
@@ -139,17 +137,6 @@ export class Committer {
     if (this.#isSoonWanted || this.#waiters.length === 0) return;
     this.#isSoonWanted = true;
     this.#schedule();
-  }
-
-  /**
-   * Collects the series of waiting values, and of values that arrive until `end` is called, because the store does not
-   * contain them yet.
-   */
-  watchSeries(): { named: ReadonlySet<number>; end(): void } {
-    const named = new Set<number>();
-    addSeries(this.#waiting, named);
-    this.#watches.add(named);
-    return { named, end: () => this.#watches.delete(named) };
   }
 
   /** Processes the result of another store call. */
@@ -299,10 +286,6 @@ export class Committer {
     }
     this.#schedule();
   }
-}
-
-function addSeries({ series, length }: Columns, to: Set<number>): void {
-  for (let i = 0; i < length; i++) to.add(series[i]!);
 }
 
 /**

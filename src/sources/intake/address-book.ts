@@ -70,20 +70,7 @@ export class AddressBook {
     this.#maxSeries = maxSeries;
   }
 
-  /**
-   * Number of times that series were removed. After a removal, a series number looked up earlier may refer to another
-   * series.
-   */
-  get forgettings(): number {
-    return this.#catalogue.forgettings;
-  }
-
-  /** Returns whether a series number still refers to the same series as when `forgettings` had this value. */
-  isCurrent(series: number, forgettings: number): boolean {
-    return this.#catalogue.isCurrent(series, forgettings);
-  }
-
-  /** Returns whether tags.yaml contains the series. Such series are never removed. */
+  /** Returns whether tags.yaml contains the series. */
   isOfTag(series: number): boolean {
     return this.#ofTags.has(series);
   }
@@ -161,17 +148,9 @@ export class AddressBook {
     return slot;
   }
 
-  /** Returns the open series of a slot, or 0 if the series is not open or was removed since the lookup. */
-  seriesOf(slot: Slot): number {
-    if (slot.series === 0 || slot.learned === this.#catalogue.forgettings) return slot.series;
-    if (this.#catalogue.isCurrent(slot.series, slot.learned)) slot.learned = this.#catalogue.forgettings;
-    else slot.series = 0;
-    return slot.series;
-  }
-
   /** Opens the series of a slot if necessary. Returns `undefined` if the limit is reached. */
   open(slot: Slot): number | undefined {
-    if (this.seriesOf(slot) === 0 && !this.#learn(slot)) {
+    if (slot.series === 0 && !this.#learn(slot)) {
       if (!slot.ofTag && this.#catalogue.size - this.#ofTags.size >= this.#maxSeries) return undefined;
       this.#catalogue.idOf(slot.asset, slot.key, slot.group, slot.unit, slot.instrumentation);
       this.#learn(slot);
@@ -196,7 +175,6 @@ export class AddressBook {
     const series = this.#catalogue.find(slot.asset, slot.key, slot.group, slot.unit, slot.instrumentation);
     if (series === undefined) return false;
     slot.series = series;
-    slot.learned = this.#catalogue.forgettings;
     if (slot.ofTag) this.#ofTags.add(series);
     return true;
   }
@@ -245,7 +223,6 @@ function slotOf(
     unit,
     instrumentation,
     series: 0,
-    learned: 0,
     ofTag,
     map,
   };
@@ -312,8 +289,6 @@ export interface Slot {
   readonly unit: UnitReference | undefined;
   readonly instrumentation: number | undefined;
   series: number;
-  /** `SeriesCatalogue.forgettings` at the time of the lookup. The series may have been removed since. */
-  learned: number;
   /** Whether tags.yaml contains the series. Such series do not count towards MAX_SERIES. */
   readonly ofTag: boolean;
   /** Map of the value in tags.yaml. */
