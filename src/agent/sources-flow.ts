@@ -47,6 +47,8 @@ export interface SourcesFlowOptions {
 
 /** Retry interval suggested to programs while the gateway is decommissioned. */
 const RETRY_AFTER_SECONDS = 30;
+const SERIES_LIMIT_HINT =
+  'Correct the program that creates the series, or increase MAX_SERIES. A restart removes series without stored values.';
 
 export class SourcesFlow {
   readonly #options: SourcesFlowOptions;
@@ -60,6 +62,7 @@ export class SourcesFlow {
   #unavailable: InboundServer | undefined;
   #listening: ListenAddress | undefined;
   readonly #reportedAhead = new Set<string>();
+  #isSeriesLimitReported = false;
   #state: 'open' | 'paused' | 'stopped' = 'open';
   /** Serializes start, reload, pause, resume and stop. */
   #turn: Promise<void> = Promise.resolve();
@@ -84,6 +87,7 @@ export class SourcesFlow {
       tags: tags.tags,
       byInstrumentation: namesInstrumentation(settings.valuesPath),
       maxSeries: maxSeries(settings),
+      onSeriesLimit: () => this.#reportSeriesLimit(),
       clock,
     });
     const { stateDir, valuesPath } = settings;
@@ -111,6 +115,16 @@ export class SourcesFlow {
     log.warn(
       { event: 'ingest.time_ahead', source, values },
       'accepted values with timestamps more than a day in the future',
+    );
+  }
+
+  /** Logs the limit once per configuration, because programs that invent keys send them continuously. */
+  #reportSeriesLimit(): void {
+    if (this.#isSeriesLimitReported) return;
+    this.#isSeriesLimitReported = true;
+    this.#options.log.warn(
+      { event: 'ingest.series_limit', maxSeries: maxSeries(this.#settings), hint: SERIES_LIMIT_HINT },
+      'programs have created MAX_SERIES series, values of further series are rejected',
     );
   }
 
@@ -159,6 +173,7 @@ export class SourcesFlow {
       this.tagSources.setTags(tags, settings.valuesPath);
       this.intake.replaceTags(tags.tags, namesInstrumentation(settings.valuesPath));
       this.intake.setMaxSeries(maxSeries(settings));
+      this.#isSeriesLimitReported = false;
       if (this.#state === 'open') await this.tagSources.apply(() => this.#state === 'open');
     });
   }

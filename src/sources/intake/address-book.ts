@@ -48,20 +48,24 @@ export class AddressBook {
   /** Open series that tags.yaml contains. */
   readonly #ofTags = new Set<number>();
   #maxSeries: number;
+  readonly #onSeriesLimit: () => void;
   #hints = new Map<string, string>();
 
   /**
    * `maxSeries`: number of series that programs may open by `asset`. Each open series uses memory, and a program that
-   * includes a serial number in its key would open a series for each value.
+   * includes a serial number in its key would open a series for each value. `onSeriesLimit` is called for each value
+   * that would require another series.
    */
   constructor(
     catalogue: SeriesCatalogue,
     tags: ReadonlyMap<string, Tag>,
     byInstrumentation: boolean,
     maxSeries: number = Number.POSITIVE_INFINITY,
+    onSeriesLimit: () => void = () => {},
   ) {
     this.#catalogue = catalogue;
     this.#maxSeries = maxSeries;
+    this.#onSeriesLimit = onSeriesLimit;
     this.replaceTags(tags, byInstrumentation);
   }
 
@@ -151,7 +155,10 @@ export class AddressBook {
   /** Opens the series of a slot if necessary. Returns `undefined` if the limit is reached. */
   open(slot: Slot): number | undefined {
     if (slot.series === 0 && !this.#learn(slot)) {
-      if (!slot.ofTag && this.#catalogue.size - this.#ofTags.size >= this.#maxSeries) return undefined;
+      if (!slot.ofTag && this.#catalogue.size - this.#ofTags.size >= this.#maxSeries) {
+        this.#onSeriesLimit();
+        return undefined;
+      }
       this.#catalogue.idOf(slot.asset, slot.key, slot.group, slot.unit, slot.instrumentation);
       this.#learn(slot);
     }

@@ -25,6 +25,8 @@ export interface IntakeOptions {
   watch?: ValueWatch | undefined;
   /** Maximum number of series that programs may open; unlimited if omitted. */
   maxSeries?: number | undefined;
+  /** Called for each value that is rejected because of this limit. */
+  onSeriesLimit?: () => void;
   /** Called after each commit. */
   countIngested?: CountIngested;
   /** Called with the number of values whose timestamp is more than a day ahead of a trusted clock. */
@@ -51,6 +53,7 @@ export class Intake {
       options.tags,
       options.byInstrumentation ?? false,
       options.maxSeries,
+      options.onSeriesLimit,
     );
     this.#sink = options.sink;
     this.#stamps = options.stamps;
