@@ -100,7 +100,9 @@ describe('source report', () => {
 
   it('is a finding with its problem if it is silent', () => {
     const facts = { problem: 'no response within 3000 ms' };
-    const reports = [source(facts), source({ lastAcceptedMs: 119_000, connected: true })].map((one) => sourceReport(one, 120_000));
+    const reports = [source(facts), source({ lastAcceptedMs: 119_000, connected: true })].map((one) =>
+      sourceReport(one, 120_000),
+    );
     expect(findings({ sources: reports })).toEqual([
       {
         severity: 'error',
