@@ -196,9 +196,9 @@ export class TagSources {
 
   async #open(source: Source, configuration: string): Promise<void> {
     const { kinds, gate: options, clock, log } = this.#options;
-    const { name, timeFrom, member } = source;
+    const { name, timeFrom } = source;
     const kind = kinds.find((one) => one.kind === source.kind)!;
-    const gate = new Gate({ ...options, source: name, timeFrom, member, clock, log });
+    const gate = new Gate({ ...options, source: name, timeFrom, clock, log });
     const context = this.#contextOf(source, gate);
     const openedMs = clock.monotonicMs();
     try {

@@ -32,11 +32,10 @@ export type { MessageHandler } from './subscriptions.ts';
  * messages for this client's session. Publishing waits a few seconds for a connection, then fails so that the caller
  * can retry.
  *
- * Invariants: messages are acknowledged in order of arrival, each only after its handler has resolved. If a handler
- * rejects a message, the message is retried until the connection ends, and later messages wait behind it
- * (`OrderedQueue`). Only differences are applied to the session's subscriptions, and shutdown does not change them.
- * Messages without a subscriber are acknowledged immediately. After a crash the broker redelivers unacknowledged
- * messages; those already on disk are recognised (`UnconfirmedMessages`) and not stored again.
+ * Invariants: messages are acknowledged in order of arrival, each only after its handler has resolved. Only differences
+ * are applied to the session's subscriptions, and shutdown does not change them. Messages without a subscriber are
+ * acknowledged immediately. After a crash the broker redelivers unacknowledged messages, and their values are stored
+ * again; values with their own time are then identical.
  */
 export interface BrokerOptions {
   name: string;
@@ -62,26 +61,15 @@ export interface BrokerState {
   failures: number;
   received: number;
   published: number;
-  /** Number of lost QoS 0 messages that a handler rejected. */
-  dropped: number;
   /** Number of messages that exceed a size limit. */
   discarded: number;
   /** Number of messages without a subscriber. */
   unwanted: number;
-  /** Number of redelivered messages that had been stored before. */
+  /** Number of messages that the broker had sent before. */
   redelivered: number;
-  /** Number of redelivered messages that had not been stored before. */
-  storedAgain: number;
   window: { used: number; size: number };
   /** Earliest certificate expiry, as wall-clock time. */
   certificateEndsMs: number | undefined;
-}
-
-/** Broker session state of a previous process. */
-export interface SavedSession {
-  /** Filters of the session; `undefined` if unknown. */
-  filters: Filters | undefined;
-  unconfirmed: Iterable<readonly [messageId: number, hash: string]>;
 }
 
 const MAX_PUBLISHING = 200;
@@ -131,7 +119,7 @@ export class Broker {
     this.#presence = new Presence(options.spec.presence);
     this.#discards = new Discards(options);
     this.#contest = new NameContest(options.clock);
-    this.#incoming = new Incoming({ ...options, subscriptions: this.#subscriptions, signal: this.#loop.signal });
+    this.#incoming = new Incoming({ ...options, subscriptions: this.#subscriptions });
   }
 
   /**
@@ -144,11 +132,13 @@ export class Broker {
     await this.stop();
   }
 
-  /** Restores the state of a previous process. `onGranted` is called with the session filters after each change. */
-  resume(kept: SavedSession, onGranted: (filters: Filters) => void): void {
+  /**
+   * Restores the filters of the session from a previous process; `undefined` if unknown. `onGranted` is called with
+   * the filters after each change.
+   */
+  resume(filters: Filters | undefined, onGranted: (filters: Filters) => void): void {
     this.#onGranted = onGranted;
-    if (this.#granted === undefined && kept.filters) this.#granted = new Map(kept.filters);
-    this.#incoming.unconfirmed.restore(kept.unconfirmed);
+    if (this.#granted === undefined && filters) this.#granted = new Map(filters);
   }
 
   /** Connects, and reconnects until the broker is stopped. */
@@ -185,11 +175,6 @@ export class Broker {
     return () => {
       if (this.#subscriptions.delete(subscription)) this.#settleSoon();
     };
-  }
-
-  /** Returns the IDs of messages acknowledged since the previous call. Their records can be removed from disk. */
-  drainAcknowledged(): readonly number[] {
-    return this.#incoming.unconfirmed.drainAcknowledged();
   }
 
   /**

@@ -25,12 +25,8 @@ export interface Message {
   retained: boolean;
   /** Whether the broker may have sent the message before. */
   redelivered: boolean;
-  /** Packet ID of a QoS 1 or 2 message. */
-  messageId: number | undefined;
   /** MQTT 5 user properties by lower-case name; only the first value of each name. */
   headers?: ReadonlyMap<string, string>;
-  /** Hash of topic and payload, if there is a message ID. */
-  hash?: string;
 }
 
 export interface ConnectionOptions {
@@ -48,12 +44,12 @@ export interface ConnectionOptions {
 }
 
 export interface Receiver {
-  /** Called when the broker has accepted the client; stored messages follow. */
-  greeted(sessionPresent: boolean): void;
-  /** Resolves when the message is stored, rejects if it cannot be stored. */
+  /** Whether no more messages should be read. */
+  readonly isFull: boolean;
+  /** Resolves when messages can be read again. */
+  untilRoom(): Promise<void>;
+  /** Resolves when the message is stored. Rejects only if the connection ends or no more messages are accepted. */
   receive(message: Message, connection: Connection): Promise<void>;
-  /** Called for messages that the broker will not send again: PUBACK was sent or PUBREL was received. */
-  done(messageIds: readonly number[]): void;
 }
 
 const KEEPALIVE_S = 30;
@@ -160,7 +156,6 @@ export class Connection {
         if (code !== 0) return this.#fail(clientRejected(code, version));
         this.#isGreeted = true;
         this.sessionPresent = packet.sessionPresent === true;
-        this.#options.incoming.greeted(this.sessionPresent);
         this.#exchanges.allow(packet.properties?.receiveMaximum);
         this.#maxPacketBytes = packet.properties?.maximumPacketSize ?? Number.POSITIVE_INFINITY;
         const keepaliveS = (packet.properties as { serverKeepAlive?: number } | undefined)?.serverKeepAlive;
@@ -269,7 +264,6 @@ export class Connection {
         return;
       case 'pubrel':
         this.#send({ cmd: 'pubcomp', messageId: packet.messageId! } as Packet);
-        this.#options.incoming.done([packet.messageId!]);
         return;
       case 'disconnect':
         this.#fail(connectionEnded(packet.reasonCode ?? 0));
@@ -287,7 +281,7 @@ export class Connection {
     const bytes = packet.length ?? payload.length;
     const { topic, retain: retained } = packet;
     const redelivered = packet.dup && this.sessionPresent;
-    const message: Message = { topic, payload, qos, retained, redelivered, messageId };
+    const message: Message = { topic, payload, qos, retained, redelivered };
     const properties = packet.properties?.userProperties;
     if (properties) message.headers = headersOf(properties);
     this.#inProgress.messages++;
@@ -310,12 +304,17 @@ export class Connection {
     this.#options.discarded({ topic, bytes, bound });
   }
 
+  /** Pauses the socket while too much is in progress. Messages that have already arrived are still processed. */
   #regulate(): void {
-    const isFull = this.#inProgress.messages >= MAX_IN_PROGRESS || this.#inProgress.bytes >= MAX_BYTES_IN_PROGRESS;
+    const { incoming } = this.#options;
+    const { messages, bytes } = this.#inProgress;
+    const isFull = messages >= MAX_IN_PROGRESS || bytes >= MAX_BYTES_IN_PROGRESS || incoming.isFull;
     if (isFull === this.#isPaused || this.#isClosed) return;
     this.#isPaused = isFull;
-    if (isFull) this.#stream.pause();
-    else {
+    if (isFull) {
+      this.#stream.pause();
+      if (incoming.isFull) void incoming.untilRoom().then(() => this.#regulate());
+    } else {
       this.#lastHeardMs = this.#options.clock.monotonicMs();
       this.#readingSinceMs = this.#lastHeardMs;
       this.#stream.resume();
@@ -332,7 +331,6 @@ export class Connection {
       packets.writeUInt16BE(messageId, 4 * at + 2);
     }
     this.#write(packets);
-    this.#options.incoming.done(receipts.filter(({ qos }) => qos === 1).map(({ messageId }) => messageId));
   }
 
   #send(packet: Packet): void {

@@ -5,7 +5,7 @@
 import type { Message } from './connection.ts';
 import { covers, hasWildcard, MQTT_TOPICS } from './topic-filters.ts';
 
-/** Handles a message. Resolves when it is stored or can be discarded; rejects if it must be retried. */
+/** Handles a message. Resolves when it is stored or can be discarded; rejects if it must be delivered again. */
 export type MessageHandler = (message: Message) => Promise<void>;
 
 export interface SubscribeOptions {
@@ -16,6 +16,9 @@ export interface SubscribeOptions {
   stalled?(): void;
   /** Called if the broker does not allow this filter. */
   rejected?(): void;
+  /** Whether no more messages should be read. `untilRoom` then resolves when messages can be read again. */
+  isFull?(): boolean;
+  untilRoom?(): Promise<void>;
 }
 
 export interface Subscription extends SubscribeOptions {
@@ -73,6 +76,17 @@ export class Subscriptions {
 
   notifyRejected(requested: string): void {
     for (const one of [...this.#all]) if (requestedFilter(one) === requested) one.rejected?.();
+  }
+
+  /** Whether a subscriber cannot accept more messages. */
+  get isFull(): boolean {
+    for (const one of this.#all) if (one.isFull?.()) return true;
+    return false;
+  }
+
+  /** Resolves when all subscribers can accept messages. */
+  async untilRoom(): Promise<void> {
+    for (const one of this.#all) if (one.isFull?.()) await one.untilRoom?.();
   }
 
   notifyStalled(): void {

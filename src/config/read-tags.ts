@@ -81,11 +81,7 @@ export function readTags(file: YamlFile, problems: Problems, context: TagsContex
       const reason =
         `agents in the group "${printable(groupOf(source, context.kinds)!)}" can assign the same time to two values of one series, ` +
         'and the platform keeps only one of them';
-      reportOf(source.name).warning(
-        source.kind,
-        reason,
-        'add time: to the values, or member: 1/2 with a different number on each gateway',
-      );
+      reportOf(source.name).warning(source.kind, reason, 'add time: to the values');
     }
   }
   if (rawTags.length === 0 && !verdict.isBroken('/tags'))
@@ -107,7 +103,7 @@ function groupOf(source: Source, kinds: SourceKinds): string | undefined {
 
 /** Returns whether several agents in a group would assign their own arrival times to values of this source. */
 function hasArrivalTimesInGroup(source: Source, kinds: SourceKinds, tags: ReadonlyMap<string, Tag>): boolean {
-  if (source.member !== undefined || groupOf(source, kinds) === undefined) return false;
+  if (groupOf(source, kinds) === undefined) return false;
   const hasTime = kinds.find(({ kind }) => kind === source.kind)?.hasTime ?? (() => false);
   const origins = [...tags.values()].flatMap(({ values }) => [...values.values()].map(({ from }) => from));
   return origins.some((from) => from?.source === source.name && (source.timeFrom === 'arrival' || !hasTime(from.spec)));

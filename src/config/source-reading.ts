@@ -6,7 +6,7 @@ import type { YamlFile } from './placed-yaml.ts';
 import { escapePointer } from './placed-yaml.ts';
 import { type Problems, printable, printableAddress } from './problem.ts';
 import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
-import type { GroupMember, Source } from './tags.ts';
+import type { Source } from './tags.ts';
 
 /** Context for reading tags.yaml. */
 export interface TagsContext {
@@ -50,25 +50,8 @@ export function readSource(
   const everyMs = readEvery(raw, kind, kind.everyMs ?? 0, report);
   const spec = kind.readSource(raw, report);
   if (!sound || everyMs === undefined || spec === undefined) return undefined;
-  const member = raw.member === undefined ? undefined : readMember(String(raw.member), kind.groupOf?.(spec), report);
-  if (member === 'wrong') return undefined;
   const timeFrom = raw.time_from === 'arrival' ? 'arrival' : 'source';
-  return { kind: kind.kind, name, everyMs, timeFrom, ...(member === undefined ? {} : { member }), spec };
-}
-
-/** Parses `2/3`: the second of three agents. */
-function readMember(text: string, group: string | undefined, report: MemberReport): GroupMember | 'wrong' {
-  const [, number, of] = /^(\d{1,2})\/(\d{1,2})$/.exec(text)?.map(Number) ?? [];
-  if (number === undefined || of === undefined || number < 1 || number > of) {
-    report.problem('member', `member "${printable(text)}" is not a member of a group`, 'use a value such as 2/3');
-    return 'wrong';
-  }
-  if (group === undefined) {
-    const reason = 'member requires a group, and the source has none';
-    report.problem('member', reason, 'add share: (MQTT) or durable: (NATS), or remove it');
-    return 'wrong';
-  }
-  return { index: number - 1, of };
+  return { kind: kind.kind, name, everyMs, timeFrom, spec };
 }
 
 function reportNoKind(

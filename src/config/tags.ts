@@ -14,15 +14,7 @@ export interface Source<Spec = unknown> {
   everyMs: number;
   /** Which time to use for values that contain a timestamp. */
   timeFrom: 'arrival' | 'source';
-  /** Position of this agent in its group. */
-  member?: GroupMember;
   spec: Spec;
-}
-
-/** `member: 2/3` is index 1 of 3. */
-export interface GroupMember {
-  index: number;
-  of: number;
 }
 
 export interface Tag {

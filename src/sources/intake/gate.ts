@@ -21,7 +21,7 @@ import type { Logger } from '../../base/logger.ts';
 import type { Committer, PulledBatch, Supply } from '../../buffer/client/committer.ts';
 import type { Note } from '../../buffer/client/notes.ts';
 import { type Columns, STAMPED_HERE, STATUS_FLAGS, ValueColumns } from '../../buffer/format/value-columns.ts';
-import type { GroupMember, Source } from '../../config/tags.ts';
+import type { Source } from '../../config/tags.ts';
 import type { Point } from '../points.ts';
 import { Arrivals } from './arrivals.ts';
 import type { LastReadings } from './last-readings.ts';
@@ -40,8 +40,6 @@ export interface GateOptions {
   source: string;
   /** `arrival`: timestamps sent with values are ignored. */
   timeFrom: 'arrival' | 'source';
-  /** Index of this agent in its group. */
-  member?: GroupMember | undefined;
   committer: Pick<Committer, 'offer' | 'isFullFor' | 'isClosed' | 'commitSoon'>;
   stamps: Stamps;
   clock: Clock;
@@ -73,6 +71,8 @@ export type Reading = { point: Point } & (
 );
 
 const MAX_WAITING = 20_000;
+/** Interval between checks whether the values of other sources have been committed. */
+const ROOM_CHECK_MS = 100;
 /** Time limit for storing rule transitions when a source stops. */
 const STOP_PATIENCE_MS = 2_000;
 /** Maximum initial capacity of a batch, in values. */
@@ -113,9 +113,8 @@ export class Gate implements Supply {
   }
 
   /** Returns whether this gate assigns times according to the configuration of the source. */
-  usesTimesOf({ timeFrom, member }: Pick<Source, 'timeFrom' | 'member'>): boolean {
-    const { timeFrom: from, member: own } = this.#options;
-    return from === timeFrom && own?.index === member?.index && own?.of === member?.of;
+  usesTimesOf({ timeFrom }: Pick<Source, 'timeFrom'>): boolean {
+    return this.#options.timeFrom === timeFrom;
   }
 
   /** Number of values waiting for the disk. */
@@ -127,6 +126,13 @@ export class Gate implements Supply {
   get isFull(): boolean {
     const { maxWaiting = MAX_WAITING, committer } = this.#options;
     return this.waiting >= maxWaiting || committer.isFullFor(1);
+  }
+
+  /** Resolves when the source may read more values. */
+  async untilRoom(): Promise<void> {
+    const { clock } = this.#options;
+    while (this.isFull && !this.#isStopped)
+      await (this.waiting > 0 ? this.committed().catch(() => {}) : clock.sleep(ROOM_CHECK_MS));
   }
 
   /** Throws `source.busy` while the gate is full. */
@@ -334,7 +340,7 @@ export class Gate implements Supply {
     quality: Quality | undefined,
   ): boolean {
     if (this.#isStopped) return false;
-    const { stamps, timeFrom, member, clock, committer, watch } = this.#options;
+    const { stamps, timeFrom, clock, committer, watch } = this.#options;
     const { series, shaping } = point;
     const isOwn = timeMs !== undefined && timeFrom === 'source';
     const wallMs = stamps.nowMs(clock);
@@ -347,7 +353,7 @@ export class Gate implements Supply {
       return false;
     }
     const batch = this.#batch();
-    const stampMs = isOwn ? timeMs : stamps.next(series, wallMs, member);
+    const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
     if (isOwn && timeMs > aheadBeyondMs(wallMs)) batch.ahead++;
     const status = quality === undefined ? 0 : STATUS_FLAGS[quality];
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);

@@ -10,7 +10,7 @@ import { observeAll } from './value-watch.ts';
 
 const PATIENCE_MS = 5_000;
 
-export interface IntakeOptions extends Omit<GateOptions, 'source' | 'timeFrom' | 'member' | 'repeats' | 'maxWaiting'> {
+export interface IntakeOptions extends Omit<GateOptions, 'source' | 'timeFrom' | 'repeats' | 'maxWaiting'> {
   catalogue: SeriesCatalogue;
   tags: ReadonlyMap<string, Tag>;
   /** Whether VALUES_PATH contains an instrumentation, which is then part of the series address. */

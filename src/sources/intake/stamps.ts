@@ -15,7 +15,6 @@
  */
 import { type Clock, EARLIEST_TRUSTED_MS } from '../../base/clock.ts';
 import { type Columns, STAMPED_HERE } from '../../buffer/format/value-columns.ts';
-import type { GroupMember } from '../../config/tags.ts';
 
 const MAX_STEP_BACK_MS = 24 * 3_600_000;
 /** Maximum number of series whose stamps ahead of the clock are stored individually. */
@@ -78,13 +77,13 @@ export class Stamps {
     return { latestMs: this.#latest, ahead };
   }
 
-  /** Returns the stamp of a value; `wallMs` is the current time. Each member of a group uses different milliseconds. */
-  next(series: number, wallMs: number, member?: GroupMember): number {
+  /** Returns the stamp of a value; `wallMs` is the current time. */
+  next(series: number, wallMs: number): number {
     const nowMs = Math.max(0, Math.round(wallMs));
     const floor = this.#floor - nowMs > MAX_STEP_BACK_MS ? 0 : this.#floor;
     const last = Math.max(floor, series < this.#last.length ? this.#last[series]! : 0);
     const isBehind = last < nowMs || last - nowMs > MAX_STEP_BACK_MS;
-    const stampMs = ownTime(isBehind ? nowMs : last + 1, member);
+    const stampMs = isBehind ? nowMs : last + 1;
     this.#set(series, stampMs);
     if (stampMs > nowMs) this.#ahead.add(series);
     else if (nowMs > this.#latest || this.#latest - nowMs > MAX_STEP_BACK_MS) this.#latest = nowMs;
@@ -122,17 +121,6 @@ export function countAheadOf({ length, timeMs, flags }: Columns, wallMs: number)
 }
 
 /**
- * Returns the first time at or after `timeMs` that this member may use. Each member of a group uses a different
- * remainder of the milliseconds, so two agents never assign the same time to a series. Otherwise, the platform would
- * overwrite one of the values.
- */
-function ownTime(timeMs: number, member: GroupMember | undefined): number {
-  if (member === undefined) return timeMs;
-  const { index, of } = member;
-  return timeMs + ((((index - timeMs) % of) + of) % of);
-}
-
-/**
  * Assigns times to stream values: the time at which the stream stored the message, so that a message redelivered to
  * another agent gets the same time. Messages of one series stored in the same millisecond get consecutive milliseconds,
  * in stream order.
@@ -141,13 +129,13 @@ export class StreamTimes {
   readonly #last = new Map<number, { seq: number; timeMs: number }>();
 
   /** `afterMs`: time of the previous sample of the series in the same message. */
-  of(series: number, seq: number, storedMs: number, member: GroupMember | undefined, afterMs?: number): number {
+  of(series: number, seq: number, storedMs: number, afterMs?: number): number {
     const last = this.#last.get(series);
     const isEarlier = last !== undefined && seq <= last.seq;
     // Redelivered messages keep their time.
-    if (isEarlier && afterMs === undefined) return ownTime(storedMs, member);
+    if (isEarlier && afterMs === undefined) return storedMs;
     const earliestMs = afterMs ?? last?.timeMs ?? Number.NEGATIVE_INFINITY;
-    const timeMs = ownTime(Math.max(storedMs, earliestMs + 1), member);
+    const timeMs = Math.max(storedMs, earliestMs + 1);
     if (last === undefined || seq > last.seq || timeMs > last.timeMs)
       this.#last.set(series, { seq: Math.max(seq, last?.seq ?? seq), timeMs });
     return timeMs;

@@ -15,20 +15,13 @@ const SEVEN_DAYS = '7d';
 /** MQTT encodes the session expiry as a 32-bit number of seconds; the highest value means "never". */
 const MAX_EXPIRY_MS = (2 ** 32 - 2) * 1000;
 
-/** Credentials and TLS of a broker or server, and the group member. */
+/** Credentials and TLS of a broker or server. */
 export const CONNECTION_MEMBERS = {
   username: { type: 'string', minLength: 1, maxLength: 1024, title: 'a user name', examples: ['gw'] },
   password_file: { ...FILE, description: 'File that contains the password.', examples: ['broker-password'] },
   ca: { ...FILE, description: 'PEM file of the CA that signed the server certificate.', examples: ['site-ca.pem'] },
   cert: { ...FILE, description: 'PEM file of the client certificate.', examples: ['gateway.pem'] },
   key: { ...FILE, description: 'PEM file of the key for `cert`.', examples: ['gateway-key.pem'] },
-  member: {
-    type: 'string',
-    pattern: '^\\d{1,2}/\\d{1,2}$',
-    title: 'a group member, such as 2/3',
-    description: 'Member number of this agent in its group, so that two agents never assign the same timestamp.',
-    examples: ['2/3'],
-  },
 };
 
 /** Members of every kind that connects to an MQTT broker. */

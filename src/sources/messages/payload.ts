@@ -222,7 +222,8 @@ function namesOf(pointer: string): readonly string[] {
 }
 
 /** Maximum message size. Larger messages are assumed not to contain readings. */
-export const MAX_PAYLOAD_BYTES = 1024 * 1024;
+export const MAX_PAYLOAD_BYTES = 256 * 1024;
+export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
 
 /**
  * Passes the values of a message to the gate. Returns whether any value will be stored, and the problem if no value

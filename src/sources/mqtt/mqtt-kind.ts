@@ -16,8 +16,13 @@ import { messageWriting, readWriteTo, WRITE_TO } from '../messages/message-write
 import type { MessageValue } from '../messages/payload.ts';
 import type { SourceKind } from '../source-kind.ts';
 
+export interface MqttSpec extends BrokerSpec {
+  /** Handling of retained messages without a time of their own. */
+  retained: 'skip' | 'take';
+}
+
 /** An MQTT broker: `broker: { mqtt: "mqtt://127.0.0.1:1883" }`. */
-export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
+export const MQTT: SourceKind<MqttSpec, MessageValue> = {
   kind: 'mqtt',
   example: 'mqtt: mqtt://…',
   publishes: 'topic',
@@ -29,6 +34,12 @@ export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
       examples: ['mqtt://127.0.0.1:1883', 'mqtts://broker.example:8883'],
     },
     ...BROKER_MEMBERS,
+    retained: {
+      enum: ['skip', 'take'],
+      default: 'skip',
+      description:
+        'MQTT: whether retained messages without a time of their own are skipped or get the time of arrival. They can be older than the current value.',
+    },
     share: {
       type: 'string',
       pattern: '^[^/+#\\u0000]{1,128}$',
@@ -58,7 +69,10 @@ export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
     },
   },
   needs: { member: 'topic', example: 'topic: site/ft101' },
-  readSource: (raw, report) => readBroker('mqtt', raw, report),
+  readSource(raw, report) {
+    const broker = readBroker('mqtt', raw, report);
+    return broker && { ...broker, retained: raw.retained === 'take' ? 'take' : 'skip' };
+  },
   readValue,
   writing: messageWriting(MQTT_TOPICS, (source) => [placeOfBroker(source)]),
   groupOf: ({ share }) => share,

@@ -1,36 +1,36 @@
 import { SourceStopped, TagferryError } from '../../base/errors.ts';
 import type { Broker } from '../../broker/broker.ts';
-import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
+import type { Filters } from '../../broker/subscriptions.ts';
 import { MQTT_TOPICS } from '../../broker/topic-filters.ts';
-import { hashOf } from '../../broker/unconfirmed.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { publishValue } from '../messages/message-writes.ts';
 import type { MessageValue } from '../messages/payload.ts';
-import { MAX_PAYLOAD_BYTES, readMessage } from '../messages/payload.ts';
+import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG, readMessage } from '../messages/payload.ts';
 import { scanMessages } from '../messages/scan.ts';
-import { SessionNotes } from '../messages/session-notes.ts';
 import { planFilters, TopicRouter } from '../messages/topic-plan.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
+import type { MqttSpec } from './mqtt-kind.ts';
 
-type Context = SourceContext<BrokerSpec, MessageValue>;
+type Context = SourceContext<MqttSpec, MessageValue>;
 
+const FILTERS = 'filters';
 const DONE = Promise.resolve();
 
 /**
  * Values from an MQTT broker. A message is acknowledged when its values are on disk. An unreadable message is also
- * acknowledged, and it is logged and counted, because the broker would send the same bytes again. A retained message is
- * stored as the last known value, but is not stored again if the subscription is recreated.
+ * acknowledged, and it is logged and counted, because the broker would send the same bytes again. A retained message
+ * without a time of its own is skipped unless `retained: take` is set, because its value may be years old.
  *
- * Stored but unacknowledged messages are recorded on disk with their values. If the broker redelivers them after a
- * crash, they are acknowledged and not stored again. A shutdown does not change the session. A reload adds and removes
- * only the subscriptions that differ, in one event loop turn.
+ * After a crash, the broker redelivers unacknowledged messages, whose values are stored again. A shutdown does not
+ * change the session. A reload adds and removes only the subscriptions that differ, in one event loop turn; their
+ * filters are stored in a note.
  */
 export class MqttSource implements RunningSource {
   #context: Context;
   readonly #broker: Broker;
-  readonly #notes: SessionNotes;
+  readonly #notes: ReadonlyMap<string, string>;
   readonly #trouble: TroubleLog;
   readonly #handler = (message: Message) => this.#receive(message);
   readonly #rejected = new Set<string>();
@@ -48,14 +48,15 @@ export class MqttSource implements RunningSource {
     this.#broker = broker;
     this.#router = new TopicRouter(context.points, MQTT_TOPICS);
     this.#trouble = new TroubleLog(log, clock, 'topics');
-    this.#notes = new SessionNotes(source.name, notes);
+    this.#notes = notes;
   }
 
   start(): void {
     const { spec } = this.#context.source;
     const session = [spec.url.replace(/\/\/[^/@]*@/, '//'), spec.clientId].join(' ');
-    this.#broker.resume(this.#notes.session(session), (held) => {
-      this.#context.gate.note(this.#notes.filters(session, held));
+    const name = `source/${this.#context.source.name}/${FILTERS}`;
+    this.#broker.resume(filtersOf(this.#notes.get(FILTERS), session), (held) => {
+      this.#context.gate.note({ name, text: JSON.stringify({ of: session, held: [...held] }) });
     });
     this.#subscribe();
   }
@@ -75,7 +76,6 @@ export class MqttSource implements RunningSource {
     this.#isStopped = true;
     const { gate } = this.#context;
     if (isGone) this.leave();
-    gate.note(...this.#forgotten(), ...this.#notes.rest());
     gate.commitSoon();
   }
 
@@ -84,25 +84,15 @@ export class MqttSource implements RunningSource {
   }
 
   state(): SourceState {
-    const {
-      connected,
-      sinceMs,
-      problem,
-      failures,
-      dropped,
-      discarded,
-      window,
-      redelivered,
-      storedAgain,
-      certificateEndsMs,
-    } = this.#broker.state();
+    const { connected, sinceMs, problem, failures, discarded, window, redelivered, certificateEndsMs } =
+      this.#broker.state();
     return {
       connected,
       sinceMs,
       ...(problem === undefined ? {} : { problem }),
-      errors: this.#errors + failures + dropped + discarded,
+      errors: this.#errors + failures + discarded,
       window,
-      redelivered: { known: redelivered, taken: storedAgain },
+      redelivered: { known: 0, taken: redelivered },
       pollsLate: 0,
       ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }),
     };
@@ -131,6 +121,8 @@ export class MqttSource implements RunningSource {
         qos,
         ...(share === undefined ? {} : { share }),
         stalled: () => gate.commitSoon(),
+        isFull: () => this.#isStopped || gate.isFull,
+        untilRoom: () => gate.untilRoom(),
         rejected: () => this.#subscribeToEachTopic(filter),
       }),
     );
@@ -144,46 +136,22 @@ export class MqttSource implements RunningSource {
     this.#subscribe();
   }
 
-  /**
-   * Returns a promise that resolves when the values are on disk; messages in one batch share a promise. Throws if the
-   * message must be retried.
-   */
   #receive(message: Message): Promise<void> {
-    const { gate } = this.#context;
+    if (this.#isStopped) return Promise.reject(new SourceStopped());
+    const { gate, clock, source } = this.#context;
     const { topic, payload, retained } = message;
-    if (this.#isStopped) throw new SourceStopped();
-    const points = this.#router.pointsOf(topic);
+    let points = this.#router.pointsOf(topic);
+    if (retained && source.spec.retained === 'skip') points = points.filter(hasOwnTime);
     if (points.length === 0) return DONE;
-    gate.throwIfFull();
     if (payload.length > MAX_PAYLOAD_BYTES) {
-      for (const point of points) gate.recordFailure(point, 'the message exceeds 1 MiB');
-      this.#reportUnreadable(topic, 'it exceeds 1 MiB');
-      return DONE;
+      for (const point of points) gate.recordFailure(point, PAYLOAD_TOO_LONG);
+      this.#reportUnreadable(topic, PAYLOAD_TOO_LONG);
+      return gate.committed();
     }
-    const hash = message.hash ?? hashOf(message);
-    if (retained && this.#notes.isKnown(topic, hash)) return DONE;
-    const isAccepted = this.#read(message, points);
-    const last = this.#notes.recordLast(topic, hash, retained, isAccepted);
-    if (isAccepted) {
-      gate.note(...this.#forgotten());
-      if (message.messageId !== undefined) gate.note(...this.#notes.record(message.messageId, hash));
-      gate.note(...last);
-    }
-    return gate.committed();
-  }
-
-  /** Returns whether any value will be stored. */
-  #read(message: Message, points: readonly Point<MessageValue>[]): boolean {
-    const { gate, clock } = this.#context;
-    const { topic } = message;
-    const { isAccepted, problem } = readMessage(gate, message, clock.wallMs(), points);
+    const { problem } = readMessage(gate, message, clock.wallMs(), points);
     if (problem !== undefined) this.#reportUnreadable(topic, problem);
     else this.#trouble.recovered('mqtt.unreadable', { topic }, 'messages on a topic contain values again', topic);
-    return isAccepted;
-  }
-
-  #forgotten() {
-    return this.#notes.forget(this.#broker.drainAcknowledged());
+    return gate.committed();
   }
 
   #reportUnreadable(topic: string, error: string): void {
@@ -191,4 +159,16 @@ export class MqttSource implements RunningSource {
     const fields = { source: this.#context.source.name, topic, error };
     this.#trouble.report({ event: 'mqtt.unreadable', ...fields }, 'message without a value', topic);
   }
+}
+
+/** Whether messages contain the time of the value. */
+function hasOwnTime({ spec }: Point<MessageValue>): boolean {
+  return spec.time !== undefined || spec.timeProperty !== undefined;
+}
+
+/** Returns the filters in a note, if they belong to this session. */
+function filtersOf(note: string | undefined, session: string): Filters | undefined {
+  if (note === undefined) return undefined;
+  const { of, held } = JSON.parse(note) as { of: string; held: [string, 0 | 1 | 2][] };
+  return of === session ? new Map(held) : undefined;
 }

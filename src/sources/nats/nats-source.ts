@@ -7,7 +7,7 @@ import { hashOf, UnconfirmedMessages } from '../../broker/unconfirmed.ts';
 import { isTrusted, StreamTimes } from '../intake/stamps.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { publishValue } from '../messages/message-writes.ts';
-import { MAX_PAYLOAD_BYTES, type MessageValue, readMessage } from '../messages/payload.ts';
+import { MAX_PAYLOAD_BYTES, type MessageValue, PAYLOAD_TOO_LONG, readMessage } from '../messages/payload.ts';
 import { scanMessages } from '../messages/scan.ts';
 import { SessionNotes } from '../messages/session-notes.ts';
 import { planFilters, TopicRouter } from '../messages/topic-plan.ts';
@@ -66,7 +66,7 @@ export class NatsSource implements RunningSource {
     this.#subjects = planFilters(context.points, NATS_SUBJECTS);
     this.#trouble = new TroubleLog(log, clock, 'subjects');
     this.#notes = new SessionNotes(source.name, notes);
-    const { unconfirmed } = this.#notes.session('');
+    const { unconfirmed } = this.#notes;
     this.#unconfirmed.restore(unconfirmed);
     for (const [seq, hash] of unconfirmed) this.#remembered.set(seq, hash);
   }
@@ -146,17 +146,17 @@ export class NatsSource implements RunningSource {
   }
 
   #store(message: StreamMessage, points: readonly Point<MessageValue>[], hash: string): Promise<void> {
-    const { gate, clock, source } = this.#context;
+    const { gate, clock } = this.#context;
     const { subject, payload, seq, storedNs, redelivered } = message;
     gate.throwIfFull();
     if (payload.length > MAX_PAYLOAD_BYTES) {
-      this.#reportUnreadable(subject, 'it exceeds 1 MiB');
+      this.#reportUnreadable(subject, PAYLOAD_TOO_LONG);
       return Promise.resolve();
     }
     const storedMs = Number(storedNs / NS_OF_MS);
     // Ignore the stored time if the server clock was not set.
     const timeOf = isTrusted(storedMs)
-      ? (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, source.member, afterMs)
+      ? (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, afterMs)
       : undefined;
     const { isAccepted, problem } = readMessage(gate, { payload }, clock.wallMs(), points, timeOf);
     if (problem !== undefined) this.#reportUnreadable(subject, problem);

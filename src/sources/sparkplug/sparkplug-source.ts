@@ -7,7 +7,7 @@ import { isValidTime } from '../intake/draft.ts';
 import type { Quality } from '../intake/gate.ts';
 import type { RawReading } from '../intake/shaping.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
-import { MAX_PAYLOAD_BYTES } from '../messages/payload.ts';
+import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG } from '../messages/payload.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
 import { listenTo } from '../source-test.ts';
@@ -102,10 +102,15 @@ export class SparkplugSource implements RunningSource {
   start(): void {
     const { qos, group, presence } = this.#context.source.spec;
     const names = new Set([...this.#points.keys()].map(nodeOf));
-    const stalled = () => this.#context.gate.commitSoon();
+    const { gate } = this.#context;
+    const regulation = {
+      stalled: () => gate.commitSoon(),
+      isFull: () => gate.isFull,
+      untilRoom: () => gate.untilRoom(),
+    };
     const handler = (message: Message) => this.#receive(message);
     for (const name of names) {
-      this.#leave.push(this.#broker.subscribe(filterOf(group, name), handler, { qos, stalled }));
+      this.#leave.push(this.#broker.subscribe(filterOf(group, name), handler, { qos, ...regulation }));
       // If the group is configured, a node can be asked before its first message arrives.
       if (group !== undefined) this.#nodeOf(group, name);
     }
@@ -134,8 +139,7 @@ export class SparkplugSource implements RunningSource {
   }
 
   state(): SourceState {
-    const { connected, sinceMs, problem, failures, dropped, discarded, window, certificateEndsMs } =
-      this.#broker.state();
+    const { connected, sinceMs, problem, failures, discarded, window, certificateEndsMs } = this.#broker.state();
     const stale = [...this.#nodes.values()].filter(({ node }) => node.isStale).map(({ name }) => name);
     const waits = stale.length > 0 ? `waiting for the birth certificate of ${stale.slice(0, 3).join(', ')}` : undefined;
     const words = problem ?? waits ?? this.#unreadableText();
@@ -143,7 +147,7 @@ export class SparkplugSource implements RunningSource {
       connected,
       sinceMs,
       ...(words === undefined ? {} : { problem: plain(words) }),
-      errors: this.#errors + failures + dropped + discarded,
+      errors: this.#errors + failures + discarded,
       window,
       pollsLate: 0,
       ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }),
@@ -216,11 +220,9 @@ export class SparkplugSource implements RunningSource {
     return made;
   }
 
-  /** Throws if the message must be retried. */
   #receive({ topic, payload, qos }: Message): Promise<void> {
     const { gate } = this.#context;
-    if (this.#isStopped) throw new SourceStopped();
-    gate.throwIfFull();
+    if (this.#isStopped) return Promise.reject(new SourceStopped());
     const parsed = readTopic(topic);
     if (parsed === undefined) return DONE;
     this.#checkConnection();
@@ -231,7 +233,7 @@ export class SparkplugSource implements RunningSource {
       return DONE;
     }
     try {
-      if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError('it exceeds 1 MiB');
+      if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError(PAYLOAD_TOO_LONG);
       const message = { ...parsed, payload: decodePayload(payload), isKept: qos > 0 };
       this.#trouble.recovered('sparkplug.unreadable', { topic }, 'messages on a topic are readable again', topic);
       if (mustWait(known, message)) return this.#addWaiting(known, { ...parsed, payload });

@@ -15,6 +15,8 @@ const CONFIRMING = ['version: 3, qos: 1', 'qos: 1', 'qos: 2'] as const;
 const UNCONFIRMED = 3;
 const SHARED = 4;
 const RETAINED = 5;
+/** Values of a topic without times: of a source with the default, and of one with `retained: take`. */
+const UNTIMED = { skipped: '', taken: ', retained: take' };
 const FLOWING = [0, 1, 2, UNCONFIRMED];
 // Long enough for a kill between a premature acknowledgement and its commit.
 const ENV = { COMMIT_INTERVAL: '300ms', POST_INTERVAL: '100ms' };
@@ -32,11 +34,14 @@ const optional = new Set<number>();
 function tagsOf(topics: readonly number[]): string {
   const sources = CONFIRMING.map((how, at) => `  s${at}: { mqtt: "mqtt://127.0.0.1:${ports[at]}", ${how} }\n`);
   sources.push(`  s${UNCONFIRMED}: { mqtt: "mqtt://127.0.0.1:${broker.port}", qos: 0 }\n`, shared());
+  const untimed = Object.entries(UNTIMED);
+  sources.push(...untimed.map(([key, how]) => `  ${key}: { mqtt: "mqtt://127.0.0.1:${broker.port}"${how} }\n`));
   const values = topics.map(
     (topic) =>
       `      k${topic}: { from: s${topic === RETAINED ? 1 : topic}, topic: site/t${topic}, at: /v, time: /t }\n`,
   );
-  return `sources:\n${sources.join('')}tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}`;
+  const untimedValues = untimed.map(([key]) => `      ${key}: { from: ${key}, topic: site/untimed }\n`);
+  return `sources:\n${sources.join('')}tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}${untimedValues.join('')}`;
 }
 
 const shared = () => `  s${SHARED}: { mqtt: "mqtt://127.0.0.1:${broker.port}", share: gateways }\n`;
@@ -108,6 +113,7 @@ beforeAll(async () => {
   ports = await Promise.all(ways.map((way) => way.start()));
   plant = await connectAsync(`mqtt://127.0.0.1:${broker.port}`, { reconnectPeriod: 50, clientId: 'plant' });
   plant.on('error', () => {});
+  await plant.publishAsync('site/untimed', '1', { qos: 1, retain: true });
   agent = new AgentProcess(platform.url, { tags: tagsOf([...FLOWING, SHARED]), env: ENV });
   await agent.start();
   await untilHeard([...FLOWING, SHARED]);
@@ -136,6 +142,14 @@ describe('MQTT source', () => {
     await expectAll();
     await untilHeard([UNCONFIRMED]);
     for (const at of CONFIRMING.keys()) expect(confirmed(at).filter((number) => !arrived(at).has(number))).toEqual([]);
+  });
+
+  it('skips a retained message without a time of its own unless `retained: take` is set', async () => {
+    const values = (key: string) => platform.stored(ASSET, key).map(({ value }) => value);
+    await agent.until(() => values('taken').includes(1), 'the retained message arrives');
+    await plant.publishAsync('site/untimed', '2', { qos: 1 });
+    await agent.until(() => values('taken').includes(2) && values('skipped').includes(2), 'the next message arrives');
+    expect(values('skipped')).not.toContain(1);
   });
 
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {

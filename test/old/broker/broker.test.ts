@@ -139,61 +139,6 @@ describe('broker subscription', () => {
     expect(again).toEqual(['1', '2', '3']);
   });
 
-  it.each([0, 1] as const)('keeps QoS %i messages in order while its handler rejects some of them', async (qos) => {
-    const stored: number[] = [];
-    let isFull = true;
-    let calls = 0;
-    const handler: MessageHandler = ({ payload }) => {
-      // Every third message is rejected, as if the source were full again immediately.
-      if (isFull || ++calls % 3 === 0) throw new TagferryError('full', { code: 'source.busy', retryable: true });
-      stored.push(Number(Buffer.from(payload)));
-      return Promise.resolve();
-    };
-    const one = broker();
-    one.subscribe('t', handler, { qos });
-    one.start();
-    await connected(one);
-    const other = await stranger();
-    await vi.waitUntil(async () => {
-      await other.publishAsync('t', '-1', { qos });
-      return one.state().received > 0;
-    });
-    for (let n = 0; n < 20; n++) await other.publishAsync('t', `${n}`, { qos });
-    await vi.waitUntil(() => one.state().received > 20);
-    isFull = false;
-    await vi.waitUntil(() => stored.at(-1) === 19);
-    expect(stored.filter((n) => n >= 0)).toEqual(Array.from({ length: 20 }, (_, n) => n));
-    expect(one.state().dropped).toBe(0);
-  });
-
-  it('preserves the order of messages redelivered after a lost connection', async () => {
-    const stored: number[] = [];
-    let isFull = true;
-    const one = broker();
-    one.subscribe('t', ({ payload }) => {
-      if (isFull) throw new TagferryError('full', { code: 'source.busy', retryable: true });
-      stored.push(Number(Buffer.from(payload)));
-      return Promise.resolve();
-    });
-    one.start();
-    await connected(one);
-    const other = await stranger();
-    await vi.waitUntil(async () => {
-      await other.publishAsync('t', '0', { qos: 1 });
-      return one.state().received > 0;
-    });
-    for (let n = 1; n <= 10; n++) await other.publishAsync('t', `${n}`, { qos: 1 });
-    await vi.waitUntil(() => one.state().received > 10);
-    const { received } = one.state();
-    await server.stop();
-    isFull = false;
-    await startMosquitto();
-    for (let n = 11; n <= 20; n++) await other.publishAsync('t', `${n}`, { qos: 1 });
-    await vi.waitUntil(() => stored.at(-1) === 20);
-    expect(stored.filter((n, at) => n !== stored[at - 1])).toEqual(Array.from({ length: 21 }, (_, n) => n));
-    expect(one.state().received).toBeGreaterThan(received);
-  });
-
   it('resumes after a broker crash, and receives messages published in the meantime', async () => {
     const got: string[] = [];
     const one = broker();

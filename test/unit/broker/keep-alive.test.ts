@@ -33,7 +33,13 @@ it.each([
   async ({ version, holds, fault }) => {
     const { sink, gateOf, intake, clock } = makeIntakeBench(TAGS);
     const log = silentLogger();
-    const spec = { url: `mqtt://127.0.0.1:${port}`, version, qos: 1, sessionExpiryMs: 60_000 } as const;
+    const spec = {
+      url: `mqtt://127.0.0.1:${port}`,
+      version,
+      qos: 1,
+      sessionExpiryMs: 60_000,
+      retained: 'skip',
+    } as const;
     const brokers = new Brokers({ clientId: () => 'gw', clock, logger: log });
     await brokers.set([{ name: 'plant', spec }]);
     const gate = gateOf('plant');

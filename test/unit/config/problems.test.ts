@@ -617,24 +617,14 @@ describe('check of tags.yaml', () => {
       '4: topic "site/#/flow" contains a # before the last level, use a value such as site/#',
     ],
     [
-      'a message member without a group',
-      'sources: { broker: { mqtt: "mqtt://h", member: 1/2 } }\ntags: { T: { asset: 1, values: { v: { from: broker, topic: t } } } }\n',
-      '1: "1/2": member requires a group, and the source has none, add share: (MQTT) or durable: (NATS), or remove it',
-    ],
-    [
-      'an invalid member of a shared subscription',
-      'sources: { broker: { mqtt: "mqtt://h", share: gw, member: 3/2 } }\ntags: { T: { asset: 1, values: { v: { from: broker, topic: t } } } }\n',
-      '1: member "3/2" is not a member of a group, use a value such as 2/3',
-    ],
-    [
       'a shared subscription without message times',
       'sources: { broker: { mqtt: "mqtt://h", share: gw } }\ntags: { T: { asset: 1, values: { v: { from: broker, topic: t } } } }\n',
-      '1: warning: "mqtt://h": agents in the group "gw" can assign the same time to two values of one series, and the platform keeps only one of them, add time: to the values, or member: 1/2 with a different number on each gateway',
+      '1: warning: "mqtt://h": agents in the group "gw" can assign the same time to two values of one series, and the platform keeps only one of them, add time: to the values',
     ],
     [
       'a shared durable consumer without message times',
       'sources: { broker: { nats: "nats://h", durable: gw, time_from: arrival } }\ntags: { T: { asset: 1, values: { v: { from: broker, subject: t } } } }\n',
-      '1: warning: "nats://h": agents in the group "gw" can assign the same time to two values of one series, and the platform keeps only one of them, add time: to the values, or member: 1/2 with a different number on each gateway',
+      '1: warning: "nats://h": agents in the group "gw" can assign the same time to two values of one series, and the platform keeps only one of them, add time: to the values',
     ],
     [
       'a shared subscription',

@@ -60,7 +60,13 @@ describe('tags.yaml', () => {
     const { sources, tags } = tagsOf(EXAMPLE);
     expect([...sources.values()]).toEqual([
       sourceOf('modbus', 'plc1', 1000, modbusOf('192.168.0.5')),
-      sourceOf('mqtt', 'broker', 0, { url: 'mqtt://127.0.0.1:1883', version: 5, qos: 1, sessionExpiryMs: 604_800_000 }),
+      sourceOf('mqtt', 'broker', 0, {
+        url: 'mqtt://127.0.0.1:1883',
+        version: 5,
+        qos: 1,
+        sessionExpiryMs: 604_800_000,
+        retained: 'skip',
+      }),
       sourceOf('host', 'self', 10_000, true),
     ]);
     const tag = tags.get('FT-101')!;

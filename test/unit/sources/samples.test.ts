@@ -68,13 +68,13 @@ describe('samples in a message', () => {
     const times = new StreamTimes();
     const samples = (seq: number, storedMs: number, count: number) => {
       const found: number[] = [];
-      for (let at = 0; at < count; at++) found.push(times.of(1, seq, storedMs, { index: 1, of: 3 }, found.at(-1)));
+      for (let at = 0; at < count; at++) found.push(times.of(1, seq, storedMs, found.at(-1)));
       return found;
     };
-    expect(samples(7, 1_000, 3)).toEqual([1_000, 1_003, 1_006]);
-    expect(samples(8, 1_001, 2)).toEqual([1_009, 1_012]);
-    expect(samples(7, 1_000, 3)).toEqual([1_000, 1_003, 1_006]);
-    expect(samples(9, 1_002, 1)).toEqual([1_015]);
+    expect(samples(7, 1_000, 3)).toEqual([1_000, 1_001, 1_002]);
+    expect(samples(8, 1_001, 2)).toEqual([1_003, 1_004]);
+    expect(samples(7, 1_000, 3)).toEqual([1_000, 1_001, 1_002]);
+    expect(samples(9, 1_002, 1)).toEqual([1_005]);
   });
 
   it('cannot be combined with time_property', () => {
