@@ -87,7 +87,7 @@ class NodeInspector {
     const node = this.#nodeOf(parsed.group, parsed.node);
     try {
       const read = decodePayload(payload);
-      for (const { path, metric, born } of node.process({ ...parsed, payload: read, isKept: false }).values) {
+      for (const { path, metric, born } of node.process({ ...parsed, payload: read }).values) {
         if (CONTROLS.test(path)) continue;
         const timeMs = metric.timeMs ?? read.timeMs;
         this.#options.heard({ path: `${parsed.node}/${path}`, metric, born, timeMs });

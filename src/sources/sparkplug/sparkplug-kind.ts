@@ -77,7 +77,7 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
   addressOf: (_, { metric }) => metric,
   async open(context) {
     const { SparkplugSource } = await import('./sparkplug-source.ts');
-    return new SparkplugSource(context, await context.notes());
+    return new SparkplugSource(context);
   },
   async test(context) {
     const { testSparkplug } = await import('./node-inspector.ts');

@@ -15,7 +15,6 @@ import { BirthRequests } from './birth-requests.ts';
 import { EdgeNode, type NodeMessage, type NodeOutcome } from './edge-node.ts';
 import { writeMetric } from './metric-writes.ts';
 import { scanSparkplug } from './node-inspector.ts';
-import { NodeNotes } from './node-notes.ts';
 import { decodePayload, readingOf, rebirthCommand } from './payload.ts';
 import {
   commandTopic,
@@ -36,6 +35,8 @@ const MAX_NODES = 1_000;
 const ANNOUNCE_MS = 1_000;
 /** Interval between checks for a new connection, in milliseconds. */
 const CHECK_MS = 500;
+/** Time after the request for a birth certificate after which the client may lack the right to send it. */
+const NO_BIRTH_MS = 30_000;
 const DONE = Promise.resolve();
 
 interface Reported {
@@ -52,12 +53,14 @@ interface Known {
   points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
   waiting: WaitingMessages;
   births: BirthRequests;
+  /** Monotonic time of the first request since the latest birth certificate. */
+  requestedMs: number | undefined;
 }
 
 /**
  * Values from the edge nodes of a Sparkplug B broker. The agent acts as a host application. A message is acknowledged
- * when its values are on disk. Most messages have QoS 0, so missed messages are detected by sequence number, and the
- * node is then asked for all its values.
+ * when its values are on disk. Missed messages are detected by sequence number and on each new connection; the node is
+ * then asked for its birth certificate, which contains all its values.
  */
 export class SparkplugSource implements RunningSource {
   readonly #context: Context;
@@ -66,7 +69,6 @@ export class SparkplugSource implements RunningSource {
   /** Points by `node/path`. */
   readonly #points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
   readonly #nodes = new Map<string, Known>();
-  readonly #notes: NodeNotes;
   /**
    * Current value of each point. Nodes send only changes, so the latest value remains valid unless a message was
    * missed.
@@ -82,8 +84,8 @@ export class SparkplugSource implements RunningSource {
   #isStopped = false;
   #errors = 0;
 
-  /** `notes`: node state stored by a previous process. Throws for an unknown broker. */
-  constructor(context: Context, notes: ReadonlyMap<string, string>) {
+  /** Throws for an unknown broker. */
+  constructor(context: Context) {
     const { source, brokers, points, log, clock } = context;
     const broker = brokers.get(source.name);
     if (!broker) throw new TagferryError(`unknown broker ${source.name}`, { code: 'broker.unknown' });
@@ -91,12 +93,6 @@ export class SparkplugSource implements RunningSource {
     this.#broker = broker;
     this.#points = Map.groupBy(points, ({ spec }) => spec.metric);
     this.#trouble = new TroubleLog(log, clock);
-    this.#notes = new NodeNotes(source.name, notes);
-    const names = new Set([...this.#points.keys()].map(nodeOf));
-    for (const key of this.#notes.nodes) {
-      const [group = '', name = ''] = key.split('/');
-      if (names.has(name)) this.#notes.restore(key, this.#nodeOf(group, name)!.node);
-    }
   }
 
   start(): void {
@@ -140,13 +136,15 @@ export class SparkplugSource implements RunningSource {
 
   state(): SourceState {
     const { connected, sinceMs, problem, failures, discarded, window, certificateEndsMs } = this.#broker.state();
-    const stale = [...this.#nodes.values()].filter(({ node }) => node.isStale).map(({ name }) => name);
-    const waits = stale.length > 0 ? `waiting for the birth certificate of ${stale.slice(0, 3).join(', ')}` : undefined;
-    const words = problem ?? waits ?? this.#unreadableText();
+    const unborn = [...this.#nodes.values()].filter(({ node }) => !node.isBorn);
+    const words = problem ?? waitingText(unborn) ?? this.#unreadableText();
+    const nowMs = this.#context.clock.monotonicMs();
+    const silent = unborn.find(({ requestedMs = nowMs }) => nowMs - requestedMs >= NO_BIRTH_MS);
     return {
       connected,
       sinceMs,
       ...(words === undefined ? {} : { problem: plain(words) }),
+      ...(silent === undefined ? {} : { hint: rightsHint(silent) }),
       errors: this.#errors + failures + discarded,
       window,
       pollsLate: 0,
@@ -157,7 +155,7 @@ export class SparkplugSource implements RunningSource {
   /** Returns the latest values. If messages of a node were missed, requests its values and waits for them. */
   async test(signal: AbortSignal, waitMs: number): Promise<TestedValue[]> {
     const { points, gate, clock } = this.#context;
-    const isFresh = (name: string) => [...this.#nodes.values()].some((one) => one.name === name && !one.node.isStale);
+    const isFresh = (name: string) => [...this.#nodes.values()].some((one) => one.name === name && one.node.isBorn);
     const wanting = points.filter((point) => !this.#reported.has(point) || !isFresh(nodeOf(point.spec.metric)));
     const names = new Set(wanting.map(({ spec }) => nodeOf(spec.metric)));
     for (const { name, births } of this.#nodes.values()) if (names.has(name)) births.request('sources test');
@@ -191,7 +189,8 @@ export class SparkplugSource implements RunningSource {
     if (!connected || sinceMs === this.#connectedSinceMs) return;
     this.#connectedSinceMs = sinceMs;
     for (const known of this.#nodes.values()) {
-      known.node.reconnected();
+      known.node.miss();
+      known.requestedMs = this.#context.clock.monotonicMs();
       known.births.requestNow('new connection');
     }
   }
@@ -202,12 +201,10 @@ export class SparkplugSource implements RunningSource {
     const known = this.#nodes.get(key);
     if (known) return known;
     if (this.#nodes.size >= MAX_NODES) return undefined;
-    const waiting = new WaitingMessages({
-      clock: this.#context.clock,
-      onDiscarded: (messages) => {
-        this.#errors += messages;
-        this.#reportDiscarded(name, messages);
-      },
+    const waiting = new WaitingMessages(this.#context.clock, (messages) => {
+      this.#reportDiscarded(name, messages.length);
+      // Metrics with a name do not need the birth certificate. Aliases may belong to an earlier one.
+      for (const one of messages.map(decoded)) this.#apply(made, made.node.read(one, false), one.payload.timeMs);
     });
     const births: BirthRequests = new BirthRequests({
       clock: this.#context.clock,
@@ -215,12 +212,20 @@ export class SparkplugSource implements RunningSource {
     });
     const own = [...this.#points].filter(([metric]) => nodeOf(metric) === name);
     const points = new Map(own.map(([metric, some]) => [metric.slice(name.length + 1), some]));
-    const made: Known = { group, name, node: new EdgeNode([...points.keys()]), points, waiting, births };
+    const made: Known = {
+      group,
+      name,
+      node: new EdgeNode([...points.keys()]),
+      points,
+      waiting,
+      births,
+      requestedMs: undefined,
+    };
     this.#nodes.set(key, made);
     return made;
   }
 
-  #receive({ topic, payload, qos }: Message): Promise<void> {
+  #receive({ topic, payload }: Message): Promise<void> {
     const { gate } = this.#context;
     if (this.#isStopped) return Promise.reject(new SourceStopped());
     const parsed = readTopic(topic);
@@ -234,38 +239,46 @@ export class SparkplugSource implements RunningSource {
     }
     try {
       if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError(PAYLOAD_TOO_LONG);
-      const message = { ...parsed, payload: decodePayload(payload), isKept: qos > 0 };
+      const message = { ...parsed, payload: decodePayload(payload) };
       this.#trouble.recovered('sparkplug.unreadable', { topic }, 'messages on a topic are readable again', topic);
-      if (mustWait(known, message)) return this.#addWaiting(known, { ...parsed, payload });
-      this.#read(known, message);
+      const isWaiting = this.#read(known, message);
+      if (isWaiting) return known.waiting.add({ ...parsed, payload });
     } catch (error) {
       this.#errors++;
       known.node.miss();
       const fields = { source: this.#context.source.name, topic: plain(topic), error: messageOf(error) };
       this.#trouble.report({ event: 'sparkplug.unreadable', ...fields }, 'failed to read message', topic);
-      known.births.request('unreadable message');
+      this.#request(known, 'unreadable message');
     }
     return gate.committed();
   }
 
-  #addWaiting(known: Known, message: WaitingMessage): Promise<void> {
-    known.node.miss();
-    const stored = known.waiting.add(message);
-    known.births.request('messages with unknown aliases');
-    return stored;
+  /** Returns whether the message must wait for a birth certificate. */
+  #read(known: Known, message: NodeMessage): boolean {
+    const { type, payload } = message;
+    if (type === 'NBIRTH') {
+      known.births.cancel();
+      known.requestedMs = undefined;
+    }
+    const outcome = known.node.process(message, known.waiting.accepts);
+    if (outcome.isNewSession) known.waiting.discard();
+    // Process waiting messages first, so that older values do not overwrite newer values.
+    else if (type.endsWith('BIRTH')) known.waiting.release((earlier) => this.#readEarlier(known, earlier));
+    this.#apply(known, outcome, payload.timeMs);
+    return outcome.mustWait === true;
   }
 
-  #read(known: Known, message: NodeMessage): void {
-    if (message.type === 'NBIRTH') known.births.cancel();
-    const outcome = known.node.process(message);
-    if (outcome.isNewSession || outcome.died === '') known.waiting.discard();
-    // Process waiting messages first, so that older values do not overwrite newer values.
-    else if (message.type.endsWith('BIRTH')) known.waiting.release((earlier) => this.#readEarlier(known, earlier));
-    this.#apply(known, outcome, message.payload.timeMs);
-    const key = `${known.group}/${known.name}`;
-    if (message.type.endsWith('BIRTH')) this.#notes.born(key);
-    if (message.isKept) this.#context.gate.note(...this.#notes.after(key, known.node));
-    if (outcome.unknown > 0 && message.isKept) this.#reportDiscarded(known.name, 1);
+  #readEarlier(known: Known, waiting: WaitingMessage): Promise<void> | undefined {
+    const message = decoded(waiting);
+    if (!known.node.canResolve(message)) return undefined;
+    this.#apply(known, known.node.read(message), message.payload.timeMs);
+    return this.#context.gate.committed();
+  }
+
+  #request(known: Known, reason: string | undefined): void {
+    if (reason === undefined) return;
+    known.requestedMs ??= this.#context.clock.monotonicMs();
+    known.births.request(reason);
   }
 
   /** Handles a STATE message with the name of this host application: from another client, or a late will message. */
@@ -302,14 +315,6 @@ export class SparkplugSource implements RunningSource {
       { event: 'sparkplug.nodes_limit', ...fields },
       'messages of an edge node discarded: too many nodes',
     );
-  }
-
-  #readEarlier(known: Known, { type, device, payload: encoded }: WaitingMessage): Promise<void> | undefined {
-    const payload = decodePayload(encoded);
-    const outcome = known.node.processEarlier({ type, device, payload, isKept: true });
-    if (outcome === undefined) return undefined;
-    this.#apply(known, outcome, payload.timeMs);
-    return this.#context.gate.committed();
   }
 
   #reportDiscarded(node: string, messages: number): void {
@@ -351,7 +356,7 @@ export class SparkplugSource implements RunningSource {
       }
     }
     this.#errors += unknown;
-    if (rebirth !== undefined) known.births.request(rebirth);
+    this.#request(known, rebirth);
   }
 
   write({ spec }: Point, raw: number, ...rest: [guard: () => void, signal: AbortSignal]): Promise<void> {
@@ -378,13 +383,17 @@ export class SparkplugSource implements RunningSource {
   }
 }
 
-/**
- * Returns whether a message must wait for the next birth certificate: because its aliases are unknown, or because
- * earlier messages of its node are waiting.
- */
-function mustWait({ node, waiting }: Known, message: NodeMessage): boolean {
-  if (!message.isKept || !message.type.endsWith('DATA') || !waiting.accepts) return false;
-  return (waiting.size > 0 && node.isStale) || !node.canResolve(message);
+function decoded({ payload, ...message }: WaitingMessage): NodeMessage {
+  return { ...message, payload: decodePayload(payload) };
+}
+
+function waitingText(unborn: readonly Known[]): string | undefined {
+  const names = unborn.slice(0, 3).map(({ name }) => name);
+  return names.length === 0 ? undefined : `waiting for the birth certificate of ${names.join(', ')}`;
+}
+
+function rightsHint({ group, name }: Known): string {
+  return plain(`Check that the node is running, and allow this client to publish to ${commandTopic(group, name)}.`);
 }
 
 /** Returns the test result for a point. If the node went offline in the meantime, no value is available. */

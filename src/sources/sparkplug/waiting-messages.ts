@@ -1,15 +1,11 @@
 /**
- * Queue of QoS 1 and 2 messages from one edge node whose aliases cannot be resolved yet. They remain unacknowledged
- * until a birth certificate from the same session contains their aliases. If none arrives in time, they are discarded,
- * because unacknowledged messages would block the broker session. Until the next birth certificate, later messages are
- * then not queued. After a crash, the broker redelivers unacknowledged messages.
+ * Messages of one edge node whose aliases are not known yet. They are not acknowledged until a birth certificate defines
+ * their aliases. If none arrives in time, they are discarded, because unacknowledged messages would block the broker
+ * session; until the next birth certificate, later messages then do not wait.
  */
 import type { Clock } from '../../base/clock.ts';
 
-/**
- * A data message. `payload` is encoded, because a decoded one can use a hundred times as much memory, and the client
- * limits unacknowledged messages by their encoded size.
- */
+/** `payload` is encoded, because a decoded one can use a hundred times as much memory. */
 export interface WaitingMessage {
   type: string;
   device: string | undefined;
@@ -21,39 +17,32 @@ interface Waiting {
   settle(stored: Promise<void>): void;
 }
 
-export interface WaitingMessagesOptions {
-  clock: Clock;
-  /** Called with the number of discarded messages. */
-  onDiscarded(messages: number): void;
-}
-
-/** Maximum time for which messages wait for a birth certificate. */
-const WAIT_MS = 10_000;
+const WAIT_MS = 30_000;
+const MAX_WAITING = 1_000;
 
 export class WaitingMessages {
-  readonly #options: WaitingMessagesOptions;
+  readonly #clock: Clock;
+  /** Called with the messages that no birth certificate made readable. */
+  readonly #discarded: (messages: readonly WaitingMessage[]) => void;
   #waiting: Waiting[] = [];
-  #isDiscarding = false;
+  #isLate = false;
   #cancelDeadline: () => void = () => {};
 
-  constructor(options: WaitingMessagesOptions) {
-    this.#options = options;
+  constructor(clock: Clock, discarded: (messages: readonly WaitingMessage[]) => void) {
+    this.#clock = clock;
+    this.#discarded = discarded;
   }
 
-  /** Whether messages may currently wait for a birth certificate. */
+  /** Whether a further message may wait for a birth certificate. */
   get accepts(): boolean {
-    return !this.#isDiscarding;
-  }
-
-  get size(): number {
-    return this.#waiting.length;
+    return !this.#isLate && this.#waiting.length < MAX_WAITING;
   }
 
   /** Adds a message. Resolves when the message has been stored or discarded. */
   add(message: WaitingMessage): Promise<void> {
     if (this.#waiting.length === 0) {
-      this.#cancelDeadline = this.#options.clock.after(WAIT_MS, () => {
-        this.#isDiscarding = true;
+      this.#cancelDeadline = this.#clock.after(WAIT_MS, () => {
+        this.#isLate = true;
         this.discard();
       });
     }
@@ -62,7 +51,7 @@ export class WaitingMessages {
 
   /** Called after a birth certificate. Stores messages in order until `store` returns `undefined`. */
   release(store: (message: WaitingMessage) => Promise<void> | undefined): void {
-    this.#isDiscarding = false;
+    this.#isLate = false;
     while (this.#waiting.length > 0) {
       const stored = store(this.#waiting[0]!.message);
       if (stored === undefined) return;
@@ -73,12 +62,12 @@ export class WaitingMessages {
 
   /** Discards all messages, because their aliases can no longer be resolved. */
   discard(): void {
-    const messages = this.#waiting.length;
-    if (messages > 0) this.#options.onDiscarded(messages);
+    const messages = this.#waiting.map(({ message }) => message);
+    if (messages.length > 0) this.#discarded(messages);
     this.#end(Promise.resolve());
   }
 
-  /** Rejects all messages when the source stops. The broker retains them. */
+  /** Rejects all messages when the source stops. The broker redelivers them. */
   reject(error: unknown): void {
     this.#end(Promise.reject(error));
   }

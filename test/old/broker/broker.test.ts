@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { TagferryError } from '../../../src/base/errors.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
-import { Broker, type MessageHandler } from '../../../src/broker/broker.ts';
+import { Broker } from '../../../src/broker/broker.ts';
 import type { BrokerSpec } from '../../../src/broker/broker-spec.ts';
 import { Brokers } from '../../../src/broker/brokers.ts';
 import { createPerformer } from '../../../src/reactions/actions.ts';

@@ -216,7 +216,6 @@ describe('edge node', () => {
   const message = (type: string, seq: number | undefined, metrics: object[], device?: string) => ({
     type,
     device,
-    isKept: true,
     payload: { timeMs: undefined, seq, metrics: metrics.map(metric) },
   });
   const paths = (outcome: { values: { path: string }[] }) => outcome.values.map(({ path }) => path);
@@ -241,20 +240,16 @@ describe('edge node', () => {
     expect(paths(node.process(message('NDATA', 1, [{ alias: 1 }])))).toEqual(['b']);
   });
 
-  it.each([
-    ['QoS 1 and the next sequence number', 1, true, ['a']],
-    ['QoS 1 and a gap', 2, true, []],
-    ['QoS 0', 1, false, []],
-  ])(
-    'resolves aliases after a reconnect only for the next QoS 1 message: %s, sequence number %i',
-    (_, seq, isKept, resolved) => {
-      const node = new EdgeNode(['a']);
-      node.process(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
-      node.reconnected();
-      expect(paths(node.process({ ...message('NDATA', seq, [{ alias: 1 }]), isKept }))).toEqual(resolved);
-      expect(node.isStale).toBe(resolved.length === 0);
-    },
-  );
+  it('does not resolve aliases after a new connection until the next birth certificate', () => {
+    const node = new EdgeNode(['a']);
+    node.process(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
+    node.miss();
+    const early = message('NDATA', 1, [{ alias: 1 }, { name: 'a' }]);
+    expect(node.process(early, true)).toMatchObject({ values: [], mustWait: true, rebirth: expect.any(String) });
+    expect(paths(node.process(message('NDATA', 2, [{ name: 'a' }]), true))).toEqual(['a']);
+    node.process(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
+    expect(paths(node.read(early))).toEqual(['a', 'a']);
+  });
 
   it('ignores aliases of other metrics and devices, and counts unknown aliases of a configured device before its birth certificate', () => {
     const node = new EdgeNode(['pump/P']);
@@ -265,32 +260,9 @@ describe('edge node', () => {
     expect(node.canResolve(early)).toBe(false);
     expect(node.process(early)).toMatchObject({ values: [], unknown: 1 });
     node.process(message('DBIRTH', 4, [{ name: 'P', alias: 2 }], 'pump'));
-    expect(paths(node.processEarlier(early)!)).toEqual(['pump/P']);
+    expect(paths(node.read(early))).toEqual(['pump/P']);
     node.process(message('DDEATH', 5, [], 'pump'));
     expect(node.canResolve(message('DDATA', 6, [{ alias: 2 }], 'pump'))).toBe(false);
-  });
-
-  it('resumes after a restart with the next or a repeated message if the metrics are unchanged', () => {
-    const at = (seq: number, timeMs: number) => {
-      const data = message('NDATA', seq, [{ alias: 1 }]);
-      return { ...data, payload: { ...data.payload, timeMs } };
-    };
-    const node = new EdgeNode(['a']);
-    const birth = message('NBIRTH', 0, [{ name: 'a', alias: 1 }]);
-    node.process({ ...birth, payload: { ...birth.payload, timeMs: 100 } });
-    for (let seq = 1; seq <= 5; seq++) node.process(at(seq, 100 + seq));
-    const restored = (paths = ['a']) => {
-      const later = new EdgeNode(paths);
-      later.restore(node.position!, node.aliases);
-      return later;
-    };
-    expect(paths(restored().process(at(6, 106)))).toEqual(['a']);
-    const repeated = restored();
-    expect(paths(repeated.process(at(3, 103)))).toEqual(['a']);
-    expect(paths(repeated.process(at(4, 104)))).toEqual(['a']);
-    expect(paths(restored().process(at(8, 108)))).toEqual([]);
-    expect(paths(restored().process(at(3, 99)))).toEqual([]);
-    expect(paths(restored(['a', 'b']).process(at(6, 106)))).toEqual([]);
   });
 
   it('ignores a death certificate from a previous session', () => {
@@ -299,9 +271,9 @@ describe('edge node', () => {
     const death = (bdSeq: number) => message('NDEATH', undefined, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
     node.process(birth(3));
     expect(node.process(death(2)).died).toBeUndefined();
-    expect(node.isStale).toBe(false);
+    expect(node.isBorn).toBe(true);
     expect(node.process(death(3)).died).toBe('');
-    expect(node.isStale).toBe(true);
+    expect(node.isBorn).toBe(false);
     expect(node.process(message('DDEATH', 4, [], 'pump')).died).toBe('pump/');
   });
 });

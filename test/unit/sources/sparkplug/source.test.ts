@@ -1,0 +1,131 @@
+import { createRequire } from 'node:module';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { silentLogger } from '../../../../src/base/logger.ts';
+import type { Message } from '../../../../src/broker/connection.ts';
+import type { MessageHandler } from '../../../../src/broker/subscriptions.ts';
+import { pointsOf } from '../../../../src/sources/points.ts';
+import { SparkplugSource } from '../../../../src/sources/sparkplug/sparkplug-source.ts';
+import { makeIntakeBench, originOf, tagOf } from '../sink-double.ts';
+
+const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
+  get(version: string): { encodePayload(payload: object): Uint8Array };
+};
+const { encodePayload } = get('spBv1.0');
+
+const NODE = 'Plant1/press';
+let bench: ReturnType<typeof makeIntakeBench>;
+let source: SparkplugSource;
+let handler: MessageHandler;
+/** Topics to which the source published. */
+let published: string[];
+let connectedMs: number;
+
+beforeEach(() => {
+  const values = ['a', 'b'].map((key) => ({ key, from: originOf('sparkplug', 'cells', { metric: `press/${key}` }) }));
+  const tags = new Map([['T', tagOf('T', 1, values)]]);
+  bench = makeIntakeBench(tags);
+  published = [];
+  connectedMs = 1;
+  const broker = {
+    subscribe(_filter: string, taker: MessageHandler) {
+      handler = taker;
+      return () => {};
+    },
+    state: () => ({ connected: true, sinceMs: connectedMs, failures: 0, discarded: 0 }),
+    publish: async (topic: string) => void published.push(topic),
+  };
+  source = new SparkplugSource({
+    source: { kind: 'sparkplug', name: 'cells', spec: { qos: 1, group: 'Plant1', rebirth: true } },
+    points: pointsOf(tags, 'cells', bench.intake),
+    gate: bench.gateOf('cells'),
+    brokers: { get: () => broker },
+    clock: bench.clock,
+    log: silentLogger(),
+  } as never);
+  source.start();
+});
+
+/** Delivers a message; `is` tells whether it was acknowledged. */
+function deliver(type: string, seq: number, metrics: object[]): { is: string } {
+  const payload = encodePayload({ timestamp: 1_700_000_000_000 + seq, seq, metrics });
+  const [group, node] = NODE.split('/');
+  const message: Message = {
+    topic: `spBv1.0/${group}/${type}/${node}`,
+    payload,
+    qos: 1,
+    retained: false,
+    redelivered: false,
+  };
+  const state = { is: 'waiting' };
+  handler(message).then(
+    () => (state.is = 'acknowledged'),
+    () => (state.is = 'rejected'),
+  );
+  return state;
+}
+
+const birth = () =>
+  deliver('NBIRTH', 0, [
+    { name: 'a', alias: 1, type: 'Int32', value: 10 },
+    { name: 'b', alias: 2, type: 'Int32', value: 20 },
+  ]);
+const stored = () => bench.sink.stored.map(({ address, value }) => [address.split('/')[2], value]);
+
+describe('Sparkplug B source without a birth certificate', () => {
+  it('requests it on each new connection, and does not acknowledge messages with aliases until it arrives', async () => {
+    expect(published).toEqual(['spBv1.0/Plant1/NCMD/press']);
+    const aliased = deliver('NDATA', 7, [{ alias: 2, type: 'Int32', value: -5 }]);
+    const named = deliver('NDATA', 8, [{ name: 'a', type: 'Int32', value: 3 }]);
+    await bench.clock.advance(1_000);
+    expect([aliased.is, named.is, stored()]).toEqual(['waiting', 'acknowledged', [['a', 3]]]);
+    birth();
+    await bench.clock.advance(0);
+    expect(aliased.is).toBe('acknowledged');
+    expect(stored().slice(1).sort()).toEqual([
+      ['a', 10],
+      ['b', -5],
+      ['b', 20],
+    ]);
+    connectedMs = 2;
+    await bench.clock.advance(1_000);
+    expect(published).toHaveLength(2);
+    expect(deliver('NDATA', 1, [{ alias: 2, type: 'Int32', value: 1 }]).is).toBe('waiting');
+  });
+
+  it('discards messages with aliases after 30 s, and names the missing right', async () => {
+    const aliased = deliver('NDATA', 7, [
+      { alias: 2, type: 'Int32', value: -5 },
+      { name: 'a', type: 'Int32', value: 3 },
+    ]);
+    await bench.clock.advance(29_000);
+    expect([aliased.is, source.state().hint]).toEqual(['waiting', undefined]);
+    await bench.clock.advance(2_000);
+    expect([aliased.is, stored()]).toEqual(['acknowledged', [['a', 3]]]);
+    expect(source.state()).toMatchObject({
+      problem: 'waiting for the birth certificate of press',
+      hint: expect.stringContaining('spBv1.0/Plant1/NCMD/press'),
+    });
+    // Later messages do not wait, so that the node does not block the session.
+    const later = deliver('NDATA', 8, [{ alias: 2, type: 'Int32', value: 1 }]);
+    await bench.clock.advance(0);
+    expect(later.is).toBe('acknowledged');
+    birth();
+    expect(source.state().hint).toBeUndefined();
+  });
+
+  it('discards messages of an earlier session of the node', async () => {
+    const bdSeq = (value: number) => ({ name: 'bdSeq', type: 'Int64', value });
+    deliver('NBIRTH', 0, [bdSeq(1), { name: 'a', alias: 1, type: 'Int32', value: 10 }]);
+    const missed = deliver('NDATA', 5, [{ alias: 1, type: 'Int32', value: 11 }]);
+    // The aliases of the next session differ.
+    deliver('NBIRTH', 0, [bdSeq(2), { name: 'b', alias: 1, type: 'Int32', value: 20 }]);
+    await bench.clock.advance(0);
+    expect([missed.is, stored()]).toEqual([
+      'acknowledged',
+      [
+        ['a', 10],
+        ['b', 20],
+      ],
+    ]);
+  });
+});
