@@ -111,7 +111,7 @@ export function certificateError(error: unknown): BrokerError | undefined {
 export function connectionEnded(reason: number): BrokerError {
   if (reason === SESSION_TAKEN_OVER) {
     return new BrokerError(
-      "another client connected to the broker with this gateway's client ID and took over its session",
+      "another client connected to the broker with this gateway's client ID and took over its session, reconnecting in 60 s",
       {
         code: 'broker.name_taken',
         retryable: true,

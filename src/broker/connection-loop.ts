@@ -28,6 +28,8 @@ export interface ConnectionLoopOptions<Connection> {
 
 const RECONNECT: Backoff = { baseMs: 1_000, capMs: 30_000 };
 const RECONNECT_FLOOR_MS = 250;
+/** Delay after another client took over the session, so that two clients do not disconnect each other continuously. */
+const TAKEN_OVER_MS = 60_000;
 /** Maximum time that callers wait for a connection, in milliseconds. */
 const PATIENCE_MS = 5_000;
 /** Duration after which a connection counts as stable, so that its loss is logged as a new failure. */
@@ -107,6 +109,7 @@ export class ConnectionLoop<Connection> {
     const { name, clock, logger, connect, details } = this.#options;
     const { signal } = this.#stopping;
     for (let failures = 0; !signal.aborted; ) {
+      let reason: unknown;
       try {
         const connection = await connect(signal);
         const fields = { event: 'broker.connected', broker: name, attempts: failures + 1, ...details(connection) };
@@ -114,7 +117,7 @@ export class ConnectionLoop<Connection> {
         this.#reportedAway = false;
         failures = 0;
         const sinceMs = clock.monotonicMs();
-        const reason = await this.#serve(connection);
+        reason = await this.#serve(connection);
         // Two clients with the same ID disconnect each other many times per minute, which is logged as one failure.
         if (clock.monotonicMs() - sinceMs >= STEADY_MS) this.#repeats.end('away');
         if (!signal.aborted) this.#reportUnavailable(reason);
@@ -122,7 +125,8 @@ export class ConnectionLoop<Connection> {
         if (signal.aborted) break;
         this.#reportUnavailable(error);
       }
-      const wait = fullJitterMs(failures++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
+      const backoffMs = fullJitterMs(failures++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
+      const wait = codeOf(reason) === 'broker.name_taken' ? TAKEN_OVER_MS : backoffMs;
       await clock.sleep(wait, signal).catch(() => {});
     }
   }

@@ -81,6 +81,6 @@ export function hashOf({ topic, payload }: Pick<Message, 'topic' | 'payload'>): 
 }
 
 /** Returns the first 128 bits of a SHA-256 hash as text. */
-export function digestOf(content: string | Uint8Array): string {
+function digestOf(content: string | Uint8Array): string {
   return hash('sha256', content, 'base64url').slice(0, 22);
 }

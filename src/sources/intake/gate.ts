@@ -33,7 +33,7 @@ import { observeAll, type ValueWatch } from './value-watch.ts';
 export type Quality = keyof typeof STATUS_FLAGS;
 
 /** Called after each commit with the source and the number of values. */
-export type CountIngested = (source: string, values: number) => void;
+type CountIngested = (source: string, values: number) => void;
 
 export interface GateOptions {
   /** Name of the source in tags.yaml, or of the kind of request that pushes values. */
