@@ -19,6 +19,8 @@ export interface BrokerSpec {
   keyFile?: string;
   /** Client ID of the broker session. Stable across restarts and unique per gateway. */
   clientId?: string;
+  /** Whether retained messages without a time of their own are stored with the time of arrival. Default: skipped. */
+  retained?: 'take';
   /** Group of clients that share the messages. */
   share?: string;
   /**

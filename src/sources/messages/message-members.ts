@@ -116,6 +116,7 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
     ...(raw.username === undefined ? {} : { username: String(raw.username) }),
     ...(raw.client_id === undefined ? {} : { clientId: String(raw.client_id) }),
     ...(raw.share === undefined ? {} : { share: String(raw.share) }),
+    ...(raw.retained === 'take' ? { retained: 'take' } : {}),
     ...(raw.password_file === undefined ? {} : { passwordFile: report.pathOf(String(raw.password_file)) }),
     ...(raw.ca === undefined ? {} : { caFile: report.pemPathOf('ca', String(raw.ca), 'certificate') }),
     ...(raw.cert === undefined ? {} : { certFile: report.pemPathOf('cert', String(raw.cert), 'certificate') }),

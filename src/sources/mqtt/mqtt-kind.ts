@@ -16,13 +16,8 @@ import { messageWriting, readWriteTo, WRITE_TO } from '../messages/message-write
 import type { MessageValue } from '../messages/payload.ts';
 import type { SourceKind } from '../source-kind.ts';
 
-export interface MqttSpec extends BrokerSpec {
-  /** Handling of retained messages without a time of their own. */
-  retained: 'skip' | 'take';
-}
-
 /** An MQTT broker: `broker: { mqtt: "mqtt://127.0.0.1:1883" }`. */
-export const MQTT: SourceKind<MqttSpec, MessageValue> = {
+export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
   kind: 'mqtt',
   example: 'mqtt: mqtt://…',
   publishes: 'topic',
@@ -69,10 +64,7 @@ export const MQTT: SourceKind<MqttSpec, MessageValue> = {
     },
   },
   needs: { member: 'topic', example: 'topic: site/ft101' },
-  readSource(raw, report) {
-    const broker = readBroker('mqtt', raw, report);
-    return broker && { ...broker, retained: raw.retained === 'take' ? 'take' : 'skip' };
-  },
+  readSource: (raw, report) => readBroker('mqtt', raw, report),
   readValue,
   writing: messageWriting(MQTT_TOPICS, (source) => [placeOfBroker(source)]),
   groupOf: ({ share }) => share,

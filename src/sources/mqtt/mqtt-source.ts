@@ -1,5 +1,6 @@
 import { SourceStopped, TagferryError } from '../../base/errors.ts';
 import type { Broker } from '../../broker/broker.ts';
+import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
 import type { Filters } from '../../broker/subscriptions.ts';
 import { MQTT_TOPICS } from '../../broker/topic-filters.ts';
@@ -11,9 +12,8 @@ import { scanMessages } from '../messages/scan.ts';
 import { planFilters, TopicRouter } from '../messages/topic-plan.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
-import type { MqttSpec } from './mqtt-kind.ts';
 
-type Context = SourceContext<MqttSpec, MessageValue>;
+type Context = SourceContext<BrokerSpec, MessageValue>;
 
 const FILTERS = 'filters';
 const DONE = Promise.resolve();
@@ -141,7 +141,7 @@ export class MqttSource implements RunningSource {
     const { gate, clock, source } = this.#context;
     const { topic, payload, retained } = message;
     let points = this.#router.pointsOf(topic);
-    if (retained && source.spec.retained === 'skip') points = points.filter(hasOwnTime);
+    if (retained && source.spec.retained !== 'take') points = points.filter(hasOwnTime);
     if (points.length === 0) return DONE;
     if (payload.length > MAX_PAYLOAD_BYTES) {
       for (const point of points) gate.recordFailure(point, PAYLOAD_TOO_LONG);

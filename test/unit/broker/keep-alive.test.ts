@@ -38,7 +38,6 @@ it.each([
       version,
       qos: 1,
       sessionExpiryMs: 60_000,
-      retained: 'skip',
     } as const;
     const brokers = new Brokers({ clientId: () => 'gw', clock, logger: log });
     await brokers.set([{ name: 'plant', spec }]);

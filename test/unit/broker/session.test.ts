@@ -6,7 +6,7 @@ import { silentLogger } from '../../../src/base/logger.ts';
 import { Broker } from '../../../src/broker/broker.ts';
 import type { BrokerSpec } from '../../../src/broker/broker-spec.ts';
 import { UNSHAPED } from '../../../src/config/tags.ts';
-import { MQTT, type MqttSpec } from '../../../src/sources/mqtt/mqtt-kind.ts';
+import { MQTT } from '../../../src/sources/mqtt/mqtt-kind.ts';
 import { StrictBroker } from './strict-broker.ts';
 
 let server: StrictBroker;
@@ -265,12 +265,11 @@ describe('broker inspection by sources test', () => {
       spec: { topic, template: topic, at, status: '/q' },
     });
     const points = [pointOf('a', '/v'), pointOf('a', '/x'), pointOf('b', '/v')];
-    const spec: MqttSpec = {
+    const spec: BrokerSpec = {
       url: `mqtt://127.0.0.1:${port}`,
       version: 5,
       qos: 1,
       sessionExpiryMs: 60_000,
-      retained: 'skip',
     };
     const tested = await MQTT.test!({
       source: { kind: 'mqtt', name: 'plant', everyMs: 0, timeFrom: 'source', spec },
