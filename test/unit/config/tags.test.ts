@@ -65,7 +65,6 @@ describe('tags.yaml', () => {
         version: 5,
         qos: 1,
         sessionExpiryMs: 604_800_000,
-        retained: 'skip',
       }),
       sourceOf('host', 'self', 10_000, true),
     ]);
