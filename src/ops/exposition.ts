@@ -55,15 +55,9 @@ const SOURCE_METRICS: readonly [name: string, Metric: typeof Gauge | typeof Coun
     (source) => source.window?.used ?? null,
   ],
   [
-    'tagferry_source_redeliveries_known_total',
-    Counter,
-    'Duplicate messages of the source that were recognised and not stored.',
-    (source) => source.redelivered?.known ?? null,
-  ],
-  [
     'tagferry_source_redeliveries_taken_total',
     Counter,
-    'Accepted messages that had been delivered to another consumer before: the maximum number of possible duplicates on the platform.',
+    'Accepted messages that the broker had delivered before: the maximum number of duplicates on the platform.',
     (source) => source.redelivered?.taken ?? null,
   ],
 ];

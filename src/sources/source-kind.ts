@@ -174,11 +174,8 @@ export interface SourceState {
   errors: number;
   /** Number of unacknowledged messages, and the limit at which the broker stops sending, if known. */
   window?: { used: number; size: number | undefined };
-  /**
-   * Numbers of redelivered messages. `known`: recognised and not stored again. `taken`: stored, although another agent
-   * may have stored them too.
-   */
-  redelivered?: { known: number; taken: number };
+  /** Number of accepted messages that the broker had delivered before. */
+  redelivered?: { taken: number };
   /** Number of polls that did not run when they were due. */
   pollsLate: number;
   /** Earliest expiry of the client and server certificates, according to the wall clock. */

@@ -32,11 +32,8 @@ export interface SourceReport {
   errors: number;
   polls_late: number;
   window: { used: number; size: number | null } | null;
-  /**
-   * Numbers of redelivered messages. `known`: recognised and not stored again. `taken`: stored, although they may have
-   * been stored before.
-   */
-  redelivered: { known: number; taken: number } | null;
+  /** Number of accepted messages that the broker had delivered before. */
+  redelivered: { taken: number } | null;
   /** Earliest expiry of the client and server certificates, ISO 8601. */
   certificate_expires: string | null;
 }

@@ -30,6 +30,8 @@ export interface NatsState {
   problem: string | undefined;
   failures: number;
   received: number;
+  /** Number of messages that the server had delivered before. */
+  redelivered: number;
   /** Number of messages returned to the server because they could not be stored. */
   returned: number;
   /** Number of messages that exceed a size limit. */
@@ -220,6 +222,7 @@ export class NatsBroker {
       problem,
       failures: this.#loop.failures,
       received: sum(({ received }) => received),
+      redelivered: sum(({ redelivered }) => redelivered),
       returned: sum(({ returned }) => returned),
       discarded: this.#discards.count,
       window: { used: sum(({ inProgress }) => inProgress), size: pulls[0]?.window },

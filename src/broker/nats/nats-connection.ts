@@ -40,13 +40,7 @@ export async function openNats(
   const password = credentials.password ?? (login?.password ? decodeURIComponent(login.password) : undefined);
   const isSecure = urls.some(({ protocol }) => protocol === 'tls:') || spec.caFile !== undefined || cert !== undefined;
   // Same as the client's `connect` function, which does not accept another transport.
-  const transports: InstanceType<typeof BoundedTransport>[] = [];
-  const factory = () => {
-    const transport = new BoundedTransport();
-    transports.push(transport);
-    return transport;
-  };
-  setTransportFactory({ factory, dnsResolveFn: nodeResolveHost });
+  setTransportFactory({ factory: () => new BoundedTransport(), dnsResolveFn: nodeResolveHost });
   const connection = await NatsConnectionImpl.connect({
     servers: urls.map(({ hostname, port }) => `${hostname}:${port || '4222'}`),
     name: clientName,
@@ -70,7 +64,8 @@ export async function openNats(
   }).catch((error: unknown) => {
     throw translated(error);
   });
-  const server = transports.at(-1)?.socket;
+  const { transport } = (connection as unknown as { protocol: { transport: unknown } }).protocol;
+  const server = transport instanceof BoundedTransport ? transport.socket : undefined;
   return { connection, certificateEndsMs: earlierMs(credentials.endsMs, server && peerEndsMs(server)) };
 }
 

@@ -1,11 +1,8 @@
 /**
- * Messages of a durable pull consumer. Each message is acknowledged after its handler has stored it, and the server
- * confirms the acknowledgement. The order of messages is preserved: if the handler rejects one, it and all later
- * messages wait in an `OrderedQueue`, and no more are requested. After half of the consumer's ack wait, the waiting
- * messages are returned to the server in order, while no request is open. The server delivers them before newer
- * messages, to this agent or to another agent of the consumer. Invariants: the number of requested messages never
- * exceeds the free capacity; only stored messages are acknowledged. After a crash the server redelivers unacknowledged
- * messages when the ack wait expires.
+ * Messages of a durable pull consumer. Each message is acknowledged after its handler has stored it. Messages are
+ * requested in batches only while there is room for them, because `consume()` of the client has no back-pressure: it
+ * requests more messages when some arrive, not when they are processed. Redelivery is left to the server: unacknowledged
+ * messages are delivered again after the ack wait, to this agent or another one, and rejected ones after a second.
  */
 import type { Consumer, ConsumerInfo, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
@@ -14,9 +11,8 @@ import { codeOf, messageOf, SourceStopped } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { Repeats } from '../../base/repeats.ts';
-import { BrokerError, brokerClosed, noStream, redactedMessage } from '../broker-error.ts';
+import { BrokerError, noStream, redactedMessage } from '../broker-error.ts';
 import type { Discards } from '../discards.ts';
-import { OrderedQueue } from '../ordered-queue.ts';
 import { commonSubject, covers, NATS_SUBJECTS } from '../topic-filters.ts';
 import { DISCARDED_HEADER, readDiscarded } from './nats-framing.ts';
 
@@ -30,8 +26,6 @@ export interface StreamMessage {
   seq: number;
   /** Time at which the server stored the message. Distinguishes equal sequence numbers of a recreated stream. */
   storedNs: bigint;
-  /** Whether the server has delivered the message before. */
-  redelivered: boolean;
 }
 
 export interface PullOptions {
@@ -43,10 +37,10 @@ export interface PullOptions {
   ordered: boolean;
   /** Returns the subjects to pull. Nothing is pulled while the list is empty. */
   subjects(): readonly string[];
-  /** Resolves when the message is stored or can be discarded. Throws or rejects if it must be retried. */
+  /** Resolves when the message is stored or can be discarded. Rejects if the server must deliver it again. */
   handler(message: StreamMessage): Promise<void>;
-  /** Called when the server has confirmed an acknowledgement. */
-  acknowledged?(seq: number): void;
+  /** Whether no more messages should be requested. */
+  isFull?(): boolean;
   /** Called when the server is waiting for an acknowledgement, so that an early commit is useful. */
   stalled?(): void;
 }
@@ -70,16 +64,12 @@ const MAX_MESSAGES_AT_ONCE = 100;
 const REQUEST_MS = 5_000;
 const HEARTBEAT_MS = 1_000;
 const RETRY_MS = 1_000;
+const ROOM_CHECK_MS = 100;
 const RESPONSE_MS = 3_000;
 /** Maximum number of unacknowledged messages across all agents, for a consumer created here. */
 const MAX_UNACKNOWLEDGED = 20_000;
 const CREATED_HERE = 'made by tagferry';
 const NANOS = 1_000_000;
-
-interface Arrival {
-  message: JsMsg;
-  connection: NatsConnection;
-}
 
 export class NatsPull {
   readonly #options: PullOptions;
@@ -87,9 +77,6 @@ export class NatsPull {
   readonly #repeats = new Repeats();
   readonly #stopping = new AbortController();
   readonly #inProgress = { messages: 0, bytes: 0 };
-  readonly #queue: OrderedQueue<Arrival>;
-  /** Time after which the server redelivers an unacknowledged message of the current consumer. */
-  #ackWaitMs: number;
   #wakeUp: (() => void) | undefined;
   /** Ends the open request. */
   #cancelRequest: (() => void) | undefined;
@@ -98,19 +85,12 @@ export class NatsPull {
   /** Reason why no messages are being pulled. */
   problem: string | undefined;
   received = 0;
+  redelivered = 0;
   returned = 0;
 
   constructor(options: PullOptions, parts: PullParts) {
     this.#options = options;
     this.#parts = parts;
-    this.#ackWaitMs = options.ackWaitMs;
-    this.#queue = new OrderedQueue({
-      deliver: ({ message }) => options.handler(streamMessageOf(message)),
-      isOver: ({ connection }) => this.#stopping.signal.aborted || connection.isClosed(),
-      onRejected: ({ message }, error) => this.#reportDeferred(message.subject, error),
-      clock: parts.clock,
-      signal: this.#stopping.signal,
-    });
   }
 
   get inProgress(): number {
@@ -121,10 +101,9 @@ export class NatsPull {
     return MAX_IN_PROGRESS;
   }
 
-  /** Ends requests and returns waiting messages to the server. */
+  /** Ends requests. */
   close(): void {
     this.#stopping.abort();
-    this.#returnWaiting();
     this.#wakeUp?.();
   }
 
@@ -138,8 +117,6 @@ export class NatsPull {
   async run(connection: NatsConnection): Promise<void> {
     const { clock } = this.#parts;
     const { signal } = this.#stopping;
-    // Remove messages of the previous connection from the queue, because the server redelivers them.
-    this.#returnWaiting();
     while (!signal.aborted && !connection.isClosed()) {
       try {
         const wanted = [...this.#options.subjects()];
@@ -149,7 +126,6 @@ export class NatsPull {
           const manager = await jetstreamManager(connection, { checkAPI: false });
           const { stream_name, name, config } = await this.#consumerFor(manager, wanted);
           this.#earlyCommitFrom = earlyCommitFrom(config.max_ack_pending);
-          this.#ackWaitMs = config.ack_wait === undefined ? this.#options.ackWaitMs : config.ack_wait / NANOS;
           const consumer = await jetstream(connection).consumers.get(stream_name, name);
           this.problem = undefined;
           if (this.#options.ordered) await this.#waitForRedelivery(manager, stream_name, name);
@@ -191,30 +167,19 @@ export class NatsPull {
     const { clock } = this.#parts;
     const { signal } = this.#stopping;
     let isFirst = true;
-    let waitingSinceMs: number | undefined;
     while (!signal.aborted && !connection.isClosed() && wanted.join() === this.#options.subjects().join()) {
-      if (this.#isFull || this.#queue.waiting > 0) {
-        const nowMs = clock.monotonicMs();
-        waitingSinceMs = this.#queue.waiting > 0 ? (waitingSinceMs ?? nowMs) : undefined;
-        if (waitingSinceMs !== undefined && nowMs - waitingSinceMs >= this.#ackWaitMs / 2) {
-          this.#returnWaiting();
-          // The server processes requests and returned messages concurrently, so an immediate request might be served
-          // first.
-          await clock.sleep(RETRY_MS, signal).catch(() => {});
-          continue;
-        }
+      if (this.#isFull) {
         this.#options.stalled?.();
-        await this.#wait(RETRY_MS, clock);
+        await this.#wait(ROOM_CHECK_MS, clock);
         continue;
       }
-      waitingSinceMs = undefined;
       const before = this.received;
       try {
-        await this.#pull(consumer, connection);
+        await this.#pull(consumer);
       } catch (error) {
         // A message larger than the byte limit of a request is never delivered, so request one without a limit.
         const isTooLarge = /exceeds maxbytes/i.test(messageOf(error));
-        if (isTooLarge && this.received === before) await this.#pull(consumer, connection, 1);
+        if (isTooLarge && this.received === before) await this.#pull(consumer, 1);
         else if (!isTooLarge && (isFirst || this.received === before)) throw error;
       }
       isFirst = false;
@@ -222,7 +187,7 @@ export class NatsPull {
     }
   }
 
-  async #pull(consumer: Consumer, connection: NatsConnection, messages?: number): Promise<void> {
+  async #pull(consumer: Consumer, messages?: number): Promise<void> {
     let left = messages ?? MAX_MESSAGES_AT_ONCE;
     // Protects against a server that ignores the limits of a request.
     const maxBytes = this.#inProgress.bytes + MAX_BYTES_AT_ONCE;
@@ -233,7 +198,7 @@ export class NatsPull {
     this.#stopping.signal.addEventListener('abort', onStop, { once: true });
     try {
       for await (const message of some) {
-        void this.#receive(message, connection);
+        void this.#receive(message);
         // Servers before 2.10 do not report that the request is complete, and the client would wait until it misses
         // heartbeats.
         if (--left === 0 || this.#inProgress.bytes > maxBytes) break;
@@ -245,34 +210,28 @@ export class NatsPull {
   }
 
   get #isFull(): boolean {
-    return this.#inProgress.messages >= MAX_IN_PROGRESS || this.#inProgress.bytes >= MAX_BYTES_IN_PROGRESS;
+    const { messages, bytes } = this.#inProgress;
+    return messages >= MAX_IN_PROGRESS || bytes >= MAX_BYTES_IN_PROGRESS || this.#options.isFull?.() === true;
   }
 
-  async #receive(message: JsMsg, connection: NatsConnection): Promise<void> {
-    if (this.#stopping.signal.aborted) return returnToServer(message);
+  async #receive(message: JsMsg): Promise<void> {
     this.received++;
+    if (message.redelivered) this.redelivered++;
     if (this.#discard(message)) return;
     const bytes = bytesOf(message);
     this.#inProgress.messages++;
     this.#inProgress.bytes += bytes;
     if (this.#inProgress.messages % this.#earlyCommitFrom === 0) this.#options.stalled?.();
     try {
-      await this.#queue.offer({ message, connection });
-      // An unconfirmed acknowledgement may be lost. The message is then redelivered and recognised.
-      if (await message.ackAck().catch(() => false)) this.#options.acknowledged?.(message.seq);
-    } catch {
-      this.returned++;
-      returnToServer(message);
+      await this.#options.handler(streamMessageOf(message));
+      message.ack();
+    } catch (error) {
+      this.#reportRejected(message, error);
     } finally {
       this.#inProgress.messages--;
       this.#inProgress.bytes -= bytes;
       this.#wakeUp?.();
     }
-  }
-
-  /** Stops all messages in the queue from waiting; `#receive` returns each of them to the server, in order. */
-  #returnWaiting(): void {
-    this.#queue.clear(brokerClosed(this.#parts.name));
   }
 
   /** Ends the redelivery of an oversized message, whose bytes were dropped by the framing. */
@@ -344,13 +303,20 @@ export class NatsPull {
     logger[count === undefined ? 'debug' : 'warn'](fields, 'consumer unavailable, retrying');
   }
 
-  #reportDeferred(subject: string, error: unknown): void {
+  /** Returns a message to the server, unless the connection has ended. */
+  #reportRejected(message: JsMsg, error: unknown): void {
+    this.returned++;
+    try {
+      message.nak(RETRY_MS);
+    } catch {
+      // The server delivers the message again after the ack wait.
+    }
+    if (error instanceof SourceStopped) return;
     const { name, clock, logger } = this.#parts;
     const code = codeOf(error);
-    const count =
-      error instanceof SourceStopped ? undefined : this.#repeats.note(`returned:${code}`, clock.monotonicMs());
-    const fields = { event: 'broker.refused', broker: name, topic: subject, code, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, 'message deferred, later messages are waiting for it');
+    const count = this.#repeats.note(`returned:${code}`, clock.monotonicMs());
+    const fields = { event: 'broker.refused', broker: name, topic: message.subject, code, count };
+    logger[count === undefined ? 'debug' : 'warn'](fields, 'message not stored yet, not acknowledged');
   }
 }
 
@@ -361,21 +327,12 @@ function earlyCommitFrom(maxUnacknowledged: number | undefined): number {
 }
 
 function streamMessageOf(message: JsMsg): StreamMessage {
-  const { subject, data, headers, seq, redelivered, timestampNanos: storedNs } = message;
+  const { subject, data, headers, seq, timestampNanos: storedNs } = message;
   const header = (name: string) => {
     const spelt = headers?.keys().find((one) => one.toLowerCase() === name.toLowerCase());
     return spelt === undefined ? undefined : headers?.get(spelt);
   };
-  return { subject, payload: data, header, seq, storedNs, redelivered };
-}
-
-/** Returns a message to the server, which delivers it again to this agent or another one. */
-function returnToServer(message: JsMsg): void {
-  try {
-    message.nak();
-  } catch {
-    // The connection ended, so the server redelivers the message.
-  }
+  return { subject, payload: data, header, seq, storedNs };
 }
 
 /** Returns the size of a message in memory. */

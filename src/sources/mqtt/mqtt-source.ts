@@ -92,7 +92,7 @@ export class MqttSource implements RunningSource {
       ...(problem === undefined ? {} : { problem }),
       errors: this.#errors + failures + discarded,
       window,
-      redelivered: { known: 0, taken: redelivered },
+      redelivered: { taken: redelivered },
       pollsLate: 0,
       ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }),
     };

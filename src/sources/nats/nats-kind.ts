@@ -85,7 +85,7 @@ export const NATS: SourceKind<NatsSpec, MessageValue> = {
   addressOf: (_, value) => placeText(value),
   async open(context) {
     const { NatsSource } = await import('./nats-source.ts');
-    return new NatsSource(context, await context.notes());
+    return new NatsSource(context);
   },
   async test({ source, platformCaFile, clock, ...context }) {
     const { listenOnce } = await import('../messages/listen-for.ts');
