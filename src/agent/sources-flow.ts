@@ -231,7 +231,7 @@ export class SourcesFlow {
 }
 
 function pushRules(settings: Settings): PushRules {
-  const { ingestToken: token, ingestHosts: hosts, ingestPartial: partial } = settings;
+  const { ingestToken: token, ingestHosts: hosts } = settings;
   const { ingestTagFrom: tagFrom, ingestKeyFrom: keyFrom } = settings;
-  return { token, hosts, lines: { partial, tagFrom, keyFrom } };
+  return { token, hosts, lines: { tagFrom, keyFrom } };
 }

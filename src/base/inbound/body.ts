@@ -57,55 +57,6 @@ export function readBody(request: IncomingMessage, maxBytes: number, reservation
   });
 }
 
-/** Iterates over the chunks of a body with back-pressure. Rejects if the body is incomplete. */
-export class BodyChunks implements AsyncIterator<Buffer> {
-  readonly #request: IncomingMessage;
-  readonly #waiting: Buffer[] = [];
-  #wake: () => void = () => {};
-  #ended: 'whole' | 'broken' | undefined;
-
-  constructor(request: IncomingMessage) {
-    this.#request = request;
-    request.on('error', () => {});
-    request.on('data', this.#onData).on('end', this.#onEnd).on('close', this.#onClose);
-    request.pause();
-  }
-
-  async next(): Promise<IteratorResult<Buffer>> {
-    while (this.#waiting.length === 0 && this.#ended === undefined) {
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-        this.#request.resume();
-      });
-    }
-    const value = this.#waiting.shift();
-    if (value !== undefined) return { value };
-    if (this.#ended === 'broken') throw new BodyError('aborted');
-    return { value: undefined, done: true };
-  }
-
-  /** Stops iterating. The rest of the body may be discarded. */
-  release(): void {
-    this.#request.off('data', this.#onData).off('end', this.#onEnd).off('close', this.#onClose);
-    this.#ended ??= 'broken';
-    this.#wake();
-  }
-
-  readonly #onData = (chunk: Buffer): void => {
-    this.#request.pause();
-    this.#waiting.push(chunk);
-    this.#wake();
-  };
-  readonly #onEnd = (): void => {
-    this.#ended = 'whole';
-    this.#wake();
-  };
-  readonly #onClose = (): void => {
-    this.#ended ??= 'broken';
-    this.#wake();
-  };
-}
-
 const DISCARD_MS = 2_000;
 const DISCARD_BYTES = 16 * 1024 * 1024;
 const READ_PAST_BYTES = 65_536;

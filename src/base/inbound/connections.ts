@@ -2,14 +2,12 @@
  * Connections of a listener. The limits prevent slow or silent clients from blocking others.
  *
  *     quiet ──► reading ──► waiting ──► quiet        (body is read, then the request is processed and answered)
- *                 └───────► streaming ──► quiet      (body of unlimited duration)
  *
  * A quiet connection has not sent a complete request head: it is new or between two requests. If all slots are in use,
  * a new connection replaces the one that `placeRank` selects, preferably the one that has been quiet longest. During a
  * flood, each new connection therefore has as much time as it takes to fill all slots, which is enough to send a head.
- * Bodies and streams have lower limits, above which the connection with the slowest body or an inactive stream is
- * closed. One IP address can use at most a quarter of the connections. Loopback and Unix sockets are exempt, because a
- * proxy may serve many clients.
+ * Bodies have a lower limit, above which the connection with the slowest body is closed. One IP address can use at most
+ * a quarter of the connections. Loopback and Unix sockets are exempt, because a proxy may serve many clients.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -43,8 +41,6 @@ const MIN_BYTES_PER_SECOND = 250;
 const YIELDING_BYTES_PER_SECOND = 16_384;
 /** Minimum time before a connection counts as slow, idle or unread. */
 const GRACE_MS = 1_000;
-/** Time without data after which a stream can be replaced by another. Streams may legitimately send one line per hour. */
-const STALE_STREAM_MS = 60_000;
 /** Maximum number of pipelined requests; some clients send the next request before they receive the response. */
 const MAX_PIPELINED = 32;
 
@@ -62,7 +58,7 @@ class Connection {
   readonly address: string | undefined;
   readonly openedMs: number;
   readonly responses = new Set<ServerResponse>();
-  state: 'quiet' | 'reading' | 'streaming' | 'waiting' = 'quiet';
+  state: 'quiet' | 'reading' | 'waiting' = 'quiet';
   /** Time of the latest state change. */
   sinceMs: number;
   /** Byte counts at the two previous checks or at the start of the body. */
@@ -209,24 +205,6 @@ export class Connections {
         connection.enter('quiet', this.#now());
     };
     response.once('finish', over).once('close', over);
-    return true;
-  }
-
-  /** Allows a body of unlimited duration. Returns `false` if there are too many of these bodies. */
-  startStream(request: IncomingMessage): boolean {
-    const connection = this.#byStream.get(request.socket);
-    if (!connection) return true;
-    const nowMs = this.#now();
-    const streams = this.#inState('streaming');
-    if (streams.length >= Math.max(1, Math.floor(this.#options.connections / 8))) {
-      const idlest = lowest(streams, ({ sinceMs }) => sinceMs);
-      if (!idlest || nowMs - idlest.sinceMs < STALE_STREAM_MS) return false;
-      this.#end(idlest, 'replaced');
-    }
-    connection.enter('streaming', nowMs);
-    request.on('data', () => {
-      if (connection.state === 'streaming') connection.sinceMs = this.#now();
-    });
     return true;
   }
 

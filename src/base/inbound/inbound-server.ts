@@ -25,7 +25,7 @@ export interface InboundLimits {
   headerBytes: number;
   /** Approximate time limit for a request head and a TLS handshake, in milliseconds. */
   headerMs: number;
-  /** Time limit for a body, in milliseconds. Does not apply to streams. */
+  /** Time limit for a body, in milliseconds. */
   requestMs: number;
   /** Time limit for a peer that does not read its response, in milliseconds. */
   unreadMs: number;
@@ -132,11 +132,6 @@ export class InboundServer {
     return this.#server?.address() ?? null;
   }
 
-  /** Aborts when `stop` is called. */
-  get stopping(): AbortSignal {
-    return this.#stopping.signal;
-  }
-
   get isStopping(): boolean {
     return this.#stopping.signal.aborted;
   }
@@ -149,11 +144,6 @@ export class InboundServer {
   /** Maximum number of concurrent bodies. */
   get bodies(): number {
     return maxBodies(this.#limits.connections);
-  }
-
-  /** Allows a body of unlimited duration. Returns `false` if there are too many of these bodies. */
-  streams(request: IncomingMessage): boolean {
-    return this.#connections.startStream(request);
   }
 
   /** Closes the connection with the largest slow body. Returns `false` if there is none. */
@@ -189,7 +179,7 @@ export class InboundServer {
     const options = {
       maxHeaderSize: headerBytes,
       headersTimeout: headerMs,
-      // `Connections` enforces the time limit, because it distinguishes streams from slow bodies.
+      // `Connections` enforces the time limit.
       requestTimeout: 0,
       keepAliveTimeout: keepAliveMs,
       // Longer than the default, because each check wakes an idle agent and there are four listeners.

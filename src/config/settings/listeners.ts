@@ -24,13 +24,6 @@ export const LISTENERS = {
     appliedBy: 'reload',
     text: 'Host names, in addition to localhost, that are allowed in requests without a token. Other names are rejected, so that web pages cannot push values.',
   },
-  INGEST_PARTIAL: {
-    member: 'ingestPartial',
-    form: { as: 'switch' },
-    default: 'false',
-    appliedBy: 'reload',
-    text: 'Accept the valid lines of a line protocol request instead of rejecting the whole request.',
-  },
   INGEST_TAG_FROM: {
     member: 'ingestTagFrom',
     form: { as: 'text' },

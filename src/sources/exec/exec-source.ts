@@ -17,7 +17,7 @@ import { ScheduledProgram } from '../../base/programs/scheduled.ts';
 import { SupervisedProgram } from '../../base/programs/supervised.ts';
 import { STATUS_MASK } from '../../buffer/format/value-columns.ts';
 import { readNdjsonBody } from '../formats/json-values.ts';
-import { readLineProtocol } from '../formats/line-values.ts';
+import { readLineProtocol } from '../formats/line-protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
 import { ValueStream } from '../formats/value-stream.ts';
 import type { TestedValue } from '../intake/arrivals.ts';

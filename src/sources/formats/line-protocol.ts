@@ -1,55 +1,47 @@
-import { UnreadableValues } from '../intake/problem-list.ts';
-import { parseDecimal } from '../intake/text-parsers.ts';
-
 /**
- * Complete parser for InfluxDB line protocol: `measurement,tag=x field=1.5,other=2i 1700000000000000000`. Supports
- * backslash escapes, comments, multi-line quoted strings, integers (`i`, `u`), booleans and `\r\n`. Does not depend on
- * tags.yaml. Reports parsed items to a receiver in input order.
+ * Reads InfluxDB line protocol into a draft: `measurement,tag=x field=1.5,other=2i 1700000000000000000`. The tag of a
+ * value is the measurement or an Influx tag; the key is the field, or composed of the field and Influx tags. Supports
+ * backslash escapes, comments, multi-line quoted strings, integers (`i`, `u`), booleans and `\r\n`.
+ *
+ * An invalid field rejects only itself. An invalid line, and a line with an invalid time, reject all of their fields.
+ * A line is also rejected if an earlier line of another Influx series has the same tag, key and time, because the
+ * platform would store only one of the values.
  */
-export interface LineReceiver {
-  /** Called before the fields of a line, with the offsets of its measurement and Influx tags (`headAt`). */
-  head?(from: number, to: number): void;
-  /**
-   * Called for a number or a boolean. `name` is the measurement, or the value of the requested Influx tag if present.
-   */
-  value(name: string | undefined, key: string, value: number | boolean): void;
-  /** Called for a string. */
-  text(name: string | undefined, key: string, text: string): void;
-  /** Called for a field that is not a number. */
-  wrong(name: string | undefined, key: string, problem: string): void;
-  /**
-   * Called after the fields of each line, with the line's time in whole milliseconds (rounded down, not range-checked),
-   * or NaN if the line contains no time.
-   */
-  endOfLine(timeMs: number): void;
-  /**
-   * Called for an invalid line, including a line whose first fields were already reported. If it returns `true`,
-   * parsing continues; otherwise, the error is thrown.
-   */
-  unreadable?(error: UnreadableValues): boolean;
+import { quote, type Slot } from '../intake/address-book.ts';
+import { type Draft, isSeconds, isValidTime, ON_ARRIVAL } from '../intake/draft.ts';
+import { withoutStackTraces } from '../intake/problem-list.ts';
+import { numberOf, problemOfReading, TEXTS_NEED_MAP } from '../intake/shaping.ts';
+import { parseDecimal, textOf } from '../intake/text-parsers.ts';
+
+export interface LineOptions {
+  /** Timestamp unit, in milliseconds. */
+  msOfUnit: number;
+  /** Whether the unit is a guess because the request did not specify it. */
+  isUnitGuessed: boolean;
+  /** Influx tag whose value is the tag name; if `undefined`, the measurement is the tag name. */
+  tagFrom: string | undefined;
+  /** Composes the key from the field and the Influx tags; if `undefined`, the field is the key. */
+  keyOf?: ((field: string, tags: ReadonlyMap<string, string>) => string) | undefined;
+  /** Maximum length of a line, in characters. Default: no limit. */
+  maxLineLength?: number;
 }
 
-/** Milliseconds per `precision` unit, in the spellings of InfluxDB 1 and 2. */
-const MS_OF_PRECISION: Readonly<Record<string, number>> = {
-  ns: 1e-6,
-  n: 1e-6,
-  us: 1e-3,
-  u: 1e-3,
-  µ: 1e-3, // micro sign
-  µs: 1e-3,
-  μ: 1e-3, // Greek letter mu
-  μs: 1e-3,
-  ms: 1,
-  s: 1_000,
-  m: 60_000,
-  h: 3_600_000,
-};
+/** Line with a rejected field. */
+interface RejectedLine {
+  /** Line number, starting from 1. */
+  number: number;
+  /** Beginning of the line, quoted. */
+  text: string;
+  problem: string;
+}
 
-export const PRECISIONS: readonly string[] = ['ns', 'us', 'ms', 's', 'm', 'h'];
+/** Maximum number of rejected lines that are quoted. */
+const MAX_LISTED = 10;
 
-/** Returns the timestamp unit in milliseconds, or `undefined` for an unknown `precision`. Default: nanoseconds. */
-export function msOfPrecision(precision: string | null): number | undefined {
-  return precision === null || precision === '' ? 1e-6 : MS_OF_PRECISION[precision];
+/** Number of lines with rejected fields, and the first ten of them. */
+export class RejectedLines {
+  count = 0;
+  readonly listed: RejectedLine[] = [];
 }
 
 const TAB = 9;
@@ -63,129 +55,302 @@ const MINUS = 45;
 const EQUALS = 61;
 const BACKSLASH = 92;
 
+/** Adds the valid values to a partial draft, and the lines with rejected fields to `rejected`. */
+export function readLineProtocol(
+  bytes: Buffer,
+  options: LineOptions,
+  draft: Draft,
+  rejected = new RejectedLines(),
+): void {
+  withoutStackTraces(() => new LineReader(textOf(bytes), options, draft, rejected).read());
+}
+
+/** The current line cannot be parsed. */
+class InvalidLine extends Error {}
+
 /**
- * Parses a text. Throws `UnreadableValues` with the number of the first invalid line, unless the receiver handles the
- * error. Earlier lines have already been reported to the receiver.
+ * Time and line offset of the latest value of a slot, and offsets of earlier lines by time. Offsets are stored because
+ * 250,000 parsed lines would use 100 MB. Most requests contain only one time per slot.
  */
-export function parseLineProtocol(text: string, msOfUnit: number, receiver: LineReceiver, tagFrom?: string): void {
-  new LineParser(text).parse(msOfUnit, receiver, tagFrom);
+interface Writer {
+  timeMs: number;
+  from: number;
+  earlier: Map<number, number> | undefined;
 }
 
-/** Measurement and Influx tags of a line. */
-export interface InfluxHead {
-  measurement: string;
-  tags: ReadonlyMap<string, string>;
-}
-
-/** Returns the head of the valid line that begins at `from`. */
-export function headAt(text: string, from: number): InfluxHead {
-  return new LineParser(text, from).head();
-}
-
-class LineParser {
+class LineReader {
   readonly #text: string;
-  #at: number;
-  /** Number of line feeds before `#countedTo`, used to determine the line number of an error. */
+  readonly #options: LineOptions;
+  readonly #draft: Draft;
+  readonly #rejected: RejectedLines;
+  readonly #writers = new Map<Slot, Writer>();
+  #at = 0;
+  /** Number of line feeds before `#countedTo`. */
   #feeds = 0;
   #countedTo = 0;
 
-  constructor(text: string, at = 0) {
+  /** Current line: its offset, the end of its measurement and Influx tags, and its first index in the columns. */
+  #from = 0;
+  #headTo = 0;
+  #first = 0;
+  #tags: ReadonlyMap<string, string> | undefined;
+  /** Slots of its values, and the entries of `#writers` for the slots. */
+  readonly #slots: Slot[] = [];
+  readonly #slotWriters: (Writer | undefined)[] = [];
+  /** Problem of the line, or of its first rejected field, and the number of its problems. */
+  #problem = '';
+  #problems = 0;
+
+  constructor(text: string, options: LineOptions, draft: Draft, rejected: RejectedLines) {
     this.#text = text;
-    this.#at = at;
+    this.#options = options;
+    this.#draft = draft;
+    this.#rejected = rejected;
   }
 
-  parse(msOfUnit: number, receiver: LineReceiver, tagFrom: string | undefined): void {
+  read(): void {
     while (this.#at < this.#text.length) {
       this.#skipBlanks();
       if (this.#next() === HASH) this.#skipLine();
-      else if (!this.#isLineEnd()) {
-        try {
-          this.#line(msOfUnit, receiver, tagFrom);
-        } catch (error) {
-          if (!(error instanceof UnreadableValues) || !receiver.unreadable?.(error)) throw error;
-          this.#skipLine();
-        }
-      }
+      else if (!this.#isLineEnd()) this.#readLine();
       if (this.#next() === RETURN) this.#at++;
       if (this.#next() === FEED) this.#at++;
     }
   }
 
-  head(): InfluxHead {
-    const measurement = this.#measurement();
-    const tags = new Map<string, string>();
-    while (this.#next() === COMMA) tags.set(...this.#tag());
-    return { measurement, tags };
+  #readLine(): void {
+    this.#from = this.#at;
+    this.#first = this.#draft.accepted;
+    this.#tags = undefined;
+    this.#slots.length = 0;
+    this.#problems = 0;
+    try {
+      this.#endLine(this.#parseLine());
+    } catch (error) {
+      if (!(error instanceof InvalidLine)) throw error;
+      this.#rejectLine('', 'is on a line that cannot be parsed', error.message);
+      this.#draft.reject('', this.#draft.problems.hasRoom ? `line ${this.#lineNumber()}: ${error.message}` : '');
+      // An unterminated string must not hide the lines that follow.
+      this.#at = this.#from;
+      this.#skipLine();
+    }
+    if (this.#problems > 0) this.#listRejected();
   }
 
-  #line(msOfUnit: number, receiver: LineReceiver, tagFrom: string | undefined): void {
-    const start = this.#at;
+  /** Adds the fields of a line with the arrival time. Returns the line's own time, or NaN if it has none. */
+  #parseLine(): number {
+    const { tagFrom, msOfUnit, maxLineLength = Number.POSITIVE_INFINITY } = this.#options;
     const measurement = this.#measurement();
-    let name = tagFrom === undefined ? measurement : undefined;
+    let tag = tagFrom === undefined ? measurement : undefined;
     while (this.#next() === COMMA) {
-      const [key, value] = this.#tag();
-      if (key === tagFrom) name = value;
+      const [key, value] = this.#influxTag();
+      if (key === tagFrom) tag = value;
     }
-    receiver.head?.(start, this.#at);
+    this.#headTo = this.#at;
     this.#skipBlanks();
-    if (this.#isLineEnd()) throw this.#unreadable('fields are missing');
+    if (this.#isLineEnd()) throw new InvalidLine('fields are missing');
     for (;;) {
-      this.#field(name, receiver);
+      this.#readField(tag);
       if (this.#next() !== COMMA) break;
       this.#at++;
     }
     this.#skipBlanks();
-    const timeMs = this.#isLineEnd() ? Number.NaN : this.#time(msOfUnit);
+    const timeMs = this.#isLineEnd() ? Number.NaN : this.#readTime(msOfUnit);
     this.#skipBlanks();
-    if (!this.#isLineEnd()) throw this.#unreadable('unexpected text after the timestamp');
-    receiver.endOfLine(timeMs);
+    if (!this.#isLineEnd()) throw new InvalidLine('unexpected text after the timestamp');
+    if (this.#at - this.#from > maxLineLength) throw new InvalidLine(`is longer than ${maxLineLength} bytes`);
+    return timeMs;
   }
 
   #measurement(): string {
     const measurement = this.#name(false);
-    if (measurement === '') throw this.#unreadable('the measurement is missing');
+    if (measurement === '') throw new InvalidLine('the measurement is missing');
     return measurement;
   }
 
   /** Reads an Influx tag in the form `,key=value`. */
-  #tag(): [key: string, value: string] {
+  #influxTag(): [key: string, value: string] {
     this.#at++;
     const key = this.#name(true);
-    if (key === '' || this.#next() !== EQUALS) throw this.#unreadable('a tag has no value');
+    if (key === '' || this.#next() !== EQUALS) throw new InvalidLine('a tag has no value');
     this.#at++;
     const value = this.#name(true);
-    if (value === '' || this.#next() === EQUALS) throw this.#unreadable('a tag is not key=value');
+    if (value === '' || this.#next() === EQUALS) throw new InvalidLine('a tag is not key=value');
     return [key, value];
   }
 
-  #field(name: string | undefined, receiver: LineReceiver): void {
-    const key = this.#name(true);
-    if (key === '' || this.#next() !== EQUALS) throw this.#unreadable('a field is not key=value');
+  #readField(tag: string | undefined): void {
+    const text = this.#text;
+    const field = this.#name(true);
+    if (field === '' || this.#next() !== EQUALS) throw new InvalidLine('a field is not key=value');
     const start = ++this.#at;
     if (this.#next() === QUOTE) {
-      receiver.text(name, key, this.#string());
+      this.#addValue(tag, field, this.#string());
     } else {
       let at = start;
-      while (at < this.#text.length && !isFieldEnd(this.#text.charCodeAt(at))) at++;
-      if (at === start) throw this.#unreadable('a field has no value');
+      while (at < text.length && !isFieldEnd(text.charCodeAt(at))) at++;
+      if (at === start) throw new InvalidLine('a field has no value');
       this.#at = at;
-      const value = fieldValue(this.#text.slice(start, at));
-      if (typeof value === 'string') receiver.wrong(name, key, value);
-      else receiver.value(name, key, value);
+      const value = fieldValue(text.slice(start, at));
+      if (typeof value === 'string') this.#rejectField(tag, field, value);
+      else this.#addValue(tag, field, value);
     }
-    if (this.#at < this.#text.length && !isFieldEnd(this.#next())) {
-      throw this.#unreadable('unexpected text after a field');
+    if (this.#at < text.length && !isFieldEnd(this.#next())) throw new InvalidLine('unexpected text after a field');
+  }
+
+  #addValue(tag: string | undefined, field: string, raw: number | boolean | string): void {
+    const draft = this.#draft;
+    if (tag === undefined) {
+      const name = quote(this.#options.tagFrom ?? '');
+      this.#reject('tag', `the line has no tag ${name}, which INGEST_TAG_FROM specifies`);
+      return;
+    }
+    const key = this.#keyOf(field);
+    const slot = draft.find(tag, key);
+    if (slot === undefined) {
+      const wrong = this.#isReported ? draft.explain(tag, key) : { field: '', problem: '' };
+      this.#reject(wrong.field, wrong.problem);
+      return;
+    }
+    if (typeof raw === 'string' && slot.map === undefined) {
+      this.#rejectField(tag, field, `is a string, not a number; ${TEXTS_NEED_MAP}`);
+      return;
+    }
+    const number = typeof raw === 'number' && slot.map === undefined ? raw : numberOf(raw, slot.map);
+    if (number === undefined) {
+      this.#rejectField(tag, field, `has a value without a number: ${problemOfReading(raw, slot.map)}`);
+      return;
+    }
+    // The time is known only at the end of the line.
+    draft.add(slot, number, ON_ARRIVAL, 0);
+    this.#slots.push(slot);
+  }
+
+  #keyOf(field: string): string {
+    const { keyOf } = this.#options;
+    if (keyOf === undefined) return field;
+    this.#tags ??= this.#headAt(this.#from).tags;
+    return keyOf(field, this.#tags);
+  }
+
+  #endLine(timeMs: number): void {
+    const { isUnitGuessed } = this.#options;
+    if (Number.isNaN(timeMs) || (isUnitGuessed ? this.#draft.isPlausibleTime(timeMs) : isValidTime(timeMs))) {
+      const problem = this.#otherSeries(timeMs);
+      if (problem !== undefined) this.#rejectLine('key', problem);
+      else if (!Number.isNaN(timeMs)) this.#draft.setTimeFrom(this.#first, timeMs);
+      return;
+    }
+    const what = isValidTime(timeMs) && isSeconds(timeMs) ? 'is close to 1970' : 'must be between 1970 and 9999';
+    this.#rejectLine('timestamp', `${what}: check precision`, `the timestamp ${what}: check precision`);
+  }
+
+  /**
+   * Returns the problem if another Influx series already set a key of this line at the same time. NaN means the arrival
+   * time.
+   */
+  #otherSeries(timeMs: number): string | undefined {
+    const slots = this.#slots;
+    for (let at = 0; at < slots.length; at++) {
+      const writer = this.#writers.get(slots[at]!);
+      this.#slotWriters[at] = writer;
+      if (writer === undefined) continue;
+      const from = Object.is(writer.timeMs, timeMs) ? writer.from : writer.earlier?.get(timeMs);
+      const name = from === undefined ? undefined : this.#difference(from);
+      if (name === undefined) continue;
+      const what = name === '' ? 'measurement' : `Influx tag ${quote(name)}`;
+      const problem = `an earlier line has the same tag, key and time and differs in the ${what}`;
+      return name === '' ? problem : `${problem}: INGEST_KEY_FROM={field}_{${name}} would make it part of the key`;
+    }
+    const from = this.#from;
+    for (let at = 0; at < slots.length; at++) {
+      const writer = this.#slotWriters[at];
+      if (writer === undefined) this.#writers.set(slots[at]!, { timeMs, from, earlier: undefined });
+      else if (!Object.is(writer.timeMs, timeMs)) {
+        writer.earlier ??= new Map();
+        writer.earlier.set(writer.timeMs, writer.from);
+        writer.timeMs = timeMs;
+        writer.from = from;
+      }
+    }
+    return undefined;
+  }
+
+  /**
+   * Returns the first Influx tag that differs between the current line and the line at `from`, an empty string if only
+   * the measurement differs, or `undefined` if nothing differs.
+   */
+  #difference(from: number): string | undefined {
+    const written = this.#text.slice(this.#from, this.#headTo);
+    if (this.#text.startsWith(written, from) && ' \t'.includes(this.#text[from + written.length]!)) return undefined;
+    const mine = this.#headAt(this.#from);
+    const others = this.#headAt(from);
+    const names = [...mine.tags.keys(), ...others.tags.keys()];
+    return (
+      names.find((name) => mine.tags.get(name) !== others.tags.get(name)) ??
+      (mine.measurement === others.measurement ? undefined : '')
+    );
+  }
+
+  /** Returns the measurement and Influx tags of the line at `from`, which were parsed before. */
+  #headAt(from: number): { measurement: string; tags: ReadonlyMap<string, string> } {
+    const at = this.#at;
+    this.#at = from;
+    const measurement = this.#measurement();
+    const tags = new Map<string, string>();
+    while (this.#next() === COMMA) tags.set(...this.#influxTag());
+    this.#at = at;
+    return { measurement, tags };
+  }
+
+  /** Whether a description of a problem would be part of a response or a log line. */
+  get #isReported(): boolean {
+    return this.#draft.problems.hasRoom || (this.#problems === 0 && this.#rejected.listed.length < MAX_LISTED);
+  }
+
+  #rejectField(tag: string | undefined, field: string, what: string): void {
+    this.#reject('value', this.#isReported ? `the field ${quote(field)} of ${quote(tag ?? '')} ${what}` : '');
+  }
+
+  #reject(field: string, problem: string): void {
+    this.#draft.reject(field, problem);
+    if (this.#problems++ === 0) this.#problem = problem;
+  }
+
+  /** Removes the values of the current line. `ofLine`: description of the problem if it is not about a value. */
+  #rejectLine(field: string, problem: string, ofLine = problem): void {
+    this.#draft.rejectFrom(this.#first, field, problem);
+    this.#problems++;
+    this.#problem = ofLine;
+  }
+
+  #listRejected(): void {
+    const { listed } = this.#rejected;
+    this.#rejected.count++;
+    if (listed.length >= MAX_LISTED) return;
+    const [first = ''] = this.#text.slice(this.#from, this.#from + 256).split(/\r?\n/, 1);
+    listed.push({ number: this.#lineNumber(), text: quote(first), problem: this.#problem });
+  }
+
+  /** Returns the number of the current line. */
+  #lineNumber(): number {
+    // Count from the previous call. Counting from the start would be quadratic if every line were invalid.
+    for (;;) {
+      const feed = this.#text.indexOf('\n', this.#countedTo);
+      if (feed < 0 || feed >= this.#from) return this.#feeds + 1;
+      this.#feeds++;
+      this.#countedTo = feed + 1;
     }
   }
 
   /** Derives whole milliseconds from the digits, because nanoseconds exceed the precision of a double. */
-  #time(msOfUnit: number): number {
+  #readTime(msOfUnit: number): number {
     const text = this.#text;
     const isNegative = this.#next() === MINUS;
     const start = isNegative ? this.#at + 1 : this.#at;
     let end = start;
     for (let code = text.charCodeAt(end); code >= 48 && code <= 57; code = text.charCodeAt(end)) end++;
-    if (end === start || end - start > 20) throw this.#unreadable('the timestamp is not an integer');
+    if (end === start || end - start > 20) throw new InvalidLine('the timestamp is not an integer');
     this.#at = end;
     // Times before 1970 are out of range, so their exact value is irrelevant.
     if (isNegative) return -1;
@@ -233,7 +398,7 @@ class LineParser {
         return isEscaped ? text.replaceAll(/\\(["\\])/g, '$1') : text;
       }
     }
-    throw this.#unreadable('unterminated string');
+    throw new InvalidLine('unterminated string');
   }
 
   #skipBlanks(): void {
@@ -254,20 +419,6 @@ class LineParser {
     const last = this.#text.length - 1;
     if (this.#at > last || this.#next() === FEED) return true;
     return this.#next() === RETURN && (this.#at === last || this.#text.charCodeAt(this.#at + 1) === FEED);
-  }
-
-  #unreadable(what: string): UnreadableValues {
-    // Count from the previous error. Counting from the start would be quadratic if every line were invalid.
-    for (;;) {
-      const feed = this.#text.indexOf('\n', this.#countedTo);
-      if (feed < 0 || feed >= this.#at) break;
-      this.#feeds++;
-      this.#countedTo = feed + 1;
-    }
-    return new UnreadableValues(
-      `line ${this.#feeds + 1}: ${what}`,
-      'Send lines of the InfluxDB line protocol: measurement field=1.5 1700000000000000000.',
-    );
   }
 }
 

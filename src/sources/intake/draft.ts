@@ -1,7 +1,6 @@
 import { STAMPED_HERE, ValueColumns } from '../../buffer/format/value-columns.ts';
-import type { ValueMap } from '../../config/tags.ts';
 import type { AddressBook, DirectAddress, Slot } from './address-book.ts';
-import { ProblemList, RejectedValues, TooManyValues } from './problem-list.ts';
+import { type Problem, ProblemList, RejectedValues, TooManyValues } from './problem-list.ts';
 import { isTrusted, type Stamps } from './stamps.ts';
 import { EARLIEST_MS, LATEST_MS, parseIsoTime } from './text-parsers.ts';
 
@@ -98,6 +97,16 @@ export class Draft {
     }
   }
 
+  /** Returns the slot of a tag's key, or `undefined` if tags.yaml does not contain the key. */
+  find(tag: string, key: string): Slot | undefined {
+    return this.#book.find(tag, key);
+  }
+
+  /** Returns the reason why `find` returned `undefined`. */
+  explain(tag: string, key: string): Omit<Problem, 'index'> {
+    return this.#book.explain(tag, key);
+  }
+
   /**
    * Returns the slot of a tag's key. If the key is unknown, records a problem for the value and returns `undefined`.
    */
@@ -108,11 +117,6 @@ export class Draft {
       this.reject(field, problem);
     }
     return slot;
-  }
-
-  /** Returns the map of a tag's value, if any. */
-  mapOf(tag: unknown, key: unknown): ValueMap | undefined {
-    return typeof tag === 'string' && typeof key === 'string' ? this.#book.find(tag, key)?.map : undefined;
   }
 
   /**
@@ -153,9 +157,9 @@ export class Draft {
     return timeMs;
   }
 
-  /** Removes the values that were added at index `first` or later, and lists their request indices as problems. */
-  rejectFrom(first: number, indices: readonly number[], field: string, problem: string): void {
-    for (const index of indices) this.problems.add(index, field, problem);
+  /** Removes the values that were added at index `first` or later, and counts a problem for each of them. */
+  rejectFrom(first: number, field: string, problem: string): void {
+    for (let at = first; at < this.#columns.length; at++) this.problems.add(this.#index - 1, field, problem);
     while ((this.#unopened.at(-1)?.at ?? -1) >= first) this.#unopened.pop();
     this.#columns.length = first;
   }

@@ -71,11 +71,11 @@ export class UnreadableValues extends TagferryError {
  * Runs `read` without capturing stack traces, which would account for most of the time for a request with 250,000
  * invalid lines.
  */
-export function withoutStackTraces(read: () => void): void {
+export function withoutStackTraces<Result>(read: () => Result): Result {
   const { stackTraceLimit } = Error;
   Error.stackTraceLimit = 0;
   try {
-    read();
+    return read();
   } finally {
     Error.stackTraceLimit = stackTraceLimit;
   }

@@ -1,3 +1,35 @@
+import { isAscii, isUtf8 } from 'node:buffer';
+import { UnreadableValues } from './problem-list.ts';
+
+/** Maximum size of one line with values, in bytes. */
+export const MAX_LINE_BYTES = 64 * 1024;
+
+/** Throws `UnreadableValues` if a body is not valid UTF-8. */
+export function requireUtf8(bytes: Buffer): void {
+  if (!isUtf8(bytes)) throw new UnreadableValues('the body is not UTF-8');
+}
+
+/** Returns whether a body begins with a byte order mark. */
+export function hasMark(bytes: Buffer): boolean {
+  return bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
+}
+
+/** Returns the text of a body without its byte order mark. Bytes that are not UTF-8 are replaced. */
+export function textOf(bytes: Buffer): string {
+  // Decoding one byte per character is four times as fast and produces smaller strings.
+  if (isAscii(bytes)) return bytes.toString('latin1');
+  return bytes.toString('utf8', hasMark(bytes) ? 3 : 0);
+}
+
+/** Returns `undefined` if the text is not JSON. The parser's message would quote text that must not be logged. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
 const PLUS = 43;
 const DOT = 46;
 const ZERO = 48;

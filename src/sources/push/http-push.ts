@@ -1,9 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { counted } from '../../base/amounts.ts';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
-import { answerEarly, BodyChunks, BodyError, promisedBytes, readBody } from '../../base/inbound/body.ts';
+import { answerEarly, BodyError, promisedBytes, readBody } from '../../base/inbound/body.ts';
 import type { CertificateFiles } from '../../base/inbound/certificate.ts';
 import { hostRule } from '../../base/inbound/host-rule.ts';
 import { INBOUND_LIMITS, type InboundLimits, InboundServer } from '../../base/inbound/inbound-server.ts';
@@ -12,21 +11,22 @@ import { SharedToken } from '../../base/inbound/shared-token.ts';
 import type { ListenAddress } from '../../base/listen.ts';
 import type { Logger } from '../../base/logger.ts';
 import { releaseMemory } from '../../base/release-memory.ts';
-import { textOf } from '../formats/body-text.ts';
-import { type PartialOutcome, type ReadBody, ValueStream } from '../formats/value-stream.ts';
+import type { PartialOutcome } from '../formats/value-stream.ts';
 import type { Intake } from '../intake/intake.ts';
+import { textOf } from '../intake/text-parsers.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
-import { encodingOf, inflate, inflated } from './inflater.ts';
+import { encodingOf, inflate } from './bodies.ts';
+import { answerQuery, type BodyFormat, ENDPOINTS, type Endpoint, HEALTH, type LineSettings } from './endpoints.ts';
 import {
-  answerQuery,
-  ENDPOINTS,
-  type Endpoint,
-  HEALTH,
+  errorResponse,
   INFLUX_HEADERS,
-  type LineSettings,
-  type Reading,
-} from './push-endpoints.ts';
-import { errorBody, noRoom, PushRejection, rejectionOf, tooLarge, tryLater } from './push-rejection.ts';
+  noRoom,
+  PushRejection,
+  partialWrite,
+  rejectionOf,
+  tooLarge,
+  tryLater,
+} from './responses.ts';
 
 /** HTTP listener for pushed values (docs/interface.md, "Pushing values in"). */
 export interface HttpPushOptions {
@@ -49,18 +49,15 @@ export interface PushRules {
 }
 
 export interface PushLimits extends InboundLimits {
-  /** Limit for one decompressed body (docs/interface.md, "Settled details"). */
-  bodyBytes: number;
   /**
    * Limit for the total size of requests that are being read or are waiting for the disk. Depends on the unit's memory
-   * limit.
+   * limit. Excludes the memory for parsing one JSON body (`MAX_JSON_BYTES`).
    */
   bytesUnderWay: number;
 }
 
 const LIMITS: PushLimits = {
   ...INBOUND_LIMITS,
-  bodyBytes: 8 * 1024 * 1024,
   bytesUnderWay: 48 * 1024 * 1024,
   connections: 1_024,
   requestMs: 60_000,
@@ -73,8 +70,8 @@ const LIMITS: PushLimits = {
 const BYTES_OF_REQUEST = 4_096;
 const BYTES_OF_VALUE = 21;
 /**
- * Maximum number of values in one request. Columns with this number of values use 5.5 MB, and an 8 MiB body with its
- * columns uses at most 20 MB. Typical requests reach the byte limit first.
+ * Maximum number of values in one request. Columns with this number of values use 5.5 MB. Typical requests reach the byte
+ * limit first.
  */
 const MAX_VALUES = 262_144;
 
@@ -158,24 +155,22 @@ export class HttpPush {
       if (endpoint === undefined) throw new PushRejection(404, 'not found', 'Send values to /v1/values or /write.');
       const query = new URLSearchParams(search);
       this.#admit(request, endpoint, query);
-      if (endpoint.reader !== undefined) {
-        const reading = endpoint.reader(request.headers['content-type'], query, this.#rules.lines ?? {});
-        const encoding = encodingOf(request.headers['content-encoding']);
-        if (!reading.isStream) this.#checkSize(request);
-        if (!memory.grow(BYTES_OF_REQUEST)) throw noRoom();
-        if (reading.isStream && !this.#server.streams(request)) throw tryLater('too many streams are open', 10_000);
-        if (expectsContinue) response.writeContinue();
-        const outcome = reading.isStream
-          ? await this.#acceptStream(request, encoding, endpoint, reading.read)
-          : await this.#acceptBody(request, encoding, endpoint, reading, memory);
-        this.#respondAccepted(request, response, endpoint, reading, outcome);
-      } else {
+      const format = endpoint.format?.(request.headers['content-type'], query, this.#rules.lines ?? {});
+      if (format === undefined) {
         await this.#respondToProbe(request, response, path, query, memory);
+        return;
       }
+      const encoding = encodingOf(request.headers['content-encoding']);
+      if ((promisedBytes(request) ?? 0) > format.maxBytes) throw tooLarge();
+      if (!memory.grow(BYTES_OF_REQUEST)) throw noRoom();
+      if (expectsContinue) response.writeContinue();
+      await this.#acceptValues(request, response, endpoint, format, encoding, memory);
     } catch (error) {
       // If the connection was closed by the agent, the response and the log entry have already been written.
-      if (!(error instanceof BodyError && error.fault === 'given-up'))
-        this.#respondRejected(request, response, endpoint, error);
+      if (error instanceof BodyError && error.fault === 'given-up') return;
+      const rejection = rejectionOf(error) ?? new PushRejection(500, 'internal error');
+      this.#logRejection(rejection, request, error);
+      answerEarly(request, response, errorResponse(rejection, endpoint?.form ?? 'plain'), this.#options.clock);
     } finally {
       memory.set(0);
     }
@@ -202,96 +197,47 @@ export class HttpPush {
     }
   }
 
-  #checkSize(request: IncomingMessage): void {
-    if ((promisedBytes(request) ?? 0) > this.#limits.bodyBytes) throw tooLarge(this.#limits.bodyBytes);
-  }
-
-  /** Reads and stores a complete body. Resolves when its values are on disk. */
-  async #acceptBody(
+  /** Reads a body, and responds when its values are on disk. */
+  async #acceptValues(
     request: IncomingMessage,
+    response: ServerResponse,
+    { source, form }: Endpoint,
+    { maxBytes, isPartial, read, rejectedLines }: BodyFormat,
     encoding: string | undefined,
-    endpoint: Endpoint,
-    { read, partial }: Reading,
     memory: Reservation,
-  ): Promise<PartialOutcome> {
+  ): Promise<void> {
     const { intake } = this.#options;
-    const { bodyBytes } = this.#limits;
-    let bytes = await readBody(request, bodyBytes, memory);
+    let bytes = await readBody(request, maxBytes, memory);
     if (encoding !== undefined) {
-      bytes = await inflate(bytes, encoding, bodyBytes, memory);
+      bytes = await inflate(bytes, encoding, maxBytes, memory);
       memory.set(BYTES_OF_REQUEST + bytes.length);
     }
-    const draft = intake.draft({
-      textBytes: bytes.length,
-      isPartial: partial !== undefined,
-      maxValues: MAX_VALUES,
-    });
+    const draft = intake.draft({ textBytes: bytes.length, isPartial, maxValues: MAX_VALUES });
     try {
       read(bytes, draft);
     } finally {
       releaseMemory(bytes);
     }
-    memory.set(BYTES_OF_REQUEST + draft.count * BYTES_OF_VALUE);
-    const accepted = await intake.submit(draft, endpoint.source);
+    memory.set(BYTES_OF_REQUEST + draft.accepted * BYTES_OF_VALUE);
+    const accepted = await intake.submit(draft, source);
     if (accepted > 0) this.#trouble.recovered('ingest.store_refused', {}, 'pushed values are accepted again');
-    return { accepted, refused: draft.problems.count, problems: draft.problems.listed };
-  }
-
-  async #acceptStream(
-    request: IncomingMessage,
-    encoding: string | undefined,
-    endpoint: Endpoint,
-    read: ReadBody,
-  ): Promise<PartialOutcome> {
-    const { intake } = this.#options;
-    const stream = new ValueStream({
-      draft: (textBytes) => intake.draft({ isPartial: true, textBytes }),
-      read,
-      submit: (draft) => intake.submit(draft, endpoint.source),
-      memory: this.#memory.reserve(),
-      signal: this.#server.stopping,
-    });
-    const chunks = new BodyChunks(request);
-    try {
-      await stream.read(encoding === undefined ? chunks : inflated(chunks, encoding));
-    } catch (error) {
-      const rejection = rejectionOf(error, this.#limits.bodyBytes) ?? new PushRejection(400, 'incomplete body');
-      const { status, message, hint, headers } = rejection;
-      throw new PushRejection(status, message.replace(/; nothing of .*/, ''), hint, headers, stream.outcome);
-    } finally {
-      chunks.release();
+    const { count: refused, listed: problems } = draft.problems;
+    if (refused > 0 && accepted > 0) {
+      const fields = { accepted, refused, first: problems[0]?.problem };
+      this.#trouble.report({ event: 'ingest.taken_in_part', ...fields }, 'some pushed values were rejected');
     }
-    return stream.outcome;
-  }
-
-  #respondAccepted(
-    request: IncomingMessage,
-    response: ServerResponse,
-    { form }: Endpoint,
-    { partial }: Reading,
-    outcome: PartialOutcome,
-  ): void {
-    const { accepted, refused, problems } = outcome;
-    const influx = form === 'influx1' ? INFLUX_HEADERS : {};
-    if (partial === undefined || (partial === 'setting' && refused === 0)) {
-      this.#respond(response, 204, influx);
-      return;
+    if (rejectedLines !== undefined && rejectedLines.count > 0) {
+      const rejection = partialWrite(rejectedLines);
+      if (accepted === 0) throw rejection;
+      answerEarly(request, response, errorResponse(rejection, form), this.#options.clock);
+    } else if (rejectedLines !== undefined || !isPartial) {
+      this.#respond(response, 204, form === 'influx1' ? INFLUX_HEADERS : {});
+    } else {
+      const outcome: PartialOutcome = { accepted, refused, problems };
+      if (refused > 0 && accepted === 0)
+        throw new PushRejection(422, 'no value in the request is valid', undefined, {}, outcome);
+      this.#respond(response, 200, {}, outcome);
     }
-    if (refused > 0) {
-      const first = problems[0]?.problem;
-      this.#trouble.report(
-        { event: 'ingest.taken_in_part', accepted, refused, first },
-        'some pushed values were rejected',
-      );
-    }
-    // Telegraf drops InfluxDB 1 values only if the error contains this text; otherwise, it retries the batch.
-    const error =
-      form === 'influx1' && refused > 0 ? { error: `partial write: ${counted(refused, 'value')} dropped` } : {};
-    const nothing = accepted === 0 && refused > 0;
-    const body = { ...outcome, ...(nothing ? { error: 'no value in the request is valid' } : error) };
-    const text = `${JSON.stringify(body)}\n`;
-    const headers = { ...influx, 'Content-Type': 'application/json' };
-    answerEarly(request, response, { status: nothing ? 422 : 200, headers, text }, this.#options.clock);
   }
 
   /** Responds to collector requests other than writes: `/ping`, `/health`, `/query`. */
@@ -319,21 +265,6 @@ export class HttpPush {
     const text = `${JSON.stringify(body)}\n`;
     const length = Buffer.byteLength(text);
     response.writeHead(status, { ...headers, 'Content-Type': 'application/json', 'Content-Length': length }).end(text);
-  }
-
-  #respondRejected(
-    request: IncomingMessage,
-    response: ServerResponse,
-    endpoint: Endpoint | undefined,
-    error: unknown,
-  ): void {
-    const rejection = rejectionOf(error, this.#limits.bodyBytes) ?? new PushRejection(500, 'internal error');
-    this.#logRejection(rejection, request, error);
-    const form = endpoint?.form ?? 'plain';
-    const text = errorBody(rejection, form, error);
-    const headers: Record<string, string> = { ...rejection.headers, 'Content-Type': 'application/json' };
-    if (form === 'influx1') headers['X-Influxdb-Error'] = rejection.message.replaceAll(/[^\x20-\x7e]/g, '?');
-    answerEarly(request, response, { status: rejection.status, headers, text }, this.#options.clock);
   }
 
   #logRejection(rejection: PushRejection, request: IncomingMessage, error: unknown): void {

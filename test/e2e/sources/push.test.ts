@@ -141,23 +141,49 @@ describe('push', () => {
     expect(stored('state')).toEqual([]);
   });
 
-  it('stores the valid values of a request with partial=true, and reports the others', async () => {
-    const at = START_MS + 100_000;
-    const body = [0, 1, 2, 3].map((n) => ({ tag: 'T', key: n === 1 ? 'c' : 'b', value: n, timestamp: at + n }));
-    const part = await ndjson(body, '?partial=true');
-    expect([part.status, JSON.parse(part.text)]).toMatchObject([
-      200,
-      { accepted: 3, refused: 1, problems: [{ index: 1, field: 'key' }] },
-    ]);
-    const text = `T b=4 ${at + 4}\nT b=,\nT b=6 ${at + 6}\n`;
-    const ofLines = await lines(text, '?partial=true&precision=ms');
-    expect([ofLines.status, JSON.parse(ofLines.text)]).toMatchObject([200, { accepted: 2, refused: 1 }]);
-    const none = await ndjson([{ ...body[1]! }], '?partial=true');
-    expect(none.status).toBe(422);
-    const isStored = () => stored('b').filter(([timeMs]) => timeMs! >= at && timeMs! < at + 10);
-    await agent.until(() => isStored().length >= 5, 'the valid values arrive');
-    expect(isStored().map(([, value]) => value)).toEqual([0, 2, 3, 4, 6]);
-  });
+  it.each([
+    [
+      'JSON',
+      'a',
+      (values: readonly object[], query: string) =>
+        post(`/v1/values${query}`, 'application/json', JSON.stringify({ values })),
+    ],
+    ['NDJSON', 'b', ndjson],
+  ] as const)(
+    'stores the valid values of a %s request with partial=true, and reports the others',
+    async (_, key, send) => {
+      const at = START_MS + 100_000;
+      const body = [0, 1, 2, 3].map((n) => ({ tag: 'T', key: n === 1 ? 'c' : key, value: n, timestamp: at + n }));
+      const part = await send(body, '?partial=true');
+      expect([part.status, JSON.parse(part.text)]).toMatchObject([
+        200,
+        { accepted: 3, refused: 1, problems: [{ index: 1, field: 'key' }] },
+      ]);
+      expect((await send([body[1]!], '?partial=true')).status).toBe(422);
+      const isStored = () => stored(key).filter(([timeMs]) => timeMs! >= at && timeMs! < at + 10);
+      await agent.until(() => isStored().length >= 3, 'the valid values arrive');
+      expect(isStored().map(([, value]) => value)).toEqual([0, 2, 3]);
+    },
+  );
+
+  it.each(['/write', '/api/v2/write'])(
+    'stores the valid lines of line protocol, and quotes the others (%s)',
+    async (path) => {
+      const at = START_MS + (path === '/write' ? 200_000 : 210_000);
+      const text = `T b=4 ${at + 4}\nother b=5 ${at + 5}\nT b=,\nT b=6 ${at + 6}\n`;
+      const part = await post(`${path}?precision=ms`, 'text/plain', text);
+      const { error } = JSON.parse(part.text);
+      expect([part.status, error]).toEqual([400, expect.stringMatching(/^partial write: .* dropped=2$/)]);
+      expect(error).toContain(`line 2 "other b=5 ${at + 5}": tag "other" is not in tags.yaml`);
+      expect(error).toContain('line 3 "T b=,": a field has no value');
+      const isStored = () => stored('b').filter(([timeMs]) => timeMs! >= at && timeMs! < at + 10);
+      await agent.until(() => isStored().length >= 2, 'the valid lines arrive');
+      expect(isStored()).toEqual([
+        [at + 4, 4],
+        [at + 6, 6],
+      ]);
+    },
+  );
 
   it('keeps timestamps in every notation and precision, and separates the arrival times of one request', async () => {
     const at = START_MS + 300_000;

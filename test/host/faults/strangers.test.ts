@@ -227,7 +227,7 @@ describe('health and metrics during attacks', () => {
 
 describe('small pushes during attacks', () => {
   it.each([
-    ['20 bodies of 8 MiB lack their last byte', { count: 20, text: pushed(8 * MiB) + ' '.repeat(8 * MiB - 1) }],
+    ['20 bodies of 2 MiB lack their last byte', { count: 20, text: pushed(2 * MiB) + ' '.repeat(2 * MiB - 1) }],
     ['300 bodies of 60 kB lack their last byte', { count: 300, text: pushed(60_000) + ' '.repeat(59_999) }],
     ['1,000 connections are idle', { count: 1_000, text: '' }],
   ] as [string, Omit<Stranger, 'port'>][])('are accepted while %s', async (_, strangers) => {

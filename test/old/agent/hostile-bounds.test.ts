@@ -101,7 +101,7 @@ it('connection floods on all listeners do not lock out other clients', { timeout
     strangers(gateway.webhook, 200, ''),
     strangers(gateway.ops, 64, ''),
     strangers(gateway.ops, 100, 'GET /healthz HTTP/1.1\r\nX-A: '),
-    strangers(gateway.ingest, 20, allButOne('/v1/values', 'application/json', 8 * MiB)),
+    strangers(gateway.ingest, 20, allButOne('/v1/values', 'application/json', 2 * MiB)),
     strangers(gateway.ingest, 20, allButOne('/write', 'text/plain', 8 * MiB)),
   ]);
   for (let i = 0; i < 20; i++) {

@@ -68,7 +68,6 @@ describe('settings', () => {
       httpsProxy: undefined,
       noProxy: undefined,
       ingestHosts: undefined,
-      ingestPartial: false,
       ingestTagFrom: 'measurement',
       ingestKeyFrom: '{field}',
       ingestTlsCert: undefined,

@@ -1,688 +1,428 @@
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, statSync, writeFileSync } from 'node:fs';
-import { Agent, request as httpRequest } from 'node:http';
-import { connect, createServer, type Socket } from 'node:net';
+import { existsSync, mkdtempSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { Agent } from 'node:http';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { silentLogger } from '../../../src/base/logger.ts';
-import { HttpPush, type HttpPushOptions } from '../../../src/sources/push/http-push.ts';
-import { type IntakeBench, makeIntakeBench, storeFault, until } from './sink-double.ts';
+import { headOf, JSON_TYPE, NDJSON_TYPE, PushListener } from './push-listener.ts';
+import { storeFault, until } from './sink-double.ts';
 
+const MiB = 1024 * 1024;
 const AT = '2026-11-21T00:00:00.000Z';
 const AT_MS = Date.parse(AT);
 const ONE = { tag: 'FT-101', key: 'flow', value: 12.5, timestamp: AT, status: 'good' };
-const JSON_TYPE = { 'Content-Type': 'application/json' };
+const FORMATS = [
+  ['JSON', (values: unknown[], query = '') => listener.values(values, JSON_TYPE, query)],
+  ['NDJSON', (values: unknown[], query = '') => listener.send(`/v1/values${query}`, linesOf(values), NDJSON_TYPE)],
+] as const;
 
-interface Answer {
-  status: number;
-  headers: Record<string, string | string[] | undefined>;
-  text: string;
-  body: { error?: string; problems?: { index: number; field: string; problem: string }[]; [member: string]: unknown };
-}
+let listener: PushListener;
 
-let bench: IntakeBench;
-let push: HttpPush;
-let port = 0;
-const opened: { close(): void }[] = [];
-
-/** Makes listening on an address in use fail immediately. */
-const AT_ONCE = { listenRetries: 0 };
-
-async function listen(options: Partial<HttpPushOptions> = {}): Promise<void> {
-  push = new HttpPush({
-    listen: { host: '127.0.0.1', port: 0 },
-    rules: { token: undefined },
-    intake: bench.intake,
-    clock: bench.clock,
-    log: silentLogger(),
-    ...options,
-  });
-  const at = await push.start();
-  port = 'port' in at ? at.port : 0;
-}
-
-function send(
-  path: string,
-  body: string | Uint8Array | undefined,
-  headers: Record<string, string> = JSON_TYPE,
-  method = 'POST',
-  more: { agent?: Agent; socketPath?: string; host?: string } = {},
-): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    const where = more.socketPath ? { socketPath: more.socketPath } : { host: more.host ?? '127.0.0.1', port };
-    const request = httpRequest({ ...where, path, method, headers, agent: more.agent ?? false }, (response) => {
-      const chunks: Buffer[] = [];
-      response.on('data', (chunk) => chunks.push(chunk));
-      response.on('end', () => {
-        const text = Buffer.concat(chunks).toString();
-        const isJson = response.headers['content-type']?.startsWith('application/json');
-        resolve({
-          status: response.statusCode!,
-          headers: response.headers,
-          text,
-          body: isJson ? JSON.parse(text) : {},
-        });
-      });
-    });
-    request.on('error', reject);
-    request.end(body);
-  });
-}
-
-const sendValues = (values: unknown, headers: Record<string, string> = JSON_TYPE) =>
-  send('/v1/values', JSON.stringify({ values }), headers);
-
-/** Opens a connection for raw bytes. */
-async function rawConnection(): Promise<{ socket: Socket; received: () => string; closed: () => boolean }> {
-  const socket = connect(port, '127.0.0.1');
-  let text = '';
-  let isClosed = false;
-  socket.on('data', (chunk) => {
-    text += chunk;
-  });
-  socket.on('error', () => {});
-  socket.on('close', () => {
-    isClosed = true;
-  });
-  opened.push({ close: () => socket.destroy() });
-  await once(socket, 'connect');
-  return { socket, received: () => text, closed: () => isClosed };
-}
+const linesOf = (values: readonly unknown[]) => values.map((value) => `${JSON.stringify(value)}\n`).join('');
 
 beforeEach(() => {
-  bench = makeIntakeBench();
+  listener = new PushListener();
 });
-
-afterEach(async () => {
-  for (const each of opened.splice(0)) each.close();
-  bench.sink.fault ??= storeFault('store.closed');
-  bench.sink.commit();
-  await push.stop();
-});
+afterEach(() => listener.dispose());
 
 describe('POST /v1/values', () => {
-  beforeEach(() => listen());
+  beforeEach(() => listener.listen());
 
-  it('responds 204 without a body once every value is stored', async () => {
-    const answer = await sendValues([ONE, { tag: 'GW-01', key: 'LOAD', value: -0.25, timestamp: AT_MS + 1 }]);
-    expect([answer.status, answer.text]).toEqual([204, '']);
-    expect(bench.sink.stored).toEqual([
+  it('responds 204 without a body once every value is on disk', async () => {
+    const { sink, counted } = listener.bench;
+    sink.holds = true;
+    let status = 0;
+    const response = listener.values([ONE, { tag: 'GW-01', key: 'LOAD', value: -0.25, timestamp: AT_MS + 1 }]);
+    void response.then((received) => {
+      status = received.status;
+    });
+    await until(() => sink.waiting === 1);
+    await listener.send('/ping', undefined, {}, { method: 'GET' });
+    expect([status, counted.size]).toEqual([0, 0]);
+    sink.commit();
+    expect([(await response).status, (await response).text]).toEqual([204, '']);
+    expect(sink.stored).toEqual([
       { address: '881/process/flow/#12', timeMs: AT_MS, value: 12.5, status: 1, stampedHere: false },
       { address: '900//load/', timeMs: AT_MS + 1, value: -0.25, status: 0, stampedHere: false },
     ]);
-    expect(bench.counted.get('http')).toBe(2);
-  });
-
-  it('does not respond before the values are on disk', async () => {
-    bench.sink.holds = true;
-    let answered = false;
-    const answer = sendValues([ONE]).then((got) => {
-      answered = true;
-      return got;
-    });
-    await until(() => bench.sink.waiting === 1);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-    expect([answered, bench.counted.size]).toEqual([false, 0]);
-    bench.sink.commit();
-    expect((await answer).status).toBe(204);
+    expect(counted.get('http')).toBe(2);
   });
 
   it('accepts an asset that is not in tags.yaml', async () => {
-    const answer = await sendValues([
+    await listener.values([
       { asset: 77, unit: 12, group: 'Process', key: 'Level', value: 1, timestamp: AT },
       { asset: 77, unit: { code: 'percent' }, key: 'level', value: 2, timestamp: AT },
       { asset: 77, key: 'level', value: 3, timestamp: AT },
     ]);
-    expect(answer.status).toBe(204);
-    expect(bench.sink.stored.map((value) => value.address)).toEqual([
-      '77/process/level/#12',
-      '77//level/percent',
-      '77//level/',
-    ]);
+    expect(listener.addresses).toEqual(['77/process/level/#12 1', '77//level/percent 2', '77//level/ 3']);
   });
 
   it('uses the arrival time for a value without a timestamp', async () => {
-    await sendValues([{ tag: 'GW-01', key: 'load', value: 1 }]);
-    expect(bench.sink.stored).toEqual([
-      { address: '900//load/', timeMs: bench.clock.wallMs(), value: 1, status: 0, stampedHere: true },
-    ]);
+    await listener.values([{ tag: 'GW-01', key: 'load', value: 1 }]);
+    const timeMs = listener.bench.clock.wallMs();
+    expect(listener.bench.sink.stored).toMatchObject([{ timeMs, stampedHere: true }]);
   });
 
-  it('accepts NDJSON with one value per line under each supported content type', async () => {
+  it('accepts NDJSON under each supported content type, with empty lines, CRLF and a missing final line feed', async () => {
     const lines = `${JSON.stringify(ONE)}\r\n\n${JSON.stringify({ ...ONE, value: 13 })}`;
     for (const type of ['application/x-ndjson', 'application/ndjson; charset=UTF-8', 'application/jsonl']) {
-      expect((await send('/v1/values', lines, { 'Content-Type': type })).status).toBe(204);
+      const headers = { 'Content-Type': type, 'Transfer-Encoding': 'chunked' };
+      expect((await listener.send('/v1/values', lines, headers)).status).toBe(204);
     }
-    expect(bench.sink.stored.map((value) => value.value)).toEqual([12.5, 13, 12.5, 13, 12.5, 13]);
+    expect(listener.stored).toEqual([12.5, 13, 12.5, 13, 12.5, 13]);
   });
 
-  it('rejects a value larger than 64 KiB, not counting whitespace around a value in NDJSON', async () => {
-    const large = { ...ONE, tag: 'T'.repeat(65_536) };
-    const answer = await sendValues([ONE, large, ONE]);
-    expect([answer.status, answer.body.problems!.map(({ index }) => index)]).toEqual([422, [1]]);
-    const line = `${' '.repeat(65_536)}${JSON.stringify(ONE)}${' '.repeat(65_536)}\n`;
-    expect((await send('/v1/values', line, { 'Content-Type': 'application/x-ndjson' })).status).toBe(204);
-    expect(bench.sink.stored).toHaveLength(1);
+  it.each(FORMATS)('rejects a %s request with 422, and lists every problem by index and field', async (_, send) => {
+    const wrong: [unknown, string][] = [
+      [{ ...ONE, tag: 'FT-110' }, 'tag'],
+      [{ ...ONE, key: 'fow' }, 'key'],
+      [{ ...ONE, value: '12.5' }, 'value'],
+      [{ ...ONE, timestamp: 'yesterday' }, 'timestamp'],
+      [{ ...ONE, status: 'Good' }, 'status'],
+      [{ key: 'flow', value: 1 }, 'tag'],
+      [{ tag: 'FT-101', key: 'flow', value: 1, timestmap: AT }, 'timestmap'],
+      [7, ''],
+      [{ ...ONE, asset: 881 }, 'asset'],
+      [{ asset: 1.5, key: 'flow', value: 1 }, 'asset'],
+      [{ asset: 1, key: 'no blanks', value: 1 }, 'key'],
+      [{ ...ONE, value: null }, 'value'],
+      [{ ...ONE, timestamp: null }, 'timestamp'],
+      [{ ...ONE, timestamp: -1 }, 'timestamp'],
+      [{ ...ONE, timestamp: 1.5 }, 'timestamp'],
+      [{ ...ONE, value: true }, 'value'],
+      [{ asset: 1, key: 'k', unit: 'bar', value: 1 }, 'unit'],
+    ];
+    const { status, body } = await send([ONE, ...wrong.map(([value]) => value)]);
+    expect([status, body.error]).toEqual([422, expect.stringContaining('17 values are invalid; nothing in')]);
+    expect(body.problems!.map(({ index, field }) => [index, field])).toEqual(
+      wrong.map(([, field], at) => [at + 1, field]),
+    );
+    expect(body.problems![0]!.problem).toContain('did you mean "FT-101"?');
+    expect([listener.bench.sink.appends, listener.bench.catalogue.size]).toEqual([0, 0]);
   });
 
-  it('rejects the entire request with 422, and lists every problem by index and field', async () => {
-    const answer = await sendValues([
-      ONE,
-      { ...ONE, tag: 'FT-110' },
-      { ...ONE, key: 'fow' },
-      { ...ONE, value: '12.5' },
-      { ...ONE, timestamp: 'yesterday' },
-      { ...ONE, status: 'Good' },
-      { key: 'flow', value: 1 },
-      { tag: 'FT-101', key: 'flow', value: 1, timestmap: AT },
-      7,
-      { ...ONE, asset: 881 },
-      { asset: 1.5, key: 'flow', value: 1 },
-      { asset: 1, key: 'no blanks', value: 1 },
-      { ...ONE, value: null },
-      { ...ONE, timestamp: null },
-      { ...ONE, timestamp: -1 },
-      { ...ONE, timestamp: 1.5 },
-      { ...ONE, value: true },
-      { asset: 1, key: 'k', unit: 'bar', value: 1 },
+  it.each(FORMATS)('stores the valid values of a %s request with partial=true', async (_, send) => {
+    const values = [ONE, { ...ONE, tag: 'nobody' }, 7, { ...ONE, value: 13 }];
+    const part = await send(values, '?partial=true');
+    expect([part.status, part.body]).toMatchObject([
+      200,
+      { accepted: 2, refused: 2, problems: [{ index: 1 }, { index: 2 }] },
     ]);
-    expect(answer.status).toBe(422);
-    expect(answer.body.error).toContain('17 values are invalid; nothing in the request was stored');
-    expect(answer.body.problems!.map(({ index, field }) => `${index} ${field}`)).toEqual([
-      '1 tag',
-      '2 key',
-      '3 value',
-      '4 timestamp',
-      '5 status',
-      '6 tag',
-      '7 timestmap',
-      '8 ',
-      '9 asset',
-      '10 asset',
-      '11 key',
-      '12 value',
-      '13 timestamp',
-      '14 timestamp',
-      '15 timestamp',
-      '16 value',
-      '17 unit',
-    ]);
-    expect(answer.body.problems![0]!.problem).toContain('"FT-101"');
-    expect(answer.body.problems![1]!.problem).toContain('"flow"');
-    expect([bench.sink.appends, bench.catalogue.size]).toEqual([0, 0]);
+    const all = await send([ONE], '?partial=true');
+    expect([all.status, all.body]).toEqual([200, { accepted: 1, refused: 0, problems: [] }]);
+    const none = await send([7], '?partial=true');
+    expect([none.status, none.body]).toMatchObject([422, { accepted: 0, refused: 1, problems: [{ index: 0 }] }]);
+    expect((await send(values, '?partial=false')).status).toBe(422);
+    expect((await send([ONE], '?partial=yes')).status).toBe(400);
+    expect(listener.stored).toEqual([12.5, 13, 12.5]);
   });
 
-  it('creates no series for a rejected request', async () => {
-    await sendValues([
-      { asset: 5, key: 'new', value: 1 },
-      { asset: 5, key: 'new', value: 'x' },
-    ]);
-    expect(bench.catalogue.size).toBe(0);
+  it('rejects an NDJSON line that is not JSON with its number, and with partial=true only this line', async () => {
+    const text = `${linesOf([ONE])}\n{"tag":\n${linesOf([ONE])}`;
+    const { status, body } = await listener.send('/v1/values', text, NDJSON_TYPE);
+    expect([status, body.error, listener.stored]).toEqual([400, 'line 3 is not JSON', []]);
+    const part = await listener.send('/v1/values?partial=true', text, NDJSON_TYPE);
+    expect(part.body).toMatchObject({
+      accepted: 2,
+      refused: 1,
+      problems: [{ index: 1, problem: 'line 3 is not JSON' }],
+    });
+  });
+
+  it('rejects an NDJSON line larger than 64 KiB, not counting surrounding whitespace', async () => {
+    const values = linesOf([ONE, { ...ONE, tag: 'T'.repeat(65_536) }, ONE]);
+    const { status, body } = await listener.send('/v1/values', values, NDJSON_TYPE);
+    expect([status, body.problems!.map(({ index }) => index)]).toEqual([422, [1]]);
+    const padded = `${' '.repeat(65_536)}${JSON.stringify(ONE)}${' '.repeat(65_536)}\n`;
+    expect((await listener.send('/v1/values', padded, NDJSON_TYPE)).status).toBe(204);
   });
 
   it('lists the first hundred problems and counts the rest', async () => {
-    const answer = await sendValues(Array.from({ length: 250 }, () => ({ ...ONE, value: 'x' })));
-    expect(answer.body.problems).toHaveLength(100);
-    expect(answer.body.count).toBe(250);
+    const { body } = await listener.values(Array.from({ length: 250 }, () => ({ ...ONE, value: 'x' })));
+    expect([body.problems!.length, body.count]).toEqual([100, 250]);
   });
 
   it.each([
-    ['empty', ''],
-    ['incomplete', '{"values":[{"tag":"FT-101"'],
-    ['an array', '[]'],
-    ['a number', '1'],
-    ['without values', '{"value":[]}'],
-    ['without a list of values', '{"values":{}}'],
-    ['an object with other members', '{"values":[],"valeus":[]}'],
-  ])('responds 400 to a JSON body that is %s', async (_what, body) => {
-    const answer = await send('/v1/values', body);
-    expect([answer.status, typeof answer.body.error]).toEqual([400, 'string']);
-    expect(bench.sink.appends).toBe(0);
+    ['an empty body', JSON_TYPE, '', '{"values":['],
+    ['an incomplete body', JSON_TYPE, '{"values":[{"tag":"FT-101"', '{"values":['],
+    ['a list', JSON_TYPE, '[]', '{"values":['],
+    ['a body without a list of values', JSON_TYPE, '{"values":{}}', '{"values":['],
+    ['a body with other members', JSON_TYPE, '{"values":[],"valeus":[]}', '{"values":['],
+    ['NDJSON sent as JSON', JSON_TYPE, '{"tag":"T","key":"k","value":1}\n{}\n', 'application/x-ndjson'],
+    ['JSON sent as NDJSON', NDJSON_TYPE, '{"values":[{"tag":"T"}]}\n', 'application/json'],
+    ['JSON on several lines sent as NDJSON', NDJSON_TYPE, '{\n  "values": []\n}\n', 'application/json'],
+    ['a line that is not JSON', NDJSON_TYPE, 'T,k,1\n', 'one value per line'],
+  ])('responds 400 with a hint to %s', async (_, type, text, hint) => {
+    const { status, body } = await listener.send('/v1/values', text, type);
+    expect([status, body.hint]).toEqual([400, expect.stringContaining(hint)]);
   });
 
-  it.each([
-    [
-      'lines with the content type of a single body',
-      'application/json',
-      '{"tag":"T","key":"k","value":1}\n{"tag":"T","key":"k","value":2}\n',
-      'application/x-ndjson',
-    ],
-    [
-      'a single body with the content type of lines',
-      'application/x-ndjson',
-      '{"values":[{"tag":"T","key":"k","value":1}]}\n',
-      'application/json',
-    ],
-    [
-      'a single body on several lines with the content type of lines',
-      'application/x-ndjson',
-      '{\n  "values": []\n}\n',
-      'application/json',
-    ],
-    ['an incomplete body', 'application/json', '{\n  "values": [\n', '{"values":['],
-    ['a line that is not JSON', 'application/x-ndjson', 'T,k,1\n', 'one value per line'],
-  ])('returns a hint for %s', async (_, type, text, hint) => {
-    const answer = await send('/v1/values', text, { 'Content-Type': type });
-    expect([answer.status, answer.body.hint]).toEqual([400, expect.stringContaining(hint)]);
-  });
-
-  it('responds 400 to invalid UTF-8, and to an NDJSON line that is not JSON, with its line number', async () => {
-    expect((await send('/v1/values', Buffer.from([0x22, 0xff, 0x22]))).status).toBe(400);
-    const answer = await send('/v1/values', `${JSON.stringify(ONE)}\n{"tag":`, {
-      'Content-Type': 'application/x-ndjson',
-    });
-    expect([answer.status, answer.body.error]).toEqual([400, 'line 2 is not JSON']);
-    expect(bench.sink.appends).toBe(0);
-  });
-
-  it('accepts an empty list, and non-ASCII text in UTF-8 with a byte order mark', async () => {
-    expect((await sendValues([])).status).toBe(204);
+  it('responds 400 to text that is not UTF-8, and accepts a byte order mark', async () => {
+    expect((await listener.send('/v1/values', Buffer.from([0x22, 0xff, 0x22]), JSON_TYPE)).status).toBe(400);
     const marked = Buffer.from(`\ufeff${JSON.stringify({ values: [{ ...ONE, tag: 'Füllstand' }] })}`);
-    const answer = await send('/v1/values', marked);
-    expect([answer.status, answer.body.problems![0]!.problem]).toEqual([422, 'tag "Füllstand" is not in tags.yaml']);
+    const { body } = await listener.send('/v1/values', marked, JSON_TYPE);
+    expect(body.problems![0]!.problem).toBe('tag "Füllstand" is not in tags.yaml');
+    expect((await listener.values([])).status).toBe(204);
   });
 
-  it('responds 415 to the default curl -d content type, and specifies the required header', async () => {
+  it('responds 415 to other content types, and specifies the required header', async () => {
     for (const type of ['application/x-www-form-urlencoded', 'text/csv', 'application/json; charset=latin1']) {
-      const answer = await send('/v1/values', JSON.stringify({ values: [ONE] }), { 'Content-Type': type });
-      expect([type, answer.status]).toEqual([type, 415]);
-      expect(JSON.stringify(answer.body)).toMatch(/application\/json|utf-8/);
+      const { status, text } = await listener.values([ONE], { 'Content-Type': type });
+      expect([type, status, text]).toEqual([type, 415, expect.stringMatching(/application\/json|utf-8/)]);
     }
-    expect((await send('/v1/values', '{}', {})).status).toBe(415);
+    expect((await listener.send('/v1/values', '{}')).status).toBe(415);
   });
 
-  it('decompresses gzip, both variants of deflate, and zstd', async () => {
+  it('rejects timestamps in seconds, unless the gateway clock is not set', async () => {
+    const at = (timestamp: unknown) => listener.values([{ ...ONE, timestamp }]);
+    for (const seconds of [1_795_219_200, 0, 99_999_999_999]) {
+      const { status, body } = await at(seconds);
+      expect([status, body.problems![0]!.problem]).toEqual([422, expect.stringContaining('seconds')]);
+    }
+    expect((await at(100_000_000_000)).status).toBe(204);
+    expect((await at('1970-01-02T00:00:00Z')).status).toBe(204);
+    listener.bench.clock.jumpWall(5_000 - listener.bench.clock.wallMs());
+    expect((await at(1_000)).status).toBe(204);
+  });
+
+  it('accepts and counts timestamps more than a day ahead', async () => {
+    const { clock, ahead, sink } = listener.bench;
+    const nowMs = clock.wallMs();
+    const values = [0, 86_400_000, 86_400_001, 400 * 86_400_000].map((ms) => ({ ...ONE, timestamp: nowMs + ms }));
+    expect((await listener.values(values)).status).toBe(204);
+    await listener.lines(`FT-101 flow=1,temperature=2 ${nowMs + 90_000_000}000000`);
+    expect([[...ahead], sink.stored.length]).toEqual([
+      [
+        ['http', 2],
+        ['influx', 2],
+      ],
+      6,
+    ]);
+  });
+
+  it('limits new series to MAX_SERIES', async () => {
+    listener.bench.intake.setMaxSeries(1);
+    const values = [1, 2].map((asset) => ({ asset, key: 'k', value: asset }));
+    expect((await listener.values(values)).body.problems).toMatchObject([
+      { index: 1, problem: expect.stringContaining('MAX_SERIES') },
+    ]);
+    const part = await listener.values(values.toReversed(), JSON_TYPE, '?partial=true');
+    expect([part.body.accepted, part.body.refused]).toEqual([1, 1]);
+  });
+});
+
+describe('request body', () => {
+  beforeEach(() => listener.listen());
+
+  it('is decompressed from gzip, both variants of deflate, and zstd', async () => {
     const plain = Buffer.from(JSON.stringify({ values: [ONE] }));
-    const bodies: [string, Buffer][] = [
-      ['gzip', gzipSync(plain)],
-      ['deflate', deflateSync(plain)],
-      ['deflate', deflateRawSync(plain)],
-      ['zstd', zstdCompressSync(plain)],
-    ];
-    for (const [encoding, body] of bodies) {
-      const answer = await send('/v1/values', body, { ...JSON_TYPE, 'Content-Encoding': encoding });
-      expect([encoding, answer.status]).toEqual([encoding, 204]);
-    }
-    const broken = await send('/v1/values', gzipSync(plain).subarray(0, 30), {
-      ...JSON_TYPE,
-      'Content-Encoding': 'gzip',
-    });
-    expect(broken.status).toBe(400);
-    const unknown = await send('/v1/values', plain, { ...JSON_TYPE, 'Content-Encoding': 'br' });
+    const send = (body: Buffer, encoding: string) =>
+      listener.send('/v1/values', body, { ...JSON_TYPE, 'Content-Encoding': encoding });
+    expect((await send(gzipSync(plain), 'gzip')).status).toBe(204);
+    expect((await send(deflateSync(plain), 'deflate')).status).toBe(204);
+    expect((await send(deflateRawSync(plain), 'deflate')).status).toBe(204);
+    expect((await send(zstdCompressSync(plain), 'zstd')).status).toBe(204);
+    expect((await send(gzipSync(plain).subarray(0, 30), 'gzip')).status).toBe(400);
+    const unknown = await send(plain, 'br');
     expect([unknown.status, unknown.headers['accept-encoding']]).toEqual([415, 'gzip, deflate, zstd']);
-    expect(bench.sink.stored).toHaveLength(4);
+    expect(listener.stored).toHaveLength(4);
   });
 
-  it('responds 413 to a body over 8 MiB, with or without Content-Length and even if compressed', async () => {
-    const most = 8 * 1024 * 1024;
-    const fits = Buffer.alloc(most, ' ');
-    fits.write(JSON.stringify({ values: [ONE] }));
-    expect((await send('/v1/values', fits)).status).toBe(204);
-    const big = Buffer.concat([fits, Buffer.from(' ')]);
-    expect((await send('/v1/values', big)).status).toBe(413);
-    expect((await send('/v1/values', big, { ...JSON_TYPE, 'Transfer-Encoding': 'chunked' })).status).toBe(413);
-    const bomb = gzipSync(Buffer.alloc(256 * 1024 * 1024));
-    expect(bomb.length).toBeLessThan(1024 * 1024);
-    const answer = await send('/v1/values', bomb, { ...JSON_TYPE, 'Content-Encoding': 'gzip' });
-    expect([answer.status, push.bytesUnderWay]).toEqual([413, 0]);
+  it.each([
+    ['2 MiB of JSON', '/v1/values', JSON_TYPE, JSON.stringify({ values: [ONE] }), 2 * MiB],
+    ['8 MiB of NDJSON', '/v1/values', NDJSON_TYPE, linesOf([ONE]), 8 * MiB],
+    ['8 MiB of line protocol', '/write', {}, 'FT-101 flow=1\n', 8 * MiB],
+  ])('is limited to %s, with or without Content-Length and even if compressed', async (_, path, type, text, bytes) => {
+    const largest = Buffer.alloc(bytes, ' ');
+    largest.write(text);
+    expect((await listener.send(path, largest, type)).status).toBe(204);
+    const larger = Buffer.concat([largest, Buffer.from(' ')]);
+    expect((await listener.send(path, larger, type)).status).toBe(413);
+    expect((await listener.send(path, larger, { ...type, 'Transfer-Encoding': 'chunked' })).status).toBe(413);
+    const bomb = gzipSync(Buffer.alloc(64 * MiB));
+    const { status } = await listener.send(path, bomb, { ...type, 'Content-Encoding': 'gzip' });
+    expect([status, listener.push.bytesUnderWay]).toEqual([413, 0]);
   });
 
-  it('rejects an excessive Content-Length before the body arrives', async () => {
-    const { socket, received } = await rawConnection();
-    socket.write(
-      'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n',
-    );
-    await until(() => received().includes('\r\n\r\n{'));
-    expect(received()).toMatch(/^HTTP\/1\.1 413 /);
-    expect(received()).toMatch(/connection: close/i);
+  it('is rejected before it arrives if its Content-Length is too large', async () => {
+    for (const expects of ['', 'Expect: 100-continue\r\n']) {
+      const { socket, received } = await listener.connect();
+      socket.write(headOf(9_000_000, expects));
+      await until(() => received().includes('\r\n\r\n{'));
+      expect(received()).toMatch(/^HTTP\/1\.1 413 [\s\S]*connection: close/i);
+    }
   });
 
-  it('responds to Expect: 100-continue with 100 only if it would accept the body', async () => {
-    const { socket, received } = await rawConnection();
+  it('is requested with 100 Continue if the client expects it', async () => {
+    const { socket, received } = await listener.connect();
     const body = JSON.stringify({ values: [ONE] });
-    const head = `POST /v1/values HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n`;
-    socket.write(`${head}Content-Length: ${body.length}\r\n\r\n`);
+    socket.write(headOf(body.length, 'Expect: 100-continue\r\n'));
     await until(() => received().includes('100 Continue'));
     socket.write(body);
     await until(() => received().includes('HTTP/1.1 204'));
-    const other = await rawConnection();
-    other.socket.write(`${head}Content-Length: 9000000\r\n\r\n`);
-    await until(() => other.received().includes('413'));
-    expect(other.received()).not.toContain('100 Continue');
   });
 
-  it('responds 503 with Retry-After and stores nothing if the buffer is full or the disk fails', async () => {
-    bench.sink.fault = storeFault('buffer.full', 12_300);
-    const full = await sendValues([ONE]);
-    expect([full.status, full.headers['retry-after']]).toEqual([503, '13']);
-    expect(full.body.error).toContain('nothing in the request was stored');
-    bench.sink.fault = storeFault('store.unwritable');
-    const broken = await sendValues([ONE]);
-    expect([broken.status, Number(broken.headers['retry-after']) > 0]).toEqual([503, true]);
-    bench.sink.fault = undefined;
-    expect((await sendValues([ONE])).status).toBe(204);
-    expect([bench.sink.stored.length, bench.counted.get('http')]).toEqual([1, 1]);
-  });
-
-  it('responds 500 to an internal error', async () => {
-    bench.sink.fault = new TypeError('unforeseen') as never;
-    const answer = await sendValues([ONE]);
-    expect([answer.status, answer.text.includes('unforeseen')]).toEqual([500, false]);
-  });
-
-  it('responds 404 to unknown paths, and 405 with an Allow header to unsupported methods', async () => {
-    expect((await send('/v1/value', '{}')).status).toBe(404);
-    const answer = await send('/v1/values', undefined, {}, 'GET');
-    expect([answer.status, answer.headers.allow]).toEqual([405, 'POST']);
-  });
-
-  it('rejects requests from web pages if no token is configured', async () => {
-    const answer = await sendValues([ONE], { ...JSON_TYPE, Origin: 'http://evil.example' });
-    expect([answer.status, bench.sink.appends]).toEqual([403, 0]);
-  });
-
-  it('stores the values of two hundred concurrent requests in one commit', async () => {
-    bench.sink.holds = true;
-    const agent = new Agent({ keepAlive: true, maxSockets: 200 });
-    opened.push({ close: () => agent.destroy() });
-    const body = JSON.stringify({ values: [ONE] });
-    const answers = Array.from({ length: 200 }, () => send('/v1/values', body, JSON_TYPE, 'POST', { agent }));
-    await until(() => bench.sink.waiting === 200);
-    expect(bench.sink.stored).toHaveLength(0);
-    bench.sink.commit();
-    expect(new Set((await Promise.all(answers)).map((answer) => answer.status))).toEqual(new Set([204]));
-    expect([bench.sink.commits, bench.sink.stored.length, push.bytesUnderWay]).toEqual([1, 200, 0]);
-  });
-
-  it('responds to pipelined requests in order, even if it rejects a later request immediately', async () => {
-    bench.sink.holds = true;
-    const { socket, received } = await rawConnection();
-    const body = JSON.stringify({ values: [ONE] });
-    const post = (path: string) =>
-      `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
-    socket.write(post('/v1/values') + post('/nowhere') + post('/v1/values'));
-    await until(() => bench.sink.waiting >= 1);
-    expect(received()).toBe('');
-    const committing = setInterval(() => bench.sink.commit(), 2);
-    await until(() => (received().match(/HTTP\/1\.1 \d+/g) ?? []).length === 3);
-    clearInterval(committing);
-    expect(received().match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 204', 'HTTP/1.1 404', 'HTTP/1.1 204']);
-  });
-
-  it('stores no values from an incomplete body', async () => {
-    const { socket } = await rawConnection();
-    socket.write(
-      'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"values":[',
-    );
-    await until(() => push.bytesUnderWay > 0);
+  it('stores nothing and releases its memory if it is incomplete', async () => {
+    const { socket } = await listener.connect();
+    socket.write(`${headOf(500)}{"values":[`);
+    await until(() => listener.push.bytesUnderWay > 0);
     socket.destroy();
-    await until(() => push.bytesUnderWay === 0);
-    expect(bench.sink.appends).toBe(0);
+    await until(() => listener.push.bytesUnderWay === 0);
+    expect(listener.bench.sink.appends).toBe(0);
   });
 });
 
-describe('ingest listener', () => {
-  it('terminates requests whose header or body arrives too slowly', async () => {
-    const events: unknown[] = [];
-    const log = pino({ base: null }, { write: (line: string) => void events.push(JSON.parse(line).event) });
-    await listen({ limits: { headerMs: 40, requestMs: 5_000 }, log });
-    const slowHead = await rawConnection();
-    slowHead.socket.write('POST /v1/values HTTP/1.1\r\nHost:');
-    const slowBody = await rawConnection();
-    slowBody.socket.write(
-      'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{',
-    );
-    await until(() => push.bytesUnderWay > 0);
-    await bench.clock.advance(5_000);
-    await until(() => slowHead.closed() && slowBody.closed());
-    expect(slowBody.received()).toContain('408');
-    expect(slowHead.received()).toContain('408');
-    expect(push.bytesUnderWay).toBe(0);
-    // No other events.
-    expect(new Set(events)).toEqual(new Set(['ingest.listening', 'listener.connection_ended']));
+describe('ingest response', () => {
+  it('is 503 with Retry-After if the buffer is full or the disk fails, and nothing is stored', async () => {
+    await listener.listen();
+    const { sink, counted } = listener.bench;
+    sink.fault = storeFault('buffer.full', 12_300);
+    for (const send of [() => listener.values([ONE]), () => listener.lines('FT-101 flow=1\nx y=1')]) {
+      const { status, headers, body } = await send();
+      expect([status, headers['retry-after']]).toEqual([503, '13']);
+      expect(body.error).toContain('nothing in the request was stored');
+    }
+    sink.fault = storeFault('store.unwritable');
+    expect(Number((await listener.values([ONE])).headers['retry-after'])).toBeGreaterThan(0);
+    sink.fault = undefined;
+    expect((await listener.values([ONE])).status).toBe(204);
+    expect([sink.stored.length, counted.get('http')]).toEqual([1, 1]);
   });
 
-  it('returns 503 only while too many bytes are waiting for the disk', async () => {
-    await listen({ limits: { bytesUnderWay: 22_400 } });
-    bench.sink.holds = true;
-    const waiting = [1, 2, 3, 4].map(() => sendValues([ONE]));
-    await until(() => bench.sink.waiting === 4);
-    const refused = await sendValues([ONE]);
+  it('is 503 only while too many bytes wait for the disk', async () => {
+    await listener.listen({}, { limits: { bytesUnderWay: 40_000 } });
+    const { sink } = listener.bench;
+    sink.holds = true;
+    const waiting = Array.from({ length: 7 }, () => listener.lines('FT-101 flow=1'));
+    await until(() => sink.waiting === 7);
+    const refused = await listener.values([ONE]);
     expect([refused.status, refused.headers['retry-after']]).toEqual([503, '1']);
-    bench.sink.commit();
-    expect((await Promise.all(waiting)).every((answer) => answer.status === 204)).toBe(true);
-    bench.sink.holds = false;
-    expect((await sendValues([ONE])).status).toBe(204);
+    sink.commit();
+    expect((await Promise.all(waiting)).map(({ status }) => status)).toEqual(waiting.map(() => 204));
+    sink.holds = false;
+    expect((await listener.values([ONE])).status).toBe(204);
   });
 
-  it('closes the longest-idle connection when a new one exceeds the limit', async () => {
-    await listen({ limits: { connections: 2 } });
-    const first = await rawConnection();
-    await bench.clock.advance(1);
-    const second = await rawConnection();
-    const third = await rawConnection();
-    await until(() => first.closed());
-    expect([second.closed(), third.closed(), push.connections]).toEqual([false, false, 2]);
+  it('is 500 for an internal error, without its message', async () => {
+    await listener.listen();
+    listener.bench.sink.fault = new TypeError('unforeseen') as never;
+    const { status, text } = await listener.values([ONE]);
+    expect([status, text.includes('unforeseen')]).toEqual([500, false]);
   });
-});
 
-describe('ingest host name', () => {
-  it('must be loopback or listed in INGEST_HOSTS if no token is configured', async () => {
-    await listen();
-    const body = JSON.stringify({ values: [ONE] });
-    const status = async (host: string) => (await send('/v1/values', body, { ...JSON_TYPE, Host: host })).status;
-    expect(await status('evil.example')).toBe(421);
-    expect(await status('LocalHost.:1')).toBe(204);
-    push.setRules({ token: undefined, hosts: ['plc.example'] });
-    expect([await status('plc.example:8470'), await status('evil.example')]).toEqual([204, 421]);
-    push.setRules({ token: 'a-token' });
-    expect(await status('evil.example')).toBe(401);
-    expect(bench.sink.stored).toHaveLength(2);
+  it('is 404 for unknown paths, and 405 with an Allow header for unsupported methods', async () => {
+    await listener.listen();
+    expect((await listener.send('/v1/value', '{}')).status).toBe(404);
+    const { status, headers } = await listener.send('/v1/values', undefined, {}, { method: 'GET' });
+    expect([status, headers.allow]).toEqual([405, 'POST']);
   });
 });
 
-describe('INGEST_TOKEN', () => {
-  const body = JSON.stringify({ values: [ONE] });
-  const line = 'GW-01 load=1';
-  const basic = (pair: string) => ({ Authorization: `Basic ${Buffer.from(pair).toString('base64')}` });
-
-  it('is required, and accepted in any form that clients support', async () => {
-    await listen({ rules: { token: 's3cret' } });
-    const missing = await send('/v1/values', body);
-    expect([missing.status, missing.headers['www-authenticate']]).toEqual([401, 'Bearer realm="tagferry"']);
-    for (const value of ['Bearer wrong', 'Bearer s3cret2', 'Bearer', 's3cret', 'Digest s3cret', 'Bearer s3cre']) {
-      expect([value, (await send('/v1/values', body, { ...JSON_TYPE, Authorization: value })).status]).toEqual([
-        value,
-        401,
-      ]);
-    }
-    expect((await send('/v1/values', body, { ...JSON_TYPE, Authorization: 'Bearer s3cret' })).status).toBe(204);
-    expect((await send('/api/v2/write', line, { Authorization: 'Token s3cret' })).status).toBe(204);
-    expect((await send('/write', line, basic('telegraf:s3cret'))).status).toBe(204);
-    expect((await send('/write', line, basic('telegraf:wrong'))).status).toBe(401);
-    expect((await send('/write?u=x&p=s3cret', line, {})).status).toBe(204);
-    expect((await send('/v1/values?p=s3cret', body)).status).toBe(401);
-    expect(bench.sink.stored).toHaveLength(4);
-  });
-
-  it('allows requests from web pages that send it', async () => {
-    await listen({ rules: { token: 's3cret' } });
-    const headers = { ...JSON_TYPE, Authorization: 'Bearer s3cret', Origin: 'http://panel.plant' };
-    expect((await sendValues([ONE], headers)).status).toBe(204);
+describe('ingest log', () => {
+  it('contains one event per kind of rejection', async () => {
+    const lines: { event: string; [field: string]: unknown }[] = [];
+    const log = pino({ base: null }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+    await listener.listen({}, { log });
+    await listener.lines('FT-101 flow=1\nx y=2');
+    await listener.values([7]);
+    listener.bench.sink.fault = storeFault('buffer.full');
+    await listener.values([ONE]);
+    listener.bench.sink.fault = undefined;
+    await listener.values([ONE]);
+    const shown = lines.map(({ event, status, accepted, refused }) => [event, status ?? accepted, refused]);
+    expect(shown).toEqual([
+      ['ingest.listening', undefined, undefined],
+      ['ingest.taken_in_part', 1, 1],
+      ['ingest.refused', 422, undefined],
+      ['ingest.store_refused', 503, undefined],
+      ['ingest.store_refused_over', undefined, undefined],
+    ]);
   });
 });
 
-describe('line protocol over HTTP', () => {
-  beforeEach(() => listen());
+describe('ingest access', () => {
+  it('requires a loopback host name or one in INGEST_HOSTS if no token is configured', async () => {
+    await listener.listen();
+    const statusOf = async (Host: string) => (await listener.values([ONE], { ...JSON_TYPE, Host })).status;
+    expect([await statusOf('evil.example'), await statusOf('LocalHost.:1')]).toEqual([421, 204]);
+    listener.push.setRules({ token: undefined, hosts: ['plc.example'] });
+    expect([await statusOf('plc.example:8470'), await statusOf('evil.example')]).toEqual([204, 421]);
+    listener.push.setRules({ token: 'a-token' });
+    expect(await statusOf('evil.example')).toBe(401);
+    expect(listener.stored).toHaveLength(2);
+  });
 
-  it('accepts Telegraf requests for InfluxDB 1', async () => {
-    const created = await send('/query', 'q=CREATE+DATABASE+%22telegraf%22', {
-      'Content-Type': 'application/x-www-form-urlencoded',
-    });
-    expect([created.status, created.text.trim()]).toEqual([200, '{"results":[{"statement_id":0}]}']);
-    const lines =
-      'FT-101,host=gw flow=12.5,temperature=21i 1795219200123456789\nGW-01,host=gw load=0.5 1795219200000000000\n';
-    const headers = {
-      'Content-Type': 'text/plain; charset=utf-8',
-      'Content-Encoding': 'gzip',
-      'User-Agent': 'Telegraf/1.30',
+  it('is denied to web pages if no token is configured', async () => {
+    await listener.listen();
+    const headers = { ...JSON_TYPE, Origin: 'http://panel.plant' };
+    expect((await listener.values([ONE], headers)).status).toBe(403);
+    listener.push.setRules({ token: 's3cret' });
+    expect((await listener.values([ONE], { ...headers, Authorization: 'Bearer s3cret' })).status).toBe(204);
+  });
+
+  it('requires INGEST_TOKEN in any form that clients support', async () => {
+    await listener.listen({ token: 's3cret' });
+    const basic = (pair: string) => `Basic ${Buffer.from(pair).toString('base64')}`;
+    const statusOf = async (path: string, Authorization?: string) => {
+      const body = path.startsWith('/v1') ? JSON.stringify({ values: [ONE] }) : 'GW-01 load=1';
+      const headers = { ...JSON_TYPE, ...(Authorization === undefined ? {} : { Authorization }) };
+      return (await listener.send(path, body, headers)).status;
     };
-    const answer = await send('/write?consistency=any&db=telegraf&precision=ns', gzipSync(lines), headers);
-    expect([answer.status, answer.headers['x-influxdb-version']]).toEqual([204, '1.8.10']);
-    expect(bench.sink.stored.map(({ address, timeMs, value }) => [address, timeMs, value])).toEqual([
-      ['881/process/flow/#12', 1795219200123, 12.5],
-      ['881//temperature/degree_celsius', 1795219200123, 21],
-      ['900//load/', 1795219200000, 0.5],
-    ]);
-    expect(bench.counted.get('influx')).toBe(3);
-  });
-
-  it('supports the precisions of both versions, and uses the arrival time for lines without a timestamp', async () => {
-    const times = {
-      s: '1795219200',
-      ms: '1795219200000',
-      us: '1795219200000000',
-      u: '1795219200000000',
-      n: '1795219200000000000',
-      ns: '1795219200000000000',
-      m: '29920320',
-      h: '498672',
-      '%C2%B5': '1795219200000000',
-    };
-    for (const [precision, time] of Object.entries(times)) {
-      expect([precision, (await send(`/write?precision=${precision}`, `GW-01 load=1 ${time}`, {})).status]).toEqual([
-        precision,
-        204,
-      ]);
-    }
-    expect(new Set(bench.sink.stored.map((value) => value.timeMs))).toEqual(new Set([AT_MS]));
-    expect((await send('/api/v2/write?precision=fortnight', 'GW-01 load=1', {})).status).toBe(400);
-    bench.sink.stored.length = 0;
-    await send('/api/v2/write?org=o&bucket=b', 'GW-01 load=1', {});
-    expect(bench.sink.stored[0]).toMatchObject({ timeMs: bench.clock.wallMs(), stampedHere: true });
-  });
-
-  it('identifies problems by value index instead of line, and stores nothing', async () => {
-    const lines =
-      'FT-101 flow=1,temperature=2\nGW-01 load="high"\nGW-01 load=99999999999999999i\nFT-102 flow=1\nGW-01 load=1 9999999999999999999';
-    const answer = await send('/api/v2/write', lines, {});
-    expect(answer.status).toBe(422);
-    expect(answer.body.problems!.map(({ index, field }) => `${index} ${field}`)).toEqual([
-      '2 value',
-      '3 value',
-      '4 tag',
-    ]);
-    expect(answer.body).toMatchObject({ code: 'unprocessable entity' });
-    expect(String(answer.body.message)).toContain('value 2, value: the field "load" of "GW-01" is a string');
-    expect(bench.sink.appends).toBe(0);
-  });
-
-  it('reports an invalid line in the error format of each version', async () => {
-    const one = await send('/write', 'GW-01 load=1\nGW-01', {});
-    expect([one.status, one.body.error, one.headers['x-influxdb-error']]).toEqual([
-      400,
-      'unable to parse: line 2: fields are missing',
-      'line 2: fields are missing',
-    ]);
-    const two = await send('/api/v2/write', 'GW-01 load=', {});
-    expect([two.status, two.body.code, two.body.message]).toEqual([400, 'invalid', 'line 1: a field has no value']);
-    expect(bench.sink.appends).toBe(0);
-  });
-
-  it('responds to ping and health requests as InfluxDB clients expect', async () => {
-    expect((await send('/ping', undefined, {}, 'GET')).status).toBe(204);
-    expect((await send('/ping', undefined, {}, 'HEAD')).status).toBe(204);
-    expect((await send('/ping?verbose=true', undefined, {}, 'GET')).body).toEqual({ version: '1.8.10' });
-    expect((await send('/health', undefined, {}, 'GET')).body).toMatchObject({ status: 'pass' });
-    expect((await send('/query?q=SELECT+1', undefined, {}, 'GET')).status).toBe(400);
-    expect((await send('/write', undefined, {}, 'GET')).headers.allow).toBe('POST');
+    const wrong = ['Bearer wrong', 'Bearer s3cret2', 'Bearer', 's3cret', 'Digest s3cret', basic('x:wrong'), undefined];
+    for (const header of wrong) expect([header, await statusOf('/v1/values', header)]).toEqual([header, 401]);
+    expect(await statusOf('/v1/values', 'Bearer s3cret')).toBe(204);
+    expect(await statusOf('/api/v2/write', 'Token s3cret')).toBe(204);
+    expect(await statusOf('/write', basic('telegraf:s3cret'))).toBe(204);
+    expect(await statusOf('/write?u=x&p=s3cret')).toBe(204);
+    expect(await statusOf('/v1/values?p=s3cret')).toBe(401);
+    const { headers } = await listener.values([ONE]);
+    expect(headers['www-authenticate']).toBe('Bearer realm="tagferry"');
   });
 });
 
 describe('ingest listener', () => {
   it('completes pending requests on shutdown, rejects new requests, and closes keep-alive connections', async () => {
-    await listen();
-    bench.sink.holds = true;
-    const idle = await rawConnection();
+    await listener.listen();
+    const { sink } = listener.bench;
+    sink.holds = true;
+    const idle = await listener.connect();
     idle.socket.write('GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await until(() => idle.received().includes('204'));
     const agent = new Agent({ keepAlive: true });
-    const body = JSON.stringify({ values: [ONE] });
-    const waiting = send('/v1/values', body, JSON_TYPE, 'POST', { agent });
-    await until(() => bench.sink.waiting === 1);
-    let stopped = false;
-    const stopping = push.stop().then(() => {
-      stopped = true;
-    });
+    const waiting = listener.send('/v1/values', JSON.stringify({ values: [ONE] }), JSON_TYPE, { agent });
+    await until(() => sink.waiting === 1);
+    const stopping = listener.push.stop();
     await until(() => idle.closed());
-    await expect(sendValues([ONE])).rejects.toMatchObject({ code: 'ECONNREFUSED' });
-    expect(stopped).toBe(false);
-    bench.sink.commit();
-    const answer = await waiting;
-    expect([answer.status, answer.headers.connection]).toEqual([204, 'close']);
+    await expect(listener.values([ONE])).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+    sink.commit();
+    const { status, headers } = await waiting;
+    expect([status, headers.connection]).toEqual([204, 'close']);
     await stopping;
-    await push.stop();
-    expect(bench.sink.stored).toHaveLength(1);
-  });
-
-  it('aborts requests that exceed the shutdown time limit', async () => {
-    await listen({ limits: { stopMs: 5_000 } });
-    const slow = await rawConnection();
-    slow.socket.write(
-      'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{',
-    );
-    await until(() => push.bytesUnderWay > 0);
-    const stopping = push.stop();
-    await bench.clock.advance(5_000);
-    await stopping;
-    await until(() => slow.closed());
   });
 
   it('opens a socket, replaces a stale one, and fails if the socket is in use', async () => {
     const path = join(mkdtempSync(join(tmpdir(), 'tagferry-')), 'in.sock');
+    const listen = (listenRetries = 0) => listener.listen({}, { listen: { path }, limits: { listenRetries } });
     const crashed = createServer();
     crashed.listen(path);
     await once(crashed, 'listening');
-    await expect(listen({ listen: { path }, limits: AT_ONCE })).rejects.toMatchObject({
-      code: 'ingest.address_in_use',
-    });
+    await expect(listen()).rejects.toMatchObject({ code: 'ingest.address_in_use' });
     // As after kill -9: the file without a listener.
-    const { renameSync } = await import('node:fs');
     renameSync(path, `${path}.kept`);
     crashed.close();
     await once(crashed, 'close');
     renameSync(`${path}.kept`, path);
-    await listen({ listen: { path } });
+    await listen();
     expect(statSync(path).mode & 0o777).toBe(0o660);
-    const answer = await send('/v1/values', JSON.stringify({ values: [ONE] }), JSON_TYPE, 'POST', { socketPath: path });
-    expect(answer.status).toBe(204);
-    await push.stop();
+    const body = JSON.stringify({ values: [ONE] });
+    expect((await listener.send('/v1/values', body, JSON_TYPE, { socketPath: path })).status).toBe(204);
+    await listener.push.stop();
     expect(existsSync(path)).toBe(false);
     writeFileSync(path, 'another file');
-    await expect(listen({ listen: { path }, limits: AT_ONCE })).rejects.toMatchObject({
-      code: 'ingest.address_in_use',
-    });
+    await expect(listen()).rejects.toMatchObject({ code: 'ingest.address_in_use' });
     expect(existsSync(path)).toBe(true);
-  });
-
-  it('listens on IPv6, and fails with a hint if the port is in use', async () => {
-    await listen({ listen: { host: '::1', port: 0 } });
-    const six = await send('/v1/values', JSON.stringify({ values: [ONE] }), JSON_TYPE, 'POST', { host: '::1' });
-    expect(six.status).toBe(204);
-    const taken = new HttpPush({
-      listen: { host: '::1', port },
-      rules: { token: undefined },
-      intake: bench.intake,
-      clock: bench.clock,
-      log: silentLogger(),
-      limits: AT_ONCE,
-    });
-    await expect(taken.start()).rejects.toMatchObject({
-      code: 'ingest.address_in_use',
-      hint: expect.stringContaining('INGEST_LISTEN'),
-    });
   });
 });

@@ -1,186 +1,220 @@
-import { describe, expect, it } from 'vitest';
-import { type LineReceiver, msOfPrecision, parseLineProtocol } from '../../../src/sources/formats/line-protocol.ts';
-import { seeded } from './sink-double.ts';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { PushListener } from './push-listener.ts';
+import { seeded, tagOf } from './sink-double.ts';
 
-type Heard = [what: string, ...rest: (string | number | undefined)[]];
+const MS = '?precision=ms';
+const AT_MS = 1_795_219_200_000;
+let listener: PushListener;
 
-function hear(text: string, precision: string | null = 'ms'): Heard[] {
-  const heard: Heard[] = [];
-  const receiver: LineReceiver = {
-    value: (measurement, key, value) => heard.push(['number', measurement, key, Number(value)]),
-    text: (measurement, key) => heard.push(['wrong', measurement, key]),
-    wrong: (measurement, key) => heard.push(['wrong', measurement, key]),
-    endOfLine: (timeMs) => heard.push(['line', timeMs]),
-  };
-  parseLineProtocol(text, msOfPrecision(precision)!, receiver);
-  return heard;
-}
+beforeEach(async () => {
+  listener = new PushListener();
+  await listener.listen();
+});
+afterEach(() => listener.dispose());
 
-/** Splits at each unescaped and unquoted separator. Simple, but slow. */
-function cut(text: string, mark: string, most = Number.POSITIVE_INFINITY): string[] {
-  const parts = [''];
-  let quoted = false;
-  for (let at = 0; at < text.length; at++) {
-    const letter = text[at]!;
-    if (letter === '\\' && at + 1 < text.length) parts[parts.length - 1] += letter + text[++at];
-    else {
-      if (letter === '"') quoted = !quoted;
-      if (letter === mark && !quoted && parts.length < most) parts.push('');
-      else parts[parts.length - 1] += letter;
+/** Returns the quoted lines and their problems. */
+const rejectedOf = (error: unknown) => [...String(error).matchAll(/line (\d+) "/g)].map(([, number]) => Number(number));
+
+describe('line protocol request', () => {
+  it('stores the valid values, and quotes the other lines in a partial write error', async () => {
+    const lines = `FT-101 flow=1 ${AT_MS}\nfoo bar=2\nFT-101 flow="x",temperature=3\nno fields\nFT-101 flow=4`;
+    const two = await listener.lines(lines, MS);
+    expect([two.status, two.body.code, listener.stored]).toEqual([400, 'invalid', [1, 3, 4]]);
+    expect(two.body.message).toMatch(/^partial write: 3 lines .* dropped=3$/);
+    expect(two.body.message).toContain('line 2 "foo bar=2": tag "foo" is not in tags.yaml');
+    expect(rejectedOf(two.body.message)).toEqual([2, 3, 4]);
+    const one = await listener.send(`/write${MS}`, lines);
+    expect([one.status, listener.stored]).toEqual([400, [1, 3, 4, 1, 3, 4]]);
+    expect([one.body.error, one.headers['x-influxdb-error']]).toEqual([two.body.message, two.body.message]);
+  });
+
+  it('responds 204 if all lines are valid, regardless of the parameter partial', async () => {
+    const good = await listener.send('/write?partial=false', 'FT-101 flow=1');
+    expect([good.status, good.text, good.headers['x-influxdb-version']]).toEqual([204, '', '1.8.10']);
+    expect((await listener.lines('FT-101 flow=1\nx y=2', '?partial=false')).status).toBe(400);
+    expect([(await listener.lines('')).status, listener.stored]).toEqual([204, [1, 1]]);
+  });
+
+  it('quotes at most ten lines with their reasons, and reports the total number', async () => {
+    const text = `mem ${Array.from({ length: 200 }, (_, at) => `f${at}=1`).join(',')}\nx y=1\n`.repeat(20);
+    const { error } = (await listener.lines(text)).body;
+    expect(rejectedOf(error)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    expect(error).toMatch(/line 10 "x y=1": tag "x" is not in tags.yaml; … dropped=40$/);
+  });
+
+  it('rejects all values of a line that ends with invalid text, or is longer than 64 KiB', async () => {
+    const long = `FT-101,note=${'x'.repeat(65_536)} flow=9`;
+    const text = `FT-101 flow=1,temperature=2 17x\nFT-101 flow=3\n${long}\nFT-101 flow=4 99999999999999999999\nFT-101 flow=5`;
+    const { error } = (await listener.lines(text, '?precision=s')).body;
+    expect([rejectedOf(error), listener.stored]).toEqual([
+      [1, 3, 4],
+      [3, 5],
+    ]);
+  });
+
+  it('continues after an unterminated string, and after text that is not UTF-8', async () => {
+    expect((await listener.lines('FT-101 flow="x\nFT-101 flow=1\nFT-101 flow=2')).status).toBe(400);
+    const bytes = Buffer.from('FT-101 flow=3\n\xff flow=1\nFT-101 flow=4', 'latin1');
+    expect(rejectedOf((await listener.send('/write', bytes)).body.error)).toEqual([2]);
+    expect(listener.stored).toEqual([1, 2, 3, 4]);
+  });
+
+  it('supports the precisions of both versions, and uses the arrival time for lines without a timestamp', async () => {
+    const times = {
+      ns: `${AT_MS}999999`,
+      n: `${AT_MS}000000`,
+      us: `${AT_MS}999`,
+      u: `${AT_MS}000`,
+      '%C2%B5': `${AT_MS}000`,
+      ms: `${AT_MS}`,
+      s: `${AT_MS / 1_000}`,
+      m: '29920320',
+      h: '498672',
+      '': `${AT_MS}000000`,
+    };
+    for (const [precision, time] of Object.entries(times)) {
+      const response = await listener.send(`/write?precision=${precision}`, `GW-01 load=1 ${time}`);
+      expect([precision, response.status]).toEqual([precision, 204]);
     }
-  }
-  return parts;
-}
+    expect(new Set(listener.bench.sink.stored.map(({ timeMs }) => timeMs))).toEqual(new Set([AT_MS]));
+    expect((await listener.lines('GW-01 load=1', '?precision=fortnight')).status).toBe(400);
+    await listener.lines('GW-01 load=1');
+    const timeMs = listener.bench.clock.wallMs();
+    expect(listener.bench.sink.stored.at(-1)).toMatchObject({ timeMs, stampedHere: true });
+  });
 
-function hearSlowly(text: string): Heard[] {
-  const heard: Heard[] = [];
-  for (const line of cut(text, '\n')) {
-    if (line === '' || line.startsWith('#')) continue;
-    const [series, fields, time] = cut(line, ' ') as [string, string, string | undefined];
-    const measurement = cut(series, ',')[0]!.replace(/\\(.)/g, '$1');
-    for (const field of cut(fields, ',')) {
-      const [key, value] = cut(field, '=', 2) as [string, string];
-      const name = key.replace(/\\(.)/g, '$1');
-      const truth = { t: 1, true: 1, f: 0, false: 0 }[value.toLowerCase()];
-      if (value.startsWith('"')) heard.push(['wrong', measurement, name]);
-      else heard.push(['number', measurement, name, truth ?? Number(value.replace(/[iu]$/, ''))]);
-    }
-    heard.push(['line', time === undefined ? Number.NaN : Number(time)]);
-  }
-  return heard;
-}
+  it('rejects timestamps that appear to be in another unit, unless the precision is specified', async () => {
+    const seconds = `FT-101 flow=1 ${AT_MS / 1_000}`;
+    expect((await listener.lines(seconds)).body.error).toContain('close to 1970: check precision');
+    expect((await listener.lines(`FT-101 flow=1 ${AT_MS}000000`, MS)).status).toBe(400);
+    expect((await listener.lines('FT-101 flow=1 -1', MS)).status).toBe(400);
+    expect(listener.stored).toEqual([]);
+    expect((await listener.lines(seconds, '?precision=s')).status).toBe(204);
+    expect((await listener.lines(seconds, MS)).status).toBe(204);
+  });
 
-describe('line protocol parser', () => {
-  it('returns the same results as a simple reference parser for ten thousand random bodies', () => {
+  it('accepts CRLF line endings, comments, and spaces around every part', async () => {
+    const text = 'FT-101 flow=1 5\r\n\r\n  FT-101,t=v   flow=2,temperature=3\t 6  \r\n# x "\r\nGW-01 load=4\r';
+    expect((await listener.lines(text, MS)).status).toBe(204);
+    expect(listener.stored).toEqual([1, 2, 3, 4]);
+  });
+
+  it.each([
+    ['1.5', 1.5],
+    ['-3i', -3],
+    ['7u', 7],
+    ['1e3', 1_000],
+    ['9007199254740991i', 9_007_199_254_740_991],
+    ['T', 1],
+    ['false', 0],
+  ])('reads the field value %s as %d', async (text, value) => {
+    expect((await listener.lines(`FT-101 flow=${text}`)).status).toBe(204);
+    expect(listener.stored).toEqual([value]);
+  });
+
+  it.each([
+    ...['1.5x', 'NaN', 'Inf', '--1', '1e', '1e400', '.', '-', '1.5i', '-1u', 'i', 'tRuE', '0x10', '1_000'],
+    ...['9007199254740993i', '18446744073709551615u'],
+  ])('rejects only the field with the value %s', async (text) => {
+    const { error } = (await listener.lines(`FT-101 flow=${text},temperature=2`)).body;
+    expect([rejectedOf(error), listener.stored]).toEqual([[1], [2]]);
+  });
+
+  it.each([
+    ...['FT-101', 'FT-101 ', ' ,x=1 flow=1', 'FT-101,x flow=1', 'FT-101,x= flow=1', 'FT-101,=1 flow=1'],
+    ...['FT-101,x=1=2 flow=1', 'FT-101 flow', 'FT-101 flow=', 'FT-101 =1', 'FT-101 flow=1,', 'FT-101 flow=1,,c=2'],
+    ...['FT-101 flow=1 x', 'FT-101 flow=1 5 6', 'FT-101 flow=1 5x', 'FT-101 flow="x"y', 'FT-101 flow=1 1.5'],
+    ...['FT-101,x=1', 'FT-101 flow=1 -', 'FT-101 flow=1 123456789012345678901'],
+  ])('rejects the line %j and stores the next one', async (text) => {
+    expect(rejectedOf((await listener.lines(`${text}\nFT-101 flow=2`)).body.error)).toEqual([1]);
+    expect(listener.stored).toEqual([2]);
+  });
+
+  it('reads names with any character, escaped where necessary', async () => {
     const random = seeded(42);
-    const below = (bound: number) => Math.floor(random() * bound);
-    const pick = <T>(list: readonly T[]): T => list[below(list.length)]!;
-    const name = (specials: string) =>
-      Array.from({ length: 1 + below(8) }, (_, at) => {
-        const letter = pick(['a', 'b', 'Z', '9', '_', '-', 'é', '"', '/', ...specials]);
-        return specials.includes(letter) ? `\\${letter}` : at === 0 && letter === '"' ? 'q' : letter.replace('"', 'x');
-      }).join('');
-    const value = () =>
-      pick([
-        () => String(below(1000) / 10),
-        () => `-${below(10 ** 9)}i`,
-        () => `${below(10 ** 6)}u`,
-        () => `${random() * 10 ** below(20)}`,
-        () => `${random()}e-${below(30)}`,
-        () => pick(['t', 'T', 'true', 'True', 'TRUE', 'f', 'F', 'false', 'False', 'FALSE']),
-        () => `"${pick(['', 'a b', 'x,y=1', '\\"', '\\\\', '# no comment', 'two\nlines', 'é'])}"`,
-      ])();
-    for (let round = 0; round < 10_000; round++) {
-      const lines = Array.from({ length: 1 + below(5) }, () => {
-        if (random() < 0.1) return pick(['', '# a comment, with=everything "']);
-        const measurement = random() < 0.5 ? 'FT-101' : name(', ');
-        const tags = Array.from({ length: below(3) }, () => `,${name(',= ')}=${name(',= ')}`).join('');
-        const fields = Array.from({ length: 1 + below(3) }, () => `${name(',= ')}=${value()}`).join(',');
-        return `${measurement}${tags} ${fields}${random() < 0.7 ? ` ${below(2 ** 41)}` : ''}`;
-      });
-      const text = lines.join('\n') + (random() < 0.5 ? '\n' : '');
-      // The simple parser would treat the quote in a comment as a string.
-      expect([text, hear(text)]).toEqual([text, hearSlowly(text.replaceAll('everything "', 'everything'))]);
+    const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)]!;
+    const nameOf = () => Array.from({ length: 1 + Math.floor(random() * 8) }, () => pick([...'aZ9_-é/,= \\'])).join('');
+    const names = [...new Set(Array.from({ length: 500 }, nameOf))].filter((name) => !name.includes('\\'));
+    const escaped = (name: string) => name.replaceAll(/[,= ]/g, '\\$&');
+    const tags = new Map(names.map((name, at) => [name, tagOf(name, at + 1, [{ key: 'v' }])]));
+    await listener.dispose();
+    listener = new PushListener(tags);
+    await listener.listen();
+    const lines = names.map((name, at) => {
+      const influxTags = random() < 0.5 ? `,${escaped(pick(names))}=${escaped(pick(names))}` : '';
+      return `${escaped(name).replaceAll('\\=', '=')}${influxTags} v=${at}\n`;
+    });
+    expect((await listener.lines(lines.join(''))).status).toBe(204);
+    expect(listener.addresses).toEqual(names.map((_, at) => `${at + 1}//v/ ${at}`));
+  });
+});
+
+describe('line protocol tag', () => {
+  it('is read from the Influx tag named in INGEST_TAG_FROM', async () => {
+    listener.push.setRules({ token: undefined, lines: { tagFrom: 'device' } });
+    const text = 'modbus,device=FT-101,host=gw flow=1\nmodbus,host=gw,device=GW-01 load=2\nFT-101,host=gw flow=3';
+    expect((await listener.lines(text)).body.error).toContain('has no tag "device"');
+    expect(listener.addresses).toEqual(['881/process/flow/#12 1', '900//load/ 2']);
+    listener.push.setRules({ token: undefined });
+    expect((await listener.lines('FT-101,device=GW-01 flow=4')).status).toBe(204);
+  });
+});
+
+describe('line protocol series that differ only in an Influx tag', () => {
+  const keys = ['usage', 'usage_cpu0', 'usage_cpu1', 'usage_cpu-total', 'usage__var_log'];
+  const lines = (timeMs: number) =>
+    ['cpu,cpu=cpu0 usage=1', 'cpu,cpu=cpu1 usage=2', 'cpu,cpu=cpu-total usage=1.5']
+      .map((text) => `${text} ${timeMs}\n`)
+      .join('');
+
+  beforeEach(async () => {
+    await listener.dispose();
+    listener = new PushListener(
+      new Map([
+        [
+          'cpu',
+          tagOf(
+            'cpu',
+            7,
+            keys.map((key) => ({ key })),
+          ),
+        ],
+      ]),
+    );
+    await listener.listen();
+  });
+
+  it('are stored only for the first series, and reported with the Influx tag', async () => {
+    for (const timeMs of [AT_MS, AT_MS + 1]) {
+      const { error } = (await listener.lines(lines(timeMs), MS)).body;
+      expect(rejectedOf(error)).toEqual([2, 3]);
+      expect(error).toContain('Influx tag "cpu": INGEST_KEY_FROM={field}_{cpu}');
     }
+    expect(listener.stored).toEqual([1, 1]);
   });
 
-  it('accepts CRLF line endings, and spaces around every part', () => {
-    expect(hear('a b=1 5\r\n\r\n  c,t=v   d=2,e=3\t 6  \r\n# x\r\nf g=4\r')).toEqual([
-      ['number', 'a', 'b', 1],
-      ['line', 5],
-      ['number', 'c', 'd', 2],
-      ['number', 'c', 'e', 3],
-      ['line', 6],
-      ['number', 'f', 'g', 4],
-      ['line', Number.NaN],
-    ]);
+  it('are reported if they have no timestamp, and accepted if their tags or timestamps show no conflict', async () => {
+    expect(rejectedOf((await listener.lines('cpu,cpu=a usage=1\ncpu,cpu=b usage=2')).body.error)).toEqual([2]);
+    const same = `cpu,a=1,b=2 usage=1e0 ${AT_MS}\ncpu,b=2,a=1 usage=2 ${AT_MS}`;
+    expect((await listener.lines(same, MS)).status).toBe(204);
+    const later = `cpu,state=ok usage=1 ${AT_MS}\ncpu,state=alarm usage=2 ${AT_MS + 1}`;
+    expect((await listener.lines(later, MS)).status).toBe(204);
   });
 
-  it('distinguishes between measurements and keys with a common prefix', () => {
-    expect(hear('a b=1\nab b=2\na,x=y bb=3\na\\ c b\\=1=4')).toEqual([
-      ['number', 'a', 'b', 1],
-      ['line', Number.NaN],
-      ['number', 'ab', 'b', 2],
-      ['line', Number.NaN],
-      ['number', 'a', 'bb', 3],
-      ['line', Number.NaN],
-      ['number', 'a c', 'b=1', 4],
-      ['line', Number.NaN],
-    ]);
-  });
-
-  it.each([
-    ['ns', '1795219200123999999', 1795219200123],
-    [null, '1795219200123999999', 1795219200123],
-    ['us', '1795219200123999', 1795219200123],
-    ['ms', '1795219200123', 1795219200123],
-    ['s', '1795219200', 1795219200000],
-    ['m', '29920320', 1795219200000],
-    ['h', '498672', 1795219200000],
-    ['ns', '999999', 0],
-    ['ns', '-1', -1],
-    ['s', '0', 0],
-  ])('reads a time in %s', (precision, time, timeMs) => {
-    expect(hear(`a b=1 ${time}`, precision).at(-1)).toEqual(['line', timeMs]);
-  });
-
-  it.each([
-    '1.5x',
-    'abc',
-    'NaN',
-    'Inf',
-    '--1',
-    '1e',
-    '1e400',
-    '.',
-    '-',
-    '1.5i',
-    '-1u',
-    'i',
-    '9007199254740993i',
-    'tRuE',
-    '0x10',
-    '1_000',
-  ])('reports %s as an unsupported value', (value) => {
-    expect(hear(`a b=${value}`)).toEqual([
-      ['wrong', 'a', 'b'],
-      ['line', Number.NaN],
-    ]);
-  });
-
-  it.each([
-    'a',
-    'a ',
-    ' ,x=1 b=1',
-    'a,x b=1',
-    'a,x= b=1',
-    'a,=1 b=1',
-    'a,x=1=2 b=1',
-    'a b',
-    'a b=',
-    'a =1',
-    'a b=1,',
-    'a b=1,,c=2',
-    'a b=1 x',
-    'a b=1 5 6',
-    'a b=1 5x',
-    'a b="x',
-    'a b="x"y',
-    'a b=1 1.5',
-    'a b=1\nb',
-    'a,x=1',
-    'a b=1 -',
-    'a b=1 123456789012345678901',
-  ])('rejects %j', (text) => {
-    expect(() => hear(text)).toThrow(expect.objectContaining({ code: 'intake.unreadable' }));
-  });
-
-  it('reads the largest exact integers without rounding', () => {
-    expect(hear('a b=9007199254740991i,c=-9007199254740991i,d=18446744073709551615u')).toEqual([
-      ['number', 'a', 'b', 9007199254740991],
-      ['number', 'a', 'c', -9007199254740991],
-      ['wrong', 'a', 'd'],
-      ['line', Number.NaN],
-    ]);
+  it('are stored under separate keys with INGEST_KEY_FROM', async () => {
+    const rules = (keyFrom: string) => listener.push.setRules({ token: undefined, lines: { keyFrom } });
+    rules('{field}_{cpu}');
+    expect((await listener.lines(`${lines(AT_MS)}cpu usage=3`, MS)).status).toBe(204);
+    rules('{field}_{path}');
+    expect((await listener.lines('cpu,path=/var/log usage=4\ncpu usage=5')).status).toBe(204);
+    const expected = [
+      'usage_cpu0/ 1',
+      'usage_cpu1/ 2',
+      'usage_cpu-total/ 1.5',
+      'usage/ 3',
+      'usage__var_log/ 4',
+      'usage/ 5',
+    ];
+    expect(listener.addresses).toEqual(expected.map((end) => `7//${end}`));
   });
 });

@@ -1,136 +1,99 @@
-import { once } from 'node:events';
-import { request as httpRequest } from 'node:http';
-import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { silentLogger } from '../../../src/base/logger.ts';
-import { HttpPush, type PushLimits } from '../../../src/sources/push/http-push.ts';
-import { type IntakeBench, makeIntakeBench, until } from './sink-double.ts';
+import { headOf, JSON_TYPE, NDJSON_TYPE, PushListener } from './push-listener.ts';
+import { until } from './sink-double.ts';
 
 const BODY = JSON.stringify({ values: [{ tag: 'FT-101', key: 'flow', value: 12.5 }] });
+const MiB = 1024 * 1024;
 /** Maximum number of pending bodies: half of the connections. */
 const BODIES = 512;
 
-let bench: IntakeBench;
-let push: HttpPush;
-let port = 0;
-const sockets: { socket: Socket; received: string; closed: boolean }[] = [];
+let listener: PushListener;
 
-async function listen(limits: Partial<PushLimits> = {}): Promise<void> {
-  push = new HttpPush({
-    listen: { host: '127.0.0.1', port: 0 },
-    rules: { token: undefined },
-    intake: bench.intake,
-    clock: bench.clock,
-    log: silentLogger(),
-    limits,
-  });
-  const at = await push.start();
-  port = 'port' in at ? at.port : 0;
-}
+const statusOf = async (body: string, type: Record<string, string> = JSON_TYPE) =>
+  (await listener.send('/v1/values', body, type)).status;
 
 async function open(text: string) {
-  const line = { socket: connect(port, '127.0.0.1'), received: '', closed: false };
-  sockets.push(line);
-  line.socket.on('data', (chunk) => {
-    line.received += String(chunk);
-  });
-  line.socket.on('error', () => {});
-  line.socket.on('close', () => {
-    line.closed = true;
-  });
-  await once(line.socket, 'connect');
-  line.socket.write(text);
-  return line;
-}
-
-const head = (length: number) =>
-  `POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`;
-
-function send(body: string, headers: Record<string, string> = { 'Content-Type': 'application/json' }): Promise<number> {
-  return new Promise((resolve) => {
-    const request = httpRequest(
-      { host: '127.0.0.1', port, path: '/v1/values', method: 'POST', headers, agent: false },
-      (response) => {
-        response.resume();
-        resolve(response.statusCode!);
-      },
-    );
-    request.on('error', () => resolve(0));
-    request.end(body);
-  });
+  const connection = await listener.connect();
+  connection.socket.write(text);
+  return connection;
 }
 
 beforeEach(() => {
-  bench = makeIntakeBench();
+  listener = new PushListener();
 });
-afterEach(async () => {
-  for (const { socket } of sockets.splice(0)) socket.destroy();
-  await push.stop();
-});
+afterEach(() => listener.dispose());
 
 describe('requests with slow bodies', () => {
   it('in every slot do not block other clients, because the slowest requests are aborted', async () => {
-    await listen();
-    const slow = await Promise.all(Array.from({ length: BODIES }, () => open(`${head(1000)}{`)));
+    await listener.listen();
+    const { push, bench } = listener;
+    const slow = await Promise.all(Array.from({ length: BODIES }, () => open(`${headOf(1000)}{`)));
     await until(() => push.connections === BODIES && push.bytesUnderWay > BODIES * 4_096);
     await bench.clock.advance(2_000);
     for (const { socket } of slow) socket.write(' ');
-    for (let i = 0; i < 50; i++) expect(await send(BODY)).toBe(204);
-    await until(() => slow.some(({ closed }) => closed));
-    const ended = slow.filter(({ closed }) => closed);
-    expect(ended.every(({ received }) => received.startsWith('HTTP/1.1 408 '))).toBe(true);
+    for (let i = 0; i < 50; i++) expect(await statusOf(BODY)).toBe(204);
+    await until(() => slow.some(({ closed }) => closed()));
+    const ended = slow.filter(({ closed }) => closed());
+    expect(ended.every(({ received }) => received().startsWith('HTTP/1.1 408 '))).toBe(true);
     // Each new request replaces one slow request.
     expect(ended.length).toBeLessThanOrEqual(50);
-    expect(bench.counted.get('http')).toBe(50);
   }, 300_000);
 
-  it('are eventually aborted and release their memory, even if slots are free', async () => {
-    await listen();
-    const slow = await open(`${head(100_000)}${' '.repeat(50_000)}`);
-    const honest = await open(`${head(100_000)}${' '.repeat(1_000)}`);
+  it('are aborted and release their memory, even if slots are free', async () => {
+    await listener.listen();
+    const { push, bench } = listener;
+    const slow = await open(`${headOf(100_000)}${' '.repeat(50_000)}`);
+    const honest = await open(`${headOf(100_000)}${' '.repeat(1_000)}`);
     await until(() => push.bytesUnderWay > 50_000);
     for (let second = 0; second < 16; second++) {
       slow.socket.write(' ');
       honest.socket.write(' '.repeat(500));
-      const sent = 51_000 + 500 * (second + 1);
-      await until(() => push.bytesUnderWay >= sent || slow.closed);
+      await until(() => push.bytesUnderWay >= 51_000 + 500 * (second + 1) || slow.closed());
       await bench.clock.advance(1_000);
     }
-    await until(() => slow.closed);
-    expect(slow.received).toContain(' 408 ');
-    expect(honest.closed).toBe(false);
+    await until(() => slow.closed());
+    expect([slow.received().includes(' 408 '), honest.closed()]).toEqual([true, false]);
     await until(() => push.bytesUnderWay < 20_000);
   });
 
   it('do not terminate requests that are waiting for the disk', async () => {
-    await listen({ connections: 2 });
-    bench.sink.holds = true;
-    const waiting = [send(BODY), send(BODY)];
-    await until(() => bench.sink.waiting === 2);
-    await bench.clock.advance(5_000);
-    expect(await send(BODY)).toBe(0);
-    bench.sink.commit();
+    await listener.listen({}, { limits: { connections: 2 } });
+    const { sink, clock } = listener.bench;
+    sink.holds = true;
+    const waiting = [statusOf(BODY), statusOf(BODY)];
+    await until(() => sink.waiting === 2);
+    await clock.advance(5_000);
+    await expect(statusOf(BODY)).rejects.toThrow();
+    sink.commit();
     expect(await Promise.all(waiting)).toEqual([204, 204]);
-    const late = send(BODY);
-    await until(() => bench.sink.waiting === 1);
-    bench.sink.commit();
-    expect(await late).toBe(204);
+  });
+
+  it('receive 408 if a header or a body arrives too slowly', async () => {
+    await listener.listen({}, { limits: { headerMs: 40, requestMs: 5_000 } });
+    const slowHead = await open('POST /v1/values HTTP/1.1\r\nHost:');
+    const slowBody = await open(`${headOf(50)}{`);
+    await until(() => listener.push.bytesUnderWay > 0);
+    await listener.bench.clock.advance(5_000);
+    await until(() => slowHead.closed() && slowBody.closed());
+    expect([slowBody.received(), slowHead.received()]).toEqual([1, 2].map(() => expect.stringContaining('408')));
+    expect(listener.push.bytesUnderWay).toBe(0);
   });
 });
 
-describe('request body that is a single huge line', () => {
-  it('receives a response regardless of its content, and releases its memory', async () => {
-    await listen();
-    const size = 8 * 1024 * 1024 - 1;
-    const json = { 'Content-Type': 'application/json' };
-    const lines = { 'Content-Type': 'application/x-ndjson' };
-    expect(await send('['.repeat(size), json)).toBe(400);
-    expect(await send('{"a":'.repeat(size / 5), lines)).toBe(422);
-    expect(await send('x'.repeat(size), lines)).toBe(422);
-    expect(await send(`{"values":[${'1,'.repeat(size / 2 - 10)}1]}`, json)).toBe(413);
-    expect(await send(`{"tag":"${'F'.repeat(size - 100)}","key":"flow","value":1}`, lines)).toBe(422);
-    expect(await send(`${' '.repeat(size + 2)}`, lines)).toBe(413);
-    expect(push.bytesUnderWay).toBe(0);
-    expect(await send(BODY)).toBe(204);
-  }, 300_000);
+describe('request body that is expensive to parse', () => {
+  const size = 2 * MiB - 11;
+
+  it.each([
+    ['nested lists', '['.repeat(size), JSON_TYPE, 400],
+    ['nested lists under values', `{"values":[${'['.repeat(MiB - 10)}${']'.repeat(MiB - 10)}]}`, JSON_TYPE, 400],
+    ['empty objects', `{"values":[${'{},'.repeat(size / 3 - 3)}{}]}`, JSON_TYPE, 400],
+    ['numbers', `{"values":[${'1,'.repeat(size / 2 - 10)}1]}`, JSON_TYPE, 413],
+    ['nested objects', '{"a":'.repeat(size / 5), JSON_TYPE, 400],
+    ['a line of nested objects', '{"a":'.repeat(size / 5), NDJSON_TYPE, 422],
+    ['one long line', 'x'.repeat(8 * MiB - 1), NDJSON_TYPE, 422],
+  ])('receives a response and releases its memory: %s', async (_, body, type, status) => {
+    await listener.listen();
+    expect(await statusOf(body, type)).toBe(status);
+    expect([listener.push.bytesUnderWay, await statusOf(BODY)]).toEqual([0, 204]);
+  });
 });

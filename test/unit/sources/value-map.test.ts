@@ -3,8 +3,8 @@ import type { TagValue, ValueMap } from '../../../src/config/tags.ts';
 import { readValueMap } from '../../../src/config/value-map.ts';
 import { FileColumns } from '../../../src/sources/csv/columns.ts';
 import type { CsvSpec } from '../../../src/sources/csv/csv-spec.ts';
-import { readJsonBody, readNdjsonBody } from '../../../src/sources/formats/json-values.ts';
-import { readLineProtocol } from '../../../src/sources/formats/line-values.ts';
+import { readNdjsonBody } from '../../../src/sources/formats/json-values.ts';
+import { readLineProtocol } from '../../../src/sources/formats/line-protocol.ts';
 import { numberOf } from '../../../src/sources/intake/shaping.ts';
 import { readMessage } from '../../../src/sources/messages/payload.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
@@ -84,7 +84,7 @@ describe('value map', () => {
     ]);
   });
 
-  it('replaces pushed text and numbers in JSON, NDJSON and line protocol', async () => {
+  it('replaces pushed text and numbers in NDJSON and line protocol', async () => {
     const { intake, values } = plant({ map: STATES });
     const { intake: phases, values: numbers } = plant({ map: PHASES });
     const push = async (read: (draft: ReturnType<typeof intake.draft>) => void, to = intake) => {
@@ -94,8 +94,8 @@ describe('value map', () => {
       return draft.problems.listed.map(({ field, problem }) => `${field}: ${problem}`);
     };
     const value = (raw: unknown) => JSON.stringify({ tag: 'T', key: 'v', value: raw });
-    const list = Buffer.from(`{"values":[${['RUN', 'STOP', 4, null].map(value).join(',')}]}`);
-    expect(await push((draft) => readJsonBody(list, draft))).toEqual([
+    const list = Buffer.from(['RUN', 'STOP', 4, null].map(value).join('\n'));
+    expect(await push((draft) => readNdjsonBody(list, draft))).toEqual([
       `value: ${UNKNOWN}`,
       'value: must be a number, not null: omit values that do not exist',
     ]);
@@ -104,7 +104,7 @@ describe('value map', () => {
     const options = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined };
     expect(await push((draft) => readLineProtocol(lines, options, draft))).toEqual([
       `value: the field "v" of "T" has a value without a number: ${UNKNOWN}`,
-      'value: the field "w" of "T" is a string, not a number; for texts, set map in tags.yaml',
+      'key: the tag "T" has no key "w"',
     ]);
     const torn = [`${value(1)},${value(2)}`, '{"tag":"T","key":"v"', '"value":3}'].join('\n');
     expect(await push((draft) => readNdjsonBody(Buffer.from(torn), draft))).toEqual(

@@ -1,0 +1,150 @@
+/** Endpoints of the ingest listener, and the formats of their bodies. */
+import { readNdjsonBody } from '../formats/json-values.ts';
+import { type LineOptions, RejectedLines, readLineProtocol } from '../formats/line-protocol.ts';
+import type { ReadBody } from '../formats/value-stream.ts';
+import { MAX_LINE_BYTES } from '../intake/text-parsers.ts';
+import { MAX_JSON_BYTES, readJsonBody } from './bodies.ts';
+import { type ErrorForm, PushRejection } from './responses.ts';
+
+/** How the body of a request is read. */
+export interface BodyFormat {
+  /** Maximum size of the body, after decompression. */
+  maxBytes: number;
+  /** Whether valid values are accepted even if others are invalid. */
+  isPartial: boolean;
+  read: ReadBody;
+  /** Lines of line protocol that `read` rejected; `undefined` for other formats. */
+  rejectedLines?: RejectedLines;
+}
+
+/** Settings for line protocol requests. */
+export interface LineSettings {
+  /** INGEST_TAG_FROM: `measurement`, or the name of an Influx tag. */
+  tagFrom?: string;
+  /** INGEST_KEY_FROM. */
+  keyFrom?: string;
+}
+
+export interface Endpoint {
+  methods: readonly string[];
+  form: ErrorForm;
+  /** Name of the counter for its values. */
+  source: string;
+  /** Returns the format based on the headers and the query. Throws a `PushRejection` before the body is read. */
+  format?: (contentType: string | undefined, query: URLSearchParams, settings: LineSettings) => BodyFormat;
+}
+
+const JSON_TYPES = ['application/json', 'text/json'];
+const NDJSON_TYPES = ['application/x-ndjson', 'application/ndjson', 'application/jsonl', 'application/x-jsonlines'];
+const NAME_THE_TYPE = 'Add the header Content-Type: application/json, or application/x-ndjson for one value per line.';
+
+const JSON_BODY = { maxBytes: MAX_JSON_BYTES, read: readJsonBody };
+const LINES_BODY = { maxBytes: 8 * 1024 * 1024 };
+const NDJSON_BODY = { ...LINES_BODY, read: readNdjsonBody };
+
+function valuesFormat(contentType: string | undefined, query: URLSearchParams): BodyFormat {
+  const [type = '', ...parameters] = (contentType ?? '').split(';').map((part) => part.trim().toLowerCase());
+  for (const parameter of parameters) {
+    const charset = /^charset="?([^"]*)"?$/.exec(parameter)?.[1];
+    if (charset !== undefined && charset !== 'utf-8' && charset !== 'utf8' && charset !== 'us-ascii') {
+      throw new PushRejection(415, 'the body must be UTF-8', 'Send charset=utf-8, or no charset.');
+    }
+  }
+  if (JSON_TYPES.includes(type)) return { ...JSON_BODY, isPartial: isPartial(query) };
+  if (NDJSON_TYPES.includes(type)) return { ...NDJSON_BODY, isPartial: isPartial(query) };
+  // Default content type of `curl -d`.
+  if (type === 'application/x-www-form-urlencoded')
+    throw new PushRejection(415, 'unsupported Content-Type: form data', NAME_THE_TYPE);
+  throw new PushRejection(415, type === '' ? 'missing Content-Type' : 'unsupported Content-Type', NAME_THE_TYPE);
+}
+
+function isPartial(query: URLSearchParams): boolean {
+  const partial = query.get('partial') ?? 'false';
+  if (partial === 'true' || partial === 'false') return partial === 'true';
+  throw new PushRejection(400, 'partial must be true or false', 'Use partial=true or omit it.');
+}
+
+/** Milliseconds per unit of `precision`, in the spellings of InfluxDB 1 and 2. */
+const MS_OF_PRECISION: Readonly<Record<string, number>> = {
+  ns: 1e-6,
+  n: 1e-6,
+  us: 1e-3,
+  u: 1e-3,
+  µ: 1e-3, // micro sign
+  µs: 1e-3,
+  μ: 1e-3, // Greek letter mu
+  μs: 1e-3,
+  ms: 1,
+  s: 1_000,
+  m: 60_000,
+  h: 3_600_000,
+};
+
+/**
+ * Line protocol has any content type, because Telegraf sends text/plain and curl sends a form type. `db`, `org` and
+ * `bucket` are ignored.
+ */
+function linesFormat(_contentType: string | undefined, query: URLSearchParams, settings: LineSettings): BodyFormat {
+  const precision = query.get('precision') ?? '';
+  const msOfUnit = MS_OF_PRECISION[precision || 'ns'];
+  if (msOfUnit === undefined) throw new PushRejection(400, 'unknown precision', 'Use one of ns, us, ms, s, m, h.');
+  const { tagFrom, keyFrom = '{field}' } = settings;
+  const options: LineOptions = {
+    msOfUnit,
+    isUnitGuessed: precision === '',
+    tagFrom: tagFrom === 'measurement' ? undefined : tagFrom,
+    keyOf: keyFrom === '{field}' ? undefined : keyComposer(keyFrom),
+    maxLineLength: MAX_LINE_BYTES,
+  };
+  const rejectedLines = new RejectedLines();
+  const read: ReadBody = (bytes, draft) => readLineProtocol(bytes, options, draft, rejectedLines);
+  return { ...LINES_BODY, isPartial: true, read, rejectedLines };
+}
+
+/**
+ * Returns a function that composes the key of a value from its field and the Influx tags of its line
+ * (`INGEST_KEY_FROM`), for example `{field}_{cpu}`. A missing Influx tag is omitted together with the text before it.
+ * Characters that are not allowed in a key become `_`.
+ */
+function keyComposer(template: string): NonNullable<LineOptions['keyOf']> {
+  // Alternates between text and names: `a{field}_{cpu}` is split into "a", "field", "_", "cpu", "".
+  const pieces = template.split(/\{([^{}]+)\}/);
+  return (field, tags) => {
+    let key = pieces[0]!;
+    let hasText = false;
+    for (let at = 1; at < pieces.length; at += 2) {
+      const name = pieces[at]!;
+      const text = name === 'field' ? field : tags.get(name)?.replaceAll(/[^A-Za-z0-9._-]/g, '_');
+      if (text === undefined) continue;
+      key += hasText ? pieces[at - 1]! + text : text;
+      hasText = true;
+    }
+    return key + pieces.at(-1)!;
+  };
+}
+
+const LOOK = ['GET', 'HEAD'];
+
+export const ENDPOINTS: ReadonlyMap<string, Endpoint> = new Map<string, Endpoint>([
+  ['/v1/values', { methods: ['POST'], form: 'plain', source: 'http', format: valuesFormat }],
+  ['/write', { methods: ['POST'], form: 'influx1', source: 'influx', format: linesFormat }],
+  ['/api/v2/write', { methods: ['POST'], form: 'influx2', source: 'influx', format: linesFormat }],
+  ['/query', { methods: ['POST', 'GET'], form: 'influx1', source: 'influx' }],
+  ['/ping', { methods: LOOK, form: 'influx1', source: 'influx' }],
+  ['/health', { methods: LOOK, form: 'influx2', source: 'influx' }],
+]);
+
+export const HEALTH = { name: 'tagferry', message: 'ready for values', status: 'pass', checks: [] } as const;
+
+/**
+ * Responds to the two statements that InfluxDB 1 collectors send at startup. Throws a `PushRejection` for any other
+ * statement, because the agent does not support queries.
+ */
+export function answerQuery(statement: string | null): object {
+  if (statement !== null && /^\s*create\s+database\s/i.test(statement)) return { results: [{ statement_id: 0 }] };
+  if (statement !== null && /^\s*show\s+databases\s*;?\s*$/i.test(statement)) {
+    const series = [{ name: 'databases', columns: ['name'], values: [['tagferry']] }];
+    return { results: [{ statement_id: 0, series }] };
+  }
+  throw new PushRejection(400, 'queries are not supported', 'Only CREATE DATABASE and SHOW DATABASES are supported.');
+}
