@@ -10,7 +10,6 @@ const common = {
   hookTimeout: 120_000,
   expect: { poll: { timeout: PATIENCE_MS, interval: 20 } },
   pool: 'forks' as const,
-  maxWorkers: 2,
 };
 /** Node strips the types itself and loads each module once per process, which is faster. It cannot mock modules. */
 const byNode = { experimental: { viteModuleRunner: false, nodeLoader: false } };
@@ -21,7 +20,15 @@ const isolated = '**/*.isolated.test.ts';
 const rooms = globSync('test/unit/*/', { cwd: import.meta.dirname }).map((folder) => basename(folder));
 
 const layer = (name: string) => ({
-  test: { ...common, ...byNode, name, include: [`test/${name}/**/*.test.ts`], setupFiles: ['./test/setup.ts'] },
+  test: {
+    ...common,
+    ...byNode,
+    name,
+    include: [`test/${name}/**/*.test.ts`],
+    setupFiles: ['./test/setup.ts'],
+    // End-to-end tests mostly wait for processes.
+    maxWorkers: name === 'e2e' ? 3 : 2,
+  },
 });
 
 export default defineConfig({

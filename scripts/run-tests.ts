@@ -154,9 +154,7 @@ await Promise.all([
 ]);
 for (const layer of layers.filter((one) => one !== 'static' && one !== 'unit')) {
   const [project, room] = layer.split('/');
-  // End-to-end tests mostly wait for processes.
-  const workers = project === 'e2e' ? ['--maxWorkers=3'] : [];
-  await add(layer, vitest([`--project=${project}`, ...workers, ...(room ? [`test/${layer}/`] : [])]));
+  await add(layer, vitest([`--project=${project}`, ...(room ? [`test/${layer}/`] : [])]));
 }
 const byLayer = Map.groupBy(files, (file) => file.split('/')[1]!);
 for (const [layer, ofLayer] of byLayer) await add(layer, vitest(ofLayer));

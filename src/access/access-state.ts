@@ -79,8 +79,8 @@ export interface SeriesOfAssets {
   ofAsset(asset: number): readonly KnownSeries[];
   /** Returns the series that were bound to the instrumentation on acceptance. */
   ofInstrumentation(instrumentation: number): readonly KnownSeries[];
-  /** Counter that changes when a series is added or removed. */
-  readonly changes: number;
+  /** Number of series, which never decreases. */
+  readonly size: number;
 }
 
 /** Added and removed holds. */
@@ -112,7 +112,7 @@ export class AccessState {
   #tagsByAsset = new Map<number, Tag[]>();
   #holds: ReadonlyMap<HoldKey, Hold> = new Map();
   /** Cached results of `seriesOfInstrumentation`, valid until tags or series change. */
-  #seriesOf: { changes: number; byInstrumentation: Map<number, { asset: number; series: number[] }[]> } | undefined;
+  #seriesOf: { size: number; byInstrumentation: Map<number, { asset: number; series: number[] }[]> } | undefined;
 
   constructor(tags: Iterable<Tag>, series: SeriesOfAssets) {
     this.#series = series;
@@ -218,8 +218,8 @@ export class AccessState {
    * it. Units are ignored, because a reload that changes the unit of a value creates another series.
    */
   seriesOfInstrumentation(instrumentation: number): readonly { asset: number; series: number[] }[] {
-    const { changes } = this.#series;
-    if (this.#seriesOf?.changes !== changes) this.#seriesOf = { changes, byInstrumentation: new Map() };
+    const { size } = this.#series;
+    if (this.#seriesOf?.size !== size) this.#seriesOf = { size, byInstrumentation: new Map() };
     const { byInstrumentation } = this.#seriesOf;
     const known = byInstrumentation.get(instrumentation) ?? this.#findSeries(instrumentation);
     byInstrumentation.set(instrumentation, known);

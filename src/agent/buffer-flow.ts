@@ -132,7 +132,6 @@ export class BufferFlow {
   #isRejected = false;
   readonly #drops: DropLog;
   readonly #setAside: SetAsideLog;
-  #onFacts: () => void = () => {};
   readonly #repeats = new Repeats();
   #lastProgressMs: number;
   readonly catalogue: SeriesCatalogue;
@@ -202,11 +201,6 @@ export class BufferFlow {
     this.#warnOfBounds(facts);
   }
 
-  /** Calls the listener after each store report. */
-  onFacts(listener: () => void): void {
-    this.#onFacts = listener;
-  }
-
   /** Latest report of the store. */
   get facts(): StoreFacts {
     return this.#facts;
@@ -266,7 +260,6 @@ export class BufferFlow {
     }
     this.#drops.settle(this.#lastProgressMs);
     this.outgoing.update(facts.lanes);
-    this.#onFacts();
   }
 
   #noteCommit(values: number): void {

@@ -6,7 +6,7 @@ import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { waitingRoutes } from '../control/agent-routes.ts';
 import { ControlServer } from '../control/control-server.ts';
-import { findings, type Health, healthReport, sightOf } from '../ops/ops-server.ts';
+import { type Health, healthNotes, healthReport, sightOf } from '../ops/ops-server.ts';
 import { STORE_UNAVAILABLE } from '../store/store-messages.ts';
 import { type ListenerName, type ListenerSettings, unavailableListener } from './listeners.ts';
 import type { Systemd } from './systemd.ts';
@@ -188,7 +188,7 @@ export class DegradedStart {
       // The response is public, so it contains no path.
       webhook: () => ({ error: 'events cannot be stored at the moment' }),
       ops: (request) => {
-        const problems = findings(this.#reason?.code ?? 'agent.starting', [this.#problem()]);
+        const problems = healthNotes(this.#reason?.code ?? 'agent.starting', [this.#problem()]);
         const health = { ok: false, problems, notes: [], session: session() };
         return healthReport(health, sightOf(request, { opsToken: settings.opsToken }, settings.opsListen!));
       },

@@ -26,7 +26,8 @@ const SERIES_SHARE = 0.1;
  * Returns the number of series that programs can create: MAX_SERIES or a limit derived from memory, but never more than
  * startup can load.
  */
-export function maxSeries({ maxSeries }: Settings, limitBytes = memoryLimitBytes()): number {
+export function maxSeries({ maxSeries }: Settings): number {
+  const limitBytes = memoryLimitBytes();
   const byMemory = Math.floor((limitBytes * SERIES_SHARE) / SERIES_BYTES);
   return Math.min(maxSeries ?? byMemory, maxSeriesAtStart(limitBytes));
 }

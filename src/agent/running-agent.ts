@@ -17,15 +17,16 @@ import { reloadedSettings } from '../config/reloaded-settings.ts';
 import type { KeyName } from '../config/setting-keys.ts';
 import { ControlServer } from '../control/control-server.ts';
 import { diagnosePlatform, objectsOfTags } from '../control/diagnosis.ts';
+import { findings } from '../ops/findings.ts';
 import type { Metrics } from '../ops/metrics.ts';
-import { findings, OpsServer, type OpsSources } from '../ops/ops-server.ts';
+import { healthNotes, OpsServer, type OpsSources } from '../ops/ops-server.ts';
 import { Quota } from '../ops/quota.ts';
 import { Rates } from '../ops/rates.ts';
 import { overallState, statusReport } from '../ops/status-report.ts';
 import { silentTargetNotes } from '../reactions/engine/targets.ts';
 import { placeRules } from '../reactions/values/value-rules.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
-import { certificatesInUse, sourceNotes } from '../sources/source-report.ts';
+import { certificatesInUse } from '../sources/source-report.ts';
 import type { Writer } from '../sources/writes/writer.ts';
 import { fillValuesPath, PostAddresses } from '../uplink/post-address.ts';
 import type { Uplink } from '../uplink/uplink.ts';
@@ -356,24 +357,25 @@ export class RunningAgent {
 
   #health() {
     const { buffer, clock, files, platform } = this.#options;
-    const problems = findings('store.refused', buffer.problems);
+    const problems = healthNotes('store.refused', buffer.problems);
     const { failureWatch, registration, silentTargets } = this.#events;
+    const found = findings({ sources: this.#sources.tagSources.reports() });
     const notes = [
-      ...findings('config.refused', files.notes),
-      ...sourceNotes(this.#sources.tagSources.reports()),
-      ...findings('identity.conflict', conflictNotes(platform.identityConflicts.list())),
-      ...findings('certificate.expiring', certificateNotes(this.#certificates(), clock.wallMs())),
-      ...findings('reaction.target_silent', silentTargetNotes(silentTargets)),
-      ...findings('webhook.unreadable', this.#events.notes),
-      ...findings('webhook.stays_disabled', disabledNotes(registration.disabledBy, registration.current()?.webhook)),
-      ...findings('webhook.failing', registration.disabledBy === undefined ? failureWatch.notes : []),
+      ...healthNotes('config.refused', files.notes),
+      ...found.map(({ event, subject, sentence }) => ({ code: event, text: `${subject}: ${sentence}` })),
+      ...healthNotes('identity.conflict', conflictNotes(platform.identityConflicts.list())),
+      ...healthNotes('certificate.expiring', certificateNotes(this.#certificates(), clock.wallMs())),
+      ...healthNotes('reaction.target_silent', silentTargetNotes(silentTargets)),
+      ...healthNotes('webhook.unreadable', this.#events.notes),
+      ...healthNotes('webhook.stays_disabled', disabledNotes(registration.disabledBy, registration.current()?.webhook)),
+      ...healthNotes('webhook.failing', registration.disabledBy === undefined ? failureWatch.notes : []),
     ];
     return { ok: problems.length === 0, problems, notes, session: platform.sessionReport() };
   }
 
   #readiness() {
     const health = this.#health();
-    const starting = this.isReady ? [] : findings('agent.starting', ['the agent is starting']);
+    const starting = this.isReady ? [] : healthNotes('agent.starting', ['the agent is starting']);
     return { ...health, ok: health.ok && this.isReady, problems: [...health.problems, ...starting] };
   }
 }

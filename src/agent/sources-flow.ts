@@ -13,9 +13,8 @@ import { ingestBudgetBytes } from '../base/inbound/memory-budget.ts';
 import type { ListenAddress } from '../base/listen.ts';
 import { formatListenAddress } from '../base/listen-address.ts';
 import type { Logger } from '../base/logger.ts';
-import { MemoryLimit, memoryLimitBytes } from '../base/memory-limit.ts';
+import { memoryLimitBytes } from '../base/memory-limit.ts';
 import type { Brokers } from '../broker/brokers.ts';
-import { SeriesKeeping } from '../buffer/client/series-keeping.ts';
 import { namesInstrumentation } from '../config/instrumentations.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Tags } from '../config/tags.ts';
@@ -35,7 +34,7 @@ export interface SourcesFlowOptions {
   certificates: Certificates;
   tags: Tags;
   kinds: readonly SourceKind[];
-  buffer: Pick<BufferFlow, 'catalogue' | 'stamps' | 'committer' | 'values' | 'onFacts'>;
+  buffer: Pick<BufferFlow, 'catalogue' | 'stamps' | 'committer' | 'values'>;
   countIngested(source: string, values: number): void;
   /** Counts values with timestamps more than a day in the future. */
   countAhead(source: string, values: number): void;
@@ -48,6 +47,8 @@ export interface SourcesFlowOptions {
 
 /** Retry interval suggested to programs while the gateway is decommissioned. */
 const RETRY_AFTER_SECONDS = 30;
+const SERIES_LIMIT_HINT =
+  'Correct the program that creates the series, or increase MAX_SERIES. A restart removes series without stored values.';
 
 export class SourcesFlow {
   readonly #options: SourcesFlowOptions;
@@ -56,13 +57,12 @@ export class SourcesFlow {
   /** Latest readings for display. */
   readonly readings = new LastReadings((series) => this.intake.isOfTag(series));
   #settings: Settings;
-  readonly #series: SeriesKeeping;
-  readonly #memory: MemoryLimit;
   #push: HttpPush | undefined;
   /** Responds with 503 during a pause. */
   #unavailable: InboundServer | undefined;
   #listening: ListenAddress | undefined;
   readonly #reportedAhead = new Set<string>();
+  #isSeriesLimitReported = false;
   #state: 'open' | 'paused' | 'stopped' = 'open';
   /** Serializes start, reload, pause, resume and stop. */
   #turn: Promise<void> = Promise.resolve();
@@ -87,6 +87,7 @@ export class SourcesFlow {
       tags: tags.tags,
       byInstrumentation: namesInstrumentation(settings.valuesPath),
       maxSeries: maxSeries(settings),
+      onSeriesLimit: () => this.#reportSeriesLimit(),
       clock,
       log,
     });
@@ -104,27 +105,6 @@ export class SourcesFlow {
       clock,
       log,
     });
-    this.#memory = new MemoryLimit(clock);
-    this.#series = new SeriesKeeping({
-      port: values,
-      catalogue,
-      committer,
-      clock,
-      isKept: (series) => this.intake.isOfTag(series),
-      onForgotten: (series) => stamps.forget(series),
-    });
-    buffer.onFacts(() => void this.#forgetIdleSeries());
-  }
-
-  /** Removes idle series if more than half of the available series are in use. */
-  async #forgetIdleSeries(): Promise<void> {
-    const { buffer, log } = this.#options;
-    if (buffer.catalogue.size <= maxSeries(this.#settings, this.#memory.bytes()) / 2) return;
-    // A store that does not respond is reported elsewhere.
-    const forgotten = await this.#series.keep().catch(() => 0);
-    if (forgotten === 0) return;
-    const fields = { event: 'buffer.series_forgotten', forgotten, series: buffer.catalogue.size };
-    log.debug(fields, 'removed series without values');
   }
 
   /** Counts each occurrence but logs it once per source, because the clock of a source is rarely corrected. */
@@ -136,6 +116,16 @@ export class SourcesFlow {
     log.warn(
       { event: 'ingest.time_ahead', source, values },
       'accepted values with timestamps more than a day in the future',
+    );
+  }
+
+  /** Logs the limit once per configuration, because programs that invent keys send them continuously. */
+  #reportSeriesLimit(): void {
+    if (this.#isSeriesLimitReported) return;
+    this.#isSeriesLimitReported = true;
+    this.#options.log.warn(
+      { event: 'ingest.series_limit', maxSeries: maxSeries(this.#settings), hint: SERIES_LIMIT_HINT },
+      'programs have created MAX_SERIES series, values of further series are rejected',
     );
   }
 
@@ -184,8 +174,8 @@ export class SourcesFlow {
       this.tagSources.setTags(tags, settings.valuesPath);
       this.intake.replaceTags(tags.tags, namesInstrumentation(settings.valuesPath));
       this.intake.setMaxSeries(maxSeries(settings));
+      this.#isSeriesLimitReported = false;
       if (this.#state === 'open') await this.tagSources.apply(() => this.#state === 'open');
-      this.readings.forgetOthers();
     });
   }
 

@@ -8,7 +8,6 @@
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
-import type { Clock } from './clock.ts';
 
 export interface MemoryPlace {
   /** Folder that contains `proc` and `sys`. Default: `/`. */
@@ -68,30 +67,5 @@ function readText(file: string): string {
     return readFileSync(file, 'utf8');
   } catch {
     return '';
-  }
-}
-
-const CHECK_INTERVAL_MS = 10_000;
-
-/** Caches the limit for frequent callers, because reading it accesses a dozen kernel files on the main thread. */
-export class MemoryLimit {
-  readonly #clock: Clock;
-  readonly #place: MemoryPlace;
-  #bytes = 0;
-  #nextReadMs = Number.NEGATIVE_INFINITY;
-
-  constructor(clock: Clock, place: MemoryPlace = {}) {
-    this.#clock = clock;
-    this.#place = place;
-  }
-
-  /** Returns the limit, which is at most ten seconds old. */
-  bytes(): number {
-    const nowMs = this.#clock.monotonicMs();
-    if (nowMs >= this.#nextReadMs) {
-      this.#bytes = memoryLimitBytes(this.#place);
-      this.#nextReadMs = nowMs + CHECK_INTERVAL_MS;
-    }
-    return this.#bytes;
   }
 }

@@ -10,10 +10,7 @@ export class AddressIndex {
   #places = new Int32Array(64);
   #count = 0;
 
-  /**
-   * `texts` contains the strings by number, starting at 1. Call `add` for new strings and `rebuild` after strings were
-   * removed.
-   */
+  /** `texts` contains the strings by number, starting at 1. */
   constructor(texts: readonly (string | undefined)[]) {
     this.#texts = texts;
   }
@@ -29,17 +26,16 @@ export class AddressIndex {
 
   /** Adds a string that is not in the table. */
   add(text: string, id: number): void {
-    if ((this.#count + 1) * 2 > this.#places.length) this.rebuild(this.#places.length * 2);
+    if ((this.#count + 1) * 2 > this.#places.length) this.#grow();
     const place = this.#placeOf(text);
-    // `rebuild` may have added the string.
+    // `#grow` may have added the string.
     if (this.#places[place] !== 0) return;
     this.#places[place] = id;
     this.#count++;
   }
 
-  /** Rebuilds the table after strings were removed. */
-  rebuild(length = this.#places.length): void {
-    this.#places = new Int32Array(length);
+  #grow(): void {
+    this.#places = new Int32Array(this.#places.length * 2);
     this.#count = 0;
     for (let id = 1; id < this.#texts.length; id++) {
       const text = this.#texts[id];

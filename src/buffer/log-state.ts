@@ -91,7 +91,6 @@ export class LogState extends SeriesTable {
       const state = this.seriesOf(series[i]!);
       const late = timeMs[i]! <= state.backlogTimeMs;
       this.#queueOf(state).push(timeMs[i]!, value[i]!, head.firstSeq + i, flags[i]!, late);
-      state.lastSeq = head.firstSeq + i;
       this.markChanged(state.asset);
     }
     this.#rows.push({ ...head, count: length, left: length - lost });
@@ -117,7 +116,6 @@ export class LogState extends SeriesTable {
     for (let i = 0; i < length; i++) {
       if (only && only[series[i]!] === 0) continue;
       const state = this.seriesOf(series[i]!);
-      state.lastSeq = firstSeq + i;
       if (firstSeq + i <= state.flushedSeq) continue;
       this.#queueOf(state).noteArrival(firstSeq + i, timeMs[i]! <= state.backlogTimeMs);
       if (state.asset === asset) continue;

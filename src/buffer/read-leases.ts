@@ -7,9 +7,8 @@ const MAX_READERS = 6;
 export type ReaderKind = 'export' | 'files';
 
 /**
- * Reader leases. While a lease is valid, values are not moved (no compaction) and no series is forgotten. Leases
- * expire, so a reader that disappeared cannot block other work for long. An expired lease cannot be renewed, because
- * values may have moved.
+ * Reader leases. While a lease is valid, values are not moved (no compaction). Leases expire, so a reader that
+ * disappeared cannot block other work for long. An expired lease cannot be renewed, because values may have moved.
  */
 export class ReadLeases {
   readonly #leases = new Map<number, { kind: ReaderKind; untilMs: number }>();

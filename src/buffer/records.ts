@@ -13,10 +13,6 @@ export interface SeriesState {
   flushedSeq: number;
   /** Number of segments that are not gone. */
   segments: number;
-  /** Number of entries in span directories, gone or not. */
-  entries: number;
-  /** Sequence number of the latest accepted value. */
-  lastSeq: number;
   /** Latest timestamp in the backlog; -Infinity if it is empty. Live values must have a later timestamp. */
   backlogTimeMs: number;
   held: boolean;

@@ -44,8 +44,6 @@ export class SeriesTable {
       queue: NO_QUEUE,
       flushedSeq: -1,
       segments: 0,
-      entries: 0,
-      lastSeq: -1,
       backlogTimeMs: Number.NEGATIVE_INFINITY,
       held: false,
     };
@@ -63,22 +61,6 @@ export class SeriesTable {
     const sharedGroup = group === undefined ? undefined : shared(this.#groups, group, group);
     const sharedUnit = unit && shared(this.#units, 'id' in unit ? `#${unit.id}` : unit.code, unit);
     return { id, asset, key, group: sharedGroup, unit: sharedUnit, instrumentation, since: since ?? 0 };
-  }
-
-  /** Removes series that have no values. */
-  forgetSeries(ids: readonly number[]): void {
-    const assets = new Set<AssetState>();
-    for (const id of ids) {
-      const one = this.series[id];
-      if (!one) continue;
-      assets.add(one.asset);
-      this.series[id] = undefined;
-    }
-    for (const asset of assets) {
-      asset.series = asset.series.filter((one) => this.series[one.series.id] === one);
-      // Whether the most recently reported lanes were empty.
-      if (asset.series.length === 0 && asset.places.length === 0) this.assets.delete(asset.asset);
-    }
   }
 
   /** Returns all series except those whose name was lost. */

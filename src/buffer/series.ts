@@ -21,9 +21,9 @@ export interface Series {
 }
 
 /**
- * Maps addresses of values to series numbers, in the main thread. Contains series that have buffered values or were
- * written recently. A new series is stored with the commit of its first value (`takeUnsaved`). A series without values
- * can be forgotten; its number is then reused, so numbers stay small.
+ * Maps addresses of values to series numbers, in the main thread. Contains the series with stored values at startup and
+ * all series created since. A new series is stored with the commit of its first value (`takeUnsaved`) and gets the
+ * lowest unused number, so numbers stay small.
  *
  * Each series is stored as one string, which limits its memory to about 100 bytes in this thread.
  */
@@ -31,20 +31,15 @@ export class SeriesCatalogue {
   /** By number. */
   readonly #addresses: (string | undefined)[] = [undefined];
   readonly #byAddress = new AddressIndex(this.#addresses);
-  /** Unused numbers; the number forgotten first is reused first. */
-  #free: number[] = [];
+  /** Next number to check for reuse. */
+  #next = 1;
   /** Created on the first lookup by asset. */
   #byAsset: Map<number, number[]> | undefined;
-  /** Value of `forgettings` when a number was last forgotten, by number. */
-  readonly #forgottenIn: number[] = [];
   #unsaved: Series[] = [];
-  #changes = 0;
-  #forgettings = 0;
 
   /** `known` contains the series that the store returned when it opened. */
   constructor(known: Iterable<Series> = []) {
     for (const series of known) this.#put(series.id, addressOf(series));
-    for (let id = 1; id < this.#addresses.length; id++) if (this.#addresses[id] === undefined) this.#free.push(id);
   }
 
   #put(id: number, address: string): void {
@@ -65,11 +60,11 @@ export class SeriesCatalogue {
     const address = addressOf(wanted);
     const found = this.#byAddress.find(address);
     if (found !== undefined) return found;
-    const id = this.#free.shift() ?? this.#addresses.length;
+    while (this.#addresses[this.#next] !== undefined) this.#next++;
+    const id = this.#next;
     this.#put(id, address);
     this.#byAsset?.get(asset)?.push(id) ?? this.#byAsset?.set(asset, [id]);
     this.#unsaved.push({ id, ...wanted });
-    this.#changes++;
     return id;
   }
 
@@ -122,40 +117,9 @@ export class SeriesCatalogue {
     }
   }
 
+  /** Number of series, which never decreases. */
   get size(): number {
     return this.#byAddress.size;
-  }
-
-  /** Number of times that a series was added or forgotten. Cached lookups are valid until this number changes. */
-  get changes(): number {
-    return this.#changes;
-  }
-
-  /** Number of calls to `forget`. Numbers looked up before the latest call may have been reused. */
-  get forgettings(): number {
-    return this.#forgettings;
-  }
-
-  /** Returns whether a number looked up when `forgettings` had the given value still refers to the same series. */
-  isCurrent(id: number, forgettings: number): boolean {
-    return (this.#forgottenIn[id] ?? 0) <= forgettings;
-  }
-
-  /** Forgets series without values in the store. */
-  forget(ids: Iterable<number>): void {
-    const unsaved = new Set(this.#unsaved.map(({ id }) => id));
-    this.#forgettings++;
-    for (const id of ids) {
-      const address = this.#addresses[id];
-      if (address === undefined || unsaved.has(id)) continue;
-      this.#addresses[id] = undefined;
-      this.#free.push(id);
-      while (this.#forgottenIn.length < id) this.#forgottenIn.push(0);
-      this.#forgottenIn[id] = this.#forgettings;
-      this.#changes++;
-    }
-    this.#byAddress.rebuild();
-    this.#byAsset = undefined;
   }
 
   /** Returns the series that are not stored yet. The caller passes them to `returnUnsaved` if the commit fails. */

@@ -13,7 +13,6 @@ import { LogState } from './log-state.ts';
 import type { QuarantineEntry } from './pending.ts';
 import type { AssetState, BatchSlice, BatchState } from './records.ts';
 import type { Series } from './series.ts';
-import { NO_QUEUE } from './series-queue.ts';
 import { GONE, LOST, newSpan, oldestAcceptedMs, openValues, type Span, type SpanEntry, segmentId } from './span.ts';
 
 /** A segment of a new span. */
@@ -83,7 +82,6 @@ export class StoreState extends LogState {
     }
     for (let i = 0; i < span.series.length; i++) {
       const state = this.seriesOf(span.series[i]!);
-      state.entries++;
       if (span.gone[i]) continue;
       state.segments++;
       state.backlogTimeMs = Math.max(state.backlogTimeMs, span.lastTimeMs[i]!);
@@ -179,11 +177,7 @@ export class StoreState extends LogState {
     this.pending.dropSpan(span);
     this.#spans.splice(this.#spans.indexOf(span), 1);
     const assets = new Set<AssetState>();
-    for (const id of span.series) {
-      const state = this.seriesOf(id);
-      state.entries--;
-      assets.add(state.asset);
-    }
+    for (const id of span.series) assets.add(this.seriesOf(id).asset);
     for (const asset of assets) asset.places = asset.places.filter((place) => place.span !== span);
   }
 
@@ -286,23 +280,6 @@ export class StoreState extends LogState {
       if (!hasSegments && asset.places[exhausted]!.span === span) exhausted++;
     }
     return Number.POSITIVE_INFINITY;
-  }
-
-  /**
-   * Returns unreferenced series: no queue, segment, directory, log row on disk, batch, quarantined value or pending
-   * move. Forgetting them keeps memory independent of the number of keys that programs have ever used; their rows stay
-   * on disk until the number is reused. Held series are excluded, because their hold refers to them.
-   */
-  idleSeries(quarantined: readonly number[]): number[] {
-    const { moved, newSeries, quarantine } = this.pending;
-    if (moved.length > 0 || newSeries.size > 0 || this.counts.notLoaded > 0) return [];
-    const used = new Set([...quarantined, ...quarantine.map(({ series }) => series)]);
-    for (const { slices } of this.#batches.values()) for (const { series } of slices) used.add(series.series.id);
-    const firstSeq = this.rows[0]?.firstSeq ?? this.next.seq;
-    return this.series.flatMap((one) => {
-      if (!one || one.held || one.queue !== NO_QUEUE || one.entries > 0 || one.lastSeq >= firstSeq) return [];
-      return used.has(one.series.id) ? [] : [one.series.id];
-    });
   }
 
   /** Throws `store.no_series` before values of an unknown series are written, because they could never be delivered. */

@@ -120,7 +120,7 @@ function prepareRuns(database: Database) {
 
 export function prepareStatements(database: Database) {
   return {
-    // Numbers are reused. If two rows have the same number, the later generation is valid.
+    // After a restart, the number of a series without values is reused. The later generation is valid.
     addSeries: database.prepare<SeriesFields>(
       `INSERT INTO series VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET asset = excluded.asset,
         key = excluded.key, grp = excluded.grp, unit_id = excluded.unit_id, unit_code = excluded.unit_code,

@@ -360,16 +360,6 @@ export class ValueStore {
     return facts;
   }
 
-  /** Returns series without values, or none while an export can still refer to them. */
-  idleSeries(): number[] {
-    if (this.#readers.isAny(this.#monotonicMs)) return [];
-    return this.#state.idleSeries(this.#statements.quarantineBySeries.all().map(({ series }) => series));
-  }
-
-  forgetSeries(ids: readonly number[]): void {
-    this.#state.forgetSeries(ids);
-  }
-
   closeOldFiles(): void {
     this.#carrying?.close();
     this.#carrying = undefined;

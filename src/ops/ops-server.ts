@@ -15,7 +15,7 @@ import type { Sight } from './live/live-events.ts';
 import type { LiveStream } from './live/live-stream.ts';
 
 /** Code of a problem, and a sentence that may quote the platform or contain a path. */
-interface Finding {
+interface HealthNote {
   code: string;
   text: string;
 }
@@ -24,25 +24,25 @@ interface Finding {
 export interface Health {
   ok: boolean;
   /** Problems that affect health; empty if healthy. */
-  problems: readonly Finding[];
+  problems: readonly HealthNote[];
   /**
    * Problems that a restart does not fix, such as failed sources and rejected files. These problems do not affect
    * health.
    */
-  notes: readonly Finding[];
+  notes: readonly HealthNote[];
   /** Session state, grant, age and time until renewal. An unavailable platform does not affect health. */
   session: Pick<ReturnType<typeof sessionReport>, 'state' | 'usable' | 'failures' | 'last_error'>;
 }
 
-/** Returns a finding for each sentence. */
-export function findings(code: string, texts: readonly string[]): Finding[] {
+/** Returns a note for each sentence. */
+export function healthNotes(code: string, texts: readonly string[]): HealthNote[] {
   return texts.map((text) => ({ code, text }));
 }
 
 /** Returns the content of `/healthz`. Requests without access to `/status` receive only states, codes and counts. */
 export function healthReport({ ok, problems, notes, session }: Health, sight: Sight | Refusal) {
   const isFull = typeof sight === 'string';
-  const shown = (found: readonly Finding[]) => found.map(({ code, text }) => (isFull ? text : code));
+  const shown = (found: readonly HealthNote[]) => found.map(({ code, text }) => (isFull ? text : code));
   const { state, usable, failures, last_error: error } = session;
   return {
     status: ok ? 'ok' : 'unavailable',

@@ -169,24 +169,6 @@ export function certificatesInUse(others: Certificates, reports: readonly Source
   return [...others.list(), ...ofSources].sort((a, b) => a.endsMs - b.endsMs);
 }
 
-/** Returns a code and a sentence for each silent or incomplete source, for the notes in `/healthz`. */
-export function sourceNotes(reports: readonly SourceReport[]): { code: string; text: string }[] {
-  const active = reports.filter(({ silent, connected }) => !silent && connected !== false);
-  const lacking = active.filter(({ unusable, missing }) => unusable === null && missing?.overdue);
-  const useless = active.filter(({ unusable }) => unusable !== null);
-  return [
-    ...silentNotes(reports),
-    ...useless.map(({ name, kind, unusable }) => ({
-      code: 'source.unusable',
-      text: `the ${kind} source ${name}: ${unusableText(unusable!)}`,
-    })),
-    ...lacking.map(({ name, kind, missing }) => ({
-      code: 'source.incomplete',
-      text: `the ${kind} source ${name}: ${missingText(missing!)}`,
-    })),
-  ];
-}
-
 /** Describes data that does not yield values, for example `no value in the latest 120 readings: …`. */
 export function unusableText({ readings, problem }: NonNullable<SourceReport['unusable']>): string {
   return `no value in the latest ${counted(readings, 'reading')}, latest problem: ${problem}`;
@@ -197,14 +179,4 @@ export function missingText({ values, first }: MissingReport): string {
   const names = first.map(({ name, problem }) => (problem === null ? name : `${name} (${problem})`));
   const more = values > first.length ? `, and ${countText(values - first.length)} more` : '';
   return `no value yet for ${names.join(', ')}${more}`;
-}
-
-function silentNotes(reports: readonly SourceReport[]): { code: string; text: string }[] {
-  return reports
-    .filter(({ silent }) => silent)
-    .map(({ name, kind, silent_seconds: seconds, problem, last_value_seconds_ago: last }) => {
-      const since = last === null ? `no value yet after ${seconds} s` : `no value for ${seconds} s`;
-      const text = `the ${kind} source ${name} is silent: ${since}${problem === null ? '' : ` (${problem})`}`;
-      return { code: 'source.silent', text };
-    });
 }

@@ -2,7 +2,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { TestedValue, Unread } from './intake/arrivals.ts';
 import type { Gate, Quality } from './intake/gate.ts';
-import { numberOf, problemOfReading, type RawReading, scaledOf } from './intake/shaping.ts';
+import { type RawReading, shape } from './intake/shaping.ts';
 import type { Point } from './points.ts';
 import type { SourceKind } from './source-kind.ts';
 import { rejectedText, unreadText } from './source-report.ts';
@@ -78,11 +78,11 @@ export function testedReport(
     return { ...base, raw: null, value: null, timestamp: null, quality: null, problem, hint };
   }
   const { raw, timeMs = clock.wallMs(), quality = 'good' } = tested;
-  const number = numberOf(raw, point.map);
-  if (number === undefined) {
-    const problem = problemOfReading(raw, point.map);
+  const shaped = shape(raw, point);
+  if ('problem' in shaped) {
+    const { problem } = shaped;
     return { ...base, raw, value: null, timestamp: null, quality: null, problem, hint: null };
   }
-  const value = scaledOf(number, point.shaping);
+  const { value } = shaped;
   return { ...base, raw, value, timestamp: new Date(timeMs).toISOString(), quality, problem: null, hint: null };
 }

@@ -13,9 +13,9 @@ import { type Columns, ValueColumns } from './value-columns.ts';
 
 const VERSION = 1;
 /**
- * Highest valid series number. Higher numbers are corrupt, and no memory is allocated for them. Numbers are reused, so
- * the limit only needs to exceed the largest MAX_SERIES (ten million) plus the series of tags.yaml, which do not count
- * towards MAX_SERIES.
+ * Highest valid series number. Higher numbers are corrupt, and no memory is allocated for them. Numbers of series
+ * without values are reused after a restart, so the limit only needs to exceed the largest MAX_SERIES (ten million) plus
+ * the series of tags.yaml, which do not count towards MAX_SERIES.
  */
 const MAX_SERIES = 2 ** 24;
 /** Form byte: digits in the low four bits (15: a raw double), flags in the next three. */

@@ -18,7 +18,7 @@ import { type SeriesFields, seriesFields, seriesOfFields } from '../tables.ts';
 const READ_BYTES = 1024 * 1024;
 const WRITE_LINES = 10_000;
 const LINE_BYTES = 80;
-/** Size allowed for lines of forgotten series. */
+/** Size allowed for lines of series without values. */
 const SPARE_BYTES = 1024 * 1024;
 
 export class SeriesCopy {

@@ -1,11 +1,12 @@
 import { statSync } from 'node:fs';
-import { counted, durationText } from '../../base/amounts.ts';
+import { counted } from '../../base/amounts.ts';
 import { systemClock } from '../../base/clock.ts';
 import { codeOf } from '../../base/errors.ts';
 import type { Source } from '../../config/tags.ts';
+import { sourceFinding } from '../../ops/findings.ts';
 import { FolderClient, folderProblem } from '../../sources/csv/folder-client.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
-import { missingText, type SourceReport, unusableText } from '../../sources/source-report.ts';
+import { missingText, type SourceReport } from '../../sources/source-report.ts';
 import { type CheckLine, type DoctorContext, failure, ok, warning } from './context.ts';
 import { connectError } from './network.ts';
 
@@ -28,22 +29,16 @@ export async function checkDevices({ configuration, agent }: DoctorContext): Pro
 }
 
 function lineOfSource(source: SourceReport): CheckLine {
-  const { name, kind, problem, hint, values, missing, silent, silent_seconds: seconds } = source;
+  const { name, kind, values, missing } = source;
   const check = SOURCE_KINDS.find((one) => one.kind === kind)?.publishes ? 'broker' : kind;
-  const because = problem === null ? '' : `: ${problem}`;
-  const next = hint ?? `Run \`tagferry sources test ${name}\` to read each value.`;
-  if (silent) return failure(check, `${name} has sent no values for ${durationText(seconds)}${because}`, next);
-  if (source.connected === false) return failure(check, `${name} is not connected${because}`, next);
-  if (source.unusable !== null) {
-    const words = `${name}: ${unusableText(source.unusable)}, for ${durationText(source.unusable.since_seconds)}`;
-    return failure(check, words, next);
+  const [finding] = sourceFinding(source);
+  if (finding === undefined) {
+    const words = missing === null ? `${counted(values, 'value')} received` : missingText(missing);
+    return ok(check, `${name}: ${words}`);
   }
-  if (problem !== null) return warning(check, `some values of ${name} cannot be read${because}`, next);
-  if (missing !== null) {
-    const words = `${name}: ${missingText(missing)}, for ${durationText(missing.since_seconds)}`;
-    return missing.overdue ? warning(check, words, next) : ok(check, words);
-  }
-  return ok(check, `${name}: ${counted(values, 'value')} received`);
+  const { severity, sentence, hint, command } = finding;
+  const line = severity === 'error' ? failure : warning;
+  return line(check, `${name}: ${sentence}`, hint ?? `Run \`${command}\` to read each value.`);
 }
 
 async function checkOne({ kind, name, spec }: Source): Promise<CheckLine | undefined> {

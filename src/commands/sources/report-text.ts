@@ -4,6 +4,7 @@ import { endsSoon, expiryText } from '../../base/certificates.ts';
 import { systemClock } from '../../base/clock.ts';
 import { plain, visible } from '../../base/foreign-text.ts';
 import { type Paint, table } from '../../base/table.ts';
+import { findings } from '../../ops/findings.ts';
 import type { ProposedMember, ScannedValue } from '../../sources/source-kind.ts';
 import { missingText, type SourceReport, unusableText } from '../../sources/source-report.ts';
 import type { TestedReport } from '../../sources/source-test.ts';
@@ -39,21 +40,21 @@ function lastValueText({ last_value_seconds_ago: last }: SourceReport): string {
 /** Returns the lines of `status`: the number of sources, and each source with a problem. */
 export function sourceLines(sources: readonly SourceReport[]): { text: string; bad: boolean }[] {
   if (sources.length === 0) return [];
-  const affected = sources.filter((source) => !['connected', 'reading'].includes(stateText(source)));
-  const summary = `${counted(sources.length, 'source')}, ${affected.length === 0 ? 'all OK' : `${affected.length} with problems`}`;
-  const lines = affected.slice(0, MAX_PROBLEMS_SHOWN).map((source) => {
-    const problem = problemText(source) === undefined ? '' : `: ${problemText(source)}`;
-    const since = sinceSeconds(source);
-    return { text: `${plain(source.name)} ${stateText(source)} for ${durationText(since)}${problem}`, bad: true };
-  });
-  const more = affected.length - lines.length;
-  const incomplete = sources.filter((source) => hasMissingValues(source)).slice(0, MAX_PROBLEMS_SHOWN);
+  const found = findings({ sources });
+  const summary = `${counted(sources.length, 'source')}, ${found.length === 0 ? 'all OK' : `${found.length} with problems`}`;
+  const shown = found.slice(0, MAX_PROBLEMS_SHOWN);
+  const more = found.length - shown.length;
   return [
-    { text: summary, bad: affected.length > 0 },
-    ...lines,
-    ...incomplete.map((source) => ({ text: missingLine(source), bad: source.missing!.overdue })),
+    { text: summary, bad: found.length > 0 },
+    ...shown.map(({ subject, sentence }) => ({ text: plain(`${subject}: ${sentence}`), bad: true })),
+    ...sources.filter(isStarting).map((source) => ({ text: missingLine(source), bad: false })),
     ...(more > 0 ? [{ text: `and ${more} more, see \`tagferry sources ls\``, bad: true }] : []),
   ];
+}
+
+/** Whether values that have not arrived yet are not overdue. */
+function isStarting(source: SourceReport): boolean {
+  return hasMissingValues(source) && !source.missing!.overdue;
 }
 
 /** Missing values are reported only while the source is connected. */

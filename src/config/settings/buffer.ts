@@ -52,7 +52,7 @@ export const BUFFER = {
     otherwise: "one tenth of the unit's memory limit, divided by 400 B",
     appliedBy: 'reload',
     text: 'Maximum number of series that programs can create by asset number; requests for more are rejected with 422. Series in tags.yaml do not count.',
-    more: 'The limit is at most one and a half times the default, because all series are loaded at startup. A larger backlog is drained first, and the listeners respond with 503 in the meantime.',
+    more: 'Series without stored values count until the next restart, including series removed from tags.yaml. The limit is at most one and a half times the default, because all series are loaded at startup. A larger backlog is drained first, and the listeners respond with 503 in the meantime.',
   },
   CLOCK_UNTRUSTED: {
     member: 'clockUntrusted',

@@ -1,7 +1,7 @@
 /** Problems in the status, each with its message and the command that fixes it. */
 import { counted, countText, durationText } from '../../base/amounts.ts';
+import { findings, shellWord } from '../../ops/findings.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
-import { missingText, unusableText } from '../../sources/source-report.ts';
 
 export interface Failure {
   /** Identifier that is stable across updates. */
@@ -22,8 +22,6 @@ export function failuresOf(now: StatusReport): Failure[] {
     ...platformFailures(now),
     ...holdFailures(now),
     ...sourceFailures(now),
-    ...unusableFailures(now),
-    ...missingFailures(now),
     ...listenerFailures(now),
     ...eventFailures(now),
   ];
@@ -140,39 +138,14 @@ function holdFailures({ holds }: StatusReport): Failure[] {
   return [{ id: 'holds', title, words, hint, command: 'tagferry doctor' }];
 }
 
-function sourceFailures({ sources }: StatusReport): Failure[] {
-  return sources
-    .filter((source) => source.silent || source.connected === false)
-    .map((source) => ({
-      id: `source ${source.name}`,
-      title: `The ${source.kind} source ${source.name} has been ${source.connected === false ? 'disconnected' : 'silent'} for ${durationText(source.connected === false ? source.since_seconds : source.silent_seconds)}`,
-      words: source.problem ?? 'no values for longer than expected',
-      ...(source.hint ? { hint: source.hint } : {}),
-      command: `tagferry sources test ${shellWord(source.name)}`,
-    }));
-}
-
-function unusableFailures({ sources }: StatusReport): Failure[] {
-  return sources
-    .filter(({ silent, connected, unusable }) => !silent && connected !== false && unusable !== null)
-    .map(({ name, kind, unusable }) => ({
-      id: `unusable ${name}`,
-      title: `The data of the ${kind} source ${name} has yielded no values for ${durationText(unusable!.since_seconds)}`,
-      words: unusableText(unusable!),
-      command: `tagferry sources test ${shellWord(name)}`,
-    }));
-}
-
-function missingFailures({ sources }: StatusReport): Failure[] {
-  return sources
-    .filter(({ silent, connected, unusable }) => !silent && connected !== false && unusable === null)
-    .filter((source) => source.missing?.overdue)
-    .map((source) => ({
-      id: `missing ${source.name}`,
-      title: `Values from the ${source.kind} source ${source.name} have not arrived for ${durationText(source.missing!.since_seconds)}`,
-      words: missingText(source.missing!),
-      command: `tagferry sources test ${shellWord(source.name)}`,
-    }));
+function sourceFailures(now: StatusReport): Failure[] {
+  return findings(now).map(({ event, subject, sentence, hint, command }) => ({
+    id: `${event} ${subject}`,
+    title: `The ${subject}`,
+    words: sentence,
+    ...(hint === null ? {} : { hint }),
+    command,
+  }));
 }
 
 function listenerFailures({ listener }: StatusReport): Failure[] {
@@ -203,9 +176,4 @@ function eventFailures({ events }: StatusReport): Failure[] {
       hint: 'Fix the cause, then replay the event.',
       command: `tagferry events replay ${event.id}`,
     }));
-}
-
-/** Quotes text for a shell, because names come from files and the command is copied. */
-function shellWord(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

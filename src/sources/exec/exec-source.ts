@@ -10,13 +10,12 @@ import { isUtf8 } from 'node:buffer';
 import type { Readable } from 'node:stream';
 import { bytesText, durationText } from '../../base/amounts.ts';
 import type { Clock } from '../../base/clock.ts';
-import { StoreError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { MemoryBudget } from '../../base/inbound/memory-budget.ts';
 import type { RunEnd } from '../../base/programs/program-run.ts';
 import { ScheduledProgram } from '../../base/programs/scheduled.ts';
 import { SupervisedProgram } from '../../base/programs/supervised.ts';
-import { STATUS_MASK, type ValueColumns } from '../../buffer/format/value-columns.ts';
+import { STATUS_MASK } from '../../buffer/format/value-columns.ts';
 import { readNdjsonBody } from '../formats/json-values.ts';
 import { readLineProtocol } from '../formats/line-values.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
@@ -64,7 +63,6 @@ export class ExecSource implements RunningSource {
   /** Aborted when the output is no longer read. */
   readonly #end = new AbortController();
   /** Lines of each draft, retained until its values are on disk. */
-  readonly #lines = new WeakMap<Draft, Buffer>();
   #changedMs: number;
   #problem: string | undefined;
   #errors = 0;
@@ -172,7 +170,6 @@ export class ExecSource implements RunningSource {
 
   /** Replaces invalid UTF-8, so that only the affected line is rejected. */
   #read(bytes: Buffer, draft: Draft): void {
-    this.#lines.set(draft, bytes);
     const text = isUtf8(bytes) ? bytes : Buffer.from(bytes.toString('utf8'));
     if (this.#context.source.spec.format === 'ndjson') readNdjsonBody(text, draft);
     else readLineProtocol(text, NANOSECONDS, draft);
@@ -186,8 +183,7 @@ export class ExecSource implements RunningSource {
       accept: (series, value, timeMs, status) =>
         gate.accept(points.get(series)!, value, timeMs, QUALITIES[status & STATUS_MASK]),
     };
-    const columns = this.#finish(draft, interceptor);
-    void gate.writeColumns(columns);
+    void gate.writeColumns(draft.finish(interceptor));
     const { count, listed } = draft.problems;
     this.#errors += count;
     if (count === 0) this.#noteValid(draft.accepted);
@@ -206,18 +202,6 @@ export class ExecSource implements RunningSource {
     const { source, clock } = this.#context;
     if (values === 0 || clock.monotonicMs() - this.#rejectedMs < VALID_AGAIN_MS) return;
     this.#trouble.recovered('exec.refused', { source: source.name }, 'all values from a program are valid again');
-  }
-
-  /** Parses the lines again if a series was removed in the meantime, because the program will not print them again. */
-  #finish(draft: Draft, interceptor: Interceptor): ValueColumns {
-    try {
-      return draft.finish(interceptor);
-    } catch (error) {
-      if (!(error instanceof StoreError)) throw error;
-      const repeated = this.#context.intake.draft({ isPartial: true });
-      this.#read(this.#lines.get(draft)!, repeated);
-      return repeated.finish(interceptor);
-    }
   }
 
   #reportExit(how: string, againInMs: number): void {

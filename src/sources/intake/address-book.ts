@@ -48,20 +48,24 @@ export class AddressBook {
   /** Open series that tags.yaml contains. */
   readonly #ofTags = new Set<number>();
   #maxSeries: number;
+  readonly #onSeriesLimit: () => void;
   #hints = new Map<string, string>();
 
   /**
    * `maxSeries`: number of series that programs may open by `asset`. Each open series uses memory, and a program that
-   * includes a serial number in its key would open a series for each value.
+   * includes a serial number in its key would open a series for each value. `onSeriesLimit` is called for each value
+   * that would require another series.
    */
   constructor(
     catalogue: SeriesCatalogue,
     tags: ReadonlyMap<string, Tag>,
     byInstrumentation: boolean,
     maxSeries: number = Number.POSITIVE_INFINITY,
+    onSeriesLimit: () => void = () => {},
   ) {
     this.#catalogue = catalogue;
     this.#maxSeries = maxSeries;
+    this.#onSeriesLimit = onSeriesLimit;
     this.replaceTags(tags, byInstrumentation);
   }
 
@@ -70,20 +74,7 @@ export class AddressBook {
     this.#maxSeries = maxSeries;
   }
 
-  /**
-   * Number of times that series were removed. After a removal, a series number looked up earlier may refer to another
-   * series.
-   */
-  get forgettings(): number {
-    return this.#catalogue.forgettings;
-  }
-
-  /** Returns whether a series number still refers to the same series as when `forgettings` had this value. */
-  isCurrent(series: number, forgettings: number): boolean {
-    return this.#catalogue.isCurrent(series, forgettings);
-  }
-
-  /** Returns whether tags.yaml contains the series. Such series are never removed. */
+  /** Returns whether tags.yaml contains the series. */
   isOfTag(series: number): boolean {
     return this.#ofTags.has(series);
   }
@@ -161,18 +152,13 @@ export class AddressBook {
     return slot;
   }
 
-  /** Returns the open series of a slot, or 0 if the series is not open or was removed since the lookup. */
-  seriesOf(slot: Slot): number {
-    if (slot.series === 0 || slot.learned === this.#catalogue.forgettings) return slot.series;
-    if (this.#catalogue.isCurrent(slot.series, slot.learned)) slot.learned = this.#catalogue.forgettings;
-    else slot.series = 0;
-    return slot.series;
-  }
-
   /** Opens the series of a slot if necessary. Returns `undefined` if the limit is reached. */
   open(slot: Slot): number | undefined {
-    if (this.seriesOf(slot) === 0 && !this.#learn(slot)) {
-      if (!slot.ofTag && this.#catalogue.size - this.#ofTags.size >= this.#maxSeries) return undefined;
+    if (slot.series === 0 && !this.#learn(slot)) {
+      if (!slot.ofTag && this.#catalogue.size - this.#ofTags.size >= this.#maxSeries) {
+        this.#onSeriesLimit();
+        return undefined;
+      }
       this.#catalogue.idOf(slot.asset, slot.key, slot.group, slot.unit, slot.instrumentation);
       this.#learn(slot);
     }
@@ -196,7 +182,6 @@ export class AddressBook {
     const series = this.#catalogue.find(slot.asset, slot.key, slot.group, slot.unit, slot.instrumentation);
     if (series === undefined) return false;
     slot.series = series;
-    slot.learned = this.#catalogue.forgettings;
     if (slot.ofTag) this.#ofTags.add(series);
     return true;
   }
@@ -245,7 +230,6 @@ function slotOf(
     unit,
     instrumentation,
     series: 0,
-    learned: 0,
     ofTag,
     map,
   };
@@ -312,8 +296,6 @@ export interface Slot {
   readonly unit: UnitReference | undefined;
   readonly instrumentation: number | undefined;
   series: number;
-  /** `SeriesCatalogue.forgettings` at the time of the lookup. The series may have been removed since. */
-  learned: number;
   /** Whether tags.yaml contains the series. Such series do not count towards MAX_SERIES. */
   readonly ofTag: boolean;
   /** Map of the value in tags.yaml. */

@@ -1,4 +1,3 @@
-import { StoreError } from '../../base/errors.ts';
 import { STAMPED_HERE, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { ValueMap } from '../../config/tags.ts';
 import type { AddressBook, DirectAddress, Slot } from './address-book.ts';
@@ -54,7 +53,6 @@ export class Draft {
   readonly isPartial: boolean;
   readonly #maxValues: number;
   readonly #isClockTrusted: boolean;
-  readonly #learned: number;
   #index = 0;
   #lastTimeText = '';
   #lastTimeMs = Number.NaN;
@@ -63,7 +61,6 @@ export class Draft {
   constructor(book: AddressBook, stamps: Stamps, arrivalMs: number, options: DraftOptions = {}) {
     this.#book = book;
     this.#stamps = stamps;
-    this.#learned = book.forgettings;
     this.#arrivalMs = arrivalMs;
     this.#columns = new ValueColumns(Math.ceil((options.textBytes ?? 0) / BYTES_OF_WRITTEN_VALUE));
     this.isPartial = options.isPartial ?? false;
@@ -90,7 +87,7 @@ export class Draft {
   add(slot: Slot, value: number, timeMs: number, status: number): void {
     const index = this.#count();
     if (this.problems.count > 0 && !this.isPartial) return;
-    const series = this.#book.seriesOf(slot);
+    const { series } = slot;
     if (series === 0) this.#unopened.push({ slot, index, at: this.#columns.length });
     if (Number.isNaN(timeMs)) {
       this.#columns.add(series, this.#arrivalMs, value, status | STAMPED_HERE);
@@ -179,7 +176,6 @@ export class Draft {
       }
     }
     if (this.problems.count > 0 && !this.isPartial) throw new RejectedValues(this.problems);
-    this.#checkSeries();
     this.#columns.remove(full);
     if (interceptor) this.#intercept(interceptor);
     if (this.#needsStamps) this.#stamp();
@@ -214,19 +210,6 @@ export class Draft {
     const { series, timeMs, flags, length } = this.#columns;
     for (let at = 0; at < length; at++) {
       if (flags[at]! & STAMPED_HERE) timeMs[at] = this.#stamps.next(series[at]!, this.#arrivalMs);
-    }
-  }
-
-  /** Throws a retryable error if a series was removed while the request was being received. */
-  #checkSeries(): void {
-    if (this.#book.forgettings === this.#learned) return;
-    const { series, length } = this.#columns;
-    const isStale = (id: number) => !this.#book.isCurrent(id, this.#learned);
-    const opened = new Set(this.#unopened.map(({ at }) => at));
-    for (let at = 0; at < length; at++) {
-      if (!opened.has(at) && isStale(series[at]!)) {
-        throw new StoreError('a series was removed during the request', { code: 'buffer.busy', retryable: true });
-      }
     }
   }
 

@@ -25,7 +25,7 @@ import type { GroupMember, Source } from '../../config/tags.ts';
 import type { Point } from '../points.ts';
 import { Arrivals } from './arrivals.ts';
 import type { LastReadings } from './last-readings.ts';
-import { isSent, type LastSent, numberOf, problemOfReading, type RawReading, scaledOf } from './shaping.ts';
+import { isSent, type LastSent, type RawReading, shape } from './shaping.ts';
 import { aheadBeyondMs, countAheadOf, type Stamps } from './stamps.ts';
 import { TroubleLog } from './trouble-log.ts';
 import { observeAll, type ValueWatch } from './value-watch.ts';
@@ -189,10 +189,12 @@ export class Gate implements Supply {
    * whether the value is sent; `committed` resolves when it is on disk.
    */
   accept(point: Point, raw: RawReading, timeMs?: number, quality?: Quality): boolean {
-    const number = numberOf(raw, point.map);
-    if (number === undefined) return this.rejectReading(point, problemOfReading(raw, point.map));
-    const value = scaledOf(number, point.shaping);
-    if (!Number.isFinite(value)) return this.recordFailure(point, `${raw} is not a finite number after scaling`);
+    const shaped = shape(raw, point);
+    if ('problem' in shaped) {
+      const { problem, isText } = shaped;
+      return isText ? this.rejectReading(point, problem) : this.recordFailure(point, problem);
+    }
+    const { number, value } = shaped;
     this.arrivals.noteNumber(point);
     const nowMs = this.#options.clock.monotonicMs();
     this.lastAcceptedMs = nowMs;

@@ -17,6 +17,8 @@ export interface IntakeOptions extends Omit<GateOptions, 'source' | 'timeFrom' |
   byInstrumentation?: boolean;
   /** Maximum number of series that programs may open; unlimited if omitted. */
   maxSeries?: number | undefined;
+  /** Called for each value that is rejected because of this limit. */
+  onSeriesLimit?: () => void;
 }
 
 /**
@@ -31,9 +33,9 @@ export class Intake {
   readonly #gates = new Map<string, Gate>();
 
   constructor(options: IntakeOptions) {
-    const { catalogue, tags, byInstrumentation = false, maxSeries } = options;
+    const { catalogue, tags, byInstrumentation = false, maxSeries, onSeriesLimit } = options;
     this.#options = options;
-    this.#book = new AddressBook(catalogue, tags, byInstrumentation, maxSeries);
+    this.#book = new AddressBook(catalogue, tags, byInstrumentation, maxSeries, onSeriesLimit);
     this.#stamps = options.stamps;
   }
 

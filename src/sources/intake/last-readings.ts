@@ -89,14 +89,6 @@ export class LastReadings {
     return this.#traces.size;
   }
 
-  /**
-   * Discards readings of series that tags.yaml no longer contains after a reload, because their numbers may be reused
-   * for other series.
-   */
-  forgetOthers(): void {
-    for (const series of this.#recorded.keys()) if (!this.#isOfTag(series)) this.#recorded.delete(series);
-  }
-
   #open(series: number): Recorded | undefined {
     if (!this.#isOfTag(series)) return undefined;
     const sparkline = new Float32Array(SPARKLINE_READINGS);

@@ -1,5 +1,6 @@
 /** Shaping of readings: mapping, scaling and dead bands (docs/interface.md, tags.yaml, "every kind"). Pure. */
 import type { Shaping, ValueMap } from '../../config/tags.ts';
+import type { Point } from '../points.ts';
 import { quote } from './address-book.ts';
 import { parseDecimal } from './text-parsers.ts';
 
@@ -54,6 +55,30 @@ export interface LastSent {
   isBad: boolean;
   /** Monotonic time. */
   atMs: number;
+}
+
+/** A reading that is a value: its number before scaling, and the value that is sent. */
+interface Shaped {
+  number: number;
+  value: number;
+}
+
+/** A reading that is no value. `isText`: whether it is not a number and not in the map. */
+export interface Misread {
+  problem: string;
+  isText: boolean;
+}
+
+/**
+ * Returns the value of a raw reading of any source, in this order: map, number, scale and offset, finite number.
+ * `isSent` then decides whether the dead band suppresses the value.
+ */
+export function shape(raw: RawReading, { map, shaping }: Pick<Point, 'map' | 'shaping'>): Shaped | Misread {
+  const number = numberOf(raw, map);
+  if (number === undefined) return { problem: problemOfReading(raw, map), isText: true };
+  const value = scaledOf(number, shaping);
+  if (!Number.isFinite(value)) return { problem: `${raw} is not a finite number after scaling`, isText: false };
+  return { number, value };
 }
 
 /** Returns raw x scale + offset, calculated in decimal arithmetic: 3 x 0.1 is 0.3. */

@@ -33,8 +33,8 @@ export interface KeptStamps {
 export class Stamps {
   /** Latest stamp by series number; 0 means no stamp. */
   #last = new Float64Array(FIRST_SERIES);
-  /** Lower limit for all stamps: the latest stamp of removed series or of a previous process. */
-  #floor: number;
+  /** Lower limit for all stamps: the latest stamp of a previous process. */
+  readonly #floor: number;
   /** Latest stamp of this or a previous process, except for series ahead of the clock. */
   #latest: number;
   /** Series whose latest stamp was ahead of the clock when it was assigned. */
@@ -76,14 +76,6 @@ export class Stamps {
       }
     }
     return { latestMs: this.#latest, ahead };
-  }
-
-  /**
-   * Removes series whose numbers will be reused. They may be opened again with other numbers, so their latest stamp
-   * becomes the lower limit for all stamps.
-   */
-  forget(series: Iterable<number>): void {
-    for (const one of series) if (one < this.#last.length) this.#floor = Math.max(this.#floor, this.#last[one]!);
   }
 
   /** Returns the stamp of a value; `wallMs` is the current time. Each member of a group uses different milliseconds. */

@@ -7,7 +7,7 @@ import { STATUS_FLAGS, ValueColumns } from '../../buffer/format/value-columns.ts
 import type { HistoryPage, HistorySpan } from '../../opcua/protocol.ts';
 import { isValidTime } from '../intake/draft.ts';
 import type { Gate, Quality } from '../intake/gate.ts';
-import { isSent, type LastSent, numberOf, type RawReading, scaledOf } from '../intake/shaping.ts';
+import { isSent, type LastSent, type RawReading, shape } from '../intake/shaping.ts';
 import type { Point } from '../points.ts';
 import { itemOf, type OpcuaValue, QUALITIES } from './reader-program.ts';
 import type { Gap, ReadingPositions } from './reading-positions.ts';
@@ -182,10 +182,12 @@ class PastShaper {
   }
 
   add(columns: ValueColumns, raw: RawReading, timeMs: number, quality: Quality): void {
-    const { map, shaping, series } = this.#point;
-    const value = scaledOf(numberOf(raw, map) ?? Number.NaN, shaping);
+    const { shaping, series } = this.#point;
+    const shaped = shape(raw, this.#point);
+    if ('problem' in shaped) return;
+    const { value } = shaped;
     const isBad = quality === 'bad';
-    if (!Number.isFinite(value) || !isSent(shaping, this.#sent, value, isBad, timeMs)) return;
+    if (!isSent(shaping, this.#sent, value, isBad, timeMs)) return;
     this.#sent = { value, isBad, atMs: timeMs };
     columns.add(series, timeMs, value, STATUS_FLAGS[quality]);
   }

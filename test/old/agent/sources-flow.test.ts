@@ -54,7 +54,7 @@ beforeEach(async () => {
   files = new AgentProcess('https://platform.example');
   const { catalogue, stamps, sink } = makeIntakeBench();
   configuration = configured(1);
-  const buffer = { catalogue, stamps, committer: sink, values: { notes: async () => [] }, onFacts: () => {} };
+  const buffer = { catalogue, stamps, committer: sink, values: { notes: async () => [] } };
   flow = new SourcesFlow({
     settings: { ...configuration.settings, ingestListen: undefined },
     certificates: new Certificates(),

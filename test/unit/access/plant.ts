@@ -48,7 +48,7 @@ export class SeriesList {
     return this.list.filter((one) => one.instrumentation === instrumentation);
   }
 
-  get changes() {
+  get size() {
     return this.list.length;
   }
 }

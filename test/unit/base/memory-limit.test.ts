@@ -2,8 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { MemoryLimit, memoryLimitBytes } from '../../../src/base/memory-limit.ts';
-import { ManualClock } from '../doubles/manual-clock.ts';
+import { memoryLimitBytes } from '../../../src/base/memory-limit.ts';
 
 const MiB = 1024 * 1024;
 const MACHINE = 4096 * MiB;
@@ -62,19 +61,6 @@ describe('memory limit', () => {
     put('sys/fs/cgroup/x/memory.max', 'many');
     put('sys/fs/cgroup/x/memory.high', 0);
     expect(limit()).toBe(MACHINE);
-  });
-
-  it('is cached for ten seconds', async () => {
-    put('proc/self/cgroup', '0::/x');
-    put('sys/fs/cgroup/x/memory.max', 192 * MiB);
-    const clock = new ManualClock();
-    const often = new MemoryLimit(clock, { root, totalBytes: MACHINE });
-    expect(often.bytes()).toBe(192 * MiB);
-    put('sys/fs/cgroup/x/memory.max', 128 * MiB);
-    await clock.advance(9_999);
-    expect(often.bytes()).toBe(192 * MiB);
-    await clock.advance(1);
-    expect(often.bytes()).toBe(128 * MiB);
   });
 
   it('is a positive number of bytes on the test machine', () => {

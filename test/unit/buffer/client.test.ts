@@ -43,7 +43,7 @@ describe('series catalogue', () => {
     expect([...catalogue.all()]).toEqual(wanted);
     expect(numbers.map((id) => catalogue.get(id))).toEqual(wanted);
     expect([catalogue.get(0), catalogue.get(99)]).toEqual([undefined, undefined]);
-    expect([catalogue.size, catalogue.changes, catalogue.forgettings]).toEqual([SHAPES.length, SHAPES.length, 0]);
+    expect(catalogue.size).toBe(SHAPES.length);
     for (const asset of [1, 2, 3, 4])
       expect(catalogue.ofAsset(asset)).toEqual(wanted.filter((one) => one.asset === asset));
     for (const target of [1, 7, 12])
@@ -64,7 +64,7 @@ describe('series catalogue', () => {
     const catalogue = new SeriesCatalogue(known);
     expect([...catalogue.all()]).toEqual(known.toSorted((one, other) => one.id - other.id));
     expect(catalogue.ofAsset(1).map(({ id }) => id)).toEqual([2, 5]);
-    expect([catalogue.size, catalogue.changes, catalogue.takeUnsaved()]).toEqual([3, 0, []]);
+    expect([catalogue.size, catalogue.takeUnsaved()]).toEqual([3, []]);
     const news = [1, 2, 3, 6].map((i) => idOf(catalogue, SHAPES[i]!));
     expect([news, idOf(catalogue, SHAPES[0]!)]).toEqual([[1, 4, 6, 7], 5]);
     expect(catalogue.takeUnsaved().map(({ id }) => id)).toEqual([1, 4, 6, 7]);
@@ -78,42 +78,15 @@ describe('series catalogue', () => {
     catalogue.returnUnsaved(failed);
     expect(catalogue.takeUnsaved().map(({ id }) => id)).toEqual([1, 2, 3]);
   });
-
-  it('reuses the number that was released first, and reports the change', () => {
-    const catalogue = new SeriesCatalogue();
-    for (const shape of SHAPES.slice(0, 6)) idOf(catalogue, shape);
-    catalogue.takeUnsaved();
-    idOf(catalogue, SHAPES[6]!);
-    expect(catalogue.ofAsset(1)).toHaveLength(6);
-    // Number 7 is not on disk yet, and number 40 is unknown.
-    catalogue.forget([4, 7, 40, 2]);
-    expect([catalogue.size, catalogue.changes, catalogue.forgettings]).toEqual([5, 9, 1]);
-    expect([2, 4, 7].map((id) => catalogue.get(id)?.key)).toEqual([undefined, undefined, 'flow']);
-    expect(SHAPES.slice(0, 7).map((one) => find(catalogue, one))).toEqual([1, undefined, 3, undefined, 5, 6, 7]);
-    expect([catalogue.ofAsset(1).map(({ id }) => id), catalogue.ofAsset(2)]).toEqual([[1, 3, 5, 6, 7], []]);
-    catalogue.forget([3]);
-    const current = (forgettings: number) =>
-      [1, 2, 3, 4, 5, 7, 99].filter((id) => !catalogue.isCurrent(id, forgettings));
-    expect([current(0), current(1), current(2)]).toEqual([[2, 3, 4], [3], []]);
-    expect([7, 8, 9, 10].map((i) => idOf(catalogue, SHAPES[i]!))).toEqual([4, 2, 3, 8]);
-    catalogue.takeUnsaved();
-    catalogue.forget([4]);
-    expect([catalogue.isCurrent(4, 2), catalogue.isCurrent(4, 3), catalogue.isCurrent(2, 1)]).toEqual([
-      false,
-      true,
-      true,
-    ]);
-  });
 });
 
 describe('address index', () => {
-  it('finds thousands of addresses while it grows and after removals', () => {
-    const clock = new ManualClock();
+  it('finds thousands of addresses while it grows', () => {
     const texts: (string | undefined)[] = [undefined];
     const index = new AddressIndex(texts);
     const expectAll = () => {
       const wrong = texts.filter((text, id) => text !== undefined && index.find(text) !== id);
-      expect([wrong, index.size]).toEqual([[], texts.filter((text) => text !== undefined).length]);
+      expect([wrong, index.size]).toEqual([[], texts.length - 1]);
     };
     for (let id = 1; id <= 3_000; id++) {
       const text = `1||#12||machine.serial-${id}`;
@@ -123,18 +96,6 @@ describe('address index', () => {
       // Numbers at and between the sizes at which the table doubles.
       if ((id & (id + 1)) === 0 || (id & (id - 1)) === 0 || id % 500 === 0) expectAll();
     }
-    const gone = texts.splice(0, texts.length, ...texts.map((text) => (clock.random() < 0.5 ? undefined : text)));
-    index.rebuild();
-    expectAll();
-    expect(
-      gone.filter((text, id) => text !== undefined && texts[id] === undefined && index.find(text) !== undefined),
-    ).toEqual([]);
-    for (const [id, text] of gone.entries()) {
-      if (text === undefined || texts[id] !== undefined) continue;
-      texts[id] = text;
-      index.add(text, id);
-    }
-    expectAll();
   });
 });
 

@@ -226,17 +226,4 @@ describe('value store', () => {
     expect(withoutDisk(world.opened.facts)).toMatchObject({ logValues: 2, segmentValues: 1, maintenanceDue: true });
     expect(withoutDisk(world.store.maintain({ monotonicMs: 2_000 }))).toMatchObject({ logValues: 1, segmentValues: 2 });
   });
-
-  it('releases idle series except during an export', () => {
-    world.commit({ '1/a': [1], '1/b': [2] });
-    world.store.settle(world.take().batch!.id);
-    world.commit();
-    expect(world.store.idleSeries()).toEqual([1, 2]);
-    const id = world.store.operator.beginExport({});
-    expect(world.store.idleSeries()).toEqual([]);
-    world.store.operator.endExport(id);
-    expect(world.store.idleSeries()).toEqual([1, 2]);
-    world.store.forgetSeries([1]);
-    expect(world.store.idleSeries()).toEqual([2]);
-  });
 });

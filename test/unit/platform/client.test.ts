@@ -108,6 +108,18 @@ describe('API call', () => {
     expect(calls()).toHaveLength(3);
   });
 
+  it('is charged for each retry with a token that the platform does not know yet', async () => {
+    const budget = new CountingBudget();
+    const client = clientOf({ budget });
+    answering((response) => json(response, calls().length < 5 ? 401 : 200, {}));
+    let status: number | undefined;
+    void client.request(list).then((answer) => (status = answer.status));
+    await until(() => calls().length === 1);
+    await bench.pass(15_000, 1_000);
+    await until(() => status !== undefined);
+    expect([status, calls().length, budget.taken.length, bench.server.tokens.length]).toEqual([200, 5, 5, 1]);
+  });
+
   it('counted by the quota pauses once after a 429, even if the 429 has no Date header', async () => {
     const budget = new CountingBudget();
     const client = clientOf({ budget });

@@ -31,17 +31,6 @@ describe('latest readings', () => {
     expect(readings.sparkline(1_000)).toEqual(Array.from({ length: 24 }, (_, i) => i + 6));
     expect(readings.of(500)!.value).toBe(29);
   });
-
-  it('are dropped for tags that a reload removes and kept for the others', () => {
-    const named = new Set([1, 2, 3]);
-    const readings = new LastReadings((series) => named.has(series));
-    for (const series of named)
-      for (let i = 0; i < series; i++) readings.record(series, series * 10 + i, 0, 0, 5, false);
-    named.delete(2);
-    readings.forgetOthers();
-    expect([1, 2, 3].map((series) => readings.of(series)?.value)).toEqual([10, undefined, 32]);
-    expect(readings.sparkline(3)).toEqual([30, 31, 32]);
-  });
 });
 
 describe('one-hour trace', () => {

@@ -3,8 +3,9 @@ import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { sourcesTable } from '../../../src/commands/sources/report-text.ts';
 import { UNSHAPED } from '../../../src/config/tags.ts';
+import { findings } from '../../../src/ops/findings.ts';
 import { Arrivals } from '../../../src/sources/intake/arrivals.ts';
-import { type ReportedSource, sourceNotes, sourceReport } from '../../../src/sources/source-report.ts';
+import { type ReportedSource, sourceReport } from '../../../src/sources/source-report.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 const MINUTE_MS = 60_000;
@@ -97,11 +98,21 @@ describe('source report', () => {
     expect(sourceReport(source(UNSOLICITED), 21_000).missing?.overdue).toBe(false);
   });
 
-  it('adds a silent source and its problem to the health notes', () => {
+  it('is a finding with its problem if it is silent', () => {
     const facts = { problem: 'no response within 3000 ms' };
-    const reports = [source(facts), source({ lastAcceptedMs: 119_000 })].map((one) => sourceReport(one, 120_000));
-    const text = 'the modbus source plc1 is silent: no value yet after 120 s (no response within 3000 ms)';
-    expect(sourceNotes(reports)).toEqual([{ code: 'source.silent', text }]);
+    const reports = [source(facts), source({ lastAcceptedMs: 119_000, connected: true })].map((one) =>
+      sourceReport(one, 120_000),
+    );
+    expect(findings({ sources: reports })).toEqual([
+      {
+        severity: 'error',
+        event: 'source.silent',
+        subject: 'modbus source plc1',
+        sentence: 'no value since it was opened 2 min ago: no response within 3000 ms',
+        hint: null,
+        command: 'tagferry sources test plc1',
+      },
+    ]);
   });
 });
 
@@ -141,9 +152,9 @@ describe('source whose data yields no values', () => {
       since_seconds: 900,
       problem: 'the payload, "ON", is not a number',
     });
-    const text =
-      'the mqtt source plant: no value in the latest 16 readings, latest problem: the payload, "ON", is not a number';
-    expect(sourceNotes([report()])).toEqual([{ code: 'source.unusable', text }]);
+    const sentence =
+      'no value in the latest 16 readings, latest problem: the payload, "ON", is not a number, for 15 min';
+    expect(findings({ sources: [report()] })).toMatchObject([{ event: 'source.unusable', sentence }]);
     const shown = sourcesTable([report()], Number.POSITIVE_INFINITY, (text) => text);
     expect(shown).toMatch(/^plant +mqtt +unusable +15 min /m);
     expect(shown).toContain('plant: no value in the latest 16 readings, latest problem: the payload, "ON"');

@@ -31,7 +31,7 @@ describe('access probes under load', () => {
           .filter((one) => one.asset === asset)
           .flatMap((one) => [...one.values.keys()].map((key) => ({ id: Number(key), asset, key, group: undefined }))),
       ofInstrumentation: () => [],
-      changes: 0,
+      size: 0,
     };
     const store = { load: async () => ({ objects: [], refusals: [], damaged: 0, cursor: 0 }), save: async () => {} };
     const logger = silentLogger();

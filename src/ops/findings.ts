@@ -1,0 +1,71 @@
+/**
+ * What needs attention, as one list. `status`, `doctor`, `/healthz` and the page show the same findings, so that a
+ * problem has one sentence and one command. Pure.
+ */
+import { durationText } from '../base/amounts.ts';
+import { missingText, type SourceReport, unusableText } from '../sources/source-report.ts';
+
+export interface Finding {
+  /** `error`: values are missing or not delivered. `warning`: some are, or soon will be. */
+  severity: 'error' | 'warning';
+  /** Event code, which also identifies the finding in `/healthz`. */
+  event: string;
+  /** What is affected, for example `modbus source plc`. */
+  subject: string;
+  /** State, duration and cause. Contains text from devices. */
+  sentence: string;
+  /** How to fix it, as an imperative sentence. */
+  hint: string | null;
+  /** Command that shows more. */
+  command: string;
+}
+
+/** Returns the findings of a status report, the most important ones first. */
+export function findings({ sources }: { sources: readonly SourceReport[] }): Finding[] {
+  return sources.flatMap(sourceFinding).toSorted((one, other) => rankOf(one) - rankOf(other));
+}
+
+function rankOf({ severity }: Finding): number {
+  return severity === 'error' ? 0 : 1;
+}
+
+/** Returns the most important finding of a source, or none. */
+export function sourceFinding(source: SourceReport): Finding[] {
+  const { name, kind, hint } = source;
+  const found = conditionOf(source);
+  if (found === undefined) return [];
+  const subject = `${kind} source ${name}`;
+  return [{ ...found, subject, hint, command: `tagferry sources test ${shellWord(name)}` }];
+}
+
+type Condition = Pick<Finding, 'severity' | 'event' | 'sentence'>;
+
+function conditionOf(source: SourceReport): Condition | undefined {
+  const { problem, silent, connected, unusable, missing, last_value_seconds_ago: last } = source;
+  const because = problem === null ? '' : `: ${problem}`;
+  const time = (seconds: number) => durationText(seconds);
+  if (silent) {
+    const since = time(source.silent_seconds);
+    const sentence = `${last === null ? `no value since it was opened ${since} ago` : `no value for ${since}`}${because}`;
+    return { severity: 'error', event: 'source.silent', sentence };
+  }
+  if (connected === false) {
+    const sentence = `not connected for ${time(source.since_seconds)}${because}`;
+    return { severity: 'error', event: 'source.disconnected', sentence };
+  }
+  if (unusable !== null) {
+    const sentence = `${unusableText(unusable)}, for ${time(unusable.since_seconds)}`;
+    return { severity: 'error', event: 'source.unusable', sentence };
+  }
+  if (missing?.overdue) {
+    const sentence = `${missingText(missing)}, for ${time(missing.since_seconds)}`;
+    return { severity: 'warning', event: 'source.incomplete', sentence };
+  }
+  if (problem === null) return undefined;
+  return { severity: 'warning', event: 'source.partial', sentence: `some values cannot be read${because}` };
+}
+
+/** Quotes text for a shell, because names come from files and the command is copied. */
+export function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
