@@ -129,14 +129,14 @@ describe('read-only state folder at startup', () => {
     expect(agent.logged('agent.start_failed')).toEqual([]);
   }, 300_000);
 
-  it('causes SIGHUP to be rejected with a message, and SIGTERM stops the agent with exit status 0', async () => {
+  it('causes a reload to be postponed with a message, and SIGTERM stops the agent with exit status 0', async () => {
     disk = new SmallDisk(16);
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
     disk.remount('ro');
     agent.launch();
     await agent.until(() => agent.call(agent.ops, '/readyz').then(Boolean, () => false), 'the listeners are open');
     agent.signal('SIGHUP');
-    await agent.until(() => agent.logged('config.refused').length === 1, 'the reload is rejected');
+    await agent.until(() => agent.logged('config.reload_postponed').length === 1, 'the reload is postponed');
     expect((await agent.call(agent.ops, '/readyz')).status).toBe(503);
     expect(await agent.end('SIGTERM')).toBe(0);
     expect(agent.logged('agent.stop_failed')).toEqual([]);
