@@ -16,7 +16,7 @@
  * may contain the value to which it was compared. A crash loses open batches, none of which have been confirmed.
  */
 import type { Clock } from '../../base/clock.ts';
-import { SourceStopped, StoreError, TagferryError } from '../../base/errors.ts';
+import { SourceStopped, StoreError } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import type { Committer, PulledBatch, Supply } from '../../buffer/client/committer.ts';
 import type { Note } from '../../buffer/client/notes.ts';
@@ -133,12 +133,6 @@ export class Gate implements Supply {
     const { clock } = this.#options;
     while (this.isFull && !this.#isStopped)
       await (this.waiting > 0 ? this.committed().catch(() => {}) : clock.sleep(ROOM_CHECK_MS));
-  }
-
-  /** Throws `source.busy` while the gate is full. */
-  throwIfFull(): void {
-    if (!this.isFull) return;
-    throw new TagferryError('too many values are waiting for the disk', { code: 'source.busy', retryable: true });
   }
 
   /** Returns the latest value received since the source was opened, even if it was not sent. */
