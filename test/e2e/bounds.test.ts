@@ -256,15 +256,49 @@ describe('listener', () => {
 });
 
 describe('series of programs', () => {
-  it('are limited by MAX_SERIES, and existing series continue to work', async () => {
+  let restarted: AgentProcess;
+
+  beforeAll(() => {
+    restarted = new AgentProcess(platform.url, { env: { MAX_SERIES: '3' } });
+  });
+  afterEach(() => platform.recover());
+  afterAll(() => restarted.dispose());
+
+  it('are limited by MAX_SERIES, which is logged once, and existing series continue to work', async () => {
     await platform.fail();
     const push = async (key: string) => (await agent.push([{ asset: 884, key, value: 1, unit: 12 }])).status;
     for (let n = 0; n < MAX_SERIES; n++) expect(await push(`k${n}`)).toBe(204);
-    expect(await push('one-more')).toBe(422);
-    expect(await push('k0')).toBe(204);
+    expect(agent.logged('ingest.series_limit')).toEqual([]);
+    for (let n = 0; n < 20; n++) {
+      expect(await push(`further-${n}`)).toBe(422);
+      expect(await push('k0')).toBe(204);
+    }
     await expectService();
-    expect(platform.stored(884, 'one-more')).toEqual([]);
+    await expect.poll(() => agent.logged('ingest.series_limit')).toHaveLength(1);
+    expect(agent.logged('ingest.series_limit')).toMatchObject([{ level: 'warn', maxSeries: MAX_SERIES }]);
+    expect(platform.stored(884, 'further-0')).toEqual([]);
+  });
+
+  it('are replaced by others after a restart unless values are stored for them', async () => {
+    const push = async (key: string, value: number) => (await restarted.push([{ asset: 885, key, value }])).status;
+    const stored = (key: string) => platform.stored(885, key).map(({ value }) => value);
+    const drained = async () => (await restarted.metric('tagferry_buffer_values')) === 0;
+    await restarted.start();
+    expect([await push('delivered-1', 1), await push('delivered-2', 2)]).toEqual([204, 204]);
+    await restarted.until(drained, 'both values are delivered');
+    await platform.fail();
+    expect([await push('waiting', 3), await push('new-1', 4)]).toEqual([204, 422]);
+    expect(await restarted.end('SIGTERM')).toBe(0);
+    await restarted.start();
+    expect([await push('new-1', 5), await push('new-2', 6)]).toEqual([204, 204]);
+    expect([await push('delivered-1', 7), await push('waiting', 8)]).toEqual([422, 204]);
+    // New series have the numbers of the delivered ones.
+    expect(await restarted.end('SIGKILL')).toBe('SIGKILL');
+    await restarted.start();
     await platform.recover();
+    await restarted.until(drained, 'all values are delivered');
+    const keys = ['delivered-1', 'delivered-2', 'waiting', 'new-1', 'new-2'];
+    expect(keys.map(stored)).toEqual([[1], [2], [3, 8], [5], [6]]);
   });
 });
 
