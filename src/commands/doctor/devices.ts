@@ -1,5 +1,5 @@
 import { statSync } from 'node:fs';
-import { counted } from '../../base/amounts.ts';
+import { counted, durationText } from '../../base/amounts.ts';
 import { systemClock } from '../../base/clock.ts';
 import { codeOf } from '../../base/errors.ts';
 import type { Source } from '../../config/tags.ts';
@@ -33,7 +33,10 @@ function lineOfSource(source: SourceReport): CheckLine {
   const check = SOURCE_KINDS.find((one) => one.kind === kind)?.publishes ? 'broker' : kind;
   const [finding] = sourceFinding(source);
   if (finding === undefined) {
-    const words = missing === null ? `${counted(values, 'value')} received` : missingText(missing);
+    const words =
+      missing === null
+        ? `${counted(values, 'value')} received`
+        : `${missingText(missing)}, for ${durationText(missing.since_seconds)}`;
     return ok(check, `${name}: ${words}`);
   }
   const { severity, sentence, hint, command } = finding;

@@ -321,9 +321,10 @@ export class Gate implements Supply {
       this.#open = undefined;
       return;
     }
+    const { length } = batch.columns;
     if (this.#open) batch.absorb(this.#open);
     this.#open = batch;
-    committer.offer(this, batch.columns.length);
+    committer.offer(this, length);
   }
 
   #add(

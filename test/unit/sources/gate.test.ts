@@ -240,7 +240,7 @@ describe('write to a gate', () => {
   });
 
   it('is stored in the order of acceptance and counted once after a failed commit', async () => {
-    const { clock, commits, gateOf, point, stateOf } = committing();
+    const { clock, commits, committer, gateOf, point, stateOf } = committing();
     const counted: number[] = [];
     const gate = gateOf({ countIngested: (_source, values) => counted.push(values) });
     const write = (raw: number) => stateOf(gate.write([{ point, raw }], [{ name: 'position', text: String(raw) }]));
@@ -250,7 +250,7 @@ describe('write to a gate', () => {
     commits[0]!.end(DISK_FULL);
     await clock.advance(0);
     all.push(write(3));
-    expect([gate.waiting, gate.stored]).toEqual([3, 0]);
+    expect([gate.waiting, gate.stored, committer.waitingValues]).toEqual([3, 0, 3]);
     await clock.advance(1_000);
     expect([commits[1]!.values, commits[1]!.notes]).toEqual([
       [1, 2, 3],

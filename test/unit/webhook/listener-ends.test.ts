@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { sign } from '../../../src/webhook/signature.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { anEvent, Listening, SECRET, until } from './parts/listening.ts';
@@ -105,12 +105,11 @@ describe('slow event insertion', () => {
     const MiB = 1024 * 1024;
     await at.start({ limits: { bytesUnderWay: 8 * MiB } }, { clock });
     const deliver = (serial: number) => at.post(anEvent({ padding: `${serial}`.padEnd(1_000_000, 'x') }));
-    // Large bodies get three quarters of the memory. One after another, because a slow body is given up for others.
-    const slow: ReturnType<typeof deliver>[] = [];
-    for (let serial = 0; serial < 6; serial++) {
-      slow.push(deliver(serial));
-      await until(() => clock.waiting === slow.length);
-    }
+    const timers = vi.spyOn(clock, 'after');
+    const inserting = () => timers.mock.calls.filter(([delayMs]) => delayMs === 8_000).length;
+    // Large bodies get three quarters of the memory.
+    const slow = Array.from({ length: 6 }, (_, serial) => deliver(serial));
+    await until(() => inserting() === 6);
     expect(at.batches).toHaveLength(1);
     await clock.advance(8_000);
     expect((await Promise.all(slow)).map(({ status }) => status)).toEqual(Array(6).fill(503));
