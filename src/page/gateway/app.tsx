@@ -1,4 +1,4 @@
-import { useEffect, useReducer, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useReducer, useState } from 'preact/hooks';
 import { durationText } from '../../base/amounts.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { pageMs } from '../stream/live-link.ts';
@@ -122,6 +122,7 @@ function LostBanner({ model: { link, now } }: { model: Model }) {
 /** Triggers a render after each change to the model. */
 function useModel(model: Model): Model {
   const [, again] = useReducer((count: number) => count + 1, 0);
-  useEffect(() => model.listen(() => again(undefined)), [model]);
+  // Before the link starts, because the response to its first request may be the only change.
+  useLayoutEffect(() => model.listen(() => again(undefined)), [model]);
   return model;
 }

@@ -1,4 +1,4 @@
-import { useEffect, useReducer } from 'preact/hooks';
+import { useLayoutEffect, useReducer } from 'preact/hooks';
 import { durationText } from '../../base/amounts.ts';
 import { pageMs } from '../stream/live-link.ts';
 import { FaultButtons } from './fault-buttons.tsx';
@@ -12,7 +12,8 @@ import { Webhooks } from './webhooks.tsx';
 
 export function App({ model }: { model: Model }) {
   const [, again] = useReducer((count: number) => count + 1, 0);
-  useEffect(() => model.listen(() => again(undefined)), [model]);
+  // Before the link starts, because the response to its first request may be the only change.
+  useLayoutEffect(() => model.listen(() => again(undefined)), [model]);
   const { faults, tick, link, refusal } = model;
   return (
     <>
