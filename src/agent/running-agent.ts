@@ -26,7 +26,7 @@ import { overallState, statusReport } from '../ops/status-report.ts';
 import { silentTargetNotes } from '../reactions/engine/targets.ts';
 import { placeRules } from '../reactions/values/value-rules.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
-import { certificatesInUse } from '../sources/source-report.ts';
+import { certificatesInUse } from '../sources/status.ts';
 import type { Writer } from '../sources/writes/writer.ts';
 import { fillValuesPath, PostAddresses } from '../uplink/post-address.ts';
 import type { Uplink } from '../uplink/uplink.ts';

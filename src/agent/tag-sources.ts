@@ -15,8 +15,8 @@ import {
   type SourceContext,
   type SourceKind,
 } from '../sources/source-kind.ts';
-import { type SourceReport, sourceReport } from '../sources/source-report.ts';
-import { listenTo, type TestedReport, testedReport } from '../sources/source-test.ts';
+import { listenTo, type TestContext, type TestedReport, testedReport, testSource } from '../sources/source-test.ts';
+import { type SourceReport, SourceStatus } from '../sources/status.ts';
 import { type NamedValue, WriteRejected, type WriteTarget } from '../sources/writes/writer.ts';
 import { gatewayName } from '../store/gateway-identity.ts';
 import type { BufferFlow } from './buffer-flow.ts';
@@ -41,7 +41,6 @@ interface Running {
   kind: SourceKind;
   gate: Gate;
   source: RunningSource;
-  openedMs: number;
   points: readonly Point[];
 }
 
@@ -54,7 +53,7 @@ export class TagSources {
   /** Sources that were stopped for a reload and not yet replaced, by name. */
   readonly #replaced = new Map<string, RunningSource>();
   /** Sources that could not be opened, by name. */
-  readonly #unopened = new Map<string, { kind: string; problem: string; sinceMs: number }>();
+  readonly #unopened = new Map<string, SourceStatus>();
 
   constructor(options: TagSourcesOptions) {
     this.#options = options;
@@ -105,35 +104,26 @@ export class TagSources {
 
   /** Returns one report per source. */
   reports(): SourceReport[] {
-    const nowMs = this.#options.clock.monotonicMs();
-    const running = [...this.#running].map(([name, { kind, source, gate, points, openedMs }]) => {
-      const isPolled = !kind.reportsOnlyChanges;
-      return sourceReport({ name, kind: kind.kind, state: source.state(), gate, points, openedMs, isPolled }, nowMs);
-    });
-    const unopened = [...this.#unopened].map(([name, { kind, problem, sinceMs }]) => {
-      const state = { connected: false, sinceMs, problem, errors: 1, pollsLate: 0 };
-      const points = pointsOf(this.#tags.tags, name, this.#options.intake);
-      return sourceReport({ name, kind, state, points, openedMs: sinceMs, isPolled: false }, nowMs);
-    });
+    const running = [...this.#running.values()].map(({ gate }) => gate.status.report(gate.waiting));
+    const unopened = [...this.#unopened.values()].map((status) => status.report(0));
     return [...running, ...unopened];
   }
 
   /** Reads all values of these sources, or of all sources, once. Waits for values that are not polled. */
   async test(names: readonly string[], waitMs: number, signal: AbortSignal): Promise<TestedReport[]> {
-    const chosen = names.length === 0 ? [...this.#running] : names.map((name) => [name, this.#get(name)] as const);
-    const tested = chosen.map(async ([name, running]) => {
-      const source = this.#tags.sources.get(name)!;
-      const values = await this.#testOne(source, running, waitMs, signal);
-      return values.map((value) => testedReport(source, running.kind, value, this.#options.clock));
-    });
+    const chosen = names.length === 0 ? [...this.#tags.sources.values()] : names.map((name) => this.#get(name));
+    const tested = chosen.map((source) => this.#testOne(source, waitMs, signal));
     return (await Promise.all(tested)).flat();
   }
 
   /** Lists the available items of a source. Throws `UsageError` if the source does not support it. */
-  scan(name: string, what: readonly string[], waitMs: number, signal: AbortSignal): AsyncIterable<ScanStep> {
-    const { kind, source } = this.#get(name);
-    if (!source.scan) throw new UsageError(`sources of the kind ${kind.kind} cannot be scanned`);
-    return source.scan(what, waitMs, signal);
+  async *scan(name: string, what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
+    const source = this.#get(name);
+    const kind = this.#kindOf(source);
+    if (!kind.scan) throw new UsageError(`sources of the kind ${kind.kind} cannot be scanned`);
+    const { stateDir, brokers, clock } = this.#options;
+    const separate = await brokers.inspection(source.name);
+    yield* kind.scan({ source, stateDir, brokers: separate, clock, signal }, what, waitMs);
   }
 
   /** Returns the target of a write. Throws `WriteRejected` if the value does not exist or is not writable. */
@@ -167,21 +157,28 @@ export class TagSources {
     };
   }
 
-  #get(name: string): Running {
-    const running = this.#running.get(name);
-    if (running) return running;
+  #get(name: string): Source {
+    const source = this.#tags.sources.get(name);
+    if (source) return source;
     throw new UsageError(`unknown source "${name}"`, 'Run `tagferry sources ls` to list the sources.');
   }
 
-  async #testOne(source: Source, running: Running, waitMs: number, signal: AbortSignal) {
-    const { stateDir, clock, log } = this.#options;
-    const { gate, kind, points } = running;
-    if (running.source.test) return await running.source.test(signal, waitMs);
-    // Reading host metrics does not affect the source.
-    if (kind.test && kind.everyMs !== undefined) {
-      return await kind.test({ source, stateDir, points, clock, log, waitMs, signal });
+  #kindOf({ kind }: Source): SourceKind {
+    return this.#options.kinds.find((one) => one.kind === kind)!;
+  }
+
+  async #testOne(source: Source, waitMs: number, signal: AbortSignal): Promise<TestedReport[]> {
+    const { clock, brokers } = this.#options;
+    const kind = this.#kindOf(source);
+    const running = this.#running.get(source.name);
+    if (!kind.isTestedWhileRunning || running === undefined) {
+      const context = { ...this.#partsOf(source), brokers: await brokers.inspection(source.name) };
+      return await testSource(kind, { ...context, instance: `${context.instance}-test` }, waitMs, signal);
     }
-    return await listenTo(gate, points, clock, waitMs, signal);
+    const { gate, points } = running;
+    running.source.poll?.();
+    const values = await listenTo(gate.status, points, clock, waitMs, signal);
+    return values.map((value) => testedReport(source, kind, value, gate.status, clock));
   }
 
   /** Returns whether the running source accepts the configuration without a restart. */
@@ -190,24 +187,26 @@ export class TagSources {
     const context = this.#contextOf(source, running.gate);
     if (!(await running.source.follow?.(context))) return false;
     running.configuration = configuration;
-    running.points = (context as SourceContext).points;
+    running.points = running.gate.status.points = (context as SourceContext).points;
     return true;
   }
 
   async #open(source: Source, configuration: string): Promise<void> {
-    const { kinds, gate: options, clock, log } = this.#options;
+    const { gate: options, clock, log } = this.#options;
     const { name, timeFrom } = source;
-    const kind = kinds.find((one) => one.kind === source.kind)!;
-    const gate = new Gate({ ...options, source: name, timeFrom, clock, log });
-    const context = this.#contextOf(source, gate);
-    const openedMs = clock.monotonicMs();
+    const kind = this.#kindOf(source);
+    const points = pointsOf(this.#tags.tags, name, this.#options.intake);
+    const isPolled = !kind.reportsOnlyChanges;
+    const status = new SourceStatus({ name, kind: kind.kind, points, isPolled, clock, log });
+    const gate = new Gate({ ...options, status, timeFrom, clock, log });
     try {
-      const opened = await kind.open(context);
+      const opened = await kind.open(this.#contextOf(source, gate));
       opened.start();
-      const { points } = context as SourceContext;
-      this.#running.set(name, { configuration, kind, gate, source: opened, openedMs, points });
+      this.#running.set(name, { configuration, kind, gate, source: opened, points });
     } catch (error) {
-      this.#unopened.set(name, { kind: kind.kind, problem: codeOf(error) ?? messageOf(error), sinceMs: openedMs });
+      status.errors++;
+      status.disconnect(codeOf(error) ?? messageOf(error));
+      this.#unopened.set(name, status);
       throw error;
     }
     this.#unopened.delete(name);
@@ -224,25 +223,35 @@ export class TagSources {
   }
 
   #contextOf(source: Source, gate: Gate): SourceContext<never, never> {
-    const { stateDir, store, intake, brokers, clock, log } = this.#options;
+    const { store, log } = this.#options;
     const prefix = `source/${source.name}/`;
     const context: SourceContext = {
+      ...this.#partsOf(source),
+      gate,
+      status: gate.status,
+      notes: async () => {
+        const found = await store.notes(prefix);
+        return new Map(found.map(({ name, text }) => [name.slice(prefix.length), text ?? '']));
+      },
+      isTest: false,
+      log,
+    };
+    return context as SourceContext<never, never>;
+  }
+
+  /** Returns what a source and its test have in common. */
+  #partsOf(source: Source): TestContext {
+    const { stateDir, intake, brokers, clock } = this.#options;
+    return {
       source,
       points: pointsOf(this.#tags.tags, source.name, intake),
-      gate,
       intake,
       instance: gatewayName(stateDir, 'sources'),
       stateDir,
       brokers,
       shared: this.#shared,
-      notes: async () => {
-        const found = await store.notes(prefix);
-        return new Map(found.map(({ name, text }) => [name.slice(prefix.length), text ?? '']));
-      },
       clock,
-      log,
     };
-    return context as SourceContext<never, never>;
   }
 
   /** Returns the entire configuration that a source depends on, as text for comparison. */

@@ -366,13 +366,3 @@ function chunksOf<Item>(items: readonly Item[]): Item[][] {
   for (let from = 0; from < items.length; from += MAX_TOGETHER) chunks.push(items.slice(from, from + MAX_TOGETHER));
   return chunks;
 }
-
-/**
- * Creates a separate client for inspection, with its own client ID, no group, a session that ends with it, and QoS 0.
- * It neither consumes nor acknowledges messages of the agent's session and does not publish the agent's presence.
- */
-export function inspectionBroker({ spec, ...options }: Omit<BrokerOptions, 'clientId'>): Broker {
-  const { share: _, presence: __, ...rest } = spec;
-  const clientId = `tagferry-look-${Math.floor(options.clock.random() * 1e9).toString(36)}`;
-  return new Broker({ ...options, clientId, spec: { ...rest, qos: 0, sessionExpiryMs: 0, clientId } });
-}

@@ -1,10 +1,17 @@
 import { silentLogger } from '../base/logger.ts';
-import { Broker, type BrokerOptions, inspectionBroker } from './broker.ts';
+import { Broker, type BrokerOptions } from './broker.ts';
 import { BrokerError, brokerUnknown } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
 import type { NatsBroker } from './nats/nats-broker.ts';
 import type { NatsSpec } from './nats/nats-spec.ts';
 import type { InspectionClient } from './subscriptions.ts';
+
+interface Configured {
+  /** The specification as text, for comparison. */
+  configuration: string;
+  spec: BrokerSpec | NatsSpec;
+  broker: Broker | NatsBroker;
+}
 
 /**
  * MQTT and NATS brokers in tags.yaml by name, with one client each. A reload keeps the connections of brokers whose
@@ -12,7 +19,7 @@ import type { InspectionClient } from './subscriptions.ts';
  */
 export class Brokers {
   readonly #shared: Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string };
-  readonly #brokers = new Map<string, { configuration: string; broker: Broker | NatsBroker }>();
+  readonly #brokers = new Map<string, Configured>();
 
   constructor(shared: Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string }) {
     this.#shared = shared;
@@ -32,7 +39,7 @@ export class Brokers {
     for (const [name, { spec, configuration }] of wanted) {
       if (this.#brokers.has(name)) continue;
       const broker = await this.#make(name, spec);
-      this.#brokers.set(name, { configuration, broker });
+      this.#brokers.set(name, { configuration, spec, broker });
       created.push(name);
     }
     return created;
@@ -67,10 +74,20 @@ export class Brokers {
     return broker instanceof Broker ? undefined : broker;
   }
 
-  /** Returns a short-lived client for inspecting a broker. The caller starts and stops it. */
-  inspectionBroker(name: string, spec: BrokerSpec): Broker {
-    const { clientId: _, nameTaken: __, ...rest } = this.#shared;
-    return inspectionBroker({ ...rest, name, spec, logger: silentLogger() });
+  /**
+   * Returns a separate client for the broker of a source, if it has one, with its own client ID, no group, a session
+   * that ends with it, and QoS 0. It neither consumes nor acknowledges messages of the agent's session and does not
+   * publish the agent's presence. The caller starts the client, and ends it with `set([])`.
+   */
+  async inspection(name: string): Promise<Brokers> {
+    const { nameTaken: _, ...shared } = this.#shared;
+    const clientId = `tagferry-look-${Math.floor(shared.clock.random() * 1e9).toString(36)}`;
+    const separate = new Brokers({ ...shared, clientId: () => clientId, logger: silentLogger() });
+    const spec = this.#brokers.get(name)?.spec;
+    if (spec === undefined || 'servers' in spec) return separate;
+    const { share: __, presence: ___, ...rest } = spec;
+    await separate.set([{ name, spec: { ...rest, qos: 0, sessionExpiryMs: 0, clientId } }]);
+    return separate;
   }
 
   /** Returns a short-lived client for inspecting a NATS server. */

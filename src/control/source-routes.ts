@@ -1,8 +1,8 @@
 /** Control routes for running sources. */
 import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
 import type { ScanStep } from '../sources/source-kind.ts';
-import type { SourceReport } from '../sources/source-report.ts';
 import type { TestedReport } from '../sources/source-test.ts';
+import type { SourceReport } from '../sources/status.ts';
 import type { ControlRoutes } from './control-server.ts';
 import { numberIn, type Params, textIn, textsIn } from './params.ts';
 

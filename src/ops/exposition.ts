@@ -4,7 +4,7 @@
  */
 import { Counter, Gauge, Registry } from 'prom-client';
 import { CONFLICT_KINDS } from '../base/identity-conflicts.ts';
-import type { SourceReport } from '../sources/source-report.ts';
+import type { SourceReport } from '../sources/status.ts';
 import type { Count } from './count.ts';
 import type { ReportedParts } from './reported-parts.ts';
 

@@ -3,7 +3,7 @@
  * problem has one sentence and one command. Pure.
  */
 import { durationText } from '../base/amounts.ts';
-import { missingText, type SourceReport, unusableText } from '../sources/source-report.ts';
+import { missingText, type SourceReport, unusableText } from '../sources/status.ts';
 
 export interface Finding {
   /** `error`: values are missing or not delivered. `warning`: some are, or soon will be. */

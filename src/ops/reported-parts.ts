@@ -10,7 +10,7 @@ import type { Settings } from '../config/settings.ts';
 import type { RequestBudget } from '../platform/request-budget.ts';
 import type { Session } from '../platform/session/session.ts';
 import type { SilentTarget } from '../reactions/engine/targets.ts';
-import type { SourceReport } from '../sources/source-report.ts';
+import type { SourceReport } from '../sources/status.ts';
 import type { Uplink } from '../uplink/uplink.ts';
 import type { FailingWebhook } from '../webhook/delivery-failures.ts';
 import type { WebhookRegistration } from '../webhook/registration.ts';

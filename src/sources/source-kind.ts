@@ -8,16 +8,21 @@ import type { Logger } from '../base/logger.ts';
 import type { Brokers } from '../broker/brokers.ts';
 import type { SourceReading } from '../config/source-kinds.ts';
 import type { Source } from '../config/tags.ts';
-import type { TestedValue } from './intake/arrivals.ts';
 import type { Gate } from './intake/gate.ts';
 import type { Intake } from './intake/intake.ts';
 import type { Point } from './points.ts';
+import type { ObservedReading, SourceStatus } from './status.ts';
 
 export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends SourceReading<SourceSpec, ValueSpec> {
   /** Creates a running source and loads its dependencies. No connection is opened before `start`. */
   open(context: SourceContext<SourceSpec, ValueSpec>): Promise<RunningSource>;
-  /** Reads every configured value once without storing it. Omitted if the kind cannot be read without the agent. */
-  test?(context: TestContext<SourceSpec, ValueSpec>): Promise<TestedValue[]>;
+  /**
+   * Set if a test must not open the source a second time, because its program would run twice. A test then listens to
+   * the running source.
+   */
+  readonly isTestedWhileRunning?: true;
+  /** Reads every configured value once, for kinds that a test cannot open like a running source. */
+  test?(context: SourceContext<SourceSpec, ValueSpec>, waitMs: number, signal: AbortSignal): Promise<ObservedReading[]>;
   /** Set if the remote side reports only changes, regardless of the poll interval. In this case, silence is not a failure. */
   readonly reportsOnlyChanges?: true;
   /** Set if the agent starts a program that reads the source, whose memory counts towards the memory of the service. */
@@ -32,9 +37,12 @@ export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends S
   /** Returns the address of a value in the notation of the device or broker, for example `unit 3 holding 1013`. */
   addressOf?(source: SourceSpec, value: ValueSpec): string;
   /** Requests the identity of a server without trusting it. Omitted if this kind requires no trust decision. */
-  inspectServer?(context: Omit<TestContext<SourceSpec, ValueSpec>, 'points'>): Promise<ServerIdentity>;
-  /** Lists the values that the device, broker or server provides in the ranges `what`. Opens a separate connection. */
-  scan?(context: Omit<TestContext<SourceSpec, ValueSpec>, 'points'>, what: readonly string[]): AsyncIterable<ScanStep>;
+  inspectServer?(context: InspectionContext<SourceSpec>): Promise<ServerIdentity>;
+  /**
+   * Lists the values that the broker, server or folder provides in the ranges `what`. Opens a separate connection.
+   * `waitMs` limits the wait for unsolicited values.
+   */
+  scan?(context: InspectionContext<SourceSpec>, what: readonly string[], waitMs: number): AsyncIterable<ScanStep>;
 }
 
 /** Identity that the remote side presents, for manual comparison before it is trusted. */
@@ -77,8 +85,9 @@ export interface SourceContext<SourceSpec = unknown, ValueSpec = unknown> {
   points: readonly Point<ValueSpec>[];
   /** Destination for readings. */
   gate: Gate;
+  status: SourceStatus;
   /** Creates drafts for data in the push format. */
-  intake: Intake;
+  intake: Pick<Intake, 'draft'>;
   /**
    * Identifier that is unique to a state folder and the same for all agents that use this folder. Marks processes that
    * sources start.
@@ -95,6 +104,8 @@ export interface SourceContext<SourceSpec = unknown, ValueSpec = unknown> {
   shared: Shared;
   /** Returns the notes stored with values of this source, by name without `source/`. */
   notes(): Promise<ReadonlyMap<string, string>>;
+  /** Whether the source is opened by a test, beside the running one: it must not change files or sessions. */
+  isTest: boolean;
   clock: Clock;
   log: Logger;
 }
@@ -109,16 +120,12 @@ export class Shared {
   }
 }
 
-export interface TestContext<SourceSpec = unknown, ValueSpec = unknown> {
+export interface InspectionContext<SourceSpec = unknown> {
   source: Source<SourceSpec>;
   stateDir: string;
-  /** PLATFORM_CA: CA bundle for sources that do not configure one. */
-  platformCaFile?: string | undefined;
-  points: readonly Point<ValueSpec>[];
-  /** Time to wait for unsolicited values, in milliseconds. */
-  waitMs: number;
+  /** Contains a separate client for the broker of the source, which is not started. */
+  brokers: Brokers;
   clock: Clock;
-  log: Logger;
   signal: AbortSignal;
 }
 
@@ -135,7 +142,6 @@ export interface RunningSource {
    * the successor starts.
    */
   leave?(): void;
-  state(): SourceState;
   /** Reads the current value of a writable point, before scaling. Omitted if the remote side cannot be asked. */
   readOne?(point: Point, signal: AbortSignal): Promise<number>;
   /**
@@ -143,41 +149,11 @@ export interface RunningSource {
    * `guard` is called immediately before the request is sent, and throws if the request must no longer be sent.
    */
   write?(point: Point, raw: number, guard: () => void, signal: AbortSignal): Promise<void>;
-  /**
-   * Reads every configured value once over the existing connection. `waitMs` limits the wait for unsolicited values. If
-   * the method is omitted, a test listens to the running source.
-   */
-  test?(signal: AbortSignal, waitMs: number): Promise<TestedValue[]>;
-  /**
-   * Lists the available values in the ranges `what` while the source keeps running. `waitMs` limits the wait for
-   * unsolicited values.
-   */
-  scan?(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncIterable<ScanStep>;
+  /** Requests values now, for a test that listens to the running source. */
+  poll?(): void;
   /**
    * Applies new points or a new path after a reload, without a gap in the data. Only called if the time source is
    * unchanged. If the method returns `false` or is omitted, the source is stopped and reopened.
    */
   follow?(context: SourceContext<never, never>): Promise<boolean>;
-}
-
-/** State of a running source, excluding the gate's counters. Times are monotonic. */
-export interface SourceState {
-  /** `undefined` if the source does not use a connection. */
-  connected: boolean | undefined;
-  /** Time of the latest connect or disconnect. */
-  sinceMs: number;
-  /** Reason for the disconnection, or the latest problem: a code or a short message. */
-  problem?: string;
-  /** Hint that describes how to fix the problem. */
-  hint?: string;
-  /** Total number of failed connections, and of reads and messages without a usable value. */
-  errors: number;
-  /** Number of unacknowledged messages, and the limit at which the broker stops sending, if known. */
-  window?: { used: number; size: number | undefined };
-  /** Number of accepted messages that the broker had delivered before. */
-  redelivered?: { taken: number };
-  /** Number of polls that did not run when they were due. */
-  pollsLate: number;
-  /** Earliest expiry of the client and server certificates, according to the wall clock. */
-  certificateEndsMs?: number;
 }

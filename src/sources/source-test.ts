@@ -1,11 +1,18 @@
-/** `sources test`: reads every configured value once and formats the results. */
+/**
+ * `sources test`: opens a source like the running one, beside it, and reports the first reading of every configured
+ * value. Nothing is stored or confirmed.
+ */
 import type { Clock } from '../base/clock.ts';
-import type { TestedValue, Unread } from './intake/arrivals.ts';
-import type { Gate, Quality } from './intake/gate.ts';
+import { messageOf, StoreError, TagferryError } from '../base/errors.ts';
+import { silentLogger } from '../base/logger.ts';
+import type { Committer, Supply } from '../buffer/client/committer.ts';
+import type { Source } from '../config/tags.ts';
+import { Gate, type Quality } from './intake/gate.ts';
 import { type RawReading, shape } from './intake/shaping.ts';
+import { Stamps } from './intake/stamps.ts';
 import type { Point } from './points.ts';
-import type { SourceKind } from './source-kind.ts';
-import { rejectedText, unreadText } from './source-report.ts';
+import type { SourceContext, SourceKind } from './source-kind.ts';
+import { type ObservedReading, rejectedText, SourceStatus } from './status.ts';
 
 export interface TestedReport {
   source: string;
@@ -23,25 +30,74 @@ export interface TestedReport {
   hint: string | null;
 }
 
-/** Waits for unsolicited values from brokers and programs until every value has arrived or `waitMs` has elapsed. */
+/** Context of a test: that of the running source, with a separate broker client. */
+export type TestContext = Omit<SourceContext, 'gate' | 'status' | 'notes' | 'isTest' | 'log'>;
+
+/** Time limit for one poll of all values, in milliseconds. */
+const POLL_MS = 60_000;
+
+/** Opens a source, waits until every value has arrived or `waitMs` has elapsed, and closes the source. */
+export async function testSource(
+  kind: SourceKind,
+  context: TestContext,
+  waitMs: number,
+  signal: AbortSignal,
+): Promise<TestedReport[]> {
+  const { source, points, clock, brokers } = context;
+  const log = silentLogger();
+  const isPolled = !kind.reportsOnlyChanges;
+  const status = new SourceStatus({ name: source.name, kind: kind.kind, points, isPolled, clock, log });
+  const committer = new NoCommits();
+  const gate = new Gate({ status, timeFrom: source.timeFrom, committer, stamps: new Stamps(), clock, log });
+  const full = { ...context, gate, status, isTest: true, notes: async () => new Map<string, string>(), log };
+  try {
+    const tested = kind.test
+      ? await kind.test(full, waitMs, signal)
+      : await openAndListen(kind, full, status.isPolled ? POLL_MS : waitMs, signal);
+    return tested.map((one) => testedReport(source, kind, one, status, clock));
+  } catch (error) {
+    signal.throwIfAborted();
+    const hint = error instanceof TagferryError ? error.hint : undefined;
+    status.disconnect(messageOf(error), hint);
+    return points.map((point) => testedReport(source, kind, { point, problem: messageOf(error) }, status, clock));
+  } finally {
+    await brokers.set([]);
+  }
+}
+
+async function openAndListen(kind: SourceKind, context: SourceContext, waitMs: number, signal: AbortSignal) {
+  const { points, gate, status, clock, brokers } = context;
+  const listening = listenTo(status, points, clock, waitMs, signal);
+  const source = await kind.open(context as SourceContext<never, never>);
+  try {
+    source.start();
+    brokers.start();
+    return await listening;
+  } finally {
+    await source.stop(true);
+    await gate.stop();
+  }
+}
+
+/**
+ * Waits until every value has a reading or `waitMs` has elapsed. If the source is polled, a failure is also a result,
+ * because each value is read once.
+ */
 export async function listenTo(
-  gate: Gate,
+  status: SourceStatus,
   points: readonly Point[],
   clock: Clock,
   waitMs: number,
   signal: AbortSignal,
-): Promise<TestedValue[]> {
-  const read = new Map<string, TestedValue>();
-  const unread = new Map<string, Unread>();
+): Promise<ObservedReading[]> {
+  const read = new Map<number, ObservedReading>();
+  const finished = new Set<number>();
   const enough = new AbortController();
-  const stop = gate.arrivals.listen((heard) => {
-    const { name } = heard.point;
-    if ('problem' in heard) {
-      unread.set(name, { problem: heard.problem, count: (unread.get(name)?.count ?? 0) + 1 });
-      return;
-    }
-    read.set(name, heard);
-    if (read.size >= points.length && points.every((point) => read.has(point.name))) enough.abort();
+  const stop = status.listen((reading) => {
+    const { series } = reading.point;
+    if ('raw' in reading || !read.has(series)) read.set(series, reading);
+    if ('raw' in reading || status.isPolled) finished.add(series);
+    if (points.every((point) => finished.has(point.series))) enough.abort();
   });
   try {
     if (points.length > 0) await clock.sleep(waitMs, AbortSignal.any([signal, enough.signal])).catch(() => {});
@@ -49,40 +105,86 @@ export async function listenTo(
     stop();
   }
   signal.throwIfAborted();
-  const { rejected } = gate.arrivals;
-  const silence = `no message within ${Math.round(waitMs / 1000)} s`;
-  const otherwise = rejected === undefined ? silence : `${silence}. ${rejectedText(rejected)}`;
+  const silence = silenceOf(status, waitMs);
   return points.map((point) => {
-    const failed = unread.get(point.name) ?? gate.arrivals.unreadOf(point);
-    return read.get(point.name) ?? { point, problem: failed ? unreadText(failed) : otherwise };
+    const reading = read.get(point.series);
+    if (reading !== undefined && 'raw' in reading) return reading;
+    return { point, problem: status.unreadTextOf(point) ?? silence };
   });
 }
 
+/** Returns the reason why a value has no reading: the problem of its source, or silence. */
+function silenceOf(status: SourceStatus, waitMs: number): string {
+  const { problem, connected, rejected } = status.report(0);
+  if (problem !== null) return connected === false ? `not connected: ${problem}` : problem;
+  const silence = `no message within ${Math.round(waitMs / 1000)} s`;
+  return rejected === null ? silence : `${silence}. ${rejectedText(rejected)}`;
+}
+
 export function testedReport(
-  source: { name: string; spec: unknown },
+  source: Pick<Source, 'name' | 'spec'>,
   kind: SourceKind,
-  tested: TestedValue,
+  tested: ObservedReading,
+  status: SourceStatus,
   clock: Clock,
 ): TestedReport {
   const { point } = tested;
-  // Split at the last space, because a tag may contain spaces but a key cannot.
-  const space = point.name.lastIndexOf(' ');
-  const base = {
-    source: source.name,
-    tag: point.name.slice(0, space),
-    key: point.name.slice(space + 1),
-    address: kind.addressOf?.(source.spec, point.spec) ?? null,
-  };
   if ('problem' in tested) {
-    const { problem, hint = null } = tested;
-    return { ...base, raw: null, value: null, timestamp: null, quality: null, problem, hint };
+    return unreadReport(source, kind, { point, problem: tested.problem ?? 'not read', hint: status.hint });
   }
   const { raw, timeMs = clock.wallMs(), quality = 'good' } = tested;
   const shaped = shape(raw, point);
-  if ('problem' in shaped) {
-    const { problem } = shaped;
-    return { ...base, raw, value: null, timestamp: null, quality: null, problem, hint: null };
+  if ('problem' in shaped) return { ...unreadReport(source, kind, { point, problem: shaped.problem }), raw };
+  const timestamp = new Date(timeMs).toISOString();
+  return {
+    ...identityOf(source, kind, point),
+    raw,
+    value: shaped.value,
+    timestamp,
+    quality,
+    problem: null,
+    hint: null,
+  };
+}
+
+/** Returns the report of a value that was not read. */
+export function unreadReport(
+  source: Pick<Source, 'name' | 'spec'>,
+  kind: SourceKind,
+  { point, problem, hint = undefined }: { point: Point; problem: string; hint?: string | undefined },
+): TestedReport {
+  const unread = { raw: null, value: null, timestamp: null, quality: null };
+  return { ...identityOf(source, kind, point), ...unread, problem, hint: hint ?? null };
+}
+
+function identityOf({ name, spec }: Pick<Source, 'name' | 'spec'>, kind: SourceKind, point: Point) {
+  // Split at the last space, because a tag may contain spaces but a key cannot.
+  const space = point.name.lastIndexOf(' ');
+  return {
+    source: name,
+    tag: point.name.slice(0, space),
+    key: point.name.slice(space + 1),
+    address: kind.addressOf?.(spec, point.spec) ?? null,
+  };
+}
+
+/** Committer that stores nothing, so that a test confirms nothing to devices, brokers and files. */
+class NoCommits implements Pick<Committer, 'offer' | 'isFullFor' | 'isClosed' | 'commitSoon'> {
+  readonly isClosed = false;
+  #supply: Supply | undefined;
+
+  offer(supply: Supply): void {
+    this.#supply = supply;
   }
-  const { value } = shaped;
-  return { ...base, raw, value, timestamp: new Date(timeMs).toISOString(), quality, problem: null, hint: null };
+
+  isFullFor(): boolean {
+    return false;
+  }
+
+  /** Called when the test ends: rejects the waiting readings. */
+  commitSoon(): void {
+    this.#supply
+      ?.pull()
+      ?.failed(new StoreError('nothing is stored in a test', { code: 'source.test', retryable: false }));
+  }
 }

@@ -2,6 +2,8 @@ import { endOrphans } from './family.ts';
 import { type ProgramOptions, runProgram } from './program-run.ts';
 
 export interface SupervisedOptions extends ProgramOptions {
+  /** Called when the program has started. */
+  started?(): void;
   /** Reports how the program exited and the delay before the restart. */
   ended(how: string, againInMs: number): void;
 }
@@ -22,8 +24,6 @@ export class SupervisedProgram {
   #running: Promise<void> | undefined;
   /** Monotonic time at which the current process started. */
   startedMs: number | undefined;
-  /** Number of unexpected exits. */
-  ends = 0;
 
   constructor(options: SupervisedOptions) {
     this.#options = options;
@@ -53,10 +53,10 @@ export class SupervisedProgram {
       this.#run = new AbortController();
       const { how } = await runProgram(this.#options, signal, this.#run.signal, () => {
         this.startedMs = clock.monotonicMs();
+        this.#options.started?.();
       });
       this.startedMs = undefined;
       if (signal.aborted) return;
-      this.ends++;
       if (clock.monotonicMs() - startedMs >= STABLE_MS) pauseMs = FIRST_PAUSE_MS;
       ended(how, pauseMs);
       await clock.sleep(pauseMs, signal).catch(() => {});

@@ -6,7 +6,7 @@ import type { Source } from '../../config/tags.ts';
 import { sourceFinding } from '../../ops/findings.ts';
 import { FolderClient, folderProblem } from '../../sources/csv/folder-client.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
-import { missingText, type SourceReport } from '../../sources/source-report.ts';
+import { missingText, type SourceReport } from '../../sources/status.ts';
 import { type CheckLine, type DoctorContext, failure, ok, warning } from './context.ts';
 import { connectError } from './network.ts';
 

@@ -86,15 +86,13 @@ async function askPlace(
     const baudOf = (answer: string) => ofDevice({ unit, baud: numberOr(answer) });
     members.baud = Number(await ask('Baud rate', knownBaud, baudOf));
   }
-  const toScan = 'Registers to scan, for example holding 0-19 (empty: none)';
-  const found = await scan(dialogue, { ...address, members }, toScan);
   const checkValue = (value: Record<string, unknown>) => check({ ...address, members, value });
   const register = await ask(
     'Register of the value (table and protocol address)',
-    found[0]?.members.register ?? before?.value.register ?? 'holding 0',
+    before?.value.register ?? 'holding 0',
     (answer) => checkValue({ register: answer }),
   );
-  const known = knownValue(found, before, 'register', register);
+  const known = before?.value.register === register ? before.value : undefined;
   // Single-bit registers do not have a data type.
   if (checkValue({ register, type: 'uint16' }) !== undefined) return { ...address, members, value: { register } };
   const type = await ask(
@@ -106,14 +104,13 @@ async function askPlace(
   return { ...address, members, value: { register, type, ...order } };
 }
 
-/** Returns the members of the scanned value or of the previous answer with this register or topic. */
-function knownValue(
+/** Returns the members of the scanned value or of the previous answer with this topic. */
+function knownTopic(
   found: readonly ScannedValue[],
   before: FirstSource | undefined,
-  member: 'register' | 'topic',
-  place: string,
+  topic: string,
 ): Record<string, unknown> | undefined {
-  return [...found.map((one) => one.members), ...(before ? [before.value] : [])].find((one) => one[member] === place);
+  return [...found.map((one) => one.members), ...(before ? [before.value] : [])].find((one) => one.topic === topic);
 }
 
 async function askTopic(
@@ -131,7 +128,7 @@ async function askTopic(
     const problem = check({ ...address, value: { topic: answer } });
     return problem ? problemText(problem) : { answer };
   });
-  const known = knownValue(found, before, 'topic', topic);
+  const known = knownTopic(found, before, topic);
   const question = 'JSON pointer to the number in the message, for example /temp (empty: the message is the number)';
   const placeOf = (at: string) => ({ topic, ...(at === '' ? {} : { at }) });
   const at = await askChecked(
@@ -147,7 +144,7 @@ function numberOr(answer: string): number | string {
   return /^\d{1,9}$/.test(answer) ? Number(answer) : answer;
 }
 
-/** Scans only the specified registers or topics, because reading can disrupt a device. */
+/** Scans only the specified topics, because a broker can have many. */
 async function scan(dialogue: Dialogue, source: SourceAddress, question: string): Promise<ScannedValue[]> {
   while (dialogue.isTerminal) {
     const what = await dialogue.askOrRemove(question);

@@ -16,7 +16,6 @@ export interface TrustFlags {
   json?: boolean;
 }
 
-const TIMEOUT_MS = 15_000;
 
 /**
  * Shows a server certificate, asks for confirmation, and stores it as trusted. Returns whether the certificate is now
@@ -68,10 +67,10 @@ async function contactServer(
   environment: NodeJS.ProcessEnv,
   name: string,
 ): Promise<ServerIdentity> {
-  const { source, kind, context } = directSource(config, environment, name);
-  if (kind.inspectServer === undefined) throw new UsageError(`a ${source.kind} source has no server certificate`);
+  const { kind, context } = await directSource(config, environment, name);
+  if (kind.inspectServer === undefined) throw new UsageError(`a ${kind.kind} source has no server certificate`);
   try {
-    return await kind.inspectServer({ ...context, source, waitMs: TIMEOUT_MS });
+    return await kind.inspectServer(context);
   } finally {
     giveToOwner(context.stateDir);
   }

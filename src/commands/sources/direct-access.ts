@@ -1,23 +1,31 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Clock, systemClock } from '../../base/clock.ts';
+import { systemClock } from '../../base/clock.ts';
 import { UsageError } from '../../base/errors.ts';
-import { type Logger, silentLogger } from '../../base/logger.ts';
+import { silentLogger } from '../../base/logger.ts';
+import type { BrokerSpec } from '../../broker/broker-spec.ts';
+import { Brokers } from '../../broker/brokers.ts';
+import type { NatsSpec } from '../../broker/nats/nats-spec.ts';
 import { configurationDirectory, readSettingsLeniently, readTagsLeniently } from '../../config/configuration.ts';
 import type { Source, Tags } from '../../config/tags.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { pointsOf } from '../../sources/points.ts';
-import type { ScannedValue, ScanStep, SourceKind } from '../../sources/source-kind.ts';
-import { type TestedReport, testedReport } from '../../sources/source-test.ts';
+import {
+  type InspectionContext,
+  type ScannedValue,
+  type ScanStep,
+  Shared,
+  type SourceKind,
+} from '../../sources/source-kind.ts';
+import { type TestedReport, testSource, unreadReport } from '../../sources/source-test.ts';
 import { agentAddress } from '../connection/control-client.ts';
 import { giveToOwner } from '../service/service-folder.ts';
 
 /** A source from tags.yaml, with everything that a command requires to use the source without the agent. */
 export interface DirectSource {
-  source: Source;
   kind: SourceKind;
-  context: { stateDir: string; platformCaFile: string | undefined; clock: Clock; log: Logger; signal: AbortSignal };
+  context: InspectionContext;
 }
 
 function readTags(config: string | undefined, environment: NodeJS.ProcessEnv): Tags {
@@ -25,18 +33,30 @@ function readTags(config: string | undefined, environment: NodeJS.ProcessEnv): T
   return readTagsLeniently({ directory, environment, kinds: SOURCE_KINDS });
 }
 
-function contextOf(config: string | undefined, environment: NodeJS.ProcessEnv): DirectSource['context'] {
+async function contextOf(
+  config: string | undefined,
+  environment: NodeJS.ProcessEnv,
+  source: Source,
+): Promise<InspectionContext> {
   const directory = configurationDirectory(config, environment);
   const { settings } = readSettingsLeniently({ directory, environment });
   const { signal } = new AbortController();
   const { stateDir } = agentAddress(config, environment);
-  return { stateDir, platformCaFile: settings.platformCa, clock: systemClock, log: silentLogger(), signal };
+  const clock = systemClock;
+  const shared = { clock, logger: silentLogger(), platformCaFile: settings.platformCa };
+  const brokers = new Brokers({ ...shared, clientId: () => '' });
+  if (kindOf(source).publishes) await brokers.set([source as Source<BrokerSpec | NatsSpec>]);
+  return { source, stateDir, brokers: await brokers.inspection(source.name), clock, signal };
 }
 
 /** Throws `UsageError` if the source is missing or invalid. */
-export function directSource(config: string | undefined, environment: NodeJS.ProcessEnv, name: string): DirectSource {
+export async function directSource(
+  config: string | undefined,
+  environment: NodeJS.ProcessEnv,
+  name: string,
+): Promise<DirectSource> {
   const source = namedSource(readTags(config, environment).sources, name);
-  return { source, kind: kindOf(source), context: contextOf(config, environment) };
+  return { kind: kindOf(source), context: await contextOf(config, environment, source) };
 }
 
 function namedSource(sources: Tags['sources'], name: string): Source {
@@ -61,26 +81,33 @@ export async function testAlone(
   const tags = readTags(config, environment);
   const wanted = new Set(names.length > 0 ? names : tags.sources.keys());
   const sources = [...wanted].map((name) => namedSource(tags.sources, name));
-  const context = contextOf(config, environment);
+  const { stateDir } = agentAddress(config, environment);
   let series = 0;
   const reports: TestedReport[] = [];
   // One source at a time, because two sources can share a serial line.
   for (const source of sources) {
     const points = pointsOf(tags.tags, source.name, { seriesOf: () => ++series });
     const kind = kindOf(source);
-    const problem = {
-      problem: 'no agent is running, and only a running agent receives values from this source',
-      ...(startHint === undefined ? {} : { hint: startHint }),
-    };
-    const tested =
-      points.length > 0 && kind.test
-        ? await kind.test({ ...context, source, points, waitMs })
-        : points.map((point) => ({ point, ...problem }));
-    reports.push(...tested.map((value) => testedReport(source, kind, value, systemClock)));
+    if (kind.isTestedWhileRunning) {
+      const problem = 'no agent is running, and only a running agent runs the program of this source';
+      reports.push(...points.map((point) => unreadReport(source, kind, { point, problem, hint: startHint })));
+      continue;
+    }
+    const { signal, ...context } = await contextOf(config, environment, source);
+    const instance = `tagferry-test-${process.pid}`;
+    const parts = { ...context, points, instance, intake: NO_DRAFTS, shared: new Shared() };
+    if (points.length > 0) reports.push(...(await testSource(kind, parts, waitMs, signal)));
   }
-  giveToOwner(context.stateDir);
+  giveToOwner(stateDir);
   return reports;
 }
+
+/** Only programs that an agent runs use drafts. */
+const NO_DRAFTS = {
+  draft(): never {
+    throw new UsageError('values of this source are read only by a running agent');
+  },
+};
 
 /** Scans a source, using a connection opened by this process. */
 export async function* scanAlone(
@@ -90,10 +117,10 @@ export async function* scanAlone(
   what: readonly string[],
   waitMs: number,
 ): AsyncGenerator<ScanStep> {
-  const { source, kind, context } = directSource(config, environment, name);
-  if (kind.scan === undefined) throw new UsageError(`sources of the kind ${source.kind} cannot be scanned`);
+  const { kind, context } = await directSource(config, environment, name);
+  if (kind.scan === undefined) throw new UsageError(`sources of the kind ${kind.kind} cannot be scanned`);
   try {
-    yield* kind.scan({ ...context, source, waitMs }, what);
+    yield* kind.scan(context, what, waitMs);
   } finally {
     giveToOwner(context.stateDir);
   }

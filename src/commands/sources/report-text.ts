@@ -6,8 +6,8 @@ import { plain, visible } from '../../base/foreign-text.ts';
 import { type Paint, table } from '../../base/table.ts';
 import { findings } from '../../ops/findings.ts';
 import type { ProposedMember, ScannedValue } from '../../sources/source-kind.ts';
-import { missingText, type SourceReport, unusableText } from '../../sources/source-report.ts';
 import type { TestedReport } from '../../sources/source-test.ts';
+import { missingText, type SourceReport, unusableText } from '../../sources/status.ts';
 import { proposeTemplates } from './templates.ts';
 
 const MAX_PROBLEMS_SHOWN = 4;

@@ -92,7 +92,7 @@ export class CompleteFiles {
       return { file, progress };
     } catch (error) {
       if (error instanceof UnreadableValues) {
-        this.#context.gate.arrivals.reject(`${plain(file.name)}: ${error.message}`);
+        this.#context.gate.status.reject(`${plain(file.name)}: ${error.message}`);
         return { file, progress, failure: error.message };
       }
       if (!(error instanceof FolderFailure) || error.isLost) throw error;

@@ -185,7 +185,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     const { CsvSource } = await import('./csv-source.ts');
     return new CsvSource(context);
   },
-  async test({ source, points, signal }) {
+  async test({ source, points }, _waitMs, signal) {
     const { testCsv } = await import('./csv-scan.ts');
     return await testCsv(source.spec, points, signal);
   },

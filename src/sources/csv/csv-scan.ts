@@ -1,11 +1,11 @@
 /** Reads the newest file in a folder for `sources test` and `sources scan`, without storing or moving anything. */
 import { systemClock } from '../../base/clock.ts';
 import { codeOf, TagferryError } from '../../base/errors.ts';
-import type { TestedValue } from '../intake/arrivals.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import type { Point } from '../points.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ScanStep } from '../source-kind.ts';
+import type { ObservedReading } from '../status.ts';
 import { FileColumns, headerOf } from './columns.ts';
 import { separatorOf, splitRecord } from './csv.ts';
 import type { CsvSpec, CsvValue } from './csv-spec.ts';
@@ -65,8 +65,8 @@ export async function testCsv(
   spec: CsvSpec,
   points: readonly Point<CsvValue>[],
   signal: AbortSignal,
-): Promise<TestedValue[]> {
-  const found = new Map<Point<CsvValue>, TestedValue>();
+): Promise<ObservedReading[]> {
+  const found = new Map<Point<CsvValue>, ObservedReading>();
   let problem = 'not in the first rows of the newest file';
   try {
     const { first, rows } = await readSample(spec, signal);

@@ -5,11 +5,9 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf, StoreError } from '../../base/errors.ts';
-import type { TestedValue } from '../intake/arrivals.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
-import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
+import type { RunningSource, SourceContext } from '../source-kind.ts';
 import { CompleteFiles } from './complete-files.ts';
-import { scanCsv, testCsv } from './csv-scan.ts';
 import type { CsvSpec, CsvValue } from './csv-spec.ts';
 import { committed, type FileProgress, parseProgress, type ReadingContext } from './file-reading.ts';
 import { FileReports } from './file-reports.ts';
@@ -35,10 +33,6 @@ export class CsvSource implements RunningSource {
   readonly #reading: ReadingContext;
   #running: Promise<void> | undefined;
   #files: CompleteFiles | GrowingFiles | undefined;
-  #connected = false;
-  #changedMs: number;
-  #problem: { problem: string; hint?: string } | undefined;
-  #errors = 0;
 
   constructor(context: SourceContext<CsvSpec, CsvValue>) {
     const { source, points, gate, clock, log } = context;
@@ -46,9 +40,8 @@ export class CsvSource implements RunningSource {
     this.#clock = clock;
     this.#spec = source.spec;
     this.#trouble = new TroubleLog(log, clock);
-    this.#changedMs = clock.monotonicMs();
     this.#folder = new FolderClient(source.spec.folder, clock);
-    this.#reports = new FileReports(source.name, source.spec.folder, clock, log);
+    this.#reports = new FileReports(context.status, source.spec.folder, clock, log);
     this.#reading = {
       spec: source.spec,
       points,
@@ -73,24 +66,6 @@ export class CsvSource implements RunningSource {
     await this.#running;
   }
 
-  state(): SourceState {
-    return {
-      connected: this.#connected,
-      sinceMs: this.#changedMs,
-      ...(this.#problem ?? this.#reports.problem),
-      errors: this.#errors + this.#reports.errors,
-      pollsLate: 0,
-    };
-  }
-
-  test(signal: AbortSignal): Promise<TestedValue[]> {
-    return testCsv(this.#spec, this.#context.points, signal);
-  }
-
-  scan(_what: readonly string[], _waitMs: number, signal: AbortSignal): AsyncIterable<ScanStep> {
-    return scanCsv(this.#spec, signal);
-  }
-
   async #run(signal: AbortSignal): Promise<void> {
     const { settleMs, tail } = this.#spec;
     const scanMs = tail ? TAIL_SCAN_MS : Math.max(MIN_SCAN_MS, Math.min(MAX_SCAN_MS, settleMs / 2));
@@ -110,11 +85,11 @@ export class CsvSource implements RunningSource {
   async #scan(): Promise<void> {
     const listing = await this.#folder.list('', this.#spec.pattern);
     this.#files ??= await this.#resume();
-    this.#setConnected(listing);
     this.#reports.retain(new Set([...listing.files, ...listing.unreadable].map(({ name }) => name)));
     for (const { name, code } of listing.unreadable) this.#reports.unreadable(name, { code, message: code });
     // Files that no value reads stay where they are, so that a source can be added and scanned first.
     if (this.#context.points.length > 0) await this.#files.process(listing.files);
+    this.#setConnected(listing);
   }
 
   /** Resumes from the positions on disk. */
@@ -135,25 +110,26 @@ export class CsvSource implements RunningSource {
     this.#files = undefined;
     // The gate reports store errors.
     if (error instanceof StoreError) return;
-    this.#errors++;
-    if (this.#connected) this.#changedMs = this.#clock.monotonicMs();
-    this.#connected = false;
-    this.#problem =
+    const { status } = this.#context;
+    const found: { problem: string; hint?: string } =
       error instanceof FolderFailure
         ? folderProblem(this.#spec.folder, error.code)
         : { problem: `${this.#spec.folder}: ${messageOf(error)}` };
+    status.errors++;
+    status.disconnect(found.problem, found.hint);
     const fields = { source: this.#context.source.name, folder: this.#spec.folder, code: codeOf(error) };
-    const trouble = { event: 'csv.folder', ...fields, ...this.#problem, error: messageOf(error) };
+    const trouble = { event: 'csv.folder', ...fields, ...found, error: messageOf(error) };
     this.#trouble.report(trouble, 'source folder unavailable');
   }
 
   /** Reports a read-only folder before the first file has to be moved. */
   #setConnected({ readOnly }: Listing): void {
+    const { status } = this.#context;
     const isReadOnly = readOnly !== undefined && !this.#spec.tail;
-    this.#problem = isReadOnly ? folderProblem(this.#spec.folder, readOnly) : undefined;
-    if (this.#connected) return;
-    this.#connected = true;
-    this.#changedMs = this.#clock.monotonicMs();
+    const found = isReadOnly ? folderProblem(this.#spec.folder, readOnly) : this.#reports.problem;
+    status.connect();
+    status.problem = found?.problem;
+    status.hint = found?.hint;
     this.#trouble.recovered('csv.folder', { source: this.#context.source.name }, 'source folder available again');
   }
 }

@@ -182,7 +182,7 @@ function acceptRow(text: string, line: number, columns: FileColumns, progress: F
   if (rowProblem !== undefined || !isAccepted) {
     const problem = rowProblem ?? 'the time must be between 1970 and 9999';
     addProblem(progress, line, problem);
-    gate.arrivals.reject(`line ${line}: ${problem}`);
+    gate.status.reject(`line ${line}: ${problem}`);
     return;
   }
   if (timeMs !== undefined) progress.afterMs = timeMs;

@@ -8,6 +8,7 @@ import { plain } from '../../base/foreign-text.ts';
 import { GatheredLines, MAX_NAMED } from '../../base/gathered-lines.ts';
 import type { Logger } from '../../base/logger.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
+import type { SourceStatus } from '../status.ts';
 import type { FileProgress } from './file-reading.ts';
 import { folderProblem } from './folder-client.ts';
 
@@ -36,18 +37,16 @@ interface FileProblem {
 }
 
 export class FileReports {
-  readonly #source: string;
+  readonly #status: SourceStatus;
   readonly #folder: string;
   readonly #log: Logger;
   readonly #trouble: TroubleLog;
   readonly #finished: GatheredLines<FinishedFile>;
   /** Current problems by file name. */
   readonly #problems = new Map<string, FileProblem>();
-  /** Number of rejected rows and cells, and of unreadable files. */
-  errors = 0;
 
-  constructor(source: string, folder: string, clock: Clock, log: Logger) {
-    this.#source = source;
+  constructor(status: SourceStatus, folder: string, clock: Clock, log: Logger) {
+    this.#status = status;
     this.#folder = folder;
     this.#log = log;
     this.#trouble = new TroubleLog(log, clock, 'files');
@@ -66,7 +65,7 @@ export class FileReports {
   unreadable(name: string, error: unknown): void {
     const problem = ERROR_TEXTS[codeOf(error) ?? ''] ?? plain(messageOf(error));
     if (!this.#isNew(name, { failed: 'read', problem })) return;
-    this.errors++;
+    this.#status.errors++;
     const fields = { event: 'csv.unreadable', ...this.#about(name), error: problem };
     this.#trouble.report(fields, 'failed to read file', plain(name));
   }
@@ -95,7 +94,7 @@ export class FileReports {
     if (this.#problems.delete(name)) {
       this.#trouble.recovered('csv.not_moved', this.#about(name), 'file moved', plain(name));
     }
-    this.errors += refused + (failure === undefined ? 0 : 1);
+    this.#status.errors += refused + (failure === undefined ? 0 : 1);
     const file = { file: plain(name), rows, values, refused, moved_to: plain(movedTo) };
     const failed = { ...file, error: plain(failure ?? problems[0] ?? '') };
     if (movedTo.startsWith('failed/')) {
@@ -116,7 +115,7 @@ export class FileReports {
   /** Returns the fields of one file, or the names and totals of several. */
   #sumOf(files: readonly FinishedFile[]): Record<string, unknown> {
     const [first] = files;
-    const source = this.#source;
+    const source = this.#status.name;
     if (files.length === 1) return { source, ...first };
     const total = (count: 'rows' | 'values' | 'refused') => files.reduce((sum, file) => sum + file[count], 0);
     return {
@@ -132,7 +131,7 @@ export class FileReports {
 
   /** Records rejected rows of a growing file. */
   refused(name: string, { problems }: FileProgress, refused: number): void {
-    this.errors += refused;
+    this.#status.errors += refused;
     const fields = { event: 'csv.refused', ...this.#about(name), refused, error: plain(problems.at(-1) ?? '') };
     this.#trouble.report(fields, 'rows of a file rejected', plain(name));
   }
@@ -155,6 +154,6 @@ export class FileReports {
   }
 
   #about(name: string) {
-    return { source: this.#source, file: plain(name) };
+    return { source: this.#status.name, file: plain(name) };
   }
 }

@@ -17,6 +17,7 @@ export const EXEC: SourceKind<ExecSpec, ExecValue> = {
   kind: 'exec',
   example: 'exec: [/opt/site/read-probe]',
   runsProgram: true,
+  isTestedWhileRunning: true,
   sourceMembers: {
     exec: {
       type: 'array',

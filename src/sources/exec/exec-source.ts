@@ -20,13 +20,11 @@ import { readNdjsonBody } from '../formats/json-values.ts';
 import { readLineProtocol } from '../formats/line-protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
 import { ValueStream } from '../formats/value-stream.ts';
-import type { TestedValue } from '../intake/arrivals.ts';
 import type { Draft, Interceptor } from '../intake/draft.ts';
 import type { Quality } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
-import type { RunningSource, SourceContext, SourceState } from '../source-kind.ts';
-import { listenTo } from '../source-test.ts';
+import type { RunningSource, SourceContext } from '../source-kind.ts';
 
 export interface ExecSpec {
   /** Program and arguments. */
@@ -62,11 +60,6 @@ export class ExecSource implements RunningSource {
   readonly #outputLog: ProgramOutputLog;
   /** Aborted when the output is no longer read. */
   readonly #end = new AbortController();
-  /** Lines of each draft, retained until its values are on disk. */
-  #changedMs: number;
-  #problem: string | undefined;
-  #errors = 0;
-  #missedRuns = 0;
   /** Monotonic time of the latest rejected line. */
   #rejectedMs = Number.NEGATIVE_INFINITY;
 
@@ -76,7 +69,6 @@ export class ExecSource implements RunningSource {
     this.#points = bySeries(context.points);
     this.#trouble = new TroubleLog(log, clock);
     this.#outputLog = new ProgramOutputLog(source.name, log, clock);
-    this.#changedMs = clock.monotonicMs();
     const { command, timeoutMs } = source.spec;
     const { everyMs } = source;
     const options = {
@@ -96,7 +88,11 @@ export class ExecSource implements RunningSource {
             ended: (end) => this.#reportRun(end),
             missed: (runs) => this.#reportMissed(runs),
           })
-        : new SupervisedProgram({ ...options, ended: (how, againInMs) => this.#reportExit(how, againInMs) });
+        : new SupervisedProgram({
+            ...options,
+            started: () => context.status.connect(),
+            ended: (how, againInMs) => this.#reportExit(how, againInMs),
+          });
   }
 
   start(): void {
@@ -118,32 +114,9 @@ export class ExecSource implements RunningSource {
     return true;
   }
 
-  /** Listens to the values that the program prints. A program with `every` is run immediately. */
-  async test(signal: AbortSignal, waitMs: number): Promise<TestedValue[]> {
-    const { gate, points, clock } = this.#context;
+  /** Runs a program with `every` immediately. */
+  poll(): void {
     if (this.#program instanceof ScheduledProgram) this.#program.runNow();
-    const tested = await listenTo(gate, points, clock, waitMs, signal);
-    const failure = this.#problem;
-    return tested.map((value) =>
-      'problem' in value && failure !== undefined ? { ...value, problem: `the program failed: ${failure}` } : value,
-    );
-  }
-
-  state(): SourceState {
-    const pollsLate = this.#missedRuns;
-    const problem = this.#problem === undefined ? {} : { problem: this.#problem };
-    if (this.#program instanceof ScheduledProgram) {
-      const connected = this.#problem === undefined ? undefined : false;
-      return { connected, sinceMs: this.#changedMs, ...problem, errors: this.#errors, pollsLate };
-    }
-    const { startedMs, ends } = this.#program;
-    return {
-      connected: startedMs !== undefined,
-      sinceMs: startedMs ?? this.#changedMs,
-      ...(startedMs === undefined ? problem : {}),
-      errors: this.#errors + ends,
-      pollsLate,
-    };
   }
 
   async #readOutput(output: Readable): Promise<void> {
@@ -185,12 +158,12 @@ export class ExecSource implements RunningSource {
     };
     void gate.writeColumns(draft.finish(interceptor));
     const { count, listed } = draft.problems;
-    this.#errors += count;
+    this.#context.status.errors += count;
     if (count === 0) this.#noteValid(draft.accepted);
     else {
       this.#rejectedMs = clock.monotonicMs();
       const { field = '', problem = '' } = listed[0] ?? {};
-      gate.arrivals.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
+      gate.status.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
       const fields = { source: source.name, refused: count, field, error: plain(problem) };
       this.#trouble.report({ event: 'exec.refused', ...fields }, 'some values from a program were rejected');
     }
@@ -211,28 +184,26 @@ export class ExecSource implements RunningSource {
   }
 
   #reportRun({ how, isSuccess }: RunEnd): void {
-    if (isSuccess) {
-      if (this.#problem !== undefined) this.#changedMs = this.#context.clock.monotonicMs();
-      this.#problem = undefined;
-      this.#trouble.recovered('exec.failed', this.#named(), 'source program is succeeding again');
+    if (!isSuccess) {
+      this.#fail(how);
+      this.#trouble.report({ event: 'exec.failed', ...this.#named(), error: how }, 'source program failed');
       return;
     }
-    this.#errors++;
-    this.#fail(how);
-    this.#trouble.report({ event: 'exec.failed', ...this.#named(), error: how }, 'source program failed');
+    this.#context.status.connect();
+    this.#trouble.recovered('exec.failed', this.#named(), 'source program is succeeding again');
   }
 
   #reportMissed(runs: number): void {
-    this.#missedRuns += runs;
-    const fields = { source: this.#context.source.name, late: this.#missedRuns };
+    const { status } = this.#context;
+    status.pollsLate += runs;
+    const fields = { source: status.name, late: status.pollsLate };
     this.#trouble.report({ event: 'source.polls_late', ...fields }, 'polls delayed or skipped');
   }
 
   #fail(how: string): void {
-    const { clock, gate } = this.#context;
-    if (this.#problem === undefined || this.#program instanceof SupervisedProgram)
-      this.#changedMs = clock.monotonicMs();
-    this.#problem = how;
+    const { status, gate } = this.#context;
+    status.errors++;
+    status.disconnect(how);
     for (const point of this.#points.values()) gate.recordFailure(point);
   }
 

@@ -1,9 +1,10 @@
 import { messageOf } from '../../base/errors.ts';
 import { parseHostReading } from '../../contract/host-readings.ts';
+import type { Reading } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import { Poller } from '../poller.ts';
-import type { RunningSource, SourceContext, SourceState } from '../source-kind.ts';
+import type { RunningSource, SourceContext } from '../source-kind.ts';
 import { FileSystems } from './file-systems.ts';
 import { HostSnapshot, readHost } from './host-snapshot.ts';
 
@@ -27,22 +28,19 @@ export class HostSource implements RunningSource {
    * delay them.
    */
   readonly #pollers: Poller<HostValue>[];
-  readonly #startedMs: number;
   /** Previous snapshot of each point, used to calculate rates. */
   readonly #previous = new WeakMap<Point<HostValue>, HostSnapshot>();
-  #errors = 0;
 
   /** `root`: file system root, replaced in tests. */
   constructor(context: SourceContext<HostSpec, HostValue>, root = '/') {
     this.#context = context;
-    const { source, points, gate, clock, log } = context;
+    const { points, clock, log } = context;
     this.#trouble = new TroubleLog(log, clock, 'values');
     this.#root = root;
-    this.#startedMs = clock.monotonicMs();
     this.#fileSystems = new FileSystems(clock);
     const read = (due: readonly Point<HostValue>[], signal: AbortSignal) => this.read(due, signal);
     this.#pollers = [...Map.groupBy(points, pathOf).values()].map(
-      (group) => new Poller({ source: source.name, points: group, gate, clock, log, read }),
+      (group) => new Poller({ ...context, points: group, read }),
     );
   }
 
@@ -54,40 +52,28 @@ export class HostSource implements RunningSource {
     await Promise.all(this.#pollers.map((poller) => poller.stop()));
   }
 
-  state(): SourceState {
-    let errors = this.#errors;
-    let pollsLate = 0;
-    for (const { stats } of this.#pollers) {
-      errors += stats.failed;
-      pollsLate += stats.late;
-    }
-    return { connected: undefined, sinceMs: this.#startedMs, errors, pollsLate };
-  }
-
-  /**
-   * Reads all points concurrently. Each value is passed to the gate as soon as it has been read; failures are logged.
-   */
-  async read(points: readonly Point<HostValue>[], signal: AbortSignal): Promise<void> {
+  /** Reads all points concurrently. Failures are logged. A rate has no reading in the first poll. */
+  async read(points: readonly Point<HostValue>[], signal: AbortSignal): Promise<Reading[]> {
     const nowMs = this.#context.clock.monotonicMs();
     const snapshot = new HostSnapshot(this.#root, nowMs, (path) => this.#fileSystems.space(path, signal));
-    await Promise.all(points.map((point) => this.#readPoint(point, snapshot, signal)));
+    const readings = await Promise.all(points.map((point) => this.#readPoint(point, snapshot, signal)));
+    return readings.filter((reading) => reading !== undefined);
   }
 
-  async #readPoint(point: Point<HostValue>, snapshot: HostSnapshot, signal: AbortSignal): Promise<void> {
-    const { gate } = this.#context;
+  async #readPoint(point: Point<HostValue>, snapshot: HostSnapshot, signal: AbortSignal): Promise<Reading | undefined> {
     const fields = { value: point.name, reading: point.spec.reading };
     const previous = this.#previous.get(point);
     this.#previous.set(point, snapshot);
     try {
-      const value = await readHost(point.spec.reading, snapshot, previous);
+      const raw = await readHost(point.spec.reading, snapshot, previous);
       this.#trouble.recovered('host.unreadable', fields, 'reading restored', point.name);
-      if (value !== undefined) gate.accept(point, value);
+      return raw === undefined ? undefined : { point, raw };
     } catch (error) {
-      if (signal.aborted) return;
-      this.#errors++;
-      gate.recordFailure(point, messageOf(error));
+      if (signal.aborted) return undefined;
+      this.#context.status.errors++;
       const trouble = { event: 'host.unreadable', ...fields, error: messageOf(error) };
       this.#trouble.report(trouble, 'failed to read a value from the host', point.name);
+      return { point, failure: messageOf(error) };
     }
   }
 }

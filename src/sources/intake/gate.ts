@@ -23,7 +23,7 @@ import type { Note } from '../../buffer/client/notes.ts';
 import { type Columns, STAMPED_HERE, STATUS_FLAGS, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { Source } from '../../config/tags.ts';
 import type { Point } from '../points.ts';
-import { Arrivals } from './arrivals.ts';
+import type { SourceStatus } from '../status.ts';
 import type { LastReadings } from './last-readings.ts';
 import { isSent, type LastSent, type RawReading, shape } from './shaping.ts';
 import { aheadBeyondMs, countAheadOf, type Stamps } from './stamps.ts';
@@ -36,8 +36,8 @@ export type Quality = keyof typeof STATUS_FLAGS;
 type CountIngested = (source: string, values: number) => void;
 
 export interface GateOptions {
-  /** Name of the source in tags.yaml, or of the kind of request that pushes values. */
-  source: string;
+  /** Its name is that of the source in tags.yaml, or of the kind of request that pushes values. */
+  status: SourceStatus;
   /** `arrival`: timestamps sent with values are ignored. */
   timeFrom: 'arrival' | 'source';
   committer: Pick<Committer, 'offer' | 'isFullFor' | 'isClosed' | 'commitSoon'>;
@@ -99,17 +99,12 @@ export class Gate implements Supply {
   #isStopped = false;
   /** Whether the latest commit failed. */
   #hasFailed = false;
-  /** Number of values on disk, and the monotonic time of the latest commit. */
-  stored = 0;
-  lastStoredMs: number | undefined;
-  /** Monotonic time of the latest valid reading, whether sent or suppressed by the dead band. */
-  lastAcceptedMs: number | undefined;
-  readonly arrivals: Arrivals;
+  readonly status: SourceStatus;
 
   constructor(options: GateOptions) {
     this.#options = options;
     this.#trouble = new TroubleLog(options.log, options.clock);
-    this.arrivals = new Arrivals(options);
+    this.status = options.status;
   }
 
   /** Returns whether this gate assigns times according to the configuration of the source. */
@@ -166,8 +161,8 @@ export class Gate implements Supply {
     if (committer.isFullFor(length)) return Promise.reject(busy());
     const batch = this.#batch();
     const nowMs = clock.monotonicMs();
-    this.lastAcceptedMs = nowMs;
-    this.arrivals.noteValues();
+    this.status.lastAcceptedMs = nowMs;
+    this.status.recordValues();
     if (!observed) for (const stored of observeAll(watch, columns)) batch.after.push(stored);
     readings?.recordAll(columns, nowMs);
     batch.ahead += countAheadOf(columns, stamps.nowMs(clock));
@@ -195,14 +190,10 @@ export class Gate implements Supply {
       return isText ? this.rejectReading(point, problem) : this.recordFailure(point, problem);
     }
     const { number, value } = shaped;
-    this.arrivals.noteNumber(point);
+    this.status.recordNumber(point, raw, timeMs, quality);
     const nowMs = this.#options.clock.monotonicMs();
-    this.lastAcceptedMs = nowMs;
+    this.status.lastAcceptedMs = nowMs;
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, nowMs, quality === 'bad');
-    if (this.arrivals.hasListeners) {
-      const time = timeMs === undefined ? {} : { timeMs };
-      this.arrivals.notify({ point, raw, ...time, ...(quality === undefined ? {} : { quality }) });
-    }
     let state = this.#states.get(point.series);
     if (state === undefined) {
       state = { received: value, sent: undefined };
@@ -215,7 +206,7 @@ export class Gate implements Supply {
 
   /** Records a reading that is not a number: counts it, logs it and treats it as a failure. */
   rejectReading(point: Point, problem: string): boolean {
-    this.arrivals.noteNotNumber(point, problem);
+    this.status.reportNotNumber(point, problem);
     return this.recordFailure(point, problem);
   }
 
@@ -224,7 +215,7 @@ export class Gate implements Supply {
    * with the current time and the status bad.
    */
   recordFailure(point: Point, problem?: string): boolean {
-    if (problem !== undefined) this.arrivals.noteUnread(point, problem);
+    this.status.recordFailure(point, problem);
     if (point.shaping.onFailure !== 'bad') return false;
     const state = this.#states.get(point.series);
     if (state?.sent === undefined || state.sent.isBad) return false;
@@ -287,13 +278,14 @@ export class Gate implements Supply {
   }
 
   #stored(batch: Batch, values: number): void {
-    const { source, clock, countIngested, countAhead } = this.#options;
+    const { status, clock, countIngested, countAhead } = this.#options;
+    const source = status.name;
     this.#written = undefined;
     this.#hasFailed = false;
     this.#trouble.recovered('source.store_refused', { source }, 'source values accepted again');
     if (values > 0) {
-      this.stored += values;
-      this.lastStoredMs = clock.monotonicMs();
+      status.stored += values;
+      status.lastStoredMs = clock.monotonicMs();
       countIngested?.(source, values);
       if (batch.ahead > 0) countAhead?.(source, batch.ahead);
     }
@@ -308,10 +300,10 @@ export class Gate implements Supply {
   }
 
   #failed(batch: Batch, failure: StoreError): void {
-    const { source, repeats, committer } = this.#options;
+    const { status, repeats, committer } = this.#options;
     this.#written = undefined;
     this.#hasFailed = true;
-    const fields = { source, code: failure.code, error: failure.message };
+    const fields = { source: status.name, code: failure.code, error: failure.message };
     if (!repeats)
       this.#trouble.report({ event: 'source.store_refused', ...fields }, 'source values rejected by the store');
     if (repeats || this.#isStopped) batch.reject(failure);

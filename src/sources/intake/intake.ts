@@ -2,6 +2,7 @@ import type { Clock } from '../../base/clock.ts';
 import { StoreError } from '../../base/errors.ts';
 import type { SeriesCatalogue } from '../../buffer/series.ts';
 import type { Tag, TagValue } from '../../config/tags.ts';
+import { SourceStatus } from '../status.ts';
 import { AddressBook } from './address-book.ts';
 import { Draft, type DraftOptions } from './draft.ts';
 import { Gate, type GateOptions } from './gate.ts';
@@ -10,7 +11,7 @@ import { observeAll } from './value-watch.ts';
 
 const PATIENCE_MS = 5_000;
 
-export interface IntakeOptions extends Omit<GateOptions, 'source' | 'timeFrom' | 'repeats' | 'maxWaiting'> {
+export interface IntakeOptions extends Omit<GateOptions, 'status' | 'timeFrom' | 'repeats' | 'maxWaiting'> {
   catalogue: SeriesCatalogue;
   tags: ReadonlyMap<string, Tag>;
   /** Whether VALUES_PATH contains an instrumentation, which is then part of the series address. */
@@ -85,7 +86,11 @@ export class Intake {
   }
 
   #gateOf(source: string): Gate {
-    const gate = this.#gates.get(source) ?? new Gate({ ...this.#options, source, timeFrom: 'source', repeats: true });
+    const known = this.#gates.get(source);
+    if (known) return known;
+    const { clock, log } = this.#options;
+    const status = new SourceStatus({ name: source, kind: 'push', points: [], isPolled: false, clock, log });
+    const gate = new Gate({ ...this.#options, status, timeFrom: 'source', repeats: true });
     this.#gates.set(source, gate);
     return gate;
   }

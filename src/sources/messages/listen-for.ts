@@ -2,10 +2,8 @@ import type { Clock } from '../../base/clock.ts';
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import type { InspectionClient } from '../../broker/subscriptions.ts';
 import type { TopicGrammar } from '../../broker/topic-filters.ts';
-import type { TestedValue, Unread } from '../intake/arrivals.ts';
 import type { Point } from '../points.ts';
-import type { TestContext } from '../source-kind.ts';
-import { unreadText } from '../source-report.ts';
+import type { ObservedReading } from '../status.ts';
 import type { MessageValue } from './payload.ts';
 import { Payload, readingsOf } from './payload.ts';
 import { planFilters, TopicRouter } from './topic-plan.ts';
@@ -51,12 +49,15 @@ function away(problem: string | undefined): TagferryError {
 /** Returns the first result for each value that arrives in time. Starts and stops `broker`. */
 export async function listenOnce<Value extends MessageValue>(
   broker: InspectionClient,
-  context: Pick<TestContext<unknown, Value>, 'points' | 'clock' | 'waitMs' | 'signal'> & { grammar: TopicGrammar },
-): Promise<TestedValue[]> {
+  context: Pick<ListenOptions, 'waitMs' | 'clock' | 'signal'> & {
+    points: readonly Point<Value>[];
+    grammar: TopicGrammar;
+  },
+): Promise<ObservedReading[]> {
   const { points, clock, waitMs, signal, grammar } = context;
   const router = new TopicRouter(points, grammar);
-  const tested = new Map<Point<MessageValue>, TestedValue>();
-  const unread = new Map<Point<MessageValue>, Unread>();
+  const tested = new Map<Point<MessageValue>, ObservedReading>();
+  const unread = new Map<Point<MessageValue>, string>();
   for (const filter of planFilters(points, grammar)) {
     broker.subscribe(filter, async ({ topic, payload, headers }) => {
       const read = new Payload(payload, clock.wallMs(), headers);
@@ -64,7 +65,7 @@ export async function listenOnce<Value extends MessageValue>(
         if (tested.has(point)) continue;
         const one = readOne(read, point);
         if ('raw' in one) tested.set(point, one);
-        else unread.set(point, { problem: one.problem, count: (unread.get(point)?.count ?? 0) + 1 });
+        else unread.set(point, one.problem ?? 'not read');
       }
     });
   }
@@ -77,27 +78,19 @@ export async function listenOnce<Value extends MessageValue>(
     const silence = connected
       ? `no message within ${seconds} s`
       : `the broker is not connected (${problem ?? 'no response'})`;
-    return points.map((point) => {
-      const failed = unread.get(point);
-      return tested.get(point) ?? { point, problem: failed ? unreadText(failed) : silence };
-    });
+    return points.map((point) => tested.get(point) ?? { point, problem: unread.get(point) ?? silence });
   } finally {
     await broker.leave();
   }
 }
 
-function readOne(payload: Payload, point: Point<MessageValue>): TestedValue {
+function readOne(payload: Payload, point: Point<MessageValue>): ObservedReading {
   try {
     const readings = readingsOf(payload, point);
     const reading = readings.findLast((one) => 'value' in one) ?? readings.at(-1) ?? { problem: 'no samples' };
     if ('problem' in reading) return { point, problem: reading.problem };
     const { value, timeMs, quality } = reading;
-    return {
-      point,
-      raw: value,
-      ...(timeMs === undefined ? {} : { timeMs }),
-      ...(quality === undefined ? {} : { quality }),
-    };
+    return { point, raw: value, timeMs, quality };
   } catch (error) {
     return { point, problem: messageOf(error) };
   }

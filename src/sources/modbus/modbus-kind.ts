@@ -167,14 +167,6 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
     const { openModbus } = await import('./modbus-source.ts');
     return openModbus(context);
   },
-  async test(context) {
-    const { testModbus } = await import('./modbus-source.ts');
-    return await testModbus(context);
-  },
-  async *scan(context, what) {
-    const { scanAlone } = await import('./modbus-source.ts');
-    yield* scanAlone(context, what);
-  },
 };
 
 /** Returns the registers or the coil that a write changes. */

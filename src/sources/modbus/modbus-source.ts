@@ -1,10 +1,9 @@
-import type { Clock } from '../../base/clock.ts';
 import type { Source } from '../../config/tags.ts';
-import type { TestedValue } from '../intake/arrivals.ts';
+import type { Reading } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import { Poller } from '../poller.ts';
-import type { RunningSource, ScanStep, SourceContext, SourceState, TestContext } from '../source-kind.ts';
+import type { RunningSource, SourceContext } from '../source-kind.ts';
 import { encodeRegister } from './encoding.ts';
 import type { LineRules, ModbusLine, ModbusSpec } from './line.ts';
 import { type JoinedLine, ModbusLines } from './lines.ts';
@@ -12,7 +11,6 @@ import { ModbusError } from './modbus-error.ts';
 import { type ModbusValue, registerText } from './register.ts';
 import type { Span } from './requests.ts';
 import { REST_FLOOR_MS, Rest } from './rest.ts';
-import { readRanges, scanModbus } from './scan.ts';
 import { UnitReader } from './unit-reader.ts';
 
 type ModbusPoint = Point<ModbusValue>;
@@ -35,30 +33,6 @@ export function openModbus(context: Context): ModbusSource {
   );
 }
 
-/** Tests a source without the agent, over its own connection. */
-export async function testModbus({ source, points, clock, log, signal }: TestContext<ModbusSpec, ModbusValue>) {
-  const { line, leave } = joinLine(new ModbusLines(clock, log), source, { connections: 1 });
-  try {
-    return await testPoints(points, line, source.spec, clock, signal);
-  } finally {
-    await leave();
-  }
-}
-
-/** Scans a device without the agent, over its own connection. */
-export async function* scanAlone(
-  { source, clock, log, signal }: Omit<TestContext<ModbusSpec, ModbusValue>, 'points'>,
-  what: readonly string[],
-): AsyncGenerator<ScanStep> {
-  const ranges = readRanges(what);
-  const { line, leave } = joinLine(new ModbusLines(clock, log), source, { connections: 1 });
-  try {
-    yield* scanOn(line, source.spec, ranges, clock, signal);
-  } finally {
-    await leave();
-  }
-}
-
 function joinLine(lines: ModbusLines, { name, spec }: Source<ModbusSpec>, rules: Partial<LineRules> = {}): JoinedLine {
   return lines.join({ source: name, ...spec, ...rules });
 }
@@ -75,16 +49,12 @@ export class ModbusSource implements RunningSource {
   readonly #pollers: Poller<ModbusValue>[];
   /** Points for which the device returns an error or an invalid response. */
   readonly #unreadable = new Map<ModbusPoint, ModbusError>();
-  #isResponding: boolean | undefined;
-  #sinceMs: number;
-  #errors = 0;
-  #problem: ModbusError | undefined;
 
   constructor(context: Context, lines: ModbusLines) {
-    const { source, points, gate, clock, log } = context;
+    const { source, points, clock, log } = context;
     this.#context = context;
     this.#trouble = new TroubleLog(log, clock, 'values');
-    this.#sinceMs = clock.monotonicMs();
+    context.status.disconnect();
     this.#joined = joinLine(lines, source);
     const request = requestsOn(this.#joined.line, source.spec);
     this.#reader = new UnitReader({
@@ -95,7 +65,7 @@ export class ModbusSource implements RunningSource {
     this.#pollers = [...Map.groupBy(points, (point) => point.everyMs).values()].map((group) => {
       const health = { rest: new Rest(), trouble: new TroubleLog(log, clock) };
       const read = (due: readonly ModbusPoint[], signal: AbortSignal) => this.#poll(due, health, signal);
-      return new Poller({ source: source.name, points: group, gate, clock, log, read });
+      return new Poller({ ...context, points: group, read });
     });
   }
 
@@ -108,30 +78,32 @@ export class ModbusSource implements RunningSource {
     await this.#joined.leave();
   }
 
-  state(): SourceState {
-    const late = this.#pollers.reduce((sum, poller) => sum + poller.stats.late, 0);
-    const problem = this.#problem?.message ?? this.#unreadableText();
-    return {
-      connected: this.#isResponding ?? false,
-      sinceMs: this.#sinceMs,
-      ...(problem === undefined ? {} : { problem }),
-      ...(this.#problem?.hint ? { hint: this.#problem.hint } : {}),
-      errors: this.#errors,
-      pollsLate: late,
-    };
-  }
-
-  /** Reads over the open line; the requests share a queue with the polls. */
-  test(signal: AbortSignal): Promise<TestedValue[]> {
-    const { points, clock, source } = this.#context;
-    return testPoints(points, this.#joined.line, source.spec, clock, signal);
-  }
-
   async readOne(point: ModbusPoint, signal: AbortSignal): Promise<number> {
     const { clock, source } = this.#context;
-    const [tested] = await testPoints([point], this.#joined.line, source.spec, clock, signal);
-    if (tested !== undefined && 'raw' in tested) return Number(tested.raw);
-    throw new ModbusError(tested?.problem ?? 'not read', 'exception', { hint: tested?.hint ?? '' });
+    const { line } = this.#joined;
+    const reader = new UnitReader<ModbusPoint>({
+      clock,
+      request: requestsOn(line, source.spec),
+      maxRegisters: source.spec.maxRegisters,
+    });
+    const endUse = line.use();
+    let result: number | ModbusError | undefined;
+    const readings = {
+      value: (_: ModbusPoint, raw: number | string) => {
+        result = Number(raw);
+      },
+      failed: (_: ModbusPoint, error: ModbusError) => {
+        result = error;
+      },
+      skipped: () => {},
+    };
+    try {
+      await reader.read([point], readings, signal);
+    } finally {
+      endUse();
+    }
+    if (typeof result === 'number') return result;
+    throw result ?? new ModbusError('not read', 'exception', {});
   }
 
   async write({ spec }: ModbusPoint, raw: number, guard: () => void, signal: AbortSignal): Promise<void> {
@@ -146,18 +118,12 @@ export class ModbusSource implements RunningSource {
     }
   }
 
-  /** Scans over the open line; the requests share a queue with the polls. */
-  scan(what: readonly string[], _waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
-    const { source, clock } = this.#context;
-    return scanOn(this.#joined.line, source.spec, readRanges(what), clock, signal);
-  }
-
-  async #poll(due: readonly ModbusPoint[], health: PollHealth, signal: AbortSignal): Promise<void> {
-    const { gate, clock } = this.#context;
+  async #poll(due: readonly ModbusPoint[], health: PollHealth, signal: AbortSignal): Promise<Reading[]> {
+    const { status, clock } = this.#context;
+    const read: Reading[] = [];
     if (!health.rest.isOver(clock.monotonicMs())) {
-      this.#errors++;
-      for (const point of due) gate.recordFailure(point);
-      return;
+      status.errors++;
+      return due.map((point) => ({ point, failure: undefined }));
     }
     const endUse = this.#joined.line.use();
     let hasResponded = false;
@@ -165,20 +131,20 @@ export class ModbusSource implements RunningSource {
     const readings = {
       value: (point: ModbusPoint, raw: number | string) => {
         hasResponded = true;
-        gate.accept(point, raw);
+        read.push({ point, raw });
         this.#recordReadable(point);
       },
       failed: (point: ModbusPoint, error: ModbusError) => {
         const isException = error.failure === 'exception';
-        gate.recordFailure(point, isException ? error.message : undefined);
+        read.push({ point, failure: isException ? error.message : undefined });
         if (error.failure === 'garbled') invalid.set(point, error);
         if (!isException) return;
         // An exception is also a response.
         hasResponded = true;
-        this.#errors++;
+        status.errors++;
         this.#recordUnreadable(point, error);
       },
-      skipped: (point: ModbusPoint) => gate.recordFailure(point),
+      skipped: (point: ModbusPoint) => read.push({ point, failure: undefined }),
     };
     try {
       await this.#reader.read(due, readings, signal);
@@ -195,16 +161,17 @@ export class ModbusSource implements RunningSource {
     } catch (error) {
       if (signal.aborted || !(error instanceof ModbusError)) throw error;
       // Values read before the device stopped responding have been accepted, and the line has logged the failure.
-      this.#errors++;
+      status.errors++;
       this.#setResponding(hasResponded && error.failure !== 'resting', error);
     } finally {
       endUse();
     }
+    return read;
   }
 
   /** Counts an invalid response, even if the request is repeated. */
   #countInvalid(error: unknown): never {
-    if (error instanceof ModbusError && error.failure === 'garbled') this.#errors++;
+    if (error instanceof ModbusError && error.failure === 'garbled') this.#context.status.errors++;
     throw error;
   }
 
@@ -222,9 +189,12 @@ export class ModbusSource implements RunningSource {
   }
 
   #setResponding(isResponding: boolean, problem: ModbusError | undefined): void {
-    if (isResponding !== this.#isResponding) this.#sinceMs = this.#context.clock.monotonicMs();
-    this.#isResponding = isResponding;
-    this.#problem = problem;
+    const { status } = this.#context;
+    const text = problem?.message ?? this.#unreadableText();
+    if (isResponding) status.connect();
+    else status.disconnect();
+    status.problem = text;
+    status.hint = problem?.hint || undefined;
   }
 
   #recordReadable(point: ModbusPoint): void {
@@ -253,48 +223,4 @@ export class ModbusSource implements RunningSource {
 
 function requestsOn(line: ModbusLine, { unit, timeoutMs }: ModbusSpec) {
   return (span: Span, signal: AbortSignal) => line.read(unit, span, timeoutMs, signal);
-}
-
-function readerOn(line: ModbusLine, spec: ModbusSpec, clock: Clock): UnitReader<ModbusPoint> {
-  return new UnitReader({ clock, request: requestsOn(line, spec), maxRegisters: spec.maxRegisters });
-}
-
-async function* scanOn(
-  line: ModbusLine,
-  spec: ModbusSpec,
-  ranges: readonly Span[],
-  clock: Clock,
-  signal: AbortSignal,
-): AsyncGenerator<ScanStep> {
-  const endUse = line.use();
-  try {
-    yield* scanModbus(requestsOn(line, spec), ranges, spec.maxRegisters, clock, signal);
-  } finally {
-    endUse();
-  }
-}
-
-async function testPoints(
-  points: readonly ModbusPoint[],
-  line: ModbusLine,
-  spec: ModbusSpec,
-  clock: Clock,
-  signal: AbortSignal,
-): Promise<TestedValue[]> {
-  const endUse = line.use();
-  const tested = new Map<ModbusPoint, TestedValue>();
-  const readings = {
-    value: (point: ModbusPoint, raw: number | string) => tested.set(point, { point, raw, timeMs: clock.wallMs() }),
-    failed: (point: ModbusPoint, { message, hint }: ModbusError) =>
-      tested.set(point, { point, problem: message, ...(hint ? { hint } : {}) }),
-    skipped: () => {},
-  };
-  try {
-    await readerOn(line, spec, clock).read(points, readings, signal);
-  } catch (error) {
-    if (!(error instanceof ModbusError)) throw error;
-  } finally {
-    endUse();
-  }
-  return points.map((point) => tested.get(point) ?? { point, problem: 'not read' });
 }

@@ -75,21 +75,9 @@ export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
     const { MqttSource } = await import('./mqtt-source.ts');
     return new MqttSource(context, await context.notes());
   },
-  async test({ source, platformCaFile, clock, log, ...context }) {
-    const { inspectionBroker } = await import('../../broker/broker.ts');
-    const { listenOnce } = await import('../messages/listen-for.ts');
-    const { name, spec } = source;
-    return listenOnce(inspectionBroker({ name, spec, platformCaFile, clock, logger: log }), {
-      ...context,
-      clock,
-      grammar: MQTT_TOPICS,
-    });
-  },
-  async *scan({ source, platformCaFile, clock, log, waitMs, signal }, what) {
-    const { inspectionBroker } = await import('../../broker/broker.ts');
+  async *scan({ source, brokers, clock, signal }, what, waitMs) {
     const { scanMessages } = await import('../messages/scan.ts');
-    const { name, spec } = source;
-    const broker = inspectionBroker({ name, spec, platformCaFile, clock, logger: log });
+    const broker = brokers.get(source.name)!;
     yield* scanMessages({ broker, grammar: MQTT_TOPICS, what, waitMs, clock, signal });
   },
 };

@@ -8,10 +8,9 @@ import { TroubleLog } from '../intake/trouble-log.ts';
 import { publishValue } from '../messages/message-writes.ts';
 import type { MessageValue } from '../messages/payload.ts';
 import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG, readMessage } from '../messages/payload.ts';
-import { scanMessages } from '../messages/scan.ts';
 import { planFilters, TopicRouter } from '../messages/topic-plan.ts';
 import type { Point } from '../points.ts';
-import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
+import type { RunningSource, SourceContext } from '../source-kind.ts';
 
 type Context = SourceContext<BrokerSpec, MessageValue>;
 
@@ -37,7 +36,6 @@ export class MqttSource implements RunningSource {
   #router: TopicRouter;
   #leave: (() => void)[] = [];
   #isStopped = false;
-  #errors = 0;
 
   /** `notes`: session notes stored by a previous process. Throws for an unknown broker. */
   constructor(context: Context, notes: ReadonlyMap<string, string>) {
@@ -46,6 +44,7 @@ export class MqttSource implements RunningSource {
     if (!broker) throw new TagferryError(`unknown broker ${source.name}`, { code: 'broker.unknown' });
     this.#context = context;
     this.#broker = broker;
+    context.status.broker = broker;
     this.#router = new TopicRouter(context.points, MQTT_TOPICS);
     this.#trouble = new TroubleLog(log, clock, 'topics');
     this.#notes = notes;
@@ -83,38 +82,16 @@ export class MqttSource implements RunningSource {
     for (const leave of this.#leave.splice(0)) leave();
   }
 
-  state(): SourceState {
-    const { connected, sinceMs, problem, failures, discarded, window, redelivered, certificateEndsMs } =
-      this.#broker.state();
-    return {
-      connected,
-      sinceMs,
-      ...(problem === undefined ? {} : { problem }),
-      errors: this.#errors + failures + discarded,
-      window,
-      redelivered: { taken: redelivered },
-      pollsLate: 0,
-      ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }),
-    };
-  }
-
   write({ spec }: Point, ...rest: [raw: number, guard: () => void, signal: AbortSignal]): Promise<void> {
     return publishValue(this.#context, spec as MessageValue, ...rest);
-  }
-
-  /** Scans with a separate client that does not use the session. */
-  scan(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
-    const { source, brokers, clock } = this.#context;
-    const broker = brokers.inspectionBroker(source.name, source.spec);
-    return scanMessages({ broker, grammar: MQTT_TOPICS, what, waitMs, clock, signal });
   }
 
   /**
    * Subscribes and unsubscribes within one event loop turn, so that only the differences are applied to the session.
    */
   #subscribe(): void {
-    const { source, points, gate } = this.#context;
-    const { qos, share } = source.spec;
+    const { source, points, gate, isTest } = this.#context;
+    const { qos, share }: Pick<BrokerSpec, 'qos' | 'share'> = isTest ? { qos: 0 } : source.spec;
     const before = this.#leave;
     this.#leave = planFilters(points, MQTT_TOPICS, this.#rejected).map((filter) =>
       this.#broker.subscribe(filter, this.#handler, {
@@ -155,7 +132,7 @@ export class MqttSource implements RunningSource {
   }
 
   #reportUnreadable(topic: string, error: string): void {
-    this.#errors++;
+    this.#context.status.errors++;
     const fields = { source: this.#context.source.name, topic, error };
     this.#trouble.report({ event: 'mqtt.unreadable', ...fields }, 'message without a value', topic);
   }

@@ -87,19 +87,10 @@ export const NATS: SourceKind<NatsSpec, MessageValue> = {
     const { NatsSource } = await import('./nats-source.ts');
     return new NatsSource(context);
   },
-  async test({ source, platformCaFile, clock, ...context }) {
+  async test({ source, points, brokers, clock }, waitMs, signal) {
     const { listenOnce } = await import('../messages/listen-for.ts');
-    const { InspectionNats } = await import('../../broker/nats/inspection-nats.ts');
-    const { name, spec } = source;
-    const broker = new InspectionNats({ name, spec, platformCaFile, clock });
-    return listenOnce(broker, { ...context, clock, grammar: NATS_SUBJECTS });
-  },
-  async *scan({ source, platformCaFile, clock, waitMs, signal }, what) {
-    const { scanMessages } = await import('../messages/scan.ts');
-    const { InspectionNats } = await import('../../broker/nats/inspection-nats.ts');
-    const { name, spec } = source;
-    const broker = new InspectionNats({ name, spec, platformCaFile, clock });
-    yield* scanMessages({ broker, grammar: NATS_SUBJECTS, what, waitMs, clock, signal });
+    const client = await brokers.inspectionNats(source.name, source.spec);
+    return listenOnce(client, { points, clock, waitMs, signal, grammar: NATS_SUBJECTS });
   },
 };
 

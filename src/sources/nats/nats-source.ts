@@ -7,10 +7,9 @@ import { isTrusted, StreamTimes } from '../intake/stamps.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { publishValue } from '../messages/message-writes.ts';
 import { MAX_PAYLOAD_BYTES, type MessageValue, PAYLOAD_TOO_LONG, readMessage } from '../messages/payload.ts';
-import { scanMessages } from '../messages/scan.ts';
 import { planFilters, TopicRouter } from '../messages/topic-plan.ts';
 import type { Point } from '../points.ts';
-import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
+import type { RunningSource, SourceContext } from '../source-kind.ts';
 
 type Context = SourceContext<NatsSpec, MessageValue>;
 
@@ -28,7 +27,6 @@ export class NatsSource implements RunningSource {
   #router: TopicRouter;
   #subjects: readonly string[];
   #isStopped = false;
-  #errors = 0;
   readonly #times = new StreamTimes();
 
   /** Throws for an unknown broker. */
@@ -38,6 +36,7 @@ export class NatsSource implements RunningSource {
     if (!broker) throw new TagferryError(`unknown broker ${source.name}`, { code: 'broker.unknown' });
     this.#context = context;
     this.#broker = broker;
+    context.status.broker = broker;
     this.#router = new TopicRouter(context.points, NATS_SUBJECTS);
     this.#subjects = planFilters(context.points, NATS_SUBJECTS);
     this.#trouble = new TroubleLog(log, clock, 'subjects');
@@ -78,28 +77,6 @@ export class NatsSource implements RunningSource {
     return publishValue(this.#context, spec as MessageValue, ...rest);
   }
 
-  state(): SourceState {
-    const { connected, sinceMs, problem, failures, discarded, window, redelivered, certificateEndsMs } =
-      this.#broker.state();
-    return {
-      connected,
-      sinceMs,
-      ...(problem === undefined ? {} : { problem }),
-      errors: this.#errors + failures + discarded,
-      window,
-      redelivered: { taken: redelivered },
-      pollsLate: 0,
-      ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }),
-    };
-  }
-
-  /** Scans with a separate client that does not use the consumer. */
-  async *scan(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
-    const { source, brokers, clock } = this.#context;
-    const broker = await brokers.inspectionNats(source.name, source.spec);
-    yield* scanMessages({ broker, grammar: NATS_SUBJECTS, what, waitMs, clock, signal });
-  }
-
   #receive({ subject, payload, seq, storedNs }: StreamMessage): Promise<void> {
     if (this.#isStopped) return Promise.reject(new SourceStopped());
     const { gate, clock } = this.#context;
@@ -122,7 +99,7 @@ export class NatsSource implements RunningSource {
   }
 
   #reportUnreadable(subject: string, error: string): void {
-    this.#errors++;
+    this.#context.status.errors++;
     const fields = { source: this.#context.source.name, subject, error };
     this.#trouble.report({ event: 'nats.unreadable', ...fields }, 'message without a value', subject);
   }

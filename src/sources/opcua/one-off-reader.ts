@@ -4,34 +4,18 @@ import type { Clock } from '../../base/clock.ts';
 import { TagferryError } from '../../base/errors.ts';
 import { SupervisedProgram } from '../../base/programs/supervised.ts';
 import type { AgentLine, Inspected, ReaderLine } from '../../opcua/protocol.ts';
-import type { TestedValue } from '../intake/arrivals.ts';
-import type { ScanStep, ServerIdentity, TestContext } from '../source-kind.ts';
+import type { InspectionContext, ScanStep, ServerIdentity } from '../source-kind.ts';
 import {
   eachReaderLine,
   endpointOf,
   type OpcuaSpec,
-  type OpcuaValue,
   READER_MISSING,
   readerProgram,
   sendToReader,
 } from './reader-program.ts';
 import { ReaderRequests } from './reader-requests.ts';
 
-type Context = Omit<TestContext<OpcuaSpec, OpcuaValue>, 'points'>;
-
-export async function testOpcua(context: TestContext<OpcuaSpec, OpcuaValue>): Promise<TestedValue[]> {
-  const reader = new OneOffReader(context);
-  try {
-    await reader.connect();
-    return await reader.requests.read(context.points, context.signal);
-  } catch (error) {
-    if (!(error instanceof TagferryError)) throw error;
-    const { message, hint } = error;
-    return context.points.map((point) => ({ point, problem: message, ...(hint === undefined ? {} : { hint }) }));
-  } finally {
-    await reader.stop();
-  }
-}
+type Context = InspectionContext<OpcuaSpec>;
 
 export async function* scanOpcua(context: Context, what: readonly string[]): AsyncGenerator<ScanStep> {
   const reader = new OneOffReader(context);

@@ -177,10 +177,6 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
     const { OpcuaSource } = await import('./opcua-source.ts');
     return new OpcuaSource(context, await context.notes());
   },
-  async test(context) {
-    const { testOpcua } = await import('./one-off-reader.ts');
-    return await testOpcua(context);
-  },
   async inspectServer(context) {
     const { inspectServer } = await import('./one-off-reader.ts');
     return await inspectServer(context);

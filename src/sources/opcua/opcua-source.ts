@@ -18,11 +18,10 @@ import type {
   ReadValue,
 } from '../../opcua/protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
-import type { TestedValue } from '../intake/arrivals.ts';
 import { isValidTime } from '../intake/draft.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
-import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
+import type { RunningSource, SourceContext } from '../source-kind.ts';
 import { GapFiller } from './gap-filler.ts';
 import {
   eachReaderLine,
@@ -70,15 +69,9 @@ export class OpcuaSource implements RunningSource {
   #last = new Map<number, string>();
   readonly #positions: ReadingPositions;
   readonly #filler: GapFiller;
-  #connected = false;
-  #sinceMs: number;
-  #problem: string | undefined;
-  #hint: string | undefined;
   #refused: readonly (readonly [item: number, reason: string])[] = [];
   /** First value that is not a number or text. */
   #unreadable: { problem: string; hint: string | undefined } | undefined;
-  #certificateEndsMs: number | undefined;
-  #errors = 0;
   /** Number of lines received from the reader, including heartbeats. */
   #lines = 0;
   /** Whether reading is paused until accepted values are on disk. */
@@ -91,7 +84,7 @@ export class OpcuaSource implements RunningSource {
     this.#trouble = new TroubleLog(log, clock);
     this.#reports = new ValueReports(source.name, log, clock);
     this.#outputLog = new ProgramOutputLog(source.name, log, clock);
-    this.#sinceMs = clock.monotonicMs();
+    context.status.disconnect();
     this.#task = taskOf(context, notes);
     const { points } = context;
     this.#positions = new ReadingPositions(noteOf(source.name, ''), points.map(positionKeyOf), notes);
@@ -108,7 +101,7 @@ export class OpcuaSource implements RunningSource {
       },
     });
     const command = readerProgram();
-    if (command === undefined) ({ problem: this.#problem, hint: this.#hint } = READER_MISSING);
+    if (command === undefined) context.status.disconnect(READER_MISSING.problem, READER_MISSING.hint);
     this.#program =
       command &&
       new SupervisedProgram({
@@ -176,37 +169,10 @@ export class OpcuaSource implements RunningSource {
     return true;
   }
 
-  state(): SourceState {
-    const { points } = this.#context;
-    const endsMs = this.#certificateEndsMs;
-    const names = this.#refused.slice(0, MAX_NAMED).map(([item, reason]) => `${points[item]?.name}: ${reason}`);
-    const refused = names.length === 0 ? undefined : `rejected by the server: ${names.join('; ')}`;
-    const unreadable = this.#problem === undefined && refused === undefined ? this.#unreadable : undefined;
-    const problem = this.#problem ?? refused ?? unreadable?.problem;
-    const hint = this.#hint ?? unreadable?.hint;
-    return {
-      connected: this.#connected,
-      sinceMs: this.#sinceMs,
-      ...(problem === undefined ? {} : { problem: plain(problem) }),
-      ...(hint === undefined ? {} : { hint }),
-      errors: this.#errors,
-      pollsLate: 0,
-      ...(endsMs === undefined ? {} : { certificateEndsMs: endsMs }),
-    };
-  }
-
-  async test(signal: AbortSignal): Promise<TestedValue[]> {
-    return await this.#requests.read(this.#context.points, signal);
-  }
-
   readOne = (point: Point, signal: AbortSignal) => this.#requests.readOne(point as Point<OpcuaValue>, signal);
 
   write = (point: Point, ...rest: [raw: number, guard: () => void, signal: AbortSignal]) =>
     this.#requests.write(point as Point<OpcuaValue>, ...rest);
-
-  async *scan(what: readonly string[], _waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
-    yield* this.#requests.browse(what, signal);
-  }
 
   #ask(ask: number, question: Question): boolean {
     if (this.#input?.writable !== true) return false;
@@ -223,7 +189,7 @@ export class OpcuaSource implements RunningSource {
     if ('ordinal' in line) this.#store(line);
     else if ('values' in line && !('answer' in line)) await this.#storePart(line.values);
     else if ('oversized' in line) {
-      this.#errors++;
+      this.#context.status.errors++;
       const fields = { source: this.#context.source.name, max_bytes: line.oversized };
       const text = 'message discarded, the server ignores the maximum message size';
       this.#trouble.report({ event: 'opcua.oversized', ...fields }, text);
@@ -249,6 +215,8 @@ export class OpcuaSource implements RunningSource {
    */
   async #storePart(values: readonly ReadValue[]): Promise<void> {
     for (const value of values) this.#acceptValue(value);
+    // A test stores nothing.
+    if (this.#context.isTest) return;
     this.#isWaiting = true;
     // After a failed commit, the message is not acknowledged, because its final part is not reported as stored.
     this.#context.gate.note(...this.#positions.takeNotes());
@@ -282,7 +250,7 @@ export class OpcuaSource implements RunningSource {
     const point = points[item];
     if (point === undefined) return;
     if (detail?.overflow) {
-      this.#errors++;
+      this.#context.status.errors++;
       this.#reports.overflow(point);
     }
     const time = timeMs !== null && isValidTime(timeMs) ? timeMs : undefined;
@@ -297,9 +265,10 @@ export class OpcuaSource implements RunningSource {
     }
     const { problem = 'not a number or text', hint } = detail ?? {};
     gate.recordFailure(point, plain(problem));
-    this.#errors++;
+    this.#context.status.errors++;
     if (status !== 0) return;
     this.#unreadable ??= { problem: `${point.name}: ${problem}`, hint };
+    this.#setProblem();
     this.#reports.unreadable(point, plain(problem));
   }
 
@@ -320,34 +289,44 @@ export class OpcuaSource implements RunningSource {
   }
 
   #reportState(state: Extract<ReaderLine, { connected: boolean }>): void {
-    const { clock, source } = this.#context;
-    if (state.connected !== this.#connected) this.#sinceMs = clock.monotonicMs();
-    this.#connected = state.connected;
+    const { source, status } = this.#context;
     if (state.connected) {
-      this.#problem = this.#hint = undefined;
-      this.#certificateEndsMs = state.certificateEndsMs;
+      status.connect();
+      status.certificateEndsMs = state.certificateEndsMs;
+      this.#setProblem();
       this.#trouble.recovered('opcua.away', { source: source.name }, 'OPC UA session restored');
       return;
     }
     this.#filler.pause();
-    this.#errors++;
-    this.#problem = state.problem;
-    this.#hint = state.hint;
+    status.errors++;
+    status.disconnect(plain(state.problem), state.hint);
     const error = plain(state.problem);
     this.#trouble.report({ event: 'opcua.away', source: source.name, error }, 'OPC UA server unavailable');
     for (const point of this.#context.points) this.#context.gate.recordFailure(point);
   }
 
   #reportRejected(refused: readonly (readonly [item: number, reason: string])[]): void {
-    const { points, gate } = this.#context;
+    const { points, gate, status } = this.#context;
     this.#refused = refused;
     for (const [item, reason] of refused) {
       const point = points[item];
       if (point === undefined) continue;
-      this.#errors++;
+      status.errors++;
       gate.recordFailure(point, plain(reason));
       this.#reports.rejected(point, reason);
     }
+    this.#setProblem();
+  }
+
+  /** Sets the problem of a connected source: values that the server rejects, or the first unreadable value. */
+  #setProblem(): void {
+    const { points, status } = this.#context;
+    if (!status.connected) return;
+    const names = this.#refused.slice(0, MAX_NAMED).map(([item, reason]) => `${points[item]?.name}: ${reason}`);
+    const refused = names.length === 0 ? undefined : `rejected by the server: ${names.join('; ')}`;
+    const problem = refused ?? this.#unreadable?.problem;
+    status.problem = problem === undefined ? undefined : plain(problem);
+    status.hint = refused === undefined ? this.#unreadable?.hint : undefined;
   }
 
   /** Messages whose values are in the history of the server are not lost. */
@@ -355,19 +334,18 @@ export class OpcuaSource implements RunningSource {
     const { source, points } = this.#context;
     this.#positions.expectGaps();
     if (points.every((_, item) => this.#positions.hasHistory(item))) return;
-    this.#errors += messages;
+    this.#context.status.errors += messages;
     const fields = { source: source.name, messages };
     this.#trouble.report({ event: 'opcua.lost', ...fields }, 'messages are no longer available on the server');
   }
 
   #reportEnd(how: string, againInMs: number): void {
-    const { source, clock, log, points, gate } = this.#context;
+    const { source, status, log, points, gate } = this.#context;
     this.#input = undefined;
     this.#filler.pause();
     this.#requests.fail(`the OPC UA process ended: ${how}`);
-    if (this.#connected) this.#sinceMs = clock.monotonicMs();
-    this.#connected = false;
-    this.#problem = how;
+    status.errors++;
+    status.disconnect(plain(how));
     for (const point of points) gate.recordFailure(point);
     const fields = { source: source.name, error: messageOf(how), again_in_ms: againInMs };
     log.warn({ event: 'opcua.ended', ...fields }, 'OPC UA process exited, restarting');

@@ -1,11 +1,9 @@
 import { TagferryError } from '../../base/errors.ts';
 import type { FoundNode, HistoryPage, HistorySpan, Question, ReaderLine } from '../../opcua/protocol.ts';
-import type { TestedValue } from '../intake/arrivals.ts';
-import { isValidTime } from '../intake/draft.ts';
 import type { Point } from '../points.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ScanStep } from '../source-kind.ts';
-import { itemOf, type OpcuaValue, QUALITIES } from './reader-program.ts';
+import { itemOf, type OpcuaValue } from './reader-program.ts';
 
 type AnswerLine = Extract<ReaderLine, { answer: number }>;
 
@@ -33,34 +31,15 @@ export class ReaderRequests {
     for (const answer of this.#open.keys()) this.receive({ answer, failed: why });
   }
 
-  async read(points: readonly Point<OpcuaValue>[], signal: AbortSignal): Promise<TestedValue[]> {
-    if (points.length === 0) return [];
-    const tested: TestedValue[] = [];
-    try {
-      for await (const line of this.#linesOf({ read: points.map((point) => itemOf(point)) }, signal)) {
-        if (!('values' in line)) continue;
-        for (const [item, raw, timeMs, status, detail] of line.values) {
-          const point = points[item];
-          if (point === undefined) continue;
-          const time = timeMs !== null && isValidTime(timeMs) ? { timeMs } : {};
-          const { problem = 'not a number or text', hint } = detail ?? {};
-          if (raw === null) tested.push({ point, problem, ...(hint === undefined ? {} : { hint }) });
-          else tested.push({ point, raw, ...time, quality: QUALITIES[status]! });
-        }
-      }
-      return tested;
-    } catch (error) {
-      if (!(error instanceof TagferryError)) throw error;
-      const { message, hint } = error;
-      return points.map((point) => ({ point, problem: message, ...(hint === undefined ? {} : { hint }) }));
-    }
-  }
-
   /** Returns the current value. Rejects if it is not a number. */
   async readOne(point: Point<OpcuaValue>, signal: AbortSignal): Promise<number> {
-    const [tested] = await this.read([point], signal);
-    if (tested !== undefined && 'raw' in tested && typeof tested.raw !== 'string') return Number(tested.raw);
-    throw failure(tested !== undefined && 'problem' in tested ? tested.problem : 'the value is not a number');
+    for await (const line of this.#linesOf({ read: [itemOf(point)] }, signal)) {
+      if (!('values' in line)) continue;
+      const [[, raw, , , detail] = []] = line.values;
+      if (raw !== undefined && raw !== null && typeof raw !== 'string') return Number(raw);
+      throw failure(detail?.problem ?? 'the value is not a number', detail?.hint);
+    }
+    throw failure('the OPC UA process did not respond');
   }
 
   async write({ spec }: Point<OpcuaValue>, raw: number, guard: () => void, signal: AbortSignal): Promise<void> {

@@ -46,11 +46,4 @@ export const SIMULATE: SourceKind<SimulateSpec, SimulateValue> = {
     const { SimulateSource } = await import('./simulate-source.ts');
     return new SimulateSource(context);
   },
-  async test({ source, points, clock }) {
-    const { SimulatedPoint } = await import('./simulate-source.ts');
-    return points.map((point) => ({
-      point,
-      raw: new SimulatedPoint(point, source.spec.periodMs).next(clock.monotonicMs()),
-    }));
-  },
 };

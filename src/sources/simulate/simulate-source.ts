@@ -1,6 +1,6 @@
 import type { Point } from '../points.ts';
 import { Poller } from '../poller.ts';
-import type { RunningSource, SourceContext, SourceState } from '../source-kind.ts';
+import type { RunningSource, SourceContext } from '../source-kind.ts';
 
 export interface SimulateSpec {
   /** Period of a sine or ramp, in milliseconds. */
@@ -16,16 +16,14 @@ export interface SimulateValue {
 /** Source for a simulated plant. Each point has its own generator. */
 export class SimulateSource implements RunningSource {
   readonly #poller: Poller<SimulateValue>;
-  readonly #startedMs: number;
 
-  constructor({ source, points, gate, clock, log }: SourceContext<SimulateSpec, SimulateValue>) {
+  constructor({ source, points, ...context }: SourceContext<SimulateSpec, SimulateValue>) {
     const generators = new Map(points.map((point) => [point, new SimulatedPoint(point, source.spec.periodMs)]));
-    this.#startedMs = clock.monotonicMs();
     const read = async (due: readonly Point<SimulateValue>[]) => {
-      const nowMs = clock.monotonicMs();
-      for (const point of due) gate.accept(point, generators.get(point)!.next(nowMs));
+      const nowMs = context.clock.monotonicMs();
+      return due.map((point) => ({ point, raw: generators.get(point)!.next(nowMs) }));
     };
-    this.#poller = new Poller({ source: source.name, points, gate, clock, log, read });
+    this.#poller = new Poller({ ...context, points, read });
   }
 
   start(): void {
@@ -34,10 +32,6 @@ export class SimulateSource implements RunningSource {
 
   async stop(): Promise<void> {
     await this.#poller.stop();
-  }
-
-  state(): SourceState {
-    return { connected: undefined, sinceMs: this.#startedMs, errors: 0, pollsLate: this.#poller.stats.late };
   }
 }
 

@@ -1,23 +1,14 @@
 import type { Clock } from '../../base/clock.ts';
-import { messageOf, UsageError } from '../../base/errors.ts';
-import { type Broker, inspectionBroker } from '../../broker/broker.ts';
+import { UsageError } from '../../base/errors.ts';
+import type { Broker } from '../../broker/broker.ts';
 import type { InspectionClient } from '../../broker/subscriptions.ts';
-import type { TestedValue } from '../intake/arrivals.ts';
-import { isValidTime } from '../intake/draft.ts';
 import { type ListenOptions, listenFor } from '../messages/listen-for.ts';
 import { MAX_PAYLOAD_BYTES } from '../messages/payload.ts';
 import { ScannedNames } from '../scanned-names.ts';
-import type { ScanStep, TestContext } from '../source-kind.ts';
+import type { ScanStep } from '../source-kind.ts';
 import { EdgeNode } from './edge-node.ts';
-import { decodePayload, isNumber, numberOf, readingOf, rebirthCommand, type SparkplugMetric } from './payload.ts';
-import {
-  commandTopic,
-  filterOf,
-  nodeOf,
-  readTopic,
-  type SparkplugSpec,
-  type SparkplugValue,
-} from './sparkplug-spec.ts';
+import { decodePayload, isNumber, numberOf, rebirthCommand, type SparkplugMetric } from './payload.ts';
+import { commandTopic, filterOf, readTopic, type SparkplugSpec } from './sparkplug-spec.ts';
 
 /** Separate client that can also send commands. */
 type CommandClient = InspectionClient & Pick<Broker, 'publish'>;
@@ -28,15 +19,12 @@ interface HeardMetric {
   metric: SparkplugMetric;
   /** Data type in the birth certificate. */
   born: number | undefined;
-  timeMs: number | undefined;
 }
 
 interface NodeInspectorOptions {
   broker: CommandClient;
   spec: Pick<SparkplugSpec, 'group' | 'rebirth'>;
   clock: Clock;
-  /** Returns the paths of the metrics for which values with only an alias are also read. */
-  paths?: (node: string) => string[];
   heard(metric: HeardMetric): void;
 }
 
@@ -70,7 +58,7 @@ class NodeInspector {
     const key = `${group}/${name}`;
     const known = this.#nodes.get(key);
     if (known) return known;
-    const node = new EdgeNode(this.#options.paths?.(name) ?? []);
+    const node = new EdgeNode([]);
     if (this.#nodes.size >= MAX_NODES) return node;
     this.#nodes.set(key, node);
     const { broker, spec, clock } = this.#options;
@@ -89,8 +77,7 @@ class NodeInspector {
       const read = decodePayload(payload);
       for (const { path, metric, born } of node.process({ ...parsed, payload: read }).values) {
         if (CONTROLS.test(path)) continue;
-        const timeMs = metric.timeMs ?? read.timeMs;
-        this.#options.heard({ path: `${parsed.node}/${path}`, metric, born, timeMs });
+        this.#options.heard({ path: `${parsed.node}/${path}`, metric, born });
       }
     } catch {
       // Ignore corrupt messages and messages that are not Sparkplug payloads.
@@ -131,36 +118,4 @@ export async function* scanSparkplug({ broker, spec, what, ...rest }: SparkplugS
   for (const [metric, sample] of [...last].toSorted(([one], [other]) => (one < other ? -1 : 1))) {
     yield { found: { key: names.unique(metric.slice(metric.lastIndexOf('/') + 1)), members: { metric }, sample } };
   }
-}
-
-/** Reads each value without the agent by asking the nodes for it. */
-export async function testSparkplug(context: TestContext<SparkplugSpec, SparkplugValue>): Promise<TestedValue[]> {
-  const { source, points, clock, log, platformCaFile, waitMs, signal } = context;
-  const { name, spec } = source;
-  const broker = inspectionBroker({ name, spec, clock, logger: log, platformCaFile });
-  const reported = new Map<string, HeardMetric>();
-  const wanted = new Set(points.map((point) => point.spec.metric));
-  const heard = (metric: HeardMetric) => {
-    if (wanted.has(metric.path)) reported.set(metric.path, metric);
-  };
-  const paths = (node: string) =>
-    [...wanted].filter((metric) => nodeOf(metric) === node).map((metric) => metric.slice(node.length + 1));
-  new NodeInspector({ broker, spec, clock, paths, heard }, [...new Set([...wanted].map(nodeOf))]);
-  let silence = 'its node did not report this value';
-  try {
-    const listening = listenFor({ broker, waitMs, clock, signal, isOver: () => reported.size === wanted.size });
-    while (!(await listening.next()).done);
-  } catch (error) {
-    signal.throwIfAborted();
-    silence = messageOf(error);
-  }
-  return points.map((point): TestedValue => {
-    const found = reported.get(point.spec.metric);
-    if (found === undefined) return { point, problem: silence };
-    const { metric, born, timeMs } = found;
-    const reading = readingOf(metric, born, point.map !== undefined);
-    if ('problem' in reading) return { point, ...reading };
-    const time = timeMs !== undefined && isValidTime(timeMs) ? { timeMs } : {};
-    return { point, ...reading, ...time, ...(metric.quality === undefined ? {} : { quality: metric.quality }) };
-  });
 }

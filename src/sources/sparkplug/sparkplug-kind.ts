@@ -79,15 +79,9 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
     const { SparkplugSource } = await import('./sparkplug-source.ts');
     return new SparkplugSource(context);
   },
-  async test(context) {
-    const { testSparkplug } = await import('./node-inspector.ts');
-    return testSparkplug(context);
-  },
-  async *scan({ source, platformCaFile, clock, log, waitMs, signal }, what) {
-    const { inspectionBroker } = await import('../../broker/broker.ts');
+  async *scan({ source, brokers, clock, signal }, what, waitMs) {
     const { scanSparkplug } = await import('./node-inspector.ts');
-    const { name, spec } = source;
-    const broker = inspectionBroker({ name, spec, platformCaFile, clock, logger: log });
-    yield* scanSparkplug({ broker, spec, what, waitMs, clock, signal });
+    const broker = brokers.get(source.name)!;
+    yield* scanSparkplug({ broker, spec: source.spec, what, waitMs, clock, signal });
   },
 };

@@ -2,19 +2,14 @@ import { codeOf, messageOf, SourceStopped, TagferryError } from '../../base/erro
 import { plain } from '../../base/foreign-text.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { Message } from '../../broker/connection.ts';
-import type { TestedValue } from '../intake/arrivals.ts';
 import { isValidTime } from '../intake/draft.ts';
-import type { Quality } from '../intake/gate.ts';
-import type { RawReading } from '../intake/shaping.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG } from '../messages/payload.ts';
 import type { Point } from '../points.ts';
-import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
-import { listenTo } from '../source-test.ts';
+import type { RunningSource, SourceContext } from '../source-kind.ts';
 import { BirthRequests } from './birth-requests.ts';
 import { EdgeNode, type NodeMessage, type NodeOutcome } from './edge-node.ts';
 import { writeMetric } from './metric-writes.ts';
-import { scanSparkplug } from './node-inspector.ts';
 import { decodePayload, readingOf, rebirthCommand } from './payload.ts';
 import {
   commandTopic,
@@ -38,12 +33,6 @@ const CHECK_MS = 500;
 /** Time after the request for a birth certificate after which the client may lack the right to send it. */
 const NO_BIRTH_MS = 30_000;
 const DONE = Promise.resolve();
-
-interface Reported {
-  raw: RawReading;
-  timeMs: number | undefined;
-  quality: Quality | undefined;
-}
 
 interface Known {
   group: string;
@@ -69,11 +58,6 @@ export class SparkplugSource implements RunningSource {
   /** Points by `node/path`. */
   readonly #points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
   readonly #nodes = new Map<string, Known>();
-  /**
-   * Current value of each point. Nodes send only changes, so the latest value remains valid unless a message was
-   * missed.
-   */
-  readonly #reported = new Map<Point<SparkplugValue>, Reported>();
   /** Problems of points whose latest reading was not a number. */
   readonly #unreadable = new Map<Point<SparkplugValue>, string>();
   #leave: (() => void)[] = [];
@@ -82,7 +66,6 @@ export class SparkplugSource implements RunningSource {
   #cancelAnnouncement: (() => void) | undefined;
   #connectedSinceMs: number | undefined;
   #isStopped = false;
-  #errors = 0;
 
   /** Throws for an unknown broker. */
   constructor(context: Context) {
@@ -91,14 +74,16 @@ export class SparkplugSource implements RunningSource {
     if (!broker) throw new TagferryError(`unknown broker ${source.name}`, { code: 'broker.unknown' });
     this.#context = context;
     this.#broker = broker;
+    context.status.broker = broker;
     this.#points = Map.groupBy(points, ({ spec }) => spec.metric);
     this.#trouble = new TroubleLog(log, clock);
   }
 
   start(): void {
-    const { qos, group, presence } = this.#context.source.spec;
+    const { gate, source, isTest } = this.#context;
+    const { group } = source.spec;
+    const { qos, presence }: Pick<SparkplugSpec, 'qos' | 'presence'> = isTest ? { qos: 0 } : source.spec;
     const names = new Set([...this.#points.keys()].map(nodeOf));
-    const { gate } = this.#context;
     const regulation = {
       stalled: () => gate.commitSoon(),
       isFull: () => gate.isFull,
@@ -134,50 +119,24 @@ export class SparkplugSource implements RunningSource {
     for (const leave of this.#leave.splice(0)) leave();
   }
 
-  state(): SourceState {
-    const { connected, sinceMs, problem, failures, discarded, window, certificateEndsMs } = this.#broker.state();
-    const unborn = [...this.#nodes.values()].filter(({ node }) => !node.isBorn);
-    const words = problem ?? waitingText(unborn) ?? this.#unreadableText();
-    const nowMs = this.#context.clock.monotonicMs();
-    const silent = unborn.find(({ requestedMs = nowMs }) => nowMs - requestedMs >= NO_BIRTH_MS);
-    return {
-      connected,
-      sinceMs,
-      ...(words === undefined ? {} : { problem: plain(words) }),
-      ...(silent === undefined ? {} : { hint: rightsHint(silent) }),
-      errors: this.#errors + failures + discarded,
-      window,
-      pollsLate: 0,
-      ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }),
-    };
-  }
-
-  /** Returns the latest values. If messages of a node were missed, requests its values and waits for them. */
-  async test(signal: AbortSignal, waitMs: number): Promise<TestedValue[]> {
-    const { points, gate, clock } = this.#context;
-    const isFresh = (name: string) => [...this.#nodes.values()].some((one) => one.name === name && one.node.isBorn);
-    const wanting = points.filter((point) => !this.#reported.has(point) || !isFresh(nodeOf(point.spec.metric)));
-    const names = new Set(wanting.map(({ spec }) => nodeOf(spec.metric)));
-    for (const { name, births } of this.#nodes.values()) if (names.has(name)) births.request('sources test');
-    const heard = await listenTo(gate, wanting, clock, waitMs, signal);
-    const other = new Map(heard.map((tested) => [tested.point, tested]));
-    return points.map((point) => other.get(point) ?? testedOf(point, this.#reported.get(point)));
-  }
-
-  /** Scans with a separate client that does not use the session. */
-  scan(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
-    const { source, brokers, clock } = this.#context;
-    const { name, spec } = source;
-    return scanSparkplug({ broker: brokers.inspectionBroker(name, spec), spec, what, waitMs, clock, signal });
-  }
-
   /**
    * Periodically checks for a new connection, on which every node is asked for its birth certificate because messages
-   * may have been missed.
+   * may have been missed. Also updates the problem of the source.
    */
   #watchConnection(): void {
     this.#checkConnection();
+    this.#setProblem();
     this.#cancelWatch = this.#context.clock.after(CHECK_MS, () => this.#watchConnection());
+  }
+
+  #setProblem(): void {
+    const { status, clock } = this.#context;
+    const unborn = [...this.#nodes.values()].filter(({ node }) => !node.isBorn);
+    const problem = waitingText(unborn) ?? this.#unreadableText();
+    const nowMs = clock.monotonicMs();
+    const silent = unborn.find(({ requestedMs = nowMs }) => nowMs - requestedMs >= NO_BIRTH_MS);
+    status.problem = problem === undefined ? undefined : plain(problem);
+    status.hint = silent && rightsHint(silent);
   }
 
   /**
@@ -233,7 +192,7 @@ export class SparkplugSource implements RunningSource {
     this.#checkConnection();
     const known = this.#nodeOf(parsed.group, parsed.node);
     if (known === undefined) {
-      this.#errors++;
+      this.#context.status.errors++;
       this.#reportNodes(parsed.group, parsed.node);
       return DONE;
     }
@@ -244,7 +203,7 @@ export class SparkplugSource implements RunningSource {
       const isWaiting = this.#read(known, message);
       if (isWaiting) return known.waiting.add({ ...parsed, payload });
     } catch (error) {
-      this.#errors++;
+      this.#context.status.errors++;
       known.node.miss();
       const fields = { source: this.#context.source.name, topic: plain(topic), error: messageOf(error) };
       this.#trouble.report({ event: 'sparkplug.unreadable', ...fields }, 'failed to read message', topic);
@@ -329,7 +288,6 @@ export class SparkplugSource implements RunningSource {
         const reading = readingOf(metric, born, point.map !== undefined);
         const time = metric.timeMs ?? timeMs;
         if ('problem' in reading) {
-          this.#reported.delete(point);
           if (metric.isNull) gate.recordFailure(point, reading.problem);
           else {
             this.#unreadable.set(point, reading.problem);
@@ -340,8 +298,6 @@ export class SparkplugSource implements RunningSource {
         const { raw } = reading;
         this.#unreadable.delete(point);
         const own = time !== undefined && isValidTime(time) ? time : undefined;
-        // A historical value does not replace the current value.
-        if (!metric.isHistorical) this.#reported.set(point, { raw, timeMs: own, quality: metric.quality });
         gate.accept(point, raw, own, metric.quality);
       }
     }
@@ -349,13 +305,12 @@ export class SparkplugSource implements RunningSource {
       for (const [metric, points] of this.#points) {
         if (!metric.startsWith(`${known.name}/${died}`)) continue;
         for (const point of points) {
-          this.#reported.delete(point);
           this.#unreadable.delete(point);
           gate.recordFailure(point);
         }
       }
     }
-    this.#errors += unknown;
+    this.#context.status.errors += unknown;
     this.#request(known, rebirth);
   }
 
@@ -394,11 +349,4 @@ function waitingText(unborn: readonly Known[]): string | undefined {
 
 function rightsHint({ group, name }: Known): string {
   return plain(`Check that the node is running, and allow this client to publish to ${commandTopic(group, name)}.`);
-}
-
-/** Returns the test result for a point. If the node went offline in the meantime, no value is available. */
-function testedOf(point: Point<SparkplugValue>, reported: Reported | undefined): TestedValue {
-  if (reported === undefined) return { point, problem: 'its node no longer reports this value' };
-  const { raw, timeMs, quality } = reported;
-  return { point, raw, ...(timeMs === undefined ? {} : { timeMs }), ...(quality === undefined ? {} : { quality }) };
 }

@@ -48,7 +48,7 @@ export interface WriteTarget {
   targets: readonly string[];
   point: Point;
   source: RunningSource;
-  gate: Pick<Gate, 'latestOf' | 'arrivals'>;
+  gate: Pick<Gate, 'latestOf' | 'status'>;
 }
 
 export interface WriteRequest extends NamedValue {
@@ -353,7 +353,7 @@ const NO_HISTORY: StoredHistory = { order: [0, 0, 0], by: '', replaced: [] };
 /** Observes the values that the device reports from now on. */
 function listen({ gate, point }: WriteTarget): { latest(): number | undefined; stop(): void } {
   let latest: number | undefined;
-  const stop = gate.arrivals.listen((heard) => {
+  const stop = gate.status.listen((heard) => {
     if (heard.point.series === point.series && 'raw' in heard) latest = scaledOf(Number(heard.raw), point.shaping);
   });
   return { latest: () => latest, stop };

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { countText } from '../../../src/base/amounts.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import type { SourceReport } from '../../../src/sources/source-report.ts';
+import type { SourceReport } from '../../../src/sources/status.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
 import { runVerb } from '../commands/verb-run.ts';
 

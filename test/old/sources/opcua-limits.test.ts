@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import type { SourceReport } from '../../../src/sources/source-report.ts';
+import type { SourceReport } from '../../../src/sources/status.ts';
 import { OpcuaServer } from '../../e2e/harness/opcua-server.ts';
 import { GatewayProcess } from '../agent/gateway-process.ts';
 import { MemoryBounds } from '../agent/memory-bounds.ts';

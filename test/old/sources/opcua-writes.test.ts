@@ -1,7 +1,7 @@
 /** Writes to an OPC UA server through the guards. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import type { SourceReport } from '../../../src/sources/source-report.ts';
+import type { SourceReport } from '../../../src/sources/status.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
 import { OpcuaServer } from '../../e2e/harness/opcua-server.ts';
 import { runVerb } from '../commands/verb-run.ts';

@@ -4,7 +4,7 @@ import { constants } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import type { SourceReport } from '../../../src/sources/source-report.ts';
+import type { SourceReport } from '../../../src/sources/status.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
 import { OpcuaServer } from '../../e2e/harness/opcua-server.ts';
 import { compileDiskLayer } from '../../host/faults/disk-fault.ts';

@@ -4,7 +4,7 @@ import { connectAsync, type MqttClient } from 'mqtt';
 import { newClient } from 'sparkplug-client';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import type { SourceReport } from '../../../src/sources/source-report.ts';
+import type { SourceReport } from '../../../src/sources/status.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
 import { Mosquitto } from '../../e2e/harness/mosquitto.ts';
 import { runVerb } from '../commands/verb-run.ts';

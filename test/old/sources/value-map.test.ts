@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import type { SourceReport } from '../../../src/sources/source-report.ts';
+import type { SourceReport } from '../../../src/sources/status.ts';
 import type { TestedReport } from '../../../src/sources/source-test.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
 import { StrictBroker } from '../../unit/broker/strict-broker.ts';

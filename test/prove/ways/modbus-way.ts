@@ -1,5 +1,5 @@
 import { freePort } from '../../../src/base/port-claim.ts';
-import type { SourceReport } from '../../../src/sources/source-report.ts';
+import type { SourceReport } from '../../../src/sources/status.ts';
 import type { AgentProcess } from '../../e2e/harness/agent-process.ts';
 import { Peer } from '../../e2e/harness/modbus-peer.ts';
 import { Loop, pause, type Way, type WayContext } from './way.ts';

@@ -5,7 +5,7 @@ import { sourcesTable } from '../../../src/commands/sources/report-text.ts';
 import { UNSHAPED } from '../../../src/config/tags.ts';
 import { findings } from '../../../src/ops/findings.ts';
 import { Arrivals } from '../../../src/sources/intake/arrivals.ts';
-import { type ReportedSource, sourceReport } from '../../../src/sources/source-report.ts';
+import { type ReportedSource, sourceReport } from '../../../src/sources/status.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 const MINUTE_MS = 60_000;

@@ -1,0 +1,357 @@
+/**
+ * State of one source: its connection, its values and the data that could not be used. The source sets its connection,
+ * problem and counters; the gate records what arrives. `report` is what `sources ls`, `status`, `doctor`, metrics,
+ * `/healthz` and the page show.
+ */
+import { counted, countText } from '../base/amounts.ts';
+import type { CertificateInUse, Certificates } from '../base/certificates.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Logger } from '../base/logger.ts';
+import type { STATUS_FLAGS } from '../buffer/format/value-columns.ts';
+import type { RawReading } from './intake/shaping.ts';
+import { TroubleLog } from './intake/trouble-log.ts';
+import type { Point } from './points.ts';
+
+export interface SourceReport {
+  name: string;
+  kind: string;
+  /** `null` if the source does not use a connection. */
+  connected: boolean | null;
+  /** Time since the latest connect or disconnect. */
+  since_seconds: number;
+  problem: string | null;
+  hint: string | null;
+  /** Whether the source has not sent a value within the expected time. Cleared by the next value. */
+  silent: boolean;
+  /** Time since the latest reading, or since the source was opened. */
+  silent_seconds: number;
+  /** Data that arrives but has not yielded a value for a long time; `null` if values arrive or no data does. */
+  unusable: { readings: number; since_seconds: number; problem: string } | null;
+  /** Readings, messages, lines and rows without a usable value since startup, with the latest problem. */
+  rejected: { count: number; problem: string; seconds_ago: number } | null;
+  /** Number of configured values. */
+  values: number;
+  /** Values that have not arrived since the source was opened; `null` if none is missing. */
+  missing: MissingReport | null;
+  /** Number of values written to disk since startup. */
+  stored: number;
+  last_value_seconds_ago: number | null;
+  waiting_for_commit: number;
+  errors: number;
+  polls_late: number;
+  window: { used: number; size: number | null } | null;
+  /** Number of accepted messages that the broker had delivered before. */
+  redelivered: { taken: number } | null;
+  /** Earliest expiry of the client and server certificates, ISO 8601. */
+  certificate_expires: string | null;
+}
+
+export interface MissingReport {
+  values: number;
+  /**
+   * The first five missing values, with their display names. `problem`: problem with the latest unreadable data; `null`
+   * if no data has arrived.
+   */
+  first: readonly { name: string; problem: string | null }[];
+  since_seconds: number;
+  /**
+   * Whether the values should have arrived by now. Polled values are expected immediately, other values within 15
+   * minutes.
+   */
+  overdue: boolean;
+}
+
+/** A reading as it arrived, before scaling, or the reason why it has no value. */
+export type ObservedReading = { point: Point } & (
+  | { raw: RawReading; timeMs?: number | undefined; quality?: keyof typeof STATUS_FLAGS | undefined }
+  | { problem: string | undefined }
+);
+
+/** State of a connection that several sources share. */
+export interface SharedConnection {
+  connected: boolean;
+  /** Monotonic time of the latest connect or disconnect. */
+  sinceMs: number;
+  problem: string | undefined;
+  /** Number of failed or lost connections. */
+  failures: number;
+  /** Number of messages that exceed a size limit. */
+  discarded: number;
+  /** Number of messages that the broker had sent before. */
+  redelivered: number;
+  window: { used: number; size: number | undefined };
+  certificateEndsMs: number | undefined;
+}
+
+export interface SourceStatusOptions {
+  name: string;
+  kind: string;
+  points: readonly Point[];
+  /** Whether every poll returns a value. If a source reports only changes, silence is not a failure. */
+  isPolled: boolean;
+  clock: Clock;
+  log: Logger;
+}
+
+/** Data of one value that arrived since its latest reading but could not be read. */
+interface Unread {
+  problem: string;
+  count: number;
+}
+
+const MINUTE_MS = 60_000;
+/** Number of missed poll intervals after which a polled source is considered silent. */
+const SILENT_POLLS = 3;
+/**
+ * If a source is not polled, its first value is expected within this time after startup, and then one value per day.
+ */
+const FIRST_VALUE_MS = 15 * MINUTE_MS;
+const NEXT_VALUE_MS = 24 * 60 * MINUTE_MS;
+/** Grace period for the first value. For polled values, three poll intervals are added to it. */
+const GRACE_MS = 20_000;
+const GRACE_POLLS = 3;
+const MISSING_SHOWN = 5;
+/** Data is reported as unusable after this time without a value. */
+const UNUSABLE_MS = 15 * MINUTE_MS;
+/** The same for a source that sends at least this many readings. */
+const MANY_READINGS = 100;
+const UNUSABLE_MANY_MS = MINUTE_MS;
+
+/** Times are monotonic unless stated otherwise. */
+export class SourceStatus {
+  readonly name: string;
+  readonly #options: SourceStatusOptions;
+  readonly #trouble: TroubleLog;
+  readonly #openedMs: number;
+  points: readonly Point[];
+
+  /** `undefined` if the source does not use a connection. */
+  connected: boolean | undefined;
+  /** Time of the latest connect or disconnect. */
+  sinceMs: number;
+  /** Reason for the disconnection, or the latest problem: a code or a short message. */
+  problem: string | undefined;
+  hint: string | undefined;
+  /** Number of failed connections, and of reads and messages without a usable value. */
+  errors = 0;
+  /** Number of polls that did not run when they were due. */
+  pollsLate = 0;
+  /** Earliest expiry of the client and server certificates, according to the wall clock. */
+  certificateEndsMs: number | undefined;
+  /** Broker whose connection the source uses. */
+  broker: { state(): SharedConnection } | undefined;
+
+  /** Number of values on disk, and the time of the latest commit. */
+  stored = 0;
+  lastStoredMs: number | undefined;
+  /** Time of the latest valid reading, whether sent or suppressed by the dead band. */
+  lastAcceptedMs: number | undefined;
+
+  /** Series that have a reading since the source was opened. */
+  readonly #arrived = new Set<number>();
+  readonly #unread = new Map<number, Unread>();
+  /** Series whose latest reading was not a number. */
+  readonly #notNumbers = new Set<number>();
+  readonly #listeners = new Set<(reading: ObservedReading) => void>();
+  #rejected: { count: number; problem: string; atMs: number } | undefined;
+  /** Data that arrived since the latest value without yielding one. */
+  #useless: { readings: number; sinceMs: number; problem: string } | undefined;
+  #isUnusable = false;
+
+  constructor(options: SourceStatusOptions) {
+    const { name, points, clock, log } = options;
+    this.name = name;
+    this.points = points;
+    this.#options = options;
+    this.#openedMs = this.sinceMs = clock.monotonicMs();
+    this.#trouble = new TroubleLog(log, clock, 'values');
+  }
+
+  /** Records that the device, server or program responds. Clears the problem. */
+  connect(): void {
+    this.#setConnected(true);
+    this.problem = this.hint = undefined;
+  }
+
+  disconnect(problem?: string, hint?: string): void {
+    this.#setConnected(false);
+    this.problem = problem;
+    this.hint = hint;
+  }
+
+  #setConnected(connected: boolean): void {
+    if (this.connected !== connected) this.sinceMs = this.#options.clock.monotonicMs();
+    this.connected = connected;
+  }
+
+  /** Calls the listener for each reading. Returns a function that removes the listener. */
+  listen(listener: (reading: ObservedReading) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Records a reading with a number. */
+  recordNumber(
+    point: Point,
+    raw: RawReading,
+    timeMs: number | undefined,
+    quality: keyof typeof STATUS_FLAGS | undefined,
+  ) {
+    const { series, name } = point;
+    this.#arrived.add(series);
+    if (this.#unread.size > 0) this.#unread.delete(series);
+    this.recordValues();
+    for (const listener of this.#listeners) listener({ point, raw, timeMs, quality });
+    if (this.#notNumbers.size === 0 || !this.#notNumbers.delete(series)) return;
+    const fields = { source: this.name, value: name };
+    this.#trouble.recovered('source.not_a_number', fields, 'readings are numbers again', name);
+  }
+
+  /** Records that a value could not be read. `problem`: the problem with the data; `undefined` if none arrived. */
+  recordFailure(point: Point, problem: string | undefined): void {
+    for (const listener of this.#listeners) listener({ point, problem });
+    if (problem === undefined) return;
+    this.#unread.set(point.series, { problem, count: (this.#unread.get(point.series)?.count ?? 0) + 1 });
+    this.reject(`${point.name}: ${problem}`);
+  }
+
+  /** Logs a reading that is not a number and not in the map of its value. */
+  reportNotNumber({ series, name }: Point, error: string): void {
+    this.errors++;
+    this.#notNumbers.add(series);
+    const fields = { source: this.name, value: name, error };
+    this.#trouble.report({ event: 'source.not_a_number', ...fields }, 'reading is not a number', name);
+  }
+
+  /** Records that data yielded values. */
+  recordValues(): void {
+    this.#useless = undefined;
+    if (!this.#isUnusable) return;
+    this.#isUnusable = false;
+    this.#trouble.recovered('source.unusable', { source: this.name }, 'source provides values again');
+  }
+
+  /** Records readings, messages, lines or rows without a usable value. `problem` contains an example. */
+  reject(problem: string, count = 1): void {
+    const nowMs = this.#options.clock.monotonicMs();
+    this.#rejected = { count: (this.#rejected?.count ?? 0) + count, problem, atMs: nowMs };
+    const { sinceMs = nowMs, readings = 0 } = this.#useless ?? {};
+    this.#useless = { readings: readings + count, sinceMs, problem };
+    const limitMs = this.#useless.readings >= MANY_READINGS ? UNUSABLE_MANY_MS : UNUSABLE_MS;
+    if (this.#isUnusable || nowMs - sinceMs < limitMs) return;
+    this.#isUnusable = true;
+    const fields = { source: this.name, readings: this.#useless.readings, error: problem };
+    this.#trouble.report({ event: 'source.unusable', ...fields }, 'source provides data but no values');
+  }
+
+  /** Returns the problem with the data that arrived since the latest reading of a value, and how often it occurred. */
+  unreadTextOf({ series }: Pick<Point, 'series'>): string | undefined {
+    const unread = this.#unread.get(series);
+    if (unread === undefined || unread.count === 1) return unread?.problem;
+    return `${counted(unread.count, 'message')} received, latest problem: ${unread.problem}`;
+  }
+
+  /** `waiting`: number of values waiting for the disk. */
+  report(waiting: number): SourceReport {
+    const nowMs = this.#options.clock.monotonicMs();
+    const silentMs = nowMs - (this.lastAcceptedMs ?? this.#openedMs);
+    const broker = this.broker?.state();
+    const { connected = null, sinceMs, certificateEndsMs } = broker ?? this;
+    return {
+      name: this.name,
+      kind: this.#options.kind,
+      connected,
+      since_seconds: seconds(nowMs - sinceMs),
+      problem: broker?.problem ?? this.problem ?? null,
+      hint: this.hint ?? null,
+      silent: this.#isSilent(silentMs, connected === false ? nowMs - sinceMs : 0),
+      silent_seconds: seconds(silentMs),
+      unusable: this.#unusableReport(nowMs),
+      rejected: this.#rejectedReport(nowMs),
+      values: this.points.length,
+      missing: this.#missingReport(nowMs - this.#openedMs),
+      stored: this.stored,
+      last_value_seconds_ago: this.lastStoredMs === undefined ? null : seconds(nowMs - this.lastStoredMs),
+      waiting_for_commit: waiting,
+      errors: this.errors + (broker === undefined ? 0 : broker.failures + broker.discarded),
+      polls_late: this.pollsLate,
+      window: broker === undefined ? null : { used: broker.window.used, size: broker.window.size ?? null },
+      redelivered: broker === undefined ? null : { taken: broker.redelivered },
+      certificate_expires: certificateEndsMs === undefined ? null : new Date(certificateEndsMs).toISOString(),
+    };
+  }
+
+  /** Whether every value is read at an interval, so that one failed read is a result. */
+  get isPolled(): boolean {
+    return this.#pollIntervalMs() > 0;
+  }
+
+  #isSilent(silentMs: number, disconnectedMs: number): boolean {
+    const everyMs = this.#pollIntervalMs();
+    if (everyMs > 0) return silentMs > Math.max(MINUTE_MS, SILENT_POLLS * everyMs);
+    // A broker without values is used only by `publish` and must be connected.
+    if (disconnectedMs > MINUTE_MS) return true;
+    return this.points.length > 0 && silentMs > (this.lastAcceptedMs === undefined ? FIRST_VALUE_MS : NEXT_VALUE_MS);
+  }
+
+  /** Returns the shortest poll interval in milliseconds, or 0 if the source determines when it sends values. */
+  #pollIntervalMs(): number {
+    if (!this.#options.isPolled) return 0;
+    const minimumMs = Math.min(...this.points.map(({ everyMs }) => everyMs).filter((ms) => ms > 0));
+    return Number.isFinite(minimumMs) ? minimumMs : 0;
+  }
+
+  #unusableReport(nowMs: number): SourceReport['unusable'] {
+    if (!this.#isUnusable || this.#useless === undefined) return null;
+    const { readings, sinceMs, problem } = this.#useless;
+    return { readings, since_seconds: seconds(nowMs - sinceMs), problem };
+  }
+
+  #rejectedReport(nowMs: number): SourceReport['rejected'] {
+    if (this.#rejected === undefined) return null;
+    const { count, problem, atMs } = this.#rejected;
+    return { count, problem, seconds_ago: seconds(nowMs - atMs) };
+  }
+
+  #missingReport(openMs: number): MissingReport | null {
+    if (openMs < GRACE_MS) return null;
+    const missing = this.points.filter(
+      ({ everyMs, series }) => openMs >= GRACE_POLLS * everyMs && !this.#arrived.has(series),
+    );
+    if (missing.length === 0) return null;
+    const first = missing.slice(0, MISSING_SHOWN).map((point) => {
+      return { name: point.name, problem: this.unreadTextOf(point) ?? null };
+    });
+    const overdue = this.#pollIntervalMs() > 0 || openMs > FIRST_VALUE_MS;
+    return { values: missing.length, first, since_seconds: seconds(openMs), overdue };
+  }
+}
+
+function seconds(ms: number): number {
+  return Math.max(0, Math.round(ms / 1000));
+}
+
+/** Returns the certificates used by sources and other components, earliest expiry first. */
+export function certificatesInUse(others: Certificates, reports: readonly SourceReport[]): CertificateInUse[] {
+  const ofSources = reports.flatMap(({ name, certificate_expires: expires }) =>
+    expires === null ? [] : [{ use: `source ${name}`, endsMs: Date.parse(expires) }],
+  );
+  return [...others.list(), ...ofSources].sort((a, b) => a.endsMs - b.endsMs);
+}
+
+/** Describes rejected data, for example `12 rejected, latest: line 3: …`. */
+export function rejectedText({ count, problem }: NonNullable<SourceReport['rejected']>): string {
+  return count === 1 ? `rejected: ${problem}` : `${countText(count)} rejected, latest: ${problem}`;
+}
+
+/** Describes data that does not yield values, for example `no value in the latest 120 readings: …`. */
+export function unusableText({ readings, problem }: NonNullable<SourceReport['unusable']>): string {
+  return `no value in the latest ${counted(readings, 'reading')}, latest problem: ${problem}`;
+}
+
+/** Example: `no value yet for FT-101 flow, …` */
+export function missingText({ values, first }: MissingReport): string {
+  const names = first.map(({ name, problem }) => (problem === null ? name : `${name} (${problem})`));
+  const more = values > first.length ? `, and ${countText(values - first.length)} more` : '';
+  return `no value yet for ${names.join(', ')}${more}`;
+}
