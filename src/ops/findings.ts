@@ -3,7 +3,7 @@
  * problem has one sentence and one command. Pure.
  */
 import { durationText } from '../base/amounts.ts';
-import { missingText, type SourceReport, unusableText } from '../sources/status.ts';
+import { missingText, rejectedText, type SourceReport, unusableText } from '../sources/status.ts';
 
 export interface Finding {
   /** `error`: values are missing or not delivered. `warning`: some are, or soon will be. */
@@ -19,6 +19,9 @@ export interface Finding {
   /** Command that shows more. */
   command: string;
 }
+
+/** Time for which rejected data is a finding, in seconds. */
+const REJECTED_SHOWN_S = 3_600;
 
 /** Returns the findings of a status report, the most important ones first. */
 export function findings({ sources }: { sources: readonly SourceReport[] }): Finding[] {
@@ -41,7 +44,8 @@ export function sourceFinding(source: SourceReport): Finding[] {
 type Condition = Pick<Finding, 'severity' | 'event' | 'sentence'>;
 
 function conditionOf(source: SourceReport): Condition | undefined {
-  const { problem, silent, connected, unusable, missing, last_value_seconds_ago: last } = source;
+  const { silent, connected, unusable, missing, rejected, last_value_seconds_ago: last } = source;
+  const problem = source.problem ?? (last === null && rejected !== null ? rejectedText(rejected) : null);
   const because = problem === null ? '' : `: ${problem}`;
   const time = (seconds: number) => durationText(seconds);
   if (silent) {
@@ -61,8 +65,12 @@ function conditionOf(source: SourceReport): Condition | undefined {
     const sentence = `${missingText(missing)}, for ${time(missing.since_seconds)}`;
     return { severity: 'warning', event: 'source.incomplete', sentence };
   }
-  if (problem === null) return undefined;
-  return { severity: 'warning', event: 'source.partial', sentence: `some values cannot be read${because}` };
+  if (problem !== null) {
+    return { severity: 'warning', event: 'source.partial', sentence: `some values cannot be read${because}` };
+  }
+  if (rejected === null || rejected.seconds_ago > REJECTED_SHOWN_S) return undefined;
+  const sentence = `${rejectedText(rejected)}, ${time(rejected.seconds_ago)} ago`;
+  return { severity: 'warning', event: 'source.rejected', sentence };
 }
 
 /** Quotes text for a shell, because names come from files and the command is copied. */

@@ -212,13 +212,14 @@ export class SourceStatus {
     for (const listener of this.#listeners) listener({ point, problem });
     if (problem === undefined) return;
     this.#unread.set(point.series, { problem, count: (this.#unread.get(point.series)?.count ?? 0) + 1 });
-    this.reject(`${point.name}: ${problem}`);
+    this.#recordUseless(problem, 1);
   }
 
   /** Logs a reading that is not a number and not in the map of its value. */
   reportNotNumber({ series, name }: Point, error: string): void {
     this.errors++;
     this.#notNumbers.add(series);
+    this.recordRejected(`${name}: ${error}`);
     const fields = { source: this.name, value: name, error };
     this.#trouble.report({ event: 'source.not_a_number', ...fields }, 'reading is not a number', name);
   }
@@ -231,10 +232,20 @@ export class SourceStatus {
     this.#trouble.recovered('source.unusable', { source: this.name }, 'source provides values again');
   }
 
-  /** Records readings, messages, lines or rows without a usable value. `problem` contains an example. */
+  /** Records lines, rows or files without a usable value. `problem` contains an example. */
   reject(problem: string, count = 1): void {
+    this.recordRejected(problem, count);
+    this.#recordUseless(problem, count);
+  }
+
+  /** Records messages or readings without a usable value, whose values are recorded with `recordFailure`. */
+  recordRejected(problem: string, count = 1): void {
+    const atMs = this.#options.clock.monotonicMs();
+    this.#rejected = { count: (this.#rejected?.count ?? 0) + count, problem, atMs };
+  }
+
+  #recordUseless(problem: string, count: number): void {
     const nowMs = this.#options.clock.monotonicMs();
-    this.#rejected = { count: (this.#rejected?.count ?? 0) + count, problem, atMs: nowMs };
     const { sinceMs = nowMs, readings = 0 } = this.#useless ?? {};
     this.#useless = { readings: readings + count, sinceMs, problem };
     const limitMs = this.#useless.readings >= MANY_READINGS ? UNUSABLE_MANY_MS : UNUSABLE_MS;

@@ -16,6 +16,7 @@ import type { ModbusValue } from '../../../src/sources/modbus/register.ts';
 import { type ModbusRegister, readRegister } from '../../../src/sources/modbus/register.ts';
 import { UnitReader } from '../../../src/sources/modbus/unit-reader.ts';
 import type { Point } from '../../../src/sources/points.ts';
+import { SourceStatus } from '../../../src/sources/status.ts';
 import { type Cost, costOf, machine, median, table } from '../measure.ts';
 import { modbusDevice } from './modbus-device.ts';
 
@@ -82,7 +83,8 @@ async function ownReader(port: number): Promise<() => Promise<unknown>> {
     isClosed: false,
     commitSoon: () => {},
   };
-  const gate = new Gate({ source: 'plc', timeFrom: 'source', committer, stamps: new Stamps(), clock, log });
+  const status = new SourceStatus({ name: 'plc', kind: 'modbus', points: [], isPolled: true, clock, log });
+  const gate = new Gate({ status, timeFrom: 'source', committer, stamps: new Stamps(), clock, log });
   const address = { transport: 'tcp', host: '127.0.0.1', port } as const;
   const { line } = new ModbusLines(clock, log).join({
     source: 'plc',

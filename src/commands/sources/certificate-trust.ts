@@ -16,7 +16,6 @@ export interface TrustFlags {
   json?: boolean;
 }
 
-
 /**
  * Shows a server certificate, asks for confirmation, and stores it as trusted. Returns whether the certificate is now
  * trusted.

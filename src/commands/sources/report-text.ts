@@ -7,7 +7,7 @@ import { type Paint, table } from '../../base/table.ts';
 import { findings } from '../../ops/findings.ts';
 import type { ProposedMember, ScannedValue } from '../../sources/source-kind.ts';
 import type { TestedReport } from '../../sources/source-test.ts';
-import { missingText, type SourceReport, unusableText } from '../../sources/status.ts';
+import { missingText, rejectedText, type SourceReport, unusableText } from '../../sources/status.ts';
 import { proposeTemplates } from './templates.ts';
 
 const MAX_PROBLEMS_SHOWN = 4;
@@ -84,11 +84,14 @@ export function sourcesTable(sources: readonly SourceReport[], width: number, pa
 }
 
 function notesOf(source: SourceReport): string[] {
-  const { name, hint, window, certificate_expires: expires } = source;
+  const { name, hint, rejected, window, certificate_expires: expires } = source;
   const notes: string[] = [];
   const problem = problemText(source);
   if (problem !== undefined) notes.push(`${plain(name)}: ${problem}`);
   if (problem !== undefined && hint !== null) notes.push(`  ${plain(hint)}`);
+  if (rejected !== null) {
+    notes.push(plain(`${name}: ${rejectedText(rejected)} (${durationText(rejected.seconds_ago)} ago)`));
+  }
   if (hasMissingValues(source)) notes.push(missingLine(source));
   if (window && window.size !== null && window.used >= window.size) {
     notes.push(`${plain(name)}: receive window of ${counted(window.size, 'message')} is full, waiting for the disk`);

@@ -1,4 +1,5 @@
 import { SourceStopped, TagferryError } from '../../base/errors.ts';
+import { plain } from '../../base/foreign-text.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
@@ -15,6 +16,7 @@ import type { RunningSource, SourceContext } from '../source-kind.ts';
 type Context = SourceContext<BrokerSpec, MessageValue>;
 
 const FILTERS = 'filters';
+const RETAINED_SKIPPED = 'retained message without a time skipped, set retained: take to accept it';
 const DONE = Promise.resolve();
 
 /**
@@ -115,10 +117,13 @@ export class MqttSource implements RunningSource {
 
   #receive(message: Message): Promise<void> {
     if (this.#isStopped) return Promise.reject(new SourceStopped());
-    const { gate, clock, source } = this.#context;
+    const { gate, status, clock, source } = this.#context;
     const { topic, payload, retained } = message;
     let points = this.#router.pointsOf(topic);
-    if (retained && source.spec.retained !== 'take') points = points.filter(hasOwnTime);
+    if (retained && source.spec.retained !== 'take') {
+      for (const point of points) if (!hasOwnTime(point)) status.recordFailure(point, RETAINED_SKIPPED);
+      points = points.filter(hasOwnTime);
+    }
     if (points.length === 0) return DONE;
     if (payload.length > MAX_PAYLOAD_BYTES) {
       for (const point of points) gate.recordFailure(point, PAYLOAD_TOO_LONG);
@@ -132,7 +137,9 @@ export class MqttSource implements RunningSource {
   }
 
   #reportUnreadable(topic: string, error: string): void {
-    this.#context.status.errors++;
+    const { status } = this.#context;
+    status.errors++;
+    status.recordRejected(`${plain(topic)}: ${error}`);
     const fields = { source: this.#context.source.name, topic, error };
     this.#trouble.report({ event: 'mqtt.unreadable', ...fields }, 'message without a value', topic);
   }

@@ -1,4 +1,5 @@
 import { SourceStopped, TagferryError } from '../../base/errors.ts';
+import { plain } from '../../base/foreign-text.ts';
 import type { NatsBroker } from '../../broker/nats/nats-broker.ts';
 import type { NatsPull, StreamMessage } from '../../broker/nats/nats-pull.ts';
 import type { NatsSpec } from '../../broker/nats/nats-spec.ts';
@@ -99,7 +100,9 @@ export class NatsSource implements RunningSource {
   }
 
   #reportUnreadable(subject: string, error: string): void {
-    this.#context.status.errors++;
+    const { status } = this.#context;
+    status.errors++;
+    status.recordRejected(`${plain(subject)}: ${error}`);
     const fields = { source: this.#context.source.name, subject, error };
     this.#trouble.report({ event: 'nats.unreadable', ...fields }, 'message without a value', subject);
   }

@@ -267,6 +267,7 @@ export class OpcuaSource implements RunningSource {
     gate.recordFailure(point, plain(problem));
     this.#context.status.errors++;
     if (status !== 0) return;
+    this.#context.status.recordRejected(`${point.name}: ${plain(problem)}`);
     this.#unreadable ??= { problem: `${point.name}: ${problem}`, hint };
     this.#setProblem();
     this.#reports.unreadable(point, plain(problem));

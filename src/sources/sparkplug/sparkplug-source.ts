@@ -204,6 +204,7 @@ export class SparkplugSource implements RunningSource {
       if (isWaiting) return known.waiting.add({ ...parsed, payload });
     } catch (error) {
       this.#context.status.errors++;
+      this.#context.status.reject(`${plain(topic)}: ${messageOf(error)}`);
       known.node.miss();
       const fields = { source: this.#context.source.name, topic: plain(topic), error: messageOf(error) };
       this.#trouble.report({ event: 'sparkplug.unreadable', ...fields }, 'failed to read message', topic);

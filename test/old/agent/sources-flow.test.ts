@@ -32,7 +32,6 @@ class Probe {
           if (isRunning) this.running--;
           isRunning = false;
         },
-        state: () => ({ connected: true, sinceMs: 0, errors: 0, pollsLate: 0 }),
       };
     },
   };

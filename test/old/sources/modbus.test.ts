@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../../src/base/port-claim.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import type { SourceReport } from '../../../src/sources/status.ts';
 import type { TestedReport } from '../../../src/sources/source-test.ts';
+import type { SourceReport } from '../../../src/sources/status.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
 import { Peer } from '../../e2e/harness/modbus-peer.ts';
 import { ManualClock } from '../../unit/doubles/manual-clock.ts';

@@ -5,7 +5,7 @@ import { createServer } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
-import { inspectionBroker } from '../../../src/broker/broker.ts';
+import { Brokers } from '../../../src/broker/brokers.ts';
 import { MQTT_TOPICS } from '../../../src/broker/topic-filters.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { scanMessages } from '../../../src/sources/messages/scan.ts';
@@ -35,7 +35,9 @@ async function scanFor(count: number, what: readonly string[]): Promise<ScannedV
 
 async function scan(what: readonly string[], waitMs: number): Promise<ScannedValue[]> {
   const spec = { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 } as const;
-  const broker = inspectionBroker({ name: 'plant', spec, clock: systemClock, logger: silentLogger() });
+  const brokers = new Brokers({ clientId: () => 'gw', clock: systemClock, logger: silentLogger() });
+  await brokers.set([{ name: 'plant', spec }]);
+  const broker = (await brokers.inspection('plant')).get('plant')!;
   const found: ScannedValue[] = [];
   const { signal } = new AbortController();
   for await (const step of scanMessages({ broker, grammar: MQTT_TOPICS, what, waitMs, clock: systemClock, signal })) {

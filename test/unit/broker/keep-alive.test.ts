@@ -50,6 +50,8 @@ it.each([
         instance: 'test',
         stateDir: '/nowhere',
         gate,
+        status: gate.status,
+        isTest: false,
         brokers,
         shared: new Shared(),
         notes: async () => new Map(),
@@ -71,7 +73,11 @@ it.each([
       await clock.advance(SILENCE_MS);
       await vi.waitUntil(() => server.pings > before, { timeout: 30_000 });
     }
-    expect([source.state().connected, brokers.get('plant')!.state().failures, server.confirmed]).toEqual([true, 0, 0]);
+    expect([gate.status.report(0).connected, brokers.get('plant')!.state().failures, server.confirmed]).toEqual([
+      true,
+      0,
+      0,
+    ]);
     sink.fault = undefined;
     sink.holds = false;
     sink.commit();

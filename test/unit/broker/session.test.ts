@@ -5,8 +5,11 @@ import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { Broker } from '../../../src/broker/broker.ts';
 import type { BrokerSpec } from '../../../src/broker/broker-spec.ts';
+import { Brokers } from '../../../src/broker/brokers.ts';
 import { UNSHAPED } from '../../../src/config/tags.ts';
 import { MQTT } from '../../../src/sources/mqtt/mqtt-kind.ts';
+import { Shared, type SourceKind } from '../../../src/sources/source-kind.ts';
+import { testSource } from '../../../src/sources/source-test.ts';
 import { StrictBroker } from './strict-broker.ts';
 
 let server: StrictBroker;
@@ -257,33 +260,40 @@ describe('broker inspection by sources test', () => {
     await vi.waitUntil(() => server.filters.length === 1);
     server.publish('a', '{"v":7,"q":"bad"}', { retain: true });
     await vi.waitUntil(() => got.length === 1);
+    let series = 0;
     const pointOf = (topic: string, at: string) => ({
       name: `${topic} ${at}`,
-      series: 1,
+      series: ++series,
       everyMs: 0,
       shaping: UNSHAPED,
       spec: { topic, template: topic, at, status: '/q' },
     });
     const points = [pointOf('a', '/v'), pointOf('a', '/x'), pointOf('b', '/v')];
+    const source = { kind: 'mqtt', name: 'plant', everyMs: 0, timeFrom: 'source' } as const;
     const spec: BrokerSpec = {
       url: `mqtt://127.0.0.1:${port}`,
       version: 5,
       qos: 1,
       sessionExpiryMs: 60_000,
+      retained: 'take',
     };
-    const tested = await MQTT.test!({
-      source: { kind: 'mqtt', name: 'plant', everyMs: 0, timeFrom: 'source', spec },
+    const shared = new Brokers({ clientId: () => 'gw', clock: systemClock, logger: silentLogger() });
+    await shared.set([{ name: 'plant', spec }]);
+    const context = {
+      source: { ...source, spec },
       points,
+      intake: { draft: () => expect.fail() },
+      instance: 'test',
       stateDir: '/nowhere',
-      waitMs: 1_000,
+      brokers: await shared.inspection('plant'),
+      shared: new Shared(),
       clock: systemClock,
-      log: silentLogger(),
-      signal: new AbortController().signal,
-    });
-    expect(tested).toEqual([
-      { point: points[0], raw: 7, quality: 'bad' },
-      { point: points[1], problem: 'no value at /x' },
-      { point: points[2], problem: 'no message within 1 s' },
+    };
+    const tested = await testSource(MQTT as SourceKind, context, 1_000, new AbortController().signal);
+    expect(tested).toMatchObject([
+      { tag: 'a', key: '/v', raw: 7, value: 7, quality: 'bad' },
+      { tag: 'a', key: '/x', raw: null, problem: 'no value at /x' },
+      { tag: 'b', key: '/v', raw: null, problem: 'no message within 1 s' },
     ]);
     expect([got.length, one.state().connected]).toEqual([1, true]);
     confirm();

@@ -15,6 +15,7 @@ const SOURCE: ShownStatus['sources'][number] = {
   silent: false,
   silent_seconds: 0,
   unusable: null,
+  rejected: null,
   values: 3,
   missing: null,
   stored: 100,

@@ -12,7 +12,7 @@ import { isSent, scaledOf } from '../../../src/sources/intake/shaping.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
-import { makeIntakeBench, originOf, tagOf, until } from './sink-double.ts';
+import { makeIntakeBench, originOf, statusOf, tagOf, until } from './sink-double.ts';
 
 function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source' = 'source') {
   const tags = new Map([['T', tagOf('T', 1, [{ key: 'v', from: originOf('host', 's', true, shaping) }])]]);
@@ -159,7 +159,7 @@ function committing(shaping: Partial<Shaping> = {}) {
   const intake = new Intake({ catalogue, tags, committer, stamps, clock, log });
   const [point] = pointsOf(tags, 's', intake);
   const gateOf = (options: Partial<GateOptions> = {}) =>
-    new Gate({ source: 's', timeFrom: 'source', committer, stamps, clock, log, ...options });
+    new Gate({ status: statusOf('s', { clock }), timeFrom: 'source', committer, stamps, clock, log, ...options });
   const say = (gate: Gate, ...numbers: number[]) => gate.write(numbers.map((raw) => ({ point: point!, raw })));
   const stateOf = (promise: Promise<void>) => {
     const state = { is: 'waiting' };
@@ -194,7 +194,7 @@ describe('write to a gate', () => {
 
   it('is part of one commit with the values and notes of all other sources', async () => {
     const { clock, commits, gateOf, point, say } = committing();
-    const [one, other] = [gateOf(), gateOf({ source: 'other' })];
+    const [one, other] = [gateOf(), gateOf({ status: statusOf('other') })];
     void one.write([{ point, raw: 1 }], [{ name: 'position', text: '1' }]);
     void say(other, 2);
     void one.write([{ point, raw: 3 }], [{ name: 'position', text: '3' }]);
@@ -250,7 +250,7 @@ describe('write to a gate', () => {
     commits[0]!.end(DISK_FULL);
     await clock.advance(0);
     all.push(write(3));
-    expect([gate.waiting, gate.stored, committer.waitingValues]).toEqual([3, 0, 3]);
+    expect([gate.waiting, gate.status.stored, committer.waitingValues]).toEqual([3, 0, 3]);
     await clock.advance(1_000);
     expect([commits[1]!.values, commits[1]!.notes]).toEqual([
       [1, 2, 3],

@@ -27,16 +27,16 @@ function pollerOf(
   const points = pointsOf(TAGS, 'self', bench.intake).slice(0, count);
   const reads: string[] = [];
   const poller = new Poller({
-    source: 'self',
     points,
     gate,
+    status: gate.status,
     clock: bench.clock,
     log,
     async read(due) {
       reads.push(`${bench.clock.monotonicMs()} ${due.map((point) => point.name).join()}`);
       if (readMs > 0) await bench.clock.sleep(readMs);
       if (fails()) throw new Error('no answer');
-      for (const point of due) gate.accept(point, 1);
+      return due.map((point) => ({ point, raw: 1 }));
     },
   });
   return { poller, gate, warnings, reads };
@@ -46,7 +46,7 @@ describe('poller', () => {
   it('polls immediately, then at regular intervals regardless of wall clock changes', async () => {
     const bench = makeIntakeBench(TAGS);
     await bench.clock.advance(300);
-    const { poller } = pollerOf(bench);
+    const { poller, reads } = pollerOf(bench);
     poller.start();
     await bench.clock.advance(0);
     bench.clock.jumpWall(-14 * 86_400_000);
@@ -54,33 +54,33 @@ describe('poller', () => {
     bench.clock.jumpWall(28 * 86_400_000);
     await bench.clock.advance(2_000);
     await poller.stop();
-    expect([poller.stats, bench.counted.get('self')]).toEqual([{ polls: 4, late: 0, failed: 0, refused: 0 }, 4]);
+    expect([reads.length, bench.counted.get('self')]).toEqual([4, 4]);
     await bench.clock.advance(5_000);
-    expect(poller.stats.polls).toBe(4);
+    expect(reads.length).toBe(4);
   });
 
-  it('continues reading while values wait for the disk, and counts a poll when its values are stored', async () => {
+  it('continues reading while values wait for the disk', async () => {
     const bench = makeIntakeBench(TAGS);
     bench.sink.holds = true;
-    const { poller } = pollerOf(bench);
+    const { poller, gate } = pollerOf(bench);
     poller.start();
     await bench.clock.advance(3_500);
-    expect([bench.sink.appends, poller.stats.polls, poller.stats.late]).toEqual([4, 0, 0]);
+    expect([bench.sink.appends, gate.status.stored, gate.status.pollsLate]).toEqual([4, 0, 0]);
     bench.sink.commit();
-    await until(() => poller.stats.polls === 4);
+    await until(() => gate.status.stored === 4);
     expect(bench.sink.stored.map((each) => each.timeMs).every((at, i, all) => i === 0 || at > all[i - 1]!)).toBe(true);
     await poller.stop();
   });
 
   it('polls a device every second even if each response takes 700 ms', async () => {
     const bench = makeIntakeBench(TAGS);
-    const { poller, reads } = pollerOf(bench, { readMs: 700 });
+    const { poller, gate, reads } = pollerOf(bench, { readMs: 700 });
     poller.start();
     await bench.clock.advance(10_000);
     const stopping = poller.stop();
     await bench.clock.advance(1_000);
     await stopping;
-    expect([reads.length, poller.stats.late]).toEqual([11, 0]);
+    expect([reads.length, gate.status.pollsLate]).toEqual([11, 0]);
   });
 
   it('reads each value at its own interval', async () => {
@@ -95,39 +95,39 @@ describe('poller', () => {
 
   it('counts and reports late polls without dropping earlier values', async () => {
     const bench = makeIntakeBench(TAGS);
-    const { poller, warnings } = pollerOf(bench, { readMs: 2_500 });
+    const { poller, gate, warnings } = pollerOf(bench, { readMs: 2_500 });
     poller.start();
     await bench.clock.advance(6_100);
-    expect(poller.stats.late).toBe(4);
+    expect(gate.status.pollsLate).toBe(4);
     expect(warnings).toMatchObject([1, 2].map((count) => ({ event: 'source.polls_late', count })));
     const stopping = poller.stop();
     await bench.clock.advance(3_000);
     await stopping;
-    await until(() => poller.stats.polls === 3);
+    await until(() => gate.status.stored === 3);
   });
 
-  it('waits while the store rejects values, and counts a delayed poll once', async () => {
+  it('stores the values of all polls after the store has rejected them for a while', async () => {
     const bench = makeIntakeBench(TAGS);
     bench.sink.fault = storeFault('buffer.full', 4_500);
-    const { poller } = pollerOf(bench);
+    const { poller, gate } = pollerOf(bench);
     poller.start();
     await bench.clock.advance(4_400);
-    expect([poller.stats.polls, bench.sink.stored.length]).toEqual([0, 0]);
+    expect([gate.status.stored, bench.sink.stored.length]).toEqual([0, 0]);
     bench.sink.fault = undefined;
     await bench.clock.advance(6_000);
     await poller.stop();
     await until(() => bench.sink.stored.length === 11);
-    expect([poller.stats.polls, bench.counted.get('self')]).toEqual([11, 11]);
+    expect([gate.status.stored, bench.counted.get('self')]).toEqual([11, 11]);
   });
 
   it('continues after a failed read', async () => {
     const bench = makeIntakeBench(TAGS);
     let left = 3;
-    const { poller, warnings, reads } = pollerOf(bench, { fails: () => left-- > 0 });
+    const { poller, gate, warnings, reads } = pollerOf(bench, { fails: () => left-- > 0 });
     poller.start();
     await bench.clock.advance(10_000);
     await poller.stop();
-    expect([poller.stats.failed, reads.length > 10, warnings.length]).toEqual([3, true, 2]);
+    expect([gate.status.errors, reads.length > 10, warnings.length]).toEqual([3, true, 2]);
   });
 });
 

@@ -9,6 +9,7 @@ import { Gate } from '../../../src/sources/intake/gate.ts';
 import { Intake } from '../../../src/sources/intake/intake.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
 import type { ValueWatch } from '../../../src/sources/intake/value-watch.ts';
+import { SourceStatus, type SourceStatusOptions } from '../../../src/sources/status.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 interface StoredValue {
@@ -174,7 +175,7 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT, watch?: 
   const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source') =>
     new Gate({
       watch,
-      source,
+      status: statusOf(source, { clock }),
       timeFrom,
       committer: sink,
       stamps,
@@ -184,6 +185,12 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT, watch?: 
       countAhead: countInto(ahead),
     });
   return { catalogue, sink, clock, counted, ahead, stamps, intake, gateOf };
+}
+
+/** Returns the status of a source without points. */
+export function statusOf(name: string, options: Partial<SourceStatusOptions> = {}): SourceStatus {
+  const defaults = { kind: 'modbus', points: [], isPolled: true, clock: new ManualClock(), log: silentLogger() };
+  return new SourceStatus({ ...defaults, name, ...options });
 }
 
 /** Waits until the condition is true. */

@@ -50,8 +50,8 @@ describe('value map', () => {
     for (const raw of ['RUN', 'STOP', 'OFF', 'STOP']) gate.accept(point!, raw);
     await gate.committed();
     expect(values()).toEqual([15, 5]);
-    expect(gate.arrivals.notNumbers).toBe(2);
-    expect(gate.arrivals.unreadOf(point!)).toEqual({ problem: UNKNOWN, count: 1 });
+    expect(gate.status.report(0)).toMatchObject({ errors: 2, rejected: { count: 2 } });
+    expect(gate.status.unreadTextOf(point!)).toBe(UNKNOWN);
   });
 
   it('replaces text in messages, either a JSON member or the whole message', async () => {
@@ -69,7 +69,7 @@ describe('value map', () => {
     read('STOP', whole);
     await gate.committed();
     expect(values()).toEqual([1, 0, 1, 3]);
-    expect(gate.arrivals.unreadOf(points[0]!)?.problem).toBe(UNKNOWN);
+    expect(gate.status.unreadTextOf(points[0]!)).toBe(UNKNOWN);
   });
 
   it('replaces text in CSV cells, and lists unknown texts as problems in the file', () => {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { UNSHAPED, type Writable } from '../../../src/config/tags.ts';
+import type { SourceStatus } from '../../../src/sources/status.ts';
 import { type WriteRequest, Writer } from '../../../src/sources/writes/writer.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
@@ -48,7 +49,7 @@ function makeDevice({ writable = {}, scale = 1, notes = new Map() }: DeviceOptio
         targets: [current.spec],
         point: { shaping: { ...UNSHAPED, scale }, spec: current.spec },
         source,
-        gate: { latestOf: () => undefined, arrivals: { listen: () => () => {} } },
+        gate: { latestOf: () => undefined, status: { listen: () => () => {} } as unknown as SourceStatus },
       }) as never,
     notes: { read: async (name) => notes.get(name), set: async (name, text) => void notes.set(name, text) },
     onOutcome: (outcome) => outcomes.push(outcome),

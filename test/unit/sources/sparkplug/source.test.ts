@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/base/logger.ts';
 import type { Message } from '../../../../src/broker/connection.ts';
 import type { MessageHandler } from '../../../../src/broker/subscriptions.ts';
+import type { Gate } from '../../../../src/sources/intake/gate.ts';
 import { pointsOf } from '../../../../src/sources/points.ts';
 import { SparkplugSource } from '../../../../src/sources/sparkplug/sparkplug-source.ts';
 import { makeIntakeBench, originOf, tagOf } from '../sink-double.ts';
@@ -15,6 +16,7 @@ const { encodePayload } = get('spBv1.0');
 const NODE = 'Plant1/press';
 let bench: ReturnType<typeof makeIntakeBench>;
 let source: SparkplugSource;
+let gate: Gate;
 let handler: MessageHandler;
 /** Topics to which the source published. */
 let published: string[];
@@ -34,10 +36,12 @@ beforeEach(() => {
     state: () => ({ connected: true, sinceMs: connectedMs, failures: 0, discarded: 0 }),
     publish: async (topic: string) => void published.push(topic),
   };
+  gate = bench.gateOf('cells');
   source = new SparkplugSource({
     source: { kind: 'sparkplug', name: 'cells', spec: { qos: 1, group: 'Plant1', rebirth: true } },
     points: pointsOf(tags, 'cells', bench.intake),
-    gate: bench.gateOf('cells'),
+    gate,
+    status: gate.status,
     brokers: { get: () => broker },
     clock: bench.clock,
     log: silentLogger(),
@@ -98,10 +102,10 @@ describe('Sparkplug B source without a birth certificate', () => {
       { name: 'a', type: 'Int32', value: 3 },
     ]);
     await bench.clock.advance(29_000);
-    expect([aliased.is, source.state().hint]).toEqual(['waiting', undefined]);
+    expect([aliased.is, gate.status.hint]).toEqual(['waiting', undefined]);
     await bench.clock.advance(2_000);
     expect([aliased.is, stored()]).toEqual(['acknowledged', [['a', 3]]]);
-    expect(source.state()).toMatchObject({
+    expect(gate.status).toMatchObject({
       problem: 'waiting for the birth certificate of press',
       hint: expect.stringContaining('spBv1.0/Plant1/NCMD/press'),
     });
@@ -110,7 +114,8 @@ describe('Sparkplug B source without a birth certificate', () => {
     await bench.clock.advance(0);
     expect(later.is).toBe('acknowledged');
     birth();
-    expect(source.state().hint).toBeUndefined();
+    await bench.clock.advance(1_000);
+    expect(gate.status.hint).toBeUndefined();
   });
 
   it('discards messages of an earlier session of the node', async () => {

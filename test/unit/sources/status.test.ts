@@ -1,12 +1,11 @@
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
-import { silentLogger } from '../../../src/base/logger.ts';
 import { sourcesTable } from '../../../src/commands/sources/report-text.ts';
 import { UNSHAPED } from '../../../src/config/tags.ts';
 import { findings } from '../../../src/ops/findings.ts';
-import { Arrivals } from '../../../src/sources/intake/arrivals.ts';
-import { type ReportedSource, sourceReport } from '../../../src/sources/status.ts';
+import type { SourceReport } from '../../../src/sources/status.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { statusOf } from './sink-double.ts';
 
 const MINUTE_MS = 60_000;
 
@@ -19,22 +18,29 @@ interface Facts {
   problem?: string;
 }
 
-function source({ everyMs = 1_000, values = 4, isPolled = true, lastAcceptedMs, ...state }: Facts): ReportedSource {
-  const points = Array.from({ length: values }, (_, n) => ({ name: `FT-${n} flow`, series: n + 1, everyMs }));
-  const arrivals = new Arrivals({ source: 'plc1', clock: new ManualClock(), log: silentLogger() });
-  if (lastAcceptedMs !== undefined) for (const { series } of points) arrivals.note(series);
-  return {
-    name: 'plc1',
-    kind: 'modbus',
-    state: { connected: false, sinceMs: 0, errors: 3, pollsLate: 0, ...state },
-    openedMs: 0,
-    points,
-    isPolled,
-    gate: { stored: 0, lastStoredMs: undefined, lastAcceptedMs, waiting: 0, arrivals },
-  };
+/** Returns the report of a source after `afterMs`. */
+async function reportOf(
+  { everyMs = 1_000, values = 4, isPolled = true, lastAcceptedMs, connected = false, problem }: Facts,
+  afterMs: number,
+): Promise<SourceReport> {
+  const clock = new ManualClock();
+  const points = Array.from({ length: values }, (_, n) => {
+    return { name: `FT-${n} flow`, series: n + 1, everyMs, shaping: UNSHAPED, spec: {} };
+  });
+  const status = statusOf('plc1', { points, isPolled, clock });
+  const startMs = clock.monotonicMs();
+  if (connected) status.connect();
+  else status.disconnect(problem);
+  if (lastAcceptedMs !== undefined) {
+    await clock.advance(lastAcceptedMs);
+    for (const point of points) status.recordNumber(point, 1, undefined, undefined);
+    status.lastAcceptedMs = clock.monotonicMs();
+  }
+  await clock.advance(startMs + afterMs - clock.monotonicMs());
+  return status.report(0);
 }
 
-const silentAfter = (minutes: number, facts: Facts) => sourceReport(source(facts), minutes * MINUTE_MS).silent;
+const silentAfter = async (minutes: number, facts: Facts) => (await reportOf(facts, minutes * MINUTE_MS)).silent;
 const POLLED_ONCE_AN_HOUR = { everyMs: 60 * MINUTE_MS };
 const UNSOLICITED = { everyMs: 0, connected: true };
 
@@ -84,25 +90,26 @@ describe('source report', () => {
       silent: true,
       facts: { ...UNSOLICITED, values: 0, connected: false },
     },
-  ])('sets silent to $silent for $what after $minutes minutes', ({ minutes, silent, facts }) => {
-    expect(silentAfter(minutes, facts)).toBe(silent);
+  ])('sets silent to $silent for $what after $minutes minutes', async ({ minutes, silent, facts }) => {
+    expect(await silentAfter(minutes, facts)).toBe(silent);
   });
 
-  it('lists missing values after a grace period, and marks values from polled sources as overdue', () => {
-    expect(sourceReport(source({}), 19_000).missing).toBeNull();
-    expect(sourceReport(source({}), 21_000).missing).toMatchObject({
+  it('lists missing values after a grace period, and marks values from polled sources as overdue', async () => {
+    expect((await reportOf({}, 19_000)).missing).toBeNull();
+    expect((await reportOf({}, 21_000)).missing).toMatchObject({
       values: 4,
       first: expect.arrayContaining([{ name: 'FT-0 flow', problem: null }]),
       overdue: true,
     });
-    expect(sourceReport(source(UNSOLICITED), 21_000).missing?.overdue).toBe(false);
+    expect((await reportOf(UNSOLICITED, 21_000)).missing?.overdue).toBe(false);
   });
 
-  it('is a finding with its problem if it is silent', () => {
+  it('is a finding with its problem if it is silent', async () => {
     const facts = { problem: 'no response within 3000 ms' };
-    const reports = [source(facts), source({ lastAcceptedMs: 119_000, connected: true })].map((one) =>
-      sourceReport(one, 120_000),
-    );
+    const reports = [
+      await reportOf(facts, 120_000),
+      await reportOf({ lastAcceptedMs: 119_000, connected: true }, 120_000),
+    ];
     expect(findings({ sources: reports })).toEqual([
       {
         severity: 'error',
@@ -121,32 +128,20 @@ describe('source whose data yields no values', () => {
     const clock = new ManualClock();
     const lines: Record<string, unknown>[] = [];
     const log = pino({ base: null, level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
-    const arrivals = new Arrivals({ source: 'plant', clock, log });
     const points = [{ name: 'FT-0 flow', series: 1, everyMs: 0, shaping: UNSHAPED, spec: {} }];
-    const report = () =>
-      sourceReport(
-        {
-          name: 'plant',
-          kind: 'mqtt',
-          state: { connected: true, sinceMs: 0, errors: 0, pollsLate: 0 },
-          openedMs: clock.monotonicMs(),
-          points,
-          isPolled: true,
-          gate: { stored: 0, lastStoredMs: undefined, lastAcceptedMs: undefined, waiting: 0, arrivals },
-        },
-        clock.monotonicMs(),
-      );
-    return { clock, lines, arrivals, point: points[0]!, report };
+    const status = statusOf('plant', { kind: 'mqtt', points, clock, log });
+    status.connect();
+    return { clock, lines, status, point: points[0]!, report: () => status.report(0) };
   }
 
   it('is unusable after 15 minutes until its next value', async () => {
-    const { clock, lines, arrivals, point, report } = begin();
+    const { clock, lines, status, point, report } = begin();
     for (let minute = 0; minute < 15; minute++) {
-      arrivals.noteUnread(point, `problem ${minute}`);
+      status.recordFailure(point, `problem ${minute}`);
       await clock.advance(MINUTE_MS);
     }
     expect(report().unusable).toBeNull();
-    arrivals.noteUnread(point, 'the payload, "ON", is not a number');
+    status.recordFailure(point, 'the payload, "ON", is not a number');
     expect(report().unusable).toEqual({
       readings: 16,
       since_seconds: 900,
@@ -158,8 +153,8 @@ describe('source whose data yields no values', () => {
     const shown = sourcesTable([report()], Number.POSITIVE_INFINITY, (text) => text);
     expect(shown).toMatch(/^plant +mqtt +unusable +15 min /m);
     expect(shown).toContain('plant: no value in the latest 16 readings, latest problem: the payload, "ON"');
-    arrivals.noteUnread(point, 'again');
-    arrivals.noteNumber(point);
+    status.recordFailure(point, 'again');
+    status.recordNumber(point, 1, undefined, undefined);
     expect(report().unusable).toBeNull();
     expect(lines).toMatchObject([
       { event: 'source.unusable', source: 'plant', readings: 16, error: 'the payload, "ON", is not a number' },
@@ -168,25 +163,41 @@ describe('source whose data yields no values', () => {
   });
 
   it('is unusable after a minute with a hundred readings, but not after a burst', async () => {
-    const { clock, arrivals, report } = begin();
-    arrivals.reject('line 1: no number', 1_000);
+    const { clock, status, report } = begin();
+    status.reject('line 1: no number', 1_000);
     expect(report().unusable).toBeNull();
     await clock.advance(MINUTE_MS);
-    arrivals.reject('line 2: no number');
+    status.reject('line 2: no number');
     expect(report().unusable).toMatchObject({ readings: 1_001, problem: 'line 2: no number' });
   });
 
   it('remains usable if a value arrives in between or no data arrives', async () => {
-    const { clock, arrivals, point, report } = begin();
+    const { clock, status, point, report } = begin();
     for (let minute = 0; minute < 60; minute++) {
-      arrivals.noteUnread(point, 'no number');
-      if (minute % 10 === 0) arrivals.noteNumber(point);
+      status.recordFailure(point, 'no number');
+      if (minute % 10 === 0) status.recordNumber(point, 1, undefined, undefined);
       await clock.advance(MINUTE_MS);
     }
     expect(report().unusable).toBeNull();
-    arrivals.noteNumber(point);
-    arrivals.noteUnread(point, 'no number');
+    status.recordNumber(point, 1, undefined, undefined);
+    status.recordFailure(point, 'no number');
     await clock.advance(60 * MINUTE_MS);
     expect(report().unusable).toBeNull();
+  });
+
+  it('is a warning for an hour after data was rejected, with the number of rejections and an example', async () => {
+    const { clock, status, point, report } = begin();
+    status.recordNumber(point, 1, undefined, undefined);
+    status.recordRejected('site/ft101: the payload, "ON", is not a number');
+    status.recordRejected('site/ft101: the payload, "OFF", is not a number');
+    await clock.advance(2 * MINUTE_MS);
+    const sentence = '2 rejected, latest: site/ft101: the payload, "OFF", is not a number, 2 min ago';
+    expect(findings({ sources: [report()] })).toMatchObject([
+      { severity: 'warning', event: 'source.rejected', sentence, command: 'tagferry sources test plant' },
+    ]);
+    const shown = sourcesTable([report()], Number.POSITIVE_INFINITY, (text) => text);
+    expect(shown).toContain('plant: 2 rejected, latest: site/ft101: the payload, "OFF", is not a number (2 min ago)');
+    await clock.advance(60 * MINUTE_MS);
+    expect(findings({ sources: [report()] })).toEqual([]);
   });
 });
