@@ -44,13 +44,15 @@ export function sourceFinding(source: SourceReport): Finding[] {
 type Condition = Pick<Finding, 'severity' | 'event' | 'sentence'>;
 
 function conditionOf(source: SourceReport): Condition | undefined {
-  const { silent, connected, unusable, missing, rejected, last_value_seconds_ago: last } = source;
-  const problem = source.problem ?? (last === null && rejected !== null ? rejectedText(rejected) : null);
+  const { problem, silent, connected, unusable, missing, rejected, last_value_seconds_ago: last } = source;
   const because = problem === null ? '' : `: ${problem}`;
   const time = (seconds: number) => durationText(seconds);
   if (silent) {
     const since = time(source.silent_seconds);
-    const sentence = `${last === null ? `no value since it was opened ${since} ago` : `no value for ${since}`}${because}`;
+    if (last !== null)
+      return { severity: 'error', event: 'source.silent', sentence: `no value for ${since}${because}` };
+    const example = problem === null && rejected !== null ? `: ${rejectedText(rejected)}` : because;
+    const sentence = `no value since it was opened ${since} ago${example}`;
     return { severity: 'error', event: 'source.silent', sentence };
   }
   if (connected === false) {

@@ -226,6 +226,7 @@ export class SourceStatus {
 
   /** Records that data yielded values. */
   recordValues(): void {
+    this.lastAcceptedMs = this.#options.clock.monotonicMs();
     this.#useless = undefined;
     if (!this.#isUnusable) return;
     this.#isUnusable = false;

@@ -161,7 +161,6 @@ export class Gate implements Supply {
     if (committer.isFullFor(length)) return Promise.reject(busy());
     const batch = this.#batch();
     const nowMs = clock.monotonicMs();
-    this.status.lastAcceptedMs = nowMs;
     this.status.recordValues();
     if (!observed) for (const stored of observeAll(watch, columns)) batch.after.push(stored);
     readings?.recordAll(columns, nowMs);
@@ -192,7 +191,6 @@ export class Gate implements Supply {
     const { number, value } = shaped;
     this.status.recordNumber(point, raw, timeMs, quality);
     const nowMs = this.#options.clock.monotonicMs();
-    this.status.lastAcceptedMs = nowMs;
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, nowMs, quality === 'bad');
     let state = this.#states.get(point.series);
     if (state === undefined) {

@@ -225,6 +225,7 @@ export class SparkplugSource implements RunningSource {
     // Process waiting messages first, so that older values do not overwrite newer values.
     else if (type.endsWith('BIRTH')) known.waiting.release((earlier) => this.#readEarlier(known, earlier));
     this.#apply(known, outcome, payload.timeMs);
+    if (!type.endsWith('DATA')) this.#setProblem();
     return outcome.mustWait === true;
   }
 

@@ -34,7 +34,6 @@ async function reportOf(
   if (lastAcceptedMs !== undefined) {
     await clock.advance(lastAcceptedMs);
     for (const point of points) status.recordNumber(point, 1, undefined, undefined);
-    status.lastAcceptedMs = clock.monotonicMs();
   }
   await clock.advance(startMs + afterMs - clock.monotonicMs());
   return status.report(0);
