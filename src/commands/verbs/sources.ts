@@ -47,8 +47,8 @@ export function define(program: Command): void {
     .option('--json', 'print the values as JSON')
     .addHelpText(
       'after',
-      '\nA running agent reads the values over its own connections and does not store them. If no agent is running, this command ' +
-        'connects to the devices directly, except for `exec` and `host` sources. Exit status 1 if a value cannot be read.',
+      '\nOpens each source a second time, in the running agent or, if no agent is running, in this process. Stores, ' +
+        'acknowledges and moves nothing. `exec` sources require a running agent. Exit status 1 if a value cannot be read.',
     )
     .action(async (names: string[], flags: Flags) => {
       const values = await test(config(), names, flags.wait);
@@ -74,26 +74,22 @@ export function define(program: Command): void {
 
   sources
     .command('scan')
-    .description('list the values of a device, a broker or the newest file in a folder, as lines for tags.yaml')
-    .argument('<source>', 'source in tags.yaml, or an address: tcp://host:502, rtu:/dev/ttyUSB0, mqtt://host')
-    .argument(
-      '[what...]',
-      'Modbus: "holding 0-199", "input 0-49", "coil 0-15"; MQTT: "plant/#"; Sparkplug: edge nodes; OPC UA: a path or node ID (default: everything)',
-    )
+    .description('list the values of an OPC UA server, a broker or the newest file in a folder, as lines for tags.yaml')
+    .argument('<source>', 'source in tags.yaml, or the address of a broker: mqtt://host')
+    .argument('[what...]', 'MQTT: "plant/#"; Sparkplug: edge nodes; OPC UA: a path or node ID (default: everything)')
     .addOption(waitOption('time to listen to a broker'))
     .option('--like', 'print values that repeat for several tags as templates (`like`)')
     .option('--yes', 'skip the confirmation')
     .option('--json', 'print the values as JSON')
     .addHelpText(
       'after',
-      '\nModbus: reads only the specified registers, at most ten requests per second. ' +
-        "MQTT: uses a separate client, which does not affect the agent's session. Sparkplug: like MQTT, and requests birth " +
-        "certificates from nodes (unless rebirth: false). OPC UA: at most ten requests per second, over the agent's session. " +
-        'A Modbus device (unit 1) or a broker can be scanned by its address before it is added to tags.yaml.',
+      "\nMQTT: uses a separate client, which does not affect the agent's session. Sparkplug: like MQTT, and requests birth " +
+        'certificates from nodes (unless rebirth: false). OPC UA: a separate session, at most ten requests per second. ' +
+        'A broker can be scanned by its address before it is added to tags.yaml.',
     )
     .action(async (name: string, what: string[], flags: ScanFlags) => {
       const target = what.length > 0 ? `${what.join(', ')} of ${name}` : name;
-      const question = `Scan ${target}? Reading values can disrupt a device, and a broker can have many topics.`;
+      const question = `Scan ${target}? A broker or server can have many values.`;
       if (!(await confirm(question, flags.yes))) {
         process.exitCode = 1;
         return;
