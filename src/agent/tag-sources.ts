@@ -178,7 +178,7 @@ export class TagSources {
     const { gate, points } = running;
     running.source.poll?.();
     const values = await listenTo(gate.status, points, clock, waitMs, signal);
-    return values.map((value) => testedReport(source, kind, value, gate.status, clock));
+    return values.map((value) => testedReport(source, kind, value, clock));
   }
 
   /** Returns whether the running source accepts the configuration without a restart. */

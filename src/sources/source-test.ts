@@ -54,12 +54,11 @@ export async function testSource(
     const tested = kind.test
       ? await kind.test(full, waitMs, signal)
       : await openAndListen(kind, full, status.isPolled ? POLL_MS : waitMs, signal);
-    return tested.map((one) => testedReport(source, kind, one, status, clock));
+    return tested.map((one) => testedReport(source, kind, one, clock));
   } catch (error) {
     signal.throwIfAborted();
     const hint = error instanceof TagferryError ? error.hint : undefined;
-    status.disconnect(messageOf(error), hint);
-    return points.map((point) => testedReport(source, kind, { point, problem: messageOf(error) }, status, clock));
+    return points.map((point) => testedReport(source, kind, { point, problem: messageOf(error), hint }, clock));
   } finally {
     await brokers.set([]);
   }
@@ -95,8 +94,9 @@ export async function listenTo(
   const enough = new AbortController();
   const stop = status.listen((reading) => {
     const { series } = reading.point;
-    if ('raw' in reading || !read.has(series)) read.set(series, reading);
-    if ('raw' in reading || status.isPolled) finished.add(series);
+    const isRead = reading.problem === undefined;
+    if (isRead || !finished.has(series)) read.set(series, reading);
+    if (isRead || status.isPolled) finished.add(series);
     if (points.every((point) => finished.has(point.series))) enough.abort();
   });
   try {
@@ -105,67 +105,40 @@ export async function listenTo(
     stop();
   }
   signal.throwIfAborted();
-  const silence = silenceOf(status, waitMs);
+  const { problem, hint } = status;
+  const silence = problem ?? silenceOf(status, read.size === 0, waitMs);
   return points.map((point) => {
-    const reading = read.get(point.series);
-    if (reading !== undefined && 'raw' in reading) return reading;
-    return { point, problem: status.unreadTextOf(point) ?? silence };
+    const reading = read.get(point.series) ?? { point, problem: silence, hint };
+    return reading.problem === undefined
+      ? reading
+      : { ...reading, problem: status.unreadTextOf(point) ?? reading.problem };
   });
 }
 
-/** Returns the reason why a value has no reading: the problem of its source, or silence. */
-function silenceOf(status: SourceStatus, waitMs: number): string {
-  const { problem, connected, rejected } = status.report(0);
-  if (problem !== null) return connected === false ? `not connected: ${problem}` : problem;
+/** `isNothingRead`: whether no reading belongs to a configured value. */
+function silenceOf(status: SourceStatus, isNothingRead: boolean, waitMs: number): string {
+  const { problem, rejected } = status.report(0);
+  if (problem !== null) return `the broker is not connected (${problem})`;
   const silence = `no message within ${Math.round(waitMs / 1000)} s`;
-  return rejected === null ? silence : `${silence}. ${rejectedText(rejected)}`;
+  return isNothingRead && rejected !== null ? `${silence}. ${rejectedText(rejected)}` : silence;
 }
 
 export function testedReport(
-  source: Pick<Source, 'name' | 'spec'>,
+  { name, spec }: Pick<Source, 'name' | 'spec'>,
   kind: SourceKind,
-  tested: ObservedReading,
-  status: SourceStatus,
+  { point, raw, timeMs, quality = 'good', problem, hint }: ObservedReading,
   clock: Clock,
 ): TestedReport {
-  const { point } = tested;
-  if ('problem' in tested) {
-    return unreadReport(source, kind, { point, problem: tested.problem ?? 'not read', hint: status.hint });
-  }
-  const { raw, timeMs = clock.wallMs(), quality = 'good' } = tested;
-  const shaped = shape(raw, point);
-  if ('problem' in shaped) return { ...unreadReport(source, kind, { point, problem: shaped.problem }), raw };
-  const timestamp = new Date(timeMs).toISOString();
-  return {
-    ...identityOf(source, kind, point),
-    raw,
-    value: shaped.value,
-    timestamp,
-    quality,
-    problem: null,
-    hint: null,
-  };
-}
-
-/** Returns the report of a value that was not read. */
-export function unreadReport(
-  source: Pick<Source, 'name' | 'spec'>,
-  kind: SourceKind,
-  { point, problem, hint = undefined }: { point: Point; problem: string; hint?: string | undefined },
-): TestedReport {
-  const unread = { raw: null, value: null, timestamp: null, quality: null };
-  return { ...identityOf(source, kind, point), ...unread, problem, hint: hint ?? null };
-}
-
-function identityOf({ name, spec }: Pick<Source, 'name' | 'spec'>, kind: SourceKind, point: Point) {
   // Split at the last space, because a tag may contain spaces but a key cannot.
   const space = point.name.lastIndexOf(' ');
-  return {
-    source: name,
-    tag: point.name.slice(0, space),
-    key: point.name.slice(space + 1),
-    address: kind.addressOf?.(spec, point.spec) ?? null,
-  };
+  const [tag, key] = [point.name.slice(0, space), point.name.slice(space + 1)];
+  const report = { source: name, tag, key, address: kind.addressOf?.(spec, point.spec) ?? null, raw: raw ?? null };
+  const shaped = raw === undefined || problem !== undefined ? { problem: problem ?? 'not read' } : shape(raw, point);
+  if ('problem' in shaped) {
+    return { ...report, value: null, timestamp: null, quality: null, problem: shaped.problem, hint: hint ?? null };
+  }
+  const timestamp = new Date(timeMs ?? clock.wallMs()).toISOString();
+  return { ...report, value: shaped.value, timestamp, quality, problem: null, hint: null };
 }
 
 /** Committer that stores nothing, so that a test confirms nothing to devices, brokers and files. */

@@ -61,11 +61,17 @@ export interface MissingReport {
   overdue: boolean;
 }
 
-/** A reading as it arrived, before scaling, or the reason why it has no value. */
-export type ObservedReading = { point: Point } & (
-  | { raw: RawReading; timeMs?: number | undefined; quality?: keyof typeof STATUS_FLAGS | undefined }
-  | { problem: string | undefined }
-);
+/** A reading as it arrived, for `sources test` and for the verification of writes. */
+export interface ObservedReading {
+  point: Point;
+  /** Before mapping and scaling. */
+  raw?: RawReading | undefined;
+  timeMs?: number | undefined;
+  quality?: keyof typeof STATUS_FLAGS | undefined;
+  /** Reason why the reading has no value. */
+  problem?: string | undefined;
+  hint?: string | undefined;
+}
 
 /** State of a connection that several sources share. */
 export interface SharedConnection {
@@ -111,6 +117,7 @@ const NEXT_VALUE_MS = 24 * 60 * MINUTE_MS;
 const GRACE_MS = 20_000;
 const GRACE_POLLS = 3;
 const MISSING_SHOWN = 5;
+const NOT_READ = 'not read';
 /** Data is reported as unusable after this time without a value. */
 const UNUSABLE_MS = 15 * MINUTE_MS;
 /** The same for a source that sends at least this many readings. */
@@ -208,8 +215,8 @@ export class SourceStatus {
   }
 
   /** Records that a value could not be read. `problem`: the problem with the data; `undefined` if none arrived. */
-  recordFailure(point: Point, problem: string | undefined): void {
-    for (const listener of this.#listeners) listener({ point, problem });
+  recordFailure(point: Point, problem: string | undefined, details: Pick<ObservedReading, 'raw' | 'hint'> = {}): void {
+    for (const listener of this.#listeners) listener({ point, problem: problem ?? NOT_READ, ...details });
     if (problem === undefined) return;
     this.#unread.set(point.series, { problem, count: (this.#unread.get(point.series)?.count ?? 0) + 1 });
     this.#recordUseless(problem, 1);

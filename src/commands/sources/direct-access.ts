@@ -18,7 +18,7 @@ import {
   Shared,
   type SourceKind,
 } from '../../sources/source-kind.ts';
-import { type TestedReport, testSource, unreadReport } from '../../sources/source-test.ts';
+import { type TestedReport, testedReport, testSource } from '../../sources/source-test.ts';
 import { agentAddress } from '../connection/control-client.ts';
 import { giveToOwner } from '../service/service-folder.ts';
 
@@ -90,7 +90,9 @@ export async function testAlone(
     const kind = kindOf(source);
     if (kind.isTestedWhileRunning) {
       const problem = 'no agent is running, and only a running agent runs the program of this source';
-      reports.push(...points.map((point) => unreadReport(source, kind, { point, problem, hint: startHint })));
+      reports.push(
+        ...points.map((point) => testedReport(source, kind, { point, problem, hint: startHint }, systemClock)),
+      );
       continue;
     }
     const { signal, ...context } = await contextOf(config, environment, source);

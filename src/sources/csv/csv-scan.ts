@@ -77,7 +77,7 @@ export async function testCsv(
       afterMs = row.timeMs ?? afterMs;
       if (row.problem !== undefined) problem = `line ${line}: ${row.problem}`;
       for (const { point, raw, problem: wrong } of row.cells) {
-        if ('raw' in (found.get(point) ?? {})) continue;
+        if (found.get(point)?.raw !== undefined) continue;
         const time = row.timeMs === undefined ? {} : { timeMs: row.timeMs };
         found.set(point, wrong === undefined ? { point, raw, ...time } : { point, problem: `line ${line}: ${wrong}` });
       }

@@ -67,7 +67,7 @@ export type Reading = { point: Point } & (
   /** Data that arrived but is not a number. */
   | { problem: string }
   /** The value could not be read. */
-  | { failure: string | undefined }
+  | { failure: string | undefined; hint?: string | undefined }
 );
 
 const MAX_WAITING = 20_000;
@@ -143,7 +143,7 @@ export class Gate implements Supply {
     for (const reading of readings) {
       if ('raw' in reading) this.accept(reading.point, reading.raw, reading.timeMs, reading.quality);
       else if ('problem' in reading) this.rejectReading(reading.point, reading.problem);
-      else this.recordFailure(reading.point, reading.failure);
+      else this.recordFailure(reading.point, reading.failure, { hint: reading.hint });
     }
     this.note(...notes);
     return this.committed();
@@ -186,7 +186,7 @@ export class Gate implements Supply {
     const shaped = shape(raw, point);
     if ('problem' in shaped) {
       const { problem, isText } = shaped;
-      return isText ? this.rejectReading(point, problem) : this.recordFailure(point, problem);
+      return isText ? this.rejectReading(point, problem, raw) : this.recordFailure(point, problem, { raw });
     }
     const { number, value } = shaped;
     this.status.recordNumber(point, raw, timeMs, quality);
@@ -203,17 +203,21 @@ export class Gate implements Supply {
   }
 
   /** Records a reading that is not a number: counts it, logs it and treats it as a failure. */
-  rejectReading(point: Point, problem: string): boolean {
+  rejectReading(point: Point, problem: string, raw?: RawReading): boolean {
     this.status.reportNotNumber(point, problem);
-    return this.recordFailure(point, problem);
+    return this.recordFailure(point, problem, { raw });
   }
 
   /**
    * Records a failed reading, with the problem if data arrived. With `on_failure: bad`, sends the latest value again
    * with the current time and the status bad.
    */
-  recordFailure(point: Point, problem?: string): boolean {
-    this.status.recordFailure(point, problem);
+  recordFailure(
+    point: Point,
+    problem?: string,
+    details?: { hint?: string | undefined; raw?: RawReading | undefined },
+  ): boolean {
+    this.status.recordFailure(point, problem, details);
     if (point.shaping.onFailure !== 'bad') return false;
     const state = this.#states.get(point.series);
     if (state?.sent === undefined || state.sent.isBad) return false;

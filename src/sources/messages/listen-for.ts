@@ -64,8 +64,8 @@ export async function listenOnce<Value extends MessageValue>(
       for (const point of router.pointsOf(topic)) {
         if (tested.has(point)) continue;
         const one = readOne(read, point);
-        if ('raw' in one) tested.set(point, one);
-        else unread.set(point, one.problem ?? 'not read');
+        if (one.problem === undefined) tested.set(point, one);
+        else unread.set(point, one.problem);
       }
     });
   }

@@ -264,7 +264,7 @@ export class OpcuaSource implements RunningSource {
       return;
     }
     const { problem = 'not a number or text', hint } = detail ?? {};
-    gate.recordFailure(point, plain(problem));
+    gate.recordFailure(point, plain(problem), { hint });
     this.#context.status.errors++;
     if (status !== 0) return;
     this.#context.status.recordRejected(`${point.name}: ${plain(problem)}`);

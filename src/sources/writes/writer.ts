@@ -354,7 +354,8 @@ const NO_HISTORY: StoredHistory = { order: [0, 0, 0], by: '', replaced: [] };
 function listen({ gate, point }: WriteTarget): { latest(): number | undefined; stop(): void } {
   let latest: number | undefined;
   const stop = gate.status.listen((heard) => {
-    if (heard.point.series === point.series && 'raw' in heard) latest = scaledOf(Number(heard.raw), point.shaping);
+    if (heard.point.series === point.series && heard.raw !== undefined && heard.problem === undefined)
+      latest = scaledOf(Number(heard.raw), point.shaping);
   });
   return { latest: () => latest, stop };
 }

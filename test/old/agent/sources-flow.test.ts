@@ -111,6 +111,6 @@ describe('sources in tags.yaml', () => {
     probe.fault = undefined;
     await reload(1);
     expect(probe.running).toBe(1);
-    expect(flow.tagSources.reports()).toMatchObject([{ name: 'play', connected: true, problem: null }]);
+    expect(flow.tagSources.reports()).toMatchObject([{ name: 'play', connected: null, problem: null }]);
   });
 });

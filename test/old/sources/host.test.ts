@@ -24,12 +24,11 @@ function readerOf(
   const log = silentLogger();
   log.warn = ((fields: unknown) => warnings.push(fields)) as typeof log.warn;
   const gate = bench.gateOf('self');
-  const context = { source: { name: 'self' }, points, gate, clock: bench.clock, log };
+  const context = { source: { name: 'self' }, points, gate, status: gate.status, clock: bench.clock, log };
   const source = new HostSource(context as unknown as SourceContext<HostSpec, HostValue>, root);
   const values = async () => {
     const before = bench.sink.stored.length;
-    await source.read(points, new AbortController().signal);
-    await gate.committed();
+    await gate.write(await source.read(points, new AbortController().signal));
     const found: Record<string, number> = {};
     for (const { address, value } of bench.sink.stored.slice(before)) {
       found[readings[Number(address.split('/')[2]!.slice(1))]!] = value;

@@ -132,7 +132,7 @@ describe('MQTT scan', () => {
     await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve));
     const { port: tlsPort } = front.address() as { port: number };
     retain('plant/P-1/flow', '12.5');
-    const tags = `sources: { plant: { mqtt: "mqtts://localhost:${tlsPort}" } }\ntags: { T-1: { asset: 881, values: { flow: { unit: 1, from: plant, topic: plant/P-1/flow } } } }\n`;
+    const tags = `sources: { plant: { mqtt: "mqtts://localhost:${tlsPort}", retained: take } }\ntags: { T-1: { asset: 881, values: { flow: { unit: 1, from: plant, topic: plant/P-1/flow } } } }\n`;
     const agent = new AgentProcess('http://127.0.0.1:9', {
       tags,
       env: { PLATFORM_CA: join(certificates, 'authority.pem') },
