@@ -64,13 +64,16 @@ function conditionOf(source: SourceReport): Condition | undefined {
     return { severity: 'error', event: 'source.unusable', sentence };
   }
   if (missing?.overdue) {
-    const sentence = `${missingText(missing)}, for ${time(missing.since_seconds)}`;
+    const isExplained = rejected === null || missing.first.some((value) => value.problem !== null);
+    const example = isExplained ? '' : `; ${rejectedText(rejected)}`;
+    const sentence = `${missingText(missing)}, for ${time(missing.since_seconds)}${example}`;
     return { severity: 'warning', event: 'source.incomplete', sentence };
   }
   if (problem !== null) {
     return { severity: 'warning', event: 'source.partial', sentence: `some values cannot be read${because}` };
   }
-  if (rejected === null || rejected.seconds_ago > REJECTED_SHOWN_S) return undefined;
+  // A value that has not arrived yet is listed with its own problem.
+  if (rejected === null || missing !== null || rejected.seconds_ago > REJECTED_SHOWN_S) return undefined;
   const sentence = `${rejectedText(rejected)}, ${time(rejected.seconds_ago)} ago`;
   return { severity: 'warning', event: 'source.rejected', sentence };
 }

@@ -216,7 +216,10 @@ export class SourceStatus {
 
   /** Records that a value could not be read. `problem`: the problem with the data; `undefined` if none arrived. */
   recordFailure(point: Point, problem: string | undefined, details: Pick<ObservedReading, 'raw' | 'hint'> = {}): void {
-    for (const listener of this.#listeners) listener({ point, problem: problem ?? NOT_READ, ...details });
+    for (const listener of this.#listeners) {
+      if (problem !== undefined) listener({ point, problem, ...details });
+      else listener({ point, problem: this.problem ?? NOT_READ, hint: this.hint });
+    }
     if (problem === undefined) return;
     this.#unread.set(point.series, { problem, count: (this.#unread.get(point.series)?.count ?? 0) + 1 });
     this.#recordUseless(problem, 1);

@@ -203,7 +203,7 @@ export class ExecSource implements RunningSource {
   #fail(how: string): void {
     const { status, gate } = this.#context;
     status.errors++;
-    status.disconnect(`the program failed: ${how}`);
+    status.disconnect(how);
     for (const point of this.#points.values()) gate.recordFailure(point);
   }
 

@@ -216,7 +216,7 @@ tags: { T-1: { asset: 881, values: { n: { unit: 1, from: p, scale: 2 } } } }\n`;
     writeFileSync(state, '6');
     expect(await test('20s')).toMatchObject([{ raw: 6, value: 12, problem: null }]);
     writeFileSync(state, 'off');
-    expect(await test('3s')).toMatchObject([{ raw: null, problem: 'the program failed: exited with status 3' }]);
+    expect(await test('3s')).toMatchObject([{ raw: null, problem: 'exited with status 3' }]);
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 
