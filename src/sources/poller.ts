@@ -9,7 +9,7 @@ import type { SourceStatus } from './status.ts';
 
 export interface PollerOptions<Spec> {
   points: readonly Point<Spec>[];
-  gate: Pick<Gate, 'write' | 'isFull'>;
+  gate: Pick<Gate, 'record' | 'isFull'>;
   status: SourceStatus;
   clock: Clock;
   log: Logger;
@@ -102,7 +102,6 @@ export class Poller<Spec> {
       const fields = { source, code: codeOf(error), error: messageOf(error) };
       this.#trouble.report({ event: 'source.unreadable', ...fields }, 'failed to read source');
     }
-    // The gate reports and retries failed commits.
-    gate.write(readings).catch(() => {});
+    gate.record(readings);
   }
 }

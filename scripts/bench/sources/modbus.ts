@@ -107,9 +107,9 @@ async function ownReader(port: number): Promise<() => Promise<unknown>> {
     spec: { register: readRegister({ register: `holding ${at}` }) as ModbusRegister },
   })) as Point<ModbusValue>[];
   const readings = {
-    value: (point: Point<ModbusValue>, raw: number | string) => void gate.accept(point, raw),
-    failed: (point: Point<ModbusValue>) => void gate.recordFailure(point),
-    skipped: (point: Point<ModbusValue>) => void gate.recordFailure(point),
+    value: (point: Point<ModbusValue>, raw: number | string) => gate.record([{ point, raw }]),
+    failed: (point: Point<ModbusValue>) => gate.record([{ point, failure: undefined }]),
+    skipped: (point: Point<ModbusValue>) => gate.record([{ point, failure: undefined }]),
   };
   const { signal } = new AbortController();
   return () => reader.read(points, readings, signal);

@@ -21,7 +21,7 @@ import { readLineProtocol } from '../formats/line-protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
 import { ValueStream } from '../formats/value-stream.ts';
 import type { Draft, Interceptor } from '../intake/draft.ts';
-import type { Quality } from '../intake/gate.ts';
+import type { Quality, Reading } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
@@ -151,12 +151,13 @@ export class ExecSource implements RunningSource {
   async #submit(draft: Draft): Promise<number> {
     const { gate, source, clock } = this.#context;
     const points = this.#points;
+    const readings: Reading[] = [];
     const interceptor: Interceptor = {
       has: (series) => points.has(series),
-      accept: (series, value, timeMs, status) =>
-        gate.accept(points.get(series)!, value, timeMs, QUALITIES[status & STATUS_MASK]),
+      accept: (series, raw, timeMs, status) =>
+        readings.push({ point: points.get(series)!, raw, timeMs, quality: QUALITIES[status & STATUS_MASK] }),
     };
-    void gate.writeColumns(draft.finish(interceptor));
+    const columns = draft.finish(interceptor);
     const { count, listed } = draft.problems;
     this.#context.status.errors += count;
     if (count === 0) this.#noteValid(draft.accepted);
@@ -167,7 +168,8 @@ export class ExecSource implements RunningSource {
       const fields = { source: source.name, refused: count, field, error: plain(problem) };
       this.#trouble.report({ event: 'exec.refused', ...fields }, 'some values from a program were rejected');
     }
-    await gate.committed();
+    gate.record(readings);
+    await gate.writeColumns(columns);
     return draft.accepted;
   }
 
@@ -204,7 +206,7 @@ export class ExecSource implements RunningSource {
     const { status, gate } = this.#context;
     status.errors++;
     status.disconnect(how);
-    for (const point of this.#points.values()) gate.recordFailure(point);
+    gate.record([...this.#points.values()].map((point) => ({ point, failure: undefined })));
   }
 
   #named() {

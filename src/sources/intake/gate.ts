@@ -23,7 +23,7 @@ import type { Note } from '../../buffer/client/notes.ts';
 import { type Columns, STAMPED_HERE, STATUS_FLAGS, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { Source } from '../../config/tags.ts';
 import type { Point } from '../points.ts';
-import type { SourceStatus } from '../status.ts';
+import type { ObservedReading, SourceStatus } from '../status.ts';
 import type { LastReadings } from './last-readings.ts';
 import { isSent, type LastSent, type RawReading, shape } from './shaping.ts';
 import { aheadBeyondMs, countAheadOf, type Stamps } from './stamps.ts';
@@ -66,7 +66,7 @@ export type Reading = { point: Point } & (
     }
   /** Data that arrived but is not a number. */
   | { problem: string }
-  /** The value could not be read. */
+  /** The value could not be read. `undefined` if no data arrived. */
   | { failure: string | undefined; hint?: string | undefined }
 );
 
@@ -127,7 +127,7 @@ export class Gate implements Supply {
   async untilRoom(): Promise<void> {
     const { clock } = this.#options;
     while (this.isFull && !this.#isStopped)
-      await (this.waiting > 0 ? this.committed().catch(() => {}) : clock.sleep(ROOM_CHECK_MS));
+      await (this.waiting > 0 ? this.#committed().catch(() => {}) : clock.sleep(ROOM_CHECK_MS));
   }
 
   /** Returns the latest value received since the source was opened, even if it was not sent. */
@@ -141,12 +141,21 @@ export class Gate implements Supply {
    */
   write(readings: readonly Reading[], notes: readonly Note[] = []): Promise<void> {
     for (const reading of readings) {
-      if ('raw' in reading) this.accept(reading.point, reading.raw, reading.timeMs, reading.quality);
-      else if ('problem' in reading) this.rejectReading(reading.point, reading.problem);
-      else this.recordFailure(reading.point, reading.failure, { hint: reading.hint });
+      if ('raw' in reading) this.#accept(reading.point, reading.raw, reading.timeMs, reading.quality);
+      else if ('problem' in reading) this.#reject(reading.point, reading.problem);
+      else this.#fail(reading.point, reading.failure, { hint: reading.hint });
     }
-    this.note(...notes);
-    return this.committed();
+    if (notes.length > 0 && !this.#isStopped) {
+      this.#batch().notes.push(...notes);
+      this.#options.committer.offer(this, 0);
+    }
+    return this.#committed();
+  }
+
+  /** Like `write`, for a source that does not confirm its readings to anything. */
+  record(readings: readonly Reading[], notes?: readonly Note[]): void {
+    // Failed commits are reported and retried.
+    this.write(readings, notes).catch(() => {});
   }
 
   /**
@@ -156,7 +165,7 @@ export class Gate implements Supply {
   writeColumns(columns: ValueColumns, observed = false): Promise<void> {
     const { committer, watch, readings, clock, stamps } = this.#options;
     const { length } = columns;
-    if (length === 0) return this.committed();
+    if (length === 0) return this.#committed();
     if (committer.isClosed) return Promise.reject(closing());
     if (committer.isFullFor(length)) return Promise.reject(busy());
     const batch = this.#batch();
@@ -170,23 +179,25 @@ export class Gate implements Supply {
     return batch.done;
   }
 
-  /** Adds values that are older than accepted ones. Displays and rules on local values do not show or see them. */
-  addPast(columns: Columns): void {
-    if (this.#isStopped) return;
-    this.#batch().columns.addAll(columns);
-    this.#options.committer.offer(this, columns.length);
+  /**
+   * Adds values that are older than accepted ones, with notes. Displays and rules on local values do not show or see
+   * them. Resolves and rejects like `write`.
+   */
+  writePast(columns: Columns, notes: readonly Note[]): Promise<void> {
+    if (!this.#isStopped) {
+      this.#batch().columns.addAll(columns);
+      this.#options.committer.offer(this, columns.length);
+    }
+    return this.write([], notes);
   }
 
-  /**
-   * Accepts one reading: a number, or a text or boolean if the value has a map. `timeMs` is the reading's own timestamp
-   * (an integer, 1970 to 9999). If omitted, the arrival time is used. A reading without a number is a failure. Returns
-   * whether the value is sent; `committed` resolves when it is on disk.
-   */
-  accept(point: Point, raw: RawReading, timeMs?: number, quality?: Quality): boolean {
+  #accept(point: Point, raw: RawReading, timeMs: number | undefined, quality: Quality | undefined): void {
     const shaped = shape(raw, point);
     if ('problem' in shaped) {
       const { problem, isText } = shaped;
-      return isText ? this.rejectReading(point, problem, raw) : this.recordFailure(point, problem, { raw });
+      if (isText) this.#reject(point, problem, raw);
+      else this.#fail(point, problem, { raw });
+      return;
     }
     const { number, value } = shaped;
     this.status.recordNumber(point, raw, timeMs, quality);
@@ -199,40 +210,26 @@ export class Gate implements Supply {
     } else {
       state.received = value;
     }
-    return this.#add(state, point, value, timeMs, quality);
+    this.#add(state, point, value, timeMs, quality);
   }
 
-  /** Records a reading that is not a number: counts it, logs it and treats it as a failure. */
-  rejectReading(point: Point, problem: string, raw?: RawReading): boolean {
+  /** Counts and logs a reading that is not a number, and treats it as a failure. */
+  #reject(point: Point, problem: string, raw?: RawReading): void {
     this.status.reportNotNumber(point, problem);
-    return this.recordFailure(point, problem, { raw });
+    this.#fail(point, problem, { raw });
   }
 
-  /**
-   * Records a failed reading, with the problem if data arrived. With `on_failure: bad`, sends the latest value again
-   * with the current time and the status bad.
-   */
-  recordFailure(
-    point: Point,
-    problem?: string,
-    details?: { hint?: string | undefined; raw?: RawReading | undefined },
-  ): boolean {
+  /** With `on_failure: bad`, a failure sends the latest value again with the current time and the status bad. */
+  #fail(point: Point, problem: string | undefined, details: Pick<ObservedReading, 'raw' | 'hint'>): void {
     this.status.recordFailure(point, problem, details);
-    if (point.shaping.onFailure !== 'bad') return false;
+    if (point.shaping.onFailure !== 'bad') return;
     const state = this.#states.get(point.series);
-    if (state?.sent === undefined || state.sent.isBad) return false;
-    return this.#add(state, point, state.sent.value, undefined, 'bad');
-  }
-
-  /** Adds notes to the transaction of the accepted values. */
-  note(...notes: Note[]): void {
-    if (notes.length === 0 || this.#isStopped) return;
-    this.#batch().notes.push(...notes);
-    this.#options.committer.offer(this, 0);
+    if (state?.sent === undefined || state.sent.isBad) return;
+    this.#add(state, point, state.sent.value, undefined, 'bad');
   }
 
   /** Resolves when everything accepted so far is on disk; rejects like `write`. */
-  committed(): Promise<void> {
+  #committed(): Promise<void> {
     const batch = this.#open ?? this.#written;
     if (batch !== undefined) return batch.done;
     return this.#isStopped ? Promise.reject(new SourceStopped()) : DONE;
@@ -252,7 +249,7 @@ export class Gate implements Supply {
     if (this.#hasFailed) this.#open?.reject(new SourceStopped());
     if (this.#hasFailed) this.#open = undefined;
     if (this.#open) this.commitSoon();
-    await this.committed().catch(() => {});
+    await this.#committed().catch(() => {});
     // A store that fails to write rule transitions must not delay shutdown.
     if (this.#observed.size === 0) return;
     const end = new AbortController();
@@ -321,14 +318,8 @@ export class Gate implements Supply {
     committer.offer(this, length);
   }
 
-  #add(
-    state: PointState,
-    point: Point,
-    value: number,
-    timeMs: number | undefined,
-    quality: Quality | undefined,
-  ): boolean {
-    if (this.#isStopped) return false;
+  #add(state: PointState, point: Point, value: number, timeMs: number | undefined, quality: Quality | undefined): void {
+    if (this.#isStopped) return;
     const { stamps, timeFrom, clock, committer, watch } = this.#options;
     const { series, shaping } = point;
     const isOwn = timeMs !== undefined && timeFrom === 'source';
@@ -339,7 +330,7 @@ export class Gate implements Supply {
     const nowMs = clock.monotonicMs();
     if (!isSent(shaping, state.sent, value, isBad, nowMs)) {
       if (transition !== undefined) committer.offer(this, 0);
-      return false;
+      return;
     }
     const batch = this.#batch();
     const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
@@ -348,7 +339,6 @@ export class Gate implements Supply {
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
     state.sent = { value, isBad, atMs: nowMs };
     committer.offer(this, 1);
-    return true;
   }
 
   #batch(): Batch {

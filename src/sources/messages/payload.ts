@@ -1,7 +1,7 @@
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import { quote } from '../intake/address-book.ts';
 import { isSeconds, isValidTime } from '../intake/draft.ts';
-import type { Gate, Quality } from '../intake/gate.ts';
+import type { Quality, Reading } from '../intake/gate.ts';
 import { withoutStackTraces } from '../intake/problem-list.ts';
 import { notANumber, type RawReading } from '../intake/shaping.ts';
 import { isTrusted } from '../intake/stamps.ts';
@@ -226,44 +226,46 @@ export const MAX_PAYLOAD_BYTES = 256 * 1024;
 export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
 
 /**
- * Passes the values of a message to the gate. Returns whether any value will be stored, and the problem if no value
- * could be read. `timeOf` returns the time to use, instead of the arrival time, for a value that has no timestamp.
- * `afterMs` is the time of the previous sample of the value in this message.
+ * Returns the readings in a message, and the problem if no value could be read. `timeOf` returns the time to use,
+ * instead of the arrival time, for a value that has no timestamp. `afterMs` is the time of the previous sample of the
+ * value in this message.
  */
 export function readMessage(
-  gate: Gate,
   message: { payload: Uint8Array; headers?: ReadonlyMap<string, string> },
   arrivalMs: number,
   points: readonly Point<MessageValue>[],
   timeOf?: (series: number, afterMs?: number) => number,
-): { isAccepted: boolean; problem: string | undefined } {
+): { readings: Reading[]; problem: string | undefined } {
+  if (message.payload.length > MAX_PAYLOAD_BYTES) {
+    return { readings: points.map((point) => ({ point, failure: PAYLOAD_TOO_LONG })), problem: PAYLOAD_TOO_LONG };
+  }
   const payload = new Payload(message.payload, arrivalMs, message.headers);
+  const readings: Reading[] = [];
   let problem: string | undefined;
   let hasRead = false;
-  let isAccepted = false;
   for (const point of points) {
     let afterMs: number | undefined;
     try {
-      const readings = readingsOf(payload, point);
-      if (readings.length === 0) hasRead = true;
-      for (const reading of readings) {
+      const found = readingsOf(payload, point);
+      if (found.length === 0) hasRead = true;
+      for (const reading of found) {
         if ('problem' in reading) {
           problem = reading.problem;
-          isAccepted = gate.recordFailure(point, problem) || isAccepted;
+          readings.push({ point, failure: problem });
           continue;
         }
         const { value, timeMs, quality } = reading;
         hasRead = true;
         afterMs = timeMs ?? timeOf?.(point.series, afterMs);
-        isAccepted = gate.accept(point, value, afterMs, quality) || isAccepted;
+        readings.push({ point, raw: value, timeMs: afterMs, quality });
       }
     } catch (error) {
       problem = messageOf(error);
-      isAccepted = gate.recordFailure(point, problem) || isAccepted;
+      readings.push({ point, failure: problem });
     }
   }
   // Missing values are not a problem, because senders may omit values that did not change.
-  return { isAccepted, problem: hasRead ? undefined : (problem ?? 'it is empty') };
+  return { readings, problem: hasRead ? undefined : (problem ?? 'it is empty') };
 }
 
 /** Returns the reading of a value in a message, or those of its samples. Throws the same errors as `Payload.read`. */

@@ -8,7 +8,7 @@ import { MQTT_TOPICS } from '../../broker/topic-filters.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { publishValue } from '../messages/message-writes.ts';
 import type { MessageValue } from '../messages/payload.ts';
-import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG, readMessage } from '../messages/payload.ts';
+import { readMessage } from '../messages/payload.ts';
 import { planFilters, TopicRouter } from '../messages/topic-plan.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
@@ -57,7 +57,7 @@ export class MqttSource implements RunningSource {
     const session = [spec.url.replace(/\/\/[^/@]*@/, '//'), spec.clientId].join(' ');
     const name = `source/${this.#context.source.name}/${FILTERS}`;
     this.#broker.resume(filtersOf(this.#notes.get(FILTERS), session), (held) => {
-      this.#context.gate.note({ name, text: JSON.stringify({ of: session, held: [...held] }) });
+      this.#context.gate.record([], [{ name, text: JSON.stringify({ of: session, held: [...held] }) }]);
     });
     this.#subscribe();
   }
@@ -118,22 +118,17 @@ export class MqttSource implements RunningSource {
   #receive(message: Message): Promise<void> {
     if (this.#isStopped) return Promise.reject(new SourceStopped());
     const { gate, status, clock, source } = this.#context;
-    const { topic, payload, retained } = message;
+    const { topic, retained } = message;
     let points = this.#router.pointsOf(topic);
     if (retained && source.spec.retained !== 'take') {
       for (const point of points) if (!hasOwnTime(point)) status.recordFailure(point, RETAINED_SKIPPED);
       points = points.filter(hasOwnTime);
     }
     if (points.length === 0) return DONE;
-    if (payload.length > MAX_PAYLOAD_BYTES) {
-      for (const point of points) gate.recordFailure(point, PAYLOAD_TOO_LONG);
-      this.#reportUnreadable(topic, PAYLOAD_TOO_LONG);
-      return gate.committed();
-    }
-    const { problem } = readMessage(gate, message, clock.wallMs(), points);
+    const { readings, problem } = readMessage(message, clock.wallMs(), points);
     if (problem !== undefined) this.#reportUnreadable(topic, problem);
     else this.#trouble.recovered('mqtt.unreadable', { topic }, 'messages on a topic contain values again', topic);
-    return gate.committed();
+    return gate.write(readings);
   }
 
   #reportUnreadable(topic: string, error: string): void {

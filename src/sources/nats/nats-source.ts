@@ -7,7 +7,7 @@ import { NATS_SUBJECTS } from '../../broker/topic-filters.ts';
 import { isTrusted, StreamTimes } from '../intake/stamps.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { publishValue } from '../messages/message-writes.ts';
-import { MAX_PAYLOAD_BYTES, type MessageValue, PAYLOAD_TOO_LONG, readMessage } from '../messages/payload.ts';
+import { type MessageValue, readMessage } from '../messages/payload.ts';
 import { planFilters, TopicRouter } from '../messages/topic-plan.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
@@ -83,20 +83,15 @@ export class NatsSource implements RunningSource {
     const { gate, clock } = this.#context;
     const points = this.#router.pointsOf(subject);
     if (points.length === 0) return Promise.resolve();
-    if (payload.length > MAX_PAYLOAD_BYTES) {
-      for (const point of points) gate.recordFailure(point, PAYLOAD_TOO_LONG);
-      this.#reportUnreadable(subject, PAYLOAD_TOO_LONG);
-      return gate.committed();
-    }
     const storedMs = Number(storedNs / NS_OF_MS);
     // Ignore the stored time if the server clock was not set.
     const timeOf = isTrusted(storedMs)
       ? (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, afterMs)
       : undefined;
-    const { problem } = readMessage(gate, { payload }, clock.wallMs(), points, timeOf);
+    const { readings, problem } = readMessage({ payload }, clock.wallMs(), points, timeOf);
     if (problem !== undefined) this.#reportUnreadable(subject, problem);
     else this.#trouble.recovered('nats.unreadable', { subject }, 'messages on a subject contain values again', subject);
-    return gate.committed();
+    return gate.write(readings);
   }
 
   #reportUnreadable(subject: string, error: string): void {

@@ -116,7 +116,7 @@ export class GapFiller {
 
   /** Continues after the last stored value. Rejects if a request fails. */
   async #fillOnce(gap: Gap, point: Point<OpcuaValue>, signal: AbortSignal): Promise<string | undefined> {
-    const { gate, readPage } = this.#options;
+    const { readPage } = this.#options;
     const shaper = new PastShaper(point);
     const { fromMs, untilMs } = gap;
     let next: string | undefined;
@@ -135,21 +135,20 @@ export class GapFiller {
         latestMs = timeMs;
         shaper.add(columns, raw, timeMs, QUALITIES[status]!);
       }
-      gate.addPast(columns);
-      if (latestMs > gap.fromMs) await this.#store(gap, latestMs, columns.length);
+      if (latestMs > gap.fromMs) await this.#store(gap, latestMs, columns);
       next = after;
     } while (next !== undefined);
     return undefined;
   }
 
   /** Waits only while too many values are not on disk. */
-  async #store(gap: Gap, latestMs: number, values: number): Promise<void> {
+  async #store(gap: Gap, latestMs: number, columns: ValueColumns): Promise<void> {
     const { gate, positions } = this.#options;
+    const values = columns.length;
     this.#filled = combined(this.#filled, { values, gaps: 0, fromMs: gap.fromMs, untilMs: latestMs });
     positions.narrow(gap, latestMs);
-    gate.note(...positions.takeNotes());
     this.#unstored += values;
-    const stored = gate.committed().finally(() => {
+    const stored = gate.writePast(columns, positions.takeNotes()).finally(() => {
       this.#unstored -= values;
     });
     stored.catch(() => {});
@@ -160,7 +159,7 @@ export class GapFiller {
     const { gate, positions, pointOf, missing } = this.#options;
     const point = pointOf(gap.item);
     positions.close(gap);
-    gate.note(...positions.takeNotes());
+    gate.record([], positions.takeNotes());
     if (why === undefined) {
       if (this.#filled) this.#filled.gaps++;
     } else if (point !== undefined) missing(point, gap, why);

@@ -19,6 +19,7 @@ import type {
 } from '../../opcua/protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
 import { isValidTime } from '../intake/draft.ts';
+import type { Reading } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
@@ -147,8 +148,8 @@ export class OpcuaSource implements RunningSource {
     if (isGone) {
       this.#send({ leave: true });
       this.#input?.end();
-      gate.note(...[SUBSCRIPTION, MESSAGE].map((name) => ({ name: noteOf(source.name, name), text: undefined })));
-      gate.note(...this.#positions.removal());
+      const notes = [SUBSCRIPTION, MESSAGE].map((name) => ({ name: noteOf(source.name, name), text: undefined }));
+      gate.record([], [...notes, ...this.#positions.removal()]);
       // The reader exits when its input is closed.
       const end = clock.monotonicMs() + LEAVE_MS;
       while (this.#program?.startedMs !== undefined && clock.monotonicMs() < end) await clock.sleep(50);
@@ -214,27 +215,25 @@ export class OpcuaSource implements RunningSource {
    * on the message size.
    */
   async #storePart(values: readonly ReadValue[]): Promise<void> {
-    for (const value of values) this.#acceptValue(value);
-    // A test stores nothing.
-    if (this.#context.isTest) return;
-    this.#isWaiting = true;
+    const { gate, isTest } = this.#context;
+    const readings = values.flatMap((value) => this.#readingOf(value));
     // After a failed commit, the message is not acknowledged, because its final part is not reported as stored.
-    this.#context.gate.note(...this.#positions.takeNotes());
-    this.#context.gate.commitSoon();
-    await this.#context.gate.committed().catch(() => {});
+    const stored = gate.write(readings, this.#positions.takeNotes());
+    // A test stores nothing.
+    if (isTest) return;
+    this.#isWaiting = true;
+    gate.commitSoon();
+    await stored.catch(() => {});
     this.#isWaiting = false;
   }
 
   #store({ values, ordinal, subscription, sequence }: Extract<ReaderLine, { ordinal: number }>): void {
     const { gate, source } = this.#context;
-    for (const value of values) this.#acceptValue(value);
-    gate.note(
-      { name: noteOf(source.name, MESSAGE), text: `${subscription} ${sequence}` },
-      ...this.#positions.takeNotes(),
-    );
+    const readings = values.flatMap((value) => this.#readingOf(value));
+    const position = { name: noteOf(source.name, MESSAGE), text: `${subscription} ${sequence}` };
     // Use the input of the current reader process, because ordinals are valid only for this process.
     const input = this.#input;
-    gate.committed().then(
+    gate.write(readings, [position, ...this.#positions.takeNotes()]).then(
       () => {
         this.#remember(subscription, sequence);
         sendToReader(input, { stored: ordinal });
@@ -245,32 +244,31 @@ export class OpcuaSource implements RunningSource {
     );
   }
 
-  #acceptValue([item, raw, timeMs, status, detail]: ReadValue): void {
-    const { gate, points } = this.#context;
+  /** Returns the reading of a value; none if the value is a duplicate. */
+  #readingOf([item, raw, timeMs, status, detail]: ReadValue): Reading[] {
+    const { status: sourceStatus, points } = this.#context;
     const point = points[item];
-    if (point === undefined) return;
+    if (point === undefined) return [];
     if (detail?.overflow) {
-      this.#context.status.errors++;
+      sourceStatus.errors++;
       this.#reports.overflow(point);
     }
     const time = timeMs !== null && isValidTime(timeMs) ? timeMs : undefined;
     const isMissing = detail?.overflow === true;
     if (raw !== null && time !== undefined && this.#positions.record(item, time, isMissing)) this.#filler.wake();
     const text = `${raw} ${timeMs} ${status}`;
-    if (timeMs !== null && this.#last.get(item) === text) return;
+    if (timeMs !== null && this.#last.get(item) === text) return [];
     this.#last.set(item, text);
-    if (raw !== null) {
-      gate.accept(point, raw, time, QUALITIES[status]);
-      return;
-    }
+    if (raw !== null) return [{ point, raw, timeMs: time, quality: QUALITIES[status] }];
     const { problem = 'not a number or text', hint } = detail ?? {};
-    gate.recordFailure(point, plain(problem), { hint });
-    this.#context.status.errors++;
-    if (status !== 0) return;
-    this.#context.status.recordRejected(`${point.name}: ${plain(problem)}`);
+    const failure = { point, failure: plain(problem), hint };
+    sourceStatus.errors++;
+    if (status !== 0) return [failure];
+    sourceStatus.recordRejected(`${point.name}: ${plain(problem)}`);
     this.#unreadable ??= { problem: `${point.name}: ${problem}`, hint };
     this.#setProblem();
     this.#reports.unreadable(point, plain(problem));
+    return [failure];
   }
 
   #saveSubscription(subscription: Omit<KeptSubscription, 'stored'>, isNew: boolean): void {
@@ -280,7 +278,7 @@ export class OpcuaSource implements RunningSource {
     const stored = isNew || kept?.stored === undefined ? {} : { stored: kept.stored };
     this.#task = { ...this.#task, kept: { ...subscription, ...stored } };
     const text = JSON.stringify({ at: placeOf(this.#task), ...subscription });
-    gate.note({ name: noteOf(source.name, SUBSCRIPTION), text });
+    gate.record([], [{ name: noteOf(source.name, SUBSCRIPTION), text }]);
   }
 
   /** Records the position for the next run of the reader. */
@@ -303,19 +301,21 @@ export class OpcuaSource implements RunningSource {
     status.disconnect(plain(state.problem), state.hint);
     const error = plain(state.problem);
     this.#trouble.report({ event: 'opcua.away', source: source.name, error }, 'OPC UA server unavailable');
-    for (const point of this.#context.points) this.#context.gate.recordFailure(point);
+    this.#failAll();
   }
 
   #reportRejected(refused: readonly (readonly [item: number, reason: string])[]): void {
     const { points, gate, status } = this.#context;
     this.#refused = refused;
+    const readings: Reading[] = [];
     for (const [item, reason] of refused) {
       const point = points[item];
       if (point === undefined) continue;
       status.errors++;
-      gate.recordFailure(point, plain(reason));
+      readings.push({ point, failure: plain(reason) });
       this.#reports.rejected(point, reason);
     }
+    gate.record(readings);
     this.#setProblem();
   }
 
@@ -340,14 +340,19 @@ export class OpcuaSource implements RunningSource {
     this.#trouble.report({ event: 'opcua.lost', ...fields }, 'messages are no longer available on the server');
   }
 
+  #failAll(): void {
+    const { points, gate } = this.#context;
+    gate.record(points.map((point) => ({ point, failure: undefined })));
+  }
+
   #reportEnd(how: string, againInMs: number): void {
-    const { source, status, log, points, gate } = this.#context;
+    const { source, status, log } = this.#context;
     this.#input = undefined;
     this.#filler.pause();
     this.#requests.fail(`the OPC UA process ended: ${how}`);
     status.errors++;
     status.disconnect(plain(how));
-    for (const point of points) gate.recordFailure(point);
+    this.#failAll();
     const fields = { source: source.name, error: messageOf(how), again_in_ms: againInMs };
     log.warn({ event: 'opcua.ended', ...fields }, 'OPC UA process exited, restarting');
   }

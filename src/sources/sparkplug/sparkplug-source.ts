@@ -3,6 +3,7 @@ import { plain } from '../../base/foreign-text.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { Message } from '../../broker/connection.ts';
 import { isValidTime } from '../intake/draft.ts';
+import type { Reading } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG } from '../messages/payload.ts';
 import type { Point } from '../points.ts';
@@ -163,7 +164,9 @@ export class SparkplugSource implements RunningSource {
     const waiting = new WaitingMessages(this.#context.clock, (messages) => {
       this.#reportDiscarded(name, messages.length);
       // Metrics with a name do not need the birth certificate. Aliases may belong to an earlier one.
-      for (const one of messages.map(decoded)) this.#apply(made, made.node.read(one, false), one.payload.timeMs);
+      for (const one of messages.map(decoded)) {
+        this.#apply(made, made.node.read(one, false), one.payload.timeMs).catch(() => {});
+      }
     });
     const births: BirthRequests = new BirthRequests({
       clock: this.#context.clock,
@@ -185,7 +188,6 @@ export class SparkplugSource implements RunningSource {
   }
 
   #receive({ topic, payload }: Message): Promise<void> {
-    const { gate } = this.#context;
     if (this.#isStopped) return Promise.reject(new SourceStopped());
     const parsed = readTopic(topic);
     if (parsed === undefined) return DONE;
@@ -196,12 +198,14 @@ export class SparkplugSource implements RunningSource {
       this.#reportNodes(parsed.group, parsed.node);
       return DONE;
     }
+    let stored = DONE;
     try {
       if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError(PAYLOAD_TOO_LONG);
       const message = { ...parsed, payload: decodePayload(payload) };
       this.#trouble.recovered('sparkplug.unreadable', { topic }, 'messages on a topic are readable again', topic);
-      const isWaiting = this.#read(known, message);
-      if (isWaiting) return known.waiting.add({ ...parsed, payload });
+      const { mustWait, written } = this.#read(known, message);
+      stored = written;
+      if (mustWait) return known.waiting.add({ ...parsed, payload });
     } catch (error) {
       this.#context.status.errors++;
       this.#context.status.reject(`${plain(topic)}: ${messageOf(error)}`);
@@ -210,11 +214,11 @@ export class SparkplugSource implements RunningSource {
       this.#trouble.report({ event: 'sparkplug.unreadable', ...fields }, 'failed to read message', topic);
       this.#request(known, 'unreadable message');
     }
-    return gate.committed();
+    return stored;
   }
 
-  /** Returns whether the message must wait for a birth certificate. */
-  #read(known: Known, message: NodeMessage): boolean {
+  /** `mustWait`: whether the message must wait for a birth certificate. */
+  #read(known: Known, message: NodeMessage): { mustWait: boolean; written: Promise<void> } {
     const { type, payload } = message;
     if (type === 'NBIRTH') {
       known.births.cancel();
@@ -224,16 +228,15 @@ export class SparkplugSource implements RunningSource {
     if (outcome.isNewSession) known.waiting.discard();
     // Process waiting messages first, so that older values do not overwrite newer values.
     else if (type.endsWith('BIRTH')) known.waiting.release((earlier) => this.#readEarlier(known, earlier));
-    this.#apply(known, outcome, payload.timeMs);
+    const written = this.#apply(known, outcome, payload.timeMs);
     if (!type.endsWith('DATA')) this.#setProblem();
-    return outcome.mustWait === true;
+    return { mustWait: outcome.mustWait === true, written };
   }
 
   #readEarlier(known: Known, waiting: WaitingMessage): Promise<void> | undefined {
     const message = decoded(waiting);
     if (!known.node.canResolve(message)) return undefined;
-    this.#apply(known, known.node.read(message), message.payload.timeMs);
-    return this.#context.gate.committed();
+    return this.#apply(known, known.node.read(message), message.payload.timeMs);
   }
 
   #request(known: Known, reason: string | undefined): void {
@@ -283,24 +286,23 @@ export class SparkplugSource implements RunningSource {
     this.#trouble.report(fields, 'messages discarded: no birth certificate defines their aliases', node);
   }
 
-  #apply(known: Known, { values, died, rebirth, unknown }: NodeOutcome, timeMs: number | undefined): void {
-    const { gate } = this.#context;
+  /** Resolves when the values are on disk. */
+  #apply(known: Known, { values, died, rebirth, unknown }: NodeOutcome, timeMs: number | undefined): Promise<void> {
+    const readings: Reading[] = [];
     for (const { path, metric, born } of values) {
       for (const point of known.points.get(path) ?? []) {
         const reading = readingOf(metric, born, point.map !== undefined);
         const time = metric.timeMs ?? timeMs;
         if ('problem' in reading) {
-          if (metric.isNull) gate.recordFailure(point, reading.problem);
-          else {
-            this.#unreadable.set(point, reading.problem);
-            gate.rejectReading(point, reading.problem);
-          }
+          const { problem } = reading;
+          readings.push(metric.isNull ? { point, failure: problem } : { point, problem });
+          if (!metric.isNull) this.#unreadable.set(point, problem);
           continue;
         }
         const { raw } = reading;
         this.#unreadable.delete(point);
         const own = time !== undefined && isValidTime(time) ? time : undefined;
-        gate.accept(point, raw, own, metric.quality);
+        readings.push({ point, raw, timeMs: own, quality: metric.quality });
       }
     }
     if (died !== undefined) {
@@ -308,12 +310,13 @@ export class SparkplugSource implements RunningSource {
         if (!metric.startsWith(`${known.name}/${died}`)) continue;
         for (const point of points) {
           this.#unreadable.delete(point);
-          gate.recordFailure(point);
+          readings.push({ point, failure: undefined });
         }
       }
     }
     this.#context.status.errors += unknown;
     this.#request(known, rebirth);
+    return this.#context.gate.write(readings);
   }
 
   write({ spec }: Point, raw: number, ...rest: [guard: () => void, signal: AbortSignal]): Promise<void> {

@@ -19,10 +19,8 @@ function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source'
   const bench = makeIntakeBench(tags);
   const gate = bench.gateOf('s', timeFrom);
   const [point] = pointsOf(tags, 's', bench.intake);
-  const take = async (raw: number, ...more: [number?, ('good' | 'uncertain' | 'bad')?]) => {
-    gate.accept(point!, raw, ...more);
-    await gate.committed();
-  };
+  const take = (raw: number, timeMs?: number, quality?: 'good' | 'uncertain' | 'bad') =>
+    gate.write([{ point: point!, raw, timeMs, quality }]);
   const values = () => bench.sink.stored.map(({ value }) => value);
   return { ...bench, gate, point: point!, take, values };
 }
@@ -40,19 +38,18 @@ describe('source gate', () => {
     await take(20);
     await take(29);
     expect([gate.latestOf(point), values()]).toEqual([29, [20]]);
-    gate.recordFailure(point);
-    await gate.committed();
+    await gate.write([{ point, failure: undefined }]);
     expect([gate.latestOf(point), values()]).toEqual([29, [20, 20]]);
   });
 
   it('assigns unique timestamps within each series, and keeps timestamps from the source', async () => {
     const { gate, point, sink, clock, intake } = gateWith();
-    for (let n = 0; n < 5; n++) gate.accept(point, n);
-    gate.accept(point, 9, 1_000);
+    for (let n = 0; n < 5; n++) gate.record([{ point, raw: n }]);
+    gate.record([{ point, raw: 9, timeMs: 1_000 }]);
     const draft = intake.draft();
     for (let n = 0; n < 3; n++) draft.add(draft.slotOfTag('T', 'v')!, n, Number.NaN, 0);
     await intake.submit(draft, 'http');
-    await gate.committed();
+    await gate.write([]);
     const at = clock.wallMs();
     const times = sink.stored.map(({ timeMs }) => timeMs);
     expect(times.toSorted()).toEqual([1_000, ...Array.from({ length: 8 }, (_, n) => at + n)].toSorted());
@@ -82,8 +79,7 @@ describe('source gate', () => {
     // Columns from a program, with one value per row and its arrival time.
     const columns = new ValueColumns();
     for (const flags of [0, STAMPED_HERE]) columns.add(point.series, clock.wallMs() + 2 * day, 1, flags);
-    void gate.writeColumns(columns);
-    await gate.committed();
+    await gate.writeColumns(columns);
     expect(ahead.get('s')).toBe(3);
     // Not counted while the clock is in 1970, because every time is ahead.
     clock.jumpWall(-clock.wallMs());
@@ -121,12 +117,10 @@ describe('source gate', () => {
 
   it('resends the previous value once with status bad after a failure', async () => {
     const { gate, point, take, sink } = gateWith({ onFailure: 'bad' });
-    expect(gate.recordFailure(point)).toBe(false);
+    const failure = { point, failure: undefined };
+    await gate.write([failure]);
     await take(7);
-    gate.recordFailure(point);
-    gate.recordFailure(point);
-    gate.accept(point, Number.NaN);
-    await gate.committed();
+    await gate.write([failure, failure, { point, raw: Number.NaN }]);
     await take(8);
     expect(sink.stored.map(({ value, status }) => [value, status])).toEqual([
       [7, 0],

@@ -47,8 +47,7 @@ describe('value map', () => {
     const { tags, intake, gateOf, values } = plant({ map: STATES, from: origin });
     const [point] = pointsOf(tags, 's', intake);
     const gate = gateOf('s');
-    for (const raw of ['RUN', 'STOP', 'OFF', 'STOP']) gate.accept(point!, raw);
-    await gate.committed();
+    await gate.write(['RUN', 'STOP', 'OFF', 'STOP'].map((raw) => ({ point: point!, raw })));
     expect(values()).toEqual([15, 5]);
     expect(gate.status.report(0)).toMatchObject({ errors: 2, rejected: { count: 2 } });
     expect(gate.status.unreadTextOf(point!)).toBe(UNKNOWN);
@@ -60,14 +59,14 @@ describe('value map', () => {
     const gate = gateOf('s');
     const points = pointsOf<typeof spec>(tags, 's', intake);
     const whole = points.map((point) => ({ ...point, spec: { topic: 'a', template: 'a' } }));
-    const read = (text: string, of: Parameters<typeof readMessage>[3]) =>
-      readMessage(gate, { payload: Buffer.from(text) }, 0, of);
+    const read = (text: string, of: Parameters<typeof readMessage>[2]) =>
+      gate.record(readMessage({ payload: Buffer.from(text) }, 0, of).readings);
     read('{"state":"RUN"}', points);
     read('OFF', whole);
     read('"RUN"', whole);
     read('3', whole);
     read('STOP', whole);
-    await gate.committed();
+    await gate.write([]);
     expect(values()).toEqual([1, 0, 1, 3]);
     expect(gate.status.unreadTextOf(points[0]!)).toBe(UNKNOWN);
   });

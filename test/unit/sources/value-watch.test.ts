@@ -34,10 +34,11 @@ function bench() {
 describe('watched values', () => {
   it('from a source are scaled, and include changes within the dead band', async () => {
     const { gate, point, watch, sink, clock } = bench();
-    gate.accept(point, 10, 1_000, 'good');
-    gate.accept(point, 20, 2_000);
-    gate.accept(point, 30);
-    await gate.committed();
+    await gate.write([
+      { point, raw: 10, timeMs: 1_000, quality: 'good' },
+      { point, raw: 20, timeMs: 2_000 },
+      { point, raw: 30 },
+    ]);
     expect(watch.seen).toEqual([
       [1, 1_000, 'good'],
       [2, 2_000, undefined],
@@ -48,9 +49,8 @@ describe('watched values', () => {
 
   it('from a source include failures as values with the status bad', () => {
     const { gate, point, watch, clock } = bench();
-    gate.recordFailure(point);
-    gate.accept(point, 10, 1_000);
-    gate.recordFailure(point);
+    const failure = { point, failure: undefined };
+    gate.record([failure, { point, raw: 10, timeMs: 1_000 }, failure]);
     expect(watch.seen).toEqual([
       [1, 1_000, undefined],
       [1, clock.wallMs(), 'bad'],
@@ -77,8 +77,7 @@ describe('watched values', () => {
   it('are not confirmed if their transitions cannot be stored in time or before the source stops', async () => {
     const { gate, point, watch, sink, intake, clock } = bench();
     watch.pending = new Promise(() => {});
-    gate.accept(point, 10);
-    const confirmed = gate.committed();
+    const confirmed = gate.write([{ point, raw: 10 }]);
     const draft = intake.draft();
     draft.add(draft.slotOfTag('T', 'pushed')!, 7, 1_000, 0);
     const submitted = expect(intake.submit(draft, 'push')).rejects.toMatchObject({ code: 'buffer.busy' });
