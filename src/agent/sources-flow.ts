@@ -102,6 +102,7 @@ export class SourcesFlow {
       intake,
       gate,
       brokers,
+      retry: () => void this.#inTurn(() => this.#applyTags()).catch(() => {}),
       clock,
       log,
     });
@@ -147,7 +148,11 @@ export class SourcesFlow {
   async #open(): Promise<void> {
     if (this.#state !== 'open') return;
     await this.#listen();
-    await this.tagSources.apply(() => this.#state === 'open');
+    await this.#applyTags();
+  }
+
+  async #applyTags(): Promise<void> {
+    if (this.#state === 'open') await this.tagSources.apply(() => this.#state === 'open');
   }
 
   async #listen(): Promise<void> {
@@ -175,7 +180,7 @@ export class SourcesFlow {
       this.intake.replaceTags(tags.tags, namesInstrumentation(settings.valuesPath));
       this.intake.setMaxSeries(maxSeries(settings));
       this.#isSeriesLimitReported = false;
-      if (this.#state === 'open') await this.tagSources.apply(() => this.#state === 'open');
+      await this.#applyTags();
     });
   }
 

@@ -31,9 +31,13 @@ export interface TagSourcesOptions {
   /** Options common to all gates. */
   gate: Pick<GateOptions, 'committer' | 'stamps' | 'watch' | 'readings' | 'countIngested' | 'countAhead'>;
   brokers: Brokers;
+  /** Called a minute after a source could not be opened. Calls `apply` when no other call is running. */
+  retry(): void;
   clock: Clock;
   log: Logger;
 }
+
+const RETRY_MS = 60_000;
 
 interface Running {
   /** Configuration of the source, as returned by `#describe`. */
@@ -54,6 +58,7 @@ export class TagSources {
   readonly #replaced = new Map<string, RunningSource>();
   /** Sources that could not be opened, by name. */
   readonly #unopened = new Map<string, SourceStatus>();
+  #cancelRetry: () => void = () => {};
 
   constructor(options: TagSourcesOptions) {
     this.#options = options;
@@ -67,9 +72,13 @@ export class TagSources {
     this.#valuesPath = valuesPath;
   }
 
-  /** Stops, updates, replaces and opens sources as configured, while `isWanted` returns true. */
+  /**
+   * Stops, updates, replaces and opens sources as configured, while `isWanted` returns true. A source that cannot be
+   * opened is reported and retried, and does not affect the others.
+   */
   async apply(isWanted: () => boolean): Promise<void> {
     const { sources } = this.#tags;
+    this.#cancelRetry();
     for (const [name, running] of [...this.#running]) {
       if (sources.get(name)?.kind === running.kind.kind) continue;
       this.#running.delete(name);
@@ -90,12 +99,14 @@ export class TagSources {
       }
       await this.#open(source, configuration);
     }
+    if (this.#unopened.size > 0) this.#cancelRetry = this.#options.clock.after(RETRY_MS, this.#options.retry);
     // A broker sends stored messages as soon as it is connected, so all sources must subscribe first.
     this.#options.brokers.start();
   }
 
   /** Stops all sources. Resolves when their values are stored or rejected. */
   async close(): Promise<void> {
+    this.#cancelRetry();
     await Promise.all([...this.#running.values()].map((running) => end(running, false)));
     for (const [name, { source }] of this.#running) this.#replaced.set(name, source);
     this.#running.clear();
@@ -207,7 +218,9 @@ export class TagSources {
       status.errors++;
       status.disconnect(codeOf(error) ?? messageOf(error));
       this.#unopened.set(name, status);
-      throw error;
+      const fields = { event: 'source.open_failed', source: name, code: codeOf(error), error: messageOf(error) };
+      log.error(fields, 'failed to open source, retrying every minute');
+      return;
     }
     this.#unopened.delete(name);
     this.#leaveReplaced(name);

@@ -105,7 +105,7 @@ describe('sources in tags.yaml', () => {
 
   it('are reported as disconnected if they cannot be reopened, and open on the next reload', async () => {
     probe.fault = Object.assign(new Error('too many open files'), { code: 'EMFILE' });
-    await expect(reload(2)).rejects.toThrow('too many open files');
+    await reload(2);
     expect(probe.running).toBe(0);
     expect(flow.tagSources.reports()).toMatchObject([{ name: 'play', connected: false, problem: 'EMFILE', values: 1 }]);
     probe.fault = undefined;

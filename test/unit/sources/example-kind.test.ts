@@ -1,0 +1,124 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { TagSources } from '../../../src/agent/tag-sources.ts';
+import { silentLogger } from '../../../src/base/logger.ts';
+import { Brokers } from '../../../src/broker/brokers.ts';
+import { sourcesTable, testedTable } from '../../../src/commands/sources/report-text.ts';
+import { checkConfiguration, readTagsLeniently } from '../../../src/config/configuration.ts';
+import { problemLine } from '../../../src/config/problem.ts';
+import { findings } from '../../../src/ops/findings.ts';
+import { SOURCE_KINDS } from '../../../src/sources/kinds.ts';
+import type { SourceKind } from '../../../src/sources/source-kind.ts';
+import { ENOUGH, makeFolder } from '../config/folder.ts';
+import { COUNTER } from './example-kind/counter-kind.ts';
+import { makeIntakeBench, until } from './sink-double.ts';
+
+const ENV = {
+  'agent.env': Object.entries(ENOUGH)
+    .map(([name, value]) => `${name}=${value}\n`)
+    .join(''),
+};
+const TAGS = `sources:
+  lamp: { counter: 10 }
+tags:
+  T-1:
+    asset: 881
+    values:
+      a: { from: lamp, step: 2, scale: 0.5 }
+`;
+
+let folder: string;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-kind-'));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+function runningWith(text: string, kind = COUNTER as SourceKind) {
+  writeFileSync(join(folder, 'tags.yaml'), text);
+  const kinds = [...SOURCE_KINDS, kind];
+  const tags = readTagsLeniently({ directory: folder, environment: {}, kinds });
+  const bench = makeIntakeBench(tags.tags);
+  const { clock, sink, stamps, intake } = bench;
+  const events: string[] = [];
+  const log = silentLogger();
+  log.error = ((fields: { event: string }) => events.push(fields.event)) as typeof log.error;
+  const sources: TagSources = new TagSources({
+    kinds,
+    stateDir: folder,
+    tags,
+    valuesPath: '/v1/assets/{asset}/values',
+    store: { notes: async () => [] },
+    intake,
+    gate: { committer: sink, stamps },
+    brokers: new Brokers({ clientId: (name) => name, clock, logger: log }),
+    retry: () => void sources.apply(() => true),
+    clock,
+    log,
+  });
+  return { ...bench, sources, events };
+}
+
+const table = (sources: TagSources) => sourcesTable(sources.reports(), Number.POSITIVE_INFINITY, (text) => text);
+
+describe('example source kind of CONTRIBUTING.md', () => {
+  it('is checked with its own schema and rules', () => {
+    const files = { 'tags.yaml': TAGS.replace('{ counter: 10 }', '{ counter: ten }'), ...ENV };
+    const directory = makeFolder(files);
+    const kinds = [...SOURCE_KINDS, COUNTER as SourceKind];
+    const linesOf = () =>
+      checkConfiguration({ directory, environment: {}, kinds, actions: [] }).problems.map(problemLine);
+    expect(linesOf()).toEqual([expect.stringMatching(/tags\.yaml:2:\d+: counter "?ten"? must be a number/)]);
+    writeFileSync(join(directory, 'tags.yaml'), TAGS.replace('step: 2', 'step: 14'));
+    expect(linesOf()).toEqual([expect.stringMatching(/tags\.yaml:7:\d+: step 14 is a multiple of seven, use another/)]);
+  });
+
+  it('is polled, scaled, stored and listed', async () => {
+    const { sources, clock, sink } = runningWith(TAGS);
+    await sources.apply(() => true);
+    await clock.advance(2_400);
+    expect(sink.stored.map(({ value }) => value)).toEqual([5, 6, 7]);
+    expect(table(sources)).toMatch(/^lamp +counter +connected +2 s +0 s ago +1 +0 +0/m);
+    await sources.close();
+  });
+
+  it('is tested beside the running source without storing a value', async () => {
+    const { sources, clock, sink } = runningWith(TAGS);
+    await sources.apply(() => true);
+    await clock.advance(5_500);
+    const stored = sink.stored.length;
+    const tested = await sources.test(['lamp'], 10_000, new AbortController().signal);
+    expect(tested).toMatchObject([{ tag: 'T-1', key: 'a', address: 'from 10 by 2', raw: 10, value: 5, problem: null }]);
+    expect(testedTable(tested, Number.POSITIVE_INFINITY, (text) => text)).toContain('1 of 1 value read');
+    expect(sink.stored.length).toBe(stored);
+    await sources.close();
+  });
+
+  it('does not affect other sources if it cannot be opened, and is opened again after a minute', async () => {
+    let isBroken = true;
+    const open: SourceKind['open'] = async (context) => {
+      if (isBroken) throw new Error('the note is not readable');
+      return COUNTER.open(context as never);
+    };
+    const others = '  play: { simulate: true }\ntags:\n  T-2: { asset: 882, values: { b: { from: play } } }\n';
+    const { sources, clock, sink, events } = runningWith(TAGS.replace('tags:\n', others), {
+      ...COUNTER,
+      open,
+    } as never);
+    await sources.apply(() => true);
+    await clock.advance(500);
+    expect([sink.stored.length, events]).toEqual([1, ['source.open_failed']]);
+    expect(findings({ sources: sources.reports() })).toMatchObject([
+      {
+        event: 'source.disconnected',
+        subject: 'counter source lamp',
+        sentence: expect.stringContaining('the note is'),
+      },
+    ]);
+    isBroken = false;
+    await clock.advance(60_000);
+    await until(() => findings({ sources: sources.reports() }).length === 0);
+    await sources.close();
+  });
+});
