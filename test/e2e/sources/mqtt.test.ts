@@ -2,11 +2,13 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { connectAsync, type MqttClient } from 'mqtt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { TestedReport } from '../../../src/sources/source-test.ts';
 import { AgentProcess } from '../harness/agent-process.ts';
 import { Mosquitto } from '../harness/mosquitto.ts';
 import { Published } from '../harness/mqtt-values.ts';
 import { Platform } from '../harness/platform.ts';
 import { RecordingProxy } from '../harness/recording-proxy.ts';
+import { runVerb } from '../harness/verb.ts';
 
 const START_MS = 1_700_000_000_000;
 const ASSET = 881;
@@ -160,6 +162,28 @@ describe('MQTT source', () => {
     await agent.until(() => next.every((number, at) => arrived(at).has(number)), 'the next values arrive');
     await agent.until(() => ways.every((way) => way.confirmed.has(text)), 'the messages are acknowledged');
     await agent.until(() => agent.logged('mqtt.unreadable').length > reports, 'the messages are reported');
+  });
+
+  it('is tested beside the running sessions, which keep their connections and messages', async () => {
+    const losses = agent.logged('broker.away').length;
+    const flowing = flow(FLOWING);
+    const { stdout } = await runVerb(
+      agent,
+      'sources',
+      'test',
+      '--json',
+      '--wait',
+      '20s',
+      ...FLOWING.map((n) => `s${n}`),
+    );
+    await flowing.stop();
+    const tested = (JSON.parse(stdout) as TestedReport[]).filter(({ key }) => key !== `k${RETAINED}`);
+    expect(tested.map(({ key, problem }) => [key, problem])).toEqual(FLOWING.map((n) => [`k${n}`, null]));
+    for (const { raw, value, timestamp } of tested) {
+      expect([value, Date.parse(timestamp!)]).toEqual([raw, START_MS + Number(raw)]);
+    }
+    await expectAll();
+    expect(agent.logged('broker.away').length).toBe(losses);
   });
 
   it('resumes with all topics after the broker is killed, without losing an acknowledged message', async () => {

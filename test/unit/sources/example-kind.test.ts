@@ -69,7 +69,9 @@ describe('example source kind of CONTRIBUTING.md', () => {
     const kinds = [...SOURCE_KINDS, COUNTER as SourceKind];
     const linesOf = () =>
       checkConfiguration({ directory, environment: {}, kinds, actions: [] }).problems.map(problemLine);
-    expect(linesOf()).toEqual([expect.stringMatching(/tags\.yaml:2:20: "ten" is not a number, use a value such as 10$/)]);
+    expect(linesOf()).toEqual([
+      expect.stringMatching(/tags\.yaml:2:20: "ten" is not a number, use a value such as 10$/),
+    ]);
     writeFileSync(join(directory, 'tags.yaml'), TAGS.replace('step: 2', 'step: 14'));
     expect(linesOf()).toEqual([expect.stringMatching(/tags\.yaml:7:\d+: step 14 is a multiple of seven, use another/)]);
   });
