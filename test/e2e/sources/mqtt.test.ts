@@ -2,7 +2,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { connectAsync, type MqttClient } from 'mqtt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { TestedReport } from '../../../src/sources/source-test.ts';
 import { AgentProcess } from '../harness/agent-process.ts';
 import { Mosquitto } from '../harness/mosquitto.ts';
 import { Published } from '../harness/mqtt-values.ts';
@@ -22,6 +21,15 @@ const UNTIMED = { skipped: '', taken: ', retained: take' };
 const FLOWING = [0, 1, 2, UNCONFIRMED];
 // Long enough for a kill between a premature acknowledgement and its commit.
 const ENV = { COMMIT_INTERVAL: '300ms', POST_INTERVAL: '100ms' };
+
+/** Value in the output of `sources test`. */
+interface Tested {
+  key: string;
+  raw: number;
+  value: number;
+  timestamp: string;
+  problem: string | null;
+}
 
 let platform: Platform;
 let broker: Mosquitto;
@@ -177,10 +185,10 @@ describe('MQTT source', () => {
       ...FLOWING.map((n) => `s${n}`),
     );
     await flowing.stop();
-    const tested = (JSON.parse(stdout) as TestedReport[]).filter(({ key }) => key !== `k${RETAINED}`);
+    const tested = (JSON.parse(stdout) as Tested[]).filter(({ key }) => key !== `k${RETAINED}`);
     expect(tested.map(({ key, problem }) => [key, problem])).toEqual(FLOWING.map((n) => [`k${n}`, null]));
     for (const { raw, value, timestamp } of tested) {
-      expect([value, Date.parse(timestamp!)]).toEqual([raw, START_MS + Number(raw)]);
+      expect([value, Date.parse(timestamp)]).toEqual([raw, START_MS + raw]);
     }
     await expectAll();
     expect(agent.logged('broker.away').length).toBe(losses);
