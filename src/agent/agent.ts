@@ -1,10 +1,11 @@
 /**
  * Lifecycle of the agent: opens the stores, starts all parts and stops them in order. Contains no other logic.
  *
- * Startup order: stores (recovers them, waits while the disk is read-only, drains a backlog that exceeds the memory),
- * session, then the other parts (running-agent.ts). READY is sent when all parts have started and the first login has
- * been attempted. Shutdown: listeners and sources stop first, accepted values are committed, pending posts and running
- * reactions are allowed to finish, tokens are revoked and files are closed.
+ * Startup order: listeners (respond with 503 until the other parts have started) and stores (recovers them, waits while
+ * the disk is read-only, drains a backlog that exceeds the memory) at the same time, session, then the other parts
+ * (running-agent.ts). READY is sent when all parts have started and the first login has been attempted. Shutdown: values
+ * are rejected with 503, accepted values are committed, pending posts and running reactions are allowed to finish, tokens
+ * are revoked, and listeners and files are closed.
  */
 
 import { existsSync } from 'node:fs';
@@ -21,9 +22,10 @@ import { type BufferFlow, ClosedBuffer } from './buffer-flow.ts';
 import { ConfigurationState, type FilesOptions } from './configuration-state.ts';
 import { DegradedStart } from './degraded-start.ts';
 import { drainFirst } from './draining-start.ts';
+import { Listeners } from './listeners.ts';
 import { collectGarbage } from './memory.ts';
 import { PlatformFlow } from './platform-flow.ts';
-import { RunningAgent, type RunningAgentOptions, stopSteps } from './running-agent.ts';
+import { CLOSE_MS, RunningAgent, type RunningAgentOptions, stopSteps } from './running-agent.ts';
 import { Systemd } from './systemd.ts';
 
 export interface AgentOptions extends FilesOptions, Pick<RunningAgentOptions, 'version' | 'onDecommissioned'> {
@@ -55,6 +57,7 @@ export class Agent {
   readonly #platform: PlatformFlow;
   readonly #service: Systemd;
   readonly #controlPath: string;
+  readonly #listeners: Listeners;
   readonly #waiting: DegradedStart;
   readonly #files: ConfigurationState;
   readonly #stopping = new AbortController();
@@ -91,9 +94,21 @@ export class Agent {
     });
     this.#service = new Systemd({ clock, log, environment });
     this.#controlPath = controlPath(environment, settings.stateDir);
-    const session = () => this.#platform.sessionReport();
-    const waiting = { settings, clock, log, service: this.#service, session, controlPath: this.#controlPath };
-    this.#waiting = new DegradedStart(waiting);
+    this.#listeners = new Listeners({
+      settings,
+      certificates: this.#platform.certificates,
+      clock,
+      log,
+      unavailable: () => this.#running?.unavailable ?? this.#waiting.unavailable,
+      session: () => this.#platform.sessionReport(),
+    });
+    this.#waiting = new DegradedStart({
+      clock,
+      log,
+      service: this.#service,
+      listeners: this.#listeners,
+      controlPath: this.#controlPath,
+    });
   }
 
   #makeBuffer(storeThread?: StoreThread): ClosedBuffer {
@@ -145,7 +160,7 @@ export class Agent {
 
   async #start(): Promise<void> {
     const { clock, configuration, log, version } = this.#options;
-    const buffer = await this.#openStores();
+    const [buffer] = await Promise.all([this.#openStores(), this.#listeners.start()]);
     if (!buffer) return;
     await this.#files.started(configuration);
     if (this.#stopped) return;
@@ -156,6 +171,7 @@ export class Agent {
       buffer,
       platform: this.#platform,
       files: this.#files,
+      listeners: this.#listeners,
       metrics: this.#metrics,
       controlPath: this.#controlPath,
       startedMs: this.#startedMs,
@@ -271,6 +287,7 @@ export class Agent {
     await step('session', this.#platform.stop(revokeMs), revokeMs + WRITE_DOWN_MS);
     this.#stopping.abort(new Error('the agent is stopping'));
     await this.#running?.stopOperations(step);
+    await step('listeners', this.#listeners.stop(), CLOSE_MS);
     await step('buffer', this.#stores.stop());
     await step('service', notified, WRITE_DOWN_MS);
     log.info({ event: 'agent.stopped' }, 'tagferry stopped');

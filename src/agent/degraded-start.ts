@@ -1,27 +1,20 @@
-import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, type TagferryError } from '../base/errors.ts';
-import type { InboundServer } from '../base/inbound/inbound-server.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { waitingRoutes } from '../control/agent-routes.ts';
 import { ControlServer } from '../control/control-server.ts';
-import { type Health, healthNotes, healthReport, sightOf } from '../ops/ops-server.ts';
 import { STORE_UNAVAILABLE } from '../store/store-messages.ts';
-import { type ListenerName, type ListenerSettings, unavailableListener } from './listeners.ts';
+import { type Listeners, STARTING, STOPPING, type Unavailable } from './listeners.ts';
 import type { Systemd } from './systemd.ts';
 
 export interface DegradedStartOptions {
-  settings: ListenerSettings;
   clock: Clock;
   log: Logger;
   service: Pick<Systemd, 'ready' | 'reloading' | 'startWatchdog' | 'status'>;
-  /** Session state for `/healthz`. */
-  session(): Health['session'];
+  listeners: Pick<Listeners, 'start'>;
   /** Path of the control socket. */
   controlPath: string;
-  /** Number of retries, one second apart, if an address is in use. Default: 10. */
-  listenRetries?: number;
 }
 
 /** Functions for work that must be completed before values are accepted. */
@@ -43,17 +36,16 @@ const MAX_WAIT_MS = 30_000;
 const OPENING_PATIENCE_MS = 300_000;
 
 /**
- * Startup that waits while the disk is read-only or the backlog exceeds the memory. Meanwhile the listeners respond
- * with 503, so that senders keep their values, and health reports the reason. READY is sent to systemd, because systemd
- * would otherwise terminate a startup that takes minutes. States: created, waiting (listeners open), finished. A crash
- * loses no data, because no values have been accepted.
+ * Startup that waits while the disk is read-only or the backlog exceeds the memory. Meanwhile the listeners and health
+ * report the reason. READY is sent to systemd once the listeners are open, because systemd would otherwise terminate a
+ * startup that takes minutes. States: created, waiting, finished. A crash loses no data, because no values have been
+ * accepted.
  */
 export class DegradedStart {
   readonly #options: DegradedStartOptions;
   readonly #stopping = new AbortController();
-  #listeners: InboundServer[] = [];
   #control: ControlServer | undefined;
-  #isListening = false;
+  #isAnnounced = false;
   #reason: TagferryError | undefined;
   #working: Promise<void> | undefined;
   #attempts = 0;
@@ -67,6 +59,18 @@ export class DegradedStart {
 
   get isWaiting(): boolean {
     return this.#reason !== undefined;
+  }
+
+  /** Reason that the listeners report until startup is complete. */
+  get unavailable(): Unavailable {
+    if (this.#stopping.signal.aborted) return STOPPING;
+    if (!this.#reason) return STARTING;
+    const { code, message, hint } = this.#reason;
+    const why = hint === undefined ? message : `${message}. ${hint}`;
+    const detail = `startup is suspended and values are not accepted: ${why}`;
+    // Includes time for the attempt itself.
+    const leftMs = this.#nextAttemptMs - this.#options.clock.monotonicMs();
+    return { ...STARTING, code, detail, retryAfterSeconds: 1 + Math.max(1, Math.ceil(leftMs / 1000)) };
   }
 
   /**
@@ -86,7 +90,7 @@ export class DegradedStart {
     }
   }
 
-  /** Runs `work` while the listeners are open. Returns `false` after `stop`. */
+  /** Runs `work` while the listeners report the reason. Returns `false` after `stop`. */
   async during(reason: TagferryError, work: (services: StartupWork) => Promise<void>): Promise<boolean> {
     const { service, clock } = this.#options;
     const { signal } = this.#stopping;
@@ -98,7 +102,7 @@ export class DegradedStart {
     const working = async () => {
       try {
         report(reason);
-        await this.#open();
+        await this.#announce();
         await work({ signal, report, untilOpen: (open) => this.#tryUntilOpen(open) });
       } catch (error) {
         if (!signal.aborted) throw error;
@@ -120,8 +124,8 @@ export class DegradedStart {
     while (!attempt) {
       const waitMs = Math.min(MAX_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.#attempts - 1, 10));
       this.#nextAttemptMs = clock.monotonicMs() + waitMs;
-      if (this.#isListening) await service.status(this.#statusLine());
-      else await this.#open();
+      if (this.#isAnnounced) await service.status(this.#statusLine());
+      else await this.#announce();
       await clock.sleep(Math.max(0, this.#nextAttemptMs - clock.monotonicMs()), this.#stopping.signal);
       attempt = await this.#attempt(open);
     }
@@ -179,34 +183,11 @@ export class DegradedStart {
     await this.#close();
   }
 
-  /** Opens the listeners and notifies the service manager. */
-  async #open(): Promise<void> {
-    const { settings, session, clock, log, listenRetries, service } = this.#options;
-    this.#isListening = true;
-    const bodies: Record<ListenerName, (request: IncomingMessage) => object> = {
-      ingest: () => ({ error: this.#problem(), hint: 'Retry later.' }),
-      // The response is public, so it contains no path.
-      webhook: () => ({ error: 'events cannot be stored at the moment' }),
-      ops: (request) => {
-        const problems = healthNotes(this.#reason?.code ?? 'agent.starting', [this.#problem()]);
-        const health = { ok: false, problems, notes: [], session: session() };
-        return healthReport(health, sightOf(request, { opsToken: settings.opsToken }, settings.opsListen!));
-      },
-    };
-    for (const name of ['ingest', 'webhook', 'ops'] as const) {
-      const retryAfterSeconds = () => this.#retryAfterSeconds();
-      const options = {
-        body: bodies[name],
-        retryAfterSeconds,
-        clock,
-        log,
-        ...(listenRetries === undefined ? {} : { listenRetries }),
-      };
-      const listener = unavailableListener(settings, name, options);
-      if (!listener) continue;
-      this.#listeners.push(listener);
-      await listener.start();
-    }
+  /** Notifies the service manager when the listeners are open. */
+  async #announce(): Promise<void> {
+    const { clock, listeners, service } = this.#options;
+    this.#isAnnounced = true;
+    await listeners.start();
     await this.#openControl();
     await service.ready(this.#statusLine());
     service.startWatchdog(() => clock.monotonicMs() - this.#lastProgressMs < OPENING_PATIENCE_MS);
@@ -231,22 +212,10 @@ export class DegradedStart {
     }
   }
 
-  #problem(): string {
-    const { message, hint } = this.#reason ?? { message: 'ready in a moment', hint: undefined };
-    return `startup is suspended and values are not accepted: ${message}${hint === undefined ? '' : `. ${hint}`}`;
-  }
-
-  /** Includes time for the attempt itself. */
-  #retryAfterSeconds(): number {
-    const leftMs = this.#nextAttemptMs - this.#options.clock.monotonicMs();
-    return 1 + Math.max(1, Math.ceil(leftMs / 1000));
-  }
-
   async #close(): Promise<void> {
-    await Promise.all([...this.#listeners, this.#control].map((listener) => listener?.stop()));
-    this.#listeners = [];
+    await this.#control?.stop();
     this.#control = undefined;
-    this.#isListening = false;
+    this.#isAnnounced = false;
     this.#reason = undefined;
   }
 }

@@ -8,6 +8,7 @@ import { AccessFollower } from '../access/follower.ts';
 import { Holds } from '../access/holds.ts';
 import { type OwnUser, ownAccessOnly } from '../access/own-access.ts';
 import type { Clock } from '../base/clock.ts';
+import type { InboundServer } from '../base/inbound/inbound-server.ts';
 import { reactionBudgetBytes, webhookBudgetBytes } from '../base/inbound/memory-budget.ts';
 import type { Logger } from '../base/logger.ts';
 import { memoryLimitBytes } from '../base/memory-limit.ts';
@@ -45,11 +46,12 @@ import { type SelfTestLine, type SelfTestTarget, sendToListener, testWebhook } f
 import { BrokerEvents } from './broker-events.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import { accessFeedOf, journalOf, ruleStoreOf } from './inbox-access.ts';
-import { certificateFiles } from './listeners.ts';
 import type { PlatformFlow } from './platform-flow.ts';
 
 export interface EventsFlowOptions {
   settings: Settings;
+  /** Listener for deliveries. */
+  listener: InboundServer | undefined;
   tags: Tags;
   reactions: readonly Reaction[];
   buffer: BufferFlow;
@@ -238,15 +240,14 @@ export class EventsFlow {
   }
 
   #makeListener(arrivals: Arrivals, foreignSecret: ForeignSecret): WebhookListener | undefined {
-    const { settings, platform, clock, log, metrics } = this.#options;
-    if (!settings.webhookListen) return undefined;
+    const { settings, listener: server, clock, log, metrics } = this.#options;
+    if (!server) return undefined;
     return new WebhookListener(
       {
-        listen: settings.webhookListen,
+        server,
         path: pathOf(settings.webhookUrl),
         acceptSha1: settings.webhookAcceptSha1,
         keepsSignatures: settings.webhookTo !== undefined,
-        tls: certificateFiles(settings, 'webhook', platform.certificates),
         limits: { bytesUnderWay: webhookBudgetBytes(memoryLimitBytes()) },
       },
       {
@@ -268,13 +269,13 @@ export class EventsFlow {
   async start(): Promise<void> {
     await this.holds.start();
     await this.#setBrokers(this.#options.tags);
-    // Load the secret before the listener opens, so that no delivery is rejected.
+    // Load the secret before the listener accepts deliveries, so that no delivery is rejected.
     await this.registration.load();
     this.#brokerEvents?.subscribe();
     if (this.#relay) await this.#relay.start();
     // Delete the position of a relay that is no longer configured.
     else if (await this.#inbox.note(RELAYED_NOTE)) await this.#inbox.setNote(RELAYED_NOTE, '');
-    await this.#listener?.start();
+    if (!this.#stopping.signal.aborted) this.#listener?.start();
     // Terminate commands left running by a killed agent before their reactions run again.
     await endOrphans(this.#instance);
     this.#follower.start();
@@ -330,16 +331,14 @@ export class EventsFlow {
 
   /** Listener address for `status`; `undefined` if it is disabled. */
   get listening(): string | undefined {
-    const address = this.#listener?.address();
-    if (!address) return undefined;
-    return typeof address === 'string' ? `unix:${address}` : `${address.address}:${address.port}`;
+    return this.#options.listener?.address;
   }
 
   /** `webhook test`: tests the listener directly, then through WEBHOOK_URL. */
   testWebhook(): Promise<SelfTestLine[]> {
-    const { settings, platform } = this.#options;
+    const { settings, listener, platform } = this.#options;
     const { webhookUrl, webhookTlsCert } = settings;
-    const address = this.#listener?.address();
+    const address = listener?.socketAddress;
     const targets: SelfTestTarget[] = [];
     if (address) {
       const send = sendToListener(address, pathOf(webhookUrl), webhookTlsCert !== undefined);

@@ -35,7 +35,7 @@ import { makeUplink, uplinkPace } from './agent-uplink.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import type { ConfigurationState } from './configuration-state.ts';
 import { EventsFlow } from './events-flow.ts';
-import { certificateFiles } from './listeners.ts';
+import type { Listeners, Unavailable } from './listeners.ts';
 import { LiveFlow } from './live-flow.ts';
 import { operatorRoutes } from './operator-routes.ts';
 import type { PlatformFlow } from './platform-flow.ts';
@@ -48,6 +48,7 @@ export interface RunningAgentOptions {
   buffer: BufferFlow;
   platform: PlatformFlow;
   files: ConfigurationState;
+  listeners: Listeners;
   /** Configuration folder. */
   directory: string | undefined;
   environment: NodeJS.ProcessEnv;
@@ -69,7 +70,7 @@ export interface RunningAgentOptions {
 /** Time without a response after which the store counts as stalled. */
 const STORE_PATIENCE_MS = 120_000;
 /** Time limit for an interrupted part to close at shutdown. */
-const CLOSE_MS = 5_000;
+export const CLOSE_MS = 5_000;
 
 export class RunningAgent {
   readonly #options: RunningAgentOptions;
@@ -90,7 +91,7 @@ export class RunningAgent {
   isReady = false;
 
   constructor(options: RunningAgentOptions) {
-    const { buffer, clock, configuration, log, metrics, platform } = options;
+    const { buffer, clock, configuration, listeners, log, metrics, platform } = options;
     const { settings, tags } = configuration;
     const { session } = platform;
     this.#options = options;
@@ -103,7 +104,13 @@ export class RunningAgent {
       isOn: () => this.#configuration.settings.writes,
       find: (value) => this.#sources.tagSources.writeTarget(value),
     });
-    this.#events = new EventsFlow({ ...options, ...configuration, writer: this.#writer, isReady });
+    this.#events = new EventsFlow({
+      ...options,
+      ...configuration,
+      listener: listeners.webhook,
+      writer: this.#writer,
+      isReady,
+    });
     this.#addresses = new PostAddresses(buffer.catalogue, settings.valuesPath, tags.tags.values());
     this.#accepted = new AcceptedObjects(buffer.objects, clock);
     this.#uplink = makeUplink({
@@ -132,7 +139,7 @@ export class RunningAgent {
       tags,
       kinds: SOURCE_KINDS,
       buffer,
-      certificates: platform.certificates,
+      listener: listeners.ingest,
       countIngested: (source, values) => {
         this.#ingestedValues += values;
         metrics.ingested.inc({ source }, values);
@@ -162,8 +169,9 @@ export class RunningAgent {
 
   async #openOperations(): Promise<void> {
     const { settings } = this.#configuration;
-    const { buffer, clock, controlPath, log, metrics, onDecommissioned, platform, recentLines } = this.#options;
-    if (settings.opsListen) {
+    const { buffer, clock, controlPath, listeners, log, metrics, onDecommissioned, platform, recentLines } =
+      this.#options;
+    if (listeners.ops) {
       const { page, live, doctor, sampler } = this.#live;
       sampler.start();
       const sources: OpsSources = {
@@ -178,9 +186,8 @@ export class RunningAgent {
           return { contentType: registry.contentType, text: await registry.metrics() };
         },
       };
-      const tls = certificateFiles(settings, 'ops', platform.certificates);
-      this.#ops = new OpsServer(sources, { address: settings.opsListen, tls, access: settings, clock, log });
-      await this.#ops.start();
+      this.#ops = new OpsServer(sources, listeners.ops, settings);
+      this.#ops.start();
       log.info({ event: 'ops.listening', address: this.#ops.address }, 'operations listener started');
     }
     const routes = operatorRoutes({
@@ -268,7 +275,7 @@ export class RunningAgent {
   async stopOperations(step: StopStep): Promise<void> {
     this.#live.sampler.stop();
     await step('control', this.#control?.stop(), CLOSE_MS);
-    await step('ops', this.#ops?.stop(), CLOSE_MS);
+    this.#ops?.stop();
   }
 
   /** Content of `/status`. */
@@ -308,6 +315,11 @@ export class RunningAgent {
       certificates: this.#certificates(),
       identityConflicts: platform.identityConflicts.list(),
     };
+  }
+
+  /** Why values are not accepted; `undefined` while they are. */
+  get unavailable(): Unavailable | undefined {
+    return this.#sources.unavailable;
   }
 
   state(): string {
@@ -375,8 +387,9 @@ export class RunningAgent {
 
   #readiness() {
     const health = this.#health();
-    const starting = this.isReady ? [] : healthNotes('agent.starting', ['the agent is starting']);
-    return { ...health, ok: health.ok && this.isReady, problems: [...health.problems, ...starting] };
+    if (!this.unavailable) return health;
+    const { code, reason } = this.unavailable;
+    return { ...health, ok: false, problems: [...health.problems, ...healthNotes(code, [reason])] };
   }
 }
 

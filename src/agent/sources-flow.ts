@@ -1,17 +1,14 @@
 /**
  * Ingestion: the push listener and the sources in tags.yaml.
  *
- * States: open; paused while the gateway is decommissioned, with a listener that responds with 503; stopped. Start,
- * reload, pause, resume and stop run one at a time.
+ * States: open; paused while the gateway is decommissioned; stopped. Start, reload, pause, resume and stop run one at a
+ * time.
  */
 
-import type { Certificates } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import { UsageError } from '../base/errors.ts';
 import type { InboundServer } from '../base/inbound/inbound-server.ts';
 import { ingestBudgetBytes } from '../base/inbound/memory-budget.ts';
-import type { ListenAddress } from '../base/listen.ts';
-import { formatListenAddress } from '../base/listen-address.ts';
 import type { Logger } from '../base/logger.ts';
 import { memoryLimitBytes } from '../base/memory-limit.ts';
 import type { Brokers } from '../broker/brokers.ts';
@@ -24,14 +21,14 @@ import type { ValueWatch } from '../sources/intake/value-watch.ts';
 import { HttpPush, type PushRules } from '../sources/push/http-push.ts';
 import type { SourceKind } from '../sources/source-kind.ts';
 import type { BufferFlow } from './buffer-flow.ts';
-import { certificateFiles, unavailableListener } from './listeners.ts';
+import { DECOMMISSIONING, STOPPING, type Unavailable } from './listeners.ts';
 import { maxSeries } from './pace.ts';
 import { TagSources } from './tag-sources.ts';
 
 export interface SourcesFlowOptions {
   settings: Settings;
-  /** Registry for the listener certificate. */
-  certificates: Certificates;
+  /** Listener for pushed values. */
+  listener: InboundServer | undefined;
   tags: Tags;
   kinds: readonly SourceKind[];
   buffer: Pick<BufferFlow, 'catalogue' | 'stamps' | 'committer' | 'values'>;
@@ -45,8 +42,7 @@ export interface SourcesFlowOptions {
   log: Logger;
 }
 
-/** Retry interval suggested to programs while the gateway is decommissioned. */
-const RETRY_AFTER_SECONDS = 30;
+const UNAVAILABLE = { open: undefined, paused: DECOMMISSIONING, stopped: STOPPING };
 const SERIES_LIMIT_HINT =
   'Correct the program that creates the series, or increase MAX_SERIES. A restart removes series without stored values.';
 
@@ -57,18 +53,15 @@ export class SourcesFlow {
   /** Latest readings for display. */
   readonly readings = new LastReadings((series) => this.intake.isOfTag(series));
   #settings: Settings;
-  #push: HttpPush | undefined;
-  /** Responds with 503 during a pause. */
-  #unavailable: InboundServer | undefined;
-  #listening: ListenAddress | undefined;
+  readonly #push: HttpPush | undefined;
   readonly #reportedAhead = new Set<string>();
   #isSeriesLimitReported = false;
-  #state: 'open' | 'paused' | 'stopped' = 'open';
+  #state: keyof typeof UNAVAILABLE = 'open';
   /** Serializes start, reload, pause, resume and stop. */
   #turn: Promise<void> = Promise.resolve();
 
   constructor(options: SourcesFlowOptions) {
-    const { settings, buffer, tags, kinds, brokers, watch, countIngested, clock, log } = options;
+    const { settings, listener: server, buffer, tags, kinds, brokers, watch, countIngested, clock, log } = options;
     const { catalogue, committer, stamps, values } = buffer;
     this.#options = options;
     this.#settings = settings;
@@ -93,6 +86,10 @@ export class SourcesFlow {
     });
     const { stateDir, valuesPath } = settings;
     const { intake } = this;
+    if (server) {
+      const bytesUnderWay = ingestBudgetBytes(memoryLimitBytes());
+      this.#push = new HttpPush({ server, rules: pushRules(settings), intake, clock, log, bytesUnderWay });
+    }
     this.tagSources = new TagSources({
       kinds,
       stateDir,
@@ -132,7 +129,7 @@ export class SourcesFlow {
 
   /** Returns the address that programs push to, for `status`. */
   get listening(): string | undefined {
-    return this.#listening && formatListenAddress(this.#listening);
+    return this.#options.listener?.address;
   }
 
   start(): Promise<void> {
@@ -147,28 +144,12 @@ export class SourcesFlow {
 
   async #open(): Promise<void> {
     if (this.#state !== 'open') return;
-    await this.#listen();
+    this.#push?.start();
     await this.#applyTags();
   }
 
   async #applyTags(): Promise<void> {
     if (this.#state === 'open') await this.tagSources.apply(() => this.#state === 'open');
-  }
-
-  async #listen(): Promise<void> {
-    const { clock, log } = this.#options;
-    const settings = this.#settings;
-    if (!settings.ingestListen) return;
-    this.#push = new HttpPush({
-      listen: settings.ingestListen,
-      tls: certificateFiles(settings, 'ingest', this.#options.certificates),
-      rules: pushRules(settings),
-      intake: this.intake,
-      clock,
-      log,
-      limits: { bytesUnderWay: ingestBudgetBytes(memoryLimitBytes()) },
-    });
-    this.#listening = await this.#push.start();
   }
 
   /** Applies tags, sources, push rules and VALUES_PATH. Unchanged sources keep running. */
@@ -184,6 +165,11 @@ export class SourcesFlow {
     });
   }
 
+  /** Why values are not accepted; `undefined` while they are. */
+  get unavailable(): Unavailable | undefined {
+    return UNAVAILABLE[this.#state];
+  }
+
   /** Throws while values are not accepted. */
   requireOpen(): void {
     if (this.#state === 'open') return;
@@ -194,33 +180,14 @@ export class SourcesFlow {
   async pause(): Promise<void> {
     if (this.#state !== 'open') return;
     this.#state = 'paused';
-    await this.#inTurn(async () => {
-      await this.#close();
-      if (this.#state !== 'paused') return;
-      const { clock, log } = this.#options;
-      this.#unavailable = unavailableListener(this.#settings, 'ingest', {
-        body: () => ({
-          error: 'values are not accepted: this gateway is being decommissioned',
-          hint: 'Keep the values until another gateway accepts them.',
-        }),
-        retryAfterSeconds: () => RETRY_AFTER_SECONDS,
-        clock,
-        log,
-      });
-      // If another program has taken the address, the pause continues without a listener.
-      await this.#unavailable?.start().catch(() => {});
-    });
+    await this.#inTurn(() => this.#close());
   }
 
   /** Applies the current configuration. Does nothing after `stop`. */
   async resume(): Promise<void> {
     if (this.#state !== 'paused') return;
     this.#state = 'open';
-    await this.#inTurn(async () => {
-      await this.#unavailable?.stop();
-      this.#unavailable = undefined;
-      await this.#open();
-    });
+    await this.#inTurn(() => this.#open());
   }
 
   /** Stops accepting values. Resolves when accepted values are stored or rejected. */
@@ -230,8 +197,7 @@ export class SourcesFlow {
   }
 
   async #close(): Promise<void> {
-    await Promise.all([this.#push?.stop(), this.#unavailable?.stop(), this.tagSources.close()]);
-    this.#push = this.#listening = this.#unavailable = undefined;
+    await Promise.all([this.#push?.stop(), this.tagSources.close()]);
   }
 }
 

@@ -57,9 +57,7 @@ export class ControlServer {
       limits: LIMITS,
       clock,
       log,
-      serve: (request, response) => {
-        this.#respond(request, response).catch((error: unknown) => fail(response, error));
-      },
+      serve: (request, response) => this.#respond(request, response).catch((error: unknown) => fail(response, error)),
     });
     this.#memory = new MemoryBudget({ maxBytes: 2 * MAX_BODY_BYTES, bodies: this.#server.bodies });
   }

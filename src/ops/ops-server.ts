@@ -1,13 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/errors.ts';
-import type { CertificateFiles } from '../base/inbound/certificate.ts';
 import { hostRule } from '../base/inbound/host-rule.ts';
-import { InboundServer } from '../base/inbound/inbound-server.ts';
+import type { InboundKind, InboundServer } from '../base/inbound/inbound-server.ts';
 import type { PageFiles } from '../base/inbound/page-files.ts';
 import { SharedToken } from '../base/inbound/shared-token.ts';
 import { isLocalAddress, type ListenAddress } from '../base/listen.ts';
-import type { Logger } from '../base/logger.ts';
 import type { Settings } from '../config/settings.ts';
 import type { sessionReport } from '../platform/session/session-snapshot.ts';
 import type { DoctorRun } from './live/doctor-run.ts';
@@ -66,15 +63,12 @@ export interface OpsSources {
 /** Access settings, which a reload can change. Without OPS_TOKEN, status is available only on loopback and sockets. */
 export type OpsAccess = Pick<Settings, 'opsToken' | 'opsHosts'>;
 
-export interface OpsServerOptions {
-  address: ListenAddress;
-  tls?: CertificateFiles | undefined;
-  access: OpsAccess;
-  clock: Clock;
-  log: Logger;
-}
-
-const LIMITS = { connections: 64, headerBytes: 8_192, requestMs: 10_000, keepAliveMs: 5_000, stopMs: 1_000 };
+export const OPS_LISTENER = {
+  name: 'ops',
+  setting: 'OPS_LISTEN',
+  code: 'ops.listen',
+  limits: { connections: 64, headerBytes: 8_192, requestMs: 10_000, keepAliveMs: 5_000, stopMs: 1_000 },
+} as const satisfies InboundKind;
 
 const PATHS: ReadonlySet<string> = new Set([
   '/',
@@ -90,28 +84,12 @@ const PATHS: ReadonlySet<string> = new Set([
 export class OpsServer {
   readonly #sources: OpsSources;
   readonly #server: InboundServer;
-
-  readonly #options: OpsServerOptions;
   #access: OpsAccess;
 
-  constructor(sources: OpsSources, options: OpsServerOptions) {
+  constructor(sources: OpsSources, server: InboundServer, access: OpsAccess) {
     this.#sources = sources;
-    this.#options = options;
-    this.#access = options.access;
-    this.#server = new InboundServer({
-      ...options,
-      name: 'ops',
-      setting: 'OPS_LISTEN',
-      code: 'ops.listen',
-      limits: LIMITS,
-      hosts: () => hostRule(options.address, 'OPS_HOSTS', this.#access.opsHosts),
-      serve: (request, response) => {
-        this.#answer(request, response).catch(() => {
-          if (!response.headersSent) response.writeHead(500);
-          response.end();
-        });
-      },
-    });
+    this.#server = server;
+    this.#access = access;
   }
 
   /** Applies reloaded values of OPS_TOKEN and OPS_HOSTS to subsequent requests. */
@@ -123,13 +101,21 @@ export class OpsServer {
     return this.#server.address;
   }
 
-  start(): Promise<void> {
-    return this.#server.start();
+  /** Starts responding to requests. */
+  start(): void {
+    this.#server.handle({
+      hosts: () => hostRule(this.#server.configuredAddress, 'OPS_HOSTS', this.#access.opsHosts),
+      serve: (request, response) =>
+        this.#answer(request, response).catch(() => {
+          if (!response.headersSent) response.writeHead(500);
+          response.end();
+        }),
+    });
   }
 
-  stop(): Promise<void> {
+  /** Ends the streams. */
+  stop(): void {
     this.#sources.live.stop();
-    return this.#server.stop();
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -151,7 +137,7 @@ export class OpsServer {
       response.end(text);
       return;
     }
-    const sight = sightOf(request, this.#access, this.#options.address);
+    const sight = sightOf(request, this.#access, this.#server.configuredAddress);
     if (path === '/healthz' || path === '/readyz') {
       const health = path === '/healthz' ? this.#sources.health() : this.#sources.readiness();
       return send(response, health.ok ? 200 : 503, healthReport(health, sight));

@@ -8,7 +8,7 @@ import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
 import type { Arrivals } from './arrivals.ts';
-import { LISTENER_LIMITS } from './listener.ts';
+import { REQUEST_LIMITS } from './listener.ts';
 import { type ArrivedEvent, readEvent } from './received-event.ts';
 import { verifySignature } from './signature.ts';
 
@@ -36,7 +36,7 @@ export class BrokerIntake {
   /** `header` returns a message header by its lower-case name. */
   async receive(body: Uint8Array, header: (name: string) => string | undefined): Promise<void> {
     const { acceptSha1, arrivals, clock, concerns, passed, secrets } = this.#parts;
-    if (body.length > LISTENER_LIMITS.bodyBytes) return this.#reject('too_large');
+    if (body.length > REQUEST_LIMITS.bodyBytes) return this.#reject('too_large');
     const headers = { sha256: header(SIGNATURE_SHA256_HEADER), sha1: header(SIGNATURE_SHA1_HEADER) };
     const verdict = verifySignature(headers, body, secrets, acceptSha1);
     if (!verdict.ok) return this.#reject(`signature_${verdict.reason}`);

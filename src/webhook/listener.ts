@@ -1,13 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import { announce } from '../base/crash-points.ts';
 import { codeOf, messageOf, StoreError } from '../base/errors.ts';
 import { answerEarly, BodyError, type BodyFault, promisedBytes, readBody } from '../base/inbound/body.ts';
-import type { CertificateFiles } from '../base/inbound/certificate.ts';
-import { INBOUND_LIMITS, type InboundLimits, InboundServer } from '../base/inbound/inbound-server.ts';
+import type { InboundKind, InboundServer } from '../base/inbound/inbound-server.ts';
 import { MemoryBudget } from '../base/inbound/memory-budget.ts';
-import type { ListenAddress } from '../base/listen.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
@@ -16,8 +13,14 @@ import { readEvent } from './received-event.ts';
 import { SELF_TEST_HEADER } from './self-test.ts';
 import { type SignatureHeaders, signaturePresent, verifySignature } from './signature.ts';
 
-/** Limits of the listener. */
-export interface ListenerLimits extends InboundLimits {
+export const WEBHOOK_LISTENER = {
+  name: 'webhook',
+  setting: 'WEBHOOK_LISTEN',
+  code: 'webhook.listen',
+} as const satisfies InboundKind;
+
+/** Limits for requests. */
+export interface RequestLimits {
   /** Maximum body size, in bytes. Larger bodies are rejected with 413. */
   bodyBytes: number;
   /** Maximum sustained number of requests per second: four times the target of 500 deliveries per second. */
@@ -32,8 +35,7 @@ export interface ListenerLimits extends InboundLimits {
   commitMs: number;
 }
 
-export const LISTENER_LIMITS: ListenerLimits = {
-  ...INBOUND_LIMITS,
+export const REQUEST_LIMITS: RequestLimits = {
   bodyBytes: 1024 * 1024,
   requestsPerSecond: 2_000,
   burst: 4_000,
@@ -74,14 +76,13 @@ export class TokenBucket {
  * are parsed. Requests without a valid signature have a separate rate limit.
  */
 export interface ListenerOptions {
-  listen: ListenAddress;
+  server: InboundServer;
   /** Path of WEBHOOK_URL, as returned by `pathOf`. */
   path: string;
-  tls?: CertificateFiles | undefined;
   acceptSha1: boolean;
   /** Whether signatures are stored with events, for the relay. */
   keepsSignatures?: boolean;
-  limits?: Partial<ListenerLimits>;
+  limits?: Partial<RequestLimits>;
 }
 
 export type RejectReason =
@@ -124,57 +125,40 @@ export function pathOf(webhookUrl: string | undefined): string {
 export class WebhookListener {
   readonly #options: ListenerOptions;
   readonly #parts: ListenerParts;
-  readonly #limits: ListenerLimits;
+  readonly #limits: RequestLimits;
   readonly #verified: TokenBucket;
   readonly #unverified: TokenBucket;
   readonly #repeats = new Repeats();
-  readonly #server: InboundServer;
   readonly #memory: MemoryBudget;
-  #stopped: Promise<void> | undefined;
   #sha1WarnedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: ListenerOptions, parts: ListenerParts) {
     this.#options = options;
     this.#parts = parts;
-    this.#limits = { ...LISTENER_LIMITS, ...options.limits };
+    this.#limits = { ...REQUEST_LIMITS, ...options.limits };
     const { requestsPerSecond, burst } = this.#limits;
     this.#verified = new TokenBucket(requestsPerSecond, burst, parts.clock.monotonicMs());
     this.#unverified = new TokenBucket(requestsPerSecond, burst, parts.clock.monotonicMs());
-    this.#server = new InboundServer({
-      name: 'webhook',
-      address: options.listen,
-      setting: 'WEBHOOK_LISTEN',
-      code: 'webhook.listen',
-      tls: options.tls,
-      limits: this.#limits,
-      clock: parts.clock,
-      log: parts.log,
-      serve: (request, response, asksFirst) => void this.#respond(request, response, asksFirst),
-      malformed: (code) => this.#count('malformed', code),
-    });
+    const { server } = options;
     this.#memory = new MemoryBudget({
       maxBytes: this.#limits.bytesUnderWay,
-      bodies: this.#server.bodies,
-      makeRoom: () => this.#server.freeMemory(),
+      bodies: server.bodies,
+      makeRoom: () => server.freeMemory(),
     });
   }
 
-  /** Throws `webhook.listen` or `listener.certificate`. Stops when the signal is aborted. */
-  async start(signal?: AbortSignal): Promise<void> {
-    await this.#server.start();
-    signal?.addEventListener('abort', () => void this.stop(), { once: true });
-    if (signal?.aborted) await this.stop();
+  /** Starts accepting deliveries. */
+  start(): void {
+    this.#options.server.handle({
+      serve: (request, response, asksFirst) => this.#respond(request, response, asksFirst),
+      malformed: (code) => this.#count('malformed', code),
+    });
   }
 
-  /** Address after `start`. */
-  address(): AddressInfo | string | null {
-    return this.#server.socketAddress;
-  }
-
-  /** Refuses new connections and completes requests in progress within `stopMs`. */
-  stop(): Promise<void> {
-    this.#stopped ??= this.#server.stop().then(() => this.#parts.arrivals.drained());
-    return this.#stopped;
+  /** Stops accepting deliveries, and completes requests in progress. */
+  async stop(): Promise<void> {
+    await this.#options.server.suspend();
+    await this.#parts.arrivals.drained();
   }
 
   async #respond(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {

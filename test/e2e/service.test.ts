@@ -1,7 +1,9 @@
 // Requires: python3, systemd-notify
-import { existsSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
+import { existsSync, mkdirSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import { join } from 'node:path';
+import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
 import { AgentProcess } from './harness/agent-process.ts';
@@ -152,6 +154,98 @@ describe('SIGTERM', () => {
     const { acknowledged, ...wrong } = plant.count(platform);
     expect(wrong).toEqual({ missing: 0, invented: 0, different: 0 });
     expect(acknowledged).toBeGreaterThan(0);
+  });
+});
+
+describe('listeners', () => {
+  const TOKEN = 'ops-token-of-the-site';
+  const EVENT = { body: '{}', headers: { 'Content-Type': 'application/json' } };
+
+  /** Expects 503 with this reason from /readyz and from the listeners at these paths, and no details without a token. */
+  async function expectUnavailable(code: string, listeners: readonly ('ingest' | 'webhook')[]): Promise<void> {
+    for (const name of listeners) {
+      const path = name === 'ingest' ? '/v1/values' : '/webhook';
+      const { status, text, headers } = await agent.call(agent[name], path, EVENT);
+      expect([name, status]).toEqual([name, 503]);
+      expect(JSON.parse(text).error).toContain(code);
+      expect(text).not.toContain(agent.state);
+      expect(Number(headers['retry-after'])).toBeGreaterThan(0);
+    }
+    expect(await probe('/readyz')).toMatchObject({ code: 503, problems: [code] });
+  }
+
+  it('respond with 503 and the reason during startup, decommissioning and shutdown, without closing connections', async () => {
+    agent.write(platform.url, { tags: `tags:\n${VALUE_TAGS}`, env: { OPS_TOKEN: TOKEN } });
+    mkdirSync(agent.state, { mode: 0o700 });
+    // The store thread receives messages once the file exists.
+    const release = join(agent.folder, 'release');
+    const wait = `import { existsSync } from 'node:fs';
+      import { Worker } from 'node:worker_threads';
+      const { postMessage } = Worker.prototype;
+      Worker.prototype.postMessage = function post(...args) {
+        if (existsSync('${release}')) postMessage.apply(this, args);
+        else setTimeout(() => post.apply(this, args), 20);
+      };`;
+    agent.flags = ['--import', `data:text/javascript,${encodeURIComponent(wait)}`];
+    // Like a `buffer` command that uses the state folder.
+    const command = new Database(join(agent.state, 'tagferry.lock'));
+    command.exec('BEGIN EXCLUSIVE');
+    agent.launch();
+    const isOpen = (path: string) => agent.call(path, '/').then(Boolean, () => false);
+    const sockets = [agent.ingest, agent.webhook, agent.ops];
+    await agent.until(async () => (await Promise.all(sockets.map(isOpen))).every(Boolean), 'the listeners are open');
+    // From here on, a refused connection fails the test.
+    await expectUnavailable('agent.starting', ['ingest', 'webhook']);
+    const connection = connect(agent.ingest);
+    onTestFinished(() => void connection.destroy());
+    let received = '';
+    connection.setEncoding('utf8').on('data', (text: string) => {
+      received += text;
+    });
+    const body = JSON.stringify({ values: [{ tag: 'T-881', key: 'a', value: 1 }] });
+    const head = `POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}`;
+    const statusOnSameConnection = async () => {
+      received = '';
+      connection.write(`${head}\r\n\r\n${body}`);
+      await agent.until(() => received.includes('\r\n\r\n'), 'the response arrives');
+      return Number(received.split(' ')[1]);
+    };
+    expect(await statusOnSameConnection()).toBe(503);
+    writeFileSync(release, '');
+    await agent.until(() => agent.logged('store.unavailable').length > 0, 'startup is suspended');
+    await expectUnavailable('store.unavailable', ['ingest', 'webhook']);
+    const full = await agent.call(agent.ops, '/readyz', { headers: { Authorization: `Bearer ${TOKEN}` } });
+    expect(JSON.parse(full.text).problems).toEqual([expect.stringContaining(agent.state)]);
+
+    command.close();
+    await agent.until(async () => (await probe('/readyz')).code === 200, 'values are accepted');
+    expect([await push(), await statusOnSameConnection()]).toEqual([204, 204]);
+    // No webhook is registered.
+    expect((await agent.call(agent.webhook, '/webhook', EVENT)).text).toContain('no_secret');
+    await agent.until(() => agent.hasBeenReady, 'the agent is ready');
+    await agent.until(isEmpty, 'the buffer is empty');
+
+    const fault = platform.addFault({ method: 'POST', path: '/v1/assets/*', status: 503 });
+    expect(await push()).toBe(204);
+    const socketPath = join(agent.state, 'control.sock');
+    const decommission = request({ socketPath, path: '/decommission/run', method: 'POST' });
+    decommission.on('error', () => {}).end('{"timeout_ms":600000}');
+    await agent.until(async () => (await push()) === 503, 'values are rejected');
+    await expectUnavailable('decommission.started', ['ingest']);
+    expect(await statusOnSameConnection()).toBe(503);
+    decommission.destroy();
+    await agent.until(async () => (await push()) === 204, 'values are accepted again');
+    expect([await statusOnSameConnection(), (await probe('/readyz')).code]).toEqual([204, 200]);
+
+    platform.removeFault(fault);
+    platform.addFault({ path: '/oauth/revoke', latencyMs: 2_000 });
+    agent.signal('SIGTERM');
+    const isStopping = async () => (await agent.call(agent.webhook, '/webhook', EVENT)).text.includes('agent.stopping');
+    await agent.until(isStopping, 'values and events are rejected');
+    await expectUnavailable('agent.stopping', ['ingest', 'webhook']);
+    expect(await statusOnSameConnection()).toBe(503);
+    expect(await agent.ended()).toBe(0);
+    expect(agent.logged('agent.stop_failed')).toEqual([]);
   });
 });
 

@@ -2,7 +2,8 @@
  * HTTP server used by all agent listeners: fair connection limits, timeouts for heads, bodies and responses, TLS with
  * live certificate renewal, and graceful shutdown. Requests are passed to the handler when their head has arrived.
  *
- * States: created, listening, stopping, stopped. No state survives a crash.
+ * States: created, listening, stopping, stopped. While listening, requests are passed to the handler in the options or to
+ * the one set with `handle`. No state survives a crash.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Server as TlsServer } from 'node:https';
@@ -36,7 +37,7 @@ export interface InboundLimits {
   stopMs: number;
 }
 
-export const INBOUND_LIMITS: InboundLimits = {
+const INBOUND_LIMITS: InboundLimits = {
   connections: 256,
   headerBytes: 16 * 1024,
   headerMs: 10_000,
@@ -47,25 +48,31 @@ export const INBOUND_LIMITS: InboundLimits = {
   stopMs: 5_000,
 };
 
-/** `asksFirst` means that the client is waiting for permission to send its body (`response.writeContinue()`). */
-type Serve = (request: IncomingMessage, response: ServerResponse, asksFirst: boolean) => void;
+export interface InboundHandler {
+  /**
+   * Resolves when the request has been processed. `asksFirst` means that the client is waiting for permission to send
+   * its body (`response.writeContinue()`).
+   */
+  serve(request: IncomingMessage, response: ServerResponse, asksFirst: boolean): Promise<void>;
+  /** Returns the rule for accepted host names. If unset, all names are accepted. */
+  hosts?(): HostRule | undefined;
+  /** Called for invalid HTTP and for headers that are too large or arrive too late. */
+  malformed?(code: string | undefined): void;
+}
 
-export interface InboundOptions {
-  /** Name used in log lines: `ingest`, `webhook`, `ops`, `control`. */
-  name: string;
-  address: ListenAddress;
-  /** Settings key reported if listening fails, and the error code. */
+/** Kind of listener: the name in log lines, the settings key and code reported if listening fails, and the limits. */
+export interface InboundKind {
+  name: 'ingest' | 'webhook' | 'ops' | 'control' | 'login';
   setting: string;
   code: string;
-  tls?: CertificateFiles | undefined;
   limits?: Partial<InboundLimits>;
+}
+
+export interface InboundOptions extends InboundKind, InboundHandler {
+  address: ListenAddress;
+  tls?: CertificateFiles | undefined;
   clock: Clock;
   log: Logger;
-  serve: Serve;
-  /** Returns the rule for accepted host names. If unset, all names are accepted. */
-  hosts?: () => HostRule | undefined;
-  /** Called for invalid HTTP and for headers that are too large or arrive too late. */
-  malformed?: (code: string | undefined) => void;
 }
 
 export class InboundServer {
@@ -74,6 +81,8 @@ export class InboundServer {
   readonly #connections: Connections;
   readonly #repeats = new Repeats();
   readonly #stopping = new AbortController();
+  readonly #inProgress = new Set<Promise<void>>();
+  #handler: InboundHandler;
   #server: Server | undefined;
   /** `undefined` for a TCP address. */
   #socketFile: SocketFile | undefined;
@@ -81,6 +90,7 @@ export class InboundServer {
 
   constructor(options: InboundOptions) {
     this.#options = options;
+    this.#handler = options;
     this.#limits = { ...INBOUND_LIMITS, ...options.limits };
     const { connections, requestMs, unreadMs } = this.#limits;
     this.#connections = new Connections({
@@ -122,6 +132,31 @@ export class InboundServer {
     if (this.#stopped) await this.#close();
   }
 
+  /** Passes subsequent requests to the handler, until `suspend`. */
+  handle(handler: InboundHandler): void {
+    this.#handler = handler;
+  }
+
+  /**
+   * Passes subsequent requests to the handler in the options. Resolves when the requests in progress have been processed.
+   * After `stopMs`, it closes all connections instead.
+   */
+  async suspend(): Promise<void> {
+    this.#handler = this.#options;
+    const late = Promise.withResolvers<void>();
+    const cancel = this.#options.clock.after(this.#limits.stopMs, () => {
+      this.#connections.endAll();
+      late.resolve();
+    });
+    await Promise.race([Promise.allSettled(this.#inProgress), late.promise]);
+    cancel();
+  }
+
+  /** Address in the options. */
+  get configuredAddress(): ListenAddress {
+    return this.#options.address;
+  }
+
   /** Listening address in the settings format; `undefined` if not listening. */
   get address(): string | undefined {
     return this.#server && listeningAt(this.#server);
@@ -130,10 +165,6 @@ export class InboundServer {
   /** Address as reported by the system. */
   get socketAddress(): AddressInfo | string | null {
     return this.#server?.address() ?? null;
-  }
-
-  get isStopping(): boolean {
-    return this.#stopping.signal.aborted;
   }
 
   /** Number of open connections. */
@@ -240,17 +271,22 @@ export class InboundServer {
   #serve(request: IncomingMessage, response: ServerResponse, asksFirst: boolean): void {
     response.on('error', () => {});
     if (!this.#connections.startRequest(request, response)) return;
-    if (this.isStopping) closeAfter(response);
-    const rule = this.#options.hosts?.();
+    if (this.#stopping.signal.aborted) closeAfter(response);
+    const rule = this.#handler.hosts?.();
     const refusal = rule && hostRefusal(request, rule);
-    if (refusal) answerEarly(request, response, refusal, this.#options.clock);
-    else this.#options.serve(request, response, asksFirst);
+    if (refusal) {
+      answerEarly(request, response, refusal, this.#options.clock);
+      return;
+    }
+    const processed = this.#handler.serve(request, response, asksFirst);
+    this.#inProgress.add(processed);
+    void processed.finally(() => this.#inProgress.delete(processed));
   }
 
   #refuseMalformed(error: Error, socket: Socket): void {
     const code = codeOf(error);
     const isReset = code === 'ECONNRESET';
-    if (!isReset) this.#options.malformed?.(code);
+    if (!isReset) this.#handler.malformed?.(code);
     if (isReset || !socket.writable) {
       socket.destroy();
       return;

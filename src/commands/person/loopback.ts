@@ -60,7 +60,7 @@ export class LoopbackListener {
       clock,
 
       log: silentLogger(),
-      serve: (request, response) => this.#respond(request, response),
+      serve: async (request, response) => this.#respond(request, response),
     });
   }
 

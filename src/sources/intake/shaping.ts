@@ -63,7 +63,7 @@ interface Shaped {
   value: number;
 }
 
-/** A reading that is no value. `isText`: whether it is not a number and not in the map. */
+/** A reading that is not a value. `isText`: whether it is not a number and not in the map. */
 export interface Misread {
   problem: string;
   isText: boolean;

@@ -3,12 +3,10 @@ import type { AddressInfo } from 'node:net';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import { answerEarly, BodyError, promisedBytes, readBody } from '../../base/inbound/body.ts';
-import type { CertificateFiles } from '../../base/inbound/certificate.ts';
 import { hostRule } from '../../base/inbound/host-rule.ts';
-import { INBOUND_LIMITS, type InboundLimits, InboundServer } from '../../base/inbound/inbound-server.ts';
+import type { InboundKind, InboundServer } from '../../base/inbound/inbound-server.ts';
 import { MemoryBudget, type Reservation } from '../../base/inbound/memory-budget.ts';
 import { SharedToken } from '../../base/inbound/shared-token.ts';
-import type { ListenAddress } from '../../base/listen.ts';
 import type { Logger } from '../../base/logger.ts';
 import { releaseMemory } from '../../base/release-memory.ts';
 import type { PartialOutcome } from '../formats/value-stream.ts';
@@ -25,18 +23,20 @@ import {
   partialWrite,
   rejectionOf,
   tooLarge,
-  tryLater,
 } from './responses.ts';
 
 /** HTTP listener for pushed values (docs/interface.md, "Pushing values in"). */
 export interface HttpPushOptions {
-  listen: ListenAddress;
-  tls?: CertificateFiles | undefined;
+  server: InboundServer;
   rules: PushRules;
   intake: Intake;
   clock: Clock;
   log: Logger;
-  limits?: Partial<PushLimits>;
+  /**
+   * Limit for the total size of requests that are being read or are waiting for the disk. Depends on the unit's memory
+   * limit. Excludes the memory for parsing one JSON body (`MAX_JSON_BYTES`).
+   */
+  bytesUnderWay?: number;
 }
 
 /** Rules for accepting requests. After a reload, the new rules apply to all later requests. */
@@ -48,24 +48,20 @@ export interface PushRules {
   lines?: LineSettings;
 }
 
-export interface PushLimits extends InboundLimits {
-  /**
-   * Limit for the total size of requests that are being read or are waiting for the disk. Depends on the unit's memory
-   * limit. Excludes the memory for parsing one JSON body (`MAX_JSON_BYTES`).
-   */
-  bytesUnderWay: number;
-}
+export const PUSH_LISTENER = {
+  name: 'ingest',
+  setting: 'INGEST_LISTEN',
+  code: 'ingest.address_in_use',
+  limits: {
+    connections: 1_024,
+    requestMs: 60_000,
+    // Longer than the 10 s flush interval of collectors, so that they reuse connections.
+    keepAliveMs: 75_000,
+    stopMs: 10_000,
+  },
+} as const satisfies InboundKind;
 
-const LIMITS: PushLimits = {
-  ...INBOUND_LIMITS,
-  bytesUnderWay: 48 * 1024 * 1024,
-  connections: 1_024,
-  requestMs: 60_000,
-  // Longer than the 10 s flush interval of collectors, so that they reuse connections.
-  keepAliveMs: 75_000,
-  stopMs: 10_000,
-};
-
+const BYTES_UNDER_WAY = 48 * 1024 * 1024;
 /** Approximate memory use of a waiting request in addition to its values: sockets, headers and promises. */
 const BYTES_OF_REQUEST = 4_096;
 const BYTES_OF_VALUE = 21;
@@ -76,44 +72,24 @@ const BYTES_OF_VALUE = 21;
 const MAX_VALUES = 262_144;
 
 /**
- * States: created, listening, stopping, stopped. Each request is read and validated completely and passed to the sink.
- * The response is sent when all values are on disk. Until then, a request occupies only a few numeric columns. Many
- * requests share one commit. If the agent crashes, the client receives no 204 and sends the values again; the platform
- * replaces duplicates.
+ * States: stopped, started. Each request is read and validated completely and passed to the sink. The response is sent
+ * when all values are on disk. Until then, a request occupies only a few numeric columns. Many requests share one commit.
+ * If the agent crashes, the client receives no 204 and sends the values again; the platform replaces duplicates.
  */
 export class HttpPush {
   readonly #options: HttpPushOptions;
-  readonly #limits: PushLimits;
   readonly #memory: MemoryBudget;
   readonly #trouble: TroubleLog;
-  readonly #server: InboundServer;
   #rules: PushRules;
   #token: SharedToken | undefined;
 
   constructor(options: HttpPushOptions) {
     this.#options = options;
     this.#rules = options.rules;
-    this.#limits = { ...LIMITS, ...options.limits };
     this.setRules(options.rules);
     this.#trouble = new TroubleLog(options.log, options.clock);
-    this.#server = new InboundServer({
-      name: 'ingest',
-      address: options.listen,
-      setting: 'INGEST_LISTEN',
-      code: 'ingest.address_in_use',
-      tls: options.tls,
-      hosts: () =>
-        this.#token === undefined ? hostRule(options.listen, 'INGEST_HOSTS', this.#rules.hosts) : undefined,
-      limits: this.#limits,
-      clock: options.clock,
-      log: options.log,
-      serve: (request, response, expectsContinue) => void this.#serve(request, response, expectsContinue),
-    });
-    this.#memory = new MemoryBudget({
-      maxBytes: this.#limits.bytesUnderWay,
-      bodies: this.#server.bodies,
-      makeRoom: () => this.#server.freeMemory(),
-    });
+    const { server, bytesUnderWay: maxBytes = BYTES_UNDER_WAY } = options;
+    this.#memory = new MemoryBudget({ maxBytes, bodies: server.bodies, makeRoom: () => server.freeMemory() });
   }
 
   setRules(rules: PushRules): void {
@@ -121,25 +97,21 @@ export class HttpPush {
     this.#token = rules.token === undefined ? undefined : new SharedToken(rules.token);
   }
 
-  /** Resolves with the address, including the assigned port, when the server is listening. Throws a `TagferryError`. */
-  async start(signal?: AbortSignal): Promise<ListenAddress> {
-    const { listen: address, log } = this.#options;
-    await this.#server.start();
-    signal?.addEventListener('abort', () => void this.stop(), { once: true });
-    const { port } = this.#server.socketAddress as AddressInfo;
-    const at = 'path' in address ? address : { host: address.host, port };
+  /** Starts accepting requests. The server must be listening. */
+  start(): void {
+    const { server, log } = this.#options;
+    const { configuredAddress: address } = server;
+    server.handle({
+      serve: (request, response, expectsContinue) => this.#serve(request, response, expectsContinue),
+      hosts: () => (this.#token === undefined ? hostRule(address, 'INGEST_HOSTS', this.#rules.hosts) : undefined),
+    });
+    const at = 'path' in address ? address : { ...address, port: (server.socketAddress as AddressInfo).port };
     log.info({ event: 'ingest.listening', ...at }, 'listening for values');
-    return at;
   }
 
-  /** Stops accepting requests, completes requests that are waiting for the disk, and closes all connections. */
+  /** Stops accepting requests, and completes requests that are waiting for the disk. */
   stop(): Promise<void> {
-    return this.#server.stop();
-  }
-
-  /** Number of open connections. */
-  get connections(): number {
-    return this.#server.connections;
+    return this.#options.server.suspend();
   }
 
   /** Memory used by pending requests, in bytes. */
@@ -182,7 +154,6 @@ export class HttpPush {
       const allow = endpoint.methods.join(', ');
       throw new PushRejection(405, `method not allowed; use ${allow}`, undefined, { Allow: allow });
     }
-    if (this.#server.isStopping) throw tryLater('the agent is stopping', 5_000);
     if (endpoint.methods.includes('HEAD')) return;
     const isInflux = endpoint.form !== 'plain';
     if (this.#token === undefined) {

@@ -31,7 +31,7 @@ export function tooLarge(): PushRejection {
   return new PushRejection(413, 'the body is too large', hint);
 }
 
-export function tryLater(message: string, retryAfterMs: number): PushRejection {
+function tryLater(message: string, retryAfterMs: number): PushRejection {
   const seconds = Math.max(1, Math.ceil(retryAfterMs / 1000));
   return new PushRejection(503, message, 'Send the whole request again later.', { 'Retry-After': String(seconds) });
 }

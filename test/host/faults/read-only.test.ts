@@ -99,13 +99,13 @@ describe('read-only state folder at startup', () => {
         error: expect.stringContaining(words) as string,
         hint: expect.stringContaining('remount the file system') as string,
       });
-      await agent.until(() => agent.call(agent.ops, '/healthz').then(Boolean, () => false), 'the listeners are open');
       const health = await agent.call(agent.ops, '/healthz');
       expect(health.status).toBe(503);
       const { problems } = JSON.parse(health.text) as { problems: string[] };
       expect(problems.join()).toContain(`${words}. `);
       const refused = await agent.push([value(1)]);
-      expect([refused.status, refused.text]).toEqual([503, expect.stringContaining(words)]);
+      expect([refused.status, refused.text]).toEqual([503, expect.stringContaining('store.unavailable')]);
+      expect(refused.text).not.toContain(disk.state);
       expect(Number(refused.headers['retry-after'])).toBeGreaterThan(0);
       const event = await agent.call(agent.webhook, '/webhook', { body: '{}' });
       expect([event.status, event.text]).toEqual([503, expect.not.stringContaining(disk.state)]);
@@ -134,7 +134,7 @@ describe('read-only state folder at startup', () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
     disk.remount('ro');
     agent.launch();
-    await agent.until(() => agent.call(agent.ops, '/readyz').then(Boolean, () => false), 'the listeners are open');
+    await agent.until(() => agent.logged('store.unavailable').length > 0, 'the agent is waiting');
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('config.reload_postponed').length === 1, 'the reload is postponed');
     expect((await agent.call(agent.ops, '/readyz')).status).toBe(503);
@@ -158,8 +158,9 @@ describe('startup on a failing disk', () => {
     await agent.end('SIGKILL');
     orders(`refuse_writes ${constants.errno.EIO}`);
     agent.launch(layer);
-    await agent.until(() => agent.push([]).then(Boolean, () => false), 'the listeners are open');
-    expect((await agent.push([value(3)])).text).toMatch(/\((EIO|SQLITE_IOERR_\w+)\)/);
+    await agent.until(() => agent.logged('store.unavailable').length > 0, 'the agent is waiting');
+    expect(agent.logged('store.unavailable')[0]?.error).toMatch(/\((EIO|SQLITE_IOERR_\w+)\)/);
+    expect((await agent.push([value(3)])).status).toBe(503);
     orders('');
     await agent.until(() => agent.logged('store.available').length === 1, 'startup continues');
     await agent.until(

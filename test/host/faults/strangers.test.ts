@@ -2,10 +2,12 @@ import { request } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
+import type { InboundServer } from '../../../src/base/inbound/inbound-server.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
-import { OpsServer } from '../../../src/ops/ops-server.ts';
-import { HttpPush } from '../../../src/sources/push/http-push.ts';
+import { OPS_LISTENER, OpsServer } from '../../../src/ops/ops-server.ts';
+import { HttpPush, PUSH_LISTENER } from '../../../src/sources/push/http-push.ts';
 import { sign } from '../../../src/webhook/signature.ts';
+import { inboundServer, portOf } from '../../unit/doubles/inbound-server.ts';
 import { HEALTHY, noPage } from '../../unit/doubles/no-page.ts';
 import { type IntakeBench, makeIntakeBench } from '../../unit/sources/sink-double.ts';
 import { anEvent, Listening, SECRET } from '../../unit/webhook/parts/listening.ts';
@@ -20,6 +22,7 @@ const SENDERS_PATIENCE_MS = 10_000;
 
 let webhook: Listening;
 let ops: OpsServer;
+let servers: [ops: InboundServer, ingest: InboundServer];
 let bench: IntakeBench;
 let push: HttpPush;
 let ports: { webhook: number; ops: number; ingest: number };
@@ -31,37 +34,29 @@ beforeEach(async () => {
   webhook = await new Listening().start();
   const health = () => HEALTHY;
   const metrics = async () => ({ contentType: 'text/plain', text: 'x 1\n'.repeat(50_000) });
-  ops = new OpsServer(
-    { health, readiness: health, status: () => ({}), metrics, ...noPage },
-    {
-      address: { host: '127.0.0.1', port: 0 },
-      access: { opsToken: undefined, opsHosts: undefined },
-      clock: systemClock,
-      log: silentLogger(),
-    },
-  );
-  await ops.start();
+  servers = [inboundServer(OPS_LISTENER), inboundServer(PUSH_LISTENER, { limits: { stopMs: 100, connections: 256 } })];
+  await Promise.all(servers.map((server) => server.start()));
+  ops = new OpsServer({ health, readiness: health, status: () => ({}), metrics, ...noPage }, servers[0], {
+    opsToken: undefined,
+    opsHosts: undefined,
+  });
   bench = makeIntakeBench();
   push = new HttpPush({
-    listen: { host: '127.0.0.1', port: 0 },
+    server: servers[1],
     rules: { token: undefined },
     intake: bench.intake,
     clock: systemClock,
     log: silentLogger(),
-    limits: { stopMs: 100, connections: 256 },
   });
-  const ingest = await push.start();
-  ports = {
-    webhook: webhook.port,
-    ops: Number(ops.address!.split(':').at(-1)),
-    ingest: 'port' in ingest ? ingest.port : 0,
-  };
+  ops.start();
+  push.start();
+  ports = { webhook: webhook.port, ops: portOf(servers[0]), ingest: portOf(servers[1]) };
 });
 
 afterEach(async () => {
   clearInterval(timer);
   for (const socket of crowd) socket.destroy();
-  await Promise.all([webhook.stop(), ops.stop(), push.stop()]);
+  await Promise.all([webhook.stop(), ...servers.map((server) => server.stop())]);
 });
 
 interface Stranger {

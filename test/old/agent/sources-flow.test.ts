@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SourcesFlow, type SourcesFlowOptions } from '../../../src/agent/sources-flow.ts';
-import { Certificates } from '../../../src/base/certificates.ts';
 import { systemClock as clock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { Brokers } from '../../../src/broker/brokers.ts';
@@ -56,7 +55,7 @@ beforeEach(async () => {
   const buffer = { catalogue, stamps, committer: sink, values: { notes: async () => [] } };
   flow = new SourcesFlow({
     settings: { ...configuration.settings, ingestListen: undefined },
-    certificates: new Certificates(),
+    listener: undefined,
     tags: configuration.tags,
     kinds: [probe.kind],
     buffer: buffer as unknown as SourcesFlowOptions['buffer'],

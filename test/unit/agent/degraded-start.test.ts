@@ -1,11 +1,13 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
-import { createServer, request } from 'node:http';
+import { request } from 'node:http';
 import { request as requestByTls } from 'node:https';
 import { createConnection } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { DegradedStart } from '../../../src/agent/degraded-start.ts';
+import { Listeners } from '../../../src/agent/listeners.ts';
+import { Certificates } from '../../../src/base/certificates.ts';
 import { StoreError } from '../../../src/base/errors.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { HEALTHY } from '../doubles/no-page.ts';
@@ -14,6 +16,7 @@ import { telling } from '../doubles/open-flow.ts';
 let folder: string;
 let clock: ManualClock;
 let start: DegradedStart;
+let listeners: Listeners;
 let logged: { event: string; attempts?: number }[];
 let told: string[];
 let isAlive: () => boolean;
@@ -38,11 +41,13 @@ beforeEach(() => {
 });
 afterEach(async () => {
   await start.stop();
-  rmSync(folder, { recursive: true });
+  await listeners.stop();
+  rmSync(folder, { recursive: true, force: true });
 });
 
 function make(tls?: { cert: string; key: string }, opsToken?: string): DegradedStart {
-  return new DegradedStart({
+  const log = telling((fields) => void logged.push(fields));
+  listeners = new Listeners({
     settings: {
       ingestListen: { path: path('ingest') },
       webhookListen: { path: path('webhook') },
@@ -51,9 +56,16 @@ function make(tls?: { cert: string; key: string }, opsToken?: string): DegradedS
       opsListen: { path: path('ops') },
       opsToken,
     },
+    certificates: new Certificates(),
     clock,
-    log: telling((fields) => void logged.push(fields)),
+    log,
+    unavailable: () => start.unavailable,
     session: () => HEALTHY.session,
+  });
+  return new DegradedStart({
+    clock,
+    log,
+    listeners,
     controlPath: path('control'),
     service: {
       ready: async (status) => void told.push(`ready ${status}`),
@@ -63,7 +75,6 @@ function make(tls?: { cert: string; key: string }, opsToken?: string): DegradedS
         isAlive = alive;
       },
     },
-    listenRetries: 0,
   });
 }
 
@@ -125,12 +136,13 @@ describe('pre-startup work', () => {
     await vi.waitFor(() => expect(clock.waiting).toBeGreaterThanOrEqual(1));
     await clock.advance(1_000);
     expect(await over).toBe(true);
-    expect(answers).toEqual([expect.stringContaining('it drains'), expect.stringContaining('it drains on')]);
+    expect(answers).toEqual([expect.stringContaining('store.draining'), expect.stringContaining('it drains on')]);
     expect(logged.map(({ event, attempts }) => [event, attempts])).toEqual([
       ['store.unavailable', 1],
       ['store.available', 2],
     ]);
-    expect(['ingest', 'ops', 'control'].filter((name) => existsSync(path(name)))).toEqual([]);
+    expect(existsSync(path('control'))).toBe(false);
+    expect((await ask('ingest')).text).toContain('agent.starting');
   });
 
   it('stops at shutdown and on errors that a retry cannot fix', async () => {
@@ -142,6 +154,7 @@ describe('pre-startup work', () => {
     await vi.waitFor(() => expect(triedMs.length).toBe(1));
     await start.stop();
     expect(await stopped).toBe(false);
+    await listeners.stop();
     start = make();
     failure = new StoreError('another agent has it', { code: 'store.locked' });
     await expect(during()).rejects.toThrow('another agent has it');
@@ -149,10 +162,10 @@ describe('pre-startup work', () => {
 });
 
 describe('startup without a usable state folder', () => {
-  it('opens no temporary listeners if the first attempt succeeds', async () => {
+  it('reports nothing if the first attempt succeeds', async () => {
     failure = undefined;
     expect(await start.until(open)).toBe('the stores');
-    expect([logged, told, existsSync(path('ingest'))]).toEqual([[], [], false]);
+    expect([logged, told]).toEqual([[], []]);
   });
 
   it('retries with delays doubling from 1 s to 30 s, and continues without intervention', async () => {
@@ -173,7 +186,6 @@ describe('startup without a usable state folder', () => {
     await clock.advance(30_000);
     expect(await over).toBe('the stores');
     expect(logged.at(-1)).toMatchObject({ event: 'store.available', attempts: 11, waitedMs: 181_000 });
-    expect(['ingest', 'webhook', 'ops'].filter((name) => existsSync(path(name)))).toEqual([]);
     expect(start.isWaiting).toBe(false);
   });
 
@@ -206,22 +218,19 @@ describe('startup without a usable state folder', () => {
     failure = new StoreError('in use by process 7', { code: 'store.locked' });
     await clock.advance(1_000);
     await expect(over).rejects.toBe(failure);
-    expect(existsSync(path('ops'))).toBe(false);
   });
 
-  it('fails if an address is in use, and closes the other listeners', async () => {
-    const other = createServer();
-    await new Promise<void>((resolve) => other.listen(path('webhook'), resolve));
-    await expect(start.until(open)).rejects.toMatchObject({ code: 'webhook.listen' });
-    expect(['ingest', 'ops'].filter((name) => existsSync(path(name)))).toEqual([]);
-    await new Promise((resolve) => other.close(resolve));
+  it('fails without READY if a listener cannot be opened', async () => {
+    rmSync(folder, { recursive: true });
+    await expect(start.until(open)).rejects.toThrow('cannot listen');
+    expect(told).toEqual([]);
   });
 
   it('stops immediately without an error at shutdown', async () => {
     const { over } = await wait();
     await start.stop();
     expect(await over).toBeUndefined();
-    expect(existsSync(path('ingest'))).toBe(false);
+    expect((await ask('ingest')).text).toContain('the agent is stopping');
   });
 
   it('stops notifying the watchdog if an attempt hangs', async () => {
@@ -260,10 +269,11 @@ describe('listeners during a suspended startup', () => {
     expect((await ask('ingest', { expect: '100-continue' })).status).toBe(503);
   });
 
-  it('reveal no details to webhook callers', async () => {
+  it('report the code of the reason without details to programs', async () => {
     await wait();
-    expect((await ask('webhook')).text).toBe('{"error":"events cannot be stored at the moment"}\n');
-    expect((await ask('ingest')).text).toContain('the disk is full');
+    const reason = 'startup is not complete (store.unavailable)';
+    expect(JSON.parse((await ask('webhook')).text)).toEqual({ error: `events are not accepted: ${reason}` });
+    expect(JSON.parse((await ask('ingest')).text)).toMatchObject({ error: `values are not accepted: ${reason}` });
   });
 
   it('use TLS if the webhook has a certificate', async () => {
@@ -285,6 +295,7 @@ describe('listeners during a suspended startup', () => {
     await new Promise((resolve) => idle.once('connect', resolve));
     const closed = new Promise((resolve) => idle.once('close', resolve));
     await start.stop();
+    await listeners.stop();
     expect(await over).toBeUndefined();
     await closed;
   });

@@ -6,8 +6,9 @@ import { SeriesCatalogue } from '../../../src/buffer/series.ts';
 import type { CommitRequest, StoreFacts } from '../../../src/buffer/store-facts.ts';
 import { Intake } from '../../../src/sources/intake/intake.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
-import { HttpPush } from '../../../src/sources/push/http-push.ts';
+import { HttpPush, PUSH_LISTENER } from '../../../src/sources/push/http-push.ts';
 import { commitColumns } from '../doubles/commit-columns.ts';
+import { inboundServer, portOf } from '../doubles/inbound-server.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { PLANT, until } from '../sources/sink-double.ts';
 
@@ -153,17 +154,19 @@ describe('values during a disk stall', () => {
 
   it('are rejected with 503 and Retry-After, and accepted with 204 once the disk responds', async () => {
     const intake = new Intake({ catalogue, tags: PLANT, committer, stamps: new Stamps(), clock, log: silentLogger() });
+    const server = inboundServer(PUSH_LISTENER, { clock });
     const push = new HttpPush({
-      listen: { host: '127.0.0.1', port: 0 },
+      server,
       rules: { token: undefined },
       intake,
       clock,
       log: silentLogger(),
     });
-    const at = await push.start();
+    await server.start();
+    push.start();
     const post = async (count: number) => {
       const values = Array.from({ length: count }, (_, i) => ({ tag: 'FT-101', key: 'flow', value: i }));
-      const response = await fetch(`http://127.0.0.1:${'port' in at ? at.port : 0}/v1/values`, {
+      const response = await fetch(`http://127.0.0.1:${portOf(server)}/v1/values`, {
         method: 'POST',
         headers: { 'Content-Type': 'application/json' },
         body: JSON.stringify({ values }),
@@ -184,7 +187,7 @@ describe('values during a disk stall', () => {
       expect(store.stored).toHaveLength(MAX_WAITING + 2);
     } finally {
       store.answer();
-      await push.stop();
+      await server.stop();
     }
   });
 });

@@ -4,16 +4,18 @@ import { request as tlsRequest } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../../src/base/clock.ts';
+import type { InboundServer } from '../../../src/base/inbound/inbound-server.ts';
 import type { ListenAddress } from '../../../src/base/listen.ts';
-import { silentLogger } from '../../../src/base/logger.ts';
-import { type OpsAccess, OpsServer, type OpsServerOptions } from '../../../src/ops/ops-server.ts';
+import { OPS_LISTENER, type OpsAccess, OpsServer } from '../../../src/ops/ops-server.ts';
+import { type InboundPlace, inboundServer } from '../doubles/inbound-server.ts';
 import { HEALTHY, noPage } from '../doubles/no-page.ts';
 
 const LOOPBACK = { host: '127.0.0.1', port: 0 };
+let inbound: InboundServer;
 let server: OpsServer;
 
-async function start(address: ListenAddress, access: Partial<OpsAccess> = {}, more: Partial<OpsServerOptions> = {}) {
+async function start(address: ListenAddress, access: Partial<OpsAccess> = {}, place: InboundPlace = {}) {
+  inbound = inboundServer(OPS_LISTENER, { address, ...place });
   server = new OpsServer(
     {
       health: () => HEALTHY,
@@ -22,18 +24,14 @@ async function start(address: ListenAddress, access: Partial<OpsAccess> = {}, mo
       metrics: async () => ({ contentType: 'text/plain', text: 'up 1\n' }),
       ...noPage,
     },
-    {
-      address,
-      access: { opsToken: undefined, opsHosts: undefined, ...access },
-      clock: systemClock,
-      log: silentLogger(),
-      ...more,
-    },
+    inbound,
+    { opsToken: undefined, opsHosts: undefined, ...access },
   );
-  await server.start();
+  await inbound.start();
+  server.start();
 }
 
-afterEach(() => server.stop());
+afterEach(() => inbound.stop());
 
 interface Answer {
   status: number;
@@ -105,7 +103,7 @@ describe('operations listener on the network', () => {
     const folder = mkdtempSync(join(tmpdir(), 'ops-'));
     await start({ path: join(folder, 'ops.sock') });
     expect(await statuses({ Host: 'gateway.example.com' })).toEqual([200, 200, 200, 200]);
-    await server.stop();
+    await inbound.stop();
     rmSync(folder, { recursive: true });
   });
 

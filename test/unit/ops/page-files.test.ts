@@ -5,14 +5,17 @@ import { pathToFileURL } from 'node:url';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
+import type { InboundServer } from '../../../src/base/inbound/inbound-server.ts';
 import { PageFiles } from '../../../src/base/inbound/page-files.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { frame, LiveStream } from '../../../src/ops/live/live-stream.ts';
-import { OpsServer } from '../../../src/ops/ops-server.ts';
+import { OPS_LISTENER, OpsServer } from '../../../src/ops/ops-server.ts';
+import { inboundServer } from '../doubles/inbound-server.ts';
 import { HEALTHY } from '../doubles/no-page.ts';
 
 const SECRET = 'what the plant does';
 let folder: string;
+let inbound: InboundServer;
 let server: OpsServer;
 let asked: number;
 
@@ -27,7 +30,7 @@ beforeEach(() => {
 });
 
 afterEach(async () => {
-  await server.stop();
+  await inbound.stop();
   rmSync(folder, { recursive: true });
 });
 
@@ -47,16 +50,13 @@ async function start(opsToken?: string, host = '127.0.0.1') {
   const metrics = async () => ({ contentType: 'text/plain', text: '' });
   const doctor = { report: async () => ({ atMs: 0, checks: [] }) };
   const page = new PageFiles(pathToFileURL(`${folder}/`));
-  server = new OpsServer(
-    { health, readiness: health, status: () => ({}), metrics, page, live, doctor },
-    {
-      address: { host, port: 0 },
-      access: { opsToken, opsHosts: undefined },
-      clock: systemClock,
-      log: silentLogger(),
-    },
-  );
-  await server.start();
+  inbound = inboundServer(OPS_LISTENER, { address: { host, port: 0 } });
+  server = new OpsServer({ health, readiness: health, status: () => ({}), metrics, page, live, doctor }, inbound, {
+    opsToken,
+    opsHosts: undefined,
+  });
+  await inbound.start();
+  server.start();
   return live;
 }
 
@@ -178,7 +178,8 @@ describe('page stream', () => {
     expect(asked - before).toBeLessThanOrEqual(text.match(/event: tick/g)!.length + 2);
     await Promise.all(readers.slice(1).map((reader) => reader.cancel()));
     while (live.viewers > 1) await new Promise((resolve) => setTimeout(resolve, 20));
-    await server.stop();
+    server.stop();
+    await inbound.stop();
     const last = await readers[0]!.read();
     expect(last.done || last.value !== undefined).toBe(true);
     expect(live.viewers).toBe(0);

@@ -293,7 +293,7 @@ describe('ingest response', () => {
   });
 
   it('is 503 only while too many bytes wait for the disk', async () => {
-    await listener.listen({}, { limits: { bytesUnderWay: 40_000 } });
+    await listener.listen({}, { bytesUnderWay: 40_000 });
     const { sink } = listener.bench;
     sink.holds = true;
     const waiting = Array.from({ length: 7 }, () => listener.lines('FT-101 flow=1'));
@@ -384,7 +384,7 @@ describe('ingest access', () => {
 });
 
 describe('ingest listener', () => {
-  it('completes pending requests on shutdown, rejects new requests, and closes keep-alive connections', async () => {
+  it('completes pending requests after a stop, responds to new ones with 503, and accepts values after a restart', async () => {
     await listener.listen();
     const { sink } = listener.bench;
     sink.holds = true;
@@ -395,17 +395,22 @@ describe('ingest listener', () => {
     const waiting = listener.send('/v1/values', JSON.stringify({ values: [ONE] }), JSON_TYPE, { agent });
     await until(() => sink.waiting === 1);
     const stopping = listener.push.stop();
+    expect((await listener.values([ONE])).status).toBe(503);
+    sink.commit();
+    expect((await waiting).status).toBe(204);
+    await stopping;
+    sink.holds = false;
+    listener.push.start();
+    expect((await listener.values([ONE])).status).toBe(204);
+    expect(idle.closed()).toBe(false);
+    await listener.stop();
     await until(() => idle.closed());
     await expect(listener.values([ONE])).rejects.toMatchObject({ code: 'ECONNREFUSED' });
-    sink.commit();
-    const { status, headers } = await waiting;
-    expect([status, headers.connection]).toEqual([204, 'close']);
-    await stopping;
   });
 
   it('opens a socket, replaces a stale one, and fails if the socket is in use', async () => {
     const path = join(mkdtempSync(join(tmpdir(), 'tagferry-')), 'in.sock');
-    const listen = (listenRetries = 0) => listener.listen({}, { listen: { path }, limits: { listenRetries } });
+    const listen = (listenRetries = 0) => listener.listen({}, { address: { path }, limits: { listenRetries } });
     const crashed = createServer();
     crashed.listen(path);
     await once(crashed, 'listening');
@@ -419,7 +424,7 @@ describe('ingest listener', () => {
     expect(statSync(path).mode & 0o777).toBe(0o660);
     const body = JSON.stringify({ values: [ONE] });
     expect((await listener.send('/v1/values', body, JSON_TYPE, { socketPath: path })).status).toBe(204);
-    await listener.push.stop();
+    await listener.stop();
     expect(existsSync(path)).toBe(false);
     writeFileSync(path, 'another file');
     await expect(listen()).rejects.toMatchObject({ code: 'ingest.address_in_use' });

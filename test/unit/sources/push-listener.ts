@@ -1,9 +1,11 @@
 import { once } from 'node:events';
 import { type Agent, request as httpRequest } from 'node:http';
 import { connect, type Socket } from 'node:net';
+import type { InboundServer } from '../../../src/base/inbound/inbound-server.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import type { Tag } from '../../../src/config/tags.ts';
-import { HttpPush, type HttpPushOptions, type PushRules } from '../../../src/sources/push/http-push.ts';
+import { HttpPush, PUSH_LISTENER, type PushRules } from '../../../src/sources/push/http-push.ts';
+import { type InboundPlace, inboundServer, portOf } from '../doubles/inbound-server.ts';
 import { type IntakeBench, makeIntakeBench, storeFault } from './sink-double.ts';
 
 export const JSON_TYPE = { 'Content-Type': 'application/json' };
@@ -26,6 +28,7 @@ export interface PushResponse {
 export class PushListener {
   readonly bench: IntakeBench;
   push!: HttpPush;
+  server!: InboundServer;
   port = 0;
   readonly #sockets: Socket[] = [];
 
@@ -33,25 +36,36 @@ export class PushListener {
     this.bench = makeIntakeBench(tags);
   }
 
-  async listen(rules: Partial<PushRules> = {}, options: Partial<HttpPushOptions> = {}): Promise<void> {
+  async listen(
+    rules: Partial<PushRules> = {},
+    { bytesUnderWay, ...place }: InboundPlace & { bytesUnderWay?: number } = {},
+  ): Promise<void> {
     const { intake, clock } = this.bench;
+    this.server = inboundServer(PUSH_LISTENER, { clock, ...place });
+    const { server } = this;
     this.push = new HttpPush({
-      listen: { host: '127.0.0.1', port: 0 },
+      server,
       rules: { token: undefined, ...rules },
       intake,
       clock,
-      log: silentLogger(),
-      ...options,
+      log: place.log ?? silentLogger(),
+      ...(bytesUnderWay === undefined ? {} : { bytesUnderWay }),
     });
-    const at = await this.push.start();
-    this.port = 'port' in at ? at.port : 0;
+    await server.start();
+    this.push.start();
+    this.port = portOf(server);
+  }
+
+  async stop(): Promise<void> {
+    await this.push.stop();
+    await this.server.stop();
   }
 
   async dispose(): Promise<void> {
     for (const socket of this.#sockets) socket.destroy();
     this.bench.sink.fault ??= storeFault('store.closed');
     this.bench.sink.commit();
-    await this.push.stop();
+    await this.stop();
   }
 
   get stored(): number[] {

@@ -26,9 +26,9 @@ afterEach(() => listener.dispose());
 describe('requests with slow bodies', () => {
   it('in every slot do not block other clients, because the slowest requests are aborted', async () => {
     await listener.listen();
-    const { push, bench } = listener;
+    const { push, server, bench } = listener;
     const slow = await Promise.all(Array.from({ length: BODIES }, () => open(`${headOf(1000)}{`)));
-    await until(() => push.connections === BODIES && push.bytesUnderWay > BODIES * 4_096);
+    await until(() => server.connections === BODIES && push.bytesUnderWay > BODIES * 4_096);
     await bench.clock.advance(2_000);
     for (const { socket } of slow) socket.write(' ');
     for (let i = 0; i < 50; i++) expect(await statusOf(BODY)).toBe(204);

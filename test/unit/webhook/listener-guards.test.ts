@@ -79,7 +79,7 @@ describe('public webhook listener', () => {
     expect(plain.text()).not.toContain('HTTP/1.1 2');
     const last = open();
     await until(() => !last.socket.connecting);
-    await at.listener!.stop();
+    await at.close();
     await last.closed;
   });
 
@@ -143,7 +143,7 @@ describe('public webhook listener', () => {
 describe('listener self-test', () => {
   it('is counted separately without a warning, unless its marker is invalid', async () => {
     await at.start({}, { isSelfTest: (mark) => mark === 'only-known-here' });
-    const address = at.listener!.address()!;
+    const address = at.server!.socketAddress!;
     const target = { name: 'listener' as const, address: '', send: sendToListener(address, '/webhook', false) };
     const lines = await testWebhook([target], SECRET, 'only-known-here');
     expect(lines.map(({ check, ok }) => [check, ok])).toEqual([

@@ -6,10 +6,10 @@ import { createConnection, createServer } from 'node:net';
 import { join } from 'node:path';
 import { connect as tlsConnect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../../src/base/clock.ts';
 import { StoreError } from '../../../src/base/errors.ts';
-import { pathOf, WebhookListener } from '../../../src/webhook/listener.ts';
+import { pathOf, WEBHOOK_LISTENER } from '../../../src/webhook/listener.ts';
 import { sign } from '../../../src/webhook/signature.ts';
+import { inboundServer } from '../doubles/inbound-server.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { runnable, shown } from './parts/inbox-events.ts';
 import { anEvent, Listening, SECRET, until } from './parts/listening.ts';
@@ -264,20 +264,18 @@ describe('webhook listener connections', () => {
     agent.destroy();
   });
 
-  it('complete requests in progress at shutdown and refuse new ones', async () => {
+  it('complete requests in progress when the listener is stopped, and respond to new ones with 503', async () => {
     await at.start();
     const hold = Promise.withResolvers<void>();
     at.before = () => hold.promise;
     const answer = at.post(anEvent());
     await until(() => at.batches.length === 1);
-    const url = at.url();
     const stopped = at.listener?.stop();
-    await expect(fetch(url, { method: 'POST' })).rejects.toThrow();
+    expect((await at.post(anEvent())).status).toBe(503);
     hold.resolve();
     expect((await answer).status).toBe(204);
     await stopped;
     expect(at.inbox.list()).toHaveLength(1);
-    await at.listener?.stop();
   });
 
   it('are closed at shutdown if they are unresponsive', async () => {
@@ -289,7 +287,7 @@ describe('webhook listener connections', () => {
       'POST /webhook HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nX-Hub-Signature-Sha256: sha256=00\r\n\r\n1',
     );
     await new Promise((resolve) => socket.once('connect', resolve));
-    await at.listener?.stop();
+    await at.close();
     await closed;
   });
 
@@ -300,24 +298,21 @@ describe('webhook listener connections', () => {
     renameSync(`${path}.new`, path);
     await new Promise((resolve) => dead.close(resolve));
     expect(existsSync(path)).toBe(true);
-    await at.start({ listen: { path } });
+    await at.start({ address: { path } });
     const body = anEvent();
     const status = await new Promise((resolve) => {
       const request = httpRequest({ socketPath: path, path: '/webhook', method: 'POST', headers: signed(body) });
       request.on('response', (response) => resolve(response.resume().statusCode)).end(body);
     });
     expect(status).toBe(204);
-    const second = new WebhookListener(
-      { listen: { path }, path: '/webhook', acceptSha1: false, limits: { listenRetries: 0 } },
-      { arrivals: at.arrivals, secrets: () => [], clock: systemClock, log: at.logged.log },
-    );
+    const second = inboundServer(WEBHOOK_LISTENER, { address: { path }, limits: { listenRetries: 0 } });
     await expect(second.start()).rejects.toMatchObject({ code: 'webhook.listen' });
-    await at.listener?.stop();
+    await at.close();
     expect(existsSync(path)).toBe(false);
   });
 
   it('work with IPv6', async () => {
-    await at.start({ listen: { host: '::1', port: 0 } });
+    await at.start({ address: { host: '::1', port: 0 } });
     const body = anEvent();
     const answer = await fetch(`http://[::1]:${at.port}/webhook`, { method: 'POST', headers: signed(body), body });
     expect(answer.status).toBe(204);
@@ -325,14 +320,10 @@ describe('webhook listener connections', () => {
 
   it('report an address in use', async () => {
     await at.start();
-    const options = {
-      listen: { host: '127.0.0.1', port: at.port },
-      path: '/webhook',
-      acceptSha1: false,
-      limits: { listenRetries: 0 },
-    };
-    const parts = { arrivals: at.arrivals, secrets: () => [], clock: systemClock, log: at.logged.log };
-    await expect(new WebhookListener(options, parts).start()).rejects.toMatchObject({
+    const address = { host: '127.0.0.1', port: at.port };
+    await expect(
+      inboundServer(WEBHOOK_LISTENER, { address, limits: { listenRetries: 0 } }).start(),
+    ).rejects.toMatchObject({
       code: 'webhook.listen',
       hint: expect.stringContaining('WEBHOOK_LISTEN'),
     });

@@ -5,12 +5,20 @@ import { Writable } from 'node:stream';
 import { pino } from 'pino';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { openDatabase } from '../../../../src/base/database.ts';
+import type { InboundLimits, InboundServer } from '../../../../src/base/inbound/inbound-server.ts';
 import type { Logger } from '../../../../src/base/logger.ts';
 import { Arrivals } from '../../../../src/webhook/arrivals.ts';
 import type { CatchUpInbox } from '../../../../src/webhook/catch-up.ts';
 import { Inbox } from '../../../../src/webhook/inbox.ts';
-import { type ListenerOptions, type ListenerParts, WebhookListener } from '../../../../src/webhook/listener.ts';
+import {
+  type ListenerOptions,
+  type ListenerParts,
+  type RequestLimits,
+  WEBHOOK_LISTENER,
+  WebhookListener,
+} from '../../../../src/webhook/listener.ts';
 import { sign } from '../../../../src/webhook/signature.ts';
+import { type InboundPlace, inboundServer, portOf } from '../../doubles/inbound-server.ts';
 
 export const SECRET = 'the-webhook-secret-of-the-test';
 
@@ -26,6 +34,12 @@ export class LogCapture {
       },
     }),
   );
+}
+
+interface ListeningOptions
+  extends Partial<Pick<ListenerOptions, 'path' | 'acceptSha1' | 'keepsSignatures'>>,
+    Pick<InboundPlace, 'address' | 'tls'> {
+  limits?: Partial<InboundLimits & RequestLimits>;
 }
 
 /** A listener with an inbox on disk. */
@@ -47,17 +61,18 @@ export class Listening {
     log: this.logged.log,
     received: (eventType) => this.received.push(eventType),
   });
+  server: InboundServer | undefined;
   listener: WebhookListener | undefined;
   /** Runs before each insert, for faults and delays. */
   before: () => Promise<void> | void = () => {};
 
-  async start(
-    options: Partial<ListenerOptions> = {},
-    parts: Partial<ListenerParts> = {},
-    signal?: AbortSignal,
-  ): Promise<this> {
+  async start({ address, tls, ...options }: ListeningOptions = {}, parts: Partial<ListenerParts> = {}): Promise<this> {
+    const { limits = {} } = options;
+    const place = { ...(address ? { address } : {}), tls, limits, clock: parts.clock ?? systemClock };
+    this.server = inboundServer(WEBHOOK_LISTENER, { ...place, log: this.logged.log });
+    const { server } = this;
     this.listener = new WebhookListener(
-      { listen: { host: '127.0.0.1', port: 0 }, path: '/webhook', acceptSha1: false, ...options },
+      { server, path: '/webhook', acceptSha1: false, ...options },
       {
         arrivals: this.arrivals,
         secrets: () => this.secrets,
@@ -67,12 +82,13 @@ export class Listening {
         ...parts,
       },
     );
-    await this.listener.start(signal);
+    await server.start();
+    this.listener.start();
     return this;
   }
 
   get port(): number {
-    return (this.listener!.address() as { port: number }).port;
+    return portOf(this.server!);
   }
 
   url(path = '/webhook', scheme = 'http'): string {
@@ -89,8 +105,14 @@ export class Listening {
     });
   }
 
-  async stop(): Promise<void> {
+  /** Ends the listener. */
+  async close(): Promise<void> {
     await this.listener?.stop();
+    await this.server?.stop();
+  }
+
+  async stop(): Promise<void> {
+    await this.close();
     this.database.close();
     rmSync(this.folder, { recursive: true });
   }
