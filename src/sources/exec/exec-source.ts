@@ -9,19 +9,18 @@
 import { isUtf8 } from 'node:buffer';
 import type { Readable } from 'node:stream';
 import { bytesText, durationText } from '../../base/amounts.ts';
-import type { Clock } from '../../base/clock.ts';
 import { plain } from '../../base/foreign-text.ts';
-import { MemoryBudget } from '../../base/inbound/memory-budget.ts';
+import { CollectedBytes } from '../../base/inbound/collected-bytes.ts';
 import type { RunEnd } from '../../base/programs/program-run.ts';
 import { ScheduledProgram } from '../../base/programs/scheduled.ts';
 import { SupervisedProgram } from '../../base/programs/supervised.ts';
 import { STATUS_MASK } from '../../buffer/format/value-columns.ts';
 import { readNdjsonBody } from '../formats/json-values.ts';
-import { readLineProtocol } from '../formats/line-protocol.ts';
+import { readLineProtocol, type SeriesHeads } from '../formats/line-protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
-import { ValueStream } from '../formats/value-stream.ts';
 import type { Draft, Interceptor } from '../intake/draft.ts';
 import type { Quality, Reading } from '../intake/gate.ts';
+import { MAX_LINE_BYTES } from '../intake/text-parsers.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
@@ -38,11 +37,6 @@ export interface ExecSpec {
 /** Empty, because each output line specifies its value. */
 export type ExecValue = Readonly<Record<never, never>>;
 
-/**
- * Limit for values that are not on disk yet, in bytes. Three quarters of the limit are available to large bodies,
- * enough for the values of one 1 MiB line (5.5 MB).
- */
-const MAX_BYTES = 10 * 1024 * 1024;
 /** Minimum default for the duration of a run. */
 const MIN_DEFAULT_TIMEOUT_MS = 60_000;
 /** Maximum output of one run with `every`. */
@@ -50,7 +44,8 @@ const MAX_RUN_BYTES = 16_000_000;
 /** Time without a rejected line after which the output counts as valid again. */
 const VALID_AGAIN_MS = 60_000;
 const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncertain', 'bad'];
-const NANOSECONDS = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined };
+const NANOSECONDS = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined, maxLineLength: MAX_LINE_BYTES };
+const FEED = 10;
 
 export class ExecSource implements RunningSource {
   #context: SourceContext<ExecSpec, ExecValue>;
@@ -58,8 +53,6 @@ export class ExecSource implements RunningSource {
   readonly #program: SupervisedProgram | ScheduledProgram;
   readonly #trouble: TroubleLog;
   readonly #outputLog: ProgramOutputLog;
-  /** Aborted when the output is no longer read. */
-  readonly #end = new AbortController();
   /** Monotonic time of the latest rejected line. */
   #rejectedMs = Number.NEGATIVE_INFINITY;
 
@@ -101,7 +94,6 @@ export class ExecSource implements RunningSource {
 
   async stop(): Promise<void> {
     await this.#program.stop();
-    this.#end.abort();
   }
 
   /** Applies a changed set of values without restarting the program. */
@@ -119,58 +111,77 @@ export class ExecSource implements RunningSource {
     if (this.#program instanceof ScheduledProgram) this.#program.runNow();
   }
 
+  /** While too many values wait for the disk, the output is not read, so the program blocks on a full pipe. */
   async #readOutput(output: Readable): Promise<void> {
-    const { intake } = this.#context;
-    const stream = new ValueStream({
-      draft: (textBytes) => intake.draft({ isPartial: true, textBytes }),
-      read: (bytes, draft) => this.#read(bytes, draft),
-      submit: (draft) => this.#submit(draft),
-      memory: new MemoryBudget({ maxBytes: MAX_BYTES, bodies: 1 }).reserve(),
-      signal: this.#end.signal,
-    });
-    await stream.read(this.#limited(output));
+    const { gate } = this.#context;
+    const heads: SeriesHeads = new WeakMap();
+    for await (const block of blocksOf(this.#chunksOf(output))) {
+      await gate.untilRoom();
+      const draft = this.#context.intake.draft({ isPartial: true, textBytes: block?.length ?? 0 });
+      if (block === undefined) draft.reject('', `the line is longer than ${MAX_LINE_BYTES} bytes`);
+      else this.#read(block, draft, heads);
+      this.#store(draft);
+    }
   }
 
-  #limited(output: Readable): AsyncIterator<Buffer> {
-    const chunks = output[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
+  /** Limits the output of a run with `every`, and otherwise the time that the reader waits for output. */
+  async *#chunksOf(output: Readable): AsyncGenerator<Buffer> {
     const { clock, source } = this.#context;
-    const program = this.#program;
-    if (program instanceof ScheduledProgram) return withSizeLimit(chunks, MAX_RUN_BYTES, (why) => program.endRun(why));
     const { timeoutMs } = source.spec;
-    if (timeoutMs === undefined) return chunks;
-    return withSilenceLimit(chunks, timeoutMs, clock, (why) => program.restart(why));
+    const program = this.#program;
+    const watch = () => {
+      if (program instanceof ScheduledProgram || timeoutMs === undefined) return () => {};
+      const time = timeoutMs < 1_000 ? `${timeoutMs} ms` : durationText(timeoutMs / 1_000);
+      return clock.after(timeoutMs, () => program.restart(`no output for ${time}`));
+    };
+    let bytes = 0;
+    let endWatch = watch();
+    try {
+      for await (const chunk of output as AsyncIterable<Buffer>) {
+        endWatch();
+        bytes += chunk.length;
+        if (program instanceof ScheduledProgram && bytes > MAX_RUN_BYTES) {
+          program.endRun(`printed more than ${bytesText(MAX_RUN_BYTES)}`);
+          return;
+        }
+        yield chunk;
+        endWatch = watch();
+      }
+    } finally {
+      endWatch();
+    }
   }
 
   /** Replaces invalid UTF-8, so that only the affected line is rejected. */
-  #read(bytes: Buffer, draft: Draft): void {
-    const text = isUtf8(bytes) ? bytes : Buffer.from(bytes.toString('utf8'));
+  #read(block: Buffer, draft: Draft, heads: SeriesHeads): void {
+    const text = isUtf8(block) ? block : Buffer.from(block.toString('utf8'));
     if (this.#context.source.spec.format === 'ndjson') readNdjsonBody(text, draft);
-    else readLineProtocol(text, NANOSECONDS, draft);
+    else readLineProtocol(text, { ...NANOSECONDS, heads }, draft);
   }
 
-  async #submit(draft: Draft): Promise<number> {
-    const { gate, source, clock } = this.#context;
+  #store(draft: Draft): void {
+    const { gate, source, clock, status } = this.#context;
     const points = this.#points;
     const readings: Reading[] = [];
     const interceptor: Interceptor = {
       has: (series) => points.has(series),
-      accept: (series, raw, timeMs, status) =>
-        readings.push({ point: points.get(series)!, raw, timeMs, quality: QUALITIES[status & STATUS_MASK] }),
+      accept: (series, raw, timeMs, flags) =>
+        readings.push({ point: points.get(series)!, raw, timeMs, quality: QUALITIES[flags & STATUS_MASK] }),
     };
     const columns = draft.finish(interceptor);
-    const { count, listed } = draft.problems;
-    this.#context.status.errors += count;
-    if (count === 0) this.#noteValid(draft.accepted);
-    else {
-      this.#rejectedMs = clock.monotonicMs();
-      const { field = '', problem = '' } = listed[0] ?? {};
-      gate.status.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
-      const fields = { source: source.name, refused: count, field, error: plain(problem) };
-      this.#trouble.report({ event: 'exec.refused', ...fields }, 'some values from a program were rejected');
-    }
     gate.record(readings);
-    await gate.writeColumns(columns);
-    return draft.accepted;
+    gate.writeColumns(columns).catch(() => {});
+    const { count, listed } = draft.problems;
+    if (count === 0) {
+      this.#noteValid(draft.accepted);
+      return;
+    }
+    status.errors += count;
+    this.#rejectedMs = clock.monotonicMs();
+    const { field = '', problem = '' } = listed[0] ?? {};
+    status.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
+    const fields = { source: source.name, refused: count, field, error: plain(problem) };
+    this.#trouble.report({ event: 'exec.refused', ...fields }, 'some values from a program were rejected');
   }
 
   #noteValid(values: number): void {
@@ -220,32 +231,26 @@ function bySeries(points: readonly Point<ExecValue>[]): ReadonlyMap<number, Poin
   return new Map(points.map((point) => [point.series, { ...point, map: undefined }]));
 }
 
-type Chunks = AsyncIterator<Buffer>;
-
-/** Limits the time in which the reader waits for output. Time in which the reader is busy is not counted. */
-function withSilenceLimit(chunks: Chunks, maxSilenceMs: number, clock: Clock, exceeded: (why: string) => void): Chunks {
-  const time = maxSilenceMs < 1_000 ? `${maxSilenceMs} ms` : durationText(maxSilenceMs / 1_000);
-  return {
-    next() {
-      const cancel = clock.after(maxSilenceMs, () => exceeded(`no output for ${time}`));
-      return chunks.next().finally(cancel);
-    },
-    return: (value) => chunks.return!(value),
-  };
-}
-
-/** Ends the output after `maxBytes`. */
-function withSizeLimit(chunks: Chunks, maxBytes: number, exceeded: (why: string) => void): Chunks {
-  let bytes = 0;
-  return {
-    async next() {
-      const next = await chunks.next();
-      if (next.done) return next;
-      bytes += next.value.length;
-      if (bytes <= maxBytes) return next;
-      exceeded(`printed more than ${bytesText(maxBytes)}`);
-      return { done: true, value: undefined };
-    },
-    return: (value) => chunks.return!(value),
-  };
+/** Joins chunks to blocks of whole lines. Yields `undefined` in place of a line that is too long. */
+async function* blocksOf(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer | undefined> {
+  const incomplete = new CollectedBytes();
+  let isSkipping = false;
+  for await (const chunk of chunks) {
+    const end = chunk.lastIndexOf(FEED) + 1;
+    if (end > 0) {
+      const lines = chunk.subarray(isSkipping ? chunk.indexOf(FEED) + 1 : 0, end);
+      isSkipping = false;
+      yield incomplete.length === 0 ? lines : Buffer.concat([incomplete.takeAll(), lines]);
+    }
+    if (isSkipping) continue;
+    if (incomplete.length + chunk.length - end <= MAX_LINE_BYTES) {
+      // Copied, because a slice would retain the whole chunk in memory.
+      incomplete.add(Buffer.from(chunk.subarray(end)));
+      continue;
+    }
+    incomplete.release();
+    isSkipping = true;
+    yield undefined;
+  }
+  if (incomplete.length > 0) yield incomplete.takeAll();
 }

@@ -24,7 +24,18 @@ export interface LineOptions {
   keyOf?: ((field: string, tags: ReadonlyMap<string, string>) => string) | undefined;
   /** Maximum length of a line, in characters. Default: no limit. */
   maxLineLength?: number;
+  /** Latest Influx series of each slot, for lines that are read in several blocks. */
+  heads?: SeriesHeads;
 }
+
+/** Measurement and Influx tags of a line. */
+interface Head {
+  measurement: string;
+  tags: ReadonlyMap<string, string>;
+}
+
+/** `head`: the Influx series as text, with sorted tags. */
+export type SeriesHeads = WeakMap<Slot, { head: string; timeMs: number }>;
 
 /** Line with a rejected field. */
 interface RejectedLine {
@@ -35,6 +46,7 @@ interface RejectedLine {
   problem: string;
 }
 
+const SAME_KEY = 'an earlier line has the same tag, key and time';
 /** Maximum number of rejected lines that are quoted. */
 const MAX_LISTED = 10;
 
@@ -63,6 +75,11 @@ export function readLineProtocol(
   rejected = new RejectedLines(),
 ): void {
   withoutStackTraces(() => new LineReader(textOf(bytes), options, draft, rejected).read());
+}
+
+/** The result does not refer to the block of lines. */
+function headText({ measurement, tags }: Head): string {
+  return JSON.stringify([measurement, ...[...tags].sort()]);
 }
 
 /** The current line cannot be parsed. */
@@ -115,6 +132,11 @@ class LineReader {
       else if (!this.#isLineEnd()) this.#readLine();
       if (this.#next() === RETURN) this.#at++;
       if (this.#next() === FEED) this.#at++;
+    }
+    const { heads } = this.#options;
+    if (heads === undefined) return;
+    for (const [slot, { timeMs, from }] of this.#writers) {
+      heads.set(slot, { head: headText(this.#headAt(from)), timeMs });
     }
   }
 
@@ -254,13 +276,8 @@ class LineReader {
     for (let at = 0; at < slots.length; at++) {
       const writer = this.#writers.get(slots[at]!);
       this.#slotWriters[at] = writer;
-      if (writer === undefined) continue;
-      const from = Object.is(writer.timeMs, timeMs) ? writer.from : writer.earlier?.get(timeMs);
-      const name = from === undefined ? undefined : this.#difference(from);
-      if (name === undefined) continue;
-      const what = name === '' ? 'measurement' : `Influx tag ${quote(name)}`;
-      const problem = `an earlier line has the same tag, key and time and differs in the ${what}`;
-      return name === '' ? problem : `${problem}: INGEST_KEY_FROM={field}_{${name}} would make it part of the key`;
+      const problem = writer === undefined ? this.#earlierBlock(slots[at]!, timeMs) : this.#sameBlock(writer, timeMs);
+      if (problem !== undefined) return problem;
     }
     const from = this.#from;
     for (let at = 0; at < slots.length; at++) {
@@ -276,15 +293,34 @@ class LineReader {
     return undefined;
   }
 
-  /**
-   * Returns the first Influx tag that differs between the current line and the line at `from`, an empty string if only
-   * the measurement differs, or `undefined` if nothing differs.
-   */
-  #difference(from: number): string | undefined {
+  /** Returns the problem if a line of another Influx series in this block set the key at the same time. */
+  #sameBlock({ timeMs: latestMs, from: latest, earlier }: Writer, timeMs: number): string | undefined {
+    const from = Object.is(latestMs, timeMs) ? latest : earlier?.get(timeMs);
+    if (from === undefined) return undefined;
     const written = this.#text.slice(this.#from, this.#headTo);
     if (this.#text.startsWith(written, from) && ' \t'.includes(this.#text[from + written.length]!)) return undefined;
+    const name = this.#difference(this.#headAt(from));
+    if (name === undefined) return undefined;
+    if (name === '') return `${SAME_KEY} and differs in the measurement`;
+    const hint = `INGEST_KEY_FROM={field}_{${name}} would make it part of the key`;
+    return `${SAME_KEY} and differs in the Influx tag ${quote(name)}: ${hint}`;
+  }
+
+  /** The same for an earlier block. */
+  #earlierBlock(slot: Slot, timeMs: number): string | undefined {
+    const head = this.#options.heads?.get(slot);
+    if (head === undefined || !Object.is(head.timeMs, timeMs)) return undefined;
+    return head.head === headText(this.#headAt(this.#from))
+      ? undefined
+      : `${SAME_KEY} and belongs to another Influx series`;
+  }
+
+  /**
+   * Returns the first Influx tag that differs between the current line and an earlier one, an empty string if only the
+   * measurement differs, or `undefined` if nothing differs.
+   */
+  #difference(others: Head): string | undefined {
     const mine = this.#headAt(this.#from);
-    const others = this.#headAt(from);
     const names = [...mine.tags.keys(), ...others.tags.keys()];
     return (
       names.find((name) => mine.tags.get(name) !== others.tags.get(name)) ??
@@ -293,7 +329,7 @@ class LineReader {
   }
 
   /** Returns the measurement and Influx tags of the line at `from`, which were parsed before. */
-  #headAt(from: number): { measurement: string; tags: ReadonlyMap<string, string> } {
+  #headAt(from: number): Head {
     const at = this.#at;
     this.#at = from;
     const measurement = this.#measurement();

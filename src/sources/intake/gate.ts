@@ -163,11 +163,11 @@ export class Gate implements Supply {
    * whether rules on local values have already seen them.
    */
   writeColumns(columns: ValueColumns, observed = false): Promise<void> {
-    const { committer, watch, readings, clock, stamps } = this.#options;
+    const { committer, watch, readings, clock, stamps, repeats } = this.#options;
     const { length } = columns;
     if (length === 0) return this.#committed();
     if (committer.isClosed) return Promise.reject(closing());
-    if (committer.isFullFor(length)) return Promise.reject(busy());
+    if (repeats && committer.isFullFor(length)) return Promise.reject(busy());
     const batch = this.#batch();
     const nowMs = clock.monotonicMs();
     this.status.recordValues();

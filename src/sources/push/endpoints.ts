@@ -1,10 +1,13 @@
 /** Endpoints of the ingest listener, and the formats of their bodies. */
 import { readNdjsonBody } from '../formats/json-values.ts';
 import { type LineOptions, RejectedLines, readLineProtocol } from '../formats/line-protocol.ts';
-import type { ReadBody } from '../formats/value-stream.ts';
+import type { Draft } from '../intake/draft.ts';
 import { MAX_LINE_BYTES } from '../intake/text-parsers.ts';
 import { MAX_JSON_BYTES, readJsonBody } from './bodies.ts';
 import { type ErrorForm, PushRejection } from './responses.ts';
+
+/** Reads whole lines or a whole body into a draft. Throws `UnreadableValues`. */
+type ReadBody = (bytes: Buffer, draft: Draft) => void;
 
 /** How the body of a request is read. */
 export interface BodyFormat {

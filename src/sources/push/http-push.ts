@@ -9,7 +9,6 @@ import { MemoryBudget, type Reservation } from '../../base/inbound/memory-budget
 import { SharedToken } from '../../base/inbound/shared-token.ts';
 import type { Logger } from '../../base/logger.ts';
 import { releaseMemory } from '../../base/release-memory.ts';
-import type { PartialOutcome } from '../formats/value-stream.ts';
 import type { Intake } from '../intake/intake.ts';
 import { textOf } from '../intake/text-parsers.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
@@ -204,7 +203,7 @@ export class HttpPush {
     } else if (rejectedLines !== undefined || !isPartial) {
       this.#respond(response, 204, form === 'influx1' ? INFLUX_HEADERS : {});
     } else {
-      const outcome: PartialOutcome = { accepted, refused, problems };
+      const outcome = { accepted, refused, problems };
       if (refused > 0 && accepted === 0)
         throw new PushRejection(422, 'no value in the request is valid', undefined, {}, outcome);
       this.#respond(response, 200, {}, outcome);

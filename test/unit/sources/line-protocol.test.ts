@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { readLineProtocol } from '../../../src/sources/formats/line-protocol.ts';
 import { PushListener } from './push-listener.ts';
-import { seeded, tagOf } from './sink-double.ts';
+import { makeIntakeBench, seeded, tagOf } from './sink-double.ts';
 
 const MS = '?precision=ms';
 const AT_MS = 1_795_219_200_000;
@@ -161,6 +162,25 @@ describe('line protocol tag', () => {
 });
 
 describe('line protocol series that differ only in an Influx tag', () => {
+  it.each([
+    ['without times', ['FT-101,host=a flow=1', 'FT-101,host=b flow=2', 'FT-101,host=a flow=3'], 1],
+    ['at one time', [`FT-101,host=a flow=1 ${AT_MS}000000`, `FT-101,host=b flow=2 ${AT_MS}000000`], 1],
+    ['at different times', [`FT-101,host=a flow=1 ${AT_MS}000000`, `FT-101,host=b flow=2 ${AT_MS + 1}000000`], 0],
+    ['with tags in another order', ['FT-101,a=1,b=2 flow=1', 'FT-101,b=2,a=1 flow=2'], 0],
+  ])('are rejected equally whether their lines %s are read in one block or in several', (_, lines, rejected) => {
+    const countIn = (blocks: readonly string[]) => {
+      const { intake } = makeIntakeBench();
+      const options = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined, heads: new WeakMap() };
+      return blocks.reduce((sum, block) => {
+        const draft = intake.draft({ isPartial: true });
+        readLineProtocol(Buffer.from(block), options, draft);
+        return sum + draft.problems.count;
+      }, 0);
+    };
+    const [one, several] = [countIn([`${lines.join('\n')}\n`]), countIn(lines.map((line) => `${line}\n`))];
+    expect([one, several]).toEqual([rejected, rejected]);
+  });
+
   const keys = ['usage', 'usage_cpu0', 'usage_cpu1', 'usage_cpu-total', 'usage__var_log'];
   const lines = (timeMs: number) =>
     ['cpu,cpu=cpu0 usage=1', 'cpu,cpu=cpu1 usage=2', 'cpu,cpu=cpu-total usage=1.5']
