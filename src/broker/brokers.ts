@@ -1,20 +1,22 @@
 import { silentLogger } from '../base/logger.ts';
-import { Broker, type BrokerOptions, inspectionBroker } from './broker.ts';
-import { BrokerError, brokerUnknown } from './broker-error.ts';
+import { Broker, type BrokerOptions, inspectionBroker, type Publishing } from './broker.ts';
+import { BrokerError } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
 import type { NatsBroker } from './nats/nats-broker.ts';
 import type { NatsSpec } from './nats/nats-spec.ts';
 import type { InspectionClient } from './subscriptions.ts';
+
+type SharedOptions = Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string };
 
 /**
  * MQTT and NATS brokers in tags.yaml by name, with one client each. A reload keeps the connections of brokers whose
  * address has not changed.
  */
 export class Brokers {
-  readonly #shared: Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string };
+  readonly #shared: SharedOptions;
   readonly #brokers = new Map<string, { configuration: string; broker: Broker | NatsBroker }>();
 
-  constructor(shared: Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string }) {
+  constructor(shared: SharedOptions) {
     this.#shared = shared;
   }
 
@@ -86,22 +88,15 @@ export class Brokers {
    */
   async publish(name: string, topic: string, payload: string | Uint8Array, options: Publishing = {}): Promise<void> {
     const broker = this.#brokers.get(name)?.broker;
-    if (!broker) throw brokerUnknown(name);
+    if (!broker) {
+      throw new BrokerError(`unknown broker ${name}`, {
+        code: 'broker.unknown',
+        hint: 'Set "to" in "publish: { to: … }" to an MQTT or NATS source in tags.yaml.',
+      });
+    }
     if (!(broker instanceof Broker) && options.retain) {
       throw new BrokerError('NATS does not support retained messages', { code: 'broker.retain' });
     }
     await broker.publish(topic, payload, options);
   }
-}
-
-interface Publishing {
-  retain?: boolean;
-  headers?: Readonly<Record<string, string>>;
-  /** Message ID. A NATS stream stores only one message per ID. */
-  id?: string;
-  /** NATS: fails if no stream stores the subject. */
-  mustKeep?: boolean;
-  signal?: AbortSignal;
-  /** Called once the broker is connected, immediately before the message is sent. An exception prevents that. */
-  beforeSend?: () => void;
 }

@@ -24,16 +24,16 @@ export interface CredentialFiles {
  * or password applies to the next connection.
  */
 export interface Credentials {
-  username?: string;
-  password?: string;
+  username?: string | undefined;
+  password?: string | undefined;
   /** PEM. */
-  ca?: string | string[];
-  cert?: string;
-  key?: string;
+  ca?: string | string[] | undefined;
+  cert?: string | undefined;
+  key?: string | undefined;
   /** NATS user JWT and its key. */
-  creds?: string;
+  creds?: string | undefined;
   /** Earliest expiry of the client certificates, as wall-clock time. */
-  endsMs?: number;
+  endsMs?: number | undefined;
   checkServerIdentity?: typeof checkServerIdentity;
 }
 
@@ -56,22 +56,17 @@ export async function readCredentials(
     read(spec.keyFile),
     read(spec.credsFile),
   ]);
-  const credentials = {
-    // Editors often append a line feed to the file.
-    ...(password === undefined ? {} : { password: password.replace(/\r?\n$/, '') }),
-    ...(creds === undefined ? {} : { creds }),
-  };
+  // Editors often append a line feed to the file.
+  const credentials = { password: password?.replace(/\r?\n$/, ''), creds };
   redactor.configure(sentSecrets(spec, credentials));
   const shared = own === undefined ? await read(platformCaFile) : undefined;
-  const ca = own ?? (shared === undefined ? undefined : [...rootCertificates, shared]);
-  const endsMs = [own, shared, cert].map((pem) => (pem === undefined ? undefined : pemEndsMs(pem))).reduce(earlierMs);
   return {
-    ...(spec.username === undefined ? {} : { username: spec.username }),
     ...credentials,
-    ...(ca === undefined ? {} : { ca }),
-    ...(cert === undefined ? {} : { cert }),
-    ...(key === undefined ? {} : { key }),
-    ...(endsMs === undefined ? {} : { endsMs }),
+    username: spec.username,
+    ca: own ?? (shared === undefined ? undefined : [...rootCertificates, shared]),
+    cert,
+    key,
+    endsMs: [own, shared, cert].map((pem) => (pem === undefined ? undefined : pemEndsMs(pem))).reduce(earlierMs),
   };
 }
 

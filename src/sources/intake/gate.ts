@@ -71,8 +71,6 @@ export type Reading = { point: Point } & (
 );
 
 const MAX_WAITING = 20_000;
-/** Interval between checks whether the values of other sources have been committed. */
-const ROOM_CHECK_MS = 100;
 /** Time limit for storing rule transitions when a source stops. */
 const STOP_PATIENCE_MS = 2_000;
 /** Maximum initial capacity of a batch, in values. */
@@ -126,13 +124,6 @@ export class Gate implements Supply {
   get isFull(): boolean {
     const { maxWaiting = MAX_WAITING, committer } = this.#options;
     return this.waiting >= maxWaiting || committer.isFullFor(1);
-  }
-
-  /** Resolves when the source may read more values. */
-  async untilRoom(): Promise<void> {
-    const { clock } = this.#options;
-    while (this.isFull && !this.#isStopped)
-      await (this.waiting > 0 ? this.committed().catch(() => {}) : clock.sleep(ROOM_CHECK_MS));
   }
 
   /** Returns the latest value received since the source was opened, even if it was not sent. */
