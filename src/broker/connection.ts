@@ -245,9 +245,8 @@ export class Connection {
 
   #receive(packet: IPublishPacket): void {
     const receipt = this.#expect(packet);
+    const { topic, qos, retain: retained, length: bytes = 0 } = packet;
     const payload = packet.payload as Buffer;
-    const bytes = packet.topic.length + payload.length;
-    const { topic, qos, retain: retained } = packet;
     const message: Message = { topic, payload, qos, retained, redelivered: packet.dup && this.sessionPresent };
     const properties = packet.properties?.userProperties;
     if (properties) message.headers = headersOf(properties);

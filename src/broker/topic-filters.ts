@@ -56,11 +56,15 @@ export function covers(wide: string, narrow: string, grammar: TopicGrammar): boo
  * Returns one subject that matches all given subjects, because consumers on older NATS servers have a single filter.
  */
 export function commonSubject(subjects: readonly string[]): string {
-  const [first = '>', ...others] = new Set(subjects);
-  if (others.length === 0) return first;
-  const split = [first, ...others].map((subject) => subject.split('.'));
+  const split = subjects.map((subject) => subject.split('.'));
+  const [first = []] = split;
+  const isSame = (level: string, at: number) => split.every((levels) => levels[at] === level);
+  const isAligned = split.every((levels) => levels.length === first.length);
+  if (isAligned && split.every((levels) => levels.at(-1) !== '>')) {
+    return first.map((level, at) => (isSame(level, at) ? level : '*')).join('.');
+  }
   // `a.>` does not match `a`, so the common levels exclude the final level of each subject.
   const most = Math.min(...split.map((levels) => levels.length)) - 1;
-  const differs = split[0]!.findIndex((level, at) => at >= most || split.some((levels) => levels[at] !== level));
-  return [...split[0]!.slice(0, differs), '>'].join('.');
+  const differs = first.findIndex((level, at) => at >= most || !isSame(level, at));
+  return [...first.slice(0, differs), '>'].join('.');
 }

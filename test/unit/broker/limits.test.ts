@@ -1,8 +1,11 @@
 import { once } from 'node:events';
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { createServer as createHttpServer } from 'node:http';
+import { type AddressInfo, createServer, type Server } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { NatsConnection } from '@nats-io/transport-node';
 import mqtt, { type Packet } from 'mqtt-packet';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { createWebSocketStream, WebSocketServer } from 'ws';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { Redactor } from '../../../src/base/redactor.ts';
@@ -13,7 +16,7 @@ const MiB = 2 ** 20;
 let server: Server;
 let broker: Broker | undefined;
 let connection: NatsConnection | undefined;
-const sockets = new Set<Socket>();
+const sockets = new Set<Duplex>();
 
 afterEach(async () => {
   await broker?.stop(0);
@@ -24,11 +27,16 @@ afterEach(async () => {
   await new Promise((resolve) => server.close(resolve));
 });
 
-async function serve(handle: (socket: Socket) => void): Promise<number> {
-  server = createServer((socket) => {
-    sockets.add(socket.setNoDelay(true).on('error', () => {}));
+async function serve(handle: (socket: Duplex) => void, overWebSocket = false): Promise<number> {
+  const accept = (socket: Duplex) => {
+    sockets.add(socket.on('error', () => {}));
     handle(socket);
-  });
+  };
+  server = overWebSocket ? createHttpServer() : createServer((socket) => accept(socket.setNoDelay(true)));
+  if (overWebSocket) {
+    const webSockets = new WebSocketServer({ server: server as ReturnType<typeof createHttpServer> });
+    webSockets.on('connection', (peer) => accept(createWebSocketStream(peer)));
+  }
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return (server.address() as AddressInfo).port;
@@ -41,7 +49,7 @@ function* cut(bytes: Buffer): Iterable<Buffer> {
   }
 }
 
-async function writePieces(socket: Socket, pieces: Iterable<Buffer>): Promise<void> {
+async function writePieces(socket: Duplex, pieces: Iterable<Buffer>): Promise<void> {
   for (const piece of pieces) {
     if (!socket.write(piece)) await once(socket, 'drain');
     // Each piece is received separately.
@@ -55,7 +63,7 @@ const PIECES = [
 ];
 
 /** Starts a client of a broker that sends `pieces` after the first subscription. */
-async function subscriber(pieces: Iterable<Buffer>) {
+async function subscriber(pieces: Iterable<Buffer>, protocol: 'mqtt' | 'ws' = 'mqtt') {
   const found = { got: [] as string[], acknowledged: [] as (string | number)[], connections: 0 };
   const port = await serve((socket) => {
     found.connections++;
@@ -68,14 +76,14 @@ async function subscriber(pieces: Iterable<Buffer>) {
       void writePieces(socket, pieces);
     });
     socket.on('data', (bytes) => parser.parse(bytes));
-  });
-  const spec = { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 2, sessionExpiryMs: 60_000 } as const;
+  }, protocol === 'ws');
+  const spec = { url: `${protocol}://127.0.0.1:${port}`, version: 5, qos: 2, sessionExpiryMs: 60_000 } as const;
   broker = new Broker({ name: 'plant', spec, clientId: 'gw', clock: systemClock, logger: silentLogger() });
   broker.subscribe('#', async ({ topic, payload, headers }) => {
     found.got.push(`${topic.slice(0, 9)} ${payload.length} ${[...(headers ?? [])]}`);
   });
   broker.start();
-  return { ...found, found };
+  return found;
 }
 
 const publish = (messageId: number, qos: 0 | 1 | 2, topic: string, payloadBytes: number, properties = {}) =>
@@ -95,7 +103,10 @@ const publish = (messageId: number, qos: 0 | 1 | 2, topic: string, payloadBytes:
 const userProperties = (count: number) => ({ userProperties: { p: Array(count).fill('v'.repeat(30_000)) } });
 
 describe('MQTT message', () => {
-  it.each(PIECES)('over a size limit is discarded and acknowledged, others are delivered: $how', async ({ pieces }) => {
+  it.each([
+    ...PIECES.map((one) => ({ ...one, protocol: 'mqtt' as const })),
+    { how: 'over WebSockets', pieces: cut, protocol: 'ws' as const },
+  ])('over a size limit is discarded and acknowledged, others are delivered: $how', async ({ pieces, protocol }) => {
     const sent = [
       publish(1, 1, 'first', 5),
       publish(2, 1, 't'.repeat(1_025), 0),
@@ -106,7 +117,7 @@ describe('MQTT message', () => {
       publish(6, 1, 'site', 1, userProperties(3)),
       publish(7, 1, 'third', MiB),
     ];
-    const { found } = await subscriber(pieces(Buffer.concat(sent)));
+    const found = await subscriber(pieces(Buffer.concat(sent)), protocol);
     await vi.waitUntil(() => found.acknowledged.length === 12, { timeout: 60_000 });
     expect(found).toEqual({
       got: ['first 5 ', 'second 7 a,b', `third ${MiB} `],
