@@ -11,7 +11,7 @@ const SESSION_TAKEN_OVER = 0x8e;
 /** Error from an MQTT broker or its connection. */
 export class BrokerError extends TagferryError {}
 
-const retryable = (code: string, message: string, hint?: string, cause?: unknown) =>
+export const retryable = (code: string, message: string, hint?: string, cause?: unknown) =>
   new BrokerError(message, { code, retryable: true, hint, cause });
 
 export const brokerAway = (name: string) =>

@@ -31,7 +31,7 @@ import {
   type Subscription,
   Subscriptions,
 } from './subscriptions.ts';
-import { type BrokerAddress, readBrokerAddress } from './transport.ts';
+import { readBrokerAddress } from './transport.ts';
 
 export interface BrokerOptions<Spec = BrokerSpec> {
   name: string;
@@ -99,7 +99,7 @@ const MAX_TOGETHER = 8;
 export class Broker {
   readonly name: string;
   readonly #options: BrokerOptions;
-  readonly #address: BrokerAddress;
+  readonly #address: URL;
   readonly #log: BrokerLog;
   readonly #loop: ConnectionLoop<Connection>;
   readonly #redactor = new Redactor();

@@ -16,7 +16,7 @@ import type { Credentials } from './credentials.ts';
 import { MAX_PACKET_BYTES } from './discards.ts';
 import { Exchanges } from './exchanges.ts';
 import { type DiscardedPublish, PacketReader } from './packets.ts';
-import { type BrokerAddress, openTransport } from './transport.ts';
+import { openTransport } from './transport.ts';
 
 export interface Message {
   topic: string;
@@ -30,7 +30,7 @@ export interface Message {
 }
 
 export interface ConnectionOptions {
-  address: BrokerAddress;
+  address: URL;
   credentials: Credentials;
   clientId: string;
   version: 5 | 3;
@@ -209,9 +209,8 @@ export class Connection {
   }
 
   #sendConnect(): void {
-    const { clientId, version, sessionExpiryMs, credentials, address, will } = this.#options;
-    const username = credentials.username ?? address.username;
-    const password = credentials.password ?? address.password;
+    const { clientId, version, sessionExpiryMs, credentials, will } = this.#options;
+    const { username, password } = credentials;
     const properties = {
       sessionExpiryInterval: Math.round(sessionExpiryMs / 1000),
       receiveMaximum: RECEIVE_MAXIMUM,
@@ -275,23 +274,26 @@ export class Connection {
     return receipt;
   }
 
-  /** Acknowledges in order of arrival (MQTT 5 section 4.6). The messages of one commit are acknowledged in one write. */
+  /** The messages of one commit are acknowledged in one write. */
   #confirm(receipt: Receipt): void {
     receipt.isStored = true;
     if (this.#isConfirming || this.#receipts[0] !== receipt) return;
     this.#isConfirming = true;
-    setImmediate(() => {
-      this.#isConfirming = false;
-      const first = this.#receipts.findIndex(({ isStored }) => !isStored);
-      const stored = this.#receipts.splice(0, first < 0 ? this.#receipts.length : first);
-      // PUBACK and PUBREC without a reason code, which means success (MQTT 5 section 3.4.2.1).
-      const packets = Buffer.allocUnsafe(4 * stored.length);
-      for (const [at, { messageId, qos }] of stored.entries()) {
-        packets.writeUInt16BE(qos === 1 ? 0x4002 : 0x5002, 4 * at);
-        packets.writeUInt16BE(messageId, 4 * at + 2);
-      }
-      this.#write(packets);
-    });
+    setImmediate(() => this.#acknowledge());
+  }
+
+  /** Acknowledges stored messages in order of arrival (MQTT 5 section 4.6). */
+  #acknowledge(): void {
+    this.#isConfirming = false;
+    const first = this.#receipts.findIndex(({ isStored }) => !isStored);
+    const stored = this.#receipts.splice(0, first < 0 ? this.#receipts.length : first);
+    // PUBACK and PUBREC without a reason code, which means success (MQTT 5 section 3.4.2.1).
+    const packets = Buffer.allocUnsafe(4 * stored.length);
+    for (const [at, { messageId, qos }] of stored.entries()) {
+      packets.writeUInt16BE(qos === 1 ? 0x4002 : 0x5002, 4 * at);
+      packets.writeUInt16BE(messageId, 4 * at + 2);
+    }
+    if (stored.length > 0) this.#write(packets);
   }
 
   /** Requests an early commit if nothing arrives while enough messages to fill a window are unacknowledged. */
@@ -338,10 +340,11 @@ export class Connection {
     await this.#exchanges.publish({ topic, payload: Buffer.from(payload), retain, ...properties }, signal);
   }
 
-  /** Ends the connection but not the session. Resolves when pending data has been sent. */
+  /** Acknowledges stored messages, and ends the connection but not the session. Resolves when all data has been sent. */
   async close(): Promise<void> {
     if (!this.#isClosed) {
       this.#closing.abort();
+      this.#acknowledge();
       this.#send({ cmd: 'disconnect', ...(this.version === 5 ? { reasonCode: 0 } : {}) });
       this.#stream.end();
     }

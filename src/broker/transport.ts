@@ -14,27 +14,30 @@ const MAX_WEB_SOCKET_BYTES = 2 * MAX_PACKET_BYTES;
 
 /** Opens a byte stream to a broker. Rejects with a system error or the abort reason of the signal. */
 export async function openTransport(
-  { protocol, host, port, path }: BrokerAddress,
+  address: URL,
   { ca, cert, key, checkServerIdentity }: Credentials,
   signal: AbortSignal,
 ): Promise<Duplex> {
   signal.throwIfAborted();
+  const { protocol } = address;
+  const isPlain = protocol === 'mqtt:' || protocol === 'ws:';
+  // The URL contains the brackets of an IPv6 address, and no default port.
+  const host = address.hostname.replace(/^\[(.*)\]$/, '$1');
+  const port = Number(address.port) || PORTS[protocol]!;
   const own = { ...(ca && { ca }), ...(cert && { cert }), ...(key && { key }) };
   const servername = isIP(host) === 0 ? { servername: host } : {};
   const tls = { ...own, ...servername, ...(checkServerIdentity && { checkServerIdentity }) };
-  const isPlain = protocol === 'mqtt' || protocol === 'ws';
   const connect = () => {
     const socket = isPlain ? connectTcp({ host, port }) : connectTls({ host, port, ...tls });
     return socket.setNoDelay(true);
   };
-  if (protocol === 'mqtt' || protocol === 'mqtts') {
+  if (protocol.startsWith('mqtt')) {
     const socket = connect();
     return opened(socket, socket, isPlain ? 'connect' : 'secureConnect', signal);
   }
   // Loaded only if WebSockets are configured.
   const { createWebSocketStream, WebSocket } = await import('ws');
-  const name = isIP(host) === 6 ? `[${host}]` : host;
-  const socket = new WebSocket(`${protocol}://${name}:${port}${path}`, 'mqtt', {
+  const socket = new WebSocket(`${protocol}//${address.host}${address.pathname}${address.search}`, 'mqtt', {
     createConnection: connect,
     maxPayload: MAX_WEB_SOCKET_BYTES,
     perMessageDeflate: false,
@@ -55,38 +58,17 @@ async function opened(stream: Duplex, emitter: EventEmitter, event: string, sign
   }
 }
 
-type BrokerProtocol = 'mqtt' | 'mqtts' | 'ws' | 'wss';
+const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
 
-/** A parsed MQTT address: `mqtt://user:password@host:1883`, `mqtts://` for TLS, `ws://host/path`, `wss://`. */
-export interface BrokerAddress {
-  protocol: BrokerProtocol;
-  host: string;
-  port: number;
-  /** WebSocket path, including the query. */
-  path: string;
-  username?: string;
-  password?: string;
-}
-
-const PORTS: Readonly<Record<BrokerProtocol, number>> = { mqtt: 1883, mqtts: 8883, ws: 80, wss: 443 };
-
-/** Throws `broker.address`, which omits the address because it may contain a password. */
-export function readBrokerAddress(name: string, url: string): BrokerAddress {
-  const parsed = URL.parse(url);
-  const protocol = parsed?.protocol.slice(0, -1) as BrokerProtocol | undefined;
-  if (!parsed || protocol === undefined || !Object.hasOwn(PORTS, protocol) || parsed.hostname === '') {
-    throw new BrokerError(`invalid address for the broker ${name}`, {
-      code: 'broker.address',
-      hint: 'Use mqtt://host:1883, mqtts://host:8883, ws://host/path or wss://host/path.',
-    });
-  }
-  return {
-    protocol,
-    // The URL contains the brackets of an IPv6 address.
-    host: parsed.hostname.replace(/^\[(.*)\]$/, '$1'),
-    port: parsed.port === '' ? PORTS[protocol] : Number(parsed.port),
-    path: parsed.pathname + parsed.search,
-    ...(parsed.username === '' ? {} : { username: decodeURIComponent(parsed.username) }),
-    ...(parsed.password === '' ? {} : { password: decodeURIComponent(parsed.password) }),
-  };
+/**
+ * Parses `mqtt://user:password@host:1883`, `mqtts://` for TLS, `ws://host/path` or `wss://`. Throws `broker.address`,
+ * which omits the address because it may contain a password.
+ */
+export function readBrokerAddress(name: string, url: string): URL {
+  const address = URL.parse(url);
+  if (address && Object.hasOwn(PORTS, address.protocol) && address.hostname !== '') return address;
+  throw new BrokerError(`invalid address for the broker ${name}`, {
+    code: 'broker.address',
+    hint: 'Use mqtt://host:1883, mqtts://host:8883, ws://host/path or wss://host/path.',
+  });
 }

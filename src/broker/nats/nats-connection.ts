@@ -23,11 +23,8 @@ export async function openNats(
   const { nodeResolveHost } = await import('@nats-io/transport-node/lib/node_transport.js');
   const { BoundedTransport } = await import('./nats-transport.ts');
   const credentials = await readCredentials(name, spec, platformCaFile, redactor);
-  const { ca, cert, key, creds } = credentials;
+  const { username: user, password: pass, ca, cert, key, creds } = credentials;
   const urls = spec.servers.map((server) => new URL(server));
-  const login = urls.find(({ username }) => username !== '');
-  const user = credentials.username ?? (login && decodeURIComponent(login.username));
-  const pass = credentials.password ?? (login?.password ? decodeURIComponent(login.password) : undefined);
   // In NATS addresses, a user name without a password is a token.
   const token = pass === undefined ? { token: user } : { user, pass };
   const isSecure = urls.some(({ protocol }) => protocol === 'tls:') || spec.caFile !== undefined || cert !== undefined;

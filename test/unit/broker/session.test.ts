@@ -113,6 +113,20 @@ describe('broker session', () => {
     expect([got.toSorted(), server.wrong]).toEqual([['0', '1', '2'], []]);
   });
 
+  it('acknowledges messages that are stored immediately before it ends', async () => {
+    const one = brokerOf();
+    const { got, confirm } = taker(one, 'a');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    for (let n = 0; n < 3; n++) server.publish('a', `${n}`);
+    await vi.waitUntil(() => got.length === 3);
+    confirm();
+    await new Promise((resolve) => process.nextTick(resolve));
+    await one.stop(0);
+    await vi.waitUntil(() => server.connected === 0);
+    expect([server.pending, server.wrong]).toEqual([0, []]);
+  });
+
   it('reads no further messages while a subscriber is full', async () => {
     const one = brokerOf();
     let isFull = false;
