@@ -82,6 +82,7 @@ export function clientRejected(code: number, version: 5 | 3): BrokerError {
   );
 }
 
+const MESSAGE_SIZE = 'Limit the message size in the broker (message_size_limit in Mosquitto), or set version: 5.';
 const CLOCK = "Check this machine's clock (`date`). If it is correct, renew the broker certificate.";
 const OWN = 'Renew the cert and key files of the source.';
 const AUTHORITY = "Set ca in the source to the PEM file of the broker's CA.";
@@ -109,8 +110,11 @@ const CERTIFICATE_FAULTS: Readonly<Record<string, readonly [what: string, hint: 
   UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNTRUSTED,
 };
 
-/** Translates a certificate error to one with a hint; returns other errors unchanged. */
+/** Translates errors of TLS and WebSockets to errors with a hint; returns other errors unchanged. */
 export function translated(error: unknown): unknown {
+  if (codeOf(error) === 'WS_ERR_UNSUPPORTED_MESSAGE_LENGTH') {
+    return retryable('broker.message_too_large', 'the broker sent a message that is too large', MESSAGE_SIZE, error);
+  }
   const fault = CERTIFICATE_FAULTS[codeOf(error) ?? ''];
   return fault ? retryable('broker.certificate', fault[0], fault[1], error) : error;
 }
