@@ -21,6 +21,12 @@ export const brokerAway = (name: string) =>
     'Check that the broker is running and that its address in tags.yaml is correct.',
   );
 
+export const brokerUnknown = (name: string) =>
+  new BrokerError(`unknown broker ${name}`, {
+    code: 'broker.unknown',
+    hint: 'Set "to" in "publish: { to: … }" to an MQTT or NATS source in tags.yaml.',
+  });
+
 /** Returns the error for a broker that does not respond although the agent reads from the connection. */
 export const brokerSilent = () => retryable('broker.silent', 'the broker does not respond');
 

@@ -1,22 +1,20 @@
 import { silentLogger } from '../base/logger.ts';
 import { Broker, type BrokerOptions, inspectionBroker, type Publishing } from './broker.ts';
-import { BrokerError } from './broker-error.ts';
+import { BrokerError, brokerUnknown } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
 import type { NatsBroker } from './nats/nats-broker.ts';
 import type { NatsSpec } from './nats/nats-spec.ts';
 import type { InspectionClient } from './subscriptions.ts';
-
-type SharedOptions = Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string };
 
 /**
  * MQTT and NATS brokers in tags.yaml by name, with one client each. A reload keeps the connections of brokers whose
  * address has not changed.
  */
 export class Brokers {
-  readonly #shared: SharedOptions;
+  readonly #shared: Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string };
   readonly #brokers = new Map<string, { configuration: string; broker: Broker | NatsBroker }>();
 
-  constructor(shared: SharedOptions) {
+  constructor(shared: Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string }) {
     this.#shared = shared;
   }
 
@@ -88,12 +86,7 @@ export class Brokers {
    */
   async publish(name: string, topic: string, payload: string | Uint8Array, options: Publishing = {}): Promise<void> {
     const broker = this.#brokers.get(name)?.broker;
-    if (!broker) {
-      throw new BrokerError(`unknown broker ${name}`, {
-        code: 'broker.unknown',
-        hint: 'Set "to" in "publish: { to: … }" to an MQTT or NATS source in tags.yaml.',
-      });
-    }
+    if (!broker) throw brokerUnknown(name);
     if (!(broker instanceof Broker) && options.retain) {
       throw new BrokerError('NATS does not support retained messages', { code: 'broker.retain' });
     }

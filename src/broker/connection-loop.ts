@@ -110,40 +110,36 @@ export class ConnectionLoop<Connection> {
   }
 
   async #run(): Promise<void> {
-    const { clock, log, connect, version } = this.#options;
-    for (let failures = 0; !this.signal.aborted; ) {
+    const { clock, log, connect, serve, version } = this.#options;
+    let attempt = 1;
+    while (!this.signal.aborted) {
       let reason: unknown;
       try {
         const connection = await connect(this.signal);
-        const fields = { event: 'broker.connected', attempts: failures + 1, version: version(connection) };
+        const fields = { event: 'broker.connected', attempts: attempt, version: version(connection) };
         if (this.#reportedAway) log.info(fields, 'connected to broker');
         this.#reportedAway = false;
-        failures = 0;
-        reason = await this.#serve(connection);
+        attempt = 1;
+        this.#change(connection);
+        reason = await serve(connection);
+        // Two clients with the same ID disconnect each other many times per minute, which is logged as one failure.
+        if (clock.monotonicMs() - this.#sinceMs >= STEADY_MS) log.end('broker.away');
       } catch (error) {
         reason = error;
       }
+      if (this.#current) this.#change(undefined);
       if (this.signal.aborted) break;
       this.#reportUnavailable(reason);
-      const backoffMs = fullJitterMs(failures++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
+      const backoffMs = fullJitterMs(attempt - 1, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
       const waitMs = codeOf(reason) === 'broker.name_taken' ? TAKEN_OVER_MS : backoffMs;
       await clock.sleep(waitMs, this.signal).catch(() => {});
+      attempt++;
     }
   }
 
-  async #serve(connection: Connection): Promise<unknown> {
-    const { clock, log, serve } = this.#options;
+  #change(connection: Connection | undefined): void {
     this.#current = connection;
-    const sinceMs = clock.monotonicMs();
-    this.#sinceMs = sinceMs;
-    try {
-      return await serve(connection);
-    } finally {
-      this.#current = undefined;
-      this.#sinceMs = clock.monotonicMs();
-      // Two clients with the same ID disconnect each other many times per minute, which is logged as one failure.
-      if (this.#sinceMs - sinceMs >= STEADY_MS) log.end('broker.away');
-    }
+    this.#sinceMs = this.#options.clock.monotonicMs();
   }
 
   #reportUnavailable(reason: unknown): void {

@@ -110,7 +110,10 @@ export class NatsPull {
         if (this.#options.subjects().length > 0) await this.#pullSubjects(connection);
       } catch (error) {
         if (connection.isClosed()) break;
-        this.#report(error);
+        const text = redactedMessage(error, this.#redactor);
+        this.problem = codeOf(error) ?? text;
+        const fields = { event: 'broker.consumer_away', durable: this.#options.durable, error: text };
+        this.#log.report(fields, 'consumer unavailable, retrying');
         if (!(await this.#responds(connection))) void connection.close();
       }
       await this.#wait(RETRY_MS);
@@ -127,7 +130,9 @@ export class NatsPull {
       const wanted = [...this.#options.subjects()];
       if (wanted.length === 0) return;
       const { stream_name, name, config } = await this.#consumerFor(manager, wanted);
-      this.#earlyCommitFrom = earlyCommitFrom(config.max_ack_pending);
+      // Other agents may pull from the same consumer and share its limit of unacknowledged messages.
+      const { max_ack_pending: limit = 0 } = config;
+      this.#earlyCommitFrom = Math.ceil((limit > 0 ? Math.min(limit, MAX_IN_PROGRESS) : MAX_IN_PROGRESS) / 4);
       const consumer = await jetstream(connection).consumers.get(stream_name, name);
       this.problem = undefined;
       if (isFirst && this.#options.ordered) await this.#waitForRedelivery(consumer);
@@ -137,11 +142,8 @@ export class NatsPull {
 
   /** Whether the server responds. The client's pings detect a disconnected server only after half a minute. */
   async #responds(connection: NatsConnection): Promise<boolean> {
-    const response = connection.flush().then(
-      () => true,
-      () => false,
-    );
-    return Promise.race([response, this.#clock.sleep(RESPONSE_MS).then(() => false)]);
+    const silence = this.#clock.sleep(RESPONSE_MS).then(() => false);
+    return Promise.race([connection.flush().then(() => true), silence]).catch(() => false);
   }
 
   /** Waits until the ack wait of earlier messages has expired, because the server redelivers them before new ones. */
@@ -231,7 +233,11 @@ export class NatsPull {
   /** Returns the durable consumer, created if necessary. Widens its filter if necessary and if it was created here. */
   async #consumerFor(manager: JetStreamManager, wanted: readonly string[]): Promise<ConsumerInfo> {
     const { durable, ackWaitMs } = this.#options;
-    const stream = this.#options.stream ?? (await streamOf(manager, wanted[0]!));
+    const find = async (subject: string) =>
+      manager.streams.find(subject).catch((error: unknown) => {
+        throw noStream(subject, error);
+      });
+    const stream = this.#options.stream ?? (await find(wanted[0]!));
     const known = await manager.consumers.info(stream, durable).catch(missing);
     if (known === undefined) {
       return manager.consumers.add(stream, {
@@ -267,13 +273,6 @@ export class NatsPull {
   #wait(ms: number): Promise<void> {
     return this.#clock.sleep(ms, this.#stopping.signal).catch(() => {});
   }
-
-  #report(error: unknown): void {
-    const text = redactedMessage(error, this.#redactor);
-    this.problem = codeOf(error) ?? text;
-    const fields = { event: 'broker.consumer_away', durable: this.#options.durable, error: text };
-    this.#log.report(fields, 'consumer unavailable, retrying');
-  }
 }
 
 /** Responds to a message. If the connection has ended, the server delivers the message again. */
@@ -281,12 +280,6 @@ function respond(send: () => void): void {
   try {
     send();
   } catch {}
-}
-
-/** Other agents may pull from the same consumer and share its limit of unacknowledged messages. */
-function earlyCommitFrom(maxUnacknowledged: number | undefined): number {
-  const max = maxUnacknowledged !== undefined && maxUnacknowledged > 0 ? maxUnacknowledged : MAX_UNACKNOWLEDGED;
-  return Math.max(1, Math.floor(Math.min(max, MAX_IN_PROGRESS) / 4));
 }
 
 function streamMessageOf(message: JsMsg): StreamMessage {
@@ -309,14 +302,6 @@ function bytesOf({ subject, data, headers }: JsMsg): number {
   let bytes = subject.length + data.length;
   for (const [name, values] of headers ?? []) for (const value of values) bytes += name.length + value.length;
   return bytes;
-}
-
-async function streamOf(manager: JetStreamManager, subject: string): Promise<string> {
-  try {
-    return await manager.streams.find(subject);
-  } catch (error) {
-    throw noStream(subject, error);
-  }
 }
 
 /** Returns `undefined` if the consumer does not exist; rethrows any other error. */

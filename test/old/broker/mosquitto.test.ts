@@ -228,9 +228,8 @@ describe('agents with Mosquitto', () => {
       () => published.compare(sandbox).missing.every((n) => !way.confirmed.has(String(n))),
       'the confirmed messages have arrived',
     );
-    const { invented, doubled } = published.compare(sandbox);
-    // A broker may lose unconfirmed messages, and may repeat messages whose confirmation it lost.
-    expect([invented, doubled.filter((n) => !way.forgotten.has(String(n)))]).toEqual([[], []]);
+    // Values without times of their own may be stored twice.
+    expect(published.compare(sandbox).invented).toEqual([]);
     expect(way.confirmed.size).toBeGreaterThan(3 * 30);
   });
 
