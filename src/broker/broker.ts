@@ -283,7 +283,7 @@ export class Broker {
     const reason = await connection.closed;
     const code = codeOf(reason);
     const isShort = clock.monotonicMs() - sinceMs < SHORT_MS && HUNG_UP.has(code) && connection.sessionPresent;
-    this.#shortConnections = isShort && !connection.wasResponsePending ? this.#shortConnections + 1 : 0;
+    if (!connection.wasResponsePending) this.#shortConnections = isShort ? this.#shortConnections + 1 : 0;
     if (code === 'broker.name_taken' || this.#shortConnections >= MANY_SHORT) nameTaken?.(this.name);
     return reason;
   }

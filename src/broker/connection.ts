@@ -315,7 +315,7 @@ export class Connection {
     // Requests retained messages only if the subscription is new to the session.
     const options = this.#options.version === 5 ? { nl: false, rap: false, rh: 1 } : {};
     const codes = await this.#exchanges.subscribe(filters.map(([topic, qos]) => ({ topic, qos, ...options })));
-    return codes.map((code) => code < 0x80);
+    return filters.map((_, at) => (codes[at] ?? 0x80) < 0x80);
   }
 
   async unsubscribe(filter: string): Promise<void> {
