@@ -1,45 +1,41 @@
+/**
+ * One MQTT broker, shared by subscribers and publishers.
+ *
+ * States: away (connecting or waiting to reconnect), connected, stopped. In the state `away`, the broker stores
+ * messages for this client's session.
+ *
+ * Invariants: messages are acknowledged in order of arrival, each only after its handlers have resolved. A message that
+ * a handler rejects is delivered to it again until the connection ends. Messages without a subscriber are acknowledged
+ * immediately. Only differences are applied to the session's subscriptions, and shutdown does not change them. After a
+ * crash the broker redelivers unacknowledged messages, and their values are stored again; values with their own time are
+ * then identical.
+ */
 import { earlierMs, identityCheckWithExpiry } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
-import { codeOf } from '../base/errors.ts';
+import { codeOf, SourceStopped } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Redactor } from '../base/redactor.ts';
-import { Repeats } from '../base/repeats.ts';
-import { BrokerError, brokerBusy, brokerClosed, brokerTooLarge } from './broker-error.ts';
+import { type Backoff, fullJitterMs } from '../base/retry.ts';
+import { BrokerError, brokerClosed, brokerTooLarge, notAcknowledged } from './broker-error.ts';
+import { BrokerLog } from './broker-log.ts';
 import type { BrokerSpec } from './broker-spec.ts';
-import { Connection, RECEIVE_MAXIMUM } from './connection.ts';
+import { Connection, type Message, RECEIVE_MAXIMUM } from './connection.ts';
 import { ConnectionLoop } from './connection-loop.ts';
 import { readCredentials } from './credentials.ts';
-import { type DiscardedMessage, Discards } from './discards.ts';
-import { Incoming } from './incoming.ts';
-import { NameContest } from './name-contest.ts';
-import { Presence } from './presence.ts';
+import { reportDiscarded } from './discards.ts';
+import type { DiscardedPublish } from './packets.ts';
 import {
-  differenceOf,
   type Filters,
   type MessageHandler,
   type SubscribeOptions,
   type Subscription,
   Subscriptions,
 } from './subscriptions.ts';
-import { type BrokerAddress, readBrokerAddress } from './transport.ts';
+import { readBrokerAddress } from './transport.ts';
 
-export type { MessageHandler } from './subscriptions.ts';
-
-/**
- * One MQTT broker, shared by subscribers and publishers.
- *
- * States: away (connecting or waiting to reconnect), connected, stopped. In the state `away`, the broker stores
- * messages for this client's session. Publishing waits a few seconds for a connection, then fails so that the caller
- * can retry.
- *
- * Invariants: messages are acknowledged in order of arrival, each only after its handler has resolved. Only differences
- * are applied to the session's subscriptions, and shutdown does not change them. Messages without a subscriber are
- * acknowledged immediately. After a crash the broker redelivers unacknowledged messages, and their values are stored
- * again; values with their own time are then identical.
- */
-export interface BrokerOptions {
+export interface BrokerOptions<Spec = BrokerSpec> {
   name: string;
-  spec: BrokerSpec;
+  spec: Spec;
   /** Client ID of the broker session. Stable across restarts and unique per gateway. */
   clientId: string;
   clock: Clock;
@@ -55,71 +51,87 @@ export interface BrokerState {
   connected: boolean;
   /** Monotonic time of the latest connect or disconnect. */
   sinceMs: number;
-  /** Reason why the broker is disconnected: a code or a short message. */
+  /** Reason why no messages are received: a code or a short message. */
   problem: string | undefined;
   /** Number of failed or lost connections. */
   failures: number;
   received: number;
-  published: number;
-  /** Number of messages that exceed a size limit. */
-  discarded: number;
-  /** Number of messages without a subscriber. */
-  unwanted: number;
   /** Number of messages that the broker had sent before. */
   redelivered: number;
-  window: { used: number; size: number };
+  /** Number of messages that exceed a size limit. */
+  discarded: number;
+  /** Unacknowledged messages. */
+  window: { used: number; size: number | undefined };
   /** Earliest certificate expiry, as wall-clock time. */
   certificateEndsMs: number | undefined;
 }
 
-const MAX_PUBLISHING = 200;
+/** Options for a published message. */
+export interface Publishing {
+  retain?: boolean;
+  /** MQTT 5 user properties. */
+  headers?: Readonly<Record<string, string>>;
+  /** Message ID. A NATS stream stores only one message per ID. */
+  id?: string;
+  /** NATS: fails if no stream stores the subject, because offline subscribers would miss the message. */
+  mustKeep?: boolean;
+  signal?: AbortSignal;
+  /** Called once the broker is connected, immediately before the message is sent. An exception prevents that. */
+  beforeSend?: () => void;
+}
+
+const STOP_CHECK_MS = 20;
 const PRESENCE_MS = 500;
+const RETRY: Backoff = { baseMs: 200, capMs: 5_000 };
+const RETRY_FLOOR_MS = 50;
+/**
+ * Two clients with the same client ID end each other's connections. MQTT 5 has a reason code for this case, which some
+ * brokers omit and MQTT 3.1.1 lacks. Without the code, several consecutive connections that the broker accepts with
+ * their session and closes within seconds indicate another client. A restarting broker refuses connections for some
+ * time, and a broker that closes a connection because of a request does not respond to that request.
+ */
+const HUNG_UP: ReadonlySet<string | undefined> = new Set(['broker.hung_up', 'ECONNRESET']);
+const SHORT_MS = 5_000;
+const MANY_SHORT = 5;
+/** Maximum number of filters per packet. Some brokers accept no more than eight. */
+const MAX_TOGETHER = 8;
+
 export class Broker {
   readonly name: string;
   readonly #options: BrokerOptions;
-  readonly #address: BrokerAddress;
-  readonly #subscriptions = new Subscriptions();
-  readonly #incoming: Incoming;
-  readonly #discards: Discards;
-  readonly #contest: NameContest;
-  readonly #presence: Presence;
+  readonly #address: URL;
+  readonly #log: BrokerLog;
   readonly #loop: ConnectionLoop<Connection>;
   readonly #redactor = new Redactor();
-  readonly #repeats = new Repeats();
-  #published = 0;
+  readonly #subscriptions = new Subscriptions();
+  readonly #presence: Presence;
+  readonly #closing = new AbortController();
+  readonly #counts = { received: 0, redelivered: 0, discarded: 0, unwanted: 0, published: 0 };
   /** Filters of the broker session; `undefined` if unknown. */
   #granted: Map<string, 0 | 1 | 2> | undefined = undefined;
   #onGranted: ((filters: Filters) => void) | undefined;
   #isSettling = false;
   #isUnsettled = false;
   #certificateEndsMs: number | undefined;
-  #publishing = 0;
+  /** Number of consecutive connections that the broker closed within seconds without a reason. */
+  #shortConnections = 0;
 
   /** Throws `broker.address`. */
   constructor(options: BrokerOptions) {
     this.name = options.name;
     this.#options = options;
     this.#address = readBrokerAddress(options.name, options.spec.url);
+    this.#log = new BrokerLog(options);
+    this.#presence = new Presence(options.spec.presence);
     this.#loop = new ConnectionLoop({
       name: options.name,
       clock: options.clock,
-      logger: options.logger,
+      log: this.#log,
       redactor: this.#redactor,
-      connect: async (signal) => {
-        try {
-          return await this.#connect(signal);
-        } catch (error) {
-          this.#contest.failed();
-          throw error;
-        }
-      },
+      connect: (signal) => this.#connect(signal),
       serve: (connection) => this.#serve(connection),
-      details: ({ version }) => ({ version }),
+      version: ({ version }) => version,
     });
-    this.#presence = new Presence(options.spec.presence);
-    this.#discards = new Discards(options);
-    this.#contest = new NameContest(options.clock);
-    this.#incoming = new Incoming({ ...options, subscriptions: this.#subscriptions });
   }
 
   /**
@@ -142,8 +154,7 @@ export class Broker {
   }
 
   /** Connects, and reconnects until the broker is stopped. */
-  start(signal?: AbortSignal): void {
-    signal?.addEventListener('abort', () => void this.stop(0), { once: true });
+  start(): void {
     this.#loop.start();
   }
 
@@ -154,14 +165,15 @@ export class Broker {
    */
   async stop(budgetMs = 2_000): Promise<void> {
     const { clock } = this.#options;
-    const deadline = clock.monotonicMs() + budgetMs;
-    const connection = this.#loop.current;
-    this.#incoming.close();
-    while (connection && connection.inProgress > 0 && clock.monotonicMs() < deadline) await clock.sleep(20);
-    this.#loop.stop(brokerClosed(this.name));
-    if (connection) await Promise.race([this.#presence.announce(connection, false), clock.sleep(PRESENCE_MS)]);
-    await connection?.close();
-    await this.#loop.stopped();
+    const deadlineMs = clock.monotonicMs() + budgetMs;
+    this.#closing.abort(brokerClosed(this.name));
+    while ((this.#loop.current?.inProgress ?? 0) > 0 && clock.monotonicMs() < deadlineMs) {
+      await clock.sleep(STOP_CHECK_MS);
+    }
+    await this.#loop.stop(async (connection) => {
+      await Promise.race([this.#presence.announce(connection, false), clock.sleep(PRESENCE_MS)]);
+      await connection.close();
+    });
   }
 
   /**
@@ -171,9 +183,10 @@ export class Broker {
   subscribe(filter: string, handler: MessageHandler, options: SubscribeOptions = {}): () => void {
     const subscription: Subscription = { ...options, filter, handler };
     this.#subscriptions.add(subscription);
-    this.#settleSoon();
+    const settleSoon = () => queueMicrotask(() => void this.#settle());
+    settleSoon();
     return () => {
-      if (this.#subscriptions.delete(subscription)) this.#settleSoon();
+      if (this.#subscriptions.delete(subscription)) settleSoon();
     };
   }
 
@@ -181,39 +194,22 @@ export class Broker {
    * Publishes with QoS 1 and resolves when the broker has acknowledged the message. Throws a `BrokerError`, usually
    * retryable, or the abort reason of the signal.
    */
-  async publish(
-    topic: string,
-    payload: string | Uint8Array,
-    options: {
-      retain?: boolean;
-      headers?: Readonly<Record<string, string>>;
-      signal?: AbortSignal;
-      beforeSend?: () => void;
-    } = {},
-  ): Promise<void> {
-    if (this.#publishing >= MAX_PUBLISHING) throw brokerBusy(this.name);
+  async publish(topic: string, payload: string | Uint8Array, options: Publishing = {}): Promise<void> {
+    const { retain = false, headers, signal, beforeSend } = options;
     if (topic === '' || /[+#\0]/.test(topic)) {
       throw new BrokerError('invalid topic for publishing', { code: 'broker.topic' });
     }
-    this.#publishing++;
-    try {
-      const connection = await this.#loop.untilConnected(options.signal);
-      options.beforeSend?.();
+    await this.#loop.publish(async (connection) => {
+      beforeSend?.();
       try {
-        await connection.publish(topic, payload, options.retain ?? false, options.signal, options.headers);
+        await connection.publish(topic, payload, retain, signal, headers);
       } catch (error) {
-        options.signal?.throwIfAborted();
+        signal?.throwIfAborted();
         if (codeOf(error) === 'broker.too_large') throw brokerTooLarge(this.name, error);
-        throw new BrokerError(`the broker ${this.name} did not acknowledge a message`, {
-          code: 'broker.publish',
-          retryable: true,
-          cause: error,
-        });
+        throw notAcknowledged(this.name, error);
       }
-      this.#published++;
-    } finally {
-      this.#publishing--;
-    }
+    }, signal);
+    this.#counts.published++;
   }
 
   /**
@@ -224,16 +220,11 @@ export class Broker {
     return this.#presence.contradict(this.#loop.current, sinceMs);
   }
 
-  state(): BrokerState {
+  /** `unwanted`: number of messages without a subscriber. */
+  state(): BrokerState & { published: number; unwanted: number } {
     return {
-      name: this.name,
-      connected: this.#loop.current !== undefined,
-      sinceMs: this.#loop.sinceMs,
-      problem: this.#loop.problem,
-      failures: this.#loop.failures,
-      published: this.#published,
-      ...this.#incoming.counts,
-      discarded: this.#discards.count,
+      ...this.#loop.state(),
+      ...this.#counts,
       window: { used: this.#loop.current?.unconfirmed ?? 0, size: RECEIVE_MAXIMUM },
       certificateEndsMs: this.#certificateEndsMs,
     };
@@ -242,60 +233,109 @@ export class Broker {
   async #connect(signal: AbortSignal): Promise<Connection> {
     const { name, spec, clientId, platformCaFile, clock } = this.#options;
     const will = this.#presence.will(clock.wallMs());
-    const credentials = await readCredentials(name, spec, platformCaFile, this.#redactor);
-    const { endsMs } = credentials;
-    this.#certificateEndsMs = endsMs;
-    credentials.checkServerIdentity = identityCheckWithExpiry((serverEndsMs) => {
-      this.#certificateEndsMs = earlierMs(endsMs, serverEndsMs);
-    });
-    const options = {
-      address: this.#address,
-      credentials,
-      clientId: spec.clientId ?? clientId,
-      version: spec.version,
-      sessionExpiryMs: spec.sessionExpiryMs,
-      ...(will ? { will } : {}),
-      clock,
-      incoming: this.#incoming,
-      discarded: (message: DiscardedMessage) => this.#discards.add(message),
-    };
     try {
-      return await Connection.open(options, signal);
-    } catch (error) {
+      const credentials = await readCredentials(name, spec, platformCaFile, this.#redactor);
+      const { endsMs } = credentials;
+      this.#certificateEndsMs = endsMs;
+      credentials.checkServerIdentity = identityCheckWithExpiry((serverEndsMs) => {
+        this.#certificateEndsMs = earlierMs(endsMs, serverEndsMs);
+      });
+      const open = (version: 5 | 3) =>
+        Connection.open(
+          {
+            address: this.#address,
+            credentials,
+            clientId: spec.clientId ?? clientId,
+            version,
+            sessionExpiryMs: spec.sessionExpiryMs,
+            will,
+            clock,
+            receiver: this.#receiver,
+          },
+          signal,
+        );
       // Only a broker response selects 3.1.1, and only for this connection.
-      if (codeOf(error) !== 'broker.version') throw error;
-      return await Connection.open({ ...options, version: 3 }, signal);
+      return await open(spec.version).catch((error: unknown) => {
+        if (codeOf(error) !== 'broker.version') throw error;
+        return open(3);
+      });
+    } catch (error) {
+      this.#shortConnections = 0;
+      throw error;
     }
   }
 
   /** Serves one connection until it ends. Returns the reason why it ended. */
   async #serve(connection: Connection): Promise<unknown> {
+    const { clock, nameTaken, spec } = this.#options;
     if (this.#loop.signal.aborted) void connection.close();
     // A session that the broker has discarded has no filters; the filters of a session created elsewhere are unknown.
     if (!connection.sessionPresent) {
-      this.#reportForgotten();
+      const isLost = [...(this.#granted?.values() ?? [])].some((qos) => qos > 0) && spec.sessionExpiryMs > 0;
+      const hint = 'Check persistence and session expiry on the broker, and session_expiry of the source.';
+      const fields = { event: 'broker.session_forgotten', hint };
+      if (isLost) this.#log.report(fields, 'session lost by the broker, its queued messages are lost');
       this.#granted = new Map();
     }
     // Other clients may respond to the announcement immediately, so subscribe first.
     void this.#settle().then(() => this.#presence.announce(connection, true));
-    const sinceMs = this.#options.clock.monotonicMs();
+    const sinceMs = clock.monotonicMs();
     const reason = await connection.closed;
-    this.#incoming.ended();
-    const { sessionPresent, wasResponsePending } = connection;
-    if (this.#contest.ended({ reason, sinceMs, sessionPresent, wasResponsePending }))
-      this.#options.nameTaken?.(this.name);
+    const code = codeOf(reason);
+    const isShort = clock.monotonicMs() - sinceMs < SHORT_MS && HUNG_UP.has(code) && connection.sessionPresent;
+    if (!connection.wasResponsePending) this.#shortConnections = isShort ? this.#shortConnections + 1 : 0;
+    if (code === 'broker.name_taken' || this.#shortConnections >= MANY_SHORT) nameTaken?.(this.name);
     return reason;
   }
 
-  #settleSoon(): void {
-    queueMicrotask(() => void this.#settle());
+  /** Passes the messages of all connections to the subscribers. */
+  readonly #receiver = {
+    receive: (message: Message, connection: Connection) => this.#receive(message, connection),
+    discard: (message: DiscardedPublish) => {
+      this.#counts.discarded++;
+      reportDiscarded(this.#log, message);
+    },
+    isFull: () => this.#subscriptions.isFull,
+    stalled: () => this.#subscriptions.notifyStalled(),
+  };
+
+  /**
+   * Delivers a message, again if it is rejected, for example because a reload replaces its source. Rejects when the
+   * connection ends or no more messages are accepted.
+   */
+  async #receive(message: Message, connection: Connection): Promise<void> {
+    const { clock } = this.#options;
+    const { signal } = this.#closing;
+    signal.throwIfAborted();
+    this.#counts.received++;
+    if (message.redelivered) this.#counts.redelivered++;
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await this.#deliver(message);
+      } catch (error) {
+        reportRefused(this.#log, message.topic, error);
+        await clock.sleep(
+          fullJitterMs(attempt, RETRY, () => clock.random(), RETRY_FLOOR_MS),
+          signal,
+        );
+        if (connection.isClosed) throw error;
+      }
+    }
+  }
+
+  async #deliver(message: Message): Promise<void> {
+    const handlers = this.#subscriptions.handlersOf(message.topic);
+    // The session may still contain a subscription from an earlier configuration.
+    if (handlers.length === 0) this.#counts.unwanted++;
+    else if (handlers.length === 1) await handlers[0]!(message);
+    else await Promise.all(handlers.map((handler) => handler(message)));
   }
 
   /** Applies the differences to the session's subscriptions. Adds new filters first, so that no message is missed. */
   async #settle(): Promise<void> {
     this.#isUnsettled = true;
     const connection = this.#loop.current;
-    if (!connection || this.#incoming.isClosed || this.#isSettling) return;
+    if (!connection || this.#closing.signal.aborted || this.#isSettling) return;
     this.#isSettling = true;
     try {
       while (this.#isUnsettled && !connection.isClosed) {
@@ -312,57 +352,85 @@ export class Broker {
 
   /** Rejected filters are not requested again on this connection unless the subscriptions change. */
   async #updateSession(connection: Connection): Promise<void> {
-    const granted = this.#granted ?? new Map<string, 0 | 1 | 2>();
-    this.#granted = granted;
-    const { added, removed } = differenceOf(this.#subscriptions.wanted(), granted);
-    const accepted = await Promise.all(chunksOf(added).map((some) => this.#subscribe(connection, some)));
+    this.#granted ??= new Map();
+    const granted = this.#granted;
+    const { added, removed } = this.#subscriptions.difference(granted);
+    const chunks = Array.from({ length: Math.ceil(added.length / MAX_TOGETHER) }, (_, n) =>
+      added.slice(n * MAX_TOGETHER, (n + 1) * MAX_TOGETHER),
+    );
+    const accepted = (await Promise.all(chunks.map((chunk) => connection.subscribe(chunk)))).flat();
+    const hint = 'Grant this client read access to the topic on the broker.';
+    for (const [at, [topic, qos]] of added.entries()) {
+      if (accepted[at]) granted.set(topic, qos);
+      else {
+        const key = `not_allowed:${topic}`;
+        const fields = { event: 'broker.not_allowed', topic, hint };
+        this.#log.report(fields, 'subscription rejected by the broker', { key, level: 'error' });
+        this.#subscriptions.notifyRejected(topic);
+      }
+    }
     for (const filter of removed) {
       await connection.unsubscribe(filter);
       granted.delete(filter);
     }
     if (accepted.includes(true) || removed.length > 0) this.#onGranted?.(granted);
   }
+}
 
-  /** Returns `false` if the broker accepts none of the filters. */
-  async #subscribe(connection: Connection, filters: readonly [string, 0 | 1 | 2][]): Promise<boolean> {
-    const accepted = await connection.subscribe(filters);
-    for (const [at, [filter, qos]] of filters.entries()) {
-      if (accepted[at]) this.#granted?.set(filter, qos);
-      else {
-        this.#reportRejected(filter);
-        this.#subscriptions.notifyRejected(filter);
-      }
-    }
-    return accepted.includes(true);
+/** Reports that the handler of a message rejected it. Ignores rejections during a shutdown or reload. */
+export function reportRefused(log: BrokerLog, topic: string, error: unknown): void {
+  if (error instanceof SourceStopped) return;
+  const code = codeOf(error);
+  const fields = { event: 'broker.refused', topic, code };
+  log.report(fields, 'message not stored yet, not acknowledged', { key: `refused:${code}` });
+}
+
+/** Returns a client name for inspection. */
+export const inspectionName = (clock: Clock) => `tagferry-look-${Math.floor(clock.random() * 1e9).toString(36)}`;
+
+/**
+ * State of a Sparkplug host application that a client announces on one topic, retained and through its will (Eclipse
+ * Sparkplug 3.0, chapter 5.9). Edge nodes ignore a message that is older than the latest one, so the will and the
+ * announcements of a connection have the same timestamp. Only a contradiction can have a later one; edge nodes then
+ * ignore the will of this connection, which cannot be changed.
+ */
+class Presence {
+  readonly #topic: string | undefined;
+  /** Time since which the state applies, in milliseconds since 1970. */
+  #sinceMs = 0;
+  /** Latest connection on which the application was announced as online. */
+  #announcedOn: Connection | undefined;
+
+  /** Without a topic, nothing is announced. */
+  constructor(topic: string | undefined) {
+    this.#topic = topic;
+  }
+
+  /** Returns the will of a connection that is opened now. */
+  will(wallMs: number): { topic: string; payload: string } | undefined {
+    this.#sinceMs = Math.max(this.#sinceMs, Math.round(wallMs));
+    return this.#topic === undefined ? undefined : { topic: this.#topic, payload: this.#payload(false) };
+  }
+
+  async announce(connection: Connection, isOnline: boolean): Promise<void> {
+    if (this.#topic === undefined) return;
+    this.#announcedOn = connection;
+    // If publishing fails, the connection has ended, and the will reports the state.
+    await connection.publish(this.#topic, this.#payload(isOnline), true).catch(() => {});
   }
 
   /**
-   * Logs that messages sent while the client was disconnected are lost. Only retained and new messages are received.
+   * Announces the application as online again after another client announced it as offline, with a timestamp that is
+   * not older. Returns whether it did: before the first announcement on a connection, that announcement follows anyway.
    */
-  #reportForgotten(): void {
-    const { clock, logger, spec } = this.#options;
-    const isKept = spec.sessionExpiryMs > 0 && [...(this.#granted?.values() ?? [])].some((qos) => qos > 0);
-    if (!isKept) return;
-    const count = this.#repeats.note('session_forgotten', clock.monotonicMs());
-    const hint = 'Check persistence and session expiry on the broker, and session_expiry of the source.';
-    const fields = { event: 'broker.session_forgotten', broker: this.name, hint, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, 'session lost by the broker, its queued messages are lost');
+  contradict(connection: Connection | undefined, offlineSinceMs: number): boolean {
+    if (connection === undefined || connection !== this.#announcedOn) return false;
+    this.#sinceMs = Math.max(this.#sinceMs, offlineSinceMs);
+    void this.announce(connection, true);
+    return true;
   }
 
-  #reportRejected(filter: string): void {
-    const { clock, logger } = this.#options;
-    const count = this.#repeats.note(`not_allowed:${filter}`, clock.monotonicMs());
-    const hint = 'Grant this client read access to the topic on the broker.';
-    const fields = { event: 'broker.not_allowed', broker: this.name, topic: filter, hint, count };
-    logger[count === undefined ? 'debug' : 'error'](fields, 'subscription rejected by the broker');
+  #payload(online: boolean): string {
+    return JSON.stringify({ online, timestamp: this.#sinceMs });
   }
-}
-
-/** Maximum number of filters per packet. Some brokers accept no more than eight. */
-const MAX_TOGETHER = 8;
-
-function chunksOf<Item>(items: readonly Item[]): Item[][] {
-  const chunks: Item[][] = [];
-  for (let from = 0; from < items.length; from += MAX_TOGETHER) chunks.push(items.slice(from, from + MAX_TOGETHER));
-  return chunks;
 }

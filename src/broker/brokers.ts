@@ -1,5 +1,5 @@
 import { silentLogger } from '../base/logger.ts';
-import { Broker, type BrokerOptions } from './broker.ts';
+import { Broker, type BrokerOptions, inspectionName, type Publishing } from './broker.ts';
 import { BrokerError, brokerUnknown } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
 import type { NatsBroker } from './nats/nats-broker.ts';
@@ -81,7 +81,7 @@ export class Brokers {
    */
   async inspection(name: string): Promise<Brokers> {
     const { nameTaken: _, ...shared } = this.#shared;
-    const clientId = `tagferry-look-${Math.floor(shared.clock.random() * 1e9).toString(36)}`;
+    const clientId = inspectionName(shared.clock);
     const separate = new Brokers({ ...shared, clientId: () => clientId, logger: silentLogger() });
     const spec = this.#brokers.get(name)?.spec;
     if (spec === undefined || 'servers' in spec) return separate;
@@ -109,16 +109,4 @@ export class Brokers {
     }
     await broker.publish(topic, payload, options);
   }
-}
-
-interface Publishing {
-  retain?: boolean;
-  headers?: Readonly<Record<string, string>>;
-  /** Message ID. A NATS stream stores only one message per ID. */
-  id?: string;
-  /** NATS: fails if no stream stores the subject. */
-  mustKeep?: boolean;
-  signal?: AbortSignal;
-  /** Called once the broker is connected, immediately before the message is sent. An exception prevents that. */
-  beforeSend?: () => void;
 }

@@ -4,19 +4,19 @@
  * be on disk, or stop reading while a message is waiting.
  *
  * Invariants: QoS 1 and 2 messages are acknowledged (PUBACK, PUBREC) in order of arrival, after the handler has
- * resolved. The keep-alive is never delayed. A session is never ended here (no clean start, no change to its expiry).
- * Unacknowledged messages are redelivered.
+ * resolved. While a subscriber is full, the socket is not read, so the broker stores the messages. The keep-alive is
+ * never delayed. A session is never ended here (no clean start, no change to its expiry). Unacknowledged messages are
+ * redelivered.
  */
 import type { Duplex } from 'node:stream';
-import type { Packet, Parser } from 'mqtt-packet';
+import type { IConnackPacket, IPublishPacket, Packet, Parser } from 'mqtt-packet';
 import type { Clock } from '../base/clock.ts';
 import { BrokerError, brokerHungUp, brokerSilent, clientRejected, connectionEnded } from './broker-error.ts';
 import type { Credentials } from './credentials.ts';
-import { type DiscardedMessage, MAX_PACKET_BYTES } from './discards.ts';
+import { MAX_PACKET_BYTES } from './discards.ts';
 import { Exchanges } from './exchanges.ts';
-import { type DiscardedPublish, PacketFraming, type PublishPacket } from './packet-framing.ts';
-import { type Receipt, Receipts } from './receipts.ts';
-import { type BrokerAddress, openTransport } from './transport.ts';
+import { type DiscardedPublish, PacketReader } from './packets.ts';
+import { openTransport } from './transport.ts';
 
 export interface Message {
   topic: string;
@@ -30,99 +30,113 @@ export interface Message {
 }
 
 export interface ConnectionOptions {
-  address: BrokerAddress;
+  address: URL;
   credentials: Credentials;
   clientId: string;
   version: 5 | 3;
   sessionExpiryMs: number;
   /** Retained message that the broker publishes when the connection is lost. */
-  will?: { topic: string; payload: string };
+  will: { topic: string; payload: string } | undefined;
   clock: Clock;
-  incoming: Receiver;
-  /** Called for a message that exceeds a size limit. */
-  discarded(message: DiscardedMessage): void;
+  receiver: Receiver;
 }
 
-export interface Receiver {
-  /** Whether no more messages should be read. */
-  readonly isFull: boolean;
-  /** Resolves when messages can be read again. */
-  untilRoom(): Promise<void>;
+interface Receiver {
   /** Resolves when the message is stored. Rejects only if the connection ends or no more messages are accepted. */
   receive(message: Message, connection: Connection): Promise<void>;
+  /** Reports a message over a size limit, which is acknowledged. */
+  discard(message: DiscardedPublish): void;
+  /** Whether no more messages should be read. */
+  isFull(): boolean;
+  /** Called when the broker is probably waiting for an acknowledgement, so that an early commit is useful. */
+  stalled(): void;
+}
+
+/** Properties of CONNACK. */
+interface ServerLimits {
+  receiveMaximum?: number;
+  maximumPacketSize?: number;
+  /** Seconds; 0 disables the keep-alive. */
+  serverKeepAlive?: number;
+}
+
+/** A QoS 1 or 2 message that is not acknowledged yet. */
+interface Receipt {
+  messageId: number;
+  qos: 1 | 2;
+  isStored: boolean;
 }
 
 const KEEPALIVE_S = 30;
 const CONNECT_TIMEOUT_MS = 15_000;
+/** Maximum interval between checks of the connection, in milliseconds. */
+const CHECK_MS = 5_000;
+/** Interval at which a full subscriber is checked, in milliseconds. */
+const FULL_CHECK_MS = 10;
+const CLOSE_MS = 1_000;
 /** Maximum number of unacknowledged messages: two commits, so that one can be filled while the other is written. */
 export const RECEIVE_MAXIMUM = 2_000;
 /** Limit above which the socket is not read, so that TCP throttles a broker that ignores the receive maximum. */
 const MAX_IN_PROGRESS = 4_000;
 const MAX_BYTES_IN_PROGRESS = 16 * 1024 * 1024;
 const MAX_HEADERS = 50;
-/** Upper bound for the size of a message's topic and headers. */
-const HEAD_BYTES = 256 * 1024;
+/**
+ * A broker with a full window sends nothing until messages are acknowledged, and does not report the size of the
+ * window. The smallest default among common brokers is 10 (HiveMQ; 20 in Mosquitto).
+ */
+const MIN_WINDOW = 10;
+/** Time without a packet after which the window may be full, in milliseconds. */
+const STALL_MS = 20;
+/** Minimum interval between two early commits, in milliseconds. */
+const EARLY_COMMIT_MS = 100;
 
 export class Connection {
   readonly #stream: Duplex;
   readonly #options: ConnectionOptions;
+  readonly #reader: PacketReader;
   readonly #encode: (packet: Packet) => Buffer;
-  readonly #receipts = new Receipts((receipts) => this.#confirm(receipts));
   readonly #exchanges: Exchanges;
+  readonly #greeted = Promise.withResolvers<void>();
+  readonly #ended = Promise.withResolvers<unknown>();
+  readonly #closing = new AbortController();
+  /** In order of arrival. */
+  readonly #receipts: Receipt[] = [];
   readonly #inProgress = { messages: 0, bytes: 0 };
   /** Packet size limit of the broker, which closes the connection after a larger packet. */
   #maxPacketBytes = Number.POSITIVE_INFINITY;
-  #isPaused = false;
+  #keepaliveMs = KEEPALIVE_S * 1_000;
   #isGreeted = false;
+  #isPaused = false;
+  #isConfirming = false;
   #isClosed = false;
   #error: unknown;
   #lastSentMs = 0;
   #lastHeardMs = 0;
   /** Monotonic time at which the connection was opened or the latest pause ended. */
   #readingSinceMs: number;
-  #cancelKeepalive: () => void = () => {};
-  readonly #ended = Promise.withResolvers<unknown>();
+  #lastEarlyCommitMs = Number.NEGATIVE_INFINITY;
+  #cancelCheck: () => void = () => {};
+  #cancelWatch: (() => void) | undefined;
   /** Resolves with the reason when the connection ends. */
   readonly closed = this.#ended.promise;
   /**
    * Whether the broker kept the session. If so, its subscriptions exist, and unacknowledged messages are redelivered.
    */
   sessionPresent = false;
+  /** Whether the connection ended before the broker had responded to all requests. */
   wasResponsePending = false;
 
   private constructor(stream: Duplex, parser: Parser, encode: (packet: Packet) => Buffer, options: ConnectionOptions) {
     this.#stream = stream;
     this.#options = options;
     this.#encode = encode;
+    this.#reader = new PacketReader(parser, options.version);
+    this.#exchanges = new Exchanges(options.clock, (packet) => this.#send(packet));
     this.#readingSinceMs = options.clock.monotonicMs();
-    this.#exchanges = new Exchanges({
-      clock: options.clock,
-      send: (packet) => this.#send(packet),
-      readingSinceMs: () => (this.#isPaused ? undefined : this.#readingSinceMs),
-      fail: (error) => this.#fail(error),
-    });
-    stream.on('error', (error) => {
-      this.#error ??= error;
-    });
-    stream.once('close', () => this.#end());
-    parser.on('error', (error: unknown) => this.#fail(error));
-    const framing = new PacketFraming({
-      version: options.version,
-      accept: (bytes) => void parser.parse(bytes),
-      publish: (packet) => {
-        if (this.#isGreeted) this.#receive(packet);
-        else this.#fail(connackMissing());
-      },
-      discard: (publish) => this.#discard(publish),
-    });
-    stream.on('data', (bytes: Buffer) => {
-      this.#lastHeardMs = options.clock.monotonicMs();
-      try {
-        framing.push(bytes);
-      } catch (error) {
-        this.#fail(error);
-      }
-    });
+    this.#greeted.promise.catch(() => {});
+    // While the socket is paused, only these events report its end.
+    stream.on('error', (error) => this.#end(error));
+    stream.once('close', () => this.#end(undefined));
   }
 
   /** Connects once. Rejects with a `BrokerError`, a system error, or the abort reason of the signal. */
@@ -134,37 +148,74 @@ export class Connection {
     const protocolVersion = options.version === 5 ? 5 : 4;
     const parser = mqtt.parser({ protocolVersion });
     const connection = new Connection(stream, parser, (packet) => mqtt.generate(packet, { protocolVersion }), options);
-    const onAbort = () => connection.#fail(cut.reason);
+    const onAbort = () => connection.#end(cut.reason);
     cut.addEventListener('abort', onAbort, { once: true });
     try {
-      await connection.#greet(parser);
+      void connection.#read();
+      connection.#sendConnect();
+      await connection.#greeted.promise;
     } finally {
       cut.removeEventListener('abort', onAbort);
     }
+    connection.#check();
     return connection;
   }
 
-  async #greet(parser: Parser): Promise<void> {
-    const { clientId, version, sessionExpiryMs, credentials, address, will } = this.#options;
-    const username = credentials.username ?? address.username;
-    const password = credentials.password ?? address.password;
-    const greeted = new Promise<void>((resolve, reject) => {
-      void this.closed.then((reason) => reject(reason));
-      parser.once('packet', (packet) => {
-        if (packet.cmd !== 'connack') return this.#fail(connackMissing());
-        const code = packet.reasonCode ?? packet.returnCode ?? 0;
-        if (code !== 0) return this.#fail(clientRejected(code, version));
-        this.#isGreeted = true;
-        this.sessionPresent = packet.sessionPresent === true;
-        this.#exchanges.allow(packet.properties?.receiveMaximum);
-        this.#maxPacketBytes = packet.properties?.maximumPacketSize ?? Number.POSITIVE_INFINITY;
-        const keepaliveS = (packet.properties as { serverKeepAlive?: number } | undefined)?.serverKeepAlive;
-        // Attached in the same tick, because stored messages can follow CONNACK in the same segment.
-        parser.on('packet', (next) => this.#handle(next));
-        this.#keepAlive(keepaliveS ?? KEEPALIVE_S);
-        resolve();
-      });
-    });
+  /** Handles all packets until the connection ends. Does not read while a subscriber is full. */
+  async #read(): Promise<void> {
+    const { clock } = this.#options;
+    const { signal } = this.#closing;
+    try {
+      for await (const chunk of this.#stream as AsyncIterable<Buffer>) {
+        // Drains what the broker still sends, because a socket with unread data is reset.
+        if (signal.aborted) continue;
+        this.#lastHeardMs = clock.monotonicMs();
+        this.#handlePackets(chunk);
+        while (this.#isFull && !signal.aborted) {
+          this.#isPaused = true;
+          await clock.sleep(FULL_CHECK_MS, signal).catch(() => {});
+        }
+        if (!this.#isPaused) continue;
+        this.#isPaused = false;
+        this.#lastHeardMs = clock.monotonicMs();
+        this.#readingSinceMs = this.#lastHeardMs;
+      }
+      this.#end(undefined);
+    } catch (error) {
+      this.#end(error);
+    }
+  }
+
+  #handlePackets(chunk: Buffer): void {
+    try {
+      for (const packet of this.#reader.read(chunk)) this.#handle(packet);
+    } catch (error) {
+      this.#end(error);
+    }
+  }
+
+  #handle(packet: Packet | DiscardedPublish): void {
+    if (!this.#isGreeted) {
+      if (packet.cmd !== 'connack') throw new Error('the broker responded to CONNECT with another packet');
+      this.#greet(packet);
+    } else if (packet.cmd === 'publish') this.#receive(packet);
+    else if (packet.cmd === 'discarded') {
+      const receipt = this.#expect(packet);
+      if (receipt) this.#confirm(receipt);
+      this.#options.receiver.discard(packet);
+    } else if (packet.cmd === 'pubrel') this.#send({ cmd: 'pubcomp', messageId: packet.messageId! });
+    else if (packet.cmd === 'disconnect') throw connectionEnded(packet.reasonCode ?? 0);
+    else this.#exchanges.handleResponse(packet);
+  }
+
+  #sendConnect(): void {
+    const { clientId, version, sessionExpiryMs, credentials, will } = this.#options;
+    const { username, password } = credentials;
+    const properties = {
+      sessionExpiryInterval: Math.round(sessionExpiryMs / 1000),
+      receiveMaximum: RECEIVE_MAXIMUM,
+      maximumPacketSize: MAX_PACKET_BYTES,
+    };
     this.#send({
       cmd: 'connect',
       protocolId: 'MQTT',
@@ -175,17 +226,88 @@ export class Connection {
       ...(username === undefined ? {} : { username }),
       ...(password === undefined ? {} : { password: Buffer.from(password) }),
       ...(will ? { will: { topic: will.topic, payload: Buffer.from(will.payload), qos: 1, retain: true } } : {}),
-      ...(version === 5
-        ? {
-            properties: {
-              sessionExpiryInterval: Math.round(sessionExpiryMs / 1000),
-              receiveMaximum: RECEIVE_MAXIMUM,
-              maximumPacketSize: MAX_PACKET_BYTES,
-            },
-          }
-        : {}),
+      ...(version === 5 ? { properties } : {}),
     });
-    await greeted;
+  }
+
+  #greet({ reasonCode, returnCode, sessionPresent, properties }: IConnackPacket): void {
+    const code = reasonCode ?? returnCode ?? 0;
+    if (code !== 0) throw clientRejected(code, this.#options.version);
+    this.#isGreeted = true;
+    this.sessionPresent = sessionPresent;
+    const { receiveMaximum, maximumPacketSize, serverKeepAlive } = (properties ?? {}) as ServerLimits;
+    if (receiveMaximum !== undefined) this.#exchanges.receiveMaximum = receiveMaximum;
+    if (maximumPacketSize !== undefined) this.#maxPacketBytes = maximumPacketSize;
+    if (serverKeepAlive !== undefined) this.#keepaliveMs = serverKeepAlive * 1_000 || Number.POSITIVE_INFINITY;
+    this.#greeted.resolve();
+  }
+
+  #receive(packet: IPublishPacket): void {
+    const receipt = this.#expect(packet);
+    const { topic, qos, retain: retained, length: bytes = 0 } = packet;
+    const payload = packet.payload as Buffer;
+    const message: Message = { topic, payload, qos, retained, redelivered: packet.dup && this.sessionPresent };
+    const properties = packet.properties?.userProperties;
+    if (properties) message.headers = headersOf(properties);
+    this.#inProgress.messages++;
+    this.#inProgress.bytes += bytes;
+    const end = () => {
+      this.#inProgress.messages--;
+      this.#inProgress.bytes -= bytes;
+    };
+    this.#options.receiver.receive(message, this).then(() => {
+      if (receipt) this.#confirm(receipt);
+      end();
+    }, end);
+    if (receipt) this.#watchForStall();
+  }
+
+  get #isFull(): boolean {
+    const { messages, bytes } = this.#inProgress;
+    return messages >= MAX_IN_PROGRESS || bytes >= MAX_BYTES_IN_PROGRESS || this.#options.receiver.isFull();
+  }
+
+  #expect({ qos, messageId }: { qos: 0 | 1 | 2; messageId?: number | undefined }): Receipt | undefined {
+    if (qos === 0) return undefined;
+    const receipt = { messageId: messageId!, qos, isStored: false };
+    this.#receipts.push(receipt);
+    return receipt;
+  }
+
+  /** The messages of one commit are acknowledged in one write. */
+  #confirm(receipt: Receipt): void {
+    receipt.isStored = true;
+    if (this.#isConfirming || this.#receipts[0] !== receipt) return;
+    this.#isConfirming = true;
+    setImmediate(() => this.#acknowledge());
+  }
+
+  /** Acknowledges stored messages in order of arrival (MQTT 5 section 4.6). */
+  #acknowledge(): void {
+    this.#isConfirming = false;
+    const first = this.#receipts.findIndex(({ isStored }) => !isStored);
+    const stored = this.#receipts.splice(0, first < 0 ? this.#receipts.length : first);
+    // PUBACK and PUBREC without a reason code, which means success (MQTT 5 section 3.4.2.1).
+    const packets = Buffer.allocUnsafe(4 * stored.length);
+    for (const [at, { messageId, qos }] of stored.entries()) {
+      packets.writeUInt16BE(qos === 1 ? 0x4002 : 0x5002, 4 * at);
+      packets.writeUInt16BE(messageId, 4 * at + 2);
+    }
+    if (stored.length > 0) this.#write(packets);
+  }
+
+  /** Requests an early commit if nothing arrives while enough messages to fill a window are unacknowledged. */
+  #watchForStall(): void {
+    const { clock, receiver } = this.#options;
+    if (this.#cancelWatch || this.#isClosed) return;
+    const dueMs = Math.max(this.#lastHeardMs + STALL_MS, this.#lastEarlyCommitMs + EARLY_COMMIT_MS);
+    this.#cancelWatch = clock.after(dueMs - clock.monotonicMs(), () => {
+      this.#cancelWatch = undefined;
+      if (this.unconfirmed < MIN_WINDOW) return;
+      if (clock.monotonicMs() - this.#lastHeardMs < STALL_MS) return this.#watchForStall();
+      this.#lastEarlyCommitMs = clock.monotonicMs();
+      receiver.stalled();
+    });
   }
 
   /** Returns whether the broker accepts each filter. */
@@ -193,7 +315,7 @@ export class Connection {
     // Requests retained messages only if the subscription is new to the session.
     const options = this.#options.version === 5 ? { nl: false, rap: false, rh: 1 } : {};
     const codes = await this.#exchanges.subscribe(filters.map(([topic, qos]) => ({ topic, qos, ...options })));
-    return codes.map((code) => code < 0x80);
+    return filters.map((_, at) => (codes[at] ?? 0x80) < 0x80);
   }
 
   async unsubscribe(filter: string): Promise<void> {
@@ -212,29 +334,21 @@ export class Connection {
     headers?: Readonly<Record<string, string>>,
   ): Promise<void> {
     if (headers && this.#options.version !== 5) {
-      throw new BrokerError('headers require MQTT 5, which the broker does not support', {
-        code: 'broker.version',
-      });
+      throw new BrokerError('headers require MQTT 5, which the broker does not support', { code: 'broker.version' });
     }
     const properties = headers ? { properties: { userProperties: { ...headers } } } : {};
-    const message = { topic, payload: Buffer.from(payload), retain, ...properties };
-    if (message.payload.length > this.#maxPacketBytes - HEAD_BYTES) {
-      const bytes = this.#encode({ cmd: 'publish', messageId: 1, qos: 1, dup: false, ...message }).length;
-      if (bytes > this.#maxPacketBytes) {
-        throw new BrokerError(`the broker accepts at most ${this.#maxPacketBytes} bytes`, { code: 'broker.too_large' });
-      }
-    }
-    await this.#exchanges.publish(message, signal);
+    await this.#exchanges.publish({ topic, payload: Buffer.from(payload), retain, ...properties }, signal);
   }
 
-  /** Ends the connection but not the session. Resolves when pending data has been sent. */
+  /** Acknowledges stored messages, and ends the connection but not the session. Resolves when all data has been sent. */
   async close(): Promise<void> {
     if (!this.#isClosed) {
-      this.#send({ cmd: 'disconnect', ...(this.#options.version === 5 ? { reasonCode: 0 } : {}) } as Packet);
+      this.#closing.abort();
+      this.#acknowledge();
+      this.#send({ cmd: 'disconnect', ...(this.version === 5 ? { reasonCode: 0 } : {}) });
       this.#stream.end();
-      this.#stream.resume();
     }
-    const cancel = this.#options.clock.after(1_000, () => this.#stream.destroy());
+    const cancel = this.#options.clock.after(CLOSE_MS, () => this.#end(undefined));
     await this.closed;
     cancel();
   }
@@ -254,87 +368,16 @@ export class Connection {
 
   /** Number of QoS 1 and 2 messages that are not acknowledged yet. */
   get unconfirmed(): number {
-    return this.#receipts.waiting;
+    return this.#receipts.length;
   }
 
-  #handle(packet: Packet): void {
-    switch (packet.cmd) {
-      case 'publish':
-        this.#receive(packet);
-        return;
-      case 'pubrel':
-        this.#send({ cmd: 'pubcomp', messageId: packet.messageId! } as Packet);
-        return;
-      case 'disconnect':
-        this.#fail(connectionEnded(packet.reasonCode ?? 0));
-        return;
-      default:
-        this.#exchanges.handleResponse(packet);
-    }
-  }
-
-  #receive(packet: PublishPacket): void {
-    const { qos, messageId } = packet;
-    const receipt = qos === 0 ? undefined : this.#receipts.expect(messageId!, qos);
-    // Copied, because a slice would keep the whole socket chunk in memory while the message is waiting.
-    const payload = Buffer.from(packet.payload);
-    const bytes = packet.length ?? payload.length;
-    const { topic, retain: retained } = packet;
-    const redelivered = packet.dup && this.sessionPresent;
-    const message: Message = { topic, payload, qos, retained, redelivered };
-    const properties = packet.properties?.userProperties;
-    if (properties) message.headers = headersOf(properties);
-    this.#inProgress.messages++;
-    this.#inProgress.bytes += bytes;
-    const end = () => {
-      this.#inProgress.messages--;
-      this.#inProgress.bytes -= bytes;
-      this.#regulate();
-    };
-    this.#options.incoming.receive(message, this).then(() => {
-      if (receipt) this.#receipts.ready(receipt);
-      end();
-    }, end);
-    this.#regulate();
-  }
-
-  #discard({ topic, bytes, bound, qos, messageId }: DiscardedPublish): void {
-    if (this.#isClosed || !this.#isGreeted) return;
-    if (qos !== 0) this.#receipts.ready(this.#receipts.expect(messageId!, qos));
-    this.#options.discarded({ topic, bytes, bound });
-  }
-
-  /** Pauses the socket while too much is in progress. Messages that have already arrived are still processed. */
-  #regulate(): void {
-    const { incoming } = this.#options;
-    const { messages, bytes } = this.#inProgress;
-    const isFull = messages >= MAX_IN_PROGRESS || bytes >= MAX_BYTES_IN_PROGRESS || incoming.isFull;
-    if (isFull === this.#isPaused || this.#isClosed) return;
-    this.#isPaused = isFull;
-    if (isFull) {
-      this.#stream.pause();
-      if (incoming.isFull) void incoming.untilRoom().then(() => this.#regulate());
-    } else {
-      this.#lastHeardMs = this.#options.clock.monotonicMs();
-      this.#readingSinceMs = this.#lastHeardMs;
-      this.#stream.resume();
-    }
-  }
-
-  #confirm(receipts: readonly Receipt[]): void {
-    if (this.#isClosed) return;
-    // PUBACK and PUBREC without a reason code, which means success (MQTT 5 section 3.4.2.1).
-    const packets = Buffer.allocUnsafe(4 * receipts.length);
-    for (let at = 0; at < receipts.length; at++) {
-      const { messageId, qos } = receipts[at]!;
-      packets.writeUInt16BE(qos === 1 ? 0x4002 : 0x5002, 4 * at);
-      packets.writeUInt16BE(messageId, 4 * at + 2);
-    }
-    this.#write(packets);
-  }
-
+  /** Throws `broker.too_large`. */
   #send(packet: Packet): void {
-    this.#write(this.#encode(packet));
+    const bytes = this.#encode(packet);
+    if (bytes.length > this.#maxPacketBytes) {
+      throw new BrokerError(`the broker accepts at most ${this.#maxPacketBytes} bytes`, { code: 'broker.too_large' });
+    }
+    this.#write(bytes);
   }
 
   #write(bytes: Buffer): void {
@@ -344,41 +387,43 @@ export class Connection {
   }
 
   /**
-   * Sends PINGREQ when idle. A broker that stays silent while its connection is being read is considered disconnected.
+   * Sends PINGREQ when idle. Ends the connection if the broker is silent, or does not respond to a subscription, although
+   * the connection is read. The next connection repeats the subscription.
    */
-  #keepAlive(seconds: number): void {
-    if (seconds === 0 || this.#isClosed) return;
+  #check(): void {
+    if (this.#isClosed) return;
     const { clock } = this.#options;
-    this.#cancelKeepalive = clock.after(seconds * 250, () => {
-      const nowMs = clock.monotonicMs();
-      if (!this.#isPaused && nowMs - this.#lastHeardMs > seconds * 1_500) {
-        return this.#fail(brokerSilent());
+    this.#cancelCheck = clock.after(Math.min(CHECK_MS, this.#keepaliveMs / 4), () => {
+      const silentMs = clock.monotonicMs() - this.#lastHeardMs;
+      const unsentMs = clock.monotonicMs() - this.#lastSentMs;
+      try {
+        if (!this.#isPaused) {
+          if (silentMs > 1.5 * this.#keepaliveMs) throw brokerSilent();
+          this.#exchanges.checkResponses(this.#readingSinceMs);
+        }
+        if (Math.max(silentMs, unsentMs) >= 0.7 * this.#keepaliveMs) this.#send({ cmd: 'pingreq' });
+        this.#check();
+      } catch (error) {
+        this.#end(error);
       }
-      if (nowMs - this.#lastSentMs >= seconds * 700 || nowMs - this.#lastHeardMs >= seconds * 700) {
-        this.#send({ cmd: 'pingreq' });
-      }
-      this.#keepAlive(seconds);
     });
   }
 
-  #fail(error: unknown): void {
+  #end(error: unknown): void {
     this.#error ??= error;
-    this.#stream.destroy();
-    this.#end();
-  }
-
-  #end(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#cancelKeepalive();
-    const reason = this.#error ?? brokerHungUp(this.#options.version === 5 && !this.#isGreeted);
+    this.#closing.abort();
+    this.#cancelCheck();
+    this.#cancelWatch?.();
+    this.#stream.destroy();
+    const reason = this.#error ?? brokerHungUp(this.version === 5 && !this.#isGreeted);
     this.wasResponsePending = this.#exchanges.isResponsePending;
     this.#exchanges.end(reason);
+    this.#greeted.reject(reason);
     this.#ended.resolve(reason);
   }
 }
-
-const connackMissing = () => new Error('the broker responded to CONNECT with another packet');
 
 function headersOf(properties: Readonly<Record<string, string | string[]>>): ReadonlyMap<string, string> {
   const some = Object.entries(properties).slice(0, MAX_HEADERS);

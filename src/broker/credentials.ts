@@ -3,37 +3,28 @@ import { earlierMs, pemEndsMs } from '../base/certificates.ts';
 import { codeOf } from '../base/errors.ts';
 import type { Redactor } from '../base/redactor.ts';
 import { readRegularFile } from '../base/regular-file.ts';
-import { BrokerError } from './broker-error.ts';
+import { retryable } from './broker-error.ts';
+import type { BrokerSpec } from './broker-spec.ts';
+import type { NatsSpec } from './nats/nats-spec.ts';
 
-/** Files configured at a broker's source, and the broker addresses, which may contain a password. */
-export interface CredentialFiles {
-  /** MQTT address. */
-  url?: string;
-  /** NATS addresses. */
-  servers?: readonly string[];
-  username?: string;
-  passwordFile?: string;
-  caFile?: string;
-  certFile?: string;
-  keyFile?: string;
-  credsFile?: string;
-}
+/** Settings of an MQTT or NATS source that contain or name secrets and certificates. */
+type CredentialSpec = Partial<BrokerSpec & NatsSpec>;
 
 /**
  * Data that a connection requires in addition to the address. Read for each connection, so that a renewed certificate
  * or password applies to the next connection.
  */
 export interface Credentials {
-  username?: string;
-  password?: string;
+  username?: string | undefined;
+  password?: string | undefined;
   /** PEM. */
-  ca?: string | string[];
-  cert?: string;
-  key?: string;
+  ca?: string | string[] | undefined;
+  cert?: string | undefined;
+  key?: string | undefined;
   /** NATS user JWT and its key. */
-  creds?: string;
+  creds?: string | undefined;
   /** Earliest expiry of the client certificates, as wall-clock time. */
-  endsMs?: number;
+  endsMs?: number | undefined;
   checkServerIdentity?: typeof checkServerIdentity;
 }
 
@@ -44,7 +35,7 @@ export interface Credentials {
  */
 export async function readCredentials(
   name: string,
-  spec: CredentialFiles,
+  spec: CredentialSpec,
   platformCaFile: string | undefined,
   redactor: Redactor,
 ): Promise<Credentials> {
@@ -56,35 +47,26 @@ export async function readCredentials(
     read(spec.keyFile),
     read(spec.credsFile),
   ]);
-  const credentials = {
-    // Editors often append a line feed to the file.
-    ...(password === undefined ? {} : { password: password.replace(/\r?\n$/, '') }),
-    ...(creds === undefined ? {} : { creds }),
-  };
-  redactor.configure(sentSecrets(spec, credentials));
-  const shared = own === undefined ? await read(platformCaFile) : undefined;
-  const ca = own ?? (shared === undefined ? undefined : [...rootCertificates, shared]);
-  const endsMs = [own, shared, cert].map((pem) => (pem === undefined ? undefined : pemEndsMs(pem))).reduce(earlierMs);
-  return {
-    ...(spec.username === undefined ? {} : { username: spec.username }),
-    ...credentials,
-    ...(ca === undefined ? {} : { ca }),
-    ...(cert === undefined ? {} : { cert }),
-    ...(key === undefined ? {} : { key }),
-    ...(endsMs === undefined ? {} : { endsMs }),
-  };
-}
-
-function sentSecrets({ url, servers }: CredentialFiles, { password, creds }: Credentials): (string | undefined)[] {
-  const ofAddresses = [url, ...(servers ?? [])].flatMap((address) => {
-    const parsed = address === undefined ? null : URL.parse(address);
-    // A user name without a password is a NATS token.
-    const secret = parsed?.password || (servers && parsed?.username) || undefined;
-    return secret === undefined ? [] : [secret, decodeURIComponent(secret)];
-  });
+  const addresses = [spec.url ?? '', ...(spec.servers ?? [])].map((address) => URL.parse(address));
+  const login = addresses.find((address) => address?.username || address?.password);
+  const fromAddress = (text: string | undefined) => (text ? decodeURIComponent(text) : undefined);
+  // Editors often append a line feed to the file.
+  const secret = password?.replace(/\r?\n$/, '');
+  // In NATS addresses, a user name without a password is a token.
+  const inAddresses = addresses.map((address) => address?.password || (spec.servers && address?.username));
   // A creds file contains a user JWT, which is sent to the server, and a key, which is not.
-  const ofCreds = creds?.split(/\s+/).filter((word) => word.length > 20 && !word.startsWith('-')) ?? [];
-  return [password, ...ofAddresses, ...ofCreds];
+  const inCreds = creds?.split(/\s+/).filter((word) => word.length > 20 && !word.startsWith('-')) ?? [];
+  redactor.configure([secret, ...inAddresses, ...inAddresses.map(fromAddress), ...inCreds]);
+  const shared = own === undefined ? await read(platformCaFile) : undefined;
+  return {
+    username: spec.username ?? fromAddress(login?.username),
+    password: secret ?? fromAddress(login?.password),
+    ca: own ?? (shared === undefined ? undefined : [...rootCertificates, shared]),
+    cert,
+    key,
+    creds,
+    endsMs: [own, shared, cert].map((pem) => (pem === undefined ? undefined : pemEndsMs(pem))).reduce(earlierMs),
+  };
 }
 
 async function readText(name: string, file: string): Promise<string> {
@@ -93,11 +75,7 @@ async function readText(name: string, file: string): Promise<string> {
   } catch (error) {
     const code = codeOf(error);
     const reason = code === 'ENOTREG' ? 'not a regular file' : code;
-    throw new BrokerError(`cannot read ${file} of the broker ${name} (${reason})`, {
-      code: 'broker.file',
-      retryable: true,
-      hint: `Allow the service user to read ${file}, or set another file in tags.yaml.`,
-      cause: error,
-    });
+    const hint = `Allow the service user to read ${file}, or set another file in tags.yaml.`;
+    throw retryable('broker.file', `cannot read ${file} of the broker ${name} (${reason})`, hint, error);
   }
 }

@@ -1,6 +1,7 @@
 /**
- * Subscriptions of this process and of the broker session. Shutdown changes neither, so the broker continues to store
- * messages. After a configuration change, only the differences are sent.
+ * Subscriptions of this process. The broker session has the same filters, except while the process is stopped, because
+ * shutdown changes nothing, so the broker continues to store messages. After a configuration change, only the
+ * differences are sent.
  */
 import type { Message } from './connection.ts';
 import { covers, hasWildcard, MQTT_TOPICS } from './topic-filters.ts';
@@ -16,9 +17,8 @@ export interface SubscribeOptions {
   stalled?(): void;
   /** Called if the broker does not allow this filter. */
   rejected?(): void;
-  /** Whether no more messages should be read. `untilRoom` then resolves when messages can be read again. */
+  /** Whether no more messages should be read. */
   isFull?(): boolean;
-  untilRoom?(): Promise<void>;
 }
 
 export interface Subscription extends SubscribeOptions {
@@ -64,14 +64,17 @@ export class Subscriptions {
     return handlers;
   }
 
-  /** Returns the filters to request from the broker. */
-  wanted(): Map<string, 0 | 1 | 2> {
+  /** Returns the filters to subscribe to and to unsubscribe from, given the filters of the session. */
+  difference(granted: Filters): { added: [filter: string, qos: 0 | 1 | 2][]; removed: string[] } {
     const wanted = new Map<string, 0 | 1 | 2>();
     for (const one of this.#all) {
       const requested = requestedFilter(one);
       wanted.set(requested, Math.max(one.qos ?? 1, wanted.get(requested) ?? 0) as 0 | 1 | 2);
     }
-    return wanted;
+    return {
+      added: [...wanted].filter(([filter, qos]) => granted.get(filter) !== qos),
+      removed: [...granted.keys()].filter((filter) => !wanted.has(filter)),
+    };
   }
 
   notifyRejected(requested: string): void {
@@ -84,11 +87,6 @@ export class Subscriptions {
     return false;
   }
 
-  /** Resolves when all subscribers can accept messages. */
-  async untilRoom(): Promise<void> {
-    for (const one of this.#all) if (one.isFull?.()) await one.untilRoom?.();
-  }
-
   notifyStalled(): void {
     for (const tell of new Set([...this.#all].map(({ stalled }) => stalled))) tell?.();
   }
@@ -96,14 +94,6 @@ export class Subscriptions {
 
 const requestedFilter = ({ filter, share }: Subscription) =>
   share === undefined ? filter : `$share/${share}/${filter}`;
-
-/** Returns the filters to subscribe to and to unsubscribe from. */
-export function differenceOf(wanted: Filters, granted: Filters): { added: [string, 0 | 1 | 2][]; removed: string[] } {
-  return {
-    added: [...wanted].filter(([filter, qos]) => granted.get(filter) !== qos),
-    removed: [...granted.keys()].filter((filter) => !wanted.has(filter)),
-  };
-}
 
 /**
  * Separate client for inspecting the messages that a broker stores and sends. Does not consume the agent's messages.

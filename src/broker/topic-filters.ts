@@ -56,23 +56,15 @@ export function covers(wide: string, narrow: string, grammar: TopicGrammar): boo
  * Returns one subject that matches all given subjects, because consumers on older NATS servers have a single filter.
  */
 export function commonSubject(subjects: readonly string[]): string {
-  return subjects.reduce((one, other) => (covers(one, other, NATS_SUBJECTS) ? one : widened(one, other)));
-}
-
-function widened(one: string, other: string): string {
-  if (covers(other, one, NATS_SUBJECTS)) return other;
-  const [some, others] = [one.split('.'), other.split('.')];
-  const isTail = (levels: readonly string[], at: number) => at >= levels.length || levels[at] === '>';
-  const common: string[] = [];
-  for (let at = 0; ; at++) {
-    if (isTail(some, at) && isTail(others, at) && some[at] === others[at]) {
-      return (some[at] === undefined ? common : [...common, '>']).join('.');
-    }
-    if (isTail(some, at) || isTail(others, at)) {
-      // If one subject ends earlier, only `>` instead of the previous level matches both.
-      const isShorter = some[at] === undefined || others[at] === undefined;
-      return [...(isShorter ? common.slice(0, -1) : common), '>'].join('.');
-    }
-    common.push(some[at] === others[at] ? some[at]! : '*');
+  const split = subjects.map((subject) => subject.split('.'));
+  const [first = []] = split;
+  const isSame = (level: string, at: number) => split.every((levels) => levels[at] === level);
+  const isAligned = split.every((levels) => levels.length === first.length);
+  if (isAligned && split.every((levels) => levels.at(-1) !== '>')) {
+    return first.map((level, at) => (isSame(level, at) ? level : '*')).join('.');
   }
+  // `a.>` does not match `a`, so the common levels exclude the final level of each subject.
+  const most = Math.min(...split.map((levels) => levels.length)) - 1;
+  const differs = first.findIndex((level, at) => at >= most || !isSame(level, at));
+  return [...first.slice(0, differs), '>'].join('.');
 }

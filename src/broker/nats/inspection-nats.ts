@@ -2,19 +2,13 @@ import type { NatsConnection } from '@nats-io/transport-node';
 import type { Clock } from '../../base/clock.ts';
 import { codeOf } from '../../base/errors.ts';
 import { Redactor } from '../../base/redactor.ts';
-import { certificateError, redactedMessage } from '../broker-error.ts';
-import type { InspectionClient, SubscribeOptions } from '../subscriptions.ts';
+import { inspectionName } from '../broker.ts';
+import { redactedMessage, translated } from '../broker-error.ts';
+import type { InspectionClient } from '../subscriptions.ts';
 import { openNats } from './nats-connection.ts';
 import type { NatsSpec } from './nats-spec.ts';
 
-export interface InspectionOptions {
-  name: string;
-  spec: NatsSpec;
-  clock: Clock;
-  platformCaFile?: string | undefined;
-}
-
-type Handler = Parameters<InspectionClient['subscribe']>[1];
+type Subscription = Parameters<InspectionClient['subscribe']>;
 
 /** Maximum number of latest messages read from a stream. */
 const MAX_LAST = 5_000;
@@ -25,19 +19,18 @@ const LAST_MS = 1_000;
  * Does not use a durable consumer. Connects once.
  */
 export class InspectionNats implements InspectionClient {
-  readonly #options: InspectionOptions;
-  readonly #subscriptions: { subject: string; handler: Handler; options: SubscribeOptions }[] = [];
-  readonly #redactor = new Redactor();
+  readonly #options: { name: string; spec: NatsSpec; clock: Clock; platformCaFile?: string | undefined };
+  readonly #subscriptions: Subscription[] = [];
   #connecting: Promise<void> | undefined;
   #connection: NatsConnection | undefined;
   #problem: string | undefined;
 
-  constructor(options: InspectionOptions) {
+  constructor(options: { name: string; spec: NatsSpec; clock: Clock; platformCaFile?: string | undefined }) {
     this.#options = options;
   }
 
-  subscribe(subject: string, handler: Handler, options: SubscribeOptions = {}): void {
-    this.#subscriptions.push({ subject, handler, options });
+  subscribe(...subscription: Subscription): void {
+    this.#subscriptions.push(subscription);
   }
 
   start(): void {
@@ -54,30 +47,26 @@ export class InspectionNats implements InspectionClient {
   }
 
   async #connect(): Promise<void> {
-    const { name, spec, clock, platformCaFile } = this.#options;
-    const clientName = `tagferry-look-${Math.floor(clock.random() * 1e9).toString(36)}`;
+    const redactor = new Redactor();
     try {
-      const { connection } = await openNats(name, clientName, spec, platformCaFile, this.#redactor);
+      const { connection } = await openNats(this.#options, inspectionName(this.#options.clock), redactor);
       this.#connection = connection;
-      for (const one of this.#subscriptions) this.#listen(connection, one.subject, one.handler, one.options);
+      for (const [subject, handler, options] of this.#subscriptions) {
+        connection.subscribe(subject, {
+          callback: (error, { subject: topic, data: payload }) => {
+            if (error) options?.rejected?.();
+            else void handler({ topic, payload });
+          },
+        });
+        // Without a stream or the permission to read it, only new messages are listed.
+        this.#readLast(connection, subject, handler).catch(() => {});
+      }
     } catch (error) {
-      const translated = certificateError(error) ?? error;
-      this.#problem = codeOf(translated) ?? redactedMessage(translated, this.#redactor);
+      this.#problem = codeOf(translated(error)) ?? redactedMessage(error, redactor);
     }
   }
 
-  #listen(connection: NatsConnection, subject: string, handler: Handler, options: SubscribeOptions): void {
-    connection.subscribe(subject, {
-      callback: (error, message) => {
-        if (error) options.rejected?.();
-        else void handler({ topic: message.subject, payload: message.data });
-      },
-    });
-    // Without a stream or the permission to read it, only new messages are listed.
-    this.#readLast(connection, subject, handler).catch(() => {});
-  }
-
-  async #readLast(connection: NatsConnection, subject: string, handler: Handler): Promise<void> {
+  async #readLast(connection: NatsConnection, subject: string, handler: Subscription[1]): Promise<void> {
     const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
     const manager = await jetstreamManager(connection, { checkAPI: false });
     const stream = this.#options.spec.stream ?? (await manager.streams.find(subject));

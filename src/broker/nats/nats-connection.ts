@@ -1,7 +1,3 @@
-/**
- * One connection to a NATS server. The NATS client is loaded only here. It never reconnects, because the connection
- * loop does.
- */
 import type { NatsConnection } from '@nats-io/transport-node';
 import { earlierMs, peerEndsMs } from '../../base/certificates.ts';
 import type { Redactor } from '../../base/redactor.ts';
@@ -11,34 +7,28 @@ import type { NatsSpec } from './nats-spec.ts';
 
 const CONNECT_TIMEOUT_MS = 10_000;
 const PING_EVERY_MS = 10_000;
+const LOGIN_ERRORS = new Set(['AuthorizationError', 'UserAuthenticationExpiredError', 'PermissionViolationError']);
 
-export interface OpenedNats {
-  connection: NatsConnection;
-  /** Earliest certificate expiry, as wall-clock time. */
-  certificateEndsMs: number | undefined;
-}
-
-/** Rejects with a `BrokerError` or a client error. */
+/**
+ * Opens one connection to a NATS server. The client never reconnects, because the connection loop does. Returns the
+ * earliest certificate expiry as wall-clock time. Rejects with a `BrokerError` or a client error.
+ */
 export async function openNats(
-  name: string,
+  { name, spec, platformCaFile }: { name: string; spec: NatsSpec; platformCaFile?: string | undefined },
   clientName: string,
-  spec: NatsSpec,
-  platformCaFile: string | undefined,
   redactor: Redactor,
-): Promise<OpenedNats> {
-  const [{ credsAuthenticator, NatsConnectionImpl, setTransportFactory }, { nodeResolveHost }, { BoundedTransport }] =
-    await Promise.all([
-      import('@nats-io/transport-node'),
-      import('@nats-io/transport-node/lib/node_transport.js'),
-      import('./bounded-transport.ts'),
-    ]);
+): Promise<{ connection: NatsConnection; certificateEndsMs: number | undefined }> {
+  // The client is loaded only here.
+  const { credsAuthenticator, NatsConnectionImpl, setTransportFactory } = await import('@nats-io/transport-node');
+  const { nodeResolveHost } = await import('@nats-io/transport-node/lib/node_transport.js');
+  const { BoundedTransport } = await import('./nats-transport.ts');
   const credentials = await readCredentials(name, spec, platformCaFile, redactor);
-  const { ca, cert, key } = credentials;
+  const { username: user, password: pass, ca, cert, key, creds } = credentials;
   const urls = spec.servers.map((server) => new URL(server));
-  const login = urls.find(({ username }) => username !== '');
-  const username = credentials.username ?? (login && decodeURIComponent(login.username));
-  const password = credentials.password ?? (login?.password ? decodeURIComponent(login.password) : undefined);
+  // In NATS addresses, a user name without a password is a token.
+  const token = pass === undefined ? { token: user } : { user, pass };
   const isSecure = urls.some(({ protocol }) => protocol === 'tls:') || spec.caFile !== undefined || cert !== undefined;
+  const tls = { ...(ca && { ca: [ca].flat().join('\n') }), ...(cert && { cert }), ...(key && { key }) };
   // Same as the client's `connect` function, which does not accept another transport.
   setTransportFactory({ factory: () => new BoundedTransport(), dnsResolveFn: nodeResolveHost });
   const connection = await NatsConnectionImpl.connect({
@@ -49,40 +39,19 @@ export async function openNats(
     pingInterval: PING_EVERY_MS,
     maxPingOut: 2,
     noAsyncTraces: true,
-    ...(credentials.creds === undefined
-      ? {}
-      : { authenticator: credsAuthenticator(new TextEncoder().encode(credentials.creds)) }),
-    // In NATS addresses, a user name without a password is a token.
-    ...(username === undefined
-      ? {}
-      : password === undefined
-        ? { token: username }
-        : { user: username, pass: password }),
-    ...(isSecure
-      ? { tls: { ...(ca && { ca: [ca].flat().join('\n') }), ...(cert && { cert }), ...(key && { key }) } }
-      : {}),
-  }).catch((error: unknown) => {
-    throw translated(error);
-  });
-  const { transport } = (connection as unknown as { protocol: { transport: unknown } }).protocol;
-  const server = transport instanceof BoundedTransport ? transport.socket : undefined;
-  return { connection, certificateEndsMs: earlierMs(credentials.endsMs, server && peerEndsMs(server)) };
-}
-
-/** Converts errors with a known fix to the agent's error codes. The client's messages contain no credentials. */
-function translated(error: unknown): unknown {
-  const { name } = error as { name?: string };
-  if (
-    name === 'AuthorizationError' ||
-    name === 'UserAuthenticationExpiredError' ||
-    name === 'PermissionViolationError'
-  ) {
-    return new BrokerError('the NATS server rejected this client', {
+    ...(creds === undefined ? {} : { authenticator: credsAuthenticator(new TextEncoder().encode(creds)) }),
+    ...(user === undefined ? {} : (token as { token: string })),
+    ...(isSecure ? { tls } : {}),
+  }).catch((error: Error) => {
+    if (!LOGIN_ERRORS.has(error.name)) throw error;
+    throw new BrokerError('the NATS server rejected this client', {
       code: 'broker.login',
       retryable: true,
       cause: error,
       hint: "Check username, password_file and creds of the source, and this client's access rights on the server.",
     });
-  }
-  return error;
+  });
+  const { transport } = (connection as unknown as { protocol: { transport: { socket?: object } } }).protocol;
+  const serverEndsMs = transport.socket && peerEndsMs(transport.socket);
+  return { connection, certificateEndsMs: earlierMs(credentials.endsMs, serverEndsMs) };
 }

@@ -7,14 +7,13 @@
 import type { Consumer, ConsumerInfo, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
 import type { Clock } from '../../base/clock.ts';
-import { codeOf, messageOf, SourceStopped } from '../../base/errors.ts';
-import type { Logger } from '../../base/logger.ts';
+import { codeOf, messageOf } from '../../base/errors.ts';
 import type { Redactor } from '../../base/redactor.ts';
-import { Repeats } from '../../base/repeats.ts';
+import { reportRefused } from '../broker.ts';
 import { BrokerError, noStream, redactedMessage } from '../broker-error.ts';
-import type { Discards } from '../discards.ts';
+import type { BrokerLog } from '../broker-log.ts';
+import { type ExceededBound, reportDiscarded } from '../discards.ts';
 import { commonSubject, covers, NATS_SUBJECTS } from '../topic-filters.ts';
-import { DISCARDED_HEADER, readDiscarded } from './nats-framing.ts';
 
 /** A message of a stream. */
 export interface StreamMessage {
@@ -45,16 +44,11 @@ export interface PullOptions {
   stalled?(): void;
 }
 
-export interface PullParts {
-  name: string;
-  clock: Clock;
-  logger: Logger;
-  redactor: Redactor;
-  discards: Discards;
-}
+/** Header that replaces a message over a size limit: the exceeded limit and the size of the message. */
+export const DISCARDED_HEADER = 'Tagferry-Discarded';
 
 /** Number of values in two commits, so that one can be filled while the other is written. */
-const MAX_IN_PROGRESS = 2_000;
+export const MAX_IN_PROGRESS = 2_000;
 const MAX_BYTES_IN_PROGRESS = 16 * 1024 * 1024;
 /** Byte limit of one request. */
 const MAX_BYTES_AT_ONCE = 4 * 1024 * 1024;
@@ -64,7 +58,8 @@ const MAX_MESSAGES_AT_ONCE = 100;
 const REQUEST_MS = 5_000;
 const HEARTBEAT_MS = 1_000;
 const RETRY_MS = 1_000;
-const ROOM_CHECK_MS = 100;
+/** Interval at which a full subscriber is checked, in milliseconds. */
+const FULL_CHECK_MS = 10;
 const RESPONSE_MS = 3_000;
 /** Maximum number of unacknowledged messages across all agents, for a consumer created here. */
 const MAX_UNACKNOWLEDGED = 20_000;
@@ -73,131 +68,126 @@ const NANOS = 1_000_000;
 
 export class NatsPull {
   readonly #options: PullOptions;
-  readonly #parts: PullParts;
-  readonly #repeats = new Repeats();
+  readonly #clock: Clock;
+  readonly #log: BrokerLog;
+  readonly #redactor: Redactor;
   readonly #stopping = new AbortController();
   readonly #inProgress = { messages: 0, bytes: 0 };
-  #wakeUp: (() => void) | undefined;
+  readonly counts = { received: 0, redelivered: 0, returned: 0, discarded: 0 };
   /** Ends the open request. */
   #cancelRequest: (() => void) | undefined;
   /** Number of unacknowledged messages at which the server may be waiting for an acknowledgement. */
   #earlyCommitFrom = MAX_IN_PROGRESS;
   /** Reason why no messages are being pulled. */
   problem: string | undefined;
-  received = 0;
-  redelivered = 0;
-  returned = 0;
 
-  constructor(options: PullOptions, parts: PullParts) {
+  constructor(options: PullOptions, { clock, log, redactor }: { clock: Clock; log: BrokerLog; redactor: Redactor }) {
     this.#options = options;
-    this.#parts = parts;
+    this.#clock = clock;
+    this.#log = log;
+    this.#redactor = redactor;
   }
 
   get inProgress(): number {
     return this.#inProgress.messages;
   }
 
-  get window(): number {
-    return MAX_IN_PROGRESS;
-  }
-
   /** Ends requests. */
   close(): void {
     this.#stopping.abort();
-    this.#wakeUp?.();
+    this.changed();
   }
 
   /** Called when the subjects have changed. */
   changed(): void {
     this.#cancelRequest?.();
-    this.#wakeUp?.();
   }
 
   /** Pulls until the connection ends. */
   async run(connection: NatsConnection): Promise<void> {
-    const { clock } = this.#parts;
-    const { signal } = this.#stopping;
-    while (!signal.aborted && !connection.isClosed()) {
+    while (!this.#stopping.signal.aborted && !connection.isClosed()) {
       try {
-        const wanted = [...this.#options.subjects()];
-        if (wanted.length > 0) {
-          // The import fails if no file descriptors are available; it is retried like any other failure.
-          const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
-          const manager = await jetstreamManager(connection, { checkAPI: false });
-          const { stream_name, name, config } = await this.#consumerFor(manager, wanted);
-          this.#earlyCommitFrom = earlyCommitFrom(config.max_ack_pending);
-          const consumer = await jetstream(connection).consumers.get(stream_name, name);
-          this.problem = undefined;
-          if (this.#options.ordered) await this.#waitForRedelivery(manager, stream_name, name);
-          await this.#pullFor(wanted, consumer, connection);
-          continue;
-        }
+        if (this.#options.subjects().length > 0) await this.#pullSubjects(connection);
       } catch (error) {
         if (connection.isClosed()) break;
-        this.#report(error);
+        const text = redactedMessage(error, this.#redactor);
+        this.problem = codeOf(error) ?? text;
+        const fields = { event: 'broker.consumer_away', durable: this.#options.durable, error: text };
+        this.#log.report(fields, 'consumer unavailable, retrying');
         if (!(await this.#responds(connection))) void connection.close();
       }
-      await this.#wait(RETRY_MS, clock);
+      await this.#wait(RETRY_MS);
+    }
+  }
+
+  /** Pulls until the connection ends. Rejects if the consumer is unavailable. */
+  async #pullSubjects(connection: NatsConnection): Promise<void> {
+    const { signal } = this.#stopping;
+    // The import fails if no file descriptors are available; it is retried like any other failure.
+    const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
+    const manager = await jetstreamManager(connection, { checkAPI: false });
+    for (let isFirst = true; !signal.aborted && !connection.isClosed(); isFirst = false) {
+      const wanted = [...this.#options.subjects()];
+      if (wanted.length === 0) return;
+      const { stream_name, name, config } = await this.#consumerFor(manager, wanted);
+      // Other agents may pull from the same consumer and share its limit of unacknowledged messages.
+      const { max_ack_pending: limit = 0 } = config;
+      this.#earlyCommitFrom = Math.ceil((limit > 0 ? Math.min(limit, MAX_IN_PROGRESS) : MAX_IN_PROGRESS) / 4);
+      const consumer = await jetstream(connection).consumers.get(stream_name, name);
+      this.problem = undefined;
+      if (isFirst && this.#options.ordered) await this.#waitForRedelivery(consumer);
+      await this.#pullFor(wanted, consumer, connection);
     }
   }
 
   /** Whether the server responds. The client's pings detect a disconnected server only after half a minute. */
   async #responds(connection: NatsConnection): Promise<boolean> {
-    const response = connection.flush().then(
-      () => true,
-      () => false,
-    );
-    return Promise.race([response, this.#parts.clock.sleep(RESPONSE_MS).then(() => false)]);
+    const silence = this.#clock.sleep(RESPONSE_MS).then(() => false);
+    return Promise.race([connection.flush().then(() => true), silence]).catch(() => false);
   }
 
   /** Waits until the ack wait of earlier messages has expired, because the server redelivers them before new ones. */
-  async #waitForRedelivery(manager: JetStreamManager, stream: string, name: string): Promise<void> {
-    const { clock } = this.#parts;
-    const sinceMs = clock.monotonicMs();
+  async #waitForRedelivery(consumer: Consumer): Promise<void> {
+    const sinceMs = this.#clock.monotonicMs();
     while (!this.#stopping.signal.aborted) {
-      const { num_ack_pending, config } = await manager.consumers.info(stream, name);
+      const { num_ack_pending, config } = await consumer.info();
       const waitMs = (config.ack_wait ?? 0) / NANOS + RETRY_MS;
-      if (num_ack_pending === 0 || clock.monotonicMs() - sinceMs > waitMs) return;
-      await this.#wait(RETRY_MS, clock);
+      if (num_ack_pending === 0 || this.#clock.monotonicMs() - sinceMs > waitMs) return;
+      await this.#wait(RETRY_MS);
     }
   }
 
   /** Pulls until the subjects change or the connection ends. Rejects if the consumer was deleted. */
   async #pullFor(wanted: readonly string[], consumer: Consumer, connection: NatsConnection): Promise<void> {
-    const { clock } = this.#parts;
     const { signal } = this.#stopping;
-    let isFirst = true;
-    while (!signal.aborted && !connection.isClosed() && wanted.join() === this.#options.subjects().join()) {
-      if (this.#isFull) {
-        this.#options.stalled?.();
-        await this.#wait(ROOM_CHECK_MS, clock);
-        continue;
-      }
-      const before = this.received;
+    const isWanted = () => wanted.join() === this.#options.subjects().join();
+    for (let isFirst = true; !signal.aborted && !connection.isClosed() && isWanted(); isFirst = false) {
+      if (this.#isFull) this.#options.stalled?.();
+      while (this.#isFull && !signal.aborted) await this.#wait(FULL_CHECK_MS);
+      const before = this.counts.received;
       try {
         await this.#pull(consumer);
       } catch (error) {
         // A message larger than the byte limit of a request is never delivered, so request one without a limit.
         const isTooLarge = /exceeds maxbytes/i.test(messageOf(error));
-        if (isTooLarge && this.received === before) await this.#pull(consumer, 1);
-        else if (!isTooLarge && (isFirst || this.received === before)) throw error;
+        if (isTooLarge && this.counts.received === before) await this.#pull(consumer, 1);
+        else if (!isTooLarge && (isFirst || this.counts.received === before)) throw error;
       }
-      isFirst = false;
-      this.#repeats.end('consumer');
+      this.#log.end('broker.consumer_away');
     }
   }
 
   async #pull(consumer: Consumer, messages?: number): Promise<void> {
+    const { signal } = this.#stopping;
     let left = messages ?? MAX_MESSAGES_AT_ONCE;
     // Protects against a server that ignores the limits of a request.
     const maxBytes = this.#inProgress.bytes + MAX_BYTES_AT_ONCE;
     const bounds = messages === undefined ? { max_bytes: MAX_BYTES_AT_ONCE } : { max_messages: messages };
-    const some = await consumer.fetch({ ...bounds, expires: REQUEST_MS, idle_heartbeat: HEARTBEAT_MS });
-    const onStop = () => void some.close();
-    this.#cancelRequest = onStop;
-    this.#stopping.signal.addEventListener('abort', onStop, { once: true });
+    const batch = await consumer.fetch({ ...bounds, expires: REQUEST_MS, idle_heartbeat: HEARTBEAT_MS });
+    this.#cancelRequest = () => void batch.close();
     try {
-      for await (const message of some) {
+      if (signal.aborted) this.#cancelRequest();
+      for await (const message of batch) {
         void this.#receive(message);
         // Servers before 2.10 do not report that the request is complete, and the client would wait until it misses
         // heartbeats.
@@ -205,7 +195,6 @@ export class NatsPull {
       }
     } finally {
       this.#cancelRequest = undefined;
-      this.#stopping.signal.removeEventListener('abort', onStop);
     }
   }
 
@@ -215,43 +204,40 @@ export class NatsPull {
   }
 
   async #receive(message: JsMsg): Promise<void> {
-    this.received++;
-    if (message.redelivered) this.redelivered++;
-    if (this.#discard(message)) return;
+    this.counts.received++;
+    if (message.redelivered) this.counts.redelivered++;
+    const discarded = readDiscarded(message);
+    if (discarded) {
+      this.counts.discarded++;
+      reportDiscarded(this.#log, { topic: message.subject, ...discarded });
+      // Ends the redelivery. Servers before 2.10.4 ignore a TERM with a reason.
+      return respond(() => message.term());
+    }
     const bytes = bytesOf(message);
     this.#inProgress.messages++;
     this.#inProgress.bytes += bytes;
     if (this.#inProgress.messages % this.#earlyCommitFrom === 0) this.#options.stalled?.();
     try {
       await this.#options.handler(streamMessageOf(message));
-      message.ack();
+      respond(() => message.ack());
     } catch (error) {
-      this.#reportRejected(message, error);
+      this.counts.returned++;
+      respond(() => message.nak(RETRY_MS));
+      reportRefused(this.#log, message.subject, error);
     } finally {
       this.#inProgress.messages--;
       this.#inProgress.bytes -= bytes;
-      this.#wakeUp?.();
     }
-  }
-
-  /** Ends the redelivery of an oversized message, whose bytes were dropped by the framing. */
-  #discard(message: JsMsg): boolean {
-    const discarded = readDiscarded(message.headers?.get(DISCARDED_HEADER));
-    if (discarded === undefined) return false;
-    this.#parts.discards.add({ topic: message.subject, ...discarded });
-    try {
-      // Servers before 2.10.4 ignore a TERM with a reason.
-      message.term();
-    } catch {
-      // The connection ended. The message is redelivered and discarded again.
-    }
-    return true;
   }
 
   /** Returns the durable consumer, created if necessary. Widens its filter if necessary and if it was created here. */
   async #consumerFor(manager: JetStreamManager, wanted: readonly string[]): Promise<ConsumerInfo> {
     const { durable, ackWaitMs } = this.#options;
-    const stream = this.#options.stream ?? (await streamOf(manager, wanted[0]!));
+    const find = async (subject: string) =>
+      manager.streams.find(subject).catch((error: unknown) => {
+        throw noStream(subject, error);
+      });
+    const stream = this.#options.stream ?? (await find(wanted[0]!));
     const known = await manager.consumers.info(stream, durable).catch(missing);
     if (known === undefined) {
       return manager.consumers.add(stream, {
@@ -275,8 +261,7 @@ export class NatsPull {
     const undelivered = wanted.filter((subject) => !delivered.some((one) => covers(one, subject, NATS_SUBJECTS)));
     if (undelivered.length === 0) return known;
     // Version 2.9 servers continue to compare whole subjects if the first filter had no wildcard.
-    const canWiden = description === CREATED_HERE && delivered.every((one) => /[*>]/.test(one));
-    if (!canWiden) {
+    if (description !== CREATED_HERE || !delivered.every((one) => /[*>]/.test(one))) {
       throw new BrokerError(`the consumer ${durable} does not deliver ${undelivered[0]}`, {
         code: 'broker.consumer',
         hint: 'Set another durable:, or delete it with nats consumer rm once it is empty; the agent recreates it.',
@@ -285,45 +270,16 @@ export class NatsPull {
     return manager.consumers.update(stream, durable, { filter_subject: commonSubject([...delivered, ...undelivered]) });
   }
 
-  /** Waits until the delay ends or the subjects or the connection change. */
-  async #wait(ms: number, clock: Clock): Promise<void> {
-    const woken = new AbortController();
-    this.#wakeUp = () => woken.abort();
-    await clock.sleep(ms, AbortSignal.any([woken.signal, this.#stopping.signal])).catch(() => {});
-    this.#wakeUp = undefined;
-  }
-
-  #report(error: unknown): void {
-    const { name, clock, logger, redactor } = this.#parts;
-    const text = redactedMessage(error, redactor);
-    this.problem = codeOf(error) ?? text;
-    const count = this.#repeats.note('consumer', clock.monotonicMs());
-    const { durable } = this.#options;
-    const fields = { event: 'broker.consumer_away', broker: name, durable, error: text, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, 'consumer unavailable, retrying');
-  }
-
-  /** Returns a message to the server, unless the connection has ended. */
-  #reportRejected(message: JsMsg, error: unknown): void {
-    this.returned++;
-    try {
-      message.nak(RETRY_MS);
-    } catch {
-      // The server delivers the message again after the ack wait.
-    }
-    if (error instanceof SourceStopped) return;
-    const { name, clock, logger } = this.#parts;
-    const code = codeOf(error);
-    const count = this.#repeats.note(`returned:${code}`, clock.monotonicMs());
-    const fields = { event: 'broker.refused', broker: name, topic: message.subject, code, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, 'message not stored yet, not acknowledged');
+  #wait(ms: number): Promise<void> {
+    return this.#clock.sleep(ms, this.#stopping.signal).catch(() => {});
   }
 }
 
-/** Other agents may pull from the same consumer and share its limit of unacknowledged messages. */
-function earlyCommitFrom(maxUnacknowledged: number | undefined): number {
-  const max = maxUnacknowledged !== undefined && maxUnacknowledged > 0 ? maxUnacknowledged : MAX_UNACKNOWLEDGED;
-  return Math.max(1, Math.floor(Math.min(max, MAX_IN_PROGRESS) / 4));
+/** Responds to a message. If the connection has ended, the server delivers the message again. */
+function respond(send: () => void): void {
+  try {
+    send();
+  } catch {}
 }
 
 function streamMessageOf(message: JsMsg): StreamMessage {
@@ -335,6 +291,12 @@ function streamMessageOf(message: JsMsg): StreamMessage {
   return { subject, payload: data, header, seq, storedNs };
 }
 
+/** Returns the limit that a message exceeded and its size; `undefined` if it passed unchanged. */
+function readDiscarded({ headers }: JsMsg): { bound: ExceededBound; bytes: number } | undefined {
+  const [bound, bytes] = headers?.get(DISCARDED_HEADER).split(' ') ?? [];
+  return bound ? { bound: bound as ExceededBound, bytes: Number(bytes) } : undefined;
+}
+
 /** Returns the size of a message in memory. */
 function bytesOf({ subject, data, headers }: JsMsg): number {
   let bytes = subject.length + data.length;
@@ -342,16 +304,7 @@ function bytesOf({ subject, data, headers }: JsMsg): number {
   return bytes;
 }
 
-async function streamOf(manager: JetStreamManager, subject: string): Promise<string> {
-  try {
-    return await manager.streams.find(subject);
-  } catch (error) {
-    throw noStream(subject, error);
-  }
-}
-
 /** Returns `undefined` if the consumer does not exist; rethrows any other error. */
-function missing(error: unknown): undefined {
-  if ((error as { name?: string }).name === 'ConsumerNotFoundError') return undefined;
-  throw error;
+function missing(error: Error): undefined {
+  if (error.name !== 'ConsumerNotFoundError') throw error;
 }

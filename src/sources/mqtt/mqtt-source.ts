@@ -101,7 +101,6 @@ export class MqttSource implements RunningSource {
         ...(share === undefined ? {} : { share }),
         stalled: () => gate.commitSoon(),
         isFull: () => this.#isStopped || gate.isFull,
-        untilRoom: () => gate.untilRoom(),
         rejected: () => this.#subscribeToEachTopic(filter),
       }),
     );

@@ -88,7 +88,6 @@ export class SparkplugSource implements RunningSource {
     const regulation = {
       stalled: () => gate.commitSoon(),
       isFull: () => gate.isFull,
-      untilRoom: () => gate.untilRoom(),
     };
     const handler = (message: Message) => this.#receive(message);
     for (const name of names) {

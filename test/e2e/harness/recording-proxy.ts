@@ -11,11 +11,8 @@ export class RecordingProxy {
   readonly #sockets = new Set<Socket>();
   /** Number of acknowledgements by payload. */
   readonly confirmed = new Map<string, number>();
-  /** Payloads that the broker sent again as new, because it lost their delivery or acknowledgement. */
-  readonly forgotten = new Set<string>();
   /** Number of unacknowledged messages that were redelivered with DUP. */
   redelivered = 0;
-  readonly #delivered = new Set<string>();
 
   constructor(brokerPort: number) {
     this.#server = createServer((client) => this.#join(client, connect(brokerPort, '127.0.0.1')));
@@ -40,9 +37,7 @@ export class RecordingProxy {
       if (packet.cmd !== 'publish' || packet.messageId === undefined) return;
       // Sparkplug payloads are binary: UTF-8 would map different payloads to the same text.
       const text = packet.payload.toString('latin1');
-      if (this.confirmed.has(text) || (this.#delivered.has(text) && !packet.dup)) this.forgotten.add(text);
-      else if (packet.dup) this.redelivered++;
-      this.#delivered.add(text);
+      if (packet.dup && !this.confirmed.has(text)) this.redelivered++;
       sent.set(packet.messageId, text);
     };
     up.on('packet', (packet) => {

@@ -48,19 +48,4 @@ describe('JetStream cluster of three nodes', () => {
     // Redeliveries are not counted exactly: a new leader may not know the latest deliveries, and sends them as new.
     await plant.expectBounded(pair);
   }, 300_000);
-
-  it('delivers all values without a timestamp to two agents, with none missing or overwritten', async () => {
-    plant = await NatsPlant.start({ nodes: 3 });
-    const tags = [1, 2].map((number) =>
-      plant!.tagsOf(`stream: PLANT, durable: gateways, member: ${number}/2`, { time: '' }),
-    );
-    const [one, other] = [await plant.agentOf(tags[0]!), await plant.agentOf(tags[1]!)];
-    await one.until(async () => {
-      await plant!.publish(20);
-      return (await taken(one)) > 0 && (await taken(other)) > 0;
-    }, 'both agents are receiving values');
-    await plant.burst(2_000);
-    await plant.untilTaken(one, 'gateways');
-    await plant.untilArrived(one);
-  }, 300_000);
 });

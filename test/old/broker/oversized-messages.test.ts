@@ -107,27 +107,6 @@ describe('MQTT messages over the size limit', () => {
   );
 });
 
-describe('MQTT messages over WebSockets', () => {
-  it(
-    'are discarded and acknowledged if a frame is 60 MB',
-    async () => {
-      const pieces = function* () {
-        yield* publishOf(3, 1, 'site/a', 60_000_000);
-        yield* publishOf(3, LAST, 'site/a', Buffer.from('42'));
-      };
-      const broker = new FloodingBroker(3, pieces, true);
-      const port = await broker.start();
-      stops.push(() => broker.stop());
-      const agent = await gatewayOf(`mqtt: "ws://127.0.0.1:${port}/mqtt", version: 3`, 'topic: "site/#"');
-      await agent.until(() => posted().length > 0, 'the message behind it arrives', TIMEOUT_MS);
-      await agent.until(() => broker.confirmed.size === 2, 'both are confirmed');
-      expect([posted(), broker.connections, agent.bounds.kills]).toEqual([[42], 1, 0]);
-      expect(agent.logged('broker.discarded')).toMatchObject([{ bound: 'packet', count: 1 }]);
-    },
-    2 * TIMEOUT_MS,
-  );
-});
-
 /** Encoder from Eclipse Tahu. */
 const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
   get(version: string): { encodePayload(payload: object): Uint8Array };

@@ -1,9 +1,6 @@
 import { once } from 'node:events';
-import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
 import mqtt, { type Packet } from 'mqtt-packet';
-import { createWebSocketStream, WebSocketServer } from 'ws';
 
 const MiB = 2 ** 20;
 const FILLER = Buffer.alloc(MiB, 'x');
@@ -12,7 +9,7 @@ const FILLER = Buffer.alloc(MiB, 'x');
 export type Piece = Buffer | number;
 
 /** Writes with back-pressure from the peer. Returns `false` if the connection ended. */
-async function send(socket: Duplex, pieces: Iterable<Piece>, inOneWrite = false): Promise<boolean> {
+async function send(socket: Socket, pieces: Iterable<Piece>): Promise<boolean> {
   const write = async (bytes: Buffer) => {
     if (socket.destroyed) return;
     if (socket.write(bytes)) return;
@@ -26,7 +23,6 @@ async function send(socket: Duplex, pieces: Iterable<Piece>, inOneWrite = false)
   };
   for (const piece of pieces) {
     if (typeof piece !== 'number') await write(piece);
-    else if (inOneWrite) await write(Buffer.alloc(piece));
     else for (let left = piece; left > 0; left -= MiB) await write(FILLER.subarray(0, Math.min(left, MiB)));
     if (socket.destroyed) return false;
   }
@@ -81,14 +77,13 @@ function lengthOf(value: number): Buffer {
 /** MQTT broker that sends `pieces` after each subscription until all `ids` are confirmed. */
 export class FloodingBroker {
   readonly #server: Server;
-  readonly #sockets = new Set<Duplex>();
+  readonly #sockets = new Set<Socket>();
   readonly confirmed = new Set<number>();
   connections = 0;
 
-  /** `overWebSocket`: sends each piece as one frame. */
-  constructor(version: 3 | 5, pieces: () => Iterable<Piece>, overWebSocket = false) {
+  constructor(version: 3 | 5, pieces: () => Iterable<Piece>) {
     const protocolVersion = version === 5 ? 5 : 4;
-    const serve = (socket: Duplex) => {
+    this.#server = createServer((socket) => {
       this.#sockets.add(socket);
       this.connections++;
       socket.on('error', () => {}).on('close', () => this.#sockets.delete(socket));
@@ -103,17 +98,11 @@ export class FloodingBroker {
         if (packet.cmd === 'puback') this.confirmed.add(packet.messageId!);
         if (packet.cmd !== 'subscribe') return;
         reply({ cmd: 'suback', messageId: packet.messageId, granted: packet.subscriptions.map(() => 1) });
-        if (!isSending) void send(socket, pieces(), overWebSocket);
+        if (!isSending) void send(socket, pieces());
         isSending = true;
       });
       socket.on('data', (bytes) => void parser.parse(bytes));
-    };
-    if (!overWebSocket) this.#server = createServer(serve);
-    else {
-      const server = createHttpServer();
-      new WebSocketServer({ server }).on('connection', (peer) => serve(createWebSocketStream(peer)));
-      this.#server = server;
-    }
+    });
   }
 
   start(): Promise<number> {

@@ -11,12 +11,15 @@ import { StrictBroker } from './strict-broker.ts';
 /** Shortens pauses between connection attempts. */
 const hurried: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 100, signal) };
 const CONNACK = Buffer.from([0x20, 0x02, 0x00, 0x00]);
+/** CONNACK with a kept session. */
+const RESUMED = Buffer.from([0x20, 0x02, 0x01, 0x00]);
 const CONNACK_5 = Buffer.from([0x20, 0x03, 0x00, 0x00, 0x00]);
 /** DISCONNECT: the session was taken over. */
 const TAKEN_OVER = Buffer.from([0xe0, 0x01, 0x8e]);
 
 let server: Server | undefined;
 let broker: Broker | undefined;
+let conflicts = 0;
 afterEach(async () => {
   await broker?.stop();
   await new Promise((resolve) => (server ? server.close(resolve) : resolve(undefined)));
@@ -24,6 +27,7 @@ afterEach(async () => {
 
 async function brokerAt(url: string, version: 3 | 5 = 3): Promise<Record<string, unknown>[]> {
   const lines: Record<string, unknown>[] = [];
+  conflicts = 0;
   const logger = pino({ base: null, level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
   broker = new Broker({
     name: 'plant',
@@ -31,18 +35,22 @@ async function brokerAt(url: string, version: 3 | 5 = 3): Promise<Record<string,
     clientId: 'x',
     clock: hurried,
     logger,
+    nameTaken: () => conflicts++,
   });
   broker.start();
   return lines;
 }
 
 describe('broker log', () => {
-  it('contains one entry for repeated disconnects caused by a client with the same ID', async () => {
+  it.each([
+    ['reports a client with the same ID if the broker keeps closing a resumed session', RESUMED],
+    ['reports no client with the same ID if the broker does not resume the session', CONNACK],
+  ])('contains one entry for repeated disconnects, and %s', async (_, connack) => {
     let connections = 0;
     server = createServer((socket) => {
       connections++;
       socket.on('error', () => {});
-      socket.once('data', () => socket.end(CONNACK));
+      socket.once('data', () => socket.end(connack));
     }).listen(0, '127.0.0.1');
     await once(server, 'listening');
     const { port } = server.address() as { port: number };
@@ -51,6 +59,7 @@ describe('broker log', () => {
     const away = lines.filter(({ event }) => event === 'broker.away').map(({ count }) => count);
     expect(away.slice(0, 4)).toEqual([1, 2, 4, 8]);
     expect(lines.length).toBeLessThan(14);
+    expect(conflicts > 0).toBe(connack === RESUMED);
   });
 
   it('reports the MQTT 5 reason code for a duplicate client ID with a hint', async () => {
@@ -69,6 +78,7 @@ describe('broker log', () => {
       hint: expect.stringContaining('tagferry identity new'),
       count: 1,
     });
+    expect(conflicts).toBeGreaterThan(0);
   });
 
   it('repeats the entry while the broker remains disconnected', async () => {

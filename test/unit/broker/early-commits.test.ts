@@ -1,61 +1,61 @@
-import { beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { silentLogger } from '../../../src/base/logger.ts';
-import type { Connection } from '../../../src/broker/connection.ts';
-import { Incoming } from '../../../src/broker/incoming.ts';
-import type { Subscriptions } from '../../../src/broker/subscriptions.ts';
+import { Broker } from '../../../src/broker/broker.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { StrictBroker } from './strict-broker.ts';
 
+let server: StrictBroker;
+let broker: Broker;
 let clock: ManualClock;
-let incoming: Incoming;
-let notified: number;
-const connection = { unconfirmed: 0, isClosed: false };
+let arrived: number;
+let requested: number;
+let store: (() => void)[];
 
-beforeEach(() => {
+beforeEach(async () => {
+  server = new StrictBroker({ window: 100 });
+  const url = `mqtt://127.0.0.1:${await server.start()}`;
   clock = new ManualClock();
-  notified = 0;
-  connection.unconfirmed = 0;
-  const subscriptions = {
-    handlersOf: () => [async () => {}],
-    notifyStalled: () => {
-      notified++;
-    },
+  arrived = 0;
+  requested = 0;
+  store = [];
+  const spec = { url, version: 5, qos: 1, sessionExpiryMs: 60_000 } as const;
+  broker = new Broker({ name: 'plant', spec, clientId: 'gw', clock, logger: silentLogger() });
+  const handler = () => {
+    arrived++;
+    return new Promise<void>((resolve) => store.push(resolve));
   };
-  incoming = new Incoming({
-    name: 'broker',
-    subscriptions: subscriptions as unknown as Subscriptions,
-    clock,
-    logger: silentLogger(),
-  });
+  broker.subscribe('t', handler, { stalled: () => requested++ });
+  broker.start();
+  await vi.waitUntil(() => server.filters.length === 1);
+});
+afterEach(async () => {
+  await broker.stop(0);
+  await server.stop();
 });
 
-/** Receives a burst of messages, then nothing for a while. Returns whether an early commit is requested. */
-async function burst(messages: number): Promise<boolean> {
-  const before = notified;
-  for (let n = 0; n < messages; n++) {
-    connection.unconfirmed++;
-    const message = {
-      topic: 't',
-      payload: Buffer.from('1'),
-      qos: 1,
-      retained: false,
-      redelivered: false,
-    };
-    void incoming.receive(message as never, connection as Connection);
-  }
-  await clock.advance(50);
-  return notified > before;
+/** Receives a burst of messages, then nothing for `quietMs`. */
+async function burst(messages: number, quietMs: number): Promise<void> {
+  const before = arrived;
+  for (let n = 0; n < messages; n++) server.publish('t', '1');
+  await vi.waitUntil(() => arrived === before + messages);
+  await clock.advance(quietMs);
 }
 
 describe('early commit for a broker', () => {
   it('is requested if ten messages are unacknowledged and none arrives for a moment', async () => {
-    expect(await burst(9)).toBe(false);
-    expect(await burst(1)).toBe(true);
+    await burst(9, 1_000);
+    expect(requested).toBe(0);
+    await burst(1, 1_000);
+    expect(requested).toBe(1);
+    for (const resolve of store.splice(0)) resolve();
+    await vi.waitUntil(() => server.pending === 0);
+    await burst(9, 1_000);
+    expect(requested).toBe(1);
   });
 
-  it('is requested again as long as messages are unacknowledged', async () => {
-    expect(await burst(20)).toBe(true);
-    expect(await burst(1)).toBe(true);
-    connection.unconfirmed = 0;
-    expect(await burst(9)).toBe(false);
+  it('is requested at most ten times per second', async () => {
+    for (let n = 0; n < 25; n++) await burst(n === 0 ? 10 : 1, 40);
+    expect(requested).toBeGreaterThan(5);
+    expect(requested).toBeLessThanOrEqual(11);
   });
 });

@@ -1,7 +1,7 @@
 import { expect, it, vi } from 'vitest';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { Redactor } from '../../../src/base/redactor.ts';
-import { Discards } from '../../../src/broker/discards.ts';
+import { BrokerLog } from '../../../src/broker/broker-log.ts';
 import { NatsPull } from '../../../src/broker/nats/nats-pull.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { openConnection } from './open-connection.ts';
@@ -23,13 +23,7 @@ it('NATS client library is loaded again if the first attempt failed because file
   const { connection, close } = openConnection();
   const pull = new NatsPull(
     { stream: 'S', durable: 'd', ackWaitMs: 1_000, ordered: false, subjects: () => ['a'], handler: async () => {} },
-    {
-      name: 'line',
-      clock,
-      logger: silentLogger(),
-      redactor: new Redactor(),
-      discards: new Discards({ name: 'line', clock, logger: silentLogger() }),
-    },
+    { clock, log: new BrokerLog({ name: 'line', clock, logger: silentLogger() }), redactor: new Redactor() },
   );
   const run = pull.run(connection);
   run.catch(() => {});

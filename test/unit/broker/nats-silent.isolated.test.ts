@@ -1,7 +1,7 @@
 import { pino } from 'pino';
 import { expect, it, vi } from 'vitest';
 import { Redactor } from '../../../src/base/redactor.ts';
-import { Discards } from '../../../src/broker/discards.ts';
+import { BrokerLog } from '../../../src/broker/broker-log.ts';
 import { NatsPull } from '../../../src/broker/nats/nats-pull.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { openConnection } from './open-connection.ts';
@@ -32,7 +32,7 @@ it('NATS consumer that receives no messages is logged only at the repeat interva
   const { connection, close } = openConnection();
   const pull = new NatsPull(
     { stream: 'S', durable: 'd', ackWaitMs: 1_000, ordered: false, subjects: () => ['a'], handler: async () => {} },
-    { name: 'line', clock, logger, redactor: new Redactor(), discards: new Discards({ name: 'line', clock, logger }) },
+    { clock, log: new BrokerLog({ name: 'line', clock, logger }), redactor: new Redactor() },
   );
   const run = pull.run(connection);
   run.catch(() => {});

@@ -58,14 +58,15 @@ const mqttWire: FuzzTarget = {
         version: 5,
         sessionExpiryMs: 60_000,
         clock: new ManualClock(),
-        incoming: {
-          isFull: false,
-          untilRoom: async () => {},
+        will: undefined,
+        receiver: {
+          isFull: () => false,
           async receive(message) {
             taken.push(message);
           },
+          discard() {},
+          stalled() {},
         },
-        discarded() {},
       },
       NEVER,
     );
@@ -104,7 +105,7 @@ const natsWire: FuzzTarget = {
     });
     const spec = { servers: [`nats://127.0.0.1:${port}`], ackWaitMs: 30_000, ordered: false };
     try {
-      const { connection } = await openNats('fuzz', 'fuzz', spec, undefined, new Redactor());
+      const { connection } = await openNats({ name: 'fuzz', spec }, 'fuzz', new Redactor());
       await connection.closed();
     } catch (error) {
       demand(error instanceof Error, 'what is no error was thrown');
