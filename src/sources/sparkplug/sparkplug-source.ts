@@ -163,7 +163,8 @@ export class SparkplugSource implements RunningSource {
     const waiting = new WaitingMessages(this.#context.clock, (messages) => {
       this.#reportDiscarded(name, messages.length);
       // Metrics with a name do not need the birth certificate. Aliases may belong to an earlier one.
-      for (const one of messages.map(decoded)) {
+      for (const message of messages) {
+        const one = decoded(message);
         this.#apply(made, made.node.read(one, false), one.payload.timeMs).catch(() => {});
       }
     });
