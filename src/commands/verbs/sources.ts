@@ -74,31 +74,27 @@ export function define(program: Command): void {
 
   sources
     .command('scan')
-    .description('list the values of a device, a broker or the newest file in a folder, as lines for tags.yaml')
-    .argument('<source>', 'source in tags.yaml, or an address: tcp://host:502, rtu:/dev/ttyUSB0, mqtt://host')
-    .argument(
-      '[what...]',
-      'Modbus: "holding 0-199", "input 0-49", "coil 0-15"; MQTT: "plant/#"; Sparkplug: edge nodes; OPC UA: a path or node ID (default: everything)',
-    )
+    .description('list the values of a broker, a server or the newest file in a folder, as lines for tags.yaml')
+    .argument('<source>', 'source in tags.yaml, or the address of a broker: mqtt://host')
+    .argument('[what...]', 'MQTT: "plant/#"; Sparkplug: edge nodes; OPC UA: a path or node ID (default: everything)')
     .addOption(waitOption('time to listen to a broker'))
     .option('--like', 'print values that repeat for several tags as templates (`like`)')
     .option('--yes', 'skip the confirmation')
     .option('--json', 'print the values as JSON')
     .addHelpText(
       'after',
-      '\nModbus: reads only the specified registers, at most ten requests per second. ' +
-        "MQTT: uses a separate client, which does not affect the agent's session. Sparkplug: like MQTT, and requests birth " +
+      "\nMQTT: uses a separate client, which does not affect the agent's session. Sparkplug: like MQTT, and requests birth " +
         "certificates from nodes (unless rebirth: false). OPC UA: at most ten requests per second, over the agent's session. " +
-        'A Modbus device (unit 1) or a broker can be scanned by its address before it is added to tags.yaml.',
+        'A broker can be scanned by its address before it is added to tags.yaml. Modbus devices cannot be scanned.',
     )
     .action(async (name: string, what: string[], flags: ScanFlags) => {
+      const address = addressOf(name);
       const target = what.length > 0 ? `${what.join(', ')} of ${name}` : name;
       const question = `Scan ${target}? Reading values can disrupt a device, and a broker can have many topics.`;
       if (!(await confirm(question, flags.yes))) {
         process.exitCode = 1;
         return;
       }
-      const address = addressOf(name);
       const { found, members } = address
         ? { found: await scanAddress(address, what, flags.wait), members: {} }
         : await scan(config(), name, what, flags.wait);
@@ -115,6 +111,7 @@ function addressOf(text: string): SourceAddress | undefined {
   const address = readSourceAddress(text);
   if ('reason' in address)
     throw new UsageError(address.reason, `${address.instead[0]!.toUpperCase()}${address.instead.slice(1)}.`);
+  if (address.kind === 'modbus') throw new UsageError('sources of the kind modbus cannot be scanned');
   return address;
 }
 
