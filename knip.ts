@@ -21,8 +21,6 @@ export default {
     'test/**/*-process.ts',
   ],
   project: ['src/**/*.{ts,tsx}!', 'scripts/**/*.ts', 'test/**/*.ts'],
-  // modbus-serial loads it for serial lines.
-  ignoreDependencies: ['serialport'],
   ignoreExportsUsedInFile: process.argv.includes('--production'),
   // It does not look into the projects of vitest.config.ts.
   vitest: { config: 'vitest.config.ts', entry: 'test/**/*.test.ts' },

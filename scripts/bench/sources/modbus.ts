@@ -11,11 +11,11 @@ import type { Supply } from '../../../src/buffer/client/committer.ts';
 import { UNSHAPED } from '../../../src/config/tags.ts';
 import { Gate } from '../../../src/sources/intake/gate.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
-import { ModbusLines } from '../../../src/sources/modbus/lines.ts';
-import type { ModbusValue } from '../../../src/sources/modbus/register.ts';
-import { type ModbusRegister, readRegister } from '../../../src/sources/modbus/register.ts';
-import { UnitReader } from '../../../src/sources/modbus/unit-reader.ts';
-import type { Point } from '../../../src/sources/points.ts';
+import { TroubleLog } from '../../../src/sources/intake/trouble-log.ts';
+import { BlockReader } from '../../../src/sources/modbus/block-reader.ts';
+import { readRequest } from '../../../src/sources/modbus/frames.ts';
+import { joinLine, type ModbusSpec } from '../../../src/sources/modbus/line.ts';
+import { type ModbusRegister, readRegister, type Span } from '../../../src/sources/modbus/register.ts';
 import { SourceStatus } from '../../../src/sources/status.ts';
 import { type Cost, costOf, machine, median, table } from '../measure.ts';
 import { modbusDevice } from './modbus-device.ts';
@@ -83,34 +83,32 @@ async function ownReader(port: number): Promise<() => Promise<unknown>> {
     isClosed: false,
     commitSoon: () => {},
   };
-  const status = new SourceStatus({ name: 'plc', kind: 'modbus', points: [], isPolled: true, clock, log });
-  const gate = new Gate({ status, timeFrom: 'source', committer, stamps: new Stamps(), clock, log });
-  const address = { transport: 'tcp', host: '127.0.0.1', port } as const;
-  const { line } = new ModbusLines(clock, log).join({
-    source: 'plc',
-    address,
-    unit: 1,
-    connections: 1,
-    pauseMs: 0,
-    closeAfterPoll: false,
-  });
-  const reader = new UnitReader<Point<ModbusValue>>({
-    clock,
-    maxRegisters: 120,
-    request: (request, signal) => line.read(1, request, 3_000, signal),
-  });
   const points = Array.from({ length: REGISTERS }, (_, at) => ({
     name: `T ${at}`,
     series: at + 1,
     everyMs: 1_000,
     shaping: UNSHAPED,
     spec: { register: readRegister({ register: `holding ${at}` }) as ModbusRegister },
-  })) as Point<ModbusValue>[];
-  const readings = {
-    value: (point: Point<ModbusValue>, raw: number | string) => gate.record([{ point, raw }]),
-    failed: (point: Point<ModbusValue>) => gate.record([{ point, failure: undefined }]),
-    skipped: (point: Point<ModbusValue>) => gate.record([{ point, failure: undefined }]),
+  }));
+  const status = new SourceStatus({ name: 'plc', kind: 'modbus', points, isPolled: true, clock, log });
+  const gate = new Gate({ status, timeFrom: 'source', committer, stamps: new Stamps(), clock, log });
+  const spec: ModbusSpec = {
+    address: { transport: 'tcp', host: '127.0.0.1', port },
+    unit: 1,
+    timeoutMs: 3_000,
+    maxRegisters: 120,
+    connections: 1,
+    pauseMs: 0,
+    closeAfterPoll: false,
   };
+  const source = { kind: 'modbus', name: 'plc', everyMs: 1_000, timeFrom: 'source' as const, spec };
+  const line = joinLine(new Map(), source, clock, log);
+  const read = (span: Span, end: AbortSignal) => line.send([readRequest(spec.unit, span)], spec.timeoutMs, end);
+  const trouble = new TroubleLog(log, clock);
+  const reader = new BlockReader({ source: 'plc', points, maxRegisters: 120, read, clock, trouble });
   const { signal } = new AbortController();
-  return () => reader.read(points, readings, signal);
+  return async () => {
+    const { readings } = await reader.poll(signal);
+    await gate.write(readings);
+  };
 }

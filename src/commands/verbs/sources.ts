@@ -88,13 +88,13 @@ export function define(program: Command): void {
         'A broker can be scanned by its address before it is added to tags.yaml.',
     )
     .action(async (name: string, what: string[], flags: ScanFlags) => {
+      const address = addressOf(name);
       const target = what.length > 0 ? `${what.join(', ')} of ${name}` : name;
       const question = `Scan ${target}? A broker or server can have many values.`;
       if (!(await confirm(question, flags.yes))) {
         process.exitCode = 1;
         return;
       }
-      const address = addressOf(name);
       const { found, members } = address
         ? { found: await scanAddress(address, what, flags.wait), members: {} }
         : await scan(config(), name, what, flags.wait);
@@ -111,6 +111,7 @@ function addressOf(text: string): SourceAddress | undefined {
   const address = readSourceAddress(text);
   if ('reason' in address)
     throw new UsageError(address.reason, `${address.instead[0]!.toUpperCase()}${address.instead.slice(1)}.`);
+  if (address.kind === 'modbus') throw new UsageError('sources of the kind modbus cannot be scanned');
   return address;
 }
 

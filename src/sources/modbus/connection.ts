@@ -1,72 +1,32 @@
 import { once } from 'node:events';
-import { connect, type Socket } from 'node:net';
-import type ModbusSerial from 'modbus-serial';
+import { connect, Socket } from 'node:net';
+import type { SerialPort } from 'serialport';
+import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf } from '../../base/errors.ts';
-import type { Written } from './encoding.ts';
-import { invalidByteCount, ModbusError, modbusErrorOf, serialErrorOf } from './modbus-error.ts';
-import type { Span } from './requests.ts';
-
-type Client = InstanceType<typeof ModbusSerial.default>;
+import { MAX_FRAME_BYTES, type ModbusRequest, serialFrame, serialResponse, tcpFrame, tcpResponse } from './frames.ts';
+import { invalidResponse, ModbusError, serialErrorOf } from './modbus-error.ts';
 
 /** Device address: a host and port, or a serial port. `framing: rtu`: the host forwards serial frames unchanged. */
 export type ModbusAddress =
   | { transport: 'tcp'; host: string; port: number; framing?: 'rtu' }
   | { transport: 'rtu'; path: string; baud: number; parity: 'none' | 'even' | 'odd'; stopBits: 1 | 2 };
 
-/** Connection to one or more devices, which processes one request at a time. */
-export interface ModbusConnection {
-  readonly isOpen: boolean;
-  /**
-   * Returns the bytes of the registers, or the packed bits (the first bit is the lowest bit of the first byte). Rejects
-   * with a `ModbusError`.
-   */
-  read(unit: number, span: Span, timeoutMs: number): Promise<Uint8Array>;
-  /**
-   * Writes holding registers or a coil. Rejects with a `ModbusError` or the error of the guard. After a TCP request
-   * without a response, the connection is closed.
-   */
-  write(unit: number, address: number, written: Written, sending: WriteSending): Promise<void>;
-  /** Resolves when the other side can accept a new connection. */
-  close(): Promise<void>;
-}
-
-interface WriteSending {
-  timeoutMs: number;
-  /** Called immediately before each request. Throws if the request must no longer be sent. */
-  guard(): void;
-  /** Closes a TCP connection during a request. */
-  signal?: AbortSignal | undefined;
-}
-
 const CONNECT_MS = 5_000;
-const ILLEGAL_FUNCTION = 1;
 /** Time within which the device must close its side of the connection before the socket is destroyed. */
 const CLOSE_MS = 500;
-/**
- * Maximum number of bytes received for a request: two serial frames of maximum length, a late response and the current
- * one.
- */
-const MAX_FRAME_BYTES = 512;
-/** Offsets in a Modbus TCP frame: protocol identifier (0) and number of bytes that follow the length. */
-const PROTOCOL_OFFSET = 2;
-const LENGTH_OFFSET = 4;
-const HEADER_BYTES = 6;
+/** A late response can precede the response to a request. */
+const MAX_RECEIVED_BYTES = 2 * MAX_FRAME_BYTES;
+/** Number of consecutive unanswered requests after which a connection is considered dead. */
+const MAX_UNANSWERED = 2;
+const NOTHING = Buffer.alloc(0);
 
-/** Rejects with a `ModbusError`. */
-export async function openConnection(address: ModbusAddress): Promise<ModbusConnection> {
-  // Loaded only if a device is configured.
-  const { default: modbus } = await import('modbus-serial');
-  const client = new modbus.default();
-  // Without a listener, a connection reset would terminate the process. The current request fails separately.
-  client.on('error', () => {});
-  return address.transport === 'tcp' ? await openTcp(client, address) : await openSerial(client, address);
+/** Opens a connection. Rejects with a `ModbusError`. */
+export async function openConnection(address: ModbusAddress, clock: Clock): Promise<ModbusConnection> {
+  const stream = address.transport === 'tcp' ? await openSocket(address) : await openSerialPort(address);
+  return new ModbusConnection(stream, address.transport === 'rtu' || address.framing === 'rtu', clock);
 }
 
-/** Opens the socket directly, because the driver hides the reason why a connection was closed. */
-async function openTcp(
-  client: Client,
-  { host, port, framing }: Extract<ModbusAddress, { transport: 'tcp' }>,
-): Promise<ModbusConnection> {
+async function openSocket({ host, port }: Extract<ModbusAddress, { transport: 'tcp' }>): Promise<Socket> {
   const socket = connect({ host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: 30_000 });
   try {
     await once(socket, 'connect', { signal: AbortSignal.timeout(CONNECT_MS) });
@@ -76,182 +36,141 @@ async function openTcp(
     const reason = isLate ? `no response within ${CONNECT_MS} ms` : (codeOf(error) ?? messageOf(error));
     throw new ModbusError(`failed to connect to ${host} port ${port}: ${reason}`, 'closed', { cause: error });
   }
-  socket.on('error', () => {});
-  const connection = new OpenConnection(client, {
-    close: () => closeSocket(socket, () => socket.end()),
-    reset: () => closeSocket(socket, () => socket.resetAndDestroy()),
-  });
-  // Use separate listeners, because the driver removes its own.
-  socket.once('close', () => void connection.close());
-  socket.once('end', () => void connection.close());
-  if (framing === 'rtu') {
-    socket.on('data', ({ length }: Buffer) => connection.count(length));
-    await client.linkTelnet(socket, { port });
-  } else {
-    socket.once('data', (first: Buffer) => {
-      if (!isTcpFrame(first)) void connection.fail(notTcpFrame());
-    });
-    await client.linkTCP(socket, { port });
-  }
-  return connection;
+  return socket;
 }
 
-async function closeSocket(socket: Socket, begin: () => void): Promise<void> {
-  if (socket.destroyed) return;
-  const { promise, resolve } = Promise.withResolvers<void>();
-  socket.once('close', () => resolve());
-  begin();
-  const timer = setTimeout(() => socket.destroy(), CLOSE_MS);
-  await promise;
-  clearTimeout(timer);
+async function openSerialPort(address: Extract<ModbusAddress, { transport: 'rtu' }>): Promise<SerialPort> {
+  const { path, baud, parity, stopBits } = address;
+  // Loaded only if a serial line is configured.
+  const { SerialPort } = await import('serialport');
+  const port = new SerialPort({ path, baudRate: baud, parity, stopBits, dataBits: 8, autoOpen: false });
+  const { promise: opened, resolve, reject } = Promise.withResolvers<void>();
+  port.open((error) => (error ? reject(serialErrorOf(error, path)) : resolve()));
+  await opened;
+  return port;
 }
 
-async function openSerial(
-  client: Client,
-  { path, baud, parity, stopBits }: Extract<ModbusAddress, { transport: 'rtu' }>,
-): Promise<ModbusConnection> {
-  const close = () => new Promise<void>((resolve) => client.close(() => resolve()));
-  const connection = new OpenConnection(client, { close });
-  client.on('close', () => void connection.close());
-  try {
-    await client.connectRTUBuffered(path, { baudRate: baud, parity, stopBits, dataBits: 8 });
-  } catch (error) {
-    throw serialErrorOf(error, path);
-  }
-  return connection;
-}
-
-/** Ways to close a connection. */
-interface Closing {
-  /** Sends FIN, so that a device that accepts only one connection becomes available again. */
-  close(): Promise<void>;
-  /**
-   * Discards data that was not acknowledged, so that the operating system does not retransmit a write request later.
-   * Unset for serial ports.
-   */
-  reset?: () => Promise<void>;
-}
-
-class OpenConnection implements ModbusConnection {
-  readonly #client: Client;
-  readonly #ways: Closing;
-  #isWriting = false;
+/**
+ * An open connection to one or more devices, which processes one request at a time.
+ *
+ * A late response is never mistaken for the response to a later request: Modbus TCP numbers its requests, and a TCP
+ * connection with serial frames is closed after a request without a response. A serial port stays open, because opening
+ * it resets some adapters; `ModbusLine` pauses the device instead. A TCP connection is also closed after an invalid
+ * response, and reset after a write without a response, so that the operating system does not retransmit the write.
+ */
+export class ModbusConnection {
+  readonly #stream: Socket | SerialPort;
+  readonly #isSerial: boolean;
+  readonly #clock: Clock;
+  /** The request in progress. */
+  #request: (ModbusRequest & { response: PromiseWithResolvers<Buffer>; cancelTimeout(): void }) | undefined;
+  /** Bytes received since the latest request. */
+  #received: Buffer = NOTHING;
+  #transaction = 0;
+  #unanswered = 0;
   #closing: Promise<void> | undefined;
-  #failRequest: ((error: ModbusError) => void) | undefined;
-  /** Number of bytes received since the latest request. */
-  #received = 0;
+  /** Whether a device has responded. */
+  hasResponded = false;
 
-  constructor(client: Client, ways: Closing) {
-    this.#client = client;
-    this.#ways = ways;
+  /** `isSerial`: whether frames are those of a serial line. */
+  constructor(stream: Socket | SerialPort, isSerial: boolean, clock: Clock) {
+    this.#stream = stream;
+    this.#isSerial = isSerial;
+    this.#clock = clock;
+    stream.on('data', (bytes: Buffer) => this.#receive(bytes));
+    // The event `close` follows an error.
+    stream.on('error', () => {});
+    stream.on('end', () => void this.close());
+    stream.on('close', () => void this.close());
   }
 
   get isOpen(): boolean {
     return this.#closing === undefined;
   }
 
-  async read(unit: number, span: Span, timeoutMs: number): Promise<Uint8Array> {
-    const { buffer } = await this.#send(unit, timeoutMs, () => this.#request(span));
-    const isBits = span.table === 'coil' || span.table === 'discrete';
-    if (buffer.length !== (isBits ? Math.ceil(span.length / 8) : span.length * 2)) throw invalidByteCount();
-    return buffer;
-  }
-
-  /** Devices may support only one of the two functions for a single register or coil. */
-  async write(unit: number, address: number, written: Written, sending: WriteSending): Promise<void> {
-    const client = this.#client;
-    const one = typeof written === 'boolean' ? written : written[0]!;
-    const send = (request: () => Promise<unknown>) => this.#sendWrite(unit, sending, request);
-    const many = () =>
-      typeof written === 'boolean'
-        ? client.writeCoils(address, [written])
-        : client.writeRegisters(address, [...written]);
-    if (typeof written !== 'boolean' && written.length > 1) return void (await send(many));
-    try {
-      await send(() =>
-        typeof one === 'boolean' ? client.writeCoil(address, one) : client.writeRegister(address, one),
-      );
-    } catch (error) {
-      if (!(error instanceof ModbusError) || error.exception !== ILLEGAL_FUNCTION) throw error;
-      await send(many);
-    }
-  }
-
-  async #sendWrite(unit: number, { timeoutMs, guard, signal }: WriteSending, request: () => Promise<unknown>) {
-    const { reset } = this.#ways;
-    const onAbort = () => void this.close();
-    guard();
-    this.#isWriting = true;
-    if (reset) signal?.addEventListener('abort', onAbort, { once: true });
-    try {
-      await this.#send(unit, timeoutMs, request);
-    } catch (error) {
-      if (reset && (error as ModbusError).exception === undefined) void this.close();
-      throw error;
-    } finally {
-      this.#isWriting = false;
-      signal?.removeEventListener('abort', onAbort);
-    }
-  }
-
-  async #send<Response>(unit: number, timeoutMs: number, request: () => Promise<Response>): Promise<Response> {
+  /**
+   * Sends a request. Returns the data of the response: registers, packed bits (the first bit is the lowest bit of the
+   * first byte), or the confirmation of a write. Rejects with a `ModbusError`. An abort ends a write over TCP.
+   */
+  async send(request: ModbusRequest, timeoutMs: number, signal: AbortSignal): Promise<Buffer> {
     if (!this.isOpen) throw closedError();
-    // Fails the request when the connection is closed. The driver would otherwise wait for its timeout.
-    const { promise: closed, reject } = Promise.withResolvers<never>();
-    this.#failRequest = reject;
-    this.#received = 0;
-    this.#client.setID(unit);
-    this.#client.setTimeout(timeoutMs);
+    const onAbort = () => void this.close();
+    const endsOnAbort = request.isWrite && this.#stream instanceof Socket;
+    if (endsOnAbort) signal.addEventListener('abort', onAbort, { once: true });
+    this.#transaction = (this.#transaction + 1) & 0xffff;
+    this.#received = NOTHING;
+    const response = Promise.withResolvers<Buffer>();
+    const cancelTimeout = this.#clock.after(timeoutMs, () => this.#fail(this.#lateError(timeoutMs)));
+    this.#request = { ...request, transaction: this.#transaction, response, cancelTimeout };
+    this.#stream.write(this.#isSerial ? serialFrame(this.#request) : tcpFrame(this.#request));
     try {
-      return await Promise.race([request(), closed]);
-    } catch (error) {
-      throw modbusErrorOf(error, timeoutMs);
+      return await response.promise;
     } finally {
-      this.#failRequest = undefined;
+      if (endsOnAbort) signal.removeEventListener('abort', onAbort);
     }
   }
 
-  close(): Promise<void> {
-    return this.fail(closedError());
+  #receive(bytes: Buffer): void {
+    if (this.#request === undefined) return;
+    this.#received = this.#received.length === 0 ? bytes : Buffer.concat([this.#received, bytes]);
+    try {
+      const data = (this.#isSerial ? serialResponse : tcpResponse)(this.#received, this.#request);
+      if (data !== undefined) this.#recordResponse()?.resolve(data);
+      else if (this.#received.length > MAX_RECEIVED_BYTES) throw invalidResponse('too long');
+    } catch (error) {
+      this.#fail(error as ModbusError);
+    }
   }
 
-  /** Closes the connection. The current request, if any, fails with the error. */
-  fail(error: ModbusError): Promise<void> {
-    this.#failRequest?.(error);
-    const { close, reset = close } = this.#ways;
-    this.#closing ??= this.#isWriting ? reset() : close();
+  #lateError(timeoutMs: number): ModbusError {
+    if (this.#received.length > 0) return invalidResponse(`no complete response within ${timeoutMs} ms`);
+    return new ModbusError(`no response within ${timeoutMs} ms`, 'silent');
+  }
+
+  /** Ends the request in progress with an exception of the device, or without a valid response. */
+  #fail(error: ModbusError): void {
+    if (error.exception !== undefined) return void this.#recordResponse()?.reject(error);
+    const isDead = ++this.#unanswered >= MAX_UNANSWERED;
+    const isUsable = error.failure === 'silent' && !this.#isSerial && !this.#request?.isWrite && !isDead;
+    if (this.#stream instanceof Socket && !isUsable) this.#closing ??= this.#closeStream();
+    this.#endRequest()?.reject(error);
+  }
+
+  #recordResponse(): PromiseWithResolvers<Buffer> | undefined {
+    this.hasResponded = true;
+    this.#unanswered = 0;
+    return this.#endRequest();
+  }
+
+  #endRequest(): PromiseWithResolvers<Buffer> | undefined {
+    const request = this.#request;
+    this.#request = undefined;
+    request?.cancelTimeout();
+    return request?.response;
+  }
+
+  /** Fails the request in progress, if any. Resolves when the other side can accept another connection. */
+  close(): Promise<void> {
+    this.#closing ??= this.#closeStream();
+    this.#endRequest()?.reject(closedError());
     return this.#closing;
   }
 
-  /** Counts received bytes, because the driver keeps all bytes that are not part of a response. */
-  count(bytes: number): void {
-    this.#received += bytes;
-    if (this.#received > MAX_FRAME_BYTES) void this.fail(new ModbusError('invalid response (too long)', 'garbled'));
-  }
-
-  #request({ table, address, length }: Span): Promise<{ buffer: Uint8Array }> {
-    switch (table) {
-      case 'holding':
-        return this.#client.readHoldingRegisters(address, length);
-      case 'input':
-        return this.#client.readInputRegisters(address, length);
-      case 'coil':
-        return this.#client.readCoils(address, length);
-      case 'discrete':
-        return this.#client.readDiscreteInputs(address, length);
+  async #closeStream(): Promise<void> {
+    const stream = this.#stream;
+    const { promise: closed, resolve } = Promise.withResolvers<void>();
+    if (!(stream instanceof Socket)) {
+      stream.close(() => resolve());
+      return await closed;
     }
+    if (stream.destroyed) return;
+    stream.once('close', () => resolve());
+    if (this.#request?.isWrite) stream.resetAndDestroy();
+    else stream.end();
+    const cancel = this.#clock.after(CLOSE_MS, () => stream.destroy());
+    await closed;
+    cancel();
   }
-}
-
-/** Whether the first bytes of a connection may be a Modbus TCP frame, rather than the frame of a serial line. */
-function isTcpFrame(bytes: Buffer): boolean {
-  if (bytes.length < HEADER_BYTES || bytes.readUInt16BE(PROTOCOL_OFFSET) === 0) return true;
-  return bytes.readUInt16BE(LENGTH_OFFSET) === bytes.length - HEADER_BYTES;
-}
-
-function notTcpFrame(): ModbusError {
-  const hint = 'If the host forwards serial frames, set `framing: rtu`.';
-  return new ModbusError('invalid response (not a Modbus TCP frame)', 'garbled', { hint });
 }
 
 function closedError(): ModbusError {

@@ -1,36 +1,26 @@
 /**
- * Request queue for the devices behind a host and port, or on a serial line. Uses one connection by default, because
- * many Modbus gateways accept only one connection and a serial line transmits one frame at a time.
+ * Request queue for the devices behind a host and port, or on a serial line, shared by all their sources. Uses one
+ * connection by default, because many Modbus gateways accept only one and a serial line transmits one frame at a time.
  *
- * States: closed (unused, or the connection was closed), open, resting (after a failed connection attempt, requests
- * fail immediately until the backoff expires), stopped.
- *
- * Invariants: a request waits only for earlier requests. A reader sends its next request after the response to its
- * previous request, so the queue contains at most one request per reader, and readers are served in turn. An
- * unresponsive device delays other devices by one timeout per attempt. It is then paused, and its requests fail without
- * using the line. A crash has no effect on devices, except that a write may have been sent.
+ * A request waits only for earlier requests. A reader sends its next request after the response to its previous one, so
+ * readers are served in turn. A failed connection attempt pauses the line, and an unresponsive device is paused alone:
+ * meanwhile, requests fail immediately with the same error. An unresponsive device therefore delays others by one
+ * timeout per attempt. A crash has no effect on devices, except that a write may have been sent.
  */
-import type { Clock } from '../../base/clock.ts';
+import { type Clock, raced } from '../../base/clock.ts';
 import type { Logger } from '../../base/logger.ts';
+import { type Backoff, fullJitterMs } from '../../base/retry.ts';
+import type { Source } from '../../config/tags.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { type ModbusAddress, type ModbusConnection, openConnection } from './connection.ts';
-import type { Written } from './encoding.ts';
+import type { ModbusRequest } from './frames.ts';
 import { ModbusError } from './modbus-error.ts';
-import type { Span } from './requests.ts';
-import { REST_FLOOR_MS, Rest } from './rest.ts';
 
-/** Requirements of a source that apply to all requests on its line. If sources differ, the strictest one applies. */
-export interface LineRules {
-  /** Maximum number of simultaneous connections to its host and port. */
-  connections: number;
-  /** Minimum time between a response and the next request, in milliseconds. */
-  pauseMs: number;
-  /** Whether to disconnect after each poll, because the device accepts only one client. */
-  closeAfterPoll: boolean;
-}
-
-/** Specification of a source in tags.yaml. */
-export interface ModbusSpec extends LineRules {
+/**
+ * Specification of a source in tags.yaml. If sources on one line differ, the maximum of `connections` and `pauseMs`
+ * applies, and `closeAfterPoll` if any of them sets it.
+ */
+export interface ModbusSpec {
   address: ModbusAddress;
   /** Unit number of the device on its serial line or behind its Modbus gateway. */
   unit: number;
@@ -38,322 +28,251 @@ export interface ModbusSpec extends LineRules {
   timeoutMs: number;
   /** Maximum number of registers per request. */
   maxRegisters: number;
+  /** Maximum number of simultaneous connections to the host and port. */
+  connections: number;
+  /** Minimum time between a response and the next request, in milliseconds. */
+  pauseMs: number;
+  /** Whether to disconnect after each poll, because the device accepts only one client. */
+  closeAfterPoll: boolean;
 }
 
-interface LineOptions {
-  address: ModbusAddress;
-  clock: Clock;
-  log: Logger;
-  /** Resolves when the previous connection is closed, because a device may accept only one connection. */
-  after?: Promise<unknown>;
-  open?: typeof openConnection;
-}
-
-interface Job {
-  unit: number;
-  /** Sends the request. Throws if it must no longer be sent. */
-  send(connection: ModbusConnection): Promise<Uint8Array>;
-  timeoutMs: number;
-  signal: AbortSignal | undefined;
-  response: PromiseWithResolvers<Uint8Array>;
-}
-
-/** A device and the sources in tags.yaml that read it. */
-interface Unit {
-  rest: Rest;
-  sources: string[];
-}
+type Sender = Source<ModbusSpec>;
 
 /** Slot for one connection, reused after reconnects. */
 interface Slot {
   connection: ModbusConnection | undefined;
   isBusy: boolean;
-  /** Whether the connection has returned a response. */
-  isProven: boolean;
-  /** Number of consecutive requests without a response. */
-  unansweredRequests: number;
+}
+
+/** Pause after failures, which grows with each failure until the next response. */
+interface Rest {
+  error: ModbusError;
+  failures: number;
+  untilMs: number;
 }
 
 /** The limit is shorter for serial ports, because a user who connects an adapter is waiting for the result. */
 const RECONNECT = { tcp: { baseMs: 1_000, capMs: 30_000 }, rtu: { baseMs: 1_000, capMs: 5_000 } };
-/** Maximum number of consecutive unanswered requests before a connection to several devices is closed. */
-const MAX_UNANSWERED = 3;
+const UNRESPONSIVE: Backoff = { baseMs: 2_000, capMs: 30_000 };
+const MIN_REST_MS = 250;
+const ILLEGAL_FUNCTION = 1;
+
+/** All lines of this process, by serial port or by host and port. */
+export type ModbusLines = Map<string, ModbusLine>;
+
+/** Returns the line of a source, which uses it until `leave`. */
+export function joinLine(lines: ModbusLines, source: Sender, clock: Clock, log: Logger): ModbusLine {
+  const { address } = source.spec;
+  const name = address.transport === 'tcp' ? `${address.host}:${address.port}` : address.path;
+  const line = lines.get(name) ?? new ModbusLine(name, address, clock, log);
+  lines.set(name, line);
+  line.join(source);
+  return line;
+}
 
 export class ModbusLine {
   readonly #name: string;
-  readonly #options: LineOptions;
+  readonly #clock: Clock;
   readonly #trouble: TroubleLog;
-  readonly #rest: Rest;
-  readonly #units = new Map<number, Unit>();
-  readonly #queue: Job[] = [];
-  readonly #rules = new Set<LineRules>();
-  #slots: Slot[] = [];
-  #pauseMs = 0;
+  /** That of the source that joined most recently. */
+  #address: ModbusAddress;
+  readonly #sources = new Set<Sender>();
+  readonly #slots: Slot[] = [];
+  /** Requests that wait for a slot. */
+  readonly #waiting: ((slot: Slot) => void)[] = [];
+  /** Pauses of unresponsive devices by unit number, and the pause after failed connection attempts. */
+  readonly #rests = new Map<number | 'line', Rest>();
+  /** Number of polls and writes in progress. */
+  #uses = 0;
   #closesAfterPoll = false;
-  /** Number of polls, tests and scans that use the line. */
-  #users = 0;
+  #pauseMs = 0;
   /** Earliest time of the next request. */
   #freeAtMs = Number.NEGATIVE_INFINITY;
-  #opening: Promise<ModbusConnection> | undefined;
-  #isStopped = false;
 
-  constructor(options: LineOptions) {
-    const { address, clock, log } = options;
-    this.#options = options;
-    this.#name = nameOf(address);
-    this.#rest = new Rest(RECONNECT[address.transport]);
+  constructor(name: string, address: ModbusAddress, clock: Clock, log: Logger) {
+    this.#name = name;
+    this.#address = address;
+    this.#clock = clock;
     this.#trouble = new TroubleLog(log, clock);
   }
 
-  /** Registers a source for a device. Returns a function that ends the registration. */
-  join(unit: number, source: string, rules: LineRules): () => void {
-    const { sources } = this.#unit(unit);
-    sources.push(source);
-    this.#rules.add(rules);
-    this.#applyRules();
-    return () => {
-      sources.splice(sources.indexOf(source), 1);
-      this.#rules.delete(rules);
-      this.#applyRules();
-    };
-  }
-
-  #applyRules(): void {
-    const { address } = this.#options;
-    const rules = [...this.#rules];
-    const isSerial = address.transport === 'rtu';
-    // Silent interval before a frame on a serial line: three and a half characters.
-    const silenceMs = isSerial ? Math.max(2, Math.ceil((3.5 * 11 * 1000) / address.baud)) : 0;
-    this.#pauseMs = Math.max(silenceMs, ...rules.map(({ pauseMs }) => pauseMs));
-    this.#closesAfterPoll = rules.some(({ closeAfterPoll }) => closeAfterPoll);
-    // Connections beyond the maximum after a reload stay open until the line is closed.
-    const max = isSerial ? 1 : Math.max(...rules.map(({ connections }) => connections));
-    while (this.#slots.length < max) {
-      this.#slots.push({ connection: undefined, isBusy: false, isProven: false, unansweredRequests: 0 });
+  join(source: Sender): void {
+    this.#sources.add(source);
+    const { address } = source.spec;
+    // A reload can change the settings of a serial port or the framing of a host.
+    if (JSON.stringify(address) !== JSON.stringify(this.#address)) {
+      this.#address = address;
+      void this.#closeAll();
     }
+    this.#applySettings();
   }
 
-  /**
-   * Begins a poll, a test or a scan, whose requests share a connection even if the line disconnects after each poll.
-   * Returns a function that ends it.
-   */
-  use(): () => void {
-    this.#users++;
-    return () => {
-      this.#users--;
+  /** Closes the connections if no other source uses the line. Resolves when they are closed. */
+  async leave(source: Sender): Promise<void> {
+    this.#sources.delete(source);
+    this.#applySettings();
+    if (this.#sources.size === 0) await this.#closeAll();
+  }
+
+  #applySettings(): void {
+    const specs = [...this.#sources].map(({ spec }) => spec);
+    this.#pauseMs = Math.max(silenceMs(this.#address), ...specs.map(({ pauseMs }) => pauseMs));
+    this.#closesAfterPoll = specs.some(({ closeAfterPoll }) => closeAfterPoll);
+    // Connections beyond the maximum after a reload are reused until the line is closed.
+    const count = this.#address.transport === 'rtu' ? 1 : Math.max(1, ...specs.map(({ connections }) => connections));
+    while (this.#slots.length < count) this.#slots.push({ connection: undefined, isBusy: false });
+  }
+
+  /** Runs a poll or a write, whose requests share a connection even if the line disconnects after each poll. */
+  async use<Result>(work: () => Promise<Result>): Promise<Result> {
+    this.#uses++;
+    try {
+      return await work();
+    } finally {
+      this.#uses--;
       for (const slot of this.#slots) this.#closeIfUnused(slot);
-    };
-  }
-
-  /** Returns the bytes of the response. Rejects with a `ModbusError` or the abort reason of the signal. */
-  read(unit: number, span: Span, timeoutMs: number, signal?: AbortSignal): Promise<Uint8Array> {
-    return this.#queued(unit, timeoutMs, signal, (connection) => connection.read(unit, span, timeoutMs));
+    }
   }
 
   /**
-   * Writes holding registers or a coil. `guard` is called immediately before the request is sent, also before a repeat,
-   * and throws if it must no longer be sent.
+   * Sends a request, and the next one only if the device does not support the function. Returns the data of the response.
+   * Rejects with a `ModbusError`, with the reason of the signal, or with the error of `guard`, which is called immediately
+   * before each request and throws if it must no longer be sent. After an abort, the line still waits for the response to
+   * a read; a TCP connection is reset during a write.
    */
-  async write(
-    unit: number,
-    { address, written }: { address: number; written: Written },
+  send(
+    requests: readonly ModbusRequest[],
     timeoutMs: number,
+    signal: AbortSignal,
+    guard: () => void = () => {},
+  ): Promise<Buffer> {
+    return raced(this.#sendInTurn(requests, timeoutMs, signal, guard), signal);
+  }
+
+  async #sendInTurn(
+    requests: readonly ModbusRequest[],
+    timeoutMs: number,
+    signal: AbortSignal,
     guard: () => void,
-    signal?: AbortSignal,
-  ): Promise<void> {
-    await this.#queued(unit, timeoutMs, signal, async (connection) => {
-      await connection.write(unit, address, written, { timeoutMs, guard, signal });
-      return new Uint8Array();
-    });
-  }
-
-  async #queued(unit: number, timeoutMs: number, signal: AbortSignal | undefined, send: Job['send']) {
-    const response = Promise.withResolvers<Uint8Array>();
-    // After an abort, the caller no longer waits for the device, but the line still does before its next request.
-    const onAbort = () => response.reject(signal?.reason);
-    signal?.addEventListener('abort', onAbort, { once: true });
-    this.#queue.push({ unit, send, timeoutMs, signal, response });
-    this.#next();
-    try {
-      return await response.promise;
-    } finally {
-      signal?.removeEventListener('abort', onAbort);
-    }
-  }
-
-  /** Rejects pending requests and closes all connections. Resolves when other clients can connect. */
-  async stop(): Promise<void> {
-    this.#isStopped = true;
-    for (const job of this.#queue.splice(0)) job.response.reject(stopping());
-    await this.#opening?.catch(() => {});
-    await Promise.all(this.#slots.map((slot) => slot.connection?.close()));
-  }
-
-  #next(): void {
-    for (const slot of this.#slots) {
-      while (!slot.isBusy) {
-        const job = this.#queue.shift();
-        if (job === undefined) return;
-        const error = this.#rejection(job);
-        if (error !== undefined) job.response.reject(error);
-        else void this.#serve(slot, job);
-      }
-    }
-  }
-
-  /** Returns the reason why a request must not be sent, if any. */
-  #rejection({ unit, signal }: Job): unknown {
-    const nowMs = this.#options.clock.monotonicMs();
-    if (signal?.aborted) return signal.reason;
-    if (this.#isStopped) return stopping();
-    for (const rest of [this.#rest, this.#unit(unit).rest]) {
-      if (rest.error && !rest.isOver(nowMs)) {
-        return new ModbusError(rest.error.message, 'resting', { hint: rest.error.hint ?? '', cause: rest.error });
-      }
-    }
-    return undefined;
-  }
-
-  async #serve(slot: Slot, job: Job): Promise<void> {
+  ): Promise<Buffer> {
+    const free = this.#slots.find(({ isBusy }) => !isBusy);
+    const slot = free ?? (await new Promise<Slot>((resolve) => this.#waiting.push(resolve)));
     slot.isBusy = true;
+    const left = [...requests];
     try {
-      job.response.resolve(await this.#request(slot, job));
-    } catch (error) {
-      job.response.reject(error);
+      for (;;) {
+        const request = left[0]!;
+        signal.throwIfAborted();
+        this.#throwIfResting(request.unit);
+        const connection = await this.#connectionOf(slot);
+        if (this.#pauseMs > 0) await this.#pause(signal);
+        signal.throwIfAborted();
+        const { hasResponded } = connection;
+        try {
+          guard();
+          const data = await connection.send(request, timeoutMs, signal);
+          this.#recordResponse(request.unit);
+          return data;
+        } catch (error) {
+          if (!(error instanceof ModbusError)) throw error;
+          this.#recordFailure(error, request.unit, timeoutMs, hasResponded);
+          if (error.exception === ILLEGAL_FUNCTION) left.shift();
+          // Retry once if the connection worked before, because devices close idle connections.
+          const isRetried = error.exception === ILLEGAL_FUNCTION || (error.failure === 'closed' && hasResponded);
+          if (!isRetried || left.length === 0) throw error;
+        } finally {
+          this.#freeAtMs = this.#clock.monotonicMs() + this.#pauseMs;
+        }
+      }
     } finally {
-      slot.isBusy = false;
-      this.#next();
+      const next = this.#waiting.shift();
+      slot.isBusy = next !== undefined;
+      next?.(slot);
       this.#closeIfUnused(slot);
     }
   }
 
-  #closeIfUnused(slot: Slot): void {
-    if (this.#closesAfterPoll && this.#users === 0 && !slot.isBusy) void slot.connection?.close();
-  }
-
-  async #request(slot: Slot, job: Job): Promise<Uint8Array> {
-    for (;;) {
-      const wasProven = slot.isProven && slot.connection?.isOpen === true;
-      const connection = await this.#connectionOf(slot);
-      await this.#pause(job.signal);
-      try {
-        const bytes = await job.send(connection);
-        this.#recordResponse(slot, job.unit);
-        return bytes;
-      } catch (error) {
-        if (!(error instanceof ModbusError)) throw error;
-        this.#handleError(error, slot, job);
-        // Retry once if the connection worked before, because devices close idle connections.
-        if (error.failure !== 'closed' || !wasProven || this.#isStopped || job.signal?.aborted) throw error;
-      } finally {
-        this.#freeAtMs = this.#options.clock.monotonicMs() + this.#pauseMs;
-      }
+  /** Throws if the device or the line is paused, or no longer used by a source. */
+  #throwIfResting(unit: number): void {
+    if (this.#sources.size === 0) throw new ModbusError('the source is stopping', 'closed');
+    if (this.#rests.size === 0) return;
+    const nowMs = this.#clock.monotonicMs();
+    for (const rest of [this.#rests.get('line'), this.#rests.get(unit)]) {
+      if (rest !== undefined && nowMs < rest.untilMs) throw rest.error;
     }
-  }
-
-  /** Waits until the next request may be sent, and reserves the time for it. */
-  async #pause(signal: AbortSignal | undefined): Promise<void> {
-    const { clock } = this.#options;
-    for (let nowMs = clock.monotonicMs(); nowMs < this.#freeAtMs; nowMs = clock.monotonicMs()) {
-      await clock.sleep(this.#freeAtMs - nowMs, signal);
-    }
-    this.#freeAtMs = clock.monotonicMs() + this.#pauseMs;
   }
 
   async #connectionOf(slot: Slot): Promise<ModbusConnection> {
-    if (slot.connection?.isOpen) return slot.connection;
-    const { address, after, open = openConnection } = this.#options;
-    await slot.connection?.close();
-    await after?.catch(() => {});
-    try {
-      this.#opening = open(address);
-      slot.connection = await this.#opening;
-    } catch (error) {
-      throw this.#recordConnectFailure(error as ModbusError);
+    while (!slot.connection?.isOpen) {
+      // A device may accept only one connection.
+      await slot.connection?.close();
+      const address = this.#address;
+      try {
+        slot.connection = await openConnection(address, this.#clock);
+      } catch (error) {
+        this.#recordDisconnect(error as ModbusError);
+        throw error;
+      }
+      if (address !== this.#address) void slot.connection.close();
     }
-    if (this.#isStopped) {
-      await slot.connection.close();
-      throw stopping();
-    }
-    Object.assign(slot, { isProven: false, unansweredRequests: 0 });
     return slot.connection;
   }
 
-  #recordResponse(slot: Slot, unit: number): void {
-    slot.isProven = true;
-    slot.unansweredRequests = 0;
-    this.#rest.recordResponse();
-    this.#unit(unit).rest.recordResponse();
-    this.#trouble.recovered('modbus.disconnected', { line: this.#name }, 'connection to the Modbus device restored');
-    this.#trouble.recovered('modbus.silent', this.#fieldsOf(unit), 'device is responding again', String(unit));
+  /** Waits until the next request may be sent, and reserves the time for it. */
+  async #pause(signal: AbortSignal): Promise<void> {
+    const clock = this.#clock;
+    while (clock.monotonicMs() < this.#freeAtMs) await clock.sleep(this.#freeAtMs - clock.monotonicMs(), signal);
+    this.#freeAtMs = clock.monotonicMs() + this.#pauseMs;
   }
 
-  #handleError(error: ModbusError, slot: Slot, { unit, timeoutMs }: Job): void {
-    const { address, clock } = this.#options;
-    switch (error.failure) {
-      case 'exception':
-        this.#recordResponse(slot, unit);
-        return;
-      case 'silent': {
-        // On a serial line, a late response could be mistaken for the response to the next request, so pause for at
-        // least one more timeout.
-        const floorMs = address.transport === 'rtu' ? Math.max(REST_FLOOR_MS, timeoutMs) : REST_FLOOR_MS;
-        this.#unit(unit).rest.recordFailure(error, clock.monotonicMs(), () => clock.random(), floorMs);
-        const fields = { ...this.#fieldsOf(unit), error: error.message };
-        this.#trouble.report({ event: 'modbus.silent', ...fields }, 'no response from Modbus device', String(unit));
-        // The Modbus gateway responded on behalf of the device, so the connection works.
-        if (error.exception !== undefined) slot.unansweredRequests = 0;
-        // A late frame could not be distinguished from the response to a later request.
-        else if (address.transport === 'tcp' && address.framing === 'rtu') this.#drop(slot);
-        else if (++slot.unansweredRequests >= Math.min(this.#units.size, MAX_UNANSWERED)) this.#drop(slot);
-        return;
-      }
-      case 'garbled':
-        // The start of the next response cannot be determined.
-        this.#drop(slot);
-        return;
-      default:
-        if (!slot.isProven) this.#recordConnectFailure(error);
-        slot.isProven = false;
+  #recordResponse(unit: number): void {
+    if (this.#rests.delete('line')) {
+      this.#trouble.recovered('modbus.disconnected', { line: this.#name }, 'connection to the Modbus device restored');
+    }
+    if (this.#rests.delete(unit)) {
+      this.#trouble.recovered('modbus.silent', this.#fieldsOf(unit), 'device is responding again', String(unit));
     }
   }
 
-  /**
-   * Closes the connection; the next request opens a new one. A serial port stays open, because reopening it resets
-   * some adapters.
-   */
-  #drop(slot: Slot): void {
-    if (this.#options.address.transport === 'rtu') return;
-    void slot.connection?.close();
+  #recordFailure(error: ModbusError, unit: number, timeoutMs: number, hadResponded: boolean): void {
+    if (error.failure === 'exception') this.#recordResponse(unit);
+    if (error.failure === 'closed' && !hadResponded) this.#recordDisconnect(error);
+    if (error.failure !== 'silent') return;
+    // On a serial line, a late response could be mistaken for the response to the next request within this time.
+    this.#pauseRequests(unit, error, UNRESPONSIVE, Math.max(MIN_REST_MS, timeoutMs));
+    const fields = { ...this.#fieldsOf(unit), error: error.message };
+    this.#trouble.report({ event: 'modbus.silent', ...fields }, 'no response from Modbus device', String(unit));
   }
 
-  #recordConnectFailure(error: ModbusError): ModbusError {
-    const { clock } = this.#options;
-    this.#rest.recordFailure(error, clock.monotonicMs(), () => clock.random(), REST_FLOOR_MS);
+  #recordDisconnect(error: ModbusError): void {
+    this.#pauseRequests('line', error, RECONNECT[this.#address.transport], MIN_REST_MS);
     const fields = { line: this.#name, error: error.message, hint: error.hint };
     this.#trouble.report({ event: 'modbus.disconnected', ...fields }, 'failed to connect to the Modbus device');
-    return error;
   }
 
-  #unit(number: number): Unit {
-    let unit = this.#units.get(number);
-    if (unit === undefined) {
-      unit = { rest: new Rest(), sources: [] };
-      this.#units.set(number, unit);
-    }
-    return unit;
+  #pauseRequests(key: number | 'line', error: ModbusError, backoff: Backoff, floorMs: number): void {
+    const clock = this.#clock;
+    const { failures = 0 } = this.#rests.get(key) ?? {};
+    const untilMs = clock.monotonicMs() + fullJitterMs(failures, backoff, () => clock.random(), floorMs);
+    this.#rests.set(key, { error, failures: failures + 1, untilMs });
   }
 
   #fieldsOf(unit: number) {
-    return { source: [...new Set(this.#unit(unit).sources)].join(' '), line: this.#name, unit };
+    const names = [...this.#sources].filter(({ spec }) => spec.unit === unit).map(({ name }) => name);
+    return { source: [...new Set(names)].join(' '), line: this.#name, unit };
+  }
+
+  #closeIfUnused({ isBusy, connection }: Slot): void {
+    const isUnused = this.#sources.size === 0 || (this.#closesAfterPoll && this.#uses === 0);
+    if (isUnused && !isBusy) void connection?.close();
+  }
+
+  async #closeAll(): Promise<void> {
+    await Promise.all(this.#slots.map(({ connection }) => connection?.close()));
   }
 }
 
-function stopping(): ModbusError {
-  return new ModbusError('the source is stopping', 'closed');
-}
-
-/** Name of a line in logs: its host and port, or its serial port. */
-export function nameOf(address: ModbusAddress): string {
-  return address.transport === 'tcp' ? `${address.host}:${address.port}` : address.path;
+/** Returns the silent interval before a frame on a serial line: three and a half characters of eleven bits. */
+function silenceMs(address: ModbusAddress): number {
+  return address.transport === 'rtu' ? Math.max(2, Math.ceil((3.5 * 11 * 1000) / address.baud)) : 0;
 }

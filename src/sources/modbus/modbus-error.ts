@@ -9,9 +9,7 @@ export type ModbusFailure =
   /** Invalid response, for example line noise or two devices with the same unit number. */
   | 'garbled'
   /** No connection, or the connection was closed during the request. */
-  | 'closed'
-  /** The request was not sent, because the device or its connection is paused after failures. */
-  | 'resting';
+  | 'closed';
 
 /** Exception codes defined by the protocol (application specification, section 7). */
 const EXCEPTION_TEXTS: Readonly<Record<number, string>> = {
@@ -25,6 +23,7 @@ const EXCEPTION_TEXTS: Readonly<Record<number, string>> = {
   10: 'the gateway has no path to the device',
   11: 'the device does not respond to its gateway',
 };
+const LAST_REJECTION = 3;
 /** Codes of temporary conditions. */
 const BUSY = [5, 6];
 /** Codes with which a Modbus gateway reports that a device does not respond. */
@@ -39,7 +38,6 @@ const HINTS: Readonly<Record<ModbusFailure, string>> = {
     'Check the unit number, and that no two devices have the same one. On a serial line, also check baud, parity, ' +
     'stop bits and line termination.',
   closed: 'Check address, cable and power. Many devices accept only a few connections.',
-  resting: 'Retried automatically.',
 };
 
 export class ModbusError extends TagferryError {
@@ -57,41 +55,30 @@ export class ModbusError extends TagferryError {
     this.exception = exception;
   }
 
+  /** Whether the device is temporarily busy. */
   get isBusy(): boolean {
     return this.exception !== undefined && BUSY.includes(this.exception);
   }
 
-  /** Whether the device rejected the request and may still return part of the requested range. */
-  get isRefusal(): boolean {
-    return this.failure === 'exception' && !this.isBusy;
+  /** Whether the device does not provide these registers, or not in one request. */
+  get isRejection(): boolean {
+    return this.exception !== undefined && this.exception <= LAST_REJECTION;
+  }
+
+  /** Whether the device or its connection does not respond, so that further requests would fail too. */
+  get isUnreachable(): boolean {
+    return this.failure === 'silent' || this.failure === 'closed';
   }
 }
 
 /** Returns the error for a device exception. */
 export function exceptionOf(code: number): ModbusError {
   const text = `exception ${code}: ${EXCEPTION_TEXTS[code] ?? 'unknown'}`;
-  const failure = GATEWAY_SILENT.includes(code) ? 'silent' : 'exception';
-  return new ModbusError(text, failure, { exception: code });
+  return new ModbusError(text, GATEWAY_SILENT.includes(code) ? 'silent' : 'exception', { exception: code });
 }
 
-/** Converts a driver error, including objects that are not `Error` instances. */
-export function modbusErrorOf(error: unknown, timeoutMs: number): ModbusError {
-  if (error instanceof ModbusError) return error;
-  const { modbusCode, errno, message } = (error ?? {}) as { modbusCode?: unknown; errno?: unknown; message?: unknown };
-  if (typeof modbusCode === 'number') return exceptionOf(modbusCode);
-  if (errno === 'ETIMEDOUT') return new ModbusError(`no response within ${timeoutMs} ms`, 'silent');
-  // The driver reads beyond the end of a frame whose byte count is too large.
-  if (error instanceof RangeError) return invalidByteCount(error);
-  const text = messageOf(typeof message === 'string' ? message : error);
-  if (/^(CRC|Data length|Unexpected data) error/.test(text)) {
-    return new ModbusError(`invalid response (${text})`, 'garbled');
-  }
-  return new ModbusError(`the connection failed: ${text}`, 'closed', { cause: error });
-}
-
-/** Returns the error for a response whose byte count does not match the request or the length of its frame. */
-export function invalidByteCount(cause?: unknown): ModbusError {
-  return new ModbusError('invalid response (wrong byte count)', 'garbled', { cause });
+export function invalidResponse(reason: string, hint?: string): ModbusError {
+  return new ModbusError(`invalid response (${reason})`, 'garbled', hint === undefined ? {} : { hint });
 }
 
 const SERIAL_ERRORS = [

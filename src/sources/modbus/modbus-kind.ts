@@ -4,17 +4,23 @@ import type { ComparedSource, MemberReport, Members } from '../../config/source-
 import type { Source } from '../../config/tags.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { ModbusAddress } from './connection.ts';
-import { storedNumber, writeProblem } from './encoding.ts';
 import type { ModbusSpec } from './line.ts';
-import { BYTE_ORDERS, type ModbusValue, REGISTER_TYPES, readRegister, registerText } from './register.ts';
+import {
+  BYTE_ORDERS,
+  type ModbusValue,
+  REGISTER_TYPES,
+  readRegister,
+  registerText,
+  storedNumber,
+  writeProblem,
+} from './register.ts';
 
 /** Defaults according to "MODBUS over Serial Line", section 2.5. */
 const BAUD = 19_200;
 const PARITY = 'even';
 const TIMEOUT_MS = { tcp: 3_000, rtu: 1_000 };
-const MIN_TIMEOUT_MS = 20;
-const MAX_TIMEOUT_MS = 60_000;
-const MAX_PAUSE_MS = 10_000;
+const TIMEOUT = { minMs: 20, maxMs: 60_000, range: 'between 20ms and 60s', example: '1s' };
+const PAUSE = { minMs: 0, maxMs: 10_000, defaultMs: 0, range: 'at most 10s', example: '50ms' };
 /** The protocol allows 125 registers; some devices support slightly fewer. */
 const MAX_REGISTERS = 120;
 /** Members that are accepted for only one of the two transports. */
@@ -137,8 +143,9 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
   everyMs: 1_000,
   readSource(raw, report) {
     const address = readAddress(raw, report);
-    const timeoutMs = readTimeout(raw, address?.transport ?? 'tcp', report);
-    const pauseMs = readPause(raw, report);
+    const timeout = { ...TIMEOUT, defaultMs: TIMEOUT_MS[address?.transport ?? 'tcp'] };
+    const timeoutMs = readDurationMember(raw, 'timeout', timeout, report);
+    const pauseMs = readDurationMember(raw, 'pause', PAUSE, report);
     if (address === undefined || timeoutMs === undefined || pauseMs === undefined) return undefined;
     const { unit = 1, connections = 1, max_registers: maxRegisters = MAX_REGISTERS } = raw as Record<string, number>;
     return {
@@ -164,8 +171,8 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
     address.transport === 'tcp' ? { host: address.host, port: address.port } : { device: address.path },
   addressOf: (spec, { register }) => `unit ${spec.unit} ${registerText(register)}`,
   async open(context) {
-    const { openModbus } = await import('./modbus-source.ts');
-    return openModbus(context);
+    const { ModbusSource } = await import('./modbus-source.ts');
+    return new ModbusSource(context);
   },
 };
 
@@ -190,19 +197,13 @@ function readAddress(raw: Members, report: MemberReport): ModbusAddress | undefi
   return unsupported.length > 0 ? undefined : address;
 }
 
+type SerialMembers = { baud?: number; parity?: 'even' | 'odd' | 'none'; stop_bits?: 1 | 2 };
+
 /** Parses a device address. Returns the address, or the problem if the address is invalid. */
 function serialLine(text: string, raw: Members): ModbusAddress | string {
   const path = text.slice('rtu:'.length).replace(/^\/\/(?=\/)/, '');
   if (!/^\/[^\0]+[^/\0]$/.test(path)) return 'must have a device path after rtu:, beginning with /';
-  const {
-    baud = BAUD,
-    parity = PARITY,
-    stop_bits: stopBits = 1,
-  } = raw as {
-    baud?: number;
-    parity?: 'even' | 'odd' | 'none';
-    stop_bits?: 1 | 2;
-  };
+  const { baud = BAUD, parity = PARITY, stop_bits: stopBits = 1 } = raw as SerialMembers;
   return { transport: 'rtu', path, baud, parity, stopBits };
 }
 
@@ -217,22 +218,13 @@ function hostAndPort(text: string, raw: Members): ModbusAddress | string {
   return { transport: 'tcp', host, port, ...(raw.framing === 'rtu' ? { framing: 'rtu' } : {}) };
 }
 
-function readTimeout(raw: Members, transport: 'tcp' | 'rtu', report: MemberReport): number | undefined {
-  if (raw.timeout === undefined) return TIMEOUT_MS[transport];
-  const reading = readDuration(String(raw.timeout));
-  const ms = 'value' in reading ? reading.value : Number.NaN;
-  if (ms >= MIN_TIMEOUT_MS && ms <= MAX_TIMEOUT_MS) return ms;
-  const reason = 'reason' in reading ? reading.reason : 'must be between 20ms and 60s';
-  report.problem('timeout', `timeout "${raw.timeout}" ${reason}`, 'use a value such as 1s');
-  return undefined;
-}
-
-function readPause(raw: Members, report: MemberReport): number | undefined {
-  if (raw.pause === undefined) return 0;
-  const reading = readDuration(String(raw.pause));
-  if ('value' in reading && reading.value <= MAX_PAUSE_MS) return reading.value;
-  const reason = 'reason' in reading ? reading.reason : 'must be at most 10s';
-  report.problem('pause', `pause "${raw.pause}" ${reason}`, 'use a value such as 50ms');
+function readDurationMember(raw: Members, member: string, rule: typeof PAUSE, report: MemberReport) {
+  const written = raw[member];
+  if (written === undefined) return rule.defaultMs;
+  const reading = readDuration(String(written));
+  if ('value' in reading && reading.value >= rule.minMs && reading.value <= rule.maxMs) return reading.value;
+  const reason = 'reason' in reading ? reading.reason : `must be ${rule.range}`;
+  report.problem(member, `${member} "${written}" ${reason}`, `use a value such as ${rule.example}`);
   return undefined;
 }
 

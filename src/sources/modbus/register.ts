@@ -1,36 +1,50 @@
-/** Converts register addresses in tags.yaml notation to wire addresses. */
+/** Registers: their notation in tags.yaml, and their content in requests and responses. */
 
 export type ModbusTable = 'holding' | 'input' | 'coil' | 'discrete';
 
 export const isBits = (table: ModbusTable) => table === 'coil' || table === 'discrete';
 
-export const REGISTER_TYPES = [
-  'int16',
-  'uint16',
-  'int32',
-  'uint32',
-  'int64',
-  'uint64',
-  'float32',
-  'float64',
-  'bcd16',
-  'bcd32',
-  'string',
-  'bool',
-] as const;
-type RegisterType = (typeof REGISTER_TYPES)[number];
+/** A range of registers; in the tables `coil` and `discrete`, of bits. */
+export interface Span {
+  table: ModbusTable;
+  /** Zero-based wire address. */
+  address: number;
+  length: number;
+}
+
+/** Content of a write request: the words of consecutive holding registers, or the state of a coil. */
+export type Written = readonly number[] | boolean;
+
+const MAX_FLOAT32 = 2 ** 128 - 2 ** 104;
+
+/**
+ * Types of numbers: registers per number, limits of written numbers, and the methods of `DataView` for the bytes in the
+ * order ABCDEFGH. Limits of 64-bit integers are exact doubles.
+ */
+const NUMBERS = {
+  int16: { registers: 1, min: -0x8000, max: 0x7fff, get: 'getInt16', set: 'setInt16' },
+  uint16: { registers: 1, min: 0, max: 0xffff, get: 'getUint16', set: 'setUint16' },
+  int32: { registers: 2, min: -0x8000_0000, max: 0x7fff_ffff, get: 'getInt32', set: 'setInt32' },
+  uint32: { registers: 2, min: 0, max: 0xffff_ffff, get: 'getUint32', set: 'setUint32' },
+  int64: { registers: 4, min: -(2 ** 53) + 1, max: 2 ** 53 - 1, get: 'getBigInt64', set: 'setBigInt64' },
+  uint64: { registers: 4, min: 0, max: 2 ** 53 - 1, get: 'getBigUint64', set: 'setBigUint64' },
+  float32: { registers: 2, min: -MAX_FLOAT32, max: MAX_FLOAT32, get: 'getFloat32', set: 'setFloat32' },
+  float64: { registers: 4, min: -Number.MAX_VALUE, max: Number.MAX_VALUE, get: 'getFloat64', set: 'setFloat64' },
+  bcd16: { registers: 1, min: 0, max: 9_999, get: 'getUint16', set: 'setUint16' },
+  bcd32: { registers: 2, min: 0, max: 99_999_999, get: 'getUint32', set: 'setUint32' },
+} as const;
+
+type NumberType = keyof typeof NUMBERS;
+type RegisterType = NumberType | 'string' | 'bool';
+
+export const REGISTER_TYPES: readonly RegisterType[] = [...(Object.keys(NUMBERS) as NumberType[]), 'string', 'bool'];
 
 /** Specification of a value in tags.yaml. */
 export interface ModbusValue {
   register: ModbusRegister;
 }
 
-export interface ModbusRegister {
-  table: ModbusTable;
-  /** Zero-based wire address. */
-  address: number;
-  /** Number of registers; for coils and discrete inputs, number of bits. */
-  length: number;
+export interface ModbusRegister extends Span {
   type: RegisterType;
   /** Whether registers are in reverse order: CDAB and DCBA. */
   wordsReversed: boolean;
@@ -59,21 +73,6 @@ export interface RegisterProblem {
   reason: string;
   instead: string;
 }
-
-/** Number of registers per value; for coils and discrete inputs, number of bits. */
-const LENGTH_OF_TYPE: Readonly<Record<Exclude<RegisterType, 'string'>, number>> = {
-  bool: 1,
-  bcd16: 1,
-  bcd32: 2,
-  int16: 1,
-  uint16: 1,
-  int32: 2,
-  uint32: 2,
-  float32: 2,
-  int64: 4,
-  uint64: 4,
-  float64: 4,
-};
 
 const TABLES: readonly string[] = ['holding', 'input', 'coil', 'discrete'] satisfies ModbusTable[];
 const LAST_ADDRESS = 65_535;
@@ -112,7 +111,7 @@ export function readRegister(written: WrittenRegister): ModbusRegister | Registe
   const type = written.type ?? (isBits(table) || bits?.count === 1 ? 'bool' : 'uint16');
   const problem = typeProblem(type, table, bits) ?? lengthProblem(type, written.length);
   if (problem !== undefined) return problem;
-  const length = type === 'string' ? Math.ceil(written.length! / 2) : LENGTH_OF_TYPE[type];
+  const length = lengthOf(type, written.length);
   const order = ORDERS[written.byte_order ?? 'ABCD']!;
   if (order.bits === 64 && length !== 4) {
     const reason = `has eight bytes, and ${type} has fewer`;
@@ -134,6 +133,11 @@ export function readRegister(written: WrittenRegister): ModbusRegister | Registe
     ...(bits === undefined ? {} : { bits }),
     ...(written.length === undefined ? {} : { characters: written.length }),
   };
+}
+
+function lengthOf(type: RegisterType, characters = 0): number {
+  if (type === 'string') return Math.ceil(characters / 2);
+  return type === 'bool' ? 1 : NUMBERS[type].registers;
 }
 
 type Bits = NonNullable<ModbusRegister['bits']>;
@@ -224,77 +228,84 @@ function notModicon(text: string): { reason: string; instead: string } {
 const scratch = new DataView(new ArrayBuffer(8));
 
 /**
- * Returns the value at register `offset` in a response; NaN if the registers contain a float NaN or invalid BCD. 64-bit
- * values beyond 2^53 are rounded to the nearest double, because the platform accepts only doubles.
+ * Returns the value of a register from the data of a response that begins at the address `first`. Returns NaN if the
+ * register contains a float NaN or invalid BCD. 64-bit values beyond 2^53 are rounded to the nearest double, because the
+ * platform accepts only doubles.
  */
-export function decodeRegister(response: Uint8Array, offset: number, register: ModbusRegister): number {
-  const { type, length, wordsReversed, bytesSwapped, bits } = register;
+export function decode(data: Uint8Array, first: number, register: ModbusRegister): number | string {
+  const { table, address, length, type, wordsReversed, bytesSwapped, bits } = register;
+  const offset = address - first;
+  // The first bit is the lowest bit of the first byte.
+  if (isBits(table)) return (data[offset >> 3]! >> (offset & 7)) & 1;
+  if (type === 'string') return textOf(data.subarray(offset * 2, (offset + length) * 2), register);
   for (let at = 0; at < length * 2; at++) {
     const word = wordsReversed ? length - 1 - (at >> 1) : at >> 1;
-    scratch.setUint8(at, response[(offset + word) * 2 + (bytesSwapped ? 1 - (at & 1) : at & 1)]!);
+    scratch.setUint8(at, data[(offset + word) * 2 + (bytesSwapped ? 1 - (at & 1) : at & 1)]!);
   }
-  if (bits === undefined) return readAs(scratch, type);
-  return (scratch.getUint16(0) >> bits.lowest) & ((1 << bits.count) - 1);
+  if (bits !== undefined) return (scratch.getUint16(0) >> bits.lowest) & ((1 << bits.count) - 1);
+  const number = Number(scratch[NUMBERS[type as NumberType].get](0));
+  if (type === 'float32') return shortest(number);
+  return type === 'bcd16' || type === 'bcd32' ? fromBcd(number) : number;
 }
 
-/** Returns the text at register `offset` of a response, without padding (null characters and spaces). */
-export function decodeText(response: Uint8Array, offset: number, register: ModbusRegister): string {
-  const { length, bytesSwapped, characters } = register;
-  const bytes = Buffer.from(response.subarray(offset * 2, (offset + length) * 2));
+/** Returns text without padding (null characters and spaces). */
+function textOf(data: Uint8Array, { bytesSwapped, characters }: ModbusRegister): string {
+  const bytes = Buffer.from(data);
   const text = (bytesSwapped ? bytes.swap16() : bytes).toString('latin1', 0, characters);
   const end = text.indexOf('\0');
   return (end === -1 ? text : text.slice(0, end)).trim();
 }
 
-/** Returns the bit at `offset` in a coil response. The first bit is the lowest bit of the first byte. */
-export function decodeBit(response: Uint8Array, offset: number): number {
-  return (response[offset >> 3]! >> (offset & 7)) & 1;
+/** Returns the content for a number, rounded to the type of the register; `undefined` if the number does not fit. */
+export function encode(raw: number, register: ModbusRegister): Written | undefined {
+  const { table, type, length, wordsReversed, bytesSwapped } = register;
+  if (table === 'coil') return raw === 0 || raw === 1 ? raw === 1 : undefined;
+  const { min, max, set } = NUMBERS[type as NumberType];
+  const value = type.startsWith('float') ? raw : Math.round(raw);
+  if (!(value >= min && value <= max)) return undefined;
+  const view = new DataView(new ArrayBuffer(8));
+  if (set === 'setBigInt64' || set === 'setBigUint64') view[set](0, BigInt(value));
+  else view[set](0, type.startsWith('bcd') ? Number.parseInt(String(value), 16) : value);
+  return Array.from({ length }, (_, at) => {
+    const word = view.getUint16((wordsReversed ? length - 1 - at : at) * 2);
+    return bytesSwapped ? ((word & 0xff) << 8) | (word >> 8) : word;
+  });
 }
 
-function readAs(view: DataView, type: ModbusRegister['type']): number {
-  switch (type) {
-    case 'bcd16':
-      return fromBcd(view.getUint16(0), 4);
-    case 'bcd32':
-      return fromBcd(view.getUint32(0), 8);
-    case 'string':
-      return Number.NaN;
-    case 'bool':
-    case 'uint16':
-      return view.getUint16(0);
-    case 'int16':
-      return view.getInt16(0);
-    case 'int32':
-      return view.getInt32(0);
-    case 'uint32':
-      return view.getUint32(0);
-    case 'int64':
-      return Number(view.getBigInt64(0));
-    case 'uint64':
-      return Number(view.getBigUint64(0));
-    case 'float32':
-      return shortest(view.getFloat32(0));
-    case 'float64':
-      return view.getFloat64(0);
-  }
+/** Returns the number that a device returns after `raw` was written; `undefined` if `raw` does not fit. */
+export function storedNumber({ register }: ModbusValue, raw: number): number | undefined {
+  const written = encode(raw, register);
+  if (written === undefined) return undefined;
+  if (typeof written === 'boolean') return Number(written);
+  const data = new Uint8Array(written.flatMap((word) => [word >> 8, word & 0xff]));
+  return Number(decode(data, register.address, register));
+}
+
+/** Returns the reason why the register cannot be written, and a correction. */
+export function writeProblem({ register }: ModbusValue): { reason: string; instead: string } | undefined {
+  const reason = readOnlyReason(register);
+  return reason === undefined ? undefined : { reason, instead: 'remove writable' };
+}
+
+function readOnlyReason(register: ModbusRegister): string | undefined {
+  const { table, bits, type } = register;
+  if (table === 'input' || table === 'discrete') return `${table} registers are read-only`;
+  // Reading and writing back the register would overwrite changes of its other bits.
+  if (bits !== undefined) return `${registerText(register)} cannot be written without the other bits of the register`;
+  return type === 'string' ? 'a string cannot be written' : undefined;
 }
 
 /** Returns NaN if a digit exceeds 9. */
-function fromBcd(packed: number, digits: number): number {
-  let value = 0;
-  for (let at = digits - 1; at >= 0; at--) {
-    const digit = (packed >>> (4 * at)) & 15;
-    if (digit > 9) return Number.NaN;
-    value = value * 10 + digit;
-  }
-  return value;
+function fromBcd(packed: number): number {
+  const digits = packed.toString(16);
+  return /^\d+$/.test(digits) ? Number(digits) : Number.NaN;
 }
 
 /**
  * Returns the shortest decimal that represents the same 32-bit number: 12.3, not 12.300000190734863. The conversion is
  * lossless and reduces the size in the buffer and on the wire to a third.
  */
-export function shortest(single: number): number {
+function shortest(single: number): number {
   if (!Number.isFinite(single)) return Number.NaN;
   for (let digits = 6; digits <= 9; digits++) {
     const short = Number(single.toPrecision(digits));

@@ -44,6 +44,7 @@ beforeAll(async () => {
     tags: `sources:
   tcp: { modbus: "tcp://127.0.0.1:${port}", unit: 1, every: 50ms, timeout: 500ms }
   rtu: { modbus: "rtu:${pair.ours}", unit: 1, every: 50ms }
+  other: { modbus: "rtu:${pair.ours}", unit: 2, every: 50ms }
   map: { modbus: "tcp://127.0.0.1:${port}", unit: 2, every: 100ms, timeout: 500ms }
 tags:
   C:
@@ -51,6 +52,7 @@ tags:
     values:
       tcp: { from: tcp, register: holding 10, type: uint32 }
       rtu: { from: rtu, register: holding 10, type: uint32 }
+      other: { from: other, register: holding 150 }
   M:
     asset: 882
     values:
@@ -145,7 +147,8 @@ describe('Modbus source', () => {
     for (const name of COUNTERS) expect(await problemOf(name)).not.toBe('');
     await pair.plug();
     peers = { tcp: await Peer.tcp(peers.tcp.port), rtu: await Peer.rtu(pair.theirs) };
-    await untilMore(...COUNTERS);
+    await untilMore(...COUNTERS, 'other');
+    expect(new Set(delivered('other'))).toEqual(new Set([150]));
     await agent.until(() => agent.logged('modbus.disconnected_over').length > 1, 'both recoveries are reported');
   });
 });

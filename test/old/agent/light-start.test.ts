@@ -41,7 +41,7 @@ describe('agent startup', () => {
     expect(loaded.some((url) => url.endsWith('/agent/agent.ts'))).toBe(true);
     expect(
       loaded.filter((url) =>
-        /node_modules\/(@nats-io|mqtt|mqtt-packet|ws|modbus-serial|undici|pino-pretty|prom-client)\/|\/src\/sandbox\//.test(
+        /node_modules\/(@nats-io|mqtt|mqtt-packet|ws|serialport|undici|pino-pretty|prom-client)\/|\/src\/sandbox\//.test(
           url,
         ),
       ),

@@ -35,6 +35,7 @@ describe('tagferry sources scan with an address', () => {
   it.for([
     ['mqtt://gw:hunter2@broker', 'password_file'],
     ['http://plc', 'tcp://host:502'],
+    ['tcp://plc:502', 'sources of the kind modbus cannot be scanned'],
   ] as const)('suggests a correction for %s', async ([address, hint]) => {
     const { status, stderr } = await scan(address);
     expect(status).toBe(2);

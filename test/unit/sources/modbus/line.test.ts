@@ -1,287 +1,305 @@
-import { describe, expect, it } from 'vitest';
-import { silentLogger } from '../../../../src/base/logger.ts';
-import type { ModbusAddress, ModbusConnection } from '../../../../src/sources/modbus/connection.ts';
-import { type LineRules, ModbusLine } from '../../../../src/sources/modbus/line.ts';
-import { ModbusError } from '../../../../src/sources/modbus/modbus-error.ts';
-import { ManualClock } from '../../doubles/manual-clock.ts';
+import { connect } from 'node:net';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { until } from '../sink-double.ts';
+import { exception, type ScriptedDevice } from './device.ts';
+import { at, EVERY_MS, type OpenedSource, Plant } from './plant.ts';
 
-const TCP: ModbusAddress = { transport: 'tcp', host: 'plc', port: 502 };
-const RTU: ModbusAddress = { transport: 'rtu', path: '/dev/line', baud: 9_600, parity: 'even', stopBits: 1 };
 const TIMEOUT_MS = 1_000;
-const RESPONSE_MS = 10;
+const SILENT_UNIT = 9;
 
-/** Behaviour of a unit: it responds with its number, or fails. */
-type Behaviour = 'responds' | 'hangs' | 'closes' | 'garbles';
+let plant: Plant;
+let device: ScriptedDevice;
 
-/** A line with simulated devices and a manual clock. */
-function lineOf(address = TCP, connections = 1, rules: Partial<LineRules> = {}) {
-  const clock = new ManualClock();
-  const units = new Map<number, Behaviour>();
-  const frames: { unit: number; atMs: number }[] = [];
-  const warnings: { event: string; unit?: number }[] = [];
-  const network = { isReachable: true, opened: 0, open: 0, mostOpen: 0, atOnce: 0, mostAtOnce: 0 };
-  const sockets = new Set<() => void>();
-  const log = silentLogger();
-  log.warn = ((fields: { event: string }) => warnings.push(fields)) as typeof log.warn;
-  const open = async (): Promise<ModbusConnection> => {
-    await clock.sleep(1);
-    if (!network.isReachable) throw new ModbusError('no connection', 'closed');
-    network.opened++;
-    network.mostOpen = Math.max(network.mostOpen, ++network.open);
-    const disconnect = () => {
-      if (sockets.delete(disconnect)) network.open--;
-    };
-    sockets.add(disconnect);
-    return {
-      get isOpen() {
-        return sockets.has(disconnect);
-      },
-      close: async () => disconnect(),
-      write: async () => {},
-      async read(unit) {
-        frames.push({ unit, atMs: clock.monotonicMs() });
-        network.mostAtOnce = Math.max(network.mostAtOnce, ++network.atOnce);
-        try {
-          const behaviour = units.get(unit) ?? 'responds';
-          await clock.sleep(behaviour === 'hangs' ? TIMEOUT_MS : RESPONSE_MS);
-          if (behaviour === 'hangs') throw new ModbusError('no response', 'silent');
-          if (behaviour === 'garbles') throw new ModbusError('CRC error', 'garbled');
-          if (behaviour === 'closes') disconnect();
-          if (!sockets.has(disconnect)) throw new ModbusError('the connection was closed', 'closed');
-          return Uint8Array.of(unit);
-        } finally {
-          network.atOnce--;
-        }
-      },
-    };
-  };
-  const line = new ModbusLine({ address, clock, log, open });
-  for (const unit of [1, 2, 3, 9])
-    line.join(unit, `plc${unit}`, { connections, pauseMs: 0, closeAfterPoll: false, ...rules });
-  const request = (unit: number) =>
-    line.read(unit, { table: 'holding', address: 0, length: 1 }, TIMEOUT_MS).then(
-      ([number]) => number!,
-      (error: ModbusError) => error.failure,
-    );
-  /** Sends one request to each unit. Returns their responses, or the kinds of their failures. */
-  const round = async (...numbers: number[]) => {
-    const responses = Promise.all(numbers.map(request));
-    await clock.advance(5 * TIMEOUT_MS);
-    return await responses;
-  };
-  return {
-    clock,
-    units,
-    frames,
-    warnings,
-    network,
-    line,
-    request,
-    round,
-    disconnectAll: () => [...sockets].map((disconnect) => disconnect()),
-  };
+beforeEach(async () => {
+  plant = new Plant();
+  device = await plant.device();
+});
+afterEach(() => plant.close());
+
+const VALUE = { v: 'register: holding 10' };
+const TWO_BLOCKS = { v: 'register: holding 10', w: 'register: holding 150' };
+
+const open = (unit: number, members = '', registers: Record<string, string> = VALUE) =>
+  plant.open(`${at(device)}, unit: ${unit}, timeout: ${TIMEOUT_MS}ms${members}`, registers, `plc${unit}`);
+
+/** Polls all sources once, from the next multiple of their interval. */
+async function pollAll(sources: readonly OpenedSource[]): Promise<unknown[]> {
+  return await Promise.all(sources.map((source) => plant.start(source)));
 }
 
+/** Starts a source whose device does not respond, and waits for the timeout. */
+async function pollSilent(source: OpenedSource, advanceMs = 0): Promise<void> {
+  const before = device.requests.length;
+  const polled = advanceMs === 0 ? plant.start(source) : plant.poll(source, advanceMs);
+  await until(() => device.requests.length > before);
+  await plant.clock.advance(TIMEOUT_MS);
+  await polled;
+}
+
+const silentUnit = (): ScriptedDevice['respond'] => (request) =>
+  request.unit === SILENT_UNIT ? undefined : device.read(request);
+
 describe('Modbus line', () => {
-  it('alternates between all devices over one connection', async () => {
-    const { network, round, frames } = lineOf();
-    expect(await round(1, 2, 3, 1, 2, 3)).toEqual([1, 2, 3, 1, 2, 3]);
-    expect(frames.map(({ unit }) => unit)).toEqual([1, 2, 3, 1, 2, 3]);
-    expect(network).toMatchObject({ opened: 1, mostOpen: 1, mostAtOnce: 1 });
+  it('is shared by all sources of a host, which are served in turn over one connection', async () => {
+    const sources = await Promise.all([1, 2, 3].map((unit) => open(unit, '', TWO_BLOCKS)));
+    expect(await pollAll(sources)).toEqual(new Array(3).fill({ v: 10, w: 150 }));
+    expect(device.requests.map(({ unit }) => unit)).toEqual([1, 2, 3, 1, 2, 3]);
+    expect([device.opened, device.mostOpen]).toEqual([1, 1]);
   });
 
-  it('opens the configured number of connections over TCP, but only one on a serial line', async () => {
-    const several = lineOf(TCP, 3);
-    await several.round(1, 2, 3, 4, 5, 6);
-    expect(several.network).toMatchObject({ mostOpen: 3, mostAtOnce: 3 });
-    const serial = lineOf(RTU, 3);
-    await serial.round(1, 2, 3, 4, 5, 6);
-    expect(serial.network).toMatchObject({ mostOpen: 1, mostAtOnce: 1 });
+  it('opens the configured number of connections', async () => {
+    const sources = await Promise.all([1, 2, 3, 4].map((unit) => open(unit, unit === 2 ? ', connections: 3' : '')));
+    await pollAll(sources);
+    expect(device.mostOpen).toBe(3);
   });
 
-  it('delays other devices by at most one timeout per request to an unresponsive device, and backs off', async () => {
-    const { clock, units, request, frames, network } = lineOf();
-    units.set(9, 'hangs');
+  it('delays other devices by one timeout per attempt of an unresponsive device, which is paused', async () => {
+    device.respond = silentUnit();
+    const [silent, other] = [await open(SILENT_UNIT), await open(1)];
     const respondedMs: number[] = [];
-    const failures: string[] = [];
-    const poll = async (unit: number, everyMs: number) => {
-      for (let dueMs = clock.monotonicMs(); dueMs < 121_000; dueMs += everyMs) {
-        await clock.sleep(Math.max(0, dueMs - clock.monotonicMs()));
-        const result = await request(unit);
-        if (unit === 9) failures.push(String(result));
-        else respondedMs.push(clock.monotonicMs());
-      }
+    other.status.listen(() => respondedMs.push(plant.clock.monotonicMs()));
+    silent.running.start();
+    other.running.start();
+    while (respondedMs.length < 60) await plant.clock.advance(TIMEOUT_MS / 10);
+    const gaps = respondedMs.slice(1).map((atMs, index) => atMs - respondedMs[index]!);
+    expect(Math.max(...gaps)).toBeLessThanOrEqual(EVERY_MS + TIMEOUT_MS);
+    expect(other.readings).toEqual(respondedMs.map(() => 10));
+    const attempts = device.requests.filter(({ unit }) => unit === SILENT_UNIT).length;
+    expect(attempts).toBeGreaterThan(5);
+    expect(attempts).toBeLessThan(30);
+    expect(silent.status).toMatchObject({ connected: false, problem: 'no response within 1000 ms' });
+    expect(silent.status.errors).toBeGreaterThan(attempts);
+    expect(device.opened).toBe(1);
+    expect(plant.logged[0]).toMatchObject({ event: 'modbus.silent', unit: SILENT_UNIT, source: `plc${SILENT_UNIT}` });
+  });
+
+  it('resumes requests to a device that responds again', async () => {
+    device.respond = silentUnit();
+    const silent = await open(SILENT_UNIT);
+    await pollSilent(silent);
+    device.respond = (request) => device.read(request);
+    await plant.clock.advance(EVERY_MS);
+    while (!silent.status.connected) await plant.poll(silent);
+    expect(silent.readings.at(-1)).toBe(10);
+    expect(plant.events()).toEqual(['modbus.silent', 'modbus.silent_over']);
+  });
+
+  it('replaces a connection over which no device responds any more', async () => {
+    const source = await open(SILENT_UNIT);
+    await plant.start(source);
+    device.respond = (request) => (request.connection === 1 ? undefined : device.read(request));
+    await pollSilent(source, EVERY_MS);
+    for (let polls = 0; polls < 4 && device.opened === 1; polls++) {
+      await plant.clock.advance(EVERY_MS - TIMEOUT_MS);
+      await plant.clock.advance(TIMEOUT_MS);
+    }
+    await until(() => device.opened === 2 || device.sockets.size === 0);
+    while (!source.status.connected) await plant.clock.advance(TIMEOUT_MS);
+    expect(device.mostOpen).toBe(1);
+  });
+
+  it('pauses after failed connections, reports one failure and the recovery', async () => {
+    const { port } = device;
+    const source = await open(1);
+    await device.close();
+    await plant.start(source);
+    for (let polls = 0; polls < 3; polls++) await plant.poll(source);
+    expect(source.status).toMatchObject({
+      connected: false,
+      problem: `failed to connect to 127.0.0.1 port ${port}: ECONNREFUSED`,
+      hint: expect.stringContaining('cable'),
+      errors: 4,
+    });
+    device = await plant.device(false, port);
+    while (!source.status.connected) await plant.poll(source);
+    expect(plant.events().filter((event) => event !== 'modbus.disconnected')).toEqual(['modbus.disconnected_over']);
+  });
+
+  it('reports a serial port that does not exist with a hint', async () => {
+    const source = await plant.open('modbus: "rtu:/dev/no-such-port", baud: 9600', VALUE);
+    await plant.start(source);
+    expect(source.status).toMatchObject({
+      connected: false,
+      problem: '/dev/no-such-port does not exist',
+      hint: expect.stringContaining('/dev/serial/by-id/'),
+    });
+  });
+
+  it('reconnects without a failure if the device closed an idle connection', async () => {
+    const source = await open(1);
+    await plant.start(source);
+    device.disconnectAll();
+    await until(() => device.sockets.size === 0);
+    expect(await plant.poll(source)).toEqual({ v: 10 });
+    expect([device.opened, source.status.errors, plant.events()]).toEqual([2, 0, []]);
+  });
+
+  it('repeats a request once if the device closes the connection during it', async () => {
+    const source = await open(1);
+    await plant.start(source);
+    device.respond = (request) => {
+      device.respond = (next) => device.read(next);
+      device.disconnectAll();
+      return device.read(request);
     };
-    void poll(9, 500);
-    void poll(1, 500);
-    await clock.advance(125_000);
-    const gaps = respondedMs.slice(1).map((atMs, at) => atMs - respondedMs[at]!);
-    expect(respondedMs.length).toBeGreaterThan(220);
-    expect(Math.max(...gaps)).toBeLessThanOrEqual(TIMEOUT_MS + 500 + 2 * RESPONSE_MS);
-    const attempts = frames.filter(({ unit }) => unit === 9).length;
-    expect([attempts >= 4, attempts <= 15]).toEqual([true, true]);
-    expect(new Set(failures)).toEqual(new Set(['silent', 'resting']));
-    expect(network.opened).toBe(1);
-  });
-
-  it('resumes requests to a device as soon as it responds again', async () => {
-    const { clock, units, round, warnings } = lineOf();
-    units.set(9, 'hangs');
-    expect(await round(9, 9)).toEqual(['silent', 'resting']);
-    units.clear();
-    await clock.advance(30_000);
-    expect(await round(9, 9, 1)).toEqual([9, 9, 1]);
-    expect(warnings.map(({ event, unit }) => [event, unit])).toEqual([['modbus.silent', 9]]);
-  });
-
-  it('fails requests immediately while disconnected, and reconnects with backoff', async () => {
-    const { clock, network, round, warnings, frames } = lineOf();
-    network.isReachable = false;
-    expect(await round(1, 2, 3)).toEqual(['closed', 'resting', 'resting']);
-    network.isReachable = true;
-    await clock.advance(30_000);
-    expect(await round(1, 2, 3)).toEqual([1, 2, 3]);
-    expect([warnings.length, frames.length]).toEqual([1, 3]);
-  });
-
-  it('reconnects without reporting a failure if the device closed an idle connection', async () => {
-    const { network, round, disconnectAll } = lineOf();
-    await round(1);
-    disconnectAll();
-    expect(await round(1, 2)).toEqual([1, 2]);
-    expect(network.opened).toBe(2);
+    expect(await plant.poll(source)).toEqual({ v: 10 });
+    expect(plant.events()).toEqual([]);
   });
 
   it('pauses after a connection that ended before any response', async () => {
-    const { units, network, round } = lineOf();
-    units.set(1, 'closes');
-    expect(await round(1, 1)).toEqual(['closed', 'resting']);
-    expect(network.opened).toBe(1);
+    device.respond = () => {
+      device.disconnectAll();
+      return undefined;
+    };
+    const [first, second] = [await open(1), await open(2)];
+    await pollAll([first, second]);
+    expect(device.opened).toBe(1);
+    expect(second.status.problem).toBe('the connection was closed');
   });
 
-  it('drops a connection only if none of the devices respond', async () => {
-    const { clock, units, round, network } = lineOf();
-    await round(1, 2);
-    units.set(2, 'hangs');
-    await round(2, 1);
-    await clock.advance(30_000);
-    await round(2, 1);
-    expect(network.opened).toBe(1);
-    for (const unit of [1, 3]) units.set(unit, 'hangs');
-    await clock.advance(30_000);
-    await round(1, 2, 3);
-    units.clear();
-    await clock.advance(60_000);
-    expect(await round(1, 2, 3)).toEqual([1, 2, 3]);
-    expect(network.opened).toBe(2);
-  });
-
-  it('waits for late responses and for silence between frames on a serial line', async () => {
-    const { clock, units, frames, request } = lineOf(RTU);
-    units.set(9, 'hangs');
-    for (let attempt = 0; attempt < 8; attempt++) {
-      void request(9);
-      await clock.advance(TIMEOUT_MS + 40_000);
-    }
-    const hung = frames.splice(0);
-    const gaps = hung.slice(1).map(({ atMs }, at) => atMs - hung[at]!.atMs - TIMEOUT_MS);
-    expect(Math.min(...gaps)).toBeGreaterThanOrEqual(TIMEOUT_MS);
-    void Promise.all([request(1), request(2), request(3)]);
-    await clock.advance(TIMEOUT_MS);
-    const pauses = frames.slice(1).map(({ atMs }, at) => atMs - frames[at]!.atMs - RESPONSE_MS);
-    // Three and a half characters of eleven bits at 9600 baud.
-    expect(Math.min(...pauses)).toBeGreaterThanOrEqual(4);
-  });
-
-  it('pauses between requests to a host, across devices and connections', async () => {
-    const { frames, round } = lineOf(TCP, 2, { pauseMs: 50 });
-    expect(await round(1, 2, 3, 1)).toEqual([1, 2, 3, 1]);
-    const gaps = frames.slice(1).map(({ atMs }, at) => atMs - frames[at]!.atMs);
+  it('pauses between requests to a host, across sources and connections', async () => {
+    const sources = [await open(1, ', pause: 50ms, connections: 2'), await open(2), await open(3)];
+    const polled = pollAll(sources);
+    while (device.requests.length < 3) await plant.clock.advance(1);
+    await polled;
+    const gaps = device.requests.slice(1).map(({ atMs }, index) => atMs - device.requests[index]!.atMs);
     expect(Math.min(...gaps)).toBeGreaterThanOrEqual(50);
   });
 
-  it('follows the settings of the remaining sources after a reload', async () => {
-    const { line, frames, round, network } = lineOf();
-    const leave = line.join(1, 'plc1', { connections: 1, pauseMs: 500, closeAfterPoll: true });
-    await round(1, 2);
-    expect(frames[1]!.atMs - frames[0]!.atMs).toBeGreaterThanOrEqual(500);
-    leave();
-    frames.length = 0;
-    const end = line.use();
-    await round(1, 2);
-    end();
-    expect(frames[1]!.atMs - frames[0]!.atMs).toBe(RESPONSE_MS);
-    expect(network.open).toBe(1);
+  it('uses the settings of the remaining sources after a reload', async () => {
+    const slow = await open(2, ', pause: 10s');
+    const source = await open(1);
+    await slow.running.stop();
+    await plant.start(source);
+    expect(await plant.poll(source)).toEqual({ v: 10 });
   });
 
-  it('pauses longer than the silence of a serial line if configured', async () => {
-    const { frames, round } = lineOf(RTU, 1, { pauseMs: 50 });
-    await round(1, 2, 3);
-    expect(frames.slice(1).map(({ atMs }, at) => atMs - frames[at]!.atMs - RESPONSE_MS)).toEqual([50, 50]);
+  it('reopens its connection if a reload changes the framing', async () => {
+    const source = await open(1);
+    await plant.start(source);
+    const replaced = await open(2, ', framing: rtu');
+    await until(() => device.sockets.size === 0);
+    await source.running.stop();
+    void plant.start(replaced);
+    await until(() => device.opened === 2);
+    expect(device.mostOpen).toBe(1);
   });
 
-  it('disconnects after the last simultaneous poll if configured', async () => {
-    const { line, round, network } = lineOf(TCP, 1, { closeAfterPoll: true });
-    const [endFirst, endSecond] = [line.use(), line.use()];
-    await round(1, 2);
-    endFirst();
-    await round(2);
-    expect(network).toMatchObject({ opened: 1, open: 1 });
-    endSecond();
-    expect(network.open).toBe(0);
-    const end = line.use();
-    expect(await round(1)).toEqual([1]);
-    end();
-    expect(network).toMatchObject({ opened: 2, open: 0 });
+  it('disconnects after the last of simultaneous polls with `close_after_poll`', async () => {
+    const sources = [await open(1, ', close_after_poll: true', TWO_BLOCKS), await open(2, '', TWO_BLOCKS)];
+    await pollAll(sources);
+    await until(() => device.sockets.size === 0);
+    const client = connect(device.port, '127.0.0.1');
+    await until(() => device.sockets.size === 1);
+    client.destroy();
+    await until(() => device.sockets.size === 0);
+    await Promise.all(sources.map((source) => plant.poll(source, EVERY_MS)));
+    await until(() => device.sockets.size === 0);
+    expect(device.mostOpen).toBe(1);
+    expect(sources.map(({ status }) => [status.connected, status.errors])).toEqual([
+      [true, 0],
+      [true, 0],
+    ]);
   });
 
-  it('disconnects after the response to a request from a stopped poll, if configured', async () => {
-    const { clock, line, request, network } = lineOf(TCP, 1, { closeAfterPoll: true });
-    const end = line.use();
-    const response = request(1);
-    await clock.advance(5);
-    end();
-    expect(network.open).toBe(1);
-    await clock.advance(TIMEOUT_MS);
-    expect([await response, network.open, network.opened]).toEqual([1, 0, 1]);
+  it('closes its connections when the last source stops, even during a request', async () => {
+    device.respond = silentUnit();
+    const [silent, other] = [await open(SILENT_UNIT), await open(1)];
+    await plant.start(other);
+    void plant.start(silent);
+    await until(() => device.requests.some(({ unit }) => unit === SILENT_UNIT));
+    await other.running.stop();
+    expect(device.sockets.size).toBe(1);
+    await silent.running.stop();
+    await until(() => device.sockets.size === 0);
+    const again = await open(1);
+    expect(await plant.start(again)).toEqual({ v: 10 });
+  });
+});
+
+describe('write to a Modbus device', () => {
+  const guard = () => {};
+  const { signal } = new AbortController();
+  const WRITABLE = {
+    one: 'register: holding 100',
+    two: 'register: holding 110, type: float32',
+    coil: 'register: coil 7',
+  };
+
+  const openWritable = async (members = '') => {
+    const source = await open(1, members, WRITABLE);
+    const write = (at: number, raw: number, check = guard, end = signal) =>
+      source.running.write!(source.points[at]!, raw, check, end);
+    return { source, write };
+  };
+  /** Makes the device reject these functions. */
+  const reject = (...codes: number[]) => {
+    device.respond = (request) => (codes.includes(request.code) ? exception(request.code, 1) : device.read(request));
+  };
+
+  it('sends registers and coils, and reads them back', async () => {
+    const { source, write } = await openWritable();
+    await write(0, 5);
+    await write(1, 1.5);
+    await write(2, 1);
+    expect(device.taken()).toEqual(['6: 100+5', '16: 110+2', `5: 7+${0xff00}`]);
+    expect(await source.running.readOne!(source.points[0]!, signal)).toBe(100);
+    device.missing.add(100);
+    await expect(source.running.readOne!(source.points[0]!, signal)).rejects.toMatchObject({ exception: 2 });
   });
 
-  it('reconnects after a missing response from a host that forwards serial frames', async () => {
-    const { clock, units, round, network } = lineOf({ ...TCP, framing: 'rtu' } as ModbusAddress);
-    units.set(9, 'hangs');
-    expect(await round(1, 9)).toEqual([1, 'silent']);
-    await clock.advance(1_000);
-    expect(await round(1)).toEqual([1]);
-    expect(network.opened).toBe(2);
+  it('uses the function for several registers or coils if the device does not support the other one', async () => {
+    const { write } = await openWritable();
+    reject(5, 6);
+    await write(0, 5);
+    await write(2, 0);
+    expect(device.taken()).toEqual(['6: 100+5', '16: 100+1', '5: 7+0', '15: 7+1']);
   });
 
-  it('reconnects after an invalid response', async () => {
-    const { units, round, network } = lineOf();
-    units.set(2, 'garbles');
-    expect(await round(1, 2, 1)).toEqual([1, 'garbled', 1]);
-    expect(network.opened).toBe(2);
+  it('calls the guard before each of the two functions for a single register', async () => {
+    const { write } = await openWritable();
+    reject(6, 16);
+    let calls = 0;
+    const guardOnce = () => {
+      if (++calls === 2) throw new Error('WRITES is off');
+    };
+    await expect(write(0, 5, guardOnce)).rejects.toThrow('WRITES is off');
+    expect(device.taken()).toEqual(['6: 100+5']);
+    await expect(write(0, 5)).rejects.toMatchObject({ exception: 1 });
+    expect(device.taken()).toEqual(['6: 100+5', '16: 100+1']);
   });
 
-  it('rejects pending requests on shutdown, and delays the next line until it is closed', async () => {
-    const { clock, units, request, line, network } = lineOf();
-    units.set(9, 'hangs');
-    const responses = Promise.all([request(9), request(1)]);
-    await clock.advance(20);
-    await line.stop();
-    await clock.advance(TIMEOUT_MS);
-    expect([await responses, network.open]).toEqual([['silent', 'closed'], 0]);
-    expect(await request(1)).toBe('closed');
+  it.each(['tcp', 'rtu'])('resets the connection if there is no response with the framing %s', async (framing) => {
+    device = await plant.device(framing === 'rtu');
+    device.respond = () => undefined;
+    const { write } = await openWritable(`, framing: ${framing}`);
+    const failed = expect(write(0, 5)).rejects.toMatchObject({ failure: 'silent' });
+    await until(() => device.requests.length > 0);
+    await plant.clock.advance(TIMEOUT_MS);
+    await failed;
+    await until(() => device.ends.length > 0);
+    expect(device.ends).toEqual(['ECONNRESET']);
   });
 
-  it('rejects an aborted read immediately while its request continues', async () => {
-    const { clock, units, line, round } = lineOf();
-    units.set(9, 'hangs');
+  it.each(['aborted', 'closed'])('resets the connection if it is %s', async (how) => {
+    device.respond = () => undefined;
+    const { source, write } = await openWritable();
     const end = new AbortController();
-    const span = { table: 'holding', address: 0, length: 1 } as const;
-    const reading = line.read(9, span, TIMEOUT_MS, end.signal);
-    await clock.advance(20);
-    end.abort(new Error('stopping'));
-    await expect(reading).rejects.toThrow('stopping');
-    expect(await round(1)).toEqual([1]);
+    const failed = expect(write(0, 5, guard, end.signal)).rejects.toThrow();
+    await until(() => device.requests.length > 0);
+    if (how === 'aborted') end.abort(new Error('stopping'));
+    else await source.running.stop();
+    await failed;
+    await until(() => device.ends.length > 0);
+    expect(device.ends).toEqual(['ECONNRESET']);
+  });
+
+  it('closes the connection without a reset after a rejected write', async () => {
+    const { source, write } = await openWritable();
+    reject(6, 16);
+    await expect(write(0, 5)).rejects.toMatchObject({ failure: 'exception' });
+    await source.running.stop();
+    await until(() => device.ends.length > 0);
+    expect(device.ends).toEqual(['FIN']);
   });
 });

@@ -1,0 +1,406 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { seeded, until } from '../sink-double.ts';
+import { type DeviceRequest, exception, type ScriptedDevice } from './device.ts';
+import { at, EVERY_MS, Plant } from './plant.ts';
+
+const MINUTE_MS = 60_000;
+const TIMEOUT_MS = 3_000;
+
+let plant: Plant;
+let device: ScriptedDevice;
+
+beforeEach(async () => {
+  plant = new Plant();
+  device = await plant.device();
+});
+afterEach(() => plant.close());
+
+const range = (from: number, count: number) => Array.from({ length: count }, (_, index) => from + index);
+/** Values of holding registers, by key. */
+const holding = (addresses: readonly number[]) =>
+  Object.fromEntries(addresses.map((address) => [`v${address}`, `register: holding ${address}`]));
+const open = (registers: Record<string, string>, members = '') => plant.open(`${at(device)}${members}`, registers);
+/** Addresses whose reading is a number. */
+const read = (readings: Record<string, unknown>) =>
+  Object.values(readings).filter((reading) => typeof reading === 'number');
+
+describe('Modbus source', () => {
+  it('reads nearby registers in one request within the protocol limit', async () => {
+    const source = await open({ ...holding([10, 20, 40]), float: 'register: holding 11, type: float64' });
+    await plant.start(source);
+    expect(device.taken()).toEqual(['3: 10+11', '3: 40+1']);
+    await source.running.stop();
+    const many = await plant.open(at(device), holding(range(0, 300)), 'many');
+    expect(read(await plant.start(many))).toEqual(range(0, 300));
+    expect(device.taken()).toEqual(['3: 0+120', '3: 120+120', '3: 240+60']);
+  });
+
+  it('reads at most `max_registers` per request, except for a longer value', async () => {
+    const registers = { ...holding(range(0, 8)), float: 'register: holding 20, type: float64' };
+    await plant.start(await open(registers, ', max_registers: 3'));
+    expect(device.taken()).toEqual(['3: 0+3', '3: 3+3', '3: 6+2', '3: 20+4']);
+  });
+
+  it('reads bits of a register and overlapping registers in one request', async () => {
+    const source = await open({
+      a: 'register: holding 7, bit: 0',
+      b: 'register: holding 7, bit: 3',
+      c: 'register: holding 7',
+      d: 'register: holding 6, type: uint32',
+    });
+    expect(await plant.start(source)).toEqual({ a: 1, b: 0, c: 7, d: 6 * 65_536 + 7 });
+    expect(device.taken()).toEqual(['3: 6+2']);
+  });
+
+  it('reads all tables and types', async () => {
+    const words = {
+      300: 0x1234,
+      301: 0x0012,
+      302: 0x3456,
+      303: 0x00a0,
+      304: 0x0a5c,
+      310: 0x3132,
+      311: 0x2e35,
+      312: 0x2000,
+    };
+    for (const [address, word] of Object.entries(words)) device.words.set(Number(address), word);
+    for (const address of [320, 321, 322, 323]) device.words.set(address, address === 320 ? 0x7ff0 : 0);
+    const source = await open({
+      coil: 'register: coil 17',
+      discrete: 'register: discrete 20',
+      input: 'register: 30012',
+      swapped: 'register: holding 300, byte_order: BADC',
+      reversed: 'register: holding 301, type: uint32, byte_order: CDAB',
+      bcd: 'register: holding 301, type: bcd32',
+      no_bcd: 'register: holding 303, type: bcd16',
+      infinite: 'register: holding 320, type: float64',
+      bits: 'register: holding 304, bit: 4-7',
+      text: 'register: holding 310, type: string, length: 6',
+    });
+    expect(await plant.start(source)).toEqual({
+      coil: 1,
+      discrete: 0,
+      input: 11,
+      swapped: 0x3412,
+      reversed: 0x3456_0012,
+      bcd: 123_456,
+      no_bcd: 'the register does not contain BCD digits',
+      infinite: 'the register does not contain a number',
+      bits: 5,
+      text: '12.5',
+    });
+    expect(new Set(device.requests.map(({ code }) => code))).toEqual(new Set([1, 2, 3, 4]));
+  });
+});
+
+describe('Modbus device that rejects registers', () => {
+  it('is read one by one once, and then in blocks around the rejected register', async () => {
+    device.missing.add(137);
+    const source = await open(holding(range(100, 60)));
+    const readings = await plant.start(source);
+    expect(read(readings)).toEqual(range(100, 60).filter((address) => address !== 137));
+    expect(readings.v137).toContain('exception 2');
+    expect(device.taken().length).toBe(61);
+    await plant.poll(source);
+    expect(device.taken()).toEqual(['3: 100+37', '3: 138+22', '3: 137+1']);
+  });
+
+  it('is asked again after 5, 10, 20 s, up to ten minutes, and read in one block when it responds', async () => {
+    device.missing.add(101);
+    const source = await open(holding([100, 101, 102]));
+    await plant.start(source);
+    const triedMs: number[] = [];
+    for (let polls = 0; polls < 500; polls++) {
+      await plant.poll(source);
+      if (device.taken().includes('3: 101+1')) triedMs.push(plant.clock.monotonicMs());
+    }
+    const pauses = triedMs.slice(1).map((atMs, index) => (atMs - triedMs[index]!) / EVERY_MS);
+    expect(pauses.slice(0, 8)).toEqual([2, 4, 8, 16, 32, 64, 120, 120]);
+    expect(Math.max(...pauses) * EVERY_MS).toBe(10 * MINUTE_MS);
+    device.missing.clear();
+    while (!device.taken().includes('3: 101+1')) await plant.poll(source);
+    expect(await plant.poll(source)).toEqual({ v100: 100, v101: 101, v102: 102 });
+    expect(device.taken()).toEqual(['3: 100+3']);
+    expect(source.status.problem).toBeUndefined();
+    expect(plant.events()).toEqual(['modbus.unreadable', 'modbus.unreadable_over']);
+  });
+
+  it('is logged once per source, with all rejected registers in the status', async () => {
+    for (const address of range(200, 12)) device.missing.add(address);
+    const source = await open(holding([...range(200, 12), 250]));
+    await plant.start(source);
+    for (let polls = 0; polls < 5; polls++) await plant.poll(source);
+    expect(plant.logged[0]).toMatchObject({
+      event: 'modbus.unreadable',
+      source: 'plc',
+      register: 'holding 200',
+      error: expect.stringContaining('exception 2'),
+      retryInMs: 5_000,
+    });
+    expect(source.status).toMatchObject({
+      connected: true,
+      problem: expect.stringMatching(/^plc v200 \(holding 200\) and 11 more: exception 2/),
+      hint: expect.stringContaining('device manual'),
+    });
+    expect(plant.logged.slice(1)).toMatchObject([{ event: 'modbus.unreadable', objects: 11 }]);
+  });
+
+  it('returns every existing register for any combination of missing registers, gaps and limits', async () => {
+    const random = seeded(7);
+    for (let round = 0; round < 20; round++) {
+      device.missing.clear();
+      for (const address of range(0, 200)) if (random() < 0.05) device.missing.add(address);
+      device.maxCount = round % 4 === 0 ? 10 : 125;
+      const wanted = range(0, 200).filter(() => random() < 0.4);
+      const existing = wanted.filter((address) => !device.missing.has(address));
+      const source = await plant.open(at(device), holding(wanted), `plc${round}`);
+      expect(read(await plant.start(source))).toEqual(existing);
+      for (let polls = 0; polls < 8; polls++) expect(read(await plant.poll(source))).toEqual(existing);
+      device.taken();
+      await plant.poll(source);
+      // Blocks are planned around missing registers, and only those that are due are read one by one.
+      expect(device.taken().length).toBeLessThan(wanted.length);
+      await source.running.stop();
+    }
+  });
+
+  it('is read in shorter blocks if it limits their length', async () => {
+    device.maxCount = 16;
+    const source = await open(holding(range(0, 60)));
+    for (let polls = 0; polls < 4; polls++) {
+      expect(read(polls === 0 ? await plant.start(source) : await plant.poll(source))).toEqual(range(0, 60));
+    }
+    device.taken();
+    await plant.poll(source);
+    expect(device.taken()).toEqual(['3: 0+15', '3: 15+15', '3: 30+15', '3: 45+15']);
+    expect(plant.events()).toEqual([]);
+  });
+
+  it('is not read one by one if it does not support the table', async () => {
+    device.respond = (request) => (request.code === 3 ? exception(3, 1) : device.read(request));
+    const source = await open({ ...holding([...range(0, 100), ...range(200, 100)]), input: 'register: input 5' });
+    expect(read(await plant.start(source))).toEqual([5]);
+    expect(device.taken()).toEqual(['3: 0+100', '3: 0+1', '4: 5+1']);
+  });
+
+  it('is retried within the poll while it is busy', async () => {
+    let busy = 2;
+    device.respond = (request) => (busy-- > 0 ? exception(3, 6) : device.read(request));
+    const source = await open(holding(range(0, 20)), ', timeout: 60s');
+    const started = plant.start(source);
+    while (device.requests.length < 3) await plant.clock.advance(10);
+    expect(read(await started).length).toBe(20);
+    expect(device.taken()).toEqual(['3: 0+20', '3: 0+20', '3: 0+20']);
+  });
+});
+
+describe('Modbus device that stops responding', () => {
+  it('leaves the values that it returned before', async () => {
+    device.respond = (request) => (request.address >= 50 ? undefined : device.read(request));
+    const source = await open(holding([0, 1, 50, 51, 90]), `, timeout: ${TIMEOUT_MS}ms`);
+    const started = plant.start(source);
+    await until(() => device.requests.length === 2);
+    await plant.clock.advance(TIMEOUT_MS);
+    expect(read(await started)).toEqual([0, 1]);
+    expect(device.taken()).toEqual(['3: 0+2', '3: 50+2']);
+    expect(source.status).toMatchObject({
+      problem: 'no response within 3000 ms',
+      hint: expect.stringContaining('`pause`'),
+      errors: 1,
+    });
+  });
+
+  it('does not return a late response as a later value', async () => {
+    let late: DeviceRequest | undefined;
+    device.respond = (request) => {
+      if (late === undefined) {
+        late = request;
+        return undefined;
+      }
+      const first = device.frameOf(late, device.read({ ...late, address: 77 }));
+      return { frame: Buffer.concat([first, device.frameOf(request, device.read(request))]) };
+    };
+    const source = await open(holding([10]), `, timeout: ${TIMEOUT_MS}ms`);
+    const started = plant.start(source);
+    await until(() => device.requests.length === 1);
+    await plant.clock.advance(TIMEOUT_MS);
+    expect(read(await started)).toEqual([]);
+    await until(() => plant.clock.waiting > 0);
+    await plant.clock.advance(30_000);
+    await until(() => read(source.readings as never).length > 0);
+    expect(read(source.readings as never)[0]).toBe(10);
+    expect(new Set(device.requests.map(({ connection }) => connection))).toEqual(new Set([1]));
+    expect(plant.events()).toEqual(['modbus.silent', 'modbus.silent_over']);
+  });
+});
+
+const FRAMES = {
+  'the wrong unit': '02030400000007',
+  'the wrong function code': '01040400000007',
+  'too few registers': '0103040000',
+  'too many registers': '010304000000070000',
+  'only a unit number': '01',
+  'an exception without its code': '0183',
+  'a byte count that exceeds the frame': '0103fa00000007',
+  'a byte count of fewer registers': '01030200000007',
+};
+
+/** Response frame with this unit number and PDU, in hexadecimal digits. */
+function frameWith(hex: string): ScriptedDevice['respond'] {
+  const [unit, ...pdu] = Buffer.from(hex, 'hex');
+  return ({ transaction }) => ({ frame: device.frameOf({ unit: unit!, transaction }, Buffer.from(pdu)) });
+}
+
+describe('Modbus device that sends invalid responses', () => {
+  it.each(Object.entries(FRAMES))('is reported if a frame contains %s', async (_, frame) => {
+    device.respond = frameWith(frame);
+    const source = await open({ counter: 'register: holding 10, type: uint32' });
+    expect(read(await plant.start(source))).toEqual([]);
+    expect(source.status).toMatchObject({
+      connected: false,
+      problem: expect.stringMatching(/^invalid response/),
+      errors: 3,
+    });
+    expect(plant.events()).toEqual(['modbus.invalid_response']);
+  });
+
+  it('is retried at increasing intervals of up to one minute, and is reported as restored', async () => {
+    device.respond = frameWith(FRAMES['the wrong unit']);
+    const source = await open(holding([10]));
+    await plant.start(source);
+    for (let polls = 0; polls < 60; polls++) await plant.poll(source);
+    const tried = [...new Set(device.requests.map(({ atMs }) => atMs))];
+    expect(Math.max(...tried.slice(1).map((atMs, index) => atMs - tried[index]!))).toBe(MINUTE_MS);
+    device.respond = (request) => device.read(request);
+    while (!source.status.connected) await plant.poll(source);
+    expect(source.readings.at(-1)).toBe(10);
+    expect(source.status.problem).toBeUndefined();
+    expect(plant.events()).toEqual(['modbus.invalid_response', 'modbus.invalid_response_over']);
+  });
+
+  it('is still read if other responses are valid', async () => {
+    const invalid = frameWith(FRAMES['the wrong unit']);
+    device.respond = (request) => (request.address === 10 ? invalid(request) : device.read(request));
+    const source = await open(holding([10, 150]));
+    expect(read(await plant.start(source))).toEqual([150]);
+    expect(source.status).toMatchObject({
+      connected: true,
+      problem: expect.stringMatching(/^plc v10 \(holding 10\): invalid response/),
+    });
+    expect(read(await plant.poll(source))).toEqual([150]);
+  });
+
+  it('is named in the status if only the latest response is invalid', async () => {
+    const invalid = frameWith(FRAMES['the wrong unit']);
+    device.respond = (request) => (request.address === 150 ? invalid(request) : device.read(request));
+    const source = await open(holding([10, 150]));
+    expect(read(await plant.start(source))).toEqual([10]);
+    expect(source.status).toMatchObject({ connected: true, problem: expect.stringMatching(/^plc v150 /) });
+  });
+
+  it('is read again on a new connection after line noise', async () => {
+    let noise = 2;
+    const invalid = frameWith(FRAMES['too few registers']);
+    device.respond = (request) => (noise-- > 0 ? invalid(request) : device.read(request));
+    const source = await open(holding([10]));
+    expect(read(await plant.start(source))).toEqual([10]);
+    expect([device.opened, device.mostOpen, source.status.errors]).toEqual([3, 1, 2]);
+    expect(plant.events()).toEqual([]);
+  });
+
+  it.each([
+    ['an endless frame', Buffer.alloc(100_000, 1), 'not a Modbus TCP frame'],
+    ['a serial frame', Buffer.from('01030400000007bbf1', 'hex'), 'not a Modbus TCP frame'],
+    ['a frame beyond the protocol limit', Buffer.from('000100000fff0103', 'hex'), 'not a Modbus TCP frame'],
+  ])('is reported with a hint about `framing` if it sends %s', async (_, frame, problem) => {
+    device.respond = () => ({ frame });
+    const source = await open(holding([10]));
+    await plant.start(source);
+    expect(source.status.problem).toBe(`invalid response (${problem})`);
+    expect(source.status.hint).toContain('`framing: rtu`');
+  });
+
+  it('is disconnected if it sends more than two frames', async () => {
+    const other = device.frameOf({ unit: 1, transaction: 0xfff0 }, Buffer.alloc(200));
+    device.respond = () => ({ frame: Buffer.concat([other, other, other]) });
+    const source = await open(holding([10]));
+    await plant.start(source);
+    expect(source.status.problem).toBe('invalid response (too long)');
+  });
+});
+
+describe('Modbus host that forwards serial frames', () => {
+  const openSerial = async (registers: Record<string, string>, members = '') => {
+    device = await plant.device(true);
+    return await plant.open(`${at(device)}, framing: rtu${members}`, registers);
+  };
+
+  it('is read in all tables, with exceptions', async () => {
+    const source = await openSerial({ a: 'register: holding 300', b: 'register: coil 5', c: 'register: input 7' });
+    device.missing.add(7);
+    expect(await plant.start(source)).toMatchObject({ a: 300, b: 1, c: expect.stringContaining('exception 2') });
+  });
+
+  it('is read if noise or a frame of another unit precedes the response', async () => {
+    const source = await openSerial(holding([10]));
+    device.respond = (request) => {
+      const other = device.frameOf({ unit: 9, transaction: 0 }, device.read({ ...request, address: 66 }));
+      return { frame: Buffer.concat([Buffer.of(0, 0xff), other, device.frameOf(request, device.read(request))]) };
+    };
+    expect(await plant.start(source)).toEqual({ v10: 10 });
+  });
+
+  it('is read if a frame arrives in parts', async () => {
+    const source = await openSerial(holding([10]));
+    device.respond = (request) => {
+      const frame = device.frameOf(request, device.read(request));
+      setImmediate(() => {
+        for (const socket of device.sockets) socket.write(frame.subarray(3));
+      });
+      return { frame: frame.subarray(0, 3) };
+    };
+    expect(await plant.start(source)).toEqual({ v10: 10 });
+  });
+
+  it('is reported if the checksum is wrong', async () => {
+    const source = await openSerial(holding([10]));
+    device.respond = (request) => {
+      const frame = device.frameOf(request, device.read(request));
+      frame[4]! ^= 1;
+      return { frame };
+    };
+    expect(await plant.start(source)).toEqual({ v10: 'invalid response (wrong checksum)' });
+    expect(source.status.errors).toBe(3);
+  });
+
+  it('is reported if only another unit responds', async () => {
+    const source = await openSerial(holding([10]), `, timeout: ${TIMEOUT_MS}ms`);
+    device.respond = (request) => ({ frame: device.frameOf({ unit: 2, transaction: 0 }, device.read(request)) });
+    const started = plant.start(source);
+    for (let tries = 1; tries <= 3; tries++) {
+      await until(() => device.requests.length === tries);
+      await plant.clock.advance(0);
+      await plant.clock.advance(TIMEOUT_MS);
+    }
+    expect(await started).toEqual({ v10: 'invalid response (no complete response within 3000 ms)' });
+  });
+
+  it('is disconnected if it sends more than two frames', async () => {
+    const source = await openSerial(holding([10]));
+    device.respond = () => ({ frame: Buffer.alloc(600, 9) });
+    expect(await plant.start(source)).toEqual({ v10: 'invalid response (too long)' });
+  });
+
+  it('is reconnected after a missing response, so that a late frame is not mistaken for a later response', async () => {
+    const source = await openSerial(holding([10]), `, timeout: ${TIMEOUT_MS}ms`);
+    device.respond = (request) => (request.connection === 1 ? undefined : device.read(request));
+    const started = plant.start(source);
+    await until(() => device.requests.length === 1);
+    await plant.clock.advance(TIMEOUT_MS);
+    await started;
+    await until(() => device.sockets.size === 0);
+    await plant.clock.advance(30_000);
+    await until(() => source.readings.includes(10));
+    expect(device.requests.at(-1)!.connection).toBe(2);
+  });
+});
