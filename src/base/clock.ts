@@ -32,14 +32,15 @@ export function plausibleWallMs(clock: Pick<Clock, 'wallMs'>): number | undefine
   return wallMs >= EARLIEST_TRUSTED_MS ? wallMs : undefined;
 }
 
-/** Waits for a promise, or rejects with the abort reason of the signal if it is aborted first. */
-export async function raced(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+/** Waits for a promise, or rejects with the abort reason of the signal if the signal is aborted first. */
+export async function raced<Result>(promise: Promise<Result>, signal: AbortSignal | undefined): Promise<Result> {
   if (!signal) return promise;
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const onAbort = () => reject(signal.reason);
+  if (signal.aborted) onAbort();
   signal.addEventListener('abort', onAbort, { once: true });
   try {
-    await Promise.race([promise, aborted]);
+    return await Promise.race([promise, aborted]);
   } finally {
     signal.removeEventListener('abort', onAbort);
   }
