@@ -2,8 +2,8 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import type { SourceReport } from '../../../src/sources/status.ts';
 import type { TestedReport } from '../../../src/sources/source-test.ts';
+import type { SourceReport } from '../../../src/sources/status.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
 import { StrictBroker } from '../../unit/broker/strict-broker.ts';
 import { runVerb } from '../commands/verb-run.ts';
@@ -78,7 +78,7 @@ tags:
     clearInterval(publishing);
     expect(tested.map(({ key, raw, value }) => [key, raw, value])).toEqual([
       ['message', 'RUN', 10],
-      ['file', 'RUN', 1],
+      ['file', 'OFF', 0],
     ]);
     expect(await agent.end('SIGTERM')).toBe(0);
   });
