@@ -32,11 +32,12 @@ export function plausibleWallMs(clock: Pick<Clock, 'wallMs'>): number | undefine
   return wallMs >= EARLIEST_TRUSTED_MS ? wallMs : undefined;
 }
 
-/** Waits for a promise, or rejects with the abort reason of the signal if it is aborted first. */
+/** Waits for a promise, or rejects with the abort reason of the signal if the signal is aborted first. */
 export async function raced<Result>(promise: Promise<Result>, signal: AbortSignal | undefined): Promise<Result> {
   if (!signal) return promise;
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const onAbort = () => reject(signal.reason);
+  if (signal.aborted) onAbort();
   signal.addEventListener('abort', onAbort, { once: true });
   try {
     return await Promise.race([promise, aborted]);

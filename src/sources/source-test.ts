@@ -94,9 +94,9 @@ export async function listenTo(
   const enough = new AbortController();
   const stop = status.listen((reading) => {
     const { series } = reading.point;
-    const isRead = reading.problem === undefined;
-    if (isRead || !finished.has(series)) read.set(series, reading);
-    if (isRead || status.isPolled) finished.add(series);
+    if (finished.has(series)) return;
+    read.set(series, reading);
+    if (reading.problem === undefined || status.isPolled) finished.add(series);
     if (points.every((point) => finished.has(point.series))) enough.abort();
   });
   try {

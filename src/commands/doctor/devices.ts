@@ -4,7 +4,7 @@ import { systemClock } from '../../base/clock.ts';
 import { codeOf } from '../../base/errors.ts';
 import type { Source } from '../../config/tags.ts';
 import { sourceFinding } from '../../ops/findings.ts';
-import { FolderClient, folderProblem } from '../../sources/csv/folder-client.ts';
+import { Folders, folderProblem } from '../../sources/csv/folders.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { missingText, type SourceReport } from '../../sources/status.ts';
 import { type CheckLine, type DoctorContext, failure, ok, warning } from './context.ts';
@@ -73,9 +73,9 @@ function checkDeviceFile(check: string, name: string, device: string): CheckLine
 
 /** The doctor runs as the service if possible, so this check has the service's access rights. */
 async function checkFolder(check: string, name: string, path: string, isWritten: boolean): Promise<CheckLine> {
-  const folder = new FolderClient(path, systemClock);
+  const folder = new Folders({ clock: systemClock }).open(path, new AbortController().signal);
   try {
-    const { readOnly } = await folder.list('', '');
+    const { readOnly } = await folder.call('list', { where: '', pattern: '' });
     if (!isWritten || readOnly === undefined) {
       return ok(check, `${name}: ${path} can be ${isWritten ? 'read and written' : 'read'}`);
     }
@@ -83,7 +83,7 @@ async function checkFolder(check: string, name: string, path: string, isWritten:
   } catch (error) {
     return folderFailure(check, name, path, codeOf(error));
   } finally {
-    folder.end();
+    folder.close();
   }
 }
 

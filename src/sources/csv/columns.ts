@@ -1,19 +1,41 @@
 /** Maps file columns to values and parses rows. Pure. */
 import { nearestName } from '../../base/nearest.ts';
+import { isValidTime } from '../intake/draft.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { notANumber, numberOf, problemOfReading, type RawReading } from '../intake/shaping.ts';
 import { parseDecimal } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
-import { separatorOf, splitRecord } from './csv.ts';
-import type { CsvSpec, CsvValue, Thousands } from './csv-spec.ts';
-import { TimeReader } from './logger-time.ts';
+import { assertValid, type CsvRecord } from './csv.ts';
+import { type LoggerTime, TimeReader } from './logger-time.ts';
 
-/** One value cell. If the cell is invalid, `raw` is NaN and `problem` contains the reason. */
-interface Cell {
-  point: Point<CsvValue>;
-  raw: RawReading;
-  problem?: string;
+/** A CSV source. The members of tags.yaml with the same names describe the fields. */
+export interface CsvSpec {
+  folder: string;
+  pattern: string;
+  separator?: string;
+  decimal: '.' | ',';
+  thousands?: Thousands;
+  encoding: string;
+  skipLines: number;
+  hasHeader: boolean;
+  unitsRow?: number;
+  form: 'wide' | 'long';
+  timeColumns: readonly (string | number)[];
+  time: LoggerTime;
+  tail: boolean;
+  settleMs: number;
+  /** 0 means no limit. */
+  keepMs: number;
 }
+
+export interface CsvValue {
+  column?: string | number;
+}
+
+export type Thousands = '.' | ',' | ' ' | "'";
+
+/** One value cell: its reading, or the reason why it has none. */
+type Cell = { point: Point<CsvValue> } & ({ raw: RawReading } | { problem: string });
 
 interface Row {
   cells: Cell[];
@@ -33,10 +55,30 @@ const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
   "'": "['\\u2019]",
 };
 
+/** Header and units rows of a file. Without a header, the first row of values. */
+export class FileHead {
+  readonly #spec: CsvSpec;
+  first: readonly string[] = [];
+  readonly units: (readonly string[])[] = [];
+  #isBegun = false;
+
+  constructor(spec: CsvSpec) {
+    this.#spec = spec;
+  }
+
+  /** Adds a record. Returns whether the head is complete. Throws `UnreadableValues` for invalid quotes. */
+  add(record: CsvRecord): boolean {
+    const fields = assertValid(record).fields.map((field) => field.trim());
+    if (this.#isBegun) this.units.push(fields);
+    else this.first = fields;
+    this.#isBegun = true;
+    return this.units.length === (this.#spec.unitsRow ?? 0);
+  }
+}
+
 export class FileColumns {
   readonly #spec: CsvSpec;
   readonly #time: TimeReader;
-  readonly #separator: string;
   /** Separator of thousands, and the form of numbers that contain it. */
   readonly #groups: { mark: RegExp; form: RegExp } | undefined;
   readonly #timeAt: readonly number[];
@@ -46,14 +88,15 @@ export class FileColumns {
   readonly #byName: ReadonlyMap<string, Point<CsvValue>>;
   /** Values without a column in the files. */
   readonly missing: string[] = [];
+  readonly separator: string | undefined;
 
-  /** `first` is the header row or the first data row. Throws `UnreadableValues` if a configured column is missing. */
-  constructor(spec: CsvSpec, points: readonly Point<CsvValue>[], first: string) {
+  /** Throws `UnreadableValues` if a configured column is missing. */
+  constructor(spec: CsvSpec, points: readonly Point<CsvValue>[], { first }: FileHead, separator: string | undefined) {
     this.#spec = spec;
+    this.separator = separator;
     this.#time = new TimeReader(spec.time);
-    this.#separator = spec.separator ?? separatorOf(first);
     this.#groups = groupsOf(spec);
-    const names = spec.hasHeader ? headerOf(first, this.#separator) : [];
+    const names = spec.hasHeader ? first : [];
     this.#timeAt = spec.timeColumns.map((column) => indexOf(column, names, 'time_column'));
     this.#byName = new Map(points.map((point) => [point.name, point]));
     if (spec.form === 'long') {
@@ -61,7 +104,6 @@ export class FileColumns {
       return;
     }
     for (const point of points) {
-      // By default, the column has the same name as the key.
       const column = point.spec.column ?? point.name.slice(point.name.lastIndexOf(' ') + 1);
       const at = typeof column === 'number' ? column - 1 : names.indexOf(column);
       if (at < 0) this.missing.push(`${point.name} (${column})`);
@@ -73,34 +115,34 @@ export class FileColumns {
   }
 
   /** Parses a row. `afterMs` is the time of the previous row. */
-  read(text: string, line: number, afterMs: number | undefined): Row {
-    let fields: string[];
-    try {
-      fields = splitRecord(text, this.#separator, line).map((field) => field.trim());
-    } catch (error) {
-      if (!(error instanceof UnreadableValues)) throw error;
-      return { cells: [], problem: error.message.replace(/^line \d+: /, '') };
-    }
+  read({ fields, problem }: CsvRecord, afterMs: number | undefined): Row {
+    if (problem !== undefined) return { cells: [], problem };
     if (this.#timeAt.length === 0) return this.#cells(fields);
-    const timeText = this.#timeAt
-      .map((at) => fields[at] ?? '')
+    const text = this.#timeAt
+      .map((at) => cellAt(fields, at))
       .join(' ')
       .trim();
-    const time = this.#time.read(timeText, afterMs, this.#long !== undefined);
-    return time === undefined
-      ? { cells: [], problem: `"${timeText.slice(0, 40)}" does not match the time format` }
-      : { ...this.#cells(fields), ...time };
+    const time = this.#time.read(text, afterMs, this.#long !== undefined);
+    if (time === undefined) return { cells: [], problem: `"${text.slice(0, 40)}" does not match the time format` };
+    if (!isValidTime(time.timeMs)) return { cells: [], problem: 'the time must be between 1970 and 9999' };
+    return { ...this.#cells(fields), ...time };
   }
 
   #cells(fields: readonly string[]): Row {
-    if (!this.#long) {
-      const filled = this.#wide.filter(({ at }) => fields[at]);
-      return { cells: filled.map(({ point, at }) => this.#cell(point, fields[at]!)) };
+    if (this.#long) return this.#longCell(fields, this.#long);
+    const cells: Cell[] = [];
+    for (const { point, at } of this.#wide) {
+      const text = cellAt(fields, at);
+      if (text !== '') cells.push(this.#cell(point, text));
     }
-    const [tag, key, value] = this.#long.map((at) => fields[at] ?? '');
+    return { cells };
+  }
+
+  #longCell(fields: readonly string[], columns: readonly number[]): Row {
+    const [tag, key, value = ''] = columns.map((at) => cellAt(fields, at));
     const name = `${tag} ${key}`;
     const point = this.#byName.get(name);
-    if (point) return { cells: value ? [this.#cell(point, value)] : [] };
+    if (point) return { cells: value === '' ? [] : [this.#cell(point, value)] };
     const nearest = nearestName(name, [...this.#byName.keys()]);
     const suggestion = nearest?.likely ? `; did you mean "${nearest.name}"?` : '';
     return { cells: [], problem: `no value "${name.slice(0, 80)}" of this source in tags.yaml${suggestion}` };
@@ -111,8 +153,10 @@ export class FileColumns {
     if (map !== undefined && Object.hasOwn(map.numbers, text)) return { point, raw: text };
     const raw = this.#number(text);
     if (Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined)) return { point, raw };
-    const problem = map === undefined ? `"${text.slice(0, 40)}" ${notANumber(text)}` : problemOfReading(text, map);
-    return { point, raw: Number.NaN, problem };
+    return {
+      point,
+      problem: map === undefined ? `"${text.slice(0, 40)}" ${notANumber(text)}` : problemOfReading(text, map),
+    };
   }
 
   #number(text: string): number {
@@ -135,9 +179,8 @@ function groupsOf({ thousands, decimal }: CsvSpec): { mark: RegExp; form: RegExp
   return { mark: new RegExp(mark, 'g'), form };
 }
 
-/** Returns the column names. */
-export function headerOf(first: string, separator: string): string[] {
-  return splitRecord(first, separator, 1).map((name) => name.trim());
+function cellAt(fields: readonly string[], at: number): string {
+  return fields[at]?.trim() ?? '';
 }
 
 function indexOf(column: string | number, names: readonly string[], use: string): number {

@@ -3,11 +3,12 @@ import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SourceKind } from '../source-kind.ts';
-import { type CsvSpec, type CsvValue, THOUSANDS, type Thousands } from './csv-spec.ts';
+import type { CsvSpec, CsvValue, Thousands } from './columns.ts';
 import { formatProblem } from './logger-time.ts';
 
 const SETTLE = '10s';
 const KEEP = '30d';
+const FLAG = { type: 'boolean', title: 'true or false' };
 const COLUMN = {
   type: ['string', 'integer'],
   minLength: 1,
@@ -16,7 +17,6 @@ const COLUMN = {
   maximum: 10_000,
   title: 'the name or number of a column',
 };
-const BY_NUMBER = 'without a header, columns must be numbers from 1';
 
 /** Files from a data logger or on a share: `drop: { csv: /srv/tagferry/in, separator: ";", decimal: "," }`. */
 export const CSV: SourceKind<CsvSpec, CsvValue> = {
@@ -50,7 +50,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     },
     decimal: { enum: ['.', ','], default: '.', description: 'CSV: decimal separator.' },
     thousands: {
-      enum: [...THOUSANDS],
+      enum: ['.', ',', ' ', "'"],
       description: 'CSV: thousands separator: a point, comma, space or apostrophe. Default: none.',
     },
     encoding: {
@@ -58,12 +58,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       default: 'utf-8',
       description: 'CSV: file encoding.',
     },
-    header: {
-      type: 'boolean',
-      default: true,
-      title: 'true or false',
-      description: 'CSV: whether the first line contains the column names.',
-    },
+    header: { ...FLAG, default: true, description: 'CSV: whether the first line contains the column names.' },
     skip_lines: {
       type: 'integer',
       minimum: 0,
@@ -81,11 +76,8 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       examples: [1],
     },
     time_column: {
+      ...COLUMN,
       type: [...COLUMN.type, 'array'],
-      minLength: 1,
-      maxLength: 256,
-      minimum: 1,
-      maximum: 10_000,
       minItems: 1,
       maxItems: 4,
       items: COLUMN,
@@ -112,9 +104,8 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       examples: ['Europe/Berlin'],
     },
     tail: {
-      type: 'boolean',
+      ...FLAG,
       default: false,
-      title: 'true or false',
       description: 'CSV: read files while they grow, across rotations, without moving them.',
     },
     settle: {
@@ -134,31 +125,18 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     },
   },
   readSource(raw: Members, report) {
-    const settleMs = readTime('settle', raw.settle ?? SETTLE, report);
-    const keepMs = readTime('keep', raw.keep ?? KEEP, report);
-    const zone = readZone(String(raw.zone ?? 'UTC'), report);
-    const time = readFormat(raw.time_format as string | undefined, zone, report);
+    const decimal = (raw.decimal ?? '.') as CsvSpec['decimal'];
     const hasHeader = raw.header !== false;
     const form = (raw.form ?? 'wide') as CsvSpec['form'];
     const timeColumns = raw.time_column === undefined ? [] : ([raw.time_column].flat() as (string | number)[]);
-    if (!hasHeader && form === 'long') {
-      report.problem('form', 'form: long requires a header', 'remove "header: false", or use form: wide');
+    const conflict = conflictOf(raw, { decimal, hasHeader, form, timeColumns });
+    if (conflict !== undefined) {
+      report.problem(...conflict);
       return undefined;
     }
-    if (!hasHeader && timeColumns.some((column) => typeof column === 'string')) {
-      report.problem('time_column', BY_NUMBER, 'specify a column number, for example time_column: 1');
-      return undefined;
-    }
-    const decimal = (raw.decimal ?? '.') as CsvSpec['decimal'];
-    if (raw.thousands === decimal) {
-      const reason = `thousands "${decimal}" is also the decimal separator`;
-      report.problem('thousands', reason, `set decimal: "${decimal === '.' ? ',' : '.'}", or remove thousands`);
-      return undefined;
-    }
-    if (!hasHeader && raw.units_row !== undefined) {
-      report.problem('units_row', 'units_row requires a header', 'set skip_lines, or remove "header: false"');
-      return undefined;
-    }
+    const settleMs = readTime('settle', raw.settle ?? SETTLE, report);
+    const keepMs = readTime('keep', raw.keep ?? KEEP, report);
+    const time = readFormat(raw.time_format as string | undefined, String(raw.zone ?? 'UTC'), report);
     if (settleMs === undefined || keepMs === undefined || time === undefined) return undefined;
     return {
       folder: report.pathOf(String(raw.csv)),
@@ -185,15 +163,32 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     const { CsvSource } = await import('./csv-source.ts');
     return new CsvSource(context);
   },
-  async test({ source, points }, _waitMs, signal) {
-    const { testCsv } = await import('./csv-scan.ts');
-    return await testCsv(source.spec, points, signal);
-  },
-  async *scan({ source, signal }) {
-    const { scanCsv } = await import('./csv-scan.ts');
-    yield* scanCsv(source.spec, signal);
+  async *scan({ source, clock, signal }) {
+    const { scanCsv } = await import('./scan.ts');
+    yield* scanCsv(source.spec, clock, signal);
   },
 };
+
+/** Returns the arguments of `problem` if members contradict each other. */
+function conflictOf(
+  { thousands, units_row: unitsRow }: Members,
+  { decimal, hasHeader, form, timeColumns }: Pick<CsvSpec, 'decimal' | 'hasHeader' | 'form' | 'timeColumns'>,
+): Parameters<MemberReport['problem']> | undefined {
+  if (thousands === decimal) {
+    const instead = `set decimal: "${decimal === '.' ? ',' : '.'}", or remove thousands`;
+    return ['thousands', `thousands "${decimal}" is also the decimal separator`, instead];
+  }
+  if (hasHeader) return undefined;
+  if (form === 'long') {
+    return ['form', 'form: long requires a header', 'remove "header: false", or use form: wide'];
+  }
+  if (timeColumns.some((column) => typeof column === 'string')) {
+    const instead = 'specify a column number, for example time_column: 1';
+    return ['time_column', 'without a header, columns must be numbers from 1', instead];
+  }
+  if (unitsRow === undefined) return undefined;
+  return ['units_row', 'units_row requires a header', 'set skip_lines, or remove "header: false"'];
+}
 
 function readTime(member: string, raw: unknown, report: MemberReport): number | undefined {
   const reading = readDuration(String(raw));
@@ -202,26 +197,17 @@ function readTime(member: string, raw: unknown, report: MemberReport): number | 
   return undefined;
 }
 
-function readZone(zone: string, report: MemberReport): string | undefined {
+function readFormat(format: string | undefined, zone: string, report: MemberReport): CsvSpec['time'] | undefined {
   try {
     new Intl.DateTimeFormat('en-US', { timeZone: zone });
-    return zone;
   } catch {
     report.problem('zone', `unknown time zone "${printable(zone)}"`, 'use a value such as Europe/Berlin or UTC');
     return undefined;
   }
-}
-
-function readFormat(
-  format: string | undefined,
-  zone: string | undefined,
-  report: MemberReport,
-): CsvSpec['time'] | undefined {
-  const problem = format === undefined ? undefined : formatProblem(format);
-  if (problem !== undefined) {
-    const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", unix or excel';
-    report.problem('time_format', `time_format "${printable(format!)}" ${problem}`, instead);
-    return undefined;
-  }
-  return zone === undefined ? undefined : { zone, ...(format === undefined ? {} : { format }) };
+  if (format === undefined) return { zone };
+  const problem = formatProblem(format);
+  if (problem === undefined) return { zone, format };
+  const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", unix or excel';
+  report.problem('time_format', `time_format "${printable(format)}" ${problem}`, instead);
+  return undefined;
 }

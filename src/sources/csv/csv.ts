@@ -1,136 +1,178 @@
-/** Parses CSV (RFC 4180) from a stream of bytes or from a position in a file. */
+/**
+ * Splits CSV (RFC 4180) into records and fields, for CSV folders and for `buffer import`. A quote is special only at the
+ * start of a field; elsewhere it is an ordinary character (a 5" pipe). Two quotes within a quoted field represent one
+ * quote. Quoted fields may contain separators and line feeds.
+ */
 import { UnreadableValues } from '../intake/problem-list.ts';
 
-/** A record that has not been split into fields yet. */
-export interface RawRecord {
-  text: string;
+export interface CsvRecord {
   /** Line on which the record begins, from 1. */
   line: number;
-  /** Byte offsets of the start and end of the record. */
-  startsAt: number;
-  endsAt: number;
-}
-
-export interface Place {
-  position: number;
-  /** Line number of the record at this position. */
-  line: number;
-}
-
-export interface CsvRecord {
-  line: number;
   fields: string[];
+  /** Set if the quotes of the record are invalid. */
+  problem?: string;
 }
 
-interface RawOptions {
-  /** Position of the first byte to read. Default: the beginning of the file. */
-  from?: Place;
+export interface CsvReaderOptions {
+  /** Byte offset and line of the first record to read. Default: the beginning of the file. */
+  position?: number;
+  line?: number;
+  /** Number of lines before the first record. */
+  skipLines?: number;
+  /** Default: the separator used in the first record. */
+  separator?: string | undefined;
   /** Label of `TextDecoder`. Default: utf-8. */
   encoding?: string;
-  /** Whether the text after the final line feed is a record. Default: true. */
-  isComplete?: boolean;
 }
 
-/** Maximum record size, so that an unclosed quote does not buffer the whole file. */
-const MAX_RECORD_BYTES = 64 * 1024;
-const LINE_FEED = 10;
-const QUOTE = 34;
-/** Line feed, comma, semicolon, tab, vertical bar. */
-const FIELD_STARTS_AFTER = new Set([LINE_FEED, 44, 59, 9, 124]);
+/** Maximum length of a record in characters, so that an unclosed quote does not buffer the whole file. */
+const MAX_RECORD = 64 * 1024;
+const BYTE_ORDER_MARK = '\ufeff';
 
-/**
- * Yields records, each with the position from which reading can resume. Quoted fields may contain line feeds. Throws
- * `UnreadableValues` for bytes that are invalid in the encoding, and for records longer than 64 KiB.
- */
-export async function* rawRecords(
-  chunks: AsyncIterable<Uint8Array>,
-  { from = { position: 0, line: 1 }, encoding = 'utf-8', isComplete = true }: RawOptions = {},
-): AsyncGenerator<RawRecord> {
-  const width = encoding.startsWith('utf-16') ? 2 : 1;
-  const low = encoding === 'utf-16be' ? 1 : 0;
-  const decoder = new TextDecoder(encoding, { fatal: true });
-  let { position, line } = from;
-  let rest = Buffer.alloc(0);
-  const decode = (bytes: Buffer): string => {
+export class CsvReader {
+  /** Byte offset after the records that `read` has returned, from which reading can resume. */
+  position: number;
+  /** Line number of the next record. */
+  line: number;
+  separator: string | undefined;
+  readonly #skipLines: number;
+  readonly #encoding: string;
+  readonly #decoder: InstanceType<typeof TextDecoder>;
+  /** Beginning of a record whose end has not been read yet. */
+  #rest = '';
+
+  constructor({ position = 0, line = 1, skipLines = 0, separator, encoding = 'utf-8' }: CsvReaderOptions = {}) {
+    this.position = position;
+    this.line = line;
+    this.separator = separator;
+    this.#skipLines = skipLines;
+    this.#encoding = encoding;
+    this.#decoder = new TextDecoder(encoding, { fatal: true, ignoreBOM: true });
+  }
+
+  /**
+   * Yields the records that end in this chunk, without empty lines. Without a chunk, yields the text after the final line
+   * feed as a record. Throws `UnreadableValues` for bytes that are invalid in the encoding, and for records that are too
+   * long.
+   */
+  *read(chunk?: Uint8Array): Generator<CsvRecord> {
+    const isEnd = chunk === undefined;
+    const text = this.#rest + this.#decode(chunk);
+    let start = this.position === 0 && text.startsWith(BYTE_ORDER_MARK) ? 1 : 0;
+    let consumed = 0;
+    while (start < text.length) {
+      const { line } = this;
+      const lineEnd = indexOrEnd(text, '\n', start);
+      if (lineEnd === text.length && !isEnd) break;
+      const firstLine = withoutReturn(text.slice(start, lineEnd));
+      const isSkipped = line <= this.#skipLines || firstLine.trim() === '';
+      let record: Split = { end: lineEnd };
+      if (!isSkipped) {
+        this.separator ??= separatorOf(firstLine);
+        if (firstLine.includes('"')) record = splitQuoted(text, start, this.separator);
+        else record.fields = firstLine.split(this.separator);
+      }
+      const { fields = [], end, problem } = record;
+      if (end === text.length && !isEnd) break;
+      this.#checkLength(end - start);
+      this.line += end === lineEnd ? 1 : text.slice(start, end).split('\n').length;
+      consumed = Math.min(end + 1, text.length);
+      start = consumed;
+      if (!isSkipped) yield problem === undefined ? { line, fields } : { line, fields, problem };
+    }
+    this.#checkLength(text.length - start);
+    this.#rest = text.slice(consumed);
+    this.position += this.#bytesOf(text.slice(0, consumed));
+  }
+
+  #checkLength(length: number): void {
+    if (length > MAX_RECORD) {
+      throw new UnreadableValues(`line ${this.line}: unterminated record`, 'Close the quotes.');
+    }
+  }
+
+  #decode(chunk: Uint8Array | undefined): string {
     try {
-      return decoder.decode(bytes).replace(/\r?\n$/, '');
+      return this.#decoder.decode(chunk, { stream: chunk !== undefined });
     } catch {
-      throw new UnreadableValues(`line ${line}: the file is not ${encoding}`);
+      const lenient = new TextDecoder(this.#encoding).decode(chunk);
+      const valid = this.#rest + lenient.slice(0, Math.max(0, lenient.indexOf('\ufffd')));
+      throw new UnreadableValues(`line ${this.line + valid.split('\n').length - 1}: the file is not ${this.#encoding}`);
     }
-  };
-  const checkLength = (length: number) => {
-    if (length > MAX_RECORD_BYTES) throw new UnreadableValues(`line ${line}: unterminated record`, 'Close the quotes.');
-  };
-  for await (const chunk of chunks) {
-    const bytes = Buffer.concat([rest, chunk]);
-    let start = 0;
-    let lines = 0;
-    let isQuoted = false;
-    let previous = LINE_FEED;
-    for (let at = 0; at + width <= bytes.length; at += width) {
-      const code = width === 1 ? bytes[at]! : bytes[at + low]! | (bytes[at + 1 - low]! << 8);
-      // A quote within an unquoted field is an ordinary character (a 5" pipe). Two quotes within a quoted field
-      // represent one quote.
-      if (code === QUOTE) isQuoted = !isQuoted && (previous === QUOTE || FIELD_STARTS_AFTER.has(previous));
-      previous = code;
-      if (code !== LINE_FEED) continue;
-      lines++;
-      if (isQuoted) continue;
-      const end = at + width;
-      checkLength(end - start);
-      yield { text: decode(bytes.subarray(start, end)), line, startsAt: position + start, endsAt: position + end };
-      line += lines;
-      lines = 0;
-      start = end;
-    }
-    position += start;
-    rest = bytes.subarray(start);
-    checkLength(rest.length);
   }
-  if (isComplete && rest.length > 0) {
-    yield { text: decode(rest).replace(/\r$/, ''), line, startsAt: position, endsAt: position + rest.length };
+
+  #bytesOf(text: string): number {
+    if (this.#encoding === 'utf-8') return Buffer.byteLength(text);
+    return this.#encoding.startsWith('utf-16') ? text.length * 2 : text.length;
   }
 }
 
-/** Yields the fields of each record. Detects the separator from the first record and skips empty lines. */
+/** Yields all records. */
+export async function* recordsOf(chunks: AsyncIterable<Uint8Array>, reader: CsvReader): AsyncGenerator<CsvRecord> {
+  for await (const chunk of chunks) yield* reader.read(chunk);
+  yield* reader.read();
+}
+
+/** Yields the records of a stream. Throws `UnreadableValues` for invalid records. */
 export async function* readCsv(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<CsvRecord> {
-  let separator: string | undefined;
-  for await (const { text, line } of rawRecords(chunks)) {
-    if (text.trim() === '') continue;
-    separator ??= separatorOf(text);
-    yield { line, fields: splitRecord(text, separator, line) };
-  }
+  for await (const record of recordsOf(chunks, new CsvReader())) yield assertValid(record);
 }
 
-/** Returns the separator used in a header: comma, semicolon or tab. */
-export function separatorOf(header: string): string {
-  const count = (separator: string) => header.split(separator).length;
-  return [',', ';', '\t'].reduce((best, each) => (count(each) > count(best) ? each : best));
+export function assertValid(record: CsvRecord): CsvRecord {
+  const { line, problem } = record;
+  if (problem !== undefined) throw new UnreadableValues(`line ${line}: ${problem}`);
+  return record;
 }
 
-/** Splits a record into fields. Throws `UnreadableValues` for invalid quotes. */
-export function splitRecord(text: string, separator: string, line: number): string[] {
-  if (!text.includes('"')) return text.split(separator);
+interface Split {
+  fields?: string[];
+  /** Index of the line feed after the record, or the length of the text. */
+  end: number;
+  problem?: string;
+}
+
+/** Splits the record at `start`. A record with invalid quotes ends at the next line feed. */
+function splitQuoted(text: string, start: number, separator: string): Split {
   const fields: string[] = [];
-  for (let at = 0; ; at++) {
+  for (let at = start; ; at++) {
     if (text[at] !== '"') {
-      const end = text.indexOf(separator, at);
-      fields.push(end < 0 ? text.slice(at) : text.slice(at, end));
-      if (end < 0) return fields;
+      const lineEnd = indexOrEnd(text, '\n', at);
+      const end = Math.min(indexOrEnd(text, separator, at), lineEnd);
+      const field = text.slice(at, end);
+      fields.push(end === lineEnd ? withoutReturn(field) : field);
+      if (end === lineEnd) return { fields, end };
       at = end;
       continue;
     }
     let field = '';
     for (;;) {
       const close = text.indexOf('"', at + 1);
-      if (close < 0) throw new UnreadableValues(`line ${line}: unterminated quote`);
+      if (close < 0) return { end: text.length, problem: 'unterminated quote' };
       field += text.slice(at + 1, close);
       at = close + 1;
       if (text[at] !== '"') break;
       field += '"';
     }
     fields.push(field);
-    if (at >= text.length) return fields;
-    if (text[at] !== separator) throw new UnreadableValues(`line ${line}: unexpected text after a quote`);
+    if (text[at] === separator) continue;
+    const end = indexOrEnd(text, '\n', at);
+    if (withoutReturn(text.slice(at, end)) === '') return { fields, end };
+    return { end, problem: 'unexpected text after a quote' };
   }
+}
+
+/** Returns the separator used in a line: comma, semicolon or tab. */
+function separatorOf(line: string): string {
+  const plain = line.replaceAll(/"[^"]*(?:"|$)/g, '');
+  const count = (separator: string) => plain.split(separator).length;
+  return [',', ';', '\t'].reduce((best, each) => (count(each) > count(best) ? each : best));
+}
+
+function indexOrEnd(text: string, part: string, from: number): number {
+  const at = text.indexOf(part, from);
+  return at < 0 ? text.length : at;
+}
+
+function withoutReturn(line: string): string {
+  return line.endsWith('\r') ? line.slice(0, -1) : line;
 }

@@ -1,7 +1,4 @@
-/**
- * Reports problems with individual files in the log and status. A file's problem is logged when it occurs and when it
- * is resolved.
- */
+/** Log lines and status of a folder and its files. A problem is logged when it occurs and when it is resolved. */
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
@@ -9,8 +6,8 @@ import { GatheredLines, MAX_NAMED } from '../../base/gathered-lines.ts';
 import type { Logger } from '../../base/logger.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { SourceStatus } from '../status.ts';
-import type { FileProgress } from './file-reading.ts';
-import { folderProblem } from './folder-client.ts';
+import type { FileProgress } from './file-rows.ts';
+import { FolderFailure, folderProblem } from './folders.ts';
 
 const ERROR_TEXTS: Readonly<Record<string, string>> = {
   EACCES: 'permission denied',
@@ -20,27 +17,23 @@ const ERROR_TEXTS: Readonly<Record<string, string>> = {
   ENAMETOOLONG: 'the file name is too long',
 };
 
-/** A file that was read and moved. `error` is its first problem. */
-interface FinishedFile {
-  file: string;
-  rows: number;
-  values: number;
-  refused: number;
-  moved_to: string;
-  error?: string;
-}
-
 interface FileProblem {
-  failed: 'read' | 'move';
+  event: 'csv.unreadable' | 'csv.not_moved';
   problem: string;
   hint?: string;
+}
+
+interface FinishedFile extends FileProgress {
+  movedTo: string;
 }
 
 export class FileReports {
   readonly #status: SourceStatus;
   readonly #folder: string;
   readonly #log: Logger;
+  /** Problems of the source, and of its files. */
   readonly #trouble: TroubleLog;
+  readonly #fileTrouble: TroubleLog;
   readonly #finished: GatheredLines<FinishedFile>;
   /** Current problems by file name. */
   readonly #problems = new Map<string, FileProblem>();
@@ -49,108 +42,122 @@ export class FileReports {
     this.#status = status;
     this.#folder = folder;
     this.#log = log;
-    this.#trouble = new TroubleLog(log, clock, 'files');
+    this.#trouble = new TroubleLog(log, clock);
+    this.#fileTrouble = new TroubleLog(log, clock, 'files');
     this.#finished = new GatheredLines(clock);
   }
 
-  /** The first problem, with the number of affected files. */
-  get problem(): { problem: string; hint?: string } | undefined {
+  folderFailed(error: unknown): void {
+    const { problem, hint } =
+      error instanceof FolderFailure
+        ? folderProblem(this.#folder, error.code)
+        : { problem: `${this.#folder}: ${messageOf(error)}` };
+    this.#status.errors++;
+    this.#status.disconnect(problem, hint);
+    const fields = { source: this.#status.name, folder: this.#folder, code: codeOf(error), problem, hint };
+    this.#trouble.report({ event: 'csv.folder', ...fields, error: messageOf(error) }, 'source folder unavailable');
+  }
+
+  /** `names`: the files in the folder. `found`: problem of the folder that does not prevent reading. */
+  folderRead(names: ReadonlySet<string>, found: { problem: string; hint?: string } | undefined): void {
+    for (const name of this.#problems.keys()) if (!names.has(name)) this.#problems.delete(name);
+    this.#status.connect();
+    const { problem, hint } = found ?? this.#firstProblem() ?? {};
+    this.#status.problem = problem;
+    this.#status.hint = hint;
+    this.#trouble.recovered('csv.folder', { source: this.#status.name }, 'source folder available again');
+  }
+
+  #firstProblem(): { problem: string; hint?: string | undefined } | undefined {
     const [first] = this.#problems;
-    if (!first) return undefined;
-    const [name, { failed, problem, hint }] = first;
+    if (first === undefined) return undefined;
+    const [name, { event, problem, hint }] = first;
     const files = this.#problems.size > 1 ? ` (${this.#problems.size} files)` : '';
-    return { problem: plain(`failed to ${failed} ${name}: ${problem}${files}`), ...(hint ? { hint } : {}) };
+    return {
+      problem: plain(`failed to ${event === 'csv.unreadable' ? 'read' : 'move'} ${name}: ${problem}${files}`),
+      hint,
+    };
   }
 
   unreadable(name: string, error: unknown): void {
     const problem = ERROR_TEXTS[codeOf(error) ?? ''] ?? plain(messageOf(error));
-    if (!this.#isNew(name, { failed: 'read', problem })) return;
-    this.#status.errors++;
-    const fields = { event: 'csv.unreadable', ...this.#about(name), error: problem };
-    this.#trouble.report(fields, 'failed to read file', plain(name));
+    this.#failed(name, { event: 'csv.unreadable', problem }, { error: problem }, 'failed to read file');
   }
 
   readable(name: string): void {
-    if (this.#problems.get(name)?.failed !== 'read') return;
+    if (this.#problems.get(name)?.event !== 'csv.unreadable') return;
     this.#problems.delete(name);
-    this.#trouble.recovered('csv.unreadable', this.#about(name), 'file is readable again', plain(name));
+    this.#fileTrouble.recovered('csv.unreadable', this.#about(name), 'file is readable again', plain(name));
   }
 
-  notMoved(name: string, { rows, values, refused }: FileProgress, error: unknown): void {
-    const problem = folderProblem(this.#folder, codeOf(error));
-    if (!this.#isNew(name, { failed: 'move', ...problem })) return;
-    const fields = { ...this.#about(name), rows, values, refused, code: codeOf(error), ...problem };
-    const trouble = { event: 'csv.not_moved', ...fields, error: messageOf(error) };
-    this.#trouble.report(trouble, 'failed to move file', plain(name));
+  notMoved({ name, rows, values, refused }: FileProgress, error: unknown): void {
+    const found = folderProblem(this.#folder, codeOf(error));
+    const fields = { rows, values, refused, code: codeOf(error), ...found, error: messageOf(error) };
+    this.#failed(name, { event: 'csv.not_moved', ...found }, fields, 'failed to move file');
   }
 
-  /** Clears the problems of files that no longer exist. */
-  retain(names: ReadonlySet<string>): void {
-    for (const name of this.#problems.keys()) if (!names.has(name)) this.#problems.delete(name);
+  #failed(name: string, found: FileProblem, fields: Record<string, unknown>, message: string): void {
+    const known = this.#problems.get(name);
+    this.#problems.set(name, found);
+    if (known?.event === found.event && known.problem === found.problem) return;
+    this.#status.errors++;
+    this.#fileTrouble.report({ ...this.#about(name), ...fields, event: found.event }, message, plain(name));
   }
 
-  finished(name: string, progress: FileProgress, failure: string | undefined, movedTo: string): void {
-    const { rows, values, refused, problems } = progress;
+  finished(progress: FileProgress, movedTo: string): void {
+    const { name, refused, failure } = progress;
+    const file = { ...progress, problems: progress.problems.slice(0, 1), movedTo };
     if (this.#problems.delete(name)) {
-      this.#trouble.recovered('csv.not_moved', this.#about(name), 'file moved', plain(name));
+      this.#fileTrouble.recovered('csv.not_moved', this.#about(name), 'file moved', plain(name));
     }
     this.#status.errors += refused + (failure === undefined ? 0 : 1);
-    const file = { file: plain(name), rows, values, refused, moved_to: plain(movedTo) };
-    const failed = { ...file, error: plain(failure ?? problems[0] ?? '') };
     if (movedTo.startsWith('failed/')) {
-      this.#finished.note('failed', failed, (files) => {
-        this.#log.warn({ event: 'csv.failed', ...this.#sumOf(files) }, 'file rejected');
-      });
+      this.#finished.note('failed', file, (files) =>
+        this.#trouble.report({ event: 'csv.failed', ...this.#sumOf(files) }, 'file rejected'),
+      );
     } else if (refused > 0) {
-      this.#finished.note('taken in part', failed, (files) => {
-        this.#log.warn({ event: 'csv.taken', ...this.#sumOf(files) }, 'file read, some rows were rejected');
-      });
+      this.#finished.note('taken in part', file, (files) =>
+        this.#log.warn({ event: 'csv.taken', ...this.#sumOf(files) }, 'file read, some rows were rejected'),
+      );
     } else {
-      this.#finished.note('taken', file, (files) => {
-        this.#log.info({ event: 'csv.taken', ...this.#sumOf(files) }, 'file read');
-      });
+      this.#finished.note('taken', file, (files) =>
+        this.#log.info({ event: 'csv.taken', ...this.#sumOf(files) }, 'file read'),
+      );
     }
   }
 
-  /** Returns the fields of one file, or the names and totals of several. */
+  /** Returns the fields of one file, or the names of several, with totals and the first problem. */
   #sumOf(files: readonly FinishedFile[]): Record<string, unknown> {
     const [first] = files;
-    const source = this.#status.name;
-    if (files.length === 1) return { source, ...first };
+    const names = files.map(({ name }) => plain(name));
     const total = (count: 'rows' | 'values' | 'refused') => files.reduce((sum, file) => sum + file[count], 0);
+    const error = first!.failure ?? first!.problems[0];
     return {
-      source,
-      files: files.slice(0, MAX_NAMED).map(({ file }) => file),
-      objects: files.length,
+      source: this.#status.name,
+      ...(files.length > 1 ? { files: names.slice(0, MAX_NAMED), objects: files.length } : { file: names[0] }),
       rows: total('rows'),
       values: total('values'),
       refused: total('refused'),
-      ...(first!.error === undefined ? {} : { error: first!.error }),
+      ...(files.length > 1 ? {} : { moved_to: plain(first!.movedTo) }),
+      ...(error === undefined ? {} : { error: plain(error) }),
     };
   }
 
   /** Records rejected rows of a growing file. */
-  refused(name: string, { problems }: FileProgress, refused: number): void {
+  refused({ name, problems }: FileProgress, refused: number): void {
     this.#status.errors += refused;
     const fields = { event: 'csv.refused', ...this.#about(name), refused, error: plain(problems.at(-1) ?? '') };
-    this.#trouble.report(fields, 'rows of a file rejected', plain(name));
+    this.#fileTrouble.report(fields, 'rows of a file rejected', plain(name));
   }
 
-  cut(name: string, { line }: FileProgress): void {
+  cut({ name, line }: FileProgress): void {
     const fields = { event: 'csv.cut', ...this.#about(name), line };
     this.#log.warn(fields, 'tailed file was rewritten, reading it from the beginning');
   }
 
-  rotatedAway(name: string, { line }: FileProgress): void {
+  rotatedAway({ name, line }: FileProgress): void {
     const fields = { event: 'csv.rotated_away', ...this.#about(name), line };
     this.#log.warn(fields, 'rotated file was removed before it was read, rows from this line on are lost');
-  }
-
-  /** Records a problem with a file. Returns whether it differs from the file's previous problem. */
-  #isNew(name: string, current: FileProblem): boolean {
-    const { failed, problem } = this.#problems.get(name) ?? {};
-    this.#problems.set(name, current);
-    return failed !== current.failed || problem !== current.problem;
   }
 
   #about(name: string) {

@@ -9,16 +9,16 @@ export interface LoggerTime {
 
 /** Format tokens and the patterns that they match. */
 const TOKENS: Readonly<Record<string, string>> = {
-  YYYY: '(\\d{4})',
-  YY: '(\\d{2})',
-  MM: '(\\d{1,2})',
-  DD: '(\\d{1,2})',
-  HH: '(\\d{1,2})',
-  hh: '(\\d{1,2})',
-  mm: '(\\d{1,2})',
-  ss: '(\\d{1,2})',
-  SSS: '(\\d{1,9})',
-  A: '([AaPp]\\.?[Mm]\\.?)',
+  YYYY: '\\d{4}',
+  YY: '\\d{2}',
+  MM: '\\d{1,2}',
+  DD: '\\d{1,2}',
+  HH: '\\d{1,2}',
+  hh: '\\d{1,2}',
+  mm: '\\d{1,2}',
+  ss: '\\d{1,2}',
+  SSS: '\\d{1,9}',
+  A: '[AaPp]\\.?[Mm]\\.?',
 };
 const TOKEN = /YYYY|SSS|YY|MM|DD|HH|hh|mm|ss|A/g;
 const UNITS: Readonly<Record<string, number>> = { unix: 1_000, unix_ms: 1 };
@@ -91,21 +91,27 @@ function compile(format: string): Format {
   const tokens: string[] = format.match(TOKEN) ?? [];
   const between = format.split(TOKEN).map((text) => text.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&'));
   const parts = between.map((text, at) => {
-    const token = tokens[at] ?? '';
+    const token = tokens[at];
+    if (token === undefined) return text;
     // Loggers write fractions of a second after a point or a comma.
-    return (token === 'SSS' ? text.replace(/(?:\\\.|,)$/, '[.,]') : text) + (TOKENS[token] ?? '');
+    const before = token === 'SSS' ? text.replace(/(?:\\\.|,)$/, '[.,]') : text;
+    return `${before}(${TOKENS[token]})`;
   });
   const pattern = new RegExp(`^${parts.join('')}$`);
+  const groupOf: Readonly<Record<string, number>> = Object.fromEntries(tokens.map((token, at) => [token, at + 1]));
   return (text) => {
     const found = pattern.exec(text.trim());
-    if (!found) return Number.NaN;
-    const part = new Map(tokens.map((token, at) => [token, found[at + 1]!]));
-    const number = (token: string, otherwise: number) => (part.has(token) ? Number(part.get(token)) : otherwise);
-    const year = part.has('YY') ? 2000 + number('YY', 0) : number('YYYY', Number.NaN);
-    const [month, day] = [number('MM', Number.NaN), number('DD', Number.NaN)];
-    const hour = part.has('A') ? (number('hh', 12) % 12) + (/^p/i.test(part.get('A')!) ? 12 : 0) : number('HH', 0);
-    const [minute, second] = [number('mm', 0), number('ss', 0)];
-    const ms = part.has('SSS') ? Math.floor(Number(`0.${part.get('SSS')}`) * 1_000) : 0;
+    if (found === null) return Number.NaN;
+    const part = (token: string) => found[groupOf[token] ?? -1] ?? '0';
+    const year = 'YY' in groupOf ? 2000 + Number(part('YY')) : Number(part('YYYY'));
+    const [month, day, minute, second] = [
+      Number(part('MM')),
+      Number(part('DD')),
+      Number(part('mm')),
+      Number(part('ss')),
+    ];
+    const hour = 'A' in groupOf ? (Number(part('hh')) % 12) + (/^p/i.test(part('A')) ? 12 : 0) : Number(part('HH'));
+    const ms = Math.floor(Number(`0.${part('SSS')}`) * 1_000);
     if (hour > 24 || minute > 59 || second > 60) return Number.NaN;
     const midnight = Date.UTC(year, month - 1, day);
     // Rejects an invalid month or day, which `Date.UTC` would carry over into the next one.

@@ -2,10 +2,8 @@ import {
   chmodSync,
   chownSync,
   existsSync,
-  lstatSync,
   mkdirSync,
   readdirSync,
-  readFileSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -56,35 +54,6 @@ async function source(name: string): Promise<SourceReport> {
 }
 
 describe('CSV folder writable by other users', () => {
-  it('is not written to through a symlink that has the name of a report', async () => {
-    configure(['drop']);
-    const victim = join(agent.folder, 'victim');
-    writeFileSync(victim, 'acknowledged values');
-    mkdirSync(folderOf('drop/done'));
-    symlinkSync(victim, folderOf('drop/done/x.csv.report.txt'));
-    writeFileSync(folderOf('drop/x.csv'), `${ROW}1\n`);
-    await agent.start();
-    await agent.until(() => existsSync(folderOf('drop/done/x.csv.2')), 'the file is moved');
-    expect(readFileSync(victim, 'utf8')).toBe('acknowledged values');
-    expect(lstatSync(folderOf('drop/done/x.csv.2.report.txt')).isFile()).toBe(true);
-  });
-
-  it('retains a data file that has the name of a report', async () => {
-    configure(['drop'], 'settle: 50ms, pattern: "*"');
-    writeFileSync(folderOf('drop/x.csv.report.txt'), `${ROW}1\n`);
-    await agent.start();
-    await agent.until(() => existsSync(folderOf('drop/done/x.csv.report.txt')), 'the first file is moved');
-    writeFileSync(folderOf('drop/x.csv'), `${ROW}2\n`);
-    await agent.until(() => existsSync(folderOf('drop/done/x.csv.2')), 'the second file is moved');
-    expect(readFileSync(folderOf('drop/done/x.csv.report.txt'), 'utf8')).toBe(`${ROW}1\n`);
-    expect(below(folderOf('drop/done')).sort()).toEqual([
-      'x.csv.2',
-      'x.csv.2.report.txt',
-      'x.csv.report.txt',
-      'x.csv.report.txt.report.txt',
-    ]);
-  });
-
   it('passes its permissions on to new folders, and those of data files to reports', async () => {
     configure(['team', 'shared']);
     chmodSync(folderOf('team'), 0o2770);
@@ -168,33 +137,6 @@ describe('CSV folder writable by other users', () => {
     expect(await source('drop')).toMatchObject({ connected: true, problem: expect.stringContaining('a.csv') });
     for (const name of ['a.csv', 'z.csv']) chmodSync(folderOf(`drop/${name}`), 0o644);
     await agent.until(async () => (await source('drop')).stored === 12, 'both files are read');
-  });
-
-  it('supports file names that are not valid UTF-8', async () => {
-    configure(['drop']);
-    const name = (text: string) => Buffer.concat([Buffer.from(`${folderOf('drop')}/`), Buffer.from(text, 'latin1')]);
-    writeFileSync(name('Z\xe4hler.csv'), `${ROW}1\n`);
-    writeFileSync(name('Z\xe5hler.csv'), `${ROW}2\n`);
-    await agent.start();
-    await agent.until(() => below(folderOf('drop/done')).length === 4, 'both files are moved');
-    expect(agent.logged('csv.taken')[0]?.file).toMatch(/^Z\\xe[45]hler\.csv$/);
-    expect(statSync(name('done/Z\xe4hler.csv')).isFile()).toBe(true);
-  });
-
-  it('needs only a few commits for many small files', async () => {
-    configure(['drop'], 'settle: 50ms', { COMMIT_INTERVAL: '1s' });
-    for (let n = 0; n < 200; n++) writeFileSync(folderOf(`drop/${n}.csv`), `${ROW}${n}\n`);
-    await agent.start();
-    await agent.until(
-      () => existsSync(folderOf('drop/done')) && below(folderOf('drop/done')).length === 400,
-      'all files are moved',
-    );
-    await agent.until(() => agent.logged('csv.taken').length === 2, 'the files after the first one share a log line');
-    const [first, others] = agent.logged('csv.taken');
-    expect(first).toMatchObject({ values: 1, moved_to: expect.stringMatching(/^done\//) });
-    expect(others).toMatchObject({ objects: 199, rows: 199, values: 199, refused: 0 });
-    expect(await agent.metric('tagferry_commits_total')).toBeLessThan(20);
-    expect(below(folderOf('drop')).sort()).toEqual(['done']);
   });
 });
 

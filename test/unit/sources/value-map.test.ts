@@ -1,14 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import type { TagValue, ValueMap } from '../../../src/config/tags.ts';
 import { readValueMap } from '../../../src/config/value-map.ts';
-import { FileColumns } from '../../../src/sources/csv/columns.ts';
-import type { CsvSpec } from '../../../src/sources/csv/csv-spec.ts';
 import { readNdjsonBody } from '../../../src/sources/formats/json-values.ts';
 import { readLineProtocol } from '../../../src/sources/formats/line-protocol.ts';
 import { numberOf } from '../../../src/sources/intake/shaping.ts';
 import { readMessage } from '../../../src/sources/messages/payload.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
 import { check } from '../config/folder.ts';
+import { CsvBench } from './csv/csv-bench.ts';
 import { makeIntakeBench, originOf, tagOf } from './sink-double.ts';
 
 const STATES: ValueMap = { numbers: { RUN: 1, OFF: 0 }, passesNumbers: true };
@@ -71,16 +70,13 @@ describe('value map', () => {
     expect(gate.status.unreadTextOf(points[0]!)).toBe(UNKNOWN);
   });
 
-  it('replaces text in CSV cells, and lists unknown texts as problems in the file', () => {
-    const { tags, intake } = plant({ map: STATES, from: originOf('csv', 's', {}) });
-    const spec = { time: { zone: 'UTC' }, timeColumns: [], hasHeader: true, form: 'wide', decimal: ',' } as const;
-    const columns = new FileColumns(spec as unknown as CsvSpec, pointsOf(tags, 's', intake), 'v;w');
-    const cell = (text: string) => columns.read(`${text};1`, 2, undefined).cells[0];
-    expect([cell('RUN'), cell('1,5'), cell('STOP')]).toMatchObject([
-      { raw: 'RUN' },
-      { raw: 1.5 },
-      { problem: UNKNOWN },
-    ]);
+  it('replaces text in CSV cells, and lists unknown texts as problems in the file', async () => {
+    const bench = new CsvBench('settle: 50ms, decimal: ","', 'v: { from: drop, map: { RUN: 1, OFF: 0 } }');
+    bench.write('a.csv', 'v;w\nRUN;1\n1,5;1\nSTOP;1\n');
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    expect(bench.values()).toEqual([1, 1.5]);
+    expect(bench.read('done/a.csv.report.txt')).toContain(UNKNOWN);
   });
 
   it('replaces pushed text and numbers in NDJSON and line protocol', async () => {

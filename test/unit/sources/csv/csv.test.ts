@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { rawRecords, readCsv } from '../../../../src/sources/csv/csv.ts';
+import { recordsOf as allRecords, CsvReader, type CsvReaderOptions, readCsv } from '../../../../src/sources/csv/csv.ts';
 import { importRecords } from '../../../../src/sources/csv/csv-import.ts';
 import { makeIntakeBench, seeded, storeFault } from '../sink-double.ts';
 
@@ -21,8 +21,8 @@ async function collect<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
 const HEADER = 'tag,key,value,timestamp,status\n';
 const AT_MS = Date.UTC(2026, 10, 21);
 
-const rawOf = (bytes: Buffer, options?: Parameters<typeof rawRecords>[1]) =>
-  collect(rawRecords(pieces(bytes, 4_096), options));
+const rawOf = (bytes: Buffer, options?: CsvReaderOptions) =>
+  collect(allRecords(pieces(bytes, 4_096), new CsvReader(options)));
 
 describe('CSV parser', () => {
   it('parses random records split into chunks of any size', async () => {
@@ -71,22 +71,40 @@ describe('CSV parser', () => {
     });
   });
 
-  it('can resume after any record', async () => {
-    const bytes = Buffer.from('a;b\r\n"quoted; with\nline feed and ""quotes""";2\n\npipe 5";3\nlast;4');
+  it.each([1, 2, 7, 30])('can resume after each chunk of %d bytes', async (length) => {
+    const bytes = Buffer.from('\ufeffa;b\r\n"quoted; with\nline feed and ""quotes""";2\n\npipe 5";3\r\nlast;4');
     const all = await rawOf(bytes);
-    expect(all.map(({ line }) => line)).toEqual([1, 2, 4, 5, 6]);
-    for (const [at, { endsAt, line, text }] of all.entries()) {
-      const from = { position: endsAt, line: line + text.split('\n').length };
-      expect(await rawOf(bytes.subarray(endsAt), { from })).toEqual(all.slice(at + 1));
+    expect(all.map(({ line }) => line)).toEqual([1, 2, 5, 6]);
+    const reader = new CsvReader();
+    let count = 0;
+    for await (const chunk of pieces(bytes, length)) {
+      count += [...reader.read(chunk)].length;
+      const { position, line, separator } = reader;
+      expect(await rawOf(bytes.subarray(position), { position, line, separator })).toEqual(all.slice(count));
     }
-    expect(await rawOf(bytes, { isComplete: false })).toEqual(all.slice(0, 4));
+    expect([count, [...reader.read()].length]).toEqual([3, 1]);
+  });
+
+  it('recognises a quote at the start of a field only after the separator in use', async () => {
+    expect(await recordsOf('text;n\n1,"pipe;2\n"a ""b""\nc";3\n')).toEqual([
+      ['text', 'n'],
+      ['1,"pipe', '2'],
+      ['a "b"\nc', '3'],
+    ]);
+    expect(await recordsOf('"a,b";c\n1;2\n')).toEqual([
+      ['a,b', 'c'],
+      ['1', '2'],
+    ]);
   });
 
   it.each(['utf-16le', 'utf-16be', 'windows-1252'])('reads %s', async (encoding) => {
     const text = 'Öl;m³\n1;2\n';
     const bytes = Buffer.from(text, encoding === 'windows-1252' ? 'latin1' : 'utf16le');
     if (encoding === 'utf-16be') bytes.swap16();
-    expect((await rawOf(bytes, { encoding })).map((record) => record.text)).toEqual(['Öl;m³', '1;2']);
+    expect((await rawOf(bytes, { encoding })).map(({ fields }) => fields)).toEqual([
+      ['Öl', 'm³'],
+      ['1', '2'],
+    ]);
   });
 });
 

@@ -1,12 +1,12 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { UNSHAPED } from '../../../../src/config/tags.ts';
-import { scanCsv, testCsv } from '../../../../src/sources/csv/csv-scan.ts';
-import type { CsvSpec } from '../../../../src/sources/csv/csv-spec.ts';
+import type { CsvSpec } from '../../../../src/sources/csv/columns.ts';
+import { scanCsv } from '../../../../src/sources/csv/scan.ts';
 import type { ScanStep } from '../../../../src/sources/source-kind.ts';
-import { runVerb } from '../../commands/verb-run.ts';
+import { ManualClock } from '../../doubles/manual-clock.ts';
+import { localFolders } from './csv-bench.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tagferry-csv-scan-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -25,7 +25,9 @@ const SPEC = {
 
 async function stepsOf(text: string, more: Partial<CsvSpec>): Promise<ScanStep[]> {
   writeFileSync(join(folder, 'a.csv'), text);
-  return await Array.fromAsync(scanCsv({ ...SPEC, ...more } as CsvSpec, new AbortController().signal));
+  const clock = new ManualClock();
+  const { signal } = new AbortController();
+  return await Array.fromAsync(scanCsv({ ...SPEC, ...more } as CsvSpec, clock, signal, localFolders(clock)));
 }
 
 async function scan(text: string, more: Partial<CsvSpec>): Promise<unknown[]> {
@@ -95,7 +97,7 @@ describe('CSV folder scan', () => {
     expect(await proposed(text)).toEqual(members);
   });
 
-  it('proposes only members that are missing from tags.yaml and make the file readable', async () => {
+  it('proposes only members that are missing from tags.yaml', async () => {
     const text = 'Datum;Zeit;Flow\n;;m³/h\n01.02.2026;12:00:01,250;1.234,5\n';
     const members = { decimal: ',', thousands: '.', unitsRow: 1, timeColumns: ['Datum', 'Zeit'] } as const;
     expect(await proposed(text)).toEqual({
@@ -105,11 +107,6 @@ describe('CSV folder scan', () => {
       time_column: ['Datum', 'Zeit'],
     });
     expect(await proposed(text, members)).toBeUndefined();
-    const point = { name: 'T flow', series: 1, everyMs: 0, shaping: UNSHAPED, spec: { column: 'Flow' } };
-    const { signal } = new AbortController();
-    expect(await testCsv({ ...SPEC, ...members } as unknown as CsvSpec, [point], signal)).toEqual([
-      { point, raw: 1234.5, timeMs: Date.UTC(2026, 1, 1, 12, 0, 1, 250) },
-    ]);
   });
 
   it('lists tags and keys if the rows contain them', async () => {
@@ -118,36 +115,6 @@ describe('CSV folder scan', () => {
       { tag: 'S-4', key: 'ph', members: {}, sample: '7.1' },
       { tag: 'S-5', key: 'ph', members: {}, sample: '7.2' },
       { tag: 'S-4', key: 'ec', members: {}, sample: '2' },
-    ]);
-  });
-});
-
-describe('tagferry sources scan of a CSV folder', () => {
-  it('prints members and lines with which the values are read', async () => {
-    const config = join(folder, 'config');
-    const inbox = join(folder, 'in');
-    for (const path of [config, inbox]) mkdirSync(path);
-    writeFileSync(
-      join(inbox, 'a.csv'),
-      'Datum;Zeit;Flow [m³/h];State\n;;m³/h;\n01.02.2026;12:00:01,250;1.234,5;RUN\n01.02.2026;12:00:02,250;1.234;OFF\n',
-    );
-    const write = (members: string, lines = '') =>
-      writeFileSync(
-        join(config, 'tags.yaml'),
-        `sources: { drop: { csv: ${inbox}${members} } }\ntags:\n  T:\n    asset: 1\n${lines}`,
-      );
-    write('');
-    const scanned = await runVerb(['sources', 'scan', 'drop', '--yes', '--config', config]);
-    const [head = '', ...lines] = scanned.stdout.split('\n');
-    expect(head).toBe(
-      '# add to drop under sources: units_row: 1, decimal: ",", thousands: ".", time_column: [Datum, Zeit]',
-    );
-    expect(lines[1]).toMatch(/flow_m_h: \{ from: drop, column: "Flow \[m³\/h\]" \} +# 1\.234,5 m³\/h$/);
-    write(`, ${head.slice('# add to drop under sources: '.length)}`, lines.join('\n'));
-    const tested = await runVerb(['sources', 'test', 'drop', '--json', '--config', config]);
-    expect(JSON.parse(tested.stdout)).toMatchObject([
-      { key: 'flow_m_h', value: 1234.5, timestamp: '2026-02-01T12:00:01.250Z' },
-      { key: 'state', problem: 'line 4: "OFF" is not a number; for texts, set map in tags.yaml' },
     ]);
   });
 });
