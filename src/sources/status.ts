@@ -198,17 +198,12 @@ export class SourceStatus {
   }
 
   /** Records a reading with a number. */
-  recordNumber(
-    point: Point,
-    raw: RawReading,
-    timeMs: number | undefined,
-    quality: keyof typeof STATUS_FLAGS | undefined,
-  ) {
-    const { series, name } = point;
+  recordNumber(reading: ObservedReading, nowMs: number): void {
+    const { series, name } = reading.point;
     this.#arrived.add(series);
     if (this.#unread.size > 0) this.#unread.delete(series);
-    this.recordValues();
-    for (const listener of this.#listeners) listener({ point, raw, timeMs, quality });
+    this.recordValues(nowMs);
+    for (const listener of this.#listeners) listener(reading);
     if (this.#notNumbers.size === 0 || !this.#notNumbers.delete(series)) return;
     const fields = { source: this.name, value: name };
     this.#trouble.recovered('source.not_a_number', fields, 'readings are numbers again', name);
@@ -235,8 +230,8 @@ export class SourceStatus {
   }
 
   /** Records that data yielded values. */
-  recordValues(): void {
-    this.lastAcceptedMs = this.#options.clock.monotonicMs();
+  recordValues(nowMs: number): void {
+    this.lastAcceptedMs = nowMs;
     this.#useless = undefined;
     if (!this.#isUnusable) return;
     this.#isUnusable = false;

@@ -79,6 +79,13 @@ const STOP_PATIENCE_MS = 2_000;
 const MAX_ROOM = 4_096;
 const DONE = Promise.resolve();
 
+/** Time of the readings that are written together. */
+interface Now {
+  /** Monotonic. */
+  ms: number;
+  wallMs: number;
+}
+
 /** State of one series of a source. */
 interface PointState {
   /** Latest value received, whether sent or suppressed by the dead band. */
@@ -140,10 +147,14 @@ export class Gate implements Supply {
    * were compared. Rejects if the source stops first, or with the `StoreError` if senders repeat their requests.
    */
   write(readings: readonly Reading[], notes: readonly Note[] = []): Promise<void> {
-    for (const reading of readings) {
-      if ('raw' in reading) this.#accept(reading.point, reading.raw, reading.timeMs, reading.quality);
-      else if ('problem' in reading) this.#reject(reading.point, reading.problem);
-      else this.#fail(reading.point, reading.failure, { hint: reading.hint });
+    if (readings.length > 0) {
+      const { clock, stamps } = this.#options;
+      const now = { ms: clock.monotonicMs(), wallMs: stamps.nowMs(clock) };
+      for (const reading of readings) {
+        if ('raw' in reading) this.#accept(reading, now);
+        else if ('problem' in reading) this.#reject(reading, reading.problem, now);
+        else this.#fail(reading, reading.failure, now);
+      }
     }
     if (notes.length > 0 && !this.#isStopped) {
       this.#batch().notes.push(...notes);
@@ -170,7 +181,7 @@ export class Gate implements Supply {
     if (repeats && committer.isFullFor(length)) return Promise.reject(busy());
     const batch = this.#batch();
     const nowMs = clock.monotonicMs();
-    this.status.recordValues();
+    this.status.recordValues(nowMs);
     if (!observed) for (const stored of observeAll(watch, columns)) batch.after.push(stored);
     readings?.recordAll(columns, nowMs);
     batch.ahead += countAheadOf(columns, stamps.nowMs(clock));
@@ -191,18 +202,17 @@ export class Gate implements Supply {
     return this.write([], notes);
   }
 
-  #accept(point: Point, raw: RawReading, timeMs: number | undefined, quality: Quality | undefined): void {
+  #accept(reading: Extract<Reading, { raw: RawReading }>, now: Now): void {
+    const { point, raw, timeMs, quality } = reading;
     const shaped = shape(raw, point);
     if ('problem' in shaped) {
-      const { problem, isText } = shaped;
-      if (isText) this.#reject(point, problem, raw);
-      else this.#fail(point, problem, { raw });
+      if (shaped.isText) this.#reject(reading, shaped.problem, now);
+      else this.#fail(reading, shaped.problem, now);
       return;
     }
     const { number, value } = shaped;
-    this.status.recordNumber(point, raw, timeMs, quality);
-    const nowMs = this.#options.clock.monotonicMs();
-    this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, nowMs, quality === 'bad');
+    this.status.recordNumber(reading, now.ms);
+    this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
     let state = this.#states.get(point.series);
     if (state === undefined) {
       state = { received: value, sent: undefined };
@@ -210,22 +220,24 @@ export class Gate implements Supply {
     } else {
       state.received = value;
     }
-    this.#add(state, point, value, timeMs, quality);
+    this.#add(state, point, value, timeMs, quality, now);
   }
 
   /** Counts and logs a reading that is not a number, and treats it as a failure. */
-  #reject(point: Point, problem: string, raw?: RawReading): void {
-    this.status.reportNotNumber(point, problem);
-    this.#fail(point, problem, { raw });
+  #reject(reading: Reading, problem: string, now: Now): void {
+    this.status.reportNotNumber(reading.point, problem);
+    this.#fail(reading, problem, now);
   }
 
   /** With `on_failure: bad`, a failure sends the latest value again with the current time and the status bad. */
-  #fail(point: Point, problem: string | undefined, details: Pick<ObservedReading, 'raw' | 'hint'>): void {
-    this.status.recordFailure(point, problem, details);
+  #fail(reading: Reading, problem: string | undefined, now: Now): void {
+    const { point } = reading;
+    const { raw, hint } = reading as Pick<ObservedReading, 'raw' | 'hint'>;
+    this.status.recordFailure(point, problem, { raw, hint });
     if (point.shaping.onFailure !== 'bad') return;
     const state = this.#states.get(point.series);
     if (state?.sent === undefined || state.sent.isBad) return;
-    this.#add(state, point, state.sent.value, undefined, 'bad');
+    this.#add(state, point, state.sent.value, undefined, 'bad', now);
   }
 
   /** Resolves when everything accepted so far is on disk; rejects like `write`. */
@@ -318,16 +330,21 @@ export class Gate implements Supply {
     committer.offer(this, length);
   }
 
-  #add(state: PointState, point: Point, value: number, timeMs: number | undefined, quality: Quality | undefined): void {
+  #add(
+    state: PointState,
+    point: Point,
+    value: number,
+    timeMs: number | undefined,
+    quality: Quality | undefined,
+    { ms: nowMs, wallMs }: Now,
+  ): void {
     if (this.#isStopped) return;
-    const { stamps, timeFrom, clock, committer, watch } = this.#options;
+    const { stamps, timeFrom, committer, watch } = this.#options;
     const { series, shaping } = point;
     const isOwn = timeMs !== undefined && timeFrom === 'source';
-    const wallMs = stamps.nowMs(clock);
     const transition = watch?.uses(series) ? watch.observe(series, value, isOwn ? timeMs : wallMs, quality) : undefined;
     if (transition !== undefined) this.#batch().after.push(transition);
     const isBad = quality === 'bad';
-    const nowMs = clock.monotonicMs();
     if (!isSent(shaping, state.sent, value, isBad, nowMs)) {
       if (transition !== undefined) committer.offer(this, 0);
       return;

@@ -31,10 +31,10 @@ describe('tagferry sources scan of a CSV folder', () => {
     write(`, ${head.slice('# add to drop under sources: '.length)}`, lines.join('\n'));
     const tested = await runVerb(['sources', 'test', 'drop', '--json', '--config', config]);
     expect(JSON.parse(tested.stdout)).toMatchObject([
-      { key: 'flow_m_h', value: 1234, timestamp: '2026-02-01T12:00:02.250Z' },
+      { key: 'flow_m_h', value: 1234.5, timestamp: '2026-02-01T12:00:01.250Z' },
       {
         key: 'state',
-        problem: expect.stringContaining('line 4: "OFF" is not a number; for texts, set map in tags.yaml'),
+        problem: expect.stringContaining('line 3: "RUN" is not a number; for texts, set map in tags.yaml'),
       },
     ]);
   });

@@ -74,7 +74,7 @@ export class Plant {
     const running = await MODBUS.open(context as unknown as SourceContext<ModbusSpec, never>);
     this.#cleanUps.push(() => running.stop());
     const readings: OpenedSource['readings'] = [];
-    status.listen((reading) => readings.push('raw' in reading ? reading.raw : reading.problem));
+    status.listen((reading) => readings.push(reading.problem ?? reading.raw));
     return { running, status, points, readings };
   }
 
@@ -82,7 +82,7 @@ export class Plant {
   async poll(source: OpenedSource, advanceMs = EVERY_MS): Promise<Record<string, OpenedSource['readings'][number]>> {
     const found = new Map<string, OpenedSource['readings'][number]>();
     const stop = source.status.listen((reading) =>
-      found.set(reading.point.name.split(' ').at(-1)!, 'raw' in reading ? reading.raw : reading.problem),
+      found.set(reading.point.name.split(' ').at(-1)!, reading.problem ?? reading.raw),
     );
     if (advanceMs === 0) source.running.start();
     else await this.clock.advance(advanceMs);
