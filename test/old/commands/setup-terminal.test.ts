@@ -102,7 +102,6 @@ describe('setup on a terminal', () => {
       ['Source of the value', 'http://plc'],
       ['is not a valid source address[\\s\\S]*Source of the value', `tcp://127.0.0.1:${port}`],
       ['Modbus device', ''],
-      ['Registers to scan', 'holding 40003-40006'],
       ['Register of the value', 'holding 40004'],
       ['Type of the value', 'float32'],
     ]);
@@ -123,7 +122,6 @@ describe('setup on a terminal', () => {
       ['Unit', ''],
       ['Source of the value', ''],
       ['Modbus device', ''],
-      ['Registers to scan', ''],
       ['Register of the value', ''],
       ['Type of the value', ''],
       ['Write the configuration', 'y'],
@@ -190,7 +188,6 @@ describe('setup on a terminal', () => {
       ['Unit', ''],
       ['Source of the value', `tcp://127.0.0.1:${await freePort()}`],
       ['Modbus device', ''],
-      ['Registers to scan', ''],
       ['Register of the value', ''],
       ['Type of the value', ''],
       ['ECONNREFUSED[\\s\\S]*0 of 1 value read[\\s\\S]*answer again', 'keep'],
@@ -252,7 +249,6 @@ describe('setup on a terminal', () => {
       ['Unit', ['0'], '12'],
       ['Source of the value', ['http://plc', 'tcp://', 'tcp://127.0.0.1:99999'], `tcp://127.0.0.1:${port}`],
       ['Modbus device', ['x', '900'], '1'],
-      ['Registers to scan', ['some'], ''],
       ['Register of the value', ['tcp://…', 'holding 70000'], 'holding 40004'],
       ['Type of the value', ['7', 'float'], 'float32'],
     ];
