@@ -141,9 +141,10 @@ describe('setup on a terminal', () => {
   it('listens to a broker, offers the received topics, and ends with a value', async () => {
     const broker = new StrictBroker();
     const address = `mqtt://127.0.0.1:${await broker.start()}`;
-    // Retained messages, which each new subscriber receives.
-    broker.publish('site/ft101', '{"temp":71.5,"state":"on"}', { retain: true });
-    broker.publish('site/other', '12', { retain: true });
+    const publishing = setInterval(() => {
+      broker.publish('site/ft101', '{"temp":71.5,"state":"on"}');
+      broker.publish('site/other', '12');
+    }, 200);
     try {
       const terminal = open(80, '--no-login');
       await answerAll(terminal, [
@@ -166,6 +167,7 @@ describe('setup on a terminal', () => {
       expectFit(terminal, 80);
       expect(terminal.text.match(/hunter2/g)?.length).toBe(1);
     } finally {
+      clearInterval(publishing);
       await broker.stop();
     }
     const { tags } = load();
