@@ -362,6 +362,17 @@ describe('Modbus host that forwards serial frames', () => {
     expect(await plant.start(source)).toEqual({ v10: 10 });
   });
 
+  it('is read if it repeats each response', async () => {
+    const source = await openSerial(holding([10, 150]));
+    device.respond = (request) => {
+      const frame = device.frameOf(request, device.read(request));
+      return { frame: Buffer.concat([frame, frame]) };
+    };
+    expect(await plant.start(source)).toEqual({ v10: 10, v150: 150 });
+    expect(await plant.poll(source)).toEqual({ v10: 10, v150: 150 });
+    expect(device.opened).toBe(1);
+  });
+
   it('is reported if the checksum is wrong', async () => {
     const source = await openSerial(holding([10]));
     device.respond = (request) => {
