@@ -14,7 +14,7 @@ import { type Health, healthNotes, healthReport, OPS_LISTENER, sightOf } from '.
 import { PUSH_LISTENER } from '../sources/push/http-push.ts';
 import { WEBHOOK_LISTENER } from '../webhook/listener.ts';
 
-/** Why values are not accepted. */
+/** Reason why values are not accepted. */
 export interface Unavailable {
   /** Event code. */
   code: string;

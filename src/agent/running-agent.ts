@@ -317,7 +317,7 @@ export class RunningAgent {
     };
   }
 
-  /** Why values are not accepted; `undefined` while they are. */
+  /** Returns the reason why values are not accepted; `undefined` if they are accepted. */
   get unavailable(): Unavailable | undefined {
     return this.#sources.unavailable;
   }

@@ -165,7 +165,7 @@ export class SourcesFlow {
     });
   }
 
-  /** Why values are not accepted; `undefined` while they are. */
+  /** Returns the reason why values are not accepted; `undefined` if they are accepted. */
   get unavailable(): Unavailable | undefined {
     return UNAVAILABLE[this.#state];
   }

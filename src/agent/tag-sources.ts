@@ -252,7 +252,7 @@ export class TagSources {
     return context as SourceContext<never, never>;
   }
 
-  /** Returns what a source and its test have in common. */
+  /** Returns the context members that a source and its test share. */
   #partsOf(source: Source): TestContext {
     const { stateDir, intake, brokers, clock } = this.#options;
     return {

@@ -1,11 +1,11 @@
 /**
  * One MQTT broker, shared by subscribers and publishers.
  *
- * States: away (connecting or waiting to reconnect), connected, stopped. In the state `away`, the broker stores
+ * States: disconnected (connecting or waiting to reconnect), connected, stopped. While disconnected, the broker stores
  * messages for this client's session.
  *
  * Invariants: messages are acknowledged in order of arrival, each only after its handlers have resolved. A message that
- * a handler rejects is delivered to it again until the connection ends. Messages without a subscriber are acknowledged
+ * a handler rejects is redelivered to the handler until the connection ends. Messages without a subscriber are acknowledged
  * immediately. Only differences are applied to the session's subscriptions, and shutdown does not change them. After a
  * crash the broker redelivers unacknowledged messages, and their values are stored again; values with their own time are
  * then identical.
@@ -274,7 +274,7 @@ export class Broker {
       const isLost = [...(this.#granted?.values() ?? [])].some((qos) => qos > 0) && spec.sessionExpiryMs > 0;
       const hint = 'Check persistence and session expiry on the broker, and session_expiry of the source.';
       const fields = { event: 'broker.session_forgotten', hint };
-      if (isLost) this.#log.report(fields, 'session lost by the broker, its queued messages are lost');
+      if (isLost) this.#log.report(fields, 'session lost by the broker, queued messages lost');
       this.#granted = new Map();
     }
     // Other clients may respond to the announcement immediately, so subscribe first.
@@ -300,7 +300,7 @@ export class Broker {
   };
 
   /**
-   * Delivers a message, again if it is rejected, for example because a reload replaces its source. Rejects when the
+   * Delivers a message. Redelivers it if its handler rejects it, for example because a reload replaces its source. Rejects when the
    * connection ends or no more messages are accepted.
    */
   async #receive(message: Message, connection: Connection): Promise<void> {
@@ -396,7 +396,7 @@ export const inspectionName = (clock: Clock) => `tagferry-look-${Math.floor(cloc
  */
 class Presence {
   readonly #topic: string | undefined;
-  /** Time since which the state applies, in milliseconds since 1970. */
+  /** Unix time since which the state applies, in milliseconds. */
   #sinceMs = 0;
   /** Latest connection on which the application was announced as online. */
   #announcedOn: Connection | undefined;
@@ -421,7 +421,7 @@ class Presence {
 
   /**
    * Announces the application as online again after another client announced it as offline, with a timestamp that is
-   * not older. Returns whether it did: before the first announcement on a connection, that announcement follows anyway.
+   * not older. Returns false before the first announcement on a connection, because that announcement follows.
    */
   contradict(connection: Connection | undefined, offlineSinceMs: number): boolean {
     if (connection === undefined || connection !== this.#announcedOn) return false;

@@ -2,7 +2,7 @@
  * Maintains one connection to a broker: connects, serves the connection until it ends, waits, and reconnects. The
  * owner defines how a connection is opened and served.
  *
- * States: away (connecting or waiting to reconnect), connected, stopped. Publishing waits a few seconds for a
+ * States: disconnected (connecting or waiting to reconnect), connected, stopped. Publishing waits a few seconds for a
  * connection, then fails so that the caller can retry.
  */
 import type { Clock } from '../base/clock.ts';

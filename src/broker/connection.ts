@@ -167,7 +167,7 @@ export class Connection {
     const { signal } = this.#closing;
     try {
       for await (const chunk of this.#stream as AsyncIterable<Buffer>) {
-        // Drains what the broker still sends, because a socket with unread data is reset.
+        // Drains the remaining data, because a socket with unread data is reset.
         if (signal.aborted) continue;
         this.#lastHeardMs = clock.monotonicMs();
         this.#handlePackets(chunk);

@@ -39,7 +39,7 @@ export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends S
   /** Requests the identity of a server without trusting it. Omitted if this kind requires no trust decision. */
   inspectServer?(context: InspectionContext<SourceSpec>): Promise<ServerIdentity>;
   /**
-   * Lists the values that the broker, server or folder provides in the ranges `what`. Opens a separate connection.
+   * Lists the values that the broker, server or folder provides in the specified ranges. Opens a separate connection.
    * `waitMs` limits the wait for unsolicited values.
    */
   scan?(context: InspectionContext<SourceSpec>, what: readonly string[], waitMs: number): AsyncIterable<ScanStep>;
@@ -104,7 +104,7 @@ export interface SourceContext<SourceSpec = unknown, ValueSpec = unknown> {
   shared: Shared;
   /** Returns the notes stored with values of this source, by name without `source/`. */
   notes(): Promise<ReadonlyMap<string, string>>;
-  /** Whether the source is opened by a test, beside the running one: it must not change files or sessions. */
+  /** Whether a test opened the source in parallel with the running one. A test must not change files or sessions. */
   isTest: boolean;
   clock: Clock;
   log: Logger;

@@ -1,6 +1,6 @@
 /**
- * `sources test`: opens a source like the running one, beside it, and reports the first reading of every configured
- * value. Nothing is stored or confirmed.
+ * `sources test`: opens a second instance of a source and reports the first reading of every configured value. Stores
+ * and acknowledges nothing.
  */
 import type { Clock } from '../base/clock.ts';
 import { messageOf, StoreError, TagferryError } from '../base/errors.ts';

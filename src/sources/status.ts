@@ -1,7 +1,7 @@
 /**
  * State of one source: its connection, its values and the data that could not be used. The source sets its connection,
- * problem and counters; the gate records what arrives. `report` is what `sources ls`, `status`, `doctor`, metrics,
- * `/healthz` and the page show.
+ * problem and counters; the gate records readings and failures. `sources ls`, `status`, `doctor`, metrics, `/healthz` and
+ * the page show the report.
  */
 import { counted, countText } from '../base/amounts.ts';
 import type { CertificateInUse, Certificates } from '../base/certificates.ts';
@@ -120,7 +120,7 @@ const MISSING_SHOWN = 5;
 const NOT_READ = 'not read';
 /** Data is reported as unusable after this time without a value. */
 const UNUSABLE_MS = 15 * MINUTE_MS;
-/** The same for a source that sends at least this many readings. */
+/** Minimum number of readings after which the shorter limit applies. */
 const MANY_READINGS = 100;
 const UNUSABLE_MANY_MS = MINUTE_MS;
 
@@ -206,7 +206,7 @@ export class SourceStatus {
     for (const listener of this.#listeners) listener(reading);
     if (this.#notNumbers.size === 0 || !this.#notNumbers.delete(series)) return;
     const fields = { source: this.name, value: name };
-    this.#trouble.recovered('source.not_a_number', fields, 'readings are numbers again', name);
+    this.#trouble.recovered('source.not_a_number', fields, 'numeric readings restored', name);
   }
 
   /** Records that a value could not be read. `problem`: the problem with the data; `undefined` if none arrived. */
@@ -235,7 +235,7 @@ export class SourceStatus {
     this.#useless = undefined;
     if (!this.#isUnusable) return;
     this.#isUnusable = false;
-    this.#trouble.recovered('source.unusable', { source: this.name }, 'source provides values again');
+    this.#trouble.recovered('source.unusable', { source: this.name }, 'usable values restored');
   }
 
   /** Records lines, rows or files without a usable value. `problem` contains an example. */

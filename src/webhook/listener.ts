@@ -150,7 +150,7 @@ export class WebhookListener {
   /** Starts accepting deliveries. */
   start(): void {
     this.#options.server.handle({
-      serve: (request, response, asksFirst) => this.#respond(request, response, asksFirst),
+      serve: (request, response, expectsContinue) => this.#respond(request, response, expectsContinue),
       malformed: (code) => this.#count('malformed', code),
     });
   }

@@ -50,10 +50,10 @@ const INBOUND_LIMITS: InboundLimits = {
 
 export interface InboundHandler {
   /**
-   * Resolves when the request has been processed. `asksFirst` means that the client is waiting for permission to send
+   * Resolves when the request has been processed. `expectsContinue` means that the client is waiting for permission to send
    * its body (`response.writeContinue()`).
    */
-  serve(request: IncomingMessage, response: ServerResponse, asksFirst: boolean): Promise<void>;
+  serve(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void>;
   /** Returns the rule for accepted host names. If unset, all names are accepted. */
   hosts?(): HostRule | undefined;
   /** Called for invalid HTTP and for headers that are too large or arrive too late. */
@@ -139,7 +139,7 @@ export class InboundServer {
 
   /**
    * Passes subsequent requests to the handler in the options. Resolves when the requests in progress have been processed.
-   * After `stopMs`, it closes all connections instead.
+   * After `stopMs`, closes all connections instead.
    */
   async suspend(): Promise<void> {
     this.#handler = this.#options;
@@ -268,7 +268,7 @@ export class InboundServer {
     this.#tooMany();
   }
 
-  #serve(request: IncomingMessage, response: ServerResponse, asksFirst: boolean): void {
+  #serve(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): void {
     response.on('error', () => {});
     if (!this.#connections.startRequest(request, response)) return;
     if (this.#stopping.signal.aborted) closeAfter(response);
@@ -278,7 +278,7 @@ export class InboundServer {
       answerEarly(request, response, refusal, this.#options.clock);
       return;
     }
-    const processed = this.#handler.serve(request, response, asksFirst);
+    const processed = this.#handler.serve(request, response, expectsContinue);
     this.#inProgress.add(processed);
     void processed.finally(() => this.#inProgress.delete(processed));
   }

@@ -92,7 +92,7 @@ class NatsFraming {
   /** Reads a complete line. Returns the bytes that replace it, if any. */
   #readLine(line: string): Buffer | undefined {
     if (this.#isEndNext) {
-      if (line !== END) throw malformed('a message does not have the length in its line');
+      if (line !== END) throw malformed('the length of a message differs from its header line');
       this.#isEndNext = false;
       return this.#isDiscarding ? NOTHING : undefined;
     }

@@ -89,7 +89,7 @@ export async function testAlone(
     const points = pointsOf(tags.tags, source.name, { seriesOf: () => ++series });
     const kind = kindOf(source);
     if (kind.isTestedWhileRunning) {
-      const problem = 'no agent is running, and only a running agent runs the program of this source';
+      const problem = 'this source requires a running agent, because the agent runs its program';
       reports.push(
         ...points.map((point) => testedReport(source, kind, { point, problem, hint: startHint }, systemClock)),
       );

@@ -7,8 +7,8 @@
  *
  * The position in each file is a note in the commit of its values. Many small files share a commit: files are read until
  * the gate is full, and are moved when their values are on disk. If the folder or the store fails, all state in memory is
- * discarded and reading resumes from the notes on disk. After a crash before a commit, its rows are read again; after a
- * crash following it, the file only has to be moved.
+ * discarded and reading resumes from the notes on disk. After a crash before a commit, the rows of that
+ * commit are read again. After a crash following the commit, only the move of the file remains.
  */
 import { createHash } from 'node:crypto';
 import { type Clock, raced } from '../../base/clock.ts';

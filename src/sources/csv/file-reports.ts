@@ -65,7 +65,7 @@ export class FileReports {
     const { problem, hint } = found ?? this.#firstProblem() ?? {};
     this.#status.problem = problem;
     this.#status.hint = hint;
-    this.#trouble.recovered('csv.folder', { source: this.#status.name }, 'source folder available again');
+    this.#trouble.recovered('csv.folder', { source: this.#status.name }, 'source folder restored');
   }
 
   #firstProblem(): { problem: string; hint?: string | undefined } | undefined {
@@ -87,7 +87,7 @@ export class FileReports {
   readable(name: string): void {
     if (this.#problems.get(name)?.event !== 'csv.unreadable') return;
     this.#problems.delete(name);
-    this.#fileTrouble.recovered('csv.unreadable', this.#about(name), 'file is readable again', plain(name));
+    this.#fileTrouble.recovered('csv.unreadable', this.#about(name), 'file access restored', plain(name));
   }
 
   notMoved({ name, rows, values, refused }: FileProgress, error: unknown): void {

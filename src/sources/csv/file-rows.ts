@@ -14,7 +14,7 @@ import { type CsvSpec, type CsvValue, FileColumns, FileHead } from './columns.ts
 import { CsvReader, type CsvRecord, recordsOf } from './csv.ts';
 import type { FolderFile } from './folder.ts';
 
-/** What is known about a file, stored with its values. */
+/** Progress of reading a file, stored with its values. */
 export interface FileProgress extends FolderFile {
   /** Offset after the last accepted record; `line` is the line number of the next record. */
   position: number;
@@ -29,7 +29,7 @@ export interface FileProgress extends FolderFile {
   /** First and last lines with ambiguous (`twice`) or non-existent (`skipped`) local times. */
   twice?: [number, number];
   skipped?: [number, number];
-  /** The file only has to be moved. */
+  /** Whether all rows have been read, so that only the move remains. */
   isRead?: true;
   /** Problem that ended the reading of the file. */
   failure?: string;
@@ -105,7 +105,7 @@ export async function readRows(
       }
       readings.push(...readingsOf(record, file.columns, progress, gate.status));
     }
-    // Without a complete head, the file is read from its beginning again.
+    // If the head is incomplete, the next read starts at the beginning of the file.
     if (file.columns === undefined) return;
     progress.position = reader.position;
     progress.line = reader.line;

@@ -138,7 +138,7 @@ export class ForeignFolders {
     }
   }
 
-  /** Closes one kept file of a folder, or all of them. */
+  /** Closes one open file of a folder, or all of them. */
   release({ folder, identity }: { folder: string; identity?: string }): void {
     const key = keptKey(folder, identity ?? '');
     const isReleased = (one: string) => (identity === undefined ? one.startsWith(key) : one === key);

@@ -23,7 +23,7 @@ const FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=48'];
 const MAX_STDERR = 500;
 export const CHUNK_BYTES = 64 * 1024;
 
-/** A failed call. `isLost`: the process has exited, and all kept files are closed. */
+/** A failed call. `isLost`: the process has exited, and all open files are closed. */
 export class FolderFailure extends Error {
   readonly code: string;
   readonly isLost: boolean;
@@ -138,7 +138,7 @@ export class Folder {
     throw new UnreadableValues(`no file in ${this.#path} matches ${pattern}`);
   }
 
-  /** Leaves the process. It ends with its last folder, even during a call. */
+  /** Stops using the process, which exits when no folder uses it, even during a call. */
   close(): void {
     const used = this.#process;
     this.#process = undefined;
@@ -245,7 +245,7 @@ function startProgram({ reply, exited }: FolderProgramEvents): FolderProgram {
   };
 }
 
-/** Folders for which a `stat` is running. One that cannot be killed is not followed by another. */
+/** Folders with a running `stat`. No second one is started for a folder while the first one cannot be killed. */
 const asked = new Set<string>();
 
 /** Returns the device number, or the path if it has none. Rejects at the deadline. */

@@ -203,7 +203,7 @@ export class ExecSource implements RunningSource {
       return;
     }
     this.#context.status.connect();
-    this.#trouble.recovered('exec.failed', this.#named(), 'source program is succeeding again');
+    this.#trouble.recovered('exec.failed', this.#named(), 'source program restored');
   }
 
   #reportMissed(runs: number): void {

@@ -306,7 +306,7 @@ class LineReader {
     return `${SAME_KEY} and differs in the Influx tag ${quote(name)}: ${hint}`;
   }
 
-  /** The same for an earlier block. */
+  /** Returns the problem if a line of another Influx series in an earlier block set the key at the same time. */
   #earlierBlock(slot: Slot, timeMs: number): string | undefined {
     const head = this.#options.heads?.get(slot);
     if (head === undefined || !Object.is(head.timeMs, timeMs)) return undefined;

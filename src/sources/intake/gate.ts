@@ -36,7 +36,7 @@ export type Quality = keyof typeof STATUS_FLAGS;
 type CountIngested = (source: string, values: number) => void;
 
 export interface GateOptions {
-  /** Its name is that of the source in tags.yaml, or of the kind of request that pushes values. */
+  /** Status of the source. Its name is the source name in tags.yaml, or the kind of push request. */
   status: SourceStatus;
   /** `arrival`: timestamps sent with values are ignored. */
   timeFrom: 'arrival' | 'source';
@@ -191,8 +191,8 @@ export class Gate implements Supply {
   }
 
   /**
-   * Adds values that are older than accepted ones, with notes. Displays and rules on local values do not show or see
-   * them. Resolves and rejects like `write`.
+   * Adds values that are older than accepted ones, with notes. Displays do not show these values, and rules on
+   * local values ignore them. Resolves and rejects like `write`.
    */
   writePast(columns: Columns, notes: readonly Note[]): Promise<void> {
     if (!this.#isStopped) {

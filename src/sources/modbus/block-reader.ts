@@ -34,7 +34,7 @@ export interface Poll {
   errors: number;
   /** Whether the device responded, with values or an exception. */
   hasResponded: boolean;
-  /** Reason why the device does not respond, or does not respond any more. */
+  /** Reason why the device does not respond, or stopped responding. */
   problem: ModbusError | undefined;
 }
 
@@ -196,7 +196,7 @@ export class BlockReader {
     for (const point of item.points) {
       const fields = this.#fieldsOf(point);
       trouble.recovered('modbus.invalid_response', fields, 'valid responses restored', point.name);
-      trouble.recovered('modbus.unreadable', fields, 'register is readable again', point.name);
+      trouble.recovered('modbus.unreadable', fields, 'register access restored', point.name);
     }
   }
 

@@ -74,7 +74,7 @@ export class ModbusLine {
   readonly #name: string;
   readonly #clock: Clock;
   readonly #trouble: TroubleLog;
-  /** That of the source that joined most recently. */
+  /** Address of the source that joined most recently. */
   #address: ModbusAddress;
   readonly #sources = new Set<Sender>();
   readonly #slots: Slot[] = [];
@@ -230,7 +230,7 @@ export class ModbusLine {
       this.#trouble.recovered('modbus.disconnected', { line: this.#name }, 'connection to the Modbus device restored');
     }
     if (this.#rests.delete(unit)) {
-      this.#trouble.recovered('modbus.silent', this.#fieldsOf(unit), 'device is responding again', String(unit));
+      this.#trouble.recovered('modbus.silent', this.#fieldsOf(unit), 'device connection restored', String(unit));
     }
   }
 

@@ -60,7 +60,7 @@ export class ModbusError extends TagferryError {
     return this.exception !== undefined && BUSY.includes(this.exception);
   }
 
-  /** Whether the device does not provide these registers, or not in one request. */
+  /** Whether the device does not provide these registers, or does not return them in one request. */
   get isRejection(): boolean {
     return this.exception !== undefined && this.exception <= LAST_REJECTION;
   }

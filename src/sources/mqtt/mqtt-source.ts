@@ -16,7 +16,7 @@ import type { RunningSource, SourceContext } from '../source-kind.ts';
 type Context = SourceContext<BrokerSpec, MessageValue>;
 
 const FILTERS = 'filters';
-const RETAINED_SKIPPED = 'retained message without a time skipped, set retained: take to accept it';
+const RETAINED_SKIPPED = 'skipped a retained message without a timestamp; to accept it, set retained: take';
 const DONE = Promise.resolve();
 
 /**

@@ -11,7 +11,7 @@ import { StrictBroker } from './strict-broker.ts';
 /** Shortens pauses between connection attempts. */
 const hurried: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 100, signal) };
 const CONNACK = Buffer.from([0x20, 0x02, 0x00, 0x00]);
-/** CONNACK with a kept session. */
+/** CONNACK with a resumed session. */
 const RESUMED = Buffer.from([0x20, 0x02, 0x01, 0x00]);
 const CONNACK_5 = Buffer.from([0x20, 0x03, 0x00, 0x00, 0x00]);
 /** DISCONNECT: the session was taken over. */

@@ -167,7 +167,7 @@ describe('line protocol series that differ only in an Influx tag', () => {
     ['at one time', [`FT-101,host=a flow=1 ${AT_MS}000000`, `FT-101,host=b flow=2 ${AT_MS}000000`], 1],
     ['at different times', [`FT-101,host=a flow=1 ${AT_MS}000000`, `FT-101,host=b flow=2 ${AT_MS + 1}000000`], 0],
     ['with tags in another order', ['FT-101,a=1,b=2 flow=1', 'FT-101,b=2,a=1 flow=2'], 0],
-  ])('are rejected equally whether their lines %s are read in one block or in several', (_, lines, rejected) => {
+  ])('have the same rejections in one block and in several blocks: %s', (_, lines, rejected) => {
     const countIn = (blocks: readonly string[]) => {
       const { intake } = makeIntakeBench();
       const options = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined, heads: new WeakMap() };

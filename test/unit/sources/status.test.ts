@@ -103,7 +103,7 @@ describe('source report', () => {
     expect((await reportOf(UNSOLICITED, 21_000)).missing?.overdue).toBe(false);
   });
 
-  it('is a finding with its problem if it is silent', async () => {
+  it('becomes an error finding with its problem if the source is silent', async () => {
     const facts = { problem: 'no response within 3000 ms' };
     const reports = [
       await reportOf(facts, 120_000),

@@ -375,7 +375,7 @@ describe('folder of a CSV source', () => {
     expect(bench.logged('csv.folder_over').length).toBe(1);
   });
 
-  it('is given up at a deadline if it does not respond, and read from the position on disk later', async () => {
+  it('is disconnected after a deadline if it does not respond, and later read from the position on disk', async () => {
     const bench = new CsvBench('settle: 50ms', ONE);
     bench.write('a.csv', `n\n${Array.from({ length: 30_000 }, (_, n) => `${n}\n`).join('')}`);
     let reads = 0;
@@ -388,7 +388,7 @@ describe('folder of a CSV source', () => {
     expect(bench.values()).toEqual(Array.from({ length: 30_000 }, (_, n) => n));
   });
 
-  it('can be left while it does not respond', async () => {
+  it('does not block a stop while it is unresponsive', async () => {
     const bench = new CsvBench(TIMED, ONE);
     LocalProgram.isHung = () => true;
     await bench.open();

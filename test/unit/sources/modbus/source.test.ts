@@ -105,7 +105,7 @@ describe('Modbus device that rejects registers', () => {
     expect(device.taken()).toEqual(['3: 100+37', '3: 138+22', '3: 137+1']);
   });
 
-  it('is asked again after 5, 10, 20 s, up to ten minutes, and read in one block when it responds', async () => {
+  it('is retried after 5, 10, 20 s, up to ten minutes, and read in one block when it responds', async () => {
     device.missing.add(101);
     const source = await open(holding([100, 101, 102]));
     await plant.start(source);
@@ -195,7 +195,7 @@ describe('Modbus device that rejects registers', () => {
 });
 
 describe('Modbus device that stops responding', () => {
-  it('leaves the values that it returned before', async () => {
+  it('keeps the values of its earlier responses', async () => {
     device.respond = (request) => (request.address >= 50 ? undefined : device.read(request));
     const source = await open(holding([0, 1, 50, 51, 90]), `, timeout: ${TIMEOUT_MS}ms`);
     const started = plant.start(source);
