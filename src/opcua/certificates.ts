@@ -110,10 +110,6 @@ export class TrustFolder {
     this.#folder = folder;
   }
 
-  has(certificate: Buffer): boolean {
-    return this.#trusted().some((trusted) => trusted.equals(certificate));
-  }
-
   /** Returns a certificate store for node-opcua. The store only checks certificates. */
   asStore() {
     const check = async (certificates: Certificates): Promise<StatusCode> => this.#check(certificates);
@@ -134,19 +130,18 @@ export class TrustFolder {
 
   #check(certificates: Certificates): StatusCode {
     const [shown] = Array.isArray(certificates) ? certificates : crypto_utils.split_der(certificates);
-    if (shown !== undefined && this.has(shown)) return StatusCodes.Good;
+    if (shown !== undefined && this.#has(shown)) return StatusCodes.Good;
     this.rejected = shown;
     return StatusCodes.BadCertificateUntrusted;
   }
 
-  #trusted(): Buffer[] {
-    let names: string[];
+  #has(certificate: Buffer): boolean {
     try {
-      names = readdirSync(this.#folder).filter((name) => NAMES.test(name) && !name.startsWith('.'));
+      const names = readdirSync(this.#folder).filter((name) => NAMES.test(name) && !name.startsWith('.'));
+      return names.some((name) => derOf(join(this.#folder, name))?.equals(certificate));
     } catch {
-      return [];
+      return false;
     }
-    return names.flatMap((name) => derOf(join(this.#folder, name)) ?? []);
   }
 }
 

@@ -1,7 +1,6 @@
 /** Reads from one server, and answers the questions of the agent. */
 import { once } from 'node:events';
 import type { Clock } from '../base/clock.ts';
-import { TrustFolder, UntrustedServer } from './certificates.ts';
 import { problemOf } from './problems.ts';
 import type { AnswerLine, Endpoint, MessageId, Question, ReaderLine, ReaderTask } from './protocol.ts';
 import { browse, itemsWithHistory, readHistory, readItem, writeItem } from './requests.ts';
@@ -12,7 +11,6 @@ const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 30_000;
 /** Minimum duration of a connection after which the pause is reset. */
 const STABLE_MS = 5_000;
-const TRUST_CHECK_MS = 1_000;
 
 type Answer = AnswerLine extends infer Line ? (Line extends AnswerLine ? Omit<Line, 'answer'> : never) : never;
 
@@ -79,25 +77,15 @@ export class Reader {
     let pauseMs = FIRST_PAUSE_MS;
     while (!signal.aborted) {
       const openedMs = this.#clock.monotonicMs();
-      const untrusted = await this.#connect(task, progress);
+      await this.#connect(task, progress);
       if (this.#clock.monotonicMs() - openedMs > STABLE_MS) pauseMs = FIRST_PAUSE_MS;
-      await this.#pause(pauseMs, task.endpoint, untrusted).catch(() => {});
+      await this.#clock.sleep(pauseMs, signal).catch(() => {});
       pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS);
     }
   }
 
-  /** Pauses before the next connection. Ends early if the rejected certificate is trusted in the meantime. */
-  async #pause(pauseMs: number, { trustFolder }: Endpoint, untrusted: Buffer | undefined): Promise<void> {
-    const trust = new TrustFolder(trustFolder);
-    const endMs = this.#clock.monotonicMs() + pauseMs;
-    for (let leftMs = pauseMs; leftMs > 0; leftMs = endMs - this.#clock.monotonicMs()) {
-      await this.#clock.sleep(Math.min(leftMs, TRUST_CHECK_MS), this.#end.signal);
-      if (untrusted && trust.has(untrusted)) return;
-    }
-  }
-
-  /** Runs one session. Returns the certificate of an untrusted server. */
-  async #connect(task: ReaderTask, progress: Progress): Promise<Buffer | undefined> {
+  /** Runs one session. */
+  async #connect(task: ReaderTask, progress: Progress): Promise<void> {
     const { signal } = this.#end;
     const ended = new AbortController();
     const stopped = once(signal, 'abort', { signal: ended.signal });
@@ -115,14 +103,12 @@ export class Reader {
         this.#send({ oversized: MAX_MESSAGE_BYTES });
       }
       if (!signal.aborted) this.#send({ connected: false, ...problemOf(error, task.endpoint) });
-      return error instanceof UntrustedServer ? error.certificate : undefined;
     } finally {
       ended.abort();
       this.#session = undefined;
       const isKept = progress.kept !== undefined && progress.canTransfer;
       await session?.close(this.#deletesSubscription || !isKept);
     }
-    return undefined;
   }
 
   async #serve(session: Session, { items }: ReaderTask, progress: Progress, signal: AbortSignal): Promise<void> {

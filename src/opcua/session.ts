@@ -101,14 +101,14 @@ async function createClient(
 
 /** Reads the endpoints of a server without a session. The response is not authenticated. */
 export async function inspect({ url, identity }: Pick<Endpoint, 'url' | 'identity'>): Promise<Inspected> {
+  const { certFile: own } = await ownCertificate(identity);
   const client = await createClient(identity, new TrustFolder(''));
   try {
     await client.connect(url);
     const endpoints = await client.getEndpoints();
     const withCertificate = endpoints.find(({ serverCertificate }) => serverCertificate?.length > 0);
-    const { certFile } = await ownCertificate(identity);
     return {
-      own: certFile,
+      own,
       ...(withCertificate ? { certificate: withCertificate.serverCertificate.toString('base64') } : {}),
       endpoints: endpoints.map(({ securityPolicyUri, securityMode, userIdentityTokens }) => ({
         policy: POLICY.exec(securityPolicyUri ?? '')?.[1] ?? 'None',
