@@ -5,27 +5,32 @@ import { type NodeId, resolveNodeId } from 'node-opcua-client';
 const BY_URI = /^nsu=([^;]+);(.+)$/;
 
 export class Namespaces {
-  readonly #uris: readonly string[];
+  /** Namespace URIs by index. */
+  readonly uris: readonly string[];
 
-  /** `uris`: namespace URIs by index. */
   constructor(uris: readonly string[]) {
-    this.#uris = uris;
+    this.uris = uris;
   }
 
-  /**
-   * Returns the node ID with the namespace index of this server; `undefined` if the server does not have the namespace.
-   */
+  /** Returns the node ID with this server's namespace index; `undefined` if the server does not have the namespace. */
   nodeIdOf(node: string): NodeId | undefined {
     const [, uri, identifier] = BY_URI.exec(node) ?? [];
     if (uri === undefined) return resolveNodeId(node);
-    const index = this.#uris.indexOf(unescaped(uri));
+    const index = this.uris.indexOf(unescaped(uri));
     return index === -1 ? undefined : resolveNodeId(`ns=${index};${identifier}`);
+  }
+
+  /** Like `nodeIdOf`, but throws if the server does not have the namespace. */
+  existing(node: string): NodeId {
+    const nodeId = this.nodeIdOf(node);
+    if (nodeId === undefined) throw new Error(missingNamespace(node));
+    return nodeId;
   }
 
   /** Returns the node ID with its namespace URI, which remains valid if the server renumbers its namespaces. */
   textOf(nodeId: NodeId): string {
     const { namespace } = nodeId;
-    const uri = this.#uris[namespace];
+    const uri = this.uris[namespace];
     const text = nodeId.toString();
     const identifier = text.slice(text.indexOf(';') + 1);
     if (namespace === 0) return identifier;

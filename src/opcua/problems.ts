@@ -1,22 +1,8 @@
 /** Converts library errors, server status codes and Node error codes to readable messages. */
 import { crypto_utils } from 'node-opcua-client';
-import type { Endpoint } from './protocol.ts';
-import { redactorOf } from './user.ts';
-
-export interface Problem {
-  problem: string;
-  hint?: string;
-}
-
-/** The server certificate is not in the trust folder. */
-export class UntrustedServer extends Error {
-  readonly certificate: Buffer;
-
-  constructor(certificate: Buffer) {
-    super('server certificate is not trusted');
-    this.certificate = certificate;
-  }
-}
+import { UntrustedServer } from './certificates.ts';
+import type { Endpoint, Problem } from './protocol.ts';
+import { withoutPassword } from './session.ts';
 
 /** Configured values that messages contain. */
 interface Place {
@@ -88,32 +74,26 @@ const CONNECTION: readonly (readonly [pattern: RegExp, problem: (place: Place) =
   ],
 ];
 
-/** Describes why no session could be opened, with a hint. */
-export function sessionProblem(error: unknown, endpoint: Endpoint): Problem {
+/** Describes an error of a connection, a session or a request. `endpoint`: the server, if it is known. */
+export function problemOf(error: unknown, endpoint: Partial<Endpoint>): Problem {
   if (error instanceof UntrustedServer) {
     const thumbprint = crypto_utils.makeSHA1Thumbprint(error.certificate).toString('hex');
     const problem = `server certificate is not trusted (SHA-1 ${thumbprint})`;
     return { problem, hint: 'Compare the thumbprint with the one on the server, then run `tagferry sources trust`.' };
   }
-  return connectionProblem(redactorOf(endpoint).redact(textOf(error)), endpoint);
-}
-
-/** Describes a server connection error. */
-export function connectionProblem(
-  error: unknown,
-  { url, policy, mode }: Pick<Endpoint, 'url'> & Partial<Endpoint>,
-): Problem {
-  const text = textOf(error);
-  const { hostname, port } = new URL(url);
-  const security = policy === undefined || policy === 'None' ? 'security: None' : `security: ${policy}, mode: ${mode}`;
-  const place = { at: `${hostname}:${port || 4840}`, host: hostname, security };
+  const text = withoutPassword(textOf(error), endpoint);
   const [, problem, hint] = CONNECTION.find(([pattern]) => pattern.test(text)) ?? [];
+  if (problem === undefined) return { problem: text.slice(0, MAX_PROBLEM_LENGTH) };
   const [code] = /\bBad[A-Z]\w+/.exec(text) ?? [];
-  if (problem === undefined) return problemOf(text.slice(0, MAX_PROBLEM_LENGTH));
-  return problemOf(code === undefined ? problem(place) : `${problem(place)} (${code})`, hint);
+  const sentence = problem(placeOf(endpoint));
+  return { problem: code === undefined ? sentence : `${sentence} (${code})`, ...(hint === undefined ? {} : { hint }) };
 }
 
-const problemOf = (problem: string, hint?: string): Problem => ({ problem, ...(hint === undefined ? {} : { hint }) });
+function placeOf({ url = '', policy = 'None', mode }: Partial<Endpoint>): Place {
+  const { hostname: host, port } = URL.parse(url) ?? { hostname: 'the server', port: '' };
+  const security = policy === 'None' ? 'security: None' : `security: ${policy}, mode: ${mode}`;
+  return { at: url === '' ? host : `${host}:${port || 4840}`, host, security };
+}
 
 function textOf(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);

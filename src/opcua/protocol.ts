@@ -5,9 +5,9 @@
  *   agent                         reader                          server
  *     │──── start: what to read ───►│──── session, subscription ───►│
  *     │                             │◄─── notification 17 ──────────│
- *     │◄─── values, ordinal 1 ──────│
+ *     │◄─── values, message 17 ─────│
  *     │  (on disk)                  │
- *     │──── stored: 1 ─────────────►│──── acknowledges 17 ─────────►│
+ *     │──── stored: 17 ────────────►│──── acknowledges 17 ─────────►│
  */
 
 /** Interval between heartbeats of the reader, in milliseconds. */
@@ -56,58 +56,39 @@ export interface KeptSubscription {
   id: number;
   /** Start time of the server. After a server restart, a different subscription may have the same ID. */
   serverStartMs: number;
-  items: readonly KeptItem[];
-  /** Sequence number of the latest message on disk. */
-  stored?: number;
+  /** `key`: settings with which the server monitors the item. */
+  items: readonly (readonly [key: string, handle: number, monitoredItem: number])[];
 }
-
-/** `key`: settings with which the server monitors the item. */
-export type KeptItem = readonly [key: string, handle: number, monitoredItem: number];
 
 export interface ReaderTask {
   endpoint: Endpoint;
-  /** Empty if the connection is used only for questions. */
   items: readonly Item[];
-  kept?: KeptSubscription;
+  kept?: KeptSubscription | undefined;
+  /** Latest message on disk. */
+  stored?: MessageId | undefined;
+  /** Latest message that the agent has accepted. */
+  received?: MessageId | undefined;
 }
+
+export type MessageId = readonly [subscription: number, sequence: number];
 
 export type AgentLine =
   | { start: ReaderTask }
-  /** Everything up to the message with this ordinal is on disk. */
-  | { stored: number }
+  /** Everything up to this message is on disk. */
+  | { stored: MessageId }
   | { ask: number; question: Question }
-  /** Inspects a server. A process that receives this line receives no other lines. */
-  | { inspect: Inspection }
   /** The subscription is no longer needed. */
   | { leave: true };
 
-export type Inspection = Pick<Endpoint, 'url' | 'identity'>;
-
-export type Inspected =
-  | {
-      /** Path of this gateway's certificate. */
-      own: string;
-      /** Server certificate, DER in Base64. */
-      certificate?: string;
-      endpoints: readonly { policy: string; mode: string; users: readonly string[] }[];
-    }
-  | { failed: string; hint?: string };
-
+/** The first three are for a reader with a session. The others open a connection of their own. */
 export type Question =
-  /** Reads each item of the task once. */
-  | { read: readonly Item[] }
-  /** Browses below nodes or paths. Default: below Objects. */
-  | { browse: readonly string[] }
-  /** Reads a page of past values. */
+  | { read: Item }
   | { history: HistorySpan }
-  /** Writes a value. The response contains no values. */
-  | { write: WriteOrder };
-
-/** A number to write to the value of a node. */
-export interface WriteOrder {
-  node: string;
-  raw: number;
-}
+  /** Writes a number to the value of a node. */
+  | { write: { node: string; raw: number } }
+  | { inspect: Pick<Endpoint, 'url' | 'identity'> }
+  /** Browses below nodes or paths. Default: below Objects. */
+  | { scan: Endpoint; below: readonly string[] };
 
 /** Past values of an item after `fromMs` and before `untilMs`. */
 export interface HistorySpan {
@@ -126,25 +107,13 @@ export interface HistoryPage {
   problem?: string;
 }
 
-/** Number, boolean or string. */
-export type RawValue = number | string | boolean;
-
-/** Value or `null`; time in milliseconds or `null`; severity. */
-export type Reading = readonly [raw: RawValue | null, timeMs: number | null, status: Status, detail?: ReadingDetail];
-
-interface ReadingDetail {
-  /** The server discarded earlier values, because its queue was full. */
-  overflow?: true;
-  /** Reason why there is no value. */
-  problem?: string;
-  hint?: string;
+export interface Inspected {
+  /** Path of this gateway's certificate. */
+  own: string;
+  /** Server certificate, DER in Base64. */
+  certificate?: string;
+  endpoints: readonly { policy: string; mode: string; users: readonly string[] }[];
 }
-
-/** Index of the item in the task, and its reading. */
-export type ReadValue = readonly [item: number, ...Reading];
-
-/** Severity of a status code: good, uncertain or bad. */
-export type Status = 0 | 1 | 2;
 
 export interface FoundNode {
   /** Node ID with its namespace URI. */
@@ -156,34 +125,56 @@ export interface FoundNode {
   sample: string;
 }
 
+/** Number, boolean or string. */
+export type RawValue = number | string | boolean;
+
+/** Severity of a status code: good, uncertain or bad. */
+export type Status = 0 | 1 | 2;
+
+/** Reason why there is no value, or why a request failed. */
+export interface Problem {
+  problem: string;
+  hint?: string;
+}
+
+/** Value or `null`; time in milliseconds or `null`; severity. `overflow`: the server discarded earlier values. */
+export type Reading = readonly [
+  raw: RawValue | null,
+  timeMs: number | null,
+  status: Status,
+  detail?: Partial<Problem> & { overflow?: true },
+];
+
+/** Index of the item in the task, and its reading. */
+export type ReadValue = readonly [item: number, ...Reading];
+
+export type Rejected = readonly (readonly [item: number, why: string])[];
+
+export type AnswerLine = { answer: number } & (
+  | { reading: Reading }
+  | { page: HistoryPage }
+  | { inspected: Inspected }
+  | { found: FoundNode }
+  | { done: number; total: number }
+  | { failed: Problem }
+  | { end: true }
+);
+
 export type ReaderLine =
   | { connected: true; certificateEndsMs?: number }
-  | { connected: false; problem: string; hint?: string }
-  | { subscription: Omit<KeptSubscription, 'stored'>; isNew: boolean }
-  /** Part of a message with more than `MAX_VALUES_PER_LINE` values. */
-  | { values: readonly ReadValue[] }
-  /**
-   * Remaining values of a message. `ordinal` counts this process's messages; `sequence` is the server's sequence
-   * number.
-   */
-  | { values: readonly ReadValue[]; ordinal: number; subscription: number; sequence: number }
-  /** Rejected items with reasons; replaces the previous list. */
-  | { refused: readonly (readonly [item: number, why: string])[] }
+  | ({ connected: false } & Problem)
+  /** The subscription was created, transferred or changed. */
+  | { subscription: KeptSubscription; namespaces: readonly string[]; isNew: boolean }
+  /** Values of a message, or a part of them if `message` is omitted. */
+  | { values: readonly ReadValue[]; message?: MessageId }
+  /** Replaces the previous list. */
+  | { rejected: Rejected }
   /** Items whose history this user is allowed to read. This line is sent once per session, after the subscription. */
   | { history: readonly number[] }
-  /** Number of messages with values that the server discarded. This line is sent before the next values. */
+  /** Number of messages that the server discarded. This line is sent before the next values. */
   | { lost: number }
-  /**
-   * The server sent a message that exceeds this size, in bytes. The message was discarded, and its subscription is
-   * replaced.
-   */
+  /** The server sent a message of more than this size, in bytes. Its subscription is replaced. */
   | { oversized: number }
   /** Sent every `HEARTBEAT_MS`. */
   | { alive: true }
-  | { answer: number; values: readonly ReadValue[] }
-  | { answer: number; page: HistoryPage }
-  | { answer: number; found: FoundNode }
-  | { answer: number; done: number; total: number }
-  | { answer: number; failed: string; hint?: string }
-  | { answer: number; end: true }
-  | { inspected: Inspected };
+  | AnswerLine;

@@ -1,214 +1,132 @@
+/** Reads from one server, and answers the questions of the agent. */
+import { once } from 'node:events';
 import type { Clock } from '../base/clock.ts';
-import { browseNodes } from './browse.ts';
-import { MAX_MESSAGE_BYTES } from './client.ts';
-import { itemsWithHistory, readHistory } from './history.ts';
-import { sessionProblem, UntrustedServer } from './problems.ts';
-import {
-  type Item,
-  type KeptSubscription,
-  MAX_VALUES_PER_LINE,
-  type Question,
-  type ReaderLine,
-  type ReaderTask,
-} from './protocol.ts';
-import { readItems } from './readings.ts';
-import { OversizedMessage, Session } from './session.ts';
-import { type Notified, Subscription } from './subscription.ts';
-import { TrustFolder } from './trust-folder.ts';
-import { writeItem } from './writing.ts';
+import { problemOf } from './problems.ts';
+import type { AnswerLine, Endpoint, MessageId, Question, ReaderLine, ReaderTask } from './protocol.ts';
+import { browse, itemsWithHistory, readHistory, readItem, writeItem } from './requests.ts';
+import { inspect, MAX_MESSAGE_BYTES, OversizedMessage, Session } from './session.ts';
+import { Progress, Subscription } from './subscription.ts';
 
-interface ReaderOptions {
-  task: ReaderTask;
-  send(line: ReaderLine): void;
-  clock: Clock;
-}
-
-/** Maximum number of values that are not on disk yet. */
-const MAX_UNSTORED = 10_000;
 const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 30_000;
 /** Minimum duration of a connection after which the pause is reset. */
 const STABLE_MS = 5_000;
-const TRUST_CHECK_MS = 1_000;
 
-interface Unstored {
-  ordinal: number;
-  sequence: number;
-  subscription: number;
-  values: number;
-}
+type Answer = AnswerLine extends infer Line ? (Line extends AnswerLine ? Omit<Line, 'answer'> : never) : never;
 
-/** Reads from one server. Each connection takes over the subscription of the previous connection. */
 export class Reader {
-  readonly #options: ReaderOptions;
+  readonly #send: (line: ReaderLine) => void;
+  readonly #clock: Clock;
   readonly #end = new AbortController();
+  #running: Promise<void> | undefined;
   #deletesSubscription = false;
-  readonly #unstored: Unstored[] = [];
-  #unstoredValues = 0;
-  #ordinal = 0;
-  #kept: KeptSubscription | undefined;
-  /** Latest message that the agent received, whether on disk or not, which is not requested again. */
-  #received: { subscription: number; sequence: number } | undefined;
-  /** Start time of a server that rejected a transfer of its subscription. */
-  #rejectedBy: number | undefined;
+  #endpoint: Endpoint | undefined;
+  #progress: Progress | undefined;
   #session: Session | undefined;
-  #subscription: Subscription | undefined;
-  #wake: PromiseWithResolvers<void> = Promise.withResolvers();
 
-  constructor(options: ReaderOptions) {
-    this.#options = options;
-    this.#kept = options.task.kept;
+  constructor(send: (line: ReaderLine) => void, clock: Clock) {
+    this.#send = send;
+    this.#clock = clock;
   }
 
-  /** Resolves after `stop`, when the session is closed. */
-  async run(): Promise<void> {
-    const { clock } = this.#options;
+  start(task: ReaderTask): void {
+    this.#endpoint = task.endpoint;
+    this.#progress = new Progress(task);
+    this.#running = this.#run(task, this.#progress);
+  }
+
+  /** Ends the session. `deletesSubscription`: the agent no longer needs the subscription on the server. */
+  async stop(deletesSubscription: boolean): Promise<void> {
+    this.#deletesSubscription = deletesSubscription;
+    this.#end.abort();
+    await this.#running;
+  }
+
+  /** Records that everything up to this message is on disk. */
+  stored(message: MessageId): void {
+    this.#progress?.stored(message);
+  }
+
+  async answer(ask: number, question: Question): Promise<void> {
+    const send = (answer: Answer) => this.#send({ answer: ask, ...answer });
+    try {
+      if ('inspect' in question) send({ inspected: await inspect(question.inspect) });
+      else if ('scan' in question) await this.#scan(question.scan, question.below, send);
+      else if (this.#session === undefined) throw new Error('server is not connected');
+      else if ('read' in question) send({ reading: await readItem(this.#session, question.read) });
+      else if ('history' in question) send({ page: await readHistory(this.#session, question.history) });
+      else await writeItem(this.#session, question.write.node, question.write.raw, this.#clock);
+      send({ end: true });
+    } catch (error) {
+      send({ failed: problemOf(error, serverOf(question) ?? this.#endpoint ?? {}) });
+    }
+  }
+
+  async #scan(endpoint: Endpoint, below: readonly string[], send: (answer: Answer) => void): Promise<void> {
+    const session = await Session.open(endpoint);
+    try {
+      for await (const step of browse(session, below, this.#clock)) send(step);
+    } finally {
+      await session.close(true);
+    }
+  }
+
+  /** Each connection takes over the subscription of the previous connection. */
+  async #run(task: ReaderTask, progress: Progress): Promise<void> {
     const { signal } = this.#end;
     let pauseMs = FIRST_PAUSE_MS;
     while (!signal.aborted) {
-      const openedMs = clock.monotonicMs();
-      const untrusted = await this.#connect();
-      if (clock.monotonicMs() - openedMs > STABLE_MS) pauseMs = FIRST_PAUSE_MS;
-      await this.#pause(pauseMs, untrusted).catch(() => {});
+      const openedMs = this.#clock.monotonicMs();
+      await this.#connect(task, progress);
+      if (this.#clock.monotonicMs() - openedMs > STABLE_MS) pauseMs = FIRST_PAUSE_MS;
+      await this.#clock.sleep(pauseMs, signal).catch(() => {});
       pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS);
     }
   }
 
-  /** Pauses before the next connection. Ends early if the rejected certificate is trusted in the meantime. */
-  async #pause(pauseMs: number, untrusted: Buffer | undefined): Promise<void> {
-    const { clock, task } = this.#options;
-    const trust = new TrustFolder(task.endpoint.trustFolder);
-    const endMs = clock.monotonicMs() + pauseMs;
-    for (let leftMs = pauseMs; leftMs > 0; leftMs = endMs - clock.monotonicMs()) {
-      await clock.sleep(Math.min(leftMs, TRUST_CHECK_MS), this.#end.signal);
-      if (untrusted && trust.has(untrusted)) return;
-    }
-  }
-
-  /** Ends the session. `deletesSubscription`: the agent no longer needs the subscription on the server. */
-  stop(deletesSubscription: boolean): void {
-    this.#deletesSubscription = deletesSubscription;
-    this.#end.abort();
-  }
-
-  /** Records that everything up to this message is on disk. */
-  stored(ordinal: number): void {
-    while (this.#unstored.length > 0 && this.#unstored[0]!.ordinal <= ordinal) {
-      const { sequence, subscription, values } = this.#unstored.shift()!;
-      this.#unstoredValues -= values;
-      if (subscription === this.#subscription?.id) this.#subscription.stored(sequence);
-      if (subscription === this.#kept?.id) this.#kept = { ...this.#kept, stored: sequence };
-    }
-    this.#wake.resolve();
-    this.#wake = Promise.withResolvers();
-  }
-
-  async respond(ask: number, question: Question): Promise<void> {
-    const { task, send, clock } = this.#options;
-    const session = this.#session;
-    try {
-      if (!session) throw new Error('server is not connected');
-      if ('read' in question) send({ answer: ask, values: await readItems(session, question.read) });
-      else if ('history' in question) send({ answer: ask, page: await readHistory(session, question.history) });
-      else if ('write' in question) await writeItem(session, question.write, clock);
-      else {
-        for await (const step of browseNodes(session, question.browse, clock)) send({ answer: ask, ...step });
-      }
-      send({ answer: ask, end: true });
-    } catch (error) {
-      const { problem, hint } = sessionProblem(error, task.endpoint);
-      send({ answer: ask, failed: problem, ...(hint === undefined ? {} : { hint }) });
-    }
-  }
-
-  /** Runs one session. Returns the certificate of an untrusted server. */
-  async #connect(): Promise<Buffer | undefined> {
-    const { task, send } = this.#options;
+  /** Runs one session. */
+  async #connect(task: ReaderTask, progress: Progress): Promise<void> {
     const { signal } = this.#end;
+    const ended = new AbortController();
+    const stopped = once(signal, 'abort', { signal: ended.signal });
+    stopped.catch(() => {});
     let session: Session | undefined;
-    const connection = new AbortController();
-    const stopped = Promise.withResolvers<never>();
-    stopped.promise.catch(() => {});
-    const stop = () => stopped.reject(signal.reason);
-    signal.addEventListener('abort', stop);
     try {
       session = await Session.open(task.endpoint);
       this.#session = session;
       signal.throwIfAborted();
-      await Promise.race([this.#serve(session, task.items, connection.signal), session.broken, stopped.promise]);
+      await Promise.race([this.#serve(session, task, progress, ended.signal), session.broken, stopped]);
     } catch (error) {
       if (error instanceof OversizedMessage) {
         // The server would send the same message again after a transfer.
-        this.#kept = undefined;
-        send({ oversized: MAX_MESSAGE_BYTES });
+        progress.kept = undefined;
+        this.#send({ oversized: MAX_MESSAGE_BYTES });
       }
-      if (!signal.aborted) send({ connected: false, ...sessionProblem(error, task.endpoint) });
-      return error instanceof UntrustedServer ? error.certificate : undefined;
+      if (!signal.aborted) this.#send({ connected: false, ...problemOf(error, task.endpoint) });
     } finally {
-      signal.removeEventListener('abort', stop);
-      connection.abort();
+      ended.abort();
       this.#session = undefined;
-      this.#subscription = undefined;
-      const isKept = this.#kept !== undefined && this.#mayTransfer(this.#kept.serverStartMs);
+      const isKept = progress.kept !== undefined && progress.canTransfer;
       await session?.close(this.#deletesSubscription || !isKept);
     }
   }
 
-  async #serve(session: Session, items: readonly Item[], ended: AbortSignal): Promise<void> {
-    const { send, clock } = this.#options;
-    const expiry = session.certificateEndsMs;
-    if (items.length === 0) {
-      send({ connected: true, ...(expiry === undefined ? {} : { certificateEndsMs: expiry }) });
-      return await session.broken;
-    }
-    const subscription = new Subscription(session, items, {
-      subscribed: (current, isNew) => {
-        if (isNew && this.#kept?.serverStartMs === current.serverStartMs) this.#rejectedBy = current.serverStartMs;
-        this.#kept = {
-          ...current,
-          ...(isNew || this.#kept?.stored === undefined ? {} : { stored: this.#kept.stored }),
-        };
-        send({ subscription: current, isNew });
-      },
-      rejected: (refused) => send({ refused }),
-      notified: (message) => this.#report(subscription.id, message),
-      lost: (messages) => send({ lost: messages }),
-      ready: () => this.#ready(),
-      pause: (ms) => clock.sleep(ms, ended),
-    });
-    this.#subscription = subscription;
-    const received = this.#received?.subscription === this.#kept?.id ? this.#received?.sequence : undefined;
-    await subscription.open(this.#kept, received, this.#mayTransfer(this.#kept?.serverStartMs));
-    send({ connected: true, ...(expiry === undefined ? {} : { certificateEndsMs: expiry }) });
+  async #serve(session: Session, { items }: ReaderTask, progress: Progress, signal: AbortSignal): Promise<void> {
+    const { certificateEndsMs } = session;
+    const subscription = new Subscription({ session, items, progress, send: this.#send, clock: this.#clock, signal });
+    await subscription.open();
+    this.#send({ connected: true, ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }) });
     // Live values are reported without waiting for the history check.
     itemsWithHistory(session, items).then(
-      (history) => !ended.aborted && send({ history }),
+      (history) => !signal.aborted && this.#send({ history }),
       () => {},
     );
     await subscription.run();
   }
+}
 
-  /** Servers transfer a subscription only to the same user, or to an application with a certificate. */
-  #mayTransfer(serverStartMs: number | undefined): boolean {
-    const { policy, user } = this.#options.task.endpoint;
-    if (serverStartMs !== undefined && serverStartMs === this.#rejectedBy) return false;
-    return policy !== 'None' || user !== undefined;
-  }
-
-  #report(subscription: number, { sequence, values }: Notified): void {
-    const ordinal = ++this.#ordinal;
-    this.#unstored.push({ ordinal, sequence, subscription, values: values.length });
-    this.#unstoredValues += values.length;
-    this.#received = { subscription, sequence };
-    const { send } = this.#options;
-    let from = 0;
-    for (; values.length - from > MAX_VALUES_PER_LINE; from += MAX_VALUES_PER_LINE) {
-      send({ values: values.slice(from, from + MAX_VALUES_PER_LINE) });
-    }
-    send({ values: values.slice(from), ordinal, subscription, sequence });
-  }
-
-  async #ready(): Promise<void> {
-    while (this.#unstoredValues >= MAX_UNSTORED) await this.#wake.promise;
-  }
+/** Returns the server of a question that opens a connection of its own. */
+function serverOf(question: Question): Partial<Endpoint> | undefined {
+  if ('scan' in question) return question.scan;
+  return 'inspect' in question ? question.inspect : undefined;
 }

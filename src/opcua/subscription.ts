@@ -1,17 +1,16 @@
 /**
  * Subscription to server values. A notification is acknowledged when its values are on disk; until then the server
- * stores it. After a lost connection or a crash, the next session transfers the subscription (`#transfer`), requests
- * unacknowledged notifications again, and receives the values queued in the meantime.
- *
- *   open ──► transferred or created ──► items updated ──► notifications, until the session ends
+ * stores it. After a lost connection or a crash, the next session transfers the subscription, requests unacknowledged
+ * notifications again, and receives the values queued in the meantime. A server that rejects the transfer gets a new
+ * subscription, which begins with the current values.
  */
 import {
   AttributeIds,
   DataChangeFilter,
   DataChangeNotification,
   DataChangeTrigger,
+  DataType,
   DeadbandType,
-  type MonitoredItemNotification,
   MonitoringMode,
   type NodeId,
   type NotificationMessage,
@@ -19,32 +18,21 @@ import {
   type StatusCode,
   StatusCodes,
   TimestampsToReturn,
+  Variant,
 } from 'node-opcua-client';
-import { discardedBetween, isBefore, nextOf } from './message-numbers.ts';
+import type { Clock } from '../base/clock.ts';
 import { missingNamespace } from './namespaces.ts';
-import type { Item, KeptItem, KeptSubscription, ReadValue } from './protocol.ts';
-import { readingOf, valueIdOf } from './readings.ts';
+import {
+  type Item,
+  type KeptSubscription,
+  MAX_VALUES_PER_LINE,
+  type MessageId,
+  type ReaderLine,
+  type ReaderTask,
+  type ReadValue,
+} from './protocol.ts';
 import { OversizedMessage, type Session } from './session.ts';
-import { isGood, statusText } from './status-codes.ts';
-
-/** Values of one message. */
-export interface Notified {
-  sequence: number;
-  values: ReadValue[];
-}
-
-export interface SubscriptionListener {
-  /** The subscription was created, transferred or changed. */
-  subscribed(subscription: Omit<KeptSubscription, 'stored'>, isNew: boolean): void;
-  rejected(items: readonly RejectedItem[]): void;
-  notified(message: Notified): void;
-  /** Called with the number of messages that the server no longer stored. */
-  lost(messages: number): void;
-  /** Resolves when more values may be requested. */
-  ready(): Promise<void>;
-  /** Rejects when the session ends. */
-  pause(ms: number): Promise<void>;
-}
+import { isGood, readingOf, statusText, valueIdOf } from './values.ts';
 
 const MIN_PUBLISHING_MS = 100;
 const MAX_PUBLISHING_MS = 1_000;
@@ -55,16 +43,81 @@ const LIFETIME_MS = 3_600_000;
 /** Requested lifetime if the subscription cannot be transferred. */
 const SHORT_LIFETIME_MS = 60_000;
 const MAX_VALUES_OF_MESSAGE = 1_000;
-/** Number of Publish requests queued on the server. */
-const PUBLISH_REQUESTS = 2;
+/** Maximum number of values that are not on disk yet. */
+const MAX_UNSTORED = 10_000;
+/** Minimum number of messages that a server retains (OPC 10000-4, 5.14.1.1: two per Publish request). */
+const MIN_RETAINED = 2;
 const RETRY_REJECTED_MS = 60_000;
-/** Number of lost messages after which no more missing messages are requested. */
-const MAX_LOST = 1_000;
+const RESPONSE_MS = 15_000;
+const SERVER = 'i=2253';
 const SERVER_START = 'i=2257';
+const RESEND_DATA = 'i=12873';
+const MAX_SEQUENCE = 0xffff_ffff;
 
-type Handles = Map<number, { key: string; monitoredItem: number; items: readonly number[] }>;
+/** The subscription and its messages up to now, which outlive a connection. */
+export class Progress {
+  kept: KeptSubscription | undefined;
+  /** Servers transfer a subscription only to the same user, or to an application with a certificate. */
+  canTransfer: boolean;
+  #subscription: number | undefined;
+  #stored: MessageId | undefined;
+  #received: MessageId | undefined;
+  readonly #unstored: { id: MessageId; values: number }[] = [];
+  #unstoredValues = 0;
+  /** Sequence numbers of messages that are on disk and not acknowledged yet. */
+  #acknowledgements: number[] = [];
+  #wake = Promise.withResolvers<void>();
 
-type RejectedItem = readonly [item: number, why: string];
+  constructor({ endpoint, kept, stored, received = stored }: ReaderTask) {
+    this.kept = kept;
+    this.#stored = stored;
+    this.#received = received;
+    this.canTransfer = endpoint.policy !== 'None' || endpoint.user !== undefined;
+  }
+
+  /** Sequence number of the latest message of a subscription that is on disk. */
+  storedIn(subscription: number): number | undefined {
+    return this.#stored?.[0] === subscription ? this.#stored[1] : undefined;
+  }
+
+  /** The same for messages that the agent has received. */
+  receivedIn(subscription: number): number | undefined {
+    return this.#received?.[0] === subscription ? this.#received[1] : undefined;
+  }
+
+  /** Continues with a subscription, whose stored messages are acknowledged again. */
+  use(subscription: number, acknowledgements: number[]): void {
+    this.#subscription = subscription;
+    this.#acknowledgements = acknowledgements;
+  }
+
+  received(id: MessageId, values: number): void {
+    this.#unstored.push({ id, values });
+    this.#unstoredValues += values;
+    this.#received = id;
+  }
+
+  /** Everything up to this message is on disk. */
+  stored([subscription, sequence]: MessageId): void {
+    const at = this.#unstored.findIndex(({ id }) => id[0] === subscription && id[1] === sequence);
+    for (const { id, values } of this.#unstored.splice(0, at + 1)) {
+      this.#unstoredValues -= values;
+      this.#stored = id;
+      if (id[0] === this.#subscription) this.#acknowledgements.push(id[1]);
+    }
+    this.#wake.resolve();
+    this.#wake = Promise.withResolvers();
+  }
+
+  takeAcknowledgements(): number[] {
+    return this.#acknowledgements.splice(0);
+  }
+
+  /** Resolves when more values may be requested. */
+  async untilRoom(): Promise<void> {
+    while (this.#unstoredValues >= MAX_UNSTORED) await this.#wake.promise;
+  }
+}
 
 /** Item on this server, and the indices of equal items in the task. */
 interface ResolvedItem {
@@ -73,60 +126,175 @@ interface ResolvedItem {
   places: number[];
 }
 
+type Monitored = { handle: number; monitoredItem: number } | { why: string; isFilterProblem: boolean };
+
+interface SubscriptionOptions {
+  session: Session;
+  items: readonly Item[];
+  progress: Progress;
+  send(line: ReaderLine): void;
+  clock: Clock;
+  /** Aborted when the session ends. */
+  signal: AbortSignal;
+}
+
+/** Use of a subscription by one session. */
 export class Subscription {
+  readonly #options: SubscriptionOptions;
   readonly #session: Session;
-  readonly #listener: SubscriptionListener;
-  readonly #items: readonly Item[];
   /** Items by the settings with which the server monitors them. */
   #wanted = new Map<string, ResolvedItem>();
-  /** Items whose namespace the server does not have. */
-  #unknown: RejectedItem[] = [];
-  readonly #handles: Handles = new Map();
-  readonly #acknowledged: number[] = [];
-  /** Sequence number of the latest processed message. */
-  #sequence: number | undefined;
+  readonly #handles = new Map<number, { key: string; monitoredItem: number }>();
+  #hasRejected = false;
   #id = 0;
   #serverStartMs = 0;
   #nextHandle = 1;
   #publishTimeoutMs = 0;
-  /** Messages are processed one at a time. */
-  #turn: Promise<void> = Promise.resolve();
-  #hasRejected = false;
+  /** Sequence number of the next message. */
+  #next: number | undefined;
 
-  constructor(session: Session, items: readonly Item[], listener: SubscriptionListener) {
-    this.#session = session;
-    this.#listener = listener;
-    this.#items = items;
+  constructor(options: SubscriptionOptions) {
+    this.#options = options;
+    this.#session = options.session;
   }
 
-  /**
-   * Transfers `kept`, or creates a subscription. `received`: sequence number of the latest message that the agent
-   * received; messages after `kept.stored` are acknowledged when they are on disk. `mayTransfer`: whether the server
-   * allows another session to take over the subscription.
-   */
-  async open(kept: KeptSubscription | undefined, received: number | undefined, mayTransfer: boolean): Promise<void> {
-    this.#serverStartMs = await this.#readServerStart();
-    this.#resolveItems();
-    const isTransferred =
-      kept !== undefined && kept.serverStartMs === this.#serverStartMs && (await this.#transfer(kept, received));
-    if (!isTransferred) await this.#create(mayTransfer ? LIFETIME_MS : SHORT_LIFETIME_MS);
-    await this.#updateItems();
-    this.#reportSubscription(!isTransferred);
+  /** Transfers the subscription of the previous session, or creates one. */
+  async open(): Promise<void> {
+    const { progress } = this.#options;
+    const { value } = await this.#session.raw.read({ nodeId: SERVER_START, attributeId: AttributeIds.Value });
+    this.#serverStartMs = value.value instanceof Date ? value.value.getTime() : 0;
+    const unknown = this.#resolveItems();
+    const { kept } = progress;
+    const isTried = progress.canTransfer && kept?.serverStartMs === this.#serverStartMs;
+    const result = isTried ? await this.#transfer(kept) : 'expired';
+    if (result !== 'transferred') await this.#create();
+    if (result === 'rejected') progress.canTransfer = false;
+    await this.#updateItems(unknown, result !== 'transferred');
   }
 
-  get id(): number {
-    return this.#id;
+  /** Receives notifications until the session ends, then rejects. */
+  async run(): Promise<never> {
+    return await Promise.race([this.#receive(), this.#retryRejected()]);
   }
 
-  /** Resolves the node IDs of the items. Items whose namespace the server does not have are rejected. */
-  #resolveItems(): void {
+  async #receive(): Promise<never> {
+    const { progress } = this.#options;
+    for (;;) {
+      await progress.untilRoom();
+      const acknowledged = progress.takeAcknowledgements();
+      const response = await this.#session.publish(this.#id, acknowledged, this.#publishTimeoutMs);
+      const { subscriptionId, notificationMessage } = response;
+      const { sequenceNumber, notificationData } = notificationMessage;
+      // A keep-alive contains the number of the next message.
+      if (subscriptionId !== this.#id || !notificationData?.length) continue;
+      if (this.#next !== undefined) await this.#reportLost(distance(this.#next, sequenceNumber));
+      await this.#report(notificationMessage);
+    }
+  }
+
+  /** Retries rejected nodes, because servers may load their models after startup. */
+  async #retryRejected(): Promise<never> {
+    const { clock, signal } = this.#options;
+    for (;;) {
+      await clock.sleep(RETRY_REJECTED_MS, signal);
+      if (!this.#hasRejected) continue;
+      await this.#session.readNamespaces();
+      await this.#updateItems(this.#resolveItems(), false);
+    }
+  }
+
+  async #report({ sequenceNumber, notificationData }: NotificationMessage): Promise<void> {
+    const { items, progress, send } = this.#options;
+    this.#next = sequenceNumber >= MAX_SEQUENCE ? 1 : sequenceNumber + 1;
+    const status = notificationData?.find((data) => data instanceof StatusChangeNotification)?.status;
+    if (status && !isGood(status)) throw new Error(`the subscription was closed (${status.name})`);
+    const changes = (notificationData ?? []).flatMap((data) =>
+      data instanceof DataChangeNotification ? (data.monitoredItems ?? []) : [],
+    );
+    await this.#session.decodeStructures(changes.map(({ value }) => value));
+    const values: ReadValue[] = [];
+    for (const { clientHandle, value } of changes) {
+      const places = this.#wanted.get(this.#handles.get(clientHandle)?.key ?? '')?.places ?? [];
+      for (const place of places) values.push([place, ...readingOf(value, items[place]!)]);
+    }
+    const message: MessageId = [this.#id, sequenceNumber];
+    progress.received(message, values.length);
+    while (values.length > MAX_VALUES_PER_LINE) send({ values: values.splice(0, MAX_VALUES_PER_LINE) });
+    send({ values, message });
+  }
+
+  /** Requests the current value of each item after a loss. Some servers do not support this. */
+  async #reportLost(messages: number): Promise<void> {
+    if (messages <= 0) return;
+    this.#options.send({ lost: messages });
+    const value = new Variant({ dataType: DataType.UInt32, value: this.#id });
+    const call = { objectId: SERVER, methodId: RESEND_DATA, inputArguments: [value] };
+    await this.#session.raw.call(call).catch(() => {});
+  }
+
+  async #transfer({ id, items }: KeptSubscription): Promise<'transferred' | 'rejected' | 'expired'> {
+    const { progress } = this.#options;
+    const { results } = await this.#session.transfer(id).catch(() => ({ results: null }));
+    const [result] = results ?? [];
+    if (result?.statusCode === StatusCodes.BadSubscriptionIdInvalid) return 'expired';
+    if (!result || !isGood(result.statusCode)) return 'rejected';
+    this.#id = id;
+    this.#publishTimeoutMs = publishTimeoutMs(MAX_PUBLISHING_MS, KEEP_ALIVE_MS / MIN_PUBLISHING_MS);
+    for (const [key, handle, monitoredItem] of items) {
+      this.#handles.set(handle, { key, monitoredItem });
+      this.#nextHandle = Math.max(this.#nextHandle, handle + 1);
+    }
+    const [stored, received] = [progress.storedIn(id), progress.receivedIn(id)];
+    const available = [...(result.availableSequenceNumbers ?? [])].sort((one, other) => distance(other, one));
+    const unread = available.filter((sequence) => received === undefined || distance(received, sequence) > 0);
+    progress.use(
+      id,
+      available.filter((sequence) => stored !== undefined && distance(stored, sequence) <= 0),
+    );
+    // A server with a full queue discards the oldest messages. Otherwise, missing numbers belong to messages about
+    // transfers.
+    if (received !== undefined && available.length >= MIN_RETAINED)
+      await this.#reportLost(distance(received, available[0]!) - 1);
+    for (const sequence of unread) if (!(await this.#republish(sequence))) await this.#reportLost(1);
+    this.#next = undefined;
+    return 'transferred';
+  }
+
+  async #republish(sequence: number): Promise<boolean> {
+    const response = await this.#session.republish(this.#id, sequence).catch((error: unknown) => {
+      if (error instanceof OversizedMessage) throw error;
+    });
+    if (response) await this.#report(response.notificationMessage);
+    return response !== undefined;
+  }
+
+  async #create(): Promise<void> {
+    const { items, progress } = this.#options;
+    const fastest = Math.min(...items.map(({ samplingMs }) => samplingMs));
+    const publishingMs = Math.min(Math.max(fastest, MIN_PUBLISHING_MS), MAX_PUBLISHING_MS);
+    const created = await this.#session.raw.createSubscription({
+      requestedPublishingInterval: publishingMs,
+      requestedMaxKeepAliveCount: Math.ceil(KEEP_ALIVE_MS / publishingMs),
+      requestedLifetimeCount: Math.ceil((progress.canTransfer ? LIFETIME_MS : SHORT_LIFETIME_MS) / publishingMs),
+      maxNotificationsPerPublish: MAX_VALUES_OF_MESSAGE,
+      publishingEnabled: true,
+      priority: 0,
+    });
+    this.#id = created.subscriptionId;
+    this.#publishTimeoutMs = publishTimeoutMs(created.revisedPublishingInterval, created.revisedMaxKeepAliveCount);
+    progress.use(this.#id, []);
+  }
+
+  /** Finds the node IDs of the items. Returns the items whose namespace the server does not have. */
+  #resolveItems(): [item: number, why: string][] {
+    const { items } = this.#options;
     const { namespaces } = this.#session;
+    const rejected: [item: number, why: string][] = [];
     this.#wanted = new Map();
-    this.#unknown = [];
-    for (const [place, item] of this.#items.entries()) {
+    for (const [place, item] of items.entries()) {
       const nodeId = namespaces.nodeIdOf(item.node);
       if (nodeId === undefined) {
-        this.#unknown.push([place, missingNamespace(item.node)]);
+        rejected.push([place, missingNamespace(item.node)]);
         continue;
       }
       const key = keyOf(item, nodeId);
@@ -134,186 +302,43 @@ export class Subscription {
       if (known) known.places.push(place);
       else this.#wanted.set(key, { item, nodeId, places: [place] });
     }
+    return rejected;
   }
 
-  #reportSubscription(isNew: boolean): void {
-    const items = [...this.#handles].map(([handle, { key, monitoredItem }]): KeptItem => [key, handle, monitoredItem]);
-    this.#listener.subscribed({ id: this.#id, serverStartMs: this.#serverStartMs, items }, isNew);
-  }
-
-  /** Marks a message as on disk, so that it can be acknowledged. */
-  stored(sequence: number): void {
-    this.#acknowledged.push(sequence);
-  }
-
-  /** Receives notifications until the session ends, then rejects. */
-  async run(): Promise<never> {
-    const fetching = Array.from({ length: PUBLISH_REQUESTS }, () => this.#fetch());
-    const all = [this.#session.broken, this.#retryRejected(), ...fetching];
-    // The other promises reject later with the same cause.
-    for (const one of all) one.catch(() => {});
-    return await Promise.race(all);
-  }
-
-  /** Retries rejected nodes, because servers may load their models after startup. */
-  async #retryRejected(): Promise<never> {
-    for (;;) {
-      await this.#listener.pause(RETRY_REJECTED_MS);
-      if (!this.#hasRejected) continue;
-      await this.#session.readNamespaces();
-      this.#resolveItems();
-      for (const handle of this.#handles.values()) handle.items = this.#wanted.get(handle.key)?.places ?? [];
-      await this.#updateItems();
-      this.#reportSubscription(false);
-    }
-  }
-
-  async #fetch(): Promise<never> {
-    for (;;) {
-      await this.#listener.ready();
-      const acknowledged = this.#acknowledged
-        .splice(0)
-        .map((sequenceNumber) => ({ subscriptionId: this.#id, sequenceNumber }));
-      const { subscriptionId, notificationMessage } = await this.#session.publish(acknowledged, this.#publishTimeoutMs);
-      if (subscriptionId !== this.#id) continue;
-      this.#turn = this.#turn.then(() => this.#process(notificationMessage));
-      await this.#turn;
-    }
-  }
-
-  /** Requests missing messages first, to preserve the order of a series. */
-  async #process(message: NotificationMessage): Promise<void> {
-    const { sequenceNumber, notificationData } = message;
-    // A keep-alive contains the number of the next message.
-    if (!notificationData || notificationData.length === 0) return;
-    if (this.#sequence !== undefined) await this.#fetchMissing(nextOf(this.#sequence), sequenceNumber);
-    await this.#report(message);
-  }
-
-  async #fetchMissing(from: number, until: number): Promise<void> {
-    let lost = 0;
-    for (let sequence = from; isBefore(sequence, until) && lost < MAX_LOST; sequence = nextOf(sequence)) {
-      if (await this.#republish(sequence)) continue;
-      lost++;
-      this.#listener.lost(1);
-    }
-    if (lost > 0) await this.#session.resendData(this.#id);
-  }
-
-  async #republish(sequence: number): Promise<boolean> {
-    const response = await this.#session.republish(this.#id, sequence).catch((error: unknown) => {
-      if (error instanceof OversizedMessage) throw error;
-    });
-    if (!response) return false;
-    await this.#report(response.notificationMessage);
-    return true;
-  }
-
-  async #report({ sequenceNumber, notificationData }: NotificationMessage): Promise<void> {
-    this.#sequence = sequenceNumber;
-    const changes: MonitoredItemNotification[] = [];
-    for (const data of notificationData ?? []) {
-      if (data instanceof StatusChangeNotification && isGood(data.status)) continue;
-      if (data instanceof StatusChangeNotification)
-        throw new Error(`the subscription was closed (${data.status.name})`);
-      if (data instanceof DataChangeNotification) changes.push(...(data.monitoredItems ?? []));
-    }
-    await this.#session.decodeStructures(changes.map(({ value }) => value));
-    const values: ReadValue[] = [];
-    for (const { clientHandle, value } of changes) {
-      for (const place of this.#handles.get(clientHandle)?.items ?? [])
-        values.push([place, ...readingOf(value, this.#items[place]!)]);
-    }
-    this.#listener.notified({ sequence: sequenceNumber, values });
-  }
-
-  async #readServerStart(): Promise<number> {
-    const { value } = await this.#session.raw.read({ nodeId: SERVER_START, attributeId: AttributeIds.Value });
-    return value.value instanceof Date ? value.value.getTime() : 0;
-  }
-
-  async #transfer({ id, items, stored }: KeptSubscription, received = stored): Promise<boolean> {
-    const { results } = await this.#session.transfer(id).catch(() => ({ results: null }));
-    const [result] = results ?? [];
-    if (!result || !isGood(result.statusCode)) return false;
-    this.#id = id;
-    this.#publishTimeoutMs = publishTimeoutMs(MAX_PUBLISHING_MS, KEEP_ALIVE_MS / MIN_PUBLISHING_MS);
-    for (const [key, handle, monitoredItem] of items) {
-      this.#handles.set(handle, { key, monitoredItem, items: this.#wanted.get(key)?.places ?? [] });
-      this.#nextHandle = Math.max(this.#nextHandle, handle + 1);
-    }
-    const available = [...(result.availableSequenceNumbers ?? [])].sort((one, other) =>
-      isBefore(one, other) ? -1 : 1,
-    );
-    const discarded = received === undefined ? 0 : discardedBetween(received, available, 2 * PUBLISH_REQUESTS);
-    if (discarded > 0) this.#listener.lost(discarded);
-    for (const sequence of available) {
-      const isBeyond = (other: number | undefined) => other === undefined || isBefore(other, sequence);
-      if (!isBeyond(stored)) this.stored(sequence);
-      else if (!isBeyond(received)) continue;
-      else if (!(await this.#republish(sequence))) this.#listener.lost(1);
-    }
-    // A server reports each transfer to the previous session in a message, so there may be a gap before the next
-    // number.
-    this.#sequence = undefined;
-    if (discarded > 0) await this.#session.resendData(id);
-    return true;
-  }
-
-  async #create(lifetimeMs: number): Promise<void> {
-    const fastest = Math.min(...[...this.#wanted.values()].map(({ item }) => item.samplingMs));
-    const publishingMs = Math.min(Math.max(fastest, MIN_PUBLISHING_MS), MAX_PUBLISHING_MS);
-    const keepAlives = Math.ceil(KEEP_ALIVE_MS / publishingMs);
-    const created = await this.#session.raw.createSubscription({
-      requestedPublishingInterval: publishingMs,
-      requestedMaxKeepAliveCount: keepAlives,
-      requestedLifetimeCount: Math.ceil(lifetimeMs / publishingMs),
-      maxNotificationsPerPublish: MAX_VALUES_OF_MESSAGE,
-      publishingEnabled: true,
-      priority: 0,
-    });
-    this.#id = created.subscriptionId;
-    this.#publishTimeoutMs = publishTimeoutMs(created.revisedPublishingInterval, created.revisedMaxKeepAliveCount);
-    this.#handles.clear();
-    this.#sequence = undefined;
-  }
-
-  /** Deletes unused items and adds new ones. Other items keep their queues. */
-  async #updateItems(): Promise<void> {
-    const existing = new Set([...this.#handles.values()].map(({ key }) => key));
-    const unused = [...this.#handles].filter(([, { items }]) => items.length === 0);
+  /** Deletes unused items, adds new ones and reports the result. Other items keep their queues. */
+  async #updateItems(rejected: [item: number, why: string][], isNew: boolean): Promise<void> {
+    const { progress, send } = this.#options;
+    const unused = [...this.#handles].filter(([, { key }]) => !this.#wanted.has(key));
     await this.#session.inBatches(unused, async (some) => {
       const monitoredItemIds = some.map(([, { monitoredItem }]) => monitoredItem);
       await this.#session.raw.deleteMonitoredItems({ subscriptionId: this.#id, monitoredItemIds });
       for (const [handle] of some) this.#handles.delete(handle);
     });
-    const rejected = [...this.#unknown];
-    const added = [...this.#wanted].filter(([key]) => !existing.has(key)).map(([key, item]) => ({ key, ...item }));
+    const existing = new Set([...this.#handles.values()].map(({ key }) => key));
+    const added = [...this.#wanted].filter(([key]) => !existing.has(key));
     await this.#session.inBatches(added, async (some) => {
-      const results = await this.#monitor(some);
-      for (const [at, { key, places }] of some.entries()) {
+      const results = await this.#monitor(some.map(([, item]) => item));
+      for (const [at, [key, { places }]] of some.entries()) {
         const result = results[at]!;
-        if ('why' in result) rejected.push(...places.map((place) => [place, result.why] as const));
-        else this.#handles.set(result.handle, { key, monitoredItem: result.monitoredItem, items: places });
+        if ('why' in result) rejected.push(...places.map((place): [number, string] => [place, result.why]));
+        else this.#handles.set(result.handle, { key, monitoredItem: result.monitoredItem });
       }
     });
     this.#hasRejected = rejected.length > 0;
-    this.#listener.rejected(rejected);
+    send({ rejected });
+    const kept = [...this.#handles].map(([handle, { key, monitoredItem }]) => [key, handle, monitoredItem] as const);
+    progress.kept = { id: this.#id, serverStartMs: this.#serverStartMs, items: kept };
+    send({ subscription: progress.kept, namespaces: this.#session.namespaces.uris, isNew });
   }
 
   /** Omits a filter that the server does not support for a value; the agent applies the dead band itself. */
   async #monitor(items: readonly ResolvedItem[]): Promise<Monitored[]> {
     const first = await this.#createItems(items, true);
-    const unfiltered = [...first.entries()]
-      .filter(([, one]) => 'isFilterProblem' in one && one.isFilterProblem)
-      .map(([at]) => at);
+    const isUnfiltered = (_: unknown, at: number) => 'why' in first[at]! && first[at].isFilterProblem;
+    const unfiltered = items.filter(isUnfiltered);
     if (unfiltered.length === 0) return first;
-    const second = await this.#createItems(
-      unfiltered.map((at) => items[at]!),
-      false,
-    );
-    for (const [place, at] of unfiltered.entries()) first[at] = second[place]!;
-    return first;
+    const second = await this.#createItems(unfiltered, false);
+    return first.map((one, at) => (isUnfiltered(one, at) ? second.shift()! : one));
   }
 
   async #createItems(items: readonly ResolvedItem[], withFilter: boolean): Promise<Monitored[]> {
@@ -334,24 +359,25 @@ export class Subscription {
       timestampsToReturn: TimestampsToReturn.Both,
       itemsToCreate,
     });
-    return items.map((_, at) => {
+    return handles.map((handle, at) => {
       const { statusCode, monitoredItemId } = results?.[at] ?? {};
       if (statusCode && isGood(statusCode) && monitoredItemId !== undefined)
-        return { handle: handles[at]!, monitoredItem: monitoredItemId };
-      return {
-        why: statusCode ? statusText(statusCode) : 'no response',
-        isFilterProblem: withFilter && isFilterError(statusCode),
-      };
+        return { handle, monitoredItem: monitoredItemId };
+      const why = statusCode ? statusText(statusCode) : 'no response';
+      return { why, isFilterProblem: withFilter && isFilterError(statusCode) };
     });
   }
+}
+
+/** Returns how far `to` is after `from`. Numbers wrap around at 32 bits. */
+function distance(from: number, to: number): number {
+  return (to - from) | 0;
 }
 
 /** Returns the key of the settings with which the server monitors an item. */
 function keyOf({ index, samplingMs, queueSize, trigger, deadband }: Item, nodeId: NodeId): string {
   return [nodeId.toString(), index ?? '', samplingMs, queueSize, trigger, deadband ?? ''].join(' ');
 }
-
-type Monitored = { handle: number; monitoredItem: number } | { why: string; isFilterProblem: boolean };
 
 function isFilterError(code: StatusCode | undefined): boolean {
   return [
@@ -378,7 +404,7 @@ function filterOf({ trigger, deadband }: Item): DataChangeFilter | null {
   });
 }
 
-/** Returns the response timeout for a Publish request; the server queues several of them. */
+/** Returns the response timeout for a Publish request. */
 function publishTimeoutMs(publishingMs: number, keepAlives: number): number {
-  return Math.ceil(publishingMs * keepAlives * (PUBLISH_REQUESTS + 1) + 15_000);
+  return Math.ceil(publishingMs * keepAlives * 2 + RESPONSE_MS);
 }

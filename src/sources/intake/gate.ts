@@ -157,7 +157,7 @@ export class Gate implements Supply {
       }
     }
     if (notes.length > 0 && !this.#isStopped) {
-      this.#batch().notes.push(...notes);
+      for (const note of notes) this.#batch().notes.set(note.name, note);
       this.#options.committer.offer(this, 0);
     }
     return this.#committed();
@@ -281,7 +281,7 @@ export class Gate implements Supply {
     const { length } = batch.columns;
     return {
       columns: batch.columns,
-      notes: batch.notes,
+      notes: [...batch.notes.values()],
       isKept: !this.#options.repeats,
       stored: () => this.#stored(batch, length),
       failed: (failure) => this.#failed(batch, failure),
@@ -369,7 +369,8 @@ class Batch {
   columns: ValueColumns;
   /** Number of values more than a day ahead of the clock. */
   ahead = 0;
-  readonly notes: Note[] = [];
+  /** By name: a later note replaces an earlier one. */
+  readonly notes = new Map<string, Note>();
   /** Rule transitions that must be on disk before the batch is confirmed. */
   readonly after: Promise<void>[] = [];
   readonly #done = Promise.withResolvers<void>();
@@ -397,7 +398,7 @@ class Batch {
   absorb({ columns, ahead, notes, after, resolve, reject }: Batch): void {
     this.columns.addAll(columns);
     this.ahead += ahead;
-    this.notes.push(...notes);
+    for (const [name, note] of notes) this.notes.set(name, note);
     this.after.push(...after);
     this.done.then(resolve, reject);
   }

@@ -5,7 +5,7 @@ import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SecurityPolicyName } from '../../opcua/protocol.ts';
 import { CONNECTION_MEMBERS } from '../messages/message-members.ts';
 import type { SourceKind } from '../source-kind.ts';
-import { type OpcuaSpec, type OpcuaValue, READER_MISSING, readerProgram } from './reader-program.ts';
+import { type OpcuaSpec, type OpcuaValue, READER_MISSING, readerCommand } from './reader-process.ts';
 
 const PORT = 4840;
 const TRUST_FOLDER = 'opcua-trust';
@@ -113,7 +113,7 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
     },
   },
   needs: { member: 'node', example: 'node: "ns=2;s=Line1.Flow"' },
-  missing: () => (readerProgram() === undefined ? READER_MISSING : undefined),
+  missing: () => (readerCommand() === undefined ? READER_MISSING : undefined),
   readSource(raw, report) {
     const url = readUrl(String(raw.opcua), report);
     const user = readUser(raw, report);
@@ -133,7 +133,7 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
       const reason = 'security: None can expose the password on the network';
       report.warning('security', reason, 'set security: Basic256Sha256 if the server supports it');
     }
-    if (readerProgram() === undefined)
+    if (readerCommand() === undefined)
       report.warning('opcua', READER_MISSING.problem, 'run apt install tagferry-opcua');
     return {
       url,
@@ -178,11 +178,11 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
     return new OpcuaSource(context, await context.notes());
   },
   async inspectServer(context) {
-    const { inspectServer } = await import('./one-off-reader.ts');
+    const { inspectServer } = await import('./reader-process.ts');
     return await inspectServer(context);
   },
   async *scan(context, what) {
-    const { scanOpcua } = await import('./one-off-reader.ts');
+    const { scanOpcua } = await import('./reader-process.ts');
     yield* scanOpcua(context, what);
   },
 };
@@ -194,18 +194,11 @@ function placeOf(url: string): { host: string; port: number } {
 
 function readUrl(text: string, report: MemberReport): string | undefined {
   const url = URL.parse(text);
-  const problem =
-    url === null || url.protocol !== 'opc.tcp:' || url.hostname === ''
-      ? 'is not an OPC UA server address'
-      : url.username !== '' || url.password !== ''
-        ? 'contains a user name'
-        : undefined;
-  if (problem === undefined) return text;
-  report.problem(
-    'opcua',
-    `"${printableAddress(text)}" ${problem}`,
-    'use an address such as opc.tcp://10.0.0.5:4840, and set username:',
-  );
+  const isServer = url !== null && url.protocol === 'opc.tcp:' && url.hostname !== '';
+  if (isServer && url.username === '' && url.password === '') return text;
+  const problem = isServer ? 'contains a user name' : 'is not an OPC UA server address';
+  const instead = 'use an address such as opc.tcp://10.0.0.5:4840, and set username:';
+  report.problem('opcua', `"${printableAddress(text)}" ${problem}`, instead);
   return undefined;
 }
 

@@ -4,18 +4,19 @@
  * notified and acknowledges the message to the server. If either process crashes, the server resends messages that are
  * not on disk.
  */
-import type { Writable } from 'node:stream';
-import { messageOf } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
-import { SupervisedProgram } from '../../base/programs/supervised.ts';
+import type { Note } from '../../buffer/client/notes.ts';
+import type { ValueColumns } from '../../buffer/format/value-columns.ts';
 import type {
-  AgentLine,
+  HistoryPage,
+  HistorySpan,
   Item,
   KeptSubscription,
-  Question,
+  MessageId,
   ReaderLine,
   ReaderTask,
   ReadValue,
+  Rejected,
 } from '../../opcua/protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
 import { isValidTime } from '../intake/draft.ts';
@@ -23,297 +24,296 @@ import type { Reading } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
-import { GapFiller } from './gap-filler.ts';
+import { type Gap, PastValues, QUALITIES } from './past-values.ts';
 import {
-  eachReaderLine,
   endpointOf,
-  itemOf,
+  failure,
   type OpcuaSpec,
   type OpcuaValue,
-  QUALITIES,
   READER_MISSING,
-  readerProgram,
-  sendToReader,
-} from './reader-program.ts';
-import { ReaderRequests } from './reader-requests.ts';
-import { positionKeyOf, ReadingPositions } from './reading-positions.ts';
-import { ValueReports } from './value-reports.ts';
+  ReaderProcess,
+  readerCommand,
+} from './reader-process.ts';
 
 type Context = SourceContext<OpcuaSpec, OpcuaValue>;
 
-/** Time without output after which the reader is restarted, in seconds. Equals six heartbeats. */
-const MAX_SILENT_S = 30;
+/** Content of the note `server`, written when it changes. `keys` names the items of the note `times`. */
+interface ServerNote {
+  /** Properties of the endpoint that identify the owner of the subscription. */
+  at: string;
+  namespaces: readonly string[];
+  subscription?: KeptSubscription;
+  keys: readonly string[];
+}
+
+/** Content of the note `times`, written with the values: the latest message and what `PastValues` stores. */
+interface TimesNote extends ReturnType<PastValues['toJSON']> {
+  message: MessageId | undefined;
+}
+
+const SERVER = 'server';
+const TIMES = 'times';
 /** Time limit for deleting the subscription on a removed server, in milliseconds. */
 const LEAVE_MS = 2_000;
 const MAX_NAMED = 3;
-
 /**
- * Note names. The first note contains the subscription and is written when it changes. The second note contains the
- * sequence number of the latest stored message and is written with the values of each message.
+ * Tolerance for rounding errors in a quotient, so that the server's dead band never suppresses more values than the
+ * agent's.
  */
-const SUBSCRIPTION = 'subscription';
-const MESSAGE = 'message';
+const ROUNDING = 1 - 1e-9;
 
 export class OpcuaSource implements RunningSource {
   #context: Context;
-  readonly #program: SupervisedProgram | undefined;
-  readonly #requests = new ReaderRequests((ask, question) => this.#ask(ask, question));
+  readonly #reader: ReaderProcess | undefined;
+  readonly #past: PastValues;
   readonly #trouble: TroubleLog;
-  readonly #reports: ValueReports;
-  readonly #outputLog: ProgramOutputLog;
-  #task: ReaderTask;
-  #input: Writable | undefined;
-  /**
-   * Latest accepted value of each item, used to detect duplicates. A recreated subscription starts with the current
-   * values.
-   */
-  #last = new Map<number, string>();
-  readonly #positions: ReadingPositions;
-  readonly #filler: GapFiller;
-  #refused: readonly (readonly [item: number, reason: string])[] = [];
+  /** Log entries about individual values. Values with one cause share an entry, because a server can have thousands. */
+  readonly #valueTrouble: TroubleLog;
+  readonly #task: ReaderTask;
+  #server: ServerNote;
+  #isServerChanged = true;
+  /** Latest accepted message, and the latest one on disk. */
+  #received: MessageId | undefined;
+  #stored: MessageId | undefined;
+  #rejected: Rejected = [];
   /** First value that is not a number or text. */
   #unreadable: { problem: string; hint: string | undefined } | undefined;
-  /** Number of lines received from the reader, including heartbeats. */
-  #lines = 0;
-  /** Whether reading is paused until accepted values are on disk. */
-  #isWaiting = false;
   readonly #end = new AbortController();
 
   constructor(context: Context, notes: ReadonlyMap<string, string>) {
-    const { source, clock, log, instance } = context;
+    const { source, clock, log, instance, points, status } = context;
     this.#context = context;
     this.#trouble = new TroubleLog(log, clock);
-    this.#reports = new ValueReports(source.name, log, clock);
-    this.#outputLog = new ProgramOutputLog(source.name, log, clock);
-    context.status.disconnect();
-    this.#task = taskOf(context, notes);
-    const { points } = context;
-    this.#positions = new ReadingPositions(noteOf(source.name, ''), points.map(positionKeyOf), notes);
-    this.#filler = new GapFiller({
-      positions: this.#positions,
-      gate: context.gate,
-      clock,
-      maxSpanMs: source.spec.historyMs,
-      pointOf: (item) => this.#context.points[item],
-      readPage: (span, signal) => this.#requests.readHistory(span, signal),
-      filled: (filled) => this.#reports.filled(filled),
-      missing: (point, gap, why) => {
-        if (source.spec.historyMs > 0) this.#reports.missing(point, gap, why);
+    this.#valueTrouble = new TroubleLog(log, clock, 'values');
+    const stored = JSON.parse(notes.get(SERVER) ?? '{"keys":[]}') as ServerNote;
+    const { message, baseMs, times } = JSON.parse(notes.get(TIMES) ?? '{"times":[]}') as TimesNote;
+    this.#task = taskOf(context);
+    this.#server = { at: placeOf(this.#task), namespaces: [], keys: points.map(keyOf) };
+    const { subscription, namespaces } = stored;
+    if (subscription !== undefined && stored.at === this.#server.at) {
+      this.#server = { ...this.#server, subscription, namespaces };
+      this.#received = message;
+      this.#stored = message;
+    }
+    const storedTimes = new Map(stored.keys.map((key, at) => [key, times[at]]));
+    this.#past = new PastValues(
+      {
+        context: () => this.#context,
+        readPage: (item, span, signal) => this.#readPage({ item: this.#task.items[item]!, ...span }, signal),
+        store: (columns: ValueColumns) => this.#context.gate.writePast(columns, this.#notes()),
+        filled: ({ values, gaps, fromMs, untilMs }) => {
+          const fields = { source: source.name, values, gaps, from: isoTime(fromMs), until: isoTime(untilMs) };
+          log.info({ event: 'opcua.gap_filled', ...fields }, 'missing values read from the server history');
+        },
+        missing: (gap, why) => this.#reportMissing(gap, why),
       },
-    });
-    const command = readerProgram();
-    if (command === undefined) context.status.disconnect(READER_MISSING.problem, READER_MISSING.hint);
-    this.#program =
+      baseMs,
+      this.#server.keys.map((key) => storedTimes.get(key)),
+    );
+    status.disconnect();
+    const command = readerCommand();
+    if (command === undefined) status.disconnect(READER_MISSING.problem, READER_MISSING.hint);
+    const outputLog = new ProgramOutputLog(source.name, log, clock);
+    this.#reader =
       command &&
-      new SupervisedProgram({
+      new ReaderProcess({
         command,
         instance: `${instance}-${source.name}`,
         clock,
-        writeInput: (input) => {
-          this.#input = input;
-          this.#send({ start: this.#task });
+        started: () => {
+          const [received, stored] = [this.#received, this.#stored];
+          this.#reader!.sender()({ start: { ...this.#task, kept: this.#server.subscription, received, stored } });
         },
-        readOutput: (output) => eachReaderLine(output, (line) => this.#process(line)),
-        onErrorLine: (line) => this.#outputLog.write(line),
-        ended: (how, againInMs) => this.#reportEnd(how, againInMs),
+        handle: (line) => this.#process(line),
+        onErrorLine: (line) => outputLog.write(line),
+        ended: (how, againInMs) => {
+          this.#disconnect(how);
+          const fields = { source: source.name, error: plain(how), again_in_ms: againInMs };
+          log.warn({ event: 'opcua.ended', ...fields }, 'OPC UA process exited, restarting');
+        },
       });
   }
 
   start(): void {
-    if (this.#task.items.length === 0 || this.#program === undefined) return;
-    this.#program.start();
-    this.#watch(this.#program).catch(() => {});
-    this.#filler.run(this.#end.signal).catch(() => {});
-  }
-
-  /**
-   * Restarts the reader if it sends no lines, including heartbeats. Counts one-second steps, so that a suspension of
-   * the gateway counts as one second.
-   */
-  async #watch(program: SupervisedProgram): Promise<never> {
-    const { clock } = this.#context;
-    for (let silentS = 0; ; ) {
-      const lines = this.#lines;
-      await clock.sleep(1_000, this.#end.signal);
-      silentS = this.#lines === lines && this.#input !== undefined && !this.#isWaiting ? silentS + 1 : 0;
-      if (silentS < MAX_SILENT_S) continue;
-      program.restart(`no output for ${MAX_SILENT_S} s`);
-      silentS = 0;
-    }
+    if (this.#task.items.length === 0) return;
+    this.#reader?.start();
+    this.#past.run(this.#end.signal).catch(() => {});
   }
 
   async stop(isGone = false): Promise<void> {
-    const { gate, source, clock } = this.#context;
+    const { gate } = this.#context;
     this.#end.abort();
-    if (isGone) {
-      this.#send({ leave: true });
-      this.#input?.end();
-      const notes = [SUBSCRIPTION, MESSAGE].map((name) => ({ name: noteOf(source.name, name), text: undefined }));
-      gate.record([], [...notes, ...this.#positions.removal()]);
-      // The reader exits when its input is closed.
-      const end = clock.monotonicMs() + LEAVE_MS;
-      while (this.#program?.startedMs !== undefined && clock.monotonicMs() < end) await clock.sleep(50);
-    }
-    await this.#program?.stop();
+    if (isGone) this.#reader?.sender()({ leave: true });
+    await this.#reader?.stop(isGone ? LEAVE_MS : 0);
+    const removal = [SERVER, TIMES].map((name) => this.#note(name, undefined));
+    if (isGone) gate.record([], removal);
     gate.commitSoon();
   }
 
   /** Applies changed tags without recreating the subscription, if the nodes are the same. */
   async follow(context: SourceContext<never, never>): Promise<boolean> {
     const next = context as SourceContext as Context;
-    const task = taskOf(next, new Map());
-    const keyOf = ({ endpoint, items }: ReaderTask) => JSON.stringify([endpoint, items]);
-    if (keyOf(task) !== keyOf(this.#task) || task.items.length === 0) return false;
-    if (next.source.spec.historyMs !== this.#context.source.spec.historyMs) return false;
-    this.#positions.rename(next.points.map(positionKeyOf));
+    const { endpoint, items } = taskOf(next);
+    const settingsOf = ({ source }: Context, task: Pick<ReaderTask, 'endpoint' | 'items'>) =>
+      JSON.stringify([source.spec.historyMs, task.endpoint, task.items]);
+    if (items.length === 0 || settingsOf(next, { endpoint, items }) !== settingsOf(this.#context, this.#task))
+      return false;
     this.#context = next;
+    this.#server = { ...this.#server, keys: next.points.map(keyOf) };
+    this.#isServerChanged = true;
     return true;
   }
 
-  readOne = (point: Point, signal: AbortSignal) => this.#requests.readOne(point as Point<OpcuaValue>, signal);
-
-  write = (point: Point, ...rest: [raw: number, guard: () => void, signal: AbortSignal]) =>
-    this.#requests.write(point as Point<OpcuaValue>, ...rest);
-
-  #ask(ask: number, question: Question): boolean {
-    if (this.#input?.writable !== true) return false;
-    this.#send({ ask, question });
-    return true;
+  /** Returns the current value. Rejects if it is not a number. */
+  async readOne(point: Point, signal: AbortSignal): Promise<number> {
+    for await (const line of this.#ask({ read: itemOf(point as Point<OpcuaValue>) }, signal)) {
+      if (!('reading' in line)) continue;
+      const [raw, , , detail] = line.reading;
+      if (raw !== null && typeof raw !== 'string') return Number(raw);
+      throw failure(detail?.problem ?? 'the value is not a number', detail?.hint);
+    }
+    throw failure('the OPC UA process did not respond');
   }
 
-  #send(line: AgentLine): void {
-    sendToReader(this.#input, line);
+  async write(point: Point, raw: number, guard: () => void, signal: AbortSignal): Promise<void> {
+    guard();
+    const { node } = (point as Point<OpcuaValue>).spec;
+    for await (const _ of this.#ask({ write: { node, raw } }, signal));
+  }
+
+  #ask(...[question, signal]: Parameters<ReaderProcess['ask']>): ReturnType<ReaderProcess['ask']> {
+    if (this.#reader === undefined) throw failure(READER_MISSING.problem, READER_MISSING.hint);
+    return this.#reader.ask(question, signal);
+  }
+
+  async #readPage(history: HistorySpan, signal: AbortSignal): Promise<HistoryPage> {
+    for await (const line of this.#ask({ history }, signal)) if ('page' in line) return line.page;
+    throw failure('the OPC UA process did not respond');
   }
 
   async #process(line: ReaderLine): Promise<void> {
-    this.#lines++;
-    if ('ordinal' in line) this.#store(line);
-    else if ('values' in line && !('answer' in line)) await this.#storePart(line.values);
+    const { source, status } = this.#context;
+    if ('values' in line) await this.#store(line.values, line.message);
+    else if ('subscription' in line) this.#saveSubscription(line);
+    else if ('rejected' in line) this.#reportRejected(line.rejected);
+    else if ('history' in line) this.#past.resume(line.history);
+    else if ('lost' in line) this.#reportLost(line.lost);
     else if ('oversized' in line) {
-      this.#context.status.errors++;
-      const fields = { source: this.#context.source.name, max_bytes: line.oversized };
+      status.errors++;
+      const fields = { source: source.name, max_bytes: line.oversized };
       const text = 'message discarded, the server ignores the maximum message size';
       this.#trouble.report({ event: 'opcua.oversized', ...fields }, text);
-    } else if ('answer' in line) this.#requests.receive(line);
-    else if ('connected' in line) this.#reportState(line);
-    else if ('subscription' in line) this.#saveSubscription(line.subscription, line.isNew);
-    else if ('refused' in line) this.#reportRejected(line.refused);
-    else if ('history' in line) {
-      this.#positions.setHistory(line.history.filter((item) => this.#usesHistory(item)));
-      this.#filler.resume();
-    } else if ('lost' in line) this.#reportLost(line.lost);
+    } else if ('connected' in line && line.connected) {
+      status.connect();
+      status.certificateEndsMs = line.certificateEndsMs;
+      this.#setProblem();
+      this.#trouble.recovered('opcua.away', { source: source.name }, 'OPC UA session restored');
+    } else if ('connected' in line) {
+      this.#disconnect(line.problem, line.hint);
+      const fields = { source: source.name, error: plain(line.problem) };
+      this.#trouble.report({ event: 'opcua.away', ...fields }, 'OPC UA server unavailable');
+    }
   }
 
-  /** A status trigger reports only some of the values in the history; arrival times differ from those in the history. */
-  #usesHistory(item: number): boolean {
-    const { source, points } = this.#context;
-    return source.spec.historyMs > 0 && source.timeFrom === 'source' && points[item]?.spec.trigger !== 'status';
-  }
-
-  /**
-   * Stores one part of a message. The next part is read when this part is on disk, so that memory use does not depend
-   * on the message size.
-   */
-  async #storePart(values: readonly ReadValue[]): Promise<void> {
+  /** Without `message`, the values are a part of a message. */
+  async #store(values: readonly ReadValue[], message: MessageId | undefined): Promise<void> {
     const { gate, isTest } = this.#context;
     const readings = values.flatMap((value) => this.#readingOf(value));
-    // After a failed commit, the message is not acknowledged, because its final part is not reported as stored.
-    const stored = gate.write(readings, this.#positions.takeNotes());
+    this.#received = message ?? this.#received;
+    // Ask the current process before the commit, because message numbers are valid only for this process.
+    const send = this.#reader!.sender();
+    const stored = gate.write(readings, this.#notes());
+    if (message !== undefined) {
+      stored.then(
+        () => {
+          this.#stored = message;
+          send({ stored: message });
+        },
+        // The source stopped. The server will resend the message.
+        () => {},
+      );
+      return;
+    }
     // A test stores nothing.
     if (isTest) return;
-    this.#isWaiting = true;
+    // The next part is read when this one is on disk, so that memory use does not depend on the message size. After a
+    // failed commit, the message is not acknowledged, because its final part is not reported as stored.
     gate.commitSoon();
     await stored.catch(() => {});
-    this.#isWaiting = false;
-  }
-
-  #store({ values, ordinal, subscription, sequence }: Extract<ReaderLine, { ordinal: number }>): void {
-    const { gate, source } = this.#context;
-    const readings = values.flatMap((value) => this.#readingOf(value));
-    const position = { name: noteOf(source.name, MESSAGE), text: `${subscription} ${sequence}` };
-    // Use the input of the current reader process, because ordinals are valid only for this process.
-    const input = this.#input;
-    gate.write(readings, [position, ...this.#positions.takeNotes()]).then(
-      () => {
-        this.#remember(subscription, sequence);
-        sendToReader(input, { stored: ordinal });
-      },
-      // The source stopped or the store failed. The server will resend the message, and its values must not be
-      // discarded as duplicates.
-      () => this.#last.clear(),
-    );
   }
 
   /** Returns the reading of a value; none if the value is a duplicate. */
   #readingOf([item, raw, timeMs, status, detail]: ReadValue): Reading[] {
-    const { status: sourceStatus, points } = this.#context;
+    const { status: sourceStatus, points, source } = this.#context;
     const point = points[item];
     if (point === undefined) return [];
-    if (detail?.overflow) {
+    const { name } = point;
+    const isOverflow = detail?.overflow === true;
+    if (isOverflow) {
       sourceStatus.errors++;
-      this.#reports.overflow(point);
+      const text = 'the server discarded values because its queue was full';
+      this.#valueTrouble.report({ event: 'opcua.overflow', source: source.name, value: name }, text, name);
     }
     const time = timeMs !== null && isValidTime(timeMs) ? timeMs : undefined;
-    const isMissing = detail?.overflow === true;
-    if (raw !== null && time !== undefined && this.#positions.record(item, time, isMissing)) this.#filler.wake();
-    const text = `${raw} ${timeMs} ${status}`;
-    if (timeMs !== null && this.#last.get(item) === text) return [];
-    this.#last.set(item, text);
+    if (raw !== null && time !== undefined && !this.#past.record(item, time, isOverflow)) return [];
     if (raw !== null) return [{ point, raw, timeMs: time, quality: QUALITIES[status] }];
-    const { problem = 'not a number or text', hint } = detail ?? {};
-    const failure = { point, failure: plain(problem), hint };
+    const problem = plain(detail?.problem ?? 'not a number or text');
+    const hint = detail?.hint;
     sourceStatus.errors++;
-    if (status !== 0) return [failure];
-    sourceStatus.recordRejected(`${point.name}: ${plain(problem)}`);
-    this.#unreadable ??= { problem: `${point.name}: ${problem}`, hint };
-    this.#setProblem();
-    this.#reports.unreadable(point, plain(problem));
-    return [failure];
-  }
-
-  #saveSubscription(subscription: Omit<KeptSubscription, 'stored'>, isNew: boolean): void {
-    const { gate, source } = this.#context;
-    if (isNew) this.#positions.expectGaps();
-    const { kept } = this.#task;
-    const stored = isNew || kept?.stored === undefined ? {} : { stored: kept.stored };
-    this.#task = { ...this.#task, kept: { ...subscription, ...stored } };
-    const text = JSON.stringify({ at: placeOf(this.#task), ...subscription });
-    gate.record([], [{ name: noteOf(source.name, SUBSCRIPTION), text }]);
-  }
-
-  /** Records the position for the next run of the reader. */
-  #remember(subscription: number, sequence: number): void {
-    const { kept } = this.#task;
-    if (kept?.id === subscription) this.#task = { ...this.#task, kept: { ...kept, stored: sequence } };
-  }
-
-  #reportState(state: Extract<ReaderLine, { connected: boolean }>): void {
-    const { source, status } = this.#context;
-    if (state.connected) {
-      status.connect();
-      status.certificateEndsMs = state.certificateEndsMs;
+    if (status === 0) {
+      sourceStatus.recordRejected(`${name}: ${problem}`);
+      this.#unreadable ??= { problem: `${name}: ${problem}`, hint };
       this.#setProblem();
-      this.#trouble.recovered('opcua.away', { source: source.name }, 'OPC UA session restored');
-      return;
+      const fields = { source: source.name, value: name, error: problem };
+      this.#valueTrouble.report({ event: 'opcua.unreadable', ...fields }, 'value is not a number or text', name);
     }
-    this.#filler.pause();
-    status.errors++;
-    status.disconnect(plain(state.problem), state.hint);
-    const error = plain(state.problem);
-    this.#trouble.report({ event: 'opcua.away', source: source.name, error }, 'OPC UA server unavailable');
-    this.#failAll();
+    return [{ point, failure: problem, hint }];
   }
 
-  #reportRejected(refused: readonly (readonly [item: number, reason: string])[]): void {
+  #saveSubscription({ subscription, namespaces, isNew }: Extract<ReaderLine, { isNew: boolean }>): void {
+    const { gate, source, log } = this.#context;
+    if (isNew) this.#past.expectGaps();
+    if (this.#server.namespaces.some((uri, at) => uri !== namespaces[at])) {
+      const fields = { source: source.name };
+      log.warn({ event: 'opcua.namespaces_changed', ...fields }, 'the server has renumbered its namespaces');
+    }
+    this.#server = { ...this.#server, namespaces, subscription };
+    this.#isServerChanged = true;
+    gate.record([], this.#notes());
+  }
+
+  /** Returns the notes for the next commit. */
+  #notes(): Note[] {
+    const notes = [this.#note(TIMES, { message: this.#received, ...this.#past.toJSON() })];
+    if (this.#isServerChanged) notes.push(this.#note(SERVER, this.#server));
+    this.#isServerChanged = false;
+    return notes;
+  }
+
+  #note(name: string, content: object | undefined): Note {
+    return { name: `source/${this.#context.source.name}/${name}`, text: content && JSON.stringify(content) };
+  }
+
+  #disconnect(problem: string, hint?: string): void {
     const { points, gate, status } = this.#context;
-    this.#refused = refused;
+    this.#past.pause();
+    status.errors++;
+    status.disconnect(plain(problem), hint);
+    gate.record(points.map((point) => ({ point, failure: undefined })));
+  }
+
+  #reportRejected(rejected: Rejected): void {
+    const { points, gate, status, source } = this.#context;
+    this.#rejected = rejected;
     const readings: Reading[] = [];
-    for (const [item, reason] of refused) {
+    for (const [item, reason] of rejected) {
       const point = points[item];
       if (point === undefined) continue;
       status.errors++;
       readings.push({ point, failure: plain(reason) });
-      this.#reports.rejected(point, reason);
+      const { name, spec } = point;
+      const fields = { source: source.name, value: name, node: spec.node, error: reason };
+      this.#valueTrouble.report({ event: 'opcua.refused', ...fields }, 'value rejected by the server', name);
     }
     gate.record(readings);
     this.#setProblem();
@@ -323,62 +323,56 @@ export class OpcuaSource implements RunningSource {
   #setProblem(): void {
     const { points, status } = this.#context;
     if (!status.connected) return;
-    const names = this.#refused.slice(0, MAX_NAMED).map(([item, reason]) => `${points[item]?.name}: ${reason}`);
-    const refused = names.length === 0 ? undefined : `rejected by the server: ${names.join('; ')}`;
-    const problem = refused ?? this.#unreadable?.problem;
+    const names = this.#rejected.slice(0, MAX_NAMED).map(([item, reason]) => `${points[item]?.name}: ${reason}`);
+    const rejected = names.length === 0 ? undefined : `rejected by the server: ${names.join('; ')}`;
+    const problem = rejected ?? this.#unreadable?.problem;
     status.problem = problem === undefined ? undefined : plain(problem);
-    status.hint = refused === undefined ? this.#unreadable?.hint : undefined;
+    status.hint = rejected === undefined ? this.#unreadable?.hint : undefined;
   }
 
   /** Messages whose values are in the history of the server are not lost. */
   #reportLost(messages: number): void {
-    const { source, points } = this.#context;
-    this.#positions.expectGaps();
-    if (points.every((_, item) => this.#positions.hasHistory(item))) return;
-    this.#context.status.errors += messages;
+    const { source, status } = this.#context;
+    this.#past.expectGaps();
+    if (this.#past.hasAll) return;
+    status.errors += messages;
     const fields = { source: source.name, messages };
     this.#trouble.report({ event: 'opcua.lost', ...fields }, 'messages are no longer available on the server');
   }
 
-  #failAll(): void {
-    const { points, gate } = this.#context;
-    gate.record(points.map((point) => ({ point, failure: undefined })));
-  }
-
-  #reportEnd(how: string, againInMs: number): void {
-    const { source, status, log } = this.#context;
-    this.#input = undefined;
-    this.#filler.pause();
-    this.#requests.fail(`the OPC UA process ended: ${how}`);
-    status.errors++;
-    status.disconnect(plain(how));
-    this.#failAll();
-    const fields = { source: source.name, error: messageOf(how), again_in_ms: againInMs };
-    log.warn({ event: 'opcua.ended', ...fields }, 'OPC UA process exited, restarting');
+  #reportMissing({ item, fromMs, untilMs }: Gap, error: string): void {
+    const { source, points } = this.#context;
+    const name = points[item]?.name;
+    if (name === undefined || source.spec.historyMs === 0) return;
+    const fields = { source: source.name, value: name, from: isoTime(fromMs), until: isoTime(untilMs), error };
+    this.#valueTrouble.report({ event: 'opcua.gap', ...fields }, 'value changes may be missing', name);
   }
 }
 
-function noteOf(source: string, name: string): string {
-  return `source/${source}/${name}`;
+function taskOf({ source, stateDir, points }: Context): ReaderTask {
+  return { endpoint: endpointOf(source, stateDir), items: points.map(itemOf) };
 }
 
-/** Returns the endpoint properties that identify the owner of a subscription. */
+/** Returns the monitored item for a value. */
+function itemOf({ spec, everyMs, shaping }: Point<OpcuaValue>): Item {
+  const { deadband, scale, maxSilenceMs } = shaping;
+  // The server applies only absolute dead bands, because its relative dead bands have a different meaning. With a
+  // maximum silence, it must send all values, because suppressed values cannot end a silence.
+  const isForServer = deadband !== undefined && 'units' in deadband && deadband.units > 0 && maxSilenceMs === undefined;
+  return {
+    ...spec,
+    samplingMs: everyMs,
+    ...(isForServer ? { deadband: (deadband.units / Math.abs(scale)) * ROUNDING } : {}),
+  };
+}
+
 function placeOf({ endpoint: { url, user } }: ReaderTask): string {
   return JSON.stringify([url, user ?? null]);
 }
 
-function taskOf({ source, stateDir, points }: Context, notes: ReadonlyMap<string, string>): ReaderTask {
-  const items: Item[] = points.map((point: Point<OpcuaValue>) => itemOf(point));
-  const task = { endpoint: endpointOf(source, stateDir), items };
-  const kept = keptOf(notes, placeOf(task));
-  return kept === undefined ? task : { ...task, kept };
+/** Identifies an item and its series across restarts. */
+function keyOf({ name, spec: { node, index, member } }: Point<OpcuaValue>): string {
+  return [name, node, index ?? '', member ?? ''].join(' ');
 }
 
-function keptOf(notes: ReadonlyMap<string, string>, place: string): KeptSubscription | undefined {
-  const text = notes.get(SUBSCRIPTION);
-  if (text === undefined) return undefined;
-  const { at, ...kept } = JSON.parse(text) as KeptSubscription & { at: string };
-  if (at !== place) return undefined;
-  const [subscription, sequence] = (notes.get(MESSAGE) ?? '').split(' ').map(Number);
-  return subscription === kept.id && sequence !== undefined ? { ...kept, stored: sequence } : kept;
-}
+const isoTime = (ms: number): string => new Date(ms).toISOString();

@@ -256,6 +256,7 @@ describe('OPC UA source', { timeout: 300_000 }, () => {
     expect((await report()).problem).toBe(
       'rejected by the server: T-1 missing: the server does not have the namespace urn:test:crane',
     );
+    expect(agent.logged('opcua.namespaces_changed')).toHaveLength(1);
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 

@@ -5,10 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../../../src/base/port-claim.ts';
-import { inspect } from '../../../src/opcua/inspect.ts';
-import { connectionProblem, sessionProblem } from '../../../src/opcua/problems.ts';
+import { problemOf } from '../../../src/opcua/problems.ts';
 import type { Endpoint } from '../../../src/opcua/protocol.ts';
-import { Session } from '../../../src/opcua/session.ts';
+import { inspect, Session } from '../../../src/opcua/session.ts';
 
 let folder: string;
 const servers: Server[] = [];
@@ -39,7 +38,7 @@ async function problemAt(url: string) {
   const endpoint = endpointAt(url);
   return await Session.open(endpoint).then(
     () => undefined,
-    (error: unknown) => sessionProblem(error, endpoint),
+    (error: unknown) => problemOf(error, endpoint),
   );
 }
 
@@ -49,7 +48,8 @@ describe('OPC UA connection error message', () => {
     const url = `opc.tcp://127.0.0.1:${port}`;
     const problem = `nothing listens on 127.0.0.1:${port}`;
     expect(await problemAt(url)).toMatchObject({ problem, hint: expect.stringContaining('firewall') });
-    expect(await inspect({ url, identity: { folder } })).toMatchObject({ failed: problem });
+    const inspected = await inspect({ url, identity: { folder } }).catch((error: unknown) => error);
+    expect(problemOf(inspected, { url }).problem).toBe(problem);
   });
 
   it('names a host that cannot be resolved', async () => {
@@ -83,6 +83,6 @@ describe('OPC UA connection error message', () => {
     ['something else', 'something else'],
   ])('describes "%s"', (text, problem) => {
     const endpoint: Endpoint = { ...endpointAt('opc.tcp://plc'), policy: 'Basic256Sha256', mode: 'Sign' };
-    expect(connectionProblem(new Error(text), endpoint).problem).toBe(problem);
+    expect(problemOf(new Error(text), endpoint).problem).toBe(problem);
   });
 });

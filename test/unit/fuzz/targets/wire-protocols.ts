@@ -6,7 +6,7 @@ import { Connection, type Message } from '../../../../src/broker/connection.ts';
 import { openNats } from '../../../../src/broker/nats/nats-connection.ts';
 import { commonSubject, covers, NATS_SUBJECTS } from '../../../../src/broker/topic-filters.ts';
 import { readBrokerAddress } from '../../../../src/broker/transport.ts';
-import { eachReaderLine } from '../../../../src/sources/opcua/reader-program.ts';
+import { eachReaderLine } from '../../../../src/sources/opcua/reader-process.ts';
 import { ManualClock } from '../../doubles/manual-clock.ts';
 import { demand, demandSame, type FuzzTarget } from '../target.ts';
 

@@ -1,8 +1,9 @@
+/** Certificate of this gateway, and the certificates of servers that it trusts. */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
-import { mkdirSync, renameSync } from 'node:fs';
+import { mkdirSync, readdirSync, renameSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { crypto_utils } from 'node-opcua-client';
+import { crypto_utils, type StatusCode, StatusCodes } from 'node-opcua-client';
 import { writeDurably } from '../base/durable-file.ts';
 import { codeOf } from '../base/errors.ts';
 import { readRegularFileSync } from '../base/regular-file.ts';
@@ -79,4 +80,80 @@ async function createPair(folder: string, { certFile, keyFile }: KeyPairFiles): 
   const ending = `.${process.pid}.tmp`;
   await writeDurably(keyFile, privPem, { ending });
   await writeDurably(certFile, cert, { ending, mode: 0o644 });
+}
+
+/** The server certificate is not in the trust folder. */
+export class UntrustedServer extends Error {
+  readonly certificate: Buffer;
+
+  constructor(certificate: Buffer) {
+    super('server certificate is not trusted');
+    this.certificate = certificate;
+  }
+}
+
+type Certificates = Buffer | Buffer[];
+
+const NAMES = /\.(der|pem|crt|cer)$/i;
+const MAX_BYTES = 64 * 1024;
+
+/**
+ * Folder with one trusted server certificate per file, read for each connection. A server is trusted only with an
+ * identical certificate; CAs and revocation lists are not used.
+ */
+export class TrustFolder {
+  readonly #folder: string;
+  /** Latest rejected certificate. */
+  rejected: Buffer | undefined;
+
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  /** Returns a certificate store for node-opcua. The store only checks certificates. */
+  asStore() {
+    const check = async (certificates: Certificates): Promise<StatusCode> => this.#check(certificates);
+    return {
+      referenceCounter: 0,
+      initialize: nothing,
+      dispose: nothing,
+      checkCertificate: check,
+      getTrustStatus: check,
+      // Called for this gateway's certificate.
+      verifyCertificate: async () => 'Good',
+      trustCertificate: nothing,
+      rejectCertificate: nothing,
+      addIssuer: nothing,
+      addRevocationList: nothing,
+    };
+  }
+
+  #check(certificates: Certificates): StatusCode {
+    const [shown] = Array.isArray(certificates) ? certificates : crypto_utils.split_der(certificates);
+    if (shown !== undefined && this.#has(shown)) return StatusCodes.Good;
+    this.rejected = shown;
+    return StatusCodes.BadCertificateUntrusted;
+  }
+
+  #has(certificate: Buffer): boolean {
+    try {
+      const names = readdirSync(this.#folder).filter((name) => NAMES.test(name) && !name.startsWith('.'));
+      return names.some((name) => derOf(join(this.#folder, name))?.equals(certificate));
+    } catch {
+      return false;
+    }
+  }
+}
+
+async function nothing(): Promise<void> {}
+
+function derOf(file: string): Buffer | undefined {
+  try {
+    const { bytes } = readRegularFileSync(file, MAX_BYTES);
+    return bytes.includes('-----BEGIN CERTIFICATE-----')
+      ? crypto_utils.convertPEMtoDER(bytes.toString('latin1'))
+      : bytes;
+  } catch {
+    return undefined;
+  }
 }

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ownCertificate } from '../../../src/opcua/own-certificate.ts';
+import { ownCertificate } from '../../../src/opcua/certificates.ts';
 
 let folder: string;
 beforeEach(() => {
