@@ -265,7 +265,7 @@ export class SourceStatus {
   unreadTextOf({ series }: Pick<Point, 'series'>): string | undefined {
     const unread = this.#unread.get(series);
     if (unread === undefined || unread.count === 1) return unread?.problem;
-    return `${counted(unread.count, 'message')} received, latest problem: ${unread.problem}`;
+    return `${counted(unread.count, 'reading')} without a value, latest problem: ${unread.problem}`;
   }
 
   /** `waiting`: number of values waiting for the disk. */

@@ -56,7 +56,7 @@ describe('missing values', () => {
       flow: null,
       pressure: 'no message within 2 s',
       state: expect.stringMatching(
-        /^\d+ messages received, latest problem: the payload, "ON", is not a number; for texts, set map in tags.yaml$/,
+        /^\d+ readings without a value, latest problem: the payload, "ON", is not a number; for texts, set map in tags.yaml$/,
       ),
     });
     await agent.until(async () => (await missing('plant')) !== null, 'values are missing');
@@ -71,7 +71,7 @@ describe('missing values', () => {
     for (const words of [['status'], ['sources', 'ls'], ['doctor']]) {
       const { stdout } = await verb(...words);
       expect(stdout.replaceAll(/\s+/g, ' '), words.join(' ')).toMatch(
-        /plant: no value yet for FT-101 pressure, FT-101 state \(\d+ messages received, latest problem: the payload, "ON", is not a number; for texts, set map in tags.yaml\), for/,
+        /plant: no value yet for FT-101 pressure, FT-101 state \(\d+ readings without a value, latest problem: the payload, "ON", is not a number; for texts, set map in tags.yaml\), for/,
       );
     }
   });
