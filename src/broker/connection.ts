@@ -221,7 +221,7 @@ export class Connection {
       protocolId: 'MQTT',
       protocolVersion: version === 5 ? 5 : 4,
       clientId,
-      clean: false,
+      clean: sessionExpiryMs === 0,
       keepalive: KEEPALIVE_S,
       ...(username === undefined ? {} : { username }),
       ...(password === undefined ? {} : { password: Buffer.from(password) }),

@@ -119,9 +119,10 @@ export class ForeignFolders {
   }
 
   /** Reads at most `length` bytes; none at the end of the file. Throws `ENOENT` if the name denotes another file. */
-  read({ folder, where, name, identity, position, length, isKept }: ReadRequest): Uint8Array {
+  read({ folder, where, name, identity, position, length, ...request }: ReadRequest): Uint8Array {
     const key = keptKey(folder, identity);
     const kept = this.#kept.get(key);
+    const isKept = request.isKept || kept !== undefined;
     const file = kept ?? inFolder(folder, where, (parent) => openFile(parent, name, identity));
     if (kept === undefined && isKept && this.#kept.size >= MAX_KEPT) this.#close(this.#kept.keys().next().value!);
     this.#kept.delete(key);

@@ -84,6 +84,8 @@ export class Folder {
   readonly #path: string;
   readonly #signal: AbortSignal;
   #process: SharedProcess | undefined;
+  /** Identities of the files that the process keeps open for this source. */
+  readonly #kept = new Set<string>();
 
   constructor(folders: Folders, path: string, signal: AbortSignal) {
     this.#folders = folders;
@@ -99,6 +101,8 @@ export class Folder {
     const used = this.#process ?? (await this.#folders.processOf(this.#path, this.#signal));
     this.#process = used;
     used.users.add(this);
+    const { identity, isKept } = request as Partial<ReadRequest>;
+    if (isKept && identity !== undefined) this.#kept.add(identity);
     const called = used.call({ operation, request: { ...request, folder: this.#path } });
     try {
       return (await raced(called, this.#signal)) as ResultOf<Name>;
@@ -144,7 +148,12 @@ export class Folder {
     this.#process = undefined;
     used?.users.delete(this);
     if (used?.users.size === 0) used.end();
-    else used?.call({ operation: 'release', request: { folder: this.#path } }).catch(() => {});
+    else if (used) {
+      const release = (identity: string) =>
+        used.call({ operation: 'release', request: { folder: this.#path, identity } }).catch(() => {});
+      for (const identity of this.#kept) void release(identity);
+    }
+    this.#kept.clear();
   }
 }
 
@@ -245,29 +254,34 @@ function startProgram({ reply, exited }: FolderProgramEvents): FolderProgram {
   };
 }
 
-/** Folders with a running `stat`. No second one is started for a folder while the first one cannot be killed. */
-const asked = new Set<string>();
+/** Running `stat` calls by folder. No second one is started for a folder while the first one cannot be killed. */
+const asked = new Map<string, Promise<string>>();
 
 /** Returns the device number, or the path if it has none. Rejects at the deadline. */
 function deviceOf(path: string, signal: AbortSignal): Promise<string> {
-  if (asked.has(path)) return Promise.reject(unresponsive());
-  return new Promise((resolve, reject) => {
+  return raced(asked.get(path) ?? askDevice(path), signal);
+}
+
+function askDevice(path: string): Promise<string> {
+  const asking = new Promise<string>((resolve, reject) => {
     const options = {
       cwd: '/',
       env: programEnvironment(process.env, `folder:${process.pid}`),
-      signal: AbortSignal.any([signal, AbortSignal.timeout(DEADLINE_MS)]),
+      signal: AbortSignal.timeout(DEADLINE_MS),
       killSignal: 'SIGKILL' as const,
     };
-    asked.add(path);
     const child = execFile('stat', ['-L', '-c', '%d', '--', path], options, (error, stdout) => {
       child.unref();
-      if (options.signal.aborted) reject(signal.aborted ? signal.reason : unresponsive());
+      if (options.signal.aborted) reject(unresponsive());
       else resolve(error ? path : stdout.trim());
     });
     const forget = () => asked.delete(path);
     child.once('exit', forget);
-    if (child.pid === undefined) forget();
+    if (child.pid === undefined) queueMicrotask(forget);
   });
+  asked.set(path, asking);
+  asking.catch(() => {});
+  return asking;
 }
 
 function closed(): FolderFailure {

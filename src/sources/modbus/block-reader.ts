@@ -113,7 +113,7 @@ export class BlockReader {
   async #readBlock(poll: Poll, block: Block, signal: AbortSignal): Promise<boolean> {
     const { items } = block;
     const response = await this.#request(poll, block, items, signal);
-    if (!response?.isRejection || items.length === 1) {
+    if (response?.failure !== 'exception' || response.isBusy || items.length === 1) {
       if (response) this.#fail(poll, items, response);
       return false;
     }
@@ -126,7 +126,7 @@ export class BlockReader {
       this.#fail(poll, isUnsupported || error.isUnreachable ? items.slice(at) : [item], error);
       if (isUnsupported || error.isUnreachable) return isUnsupported;
     }
-    if (failed === 0) this.#narrow(block);
+    if (failed === 0 && response.isRejection) this.#narrow(block);
     return false;
   }
 

@@ -16,6 +16,8 @@ type Context = SourceContext<ModbusSpec, ModbusValue>;
  */
 export class ModbusSource implements RunningSource {
   readonly #context: Context;
+  /** Identifies this instance on the line, because a test joins the line with the same configuration. */
+  readonly #member: Context['source'];
   readonly #line: ModbusLine;
   readonly #readers: BlockReader[] = [];
   readonly #pollers: Poller<ModbusValue>[] = [];
@@ -25,9 +27,10 @@ export class ModbusSource implements RunningSource {
     const { name, spec } = source;
     const { maxRegisters } = spec;
     this.#context = context;
+    this.#member = { ...source };
     this.#line = joinLine(
       shared.get('modbus', (): ModbusLines => new Map()),
-      source,
+      this.#member,
       clock,
       log,
     );
@@ -46,7 +49,7 @@ export class ModbusSource implements RunningSource {
 
   async stop(): Promise<void> {
     await Promise.all(this.#pollers.map((poller) => poller.stop()));
-    await this.#line.leave(this.#context.source);
+    await this.#line.leave(this.#member);
   }
 
   async readOne(point: ModbusPoint, signal: AbortSignal): Promise<number> {

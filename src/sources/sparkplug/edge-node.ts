@@ -167,6 +167,7 @@ export class EdgeNode {
     for (const metric of payload.metrics) {
       if (metric.name === undefined) continue;
       const path = pathOf(device, metric.name);
+      if (metric.alias !== undefined) this.#byAlias.delete(metric.alias);
       if (this.#datatypes.has(path)) {
         this.#datatypes.set(path, metric.datatype);
         if (metric.alias !== undefined) this.#byAlias.set(metric.alias, path);

@@ -160,13 +160,14 @@ export class SparkplugSource implements RunningSource {
     const known = this.#nodes.get(key);
     if (known) return known;
     if (this.#nodes.size >= MAX_NODES) return undefined;
-    const waiting = new WaitingMessages(this.#context.clock, (messages) => {
+    const waiting = new WaitingMessages(this.#context.clock, async (messages) => {
       this.#reportDiscarded(name, messages.length);
       // Metrics with a name do not need the birth certificate. Aliases may belong to an earlier one.
-      for (const message of messages) {
+      const written = messages.map((message) => {
         const one = decoded(message);
-        this.#apply(made, made.node.read(one, false), one.payload.timeMs).catch(() => {});
-      }
+        return this.#apply(made, made.node.read(one, false), one.payload.timeMs);
+      });
+      await Promise.all(written);
     });
     const births: BirthRequests = new BirthRequests({
       clock: this.#context.clock,

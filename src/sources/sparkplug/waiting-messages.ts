@@ -22,13 +22,13 @@ const MAX_WAITING = 1_000;
 
 export class WaitingMessages {
   readonly #clock: Clock;
-  /** Called with the messages that no birth certificate made readable. */
-  readonly #discarded: (messages: readonly WaitingMessage[]) => void;
+  /** Called with the messages that no birth certificate made readable. Resolves when they can be acknowledged. */
+  readonly #discarded: (messages: readonly WaitingMessage[]) => Promise<void>;
   #waiting: Waiting[] = [];
   #isLate = false;
   #cancelDeadline: () => void = () => {};
 
-  constructor(clock: Clock, discarded: (messages: readonly WaitingMessage[]) => void) {
+  constructor(clock: Clock, discarded: (messages: readonly WaitingMessage[]) => Promise<void>) {
     this.#clock = clock;
     this.#discarded = discarded;
   }
@@ -42,8 +42,8 @@ export class WaitingMessages {
   add(message: WaitingMessage): Promise<void> {
     if (this.#waiting.length === 0) {
       this.#cancelDeadline = this.#clock.after(WAIT_MS, () => {
-        this.#isLate = true;
         this.discard();
+        this.#isLate = true;
       });
     }
     return new Promise((resolve) => this.#waiting.push({ message, settle: resolve }));
@@ -62,9 +62,9 @@ export class WaitingMessages {
 
   /** Discards all messages, because their aliases can no longer be resolved. */
   discard(): void {
+    this.#isLate = false;
     const messages = this.#waiting.map(({ message }) => message);
-    if (messages.length > 0) this.#discarded(messages);
-    this.#end(Promise.resolve());
+    this.#end(messages.length > 0 ? this.#discarded(messages) : Promise.resolve());
   }
 
   /** Rejects all messages when the source stops. The broker redelivers them. */

@@ -5,6 +5,7 @@ import {
   readdirSync,
   readFileSync,
   renameSync,
+  rmSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
@@ -12,6 +13,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AgentProcess } from '../harness/agent-process.ts';
 import { Platform } from '../harness/platform.ts';
+import { runVerb } from '../harness/verb.ts';
 
 const ROWS = 60_000;
 const START_S = 1_700_000_000;
@@ -37,6 +39,7 @@ beforeAll(async () => {
     tags: `sources:
   large: { csv: "${folder('large')}", separator: ";", decimal: ",", encoding: windows-1252, settle: 100ms }
   night: { csv: "${folder('night')}", decimal: ",", zone: Europe/Berlin, time_column: [Datum, Zeit], settle: 50ms, skip_lines: 1, keep: 1d }
+  same: { csv: "${folder('log')}", pattern: none.csv }
   log: { csv: "${folder('log')}", pattern: values.csv, tail: true, header: false, time_column: 1, time_format: unix }
 tags:
   T:
@@ -136,6 +139,14 @@ describe('CSV source', () => {
       writeMany(5);
       await arrived('the lines after the rotation arrive');
     }
+    // A test beside the running source does not close the file that it keeps open.
+    const { stdout } = await runVerb(agent, 'sources', 'test', '--json', 'log');
+    expect(JSON.parse(stdout)).toMatchObject([{ key: 'line', problem: null }]);
+    writeMany(2);
+    rmSync(path);
+    writeMany(2);
+    await arrived('the lines of the removed file arrive');
+    expect(agent.logged('csv.folder')).toEqual([]);
     expect(numbers('line').sort((a, b) => a - b)).toEqual(Array.from({ length: written }, (_, n) => n));
     expect(stored('line').every(({ timestampMs, value }) => timestampMs === (START_S + value) * 1_000)).toBe(true);
     expect(below('log')).not.toContain('done');

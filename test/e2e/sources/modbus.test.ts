@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AgentProcess } from '../harness/agent-process.ts';
 import { Peer, SerialPair } from '../harness/modbus-peer.ts';
 import { Platform } from '../harness/platform.ts';
+import { runVerb } from '../harness/verb.ts';
 
 /** Key, members and expected value of each value of the register map. */
 const MAP = [
@@ -99,6 +100,18 @@ describe('Modbus source', () => {
     const before = platform.stored(882, 'input').length;
     await agent.until(() => platform.stored(882, 'input').length > before + 2, 'the other registers are read');
     expect([...platform.stored(882, 'wrong'), ...platform.stored(882, 'beyond')]).toEqual([]);
+  });
+
+  it('is tested over the line of the running source, which continues to read', async () => {
+    const { stdout } = await runVerb(agent, 'sources', 'test', '--json', 'map');
+    const tested = JSON.parse(stdout) as { key: string; value: number | null; problem: string | null }[];
+    const problems = tested.filter(({ problem }) => problem !== null);
+    expect(problems.map(({ key }) => key).sort()).toEqual(['beyond', 'wrong']);
+    for (const [key, , value] of MAP) {
+      expect(tested.find((one) => one.key === key)?.value).toBeCloseTo(value, 6);
+    }
+    const before = platform.stored(882, 'input').length;
+    await agent.until(() => platform.stored(882, 'input').length > before + 2, 'the running source continues to read');
   });
 
   it('delivers each counted reading of a host and a serial line exactly once across kill -9', async () => {

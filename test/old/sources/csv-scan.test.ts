@@ -34,7 +34,9 @@ describe('tagferry sources scan of a CSV folder', () => {
       { key: 'flow_m_h', value: 1234.5, timestamp: '2026-02-01T12:00:01.250Z' },
       {
         key: 'state',
-        problem: expect.stringContaining('2 readings without a value, latest problem: line 4: "OFF" is not a number; for texts, set map in tags.yaml'),
+        problem: expect.stringContaining(
+          '2 readings without a value, latest problem: line 4: "OFF" is not a number; for texts, set map in tags.yaml',
+        ),
       },
     ]);
   });

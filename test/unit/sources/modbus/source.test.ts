@@ -105,6 +105,24 @@ describe('Modbus device that rejects registers', () => {
     expect(device.taken()).toEqual(['3: 100+37', '3: 138+22', '3: 137+1']);
   });
 
+  it('is read around a register with another exception, without shorter blocks when the exception ends', async () => {
+    let isFaulty = true;
+    device.respond = (request) => {
+      const { code, address, count } = request;
+      const isAffected = isFaulty && address <= 102 && address + count > 102;
+      return isAffected ? exception(code, 4) : device.read(request);
+    };
+    const source = await open(holding([100, 101, 102, 103, 104]));
+    expect(read(await plant.start(source))).toEqual([100, 101, 103, 104]);
+    device.taken();
+    for (let polls = 0; polls < 10; polls++) expect(read(await plant.poll(source))).toEqual([100, 101, 103, 104]);
+    isFaulty = false;
+    for (let polls = 0; polls < 20; polls++) await plant.poll(source);
+    device.taken();
+    expect(read(await plant.poll(source))).toEqual([100, 101, 102, 103, 104]);
+    expect(device.taken()).toEqual(['3: 100+5']);
+  });
+
   it('is retried after 5, 10, 20 s, up to ten minutes, and read in one block when it responds', async () => {
     device.missing.add(101);
     const source = await open(holding([100, 101, 102]));

@@ -229,6 +229,14 @@ describe('edge node', () => {
     expect(node.process(message('NDATA', 0, [{ alias: 1 }])).rebirth).toBeUndefined();
   });
 
+  it('does not resolve an alias that a later birth certificate uses for another metric', () => {
+    const node = new EdgeNode(['pump/P']);
+    node.process(message('NBIRTH', 0, []));
+    node.process(message('DBIRTH', 1, [{ name: 'P', alias: 5 }], 'pump'));
+    node.process(message('DBIRTH', 2, [{ name: 'other', alias: 5 }], 'pump'));
+    expect(paths(node.process(message('DDATA', 3, [{ alias: 5 }], 'pump')))).toEqual([]);
+  });
+
   it('does not resolve aliases after a missed message', () => {
     const node = new EdgeNode(['a', 'b']);
     expect(node.process(message('NDATA', 5, [{ alias: 1 }]))).toMatchObject({ values: [], unknown: 1 });
