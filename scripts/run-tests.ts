@@ -45,7 +45,8 @@ interface Report {
 
 const environment = {
   ...process.env,
-  PATH: `${BIN}${delimiter}${process.env.PATH}`,
+  // Brokers are in the system folders, which the PATH of a user does not contain.
+  PATH: [BIN, process.env.PATH, '/usr/sbin', '/sbin'].join(delimiter),
   NODE_COMPILE_CACHE: join(CACHE, 'compiled'),
 };
 
