@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MAIN } from '../built-agent.ts';
-import { COMPILED_CODE } from '../compiled-code.ts';
+import { COMPILED_CODE } from '../host/made-once.ts';
 
 let folder: string;
 let demo: ChildProcess | undefined;

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SANDBOX_CREDENTIALS } from '../../../src/sandbox/sandbox.ts';
 import { MAIN } from '../../built-agent.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../../host/made-once.ts';
 import { PATIENCE_MS } from '../../setup.ts';
 
 export interface AgentFiles {

@@ -1,12 +1,16 @@
 /** Compares the reader for single pages of a SQLite file with SQLite. */
+import * as files from 'node:fs';
 import { copyFileSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type Database from 'better-sqlite3';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { openDatabase } from '../../../src/base/database.ts';
 import { isPartlyReadable, type RawField, SqlitePages } from '../../../src/buffer/recovery/sqlite-pages.ts';
 import { freshFolder } from '../../fresh-folder.ts';
-import { openPaths } from '../../open-paths.ts';
+import type { watchedFiles } from './watched-files.ts';
+
+vi.mock('node:fs', async (original) => (await import('./watched-files.ts')).watchedFiles(await original()));
+const { watched } = files as unknown as ReturnType<typeof watchedFiles>;
 
 const PAGE = 1024;
 const FRAME = 24 + PAGE;
@@ -38,8 +42,6 @@ const ROWIDS = [1, 2, 127, 128, 16_383, 16_384, 2 ** 21, 2 ** 28, 2 ** 35, 2 ** 
 const LENGTHS = [900, 983, 984, 985, 986, 987, 988, 989, 990, 1_100, 2_000, 2_003, 2_004, 2_005, 3_100, 70_000];
 
 const blob = (length: number, seed: number) => Uint8Array.from({ length }, (_, i) => (i * 7 + seed) % 251);
-
-const openFiles = () => openPaths().filter((one) => one.startsWith(folder.path)).length;
 
 /** Fields in the order of their numbers, with buffers as plain bytes. */
 const plain = (rows: Iterable<{ rowid: number; fields: RawField[] }>) =>
@@ -141,7 +143,7 @@ describe('SQLite file read page by page', () => {
     const most = readFileSync(`${path}.copy`).length / PAGE + Math.ceil(wal.length / PAGE);
     expect((wal.length - WAL_HEADER) / FRAME).toBe(1);
     expect([ofPage(most), ofPage(most + 1), ofPage(0)]).toEqual([['first', 'first', 'second'], ['first'], ['first']]);
-    expect(openFiles()).toBe(0);
+    expect(watched.open.size).toBe(0);
   });
 
   it('excludes uncommitted WAL frames', () => {
@@ -192,7 +194,7 @@ describe('SQLite file read page by page', () => {
     const notes = [...pages.rows()].filter(({ fields }) => fields[0] === 'table');
     pages.close();
     expect(notes.map(({ fields }) => fields.slice(0, 3))).toEqual([['table', 't', 't']]);
-    expect(openFiles()).toBe(0);
+    expect(watched.open.size).toBe(0);
   });
 
   it('omits integers above 2^53', () => {
@@ -259,6 +261,6 @@ describe('SQLite file read page by page', () => {
     expect(isPartlyReadable(`${path}.missing`)).toBe(false);
     writeFileSync(path, '');
     expect(isPartlyReadable(path)).toBe(false);
-    expect(openFiles()).toBe(0);
+    expect(watched.open.size).toBe(0);
   });
 });
