@@ -253,7 +253,7 @@ describe('check of tags.yaml', () => {
     [
       'a source with an invalid address',
       'sources:\n  plc: { modbus: 5 }\ntags: { T: { asset: 1 } }\n',
-      '2: 5 is not the address of a Modbus device, use a value such as tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0',
+      '2: "5" is not an address, use a value such as tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0',
     ],
     [
       'a missing space after a colon',
