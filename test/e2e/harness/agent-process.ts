@@ -187,7 +187,8 @@ export class AgentProcess {
   }
 
   async metric(name: string): Promise<number> {
-    const { text } = await this.call(this.ops, '/metrics');
+    const { status, text } = await this.call(this.ops, '/metrics');
+    if (status !== 200) throw new Error(`/metrics: ${status} ${text}`);
     const lines = text.split('\n').filter((line) => line.startsWith(name) && !line.startsWith('#'));
     return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0);
   }
