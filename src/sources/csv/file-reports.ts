@@ -6,8 +6,8 @@ import { GatheredLines, MAX_NAMED } from '../../base/gathered-lines.ts';
 import type { Logger } from '../../base/logger.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { SourceStatus } from '../status.ts';
-import type { FileProgress } from './file-rows.ts';
-import { FolderFailure, folderProblem } from './folders.ts';
+import type { FileProgress } from './columns.ts';
+import { folderProblem } from './folders.ts';
 
 const ERROR_TEXTS: Readonly<Record<string, string>> = {
   EACCES: 'permission denied',
@@ -23,9 +23,7 @@ interface FileProblem {
   hint?: string;
 }
 
-interface FinishedFile extends FileProgress {
-  movedTo: string;
-}
+type FinishedFile = Pick<FileProgress, 'name' | 'rows' | 'values' | 'refused'> & { movedTo: string; error?: string };
 
 export class FileReports {
   readonly #status: SourceStatus;
@@ -48,35 +46,28 @@ export class FileReports {
   }
 
   folderFailed(error: unknown): void {
-    const { problem, hint } =
-      error instanceof FolderFailure
-        ? folderProblem(this.#folder, error.code)
-        : { problem: `${this.#folder}: ${messageOf(error)}` };
+    const { problem, hint } = folderProblem(this.#folder, error);
     this.#status.errors++;
     this.#status.disconnect(problem, hint);
     const fields = { source: this.#status.name, folder: this.#folder, code: codeOf(error), problem, hint };
     this.#trouble.report({ event: 'csv.folder', ...fields, error: messageOf(error) }, 'source folder unavailable');
   }
 
-  /** `names`: the files in the folder. `found`: problem of the folder that does not prevent reading. */
-  folderRead(names: ReadonlySet<string>, found: { problem: string; hint?: string } | undefined): void {
+  /** `names`: the files in the folder. `readOnly`: error code if files cannot be moved. */
+  folderRead(names: ReadonlySet<string>, readOnly: string | undefined): void {
     for (const name of this.#problems.keys()) if (!names.has(name)) this.#problems.delete(name);
     this.#status.connect();
-    const { problem, hint } = found ?? this.#firstProblem() ?? {};
-    this.#status.problem = problem;
-    this.#status.hint = hint;
-    this.#trouble.recovered('csv.folder', { source: this.#status.name }, 'source folder restored');
-  }
-
-  #firstProblem(): { problem: string; hint?: string | undefined } | undefined {
     const [first] = this.#problems;
-    if (first === undefined) return undefined;
-    const [name, { event, problem, hint }] = first;
-    const files = this.#problems.size > 1 ? ` (${this.#problems.size} files)` : '';
-    return {
-      problem: plain(`failed to ${event === 'csv.unreadable' ? 'read' : 'move'} ${name}: ${problem}${files}`),
-      hint,
-    };
+    const found = readOnly === undefined ? first?.[1] : folderProblem(this.#folder, readOnly);
+    this.#status.problem = found?.problem;
+    this.#status.hint = found?.hint;
+    if (first && readOnly === undefined) {
+      const [name, { event, problem }] = first;
+      const files = this.#problems.size > 1 ? ` (${this.#problems.size} files)` : '';
+      const verb = event === 'csv.unreadable' ? 'read' : 'move';
+      this.#status.problem = plain(`failed to ${verb} ${name}: ${problem}${files}`);
+    }
+    this.#trouble.recovered('csv.folder', { source: this.#status.name }, 'source folder restored');
   }
 
   unreadable(name: string, error: unknown): void {
@@ -91,7 +82,7 @@ export class FileReports {
   }
 
   notMoved({ name, rows, values, refused }: FileProgress, error: unknown): void {
-    const found = folderProblem(this.#folder, codeOf(error));
+    const found = folderProblem(this.#folder, error);
     const fields = { rows, values, refused, code: codeOf(error), ...found, error: messageOf(error) };
     this.#failed(name, { event: 'csv.not_moved', ...found }, fields, 'failed to move file');
   }
@@ -104,42 +95,35 @@ export class FileReports {
     this.#fileTrouble.report({ ...this.#about(name), ...fields, event: found.event }, message, plain(name));
   }
 
-  finished(progress: FileProgress, movedTo: string): void {
-    const { name, refused, failure } = progress;
-    const file = { ...progress, problems: progress.problems.slice(0, 1), movedTo };
+  finished({ name, rows, values, refused, problems, failure }: FileProgress, movedTo: string): void {
     if (this.#problems.delete(name)) {
       this.#fileTrouble.recovered('csv.not_moved', this.#about(name), 'file moved', plain(name));
     }
     this.#status.errors += refused + (failure === undefined ? 0 : 1);
-    if (movedTo.startsWith('failed/')) {
-      this.#finished.note('failed', file, (files) =>
-        this.#trouble.report({ event: 'csv.failed', ...this.#sumOf(files) }, 'file rejected'),
-      );
-    } else if (refused > 0) {
-      this.#finished.note('taken in part', file, (files) =>
-        this.#log.warn({ event: 'csv.taken', ...this.#sumOf(files) }, 'file read, some rows were rejected'),
-      );
-    } else {
-      this.#finished.note('taken', file, (files) =>
-        this.#log.info({ event: 'csv.taken', ...this.#sumOf(files) }, 'file read'),
-      );
-    }
+    const error = failure ?? problems[0];
+    const file = { name, rows, values, refused, movedTo, ...(error === undefined ? {} : { error: plain(error) }) };
+    const isFailed = movedTo.startsWith('failed/');
+    this.#finished.note(`${isFailed} ${refused > 0}`, file, (files) => {
+      const fields = this.#sumOf(files);
+      if (isFailed) this.#trouble.report({ event: 'csv.failed', ...fields }, 'file rejected');
+      else if (refused > 0) this.#log.warn({ event: 'csv.taken', ...fields }, 'file read, some rows were rejected');
+      else this.#log.info({ event: 'csv.taken', ...fields }, 'file read');
+    });
   }
 
   /** Returns the fields of one file, or the names of several, with totals and the first problem. */
   #sumOf(files: readonly FinishedFile[]): Record<string, unknown> {
-    const [first] = files;
+    const [{ error, movedTo }] = files as [FinishedFile];
     const names = files.map(({ name }) => plain(name));
     const total = (count: 'rows' | 'values' | 'refused') => files.reduce((sum, file) => sum + file[count], 0);
-    const error = first!.failure ?? first!.problems[0];
     return {
       source: this.#status.name,
       ...(files.length > 1 ? { files: names.slice(0, MAX_NAMED), objects: files.length } : { file: names[0] }),
       rows: total('rows'),
       values: total('values'),
       refused: total('refused'),
-      ...(files.length > 1 ? {} : { moved_to: plain(first!.movedTo) }),
-      ...(error === undefined ? {} : { error: plain(error) }),
+      ...(files.length > 1 ? {} : { moved_to: plain(movedTo) }),
+      error,
     };
   }
 
@@ -150,7 +134,7 @@ export class FileReports {
     this.#fileTrouble.report(fields, 'rows of a file rejected', plain(name));
   }
 
-  cut({ name, line }: FileProgress): void {
+  rewritten({ name, line }: FileProgress): void {
     const fields = { event: 'csv.cut', ...this.#about(name), line };
     this.#log.warn(fields, 'tailed file was rewritten, reading it from the beginning');
   }

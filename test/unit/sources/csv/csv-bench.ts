@@ -5,8 +5,7 @@ import { pino } from 'pino';
 import { onTestFinished } from 'vitest';
 import { readTagsLeniently } from '../../../../src/config/configuration.ts';
 import type { Source } from '../../../../src/config/tags.ts';
-import type { CsvSpec, CsvValue } from '../../../../src/sources/csv/columns.ts';
-import { CSV } from '../../../../src/sources/csv/csv-kind.ts';
+import { CSV, type CsvSpec, type CsvValue } from '../../../../src/sources/csv/csv-kind.ts';
 import { type FolderRequest, ForeignFolders, perform } from '../../../../src/sources/csv/folder.ts';
 import { type FolderProgram, type FolderProgramEvents, Folders } from '../../../../src/sources/csv/folders.ts';
 import { Gate } from '../../../../src/sources/intake/gate.ts';
@@ -39,8 +38,8 @@ export class LocalProgram implements FolderProgram {
   }
 }
 
-export function localFolders(clock: ManualClock, fileSystemOf = async (_path: string) => '1'): Folders {
-  return new Folders({ clock, start: (events) => new LocalProgram(events), fileSystemOf });
+export function localFolders(clock: ManualClock): Folders {
+  return new Folders(clock, (events) => new LocalProgram(events));
 }
 
 /** A CSV source `drop` over a new folder, with a real gate and a store in memory. `FOLDER` denotes the folder. */

@@ -30,14 +30,11 @@ function make() {
   const clock = new ManualClock();
   const programs: Program[] = [];
   const hung = new Set<string>();
-  const folders = new Folders({
-    clock,
-    start(events) {
-      programs.push(new Program(events, hung));
-      return programs.at(-1)!;
-    },
-    fileSystemOf: async (path) => path.split('/')[1]!,
-  });
+  const start = (events: FolderProgramEvents) => {
+    programs.push(new Program(events, hung));
+    return programs.at(-1)!;
+  };
+  const folders = new Folders(clock, start, (path) => path.split('/')[1]!);
   const open = (path: string, signal = new AbortController().signal) => folders.open(path, signal);
   const list = (folder: ReturnType<typeof open>) => folder.call('list', { where: '', pattern: '*' });
   return { clock, programs, hung, open, list };

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import type { CsvSpec } from '../../../../src/sources/csv/columns.ts';
+import type { CsvSpec } from '../../../../src/sources/csv/csv-kind.ts';
 import { scanCsv } from '../../../../src/sources/csv/scan.ts';
 import type { ScanStep } from '../../../../src/sources/source-kind.ts';
 import { ManualClock } from '../../doubles/manual-clock.ts';
@@ -17,6 +17,7 @@ const SPEC = {
   encoding: 'utf-8',
   hasHeader: true,
   skipLines: 0,
+  unitsRow: 0,
   form: 'wide',
   decimal: '.',
   timeColumns: [],
