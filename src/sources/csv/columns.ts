@@ -11,7 +11,7 @@ import type { Point } from '../points.ts';
 import { assertValid, type CsvPosition, CsvReader, type CsvRecord, recordsOf } from './csv.ts';
 import type { CsvSpec, CsvValue, Thousands } from './csv-kind.ts';
 import type { FolderFile } from './folder.ts';
-import { TimeReader } from './logger-time.ts';
+import type { TimeReader } from './logger-time.ts';
 
 /** Progress of reading a file, stored with its values. The position is the one after the latest accepted record. */
 export interface FileProgress extends FolderFile, CsvPosition {
@@ -60,6 +60,7 @@ export function parseProgress(text: string): FileProgress | undefined {
 /** Reads the header of a file. Returns `undefined` if it is incomplete. */
 export async function readColumns(
   spec: CsvSpec,
+  time: TimeReader,
   points: readonly Point<CsvValue>[],
   chunks: AsyncIterable<Uint8Array>,
   isComplete: boolean,
@@ -68,10 +69,10 @@ export async function readColumns(
   let names: string[] | undefined;
   let unitsRows = 0;
   for await (const record of recordsOf(chunks, reader, isComplete)) {
-    if (!spec.hasHeader) return new FileColumns(spec, points, [], reader.separator!);
+    if (!spec.hasHeader) return new FileColumns(spec, time, points, [], reader.separator!);
     if (names === undefined) names = assertValid(record).fields.map((name) => name.trim());
     else unitsRows++;
-    if (unitsRows === spec.unitsRow) return new FileColumns(spec, points, names, reader.separator!);
+    if (unitsRows === spec.unitsRow) return new FileColumns(spec, time, points, names, reader.separator!);
   }
   return undefined;
 }
@@ -89,9 +90,15 @@ export class FileColumns {
   readonly separator: string;
 
   /** Throws `UnreadableValues` if a configured column is missing. */
-  constructor(spec: CsvSpec, points: readonly Point<CsvValue>[], names: readonly string[], separator: string) {
+  constructor(
+    spec: CsvSpec,
+    time: TimeReader,
+    points: readonly Point<CsvValue>[],
+    names: readonly string[],
+    separator: string,
+  ) {
     this.separator = separator;
-    this.#time = new TimeReader(spec.time);
+    this.#time = time;
     this.#number = numberReader(spec.decimal, spec.thousands);
     const listed = names.length > 0 ? `; columns: ${names.slice(0, 20).join(', ')}` : '';
     const indexOf = (column: string | number, use: string) => {

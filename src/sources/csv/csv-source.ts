@@ -33,6 +33,7 @@ import type { CsvSpec, CsvValue } from './csv-kind.ts';
 import { FileReports } from './file-reports.ts';
 import { type FolderFile, isSameFile } from './folder.ts';
 import { CHUNK_BYTES, type Folder, FolderFailure, Folders } from './folders.ts';
+import { TimeReader } from './logger-time.ts';
 
 const MAX_SCAN_MS = 5_000;
 const TAIL_SCAN_MS = 1_000;
@@ -63,6 +64,7 @@ export class CsvSource implements RunningSource {
   readonly #context: SourceContext<CsvSpec, CsvValue>;
   readonly #clock: Clock;
   readonly #spec: CsvSpec;
+  readonly #time: TimeReader;
   readonly #stopping = new AbortController();
   readonly #folder: Folder;
   readonly #reports: FileReports;
@@ -78,6 +80,7 @@ export class CsvSource implements RunningSource {
     this.#context = context;
     this.#clock = clock;
     this.#spec = source.spec;
+    this.#time = new TimeReader(source.spec.time);
     this.#folder = shared.get('csv', () => new Folders(clock)).open(source.spec.folder, this.#stopping.signal);
     this.#reports = new FileReports(status, source.spec.folder, clock, log);
   }
@@ -141,6 +144,7 @@ export class CsvSource implements RunningSource {
     const identities = new Set(listed.map(({ identity }) => identity));
     const vanished = [...this.#files.values()].filter(({ progress }) => !identities.has(progress.identity));
     vanished.sort((one, other) => one.progress.mtimeMs - other.progress.mtimeMs);
+    for (const file of vanished) delete file.columns;
     for (const file of vanished.slice(0, -MAX_VANISHED)) this.#forget(file);
   }
 
@@ -191,7 +195,9 @@ export class CsvSource implements RunningSource {
       try {
         const to = isRejected ? 'failed' : 'done';
         const movedTo = await this.#folder.call('move', { file: progress, to, report });
-        if (movedTo !== undefined) this.#reports.finished(progress, movedTo);
+        // The next scan decides about a file that was changed, removed, or whose share is not mounted.
+        if (movedTo === undefined) continue;
+        this.#reports.finished(progress, movedTo);
         this.#forget(file);
       } catch (error) {
         if (!(error instanceof FolderFailure) || error.isLost) throw error;
@@ -239,36 +245,30 @@ export class CsvSource implements RunningSource {
   /** Reads the files that had this name to their ends, including those that were rotated while the agent was stopped. */
   async #readRotated(name: string, listed: readonly FolderFile[]): Promise<void> {
     const old = [...this.#files.values()].filter(({ progress }) => progress.name === name);
-    const [first] = old;
-    if (first === undefined) return;
-    const all = await this.#folder.call('list', { where: '', pattern: '*' });
-    const isListed = ({ identity }: FolderFile) => listed.some((one) => one.identity === identity);
+    if (old.length === 0) return;
+    const { files } = await this.#folder.call('list', { where: '', pattern: '*' });
+    const sinceMs = Math.min(...old.map(({ progress }) => progress.mtimeMs));
     const stem = name.replace(/\.[^.]*$/, '');
-    const isLater = (file: FolderFile) =>
-      file.name.startsWith(stem) && file.mtimeMs > first.progress.mtimeMs && !this.#files.has(file.identity);
-    const rotated = all.files.filter(
-      (file) =>
-        !isListed(file) &&
-        !COMPRESSED.test(file.name) &&
-        (old.some(({ progress }) => progress.identity === file.identity) || isLater(file)),
-    );
-    const present = new Set(rotated.map(({ identity }) => identity));
-    const removed = old.filter(({ progress }) => !present.has(progress.identity));
-    for (const { progress } of removed) await this.#readToEnd({ ...progress, size: Number.MAX_SAFE_INTEGER }, name);
-    for (const file of rotated) await this.#readToEnd(file, name);
-    for (const file of this.#files.values()) if (file.progress.name === name) this.#forget(file);
-  }
-
-  /** `name`: name of the file before its rotation. */
-  async #readToEnd(file: FolderFile, name: string): Promise<void> {
-    const known = this.#files.get(file.identity) ?? this.#remember({ ...file, name });
-    try {
-      if (!(await this.#readLines(known, file, true))) this.#reports.rotatedAway(known.progress);
-    } catch (error) {
-      if (codeOf(error) === 'ENOENT') this.#reports.rotatedAway(known.progress);
-      else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);
-      else throw error;
+    const rotated = files.filter((file) => {
+      const isListed = listed.some(({ identity }) => identity === file.identity);
+      if (isListed || COMPRESSED.test(file.name)) return false;
+      const known = this.#files.get(file.identity);
+      return known ? old.includes(known) : file.name.startsWith(stem) && file.mtimeMs > sinceMs;
+    });
+    const removed = old.filter(({ progress }) => !rotated.some(({ identity }) => identity === progress.identity));
+    rotated.unshift(...removed.map(({ progress }) => ({ ...progress, size: Number.MAX_SAFE_INTEGER })));
+    for (const file of rotated) {
+      const known = this.#files.get(file.identity) ?? this.#remember({ ...file, name });
+      try {
+        if (!(await this.#readLines(known, file, true))) this.#reports.rotatedAway(known.progress);
+      } catch (error) {
+        if (codeOf(error) === 'ENOENT') this.#reports.rotatedAway(known.progress);
+        else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);
+        else throw error;
+      }
     }
+    // Only now, because after a crash the old file leads to the others.
+    for (const file of this.#files.values()) if (file.progress.name === name) this.#forget(file);
   }
 
   /** Like `#readRows`. With `isFinal`, a last line without a line feed is not going to be completed. */
@@ -304,7 +304,7 @@ export class CsvSource implements RunningSource {
     let headRows = 0;
     if (position === 0 && spec.hasHeader) headRows = 1 + spec.unitsRow;
     if (file.columns === undefined) {
-      const columns = await readColumns(spec, points, chunks(0, listed.size), isFinal);
+      const columns = await readColumns(spec, this.#time, points, chunks(0, listed.size), isFinal);
       if (columns === undefined) return true;
       file.columns = columns;
       if (position === 0) for (const name of columns.missing) addProblem(progress, 1, `no column for ${name}`);

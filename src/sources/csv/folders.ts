@@ -8,7 +8,7 @@
  * The deadline kills the program and fails all waiting calls. No other program is started for a mount point until the
  * hung one has exited.
  */
-import { fork } from 'node:child_process';
+import { type ChildProcess, fork } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { type Clock, raced } from '../../base/clock.ts';
@@ -20,7 +20,6 @@ import type { FolderFile, FolderReply, FolderRequest, Operation, ReadRequest, Re
 
 /** Long enough to list ten thousand files on a slow share. */
 const DEADLINE_MS = 20_000;
-const FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=48'];
 export const CHUNK_BYTES = 64 * 1024;
 
 /** A failed call. `isLost`: the program has exited, and all open files are closed. */
@@ -35,27 +34,14 @@ export class FolderFailure extends Error {
   }
 }
 
-/** A program that runs operations. */
-export interface FolderProgram {
-  send(request: FolderRequest): void;
-  kill(): void;
-}
-
-export interface FolderProgramEvents {
-  reply(reply: FolderReply): void;
-  exited(how: string): void;
-}
-
-type StartProgram = (events: FolderProgramEvents) => FolderProgram;
-
 /** The processes of this agent, by mount point. */
 export class Folders {
   readonly #clock: Pick<Clock, 'after'>;
-  readonly #start: StartProgram;
+  readonly #start: () => ChildProcess;
   readonly #mountPointOf: (path: string) => string;
   readonly #processes = new Map<string, FolderProcess>();
 
-  constructor(clock: Pick<Clock, 'after'>, start: StartProgram = startProgram, mountPointOf = mountPointIn) {
+  constructor(clock: Pick<Clock, 'after'>, start = startProgram, mountPointOf = mountPointIn) {
     this.#clock = clock;
     this.#start = start;
     this.#mountPointOf = mountPointOf;
@@ -140,7 +126,7 @@ export class Folder {
     const used = this.#process;
     this.#process = undefined;
     used?.users.delete(this);
-    if (used?.users.size === 0) used.kill(new FolderFailure('ECANCELED', 'folder closed', true));
+    if (used?.users.size === 0) used.kill(closed());
     else if (this.#isKeeping) used?.call({ operation: 'release', request: { folder: this.#path } }).catch(() => {});
   }
 }
@@ -148,14 +134,14 @@ export class Folder {
 class FolderProcess {
   readonly users = new Set<Folder>();
   readonly #clock: Pick<Clock, 'after'>;
-  readonly #start: StartProgram;
-  #program: FolderProgram | undefined;
-  #hung: FolderProgram | undefined;
+  readonly #start: () => ChildProcess;
+  #program: ChildProcess | undefined;
+  #hung: ChildProcess | undefined;
   #pending: PromiseWithResolvers<unknown> | undefined;
   /** Settles when the previous call has settled. */
   #previous: Promise<unknown> = Promise.resolve();
 
-  constructor(clock: Pick<Clock, 'after'>, start: StartProgram) {
+  constructor(clock: Pick<Clock, 'after'>, start: () => ChildProcess) {
     this.#clock = clock;
     this.#start = start;
   }
@@ -168,7 +154,7 @@ class FolderProcess {
   }
 
   async #run(request: FolderRequest): Promise<unknown> {
-    if (this.users.size === 0) throw new FolderFailure('ECANCELED', 'folder closed', true);
+    if (this.users.size === 0) throw closed();
     if (this.#hung) throw unresponsive();
     this.#pending = Promise.withResolvers<unknown>();
     const { promise } = this.#pending;
@@ -177,58 +163,52 @@ class FolderProcess {
       this.kill(unresponsive());
     });
     this.#program ??= this.#startProgram();
-    this.#program.send(request);
+    // If no file descriptor is available, the program has no channel. Its error event then fails the call.
+    this.#program.send?.(request, (error) => error && this.#program?.emit('error', error));
     return await promise.finally(cancelDeadline);
   }
 
-  #startProgram(): FolderProgram {
-    const program = this.#start({
-      reply: (reply) => {
-        if (program !== this.#program) return;
-        if ('result' in reply) this.#pending?.resolve(reply.result);
-        else this.#pending?.reject(new FolderFailure(reply.error.code, reply.error.message, false));
-      },
-      exited: (how) => {
-        if (program === this.#hung) this.#hung = undefined;
-        if (program === this.#program) this.kill(new FolderFailure('ECHILD', `folder process exited: ${how}`, true));
-      },
+  #startProgram(): ChildProcess {
+    const program = this.#start();
+    const exited = (how: string) => {
+      if (program === this.#hung) this.#hung = undefined;
+      if (program === this.#program) this.kill(new FolderFailure('ECHILD', `folder process exited: ${how}`, true));
+    };
+    program.on('error', (error) => exited(error.message));
+    program.on('exit', (code, signal) => exited(signal ?? `exit status ${code}`));
+    program.on('message', (reply: FolderReply) => {
+      if (program !== this.#program) return;
+      if ('result' in reply) this.#pending?.resolve(reply.result);
+      else this.#pending?.reject(new FolderFailure(reply.error.code, reply.error.message, false));
     });
     return program;
   }
 
   /** The next call starts another program. */
   kill(reason: FolderFailure): void {
-    this.#program?.kill();
+    const program = this.#program;
     this.#program = undefined;
     this.#pending?.reject(reason);
+    program?.kill('SIGKILL');
+    // The agent does not wait for a process that cannot be killed.
+    if (program?.connected) program.disconnect();
+    program?.unref();
   }
 }
 
-function startProgram({ reply, exited }: FolderProgramEvents): FolderProgram {
+function startProgram(): ChildProcess {
   const ending = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
-  const child = fork(fileURLToPath(new URL(`./folder-program.${ending}`, import.meta.url)), [], {
+  const program = fork(fileURLToPath(new URL(`./folder-program.${ending}`, import.meta.url)), [], {
     cwd: '/',
     // Separate process group, so that Ctrl-C in a terminal affects only the agent.
     detached: true,
     env: programEnvironment(process.env, `folder:${process.pid}`),
-    execArgv: FLAGS,
+    execArgv: ['--max-semi-space-size=1', '--max-old-space-size=48'],
     serialization: 'advanced',
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
   });
-  killBeforeAgent(child.pid);
-  child.on('message', (message) => reply(message as FolderReply));
-  child.on('error', (error) => exited(error.message));
-  child.on('exit', (code, signal) => exited(signal ?? `exit status ${code}`));
-  return {
-    // If no file descriptor is available, the process has no channel. Its error event then fails the call.
-    send: (request) => void child.send?.(request, (error) => error && exited(error.message)),
-    kill() {
-      child.kill('SIGKILL');
-      // The agent does not wait for a process that cannot be killed.
-      if (child.connected) child.disconnect();
-      child.unref();
-    },
-  };
+  killBeforeAgent(program.pid);
+  return program;
 }
 
 /** Returns the mount point of a path without access to the file system, which may not respond. */
@@ -241,6 +221,10 @@ function mountPointIn(path: string): string {
   });
   const own = points.filter((point) => `${path}/`.startsWith(point.endsWith('/') ? point : `${point}/`));
   return own.reduce((longest, point) => (point.length > longest.length ? point : longest), '/');
+}
+
+function closed(): FolderFailure {
+  return new FolderFailure('ECANCELED', 'folder closed', true);
 }
 
 function unresponsive(): FolderFailure {

@@ -1,3 +1,5 @@
+import type { ChildProcess } from 'node:child_process';
+import { EventEmitter } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,7 +9,7 @@ import { readTagsLeniently } from '../../../../src/config/configuration.ts';
 import type { Source } from '../../../../src/config/tags.ts';
 import { CSV, type CsvSpec, type CsvValue } from '../../../../src/sources/csv/csv-kind.ts';
 import { type FolderRequest, ForeignFolders, perform } from '../../../../src/sources/csv/folder.ts';
-import { type FolderProgram, type FolderProgramEvents, Folders } from '../../../../src/sources/csv/folders.ts';
+import { Folders } from '../../../../src/sources/csv/folders.ts';
 import { Gate } from '../../../../src/sources/intake/gate.ts';
 import { SOURCE_KINDS } from '../../../../src/sources/kinds.ts';
 import { type Point, pointsOf } from '../../../../src/sources/points.ts';
@@ -17,29 +19,26 @@ import type { ManualClock } from '../../doubles/manual-clock.ts';
 import { makeIntakeBench, storeFault } from '../sink-double.ts';
 
 /** Runs the operations in this process, because tests of this layer start no programs. */
-export class LocalProgram implements FolderProgram {
+export class LocalProgram extends EventEmitter {
   readonly #folders = new ForeignFolders();
-  readonly #events: FolderProgramEvents;
   /** Requests without a reply, as on an unresponsive share. */
   static isHung: (request: FolderRequest) => boolean = () => false;
-
-  constructor(events: FolderProgramEvents) {
-    this.#events = events;
-  }
 
   send(request: FolderRequest): void {
     if (LocalProgram.isHung(request)) return;
     const reply = structuredClone(perform(this.#folders, request));
-    queueMicrotask(() => this.#events.reply(reply));
+    queueMicrotask(() => this.emit('message', reply));
   }
 
   kill(): void {
-    queueMicrotask(() => this.#events.exited('SIGKILL'));
+    queueMicrotask(() => this.emit('exit', null, 'SIGKILL'));
   }
+
+  unref(): void {}
 }
 
 export function localFolders(clock: ManualClock): Folders {
-  return new Folders(clock, (events) => new LocalProgram(events));
+  return new Folders(clock, () => new LocalProgram() as unknown as ChildProcess);
 }
 
 /** A CSV source `drop` over a new folder, with a real gate and a store in memory. `FOLDER` denotes the folder. */
