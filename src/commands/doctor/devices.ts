@@ -74,7 +74,7 @@ function checkDeviceFile(check: string, name: string, device: string): CheckLine
 async function checkFolder(check: string, name: string, path: string, isWritten: boolean): Promise<CheckLine> {
   const folder = new Folders(systemClock).open(path, new AbortController().signal);
   try {
-    const { readOnly } = await folder.call('list', { where: '', pattern: '' });
+    const { readOnly } = await folder.call('list', '', '');
     if (!isWritten || readOnly === undefined) {
       return ok(check, `${name}: ${path} can be ${isWritten ? 'read and written' : 'read'}`);
     }

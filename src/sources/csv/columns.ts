@@ -9,9 +9,34 @@ import { notANumber, numberOf, problemOfReading } from '../intake/shaping.ts';
 import { parseDecimal } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
 import { assertValid, type CsvPosition, CsvReader, type CsvRecord, recordsOf } from './csv.ts';
-import type { CsvSpec, CsvValue, Thousands } from './csv-kind.ts';
 import type { FolderFile } from './folder.ts';
-import type { TimeReader } from './logger-time.ts';
+import type { LoggerTime, TimeReader } from './logger-time.ts';
+
+/** A CSV source. The members of tags.yaml with the same names describe the fields. */
+export interface CsvSpec {
+  folder: string;
+  pattern: string;
+  separator: string | undefined;
+  decimal: '.' | ',';
+  thousands: Thousands | undefined;
+  encoding: string;
+  skipLines: number;
+  hasHeader: boolean;
+  unitsRow: number;
+  form: 'wide' | 'long';
+  timeColumns: readonly (string | number)[];
+  time: LoggerTime;
+  tail: boolean;
+  settleMs: number;
+  /** 0 means no limit. */
+  keepMs: number;
+}
+
+export interface CsvValue {
+  column?: string | number;
+}
+
+export type Thousands = '.' | ',' | ' ' | "'";
 
 /** Progress of reading a file, stored with its values. The position is the one after the latest accepted record. */
 export interface FileProgress extends FolderFile, CsvPosition {

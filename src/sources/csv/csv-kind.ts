@@ -3,33 +3,8 @@ import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SourceKind } from '../source-kind.ts';
-import { formatProblem, type LoggerTime } from './logger-time.ts';
-
-/** A CSV source. The members of tags.yaml with the same names describe the fields. */
-export interface CsvSpec {
-  folder: string;
-  pattern: string;
-  separator: string | undefined;
-  decimal: '.' | ',';
-  thousands: Thousands | undefined;
-  encoding: string;
-  skipLines: number;
-  hasHeader: boolean;
-  unitsRow: number;
-  form: 'wide' | 'long';
-  timeColumns: readonly (string | number)[];
-  time: LoggerTime;
-  tail: boolean;
-  settleMs: number;
-  /** 0 means no limit. */
-  keepMs: number;
-}
-
-export interface CsvValue {
-  column?: string | number;
-}
-
-export type Thousands = '.' | ',' | ' ' | "'";
+import type { CsvSpec, CsvValue, Thousands } from './columns.ts';
+import { formatProblem } from './logger-time.ts';
 
 const SETTLE = '10s';
 const KEEP = '30d';

@@ -21,6 +21,8 @@ import { UnreadableValues } from '../intake/problem-list.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
 import {
   addProblem,
+  type CsvSpec,
+  type CsvValue,
   type FileColumns,
   type FileProgress,
   initialProgress,
@@ -29,7 +31,6 @@ import {
   reportText,
 } from './columns.ts';
 import { BYTES_BEFORE, CsvReader } from './csv.ts';
-import type { CsvSpec, CsvValue } from './csv-kind.ts';
 import { FileReports } from './file-reports.ts';
 import { type FolderFile, isSameFile } from './folder.ts';
 import { CHUNK_BYTES, type Folder, FolderFailure, Folders } from './folders.ts';
@@ -117,7 +118,7 @@ export class CsvSource implements RunningSource {
 
   async #scan(): Promise<void> {
     const { pattern, tail } = this.#spec;
-    const { files, readOnly } = await this.#folder.call('list', { where: '', pattern });
+    const { files, readOnly } = await this.#folder.call('list', '', pattern);
     if (!this.#isResumed) await this.#resume();
     // Files that no value reads stay where they are, so that a source can be added and scanned first.
     if (this.#context.points.length > 0) {
@@ -194,8 +195,8 @@ export class CsvSource implements RunningSource {
       const report = reportText(progress, this.#spec.time.zone);
       try {
         const to = isRejected ? 'failed' : 'done';
-        const movedTo = await this.#folder.call('move', { file: progress, to, report });
-        // The next scan decides about a file that was changed, removed, or whose share is not mounted.
+        const movedTo = await this.#folder.call('move', progress, to, report);
+        // The file was changed or removed, or its share is no longer mounted. The next scan detects the case.
         if (movedTo === undefined) continue;
         this.#reports.finished(progress, movedTo);
         this.#forget(file);
@@ -210,8 +211,8 @@ export class CsvSource implements RunningSource {
     const { keepMs } = this.#spec;
     const nowMs = this.#clock.monotonicMs();
     if (keepMs === 0 || nowMs < this.#cleanUpAtMs) return;
-    const request = { keepMs, nowMs: this.#clock.wallMs() };
-    const isComplete = await this.#folder.call('deleteExpired', request).catch((error: unknown) => {
+    const deleting = this.#folder.call('deleteExpired', this.#clock.wallMs() - keepMs);
+    const isComplete = await deleting.catch((error: unknown) => {
       // If `done/` is inaccessible, the next failed move to it is reported.
       if (!(error instanceof FolderFailure) || error.isLost) throw error;
       return true;
@@ -246,7 +247,7 @@ export class CsvSource implements RunningSource {
   async #readRotated(name: string, listed: readonly FolderFile[]): Promise<void> {
     const old = [...this.#files.values()].filter(({ progress }) => progress.name === name);
     if (old.length === 0) return;
-    const { files } = await this.#folder.call('list', { where: '', pattern: '*' });
+    const { files } = await this.#folder.call('list', '', '*');
     const sinceMs = Math.min(...old.map(({ progress }) => progress.mtimeMs));
     const stem = name.replace(/\.[^.]*$/, '');
     const rotated = files.filter((file) => {
@@ -267,7 +268,7 @@ export class CsvSource implements RunningSource {
         else throw error;
       }
     }
-    // Only now, because after a crash the old file leads to the others.
+    // The notes are deleted last, because after a crash the note of the old file leads to the other files.
     for (const file of this.#files.values()) if (file.progress.name === name) this.#forget(file);
   }
 
@@ -278,6 +279,7 @@ export class CsvSource implements RunningSource {
     progress.mtimeMs = file.mtimeMs;
     const isRead = await this.#readRows(known, file, isFinal);
     if (progress.refused > refused) this.#reports.refused(progress, progress.refused - refused);
+    progress.problems = [];
     return isRead;
   }
 
@@ -376,7 +378,7 @@ export class CsvSource implements RunningSource {
     const { identity, position, isRead } = progress;
     this.#files.delete(identity);
     if (position > 0 || isRead) this.#context.gate.record([], [{ ...this.#noteOf(progress), text: undefined }]);
-    if (this.#spec.tail) this.#folder.call('release', { identity }).catch(() => {});
+    if (this.#spec.tail) this.#folder.call('release', identity).catch(() => {});
   }
 
   #noteOf(progress: FileProgress): Note {

@@ -20,9 +20,6 @@ import {
 } from 'node:fs';
 import { codeOf, messageOf } from '../../base/errors.ts';
 
-/** Location of a file: the folder itself, or the subfolder for finished files. */
-type Where = '' | 'done';
-
 export interface FolderFile {
   /** File name. Backslashes and non-UTF-8 bytes are written as `\xNN`. */
   name: string;
@@ -32,46 +29,25 @@ export interface FolderFile {
   identity: string;
 }
 
-interface Listing {
-  /** Matching regular files, oldest first. */
-  files: FolderFile[];
-  /** Error code if the folder is not writable. */
-  readOnly: string | undefined;
-}
-
-export interface ReadRequest {
-  folder: string;
-  where: Where;
-  name: string;
-  identity: string;
-  position: number;
-  length: number;
+/** A file to read, in the folder itself or in its subfolder for finished files. */
+export interface OpenedFile extends Pick<FolderFile, 'name' | 'identity'> {
+  where?: '' | 'done';
   /** Whether the file stays open, so that it can be read after it has been renamed or removed. */
-  isKept: boolean;
-}
-
-interface MoveRequest {
-  folder: string;
-  file: FolderFile;
-  to: 'done' | 'failed';
-  report: string;
+  isKept?: boolean;
 }
 
 export type Operation = 'list' | 'read' | 'release' | 'move' | 'deleteExpired';
-export type RequestOf<Name extends Operation> = Parameters<ForeignFolders[Name]>[0];
-export type ResultOf<Name extends Operation> = ReturnType<ForeignFolders[Name]>;
-
+/** The first argument is the folder. */
 export interface FolderRequest {
   operation: Operation;
-  request: unknown;
+  args: readonly unknown[];
 }
-
 export type FolderReply = { result: unknown } | { error: { code: string; message: string } };
 
 /** Runs an operation. Returns its result or error. */
-export function perform(folders: ForeignFolders, { operation, request }: FolderRequest): FolderReply {
+export function perform(folders: ForeignFolders, { operation, args }: FolderRequest): FolderReply {
   try {
-    return { result: (folders[operation] as (request: unknown) => unknown).call(folders, request) };
+    return { result: (folders[operation] as (...args: readonly unknown[]) => unknown).apply(folders, [...args]) };
   } catch (error) {
     return { error: { code: codeOf(error) ?? 'unknown', message: messageOf(error) } };
   }
@@ -100,8 +76,11 @@ export class ForeignFolders {
   /** Names in the `done/` of a folder that `deleteExpired` has not reached yet. */
   readonly #unchecked = new Map<string, Iterator<string, void>>();
 
-  /** Lists regular files, oldest first. `pattern` may contain the shell wildcards `*` and `?`. */
-  list({ folder: path, where, pattern }: { folder: string; where: Where; pattern: string }): Listing {
+  /**
+   * Lists matching regular files, oldest first. `pattern` may contain the shell wildcards `*` and `?`. `readOnly`: error
+   * code if the folder is not writable.
+   */
+  list(path: string, where: '' | 'done', pattern: string): { files: FolderFile[]; readOnly: string | undefined } {
     const matches = matcherOf(pattern);
     return inFolder(path, where, (folder) => {
       const files: FolderFile[] = [];
@@ -116,17 +95,17 @@ export class ForeignFolders {
   }
 
   /** Reads at most `length` bytes; none at the end of the file. Throws `ENOENT` if the name denotes another file. */
-  read({ folder, where, name, identity, position, length, isKept }: ReadRequest): Uint8Array {
-    const key = `${folder}\0${identity}`;
+  read(path: string, { name, identity, where = '', isKept }: OpenedFile, position: number, length: number): Uint8Array {
+    const key = `${path}\0${identity}`;
     const kept = isKept ? this.#kept.get(key) : undefined;
-    const file = kept ?? inFolder(folder, where, (parent) => openFile(parent, name, identity));
+    const file = kept ?? inFolder(path, where, (folder) => openFile(folder, name, identity));
     if (isKept) this.#kept.set(key, file);
     try {
       const bytes = Buffer.allocUnsafeSlow(length);
       return bytes.subarray(0, readSync(file, bytes, 0, length, position));
     } catch (error) {
       // The handle is stale if the share was mounted again.
-      if (isKept) this.release({ folder, identity });
+      if (isKept) this.#close(key);
       throw error;
     } finally {
       if (!isKept) closeSync(file);
@@ -136,10 +115,10 @@ export class ForeignFolders {
   }
 
   /** Closes one open file of a folder, or all of them. */
-  release({ folder, identity }: { folder: string; identity?: string }): void {
-    const isReleased = (key: string) =>
-      identity === undefined ? key.startsWith(`${folder}\0`) : key === `${folder}\0${identity}`;
-    for (const key of [...this.#kept.keys()].filter(isReleased)) this.#close(key);
+  release(path: string, identity?: string): void {
+    for (const key of this.#kept.keys()) {
+      if (key === `${path}\0${identity ?? key.slice(path.length + 1)}`) this.#close(key);
+    }
   }
 
   #close(key: string): void {
@@ -151,7 +130,7 @@ export class ForeignFolders {
    * Moves a file to `done/` or `failed/` and writes its report. Returns the new path relative to the folder, or
    * `undefined` if the file was removed or changed.
    */
-  move({ folder: path, file, to, report }: MoveRequest): string | undefined {
+  move(path: string, file: FolderFile, to: 'done' | 'failed', report: string): string | undefined {
     return inFolder(path, '', (folder) => {
       const source = below(folder, file.name);
       const stats = lstatSync(source, { bigint: true, throwIfNoEntry: false });
@@ -178,10 +157,10 @@ export class ForeignFolders {
   }
 
   /**
-   * Deletes files in `done/` whose report is older than `keepMs`. Returns whether all files have been checked; the next
+   * Deletes files in `done/` whose report was written before `beforeMs`. Returns whether all files have been checked; the next
    * request continues otherwise.
    */
-  deleteExpired({ folder: path, keepMs, nowMs }: { folder: string; keepMs: number; nowMs: number }): boolean {
+  deleteExpired(path: string, beforeMs: number): boolean {
     return inFolder(path, 'done', (folder) => {
       const names = this.#unchecked.get(path) ?? namesIn(folder);
       this.#unchecked.set(path, names);
@@ -194,7 +173,7 @@ export class ForeignFolders {
         if (!name.endsWith(REPORT)) continue;
         // The report is written when the file is moved.
         const stats = lstatSync(below(folder, name), { throwIfNoEntry: false });
-        if (stats === undefined || stats.mtimeMs > nowMs - keepMs) continue;
+        if (stats === undefined || stats.mtimeMs > beforeMs) continue;
         for (const expired of [name.slice(0, -REPORT.length), name]) {
           const code = codeThrownBy(() => unlinkSync(below(folder, expired)));
           if (code !== undefined && code !== 'ENOENT') throw failure(code, `cannot delete ${expired}`);
@@ -206,7 +185,7 @@ export class ForeignFolders {
 }
 
 /** The folder is opened for each request, because a share may be mounted over it at any time. */
-function inFolder<Result>(path: string, where: Where, work: (folder: number) => Result): Result {
+function inFolder<Result>(path: string, where: '' | 'done', work: (folder: number) => Result): Result {
   return within(openSync(path, O_RDONLY | O_DIRECTORY), (folder) =>
     where === '' ? work(folder) : within(openSubfolder(folder, where), work),
   );

@@ -16,11 +16,15 @@ import { codeOf, messageOf } from '../../base/errors.ts';
 import { programEnvironment } from '../../base/programs/environment.ts';
 import { killBeforeAgent } from '../../base/programs/memory-priority.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
-import type { FolderFile, FolderReply, FolderRequest, Operation, ReadRequest, RequestOf, ResultOf } from './folder.ts';
+import type { FolderFile, FolderReply, FolderRequest, ForeignFolders, OpenedFile, Operation } from './folder.ts';
 
 /** Long enough to list ten thousand files on a slow share. */
 const DEADLINE_MS = 20_000;
 export const CHUNK_BYTES = 64 * 1024;
+
+type ArgumentsOf<Name extends Operation> =
+  Parameters<ForeignFolders[Name]> extends [path: string, ...infer Others] ? Others : never;
+type ResultOf<Name extends Operation> = ReturnType<ForeignFolders[Name]>;
 
 /** A failed call. `isLost`: the program has exited, and all open files are closed. */
 export class FolderFailure extends Error {
@@ -74,15 +78,11 @@ export class Folder {
     this.#signal = signal;
   }
 
-  async call<Name extends Operation>(
-    operation: Name,
-    request: Omit<RequestOf<Name>, 'folder'>,
-  ): Promise<ResultOf<Name>> {
+  async call<Name extends Operation>(operation: Name, ...args: ArgumentsOf<Name>): Promise<ResultOf<Name>> {
     this.#signal.throwIfAborted();
     this.#process ??= this.#folders.processOf(this.#path);
     this.#process.users.add(this);
-    if ((request as Partial<ReadRequest>).isKept) this.#isKeeping = true;
-    const called = this.#process.call({ operation, request: { ...request, folder: this.#path } });
+    const called = this.#process.call({ operation, args: [this.#path, ...args] });
     try {
       return (await raced(called, this.#signal)) as ResultOf<Name>;
     } catch (error) {
@@ -93,15 +93,12 @@ export class Folder {
   }
 
   /** Yields the bytes of a file from a position to `end`. */
-  async *chunks(
-    file: Pick<ReadRequest, 'name' | 'identity'> & Partial<Pick<ReadRequest, 'where' | 'isKept'>>,
-    from: number,
-    end: number,
-  ): AsyncGenerator<Uint8Array> {
+  async *chunks(file: OpenedFile, from: number, end: number): AsyncGenerator<Uint8Array> {
     const { name, identity, where = '', isKept = false } = file;
+    this.#isKeeping ||= isKept;
     for (let position = from; position < end; ) {
       const length = Math.min(CHUNK_BYTES, end - position);
-      const bytes = await this.call('read', { where, name, identity, position, length, isKept });
+      const bytes = await this.call('read', { name, identity, where, isKept }, position, length);
       if (bytes.length === 0) return;
       position += bytes.length;
       yield bytes;
@@ -111,7 +108,7 @@ export class Folder {
   /** Returns the newest waiting file, or the newest finished file if none is waiting. Throws `UnreadableValues`. */
   async newest(pattern: string) {
     for (const where of ['', 'done'] as const) {
-      const { files } = await this.call('list', { where, pattern }).catch((error: unknown) => {
+      const { files } = await this.call('list', where, pattern).catch((error: unknown) => {
         if (where === 'done' && codeOf(error) === 'ENOENT') return { files: [] as FolderFile[] };
         throw error;
       });
@@ -127,7 +124,7 @@ export class Folder {
     this.#process = undefined;
     used?.users.delete(this);
     if (used?.users.size === 0) used.kill(closed());
-    else if (this.#isKeeping) used?.call({ operation: 'release', request: { folder: this.#path } }).catch(() => {});
+    else if (this.#isKeeping) used?.call({ operation: 'release', args: [this.#path] }).catch(() => {});
   }
 }
 
@@ -162,9 +159,10 @@ class FolderProcess {
       this.#hung = this.#program;
       this.kill(unresponsive());
     });
-    this.#program ??= this.#startProgram();
+    const program = this.#program ?? this.#startProgram();
+    this.#program = program;
     // If no file descriptor is available, the program has no channel. Its error event then fails the call.
-    this.#program.send?.(request, (error) => error && this.#program?.emit('error', error));
+    program.send?.(request, (error) => error && program.emit('error', error));
     return await promise.finally(cancelDeadline);
   }
 

@@ -4,9 +4,8 @@ import { TagferryError } from '../../base/errors.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ProposedMember, ScanStep } from '../source-kind.ts';
-import { GROUP_MARKS, numberReader } from './columns.ts';
+import { type CsvSpec, GROUP_MARKS, numberReader, type Thousands } from './columns.ts';
 import { CsvReader, recordsOf } from './csv.ts';
-import type { CsvSpec, Thousands } from './csv-kind.ts';
 import { Folders, folderProblem } from './folders.ts';
 import { TimeReader } from './logger-time.ts';
 

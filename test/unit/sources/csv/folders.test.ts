@@ -18,7 +18,7 @@ class Program extends EventEmitter {
 
   send(request: FolderRequest): void {
     this.requests.push(request);
-    if (this.#hung.has((request.request as { folder: string }).folder)) return;
+    if (this.#hung.has(request.args[0] as string)) return;
     queueMicrotask(() => this.emit('message', { result: { files: [] } }));
   }
 
@@ -40,7 +40,7 @@ function make() {
   };
   const folders = new Folders(clock, start, (path) => path.split('/')[1]!);
   const open = (path: string, signal = new AbortController().signal) => folders.open(path, signal);
-  const list = (folder: ReturnType<typeof open>) => folder.call('list', { where: '', pattern: '*' });
+  const list = (folder: ReturnType<typeof open>) => folder.call('list', '', '*');
   return { clock, programs, hung, open, list };
 }
 

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import type { CsvSpec } from '../../../../src/sources/csv/csv-kind.ts';
+import type { CsvSpec } from '../../../../src/sources/csv/columns.ts';
 import { scanCsv } from '../../../../src/sources/csv/scan.ts';
 import type { ScanStep } from '../../../../src/sources/source-kind.ts';
 import { ManualClock } from '../../doubles/manual-clock.ts';
