@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
-import { HungShare } from './hung-share.ts';
+import { HungShare } from '../../e2e/harness/hung-share.ts';
 
 let sandbox: Sandbox;
 let agent: AgentProcess;

@@ -44,7 +44,7 @@ describe('inputs found by fuzzing', () => {
       const reading = (async () => {
         for await (const { line } of readCsv(asyncOf(pieces))) lines.push(line);
       })();
-      await expect(reading).rejects.toThrow('line 2: unterminated record');
+      await expect(reading).rejects.toThrow(/^line 2:/);
       expect(lines).toEqual([1]);
     }
   });
