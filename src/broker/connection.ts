@@ -13,8 +13,8 @@ import type { IConnackPacket, IPublishPacket, Packet, Parser } from 'mqtt-packet
 import type { Clock } from '../base/clock.ts';
 import { BrokerError, brokerHungUp, brokerSilent, clientRejected, connectionEnded } from './broker-error.ts';
 import type { Credentials } from './credentials.ts';
-import { MAX_PACKET_BYTES } from './discards.ts';
-import { Exchanges } from './exchanges.ts';
+import { Exchanges, type PendingRequests } from './exchanges.ts';
+import { type ExceededBound, MAX_PACKET_BYTES } from './limits.ts';
 import { type DiscardedPublish, PacketReader } from './packets.ts';
 import { openTransport } from './transport.ts';
 
@@ -44,8 +44,8 @@ export interface ConnectionOptions {
 interface Receiver {
   /** Resolves when the message is stored. Rejects only if the connection ends or no more messages are accepted. */
   receive(message: Message, connection: Connection): Promise<void>;
-  /** Reports a message over a size limit, which is acknowledged. */
-  discard(message: DiscardedPublish): void;
+  /** Reports a message over a size limit, which is acknowledged. `bytes`: size of the whole packet. */
+  discard(topic: string, bytes: number, bound: ExceededBound): void;
   /** Whether no more messages should be read. */
   isFull(): boolean;
   /** Called when the broker is probably waiting for an acknowledgement, so that an early commit is useful. */
@@ -123,8 +123,8 @@ export class Connection {
    * Whether the broker kept the session. If so, its subscriptions exist, and unacknowledged messages are redelivered.
    */
   sessionPresent = false;
-  /** Whether the connection ended before the broker had responded to all requests. */
-  wasResponsePending = false;
+  /** Requests to which the broker had not responded when the connection ended. */
+  pendingAtEnd: PendingRequests = 'none';
 
   private constructor(stream: Duplex, parser: Parser, encode: (packet: Packet) => Buffer, options: ConnectionOptions) {
     this.#stream = stream;
@@ -202,7 +202,7 @@ export class Connection {
     else if (packet.cmd === 'discarded') {
       const receipt = this.#expect(packet);
       if (receipt) this.#confirm(receipt);
-      this.#options.receiver.discard(packet);
+      this.#options.receiver.discard(packet.topic, packet.bytes, packet.bound);
     } else if (packet.cmd === 'pubrel') this.#send({ cmd: 'pubcomp', messageId: packet.messageId! });
     else if (packet.cmd === 'disconnect') throw connectionEnded(packet.reasonCode ?? 0);
     else this.#exchanges.handleResponse(packet);
@@ -418,7 +418,7 @@ export class Connection {
     this.#cancelWatch?.();
     this.#stream.destroy();
     const reason = this.#error ?? brokerHungUp(this.version === 5 && !this.#isGreeted);
-    this.wasResponsePending = this.#exchanges.isResponsePending;
+    this.pendingAtEnd = this.#exchanges.pending;
     this.#exchanges.end(reason);
     this.#greeted.reject(reason);
     this.#ended.resolve(reason);

@@ -17,6 +17,9 @@ const MAX_IDS = 65_535;
 const MAX_PUBLISHES = 1_000;
 const TOO_LARGE = 0x95;
 
+/** Kind of the requests without a response: any publish, only subscriptions (or their ends), or none. */
+export type PendingRequests = 'none' | 'subscriptions' | 'publishes';
+
 interface Pending extends PromiseWithResolvers<number[]> {
   isPublish: boolean;
   sentMs: number;
@@ -74,9 +77,9 @@ export class Exchanges {
     }
   }
 
-  /** Whether a request has no response yet. */
-  get isResponsePending(): boolean {
-    return this.#pending.size > 0;
+  get pending(): PendingRequests {
+    if (this.#publishes > 0) return 'publishes';
+    return this.#pending.size > 0 ? 'subscriptions' : 'none';
   }
 
   /** Handles a response. Ignores a response that does not belong to a request. */
