@@ -84,7 +84,8 @@ export class BrokerEvents {
         durable: gatewayName(settings.stateDir, `${name} events`),
         ordered: false,
         subjects: [topic],
-        handler: ({ payload, header }) => this.#intake.receive(payload, header),
+        handler: ({ data, headers }) =>
+          this.#intake.receive(data, (name) => headers?.get(name, 'insensitive') || undefined),
       });
       this.#subscribed = { at: nats, end };
     }

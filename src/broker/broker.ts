@@ -74,14 +74,14 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   /** Pending changes to the session; one at a time. */
   #settling: Promise<void> = Promise.resolve();
   #isSettlingSoon = false;
-  /** Cause of the latest connections that ended within seconds, and their number. */
-  #short: { cause: 'session' | 'subscribing' | undefined; count: number } = { cause: undefined, count: 0 };
+  /** Consecutive connections that the broker closed within seconds: without a request, and on a SUBSCRIBE. */
+  readonly #closed = { idle: 0, subscribing: 0 };
   #requestsOneByOne = false;
   /** Filter whose request has no response yet, if filters are requested one by one. */
   #asked: string | undefined;
-  /** Filters whose request made the broker close the connection once. */
-  readonly #suspected = new Set<string>();
-  /** Filters whose request made the broker close the connection twice. They are not requested again. */
+  /** Filter whose request made the broker close the latest connection. */
+  #suspect: string | undefined;
+  /** Filters whose request made the broker close two connections in a row. They are not requested again. */
   readonly #forbidden = new Set<string>();
   /** Unix time since which the announced presence applies, in milliseconds. */
   #presenceMs = 0;
@@ -117,20 +117,16 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
    */
   subscribe(filters: readonly string[], handler: MessageHandler, options: SubscribeOptions = {}): () => void {
     const { share } = options;
-    const requested = filters.map(
-      (filter) => [share === undefined ? filter : `$share/${share}/${filter}`, filter] as const,
-    );
-    const [topics, wildcards] = [false, true].map((isWild) =>
-      filters.filter((one) => hasWildcard(one, MQTT_TOPICS) === isWild),
-    );
-    const subscriber = {
+    const names = filters.map((filter) => (share === undefined ? filter : `$share/${share}/${filter}`));
+    const isWild = (filter: string) => hasWildcard(filter, MQTT_TOPICS);
+    const subscriber: Subscriber = {
       ...options,
       handler,
-      filters: new Map(requested),
-      topics: new Set(topics),
-      wildcards: wildcards!,
+      filters: new Map(names.map((name, at) => [name, filters[at]!])),
+      topics: new Set(filters.filter((filter) => !isWild(filter))),
+      wildcards: filters.filter(isWild),
     };
-    for (const [name] of requested) {
+    for (const name of names) {
       // A filter that was rejected is requested again.
       if (!this.#granted.has(name)) this.#requested.delete(name);
       this.#forbidden.delete(name);
@@ -214,7 +210,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
         return Connection.open({ ...parts, version: 3 }, signal);
       });
     } catch (error) {
-      this.#short = { cause: undefined, count: 0 };
+      this.#closed.idle = 0;
       throw error;
     }
   }
@@ -236,10 +232,12 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     const sinceMs = clock.monotonicMs();
     const reason = await connection.closed;
     const code = codeOf(reason);
-    const isShort = clock.monotonicMs() - sinceMs < SHORT_MS && (HUNG_UP.has(code) || code === 'broker.ended');
-    this.#recordEnd(isShort ? this.#causeOf(connection, code) : undefined);
-    const isTaken = this.#short.cause === 'session' && this.#short.count >= MANY_SHORT;
-    if (isTaken || code === 'broker.name_taken') nameTaken?.(this.name);
+    const isShort = clock.monotonicMs() - sinceMs < SHORT_MS;
+    const isIdle = isShort && HUNG_UP.has(code) && connection.pendingAtEnd === 'none' && connection.sessionPresent;
+    this.#closed.idle = isIdle ? this.#closed.idle + 1 : 0;
+    if (this.#closed.idle >= MANY_SHORT || code === 'broker.name_taken') nameTaken?.(this.name);
+    const isClosed = (isShort || this.#asked !== undefined) && (HUNG_UP.has(code) || code === 'broker.ended');
+    this.#findForbidden(isClosed && connection.pendingAtEnd === 'subscriptions');
     return reason;
   }
 
@@ -248,26 +246,18 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     await connection.close();
   }
 
-  /** Returns the probable cause for which the broker closed a connection. */
-  #causeOf(
-    { pendingAtEnd, sessionPresent }: Connection,
-    code: string | undefined,
-  ): 'session' | 'subscribing' | undefined {
-    if (pendingAtEnd === 'subscriptions') return 'subscribing';
-    return pendingAtEnd === 'none' && sessionPresent && HUNG_UP.has(code) ? 'session' : undefined;
-  }
-
-  /** Counts connections that ended within seconds, and finds the filter that makes the broker close them. */
-  #recordEnd(cause: 'session' | 'subscribing' | undefined): void {
-    this.#short = { cause, count: cause === this.#short.cause ? this.#short.count + 1 : 1 };
-    if (cause !== 'subscribing') return;
-    const filter = this.#asked;
-    if (filter === undefined) this.#requestsOneByOne ||= this.#short.count >= MANY_SUBSCRIBING;
-    else if (this.#suspected.has(filter)) {
+  /** Finds the filter whose request makes the broker close the connection. */
+  #findForbidden(isClosed: boolean): void {
+    this.#closed.subscribing = isClosed ? this.#closed.subscribing + 1 : 0;
+    this.#requestsOneByOne ||= this.#closed.subscribing >= MANY_SUBSCRIBING;
+    const filter = isClosed ? this.#asked : undefined;
+    if (filter !== undefined && filter === this.#suspect) {
       this.#forbidden.add(filter);
       this.#reportPermission(filter, false);
+      // The next attempt has a reason to succeed.
       this.attempt = 0;
-    } else this.#suspected.add(filter);
+    }
+    this.#suspect = filter;
   }
 
   /**

@@ -52,14 +52,6 @@ interface Receiver {
   stalled(): void;
 }
 
-/** Properties of CONNACK. */
-interface ServerLimits {
-  receiveMaximum?: number;
-  maximumPacketSize?: number;
-  /** Seconds; 0 disables the keep-alive. */
-  serverKeepAlive?: number;
-}
-
 /** A QoS 1 or 2 message that is not acknowledged yet. */
 interface Receipt {
   messageId: number;
@@ -170,15 +162,8 @@ export class Connection {
         // Drains the remaining data, because a socket with unread data is reset.
         if (signal.aborted) continue;
         this.#lastHeardMs = clock.monotonicMs();
-        this.#handlePackets(chunk);
-        while (this.#isFull && !signal.aborted) {
-          this.#isPaused = true;
-          await clock.sleep(FULL_CHECK_MS, signal).catch(() => {});
-        }
-        if (!this.#isPaused) continue;
-        this.#isPaused = false;
-        this.#lastHeardMs = clock.monotonicMs();
-        this.#readingSinceMs = this.#lastHeardMs;
+        for (const packet of this.#reader.read(chunk)) this.#handle(packet);
+        if (this.#isFull) await this.#pauseWhileFull(signal);
       }
       this.#end(undefined);
     } catch (error) {
@@ -186,12 +171,12 @@ export class Connection {
     }
   }
 
-  #handlePackets(chunk: Buffer): void {
-    try {
-      for (const packet of this.#reader.read(chunk)) this.#handle(packet);
-    } catch (error) {
-      this.#end(error);
-    }
+  async #pauseWhileFull(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options;
+    this.#isPaused = true;
+    while (this.#isFull && !signal.aborted) await clock.sleep(FULL_CHECK_MS, signal).catch(() => {});
+    this.#isPaused = false;
+    this.#lastHeardMs = this.#readingSinceMs = clock.monotonicMs();
   }
 
   #handle(packet: Packet | DiscardedPublish): void {
@@ -235,9 +220,10 @@ export class Connection {
     if (code !== 0) throw clientRejected(code, this.#options.version);
     this.#isGreeted = true;
     this.sessionPresent = sessionPresent;
-    const { receiveMaximum, maximumPacketSize, serverKeepAlive } = (properties ?? {}) as ServerLimits;
+    const { receiveMaximum, maximumPacketSize, serverKeepAlive } = properties ?? {};
     if (receiveMaximum !== undefined) this.#exchanges.receiveMaximum = receiveMaximum;
     if (maximumPacketSize !== undefined) this.#maxPacketBytes = maximumPacketSize;
+    // 0 disables the keep-alive.
     if (serverKeepAlive !== undefined) this.#keepaliveMs = serverKeepAlive * 1_000 || Number.POSITIVE_INFINITY;
     this.#greeted.resolve();
   }
@@ -314,12 +300,13 @@ export class Connection {
   async subscribe(filters: readonly (readonly [filter: string, qos: 0 | 1 | 2])[]): Promise<boolean[]> {
     // Requests retained messages only if the subscription is new to the session.
     const options = this.#options.version === 5 ? { nl: false, rap: false, rh: 1 } : {};
-    const codes = await this.#exchanges.subscribe(filters.map(([topic, qos]) => ({ topic, qos, ...options })));
+    const subscriptions = filters.map(([topic, qos]) => ({ topic, qos, ...options }));
+    const codes = await this.#exchanges.request({ cmd: 'subscribe', subscriptions });
     return filters.map((_, at) => (codes[at] ?? 0x80) < 0x80);
   }
 
   async unsubscribe(filter: string): Promise<void> {
-    await this.#exchanges.unsubscribe([filter]);
+    await this.#exchanges.request({ cmd: 'unsubscribe', unsubscriptions: [filter] });
   }
 
   /**

@@ -124,17 +124,17 @@ function readPublish(
   const messageId = qos === 0 ? undefined : packet.readUInt16BE(topicEnd);
   if (bound !== undefined) return { cmd: 'discarded', topic, qos, messageId, bytes, bound };
   const payload = packet.subarray(properties.end);
-  const [dup, retain] = [(flags & 8) !== 0, (flags & 1) !== 0];
-  return {
+  const publish: IPublishPacket = {
     cmd: 'publish',
     topic,
     payload,
     qos,
-    dup,
-    retain,
+    dup: (flags & 8) !== 0,
+    retain: (flags & 1) !== 0,
     length: bytes,
-    ...(messageId !== undefined && { messageId }),
   };
+  if (messageId !== undefined) publish.messageId = messageId;
+  return publish;
 }
 
 /** Reads a variable byte integer (MQTT 5 section 1.5.5). Returns `undefined` if it does not end before `end`. */

@@ -57,7 +57,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     }
     await this.withConnection(async (connection) => {
       try {
-        await publish(connection, subject, payload, options);
+        await this.#publish(connection, subject, payload, options);
       } catch (error) {
         options.signal?.throwIfAborted();
         if (error instanceof TagferryError) throw error;
@@ -66,6 +66,31 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
         throw notAcknowledged(this.name, error);
       }
     }, options.signal);
+  }
+
+  async #publish(
+    connection: NatsConnection,
+    subject: string,
+    payload: string | Uint8Array,
+    { headers: given = {}, id: msgID, mustKeep, signal, beforeSend }: Publishing,
+  ): Promise<void> {
+    const { headers: createHeaders } = await import('@nats-io/transport-node');
+    const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
+    const headers = createHeaders();
+    for (const [name, value] of Object.entries(given)) headers.set(name, value);
+    const { streams } = await jetstreamManager(connection, { checkAPI: false });
+    // Without a stream, `publish` would wait for a response in vain, and the message would be sent twice. Other errors
+    // are inconclusive: a cluster without a leader would lose the message.
+    const find = () =>
+      streams.find(subject).catch((error: Error) => {
+        if (!NOT_KEPT.has(error.name)) throw error;
+      });
+    const isKept = mustKeep || (await find()) !== undefined;
+    signal?.throwIfAborted();
+    beforeSend?.();
+    if (isKept) await jetstream(connection).publish(subject, payload, { headers, ...(msgID && { msgID }) });
+    else connection.publish(subject, payload, { headers });
+    if (!isKept) await connection.flush();
   }
 
   override state(): BrokerState {
@@ -98,34 +123,6 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     await Promise.race([connection.flush().catch(() => {}), this.options.clock.sleep(CLOSE_MS)]);
     await connection.close();
   }
-}
-
-async function publish(
-  connection: NatsConnection,
-  subject: string,
-  payload: string | Uint8Array,
-  { headers: given = {}, id, mustKeep, signal, beforeSend }: Publishing,
-): Promise<void> {
-  const { headers: createHeaders } = await import('@nats-io/transport-node');
-  const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
-  const headers = createHeaders();
-  for (const [name, value] of Object.entries(given)) headers.set(name, value);
-  const manager = await jetstreamManager(connection, { checkAPI: false });
-  // Without a stream, `publish` would wait for a response in vain, and the message would be sent twice. Other errors are
-  // inconclusive: a cluster without a leader would lose the message.
-  const find = () =>
-    manager.streams.find(subject).catch((error: Error) => {
-      if (!NOT_KEPT.has(error.name)) throw error;
-    });
-  const isKept = mustKeep || (await find()) !== undefined;
-  signal?.throwIfAborted();
-  beforeSend?.();
-  if (isKept) {
-    await jetstream(connection).publish(subject, payload, { headers, ...(id === undefined ? {} : { msgID: id }) });
-    return;
-  }
-  connection.publish(subject, payload, { headers });
-  await connection.flush();
 }
 
 /**

@@ -14,18 +14,6 @@ import type { BrokerLog } from '../broker-log.ts';
 import type { ExceededBound } from '../limits.ts';
 import { commonSubject, covers, NATS_SUBJECTS } from '../topic-filters.ts';
 
-/** A message of a stream. */
-export interface StreamMessage {
-  subject: string;
-  payload: Uint8Array;
-  /** Returns the first value of a header; the name is not case-sensitive. */
-  header(name: string): string | undefined;
-  /** Sequence number in the stream. */
-  seq: number;
-  /** Time at which the server stored the message, in milliseconds. */
-  storedMs: number;
-}
-
 export interface PullOptions {
   /** Name of the stream. If omitted, the stream that stores the subjects is used. */
   stream: string | undefined;
@@ -40,7 +28,7 @@ export interface PullOptions {
   /** Nothing is pulled if the list is empty. */
   subjects: readonly string[];
   /** Resolves when the message is stored or can be discarded. Rejects if the server must deliver it again. */
-  handler(message: StreamMessage): Promise<void>;
+  handler(message: JsMsg): Promise<void>;
   /** Whether no more messages should be requested. */
   isFull?(): boolean;
   /** Called when the server is waiting for an acknowledgement, so that an early commit is useful. */
@@ -210,7 +198,7 @@ export class NatsPull {
     this.#inProgress.bytes += bytes;
     if (this.#inProgress.messages % this.#earlyCommitFrom === 0) this.#options.stalled?.();
     try {
-      await this.#options.handler(streamMessageOf(message));
+      await this.#options.handler(message);
       respond(() => message.ack());
     } catch (error) {
       respond(() => message.nak(RETRY_MS));
@@ -280,12 +268,4 @@ function respond(send: () => void): void {
   try {
     send();
   } catch {}
-}
-
-function streamMessageOf({ subject, data, headers, seq, timestampNanos }: JsMsg): StreamMessage {
-  const header = (name: string) => {
-    const spelt = headers?.keys().find((one) => one.toLowerCase() === name.toLowerCase());
-    return spelt === undefined ? undefined : headers?.get(spelt);
-  };
-  return { subject, payload: data, header, seq, storedMs: Number(timestampNanos / 1_000_000n) };
 }

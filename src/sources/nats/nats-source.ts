@@ -1,7 +1,7 @@
+import type { JsMsg } from '@nats-io/jetstream';
 import { SourceStopped, TagferryError } from '../../base/errors.ts';
 import type { NatsSpec } from '../../broker/broker-spec.ts';
 import type { NatsBroker } from '../../broker/nats/nats-broker.ts';
-import type { StreamMessage } from '../../broker/nats/nats-pull.ts';
 import { NATS_SUBJECTS } from '../../broker/topic-filters.ts';
 import { isTrusted, StreamTimes } from '../intake/stamps.ts';
 import { publishValue } from '../messages/message-members.ts';
@@ -62,10 +62,11 @@ export class NatsSource implements RunningSource {
     return publishValue(this.#context, spec as MessageValue, ...rest);
   }
 
-  async #receive({ subject, payload, seq, storedMs }: StreamMessage): Promise<void> {
+  async #receive({ subject, data: payload, seq, timestampNanos }: JsMsg): Promise<void> {
     if (this.#isStopped) throw new SourceStopped();
     const points = this.#reader.pointsOf(subject);
     if (points.length === 0) return;
+    const storedMs = Number(timestampNanos / 1_000_000n);
     const timeOf = (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, afterMs);
     // Ignore the stored time if the server clock was not set.
     await this.#reader.write(subject, { payload }, points, isTrusted(storedMs) ? timeOf : undefined);
