@@ -235,6 +235,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     const isShort = clock.monotonicMs() - sinceMs < SHORT_MS;
     const isIdle = isShort && HUNG_UP.has(code) && connection.pendingAtEnd === 'none' && connection.sessionPresent;
     this.#closed.idle = isIdle ? this.#closed.idle + 1 : 0;
+    // Delays would make the connections of two clients longer, and hide the conflict.
+    if (isIdle && this.#closed.idle < 2 * MANY_SHORT) this.attempt = 0;
     if (this.#closed.idle >= MANY_SHORT || code === 'broker.name_taken') nameTaken?.(this.name);
     const isClosed = (isShort || this.#asked !== undefined) && (HUNG_UP.has(code) || code === 'broker.ended');
     this.#findForbidden(isClosed && connection.pendingAtEnd === 'subscriptions');

@@ -12,8 +12,14 @@ import { Shared, type SourceKind } from '../../../src/sources/source-kind.ts';
 import { testSource } from '../../../src/sources/source-test.ts';
 import { StrictBroker } from './strict-broker.ts';
 
-/** Factor by which a clock is faster than the time of the test. */
+/** Clock that is faster than the time of the test. */
 const FASTER = 20;
+const FAST: Clock = {
+  ...systemClock,
+  monotonicMs: () => systemClock.monotonicMs() * FASTER,
+  after: (ms, run) => systemClock.after(ms / FASTER, run),
+  sleep: (ms, signal) => systemClock.sleep(ms / FASTER, signal),
+};
 
 let server: StrictBroker;
 let port: number;
@@ -23,11 +29,15 @@ beforeEach(async () => {
   server = new StrictBroker();
   port = await server.start();
   brokers = [];
+  conflicts = 0;
 });
 afterEach(async () => {
   await Promise.all(brokers.map((one) => one.stop(0)));
   await server.stop();
 });
+
+/** Number of reports that another client uses the client ID. */
+let conflicts: number;
 
 function brokerOf(spec: Partial<BrokerSpec> = {}, at = port, clock: Clock = systemClock): Broker {
   const made = new Broker({
@@ -36,6 +46,7 @@ function brokerOf(spec: Partial<BrokerSpec> = {}, at = port, clock: Clock = syst
     clientId: 'gw',
     clock,
     logger: silentLogger(),
+    nameTaken: () => conflicts++,
   });
   brokers.push(made);
   return made;
@@ -213,12 +224,7 @@ describe('MQTT client', () => {
 
   it('closes a connection on which a subscription has no response, and subscribes on the next one', async () => {
     server.unanswered.add('subscribe');
-    const clock = {
-      ...systemClock,
-      monotonicMs: () => systemClock.monotonicMs() * FASTER,
-      after: (ms: number, run: () => void) => systemClock.after(ms / FASTER, run),
-    };
-    const one = brokerOf({}, port, clock);
+    const one = brokerOf({}, port, FAST);
     const { got, confirm } = taker(one, 'a');
     one.start();
     await vi.waitUntil(() => one.state().problem === 'broker.silent', { timeout: 20_000 });
@@ -286,6 +292,18 @@ describe('WebSocket broker', () => {
     await vi.waitUntil(() => one.state().failures > 1, { timeout: 20_000 });
     expect(one.state().problem).toEqual(problem ?? expect.any(String));
     away.close();
+  });
+});
+
+describe('two MQTT clients with one client ID', () => {
+  it('report a conflict if the broker closes their connections without a reason', async () => {
+    for (let n = 0; n < 2; n++) {
+      const one = brokerOf({}, port, FAST);
+      taker(one, 'a');
+      one.start();
+    }
+    await vi.waitUntil(() => conflicts > 1, { timeout: 20_000 });
+    expect(server.wrong).toEqual([]);
   });
 });
 
