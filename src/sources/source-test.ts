@@ -51,9 +51,7 @@ export async function testSource(
   const gate = new Gate({ status, timeFrom: source.timeFrom, committer, stamps: new Stamps(), clock, log });
   const full = { ...context, gate, status, isTest: true, notes: async () => new Map<string, string>(), log };
   try {
-    const tested = kind.test
-      ? await kind.test(full, waitMs, signal)
-      : await openAndListen(kind, full, status.isPolled ? POLL_MS : waitMs, signal);
+    const tested = await openAndListen(kind, full, status.isPolled ? POLL_MS : waitMs, signal);
     return tested.map((one) => testedReport(source, kind, one, clock));
   } catch (error) {
     signal.throwIfAborted();

@@ -1,11 +1,10 @@
 /** Two agents with one identity, as after copying a disk: their reports, and assigning a new identity to a copy. */
-import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../../src/base/port-claim.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
-import { Mosquitto } from '../../e2e/harness/mosquitto.ts';
 import { runVerb } from '../commands/verb-run.ts';
 import { contentOf } from '../webhook/event-plant.ts';
 
@@ -41,11 +40,6 @@ async function conflicts(agent: AgentProcess): Promise<Conflict[]> {
 
 const has = async (agent: AgentProcess, kind: string) => (await conflicts(agent)).some((one) => one.kind === kind);
 
-async function isConnected(agent: AgentProcess, seconds: number): Promise<boolean> {
-  const { sources } = (await agent.status()) as { sources: { connected: boolean; since_seconds: number }[] };
-  return sources[0]!.connected && sources[0]!.since_seconds >= seconds;
-}
-
 function raiseEvent(serial: number): void {
   sandbox.announcer.announce({
     type: 'threshold_reached',
@@ -60,69 +54,10 @@ function copyState(): void {
   shareIdentity();
 }
 
-/** Starts a copy of the state that a power failure leaves on disk next to the original. */
-async function startCopied(): Promise<void> {
-  await original.end('SIGKILL');
-  copyState();
-  await original.start();
-  await copy.start();
-}
-
 function shareIdentity(): void {
   const identity = { machine: readFileSync('/etc/machine-id', 'utf8').trim(), folder: original.state };
   writeFileSync(join(copy.state, 'identity.json'), JSON.stringify(identity));
 }
-
-describe('client ID conflict on an MQTT broker', () => {
-  let broker: Mosquitto;
-  beforeEach(async () => {
-    broker = await Mosquitto.make();
-    await broker.start(listener());
-  });
-  afterEach(() => broker.dispose());
-
-  const listener = () => `listener ${broker.port} 127.0.0.1\nallow_anonymous true\n`;
-  const tags = (port: number, version: number) =>
-    `sources: { line: { mqtt: "mqtt://127.0.0.1:${port}", version: ${version} } }\n` +
-    'tags: { T: { asset: 881, values: { k: { from: line, topic: t } } } }\n';
-
-  it.each([3, 5])('is reported by both agents until the copy has a new identity (MQTT %i)', async (version) => {
-    for (const agent of [original, copy]) agent.write(sandbox.url, { tags: tags(broker.port, version) });
-    await original.start();
-    await original.until(() => original.logged('broker.connected').length > 0, 'the original is connected');
-    await startCopied();
-    for (const agent of [original, copy]) {
-      await agent.until(() => has(agent, 'broker'), 'the conflict is in the status');
-      expect(agent.logged('identity.conflict')[0]).toMatchObject({ kind: 'broker', source: 'line' });
-      expect(await agent.metric('tagferry_identity_conflict{kind="broker"}')).toBe(1);
-      const { notes } = JSON.parse((await agent.call(agent.ops, '/healthz')).text) as { notes: string[] };
-      expect(notes).toContainEqual(expect.stringContaining('tagferry identity new'));
-      expect(await run('doctor', '--config', agent.config)).toContain('tagferry identity new');
-    }
-    const reports = join(copy.folder, 'reports');
-    mkdirSync(reports);
-    writeFileSync(join(reports, 'gw-1.json'), JSON.stringify(await original.status()));
-    expect(await run('fleet-report', reports)).toContain('another agent with the same identity (broker)');
-
-    expect(await run('identity', 'new', '--yes', '--config', copy.config)).toContain('in use');
-    await copy.end('SIGTERM');
-    expect(await run('identity', 'new', '--yes', '--config', copy.config)).toContain('This gateway has a new identity');
-    await copy.start();
-    // No connection lasts for a second during a conflict.
-    for (const agent of [original, copy]) await agent.until(() => isConnected(agent, 3), 'it stays connected');
-  });
-
-  it('is not reported if the broker restarts repeatedly', async () => {
-    original.write(sandbox.url, { tags: tags(broker.port, 3) });
-    await original.start();
-    for (let restart = 1; restart <= 7; restart++) {
-      await original.until(() => isConnected(original, 0), 'it is connected');
-      await broker.stop();
-      await broker.start(listener());
-    }
-    expect(await conflicts(original)).toEqual([]);
-  });
-});
 
 describe('token revoked by another client', () => {
   /** Posts a value, so that the current token has worked once. */
