@@ -14,7 +14,8 @@ import { Stamps } from '../../../src/sources/intake/stamps.ts';
 import { TroubleLog } from '../../../src/sources/intake/trouble-log.ts';
 import { BlockReader } from '../../../src/sources/modbus/block-reader.ts';
 import { readRequest } from '../../../src/sources/modbus/frames.ts';
-import { joinLine, type ModbusSpec } from '../../../src/sources/modbus/line.ts';
+import { ModbusLine } from '../../../src/sources/modbus/line.ts';
+import type { ModbusSpec } from '../../../src/sources/modbus/modbus-kind.ts';
 import { type ModbusRegister, readRegister, type Span } from '../../../src/sources/modbus/register.ts';
 import { SourceStatus } from '../../../src/sources/status.ts';
 import { type Cost, costOf, machine, median, table } from '../measure.ts';
@@ -101,9 +102,10 @@ async function ownReader(port: number): Promise<() => Promise<unknown>> {
     pauseMs: 0,
     closeAfterPoll: false,
   };
-  const source = { kind: 'modbus', name: 'plc', everyMs: 1_000, timeFrom: 'source' as const, spec };
-  const line = joinLine(new Map(), source, clock, log);
-  const read = (span: Span, end: AbortSignal) => line.send([readRequest(spec.unit, span)], spec.timeoutMs, end);
+  const user = { name: 'plc', spec };
+  const line = new ModbusLine(spec.address, clock, log);
+  line.join(user);
+  const read = (span: Span, end: AbortSignal) => line.send(user, readRequest(spec.unit, span), end);
   const trouble = new TroubleLog(log, clock);
   const reader = new BlockReader({ source: 'plc', points, maxRegisters: 120, read, clock, trouble });
   const { signal } = new AbortController();

@@ -1,10 +1,7 @@
 import { readDuration } from '../../base/quantity.ts';
 import { printable, printableAddress, shown } from '../../config/problem.ts';
 import type { ComparedSource, MemberReport, Members } from '../../config/source-kinds.ts';
-import type { Source } from '../../config/tags.ts';
 import type { SourceKind } from '../source-kind.ts';
-import type { ModbusAddress } from './connection.ts';
-import type { ModbusSpec } from './line.ts';
 import {
   BYTE_ORDERS,
   type ModbusValue,
@@ -14,6 +11,31 @@ import {
   storedNumber,
   writeProblem,
 } from './register.ts';
+
+/** Device address: a host and port, or a serial port. `framing: rtu`: the host forwards serial frames unchanged. */
+export type ModbusAddress =
+  | { transport: 'tcp'; host: string; port: number; framing?: 'rtu' }
+  | { transport: 'rtu'; path: string; baud: number; parity: 'none' | 'even' | 'odd'; stopBits: 1 | 2 };
+
+/**
+ * Specification of a source in tags.yaml. If sources on one line differ, the maximum of `connections` and `pauseMs`
+ * applies, and `closeAfterPoll` if any of them sets it.
+ */
+export interface ModbusSpec {
+  address: ModbusAddress;
+  /** Unit number of the device on its serial line or behind its Modbus gateway. */
+  unit: number;
+  /** Response timeout, in milliseconds. */
+  timeoutMs: number;
+  /** Maximum number of registers per request. */
+  maxRegisters: number;
+  /** Maximum number of simultaneous connections to the host and port. */
+  connections: number;
+  /** Minimum time between a response and the next request, in milliseconds. */
+  pauseMs: number;
+  /** Whether to disconnect after each poll, because the device accepts only one client. */
+  closeAfterPoll: boolean;
+}
 
 /** Defaults according to "MODBUS over Serial Line", section 2.5. */
 const BAUD = 19_200;
@@ -178,8 +200,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
 
 /** Returns the registers or the coil that a write changes. */
 function targetsOf({ address, unit }: ModbusSpec, { register: { table, address: first, length } }: ModbusValue) {
-  const device = address.transport === 'tcp' ? `${address.host.toLowerCase()} ${address.port}` : address.path;
-  return Array.from({ length }, (_, at) => `${device} unit ${unit} ${table} ${first + at}`);
+  return Array.from({ length }, (_, at) => `${lineNameOf(address)} unit ${unit} ${table} ${first + at}`);
 }
 
 function readAddress(raw: Members, report: MemberReport): ModbusAddress | undefined {
@@ -230,28 +251,27 @@ function readDurationMember(raw: Members, member: string, rule: typeof PAUSE, re
 
 /** Reports sources with different settings for the same serial port, or different framing for the same host and port. */
 function compareSources(sources: readonly ComparedSource<ModbusSpec>[]): void {
-  const first = new Map<string, Source<ModbusSpec>>();
-  for (const { source, report } of sources) {
-    const { address } = source.spec;
-    const place = address.transport === 'tcp' ? `${address.host}:${address.port}` : address.path;
-    const other = first.get(place);
-    if (other === undefined) {
-      first.set(place, source);
-      continue;
-    }
-    const [own, theirs] = [lineSettings(address), lineSettings(other.spec.address)];
-    const where = address.transport === 'tcp' ? 'for the same host and port' : 'on the same line';
-    for (const [member, value] of Object.entries(own)) {
-      if (value === theirs[member]) continue;
-      const reason = `${member} ${value} differs from "${printable(other.name)}" ${where} (${theirs[member]})`;
-      report.problem(member, reason, `set the same value for both: ${member}: ${theirs[member]}`);
+  /** Settings that all sources with one address share, by member. */
+  const settingsOf = (address: ModbusAddress): Record<string, string | number> => {
+    if (address.transport === 'tcp') return { framing: address.framing ?? 'tcp' };
+    return { baud: address.baud, parity: address.parity, stop_bits: address.stopBits };
+  };
+  const lines = Map.groupBy(sources, ({ source }) => lineNameOf(source.spec.address));
+  for (const [first, ...others] of lines.values()) {
+    const theirs = settingsOf(first!.source.spec.address);
+    for (const { source, report } of others) {
+      const { address } = source.spec;
+      const where = address.transport === 'tcp' ? 'for the same host and port' : 'on the same line';
+      for (const [member, value] of Object.entries(settingsOf(address))) {
+        if (value === theirs[member]) continue;
+        const reason = `${member} ${value} differs from "${printable(first!.source.name)}" ${where} (${theirs[member]})`;
+        report.problem(member, reason, `set the same value for both: ${member}: ${theirs[member]}`);
+      }
     }
   }
 }
 
-/** Settings that all sources with one address share, by member. */
-function lineSettings(address: ModbusAddress): Record<string, string | number> {
-  if (address.transport === 'tcp') return { framing: address.framing ?? 'tcp' };
-  const { baud, parity, stopBits } = address;
-  return { baud, parity, stop_bits: stopBits };
+/** Returns the host and port, or the serial port, which sources with the same line have in common. */
+export function lineNameOf(address: ModbusAddress): string {
+  return address.transport === 'tcp' ? `${address.host.toLowerCase()}:${address.port}` : address.path;
 }

@@ -514,7 +514,7 @@ describe('check of tags.yaml', () => {
     [
       'a misspelt register',
       value('{ from: plc1, register: hold 1 }'),
-      '4: register "hold 1" has the unknown table "hold", use holding, input, coil or discrete, for example holding 1',
+      '4: register "hold 1" is not a Modbus register, use a value such as holding 0 (protocol address) or 40001 (Modicon number)',
     ],
     [
       'a table without a register',

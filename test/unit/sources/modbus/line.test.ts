@@ -178,7 +178,6 @@ describe('Modbus line', () => {
     const source = await open(1);
     await plant.start(source);
     const replaced = await open(2, ', framing: rtu');
-    await until(() => device.sockets.size === 0);
     await source.running.stop();
     void plant.start(replaced);
     await until(() => device.opened === 2);
