@@ -10,7 +10,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Reading } from '../intake/gate.ts';
 import type { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
-import { ILLEGAL_FUNCTION, type ModbusError } from './modbus-error.ts';
+import { ILLEGAL_FUNCTION, ModbusError } from './modbus-error.ts';
 import { decode, isBits, type ModbusTable, type ModbusValue, registerText, type Span } from './register.ts';
 
 export type ModbusPoint = Point<ModbusValue>;
@@ -21,19 +21,8 @@ interface BlockReaderOptions {
   points: readonly ModbusPoint[];
   /** Maximum number of registers per request. */
   maxRegisters: number;
-  /** Reads a span. Returns the error if there is no response with values. Rejects only if the signal aborts. */
-  read(span: Span, signal: AbortSignal): Promise<Buffer | ModbusError>;
   clock: Clock;
   trouble: TroubleLog;
-}
-
-/** Result of reading all points once. */
-export interface Poll {
-  readings: Reading[];
-  /** Whether the device responded, with values or an exception. */
-  hasResponded: boolean;
-  /** Reason why the device does not respond, or stopped responding. */
-  problem: ModbusError | undefined;
 }
 
 /** The values in the same registers, for example the bits of one register. */
@@ -86,73 +75,68 @@ export class BlockReader {
     );
   }
 
-  /** Reads all points once. Rejects only if the signal aborts. */
-  async poll(signal: AbortSignal): Promise<Poll> {
-    const poll: Poll = { readings: [], hasResponded: false, problem: undefined };
+  /** Reads all points once. `request` reads a span, and returns the error if there is no response with values. */
+  async poll(request: (span: Span) => Promise<Buffer | ModbusError>): Promise<Reading[]> {
+    const readings: Reading[] = [];
+    /** Reasons not to send further requests: the device does not respond, or does not support a table. */
+    let unreachable: ModbusError | undefined;
     const unsupported = new Map<ModbusTable, ModbusError>();
-    /** Returns the error, without a request if the device does not respond or does not support the table. */
-    const read = async (span: Span, items: readonly Item[]) => {
-      if (poll.problem?.isUnreachable) return poll.problem;
-      return unsupported.get(span.table) ?? (await this.#read(poll, span, items, signal));
+    /** Reads a span and adds the values of its items. Returns the error if there is no response with values. */
+    const read = async (span: Span, items: readonly Item[]): Promise<ModbusError | undefined> => {
+      const known = unreachable ?? unsupported.get(span.table);
+      if (known !== undefined) return known;
+      const response = await request(span);
+      if (response instanceof ModbusError) {
+        if (response.isUnreachable) unreachable = response;
+        return response;
+      }
+      for (const item of items) {
+        for (const point of item.points) readings.push(readingOf(point, span.address, response));
+        if (item.failure !== undefined) this.#recover(item);
+      }
+      return undefined;
+    };
+    const fail = (items: readonly Item[], error: ModbusError | undefined) => {
+      const failure = error?.isUnreachable ? undefined : error?.message;
+      for (const { points } of items) for (const point of points) readings.push({ point, failure });
+      // An unresponsive device is read again in the next poll.
+      if (error && !error.isUnreachable) this.#recordFailure(items, error);
     };
     this.#planBlocks();
-    addFailures(poll, this.#skipped, undefined);
+    fail(this.#skipped, undefined);
     for (const block of this.#blocks) {
-      const { items } = block;
+      const { table, items } = block;
       const error = await read(block, items);
       if (error === undefined) continue;
       if (error.failure !== 'exception' || error.isBusy || items.length === 1) {
-        this.#fail(poll, items, error);
+        fail(items, error);
         continue;
       }
       let failed = 0;
-      for (const item of items) {
+      for (const [at, item] of items.entries()) {
         const own = await read(item, [item]);
         if (own === undefined) continue;
-        const isFirst = item === items[0];
-        if (isFirst && [error, own].every(({ exception }) => exception === ILLEGAL_FUNCTION)) {
-          unsupported.set(block.table, own);
-        }
-        this.#fail(poll, [item], own);
         failed++;
+        fail([item], own);
+        const isUnsupported = at === 0 && [error, own].every(({ exception }) => exception === ILLEGAL_FUNCTION);
+        if (isUnsupported) unsupported.set(table, own);
       }
       if (failed === 0 && error.isRejection) this.#divide(items);
     }
-    return poll;
+    return readings;
   }
 
-  /** Reads a span and adds the values of its items. Returns the error if there is no response with values. */
-  async #read(poll: Poll, span: Span, items: readonly Item[], signal: AbortSignal): Promise<ModbusError | undefined> {
-    const response = await this.#options.read(span, signal);
-    if (!Buffer.isBuffer(response) && response.failure !== 'exception') {
-      if (response.isUnreachable || !poll.hasResponded) poll.problem = response;
-      return response;
-    }
-    poll.hasResponded = true;
-    poll.problem = undefined;
-    if (!Buffer.isBuffer(response)) return response;
-    for (const item of items) {
-      for (const point of item.points) poll.readings.push(readingOf(point, span.address, response));
-      if (item.failure !== undefined) this.#recover(item);
-    }
-    return undefined;
-  }
-
-  /** Records that items could not be read. Retries them later, unless the device or its connection is unresponsive. */
-  #fail(poll: Poll, items: readonly Item[], error: ModbusError): void {
-    addFailures(poll, items, error.isUnreachable ? undefined : error.message);
-    if (error.isUnreachable) return;
+  /** Records that items could not be read, and when they are retried. Logs the first failure of each value. */
+  #recordFailure(items: readonly Item[], error: ModbusError): void {
     this.#planUntilMs = Number.NEGATIVE_INFINITY;
     const { clock, trouble } = this.#options;
-    const maxMs = error.isRejection ? MAX_REJECTED_MS : MAX_FAILED_MS;
-    const [event, message] =
-      error.failure === 'garbled'
-        ? ['modbus.invalid_response', 'invalid response from Modbus device']
-        : ['modbus.unreadable', 'failed to read register'];
+    const isGarbled = error.failure === 'garbled';
+    const event = isGarbled ? 'modbus.invalid_response' : 'modbus.unreadable';
+    const message = isGarbled ? 'invalid response from Modbus device' : 'failed to read register';
     for (const item of items) {
-      const nextMs = 2 * (item.failure?.retryInMs || FIRST_RETRY_MS / 2);
-      const retryInMs = error.isBusy ? 0 : Math.min(maxMs, nextMs);
       const isFirst = item.failure === undefined;
+      const nextMs = Math.max(FIRST_RETRY_MS, 2 * (item.failure?.retryInMs ?? 0));
+      const retryInMs = error.isBusy ? 0 : Math.min(error.isRejection ? MAX_REJECTED_MS : MAX_FAILED_MS, nextMs);
       item.failure = { error, retryInMs, dueMs: clock.monotonicMs() + retryInMs };
       for (const point of isFirst ? item.points : []) {
         const fields = { ...this.#fieldsOf(point), error: error.message, hint: error.hint, retryInMs };
@@ -229,10 +213,6 @@ export function readingOf(
   if (typeof raw === 'string' || Number.isFinite(raw)) return { point, raw };
   const content = register.type.startsWith('bcd') ? 'BCD digits' : 'a number';
   return { point, problem: `the register does not contain ${content}` };
-}
-
-function addFailures({ readings }: Poll, items: readonly Item[], failure: string | undefined): void {
-  for (const { points } of items) for (const point of points) readings.push({ point, failure });
 }
 
 function endOf({ address, length }: Span): number {

@@ -97,7 +97,10 @@ export class ModbusConnection {
     this.#transaction = transaction;
     this.#received = NOTHING;
     this.#exchange = { request, transaction, resolve, reject };
-    const cancelTimeout = this.#clock.after(timeoutMs, () => this.#endLate(timeoutMs));
+    const cancelTimeout = this.#clock.after(timeoutMs, () => {
+      if (this.#received.length > 0) this.#fail(invalidResponse(`no complete response within ${timeoutMs} ms`));
+      else this.#fail(new ModbusError(`no response within ${timeoutMs} ms`, 'silent'));
+    });
     const onAbort = () => void this.close();
     const endsOnAbort = request.isWrite && this.#stream instanceof Socket;
     if (endsOnAbort) signal.addEventListener('abort', onAbort, { once: true });
@@ -125,12 +128,6 @@ export class ModbusConnection {
     } catch (error) {
       this.#fail(error as ModbusError);
     }
-  }
-
-  #endLate(timeoutMs: number): void {
-    const isPartial = this.#received.length > 0;
-    if (isPartial) this.#fail(invalidResponse(`no complete response within ${timeoutMs} ms`));
-    else this.#fail(new ModbusError(`no response within ${timeoutMs} ms`, 'silent'));
   }
 
   /** Ends the request in progress with an exception of the device, or without a valid response. */

@@ -3,10 +3,14 @@ import { printable, printableAddress, shown } from '../../config/problem.ts';
 import type { ComparedSource, MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SourceKind } from '../source-kind.ts';
 import {
-  BYTE_ORDERS,
+  isBits,
+  type ModbusRegister,
+  type ModbusTable,
   type ModbusValue,
+  ORDERS,
   REGISTER_TYPES,
-  readRegister,
+  type RegisterType,
+  registersOf,
   registerText,
   storedNumber,
   writeProblem,
@@ -48,6 +52,11 @@ const MAX_REGISTERS = 120;
 /** Members that are accepted for only one of the two transports. */
 const ONLY = { tcp: ['connections', 'framing', 'close_after_poll'], rtu: ['baud', 'parity', 'stop_bits'] } as const;
 const EXAMPLES = 'tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0';
+const LAST_ADDRESS = 65_535;
+const LAST_BIT = 15;
+/** In Modicon notation, the first digit selects the table, and the other digits are the address, starting at 1. */
+const TABLE_OF_DIGIT: Readonly<Record<string, ModbusTable>> = { 1: 'discrete', 3: 'input', 4: 'holding' };
+const REGISTERS = 'holding 0 (protocol address) or 40001 (Modicon number)';
 
 /**
  * A Modbus device: `plc1: { modbus: "tcp://192.168.0.5:502", unit: 1 }`, `line2: { modbus: "rtu:/dev/ttyUSB0", unit:
@@ -139,7 +148,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       description: 'Modbus: data type. Default: uint16; bool for coil, discrete and bit.',
     },
     byte_order: {
-      enum: [...BYTE_ORDERS],
+      enum: Object.keys(ORDERS),
       default: 'ABCD',
       description: 'Modbus: byte order, A being the most significant byte. BADC swaps the bytes of a 16-bit value.',
     },
@@ -181,11 +190,8 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
     };
   },
   readValue(raw, report) {
-    const register = readRegister(raw as unknown as Parameters<typeof readRegister>[0]);
-    if (!('reason' in register)) return { register };
-    const { member, reason, instead } = register;
-    report.problem(member, `${member} ${shown((raw[member] as string | undefined) ?? '')} ${reason}`, instead);
-    return undefined;
+    const register = readRegister(raw, report);
+    return register && { register };
   },
   compareSources,
   writing: { problem: writeProblem, storedFor: storedNumber, targetsOf },
@@ -247,6 +253,99 @@ function readDurationMember(raw: Members, member: string, rule: typeof PAUSE, re
   const reason = 'reason' in reading ? reading.reason : `must be ${rule.range}`;
   report.problem(member, `${member} "${written}" ${reason}`, `use a value such as ${rule.example}`);
   return undefined;
+}
+
+/** Register members of tags.yaml. `bit`: a number, or a range such as `4-7`. `length`: characters of a string. */
+interface WrittenRegister extends Members {
+  register: string | number;
+  type?: RegisterType;
+  byte_order?: string;
+  bit?: number | string;
+  length?: number;
+}
+
+/** Reads the members of a value. Returns `undefined` after reporting a problem. */
+function readRegister(raw: Members, report: MemberReport): ModbusRegister | undefined {
+  const problem = (member: string, reason: string, instead: string): undefined => {
+    report.problem(member, `${member} ${shown((raw[member] as string | undefined) ?? '')} ${reason}`, instead);
+  };
+  const written = raw as WrittenRegister;
+  const place = readPlace(String(written.register).trim());
+  if ('reason' in place) return problem('register', place.reason, place.instead);
+  const { table, address } = place;
+  const { bit, length: characters } = written;
+  const [lowest = 0, highest = lowest] = String(bit ?? '')
+    .split('-')
+    .map(Number);
+  const bits = bit === undefined ? undefined : { lowest, count: highest - lowest + 1 };
+  const type = written.type ?? (isBits(table) || bits?.count === 1 ? 'bool' : 'uint16');
+  if (isBits(table)) {
+    if (bits) return problem('bit', `cannot be combined with ${table}, which is one bit`, 'remove it');
+    const reason = `does not fit ${table} registers, which contain one bit`;
+    if (type !== 'bool') return problem('type', reason, 'use bool, or omit it');
+  } else if (bits) {
+    const instead = `use the lowest and the highest bit (0 to ${LAST_BIT}), for example 4-7`;
+    const isRange = typeof bit === 'number' || (lowest < highest && highest <= LAST_BIT);
+    if (!isRange) return problem('bit', 'is not a range of bits', instead);
+    const fits = type === 'uint16' || (bits.count === 1 && (type === 'bool' || type === 'int16'));
+    if (!fits) return problem('type', 'cannot be combined with bit', 'omit it');
+  } else if (type === 'bool') {
+    const reason = `does not fit ${table} registers, which contain 16 bits`;
+    return problem('type', reason, 'add bit: 0 to 15, or use uint16');
+  }
+  if (type === 'string' && characters === undefined) {
+    return problem('type', 'requires the number of characters', 'add length: 8');
+  }
+  if (type !== 'string' && characters !== undefined) {
+    return problem('length', `is not supported for ${type}`, 'remove it, or add type: string');
+  }
+  const length = registersOf(type, characters);
+  const order = ORDERS[written.byte_order ?? 'ABCD']!;
+  if (order.bits === 64 && length !== 4) {
+    return problem('byte_order', `has eight bytes, and ${type} has fewer`, 'use ABCD, CDAB, BADC or DCBA');
+  }
+  if (type === 'string' && order.words) {
+    return problem('byte_order', 'reverses the registers of a string', 'use ABCD or BADC');
+  }
+  if (address + length - 1 > LAST_ADDRESS) {
+    return problem('register', `exceeds the last address ${LAST_ADDRESS}`, `use ${REGISTERS}`);
+  }
+  return {
+    table,
+    address,
+    length,
+    type: bits?.count === 1 ? 'bool' : type,
+    wordsReversed: order.words,
+    bytesSwapped: order.bytes,
+    ...(bits === undefined ? {} : { bits }),
+    ...(characters === undefined ? {} : { characters }),
+  };
+}
+
+/**
+ * `holding 40070` is wire address 40070, as in SunSpec and most modern manuals. A bare number is in Modicon notation:
+ * `40001` and `400001` are `holding 0`, `30001` is `input 0`, `10001` is `discrete 0`, `1` to `9999` are coils.
+ */
+function readPlace(text: string): { table: ModbusTable; address: number } | { reason: string; instead: string } {
+  const number = Number(/\d{1,6}$/.exec(text)?.[0]);
+  const name = /^(holding|input|coil|discrete)\s+\d{1,6}$/i.exec(text)?.[1];
+  if (name !== undefined) {
+    if (number <= LAST_ADDRESS) return { table: name.toLowerCase() as ModbusTable, address: number };
+    // Six digits are probably Modicon notation, which cannot be combined with a table name.
+    const instead = `use the protocol address, or the number without "${name}"`;
+    return { reason: `exceeds the last address ${LAST_ADDRESS}`, instead };
+  }
+  if (!/^\d{1,6}$/.test(text))
+    return { reason: 'is not a Modbus register', instead: `use a value such as ${REGISTERS}` };
+  if (number >= 1 && number <= 9_999) return { table: 'coil', address: number - 1 };
+  const [span, count] = number >= 100_000 ? [100_000, LAST_ADDRESS + 1] : [10_000, 9_999];
+  const table = TABLE_OF_DIGIT[String(Math.floor(number / span))];
+  const address = (number % span) - 1;
+  if (table !== undefined && address >= 0 && address < count) return { table, address };
+  return {
+    reason: 'is not a Modicon number (40001, 30001, 10001, 1 to 9999; with six digits 400001)',
+    instead: `use the table and the protocol address: holding ${number <= LAST_ADDRESS ? number : 0}`,
+  };
 }
 
 /** Reports sources with different settings for the same serial port, or different framing for the same host and port. */

@@ -11,6 +11,14 @@ import { encode, type ModbusValue, registerText, type Span } from './register.ts
 
 type Context = SourceContext<ModbusSpec, ModbusValue>;
 
+/** What a poll reveals about the device: whether it responded, and why it does not respond, or stopped responding. */
+interface Outcome {
+  hasResponded: boolean;
+  problem: ModbusError | undefined;
+}
+
+const newOutcome = (): Outcome => ({ hasResponded: false, problem: undefined });
+
 /** Pauses before retries within one poll while a device is busy. */
 const BUSY_PAUSES_MS = [100, 200, 400];
 /** Maximum number of attempts within one poll in case of invalid responses, for example because of line noise. */
@@ -40,9 +48,8 @@ export class ModbusSource implements RunningSource, LineUser {
     this.#line.join(this);
     status.disconnect();
     const trouble = new TroubleLog(log, clock, 'values');
-    const read = (span: Span, signal: AbortSignal) => this.#read(span, signal);
     for (const group of Map.groupBy(points, ({ everyMs }) => everyMs).values()) {
-      const reader = new BlockReader({ source: name, points: group, maxRegisters, read, clock, trouble });
+      const reader = new BlockReader({ source: name, points: group, maxRegisters, clock, trouble });
       this.#readers.push(reader);
       this.#pollers.push(new Poller({ ...context, points: group, read: (_, signal) => this.#poll(reader, signal) }));
     }
@@ -79,42 +86,47 @@ export class ModbusSource implements RunningSource, LineUser {
     });
   }
 
-  /**
-   * Reads registers, repeatedly if the device is busy or its response is invalid. Returns the error of the final
-   * attempt. Rejects only if the signal aborts.
-   */
-  async #read(span: Span, signal: AbortSignal): Promise<Buffer | ModbusError> {
-    const { status, clock } = this.#context;
-    const request = readRequest(this.spec.unit, span);
-    for (let tries = 1; ; tries++) {
-      try {
-        return await this.#line.send(this, request, signal);
-      } catch (error) {
-        if (!(error instanceof ModbusError)) throw error;
-        status.errors++;
-        const pauseMs = error.isBusy ? BUSY_PAUSES_MS[tries - 1] : undefined;
-        if (pauseMs !== undefined) await clock.sleep(pauseMs, signal);
-        else if (error.failure !== 'garbled' || tries >= GARBLED_TRIES) return error;
-      }
-    }
-  }
-
   async #poll(reader: BlockReader, signal: AbortSignal): Promise<Reading[]> {
-    const { readings, hasResponded, problem } = await this.#line.use(() => reader.poll(signal));
+    const outcome: Outcome = newOutcome();
+    const readings = await this.#line.use(() => reader.poll((span) => this.#read(span, signal, outcome)));
+    const { hasResponded, problem } = outcome;
     // Nothing is known about the device if no register was due.
     if (!hasResponded && problem === undefined) return readings;
     const { status } = this.#context;
     if (hasResponded) status.connect();
     else status.disconnect();
     const [first, ...others] = this.#readers.flatMap((one) => one.failures());
-    const error = problem ?? first?.error;
-    status.hint = error?.hint;
-    status.problem = error?.message;
-    if (problem === undefined && first !== undefined) {
-      const { name, spec } = first.point;
-      const more = others.length > 0 ? ` and ${others.length} more` : '';
-      status.problem = `${name} (${registerText(spec.register)})${more}: ${first.error.message}`;
-    }
+    const more = others.length > 0 ? ` and ${others.length} more` : '';
+    const of =
+      first && `${first.point.name} (${registerText(first.point.spec.register)})${more}: ${first.error.message}`;
+    status.problem = problem?.message ?? of;
+    status.hint = (problem ?? first?.error)?.hint;
     return readings;
+  }
+
+  /**
+   * Reads registers, repeatedly if the device is busy or its response is invalid. Returns the error of the final
+   * attempt. Rejects only if the signal aborts.
+   */
+  async #read(span: Span, signal: AbortSignal, outcome: Outcome = newOutcome()): Promise<Buffer | ModbusError> {
+    const { status, clock } = this.#context;
+    const request = readRequest(this.spec.unit, span);
+    for (let tries = 1; ; tries++) {
+      const response = await this.#line.send(this, request, signal).catch((error: unknown) => {
+        if (error instanceof ModbusError) return error;
+        throw error;
+      });
+      const error = response instanceof ModbusError ? response : undefined;
+      if (error !== undefined) status.errors++;
+      if (error === undefined || error.failure === 'exception') {
+        outcome.hasResponded = true;
+        outcome.problem = undefined;
+      } else if (error.isUnreachable || !outcome.hasResponded) {
+        outcome.problem = error;
+      }
+      const pauseMs = error?.isBusy ? BUSY_PAUSES_MS[tries - 1] : undefined;
+      if (pauseMs !== undefined) await clock.sleep(pauseMs, signal);
+      else if (error?.failure !== 'garbled' || tries >= GARBLED_TRIES) return response;
+    }
   }
 }

@@ -35,7 +35,7 @@ const NUMBERS = {
 } as const;
 
 type NumberType = keyof typeof NUMBERS;
-type RegisterType = NumberType | 'string' | 'bool';
+export type RegisterType = NumberType | 'string' | 'bool';
 
 export const REGISTER_TYPES: readonly RegisterType[] = [...(Object.keys(NUMBERS) as NumberType[]), 'string', 'bool'];
 
@@ -56,32 +56,8 @@ export interface ModbusRegister extends Span {
   characters?: number;
 }
 
-/** Register members of tags.yaml. */
-export interface WrittenRegister {
-  register: string | number;
-  type?: RegisterType | undefined;
-  byte_order?: string | undefined;
-  /** `3`, or a range: `4-7`. */
-  bit?: number | string | undefined;
-  /** Number of characters of a string. */
-  length?: number | undefined;
-}
-
-/** Problem with a register definition, and the affected member. */
-export interface RegisterProblem {
-  member: keyof WrittenRegister;
-  reason: string;
-  instead: string;
-}
-
-const LAST_ADDRESS = 65_535;
-const LAST_BIT = 15;
-/** In Modicon notation, the first digit selects the table, and the other digits are the address, starting at 1. */
-const TABLE_OF_DIGIT: Readonly<Record<string, ModbusTable>> = { 1: 'discrete', 3: 'input', 4: 'holding' };
-const EXAMPLES = 'holding 0 (protocol address) or 40001 (Modicon number)';
-
 /** Byte orders of 32-bit values; the 64-bit orders apply to four registers. */
-const ORDERS: Readonly<Record<string, { words: boolean; bytes: boolean; bits?: 64 }>> = {
+export const ORDERS: Readonly<Record<string, { words: boolean; bytes: boolean; bits?: 64 }>> = {
   ABCD: { words: false, bytes: false },
   CDAB: { words: true, bytes: false },
   BADC: { words: false, bytes: true },
@@ -92,64 +68,8 @@ const ORDERS: Readonly<Record<string, { words: boolean; bytes: boolean; bits?: 6
   HGFEDCBA: { words: true, bytes: true, bits: 64 },
 };
 
-export const BYTE_ORDERS = Object.keys(ORDERS);
-
-/** Reads the members of a value. Bare numbers are in Modicon notation. */
-export function readRegister(written: WrittenRegister): ModbusRegister | RegisterProblem {
-  const problem = (member: keyof WrittenRegister, reason: string, instead: string) => ({ member, reason, instead });
-  const place = readPlace(String(written.register).trim());
-  if ('reason' in place) return problem('register', place.reason, place.instead);
-  const { table, address } = place;
-  const { bit, length: characters } = written;
-  const [lowest = 0, highest = lowest] = String(bit ?? '')
-    .split('-')
-    .map(Number);
-  const bits = bit === undefined ? undefined : { lowest, count: highest - lowest + 1 };
-  const type = written.type ?? (isBits(table) || bits?.count === 1 ? 'bool' : 'uint16');
-  if (isBits(table)) {
-    if (bits) return problem('bit', `cannot be combined with ${table}, which is one bit`, 'remove it');
-    const reason = `does not fit ${table} registers, which contain one bit`;
-    if (type !== 'bool') return problem('type', reason, 'use bool, or omit it');
-  } else if (bits) {
-    const instead = `use the lowest and the highest bit (0 to ${LAST_BIT}), for example 4-7`;
-    const isRange = typeof bit === 'number' || (lowest < highest && highest <= LAST_BIT);
-    if (!isRange) return problem('bit', 'is not a range of bits', instead);
-    const fits = type === 'uint16' || (bits.count === 1 && (type === 'bool' || type === 'int16'));
-    if (!fits) return problem('type', 'cannot be combined with bit', 'omit it');
-  } else if (type === 'bool') {
-    const reason = `does not fit ${table} registers, which contain 16 bits`;
-    return problem('type', reason, 'add bit: 0 to 15, or use uint16');
-  }
-  if (type === 'string' && characters === undefined) {
-    return problem('type', 'requires the number of characters', 'add length: 8');
-  }
-  if (type !== 'string' && characters !== undefined) {
-    return problem('length', `is not supported for ${type}`, 'remove it, or add type: string');
-  }
-  const length = registersOf(type, characters);
-  const order = ORDERS[written.byte_order ?? 'ABCD']!;
-  if (order.bits === 64 && length !== 4) {
-    return problem('byte_order', `has eight bytes, and ${type} has fewer`, 'use ABCD, CDAB, BADC or DCBA');
-  }
-  if (type === 'string' && order.words) {
-    return problem('byte_order', 'reverses the registers of a string', 'use ABCD or BADC');
-  }
-  if (address + length - 1 > LAST_ADDRESS) {
-    return problem('register', `exceeds the last address ${LAST_ADDRESS}`, `use ${EXAMPLES}`);
-  }
-  return {
-    table,
-    address,
-    length,
-    type: bits?.count === 1 ? 'bool' : type,
-    wordsReversed: order.words,
-    bytesSwapped: order.bytes,
-    ...(bits === undefined ? {} : { bits }),
-    ...(characters === undefined ? {} : { characters }),
-  };
-}
-
-function registersOf(type: RegisterType, characters = 0): number {
+/** `characters`: length of a string. */
+export function registersOf(type: RegisterType, characters = 0): number {
   if (type === 'string') return Math.ceil(characters / 2);
   return type === 'bool' ? 1 : NUMBERS[type].registers;
 }
@@ -159,32 +79,6 @@ export function registerText({ table, address, bits }: Pick<ModbusRegister, 'tab
   if (bits === undefined) return `${table} ${address}`;
   const { lowest, count } = bits;
   return `${table} ${address} bit ${lowest}${count === 1 ? '' : `-${lowest + count - 1}`}`;
-}
-
-/**
- * `holding 40070` is wire address 40070, as in SunSpec and most modern manuals. A bare number is in Modicon notation:
- * `40001` and `400001` are `holding 0`, `30001` is `input 0`, `10001` is `discrete 0`, `1` to `9999` are coils.
- */
-function readPlace(text: string): { table: ModbusTable; address: number } | { reason: string; instead: string } {
-  const number = Number(/\d{1,6}$/.exec(text)?.[0]);
-  const name = /^(holding|input|coil|discrete)\s+\d{1,6}$/i.exec(text)?.[1];
-  if (name !== undefined) {
-    if (number <= LAST_ADDRESS) return { table: name.toLowerCase() as ModbusTable, address: number };
-    // Six digits are probably Modicon notation, which cannot be combined with a table name.
-    const instead = `use the protocol address, or the number without "${name}"`;
-    return { reason: `exceeds the last address ${LAST_ADDRESS}`, instead };
-  }
-  if (!/^\d{1,6}$/.test(text))
-    return { reason: 'is not a Modbus register', instead: `use a value such as ${EXAMPLES}` };
-  if (number >= 1 && number <= 9_999) return { table: 'coil', address: number - 1 };
-  const [span, count] = number >= 100_000 ? [100_000, LAST_ADDRESS + 1] : [10_000, 9_999];
-  const table = TABLE_OF_DIGIT[String(Math.floor(number / span))];
-  const address = (number % span) - 1;
-  if (table !== undefined && address >= 0 && address < count) return { table, address };
-  return {
-    reason: 'is not a Modicon number (40001, 30001, 10001, 1 to 9999; with six digits 400001)',
-    instead: `use the table and the protocol address: holding ${number <= LAST_ADDRESS ? number : 0}`,
-  };
 }
 
 /** Reused to reorder registers, so that reading thousands of values per second allocates no memory. */
