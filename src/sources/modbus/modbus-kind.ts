@@ -1,6 +1,6 @@
-import { readDuration } from '../../base/quantity.ts';
 import { printable, printableAddress, shown } from '../../config/problem.ts';
 import type { ComparedSource, MemberReport, Members } from '../../config/source-kinds.ts';
+import { readDurationMember } from '../duration-member.ts';
 import type { SourceKind } from '../source-kind.ts';
 import {
   isBits,
@@ -46,7 +46,7 @@ const BAUD = 19_200;
 const PARITY = 'even';
 const TIMEOUT_MS = { tcp: 3_000, rtu: 1_000 };
 const TIMEOUT = { minMs: 20, maxMs: 60_000, range: 'between 20ms and 60s', example: '1s' };
-const PAUSE = { minMs: 0, maxMs: 10_000, defaultMs: 0, range: 'at most 10s', example: '50ms' };
+const PAUSE = { minMs: 0, maxMs: 10_000, range: 'at most 10s', example: '50ms' };
 /** The protocol allows 125 registers; some devices support slightly fewer. */
 const MAX_REGISTERS = 120;
 /** Members that are accepted for only one of the two transports. */
@@ -174,9 +174,8 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
   everyMs: 1_000,
   readSource(raw, report) {
     const address = readAddress(raw, report);
-    const timeout = { ...TIMEOUT, defaultMs: TIMEOUT_MS[address?.transport ?? 'tcp'] };
-    const timeoutMs = readDurationMember(raw, 'timeout', timeout, report);
-    const pauseMs = readDurationMember(raw, 'pause', PAUSE, report);
+    const timeoutMs = readDurationMember(raw, 'timeout', TIMEOUT_MS[address?.transport ?? 'tcp'], TIMEOUT, report);
+    const pauseMs = readDurationMember(raw, 'pause', 0, PAUSE, report);
     if (address === undefined || timeoutMs === undefined || pauseMs === undefined) return undefined;
     const { unit = 1, connections = 1, max_registers: maxRegisters = MAX_REGISTERS } = raw as Record<string, number>;
     return {
@@ -243,16 +242,6 @@ function hostAndPort(text: string, raw: Members): ModbusAddress | string {
   if (url.port === '0') return 'must not have port 0';
   const [host, port] = [url.hostname.replace(/^\[(.*)\]$/, '$1'), Number(url.port || 502)];
   return { transport: 'tcp', host, port, ...(raw.framing === 'rtu' ? { framing: 'rtu' } : {}) };
-}
-
-function readDurationMember(raw: Members, member: string, rule: typeof PAUSE, report: MemberReport) {
-  const written = raw[member];
-  if (written === undefined) return rule.defaultMs;
-  const reading = readDuration(String(written));
-  if ('value' in reading && reading.value >= rule.minMs && reading.value <= rule.maxMs) return reading.value;
-  const reason = 'reason' in reading ? reading.reason : `must be ${rule.range}`;
-  report.problem(member, `${member} "${written}" ${reason}`, `use a value such as ${rule.example}`);
-  return undefined;
 }
 
 /** Register members of tags.yaml. `bit`: a number, or a range such as `4-7`. `length`: characters of a string. */
