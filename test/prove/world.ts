@@ -6,7 +6,7 @@ import { compileDiskLayer } from '../host/faults/disk-fault.ts';
 import { SmallDisk } from '../host/faults/small-disk.ts';
 import { MemoryBounds } from '../old/agent/memory-bounds.ts';
 import { SilentNameServer } from '../old/platform/silent-name-server.ts';
-import { HungShare } from '../old/sources/hung-share.ts';
+import { HungShare } from '../e2e/harness/hung-share.ts';
 import { EventsWay } from './events-way.ts';
 import { FarEnd } from './far-end.ts';
 import { MachineClock } from './machine-clock.ts';

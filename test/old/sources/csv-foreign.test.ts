@@ -13,7 +13,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import type { SourceReport } from '../../../src/sources/status.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
-import { HungShare } from './hung-share.ts';
+import { HungShare } from '../../e2e/harness/hung-share.ts';
 
 const NOBODY = 65_534;
 
