@@ -212,12 +212,18 @@ describe('program source', () => {
     }
   });
 
-  it('runs immediately for a test of the source, which reports a failed run', async () => {
+  it('runs immediately for a test of the source, which reports a failed run and rejected lines', async () => {
     writeFileSync(file('level'), 'print(\'{"tag":"T","key":"level","value":5}\')');
-    await reload(`level: { exec: [python3, ${file('level')}], every: 1h }`, 'level: { from: level, scale: 2 }');
+    writeFileSync(file('wrong'), 'while sleep 0.1; do echo \'{"tag":"T","key":"levl","value":1}\'; done');
+    await reload(
+      `level: { exec: [python3, ${file('level')}], every: 1h }, wrong: { exec: [sh, ${file('wrong')}] }`,
+      'level: { from: level, scale: 2 }, other: { from: wrong }',
+    );
     await agent.until(() => numbers('level').length === 1, 'the first run is delivered');
-    const test = async (wait: string) =>
-      JSON.parse((await runVerb(agent, 'sources', 'test', '--json', '--wait', wait)).stdout);
+    const test = async (wait: string, name = 'level') =>
+      JSON.parse((await runVerb(agent, 'sources', 'test', name, '--json', '--wait', wait)).stdout);
+    const problem = expect.stringMatching(/^no message within 1 s\. .*rejected, latest: key: .*"levl"/);
+    expect(await test('1s', 'wrong')).toMatchObject([{ raw: null, problem }]);
     writeFileSync(file('level'), 'print(\'{"tag":"T","key":"level","value":6}\', end="")');
     expect(await test('20s')).toMatchObject([{ raw: 6, value: 12, problem: null }]);
     writeFileSync(file('level'), 'raise SystemExit(3)');
