@@ -7,7 +7,6 @@ import {
   type ModbusRegister,
   type ModbusTable,
   type ModbusValue,
-  ORDERS,
   REGISTER_TYPES,
   type RegisterType,
   registersOf,
@@ -52,6 +51,8 @@ const MAX_REGISTERS = 120;
 /** Members that are accepted for only one of the two transports. */
 const ONLY = { tcp: ['connections', 'framing', 'close_after_poll'], rtu: ['baud', 'parity', 'stop_bits'] } as const;
 const EXAMPLES = 'tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0';
+/** Byte orders of 32-bit values, and their long form for four registers. */
+const BYTE_ORDERS = ['ABCD', 'CDAB', 'BADC', 'DCBA', 'ABCDEFGH', 'GHEFCDAB', 'BADCFEHG', 'HGFEDCBA'];
 const LAST_ADDRESS = 65_535;
 const LAST_BIT = 15;
 /** In Modicon notation, the first digit selects the table, and the other digits are the address, starting at 1. */
@@ -148,7 +149,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       description: 'Modbus: data type. Default: uint16; bool for coil, discrete and bit.',
     },
     byte_order: {
-      enum: Object.keys(ORDERS),
+      enum: BYTE_ORDERS,
       default: 'ABCD',
       description: 'Modbus: byte order, A being the most significant byte. BADC swaps the bytes of a 16-bit value.',
     },
@@ -178,15 +179,8 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
     const pauseMs = readDurationMember(raw, 'pause', 0, PAUSE, report);
     if (address === undefined || timeoutMs === undefined || pauseMs === undefined) return undefined;
     const { unit = 1, connections = 1, max_registers: maxRegisters = MAX_REGISTERS } = raw as Record<string, number>;
-    return {
-      address,
-      unit,
-      connections,
-      timeoutMs,
-      pauseMs,
-      maxRegisters,
-      closeAfterPoll: raw.close_after_poll === true,
-    };
+    const closeAfterPoll = raw.close_after_poll === true;
+    return { address, unit, connections, timeoutMs, pauseMs, maxRegisters, closeAfterPoll };
   },
   readValue(raw, report) {
     const register = readRegister(raw, report);
@@ -215,21 +209,19 @@ function readAddress(raw: Members, report: MemberReport): ModbusAddress | undefi
     report.problem('modbus', `"${printableAddress(text)}" ${address}`, `use a value such as ${EXAMPLES}`);
     return undefined;
   }
-  const other = address.transport === 'tcp' ? 'rtu' : 'tcp';
-  const unsupported = ONLY[other].filter((member) => raw[member] !== undefined);
+  const { transport } = address;
+  const unsupported = ONLY[transport === 'tcp' ? 'rtu' : 'tcp'].filter((member) => raw[member] !== undefined);
   for (const member of unsupported) {
-    report.problem(member, `${member} ${raw[member]} is not supported for ${address.transport}:`, 'remove it');
+    report.problem(member, `${member} ${raw[member]} is not supported for ${transport}:`, 'remove it');
   }
   return unsupported.length > 0 ? undefined : address;
 }
 
-type SerialMembers = { baud?: number; parity?: 'even' | 'odd' | 'none'; stop_bits?: 1 | 2 };
-
-/** Parses a device address. Returns the address, or the problem if the address is invalid. */
+/** Returns the address, or the problem if it is invalid. */
 function serialLine(text: string, raw: Members): ModbusAddress | string {
   const path = text.slice('rtu:'.length).replace(/^\/\/(?=\/)/, '');
   if (!/^\/[^\0]+[^/\0]$/.test(path)) return 'must have a device path after rtu:, beginning with /';
-  const { baud = BAUD, parity = PARITY, stop_bits: stopBits = 1 } = raw as SerialMembers;
+  const { baud = BAUD, parity = PARITY, stop_bits: stopBits = 1 } = raw as Record<string, never>;
   return { transport: 'rtu', path, baud, parity, stopBits };
 }
 
@@ -244,30 +236,20 @@ function hostAndPort(text: string, raw: Members): ModbusAddress | string {
   return { transport: 'tcp', host, port, ...(raw.framing === 'rtu' ? { framing: 'rtu' } : {}) };
 }
 
-/** Register members of tags.yaml. `bit`: a number, or a range such as `4-7`. `length`: characters of a string. */
-interface WrittenRegister extends Members {
-  register: string | number;
-  type?: RegisterType;
-  byte_order?: string;
-  bit?: number | string;
-  length?: number;
-}
+type RegisterMembers = { bit?: number | string; length?: number; byte_order?: string };
 
 /** Reads the members of a value. Returns `undefined` after reporting a problem. */
 function readRegister(raw: Members, report: MemberReport): ModbusRegister | undefined {
   const problem = (member: string, reason: string, instead: string): undefined => {
     report.problem(member, `${member} ${shown((raw[member] as string | undefined) ?? '')} ${reason}`, instead);
   };
-  const written = raw as WrittenRegister;
-  const place = readPlace(String(written.register).trim());
+  const { bit, length: characters, byte_order: order = 'ABCD' } = raw as RegisterMembers;
+  const place = readPlace(String(raw.register).trim());
   if ('reason' in place) return problem('register', place.reason, place.instead);
   const { table, address } = place;
-  const { bit, length: characters } = written;
-  const [lowest = 0, highest = lowest] = String(bit ?? '')
-    .split('-')
-    .map(Number);
+  const [lowest = 0, highest = lowest] = `${bit ?? ''}`.split('-').map(Number);
   const bits = bit === undefined ? undefined : { lowest, count: highest - lowest + 1 };
-  const type = written.type ?? (isBits(table) || bits?.count === 1 ? 'bool' : 'uint16');
+  const type = (raw.type as RegisterType | undefined) ?? (isBits(table) || bits?.count === 1 ? 'bool' : 'uint16');
   if (isBits(table)) {
     if (bits) return problem('bit', `cannot be combined with ${table}, which is one bit`, 'remove it');
     const reason = `does not fit ${table} registers, which contain one bit`;
@@ -289,11 +271,12 @@ function readRegister(raw: Members, report: MemberReport): ModbusRegister | unde
     return problem('length', `is not supported for ${type}`, 'remove it, or add type: string');
   }
   const length = registersOf(type, characters);
-  const order = ORDERS[written.byte_order ?? 'ABCD']!;
-  if (order.bits === 64 && length !== 4) {
+  const wordsReversed = !/^(AB|BA)/.test(order);
+  const bytesSwapped = order[0]! > order[1]!;
+  if (order.length === 8 && length !== 4) {
     return problem('byte_order', `has eight bytes, and ${type} has fewer`, 'use ABCD, CDAB, BADC or DCBA');
   }
-  if (type === 'string' && order.words) {
+  if (type === 'string' && wordsReversed) {
     return problem('byte_order', 'reverses the registers of a string', 'use ABCD or BADC');
   }
   if (address + length - 1 > LAST_ADDRESS) {
@@ -304,8 +287,8 @@ function readRegister(raw: Members, report: MemberReport): ModbusRegister | unde
     address,
     length,
     type: bits?.count === 1 ? 'bool' : type,
-    wordsReversed: order.words,
-    bytesSwapped: order.bytes,
+    wordsReversed,
+    bytesSwapped,
     ...(bits === undefined ? {} : { bits }),
     ...(characters === undefined ? {} : { characters }),
   };

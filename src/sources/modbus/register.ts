@@ -56,18 +56,6 @@ export interface ModbusRegister extends Span {
   characters?: number;
 }
 
-/** Byte orders of 32-bit values; the 64-bit orders apply to four registers. */
-export const ORDERS: Readonly<Record<string, { words: boolean; bytes: boolean; bits?: 64 }>> = {
-  ABCD: { words: false, bytes: false },
-  CDAB: { words: true, bytes: false },
-  BADC: { words: false, bytes: true },
-  DCBA: { words: true, bytes: true },
-  ABCDEFGH: { words: false, bytes: false, bits: 64 },
-  GHEFCDAB: { words: true, bytes: false, bits: 64 },
-  BADCFEHG: { words: false, bytes: true, bits: 64 },
-  HGFEDCBA: { words: true, bytes: true, bits: 64 },
-};
-
 /** `characters`: length of a string. */
 export function registersOf(type: RegisterType, characters = 0): number {
   if (type === 'string') return Math.ceil(characters / 2);
