@@ -36,20 +36,14 @@ export function readRequest(unit: number, { table, address, length }: Span): Mod
  * Returns the request that writes consecutive holding registers or a coil. A single one can be written with two
  * functions, of which a device may support only one: in this case, returns two requests.
  */
-export function writeRequests(
-  unit: number,
-  address: number,
-  written: Written,
-): [request: ModbusRequest, other?: ModbusRequest] {
+export function writeRequests(unit: number, address: number, written: Written): [ModbusRequest, ModbusRequest?] {
   const isCoil = typeof written === 'boolean';
   const words = isCoil ? [written ? COIL_ON : 0] : written;
   const data = isCoil ? [Number(written)] : words.flatMap((word) => [word >> 8, word & 0xff]);
   const requestOf = (pdu: Buffer) => ({ unit, pdu, responseBytes: 5, isWrite: true });
   const [one, several] = isCoil ? WRITE_COIL : WRITE_REGISTER;
-  const ofSeveral = Buffer.concat([pduOf(several, address, words.length), Buffer.of(data.length, ...data)]);
-  return words.length === 1
-    ? [requestOf(pduOf(one, address, words[0]!)), requestOf(ofSeveral)]
-    : [requestOf(ofSeveral)];
+  const request = requestOf(Buffer.of(...pduOf(several, address, words.length), data.length, ...data));
+  return words.length === 1 ? [requestOf(pduOf(one, address, words[0]!)), request] : [request];
 }
 
 function pduOf(code: number, first: number, second: number) {

@@ -28,6 +28,8 @@ interface Slot {
   /** Address of the connection. */
   address: ModbusAddress | undefined;
   isBusy: boolean;
+  /** Keeps the connection open for another request. */
+  cancelClose?: () => void;
 }
 
 /** Pause after failures, which grows with each failure until the next response. */
@@ -41,6 +43,8 @@ interface Rest {
 const RECONNECT = { tcp: { baseMs: 1_000, capMs: 30_000 }, rtu: { baseMs: 1_000, capMs: 5_000 } };
 const UNRESPONSIVE: Backoff = { baseMs: 2_000, capMs: 30_000 };
 const MIN_REST_MS = 250;
+/** Time without a request after which a poll has ended, for `close_after_poll`. */
+const IDLE_MS = 50;
 
 export class ModbusLine {
   readonly #name: string;
@@ -54,8 +58,6 @@ export class ModbusLine {
   readonly #waiting: ((slot: Slot) => void)[] = [];
   /** Pauses of unresponsive devices by unit number, and the pause after failed connection attempts. */
   readonly #rests = new Map<number | 'line', Rest>();
-  /** Number of polls and writes in progress. */
-  #uses = 0;
   #closesAfterPoll = false;
   #pauseMs = 0;
   /** Earliest time of the next request. */
@@ -95,17 +97,6 @@ export class ModbusLine {
     while (this.#slots.length < count) this.#slots.push({ connection: undefined, address: undefined, isBusy: false });
   }
 
-  /** Runs a poll or a write, whose requests share a connection even if the line disconnects after each poll. */
-  async use<Result>(work: () => Promise<Result>): Promise<Result> {
-    this.#uses++;
-    try {
-      return await work();
-    } finally {
-      this.#uses--;
-      for (const slot of this.#slots) this.#closeIfUnused(slot);
-    }
-  }
-
   /**
    * Sends a request of a source. Returns the data of the response. Rejects with a `ModbusError`, with the reason of the
    * signal, or with the error of `guard`, which is called immediately before the request is sent and throws if it must
@@ -121,6 +112,7 @@ export class ModbusLine {
     const free = this.#slots.find(({ isBusy }) => !isBusy);
     const slot = free ?? (await new Promise<Slot>((resolve) => this.#waiting.push(resolve)));
     slot.isBusy = true;
+    slot.cancelClose?.();
     try {
       for (;;) {
         signal.throwIfAborted();
@@ -146,10 +138,7 @@ export class ModbusLine {
         }
       }
     } finally {
-      const next = this.#waiting.shift();
-      slot.isBusy = next !== undefined;
-      next?.(slot);
-      this.#closeIfUnused(slot);
+      this.#release(slot);
     }
   }
 
@@ -215,8 +204,13 @@ export class ModbusLine {
     return { source: [...new Set(names)].join(' '), line: this.#name, unit: key };
   }
 
-  #closeIfUnused({ isBusy, connection }: Slot): void {
-    const isUnused = this.#users.size === 0 || (this.#closesAfterPoll && this.#uses === 0);
-    if (isUnused && !isBusy) void connection?.close();
+  /** Passes the slot to the next request, or closes its connection if nothing follows. */
+  #release(slot: Slot): void {
+    const next = this.#waiting.shift();
+    slot.isBusy = next !== undefined;
+    next?.(slot);
+    const close = () => void slot.connection?.close();
+    if (next === undefined && this.#users.size === 0) close();
+    else if (next === undefined && this.#closesAfterPoll) slot.cancelClose = this.#clock.after(IDLE_MS, close);
   }
 }

@@ -66,7 +66,7 @@ export class ModbusSource implements RunningSource, LineUser {
 
   async readOne(point: ModbusPoint, signal: AbortSignal): Promise<number> {
     const { register } = point.spec;
-    const data = await this.#line.use(() => this.#read(register, signal));
+    const data = await this.#read(register, signal);
     if (data instanceof ModbusError) throw data;
     const reading = readingOf(point, register.address, data);
     if ('problem' in reading) throw new ModbusError(reading.problem, 'exception');
@@ -76,19 +76,17 @@ export class ModbusSource implements RunningSource, LineUser {
   /** Writes with the function for one register or coil, or with that for several if the device does not support it. */
   async write({ spec: { register } }: ModbusPoint, raw: number, guard: () => void, signal: AbortSignal): Promise<void> {
     const [request, other] = writeRequests(this.spec.unit, register.address, encode(raw, register)!);
-    await this.#line.use(async () => {
-      try {
-        await this.#line.send(this, request, signal, guard);
-      } catch (error) {
-        if (other === undefined || (error as ModbusError).exception !== ILLEGAL_FUNCTION) throw error;
-        await this.#line.send(this, other, signal, guard);
-      }
-    });
+    try {
+      await this.#line.send(this, request, signal, guard);
+    } catch (error) {
+      if (other === undefined || (error as ModbusError).exception !== ILLEGAL_FUNCTION) throw error;
+      await this.#line.send(this, other, signal, guard);
+    }
   }
 
   async #poll(reader: BlockReader, signal: AbortSignal): Promise<Reading[]> {
     const outcome: Outcome = newOutcome();
-    const readings = await this.#line.use(() => reader.poll((span) => this.#read(span, signal, outcome)));
+    const readings = await reader.poll((span) => this.#read(span, signal, outcome));
     const { hasResponded, problem } = outcome;
     // Nothing is known about the device if no register was due.
     if (!hasResponded && problem === undefined) return readings;
