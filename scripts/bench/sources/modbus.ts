@@ -15,7 +15,7 @@ import { TroubleLog } from '../../../src/sources/intake/trouble-log.ts';
 import { BlockReader } from '../../../src/sources/modbus/block-reader.ts';
 import { readRequest } from '../../../src/sources/modbus/frames.ts';
 import { ModbusLine } from '../../../src/sources/modbus/line.ts';
-import type { ModbusSpec } from '../../../src/sources/modbus/modbus-kind.ts';
+import type { ModbusSpec } from '../../../src/sources/modbus/line-spec.ts';
 import type { ModbusRegister, Span } from '../../../src/sources/modbus/register.ts';
 import { SourceStatus } from '../../../src/sources/status.ts';
 import { type Cost, costOf, machine, median, table } from '../measure.ts';

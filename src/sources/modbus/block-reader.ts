@@ -130,9 +130,6 @@ export class BlockReader {
   #recordFailure(items: readonly Item[], error: ModbusError): void {
     this.#planUntilMs = Number.NEGATIVE_INFINITY;
     const { clock, trouble } = this.#options;
-    const isGarbled = error.failure === 'garbled';
-    const event = isGarbled ? 'modbus.invalid_response' : 'modbus.unreadable';
-    const message = isGarbled ? 'invalid response from Modbus device' : 'failed to read register';
     for (const item of items) {
       const isFirst = item.failure === undefined;
       const nextMs = Math.max(FIRST_RETRY_MS, 2 * (item.failure?.retryInMs ?? 0));
@@ -140,7 +137,9 @@ export class BlockReader {
       item.failure = { error, retryInMs, dueMs: clock.monotonicMs() + retryInMs };
       for (const point of isFirst ? item.points : []) {
         const fields = { ...this.#fieldsOf(point), error: error.message, hint: error.hint, retryInMs };
-        trouble.report({ event, ...fields }, message, point.name);
+        const invalid = { event: 'modbus.invalid_response', ...fields };
+        if (error.failure === 'garbled') trouble.report(invalid, 'invalid response from Modbus device', point.name);
+        else trouble.report({ event: 'modbus.unreadable', ...fields }, 'failed to read register', point.name);
       }
     }
   }

@@ -4,8 +4,8 @@ import type { SerialPort } from 'serialport';
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf } from '../../base/errors.ts';
 import { MAX_FRAME_BYTES, type ModbusRequest, serialFrame, serialResponse, tcpFrame, tcpResponse } from './frames.ts';
+import type { ModbusAddress } from './line-spec.ts';
 import { invalidResponse, ModbusError, serialErrorOf } from './modbus-error.ts';
-import type { ModbusAddress } from './modbus-kind.ts';
 
 const CONNECT_MS = 5_000;
 /** Time within which the device must close its side of the connection before the socket is destroyed. */

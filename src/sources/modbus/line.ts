@@ -13,8 +13,8 @@ import { type Backoff, fullJitterMs } from '../../base/retry.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { type ModbusConnection, openConnection } from './connection.ts';
 import type { ModbusRequest } from './frames.ts';
+import { lineNameOf, type ModbusAddress, type ModbusSpec } from './line-spec.ts';
 import { ModbusError } from './modbus-error.ts';
-import { lineNameOf, type ModbusAddress, type ModbusSpec } from './modbus-kind.ts';
 
 /** A running source or a test of a source. */
 export interface LineUser {
@@ -171,11 +171,11 @@ export class ModbusLine {
   /** Ends the pauses of the line and of the device. */
   #recordResponse(unit: number): void {
     if (this.#rests.size === 0) return;
-    for (const key of ['line', unit] as const) {
-      if (!this.#rests.delete(key)) continue;
-      const isLine = key === 'line';
-      const message = isLine ? 'connection to the Modbus device restored' : 'device connection restored';
-      this.#trouble.recovered(isLine ? 'modbus.disconnected' : 'modbus.silent', this.#fieldsOf(key), message, `${key}`);
+    if (this.#rests.delete('line')) {
+      this.#trouble.recovered('modbus.disconnected', { line: this.#name }, 'connection to the Modbus device restored');
+    }
+    if (this.#rests.delete(unit)) {
+      this.#trouble.recovered('modbus.silent', this.#fieldsOf(unit), 'device connection restored', String(unit));
     }
   }
 
@@ -192,16 +192,19 @@ export class ModbusLine {
     const { failures = 0 } = this.#rests.get(key) ?? {};
     const untilMs = clock.monotonicMs() + fullJitterMs(failures, backoff, () => clock.random(), floorMs);
     this.#rests.set(key, { error, failures: failures + 1, untilMs });
-    const event = isLine ? 'modbus.disconnected' : 'modbus.silent';
-    const message = isLine ? 'failed to connect to the Modbus device' : 'no response from Modbus device';
-    const { message: text, hint } = error;
-    this.#trouble.report({ event, ...this.#fieldsOf(key), error: text, hint }, message, `${key}`);
+    const { message, hint } = error;
+    if (isLine) {
+      const fields = { line: this.#name, error: message, hint };
+      this.#trouble.report({ event: 'modbus.disconnected', ...fields }, 'failed to connect to the Modbus device');
+    } else {
+      const fields = { ...this.#fieldsOf(unit), error: message };
+      this.#trouble.report({ event: 'modbus.silent', ...fields }, 'no response from Modbus device', String(unit));
+    }
   }
 
-  #fieldsOf(key: number | 'line') {
-    if (key === 'line') return { line: this.#name };
-    const names = [...this.#users].filter(({ spec }) => spec.unit === key).map(({ name }) => name);
-    return { source: [...new Set(names)].join(' '), line: this.#name, unit: key };
+  #fieldsOf(unit: number) {
+    const names = [...this.#users].filter(({ spec }) => spec.unit === unit).map(({ name }) => name);
+    return { source: [...new Set(names)].join(' '), line: this.#name, unit };
   }
 
   /** Passes the slot to the next request, or closes its connection if nothing follows. */

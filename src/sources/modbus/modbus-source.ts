@@ -5,8 +5,8 @@ import type { RunningSource, SourceContext } from '../source-kind.ts';
 import { BlockReader, type ModbusPoint, readingOf } from './block-reader.ts';
 import { readRequest, writeRequests } from './frames.ts';
 import { type LineUser, ModbusLine } from './line.ts';
+import { lineNameOf, type ModbusSpec } from './line-spec.ts';
 import { ILLEGAL_FUNCTION, ModbusError } from './modbus-error.ts';
-import { lineNameOf, type ModbusSpec } from './modbus-kind.ts';
 import { encode, type ModbusValue, registerText, type Span } from './register.ts';
 
 type Context = SourceContext<ModbusSpec, ModbusValue>;
