@@ -122,7 +122,7 @@ async function ownReader(port: number): Promise<() => Promise<unknown>> {
   const { signal } = new AbortController();
   const read = (span: Span) => line.send(user, readRequest(spec.unit, span), signal);
   return async () => {
-    const readings = await reader.poll(read);
+    const { readings } = await reader.poll(read);
     await gate.write(readings);
   };
 }

@@ -75,21 +75,25 @@ export class BlockReader {
     );
   }
 
-  /** Reads all points once. `request` reads a span, and returns the error if there is no response with values. */
-  async poll(request: (span: Span) => Promise<Buffer | ModbusError>): Promise<Reading[]> {
+  /**
+   * Reads all points once. `request` reads a span, and returns the error if there is no response with values. Returns
+   * also whether the device responded with values or an exception, and why it does not respond, or stopped responding.
+   */
+  async poll(request: (span: Span) => Promise<Buffer | ModbusError>) {
     const readings: Reading[] = [];
-    /** Reasons not to send further requests: the device does not respond, or does not support a table. */
-    let unreachable: ModbusError | undefined;
+    let hasResponded = false;
+    let problem: ModbusError | undefined;
+    /** Tables that the device does not support. */
     const unsupported = new Map<ModbusTable, ModbusError>();
     /** Reads a span and adds the values of its items. Returns the error if there is no response with values. */
     const read = async (span: Span, items: readonly Item[]): Promise<ModbusError | undefined> => {
-      const known = unreachable ?? unsupported.get(span.table);
+      const known = problem?.isUnreachable ? problem : unsupported.get(span.table);
       if (known !== undefined) return known;
       const response = await request(span);
-      if (response instanceof ModbusError) {
-        if (response.isUnreachable) unreachable = response;
-        return response;
-      }
+      const error = response instanceof ModbusError ? response : undefined;
+      if (error?.isUnreachable || (error?.failure === 'garbled' && !hasResponded)) problem = error;
+      else if (error?.failure !== 'garbled') [hasResponded, problem] = [true, undefined];
+      if (response instanceof ModbusError) return response;
       for (const item of items) {
         for (const point of item.points) readings.push(readingOf(point, span.address, response));
         if (item.failure !== undefined) this.#recover(item);
@@ -123,7 +127,7 @@ export class BlockReader {
       }
       if (failed === 0 && error.isRejection) this.#divide(items);
     }
-    return readings;
+    return { readings, hasResponded, problem };
   }
 
   /** Records that items could not be read, and when they are retried. Logs the first failure of each value. */

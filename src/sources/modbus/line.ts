@@ -24,9 +24,7 @@ export interface LineUser {
 
 /** Slot for one connection, reused after reconnects. */
 interface Slot {
-  connection: ModbusConnection | undefined;
-  /** Address of the connection. */
-  address: ModbusAddress | undefined;
+  connection?: ModbusConnection;
   isBusy: boolean;
   /** Keeps the connection open for another request. */
   cancelClose?: () => void;
@@ -50,8 +48,7 @@ export class ModbusLine {
   readonly #name: string;
   readonly #clock: Clock;
   readonly #trouble: TroubleLog;
-  /** Address of the source that joined most recently: a reload can change serial settings or the framing. */
-  #address: ModbusAddress;
+  readonly #address: ModbusAddress;
   readonly #users = new Set<LineUser>();
   readonly #slots: Slot[] = [];
   /** Requests that wait for a slot. */
@@ -73,8 +70,6 @@ export class ModbusLine {
   /** Adds a source, which uses the line until `leave`. */
   join(user: LineUser): void {
     this.#users.add(user);
-    const { address } = user.spec;
-    if (JSON.stringify(address) !== JSON.stringify(this.#address)) this.#address = address;
     this.#applySettings();
   }
 
@@ -94,7 +89,7 @@ export class ModbusLine {
     this.#closesAfterPoll = specs.some(({ closeAfterPoll }) => closeAfterPoll);
     // Connections beyond the maximum after a reload are reused until the line is closed.
     const count = transport === 'rtu' ? 1 : Math.max(1, ...specs.map(({ connections }) => connections));
-    while (this.#slots.length < count) this.#slots.push({ connection: undefined, address: undefined, isBusy: false });
+    while (this.#slots.length < count) this.#slots.push({ isBusy: false });
   }
 
   /**
@@ -153,11 +148,10 @@ export class ModbusLine {
   }
 
   async #connectionOf(slot: Slot): Promise<ModbusConnection> {
-    if (slot.connection?.isOpen && slot.address === this.#address) return slot.connection;
+    if (slot.connection?.isOpen) return slot.connection;
     // A device may accept only one connection.
     await slot.connection?.close();
-    slot.address = this.#address;
-    slot.connection = await openConnection(slot.address, this.#clock);
+    slot.connection = await openConnection(this.#address, this.#clock);
     return slot.connection;
   }
 

@@ -5,19 +5,11 @@ import type { RunningSource, SourceContext } from '../source-kind.ts';
 import { BlockReader, type ModbusPoint, readingOf } from './block-reader.ts';
 import { readRequest, writeRequests } from './frames.ts';
 import { type LineUser, ModbusLine } from './line.ts';
-import { lineNameOf, type ModbusSpec } from './line-spec.ts';
+import type { ModbusSpec } from './line-spec.ts';
 import { ILLEGAL_FUNCTION, ModbusError } from './modbus-error.ts';
 import { encode, type ModbusValue, registerText, type Span } from './register.ts';
 
 type Context = SourceContext<ModbusSpec, ModbusValue>;
-
-/** What a poll reveals about the device: whether it responded, and why it does not respond, or stopped responding. */
-interface Outcome {
-  hasResponded: boolean;
-  problem: ModbusError | undefined;
-}
-
-const newOutcome = (): Outcome => ({ hasResponded: false, problem: undefined });
 
 /** Pauses before retries within one poll while a device is busy. */
 const BUSY_PAUSES_MS = [100, 200, 400];
@@ -44,7 +36,7 @@ export class ModbusSource implements RunningSource, LineUser {
     this.spec = spec;
     this.#context = context;
     const { address } = spec;
-    this.#line = shared.get(`modbus ${lineNameOf(address)}`, () => new ModbusLine(address, clock, log));
+    this.#line = shared.get(`modbus ${JSON.stringify(address)}`, () => new ModbusLine(address, clock, log));
     this.#line.join(this);
     status.disconnect();
     const trouble = new TroubleLog(log, clock, 'values');
@@ -85,9 +77,7 @@ export class ModbusSource implements RunningSource, LineUser {
   }
 
   async #poll(reader: BlockReader, signal: AbortSignal): Promise<Reading[]> {
-    const outcome: Outcome = newOutcome();
-    const readings = await reader.poll((span) => this.#read(span, signal, outcome));
-    const { hasResponded, problem } = outcome;
+    const { readings, hasResponded, problem } = await reader.poll((span) => this.#read(span, signal));
     // Nothing is known about the device if no register was due.
     if (!hasResponded && problem === undefined) return readings;
     const { status } = this.#context;
@@ -106,7 +96,7 @@ export class ModbusSource implements RunningSource, LineUser {
    * Reads registers, repeatedly if the device is busy or its response is invalid. Returns the error of the final
    * attempt. Rejects only if the signal aborts.
    */
-  async #read(span: Span, signal: AbortSignal, outcome: Outcome = newOutcome()): Promise<Buffer | ModbusError> {
+  async #read(span: Span, signal: AbortSignal): Promise<Buffer | ModbusError> {
     const { status, clock } = this.#context;
     const request = readRequest(this.spec.unit, span);
     for (let tries = 1; ; tries++) {
@@ -116,12 +106,6 @@ export class ModbusSource implements RunningSource, LineUser {
       });
       const error = response instanceof ModbusError ? response : undefined;
       if (error !== undefined) status.errors++;
-      if (error === undefined || error.failure === 'exception') {
-        outcome.hasResponded = true;
-        outcome.problem = undefined;
-      } else if (error.isUnreachable || !outcome.hasResponded) {
-        outcome.problem = error;
-      }
       const pauseMs = error?.isBusy ? BUSY_PAUSES_MS[tries - 1] : undefined;
       if (pauseMs !== undefined) await clock.sleep(pauseMs, signal);
       else if (error?.failure !== 'garbled' || tries >= GARBLED_TRIES) return response;

@@ -174,11 +174,11 @@ describe('Modbus line', () => {
     expect(await plant.poll(source)).toEqual({ v: 10 });
   });
 
-  it('reopens its connection if a reload changes the framing', async () => {
+  it('is replaced if a reload changes the framing', async () => {
     const source = await open(1);
     await plant.start(source);
-    const replaced = await open(2, ', framing: rtu');
     await source.running.stop();
+    const replaced = await open(1, ', framing: rtu');
     void plant.start(replaced);
     await until(() => device.opened === 2);
     expect(device.mostOpen).toBe(1);
