@@ -49,17 +49,23 @@ const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncerta
 const NANOSECONDS = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined, maxLineLength: MAX_LINE_BYTES };
 const FEED = 10;
 
+/** Output of one run, which may still be read when the next run has started. */
+interface Output {
+  /** Series by the beginning of their lines. */
+  heads: SeriesHeads;
+  /** Bytes after the latest line feed. */
+  rest: CollectedBytes;
+  /** Whether the output was read to its end. */
+  isAtEnd: boolean;
+}
+
 export class ExecSource implements RunningSource {
   #context: SourceContext<ExecSpec, ExecValue>;
   #points: ReadonlyMap<number, Point<ExecValue>>;
   readonly #program: SupervisedProgram | ScheduledProgram;
   readonly #trouble: TroubleLog;
-  /** Series of the current run by the beginning of their lines. */
-  #heads: SeriesHeads = new WeakMap();
-  /** Output after the latest line feed. */
-  readonly #rest = new CollectedBytes();
-  /** Whether the output was read to its end. */
-  #isAtEnd = false;
+  /** Output of the latest run. */
+  #output: Output | undefined;
   /** Monotonic time of the latest rejected line. */
   #rejectedMs = Number.NEGATIVE_INFINITY;
 
@@ -75,7 +81,7 @@ export class ExecSource implements RunningSource {
       command,
       instance: `${instance}-${source.name}`,
       clock,
-      readOutput: (output: Readable) => this.#readOutput(output),
+      readOutput: (stream: Readable) => this.#readOutput(stream),
       onErrorLine: (line: string) => outputLog.write(line),
     };
     this.#program =
@@ -85,18 +91,13 @@ export class ExecSource implements RunningSource {
             everyMs,
             timeoutMs: timeoutMs ?? Math.max(everyMs, MIN_DEFAULT_TIMEOUT_MS),
             isReady: () => !this.#context.gate.isFull,
-            ended: (end) => this.#endRun(end),
+            ended: (end) => this.#end(end),
             missed: (runs) => this.#reportMissed(runs),
           })
         : new SupervisedProgram({
             ...options,
             started: () => status.connect(),
-            ended: (how, againInMs, hasExited) => {
-              this.#endOutput(hasExited);
-              this.#fail(how);
-              const fields = { ...this.#named(), error: how, again_in_ms: againInMs };
-              log.warn({ event: 'exec.ended', ...fields }, 'source program exited, restarting');
-            },
+            ended: (how, againInMs, hasExited) => this.#end({ how, isSuccess: false, hasExited }, againInMs),
           });
   }
 
@@ -128,23 +129,23 @@ export class ExecSource implements RunningSource {
    * Reads whole lines. While too many values wait for the disk, the output is not read, so the program blocks on a full
    * pipe. Limits the output of a run with `every`, and otherwise the time without output.
    */
-  async #readOutput(output: Readable): Promise<void> {
+  async #readOutput(stream: Readable): Promise<void> {
     const { clock, gate, source } = this.#context;
     const { timeoutMs } = source.spec;
     const program = this.#program;
+    const output: Output = { heads: new WeakMap(), rest: new CollectedBytes(), isAtEnd: false };
+    this.#output = output;
     const watch = () => {
       if (program instanceof ScheduledProgram || timeoutMs === undefined) return () => {};
       const time = timeoutMs < 1_000 ? `${timeoutMs} ms` : durationText(timeoutMs / 1_000);
       return clock.after(timeoutMs, () => program.restart(`no output for ${time}`));
     };
-    this.#heads = new WeakMap();
-    this.#rest.release();
-    this.#isAtEnd = false;
+    const { rest } = output;
     let bytes = 0;
     let isSkipping = false;
     let endWatch = watch();
     try {
-      for await (const chunk of output as AsyncIterable<Buffer>) {
+      for await (const chunk of stream as AsyncIterable<Buffer>) {
         endWatch();
         bytes += chunk.length;
         if (program instanceof ScheduledProgram && bytes > MAX_RUN_BYTES) {
@@ -155,19 +156,19 @@ export class ExecSource implements RunningSource {
         const end = chunk.lastIndexOf(FEED) + 1;
         if (end > 0) {
           const lines = chunk.subarray(isSkipping ? chunk.indexOf(FEED) + 1 : 0, end);
-          this.#store(this.#rest.length === 0 ? lines : Buffer.concat([this.#rest.takeAll(), lines]));
+          this.#store(output, rest.length === 0 ? lines : Buffer.concat([rest.takeAll(), lines]));
           isSkipping = false;
         }
-        if (!isSkipping && this.#rest.length + chunk.length - end > MAX_LINE_BYTES) {
-          this.#rest.release();
+        if (!isSkipping && rest.length + chunk.length - end > MAX_LINE_BYTES) {
+          rest.release();
           isSkipping = true;
-          this.#store(undefined, `the line is longer than ${MAX_LINE_BYTES} bytes`);
+          this.#store(output, undefined, `the line is longer than ${MAX_LINE_BYTES} bytes`);
         }
         // Copied, because a slice would retain the whole chunk in memory.
-        if (!isSkipping) this.#rest.add(Buffer.from(chunk.subarray(end)));
+        if (!isSkipping) rest.add(Buffer.from(chunk.subarray(end)));
         endWatch = watch();
       }
-      this.#isAtEnd = true;
+      output.isAtEnd = true;
     } finally {
       endWatch();
     }
@@ -175,14 +176,15 @@ export class ExecSource implements RunningSource {
 
   /** Accepts a final line without a line feed if the program exited by itself, because it may be cut otherwise. */
   #endOutput(hasExited: boolean): void {
-    if (this.#rest.length === 0) return;
-    const line = this.#rest.takeAll();
-    if (hasExited && this.#isAtEnd) this.#store(line);
-    else this.#store(undefined, `the program was terminated while it printed the line ${quote(line.toString('utf8'))}`);
+    const output = this.#output;
+    if (output === undefined || output.rest.length === 0) return;
+    const line = output.rest.takeAll();
+    if (hasExited && output.isAtEnd) this.#store(output, line);
+    else this.#store(output, undefined, `the output is cut within the line ${quote(line.toString('utf8'))}`);
   }
 
   /** Stores the values of lines, or rejects a line. Invalid UTF-8 is replaced, so that only its line is rejected. */
-  #store(lines: Buffer | undefined, rejection = ''): void {
+  #store({ heads }: Output, lines: Buffer | undefined, rejection = ''): void {
     const { gate, source, clock, status, intake } = this.#context;
     const points = this.#points;
     const draft = intake.draft({ isPartial: true, textBytes: lines?.length ?? 0 });
@@ -190,7 +192,7 @@ export class ExecSource implements RunningSource {
     else {
       const text = isUtf8(lines) ? lines : Buffer.from(lines.toString('utf8'));
       if (source.spec.format === 'ndjson') readNdjsonBody(text, draft);
-      else readLineProtocol(text, { ...NANOSECONDS, heads: this.#heads }, draft);
+      else readLineProtocol(text, { ...NANOSECONDS, heads }, draft);
     }
     const readings: Reading[] = [];
     const interceptor: Interceptor = {
@@ -215,16 +217,22 @@ export class ExecSource implements RunningSource {
     }
   }
 
-  /** Reports how a run with `every` ended. */
-  #endRun({ how, isSuccess, hasExited }: RunEnd): void {
+  /** Reports how a program ended. `againInMs`: delay before its restart if it has no `every`. */
+  #end({ how, isSuccess, hasExited }: RunEnd, againInMs?: number): void {
     this.#endOutput(hasExited);
+    const { status, gate, source, log } = this.#context;
+    const fields = { source: source.name, program: source.spec.command[0] };
     if (isSuccess) {
-      this.#context.status.connect();
-      this.#trouble.recovered('exec.failed', this.#named(), 'source program restored');
-    } else {
-      this.#fail(how);
-      this.#trouble.report({ event: 'exec.failed', ...this.#named(), error: how }, 'source program failed');
+      status.connect();
+      this.#trouble.recovered('exec.failed', fields, 'source program restored');
+      return;
     }
+    status.errors++;
+    status.disconnect(how);
+    gate.record([...this.#points.values()].map((point) => ({ point, failure: undefined })));
+    const end = { ...fields, error: how };
+    if (againInMs === undefined) this.#trouble.report({ event: 'exec.failed', ...end }, 'source program failed');
+    else log.warn({ event: 'exec.ended', ...end, again_in_ms: againInMs }, 'source program exited, restarting');
   }
 
   #reportMissed(runs: number): void {
@@ -232,18 +240,6 @@ export class ExecSource implements RunningSource {
     status.pollsLate += runs;
     const fields = { source: status.name, late: status.pollsLate };
     this.#trouble.report({ event: 'source.polls_late', ...fields }, 'polls delayed or skipped');
-  }
-
-  #fail(how: string): void {
-    const { status, gate } = this.#context;
-    status.errors++;
-    status.disconnect(how);
-    gate.record([...this.#points.values()].map((point) => ({ point, failure: undefined })));
-  }
-
-  #named() {
-    const { name, spec } = this.#context.source;
-    return { source: name, program: spec.command[0] };
   }
 }
 
