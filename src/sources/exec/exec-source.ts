@@ -230,9 +230,12 @@ export class ExecSource implements RunningSource {
     status.errors++;
     status.disconnect(how);
     gate.record([...this.#points.values()].map((point) => ({ point, failure: undefined })));
-    const end = { ...fields, error: how };
-    if (againInMs === undefined) this.#trouble.report({ event: 'exec.failed', ...end }, 'source program failed');
-    else log.warn({ event: 'exec.ended', ...end, again_in_ms: againInMs }, 'source program exited, restarting');
+    if (againInMs === undefined) {
+      this.#trouble.report({ event: 'exec.failed', ...fields, error: how }, 'source program failed');
+    } else {
+      const ended = { ...fields, error: how, again_in_ms: againInMs };
+      log.warn({ event: 'exec.ended', ...ended }, 'source program exited, restarting');
+    }
   }
 
   #reportMissed(runs: number): void {
