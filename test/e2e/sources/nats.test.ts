@@ -205,6 +205,37 @@ describe('NATS source', () => {
   });
 });
 
+describe('NATS source with `ordered`', () => {
+  it('stores unacknowledged messages before new ones after kill -9', async () => {
+    const tags =
+      `sources:\n  line: { nats: "${servers.url}", durable: sorted, ack_wait: 5s, ordered: true, time_from: arrival }\n` +
+      `tags:\n  T:\n    asset: ${ASSET}\n    values:\n      sorted: { from: line, subject: site.sorted }\n`;
+    const sorted = new AgentProcess(platform.url, { tags, env: ENV });
+    let count = 0;
+    const publish = async (messages: number) => {
+      for (const end = count + messages; count < end; ) await stream.publish('site.sorted', String(++count));
+    };
+    const info = () => manager.consumers.info('PLANT', 'sorted');
+    const firstArrivals = () => [...new Set(platform.stored(ASSET, 'sorted').map(({ value }) => value))];
+    try {
+      await sorted.start();
+      await sorted.until(() => info().then(Boolean, () => false), 'the agent creates its consumer');
+      await publish(10);
+      await sorted.until(async () => (await info()).ack_floor.stream_seq > 0, 'messages are acknowledged');
+      await publish(10);
+      await sorted.until(async () => (await info()).num_ack_pending > 0, 'messages are delivered, not acknowledged');
+      await sorted.end('SIGKILL');
+      expect((await info()).num_ack_pending).toBeGreaterThan(0);
+      await publish(10);
+      await sorted.start();
+      await sorted.until(() => firstArrivals().length === count, 'all values arrive');
+      expect(firstArrivals()).toEqual(Array.from({ length: count }, (_, at) => at + 1));
+    } finally {
+      await sorted.dispose();
+    }
+  });
+});
+
 describe('message published to a NATS server', () => {
   let broker: NatsBroker;
   beforeAll(() => {

@@ -197,7 +197,7 @@ tags: { T: { asset: 1, values: { x: { from: a, every: 1s } } } }
 `,
     });
     expect(lines).toEqual([
-      expect.stringMatching(/timeout "10ms" is too short, use a duration from 100ms to 7d/),
+      expect.stringMatching(/timeout "10ms" must be between 100ms and 7d/),
       expect.stringMatching(/"every" is not supported by the exec source "a"/),
     ]);
   });

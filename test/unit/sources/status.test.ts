@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { sourcesTable } from '../../../src/commands/sources/report-text.ts';
 import { UNSHAPED } from '../../../src/config/tags.ts';
 import { findings } from '../../../src/ops/findings.ts';
-import type { SourceReport } from '../../../src/sources/status.ts';
+import { missingText, type SourceReport } from '../../../src/sources/status.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { statusOf } from './sink-double.ts';
 
@@ -101,6 +101,12 @@ describe('source report', () => {
       overdue: true,
     });
     expect((await reportOf(UNSOLICITED, 21_000)).missing?.overdue).toBe(false);
+    const first = [
+      { name: 'FT-1 flow', problem: null },
+      { name: 'FT-2 flow', problem: '"ON" is not a number' },
+    ];
+    const text = 'no value yet for FT-1 flow, FT-2 flow ("ON" is not a number), and 5 more';
+    expect(missingText({ values: 7, first, since_seconds: 21, overdue: true })).toBe(text);
   });
 
   it('becomes an error finding with its problem if the source is silent', async () => {
