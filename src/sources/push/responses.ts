@@ -62,11 +62,11 @@ export function rejectionOf(error: unknown): PushRejection | undefined {
   if (error instanceof UnreadableValues) return new PushRejection(400, error.message, error.hint);
   if (error instanceof TooManyValues) return new PushRejection(413, error.message, error.hint);
   if (error instanceof RejectedValues) {
-    const { problems, count, hint } = error;
+    const { listed: problems, count } = error.problems;
     const [first] = problems;
     const where = first === undefined ? '' : `: value ${first.index}${first.field === '' ? '' : `, ${first.field}`}: `;
     const facts = { problems, ...(count > problems.length ? { count } : {}) };
-    return new PushRejection(422, `${error.message}${where}${first?.problem ?? ''}`, hint, {}, facts);
+    return new PushRejection(422, `${error.message}${where}${first?.problem ?? ''}`, error.hint, {}, facts);
   }
   if (error instanceof StoreError) {
     return tryLater(`${error.message}; nothing in the request was stored`, retryAfterOf(error));
