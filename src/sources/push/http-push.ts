@@ -120,11 +120,11 @@ export class HttpPush {
 
   async #serve(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
     const memory = this.#memory.reserve();
-    const [path = '', search] = splitOnce(request.url ?? '', '?');
+    const [path = '', ...search] = (request.url ?? '').split('?');
     const endpoint = ENDPOINTS.get(path);
     try {
       if (endpoint === undefined) throw new PushRejection(404, 'not found', 'Send values to /v1/values or /write.');
-      const query = new URLSearchParams(search);
+      const query = new URLSearchParams(search.join('?'));
       this.#admit(request, endpoint, query);
       const format = endpoint.format?.(request.headers['content-type'], query, this.#rules.lines ?? {});
       if (format === undefined) {
@@ -201,12 +201,12 @@ export class HttpPush {
       if (accepted === 0) throw rejection;
       answerEarly(request, response, errorResponse(rejection, form), this.#options.clock);
     } else if (rejectedLines !== undefined || !isPartial) {
-      this.#respond(response, 204, form === 'influx1' ? INFLUX_HEADERS : {});
+      respond(response, 204, form === 'influx1' ? INFLUX_HEADERS : {});
     } else {
       const outcome = { accepted, refused, problems };
       if (refused > 0 && accepted === 0)
         throw new PushRejection(422, 'no value in the request is valid', undefined, {}, outcome);
-      this.#respond(response, 200, {}, outcome);
+      respond(response, 200, {}, outcome);
     }
   }
 
@@ -218,50 +218,42 @@ export class HttpPush {
     query: URLSearchParams,
     memory: Reservation,
   ): Promise<void> {
-    if (path === '/ping' && query.get('verbose') !== 'true') return this.#respond(response, 204, INFLUX_HEADERS);
-    if (path === '/ping')
-      return this.#respond(response, 200, INFLUX_HEADERS, { version: INFLUX_HEADERS['X-Influxdb-Version'] });
-    if (path === '/health') return this.#respond(response, 200, {}, HEALTH);
-    const body = textOf(await readBody(request, BYTES_OF_REQUEST, memory));
-    const statement = query.get('q') ?? new URLSearchParams(body).get('q');
-    this.#respond(response, 200, INFLUX_HEADERS, answerQuery(statement));
-  }
-
-  #respond(response: ServerResponse, status: number, headers: Readonly<Record<string, string>>, body?: object): void {
-    if (body === undefined) {
-      response.writeHead(status, headers).end();
-      return;
+    if (path === '/health') return respond(response, 200, {}, HEALTH);
+    if (path === '/query') {
+      const body = textOf(await readBody(request, BYTES_OF_REQUEST, memory));
+      const statement = query.get('q') ?? new URLSearchParams(body).get('q');
+      return respond(response, 200, INFLUX_HEADERS, answerQuery(statement));
     }
-    const text = `${JSON.stringify(body)}\n`;
-    const length = Buffer.byteLength(text);
-    response.writeHead(status, { ...headers, 'Content-Type': 'application/json', 'Content-Length': length }).end(text);
+    if (query.get('verbose') !== 'true') return respond(response, 204, INFLUX_HEADERS);
+    respond(response, 200, INFLUX_HEADERS, { version: INFLUX_HEADERS['X-Influxdb-Version'] });
   }
 
-  #logRejection(rejection: PushRejection, request: IncomingMessage, error: unknown): void {
-    const { status } = rejection;
-    const fields = {
-      status,
-      path: (request.url ?? '').split('?', 1)[0]!.slice(0, 64),
-      from: request.socket.remoteAddress,
-      error: rejection.message,
-    };
+  #logRejection({ status, message }: PushRejection, request: IncomingMessage, error: unknown): void {
+    const path = (request.url ?? '').split('?', 1)[0]!.slice(0, 64);
+    const fields = { status, path, from: request.socket.remoteAddress, error: message };
     if (status === 500) {
-      this.#options.log.error(
-        { ...fields, event: 'ingest.failed', error: messageOf(error) },
-        'internal error while handling a push request',
-      );
+      const details = { ...fields, event: 'ingest.failed', error: messageOf(error) };
+      this.#options.log.error(details, 'internal error while handling a push request');
     } else if (status === 503) {
-      this.#trouble.report(
-        { event: 'ingest.store_refused', ...fields },
-        'pushed values rejected: the store is unavailable',
-      );
+      const trouble = { event: 'ingest.store_refused', ...fields };
+      this.#trouble.report(trouble, 'pushed values rejected: the store is unavailable');
     } else {
       this.#trouble.report({ event: 'ingest.refused', ...fields }, 'pushed values rejected', String(status));
     }
   }
 }
 
-function splitOnce(text: string, at: string): [string, string | undefined] {
-  const found = text.indexOf(at);
-  return found < 0 ? [text, undefined] : [text.slice(0, found), text.slice(found + 1)];
+function respond(
+  response: ServerResponse,
+  status: number,
+  headers: Readonly<Record<string, string>>,
+  body?: object,
+): void {
+  if (body === undefined) {
+    response.writeHead(status, headers).end();
+    return;
+  }
+  const text = `${JSON.stringify(body)}\n`;
+  const length = Buffer.byteLength(text);
+  response.writeHead(status, { ...headers, 'Content-Type': 'application/json', 'Content-Length': length }).end(text);
 }

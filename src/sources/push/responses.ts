@@ -19,7 +19,7 @@ export class PushRejection extends TagferryError {
   readonly facts: object | undefined;
 
   constructor(status: number, message: string, hint?: string, headers: Headers = {}, facts?: object) {
-    super(message, { code: `ingest.${status}`, ...(hint === undefined ? {} : { hint }) });
+    super(message, { code: `ingest.${status}`, hint });
     this.status = status;
     this.headers = headers;
     this.facts = facts;
@@ -31,13 +31,12 @@ export function tooLarge(): PushRejection {
   return new PushRejection(413, 'the body is too large', hint);
 }
 
-function tryLater(message: string, retryAfterMs: number): PushRejection {
-  const seconds = Math.max(1, Math.ceil(retryAfterMs / 1000));
+function tryLater(message: string, seconds: number): PushRejection {
   return new PushRejection(503, message, 'Send the whole request again later.', { 'Retry-After': String(seconds) });
 }
 
 export function noRoom(): PushRejection {
-  return tryLater('too many values are waiting for the disk', 1_000);
+  return tryLater('too many values are waiting for the disk', 1);
 }
 
 /** Beginning of the errors by which Telegraf recognises that it must not send a batch again, besides the status. */
@@ -68,18 +67,9 @@ export function rejectionOf(error: unknown): PushRejection | undefined {
     const facts = { problems, ...(count > problems.length ? { count } : {}) };
     return new PushRejection(422, `${error.message}${where}${first?.problem ?? ''}`, error.hint, {}, facts);
   }
-  if (error instanceof StoreError) {
-    return tryLater(`${error.message}; nothing in the request was stored`, retryAfterOf(error));
-  }
+  if (error instanceof StoreError)
+    return tryLater(`${error.message}; nothing in the request was stored`, error.code === 'buffer.busy' ? 1 : 5);
   return undefined;
-}
-
-const DEFAULT_RETRY_MS = 5_000;
-
-/** Returns the retry delay of an error in milliseconds. */
-function retryAfterOf(error: StoreError): number {
-  const { retryAfterMs } = error as { retryAfterMs?: unknown };
-  return typeof retryAfterMs === 'number' && retryAfterMs >= 0 ? retryAfterMs : DEFAULT_RETRY_MS;
 }
 
 const INFLUX2_CODES: Readonly<Record<number, string>> = {

@@ -107,8 +107,8 @@ class MemorySink {
   }
 }
 
-export function storeFault(code: string, retryAfterMs?: number): StoreError {
-  return Object.assign(new StoreError('the buffer takes nothing now', { code, retryable: true }), { retryAfterMs });
+export function storeFault(code: string): StoreError {
+  return new StoreError('the buffer takes nothing now', { code, retryable: true });
 }
 
 export function tagOf(name: string, asset: number, values: TagValue[]): Tag {
