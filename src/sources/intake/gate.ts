@@ -33,7 +33,7 @@ import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
 import type { LastReadings } from './last-readings.ts';
 import { isSent, type LastSent, type RawReading, shape } from './shaping.ts';
-import { aheadBeyondMs, countAheadOf, type Stamps } from './stamps.ts';
+import { countAheadOf, type Stamps } from './stamps.ts';
 import { TroubleLog } from './trouble-log.ts';
 
 export type Quality = keyof typeof STATUS_FLAGS;
@@ -191,7 +191,7 @@ export class Gate implements Supply {
 
   /** Adds values that already have timestamps and are sent unchanged. Takes ownership of the columns. */
   writeColumns(columns: ValueColumns): Promise<void> {
-    const { committer, readings, clock, stamps, repeats } = this.#options;
+    const { committer, readings, clock, repeats } = this.#options;
     const { length } = columns;
     if (length === 0) return this.#committed();
     if (committer.isClosed) return Promise.reject(unavailable('the agent is stopping', 'buffer.closing'));
@@ -203,7 +203,6 @@ export class Gate implements Supply {
     this.status.recordValues(nowMs);
     this.#observeAll(columns, batch);
     readings?.recordAll(columns, nowMs);
-    batch.ahead += countAheadOf(columns, stamps.nowMs(clock));
     batch.addAll(columns);
     committer.offer(this, length);
     return batch.done;
@@ -285,17 +284,19 @@ export class Gate implements Supply {
     this.#open = undefined;
     this.#written = batch;
     this.#room = Math.min(batch.columns.length, MAX_ROOM);
+    const { stamps, clock, repeats } = this.#options;
     const { length } = batch.columns;
+    const ahead = countAheadOf(batch.columns, stamps.nowMs(clock));
     return {
       columns: batch.columns,
       notes: [...batch.notes.values()],
-      isKept: !this.#options.repeats,
-      stored: () => this.#stored(batch, length),
+      isKept: !repeats,
+      stored: () => this.#stored(batch, length, ahead),
       failed: (failure) => this.#failed(batch, failure),
     };
   }
 
-  #stored(batch: Batch, values: number): void {
+  #stored(batch: Batch, values: number, ahead: number): void {
     const { status, clock, countIngested, countAhead, repeats } = this.#options;
     const source = status.name;
     this.#written = undefined;
@@ -305,7 +306,7 @@ export class Gate implements Supply {
       status.stored += values;
       status.lastStoredMs = clock.monotonicMs();
       countIngested?.(source, values);
-      if (batch.ahead > 0) countAhead?.(source, batch.ahead);
+      if (ahead > 0) countAhead?.(source, ahead);
     }
     if (batch.after.length === 0) {
       batch.resolve();
@@ -373,7 +374,6 @@ export class Gate implements Supply {
     }
     const batch = this.#batch();
     const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
-    if (isOwn && timeMs > aheadBeyondMs(wallMs)) batch.ahead++;
     const status = quality === undefined ? 0 : STATUS_FLAGS[quality];
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
     state.sent = { value, isBad, atMs: nowMs };
@@ -399,8 +399,6 @@ export class Gate implements Supply {
 /** Values and notes that are committed together. */
 class Batch {
   columns: ValueColumns;
-  /** Number of values more than a day ahead of the clock. */
-  ahead = 0;
   /** By name: a later note replaces an earlier one. */
   readonly notes = new Map<string, Note>();
   /** Rule transitions that must be on disk before the batch is confirmed. */
@@ -427,9 +425,8 @@ class Batch {
   }
 
   /** Appends a later batch, whose values are then confirmed together with the values of this batch. */
-  absorb({ columns, ahead, notes, after, resolve, reject }: Batch): void {
+  absorb({ columns, notes, after, resolve, reject }: Batch): void {
     this.columns.addAll(columns);
-    this.ahead += ahead;
     for (const [name, note] of notes) this.notes.set(name, note);
     this.after.push(...after);
     this.done.then(resolve, reject);
