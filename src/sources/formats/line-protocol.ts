@@ -9,7 +9,7 @@
  */
 import type { ValueMap } from '../../config/tags.ts';
 import { quote, type Slot } from '../intake/address-book.ts';
-import { type Draft, explain, isSeconds, isValidTime, ON_ARRIVAL } from '../intake/draft.ts';
+import { type Draft, explain, isValidTime, ON_ARRIVAL } from '../intake/draft.ts';
 import { withoutStackTraces } from '../intake/problem-list.ts';
 import { numberOf, problemOfReading, type RawReading, TEXTS_NEED_MAP } from '../intake/shaping.ts';
 import { parseDecimal, textOf } from '../intake/text-parsers.ts';
@@ -46,23 +46,14 @@ export interface SeriesHeads {
   set(slot: Slot, written: Written): unknown;
 }
 
-/** Line with a rejected field. */
-interface RejectedLine {
-  /** Line number, starting from 1. */
-  number: number;
-  /** Beginning of the line, quoted. */
-  text: string;
-  problem: string;
-}
-
 const SAME_KEY = 'an earlier line has the same tag, key and time';
 /** Maximum number of rejected lines that are quoted. */
 const MAX_LISTED = 10;
 
-/** Number of lines with rejected fields, and the first ten of them. */
+/** Number of lines with rejected fields, and the first ten of them, quoted with their problem. */
 export class RejectedLines {
   count = 0;
-  readonly listed: RejectedLine[] = [];
+  readonly listed: string[] = [];
 }
 
 const TAB = 9;
@@ -149,19 +140,24 @@ class LineReader {
       this.#endLine(this.#parseLine());
     } catch (error) {
       if (!(error instanceof InvalidLine)) throw error;
-      this.#rejectLine('', 'is on a line that cannot be parsed', error.message);
-      this.#draft.reject('', this.#describeLine, error.message);
+      this.#rejectLine('', error.message);
       // An unterminated string must not hide the lines that follow.
       this.#at = this.#from;
       this.#skipLine();
     }
-    if (this.#problems > 0) this.#listRejected();
+    if (this.#problems === 0) return;
+    const { listed } = this.#rejected;
+    this.#rejected.count++;
+    if (listed.length >= MAX_LISTED) return;
+    const [line = ''] = this.#text.slice(this.#from, this.#from + 256).split(/\r?\n/, 1);
+    listed.push(`line ${this.#lineNumber()} ${quote(line)}: ${this.#problem}`);
   }
 
   /** Adds the fields of a line with the arrival time. Returns the line's own time, or NaN if it has none. */
   #parseLine(): number {
     const { tagFrom, msOfUnit, maxLineLength = Number.POSITIVE_INFINITY } = this.#options;
-    const measurement = this.#measurement();
+    const measurement = this.#name(false);
+    if (measurement === '') throw new InvalidLine('the measurement is missing');
     let tag = tagFrom === undefined ? measurement : undefined;
     while (this.#next() === COMMA) {
       const [key, value] = this.#influxTag();
@@ -181,12 +177,6 @@ class LineReader {
     if (!this.#isLineEnd()) throw new InvalidLine('unexpected text after the timestamp');
     if (this.#at - this.#from > maxLineLength) throw new InvalidLine(`is longer than ${maxLineLength} bytes`);
     return timeMs;
-  }
-
-  #measurement(): string {
-    const measurement = this.#name(false);
-    if (measurement === '') throw new InvalidLine('the measurement is missing');
-    return measurement;
   }
 
   /** Reads an Influx tag in the form `,key=value`. */
@@ -253,15 +243,16 @@ class LineReader {
   }
 
   #endLine(timeMs: number): void {
-    const { isUnitGuessed } = this.#options;
-    if (Number.isNaN(timeMs) || (isUnitGuessed ? this.#draft.isPlausibleTime(timeMs) : isValidTime(timeMs))) {
-      const problem = this.#otherSeries(timeMs);
-      if (problem !== undefined) this.#rejectLine('key', problem);
-      else if (!Number.isNaN(timeMs)) this.#draft.setTimeFrom(this.#first, timeMs);
+    const isArrival = Number.isNaN(timeMs);
+    const isPlausible = isValidTime(timeMs) && (!this.#options.isUnitGuessed || this.#draft.isPlausibleTime(timeMs));
+    if (!isArrival && !isPlausible) {
+      const what = isValidTime(timeMs) ? 'is close to 1970' : 'must be between 1970 and 9999';
+      this.#rejectLine('timestamp', `the timestamp ${what}: check precision`);
       return;
     }
-    const what = isValidTime(timeMs) && isSeconds(timeMs) ? 'is close to 1970' : 'must be between 1970 and 9999';
-    this.#rejectLine('timestamp', `${what}: check precision`, `the timestamp ${what}: check precision`);
+    const problem = this.#otherSeries(timeMs);
+    if (problem !== undefined) this.#rejectLine('key', problem);
+    else if (!isArrival) this.#draft.setTimeFrom(this.#first, timeMs);
   }
 
   /** Returns the problem if another Influx series already set a key of this line at the same time. */
@@ -302,22 +293,12 @@ class LineReader {
     if (this.#problems++ === 0 && this.#rejected.listed.length < MAX_LISTED) this.#problem = describe(...args);
   }
 
-  /** Removes the values of the current line. `ofLine`: description of the problem if it is not about a value. */
-  #rejectLine(field: string, problem: string, ofLine = problem): void {
+  /** Removes the values of the current line. */
+  #rejectLine(field: string, problem: string): void {
     this.#draft.rejectFrom(this.#first, field, problem);
     this.#problems++;
-    this.#problem = ofLine;
+    this.#problem = problem;
   }
-
-  #listRejected(): void {
-    const { listed } = this.#rejected;
-    this.#rejected.count++;
-    if (listed.length >= MAX_LISTED) return;
-    const [first = ''] = this.#text.slice(this.#from, this.#from + 256).split(/\r?\n/, 1);
-    listed.push({ number: this.#lineNumber(), text: quote(first), problem: this.#problem });
-  }
-
-  readonly #describeLine = (problem: string) => `line ${this.#lineNumber()}: ${problem}`;
 
   /** Returns the number of the current line. */
   #lineNumber(): number {

@@ -138,8 +138,9 @@ export class Draft {
     }
   }
 
-  /** Removes the values that were added at index `first` or later, and counts a problem for each of them. */
+  /** Removes the values that were added at index `first` or later, and counts a problem for each, or one if none was. */
   rejectFrom(first: number, field: string, problem: string): void {
+    if (first === this.#columns.length) this.reject(field, problem);
     for (let at = first; at < this.#columns.length; at++) this.#addProblem(this.#index - 1, field, problem);
     while ((this.#unopened.at(-1)?.at ?? -1) >= first) this.#unopened.pop();
     this.#columns.length = first;

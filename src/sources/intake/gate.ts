@@ -31,7 +31,6 @@ import type { Source } from '../../config/tags.ts';
 import type { ValueStatus } from '../../contract/values.ts';
 import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
-import type { LastReadings } from './last-readings.ts';
 import { isSent, type LastSent, type RawReading, shape } from './shaping.ts';
 import { countAheadOf, type Stamps } from './stamps.ts';
 import { TroubleLog } from './trouble-log.ts';
@@ -56,6 +55,12 @@ export interface ValueWatch {
   ): Promise<void> | undefined;
 }
 
+/** Records the latest readings for display. Times are monotonic; NaN in `raw` and `timeMs` means none. */
+export interface ReadingRecorder {
+  record(series: number, value: number, raw: number, timeMs: number, nowMs: number, isBad: boolean): void;
+  recordAll(columns: Columns, nowMs: number): void;
+}
+
 /** Called after each commit with the source and the number of values. */
 type CountIngested = (source: string, values: number) => void;
 
@@ -72,7 +77,7 @@ export interface GateOptions {
   /** Called with the number of values whose timestamp is more than a day ahead of a trusted clock. */
   countAhead?: CountIngested;
   /** Latest readings, for display. */
-  readings?: LastReadings | undefined;
+  readings?: ReadingRecorder | undefined;
   watch?: ValueWatch | undefined;
   /** Maximum number of values waiting for the disk. Default: 20,000. */
   maxWaiting?: number;

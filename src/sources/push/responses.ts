@@ -45,10 +45,9 @@ const UNPARSABLE = 'unable to parse';
 
 /** Response to line protocol whose other lines are on disk. InfluxDB also reports the number of dropped lines. */
 export function partialWrite({ count, listed }: RejectedLines): PushRejection {
-  const lines = listed.map(({ number, text, problem }) => `line ${number} ${text}: ${problem}`);
   const more = count > listed.length ? ['…'] : [];
   const what = `${PARTIAL_WRITE}: ${counted(count, 'line', 'contains', 'contain')} rejected values: `;
-  return new PushRejection(400, `${what}${[...lines, ...more].join('; ')} dropped=${count}`);
+  return new PushRejection(400, `${what}${[...listed, ...more].join('; ')} dropped=${count}`);
 }
 
 /** Converts an error to a rejection. Returns `undefined` for an unexpected error. */
