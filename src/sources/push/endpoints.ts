@@ -4,7 +4,7 @@ import { type LineOptions, RejectedLines, readLineProtocol } from '../formats/li
 import type { Draft } from '../intake/draft.ts';
 import { MAX_LINE_BYTES } from '../intake/text-parsers.ts';
 import { MAX_JSON_BYTES, readJsonBody } from './bodies.ts';
-import { type ErrorForm, PushRejection } from './responses.ts';
+import { PushRejection } from './responses.ts';
 
 /** How the body of a request is read. */
 export interface BodyFormat {
@@ -28,9 +28,8 @@ export interface LineSettings {
 
 export interface Endpoint {
   methods: readonly string[];
-  form: ErrorForm;
-  /** Name of the counter for its values. */
-  source: string;
+  /** Whether clients expect the responses of InfluxDB 1 and 2. */
+  isInflux: boolean;
   /** Returns the format based on the headers and the query. Throws a `PushRejection` before the body is read. */
   format?: (contentType: string | undefined, query: URLSearchParams, settings: LineSettings) => BodyFormat;
 }
@@ -120,12 +119,12 @@ function keyComposer(template: string): NonNullable<LineOptions['keyOf']> {
 }
 
 export const ENDPOINTS: ReadonlyMap<string, Endpoint> = new Map<string, Endpoint>([
-  ['/v1/values', { methods: ['POST'], form: 'plain', source: 'http', format: valuesFormat }],
-  ['/write', { methods: ['POST'], form: 'influx1', source: 'influx', format: linesFormat }],
-  ['/api/v2/write', { methods: ['POST'], form: 'influx2', source: 'influx', format: linesFormat }],
-  ['/query', { methods: ['POST', 'GET'], form: 'influx1', source: 'influx' }],
-  ['/ping', { methods: ['GET', 'HEAD'], form: 'influx1', source: 'influx' }],
-  ['/health', { methods: ['GET', 'HEAD'], form: 'influx2', source: 'influx' }],
+  ['/v1/values', { methods: ['POST'], isInflux: false, format: valuesFormat }],
+  ['/write', { methods: ['POST'], isInflux: true, format: linesFormat }],
+  ['/api/v2/write', { methods: ['POST'], isInflux: true, format: linesFormat }],
+  ['/query', { methods: ['POST', 'GET'], isInflux: true }],
+  ['/ping', { methods: ['GET', 'HEAD'], isInflux: true }],
+  ['/health', { methods: ['GET', 'HEAD'], isInflux: true }],
 ]);
 
 export const HEALTH = { name: 'tagferry', message: 'ready for values', status: 'pass', checks: [] } as const;

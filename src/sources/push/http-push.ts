@@ -141,7 +141,7 @@ export class HttpPush {
       if (error instanceof BodyError && error.fault === 'given-up') return;
       const rejection = rejectionOf(error) ?? new PushRejection(500, 'internal error');
       this.#logRejection(rejection, request, error);
-      answerEarly(request, response, errorResponse(rejection, endpoint?.form ?? 'plain'), this.#options.clock);
+      answerEarly(request, response, errorResponse(rejection, endpoint?.isInflux ?? false), this.#options.clock);
     } finally {
       memory.set(0);
     }
@@ -154,13 +154,12 @@ export class HttpPush {
       throw new PushRejection(405, `method not allowed; use ${allow}`, undefined, { Allow: allow });
     }
     if (endpoint.methods.includes('HEAD')) return;
-    const isInflux = endpoint.form !== 'plain';
     if (this.#token === undefined) {
       // Browsers send the page's origin. Web pages must not be able to push values to a listener that requires no
       // token.
       if (request.headers.origin !== undefined)
         throw new PushRejection(403, 'requests from web pages are not allowed', 'Set INGEST_TOKEN.');
-    } else if (!this.#token.isShown(request.headers.authorization, isInflux ? query.get('p') : null)) {
+    } else if (!this.#token.isShown(request.headers.authorization, endpoint.isInflux ? query.get('p') : null)) {
       throw new PushRejection(401, 'missing or invalid token', 'Send the header Authorization: Bearer INGEST_TOKEN.', {
         'WWW-Authenticate': 'Bearer realm="tagferry"',
       });
@@ -171,7 +170,7 @@ export class HttpPush {
   async #acceptValues(
     request: IncomingMessage,
     response: ServerResponse,
-    { source, form }: Endpoint,
+    { isInflux }: Endpoint,
     { maxBytes, isPartial, read, rejectedLines }: BodyFormat,
     encoding: string | undefined,
     memory: Reservation,
@@ -189,7 +188,7 @@ export class HttpPush {
       releaseMemory(bytes);
     }
     memory.set(BYTES_OF_REQUEST + draft.accepted * BYTES_OF_VALUE);
-    const accepted = await intake.submit(draft, source);
+    const accepted = await intake.submit(draft, isInflux ? 'influx' : 'http');
     if (accepted > 0) this.#trouble.recovered('ingest.store_refused', {}, 'pushed values are accepted again');
     const { count: refused, listed: problems } = draft.problems;
     if (refused > 0 && accepted > 0) {
@@ -199,9 +198,9 @@ export class HttpPush {
     if (rejectedLines !== undefined && rejectedLines.count > 0) {
       const rejection = partialWrite(rejectedLines);
       if (accepted === 0) throw rejection;
-      answerEarly(request, response, errorResponse(rejection, form), this.#options.clock);
+      answerEarly(request, response, errorResponse(rejection, isInflux), this.#options.clock);
     } else if (rejectedLines !== undefined || !isPartial) {
-      respond(response, 204, form === 'influx1' ? INFLUX_HEADERS : {});
+      respond(response, 204, isInflux ? INFLUX_HEADERS : {});
     } else {
       const outcome = { accepted, refused, problems };
       if (refused > 0 && accepted === 0)

@@ -2,12 +2,8 @@
 import { counted } from '../../base/amounts.ts';
 import { StoreError, TagferryError } from '../../base/errors.ts';
 import { BodyError } from '../../base/inbound/body.ts';
-import { STATUS_CODES } from '../../base/node-http.ts';
 import type { RejectedLines } from '../formats/line-protocol.ts';
 import { RejectedValues, TooManyValues, UnreadableValues } from '../intake/problem-list.ts';
-
-/** Error format: native, InfluxDB 1 (`/write`) or InfluxDB 2 (`/api/v2/write`). */
-export type ErrorForm = 'plain' | 'influx1' | 'influx2';
 
 type Headers = Readonly<Record<string, string>>;
 
@@ -71,15 +67,13 @@ export function rejectionOf(error: unknown): PushRejection | undefined {
   return undefined;
 }
 
-const INFLUX2_CODES: Readonly<Record<number, string>> = {
-  400: 'invalid',
+/** Codes of InfluxDB 2; `invalid` for other statuses. */
+const INFLUX_CODES: Readonly<Record<number, string>> = {
   401: 'unauthorized',
   403: 'forbidden',
   404: 'not found',
   405: 'method not allowed',
   413: 'request too large',
-  415: 'invalid',
-  422: 'unprocessable entity',
   500: 'internal error',
   503: 'unavailable',
 };
@@ -88,21 +82,20 @@ const INFLUX2_CODES: Readonly<Record<number, string>> = {
 export const INFLUX_HEADERS = { 'X-Influxdb-Version': '1.8.10', 'X-Influxdb-Build': 'tagferry' } as const;
 
 /**
- * Returns the content of an error response. The body always contains `error`, and for InfluxDB 2 clients also the
- * members that they print.
+ * Returns the content of an error response. The body always contains `error`, and for InfluxDB clients also the members
+ * and the header that they print.
  */
 export function errorResponse(
-  rejection: PushRejection,
-  form: ErrorForm,
+  { status, message, hint, facts, headers }: PushRejection,
+  isInflux: boolean,
 ): { status: number; headers: Headers; text: string } {
-  const { status, hint, facts } = rejection;
-  let message = rejection.message || STATUS_CODES[status]!;
-  const headers: Record<string, string> = { ...rejection.headers, 'Content-Type': 'application/json' };
-  if (form === 'influx1') {
-    headers['X-Influxdb-Error'] = message.replaceAll(/[^\x20-\x7e]/g, '?');
-    if (status === 400 && !message.startsWith(PARTIAL_WRITE)) message = `${UNPARSABLE}: ${message}`;
-  }
-  const influx2 = form === 'influx2' ? { code: INFLUX2_CODES[status] ?? 'invalid', message } : {};
-  const body = { error: message, ...influx2, ...(hint === undefined ? {} : { hint }), ...facts };
-  return { status, headers, text: `${JSON.stringify(body)}\n` };
+  const influx = isInflux ? { code: INFLUX_CODES[status] ?? 'invalid', message } : {};
+  const influxHeaders = isInflux ? { 'X-Influxdb-Error': message.replaceAll(/[^\x20-\x7e]/g, '?') } : {};
+  const isUnparsable = isInflux && status === 400 && !message.startsWith(PARTIAL_WRITE);
+  const body = { error: isUnparsable ? `${UNPARSABLE}: ${message}` : message, ...influx, hint, ...facts };
+  return {
+    status,
+    headers: { ...headers, ...influxHeaders, 'Content-Type': 'application/json' },
+    text: `${JSON.stringify(body)}\n`,
+  };
 }
