@@ -4,7 +4,7 @@ import { type LineOptions, RejectedLines, readLineProtocol } from '../formats/li
 import type { Draft } from '../intake/draft.ts';
 import { MAX_LINE_BYTES } from '../intake/text-parsers.ts';
 import { MAX_JSON_BYTES, readJsonBody } from './bodies.ts';
-import { PushRejection } from './responses.ts';
+import { INFLUX_VERSION, PushRejection } from './responses.ts';
 
 /** How the body of a request is read. */
 export interface BodyFormat {
@@ -32,6 +32,8 @@ export interface Endpoint {
   isInflux: boolean;
   /** Returns the format based on the headers and the query. Throws a `PushRejection` before the body is read. */
   format?: (contentType: string | undefined, query: URLSearchParams, settings: LineSettings) => BodyFormat;
+  /** Returns the response to a request without values; `undefined` for an empty one. */
+  probe?: (query: URLSearchParams, body: string) => object | undefined;
 }
 
 const JSON_TYPES = ['application/json', 'text/json'];
@@ -118,24 +120,29 @@ function keyComposer(template: string): NonNullable<LineOptions['keyOf']> {
   };
 }
 
+const VALUES = { methods: ['POST'], isInflux: false, format: valuesFormat };
+const LINES = { methods: ['POST'], isInflux: true, format: linesFormat };
+const LOOK = { methods: ['GET', 'HEAD'], isInflux: true };
+
 export const ENDPOINTS: ReadonlyMap<string, Endpoint> = new Map<string, Endpoint>([
-  ['/v1/values', { methods: ['POST'], isInflux: false, format: valuesFormat }],
-  ['/write', { methods: ['POST'], isInflux: true, format: linesFormat }],
-  ['/api/v2/write', { methods: ['POST'], isInflux: true, format: linesFormat }],
-  ['/query', { methods: ['POST', 'GET'], isInflux: true }],
-  ['/ping', { methods: ['GET', 'HEAD'], isInflux: true }],
-  ['/health', { methods: ['GET', 'HEAD'], isInflux: true }],
+  ['/v1/values', VALUES],
+  ['/write', LINES],
+  ['/api/v2/write', LINES],
+  ['/query', { methods: ['POST', 'GET'], isInflux: true, probe: answerQuery }],
+  ['/ping', { ...LOOK, probe: (query) => (query.get('verbose') === 'true' ? { version: INFLUX_VERSION } : undefined) }],
+  ['/health', { ...LOOK, probe: () => HEALTH }],
 ]);
 
-export const HEALTH = { name: 'tagferry', message: 'ready for values', status: 'pass', checks: [] } as const;
+const HEALTH = { name: 'tagferry', message: 'ready for values', status: 'pass', checks: [] };
 
 /**
  * Responds to the two statements that InfluxDB 1 collectors send at startup. Throws a `PushRejection` for any other
  * statement, because the agent does not support queries.
  */
-export function answerQuery(statement: string | null): object {
-  if (/^\s*create\s+database\s/i.test(statement ?? '')) return { results: [{ statement_id: 0 }] };
-  if (/^\s*show\s+databases\s*;?\s*$/i.test(statement ?? '')) {
+function answerQuery(query: URLSearchParams, body: string): object {
+  const statement = query.get('q') ?? new URLSearchParams(body).get('q') ?? '';
+  if (/^\s*create\s+database\s/i.test(statement)) return { results: [{ statement_id: 0 }] };
+  if (/^\s*show\s+databases\s*;?\s*$/i.test(statement)) {
     const series = [{ name: 'databases', columns: ['name'], values: [['tagferry']] }];
     return { results: [{ statement_id: 0, series }] };
   }

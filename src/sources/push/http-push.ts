@@ -13,7 +13,7 @@ import type { Intake } from '../intake/intake.ts';
 import { textOf } from '../intake/text-parsers.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { encodingOf, inflate } from './bodies.ts';
-import { answerQuery, type BodyFormat, ENDPOINTS, type Endpoint, HEALTH, type LineSettings } from './endpoints.ts';
+import { type BodyFormat, ENDPOINTS, type Endpoint, type LineSettings } from './endpoints.ts';
 import {
   errorResponse,
   INFLUX_HEADERS,
@@ -128,7 +128,8 @@ export class HttpPush {
       this.#admit(request, endpoint, query);
       const format = endpoint.format?.(request.headers['content-type'], query, this.#rules.lines ?? {});
       if (format === undefined) {
-        await this.#respondToProbe(request, response, path, query, memory);
+        const body = textOf(await readBody(request, BYTES_OF_REQUEST, memory));
+        respond(response, INFLUX_HEADERS, endpoint.probe?.(query, body));
         return;
       }
       const encoding = encodingOf(request.headers['content-encoding']);
@@ -200,31 +201,13 @@ export class HttpPush {
       if (accepted === 0) throw rejection;
       answerEarly(request, response, errorResponse(rejection, isInflux), this.#options.clock);
     } else if (rejectedLines !== undefined || !isPartial) {
-      respond(response, 204, isInflux ? INFLUX_HEADERS : {});
+      respond(response, isInflux ? INFLUX_HEADERS : {});
     } else {
       const outcome = { accepted, refused, problems };
       if (refused > 0 && accepted === 0)
         throw new PushRejection(422, 'no value in the request is valid', undefined, {}, outcome);
-      respond(response, 200, {}, outcome);
+      respond(response, {}, outcome);
     }
-  }
-
-  /** Responds to collector requests other than writes: `/ping`, `/health`, `/query`. */
-  async #respondToProbe(
-    request: IncomingMessage,
-    response: ServerResponse,
-    path: string,
-    query: URLSearchParams,
-    memory: Reservation,
-  ): Promise<void> {
-    if (path === '/health') return respond(response, 200, {}, HEALTH);
-    if (path === '/query') {
-      const body = textOf(await readBody(request, BYTES_OF_REQUEST, memory));
-      const statement = query.get('q') ?? new URLSearchParams(body).get('q');
-      return respond(response, 200, INFLUX_HEADERS, answerQuery(statement));
-    }
-    if (query.get('verbose') !== 'true') return respond(response, 204, INFLUX_HEADERS);
-    respond(response, 200, INFLUX_HEADERS, { version: INFLUX_HEADERS['X-Influxdb-Version'] });
   }
 
   #logRejection({ status, message }: PushRejection, request: IncomingMessage, error: unknown): void {
@@ -242,17 +225,13 @@ export class HttpPush {
   }
 }
 
-function respond(
-  response: ServerResponse,
-  status: number,
-  headers: Readonly<Record<string, string>>,
-  body?: object,
-): void {
+/** Responds with 200 and a body, or with 204. */
+function respond(response: ServerResponse, headers: Readonly<Record<string, string>>, body?: object): void {
   if (body === undefined) {
-    response.writeHead(status, headers).end();
+    response.writeHead(204, headers).end();
     return;
   }
   const text = `${JSON.stringify(body)}\n`;
   const length = Buffer.byteLength(text);
-  response.writeHead(status, { ...headers, 'Content-Type': 'application/json', 'Content-Length': length }).end(text);
+  response.writeHead(200, { ...headers, 'Content-Type': 'application/json', 'Content-Length': length }).end(text);
 }

@@ -78,8 +78,10 @@ const INFLUX_CODES: Readonly<Record<number, string>> = {
   503: 'unavailable',
 };
 
-/** Headers that InfluxDB clients check before writing. The version is the protocol version; the build is `tagferry`. */
-export const INFLUX_HEADERS = { 'X-Influxdb-Version': '1.8.10', 'X-Influxdb-Build': 'tagferry' } as const;
+/** Version of the protocol. */
+export const INFLUX_VERSION = '1.8.10';
+/** Headers that InfluxDB clients check before writing. */
+export const INFLUX_HEADERS = { 'X-Influxdb-Version': INFLUX_VERSION, 'X-Influxdb-Build': 'tagferry' } as const;
 
 /**
  * Returns the content of an error response. The body always contains `error`, and for InfluxDB clients also the members
