@@ -101,7 +101,8 @@ export interface SourceStatusOptions {
 
 /** State of one value. */
 interface PointState {
-  hasArrived: boolean;
+  /** Latest value received since the source was opened, whether sent or suppressed by the dead band. */
+  latest: number | undefined;
   /** Readings without a value since the latest one with a value, with the latest problem. */
   failures: number;
   problem: string | undefined;
@@ -199,17 +200,17 @@ export class SourceStatus {
   #stateOf(series: number): PointState {
     let state = this.#states.get(series);
     if (state === undefined) {
-      state = { hasArrived: false, failures: 0, problem: undefined, isText: false };
+      state = { latest: undefined, failures: 0, problem: undefined, isText: false };
       this.#states.set(series, state);
     }
     return state;
   }
 
-  /** Records a reading with a number. */
-  recordNumber(reading: ObservedReading, nowMs: number): void {
+  /** Records a reading with a number. `value`: number after scaling. */
+  recordNumber(reading: ObservedReading, value: number, nowMs: number): void {
     const { series, name } = reading.point;
     const state = this.#stateOf(series);
-    state.hasArrived = true;
+    state.latest = value;
     state.failures = 0;
     state.problem = undefined;
     this.recordValues(nowMs);
@@ -218,6 +219,10 @@ export class SourceStatus {
     state.isText = false;
     const fields = { source: this.name, value: name };
     this.#trouble.recovered('source.not_a_number', fields, 'numeric readings restored', name);
+  }
+
+  latestOf(series: number): number | undefined {
+    return this.#states.get(series)?.latest;
   }
 
   /** Records that a value could not be read. `problem`: the problem with the data; `undefined` if none arrived. */
@@ -340,7 +345,7 @@ export class SourceStatus {
   #missingReport(openMs: number): MissingReport | null {
     if (openMs < GRACE_MS) return null;
     const missing = this.points.filter(
-      ({ everyMs, series }) => openMs >= GRACE_POLLS * everyMs && this.#states.get(series)?.hasArrived !== true,
+      ({ everyMs, series }) => openMs >= GRACE_POLLS * everyMs && this.latestOf(series) === undefined,
     );
     if (missing.length === 0) return null;
     const shown = missing.slice(0, MISSING_SHOWN);

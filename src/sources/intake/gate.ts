@@ -115,17 +115,11 @@ interface Now {
   wallMs: number;
 }
 
-/** State of one series of a source. */
-interface PointState {
-  /** Latest value received, whether sent or suppressed by the dead band. */
-  received: number;
-  sent: LastSent | undefined;
-}
-
 export class Gate implements Supply {
   readonly #options: GateOptions;
   readonly #trouble: TroubleLog;
-  readonly #states = new Map<number, PointState>();
+  /** Latest value that was sent, by series. */
+  readonly #sent = new Map<number, LastSent>();
   #open: Batch | undefined;
   #written: Batch | undefined;
   /** Batches on disk that wait for rule transitions. */
@@ -168,7 +162,7 @@ export class Gate implements Supply {
 
   /** Returns the latest value received since the source was opened, even if it was not sent. */
   latestOf({ series }: Pick<Point, 'series'>): number | undefined {
-    return this.#states.get(series)?.received;
+    return this.status.latestOf(series);
   }
 
   /**
@@ -237,15 +231,9 @@ export class Gate implements Supply {
       return;
     }
     const { number, value } = shaped;
-    this.status.recordNumber(reading, now.ms);
+    this.status.recordNumber(reading, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
-    let state = this.#states.get(point.series);
-    if (state === undefined) {
-      state = { received: value, sent: undefined };
-      this.#states.set(point.series, state);
-    }
-    state.received = value;
-    this.#add(state, point, value, timeMs, quality, now);
+    this.#add(point, value, timeMs, quality, now);
   }
 
   /** With `on_failure: bad`, a failure sends the latest value again with the current time and the status bad. */
@@ -253,9 +241,9 @@ export class Gate implements Supply {
     const { point, raw, hint } = reading as { point: Point } & Pick<ObservedReading, 'raw' | 'hint'>;
     if (isText) this.status.reportNotNumber(point, problem!);
     this.status.recordFailure(point, problem, { raw, hint });
-    const state = this.#states.get(point.series);
-    if (point.shaping.onFailure !== 'bad' || state?.sent === undefined || state.sent.isBad) return;
-    this.#add(state, point, state.sent.value, undefined, 'bad', now);
+    const sent = this.#sent.get(point.series);
+    if (point.shaping.onFailure !== 'bad' || sent === undefined || sent.isBad) return;
+    this.#add(point, sent.value, undefined, 'bad', now);
   }
 
   /** Resolves when everything accepted so far is on disk; rejects like `write`. */
@@ -359,7 +347,6 @@ export class Gate implements Supply {
   }
 
   #add(
-    state: PointState,
     point: Point,
     value: number,
     timeMs: number | undefined,
@@ -373,7 +360,7 @@ export class Gate implements Supply {
     const transition = watch?.uses(series) ? watch.observe(series, value, isOwn ? timeMs : wallMs, quality) : undefined;
     if (transition !== undefined) this.#batch().after.push(transition);
     const isBad = quality === 'bad';
-    if (!isSent(shaping, state.sent, value, isBad, nowMs)) {
+    if (!isSent(shaping, this.#sent.get(series), value, isBad, nowMs)) {
       if (transition !== undefined) committer.offer(this, 0);
       return;
     }
@@ -381,7 +368,7 @@ export class Gate implements Supply {
     const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
     const status = quality === undefined ? 0 : STATUS_FLAGS[quality];
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
-    state.sent = { value, isBad, atMs: nowMs };
+    this.#sent.set(series, { value, isBad, atMs: nowMs });
     committer.offer(this, 1);
   }
 
