@@ -149,9 +149,11 @@ export class AddressBook {
   /** Returns the slot of a valid address, or the problem of an invalid one. */
   findDirect(address: DirectAddress): Slot | { field: string; problem: string } {
     const { asset, key, group } = address as { asset: number; key: string; group: string | undefined };
-    const unit = unitOf(address.unit);
     const known = this.#direct.get(asset)?.get(key);
-    if (known !== undefined && known.slot.group === group && known.unit === unit) return known.slot;
+    const isKnown = known !== undefined && known.slot.group === group;
+    if (isKnown && known.unit === address.unit) return known.slot;
+    const unit = unitOf(address.unit);
+    if (isKnown && known.unit === unit) return known.slot;
     if (!isId(asset)) return { field: 'asset', problem: 'must be an asset number' };
     if (unit === null) return { field: 'unit', problem: 'must be a unit number or {"code": "…"}' };
     const wrongGroup = group === undefined ? undefined : problemOfName(group);

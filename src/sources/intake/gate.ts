@@ -360,7 +360,8 @@ export class Gate implements Supply {
     const transition = watch?.uses(series) ? watch.observe(series, value, isOwn ? timeMs : wallMs, quality) : undefined;
     if (transition !== undefined) this.#batch().after.push(transition);
     const isBad = quality === 'bad';
-    if (!isSent(shaping, this.#sent.get(series), value, isBad, nowMs)) {
+    const sent = this.#sent.get(series);
+    if (!isSent(shaping, sent, value, isBad, nowMs)) {
       if (transition !== undefined) committer.offer(this, 0);
       return;
     }
@@ -368,7 +369,12 @@ export class Gate implements Supply {
     const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
     const status = quality === undefined ? 0 : STATUS_FLAGS[quality];
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
-    this.#sent.set(series, { value, isBad, atMs: nowMs });
+    if (sent === undefined) this.#sent.set(series, { value, isBad, atMs: nowMs });
+    else {
+      sent.value = value;
+      sent.isBad = isBad;
+      sent.atMs = nowMs;
+    }
     committer.offer(this, 1);
   }
 
