@@ -2,7 +2,7 @@
 /**
  * Memory of the agent within the shipped limits, whatever programs send. `dispose` fails if the kernel killed the agent.
  */
-import { appendFileSync, chmodSync, existsSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -15,6 +15,8 @@ const MB = 1_000_000;
 const MiB = 2 ** 20;
 /** Limits for JSON and for lines. */
 const [JSON_BYTES, LINES_BYTES] = [2 * MiB, 8 * MiB];
+/** Memory reserved for one body, in MiB. */
+const RESERVED_MB = 64;
 const JSON_TYPE = 'application/json';
 const NDJSON_TYPE = 'application/x-ndjson';
 /** Sizes of the input before and after which memory is compared, and the accepted growth. */
@@ -33,6 +35,11 @@ afterEach(async () => {
 
 function post(body: Buffer | string, type = JSON_TYPE, path = '/v1/values', headers: Record<string, string> = {}) {
   return gateway.call(gateway.ingest, path, { body, headers: { 'Content-Type': type, ...headers } });
+}
+
+function processMb(field: 'VmHWM' | 'VmRSS'): number {
+  const status = readFileSync(`/proc/${gateway.pid}/status`, 'utf8');
+  return Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(status)![1]) / 1_024;
 }
 
 const fill = (text: string, bytes = LINES_BYTES) => text.repeat(Math.floor(bytes / text.length));
@@ -69,8 +76,12 @@ describe('agent within the shipped memory limits', () => {
       [400, `a b="${fill('x').slice(9)}`, '', '/write'],
     ];
     for (const [status, body, type, path] of bodies) {
+      // Writing 5 resets the peak.
+      writeFileSync(`/proc/${gateway.pid}/clear_refs`, '5');
+      const beforeMb = processMb('VmRSS');
       const response = await post(body, type, path);
       expect([body.slice(0, 30), response.status]).toEqual([body.slice(0, 30), status]);
+      expect(processMb('VmHWM') - beforeMb).toBeLessThan(RESERVED_MB);
     }
     const bomb = gzipSync(listOf('{ }'));
     const all = await Promise.all([

@@ -45,11 +45,10 @@ export function readNdjsonBody(bytes: Buffer, draft: Draft): void {
         const problem = addLine(line, draft);
         if (problem === undefined) continue;
         const text = `line ${first + at} ${problem}`;
-        if (draft.isPartial) draft.reject('', text);
-        else {
-          const head = bytes.toString('latin1', start, HEAD_BYTES);
-          throw new UnreadableValues(text, BEGINS_AS_BODY.test(head) ? IS_JSON : ONE_PER_LINE);
-        }
+        draft.reject('', text);
+        if (draft.isPartial) continue;
+        const head = bytes.toString('latin1', start, HEAD_BYTES);
+        throw new UnreadableValues(text, BEGINS_AS_BODY.test(head) ? IS_JSON : ONE_PER_LINE);
       }
     }
   });
@@ -164,11 +163,11 @@ function slotOf(
     draft.reject('tag', tag === undefined ? 'is missing: set tag or asset' : 'must be a string');
   } else if (typeof key !== 'string') {
     draft.reject('key', key === undefined ? 'is missing' : 'must be a string');
-  } else if (asset !== undefined || unit !== undefined || group !== undefined) {
-    const field = asset !== undefined ? 'asset' : unit !== undefined ? 'unit' : 'group';
-    draft.reject(field, 'cannot be combined with tag, because tags.yaml defines asset, unit and group of a tag');
-  } else {
+  } else if (asset === undefined && unit === undefined && group === undefined) {
     return draft.slotOfTag(tag, key);
+  } else {
+    const [field] = Object.entries({ asset, unit, group }).find(([, member]) => member !== undefined)!;
+    draft.reject(field, 'cannot be combined with tag, because tags.yaml defines asset, unit and group of a tag');
   }
   return undefined;
 }

@@ -254,6 +254,19 @@ async function confirmedAt(socketPath: string, target: string): Promise<{ id: st
   return { ...JSON.parse(bodies[1]!), error };
 }
 
+describe('concurrent manual writes', () => {
+  it('are recorded as separate events', async () => {
+    const values = [10, 20, 30, 40];
+    const proofs = await Promise.all(values.map((value) => prove({ ...REQUEST, value, user: 'root' })));
+    const confirmed = await Promise.all(proofs.map(({ id }) => confirm({ id })));
+    for (const { remove } of proofs) await remove();
+    const events = confirmed.map(({ text }) => (JSON.parse(text) as { event: number }).event);
+    expect(new Set(events).size).toBe(values.length);
+    const { stdout } = await runVerb(agent, 'events', 'show', String(events[2]));
+    expect(stdout).toContain('write VALVE-1 setpoint 30');
+  });
+});
+
 describe('write over a broker', () => {
   it('is published to an MQTT topic, and verified by the value that the device reports', async () => {
     const [written, slow] = await Promise.all([write('mqtt', 20), write('slow', 5)]);
