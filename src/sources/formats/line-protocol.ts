@@ -244,7 +244,7 @@ class LineReader {
 
   #endLine(timeMs: number): void {
     const isArrival = Number.isNaN(timeMs);
-    const isPlausible = isValidTime(timeMs) && (!this.#options.isUnitGuessed || this.#draft.isPlausibleTime(timeMs));
+    const isPlausible = this.#options.isUnitGuessed ? this.#draft.isPlausibleTime(timeMs) : isValidTime(timeMs);
     if (!isArrival && !isPlausible) {
       const what = isValidTime(timeMs) ? 'is close to 1970' : 'must be between 1970 and 9999';
       this.#rejectLine('timestamp', `the timestamp ${what}: check precision`);
