@@ -18,16 +18,14 @@ function sealed(write: (writer: ByteWriter) => void): Uint8Array {
 }
 
 describe('inputs found by fuzzing', () => {
-  it('with a hundred thousand invalid lines are reported with line numbers after one pass over the body', () => {
+  it('with a hundred thousand invalid lines are counted, and the first ten are reported with line numbers', () => {
     const lines = 100_000;
     const draft = makeIntakeBench().intake.draft({ isPartial: true });
     const rejected = new RejectedLines();
     const options = { msOfUnit: 1, isUnitGuessed: false, tagFrom: undefined };
     readLineProtocol(Buffer.from('a\n'.repeat(lines)), options, draft, rejected);
     expect([rejected.count, draft.problems.count]).toEqual([lines, lines]);
-    expect(draft.problems.listed.map(({ problem }) => Number(/\d+/.exec(problem)![0]))).toEqual(
-      Array.from({ length: 100 }, (_, at) => at + 1),
-    );
+    expect(rejected.listed.map((line) => Number(/\d+/.exec(line)![0]))).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
   });
 
   it('with a date out of range are rejected as a logger time', () => {

@@ -108,7 +108,7 @@ describe('poller', () => {
 
   it('stores the values of all polls after the store has rejected them for a while', async () => {
     const bench = makeIntakeBench(TAGS);
-    bench.sink.fault = storeFault('buffer.full', 4_500);
+    bench.sink.fault = storeFault('buffer.full');
     const { poller, gate } = pollerOf(bench);
     poller.start();
     await bench.clock.advance(4_400);

@@ -3,6 +3,7 @@
  * recorded, because their number is unlimited. Uses about 400 bytes of memory per value; nothing is written to disk.
  */
 import { type Columns, STATUS_FLAGS, STATUS_MASK } from '../../buffer/format/value-columns.ts';
+import type { ReadingRecorder } from '../../sources/intake/gate.ts';
 
 export interface LastReading {
   value: number;
@@ -27,7 +28,7 @@ interface Recorded extends LastReading {
   count: number;
 }
 
-export class LastReadings {
+export class LastReadings implements ReadingRecorder {
   /** Returns whether tags.yaml contains a series. */
   readonly #isOfTag: (series: number) => boolean;
   readonly #recorded = new Map<number, Recorded>();

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
-import { LastReadings } from '../../../src/sources/intake/last-readings.ts';
+import { LastReadings } from '../../../src/ops/live/last-readings.ts';
 
 const ofTags = (...series: number[]) => new LastReadings((one) => series.includes(one));
 
