@@ -19,9 +19,9 @@ import { createDispatcher, type Sockets } from '../platform/dispatcher.ts';
 import type { SecretCommands } from '../platform/grants/grant-error.ts';
 import { HttpBoundary } from '../platform/http-boundary.ts';
 import { RequestBudget } from '../platform/request-budget.ts';
+import { SessionFile } from '../platform/session/live-tokens.ts';
 import { Session } from '../platform/session/session.ts';
-import { SessionFile } from '../platform/session/session-file.ts';
-import { sessionReport } from '../platform/session/session-snapshot.ts';
+import { sessionReport } from '../platform/session/session-report.ts';
 import { isSignInRefused, type SessionCredentials } from '../platform/session/token-requests.ts';
 import type { JudgingTime } from '../reactions/rules.ts';
 

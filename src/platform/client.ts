@@ -9,7 +9,6 @@ import type { HttpBoundary, HttpRequest, PlatformAnswer } from './http-boundary.
 import { PlatformClock } from './platform-clock.ts';
 import type { RequestBudget, RequestKind } from './request-budget.ts';
 import { ResponseRecord } from './response-record.ts';
-import type { Lease, TokenSource } from './token-source.ts';
 
 /** API call (platform 4). */
 export interface PlatformCall {
@@ -47,13 +46,40 @@ export interface PlatformClientOptions {
   log: Logger;
 }
 
+/** Access token that is in use by one call. */
+export interface Lease {
+  readonly accessToken: string;
+  /** Returns whether the token can still be sent. Default: always. */
+  isUsable?(): boolean;
+  /**
+   * Records the status of the response. `repeats`: number of retries of the call so far. After a 401, returns the delay
+   * before the next retry with the same token, in milliseconds, because a server may not accept a new token immediately.
+   * If it returns `undefined`, the token is not used again.
+   */
+  responded(status: number, repeats?: number): number | undefined;
+  /** Ends the use of the token. Must be called exactly once. */
+  release(): void;
+}
+
+/** Source of access tokens: the session of the technical user or of a person. */
+export interface TokenSource {
+  /**
+   * Returns a token that will still be valid on arrival. Waits for a renewal in progress, and while another call tests a
+   * new token. Throws `platform.no_session` (retryable) immediately if there is no token and none is being requested.
+   */
+  lease(signal?: AbortSignal): Promise<Lease>;
+  /** Ends the waits for the test of a new token, because the agent is stopping. */
+  endWaits?(): void;
+}
+
 /** Success statuses used by the platform. Any other 2xx status comes from a different server. */
 const SUCCESS: ReadonlySet<number> = new Set([200, 201, 204]);
 
+/** Time for which an acquired request may wait for a token, in milliseconds. Afterwards, another one is acquired. */
+const PAID_FOR_MS = 1_000;
 /** Error codes of requests that did not reach the platform and therefore do not count against the budget. */
 const NOT_COUNTED = new Set([
   'platform.connection_refused',
-  'platform.no_session',
   'platform.dns',
   'platform.unreachable',
   'platform.tls',
@@ -129,10 +155,17 @@ export class PlatformClient extends ApiCalls {
   override async request(call: PlatformCall): Promise<PlatformAnswer> {
     this.#noteDeprecation(call);
     let { kind } = call;
+    let rejected: PlatformAnswer | undefined;
     let isReplaced = false;
     for (let repeats = 0; ; repeats++) {
-      const { answer, repeatInMs } = await this.#once(call, kind, repeats);
+      const lease = await this.#lease(call, kind);
+      if (rejected && this.#stopping.signal.aborted) {
+        lease.release();
+        return rejected;
+      }
+      const { answer, repeatInMs } = await this.#send(call, lease, repeats);
       if (answer.status !== 401) return answer;
+      rejected = answer;
       if (repeatInMs !== undefined) {
         if (!(await this.#pause(repeatInMs, call.signal))) return answer;
       } else if (isReplaced) return answer;
@@ -148,25 +181,55 @@ export class PlatformClient extends ApiCalls {
   /** Calls that are waiting for a retry end with their 401, because the agent is stopping. */
   stopRetries(): void {
     this.#stopping.abort();
+    this.#options.tokens.endWaits?.();
   }
 
   /** Waits before a retry. Returns false if the agent is stopping. Rejects if the call is aborted. */
   async #pause(delayMs: number, signal: AbortSignal | undefined): Promise<boolean> {
     const end = signal ? AbortSignal.any([signal, this.#stopping.signal]) : this.#stopping.signal;
-    await this.#options.clock.sleep(delayMs, end).catch(() => signal?.throwIfAborted());
+    if (delayMs > 0) await this.#options.clock.sleep(delayMs, end).catch(() => signal?.throwIfAborted());
     return !this.#stopping.signal.aborted;
   }
 
-  async #once(
+  /**
+   * Returns a token, and acquires a request from the budget. The request is acquired last, because requests that wait
+   * for a token would exceed the limit of the minute in which they are sent.
+   */
+  async #lease(call: PlatformCall, kind: RequestKind): Promise<Lease> {
+    const { budget, tokens, clock } = this.#options;
+    let isPaid = kind === 'paid';
+    const refund = () => {
+      if (isPaid) budget?.refund();
+      isPaid = false;
+    };
+    for (;;) {
+      const askedMs = clock.monotonicMs();
+      const lease = await tokens.lease(call.signal).catch((error: unknown) => {
+        refund();
+        throw error;
+      });
+      if (clock.monotonicMs() - askedMs > PAID_FOR_MS) refund();
+      try {
+        if (!isPaid) await budget?.acquire(kind === 'paid' ? 'live' : kind, call.signal);
+      } catch (error) {
+        lease.release();
+        throw error;
+      }
+      if (lease.isUsable?.() ?? true) return lease;
+      // The token was rejected or replaced while the call waited for the budget.
+      isPaid = true;
+      refund();
+      lease.release();
+    }
+  }
+
+  async #send(
     call: PlatformCall,
-    kind: RequestKind,
+    lease: Lease,
     repeats: number,
   ): Promise<{ answer: PlatformAnswer; repeatInMs: number | undefined }> {
-    const { budget, tokens, boundary, clock } = this.#options;
-    if (kind !== 'paid') await budget?.acquire(kind, call.signal);
-    let lease: Lease | undefined;
+    const { budget, boundary, clock } = this.#options;
     try {
-      lease = await tokens.lease(call.signal);
       const answer = await boundary.send(this.#toHttp(call, lease.accessToken));
       const repeatInMs = lease.responded(answer.status, repeats);
       if (isOwn(answer)) this.platformClock.witness(answer);
@@ -176,11 +239,10 @@ export class PlatformClient extends ApiCalls {
       }
       return { answer, repeatInMs };
     } catch (error) {
-      const counted = lease !== undefined && !NOT_COUNTED.has(codeOf(error) ?? '');
-      if (!counted) budget?.refund();
+      if (NOT_COUNTED.has(codeOf(error) ?? '')) budget?.refund();
       throw error;
     } finally {
-      lease?.release();
+      lease.release();
     }
   }
 

@@ -10,11 +10,11 @@ import { configurationDirectory, readSettingsLeniently } from '../../config/conf
 import { problemLine } from '../../config/problem.ts';
 import { DEPRECATIONS, type DeprecatedArea, requireBeforeSunset } from '../../contract/deprecations.ts';
 import { CallRefusal } from '../../platform/call-refusal.ts';
+import type { TokenSource } from '../../platform/client.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
 import type { PersonClient } from '../../platform/grants/person.ts';
 import { HttpBoundary, type HttpRequest, type PlatformAnswer } from '../../platform/http-boundary.ts';
-import type { TokenSource } from '../../platform/token-source.ts';
 import { confirmChange } from '../terminal/input.ts';
 import { PersonFile, type SignInFlow } from './person-file.ts';
 import { PersonTokens } from './person-tokens.ts';

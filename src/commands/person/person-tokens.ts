@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/clock.ts';
 import { PlatformError } from '../../base/errors.ts';
+import type { Lease, TokenSource } from '../../platform/client.ts';
 import { GrantError } from '../../platform/grants/grant-error.ts';
 import {
   type PersonClient,
@@ -10,7 +11,6 @@ import {
 } from '../../platform/grants/person.ts';
 import type { Tokens } from '../../platform/grants/token-answer.ts';
 import type { HttpBoundary } from '../../platform/http-boundary.ts';
-import type { Lease, TokenSource } from '../../platform/token-source.ts';
 import type { PersonFile, SignInFlow, StoredPerson } from './person-file.ts';
 
 export interface PersonTokensOptions {

@@ -30,8 +30,8 @@ import {
 import type { Tokens } from '../../../src/platform/grants/token-answer.ts';
 import type { HttpRequest } from '../../../src/platform/http-boundary.ts';
 import { HttpBoundary } from '../../../src/platform/http-boundary.ts';
+import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { Session } from '../../../src/platform/session/session.ts';
-import { SessionFile } from '../../../src/platform/session/session-file.ts';
 import {
   ForeignProvider,
   type ForeignProviderOptions,

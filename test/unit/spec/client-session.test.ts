@@ -15,8 +15,8 @@ import {
   personRevokeRequest,
 } from '../../../src/platform/grants/person.ts';
 import { HttpBoundary } from '../../../src/platform/http-boundary.ts';
+import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { Session } from '../../../src/platform/session/session.ts';
-import { SessionFile } from '../../../src/platform/session/session-file.ts';
 import { TokenRequests } from '../../../src/platform/session/token-requests.ts';
 import { SANDBOX_CREDENTIALS } from '../../../src/sandbox/sandbox.ts';
 import { untilValid } from '../platform/until-valid.ts';
