@@ -88,7 +88,7 @@ const NOT_COUNTED = new Set([
 
 /** API calls used by the resource classes. */
 export abstract class ApiCalls {
-  /** Platform time derived from authenticated responses. */
+  /** Platform time, set by token responses. */
   abstract readonly platformClock: PlatformClock;
 
   /**
@@ -232,7 +232,6 @@ export class PlatformClient extends ApiCalls {
     try {
       const answer = await boundary.send(this.#toHttp(call, lease.accessToken));
       const repeatInMs = lease.responded(answer.status, repeats);
-      if (isOwn(answer)) this.platformClock.witness(answer);
       if (answer.status === 429 && budget) {
         budget.refused(this.platformClock.closedMs(answer));
         budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
@@ -279,11 +278,6 @@ export class PlatformClient extends ApiCalls {
     this.#warned.add(area);
     this.#options.log.warn({ event: 'platform.deprecated', area, sunset, instead }, 'deprecated platform call used');
   }
-}
-
-/** Returns whether the response is a success in a format that the platform uses: empty or JSON. */
-function isOwn(answer: PlatformAnswer): boolean {
-  return SUCCESS.has(answer.status) && reportsDone(answer);
 }
 
 /** Throws `CallRefusal` if the platform rejects the call, or `platform.unreadable` for an unknown success status. */
