@@ -15,13 +15,13 @@ import { type KeyName, secretsIn } from '../config/setting-keys.ts';
 import type { Settings } from '../config/settings.ts';
 import { PlatformClient } from '../platform/client.ts';
 import { createDispatcher, type Sockets } from '../platform/dispatcher.ts';
-import type { SecretCommands } from '../platform/grants/grant-error.ts';
+import type { SessionCredentials } from '../platform/grants/technical-user.ts';
 import { HttpBoundary } from '../platform/http-boundary.ts';
 import { RequestBudget } from '../platform/request-budget.ts';
+import type { SecretCommands } from '../platform/response-meanings.ts';
 import { SessionFile } from '../platform/session/live-tokens.ts';
-import { Session } from '../platform/session/session.ts';
+import { isSignInRefused, Session } from '../platform/session/session.ts';
 import { sessionReport } from '../platform/session/session-report.ts';
-import { isSignInRefused, type SessionCredentials } from '../platform/session/token-requests.ts';
 import type { JudgingTime } from '../reactions/rules.ts';
 
 /** Additional sockets for session and webhook calls, so that they do not wait for slow posts. */
@@ -75,6 +75,7 @@ export class PlatformFlow {
     this.#sockets = createDispatcher({
       connections: settings.postConcurrency + OTHER_SOCKETS,
       caPem: settings.platformCa === undefined ? undefined : readAuthority(settings.platformCa),
+      caPath: settings.platformCa,
       httpsProxy: settings.httpsProxy,
       noProxy: settings.noProxy,
       onCertificate: (endsMs) => this.certificates.note('platform', endsMs),
@@ -176,6 +177,7 @@ export class PlatformFlow {
   reload(settings: Settings): void {
     this.#credentials = credentialsOf(settings, this.#commands);
     this.redactor.configure(secretsIn(settings));
+    void this.#sockets.readAuthority?.();
     this.session.tryNow();
   }
 

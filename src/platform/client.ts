@@ -2,13 +2,14 @@ import type { Clock } from '../base/clock.ts';
 import { codeOf, PlatformError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { deprecationOf, requireBeforeSunset } from '../contract/deprecations.ts';
-import { isSuccess, jsonObjectOf, reportsDone } from './answer-body.ts';
-import { problemOf } from './call-refusal.ts';
 import { addressOf } from './grants/form-request.ts';
 import type { HttpBoundary, HttpRequest, PlatformAnswer } from './http-boundary.ts';
 import { PlatformClock } from './platform-clock.ts';
 import type { RequestBudget, RequestKind } from './request-budget.ts';
+import { isSuccess, jsonObjectOf, reportsDone } from './response-body.ts';
+import { CallRefusal, standInHint } from './response-meanings.ts';
 import { ResponseRecord } from './response-record.ts';
+import { NEVER_SENT } from './transport-errors.ts';
 
 /** API call (platform 4). */
 export interface PlatformCall {
@@ -77,15 +78,6 @@ const SUCCESS: ReadonlySet<number> = new Set([200, 201, 204]);
 
 /** Time for which an acquired request may wait for a token, in milliseconds. Afterwards, another one is acquired. */
 const PAID_FOR_MS = 1_000;
-/** Error codes of requests that did not reach the platform and therefore do not count against the budget. */
-const NOT_COUNTED = new Set([
-  'platform.connection_refused',
-  'platform.dns',
-  'platform.unreachable',
-  'platform.tls',
-  'platform.proxy',
-]);
-
 /** API calls used by the resource classes. */
 export abstract class ApiCalls {
   /** Platform time, set by token responses. */
@@ -238,7 +230,7 @@ export class PlatformClient extends ApiCalls {
       }
       return { answer, repeatInMs };
     } catch (error) {
-      if (NOT_COUNTED.has(codeOf(error) ?? '')) budget?.refund();
+      if (NEVER_SENT.has(codeOf(error) ?? '')) budget?.refund();
       throw error;
     } finally {
       lease.release();
@@ -284,7 +276,7 @@ export class PlatformClient extends ApiCalls {
 export function expectSuccess(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
   const { status } = answer;
   if (SUCCESS.has(status)) return;
-  throw isSuccess(status) ? unreadable(call, `status ${status}`) : problemOf(answer, nameOf(call));
+  throw isSuccess(status) ? unreadable(call, `status ${status}`) : new CallRefusal(answer, nameOf(call));
 }
 
 /**
@@ -293,7 +285,9 @@ export function expectSuccess(answer: PlatformAnswer, call: Pick<PlatformCall, '
  */
 export function expectDone(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
   if (reportsDone(answer)) return;
-  throw isSuccess(answer.status) ? unreadable(call, 'the body is not JSON') : problemOf(answer, nameOf(call));
+  throw isSuccess(answer.status)
+    ? unreadable(call, 'the body is not JSON', answer)
+    : new CallRefusal(answer, nameOf(call));
 }
 
 /** Returns the call name for error messages. The query is omitted, because it may identify people. */
@@ -309,14 +303,20 @@ function readBody(answer: PlatformAnswer, call: PlatformCall): unknown {
     return JSON.parse(answer.text);
   } catch {
     // The parser error is not attached as the cause, because its message quotes the body, which may contain a secret.
-    throw unreadable(call, 'the body is not JSON');
+    throw unreadable(call, 'the body is not JSON', answer);
   }
 }
 
-export function unreadable(call: Pick<PlatformCall, 'method' | 'path'>, what: string): PlatformError {
+/** `answer`: response whose body may be a page from a captive portal. */
+export function unreadable(
+  call: Pick<PlatformCall, 'method' | 'path'>,
+  what: string,
+  answer?: PlatformAnswer,
+): PlatformError {
+  const usual = 'Check that PLATFORM_URL is the address of the API, and that no proxy responds in its place.';
   return new PlatformError(`unexpected response to ${nameOf(call)}: ${what}`, {
     code: 'platform.unreadable',
     retryable: true,
-    hint: 'Check that PLATFORM_URL is the address of the API, and that no proxy responds in its place.',
+    hint: (answer && standInHint(answer)) ?? usual,
   });
 }

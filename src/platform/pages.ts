@@ -1,7 +1,7 @@
 import { pageCountOf } from '../contract/paging.ts';
 import { MAX_PER_PAGE } from '../contract/webhooks.ts';
-import { CallRefusal } from './call-refusal.ts';
 import { type ApiCalls, type PlatformCall, unreadable } from './client.ts';
+import { CallRefusal } from './response-meanings.ts';
 import { ResponseRecord } from './response-record.ts';
 
 /**

@@ -1,7 +1,7 @@
 import { type Clock, plausibleWallMs } from '../base/clock.ts';
 import { httpDateMs, retryAfterMs } from '../base/retry.ts';
-import { jsonObjectOf } from './answer-body.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
+import { jsonObjectOf } from './response-body.ts';
 
 /**
  * Maximum random delay of the first request after a 429, so that the gateways in a fleet do not retry at the same time.

@@ -7,9 +7,9 @@ import { secretsIn } from '../../config/setting-keys.ts';
 import type { Settings } from '../../config/settings.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
+import { TokenRequests } from '../../platform/grants/technical-user.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
 import { RequestBudget } from '../../platform/request-budget.ts';
-import { TokenRequests } from '../../platform/session/token-requests.ts';
 
 /**
  * Short-lived session for a few calls, independent of the agent. The login is attempted once. The session is not
@@ -70,7 +70,7 @@ export async function logIn(
     client.platformClock.read(answer);
     return answer;
   };
-  const requests = new TokenRequests({ send }, platformUrl, () => credentials, clock);
+  const requests = new TokenRequests({ send }, platformUrl, () => credentials);
   try {
     ({ accessToken } = await requests.login(AbortSignal.timeout(TIMEOUT_MS)));
     return {

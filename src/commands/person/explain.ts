@@ -2,9 +2,9 @@ import { plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';
 import { readTagsLeniently } from '../../config/configuration.ts';
 import type { PermissionRecordV2, Permitable, PermitableType } from '../../contract/permissions.ts';
-import { CallRefusal } from '../../platform/call-refusal.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import { PermissionsV2 } from '../../platform/resources/permissions.ts';
+import { CallRefusal } from '../../platform/response-meanings.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { isSameAssignable, nameOfPermitable } from './named-objects.ts';
 

@@ -1,9 +1,9 @@
 import { PlatformError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { ClientApplication } from '../../contract/webhooks.ts';
-import { CallRefusal } from '../call-refusal.ts';
 import type { ApiCalls } from '../client.ts';
 import { listEntries } from '../pages.ts';
+import { CallRefusal } from '../response-meanings.ts';
 import type { ResponseRecord } from '../response-record.ts';
 
 /** Statuses of a platform that does not provide `/current`, which is not documented (platform 10.4). */

@@ -2,14 +2,14 @@ import { type Clock, raced } from '../../base/clock.ts';
 import { codeOf, messageOf, PlatformError, TagferryError } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import type { Redactor } from '../../base/redactor.ts';
-import { Repeats } from '../../base/repeats.ts';
 import { REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
 import type { Lease, TokenSource } from '../client.ts';
-import { GrantError } from '../grants/grant-error.ts';
-import type { Tokens } from '../grants/token-answer.ts';
+import { type SessionCredentials, TokenRequests } from '../grants/technical-user.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
+import { GrantError, type Tokens } from '../response-meanings.ts';
+import { NEVER_SENT } from '../transport-errors.ts';
 import { type LiveToken, LiveTokens, type SessionFile, type SessionGrant } from './live-tokens.ts';
-import { type SessionSnapshot, type SessionState, tokenHint } from './session-report.ts';
+import { type SessionSnapshot, type SessionState, SignInFailures, tokenHint } from './session-report.ts';
 import {
   MIN_RENEWAL_MS,
   maxRestMs,
@@ -22,7 +22,6 @@ import {
   type Trouble,
   usableUntilMs,
 } from './session-timing.ts';
-import { isSignInRefused, refreshTokenSurvives, type SessionCredentials, TokenRequests } from './token-requests.ts';
 
 /**
  * Session of the technical user. Manages the token pair that is used for all platform calls.
@@ -134,7 +133,7 @@ export class Session implements TokenSource {
   constructor(options: SessionOptions) {
     this.#options = options;
     const { boundary, baseUrl, credentials, file, clock, log, redactor } = options;
-    this.#requests = new TokenRequests(boundary, baseUrl, credentials, clock);
+    this.#requests = new TokenRequests(boundary, baseUrl, credentials);
     this.#failures = new SignInFailures(clock, log);
     const revoke = (text: string, signal: AbortSignal) => this.#requests.revoke(text, signal);
     this.#tokens = new LiveTokens({ file, clock, log, redactor, revoke });
@@ -539,62 +538,23 @@ function openDoubt(doubt: Doubt): void {
   resolve();
 }
 
+/**
+ * Returns whether the refresh token is certainly still valid: the request did not reach the platform or was rate
+ * limited. After any other failure, the platform may have consumed the refresh token.
+ */
+function refreshTokenSurvives(error: unknown): boolean {
+  if (error instanceof GrantError) return error.failure === 'rate_limited';
+  return NEVER_SENT.has(codeOf(error) ?? '');
+}
+
+/** Returns whether the platform rejected the credentials. */
+export function isSignInRefused(error: unknown): boolean {
+  return error instanceof GrantError && error.failure === 'refused';
+}
+
 /** Lets all waiting calls continue. */
 function endDoubt(token: IssuedToken): void {
   token.doubt?.cancelTimer?.();
   token.doubt?.changed.resolve();
   token.doubt = undefined;
-}
-
-/**
- * Log of sign-in failures: the first failure of each kind immediately, later failures at the repeat interval. This keeps
- * the log short during a long outage.
- */
-class SignInFailures {
-  readonly #clock: Clock;
-  readonly #log: Logger;
-  #sinceMs: number | undefined;
-  #attempts = 0;
-  readonly #repeats = new Repeats();
-
-  constructor(clock: Clock, log: Logger) {
-    this.#clock = clock;
-    this.#log = log;
-  }
-
-  note(error: unknown, refused: boolean, retryInMs: number): void {
-    const nowMs = this.#clock.monotonicMs();
-    this.#sinceMs ??= nowMs;
-    this.#attempts++;
-    const code = codeOf(error) ?? 'unknown';
-    const fields = {
-      code,
-      error: messageOf(error),
-      hint: error instanceof TagferryError ? error.hint : undefined,
-      retryInMs: Math.round(retryInMs),
-      attempts: this.#attempts,
-      failingForMs: Math.round(nowMs - this.#sinceMs),
-    };
-    const count = this.#repeats.note(code, nowMs);
-    if (count === 1) {
-      const level = refused ? 'error' : 'warn';
-      this.#log[level]({ event: refused ? 'session.refused' : 'session.failed', ...fields }, 'sign-in failed');
-    } else if (count !== undefined) {
-      this.#log.warn({ event: 'session.still_failing', ...fields }, 'sign-in still failing');
-    } else {
-      this.#log.debug({ event: 'session.attempt_failed', ...fields }, 'sign-in attempt failed');
-    }
-  }
-
-  /** Logs the recovery after failures. */
-  recovered(grant: string): void {
-    const lastedMs = this.#sinceMs === undefined ? undefined : this.#clock.monotonicMs() - this.#sinceMs;
-    const lasted = lastedMs === undefined ? {} : { attempts: this.#attempts, missedForMs: Math.round(lastedMs) };
-    const fields = { event: 'session.valid', grant, ...lasted };
-    if (grant === 'password' || lastedMs !== undefined) this.#log.info(fields, 'signed in to the platform');
-    else this.#log.debug(fields, 'session renewed');
-    this.#sinceMs = undefined;
-    this.#attempts = 0;
-    this.#repeats.end('');
-  }
 }

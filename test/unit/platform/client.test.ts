@@ -1,8 +1,8 @@
 import type { ServerResponse } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { CallRefusal, meaningOf } from '../../../src/platform/call-refusal.ts';
 import { PlatformClient, type PlatformClientOptions } from '../../../src/platform/client.ts';
 import { listEntries } from '../../../src/platform/pages.ts';
+import { CallRefusal, meaningOf } from '../../../src/platform/response-meanings.ts';
 import type { ResponseRecord } from '../../../src/platform/response-record.ts';
 import { SessionBench, until } from './session-bench.ts';
 import { json, type SeenRequest } from './token-server.ts';

@@ -1,9 +1,6 @@
 import { PlatformError } from '../../../../src/base/errors.ts';
 import { Redactor } from '../../../../src/base/redactor.ts';
-import { CallRefusal, problemOf } from '../../../../src/platform/call-refusal.ts';
 import { ApiCalls } from '../../../../src/platform/client.ts';
-import { GrantError } from '../../../../src/platform/grants/grant-error.ts';
-import { processRevokeAnswer, processTokenAnswer } from '../../../../src/platform/grants/token-answer.ts';
 import type { PlatformAnswer as Answer } from '../../../../src/platform/http-boundary.ts';
 import { listEntries } from '../../../../src/platform/pages.ts';
 import { PlatformClock } from '../../../../src/platform/platform-clock.ts';
@@ -11,6 +8,12 @@ import { listApiSubscriptions } from '../../../../src/platform/resources/api-sub
 import { ClientApplications } from '../../../../src/platform/resources/client-applications.ts';
 import { readPermissionV1, readPermissionV2 } from '../../../../src/platform/resources/permissions.ts';
 import { Webhooks } from '../../../../src/platform/resources/webhooks.ts';
+import {
+  CallRefusal,
+  GrantError,
+  processRevokeAnswer,
+  processTokenAnswer,
+} from '../../../../src/platform/response-meanings.ts';
 import { verdictOfAnswer } from '../../../../src/uplink/verdict.ts';
 import { readArrivals } from '../../../../src/webhook/delivery-list.ts';
 import { canonicalise, decode, identityOf } from '../../../../src/webhook/identity.ts';
@@ -70,7 +73,7 @@ const platformAnswer: FuzzTarget = {
   ],
   async run(bytes) {
     const answer = answerOf(bytes);
-    const context = { grant: 'password', wallMs: 1_795_000_000_000 };
+    const context = { grant: 'password' } as const;
     for (const process of [processTokenAnswer, processRevokeAnswer]) {
       refusing(
         (error) => {
@@ -85,7 +88,7 @@ const platformAnswer: FuzzTarget = {
     const verdict = verdictOfAnswer(answer, [204]);
     demand(verdict.meaning !== 'delivered' || (answer.status === 204 && answer.text === ''), 'delivered without a 204');
     demand(verdict.reason.length <= 300 && PLAIN.test(verdict.reason), 'words of the platform are not plain');
-    demand(problemOf(answer, 'GET /x') instanceof CallRefusal, 'no refusal');
+    demand(PLAIN.test(new CallRefusal(answer, 'GET /x').message), 'an error is not plain');
     const restMs = new PlatformClock(new ManualClock(0)).restMs(answer);
     demand(restMs > 0 && restMs < 400_000, `a 429 rests for ${restMs}`);
     await reading(answer);
