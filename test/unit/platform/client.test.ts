@@ -1,7 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { PlatformClient, type PlatformClientOptions } from '../../../src/platform/client.ts';
-import { listEntries } from '../../../src/platform/pages.ts';
+import { listEntries, PlatformClient, type PlatformClientOptions } from '../../../src/platform/client.ts';
 import { CallRefusal, meaningOf } from '../../../src/platform/response-meanings.ts';
 import type { ResponseRecord } from '../../../src/platform/response-record.ts';
 import { SessionBench, until } from './session-bench.ts';

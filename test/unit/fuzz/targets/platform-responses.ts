@@ -2,11 +2,12 @@ import { PlatformError } from '../../../../src/base/errors.ts';
 import { Redactor } from '../../../../src/base/redactor.ts';
 import { ApiCalls } from '../../../../src/platform/client.ts';
 import type { PlatformAnswer as Answer } from '../../../../src/platform/http-boundary.ts';
-import { listEntries } from '../../../../src/platform/pages.ts';
 import { PlatformClock } from '../../../../src/platform/platform-clock.ts';
-import { listApiSubscriptions } from '../../../../src/platform/resources/api-subscriptions.ts';
-import { ClientApplications } from '../../../../src/platform/resources/client-applications.ts';
-import { readPermissionV1, readPermissionV2 } from '../../../../src/platform/resources/permissions.ts';
+import {
+  listApiSubscriptions,
+  listClientApplications,
+} from '../../../../src/platform/resources/connect-subscription.ts';
+import { listPermissions } from '../../../../src/platform/resources/permissions.ts';
 import { Webhooks } from '../../../../src/platform/resources/webhooks.ts';
 import {
   CallRefusal,
@@ -109,10 +110,10 @@ async function reading(answer: Answer): Promise<void> {
   }
   const lists = [
     (calls: ApiCalls) => new Webhooks(calls, 1).list(),
-    (calls: ApiCalls) => new ClientApplications(calls).list(),
+    (calls: ApiCalls) => listClientApplications(calls),
     (calls: ApiCalls) => listApiSubscriptions(calls),
-    (calls: ApiCalls) => listEntries(calls, '/v2/permissions', ['permissions'], readPermissionV2),
-    (calls: ApiCalls) => listEntries(calls, '/v1/permissions', ['permissions'], readPermissionV1),
+    (calls: ApiCalls) => listPermissions(calls, 2, { id: 1, type: 'Asset' }),
+    (calls: ApiCalls) => listPermissions(calls, 1, { id: 1, type: 'Asset' }),
   ];
   for (const list of lists) {
     const calls = new OneAnswer(answer);
