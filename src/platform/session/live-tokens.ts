@@ -45,10 +45,7 @@ export interface LiveTokensOptions {
   revoke(text: string, signal: AbortSignal): Promise<void>;
 }
 
-const RETRY = { baseMs: 1_000, capMs: 15_000 };
-/** Retry delays for refresh tokens, which are valid for up to a day. */
-const SLOW_RETRY = { baseMs: 1_000, capMs: 120_000 };
-const FAST_BELOW_MS = 3_600_000;
+const RETRY = { baseMs: 1_000, capMs: 60_000 };
 
 /**
  * List of all token pairs that may be valid: the current token, its predecessors, and the tokens of a previous run. The
@@ -198,9 +195,8 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
         return this.#drop(token);
       }
       const nowMs = clock.monotonicMs();
-      const retry = token.lifeMs < FAST_BELOW_MS && nowMs < token.expiresAtMs ? RETRY : SLOW_RETRY;
       const failures = token.retired?.failures ?? 0;
-      const delayMs = fullJitterMs(failures, retry, () => clock.random(), 500);
+      const delayMs = fullJitterMs(failures, RETRY, () => clock.random(), 500);
       token.retired = { failures: failures + 1, notBeforeMs: nowMs + delayMs };
       log.debug({ event: 'session.revoke_failed', code: codeOf(error) }, 'failed to revoke a token, retrying');
     }
