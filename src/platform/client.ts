@@ -52,7 +52,7 @@ export interface PlatformClientOptions {
 /** Access token that is in use by one call. */
 export interface Lease {
   readonly accessToken: string;
-  /** Returns whether the token can still be sent. Default: always. */
+  /** Returns whether the token can still be sent. Must be called before it is sent. Default: always. */
   isUsable?(): boolean;
   /**
    * Records the status of the response. `repeats`: number of retries of the call so far. After a 401, returns the delay

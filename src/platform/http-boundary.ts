@@ -220,8 +220,9 @@ function toAnswer(
   { truncated, maxBytes }: { truncated: boolean; maxBytes: number },
   redactor: Redactor,
 ): PlatformAnswer {
-  const headers = { ...head.headers };
-  const decode = DECODERS[String(headers['content-encoding']).trim().toLowerCase()];
+  let { headers } = head;
+  const coding = headers['content-encoding'];
+  const decode = coding === undefined ? undefined : DECODERS[String(coding).trim().toLowerCase()];
   let body = bytes;
   let isCut = truncated;
   if (decode && bytes.length > 0 && !truncated) {
@@ -231,9 +232,9 @@ function toAnswer(
       body = Buffer.alloc(0);
       isCut = true;
     }
-    headers['content-length'] = String(body.length);
+    headers = { ...headers, 'content-length': String(body.length) };
   }
-  if (decode && !truncated) headers['content-encoding'] = undefined;
+  if (decode && !truncated) headers = { ...headers, 'content-encoding': undefined };
   return {
     status: head.status,
     header(name) {

@@ -190,7 +190,7 @@ export class RequestBudget {
     this.#grow();
     this.#setShare(Math.max(MIN_SHARE, this.#share * LEFT_AFTER_REFUSAL));
     this.#adjustedMs = nowMs + closedMs;
-    this.#minute.delayUntil(this.#adjustedMs + this.#clock.random() * this.#minute.intervalMs);
+    this.restUntil(this.#adjustedMs + this.#clock.random() * this.#minute.intervalMs);
   }
 
   /** Delays every request until `monotonicMs`. Does not shorten an existing rest. */
@@ -312,10 +312,6 @@ class Pace {
 
   refund(): void {
     this.#expectedMs -= this.intervalMs;
-  }
-
-  delayUntil(atMs: number): void {
-    this.#expectedMs = Math.max(this.#expectedMs, atMs + this.#toleranceMs);
   }
 }
 

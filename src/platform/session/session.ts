@@ -306,10 +306,14 @@ export class Session implements TokenSource {
     if (doubt) doubt.phase = 'probing';
     token.inUse++;
     let released = false;
+    let wasSent = false;
     let available = false;
     return {
       accessToken: token.accessToken,
-      isUsable: () => token === this.#usable() && token.doubt === doubt,
+      isUsable: () => {
+        wasSent = token === this.#usable() && token.doubt === doubt;
+        return wasSent;
+      },
       responded: (status, repeats = 0) => {
         available = status < 500;
         if (status === 401) return this.#rejected(token, doubt, repeats);
@@ -319,7 +323,7 @@ export class Session implements TokenSource {
       release: () => {
         if (released) return;
         released = true;
-        if (!available) this.#hadOutage = true;
+        if (wasSent && !available) this.#hadOutage = true;
         // The call received no response from the platform, so the next call takes its turn.
         if (doubt?.phase === 'probing') openDoubt(doubt);
         token.inUse--;

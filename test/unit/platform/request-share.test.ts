@@ -120,6 +120,8 @@ describe('request limit share', () => {
     for (let refusal = 0; refusal < 5; refusal++) budget.refused(30_000);
     expect(now()).toEqual([CONFIGURED / 2, 'refused']);
     expect(budget.nextAtMs('live')).toBeGreaterThanOrEqual(clock.monotonicMs() + 30_000);
+    budget.endRest();
+    expect(budget.nextAtMs('live')).toBeLessThan(clock.monotonicMs() + 30_000);
     clock.nowMs += 30_000 + MINUTE_MS;
     expect(now()).toEqual([CONFIGURED / 2 + CONFIGURED / 20, 'refused']);
     clock.nowMs += MINUTE_MS;
