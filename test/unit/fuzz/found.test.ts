@@ -3,7 +3,7 @@ import { Redactor } from '../../../src/base/redactor.ts';
 import { ByteWriter } from '../../../src/buffer/format/bytes.ts';
 import { readLogRow } from '../../../src/buffer/format/log-row.ts';
 import { unpackRanges } from '../../../src/buffer/format/settled-ranges.ts';
-import { processTokenAnswer } from '../../../src/platform/grants/token-answer.ts';
+import { processTokenAnswer } from '../../../src/platform/response-meanings.ts';
 import { readCsv } from '../../../src/sources/csv/csv.ts';
 import { TimeReader } from '../../../src/sources/csv/logger-time.ts';
 import { RejectedLines, readLineProtocol } from '../../../src/sources/formats/line-protocol.ts';
@@ -83,7 +83,7 @@ describe('inputs found by fuzzing', () => {
     };
     const redactor = new Redactor();
     redactor.configure(['hunter-2']);
-    const read = () => processTokenAnswer(answer, { grant: 'password', wallMs: 0 });
+    const read = () => processTokenAnswer(answer, { grant: 'password' });
     expect(read).toThrow(/^the token endpoint responded 200, but not in JSON \(text\/\*\*\* ?31mx{10,195}\)$/u);
   });
 });

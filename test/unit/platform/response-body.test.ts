@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { Redactor } from '../../../src/base/redactor.ts';
-import { answerWords, foreignWords, problemsOf } from '../../../src/platform/answer-words.ts';
-import { problemOf } from '../../../src/platform/call-refusal.ts';
-import { processPasswordAnswer } from '../../../src/platform/grants/technical-user.ts';
+import { answerWords, foreignWords, problemsOf } from '../../../src/platform/response-body.ts';
+import { CallRefusal, processTokenAnswer } from '../../../src/platform/response-meanings.ts';
 import { verdictOfAnswer } from '../../../src/uplink/verdict.ts';
 
 const answer = (status: number, text: string, headers: Record<string, string> = {}) => ({
@@ -20,7 +19,7 @@ const INVISIBLE = /\p{Cc}|\p{Cf}/u;
 
 /** All ways in which platform text is shown to users. */
 const ways: [string, (text: string) => string][] = [
-  ['an API error body', (text) => problemOf(answer(400, api(text)), 'GET /v1/x').message],
+  ['an API error body', (text) => new CallRefusal(answer(400, api(text)), 'GET /v1/x').message],
   ['an API error body in a post verdict', (text) => verdictOfAnswer(answer(400, api(text)), [204]).reason],
   ['a body without an error in a post verdict', (text) => verdictOfAnswer(answer(502, text), [204]).reason],
   ['an OAuth error', (text) => failureOf({ error: 'invalid_grant', error_description: text })],
@@ -34,7 +33,7 @@ function api(message: string): string {
 
 function failureOf(body: object): string {
   try {
-    processPasswordAnswer(answer(400, JSON.stringify(body)), 0);
+    processTokenAnswer(answer(400, JSON.stringify(body)), { grant: 'password' });
   } catch (error) {
     return (error as Error).message;
   }

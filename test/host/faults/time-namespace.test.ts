@@ -1,18 +1,17 @@
 /** Container in another time namespace, or restored container: its monotonic clock is behind the previous value. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import { bootId } from '../../../src/store/boot-id.ts';
-import { GatewayProcess } from '../agent/gateway-process.ts';
+import { AgentProcess } from '../../e2e/harness/agent-process.ts';
 
 const TAGS = 'tags:\n  T: { asset: 881, values: { a: { unit: 1 } } }\n';
 const AHEAD_S = 10_000_000;
 
 let sandbox: Sandbox;
-let agent: GatewayProcess;
+let agent: AgentProcess;
 beforeEach(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
   await sandbox.start();
-  agent = new GatewayProcess(sandbox.url, { tags: TAGS });
+  agent = new AgentProcess(sandbox.url, { tags: TAGS });
 });
 afterEach(async () => {
   await agent.dispose();
@@ -46,27 +45,5 @@ describe('monotonic clock behind its previous value', () => {
     await agent.until(() => sandbox.values.counts(881, 'a').stored === 1_000, 'everything is on the platform');
     const order = sandbox.values.list(881, 'a').map(({ value }) => value);
     expect(order).toEqual([...order].sort((a, b) => Number(a) - Number(b)));
-  });
-});
-
-describe('monotonic clock ID', () => {
-  const files = (boot: string | undefined, offsets: string | undefined) => (path: string) => {
-    const text = path.endsWith('boot_id') ? boot : offsets;
-    if (text === undefined) throw new Error('ENOENT');
-    return text;
-  };
-
-  it('is the boot ID, but differs in each time namespace with an offset', () => {
-    const zero = 'monotonic           0         0\nboottime            0         0\n';
-    expect(bootId(files('b1\n', zero))).toBe('b1');
-    expect(bootId(files('b1\n', undefined))).toBe('b1');
-    const other = bootId(files('b1\n', zero.replace('monotonic           0', 'monotonic     -100000')));
-    expect(other).not.toBe('b1');
-    expect(bootId(files('b1\n', zero.replace('monotonic           0', 'monotonic     -100000')))).toBe(other);
-  });
-
-  it('differs on each read, even within a process, if the boot ID is unreadable', () => {
-    expect(bootId(files(undefined, undefined))).not.toBe(bootId(files(undefined, undefined)));
-    expect(bootId(files('\n', undefined))).not.toBe(bootId(files('\n', undefined)));
   });
 });
