@@ -153,11 +153,13 @@ export class Gate implements Supply {
     return this.waiting >= maxWaiting || committer.isFullFor(1);
   }
 
-  /** Resolves when the source may read more values. */
+  /** Resolves when the source may read more values, which requests an early commit. */
   async untilRoom(): Promise<void> {
     const { clock } = this.#options;
-    while (this.isFull && !this.#isStopped)
+    while (this.isFull && !this.#isStopped) {
+      this.commitSoon();
       await (this.waiting > 0 ? this.#committed().catch(() => {}) : clock.sleep(ROOM_CHECK_MS));
+    }
   }
 
   /** Returns the latest value received since the source was opened, even if it was not sent. */
