@@ -281,7 +281,7 @@ export class OpcuaSource implements RunningSource {
     const named = all.slice(0, MAX_NAMED).map(([item, { problem }]) => `${points[item]?.name}: ${problem}`);
     const more = all.length > MAX_NAMED ? `; and ${all.length - MAX_NAMED} more` : '';
     status.problem = all.length === 0 ? undefined : `${named.join('; ')}${more}`;
-    status.hint = all[0]?.[1].hint;
+    status.hint = all.find(([, { hint }]) => hint !== undefined)?.[1].hint;
   }
 
   #endSession({ problem, hint, isOversized }: Extract<ReaderLine, { disconnected: true }>): void {
