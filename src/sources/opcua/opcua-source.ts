@@ -65,7 +65,8 @@ const ROUNDING = 1 - 1e-9;
 
 export class OpcuaSource implements RunningSource {
   #context: Context;
-  readonly #reader: ReaderProcess | undefined;
+  readonly #reader: ReaderProcess;
+  readonly #isInstalled: boolean;
   readonly #past: PastValues;
   readonly #trouble: TroubleLog;
   /** Log entries about individual values. Values with one cause share an entry, because a server can have thousands. */
@@ -96,42 +97,42 @@ export class OpcuaSource implements RunningSource {
     if (stored.at === at) this.#stored = this.#received = JSON.parse(notes.get('message') ?? 'null') ?? undefined;
     const readPage: ConstructorParameters<typeof PastValues>[1] = async (item, span, signal) => {
       const history = { item: this.#task.items[item]!, ...span };
-      for await (const line of this.#ask({ history }, signal)) if ('page' in line) return line.page as HistoryPage;
+      for await (const line of this.#reader.ask({ history }, signal))
+        if ('page' in line) return line.page as HistoryPage;
       throw failure('the OPC UA process did not respond');
     };
     this.#past = new PastValues(() => this.#context, readPage, notes, keys, stored.keys);
     const command = readerCommand();
-    if (command === undefined) status.disconnect(READER_MISSING.problem, READER_MISSING.hint);
-    else status.disconnect();
+    this.#isInstalled = command !== undefined;
+    if (this.#isInstalled) status.disconnect();
+    else status.disconnect(READER_MISSING.problem, READER_MISSING.hint);
     const outputLog = new ProgramOutputLog(source.name, log, clock);
-    this.#reader =
-      command &&
-      new ReaderProcess({
-        command,
-        instance: `${instance}-${source.name}`,
-        clock,
-        started: () => void this.#open(this.#reader!.sender()),
-        handle: (line) => this.#process(line),
-        onErrorLine: (line) => outputLog.write(line),
-        ended: (how, againInMs) => {
-          this.#disconnect(how);
-          const fields = { source: source.name, error: plain(how), again_in_ms: againInMs };
-          log.warn({ event: 'opcua.ended', ...fields }, 'OPC UA process exited, restarting');
-        },
-      });
+    this.#reader = new ReaderProcess({
+      command: command ?? [''],
+      instance: `${instance}-${source.name}`,
+      clock,
+      started: () => void this.#open(this.#reader.sender()),
+      handle: (line) => this.#process(line),
+      onErrorLine: (line) => outputLog.write(line),
+      ended: (how, againInMs) => {
+        this.#disconnect(how);
+        const fields = { source: source.name, error: plain(how), again_in_ms: againInMs };
+        log.warn({ event: 'opcua.ended', ...fields }, 'OPC UA process exited, restarting');
+      },
+    });
   }
 
   start(): void {
-    if (this.#task.items.length === 0) return;
-    this.#reader?.start();
+    if (this.#task.items.length === 0 || !this.#isInstalled) return;
+    this.#reader.start();
     this.#past.run(this.#end.signal).catch(() => {});
   }
 
   async stop(isGone = false): Promise<void> {
     const { gate } = this.#context;
     this.#end.abort();
-    if (isGone) this.#reader?.sender()({ leave: true });
-    await this.#reader?.stop(isGone ? LEAVE_MS : 0);
+    if (isGone) this.#reader.sender()({ leave: true });
+    await this.#reader.stop(isGone ? LEAVE_MS : 0);
     if (isGone) {
       this.#past.forget();
       gate.record([], [this.#note('server', undefined), this.#note('message', undefined), ...this.#past.notes()]);
@@ -155,7 +156,7 @@ export class OpcuaSource implements RunningSource {
 
   /** Returns the current value. Rejects if it is not a number. */
   async readOne(point: Point, signal: AbortSignal): Promise<number> {
-    for await (const line of this.#ask({ read: itemOf(point as Point<OpcuaValue>) }, signal)) {
+    for await (const line of this.#reader.ask({ read: itemOf(point as Point<OpcuaValue>) }, signal)) {
       if (!('reading' in line)) continue;
       const [raw, , , detail] = line.reading;
       if (raw !== null && typeof raw !== 'string') return Number(raw);
@@ -167,12 +168,7 @@ export class OpcuaSource implements RunningSource {
   async write(point: Point, raw: number, guard: () => void, signal: AbortSignal): Promise<void> {
     guard();
     const { node } = (point as Point<OpcuaValue>).spec;
-    for await (const _ of this.#ask({ write: { node, raw } }, signal));
-  }
-
-  #ask(...[question, signal]: Parameters<ReaderProcess['ask']>): ReturnType<ReaderProcess['ask']> {
-    if (this.#reader === undefined) throw failure(READER_MISSING.problem, READER_MISSING.hint);
-    return this.#reader.ask(question, signal);
+    for await (const _ of this.#reader.ask({ write: { node, raw } }, signal));
   }
 
   /** Opens a session as soon as the disk accepts values. */
@@ -203,7 +199,7 @@ export class OpcuaSource implements RunningSource {
       notes.push(this.#note('message', message));
     }
     // Message numbers are valid only for the current process.
-    const send = this.#reader!.sender();
+    const send = this.#reader.sender();
     const stored = gate.write(readings, notes);
     const acknowledge = () => {
       this.#stored = message;
@@ -253,8 +249,10 @@ export class OpcuaSource implements RunningSource {
       this.#trouble.report({ event: 'opcua.namespaces_changed', source: source.name }, text);
     }
     const all = namespaces.map((uri, at) => first[at] ?? uri);
-    this.#server = { ...this.#server, namespaces: [...all, ...first.slice(all.length)], subscription };
-    this.#isServerChanged = true;
+    const server = { ...this.#server, namespaces: [...all, ...first.slice(all.length)], subscription };
+    // Reported every minute while nodes are rejected.
+    this.#isServerChanged ||= JSON.stringify(server) !== JSON.stringify(this.#server);
+    this.#server = server;
     status.connect();
     status.certificateEndsMs = certificateEndsMs;
     this.#trouble.recovered('opcua.away', { source: source.name }, 'OPC UA session restored');
@@ -296,7 +294,7 @@ export class OpcuaSource implements RunningSource {
     }
     const fields = { source: source.name, error: plain(problem) };
     this.#trouble.report({ event: 'opcua.away', ...fields }, 'OPC UA server unavailable');
-    const send = this.#reader!.sender();
+    const send = this.#reader.sender();
     clock.sleep(this.#pauseMs, this.#end.signal).then(
       () => this.#open(send),
       () => {},

@@ -7,7 +7,7 @@ import type { Clock } from '../../base/clock.ts';
 import { TagferryError } from '../../base/errors.ts';
 import { installedFile } from '../../base/installation.ts';
 import { memoryLimitBytes } from '../../base/memory-limit.ts';
-import { SupervisedProgram } from '../../base/programs/supervised.ts';
+import { type SupervisedOptions, SupervisedProgram } from '../../base/programs/supervised.ts';
 import type { Source } from '../../config/tags.ts';
 import type { AgentLine, AnswerLine, Endpoint, Item, Question, ReaderLine } from '../../opcua/protocol.ts';
 import { ScannedNames } from '../scanned-names.ts';
@@ -76,16 +76,11 @@ export async function eachReaderLine(
   }
 }
 
-interface ReaderOptions {
-  command: [string, ...string[]];
-  instance: string;
-  clock: Clock;
+interface ReaderOptions extends Pick<SupervisedOptions, 'command' | 'instance' | 'clock' | 'onErrorLine' | 'ended'> {
   /** Called when the process can receive lines. */
   started(): void;
   /** Further output is not read until the promise resolves. */
   handle(line: ReaderLine): Promise<void> | void;
-  onErrorLine(line: string): void;
-  ended(how: string, againInMs: number): void;
 }
 
 /** Supervised reader. It is restarted if it sends no lines, including heartbeats. */
