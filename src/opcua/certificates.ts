@@ -58,42 +58,43 @@ async function createdIn(folder: string): Promise<KeyPairFiles> {
   return files;
 }
 
+async function nothing(): Promise<void> {}
+
 /**
- * Certificate store for node-opcua: a folder with one trusted server certificate per file, read for each connection. A
- * server is trusted only with an identical certificate; CAs and revocation lists are not used.
+ * Folder with one trusted server certificate per file, read for each connection. A server is trusted only with an
+ * identical certificate; CAs and revocation lists are not used.
  */
 export class TrustFolder {
   readonly #folder: string;
   /** Latest rejected certificate. */
   rejected: Buffer | undefined;
-  readonly referenceCounter = 0;
 
   constructor(folder: string) {
     this.#folder = folder;
   }
 
-  async checkCertificate(certificates: Buffer | Buffer[]): Promise<ua.StatusCode> {
-    const [shown] = Array.isArray(certificates) ? certificates : ua.crypto_utils.split_der(certificates);
-    if (shown !== undefined && this.#has(shown)) return ua.StatusCodes.Good;
-    this.rejected = shown;
-    return ua.StatusCodes.BadCertificateUntrusted;
+  /** Returns a certificate store for node-opcua, which only checks certificates. */
+  asStore() {
+    const check = async (certificates: Buffer | Buffer[]): Promise<ua.StatusCode> => {
+      const [shown] = Array.isArray(certificates) ? certificates : ua.crypto_utils.split_der(certificates);
+      if (shown !== undefined && this.#has(shown)) return ua.StatusCodes.Good;
+      this.rejected = shown;
+      return ua.StatusCodes.BadCertificateUntrusted;
+    };
+    return {
+      referenceCounter: 0,
+      initialize: nothing,
+      dispose: nothing,
+      checkCertificate: check,
+      getTrustStatus: check,
+      // Called for this gateway's certificate.
+      verifyCertificate: async () => 'Good',
+      trustCertificate: nothing,
+      rejectCertificate: nothing,
+      addIssuer: nothing,
+      addRevocationList: nothing,
+    };
   }
-
-  getTrustStatus(certificates: Buffer | Buffer[]): Promise<ua.StatusCode> {
-    return this.checkCertificate(certificates);
-  }
-
-  /** Called for this gateway's certificate. */
-  async verifyCertificate(): Promise<'Good'> {
-    return 'Good';
-  }
-
-  async initialize(): Promise<void> {}
-  async dispose(): Promise<void> {}
-  async trustCertificate(): Promise<void> {}
-  async rejectCertificate(): Promise<void> {}
-  async addIssuer(): Promise<void> {}
-  async addRevocationList(): Promise<void> {}
 
   #has(certificate: Buffer): boolean {
     if (!existsSync(this.#folder)) return false;

@@ -48,7 +48,7 @@ async function createClient(
     applicationUri,
     certificateFile: certFile,
     privateKeyFile: keyFile,
-    clientCertificateManager: trust,
+    clientCertificateManager: trust.asStore(),
     // Servers announce internal addresses, which a gateway behind a router cannot reach.
     endpointMustExist: false,
     connectionStrategy: { maxRetry: 0 },
