@@ -145,15 +145,21 @@ export class ReaderProcess {
   }
 
   async #read(output: Readable, handle: ReaderOptions['handle']): Promise<void> {
-    const watch = () =>
-      this.#clock.after(MAX_SILENT_MS, () => this.#program.restart(`no output for ${MAX_SILENT_MS / 1_000} s`));
-    let endWatch = watch();
+    let endWatch = () => {};
+    // In two steps, so that a suspended agent reads the output before it restarts the process.
+    const watch = (isSecondStep = false): void => {
+      endWatch = this.#clock.after(MAX_SILENT_MS / 2, () => {
+        if (isSecondStep) this.#program.restart(`no output for ${MAX_SILENT_MS / 1_000} s`);
+        else watch(true);
+      });
+    };
+    watch();
     try {
       await eachReaderLine(output, async (line) => {
         endWatch();
         if ('answer' in line) this.#answers.emit(String(line.answer), line);
         else await handle(line);
-        endWatch = watch();
+        watch();
       });
     } finally {
       endWatch();
