@@ -190,6 +190,14 @@ describe('OPC UA source', () => {
     expect([...agent.logged('opcua.lost'), ...agent.logged('opcua.gap')]).toEqual([]);
   });
 
+  it('discards and reports a message that is too large, and continues with a new subscription', async () => {
+    server.send({ flood: 200_000, set: { Flow: 2 } });
+    await agent.until(() => agent.logged('opcua.oversized').length > 0, 'the message is reported');
+    server.send({ set: { Flow: 77 } });
+    await agent.until(() => latest('flow') === 154, 'a later value arrives');
+    expect([agent.logged('opcua.oversized').length, agent.logged('opcua.ended').length]).toEqual([1, 0]);
+  });
+
   it('reports a stopped server, and delivers each value, also from the history, after the server restarts', async () => {
     configure('1d');
     const reloads = agent.logged('config.reloaded').length;
@@ -213,13 +221,5 @@ describe('OPC UA source', () => {
     expect([connected, problem]).toEqual([true, expect.stringContaining(`3 was ${OVEN} and is now ${PRESS}`)]);
     expect(stored('third').filter(({ value }) => value !== 11)).toEqual([]);
     expect(agent.logged('opcua.namespaces_changed').filter(({ source }) => source === 'cell')).toHaveLength(1);
-  });
-
-  it('discards and reports a message that is too large, and continues with a new subscription', async () => {
-    server.send({ flood: 200_000, set: { Flow: 2 } });
-    await agent.until(() => agent.logged('opcua.oversized').length > 0, 'the message is reported');
-    server.send({ set: { Flow: 77 } });
-    await agent.until(() => latest('flow') === 154, 'a later value arrives');
-    expect([agent.logged('opcua.oversized').length, agent.logged('opcua.ended').length]).toEqual([1, 0]);
   });
 });
