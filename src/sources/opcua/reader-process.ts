@@ -102,11 +102,11 @@ export class ReaderProcess {
         options.started();
       },
       readOutput: (output) => this.#read(output, options.handle),
-      ended: (how, againInMs) => {
+      ended: (how, againInMs, hasExited) => {
         this.#input = undefined;
         if (this.#answers.listenerCount('error') > 0)
           this.#answers.emit('error', failure(`the OPC UA process ended: ${how}`));
-        options.ended(how, againInMs);
+        options.ended(how, againInMs, hasExited);
       },
     });
   }
