@@ -3,7 +3,7 @@
  * reconnects. `Broker` (MQTT) and `NatsBroker` define how a connection is opened, served and closed.
  *
  * States: disconnected (connecting or waiting to reconnect), connected, stopped. A connection that ends within seconds
- * counts as a failed attempt, so that a broker that hangs up is asked at increasing intervals.
+ * counts as a failed attempt, so that the reconnect delay increases if the broker keeps closing connections.
  */
 import type { Clock } from '../base/clock.ts';
 import { codeOf } from '../base/errors.ts';
@@ -37,9 +37,9 @@ export interface BrokerState {
   /** Number of failed or lost connections. */
   failures: number;
   received: number;
-  /** Number of messages that the broker had sent before. */
+  /** Number of redelivered messages. */
   redelivered: number;
-  /** Number of messages that exceed a size limit. */
+  /** Number of messages discarded because they exceeded a size limit. */
   discarded: number;
   /** Unacknowledged messages. */
   window: { used: number; size: number | undefined };
@@ -57,7 +57,7 @@ export interface Publishing {
   /** NATS: fails if no stream stores the subject, because offline subscribers would miss the message. */
   mustKeep?: boolean;
   signal?: AbortSignal;
-  /** Called once the broker is connected, immediately before the message is sent. An exception prevents that. */
+  /** Called while connected, immediately before the message is sent. The message is not sent if this throws. */
   beforeSend?: () => void;
 }
 
@@ -65,9 +65,9 @@ const RECONNECT: Backoff = { baseMs: 1_000, capMs: 30_000 };
 const RECONNECT_FLOOR_MS = 250;
 /** Delay after another client took over the session, so that two clients do not disconnect each other continuously. */
 const TAKEN_OVER_MS = 60_000;
-/** Duration of a connection that does not count as a failed attempt, in milliseconds. */
+/** Minimum duration of a connection that does not count as a failed attempt, in milliseconds. */
 export const SHORT_MS = 5_000;
-/** Duration after which the loss of a connection is logged as a new failure, in milliseconds. */
+/** Minimum duration of a connection for its loss to be logged as a new failure, in milliseconds. */
 const STEADY_MS = 60_000;
 /** Maximum time that publishers wait for a connection, and the interval at which they check for one, in milliseconds. */
 const PATIENCE_MS = 5_000;
@@ -112,7 +112,7 @@ export abstract class BrokerClient<Connection, Spec> {
   /** Number of messages whose handlers are running. */
   protected abstract get inProgress(): number;
   abstract publish(topic: string, payload: string | Uint8Array, options?: Publishing): Promise<void>;
-  /** Stops and releases what the broker keeps for this client, because tags.yaml no longer contains the broker. */
+  /** Stops the client and deletes its state on the broker. Called when tags.yaml no longer contains the broker. */
   abstract leave(): Promise<void>;
 
   /** Connects, and reconnects until the client is stopped. */

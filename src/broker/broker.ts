@@ -1,12 +1,12 @@
 /**
- * One MQTT broker, shared by subscribers and publishers. While disconnected, the broker stores messages for this
- * client's session.
+ * One MQTT broker, shared by subscribers and publishers. While the client is disconnected, the broker stores messages
+ * for its session.
  *
  * Invariants: messages are acknowledged in order of arrival, each only after its handlers have resolved. A message that
  * a handler rejects is redelivered to the handler until the connection ends. Messages without a subscriber are
  * acknowledged immediately. All filters are requested on each connection, because a broker may have restored an older
- * session. Shutdown does not change the session. After a crash the broker redelivers unacknowledged messages, and their
- * values are stored again; values with their own time are then identical.
+ * session. Shutdown does not change the session. After a crash, the broker redelivers unacknowledged messages, and
+ * their values are stored again. Duplicates of values with their own timestamp are identical.
  */
 import { earlierMs, identityCheckWithExpiry } from '../base/certificates.ts';
 import { codeOf } from '../base/errors.ts';
@@ -19,7 +19,7 @@ import { readCredentials } from './credentials.ts';
 import { covers, hasWildcard, MQTT_TOPICS } from './topic-filters.ts';
 import { readBrokerAddress } from './transport.ts';
 
-/** Handles a message. Resolves when it is stored or can be discarded; rejects if it must be delivered again. */
+/** Handles a message. Resolves when the message is stored or can be discarded. Rejects if it must be redelivered. */
 export type MessageHandler = (message: Message) => Promise<void>;
 
 export interface SubscribeOptions {
@@ -36,7 +36,7 @@ export interface SubscribeOptions {
 
 interface Subscriber extends SubscribeOptions {
   handler: MessageHandler;
-  /** Filters by the name that is requested from the broker. */
+  /** Filters by the name in the SUBSCRIBE packet, which begins with `$share/` for a shared subscription. */
   filters: ReadonlyMap<string, string>;
   /** Topics without wildcards, so that thousands of them require only one lookup. */
   topics: ReadonlySet<string>;
@@ -68,13 +68,13 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   readonly #subscribers = new Set<Subscriber>();
   /** Filters that were requested on the current connection, with their QoS. */
   readonly #requested = new Map<string, 0 | 1 | 2>();
-  /** Filters of the broker session. Those that are no longer wanted are removed from the session. */
+  /** Filters in the broker session. Filters without a subscriber are removed from the session. */
   readonly #granted = new Set<string>();
   #onGranted: ((filters: ReadonlySet<string>) => void) | undefined;
   /** Pending changes to the session; one at a time. */
   #settling: Promise<void> = Promise.resolve();
   #isSettlingSoon = false;
-  /** Consecutive connections that the broker closed within seconds: without a request, and on a SUBSCRIBE. */
+  /** Consecutive connections that the broker closed within seconds: without a pending request, or on a SUBSCRIBE. */
   readonly #closed = { idle: 0, subscribing: 0 };
   #requestsOneByOne = false;
   /** Filter whose request has no response yet, if filters are requested one by one. */
@@ -83,7 +83,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   #suspect: string | undefined;
   /** Filters whose request made the broker close two connections in a row. They are not requested again. */
   readonly #forbidden = new Set<string>();
-  /** Unix time since which the announced presence applies, in milliseconds. */
+  /** Timestamp of the announced presence, as Unix time in milliseconds. */
   #presenceMs = 0;
   /** Latest connection on which the presence was announced. */
   #announcedOn: Connection | undefined;
@@ -127,7 +127,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       wildcards: filters.filter(isWild),
     };
     for (const name of names) {
-      // A filter that was rejected is requested again.
+      // Request rejected filters again.
       if (!this.#granted.has(name)) this.#requested.delete(name);
       this.#forbidden.delete(name);
     }
@@ -235,7 +235,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     const isShort = clock.monotonicMs() - sinceMs < SHORT_MS;
     const isIdle = isShort && HUNG_UP.has(code) && connection.pendingAtEnd === 'none' && connection.sessionPresent;
     this.#closed.idle = isIdle ? this.#closed.idle + 1 : 0;
-    // Delays would make the connections of two clients longer, and hide the conflict.
+    // Retry delays would lengthen the connections of two conflicting clients, and hide the conflict.
     if (isIdle && this.#closed.idle < 2 * MANY_SHORT) this.attempt = 0;
     if (this.#closed.idle >= MANY_SHORT || code === 'broker.name_taken') nameTaken?.(this.name);
     const isClosed = (isShort || this.#asked !== undefined) && (HUNG_UP.has(code) || code === 'broker.ended');
@@ -256,7 +256,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     if (filter !== undefined && filter === this.#suspect) {
       this.#forbidden.add(filter);
       this.#reportPermission(filter, false);
-      // The next attempt has a reason to succeed.
+      // The next attempt can succeed without the filter.
       this.attempt = 0;
     }
     this.#suspect = filter;
@@ -286,7 +286,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     }
   }
 
-  /** Messages without a subscriber are discarded: the session may contain a filter from an earlier configuration. */
+  /** Discards messages without a subscriber. The session may contain a filter from an earlier configuration. */
   async #deliver(message: Message): Promise<void> {
     const handled: Promise<void>[] = [];
     for (const { topics, wildcards, handler } of this.#subscribers) {
@@ -314,7 +314,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       .catch(() => {});
   }
 
-  /** Requests all filters once per connection, new filters first so that no message is missed. */
+  /** Requests all filters once per connection, before it removes unused filters, so that no message is missed. */
   async #updateSession(): Promise<void> {
     const { connection } = this;
     if (connection === undefined || this.stopping.signal.aborted) return;
@@ -368,8 +368,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   }
 
   /**
-   * Announces the presence again after another client announced its end. `sinceMs`: timestamp of that message. Returns
-   * false before the first announcement on a connection, because that announcement follows.
+   * Announces this client as online again after it was announced as offline at `sinceMs`, in Unix milliseconds. Returns
+   * false before the first announcement on a connection, which supersedes the offline message.
    */
   contradictAbsence(sinceMs: number): boolean {
     const { connection } = this;
@@ -389,8 +389,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
 
   /**
    * Edge nodes ignore a message that is older than the latest one, so the will and the announcements of a connection
-   * have the same timestamp (Eclipse Sparkplug 3.0, chapter 5.9). Only a contradiction can have a later one; edge nodes
-   * then ignore the will of this connection, which cannot be changed.
+   * have the same timestamp (Eclipse Sparkplug 3.0, chapter 5.9). Only a repeated announcement can have a later one.
+   * Edge nodes then ignore the will of this connection, which cannot be changed.
    */
   #presencePayload(online: boolean): string {
     return JSON.stringify({ online, timestamp: this.#presenceMs });

@@ -25,7 +25,7 @@ export interface PullOptions {
   ordered: boolean;
   /** Reads the latest message of each subject and new messages through a consumer that ends with the connection. */
   isTest?: boolean;
-  /** Nothing is pulled if the list is empty. */
+  /** Filter subjects. If the list is empty, no messages are pulled. */
   subjects: readonly string[];
   /** Resolves when the message is stored or can be discarded. Rejects if the server must deliver it again. */
   handler(message: JsMsg): Promise<void>;

@@ -80,7 +80,7 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
   /** Stores a token, makes it the current token, and retires its predecessors. */
   async adopt(next: Token): Promise<void> {
     this.#options.redactor.learn(next.accessToken, next.refreshToken);
-    // A server may issue the same access token again, which must not be revoked.
+    // A server may reissue the same access token, which must then not be revoked.
     this.#tokens = this.#tokens.filter(({ accessToken }) => accessToken !== next.accessToken);
     this.#tokens.push(next);
     await this.#store();

@@ -43,8 +43,8 @@ import {
  * 3. A refresh token that may be invalid is never used again. The next grant is a login.
  * 4. New tokens are on disk before their first use. `LiveTokens` revokes their predecessors.
  * 5. A 401 invalidates only the token that was rejected. If the token is new, a server may not know it yet. The call is
- *    then repeated with the same token after 1, 2, 4 and 8 s. Until the token has worked, the other calls wait and take
- *    turns, so that an endpoint that rejects every token does not delay the others.
+ *    then retried with the same token after 1, 2, 4 and 8 s. Until the platform accepts the token, the other calls wait
+ *    and take turns, so that an endpoint that rejects every token does not delay the others.
  *
  * After a crash, the next startup revokes the tokens in `session.json` and logs in again. Tokens that were received but
  * not yet written are not revoked; they expire.
@@ -62,13 +62,13 @@ export interface SessionOptions {
   /** Called for each renewal, for the metric `tagferry_session_renewals_total{grant}`. */
   onRenewal?: (grant: SessionGrant) => void;
   /**
-   * Called if a working token was rejected before its expiry although there was no outage, and the next token works. In
+   * Called if an accepted token was rejected before its expiry without an outage, and the next token is accepted. In
    * this case, another client revoked the token.
    */
   onRevokedElsewhere?: () => void;
 }
 
-/** Current token. Times are measured from before the token request, so a token never expires earlier than recorded. */
+/** Current token. Lifetimes start when the token is requested, so a token never expires earlier than recorded. */
 interface IssuedToken extends LiveToken {
   readonly grant: SessionGrant;
   /** User ID, if the token response contained it. */
@@ -81,11 +81,11 @@ interface IssuedToken extends LiveToken {
   refused: boolean;
   /** Whether the platform accepted the token, that is, responded with a status other than 401 and 5xx. */
   proven: boolean;
-  /** Set after the first 401 until the token has worked or is replaced. */
+  /** Set after the first 401 until the token is accepted or replaced. */
   doubt?: Doubt | undefined;
 }
 
-/** New token that was rejected. One call at a time repeats with it. */
+/** Retry state of a new token that was rejected. One call at a time is retried with the token. */
 interface Doubt {
   repeats: number;
   phase: 'resting' | 'open' | 'probing';
@@ -119,15 +119,15 @@ export class Session implements TokenSource {
   #trouble: Trouble | undefined;
   #lastError: unknown;
   #lastRefusalMs = Number.NEGATIVE_INFINITY;
-  /** Number of consecutive tokens that were rejected before they ever worked. */
+  /** Number of consecutive tokens that were rejected and never accepted. */
   #rejectedNewTokens = 0;
-  /** Whether a working token was rejected before its expiry, and the next token has not been confirmed yet. */
+  /** Whether an accepted token was rejected before its expiry, and the next token has not been accepted yet. */
   #isRejectedEarly = false;
   /** Whether a call received no response or a 5xx since the platform last accepted a token. */
   #hadOutage = false;
   /** Whether the next token request must be a login. */
   #isLoginDue = false;
-  /** Whether calls may wait until a new token has worked. */
+  /** Whether calls may wait until a new token is accepted. */
   #mayWait = true;
 
   constructor(options: SessionOptions) {
@@ -167,7 +167,7 @@ export class Session implements TokenSource {
     if (!this.#signal) return;
     // Wait for a response in progress, because its tokens must also be revoked.
     const cancel = clock.after(budgetMs / 2, () => this.#ending.abort());
-    // An attempt that is still running after the abort is waiting for the disk, and the list already has its tokens.
+    // An attempt that is still running after the abort is waiting for the disk. The list already contains its tokens.
     await raced(this.#attempt ?? Promise.resolve(), this.#ending.signal).catch(() => {});
     cancel();
     await this.#tokens.end(Math.max(MIN_REVOKE_BUDGET_MS, budgetMs - (clock.monotonicMs() - startMs)));
@@ -190,7 +190,7 @@ export class Session implements TokenSource {
     }
   }
 
-  /** Lets all calls continue that wait until a new token has worked, because the agent is stopping. */
+  /** Releases all calls that wait until a new token is accepted. Called when the agent stops. */
   endWaits(): void {
     this.#mayWait = false;
     if (this.#tokens.current) endDoubt(this.#tokens.current);
@@ -334,8 +334,8 @@ export class Session implements TokenSource {
 
   /**
    * Handles a 401. Returns the delay before the call is repeated with the same token, in milliseconds, or `undefined` if
-   * the token is not used again. `probed`: doubt that this call was to resolve. `repeats`: number of repetitions of the
-   * call so far.
+   * the token is not used again. `probed`: retry state that this call tests. `repeats`: number of previous retries of
+   * the call.
    */
   #rejected(token: IssuedToken, probed: Doubt | undefined, repeats: number): number | undefined {
     const { clock, log } = this.#options;
@@ -370,8 +370,8 @@ export class Session implements TokenSource {
   }
 
   /**
-   * Handles a 401 that retries did not resolve. The token is not used again. If the token has worked before, it is
-   * replaced immediately, otherwise after increasing delays.
+   * Handles a 401 that retries did not resolve. The token is not used again. A token that was accepted before is
+   * replaced immediately, a new one after increasing delays.
    */
   #refuse(token: IssuedToken): undefined {
     if (token.refused) return;
@@ -389,7 +389,7 @@ export class Session implements TokenSource {
     this.#isRejectedEarly ||= token.proven && isEarly && !this.#hadOutage;
     const fields = { event: 'session.token_refused', rejectedNewTokens: this.#rejectedNewTokens };
     log.info(fields, 'access token rejected');
-    // If tokens repeatedly work and are rejected shortly afterwards, only the first token is replaced immediately.
+    // If tokens are repeatedly accepted and rejected shortly afterwards, only the first one is replaced immediately.
     const again = nowMs - this.#lastRefusalMs < REFUSAL_MEMORY_MS;
     const restMs = again ? token.issuedAtMs + MIN_RENEWAL_MS - nowMs : 0;
     const delayMs = Math.max(newTokenDelayMs(this.#rejectedNewTokens), restMs, 0);
@@ -437,7 +437,7 @@ export class Session implements TokenSource {
         lifeMs,
         expiresAtMs: askedAtMs + lifeMs,
         renewAtMs: renewAtMs(askedAtMs, lifeMs, () => clock.random()),
-        // Measured from the login. It is not documented whether a rotation starts a new period of 24 h.
+        // Measured from the login. The platform does not document whether a rotation starts a new period of 24 h.
         refreshUntilMs:
           grant === 'refresh_token' && before ? before.refreshUntilMs : askedAtMs + REFRESH_TOKEN_LIFE_S * 1000,
         isRefreshSpent: false,
@@ -534,7 +534,7 @@ function isUsable(token: IssuedToken, nowMs: number): boolean {
   return !token.refused && nowMs < usableUntilMs(token.expiresAtMs, token.lifeMs);
 }
 
-/** Lets the call that has waited longest repeat with the token. */
+/** Lets the call that has waited longest retry with the token. */
 function openDoubt(doubt: Doubt): void {
   doubt.phase = 'open';
   const { resolve } = doubt.changed;

@@ -40,7 +40,7 @@ const MAX_RECORD = 64 * 1024;
 export const BYTES_BEFORE = 256;
 const BYTE_ORDER_MARK = /^(?:\ufeff|\u00ef\u00bb\u00bf)/;
 /** Characters that are not decoded yet, and NUL. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: NUL bytes are in the files.
+// biome-ignore lint/suspicious/noControlCharactersInRegex: NUL bytes occur in files after a power cut.
 const UNDECODED = /[^\u0001-\u007f]/;
 
 export class CsvReader implements CsvPosition {
@@ -136,7 +136,7 @@ export class CsvReader implements CsvPosition {
   }
 }
 
-/** Yields the records of a file; without the text after the final line feed if the file is incomplete. */
+/** Yields the records of a file. If the file is incomplete, the text after the final line feed is not read. */
 export async function* recordsOf(
   chunks: AsyncIterable<Uint8Array>,
   reader: CsvReader,
@@ -190,7 +190,7 @@ function splitQuoted(text: string, start: number, separator: string): Split {
     if (text[at] === separator) continue;
     const end = indexOrEnd(text, '\n', at);
     if (withoutReturn(text.slice(at, end)) === '') return { fields, end };
-    return { fields: [], end, problem: 'unexpected text after a quote' };
+    return { fields: [], end, problem: 'unexpected text after a closing quote' };
   }
 }
 

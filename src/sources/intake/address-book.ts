@@ -183,8 +183,7 @@ export class AddressBook {
     const known = this.#catalogue.find(asset, key, group, unit, instrumentation);
     if (known === undefined && !ofTag && this.#catalogue.size - this.#ofTags.size >= this.#maxSeries) {
       const fields = { event: 'ingest.series_limit', maxSeries: this.#maxSeries, hint: SERIES_LIMIT_HINT };
-      if (!this.#isLimitReported)
-        this.#log.warn(fields, 'programs have created MAX_SERIES series, values of further series are rejected');
+      if (!this.#isLimitReported) this.#log.warn(fields, 'series limit reached, values of further series are rejected');
       this.#isLimitReported = true;
       return undefined;
     }

@@ -226,7 +226,10 @@ export function placeText({ topic, samples, at = '' }: MessageValue): string {
   return pointer === '' ? topic : `${topic} ${pointer}`;
 }
 
-/** The device must report the value on another topic. Otherwise, the agent would verify its own message. */
+/**
+ * Returns the rules for `write_to`. The device must report the value on another topic. Otherwise, the agent would
+ * verify its own message.
+ */
 export function messageWriting<SourceSpec>(
   grammar: TopicGrammar,
   placesOf: (source: SourceSpec) => readonly { host: string; port: number }[],

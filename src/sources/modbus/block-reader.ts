@@ -1,10 +1,10 @@
 /**
  * Reads the registers of a device in as few requests (blocks) as possible.
  *
- * If the device rejects a block, its registers are read one by one in the same poll. Those that it rejects are retried
- * separately after 5, 10, 20 s, and so on, and blocks are planned around them. If it returns all of them, it rejects the
- * unused registers between them, or the length of the block: later blocks omit these gaps, or are half as long. Registers
- * with invalid responses and other failures are retried in the same way.
+ * If the device rejects a block, its registers are read one by one in the same poll. Rejected registers are retried
+ * separately after 5, 10, 20 s, and so on, and omitted from other blocks. If the device returns all registers, it
+ * rejects the gaps (unused registers) or the length of the block. Later blocks omit the gaps, or are half as long.
+ * Registers with invalid responses and other failures are retried in the same way.
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Reading } from '../intake/gate.ts';
@@ -44,16 +44,18 @@ const BITS_PER_REGISTER = 16;
 /** Maximum number of unused registers between two values in a block. Reading them is cheaper than another request. */
 const MAX_GAP = 8;
 const FIRST_RETRY_MS = 5_000;
+/** Maximum retry delay for rejected registers. */
 const MAX_REJECTED_MS = 10 * 60_000;
-/** Shorter after other failures, because they may be temporary, for example those of a faulty sensor. */
+/** Maximum retry delay after other failures. Shorter, because these may be temporary, for example a faulty sensor. */
 const MAX_FAILED_MS = 60_000;
 
 export class BlockReader {
   readonly #options: BlockReaderOptions;
-  /** In the order of tables and addresses. */
+  /** Sorted by table and address. */
   readonly #items: readonly Item[];
-  /** Planned requests, and the items that are retried later. */
+  /** Planned requests. */
   #blocks: Block[] = [];
+  /** Items that are retried later. */
   #skipped: Item[] = [];
   /** Monotonic time from which the plan is outdated. */
   #planUntilMs = Number.NEGATIVE_INFINITY;
@@ -68,7 +70,7 @@ export class BlockReader {
     this.#items = items.sort((a, b) => a.table.localeCompare(b.table) || a.address - b.address || a.length - b.length);
   }
 
-  /** Points that could not be read, with their errors. */
+  /** Returns the points that could not be read, with their errors. */
   failures(): { point: ModbusPoint; error: ModbusError }[] {
     return this.#items.flatMap(({ points, failure }) =>
       failure === undefined ? [] : points.map((point) => ({ point, error: failure.error })),
@@ -76,8 +78,10 @@ export class BlockReader {
   }
 
   /**
-   * Reads all points once. `request` reads a span, and returns the error if there is no response with values. Returns
-   * also whether the device responded with values or an exception, and why it does not respond, or stopped responding.
+   * Reads all points once. `request` reads a span, and returns the error if there is no response with values.
+   *
+   * Returns the readings. `hasResponded`: whether the device responded with values or an exception. `problem`: error if
+   * the device does not respond, or stopped responding.
    */
   async poll(request: (span: Span) => Promise<Buffer | ModbusError>) {
     const readings: Reading[] = [];

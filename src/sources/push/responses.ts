@@ -84,8 +84,8 @@ export const INFLUX_VERSION = '1.8.10';
 export const INFLUX_HEADERS = { 'X-Influxdb-Version': INFLUX_VERSION, 'X-Influxdb-Build': 'tagferry' } as const;
 
 /**
- * Returns the content of an error response. The body always contains `error`, and for InfluxDB clients also the members
- * and the header that they print.
+ * Returns the content of an error response. The body always contains `error`. For InfluxDB clients, the response also
+ * contains the members and the header that these clients print.
  */
 export function errorResponse(
   { status, message, hint, facts, headers }: PushRejection,

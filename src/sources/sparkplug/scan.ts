@@ -1,6 +1,6 @@
 /**
  * Lists the metrics of edge nodes from their birth certificates and the messages sent within a limited time, as lines
- * for tags.yaml. Nodes send only changes, so each node is asked once for its birth certificate, which contains all
+ * for tags.yaml. Nodes send only changes, so the scan requests each node's birth certificate once, which contains all
  * values.
  */
 import { UsageError } from '../../base/errors.ts';

@@ -29,21 +29,21 @@ const MAX_NODES = 1_000;
 const ANNOUNCE_MS = 1_000;
 /** Interval between checks for new connections and expired times, in milliseconds. */
 const CHECK_MS = 500;
-/** Maximum number of requests for the birth certificate of a node per minute. It can take much of a radio link. */
+/** Maximum number of birth certificate requests per node and minute. A response can saturate a slow radio link. */
 const MAX_REQUESTS = 3;
 const MINUTE_MS = 60_000;
 /** Time allowed for a birth certificate before it is requested again, in milliseconds. */
 const RESPONSE_MS = 5_000;
 /**
- * Time after which messages no longer wait for a birth certificate, because unacknowledged messages would block the
- * broker session, and after which the client may lack the right to request it, in milliseconds.
+ * Maximum time that messages wait for a birth certificate, in milliseconds. Unacknowledged messages block the broker
+ * session. A missing response then also indicates that the client may lack permission to publish the request.
  */
 const NO_BIRTH_MS = 30_000;
 /** Maximum number of waiting messages per node. */
 const MAX_WAITING = 1_000;
 const DONE = Promise.resolve();
 
-/** A message whose aliases are not known yet, not acknowledged. */
+/** Unacknowledged message with aliases that are not known yet. */
 interface Waiting {
   type: string;
   device: string | undefined;
@@ -60,7 +60,7 @@ interface Known {
   /** Points by path. */
   points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
   waiting: Waiting[];
-  /** Whether waiting messages were discarded since the latest birth certificate, so that no others wait. */
+  /** Whether waiting messages were discarded since the latest birth certificate. Further messages then do not wait. */
   isLate: boolean;
   /** Reason for which a birth certificate must be requested. */
   reason: string | undefined;
@@ -72,8 +72,8 @@ interface Known {
 
 /**
  * Values from the edge nodes of a Sparkplug B broker. The agent acts as a host application. A message is acknowledged
- * when its values are on disk. Missed messages are detected by sequence number and on each new connection; the node is
- * then asked for its birth certificate, which contains all its values. Times are monotonic.
+ * when its values are on disk. Missed messages are detected by sequence number and on each new connection. The agent
+ * then requests the node's birth certificate, which contains all values of the node. Times are monotonic.
  */
 export class SparkplugSource implements RunningSource {
   readonly #context: Context;
@@ -91,7 +91,7 @@ export class SparkplugSource implements RunningSource {
   #connectedSinceMs: number | undefined;
   #isStopped = false;
 
-  /** Throws for an unknown broker. */
+  /** Throws `broker.unknown`. */
   constructor(context: Context) {
     const { source, brokers, points, log, clock } = context;
     const broker = brokers.get(source.name);
@@ -120,9 +120,9 @@ export class SparkplugSource implements RunningSource {
       },
     });
     this.#unsubscribe.push(unsubscribe);
-    // If the group is configured, a node can be asked before its first message arrives.
+    // If the group is configured, birth certificates can be requested before the first message of a node arrives.
     if (group !== undefined) for (const name of names) this.#nodeOf(group, name);
-    // QoS 0, because messages from before this connection do not matter.
+    // QoS 0, because messages sent before this connection are not needed.
     if (presence !== undefined) {
       const receiveState = async (message: Message) => this.#receiveState(message);
       this.#unsubscribe.push(this.#broker.subscribe([presence], receiveState, { qos: 0 }));
@@ -134,7 +134,7 @@ export class SparkplugSource implements RunningSource {
     this.#isStopped = true;
     this.#cancelCheck();
     this.#cancelAnnouncement?.();
-    // The broker delivers the waiting messages again.
+    // The broker redelivers the waiting messages.
     for (const { waiting } of this.#nodes.values()) {
       for (const { settle } of waiting.splice(0)) settle(Promise.reject(new SourceStopped()));
     }
@@ -308,7 +308,7 @@ export class SparkplugSource implements RunningSource {
     known.reason = undefined;
     const fields = { source: source.name, node: plain(known.name), reason };
     log.info({ event: 'sparkplug.rebirth', ...fields }, 'birth certificate requested');
-    // A failed request is repeated with the next message or connection.
+    // A failed request is retried with the next message or connection.
     this.#broker
       .publish(commandTopic(known.group, known.name), rebirthCommand(clock.wallMs()))
       .catch((error: unknown) => {
@@ -317,10 +317,10 @@ export class SparkplugSource implements RunningSource {
       });
   }
 
-  /** Handles a STATE message with the name of this host application: from another client, or a late will message. */
+  /** Handles a STATE message for this host application that another client sent, or a late will message. */
   #receiveState({ topic, payload, retained }: Message): void {
     const state = readState(payload);
-    // A retained message is older than the subscription, and the announcement follows.
+    // A retained message is older than the subscription. The announcement on this connection replaces it.
     if (this.#isStopped || retained || state.isOnline) return;
     const { clock, source } = this.#context;
     const announce = () => {

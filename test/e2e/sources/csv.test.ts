@@ -257,7 +257,7 @@ describe.skipIf(!IS_ROOT)('CSV folder', () => {
     }
   });
 
-  it('with an unreadable file is read, and the file when it is readable', async () => {
+  it('with an unreadable file is read, and the unreadable file once its permissions are fixed', async () => {
     for (const name of ['mixed', 'growing']) {
       await exposed.until(() => arrived(name).includes(2), `the readable file in ${name} is read`);
       const isReported = async () => String((await source(name)).problem).includes('x.csv: permission denied');

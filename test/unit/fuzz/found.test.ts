@@ -18,7 +18,7 @@ function sealed(write: (writer: ByteWriter) => void): Uint8Array {
 }
 
 describe('inputs found by fuzzing', () => {
-  it('with a hundred thousand invalid lines are counted, and the first ten are reported with line numbers', () => {
+  it('with 100,000 invalid lines yield the line count and the first ten line numbers', () => {
     const lines = 100_000;
     const draft = makeIntakeBench().intake.draft({ isPartial: true });
     const rejected = new RejectedLines();

@@ -83,7 +83,7 @@ describe('source of complete CSV files', () => {
       [1, 3, 7],
       [2, 4, 8],
     ]);
-    expect(bench.read('done/a.csv.report.txt')).toContain('line 6: unexpected text after a quote');
+    expect(bench.read('done/a.csv.report.txt')).toContain('line 6: unexpected text after a closing quote');
   });
 
   it('moves a file only when its values are on disk, and stores each row once across crashes', async () => {
