@@ -88,7 +88,7 @@ beforeAll(async () => {
   agent = new AgentProcess(platform.url, {
     env: { WRITES: 'on' },
     tags: `sources:
-  plc: { modbus: "tcp://127.0.0.1:${peer.port}", every: 1s, timeout: 5s }
+  plc: { modbus: "tcp://127.0.0.1:${peer.port}", every: 1s, timeout: 20s }
   broker: { mqtt: "${url}" }
   cells: { sparkplug: "${url}", group: Plant1 }
   stream: { nats: "${servers.url}" }
@@ -291,10 +291,11 @@ describe('write interrupted by kill -9', () => {
   it('is repeated if a reaction caused it but not if an operator did, and root trusts no other process', async () => {
     await peer.configure({ unit: 1, mute_writes: true });
     const writes = newWrites();
-    await pushFlow(60);
     const { id, remove } = await prove({ ...REQUEST, value: 70, user: 'root' });
+    await pushFlow(60);
+    await agent.until(() => writes().length > 0, 'the device has received the write of the reaction');
     const confirmed = confirm({ id }).catch(() => undefined);
-    await agent.until(() => writes().length > 0, 'the device has received a write');
+    await agent.until(async () => (await newestEvent()).event_type === 'value_written', 'the manual write is recorded');
     await agent.end('SIGKILL');
     await confirmed;
     await remove();
