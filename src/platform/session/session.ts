@@ -82,13 +82,13 @@ interface IssuedToken extends LiveToken {
   /** Whether the platform accepted the token, that is, responded with a status other than 401 and 5xx. */
   proven: boolean;
   /** Set after the first 401 until the token is accepted or replaced. */
-  doubt?: Doubt | undefined;
+  probation?: Probation | undefined;
 }
 
 /** Retry state of a new token that was rejected. One call at a time is retried with the token. */
-interface Doubt {
+interface Probation {
   repeats: number;
-  phase: 'resting' | 'open' | 'probing';
+  phase: 'waiting' | 'ready' | 'probing';
   changed: PromiseWithResolvers<void>;
   cancelTimer?: () => void;
 }
@@ -177,9 +177,9 @@ export class Session implements TokenSource {
     for (let waited = false; ; ) {
       signal?.throwIfAborted();
       const token = this.#usable();
-      if (token && (token.doubt === undefined || token.doubt.phase === 'open')) return this.#leaseOf(token);
+      if (token && (token.probation === undefined || token.probation.phase === 'ready')) return this.#leaseOf(token);
       if (token) {
-        await raced(token.doubt!.changed.promise, signal);
+        await raced(token.probation!.changed.promise, signal);
         continue;
       }
       // The timer may be late, for example after a suspend, so that the renewal is overdue.
@@ -193,7 +193,7 @@ export class Session implements TokenSource {
   /** Releases all calls that wait until a new token is accepted. Called when the agent stops. */
   endWaits(): void {
     this.#mayWait = false;
-    if (this.#tokens.current) endDoubt(this.#tokens.current);
+    if (this.#tokens.current) endProbation(this.#tokens.current);
   }
 
   /** Registers a listener for state changes. Returns a function that removes the listener. */
@@ -302,8 +302,8 @@ export class Session implements TokenSource {
   }
 
   #leaseOf(token: IssuedToken): Lease {
-    const { doubt } = token;
-    if (doubt) doubt.phase = 'probing';
+    const { probation } = token;
+    if (probation) probation.phase = 'probing';
     token.inUse++;
     let released = false;
     let wasSent = false;
@@ -311,12 +311,12 @@ export class Session implements TokenSource {
     return {
       accessToken: token.accessToken,
       isUsable: () => {
-        wasSent = token === this.#usable() && token.doubt === doubt;
+        wasSent = token === this.#usable() && token.probation === probation;
         return wasSent;
       },
       responded: (status, repeats = 0) => {
         available = status < 500;
-        if (status === 401) return this.#rejected(token, doubt, repeats);
+        if (status === 401) return this.#rejected(token, probation, repeats);
         if (available) this.#accept(token);
         return undefined;
       },
@@ -325,7 +325,7 @@ export class Session implements TokenSource {
         released = true;
         if (wasSent && !available) this.#hadOutage = true;
         // The call received no response from the platform, so the next call takes its turn.
-        if (doubt?.phase === 'probing') openDoubt(doubt);
+        if (probation?.phase === 'probing') allowNextCall(probation);
         token.inUse--;
         if (token.inUse === 0) this.#tokens.revokeDue();
       },
@@ -337,30 +337,30 @@ export class Session implements TokenSource {
    * the token is not used again. `probed`: retry state that this call tests. `repeats`: number of previous retries of
    * the call.
    */
-  #rejected(token: IssuedToken, probed: Doubt | undefined, repeats: number): number | undefined {
+  #rejected(token: IssuedToken, probed: Probation | undefined, repeats: number): number | undefined {
     const { clock, log } = this.#options;
     const nowMs = clock.monotonicMs();
     const isCurrent = token === this.#tokens.current && !token.refused && !this.#isStopped();
     // A call that was in progress when another one was rejected waits with the others.
-    if (isCurrent && token.doubt && token.doubt !== probed) return 0;
-    const rejections = token.proven ? repeats : (token.doubt?.repeats ?? 0);
+    if (isCurrent && token.probation && token.probation !== probed) return 0;
+    const rejections = token.proven ? repeats : (token.probation?.repeats ?? 0);
     const delayMs = NEW_TOKEN_REPEATS_MS[rejections];
     const isNew = isCurrent && this.#mayWait && nowMs - token.issuedAtMs < NEW_TOKEN_MS;
     if (!isNew || delayMs === undefined || !isUsable(token, nowMs + delayMs)) return this.#refuse(token);
     if (rejections === 0) log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
     if (token.proven) return delayMs;
-    const doubt: Doubt = probed ?? { repeats: 0, phase: 'resting', changed: Promise.withResolvers<void>() };
-    doubt.repeats++;
-    doubt.phase = 'resting';
-    doubt.cancelTimer = clock.after(delayMs, () => openDoubt(doubt));
-    token.doubt = doubt;
+    const probation: Probation = probed ?? { repeats: 0, phase: 'waiting', changed: Promise.withResolvers<void>() };
+    probation.repeats++;
+    probation.phase = 'waiting';
+    probation.cancelTimer = clock.after(delayMs, () => allowNextCall(probation));
+    token.probation = probation;
     return 0;
   }
 
   /** Records that the platform accepted the token. */
   #accept(token: IssuedToken): void {
     token.proven = true;
-    endDoubt(token);
+    endProbation(token);
     if (token !== this.#tokens.current) return;
     this.#rejectedNewTokens = 0;
     this.#hadOutage = false;
@@ -377,7 +377,7 @@ export class Session implements TokenSource {
     if (token.refused) return;
     token.refused = true;
     if (token === this.#tokens.current && !this.#isStopped()) this.#replace(token);
-    endDoubt(token);
+    endProbation(token);
   }
 
   #replace(token: IssuedToken): void {
@@ -451,7 +451,7 @@ export class Session implements TokenSource {
       this.#trouble = undefined;
       this.#lastError = undefined;
       if (grant === 'password') this.#isLoginDue = false;
-      if (before) endDoubt(before);
+      if (before) endProbation(before);
       if (!this.#isStopped()) this.#enter('valid', next.renewAtMs - clock.monotonicMs());
     } catch (error) {
       if (!this.#isStopped()) failed(error);
@@ -535,10 +535,10 @@ function isUsable(token: IssuedToken, nowMs: number): boolean {
 }
 
 /** Lets the call that has waited longest retry with the token. */
-function openDoubt(doubt: Doubt): void {
-  doubt.phase = 'open';
-  const { resolve } = doubt.changed;
-  doubt.changed = Promise.withResolvers<void>();
+function allowNextCall(probation: Probation): void {
+  probation.phase = 'ready';
+  const { resolve } = probation.changed;
+  probation.changed = Promise.withResolvers<void>();
   resolve();
 }
 
@@ -557,8 +557,8 @@ export function isSignInRefused(error: unknown): boolean {
 }
 
 /** Lets all waiting calls continue. */
-function endDoubt(token: IssuedToken): void {
-  token.doubt?.cancelTimer?.();
-  token.doubt?.changed.resolve();
-  token.doubt = undefined;
+function endProbation(token: IssuedToken): void {
+  token.probation?.cancelTimer?.();
+  token.probation?.changed.resolve();
+  token.probation = undefined;
 }
