@@ -36,7 +36,7 @@ export class BrokerLog {
   }
 
   /** Reports that the handler of a message rejected it. Ignores rejections during a shutdown or reload. */
-  reportRefused(topic: string, error: unknown): void {
+  reportRejected(topic: string, error: unknown): void {
     if (error instanceof SourceStopped) return;
     const code = codeOf(error);
     const fields = { event: 'broker.refused', topic, code };

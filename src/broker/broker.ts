@@ -63,6 +63,14 @@ const MANY_SUBSCRIBING = 3;
 const MAX_TOGETHER = 8;
 export const READ_ACCESS = 'Grant this client read access to the topic on the broker.';
 
+/** Message that waits for the next retry of its topic. */
+interface RejectedMessage {
+  /** Number of the message in order of arrival. */
+  arrival: number;
+  resolve: () => void;
+  reject: (reason: unknown) => void;
+}
+
 export class Broker extends BrokerClient<Connection, BrokerSpec> {
   readonly #address: URL;
   readonly #subscribers = new Set<Subscriber>();
@@ -83,6 +91,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   #suspect: string | undefined;
   /** Filters whose request made the broker close two connections in a row. They are not requested again. */
   readonly #forbidden = new Set<string>();
+  /** Rejected messages and those that wait behind them, by topic. */
+  readonly #rejected = new Map<string, RejectedMessage[]>();
   /** Timestamp of the announced presence, as Unix time in milliseconds. */
   #presenceMs = 0;
   /** Latest connection on which the presence was announced. */
@@ -263,26 +273,55 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   }
 
   /**
-   * Delivers a message. Redelivers it if its handler rejects it, for example because a reload replaces its source.
-   * Rejects when the connection ends or no more messages are accepted.
+   * Delivers a message. Redelivers it if its handler rejects it, for example because a reload replaces its source; later
+   * messages of the topic wait behind it. Rejects when the connection ends or no more messages are accepted.
    */
   async #receive(message: Message, connection: Connection): Promise<void> {
-    const { clock } = this.options;
-    const { signal } = this.stopping;
-    signal.throwIfAborted();
+    const { topic } = message;
+    this.stopping.signal.throwIfAborted();
     this.counts.received++;
     if (message.redelivered) this.counts.redelivered++;
-    for (let attempt = 0; ; attempt++) {
+    const arrival = this.counts.received;
+    let error: unknown;
+    for (let mustWait = this.#rejected.has(topic); ; mustWait = true) {
+      if (mustWait) await this.#untilRetry(topic, arrival);
+      if (connection.isClosed) throw error ?? new BrokerError('the connection has ended', { code: 'broker.ended' });
       try {
         return await this.#deliver(message);
-      } catch (error) {
-        this.log.reportRefused(message.topic, error);
+      } catch (reason) {
+        error = reason;
+        this.log.reportRejected(topic, reason);
+      }
+    }
+  }
+
+  #untilRetry(topic: string, arrival: number): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const message = { arrival, resolve, reject };
+    const waiting = this.#rejected.get(topic);
+    if (waiting) waiting.push(message);
+    else void this.#retry(topic, [message]);
+    return promise;
+  }
+
+  /** Lets the rejected messages of a topic continue in order of arrival, until their handler accepts all of them. */
+  async #retry(topic: string, waiting: RejectedMessage[]): Promise<void> {
+    const { clock } = this.options;
+    this.#rejected.set(topic, waiting);
+    try {
+      for (let attempt = 0; waiting.length > 0; attempt++) {
         await clock.sleep(
           fullJitterMs(attempt, RETRY, () => clock.random(), RETRY_FLOOR_MS),
-          signal,
+          this.stopping.signal,
         );
-        if (connection.isClosed) throw error;
+        for (const { resolve } of waiting.splice(0).sort((a, b) => a.arrival - b.arrival)) resolve();
+        // A handler that does not accept messages rejects them in this turn.
+        await new Promise(setImmediate);
       }
+    } catch (reason) {
+      for (const { reject } of waiting) reject(reason);
+    } finally {
+      this.#rejected.delete(topic);
     }
   }
 

@@ -273,7 +273,8 @@ class Walk {
     if (anchor && this.#aliases === 0) this.#anchors.set(anchor, node);
     if (!this.values.has(pointer)) this.values.set(pointer, offset);
     if (isScalar(node)) {
-      if (typeof node.value !== 'string' && node.source !== undefined) this.texts.set(pointer, node.source);
+      const hasOtherText = ['number', 'bigint', 'boolean'].includes(typeof node.value);
+      if (hasOtherText && node.source !== undefined) this.texts.set(pointer, node.source);
       return typeof node.value === 'bigint' ? Number(node.value) : node.value;
     }
     if (isSeq(node)) return node.items.map((item, index) => this.take(item, `${pointer}/${index}`, depth + 1));

@@ -98,6 +98,8 @@ export class RequestBudget {
   #share: number;
   /** Monotonic time up to which the share has been adjusted. After a 429, the end of the closed minute. */
   #adjustedMs = 0;
+  /** Monotonic time at which a 429 halved the share. */
+  #halvedMs = Number.NEGATIVE_INFINITY;
   /** Monotonic time of the next probe. */
   #probeAtMs = Number.NEGATIVE_INFINITY;
   readonly #minuteCount = new RecentCount(MINUTE_MS, 60);
@@ -188,7 +190,10 @@ export class RequestBudget {
     const nowMs = this.#clock.monotonicMs();
     if (!this.#minute || nowMs < this.#adjustedMs) return;
     this.#grow();
-    this.#setShare(Math.max(MIN_SHARE, this.#share * LEFT_AFTER_REFUSAL));
+    if (nowMs - this.#halvedMs >= MINUTE_MS) {
+      this.#halvedMs = nowMs;
+      this.#setShare(Math.max(MIN_SHARE, this.#share * LEFT_AFTER_REFUSAL));
+    }
     this.#adjustedMs = nowMs + closedMs;
     this.restUntil(this.#adjustedMs + this.#clock.random() * this.#minute.intervalMs);
   }

@@ -202,7 +202,7 @@ export class NatsPull {
       respond(() => message.ack());
     } catch (error) {
       respond(() => message.nak(RETRY_MS));
-      log.reportRefused(subject, error);
+      log.reportRejected(subject, error);
     } finally {
       this.#inProgress.messages--;
       this.#inProgress.bytes -= bytes;

@@ -262,6 +262,13 @@ tags:
     expect(configuration!.reactions[0]).toMatchObject({ name: '007', conditions: [{ anyOf: [{ tag: '101E1' }] }] });
   });
 
+  it.each(['null', '~', ''])('does not use "%s" as text', (nothing) => {
+    const { lines } = check({
+      'tags.yaml': `sources: { b: { mqtt: "mqtt://127.0.0.1:1883", client_id: ${nothing} } }\ntags: { T: { asset: 1, values: { v: { from: b, topic: t } } } }\n`,
+    });
+    expect(lines).toEqual([expect.stringContaining('nothing is not a client ID')]);
+  });
+
   it('accepts names with a special meaning in JavaScript', () => {
     const { tags } = tagsOf('tags: { __proto__: { asset: 1 }, constructor: { asset: 2, values: { toString: {} } } }');
     expect([...tags.keys()]).toEqual(['__proto__', 'constructor']);

@@ -117,6 +117,7 @@ describe('request limit share', () => {
     const { budget, clock } = alone;
     const now = () => [budget.stats().share, budget.stats().shareReason];
     expect(now()).toEqual([CONFIGURED, 'configured']);
+    for (let refusal = 0; refusal < 5; refusal++, clock.nowMs += 2_000) budget.refused(2_000);
     for (let refusal = 0; refusal < 5; refusal++) budget.refused(30_000);
     expect(now()).toEqual([CONFIGURED / 2, 'refused']);
     expect(budget.nextAtMs('live')).toBeGreaterThanOrEqual(clock.monotonicMs() + 30_000);
