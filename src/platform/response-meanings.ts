@@ -253,12 +253,13 @@ export function processTokenAnswer(answer: PlatformAnswer, asked: GrantAsked): T
 
 /**
  * Processes the response of a revocation endpoint. The body is unspecified (platform 4.1), so any 2xx response confirms
- * the revocation, except for an HTML page, which a captive portal may send, and JSON that contains an error. Throws
- * `GrantError` otherwise.
+ * the revocation, except for an HTML page, which a captive portal may send, incomplete JSON, and JSON that contains an
+ * error. Throws `GrantError` otherwise.
  */
 export function processRevokeAnswer(answer: PlatformAnswer, asked: GrantAsked = { grant: 'revoke' }): void {
   const body = jsonObjectOf(answer);
-  if (isSuccess(answer.status) && !isPage(answer) && !hasError(body)) return;
+  const isIncomplete = body === undefined && /^\s*\{/.test(answer.text);
+  if (isSuccess(answer.status) && !isPage(answer) && !isIncomplete && !hasError(body)) return;
   throw rejectionOf(answer, body, asked);
 }
 
