@@ -3,7 +3,7 @@ import { codeOf, messageOf, PlatformError, TagferryError } from '../../base/erro
 import type { Logger } from '../../base/logger.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
-import type { Lease, TokenSource } from '../client.ts';
+import type { Attempt, Lease, TokenSource } from '../client.ts';
 import { type SessionCredentials, TokenRequests } from '../grants/technical-user.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
 import { GrantError, type Tokens } from '../response-meanings.ts';
@@ -44,7 +44,8 @@ import {
  * 4. New tokens are on disk before their first use. `LiveTokens` revokes their predecessors.
  * 5. A 401 invalidates only the token that was rejected. If the token is new, a server may not know it yet. The call is
  *    then retried with the same token after 1, 2, 4 and 8 s. Until the platform accepts the token, the other calls wait
- *    and take turns, so that an endpoint that rejects every token does not delay the others.
+ *    and take turns, so that an endpoint that rejects every token does not delay the others. A token that was accepted
+ *    and is now rejected twice, and by no call accepted in between, was revoked. It is replaced after 1 s.
  *
  * After a crash, the next startup revokes the tokens in `session.json` and logs in again. Tokens that were received but
  * not yet written are not revoked; they expire.
@@ -62,8 +63,8 @@ export interface SessionOptions {
   /** Called for each renewal, for the metric `tagferry_session_renewals_total{grant}`. */
   onRenewal?: (grant: SessionGrant) => void;
   /**
-   * Called if an accepted token was rejected before its expiry without an outage, and the next token is accepted. In
-   * this case, another client revoked the token.
+   * Called if an accepted token was rejected before its expiry without an outage, and the platform accepts the next token
+   * for the same call. In this case, another client revoked the token.
    */
   onRevokedElsewhere?: () => void;
 }
@@ -79,8 +80,8 @@ interface IssuedToken extends LiveToken {
   isRefreshSpent: boolean;
   /** Whether the platform rejected the token with a 401. */
   refused: boolean;
-  /** Whether the platform accepted the token, that is, responded with a status other than 401 and 5xx. */
-  proven: boolean;
+  /** Monotonic time at which the platform last accepted the token, with a status other than 401 and 5xx. */
+  acceptedAtMs?: number;
   /** Set after the first 401 until the token is accepted or replaced. */
   probation?: Probation | undefined;
 }
@@ -121,7 +122,7 @@ export class Session implements TokenSource {
   #lastRefusalMs = Number.NEGATIVE_INFINITY;
   /** Number of consecutive tokens that were rejected and never accepted. */
   #rejectedNewTokens = 0;
-  /** Whether an accepted token was rejected before its expiry, and the next token has not been accepted yet. */
+  /** Whether an accepted token was rejected before its expiry, and the call has not been repeated with the next one. */
   #isRejectedEarly = false;
   /** Whether a call received no response or a 5xx since the platform last accepted a token. */
   #hadOutage = false;
@@ -314,9 +315,11 @@ export class Session implements TokenSource {
         wasSent = token === this.#usable() && token.probation === probation;
         return wasSent;
       },
-      responded: (status, repeats = 0) => {
+      responded: (status, attempt = { repeats: 0, isTokenReplaced: false }) => {
         available = status < 500;
-        if (status === 401) return this.#rejected(token, probation, repeats);
+        // An endpoint that rejects both tokens does not show that the first one was revoked.
+        if (attempt.isTokenReplaced && available) this.#endEarlyRejection(status !== 401);
+        if (status === 401) return this.#rejected(token, probation, attempt);
         if (available) this.#accept(token);
         return undefined;
       },
@@ -334,21 +337,27 @@ export class Session implements TokenSource {
 
   /**
    * Handles a 401. Returns the delay before the call is repeated with the same token, in milliseconds, or `undefined` if
-   * the token is not used again. `probed`: retry state that this call tests. `repeats`: number of previous retries of
-   * the call.
+   * the call is not repeated with it. `probed`: retry state that this call tests.
    */
-  #rejected(token: IssuedToken, probed: Probation | undefined, repeats: number): number | undefined {
+  #rejected(token: IssuedToken, probed: Probation | undefined, attempt: Attempt): number | undefined {
     const { clock, log } = this.#options;
     const nowMs = clock.monotonicMs();
     const isCurrent = token === this.#tokens.current && !token.refused && !this.#isStopped();
     // A call that was in progress when another one was rejected waits with the others.
     if (isCurrent && token.probation && token.probation !== probed) return 0;
-    const rejections = token.proven ? repeats : (token.probation?.repeats ?? 0);
+    const { acceptedAtMs } = token;
+    const rejections = acceptedAtMs === undefined ? (token.probation?.repeats ?? 0) : attempt.repeats;
     const delayMs = NEW_TOKEN_REPEATS_MS[rejections];
     const isNew = isCurrent && this.#mayWait && nowMs - token.issuedAtMs < NEW_TOKEN_MS;
-    if (!isNew || delayMs === undefined || !isUsable(token, nowMs + delayMs)) return this.#refuse(token);
+    const waitedMs = NEW_TOKEN_REPEATS_MS[rejections - 1] ?? 0;
+    // The endpoint also rejected the previous token, but other calls with this token were accepted.
+    const isOnlyHere = attempt.isTokenReplaced && acceptedAtMs !== undefined;
+    const isRevoked = !isOnlyHere && rejections > 0 && nowMs - (acceptedAtMs ?? nowMs) >= waitedMs;
+    if (!isNew || isRevoked || delayMs === undefined || !isUsable(token, nowMs + delayMs)) {
+      return isOnlyHere ? undefined : this.#refuse(token);
+    }
     if (rejections === 0) log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
-    if (token.proven) return delayMs;
+    if (acceptedAtMs !== undefined) return delayMs;
     const probation: Probation = probed ?? { repeats: 0, phase: 'waiting', changed: Promise.withResolvers<void>() };
     probation.repeats++;
     probation.phase = 'waiting';
@@ -359,14 +368,17 @@ export class Session implements TokenSource {
 
   /** Records that the platform accepted the token. */
   #accept(token: IssuedToken): void {
-    token.proven = true;
+    token.acceptedAtMs = this.#options.clock.monotonicMs();
     endProbation(token);
     if (token !== this.#tokens.current) return;
     this.#rejectedNewTokens = 0;
     this.#hadOutage = false;
-    if (!this.#isRejectedEarly) return;
+  }
+
+  /** Records whether the next token was accepted for a call whose token was rejected. */
+  #endEarlyRejection(isAccepted: boolean): void {
+    if (this.#isRejectedEarly && isAccepted) this.#options.onRevokedElsewhere?.();
     this.#isRejectedEarly = false;
-    this.#options.onRevokedElsewhere?.();
   }
 
   /**
@@ -383,10 +395,11 @@ export class Session implements TokenSource {
   #replace(token: IssuedToken): void {
     const { clock, log } = this.#options;
     const nowMs = clock.monotonicMs();
-    this.#rejectedNewTokens = token.proven ? 0 : this.#rejectedNewTokens + 1;
+    const wasAccepted = token.acceptedAtMs !== undefined;
+    this.#rejectedNewTokens = wasAccepted ? 0 : this.#rejectedNewTokens + 1;
     const isEarly = token.expiresAtMs - nowMs > NEAR_END_MS;
     // Ignore rejections after an outage, because a platform may lose its tokens when it restarts.
-    this.#isRejectedEarly ||= token.proven && isEarly && !this.#hadOutage;
+    this.#isRejectedEarly ||= wasAccepted && isEarly && !this.#hadOutage;
     const fields = { event: 'session.token_refused', rejectedNewTokens: this.#rejectedNewTokens };
     log.info(fields, 'access token rejected');
     // If tokens are repeatedly accepted and rejected shortly afterwards, only the first one is replaced immediately.
@@ -443,7 +456,6 @@ export class Session implements TokenSource {
         isRefreshSpent: false,
         inUse: 0,
         refused: false,
-        proven: false,
       };
       await this.#tokens.adopt(next);
       onRenewal?.(grant);

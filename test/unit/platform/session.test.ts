@@ -399,6 +399,55 @@ describe('new token that the platform does not know yet', () => {
   });
 });
 
+describe('token that the platform has accepted', () => {
+  const other = () => bench.client.request({ method: 'GET', path: '/v1/other', kind: 'other' });
+  const reject = (path: string, isRejected: (access: string) => boolean) =>
+    bench.server.faults.push((seen, response) => {
+      if (seen.path !== path || !isRejected(seen.headers.authorization ?? '')) return false;
+      response.writeHead(401).end();
+      return true;
+    });
+
+  it.each([1_000, 120_000])('is replaced after one second at most if another client revokes it after %d ms', async (ageMs) => {
+    await bench.start();
+    await bench.pass(ageMs, ageMs);
+    await get();
+    bench.server.tokens[0]!.revokedMs = bench.clock.monotonicMs();
+    const call = get();
+    await bench.pass(1_000, 500);
+    expect((await call).status).toBe(200);
+    expect(bench.server.tokens).toHaveLength(2);
+    expect(bench.conflicts).toBe(1);
+  });
+
+  it('is kept while one of several servers does not know it yet', async () => {
+    await bench.start();
+    await get();
+    const knownAtMs = bench.clock.monotonicMs() + 6_000;
+    reject('/v1/other', () => bench.clock.monotonicMs() < knownAtMs);
+    const call = other();
+    const calls = [get()];
+    await bench.pass(8_000, 500, async () => void calls.push(get()));
+    expect((await call).status).toBe(200);
+    expect(new Set((await Promise.all(calls)).map(({ status }) => status))).toEqual(new Set([200]));
+    expect(bench.server.tokens).toHaveLength(1);
+  });
+
+  it.each([1_000, 120_000])('is not reported as revoked if one endpoint rejects it after %d ms', async (ageMs) => {
+    await bench.start();
+    await bench.pass(ageMs, ageMs);
+    await get();
+    reject('/v1/other', () => true);
+    const call = other();
+    const calls = [get()];
+    await bench.pass(40_000, 500, async () => void calls.push(get()));
+    expect((await call).status).toBe(401);
+    expect(new Set((await Promise.all(calls)).map(({ status }) => status))).toEqual(new Set([200]));
+    expect(bench.server.tokens).toHaveLength(2);
+    expect(bench.conflicts).toBe(0);
+  });
+});
+
 describe('session file', () => {
   it('is read without its invalid entries, and is absent if there are no tokens', async () => {
     const path = join(bench.folder, 'session.json');
