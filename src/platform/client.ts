@@ -336,7 +336,8 @@ export function unreadable(
  * considered incorrect.
  */
 const MAX_PAGES = 10_000;
-const REJECTED: ReadonlySet<number> = new Set([400, 422]);
+/** Statuses after which a list is requested once more without paging, which is not documented (platform 10.3). */
+export const PAGING_REJECTED: ReadonlySet<number> = new Set([400, 422]);
 
 export interface ListOptions {
   query?: PlatformCall['query'];
@@ -369,8 +370,7 @@ export async function* listEntries<Entry>(
   for (let page = 1; page <= MAX_PAGES; page++) {
     let call = callOf({ ...options.query, page, per_page: MAX_PER_PAGE });
     const body = await client.call(call).catch((error: unknown) => {
-      // Paging is not documented (platform 10.3). If a server rejects the parameters, request the complete list.
-      if (page > 1 || !(error instanceof CallRefusal) || !REJECTED.has(error.status)) throw error;
+      if (page > 1 || !(error instanceof CallRefusal) || !PAGING_REJECTED.has(error.status)) throw error;
       call = callOf(options.query ?? {});
       return client.call(call);
     });
