@@ -156,7 +156,9 @@ export class GrantError extends PlatformError {
   constructor(message: string, answer: PlatformAnswer, asked: GrantAsked, failure: GrantFailure, oauthError?: string) {
     const { status } = answer;
     const needsUser = failure === 'refused' || failure === 'unreadable';
-    const hint = standInHint(answer) ?? (needsUser ? hintOf(asked, oauthError, status) : undefined);
+    const isRedirect = status >= 300 && status < 400;
+    const cause = standInHint(answer) ?? (isRedirect ? meaningOf(status).hint : undefined);
+    const hint = cause ?? (needsUser ? hintOf(asked, oauthError, status) : undefined);
     // A retry with the same credentials can succeed unless they were rejected, which requires user intervention,
     // possibly on a different system.
     const facts: ErrorFacts = { code: GRANT_CODES[failure], retryable: failure !== 'refused', ...hintOrNone(hint) };

@@ -269,6 +269,43 @@ describe('setting value', () => {
     ]);
   });
 
+  it.each([
+    [
+      'a quoted secret',
+      '"quoted"\n',
+      '"quoted"',
+      ['TECHNICAL_PASSWORD: the quotes are part of the value, remove them'],
+    ],
+    ['CRLF', 'plain\r\n', 'plain', []],
+    ['a byte order mark', '\ufeffplain\n', 'plain', []],
+    ['a quote at one end', '"plain\n', '"plain', []],
+  ])('is used as written from a secret file with %s', (_, password, used, warnings) => {
+    const files = { 'agent.env': 'TECHNICAL_PASSWORD_FILE=password\n', password };
+    const { configuration, lines } = check(files, without('TECHNICAL_PASSWORD'));
+    expect(configuration?.settings.technicalPassword).toBe(used);
+    expect(lines).toEqual(warnings.map((line) => `DIR/password:1: warning: ${line}`));
+    const CREDENTIALS_DIRECTORY = makeFolder({ technical_password: password });
+    const loaded = check({}, { ...without('TECHNICAL_PASSWORD'), CREDENTIALS_DIRECTORY });
+    expect(loaded.configuration?.settings.technicalPassword).toBe(used);
+    expect(loaded.lines).toEqual(warnings.map((line) => `credential technical_password: warning: ${line}`));
+  });
+
+  it.each([
+    ['quotes', "'quoted'", ': the quotes are part of the value, remove them from the --env-file or the environment'],
+    ['CRLF', 'plain\r', ' ends with a carriage return, save the --env-file with LF line ends'],
+  ])('is used as written from the environment of an --env-file with %s', (_, TECHNICAL_PASSWORD, warning) => {
+    const { configuration, lines } = check({}, { ...ENOUGH, TECHNICAL_PASSWORD });
+    expect(configuration?.settings.technicalPassword).toBe(TECHNICAL_PASSWORD);
+    expect(lines).toEqual([`environment: warning: TECHNICAL_PASSWORD${warning}`]);
+  });
+
+  it('is reported as ignored if a byte order mark of an --env-file precedes its name', () => {
+    const { errors } = check({}, { ...without('CLIENT_ID'), '\ufeffCLIENT_ID': 'key' });
+    expect(errors).toContain(
+      'environment: CLIENT_ID is ignored, because a byte order mark precedes its name, save the --env-file without it',
+    );
+  });
+
   it('is the path of a credential that contains a PEM file', () => {
     const pem = '-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n';
     const credentials = makeFolder({ webhook_tls_cert: pem, webhook_tls_key: pem });
