@@ -205,12 +205,12 @@ export class PlatformClient extends ApiCalls {
       isPaid = false;
     };
     for (;;) {
-      const askedMs = clock.monotonicMs();
+      const startMs = clock.monotonicMs();
       const lease = await tokens.lease(call.signal).catch((error: unknown) => {
         refund();
         throw error;
       });
-      if (clock.monotonicMs() - askedMs > PAID_FOR_MS) refund();
+      if (clock.monotonicMs() - startMs > PAID_FOR_MS) refund();
       try {
         if (!isPaid) await budget?.acquire(kind === 'paid' ? 'live' : kind, call.signal);
       } catch (error) {
