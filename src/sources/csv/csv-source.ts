@@ -230,9 +230,16 @@ export class CsvSource implements RunningSource {
 
   async #follow(file: FolderFile, listed: readonly FolderFile[]): Promise<void> {
     let known = this.#files.get(file.identity);
+    const isNew = known === undefined;
+    const rotated = [...this.#files.values()].filter(
+      ({ progress }) => progress.name === file.name && progress.identity !== file.identity,
+    );
+    if (rotated.length > 0) await this.#readRotated(file.name, rotated, isNew ? listed : undefined);
     if (known === undefined) {
-      await this.#readRotated(file.name, listed);
       known = this.#remember(file);
+      // After a crash, the note of each file leads to the files that were rotated after it. Therefore, the note of this
+      // file is on disk before those of its predecessors are deleted.
+      this.#context.gate.record([], [this.#noteOf(known.progress)]);
     }
     if (known.seen && isSameFile(known.seen, file)) return;
     if (!(await this.#readLines(known, file, false))) {
@@ -243,40 +250,51 @@ export class CsvSource implements RunningSource {
     known.seen = file;
   }
 
-  /** Reads the files that had this name to their ends, including those that were rotated while the agent was stopped. */
-  async #readRotated(name: string, listed: readonly FolderFile[]): Promise<void> {
-    const old = [...this.#files.values()].filter(({ progress }) => progress.name === name);
-    if (old.length === 0) return;
+  /**
+   * Reads the rest of files that had this name, until they have not grown for `settle`, because the writer may keep a
+   * renamed file open. `listed` is set when a file with this name appeared; files that were rotated while the agent was
+   * stopped are then read, too.
+   */
+  async #readRotated(name: string, old: KnownFile[], listed: readonly FolderFile[] | undefined): Promise<void> {
+    const nowMs = this.#clock.monotonicMs();
     const { files } = await this.#folder.call('list', '', '*');
-    const sinceMs = Math.min(...old.map(({ progress }) => progress.mtimeMs));
-    const stem = name.replace(/\.[^.]*$/, '');
-    const rotated = files.filter((file) => {
-      const isListed = listed.some(({ identity }) => identity === file.identity);
-      if (isListed || COMPRESSED.test(file.name)) return false;
-      const known = this.#files.get(file.identity);
-      return known ? old.includes(known) : file.name.startsWith(stem) && file.mtimeMs > sinceMs;
-    });
-    const removed = old.filter(({ progress }) => !rotated.some(({ identity }) => identity === progress.identity));
-    rotated.unshift(...removed.map(({ progress }) => ({ ...progress, size: Number.MAX_SAFE_INTEGER })));
-    for (const file of rotated) {
-      const known = this.#files.get(file.identity) ?? this.#remember({ ...file, name });
-      try {
-        if (!(await this.#readLines(known, file, true))) this.#reports.rotatedAway(known.progress);
-      } catch (error) {
-        if (codeOf(error) === 'ENOENT') this.#reports.rotatedAway(known.progress);
-        else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);
-        else throw error;
+    if (listed) {
+      for (const file of old) file.sinceMs = nowMs;
+      const sinceMs = Math.min(...old.map(({ progress }) => progress.mtimeMs));
+      const stem = name.replace(/\.[^.]*$/, '');
+      for (const file of files) {
+        const isRotated = file.name !== name && file.name.startsWith(stem) && file.mtimeMs > sinceMs;
+        const isOther = this.#files.has(file.identity) || listed.some(({ identity }) => identity === file.identity);
+        if (isRotated && !isOther && !COMPRESSED.test(file.name)) old.push(this.#remember({ ...file, name }));
       }
     }
-    // The notes are deleted last, because after a crash the note of the old file leads to the other files.
-    for (const file of this.#files.values()) if (file.progress.name === name) this.#forget(file);
+    for (const known of old) {
+      const { progress } = known;
+      const { position } = progress;
+      const found = files.find(({ identity }) => identity === progress.identity);
+      const isSettled = nowMs - known.sinceMs >= this.#spec.settleMs;
+      try {
+        const file = found ?? { ...progress, size: Number.MAX_SAFE_INTEGER };
+        const isComplete = await this.#readLines(known, file, isSettled);
+        if (!isComplete) this.#reports.rotatedAway(progress);
+        if (progress.position > position) known.sinceMs = nowMs;
+        else if (isSettled || !isComplete) this.#forget(known);
+      } catch (error) {
+        // A file that was renamed after it was listed is found by the next scan.
+        if (codeOf(error) === 'ENOENT' && found) throw error;
+        if (codeOf(error) === 'ENOENT') this.#reports.rotatedAway(progress);
+        else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);
+        else throw error;
+        this.#forget(known);
+      }
+    }
   }
 
   /** Like `#readRows`. With `isFinal`, a last line without a line feed is not going to be completed. */
   async #readLines(known: KnownFile, file: FolderFile, isFinal: boolean): Promise<boolean> {
     const { progress } = known;
     const { refused } = progress;
-    progress.mtimeMs = file.mtimeMs;
+    progress.mtimeMs = Math.max(progress.mtimeMs, file.mtimeMs);
     const isRead = await this.#readRows(known, file, isFinal);
     if (progress.refused > refused) this.#reports.refused(progress, progress.refused - refused);
     progress.problems = [];
@@ -375,9 +393,9 @@ export class CsvSource implements RunningSource {
 
   /** Deletes the note of a file with the next commit. Before that commit, the note refers to a missing file. */
   #forget({ progress }: KnownFile): void {
-    const { identity, position, isRead } = progress;
+    const { identity } = progress;
     this.#files.delete(identity);
-    if (position > 0 || isRead) this.#context.gate.record([], [{ ...this.#noteOf(progress), text: undefined }]);
+    this.#context.gate.record([], [{ ...this.#noteOf(progress), text: undefined }]);
     if (this.#spec.tail) this.#folder.call('release', identity).catch(() => {});
   }
 

@@ -3,6 +3,7 @@ import {
   mkdirSync,
   renameSync,
   rmSync,
+  statSync,
   symlinkSync,
   truncateSync,
   unlinkSync,
@@ -11,6 +12,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import type { OpenedFile } from '../../../../src/sources/csv/folder.ts';
 import { listenTo } from '../../../../src/sources/source-test.ts';
 import { CsvBench, LocalProgram } from './csv-bench.ts';
 
@@ -263,11 +265,71 @@ describe('source of growing CSV files', () => {
     logger.write(5);
     await bench.open();
     await arrived();
-    await bench.clock.advance(5_000);
+    await bench.clock.advance(15_000);
     expect(bench.values().toSorted((a, b) => a - b)).toEqual(logger.all);
     expect(bench.sink.notes.size).toBe(1);
     expect(bench.below('done')).toEqual([]);
     expect(bench.logged('csv.rotated_away')).toEqual([]);
+  });
+
+  it.each([
+    ['is listed', 'list', '*'],
+    ['is read', 'read', undefined],
+  ])(
+    'reads each line once if the file is rotated just before it %s and the agent is killed',
+    async (_, call, pattern) => {
+      const bench = new CsvBench(MEMBERS, COLUMN);
+      const logger = new Logger(bench);
+      const { path } = logger;
+      logger.write(10);
+      await bench.open();
+      await bench.until(() => bench.values().length === 10);
+      await bench.stop();
+      logger.write(5);
+      renameSync(path, `${path}.1`);
+      logger.write(5);
+      const { ino } = statSync(path);
+      let rotations = 0;
+      LocalProgram.isHung = ({ operation, args }) => {
+        const isCall = operation === call && (args[2] === pattern || (args[1] as OpenedFile).identity === String(ino));
+        if (!isCall || rotations++ > 0) return false;
+        renameSync(path, `${path}.2`);
+        logger.write(5);
+        return false;
+      };
+      await bench.open();
+      await bench.until(() => rotations > 0);
+      await bench.crash();
+      logger.write(5);
+      renameSync(path, `${path}.3`);
+      logger.write(5);
+      await bench.open();
+      await bench.until(() => bench.values().length >= logger.written);
+      await bench.clock.advance(30_000);
+      expect(bench.values().toSorted((a, b) => a - b)).toEqual(logger.all);
+    },
+  );
+
+  it('reads lines that are written to a renamed file after the next file was created', async () => {
+    const bench = new CsvBench(MEMBERS, COLUMN);
+    const logger = new Logger(bench);
+    const rotated = `${logger.path}.1`;
+    logger.write(10);
+    await bench.open();
+    await bench.until(() => bench.values().length === 10);
+    renameSync(logger.path, rotated);
+    writeFileSync(logger.path, '');
+    await bench.clock.advance(5_000);
+    logger.write(5, rotated);
+    await bench.until(() => bench.values().length === 15);
+    await bench.crash();
+    logger.write(5, rotated);
+    await bench.open();
+    await bench.until(() => bench.values().length === 20);
+    logger.write(5);
+    await bench.clock.advance(30_000);
+    expect(bench.values()).toEqual(logger.all);
+    expect(bench.sink.notes.size).toBe(1);
   });
 
   it('reads the rest of a file that was compressed and removed after its rotation', async () => {
