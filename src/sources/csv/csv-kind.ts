@@ -108,6 +108,11 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       default: false,
       description: 'CSV: read files while they grow, across rotations, without moving them.',
     },
+    last_line: {
+      enum: ['skip', 'take'],
+      default: 'skip',
+      description: 'CSV: whether a last line without a line end is read, although it may be incomplete.',
+    },
     settle: {
       ...DURATION_SCHEMA,
       description: `CSV: time without changes after which a file is complete. Default: ${SETTLE}.`,
@@ -143,6 +148,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       timeColumns: raw.time_column === undefined ? [] : ([raw.time_column].flat() as (string | number)[]),
       time,
       tail: raw.tail === true,
+      isLastLineRead: raw.last_line === 'take',
       settleMs,
       keepMs,
     };

@@ -85,6 +85,11 @@ export class TimeReader {
     return isIso && HAS_OFFSET.test(text) ? { timeMs: wallMs } : this.#resolve(wallMs, afterMs, orEqual);
   }
 
+  /** Returns whether the local time of this moment occurs twice. */
+  isRepeated(timeMs: number): boolean {
+    return this.#resolve(timeMs + this.#offset(timeMs)).shift === 'twice';
+  }
+
   #wall(text: string): number {
     if (this.#format === 'excel') {
       return text === '' ? Number.NaN : EXCEL_MS + Math.round(Number(text.replace(',', '.')) * DAY_MS);
