@@ -91,7 +91,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       maxLength: 64,
       title: 'a time format',
       description:
-        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A; or unix, unix_ms, excel. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
+        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A, MMM for the name of a month; or unix, unix_ms, excel. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
       examples: ['MM/DD/YYYY hh:mm:ss A'],
     },
     zone: {
@@ -177,6 +177,10 @@ function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefi
     const instead = `set decimal: "${decimal === '.' ? ',' : '.'}", or remove thousands`;
     return ['thousands', `thousands "${decimal}" is also the decimal separator`, instead];
   }
+  if (spec.time.format !== undefined && timeColumns.length === 0) {
+    const instead = 'add a time column, for example time_column: Zeit, or remove time_format';
+    return ['time_format', 'time_format requires time_column', instead];
+  }
   if (hasHeader) return undefined;
   if (form === 'long') {
     return ['form', 'form: long requires a header', 'remove "header: false", or use form: wide'];
@@ -206,7 +210,7 @@ function readFormat(format: string | undefined, zone: string, report: MemberRepo
   if (format === undefined) return { zone };
   const problem = formatProblem(format);
   if (problem === undefined) return { zone, format };
-  const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", unix or excel';
+  const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", "DD MMM YYYY HH:mm", unix or excel';
   report.problem('time_format', `time_format "${printable(format)}" ${problem}`, instead);
   return undefined;
 }

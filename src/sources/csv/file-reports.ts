@@ -127,7 +127,7 @@ export class FileReports {
   /** Records rows that were added to a file after it was moved. */
   grown(movedTo: string, line: number, counts: Pick<FileProgress, 'rows' | 'values' | 'refused'>): void {
     this.#status.errors += counts.refused;
-    const fields = { event: 'csv.grown', source: this.#status.name, moved_to: plain(movedTo), line, ...counts };
+    const fields = { event: 'csv.grown', ...this.#about(movedTo), line, ...counts };
     this.#log.warn(fields, 'file grew after it was moved, the rows from this line on were read; increase settle');
   }
 

@@ -236,7 +236,7 @@ describe('CSV source', () => {
     ]);
     expect(readFileSync(folder('field/done/1.csv.report.txt'), 'utf8')).toContain('line 5: has 4 cells');
     expect(readFileSync(folder('field/done/2.csv.report.txt'), 'utf8')).toContain('line 3: has no line end');
-    expect(agent.logged('csv.grown')).toMatchObject([{ moved_to: 'done/2.csv', rows: 1, values: 1 }]);
+    expect(agent.logged('csv.grown')).toMatchObject([{ file: 'done/2.csv', rows: 1, values: 1 }]);
   });
 
   it('reads values with the members and lines that a scan prints', async () => {

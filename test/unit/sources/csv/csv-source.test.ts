@@ -217,7 +217,7 @@ describe('source of complete CSV files', () => {
     appendFileSync(join(bench.folder, 'done/a.csv'), `4.25\n${at}2Z,3\n`);
     await bench.until(() => bench.values().length === 3);
     expect(bench.values()).toEqual([1, 1334.25, 3]);
-    expect(bench.logged('csv.grown')).toMatchObject([{ moved_to: 'done/a.csv', line: 3, rows: 2, values: 2 }]);
+    expect(bench.logged('csv.grown')).toMatchObject([{ file: 'done/a.csv', line: 3, rows: 2, values: 2 }]);
     await bench.clock.advance(60_000);
     expect(bench.sink.notes.size).toBe(0);
   });
