@@ -23,7 +23,7 @@ const SOURCE: Shown = {
   members: {
     ...membersShown(
       `ack_wait baud byte_order ca cert client_id close_after_poll connections creds csv decimal durable encoding every form format
-      framing group header history host keep key max_registers member mode ordered parity password_file pattern pause period
+      framing group header history host keep key last_line max_registers member mode ordered parity password_file pattern pause period
       primary_host qos rebirth security separator session_expiry settle share simulate skip_lines stop_bits stream tail thousands time_column
       time_format time_from timeout trust unit units_row user_cert user_key username version zone`,
     ),

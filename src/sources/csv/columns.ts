@@ -27,6 +27,8 @@ export interface CsvSpec {
   timeColumns: readonly (string | number)[];
   time: LoggerTime;
   tail: boolean;
+  /** Whether a last line without a line end is read. */
+  isLastLineRead: boolean;
   settleMs: number;
   /** 0 means no limit. */
   keepMs: number;
@@ -45,8 +47,14 @@ export interface FileProgress extends FolderFile, CsvPosition {
   refused: number;
   /** First problems of rejected rows. */
   problems: string[];
-  /** Time of the last row. */
-  afterMs?: number;
+  /** Time of the last row, or of the last row of the previous file. */
+  afterMs?: number | undefined;
+  /** Time of the last row of the previous file, when reading of this file began. */
+  carriedMs?: number | null;
+  /** Names of the columns and separator, unless the first row contains the names. */
+  header?: { names: readonly string[]; separator: string };
+  /** Name relative to the folder after the file was moved. */
+  movedTo?: string;
   /** First and last lines with ambiguous (`twice`) or non-existent (`skipped`) local times. */
   twice?: [number, number];
   skipped?: [number, number];
@@ -82,18 +90,23 @@ export function parseProgress(text: string): FileProgress | undefined {
   }
 }
 
-/** Reads the header of a file. Returns `undefined` if it is incomplete. */
+/**
+ * Reads the header of a file. Returns `undefined` if it is incomplete. If the file begins with a row because it was cut,
+ * returns the `previous` columns.
+ */
 export async function readColumns(
   spec: CsvSpec,
   time: TimeReader,
   points: readonly Point<CsvValue>[],
   chunks: AsyncIterable<Uint8Array>,
   isComplete: boolean,
+  previous?: FileColumns,
 ): Promise<FileColumns | undefined> {
   const reader = new CsvReader(spec);
   let names: string[] | undefined;
   let unitsRows = 0;
   for await (const record of recordsOf(chunks, reader, isComplete)) {
+    if (previous?.isRow(record.fields)) return previous;
     if (!spec.hasHeader) return new FileColumns(spec, time, points, [], reader.separator!);
     if (names === undefined) names = assertValid(record).fields.map((name) => name.trim());
     else unitsRows++;
@@ -103,16 +116,25 @@ export async function readColumns(
 }
 
 export class FileColumns {
+  readonly #spec: CsvSpec;
+  readonly #points: readonly Point<CsvValue>[];
   readonly #time: TimeReader;
   readonly #number: (text: string) => number;
-  readonly #timeAt: readonly number[];
-  readonly #wide: { point: Point<CsvValue>; at: number }[] = [];
-  /** Indexes of the tag, key and value columns in the long format. */
-  readonly #long: readonly number[] | undefined;
   readonly #byName: ReadonlyMap<string, Point<CsvValue>>;
-  /** Values without a column in the files. */
-  readonly missing: string[] = [];
   readonly separator: string;
+  names: readonly string[] = [];
+  #timeAt: readonly number[] = [];
+  #wide: readonly { point: Point<CsvValue>; at: number }[] = [];
+  /** Indexes of the tag, key and value columns in the long format. */
+  #long: readonly number[] | undefined;
+  /** Index of the first column that contains a value. */
+  #firstAt = 0;
+  /** Problem of the latest header, because of which the rows below it are rejected. */
+  #problem: string | undefined;
+  /** Number of rows that contain no values: a header and the rows of units below it. */
+  rowsToSkip = 0;
+  /** Values without a column in the files. */
+  missing: string[] = [];
 
   /** Throws `UnreadableValues` if a configured column is missing. */
   constructor(
@@ -122,50 +144,58 @@ export class FileColumns {
     names: readonly string[],
     separator: string,
   ) {
+    this.#spec = spec;
+    this.#points = points;
     this.separator = separator;
     this.#time = time;
     this.#number = numberReader(spec.decimal, spec.thousands);
+    this.#byName = new Map(points.map((point) => [point.name, point]));
+    this.#locate(names);
+  }
+
+  #locate(names: readonly string[]): void {
+    const { timeColumns, form } = this.#spec;
     const listed = names.length > 0 ? `; columns: ${names.slice(0, 20).join(', ')}` : '';
     const indexOf = (column: string | number, use: string) => {
       const at = typeof column === 'number' ? column - 1 : names.indexOf(column);
       if (at < 0) throw new UnreadableValues(`the header has no column "${column}" (${use})${listed}`);
       return at;
     };
-    this.#timeAt = spec.timeColumns.map((column) => indexOf(column, 'time_column'));
-    this.#byName = new Map(points.map((point) => [point.name, point]));
-    if (spec.form === 'long') {
-      this.#long = ['tag', 'key', 'value'].map((name) => indexOf(name, 'the long form'));
-      return;
+    const timeAt = timeColumns.map((column) => indexOf(column, 'time_column'));
+    const missing: string[] = [];
+    const wide: { point: Point<CsvValue>; at: number }[] = [];
+    if (form === 'long') this.#long = ['tag', 'key', 'value'].map((name) => indexOf(name, 'the long form'));
+    else {
+      for (const point of this.#points) {
+        const column = point.spec.column ?? point.name.slice(point.name.lastIndexOf(' ') + 1);
+        const at = typeof column === 'number' ? column - 1 : names.indexOf(column);
+        if (at < 0) missing.push(`${point.name} (${column})`);
+        else wide.push({ point, at });
+      }
+      if (this.#points.length > 0 && wide.length === 0) {
+        throw new UnreadableValues(`the header has no column that tags.yaml uses${listed}`);
+      }
     }
-    for (const point of points) {
-      const column = point.spec.column ?? point.name.slice(point.name.lastIndexOf(' ') + 1);
-      const at = typeof column === 'number' ? column - 1 : names.indexOf(column);
-      if (at < 0) this.missing.push(`${point.name} (${column})`);
-      else this.#wide.push({ point, at });
-    }
-    if (points.length > 0 && this.#wide.length === 0) {
-      throw new UnreadableValues(`the header has no column that tags.yaml uses${listed}`);
-    }
+    this.names = names;
+    this.#timeAt = timeAt;
+    this.#wide = wide;
+    this.#firstAt = Math.min(...(this.#long ?? wide.map(({ at }) => at)));
+    this.missing = missing;
   }
 
   /** Adds the readings of a row. Returns the problem if the whole row is rejected. */
   read(record: CsvRecord, progress: FileProgress, readings: Reading[]): string | undefined {
-    const { line, fields } = record;
-    progress.rows++;
-    let { problem } = record;
-    if (problem === undefined && this.#timeAt.length > 0) {
-      const text = this.#timeAt
-        .map((at) => cellAt(fields, at))
-        .join(' ')
-        .trim();
-      const time = this.#time.read(text, progress.afterMs, this.#long !== undefined);
-      if (time === undefined) problem = `"${text.slice(0, 40)}" does not match the time format`;
-      else if (!isValidTime(time.timeMs)) problem = 'the time must be between 1970 and 9999';
-      else {
-        progress.afterMs = time.timeMs;
-        if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
-      }
+    if (this.rowsToSkip > 0) {
+      this.rowsToSkip--;
+      return undefined;
     }
+    const { line, fields } = record;
+    let problem = record.problem ?? this.#readTime(fields, line, progress);
+    // A row of a file that is read without times can only be recognised as a header by the names of its values.
+    const isSuspect = problem !== undefined || this.#timeAt.length === 0 || fields.length > this.names.length;
+    if (isSuspect && this.#isHeader(fields)) return this.#changeHeader(record, progress);
+    progress.rows++;
+    problem ??= this.#problem ?? this.#problemOfCells(fields);
     if (problem === undefined && this.#long) {
       const [tag, key, value] = this.#long.map((at) => cellAt(fields, at));
       const point = this.#byName.get(`${tag} ${key}`);
@@ -178,6 +208,67 @@ export class FileColumns {
     }
     for (const { point, at } of this.#wide) this.#readCell(point, cellAt(fields, at), line, progress, readings);
     return undefined;
+  }
+
+  /** Returns whether these are the cells of a row, and not of a header. */
+  isRow(fields: readonly string[]): boolean {
+    if (this.#timeAt.length > 0) return this.#time.read(this.#timeText(fields)) !== undefined;
+    const cells = this.#wide.map(({ at }) => cellAt(fields, at)).filter((cell) => cell !== '');
+    return cells.length > 0 && cells.every((cell) => Number.isFinite(this.#number(cell)));
+  }
+
+  #timeText(fields: readonly string[]): string {
+    if (this.#timeAt.length === 1) return cellAt(fields, this.#timeAt[0]!);
+    return this.#timeAt
+      .map((at) => cellAt(fields, at))
+      .join(' ')
+      .trim();
+  }
+
+  /** Returns the problem of the time, or `undefined` if it is valid or there are no times. */
+  #readTime(fields: readonly string[], line: number, progress: FileProgress): string | undefined {
+    if (this.#timeAt.length === 0) return undefined;
+    const text = this.#timeText(fields);
+    const time = this.#time.read(text, progress.afterMs, this.#long !== undefined);
+    if (time === undefined) return `"${text.slice(0, 40)}" does not match the time format`;
+    if (!isValidTime(time.timeMs)) return 'the time must be between 1970 and 9999';
+    progress.afterMs = time.timeMs;
+    if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
+    return undefined;
+  }
+
+  /** Returns whether a row contains the names of the time columns, or of all values if there are no times. */
+  #isHeader(fields: readonly string[]): boolean {
+    if (this.names.length === 0 || fields.length === 0) return false;
+    const columns = this.#timeAt.length > 0 ? this.#timeAt : (this.#long ?? this.#wide.map(({ at }) => at));
+    const cells = fields.map((field) => field.trim());
+    return columns.every((at) => this.names[at] !== undefined && cells.includes(this.names[at]));
+  }
+
+  /** Reads a header in the middle of a file. If it lacks columns, the rows below it are rejected. */
+  #changeHeader({ fields, line }: CsvRecord, progress: FileProgress): string | undefined {
+    const names = fields.map((name) => name.trim());
+    progress.header = { names, separator: this.separator };
+    this.rowsToSkip = this.#spec.unitsRow;
+    this.#problem = undefined;
+    try {
+      this.#locate(names);
+      for (const name of this.missing) addProblem(progress, line, `no column for ${name}`);
+    } catch (error) {
+      if (!(error instanceof UnreadableValues)) throw error;
+      this.#problem = `line ${line}: ${error.message}`;
+    }
+    return undefined;
+  }
+
+  #problemOfCells(fields: readonly string[]): string | undefined {
+    const { length } = this.names;
+    const has = `has ${counted(fields.length, 'cell')}`;
+    if (fields.length <= this.#firstAt) return `${has}, and the first value is in column ${this.#firstAt + 1}`;
+    if (length === 0 || fields.length <= length || fields.slice(length).every((field) => field.trim() === '')) {
+      return undefined;
+    }
+    return `${has}, but the header has ${length}; if the numbers contain decimal commas, set decimal: "," and let the writer quote them or use another separator`;
   }
 
   #unknownName(name: string): string {

@@ -91,7 +91,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       maxLength: 64,
       title: 'a time format',
       description:
-        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A; or unix, unix_ms, excel. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
+        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A, MMM for the name of a month; or unix, unix_ms, excel. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
       examples: ['MM/DD/YYYY hh:mm:ss A'],
     },
     zone: {
@@ -107,6 +107,11 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       ...FLAG,
       default: false,
       description: 'CSV: read files while they grow, across rotations, without moving them.',
+    },
+    last_line: {
+      enum: ['skip', 'take'],
+      default: 'skip',
+      description: 'CSV: whether a last line without a line end is read, although it may be incomplete.',
     },
     settle: {
       ...DURATION_SCHEMA,
@@ -143,6 +148,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       timeColumns: raw.time_column === undefined ? [] : ([raw.time_column].flat() as (string | number)[]),
       time,
       tail: raw.tail === true,
+      isLastLineRead: raw.last_line === 'take',
       settleMs,
       keepMs,
     };
@@ -170,6 +176,10 @@ function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefi
   if (thousands === decimal) {
     const instead = `set decimal: "${decimal === '.' ? ',' : '.'}", or remove thousands`;
     return ['thousands', `thousands "${decimal}" is also the decimal separator`, instead];
+  }
+  if (spec.time.format !== undefined && timeColumns.length === 0) {
+    const instead = 'add a time column, for example time_column: Zeit, or remove time_format';
+    return ['time_format', 'time_format requires time_column', instead];
   }
   if (hasHeader) return undefined;
   if (form === 'long') {
@@ -200,7 +210,7 @@ function readFormat(format: string | undefined, zone: string, report: MemberRepo
   if (format === undefined) return { zone };
   const problem = formatProblem(format);
   if (problem === undefined) return { zone, format };
-  const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", unix or excel';
+  const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", "DD MMM YYYY HH:mm", unix or excel';
   report.problem('time_format', `time_format "${printable(format)}" ${problem}`, instead);
   return undefined;
 }

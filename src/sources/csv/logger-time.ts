@@ -11,6 +11,7 @@ export interface LoggerTime {
 const TOKENS: Readonly<Record<string, string>> = {
   YYYY: '\\d{4}',
   YY: '\\d{2}',
+  MMM: '[^\\d\\s.,:;/-]{3,12}\\.?',
   MM: '\\d{1,2}',
   DD: '\\d{1,2}',
   HH: '\\d{1,2}',
@@ -20,7 +21,10 @@ const TOKENS: Readonly<Record<string, string>> = {
   SSS: '\\d{1,9}',
   A: '[AaPp]\\.?[Mm]\\.?',
 };
-const TOKEN = /YYYY|SSS|YY|MM|DD|HH|hh|mm|ss|A/g;
+const TOKEN = /YYYY|SSS|YY|MMM|MM|DD|HH|hh|mm|ss|A/g;
+const HOUR_TOKENS = ['HH', 'hh'];
+/** Languages of the names of months. */
+const LANGUAGES = ['en', 'de', 'fr', 'it', 'es', 'nl'];
 const UNITS: Readonly<Record<string, number>> = { unix: 1_000, unix_ms: 1 };
 const GERMAN = ['DD.MM.YYYY HH:mm:ss.SSS', 'DD.MM.YYYY HH:mm:ss', 'DD.MM.YYYY HH:mm', 'DD.MM.YYYY'];
 const DAY_MS = 86_400_000;
@@ -44,10 +48,23 @@ interface Resolved {
 export function formatProblem(format: string): string | undefined {
   if (format in UNITS || format === 'excel') return undefined;
   const found: string[] = format.match(TOKEN) ?? [];
-  if (!found.some((token) => token.startsWith('Y')) || !found.includes('MM') || !found.includes('DD'))
+  const hasMonth = found.includes('MM') || found.includes('MMM');
+  if (!found.some((token) => token.startsWith('Y')) || !hasMonth || !found.includes('DD')) {
     return 'has no year, month and day';
+  }
   if (new Set(found).size < found.length) return 'contains a token twice';
-  return found.includes('hh') === found.includes('A') ? undefined : 'must contain both hh and A, or neither';
+  if (found.includes('hh') !== found.includes('A')) return 'must contain both hh and A, or neither';
+  const hasHour = found.some((token) => HOUR_TOKENS.includes(token));
+  for (const [token, isRead, other] of [
+    ['mm', hasHour, 'HH'],
+    ['ss', found.includes('mm'), 'mm'],
+    ['SSS', found.includes('ss'), 'ss'],
+  ] as const) {
+    if (found.includes(token) && !isRead) return `contains ${token} without ${other}`;
+  }
+  // T and Z are the only letters that occur in times.
+  const [unknown] = /[^\W\d_TZ]+|['"%]/.exec(format.replaceAll(TOKEN, ' ')) ?? [];
+  return unknown === undefined ? undefined : `contains "${unknown}", which is not a token`;
 }
 
 /** Reads the times of one file format in one time zone. */
@@ -83,6 +100,11 @@ export class TimeReader {
     const wallMs = isIso ? parseIsoTime(text) : this.#wall(text);
     if (!(Math.abs(wallMs) <= MAX_WALL_MS)) return undefined;
     return isIso && HAS_OFFSET.test(text) ? { timeMs: wallMs } : this.#resolve(wallMs, afterMs, orEqual);
+  }
+
+  /** Returns whether the local time of this moment occurs twice. */
+  isRepeated(timeMs: number): boolean {
+    return this.#resolve(timeMs + this.#offset(timeMs)).shift === 'twice';
   }
 
   #wall(text: string): number {
@@ -138,7 +160,7 @@ function compile(format: string): (text: string) => number {
   return (text) => {
     const found = pattern.exec(text)?.groups;
     if (found === undefined) return Number.NaN;
-    const { YY, YYYY, MM, DD, HH = '0', hh, mm = '0', ss = '0', SSS = '0', A = '' } = found;
+    const { YY, YYYY, MMM, MM = MMM && monthOf(MMM), DD, HH = '0', hh, mm = '0', ss = '0', SSS = '0', A = '' } = found;
     const year = YY === undefined ? Number(YYYY) : 2000 + Number(YY);
     const hour = hh === undefined ? Number(HH) : (Number(hh) % 12) + (/^p/i.test(A) ? 12 : 0);
     const midnight = new Date(Date.UTC(year, Number(MM) - 1, Number(DD)));
@@ -148,4 +170,35 @@ function compile(format: string): (text: string) => number {
     const seconds = (hour * 60 + Number(mm)) * 60 + Number(ss);
     return midnight.getTime() + seconds * 1_000 + Math.floor(Number(`0.${SSS}`) * 1_000);
   };
+}
+
+let months: ReadonlyMap<string, number | undefined> | undefined;
+
+/** Returns the number of a month whose name, or at least its first three letters, is given, or NaN. */
+function monthOf(name: string): number {
+  months ??= monthsByName();
+  return months.get(plainName(name)) ?? Number.NaN;
+}
+
+/** Names from three letters on, without accents. A name that denotes several months has no number. */
+function monthsByName(): Map<string, number | undefined> {
+  const found = new Map<string, number | undefined>([['mrz', 3]]);
+  for (const language of LANGUAGES) {
+    const format = new Intl.DateTimeFormat(language, { month: 'long', timeZone: 'UTC' });
+    for (let month = 1; month <= 12; month++) {
+      const name = plainName(format.format(Date.UTC(2026, month - 1)));
+      for (let length = 3; length <= name.length; length++) {
+        const start = name.slice(0, length);
+        found.set(start, found.has(start) && found.get(start) !== month ? undefined : month);
+      }
+    }
+  }
+  return found;
+}
+
+function plainName(name: string): string {
+  return name
+    .toLowerCase()
+    .normalize('NFD')
+    .replaceAll(/[^a-z]/g, '');
 }

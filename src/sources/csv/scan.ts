@@ -29,6 +29,15 @@ const FORMATS = [
   'YYYY/MM/DD HH:mm',
   'DD-MM-YYYY HH:mm:ss',
   'YYYYMMDD HHmmss',
+  'DD-MMM-YYYY HH:mm:ss.SSS',
+  'DD-MMM-YYYY HH:mm:ss',
+  'DD-MMM-YYYY HH:mm',
+  'DD-MMM-YY HH:mm:ss',
+  'DD MMM YYYY HH:mm:ss',
+  'DD MMM YYYY HH:mm',
+  'DD. MMM YYYY HH:mm:ss',
+  'MMM DD, YYYY hh:mm:ss A',
+  'MMM DD YYYY HH:mm:ss',
 ];
 const LOOKS_NUMERIC = /^[+-]?\d[\d.,'\u2019 \u00a0\u202f]*(e[+-]?\d+)?$/i;
 

@@ -45,7 +45,7 @@ beforeAll(async () => {
   platform = await Platform.start();
   agent = new AgentProcess(platform.url);
   exposed = new AgentProcess(platform.url);
-  for (const name of ['large', 'night', 'night/done', 'log', 'scanned']) mkdirSync(folder(name));
+  for (const name of ['large', 'night', 'night/done', 'log', 'scanned', 'field']) mkdirSync(folder(name));
   // Setgid and sticky bits.
   chmodSync(folder('large'), 0o3770);
   // Files that were read long ago, and whose retention period is over.
@@ -76,6 +76,7 @@ function writeTags(scanned = '', tag = ''): void {
   same: { csv: "${folder('log')}", pattern: none.csv }
   log: { csv: "${folder('log')}", pattern: values.csv, tail: true, header: false, time_column: 1, time_format: unix }
   scanned: { csv: "${folder('scanned')}"${scanned} }
+  field: { csv: "${folder('field')}", zone: Europe/Berlin, time_column: time, settle: 1s }
 tags:
   T:
     asset: 881
@@ -84,6 +85,7 @@ tags:
       flow: { from: night, column: Fluss }
       level: { from: night }
       line: { from: log, column: 2 }
+      field: { from: field, column: v }
   S:
     asset: 882
 ${tag}`,
@@ -215,6 +217,26 @@ describe('CSV source', () => {
     expect(numbers('line').sort((a, b) => a - b)).toEqual(Array.from({ length: written }, (_, n) => n));
     expect(stored('line').every(({ timestampMs, value }) => timestampMs === (START_S + value) * 1_000)).toBe(true);
     expect(below('log')).not.toContain('done');
+  });
+
+  it('delivers the rows that can be read of files as loggers write them, and reports the others', async () => {
+    const first = ['time,v', '2026-10-25T02:30,1', 'v,w,time', '2,,2026-10-25T02:40', '3,5,2026-10-25T02:50,0', ''];
+    writeFileSync(folder('field/1.csv'), first.join('\r'));
+    await agent.until(() => below('field/done').includes('1.csv'), 'the first file is moved');
+    const rows = ['time,v', '2026-10-25T02:30,4'];
+    writeFileSync(folder('field/2.csv'), `${rows.join('\n')}\n2026-10-25T03:00,133`);
+    await agent.until(() => below('field/done').includes('2.csv'), 'the second file is moved');
+    appendFileSync(folder('field/done/2.csv'), '4.25\n');
+    await agent.until(() => numbers('field').length >= 4, 'the values arrive');
+    expect(stored('field').map(({ value, timestampMs }) => [value, new Date(timestampMs).toISOString()])).toEqual([
+      [1, '2026-10-25T00:30:00.000Z'],
+      [2, '2026-10-25T00:40:00.000Z'],
+      [4, '2026-10-25T01:30:00.000Z'],
+      [1334.25, '2026-10-25T02:00:00.000Z'],
+    ]);
+    expect(readFileSync(folder('field/done/1.csv.report.txt'), 'utf8')).toContain('line 5: has 4 cells');
+    expect(readFileSync(folder('field/done/2.csv.report.txt'), 'utf8')).toContain('line 3: has no line end');
+    expect(agent.logged('csv.grown')).toMatchObject([{ file: 'done/2.csv', rows: 1, values: 1 }]);
   });
 
   it('reads values with the members and lines that a scan prints', async () => {

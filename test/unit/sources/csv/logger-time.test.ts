@@ -21,6 +21,12 @@ describe('data logger timestamp', () => {
     ['2026-11-21 13:05:07,125', '2026-11-21T12:05:07.125Z'],
     ['11/21/2026 13:05:07,5', '2026-11-21T12:05:07.500Z', 'MM/DD/YYYY HH:mm:ss.SSS'],
     ['11/21/2026 13:05:07.5', '2026-11-21T12:05:07.500Z', 'MM/DD/YYYY HH:mm:ss,SSS'],
+    ['05-Mär-2026 12:00:00', '2026-03-05T11:00:00.000Z', 'DD-MMM-YYYY HH:mm:ss'],
+    ['5. März 2026 12:00', '2026-03-05T11:00:00.000Z', 'DD. MMM YYYY HH:mm'],
+    ['05 Mrz 26 12:00', '2026-03-05T11:00:00.000Z', 'DD MMM YY HH:mm'],
+    ['DEC 5, 2026 01:00:00 PM', '2026-12-05T12:00:00.000Z', 'MMM DD, YYYY hh:mm:ss A'],
+    ['21-Okt.-2026 12:00', '2026-10-21T10:00:00.000Z', 'DD-MMM-YYYY HH:mm'],
+    ['21 août 2026 12:00', '2026-08-21T10:00:00.000Z', 'DD MMM YYYY HH:mm'],
     ['1700000000.5', '2023-11-14T22:13:20.500Z', 'unix'],
     ['1700000000123', '2023-11-14T22:13:20.123Z', 'unix_ms'],
     ['46347,5', '2026-11-21T11:00:00.000Z', 'excel'],
@@ -35,6 +41,8 @@ describe('data logger timestamp', () => {
     ['a month that does not exist', '2026-13-01 10:00'],
     ['an hour that does not exist', '21.11.2026 25:00:00'],
     ['an unknown format', '21/11/2026'],
+    ['a month that is not unique', '01 jui 2026', 'DD MMM YYYY'],
+    ['a word as a month', '01 foo 2026', 'DD MMM YYYY'],
     ['an empty Unix time', '', 'unix'],
     ['a word as an Excel time', '12 o clock', 'excel'],
   ])('rejects %s', (_what, text, format?: string) => {
@@ -74,10 +82,20 @@ describe('data logger timestamp', () => {
     expect(howe.read('2026-04-05 01:15')!.shift).toBeUndefined();
   });
 
-  it.each(['HH:mm', 'YYYY-MM', 'YYYY-MM-DD hh:mm', 'YYYY-MM-DD DD'])(
-    'cannot be configured with the format %s',
-    (format) => {
-      expect(formatProblem(format)).toMatch(/^(has|must|contains) /);
-    },
-  );
+  it.each([
+    'HH:mm',
+    'YYYY-MM',
+    'YYYY-MM-DD hh:mm',
+    'YYYY-MM-DD DD',
+    'DD.MM.YYYY HH:MM:ss',
+    'DD.MM.YYYY HH:mm:SS',
+    'dd.mm.yyyy',
+    '%d.%m.%Y %H:%M:%S',
+    "YYYY-MM-DD'T'HH:mm",
+    'DD.MM.YYYY mm:ss',
+    'DD.MM.YYYY HH:ss',
+    'DD.MM.YYYY HH:mm.SSS',
+  ])('cannot be configured with the format %s', (format) => {
+    expect(formatProblem(format)).toMatch(/^(has|must|contains) /);
+  });
 });

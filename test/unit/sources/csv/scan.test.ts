@@ -92,6 +92,11 @@ describe('CSV folder scan', () => {
       'when;Flow\n01/31/2026 12:00:01,25;1\n',
       { time_column: 'when', time_format: 'MM/DD/YYYY HH:mm:ss.SSS' },
     ],
+    [
+      'names of months',
+      'when;Flow\n31-Jan-2026 12:00:01;1\n',
+      { time_column: 'when', time_format: 'DD-MMM-YYYY HH:mm:ss' },
+    ],
     ['dates whose order is unknown', 'when;Flow\n01/02/2026 12:00;1\n', { time_column: 'when' }],
     ['only numbers', 'a;b\n1;2.5\n', undefined],
   ])('proposes members for a file with %s', async (_what, text, members) => {
