@@ -163,7 +163,9 @@ describe('Modbus source', () => {
     await pair.unplug();
     await peers.rtu.end();
     await agent.until(() => agent.logged('modbus.disconnected').length > 1, 'both failures are reported');
-    for (const name of COUNTERS) expect(await problemOf(name)).not.toBe('');
+    for (const name of COUNTERS) {
+      await agent.until(async () => (await problemOf(name)) !== '', `the state names the problem of ${name}`);
+    }
     await pair.plug();
     peers = { tcp: await Peer.tcp(peers.tcp.port), rtu: await Peer.rtu(pair.theirs) };
     await untilMore(...COUNTERS, 'other');
