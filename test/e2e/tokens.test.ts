@@ -173,6 +173,7 @@ describe('session of the technical user', () => {
     const later = usesOf(token!).slice(before);
     expect(later.map(({ status }) => status)).toEqual([401, 401, 401, 401, 401]);
     await expect.poll(() => agent.logged('session.token_refused')).toHaveLength(1);
+    await expect.poll(async () => (await agent.status()).identity_conflicts).toMatchObject([{ kind: 'token' }]);
     expect(platform.stored(881, 'flow').map(({ times }) => times)).toEqual([1, 1]);
   });
 
