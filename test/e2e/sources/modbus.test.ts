@@ -154,8 +154,9 @@ describe('Modbus source', () => {
     // The other device of this host is still read.
     const before = platform.stored(882, 'input').length;
     await agent.until(() => platform.stored(882, 'input').length > before, 'the other device is read');
+    const isConnected = () => agent.metric('tagferry_source_connected{source="tcp"');
+    await agent.until(async () => (await isConnected()) === 0, 'the metric shows the lost connection');
     expect((await runVerb(agent, 'sources', 'ls')).stdout).toMatch(/^tcp +modbus +not connected/m);
-    expect(await agent.metric('tagferry_source_connected{source="tcp"')).toBe(0);
     await peers.tcp.configure({ unit: 1, hang: false });
     await agent.until(() => agent.logged('modbus.silent_over').length > 0, 'the device responds');
 
@@ -163,7 +164,9 @@ describe('Modbus source', () => {
     await pair.unplug();
     await peers.rtu.end();
     await agent.until(() => agent.logged('modbus.disconnected').length > 1, 'both failures are reported');
-    for (const name of COUNTERS) expect(await problemOf(name)).not.toBe('');
+    for (const name of COUNTERS) {
+      await agent.until(async () => (await problemOf(name)) !== '', `the state names the problem of ${name}`);
+    }
     await pair.plug();
     peers = { tcp: await Peer.tcp(peers.tcp.port), rtu: await Peer.rtu(pair.theirs) };
     await untilMore(...COUNTERS, 'other');

@@ -177,6 +177,7 @@ describe('NATS source', () => {
     await stream.publish('site.t0', new Uint8Array(4 * 1024 * 1024 + 1));
     await say(0);
     await expectAll();
+    await agent.until(() => agent.logged('broker.discarded').length > 0, 'the message is reported');
     expect(agent.logged('broker.discarded')).toMatchObject([{ broker: 'line', topic: 'site.t0', bound: 'packet' }]);
   });
 

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import { GatewayProcess } from '../agent/gateway-process.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
 import { runVerb } from '../commands/verb-run.ts';
 import { Portal } from './portal.ts';
 

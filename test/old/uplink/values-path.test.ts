@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
-import { GatewayProcess } from '../agent/gateway-process.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
 
 /**
  * Platform that accepts values by instrumentation. A sandbox asset represents each instrumentation, so that the ledger

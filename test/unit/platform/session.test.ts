@@ -346,13 +346,18 @@ describe('new token that the platform does not know yet', () => {
   it('is replaced after four retries, and the waiting calls use the next one', async () => {
     await bench.start();
     const [token] = bench.server.tokens;
+    const startMs = bench.clock.monotonicMs();
+    const rejectedMs: number[] = [];
     bench.server.faults.push((seen, response) => {
       if (!seen.headers.authorization?.endsWith(token!.access)) return false;
+      rejectedMs.push(bench.clock.monotonicMs() - startMs);
       response.writeHead(401).end();
       return true;
     });
     const calls = [get(), get(), get()];
+    await until(() => rejectedMs.length === 3);
     await bench.pass(20_000, 1_000);
+    expect(rejectedMs).toEqual([0, 0, 0, 1_000, 3_000, 7_000, 15_000]);
     expect((await Promise.all(calls)).map(({ status }) => status)).toEqual([200, 200, 200]);
     expect(bench.server.tokens).toHaveLength(2);
     expect(bench.server.count('/v1/assets')).toBe(3 + 4 + 3);
@@ -419,7 +424,7 @@ describe('token that the platform has accepted', () => {
       await bench.pass(1_000, 500);
       expect((await call).status).toBe(200);
       expect(bench.server.tokens).toHaveLength(2);
-      expect(bench.conflicts).toBe(1);
+      expect(bench.revokedElsewhere).toBe(1);
     },
   );
 
@@ -447,7 +452,43 @@ describe('token that the platform has accepted', () => {
     expect((await call).status).toBe(401);
     expect(new Set((await Promise.all(calls)).map(({ status }) => status))).toEqual(new Set([200]));
     expect(bench.server.tokens).toHaveLength(2);
-    expect(bench.conflicts).toBe(0);
+    expect(bench.revokedElsewhere).toBe(0);
+  });
+});
+
+describe('token revoked by another client', () => {
+  const REVOCATION_MS = 60_000;
+
+  /** Lets the platform accept the current token, and revokes it when it is no longer new. */
+  async function revoke(): Promise<void> {
+    expect((await get()).status).toBe(200);
+    await bench.pass(REVOCATION_MS, REVOCATION_MS);
+    bench.server.tokens.at(-1)!.revokedMs = bench.clock.monotonicMs();
+  }
+
+  beforeEach(() => bench.start());
+
+  it('is reported once when the platform accepts the next token', async () => {
+    await revoke();
+    for (let call = 0; call < 2; call++) expect((await get()).status).toBe(200);
+    expect([bench.revokedElsewhere, bench.server.tokens.length]).toEqual([1, 2]);
+  });
+
+  it('is not reported if the platform was unavailable before, because it may have lost its tokens', async () => {
+    await revoke();
+    bench.server.once('/v1/assets', (response) => response.writeHead(503).end());
+    for (const status of [503, 200]) expect((await get()).status).toBe(status);
+    expect([bench.revokedElsewhere, bench.server.tokens.length]).toEqual([0, 2]);
+  });
+
+  it('is not reported if an operator renews or revokes the session', async () => {
+    for (const renew of [() => bench.session.renewNow(), () => bench.session.revokeNow()]) {
+      expect((await get()).status).toBe(200);
+      await renew();
+      await bench.quiet();
+      expect((await get()).status).toBe(200);
+    }
+    expect([bench.revokedElsewhere, bench.server.tokens.length]).toEqual([0, 3]);
   });
 });
 
