@@ -2,7 +2,7 @@
 import type { Shaping, ValueMap } from '../../config/tags.ts';
 import type { Point } from '../points.ts';
 import { quote } from './address-book.ts';
-import { parseDecimal } from './text-parsers.ts';
+import { parseDecimal, unpadded } from './text-parsers.ts';
 
 /** Reading as contained in the device, message or file. */
 export type RawReading = number | string | boolean;
@@ -24,7 +24,7 @@ const MAX_LISTED = 10;
  */
 export function numberOf(raw: RawReading, map: ValueMap | undefined): number | undefined {
   if (typeof raw === 'number' && map === undefined) return raw;
-  const text = String(raw).trim();
+  const text = unpadded(String(raw));
   if (map !== undefined && Object.hasOwn(map.numbers, text)) return map.numbers[text];
   const number = typeof raw === 'number' ? raw : plainNumber(text);
   if (map === undefined) return Number.isNaN(number) ? undefined : number;
@@ -41,7 +41,7 @@ function plainNumber(text: string): number {
 
 /** Describes a reading for which `numberOf` returns `undefined`. */
 export function problemOfReading(raw: RawReading, map: ValueMap | undefined): string {
-  const shown = typeof raw === 'string' ? quote(raw.trim()) : String(raw);
+  const shown = typeof raw === 'string' ? quote(unpadded(raw)) : String(raw);
   if (map === undefined) return `${shown} ${notANumber(String(raw))}`;
   const texts = Object.keys(map.numbers);
   const listed = texts.slice(0, MAX_LISTED).map(quote);

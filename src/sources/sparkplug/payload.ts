@@ -9,7 +9,7 @@ import { codeOf } from '../../base/errors.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Quality } from '../intake/gate.ts';
 import type { RawReading } from '../intake/shaping.ts';
-import { parseDecimal } from '../intake/text-parsers.ts';
+import { parseDecimal, unpadded } from '../intake/text-parsers.ts';
 
 export interface SparkplugMetric {
   name: string | undefined;
@@ -114,7 +114,7 @@ export function readingOf(metric: SparkplugMetric, born: number | undefined, isM
   if (number !== undefined) return Number.isFinite(number) ? { raw: number } : { problem: `the metric is ${number}` };
   const type = TYPE_NAMES[metric.datatype ?? born ?? 0];
   if (typeof value === 'string') {
-    if (isMapped || Number.isFinite(parseDecimal(value.trim()))) return { raw: value };
+    if (isMapped || Number.isFinite(parseDecimal(unpadded(value)))) return { raw: value };
     return { problem: `the metric is of type ${type ?? 'String'} (${quote(value)}), not a number` };
   }
   if (compound === undefined) return { problem: 'the metric has no value' };
