@@ -119,14 +119,15 @@ export async function listenTo(
 export function testedReport(
   { name, spec }: Pick<Source, 'name' | 'spec'>,
   kind: SourceKind,
-  { point, raw, timeMs, quality = 'good', problem, hint }: ObservedReading,
+  { point, raw, exponent, timeMs, quality = 'good', problem, hint }: ObservedReading,
   clock: Clock,
 ): TestedReport {
   // Split at the last space, because a tag may contain spaces but a key cannot.
   const space = point.name.lastIndexOf(' ');
   const [tag, key] = [point.name.slice(0, space), point.name.slice(space + 1)];
   const report = { source: name, tag, key, address: kind.addressOf?.(spec, point.spec) ?? null, raw: raw ?? null };
-  const shaped = raw === undefined || problem !== undefined ? { problem: problem ?? 'not read' } : shape(raw, point);
+  const shaped =
+    raw === undefined || problem !== undefined ? { problem: problem ?? 'not read' } : shape(raw, point, exponent);
   if ('problem' in shaped) {
     return { ...report, value: null, timestamp: null, quality: null, problem: shaped.problem, hint: hint ?? null };
   }

@@ -8,7 +8,7 @@ import type { CertificateInUse, Certificates } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Logger } from '../base/logger.ts';
 import type { STATUS_FLAGS } from '../buffer/format/value-columns.ts';
-import type { RawReading } from './intake/shaping.ts';
+import type { NoMeasurement, RawReading } from './intake/shaping.ts';
 import { TroubleLog } from './intake/trouble-log.ts';
 import type { Point } from './points.ts';
 
@@ -66,6 +66,7 @@ export interface ObservedReading {
   point: Point;
   /** Before mapping and scaling. */
   raw?: RawReading | undefined;
+  exponent?: number;
   timeMs?: number | undefined;
   quality?: keyof typeof STATUS_FLAGS | undefined;
   /** Reason why the reading has no value. */
@@ -106,8 +107,8 @@ interface PointState {
   /** Readings without a value since the latest one with a value, with the latest problem. */
   failures: number;
   problem: string | undefined;
-  /** Whether the latest reading was not a number. */
-  isText: boolean;
+  /** Why the latest reading was not a measurement. */
+  fault: NoMeasurement | undefined;
 }
 
 const MINUTE_MS = 60_000;
@@ -123,6 +124,15 @@ const GRACE_MS = 20_000;
 const GRACE_POLLS = 3;
 const MISSING_SHOWN = 5;
 const NOT_READ = 'not read';
+/** Log messages. */
+const NO_MEASUREMENT: Readonly<Record<NoMeasurement, { reported: string; restored: string }>> = {
+  not_a_number: { reported: 'reading is not a number', restored: 'numeric readings restored' },
+  no_value: { reported: 'reading means "no value"', restored: 'readings with a value restored' },
+  out_of_range: {
+    reported: 'reading is not within its range',
+    restored: 'readings within their range restored',
+  },
+};
 /** Data is reported as unusable after this time without a value. */
 const UNUSABLE_MS = 15 * MINUTE_MS;
 /** Minimum number of readings after which the shorter limit applies. */
@@ -200,7 +210,7 @@ export class SourceStatus {
   #stateOf(series: number): PointState {
     let state = this.#states.get(series);
     if (state === undefined) {
-      state = { latest: undefined, failures: 0, problem: undefined, isText: false };
+      state = { latest: undefined, failures: 0, problem: undefined, fault: undefined };
       this.#states.set(series, state);
     }
     return state;
@@ -215,10 +225,15 @@ export class SourceStatus {
     state.problem = undefined;
     this.recordValues(nowMs);
     for (const listener of this.#listeners) listener(reading);
-    if (!state.isText) return;
-    state.isText = false;
-    const fields = { source: this.name, value: name };
-    this.#trouble.recovered('source.not_a_number', fields, 'numeric readings restored', name);
+    const { fault } = state;
+    if (fault === undefined) return;
+    state.fault = undefined;
+    this.#trouble.recovered(
+      `source.${fault}`,
+      { source: this.name, value: name },
+      NO_MEASUREMENT[fault].restored,
+      name,
+    );
   }
 
   latestOf(series: number): number | undefined {
@@ -237,13 +252,13 @@ export class SourceStatus {
     this.#recordUseless(problem, 1);
   }
 
-  /** Logs a reading that is not a number and not in the map of its value. */
-  reportNotNumber({ series, name }: Point, error: string): void {
+  /** Counts and logs a reading that is not a measurement. */
+  reportNoMeasurement({ series, name }: Point, error: string, fault: NoMeasurement): void {
     this.errors++;
-    this.#stateOf(series).isText = true;
+    this.#stateOf(series).fault = fault;
     this.recordRejected(`${name}: ${error}`);
     const fields = { source: this.name, value: name, error };
-    this.#trouble.report({ event: 'source.not_a_number', ...fields }, 'reading is not a number', name);
+    this.#trouble.report({ event: `source.${fault}`, ...fields }, NO_MEASUREMENT[fault].reported, name);
   }
 
   /** Records that data yielded values. */

@@ -5,7 +5,7 @@ import { nearestName } from '../../base/nearest.ts';
 import { isValidTime } from '../intake/draft.ts';
 import type { Reading } from '../intake/gate.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
-import { notANumber, numberOf, problemOfReading } from '../intake/shaping.ts';
+import { notANumber, numberOf, problemOfReading, shape } from '../intake/shaping.ts';
 import { parseDecimal } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
 import { assertValid, type CsvPosition, CsvReader, type CsvRecord, recordsOf } from './csv.ts';
@@ -279,15 +279,21 @@ export class FileColumns {
 
   #readCell(point: Point<CsvValue>, text: string, line: number, progress: FileProgress, readings: Reading[]): void {
     if (text === '') return;
-    const { map } = point;
+    const { map, shaping } = point;
     const raw = map !== undefined && Object.hasOwn(map.numbers, text) ? text : this.#number(text);
     const isNumber = Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined);
-    if (isNumber || typeof raw === 'string') {
+    let problem: string | undefined;
+    if (!isNumber && typeof raw !== 'string') {
+      problem = map === undefined ? `"${text.slice(0, 40)}" ${notANumber(text)}` : problemOfReading(text, map);
+    } else if (shaping.noValue !== undefined || shaping.range !== undefined) {
+      const shaped = shape(raw, point);
+      if ('problem' in shaped) problem = shaped.problem;
+    }
+    if (problem === undefined) {
       progress.values++;
       readings.push({ point, raw, timeMs: this.#timeAt.length > 0 ? progress.afterMs : undefined });
       return;
     }
-    const problem = map === undefined ? `"${text.slice(0, 40)}" ${notANumber(text)}` : problemOfReading(text, map);
     addProblem(progress, line, `${point.name}: ${problem}`);
     readings.push({ point, failure: plain(`line ${line}: ${problem}`) });
   }

@@ -8,6 +8,7 @@
  * cut, so it is rejected unless it ends with a line feed.
  */
 import { isUtf8 } from 'node:buffer';
+import { existsSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { bytesText, durationText } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
@@ -15,7 +16,7 @@ import { CollectedBytes } from '../../base/inbound/collected-bytes.ts';
 import type { RunEnd } from '../../base/programs/program-run.ts';
 import { ScheduledProgram } from '../../base/programs/scheduled.ts';
 import { SupervisedProgram } from '../../base/programs/supervised.ts';
-import { STATUS_MASK } from '../../buffer/format/value-columns.ts';
+import { STAMPED_HERE, STATUS_MASK, type ValueColumns } from '../../buffer/format/value-columns.ts';
 import { readNdjsonBody } from '../formats/json-values.ts';
 import { readLineProtocol, type SeriesHeads } from '../formats/line-protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
@@ -49,6 +50,22 @@ const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncerta
 const NANOSECONDS = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined, maxLineLength: MAX_LINE_BYTES };
 const FEED = 10;
 
+/** Libraries with which `stdbuf -oL` makes programs write each line when it is complete. */
+const LINE_BUFFERS = ['/usr/libexec/coreutils/libstdbuf.so', '/usr/lib/coreutils/libstdbuf.so'];
+
+/**
+ * Variables against buffered output, whose lines would arrive late and together. Set as by `stdbuf -oL`, which would
+ * hide why a program cannot be started. Programs that are not linked with the C library ignore them.
+ */
+function unbufferedOutput(): Record<string, string> {
+  const library = LINE_BUFFERS.find((path) => existsSync(path));
+  const lines = library === undefined ? {} : { _STDBUF_O: 'L', LD_PRELOAD: library };
+  return { PYTHONUNBUFFERED: '1', ...lines };
+}
+
+/** Number of repeated values without a time in one read that indicates that a program buffers its output. */
+const MANY_REPEATED = 50;
+
 /** Output of one run, which may still be read when the next run has started. */
 interface Output {
   /** Series by the beginning of their lines. */
@@ -66,6 +83,7 @@ export class ExecSource implements RunningSource {
   readonly #trouble: TroubleLog;
   /** Output of the latest run. */
   #output: Output | undefined;
+  #isBufferReported = false;
   /** Monotonic time of the latest rejected line. */
   #rejectedMs = Number.NEGATIVE_INFINITY;
 
@@ -83,6 +101,7 @@ export class ExecSource implements RunningSource {
       clock,
       readOutput: (stream: Readable) => this.#readOutput(stream),
       onErrorLine: (line: string) => outputLog.write(line),
+      variables: unbufferedOutput(),
     };
     this.#program =
       everyMs > 0
@@ -201,6 +220,7 @@ export class ExecSource implements RunningSource {
         readings.push({ point: points.get(series)!, raw, timeMs, quality: QUALITIES[flags & STATUS_MASK] }),
     };
     const columns = draft.finish(interceptor);
+    this.#reportBuffer(readings, columns);
     gate.record(readings);
     gate.writeColumns(columns).catch(() => {});
     const { count, listed } = draft.problems;
@@ -215,6 +235,27 @@ export class ExecSource implements RunningSource {
     } else if (draft.count > 0 && nowMs - this.#rejectedMs >= VALID_AGAIN_MS) {
       this.#trouble.recovered('exec.refused', { source: source.name }, 'all values from a program are valid again');
     }
+  }
+
+  /** Warns once if many values of a series arrive together without times, because the program buffered them. */
+  #reportBuffer(readings: readonly Reading[], { length, series, flags }: ValueColumns): void {
+    if (this.#isBufferReported || readings.length + length < MANY_REPEATED) return;
+    const names = new Set<number>();
+    let untimed = 0;
+    for (const reading of readings) {
+      if (!('raw' in reading) || reading.timeMs !== undefined) continue;
+      untimed++;
+      names.add(reading.point.series);
+    }
+    for (let at = 0; at < length; at++) {
+      if ((flags[at]! & STAMPED_HERE) === 0) continue;
+      untimed++;
+      names.add(series[at]!);
+    }
+    if (untimed - names.size < MANY_REPEATED) return;
+    this.#isBufferReported = true;
+    const fields = { event: 'exec.buffered', source: this.#context.source.name, values: untimed };
+    this.#context.log.warn(fields, 'source program printed many values without timestamps at once');
   }
 
   /** Reports how a program ended. `againInMs`: delay before its restart if it has no `every`. */

@@ -9,7 +9,7 @@ import { quote, type Slot } from '../intake/address-book.ts';
 import { type Draft, isSeconds, ON_ARRIVAL } from '../intake/draft.ts';
 import { UnreadableValues, withoutStackTraces } from '../intake/problem-list.ts';
 import { numberOf, problemOfReading, type RawReading, TEXTS_NEED_MAP } from '../intake/shaping.ts';
-import { hasMark, MAX_LINE_BYTES, parseDecimal, parseJson, requireUtf8 } from '../intake/text-parsers.ts';
+import { hasMark, MAX_LINE_BYTES, parseDecimal, parseJson, requireUtf8, unpadded } from '../intake/text-parsers.ts';
 
 const FLAGS = new Map<unknown, number>(Object.entries(STATUS_FLAGS));
 const MEMBERS = ['tag', 'key', 'value', 'timestamp', 'status', 'asset', 'unit', 'group'];
@@ -19,7 +19,6 @@ const TOO_LONG = `is longer than ${MAX_LINE_BYTES} bytes`;
 const ONE_PER_LINE = 'Send one value per line, such as {"tag":"FT-101","key":"flow","value":12.5}.';
 const IS_JSON = 'If the body is one JSON document, send Content-Type: application/json.';
 
-const BLANK = /^[ \t\r]*$/;
 const BEGINS_AS_BODY = /^\s*\{\s*"values"\s*:/;
 /** Number of bytes inspected to detect the intended format. */
 const HEAD_BYTES = 4_096;
@@ -84,11 +83,11 @@ function isBody(value: unknown): boolean {
 }
 
 /** Adds the value of a line. Returns the problem of a line that is not one JSON value. */
-function addLine(line: string, draft: Draft): string | undefined {
-  if (BLANK.test(line)) return undefined;
+function addLine(written: string, draft: Draft): string | undefined {
+  const line = unpadded(written);
+  if (line === '') return undefined;
   if (BEGINS_AS_BODY.test(line)) return 'is a list of values, not one value';
-  // Whitespace around a value does not count.
-  if (line.length * 3 > MAX_LINE_BYTES && Buffer.byteLength(line.trim()) > MAX_LINE_BYTES) {
+  if (line.length * 3 > MAX_LINE_BYTES && Buffer.byteLength(line) > MAX_LINE_BYTES) {
     draft.reject('', TOO_LONG);
     return undefined;
   }

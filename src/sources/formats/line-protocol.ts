@@ -12,7 +12,7 @@ import { quote, type Slot } from '../intake/address-book.ts';
 import { type Draft, explain, isValidTime, ON_ARRIVAL } from '../intake/draft.ts';
 import { withoutStackTraces } from '../intake/problem-list.ts';
 import { numberOf, problemOfReading, type RawReading, TEXTS_NEED_MAP } from '../intake/shaping.ts';
-import { parseDecimal, textOf } from '../intake/text-parsers.ts';
+import { parseDecimal, textOf, unpadded } from '../intake/text-parsers.ts';
 
 export interface LineOptions {
   /** Timestamp unit, in milliseconds. */
@@ -74,7 +74,9 @@ export function readLineProtocol(
   draft: Draft,
   rejected = new RejectedLines(),
 ): void {
-  withoutStackTraces(() => new LineReader(textOf(bytes), options, draft, rejected).read());
+  let text = textOf(bytes);
+  if (text.includes('\0') || text.includes('\ufeff')) text = text.split('\n').map(unpadded).join('\n');
+  withoutStackTraces(() => new LineReader(text, options, draft, rejected).read());
 }
 
 /** The current line cannot be parsed. */

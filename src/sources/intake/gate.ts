@@ -31,7 +31,7 @@ import type { Source } from '../../config/tags.ts';
 import type { ValueStatus } from '../../contract/values.ts';
 import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
-import { isSent, type LastSent, type RawReading, shape } from './shaping.ts';
+import { isSent, type LastSent, type NoMeasurement, type RawReading, shape } from './shaping.ts';
 import { countAheadOf, type Stamps } from './stamps.ts';
 import { TroubleLog } from './trouble-log.ts';
 
@@ -92,9 +92,11 @@ export type Reading = { point: Point } & (
       /** Timestamp of the reading: whole milliseconds, 1970 to 9999. If omitted, the arrival time is used. */
       timeMs?: number | undefined;
       quality?: Quality | undefined;
+      /** Power of ten by which the number is multiplied, from a scale register. */
+      exponent?: number;
     }
-  /** Data that arrived but is not a number. */
-  | { problem: string }
+  /** Data that arrived but is not a measurement. Default: it is not a number. */
+  | { problem: string; fault?: NoMeasurement }
   /** The value could not be read. `undefined` if no data arrived. */
   | { failure: string | undefined; hint?: string | undefined }
 );
@@ -223,13 +225,14 @@ export class Gate implements Supply {
 
   #accept(reading: Reading, now: Now): void {
     if (!('raw' in reading)) {
-      this.#fail(reading, 'problem' in reading ? reading.problem : reading.failure, 'problem' in reading, now);
+      if ('problem' in reading) this.#fail(reading, reading.problem, reading.fault ?? 'not_a_number', now);
+      else this.#fail(reading, reading.failure, undefined, now);
       return;
     }
     const { point, raw, timeMs, quality } = reading;
-    const shaped = shape(raw, point);
+    const shaped = shape(raw, point, reading.exponent);
     if ('problem' in shaped) {
-      this.#fail(reading, shaped.problem, shaped.isText, now);
+      this.#fail(reading, shaped.problem, shaped.fault, now);
       return;
     }
     const { number, value } = shaped;
@@ -239,9 +242,9 @@ export class Gate implements Supply {
   }
 
   /** With `on_failure: bad`, a failure sends the latest value again with the current time and the status bad. */
-  #fail(reading: Reading, problem: string | undefined, isText: boolean, now: Now): void {
+  #fail(reading: Reading, problem: string | undefined, fault: NoMeasurement | undefined, now: Now): void {
     const { point, raw, hint } = reading as { point: Point } & Pick<ObservedReading, 'raw' | 'hint'>;
-    if (isText) this.status.reportNotNumber(point, problem!);
+    if (fault !== undefined) this.status.reportNoMeasurement(point, problem!, fault);
     this.status.recordFailure(point, problem, { raw, hint });
     const sent = this.#sent.get(point.series);
     if (point.shaping.onFailure !== 'bad' || sent === undefined || sent.isBad) return;

@@ -21,6 +21,25 @@ export function textOf(bytes: Buffer): string {
   return bytes.toString('utf8', hasMark(bytes) ? 3 : 0);
 }
 
+/** Removes blanks, null characters and byte order marks around a text. Devices pad texts to the size of a buffer. */
+export function unpadded(text: string): string {
+  const trimmed = text.trim();
+  if (!isPadded(trimmed)) return trimmed;
+  let [from, to] = [0, trimmed.length];
+  while (from < to && isPadding(trimmed.charCodeAt(from))) from++;
+  while (to > from && isPadding(trimmed.charCodeAt(to - 1))) to--;
+  return trimmed.slice(from, to).trim();
+}
+
+function isPadded(text: string): boolean {
+  return text.charCodeAt(0) === 0 || text.charCodeAt(text.length - 1) === 0;
+}
+
+/** Whether a character is a control character, a space or a byte order mark. */
+function isPadding(code: number): boolean {
+  return code <= SPACE || code === BYTE_ORDER_MARK;
+}
+
 /** Returns `undefined` if the text is not JSON. The parser's message would quote text that must not be logged. */
 export function parseJson(text: string): unknown {
   try {
@@ -30,6 +49,8 @@ export function parseJson(text: string): unknown {
   }
 }
 
+const SPACE = 32;
+const BYTE_ORDER_MARK = 0xfeff;
 const PLUS = 43;
 const DOT = 46;
 const ZERO = 48;

@@ -5,7 +5,7 @@ import type { Quality, Reading } from '../intake/gate.ts';
 import { withoutStackTraces } from '../intake/problem-list.ts';
 import { notANumber, type RawReading } from '../intake/shaping.ts';
 import { isTrusted } from '../intake/stamps.ts';
-import { parseDecimal, parseIsoTime } from '../intake/text-parsers.ts';
+import { parseDecimal, parseIsoTime, unpadded } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
 
 export type TimeUnit = 's' | 'ms' | 'us' | 'ns';
@@ -43,7 +43,6 @@ export const MAX_PAYLOAD_BYTES = 256 * 1024;
 export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
 /** Maximum number of samples of one value in a message. */
 const MAX_SAMPLES = 50_000;
-const BYTE_ORDER_MARK = '\ufeff';
 
 /** A message, parsed as JSON at most once regardless of the number of values read from it. */
 export class Payload {
@@ -59,8 +58,7 @@ export class Payload {
   constructor(bytes: Uint8Array, arrivalMs: number, headers?: ReadonlyMap<string, string>) {
     this.#headers = headers;
     this.#arrivalMs = arrivalMs;
-    const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
-    this.#text = text.startsWith(BYTE_ORDER_MARK) ? text.slice(1) : text;
+    this.#text = unpadded(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8'));
   }
 
   /**
@@ -109,7 +107,7 @@ export class Payload {
  * numbers, quoted numbers (the only form that many senders support), and `true` and `false` as 1 and 0.
  */
 function numberOf(found: unknown, at: string | undefined): number {
-  const plain = typeof found === 'string' ? found.trim() : found;
+  const plain = typeof found === 'string' ? unpadded(found) : found;
   if (plain === true || plain === 'true') return 1;
   if (plain === false || plain === 'false') return 0;
   const value = typeof plain === 'string' ? parseDecimal(unquoted(plain)) : plain;
@@ -119,7 +117,7 @@ function numberOf(found: unknown, at: string | undefined): number {
 
 /** Returns the number, text or boolean that a map replaces. */
 function textOf(found: unknown, at: string | undefined): RawReading {
-  if (typeof found === 'string') return unquoted(found.trim());
+  if (typeof found === 'string') return unquoted(unpadded(found));
   if (typeof found === 'number' || typeof found === 'boolean') return found;
   throw new TagferryError(problemOf(found, at), { code: 'message.no_number' });
 }
@@ -127,7 +125,8 @@ function textOf(found: unknown, at: string | undefined): RawReading {
 function problemOf(found: unknown, at: string | undefined): string {
   const where = at === undefined ? 'the payload' : `the value at ${at}`;
   if (found === undefined) return `no value at ${at}`;
-  if (typeof found === 'string') return `${where}, ${quote(found.trim())}, ${notANumber(found)}`;
+  if (typeof found === 'string') return `${where}, ${quote(unpadded(found))}, ${notANumber(found)}`;
+  if (typeof found === 'number') return `${where} exceeds the range of a 64-bit number`;
   return `${where} is ${found === null ? 'null' : Array.isArray(found) ? 'a list' : 'an object'}, not a number`;
 }
 

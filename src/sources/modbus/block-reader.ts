@@ -28,6 +28,8 @@ interface BlockReaderOptions {
 /** The values in the same registers, for example the bits of one register. */
 interface Item extends Span {
   points: ModbusPoint[];
+  /** Values whose scale factor the register contains. */
+  scaled: ModbusPoint[];
   /** Whether a block begins here, because the device rejects a block that also contains the previous item. */
   beginsBlock: boolean;
   /** Set while the registers cannot be read. */
@@ -43,6 +45,10 @@ interface Block extends Span {
 const BITS_PER_REGISTER = 16;
 /** Maximum number of unused registers between two values in a block. Reading them is cheaper than another request. */
 const MAX_GAP = 8;
+/** Largest exponent of a scale factor (SunSpec). */
+const MAX_EXPONENT = 10;
+const NOT_IMPLEMENTED = -0x8000;
+const WHOLE_REGISTER = { lowest: 0, count: 16 };
 const FIRST_RETRY_MS = 5_000;
 /** Maximum retry delay for rejected registers. */
 const MAX_REJECTED_MS = 10 * 60_000;
@@ -53,6 +59,7 @@ export class BlockReader {
   readonly #options: BlockReaderOptions;
   /** Sorted by table and address. */
   readonly #items: readonly Item[];
+  readonly #hasScales: boolean;
   /** Planned requests. */
   #blocks: Block[] = [];
   /** Items that are retried later. */
@@ -62,19 +69,30 @@ export class BlockReader {
 
   constructor(options: BlockReaderOptions) {
     this.#options = options;
-    const keyOf = ({ spec: { register } }: ModbusPoint) => `${register.table} ${register.address} ${register.length}`;
-    const items = [...Map.groupBy(options.points, keyOf).values()].map((points) => {
-      const { table, address, length } = points[0]!.spec.register;
-      return { table, address, length, points, beginsBlock: false };
-    });
-    this.#items = items.sort((a, b) => a.table.localeCompare(b.table) || a.address - b.address || a.length - b.length);
+    const items = new Map<string, Item>();
+    const itemOf = ({ table, address, length }: Span): Item => {
+      const key = `${table} ${address} ${length}`;
+      const item = items.get(key) ?? { table, address, length, points: [], scaled: [], beginsBlock: false };
+      items.set(key, item);
+      return item;
+    };
+    this.#hasScales = options.points.some(({ spec }) => spec.scaleRegister !== undefined);
+    for (const point of options.points) {
+      const { register, scaleRegister } = point.spec;
+      itemOf(register).points.push(point);
+      if (scaleRegister !== undefined) itemOf(scaleRegister).scaled.push(point);
+    }
+    this.#items = [...items.values()].sort(
+      (a, b) => a.table.localeCompare(b.table) || a.address - b.address || a.length - b.length,
+    );
   }
 
   /** Returns the points that could not be read, with their errors. */
-  failures(): { point: ModbusPoint; error: ModbusError }[] {
-    return this.#items.flatMap(({ points, failure }) =>
-      failure === undefined ? [] : points.map((point) => ({ point, error: failure.error })),
-    );
+  failures(): { point: ModbusPoint; register: string; error: ModbusError }[] {
+    return this.#items.flatMap((item) => {
+      const { failure } = item;
+      return failure === undefined ? [] : affectedBy(item).map((one) => ({ ...one, error: failure.error }));
+    });
   }
 
   /**
@@ -89,6 +107,8 @@ export class BlockReader {
     let problem: ModbusError | undefined;
     /** Tables that the device does not support. */
     const unsupported = new Map<ModbusTable, ModbusError>();
+    /** Exponents of scaled values, or the reasons why there is none. */
+    const exponents = new Map<ModbusPoint, number | string>();
     /** Reads a span and adds the values of its items. Returns the error if there is no response with values. */
     const read = async (span: Span, items: readonly Item[]): Promise<ModbusError | undefined> => {
       const known = problem?.isUnreachable ? problem : unsupported.get(span.table);
@@ -100,13 +120,17 @@ export class BlockReader {
       if (response instanceof ModbusError) return response;
       for (const item of items) {
         for (const point of item.points) readings.push(readingOf(point, span.address, response));
+        for (const point of item.scaled) exponents.set(point, exponentOf(point, span.address, response));
         if (item.failure !== undefined) this.#recover(item);
       }
       return undefined;
     };
     const fail = (items: readonly Item[], error: ModbusError | undefined) => {
       const failure = error?.isUnreachable ? undefined : error?.message;
-      for (const { points } of items) for (const point of points) readings.push({ point, failure });
+      for (const { points, scaled } of items) {
+        for (const point of points) readings.push({ point, failure });
+        if (failure !== undefined) for (const point of scaled) exponents.set(point, failure);
+      }
       // An unresponsive device is read again in the next poll.
       if (error && !error.isUnreachable) this.#recordFailure(items, error);
     };
@@ -131,7 +155,8 @@ export class BlockReader {
       }
       if (failed === 0 && error.isRejection) this.#divide(items);
     }
-    return { readings, hasResponded, problem };
+    if (!this.#hasScales) return { readings, hasResponded, problem };
+    return { readings: readings.map((one) => withExponent(one, exponents)), hasResponded, problem };
   }
 
   /** Records that items could not be read, and when they are retried. Logs the first failure of each value. */
@@ -143,8 +168,8 @@ export class BlockReader {
       const nextMs = Math.max(FIRST_RETRY_MS, 2 * (item.failure?.retryInMs ?? 0));
       const retryInMs = error.isBusy ? 0 : Math.min(error.isRejection ? MAX_REJECTED_MS : MAX_FAILED_MS, nextMs);
       item.failure = { error, retryInMs, dueMs: clock.monotonicMs() + retryInMs };
-      for (const point of isFirst ? item.points : []) {
-        const fields = { ...this.#fieldsOf(point), error: error.message, hint: error.hint, retryInMs };
+      for (const { point, register } of isFirst ? affectedBy(item) : []) {
+        const fields = { ...this.#fieldsOf(point, register), error: error.message, hint: error.hint, retryInMs };
         const invalid = { event: 'modbus.invalid_response', ...fields };
         if (error.failure === 'garbled') trouble.report(invalid, 'invalid response from Modbus device', point.name);
         else trouble.report({ event: 'modbus.unreadable', ...fields }, 'failed to read register', point.name);
@@ -156,15 +181,15 @@ export class BlockReader {
     item.failure = undefined;
     this.#planUntilMs = Number.NEGATIVE_INFINITY;
     const { trouble } = this.#options;
-    for (const point of item.points) {
-      const fields = this.#fieldsOf(point);
+    for (const { point, register } of affectedBy(item)) {
+      const fields = this.#fieldsOf(point, register);
       trouble.recovered('modbus.invalid_response', fields, 'valid responses restored', point.name);
       trouble.recovered('modbus.unreadable', fields, 'register access restored', point.name);
     }
   }
 
-  #fieldsOf({ name, spec }: ModbusPoint) {
-    return { source: this.#options.source, value: name, register: registerText(spec.register) };
+  #fieldsOf({ name }: ModbusPoint, register: string) {
+    return { source: this.#options.source, value: name, register };
   }
 
   /** Divides a block that the device rejects although it returns all of its items: at its gaps, or in the middle. */
@@ -209,13 +234,46 @@ export class BlockReader {
   }
 }
 
+/** Returns the values that require an item, with the register that they require it for. */
+function affectedBy({ points, scaled }: Item): { point: ModbusPoint; register: string }[] {
+  const textOf = ({ spec }: ModbusPoint) => `scale_register ${registerText(spec.scaleRegister!)}`;
+  return [
+    ...points.map((point) => ({ point, register: registerText(point.spec.register) })),
+    ...scaled.map((point) => ({ point, register: textOf(point) })),
+  ];
+}
+
+/** Returns the exponent in the scale register of a value, or the reason why it cannot be used. */
+function exponentOf({ spec }: ModbusPoint, first: number, data: Buffer): number | string {
+  const exponent = decode(data, first, spec.scaleRegister!) as number;
+  if (exponent === NOT_IMPLEMENTED) return 'contains 0x8000, which means "not implemented"';
+  return Math.abs(exponent) <= MAX_EXPONENT ? exponent : `contains ${exponent}, which is not from -10 to 10`;
+}
+
+/** Adds the exponent to the reading of a value with a scale register, which is not known before the end of the poll. */
+function withExponent(reading: Reading, exponents: ReadonlyMap<Point, number | string>): Reading {
+  const { scaleRegister } = (reading.point as ModbusPoint).spec;
+  if (scaleRegister === undefined || !('raw' in reading)) return reading;
+  const { point } = reading;
+  const exponent = exponents.get(point);
+  if (typeof exponent === 'number') return { ...reading, exponent };
+  // The register is retried later.
+  if (exponent === undefined) return { point, failure: undefined };
+  return { point, problem: `${registerText(scaleRegister)} (scale_register) ${exponent}`, fault: 'no_value' };
+}
+
 /** Returns the reading of a value from the data of a response that begins at the address `first`. */
 export function readingOf(
   point: ModbusPoint,
   first: number,
   data: Buffer,
 ): Reading & ({ raw: number | string } | { problem: string }) {
-  const { register } = point.spec;
+  const { register, noWords } = point.spec;
+  if (noWords !== undefined) {
+    const word = Number(decode(data, first, { ...register, bits: WHOLE_REGISTER }));
+    const problem = `the register contains ${word}, which means "no value" (no_value)`;
+    if (noWords.includes(word)) return { point, problem, fault: 'no_value' };
+  }
   const raw = decode(data, first, register);
   if (typeof raw === 'string' || Number.isFinite(raw)) return { point, raw };
   const content = register.type.startsWith('bcd') ? 'BCD digits' : 'a number';

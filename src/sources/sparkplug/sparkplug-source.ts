@@ -289,7 +289,10 @@ export class SparkplugSource implements RunningSource {
         if (path.startsWith(died)) for (const point of points) readings.push({ point, failure: undefined });
       }
     }
-    this.#context.status.errors += unknown;
+    const { status } = this.#context;
+    status.errors += unknown;
+    if (unknown > 0)
+      status.reject(`${plain(known.name)}: no birth certificate defines the name or data type of a metric`, unknown);
     if (rebirth !== undefined) this.#requestBirth(known, rebirth);
     return this.#context.gate.write(readings);
   }
@@ -352,7 +355,7 @@ export class SparkplugSource implements RunningSource {
 
   #reportDiscarded(node: string, messages: number): void {
     const fields = { event: 'sparkplug.discarded', source: this.#context.source.name, node: plain(node), messages };
-    this.#trouble.report(fields, 'messages discarded: no birth certificate defines their aliases', node);
+    this.#trouble.report(fields, 'messages discarded: no birth certificate defines their aliases and data types', node);
   }
 }
 

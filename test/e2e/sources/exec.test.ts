@@ -38,6 +38,19 @@ sys.stderr.write("flooded\\n" * 1000); sys.stderr.flush()
 time.sleep(1000)
 `;
 
+/** Prints a number every 20 ms without flushing its output. */
+const BUFFERED = `
+import time
+for n in range(1000): print("T python=%d" % n); time.sleep(0.02)
+`;
+
+/** Prints many numbers at once, without times. */
+const TOGETHER = `
+import os, time
+os.write(1, b"".join(b"T together=%d\\n" % n for n in range(100)))
+time.sleep(1000)
+`;
+
 /** Prints one number per run; the fourth run fails after it. */
 const ONCE = `
 import sys
@@ -184,6 +197,22 @@ describe('program source', () => {
     expect(good.map(({ value }) => value).slice(0, 6)).toEqual([0, 1, 2, 3, 4, 5]);
     // The failed run repeats its value with the status bad.
     expect(stored('once').filter(({ status }) => status === 'bad')).toMatchObject([{ value: 3 }]);
+  });
+
+  it('prevents buffered output of Python and C programs, and reports values that arrive together without times', async () => {
+    writeFileSync(file('numbers'), Array.from({ length: 500 }, (_, n) => `T sed=${n}\n`).join(''));
+    await reload(
+      `python: { ${program('buffered.py', BUFFERED)}, format: lines }, ` +
+        `sed: { exec: [sh, -c, "while read line; do echo \\"$line\\"; sleep 0.02; done <${file('numbers')} | sed s/a/a/"], format: lines }, ` +
+        `together: { ${program('together.py', TOGETHER)}, format: lines }`,
+      'python: { from: python }, sed: { from: sed }, together: { from: together }',
+    );
+    for (const key of ['python', 'sed']) {
+      await agent.until(() => numbers(key).length > 5, `the first numbers of ${key} arrive`);
+      expect(numbers(key).length).toBeLessThan(400);
+    }
+    await agent.until(() => agent.logged('exec.buffered').length > 0, 'the values without times are reported');
+    expect(agent.logged('exec.buffered')).toMatchObject([{ source: 'together', values: 100 }]);
   });
 
   it('rejects a line that is cut by a limit, and reports programs that are silent or cannot be started', async () => {

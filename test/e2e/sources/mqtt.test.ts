@@ -21,6 +21,8 @@ const SHARED = 4;
 const RETAINED = 5;
 /** Values of a topic without times: of a source with the default, and of one with `retained: take`. */
 const UNTIMED = { skipped: '', taken: ', retained: take' };
+/** Value of a device that pads its texts and sends words and a code for "no value". */
+const ODD = '      odd: { from: taken, topic: site/odd, map: { ON: 1, "OFF": 0 }, no_value: -9999, range: [0, 900] }\n';
 const FLOWING = [0, 1, 2, UNCONFIRMED];
 // Long enough for a kill between a premature acknowledgement and its commit.
 const ENV = { COMMIT_INTERVAL: '300ms', POST_INTERVAL: '100ms' };
@@ -54,7 +56,7 @@ function tagsOf(topics: readonly number[]): string {
       `      k${topic}: { from: s${topic === RETAINED ? 1 : topic}, topic: site/t${topic}, at: /v, time: /t }\n`,
   );
   const untimedValues = untimed.map(([key]) => `      ${key}: { from: ${key}, topic: site/untimed }\n`);
-  return `sources:\n${sources.join('')}tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}${untimedValues.join('')}`;
+  return `sources:\n${sources.join('')}tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}${untimedValues.join('')}${ODD}`;
 }
 
 const shared = () => `  s${SHARED}: { mqtt: "mqtt://127.0.0.1:${broker.port}", share: gateways }\n`;
@@ -163,6 +165,19 @@ describe('MQTT source', () => {
     await plant.publishAsync('site/untimed', '2', { qos: 1 });
     await agent.until(() => values('taken').includes(2) && values('skipped').includes(2), 'the next message arrives');
     expect(values('skipped')).not.toContain(1);
+  });
+
+  it('reads padded numbers and mapped words, and delivers no other text, code or value beyond its range', async () => {
+    const sent = ['\ufeff7\0\0', 'ON', '-9999', '21,5 kg', '0x1F', '1.234.567', '1e400', '901', 'OFF\0', '12.5'];
+    for (const text of sent) await plant.publishAsync('site/odd', text, { qos: 1 });
+    const values = () => platform.stored(ASSET, 'odd').map(({ value }) => value);
+    await agent.until(() => values().includes(12.5), 'the final value arrives');
+    expect(values()).toEqual([7, 1, 0, 12.5]);
+    expect((await runVerb(agent, 'sources', 'ls')).stdout).toMatch(/^taken: \d+ rejected, latest: /m);
+    expect(agent.logged('source.no_value')).toMatchObject([
+      { value: 'T odd', error: '-9999 means "no value" (no_value)' },
+    ]);
+    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is not within range [0, 900]' }]);
   });
 
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {

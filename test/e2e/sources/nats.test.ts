@@ -51,7 +51,8 @@ function files(more = ''): { tags: string; env: Record<string, string> } {
   const tags =
     `sources:\n  line: { nats: "${servers.url}", durable: ${DURABLE}, ack_wait: 1s }\n` +
     `tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}` +
-    `      untimed: { from: line, subject: site.untimed }\n${more}`;
+    `      untimed: { from: line, subject: site.untimed }\n` +
+    `      odd: { from: line, subject: site.odd, map: { ON: 1, "OFF": 0 }, no_value: -9999, range: [0, 900] }\n${more}`;
   return { tags, env: ENV };
 }
 
@@ -123,6 +124,19 @@ describe('NATS source', () => {
     expect(arrived().map(({ value, timestampMs }) => [value, timestampMs])).toEqual([...sent]);
   });
 
+  it('reads padded numbers and mapped words, and delivers no other text, code or value beyond its range', async () => {
+    const sent = ['\ufeff7\0\0', 'ON', '-9999', '21,5 kg', '0x1F', '1.234.567', '1e400', '901', 'OFF\0', '12.5'];
+    for (const text of sent) await stream.publish('site.odd', text);
+    const values = () => platform.stored(ASSET, 'odd').map(({ value }) => value);
+    await agent.until(() => values().includes(12.5), 'the final value arrives');
+    expect(values()).toEqual([7, 1, 0, 12.5]);
+    expect((await runVerb(agent, 'sources', 'ls')).stdout).toMatch(/^line: \d+ rejected, latest: /m);
+    expect(agent.logged('source.no_value')).toMatchObject([
+      { value: 'T odd', error: '-9999 means "no value" (no_value)' },
+    ]);
+    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is not within range [0, 900]' }]);
+  });
+
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {
     const reports = agent.logged('nats.unreadable').length;
     await stream.publish('site.t0', 'garbage');
@@ -166,6 +180,7 @@ describe('NATS source', () => {
       ['k0', latest[0], null],
       ['k1', latest[1], null],
       ['untimed', untimed, null],
+      ['odd', '12.5', null],
     ]);
     expect(Date.parse(tested[0]!.timestamp)).toBe(START_MS + latest[0]!);
     await agent.until(async () => (await info())[2] === unchanged[2], 'the consumer of the test is deleted');

@@ -1,6 +1,7 @@
 // Requires: mosquitto
 import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { connectAsync, type MqttClient } from 'mqtt';
 import { newClient } from 'sparkplug-client';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -150,6 +151,7 @@ tags:
     values:
       count: { unit: 1, from: cells, metric: "press-4/Line/Count" }
       pressure: { unit: 1, from: cells, metric: press-4/press/Pressure, on_failure: bad }
+      cold: { unit: 1, from: cells, metric: press-7/Temperature }
       sure: { unit: 1, from: cells, metric: press-9/Count }
 `,
     env: { COMMIT_INTERVAL: '200ms', POST_INTERVAL: '100ms' },
@@ -178,6 +180,27 @@ describe('Sparkplug B source', () => {
     );
     expect(all.map((n) => at('pressure', n)!.value)).toEqual(all.map((n) => -n));
     expect(at('count', 0)).toMatchObject({ value: 0, status: undefined });
+  });
+
+  it('delivers an integer without a data type only after the birth certificate defines its sign', async () => {
+    const client = await connectAsync(url(), { clientId: 'press-7' });
+    const data = (value: number) => {
+      const metric = new BinaryWriter().tag(1, WireType.LengthDelimited).string('Temperature');
+      metric
+        .tag(3, WireType.Varint)
+        .uint64(String(START_MS + value))
+        .tag(10, WireType.Varint)
+        .uint32(2 ** 32 - value);
+      return Buffer.from(new BinaryWriter().tag(2, WireType.LengthDelimited).bytes(metric.finish()).finish());
+    };
+    await client.publishAsync('spBv1.0/Plant1/NDATA/press-7', data(11), { qos: 1 });
+    const metrics = [REBIRTH, { name: 'Temperature', timestamp: START_MS, type: 'Int32', value: -10 }];
+    const born = encodePayload({ timestamp: START_MS, seq: 0, metrics });
+    await client.publishAsync('spBv1.0/Plant1/NBIRTH/press-7', Buffer.from(born), { qos: 1 });
+    await client.publishAsync('spBv1.0/Plant1/NDATA/press-7', data(12), { qos: 1 });
+    await agent.until(() => stored('cold').length === 3, 'all values arrive');
+    expect(new Set(stored('cold').map(({ value }) => value))).toEqual(new Set([-10, -11, -12]));
+    await client.endAsync();
   });
 
   it('requests birth certificates after a restart, and loses no stored value and no current state by kill -9', async () => {

@@ -621,7 +621,7 @@ describe('check of tags.yaml', () => {
     [
       'a topic of a Modbus source',
       value('{ from: plc1, register: input 1, topic: x }'),
-      '4: "topic" is not supported by the modbus source "plc1", remove it; modbus values support type, byte_order, bit, length',
+      '4: "topic" is not supported by the modbus source "plc1", remove it; modbus values support type, byte_order, bit, length, scale_register',
     ],
     [
       'a wildcard for part of a level',

@@ -30,7 +30,9 @@ describe('MQTT message', () => {
     ['NaN', undefined],
     ['null', undefined],
   ])('contains no number: %s at %s', (text, at) => {
-    expect(() => read(text, at === undefined ? {} : { at })).toThrow(/not a number|no value at|not JSON/);
+    expect(() => read(text, at === undefined ? {} : { at })).toThrow(
+      /not a number|no value at|not JSON|exceeds the range/,
+    );
   });
 
   it.each([

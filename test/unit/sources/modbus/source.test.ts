@@ -52,6 +52,41 @@ describe('Modbus source', () => {
     expect(device.taken()).toEqual(['3: 6+2']);
   });
 
+  it('multiplies a number by the power of ten in its scale register, which is read in the same poll', async () => {
+    const words = { 40083: 2346, 40084: 0xffff, 40090: 0x8000, 40091: 11, 40092: 2, 40093: 0xffff };
+    for (const [address, word] of Object.entries(words)) device.words.set(Number(address), word);
+    const source = await open(
+      {
+        power: 'register: holding 40083, type: int16, scale_register: holding 40084, no_value: 2346',
+        down: 'register: holding 40083, scale_register: holding 40084, scale: 2, offset: 1',
+        up: 'register: holding 40083, scale_register: holding 40092',
+        unknown: 'register: holding 40083, scale_register: holding 40090',
+        absurd: 'register: holding 40083, scale_register: holding 40091',
+        missing: 'register: holding 40093, scale_register: holding 40084',
+        bits: 'register: holding 40093, bit: 0-3',
+        rejected: 'register: holding 40083, scale_register: holding 50',
+      },
+      ', no_value: sunspec',
+    );
+    device.missing.add(50);
+    const readings = await plant.start(source);
+    const values = source.points.map((point) => [point.name, source.status.latestOf(point.series)]);
+    expect(Object.fromEntries(values.filter(([, value]) => value !== undefined))).toEqual({
+      'plc down': 470.2,
+      'plc up': 234_600,
+    });
+    expect(readings).toMatchObject({
+      power: '2346 means "no value" (no_value)',
+      unknown: 'holding 40090 (scale_register) contains 0x8000, which means "not implemented"',
+      absurd: 'holding 40091 (scale_register) contains 11, which is not from -10 to 10',
+      missing: '65535 means "no value" (no_value)',
+      bits: 'the register contains 65535, which means "no value" (no_value)',
+      rejected: expect.stringContaining('holding 50 (scale_register)'),
+    });
+    expect(source.status.problem).toMatch(/^plc rejected \(scale_register holding 50\): /);
+    expect(device.taken()).toEqual(['3: 50+1', '3: 40083+11']);
+  });
+
   it('reads all tables and types', async () => {
     const words = {
       300: 0x1234,
