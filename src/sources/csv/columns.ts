@@ -2,15 +2,14 @@
 import { counted } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { nearestName } from '../../base/nearest.ts';
-import { isValidTime } from '../intake/draft.ts';
 import type { Reading } from '../intake/gate.ts';
+import type { LoggerTime, TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { notANumber, numberOf, problemOfReading } from '../intake/shaping.ts';
 import { parseDecimal } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
 import { assertValid, type CsvPosition, CsvReader, type CsvRecord, recordsOf } from './csv.ts';
 import type { FolderFile } from './folder.ts';
-import type { LoggerTime, TimeReader } from './logger-time.ts';
 
 /** A CSV source. The members of tags.yaml with the same names describe the fields. */
 export interface CsvSpec {
@@ -148,8 +147,16 @@ export class FileColumns {
     }
   }
 
-  /** Adds the readings of a row. Returns the problem if the whole row is rejected. */
-  read(record: CsvRecord, progress: FileProgress, readings: Reading[]): string | undefined {
+  /**
+   * Adds the readings of a row. Returns the problem if the whole row is rejected. `problemOfTime` returns the problem of
+   * an implausible time.
+   */
+  read(
+    record: CsvRecord,
+    progress: FileProgress,
+    readings: Reading[],
+    problemOfTime: (timeMs: number) => string | undefined,
+  ): string | undefined {
     const { line, fields } = record;
     progress.rows++;
     let { problem } = record;
@@ -159,9 +166,9 @@ export class FileColumns {
         .join(' ')
         .trim();
       const time = this.#time.read(text, progress.afterMs, this.#long !== undefined);
-      if (time === undefined) problem = `"${text.slice(0, 40)}" does not match the time format`;
-      else if (!isValidTime(time.timeMs)) problem = 'the time must be between 1970 and 9999';
-      else {
+      problem =
+        time === undefined ? `"${text.slice(0, 40)}" does not match the time format` : problemOfTime(time.timeMs);
+      if (time !== undefined && problem === undefined) {
         progress.afterMs = time.timeMs;
         if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
       }

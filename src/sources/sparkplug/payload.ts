@@ -18,6 +18,8 @@ export interface SparkplugMetric {
   timeMs: number | undefined;
   datatype: number | undefined;
   isNull: boolean;
+  /** Whether the value was stored by the node and is sent later. */
+  isHistorical: boolean;
   /** Raw value. Its meaning depends on the data type, which may be specified only in the birth certificate. */
   value: number | bigint | boolean | string | undefined;
   /** Content that is not a single value, if the metric has any. */
@@ -163,6 +165,7 @@ const FIELDS: Readonly<Record<number, readonly [keyof SparkplugMetric, (reader: 
   2: ['alias', (reader) => Number(reader.uint64())],
   3: ['timeMs', (reader) => Number(reader.uint64())],
   4: ['datatype', (reader) => reader.uint32()],
+  5: ['isHistorical', (reader) => reader.bool()],
   7: ['isNull', (reader) => reader.bool()],
   9: ['quality', readQuality],
   10: ['value', (reader) => reader.uint32()],
@@ -187,6 +190,7 @@ function readMetric(reader: BinaryReader): SparkplugMetric {
     timeMs: undefined,
     datatype: undefined,
     isNull: false,
+    isHistorical: false,
     value: undefined,
     compound: undefined,
     quality: undefined,
