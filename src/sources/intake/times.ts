@@ -69,29 +69,31 @@ export class ValueTimes {
 
   /** Compares values that are about to be stored with the previous ones of their series. Ignores arrival times. */
   overwritingIn({ length, series, timeMs, value, flags }: Columns): Overwriting | undefined {
+    let [lastMs, lastValue] = [this.#lastMs, this.#lastValue];
     let count = 0;
     let latest = 0;
     for (let at = 0; at < length; at++) {
       if ((flags[at]! & STAMPED_HERE) !== 0) continue;
       const number = series[at]!;
-      if (number >= this.#lastMs.length) this.#grow(number);
-      if (this.#lastMs[number] === timeMs[at] && this.#lastValue[number] !== value[at]) {
+      if (number >= lastMs.length) [lastMs, lastValue] = this.#grow(number);
+      if (lastMs[number] === timeMs[at] && lastValue[number] !== value[at]) {
         count++;
         latest = at;
       }
-      this.#lastMs[number] = timeMs[at]!;
-      this.#lastValue[number] = value[at]!;
+      lastMs[number] = timeMs[at]!;
+      lastValue[number] = value[at]!;
     }
     return count === 0 ? undefined : { count, series: series[latest]!, timeMs: timeMs[latest]! };
   }
 
-  #grow(series: number): void {
+  #grow(series: number): [lastMs: Float64Array<ArrayBuffer>, lastValue: Float64Array<ArrayBuffer>] {
     const length = Math.max(series + 1, this.#lastMs.length * 2);
     const [lastMs, lastValue] = [this.#lastMs, this.#lastValue];
     this.#lastMs = new Float64Array(length).fill(Number.NaN, lastMs.length);
     this.#lastValue = new Float64Array(length);
     this.#lastMs.set(lastMs);
     this.#lastValue.set(lastValue);
+    return [this.#lastMs, this.#lastValue];
   }
 
   #descriptionOf(timeMs: number, nowMs: number): string {
