@@ -7,7 +7,7 @@ import { messageOf, StoreError, TagferryError } from '../base/errors.ts';
 import { silentLogger } from '../base/logger.ts';
 import type { Committer, Supply } from '../buffer/client/committer.ts';
 import type { Source } from '../config/tags.ts';
-import { Gate, type Quality } from './intake/gate.ts';
+import { Gate, type GateOptions, type Quality } from './intake/gate.ts';
 import { type RawReading, shape } from './intake/shaping.ts';
 import { Stamps } from './intake/stamps.ts';
 import type { Point } from './points.ts';
@@ -31,7 +31,8 @@ export interface TestedReport {
 }
 
 /** Context of a test: that of the running source, with a separate broker client. */
-export type TestContext = Omit<SourceContext, 'gate' | 'status' | 'notes' | 'isTest' | 'log'>;
+export type TestContext = Omit<SourceContext, 'gate' | 'status' | 'notes' | 'isTest' | 'log'> &
+  Pick<GateOptions, 'times'>;
 
 /** Time limit for one poll of all values, in milliseconds. */
 const POLL_MS = 60_000;
@@ -43,12 +44,12 @@ export async function testSource(
   waitMs: number,
   signal: AbortSignal,
 ): Promise<TestedReport[]> {
-  const { source, points, clock, brokers } = context;
+  const { source, points, clock, brokers, times } = context;
   const log = silentLogger();
   const isPolled = !kind.reportsOnlyChanges;
   const status = new SourceStatus({ name: source.name, kind: kind.kind, points, isPolled, clock, log });
   const committer = new NoCommits();
-  const gate = new Gate({ status, timeFrom: source.timeFrom, committer, stamps: new Stamps(), clock, log });
+  const gate = new Gate({ status, timeFrom: source.timeFrom, committer, stamps: new Stamps(), times, clock, log });
   const full = { ...context, gate, status, isTest: true, notes: async () => new Map<string, string>(), log };
   try {
     const tested = await openAndListen(kind, full, status.isPolled ? POLL_MS : waitMs, signal);

@@ -29,6 +29,8 @@ export interface SourceReport {
   unusable: { readings: number; since_seconds: number; problem: string } | null;
   /** Readings, messages, lines and rows without a usable value since startup, with the latest problem. */
   rejected: { count: number; problem: string; seconds_ago: number } | null;
+  /** Accepted values that may be wrong: number by event, with the latest problem. */
+  warnings: readonly { event: string; message: string; count: number; problem: string; seconds_ago: number }[];
   /** Number of configured values. */
   values: number;
   /** Values that have not arrived since the source was opened; `null` if none is missing. */
@@ -139,9 +141,19 @@ const UNUSABLE_MS = 15 * MINUTE_MS;
 const MANY_READINGS = 100;
 const UNUSABLE_MANY_MS = MINUTE_MS;
 
+/** Warnings about accepted values: log event and message. */
+const WARNINGS = {
+  timeReplaced: [{ event: 'source.time_replaced' }, 'implausible time replaced by the arrival time'],
+  zoneMissing: [{ event: 'source.zone_missing' }, 'time without an offset is probably a local time'],
+  sameTime: [{ event: 'source.same_time' }, 'the platform keeps only one of several values with the same time'],
+} as const;
+
+type SourceWarning = keyof typeof WARNINGS;
+
 /** Times are monotonic unless stated otherwise. */
 export class SourceStatus {
   readonly name: string;
+  readonly kind: string;
   readonly #options: SourceStatusOptions;
   readonly #trouble: TroubleLog;
   readonly #openedMs: number;
@@ -173,12 +185,14 @@ export class SourceStatus {
   readonly #states = new Map<number, PointState>();
   readonly #listeners = new Set<(reading: ObservedReading) => void>();
   #rejected: { count: number; problem: string; atMs: number } | undefined;
+  readonly #warnings = new Map<SourceWarning, { count: number; problem: string; atMs: number }>();
   /** Data that arrived since the latest value without yielding one. */
   #useless: { readings: number; sinceMs: number; problem: string; isReported: boolean } | undefined;
 
   constructor(options: SourceStatusOptions) {
     const { name, points, clock, log } = options;
     this.name = name;
+    this.kind = options.kind;
     this.points = points;
     this.#options = options;
     this.#openedMs = this.sinceMs = clock.monotonicMs();
@@ -275,6 +289,23 @@ export class SourceStatus {
     this.#recordUseless(problem, count);
   }
 
+  /** Rejects a value whose time is implausible. */
+  rejectTime(point: Point, problem: string): void {
+    this.errors++;
+    this.recordFailure(point, problem);
+    this.recordRejected(`${point.name}: ${problem}`);
+    const fields = { source: this.name, value: point.name, error: problem };
+    this.#trouble.report({ event: 'source.time_rejected', ...fields }, 'value with an implausible time rejected');
+  }
+
+  /** Records accepted values that may be wrong. `problem` contains an example. */
+  warn(kind: SourceWarning, problem: string, count = 1): void {
+    const atMs = this.#options.clock.monotonicMs();
+    this.#warnings.set(kind, { count: (this.#warnings.get(kind)?.count ?? 0) + count, problem, atMs });
+    const [event, message] = WARNINGS[kind];
+    this.#trouble.report({ ...event, source: this.name, error: problem }, message);
+  }
+
   /** Records messages or readings without a usable value, whose values are recorded with `recordFailure`. */
   recordRejected(problem: string, count = 1): void {
     const atMs = this.#options.clock.monotonicMs();
@@ -311,7 +342,7 @@ export class SourceStatus {
     const rejected = this.#rejected;
     return {
       name: this.name,
-      kind: this.#options.kind,
+      kind: this.kind,
       connected,
       since_seconds: secondsSince(sinceMs),
       problem: broker?.problem ?? this.problem ?? null,
@@ -324,6 +355,10 @@ export class SourceStatus {
       rejected: rejected
         ? { count: rejected.count, problem: rejected.problem, seconds_ago: secondsSince(rejected.atMs) }
         : null,
+      warnings: [...this.#warnings].map(([warning, { count, problem, atMs }]) => {
+        const [event, message] = WARNINGS[warning];
+        return { ...event, message, count, problem, seconds_ago: secondsSince(atMs) };
+      }),
       values: this.points.length,
       missing: this.#missingReport(nowMs - this.#openedMs),
       stored: this.stored,
@@ -384,6 +419,11 @@ export function certificatesInUse(others: Certificates, reports: readonly Source
 /** Describes rejected data, for example `12 rejected, latest: line 3: …`. */
 export function rejectedText({ count, problem }: NonNullable<SourceReport['rejected']>): string {
   return count === 1 ? `rejected: ${problem}` : `${countText(count)} rejected, latest: ${problem}`;
+}
+
+/** Example: `implausible time replaced by the arrival time (3 times), latest: …` */
+export function warningText({ message, count, problem }: SourceReport['warnings'][number]): string {
+  return count === 1 ? `${message}: ${problem}` : `${message} (${countText(count)} times), latest: ${problem}`;
 }
 
 /** Describes data that does not yield values, for example `no value in the latest 120 readings: …`. */

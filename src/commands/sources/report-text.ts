@@ -7,7 +7,7 @@ import { type Paint, table } from '../../base/table.ts';
 import { findings } from '../../ops/findings.ts';
 import type { ProposedMember, ScannedValue } from '../../sources/source-kind.ts';
 import type { TestedReport } from '../../sources/source-test.ts';
-import { missingText, rejectedText, type SourceReport, unusableText } from '../../sources/status.ts';
+import { missingText, rejectedText, type SourceReport, unusableText, warningText } from '../../sources/status.ts';
 import { proposeTemplates } from './templates.ts';
 
 const MAX_PROBLEMS_SHOWN = 4;
@@ -91,6 +91,9 @@ function notesOf(source: SourceReport): string[] {
   if (problem !== undefined && hint !== null) notes.push(`  ${plain(hint)}`);
   if (rejected !== null) {
     notes.push(plain(`${name}: ${rejectedText(rejected)} (${durationText(rejected.seconds_ago)} ago)`));
+  }
+  for (const one of source.warnings) {
+    notes.push(plain(`${name}: ${warningText(one)} (${durationText(one.seconds_ago)} ago)`));
   }
   if (hasMissingValues(source)) notes.push(missingLine(source));
   if (window && window.size !== null && window.used >= window.size) {

@@ -2,15 +2,14 @@
 import { counted } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { nearestName } from '../../base/nearest.ts';
-import { isValidTime } from '../intake/draft.ts';
 import type { Reading } from '../intake/gate.ts';
+import type { LoggerTime, TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { notANumber, numberOf, problemOfReading, shape } from '../intake/shaping.ts';
 import { parseDecimal } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
 import { assertValid, type CsvPosition, CsvReader, type CsvRecord, recordsOf } from './csv.ts';
 import type { FolderFile } from './folder.ts';
-import type { LoggerTime, TimeReader } from './logger-time.ts';
 
 /** A CSV source. The members of tags.yaml with the same names describe the fields. */
 export interface CsvSpec {
@@ -39,6 +38,9 @@ export interface CsvValue {
 }
 
 export type Thousands = '.' | ',' | ' ' | "'";
+
+/** Returns the problem of an implausible time, or `undefined`. */
+type ProblemOfTime = (timeMs: number) => string | undefined;
 
 /** Progress of reading a file, stored with its values. The position is the one after the latest accepted record. */
 export interface FileProgress extends FolderFile, CsvPosition {
@@ -183,14 +185,22 @@ export class FileColumns {
     this.missing = missing;
   }
 
-  /** Adds the readings of a row. Returns the problem if the whole row is rejected. */
-  read(record: CsvRecord, progress: FileProgress, readings: Reading[]): string | undefined {
+  /**
+   * Adds the readings of a row. Returns the problem if the whole row is rejected. `problemOfTime` returns the problem of
+   * an implausible time.
+   */
+  read(
+    record: CsvRecord,
+    progress: FileProgress,
+    readings: Reading[],
+    problemOfTime: ProblemOfTime,
+  ): string | undefined {
     if (this.rowsToSkip > 0) {
       this.rowsToSkip--;
       return undefined;
     }
     const { line, fields } = record;
-    let problem = record.problem ?? this.#readTime(fields, line, progress);
+    let problem = record.problem ?? this.#readTime(fields, line, progress, problemOfTime);
     // A row of a file that is read without times can only be recognised as a header by the names of its values.
     const isSuspect = problem !== undefined || this.#timeAt.length === 0 || fields.length > this.names.length;
     if (isSuspect && this.#isHeader(fields)) return this.#changeHeader(record, progress);
@@ -226,12 +236,18 @@ export class FileColumns {
   }
 
   /** Returns the problem of the time, or `undefined` if it is valid or there are no times. */
-  #readTime(fields: readonly string[], line: number, progress: FileProgress): string | undefined {
+  #readTime(
+    fields: readonly string[],
+    line: number,
+    progress: FileProgress,
+    problemOfTime: ProblemOfTime,
+  ): string | undefined {
     if (this.#timeAt.length === 0) return undefined;
     const text = this.#timeText(fields);
     const time = this.#time.read(text, progress.afterMs, this.#long !== undefined);
     if (time === undefined) return `"${text.slice(0, 40)}" does not match the time format`;
-    if (!isValidTime(time.timeMs)) return 'the time must be between 1970 and 9999';
+    const problem = problemOfTime(time.timeMs);
+    if (problem !== undefined) return problem;
     progress.afterMs = time.timeMs;
     if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
     return undefined;

@@ -2,9 +2,9 @@ import { readDuration } from '../../base/quantity.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
+import { formatProblem } from '../intake/logger-time.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { CsvSpec, CsvValue, Thousands } from './columns.ts';
-import { formatProblem } from './logger-time.ts';
 
 const SETTLE = '10s';
 const KEEP = '30d';

@@ -17,6 +17,7 @@ import { codeOf, StoreError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { Note } from '../../buffer/client/notes.ts';
 import type { Reading } from '../intake/gate.ts';
+import { formatFor, TimeReader, UNITS } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
 import {
@@ -34,7 +35,6 @@ import { BYTES_BEFORE, CsvReader } from './csv.ts';
 import { FileReports } from './file-reports.ts';
 import { type FolderFile, isSameFile, type OpenedFile } from './folder.ts';
 import { CHUNK_BYTES, type Folder, FolderFailure, Folders } from './folders.ts';
-import { TimeReader } from './logger-time.ts';
 
 const MAX_SCAN_MS = 5_000;
 const TAIL_SCAN_MS = 1_000;
@@ -386,10 +386,12 @@ export class CsvSource implements RunningSource {
     const { columns } = file;
     if (position === 0) columns.rowsToSkip = spec.hasHeader && progress.header === undefined ? 1 + spec.unitsRow : 0;
     const reader = new CsvReader({ ...spec, ...progress, separator: columns.separator, before });
+    const msOfUnit = UNITS[spec.time.format ?? ''];
+    const problemOfTime = (timeMs: number) => gate.problemOfTime(timeMs, msOfUnit, formatFor);
     const accept = (chunk?: Uint8Array) => {
       const readings: Reading[] = [];
       for (const record of reader.read(chunk)) {
-        const problem = columns.read(record, progress, readings);
+        const problem = columns.read(record, progress, readings, problemOfTime);
         if (problem !== undefined) status.reject(plain(`${progress.name}: line ${record.line}: ${problem}`));
       }
       if (reader.position === progress.position) return;

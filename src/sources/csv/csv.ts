@@ -4,7 +4,7 @@
  * quote. Quoted fields may contain separators and line ends. A line ends with LF, CR LF or CR.
  *
  * A record that cannot be split, is too long or is not valid in the encoding has a problem and no fields. The next record
- * begins after its first line. NUL bytes, which remain in a file after a power cut, are skipped.
+ * begins after its first line. NUL bytes before a record or around a cell, which remain after a power cut, are skipped.
  */
 import { UnreadableValues } from '../intake/problem-list.ts';
 
@@ -45,6 +45,8 @@ const MAX_RECORD = 64 * 1024;
 export const BYTES_BEFORE = 256;
 const BYTE_ORDER_MARK = /^(?:\ufeff|\u00ef\u00bb\u00bf)/;
 const UNFINISHED = 'has no line end and may be incomplete; if files always end like this, set last_line: take';
+/** NUL around a cell. NUL inside a cell is kept, because the texts on both sides can belong to different rows. */
+const NULS = /^\0+|\0+$/g;
 /** Characters that are not decoded yet, and NUL. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: NUL bytes occur in files after a power cut.
 const UNDECODED = /[^\u0001-\u007f]/;
@@ -141,7 +143,7 @@ export class CsvReader implements CsvPosition {
   }
 
   #decodeFields(record: Split): void {
-    const texts = record.fields.map((field) => field.replaceAll('\0', ''));
+    const texts = record.fields.map((field) => field.replaceAll(NULS, ''));
     try {
       record.fields = this.#isWide ? texts : texts.map((text) => this.#decoder.decode(Buffer.from(text, 'latin1')));
       if (record.fields.every((field) => field.isWellFormed())) return;

@@ -1,13 +1,13 @@
 /** Proposes values and members of a source for `sources scan` from the first rows of the newest file. */
 import type { Clock } from '../../base/clock.ts';
 import { TagferryError } from '../../base/errors.ts';
+import { TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ProposedMember, ScanStep } from '../source-kind.ts';
 import { type CsvSpec, GROUP_MARKS, numberReader, type Thousands } from './columns.ts';
 import { CsvReader, recordsOf } from './csv.ts';
 import { Folders, folderProblem } from './folders.ts';
-import { TimeReader } from './logger-time.ts';
 
 type Rows = string[][];
 

@@ -35,6 +35,8 @@ export interface ExecSpec {
   format: 'ndjson' | 'lines';
   /** Maximum duration of a run with `every`, otherwise maximum time without output; in milliseconds. */
   timeoutMs?: number;
+  /** Time zone of times without an offset. */
+  zone?: string;
 }
 
 /** Empty, because each output line specifies its value. */
@@ -47,7 +49,7 @@ const MAX_RUN_BYTES = 16_000_000;
 /** Time without a rejected line after which the output counts as valid again. */
 const VALID_AGAIN_MS = 60_000;
 const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncertain', 'bad'];
-const NANOSECONDS = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined, maxLineLength: MAX_LINE_BYTES };
+const NANOSECONDS = { msOfUnit: 1e-6, tagFrom: undefined, maxLineLength: MAX_LINE_BYTES };
 const FEED = 10;
 
 /** Libraries with which `stdbuf -oL` makes programs write each line when it is complete. */
@@ -206,7 +208,15 @@ export class ExecSource implements RunningSource {
   #store({ heads }: Output, lines: Buffer | undefined, rejection = ''): void {
     const { gate, source, clock, status, intake } = this.#context;
     const points = this.#points;
-    const draft = intake.draft({ isPartial: true, textBytes: lines?.length ?? 0 });
+    const draft = intake.draft({
+      isPartial: true,
+      textBytes: lines?.length ?? 0,
+      live: {
+        zone: source.spec.zone,
+        replaced: (problem) => gate.reportReplaced(problem),
+        zoneMissing: (problem) => gate.reportMissingZone(problem),
+      },
+    });
     if (lines === undefined) draft.reject('', rejection);
     else {
       const text = isUtf8(lines) ? lines : Buffer.from(lines.toString('utf8'));

@@ -32,7 +32,8 @@ import type { ValueStatus } from '../../contract/values.ts';
 import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
 import { isSent, type LastSent, type NoMeasurement, type RawReading, shape } from './shaping.ts';
-import { countAheadOf, type Stamps } from './stamps.ts';
+import type { Stamps } from './stamps.ts';
+import { type Overwriting, type TimeUnit, ValueTimes } from './times.ts';
 import { TroubleLog } from './trouble-log.ts';
 
 export type Quality = keyof typeof STATUS_FLAGS;
@@ -74,11 +75,13 @@ export interface GateOptions {
   clock: Clock;
   log: Logger;
   countIngested?: CountIngested;
-  /** Called with the number of values whose timestamp is more than a day ahead of a trusted clock. */
-  countAhead?: CountIngested;
+  /** Rule for the times that values contain. Default: without EARLIEST_TIME. */
+  times?: ValueTimes | undefined;
   /** Latest readings, for display. */
   readings?: ReadingRecorder | undefined;
   watch?: ValueWatch | undefined;
+  /** Returns the display name of a series that the source does not list. */
+  nameOf?: (series: number) => string | undefined;
   /** Maximum number of values waiting for the disk. Default: 20,000. */
   maxWaiting?: number;
   /** Whether senders repeat a request after an error. A batch that cannot be stored is then rejected, not retried. */
@@ -89,8 +92,17 @@ export interface GateOptions {
 export type Reading = { point: Point } & (
   | {
       raw: RawReading;
-      /** Timestamp of the reading: whole milliseconds, 1970 to 9999. If omitted, the arrival time is used. */
+      /** Timestamp of the reading, in milliseconds. If omitted, the arrival time is used. */
       timeMs?: number | undefined;
+      /** Unit in which the sender specified the timestamp as a number, in milliseconds. */
+      msOfUnit?: number | undefined;
+      /** Returns the correction of the configuration if the timestamp has another unit. */
+      unitFix?: (unit: TimeUnit) => string;
+      /**
+       * Returns the time that replaces an implausible timestamp. `unknown`: the value was not read live, so it is
+       * rejected. Default: the arrival time.
+       */
+      arrival?: 'unknown' | ((series: number) => number) | undefined;
       quality?: Quality | undefined;
       /** Power of ten by which the number is multiplied, from a scale register. */
       exponent?: number;
@@ -109,6 +121,12 @@ const TRANSITIONS_MS = 5_000;
 /** Maximum initial capacity of a batch, in values. */
 const MAX_ROOM = 4_096;
 const DONE = Promise.resolve();
+/** Advice on values of one series with the same time, by kind of source. */
+const SAME_TIME_FIX = 'send times with milliseconds, or set time_from: arrival';
+const SAME_TIME_FIXES: Readonly<Record<string, string>> = {
+  push: 'send times with milliseconds (in line protocol, precision=ms or finer)',
+  csv: 'check that time_column and time_format include the seconds and their fraction',
+};
 
 /** Time of the readings that are written together. */
 interface Now {
@@ -120,6 +138,7 @@ interface Now {
 export class Gate implements Supply {
   readonly #options: GateOptions;
   readonly #trouble: TroubleLog;
+  readonly #times: ValueTimes;
   /** Latest value that was sent, by series. */
   readonly #sent = new Map<number, LastSent>();
   #open: Batch | undefined;
@@ -137,6 +156,7 @@ export class Gate implements Supply {
     this.#options = options;
     this.#trouble = new TroubleLog(options.log, options.clock);
     this.status = options.status;
+    this.#times = options.times ?? new ValueTimes();
   }
 
   /** Returns whether this gate assigns times according to the configuration of the source. */
@@ -229,16 +249,60 @@ export class Gate implements Supply {
       else this.#fail(reading, reading.failure, undefined, now);
       return;
     }
-    const { point, raw, timeMs, quality } = reading;
+    const { point, raw, quality } = reading;
     const shaped = shape(raw, point, reading.exponent);
     if ('problem' in shaped) {
       this.#fail(reading, shaped.problem, shaped.fault, now);
       return;
     }
     const { number, value } = shaped;
-    this.status.recordNumber(reading, value, now.ms);
+    let { timeMs } = reading;
+    if (timeMs !== undefined && this.#options.timeFrom === 'source' && !this.#times.isPlausible(timeMs, now.wallMs)) {
+      const { msOfUnit, unitFix, arrival } = reading;
+      const problem = this.#times.problemOf(timeMs, now.wallMs, msOfUnit, unitFix);
+      if (arrival === 'unknown') {
+        this.status.rejectTime(point, problem);
+        return;
+      }
+      this.reportReplaced(`${point.name}: ${problem}`);
+      timeMs = arrival?.(point.series);
+    }
+    this.status.recordNumber(timeMs === reading.timeMs ? reading : { ...reading, timeMs }, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
     this.#add(point, value, timeMs, quality, now);
+  }
+
+  /** Reports that the arrival time replaced an implausible time. */
+  reportReplaced(problem: string): void {
+    if (this.#options.timeFrom === 'source') this.status.warn('timeReplaced', problem);
+  }
+
+  /** Reports a time without an offset that is probably a local time. */
+  reportMissingZone(problem: string): void {
+    if (this.#options.timeFrom === 'source') this.status.warn('zoneMissing', problem);
+  }
+
+  /** Returns whether a time of a live value is plausible. */
+  isPlausible(timeMs: number): boolean {
+    const { stamps, clock } = this.#options;
+    return this.#times.isPlausible(timeMs, stamps.nowMs(clock));
+  }
+
+  /**
+   * Returns the problem of an implausible time of a value that was not read live; `undefined` if the time is plausible or
+   * not used. The other arguments: see `ValueTimes.problemOf`.
+   */
+  problemOfTime(timeMs: number, msOfUnit?: number, unitFix?: (unit: TimeUnit) => string): string | undefined {
+    const { stamps, clock, timeFrom } = this.#options;
+    if (timeFrom === 'arrival' || this.isPlausible(timeMs)) return undefined;
+    return this.#times.problemOf(timeMs, stamps.nowMs(clock), msOfUnit, unitFix);
+  }
+
+  /** Rejects a past value if its time is implausible. Returns whether it was rejected. */
+  rejectsPast(point: Point, timeMs: number): boolean {
+    const problem = this.problemOfTime(timeMs);
+    if (problem !== undefined) this.status.rejectTime(point, problem);
+    return problem !== undefined;
   }
 
   /** With `on_failure: bad`, a failure sends the latest value again with the current time and the status bad. */
@@ -282,20 +346,19 @@ export class Gate implements Supply {
     this.#open = undefined;
     this.#written = batch;
     this.#room = Math.min(batch.columns.length, MAX_ROOM);
-    const { stamps, clock, repeats } = this.#options;
     const { length } = batch.columns;
-    const ahead = countAheadOf(batch.columns, stamps.nowMs(clock));
+    const overwriting = this.#times.overwritingIn(batch.columns);
     return {
       columns: batch.columns,
       notes: [...batch.notes.values()],
-      isKept: !repeats,
-      stored: () => this.#stored(batch, length, ahead),
+      isKept: !this.#options.repeats,
+      stored: () => this.#stored(batch, length, overwriting),
       failed: (failure) => this.#failed(batch, failure),
     };
   }
 
-  #stored(batch: Batch, values: number, ahead: number): void {
-    const { status, clock, countIngested, countAhead, repeats } = this.#options;
+  #stored(batch: Batch, values: number, overwriting: Overwriting | undefined): void {
+    const { status, clock, countIngested, repeats } = this.#options;
     const source = status.name;
     this.#written = undefined;
     this.#hasFailed = false;
@@ -304,8 +367,8 @@ export class Gate implements Supply {
       status.stored += values;
       status.lastStoredMs = clock.monotonicMs();
       countIngested?.(source, values);
-      if (ahead > 0) countAhead?.(source, ahead);
     }
+    if (overwriting !== undefined) this.#reportOverwriting(overwriting);
     if (batch.after.length === 0) {
       batch.resolve();
       return;
@@ -314,6 +377,13 @@ export class Gate implements Supply {
     batch.done.catch(() => {}).finally(() => this.#observed.delete(batch));
     if (repeats || this.#isStopped) this.#limit(batch);
     Promise.all(batch.after).then(() => batch.resolve(), batch.reject);
+  }
+
+  #reportOverwriting({ count, series, timeMs }: Overwriting): void {
+    const { status, nameOf } = this.#options;
+    const name = status.points.find((point) => point.series === series)?.name ?? nameOf?.(series) ?? 'a value';
+    const time = new Date(timeMs).toISOString();
+    status.warn('sameTime', `${name} at ${time}: ${SAME_TIME_FIXES[status.kind] ?? SAME_TIME_FIX}`, count);
   }
 
   /** Rejects a batch on disk if its rule transitions are not on disk in time, so that nothing waits for them forever. */

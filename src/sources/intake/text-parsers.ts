@@ -67,9 +67,12 @@ export function parseDecimal(text: string): number {
   return start === ZERO && /^.[xbo]/i.test(text) ? Number.NaN : Number(text);
 }
 
-/** Range of accepted times: the years 1970 to 9999. */
-export const EARLIEST_MS = 0;
-export const LATEST_MS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
+const LATEST_MS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
+
+/** Returns whether a time is in whole milliseconds and in the years 1970 to 9999. */
+export function isValidTime(timeMs: number): boolean {
+  return Number.isInteger(timeMs) && timeMs >= 0 && timeMs <= LATEST_MS;
+}
 
 const MAX_TIME_LENGTH = 64;
 /**

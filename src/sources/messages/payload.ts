@@ -1,14 +1,13 @@
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import { quote } from '../intake/address-book.ts';
-import { isSeconds, isValidTime } from '../intake/draft.ts';
 import type { Quality, Reading } from '../intake/gate.ts';
+import { HOUR_MS, missingZone, parseZonedTime } from '../intake/logger-time.ts';
 import { withoutStackTraces } from '../intake/problem-list.ts';
 import { notANumber, type RawReading } from '../intake/shaping.ts';
 import { isTrusted } from '../intake/stamps.ts';
 import { parseDecimal, parseIsoTime, unpadded } from '../intake/text-parsers.ts';
+import { MS_OF_UNIT, type TimeUnit } from '../intake/times.ts';
 import type { Point } from '../points.ts';
-
-export type TimeUnit = 's' | 'ms' | 'us' | 'ns';
 
 /** Location of a value in broker messages. */
 export interface MessageValue {
@@ -24,6 +23,8 @@ export interface MessageValue {
   /** Name of an MQTT 5 user property, in lower case. */
   timeProperty?: string;
   timeUnit?: TimeUnit;
+  /** Time zone of times without an offset. */
+  zone?: string;
   status?: string;
   /** Topic or subject to which writes are published. */
   writeTo?: string;
@@ -33,8 +34,12 @@ export interface MessageValue {
 interface PayloadReading {
   /** A number, or a text or boolean if the value has a map. */
   value: RawReading;
-  /** Whole milliseconds since 1970. */
+  /** Whole milliseconds since 1970, not necessarily plausible. */
   timeMs?: number;
+  /** Whether the time is a number. */
+  isCount?: boolean;
+  /** Problem of a time that is probably a local time. */
+  zoneProblem?: string;
   quality?: Quality;
 }
 
@@ -47,17 +52,14 @@ const MAX_SAMPLES = 50_000;
 /** A message, parsed as JSON at most once regardless of the number of values read from it. */
 export class Payload {
   readonly #text: string;
-  readonly #arrivalMs: number;
   readonly #headers: ReadonlyMap<string, string> | undefined;
+  readonly #times: MessageTimes | undefined;
   #json: { value: unknown } | undefined;
 
-  /**
-   * `arrivalMs`: current wall clock time. If the gateway clock is not set, times near 1970 are also accepted.
-   * `headers`: user properties.
-   */
-  constructor(bytes: Uint8Array, arrivalMs: number, headers?: ReadonlyMap<string, string>) {
+  /** `headers`: user properties. `times`: used for times without an offset. */
+  constructor(bytes: Uint8Array, headers?: ReadonlyMap<string, string>, times?: MessageTimes) {
     this.#headers = headers;
-    this.#arrivalMs = arrivalMs;
+    this.#times = times;
     this.#text = unpadded(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8'));
   }
 
@@ -66,19 +68,43 @@ export class Payload {
    * of a list of samples; if omitted, the whole message is read. Throws a `TagferryError` that quotes only the beginning
    * of the value.
    */
-  read(value: MessageValue, isMapped = false, sample?: { json: unknown }): PayloadReading {
-    const { at, time, timeProperty, timeUnit, status } = value;
+  read(value: MessageValue, isMapped = false, sample?: { json: unknown; afterMs: number | undefined }): PayloadReading {
+    const { at, time, timeProperty, status } = value;
     const isWhole = at === undefined && sample === undefined;
     const found = isWhole ? this.#text : this.#at(at ?? '', sample);
     const reading: PayloadReading = { value: isMapped ? textOf(found, at) : numberOf(found, at) };
-    if (time !== undefined) reading.timeMs = timeOf(this.#at(time, sample), time, timeUnit, this.#arrivalMs);
+    if (time !== undefined) this.#readTime(reading, this.#at(time, sample), time, value, sample);
     if (timeProperty !== undefined) {
-      const property = this.#headers?.get(timeProperty);
-      reading.timeMs = timeOf(property, `the user property ${timeProperty}`, timeUnit, this.#arrivalMs);
+      const place = `the user property ${timeProperty}`;
+      this.#readTime(reading, this.#headers?.get(timeProperty), place, value, sample);
     }
     const quality = status === undefined ? undefined : qualityOf(this.#at(status, sample));
     if (quality !== undefined) reading.quality = quality;
     return reading;
+  }
+
+  /** Reads an ISO 8601 time, or a plain or quoted number. Throws a `TagferryError` for other data. */
+  #readTime(
+    reading: PayloadReading,
+    found: unknown,
+    at: string,
+    { timeUnit = 'ms', zone = this.#times?.zone }: MessageValue,
+    sample: { afterMs: number | undefined } | undefined,
+  ): void {
+    const text = typeof found === 'string' ? found.trim() : '';
+    const isCount = typeof found === 'number' || /^-?\d+(\.\d+)?$/.test(text);
+    const { arrivalMs = 0, isPast = false } = this.#times ?? {};
+    let timeMs: number;
+    if (isCount) timeMs = Math.round(Number(found) * MS_OF_UNIT[timeUnit]);
+    else if (zone !== undefined) timeMs = parseZonedTime(text, zone, sample?.afterMs ?? arrivalMs - HOUR_MS);
+    else timeMs = parseIsoTime(text);
+    if (Number.isNaN(timeMs)) throw new TagferryError(`no time at ${at}`, { code: 'message.no_time' });
+    reading.timeMs = timeMs;
+    reading.isCount = isCount;
+    // Only live values show the difference.
+    if (isCount || zone !== undefined || isPast || sample !== undefined || !isTrusted(arrivalMs)) return;
+    const problem = missingZone(text, timeMs, arrivalMs);
+    if (problem !== undefined) reading.zoneProblem = problem;
   }
 
   /** Returns the list at a JSON pointer. Throws a `TagferryError`. */
@@ -129,28 +155,6 @@ function problemOf(found: unknown, at: string | undefined): string {
   if (typeof found === 'number') return `${where} exceeds the range of a 64-bit number`;
   return `${where} is ${found === null ? 'null' : Array.isArray(found) ? 'a list' : 'an object'}, not a number`;
 }
-
-/** Milliseconds per unit. */
-const IN_A_MS: Readonly<Record<TimeUnit, number>> = { s: 1e-3, ms: 1, us: 1e3, ns: 1e6 };
-
-/**
- * Parses an ISO 8601 time (UTC if it has no offset), or a plain or quoted number in `unit`. Default unit: milliseconds.
- */
-function timeOf(found: unknown, at: string, unit: TimeUnit | undefined, arrivalMs: number): number {
-  const text = typeof found === 'string' ? found.trim() : undefined;
-  const isCount = typeof found === 'number' || (text !== undefined && /^-?\d+(\.\d+)?$/.test(text));
-  const timeMs = isCount ? Math.round(Number(found) / IN_A_MS[unit ?? 'ms']) : parseIsoTime(text ?? '');
-  if (!isValidTime(timeMs)) {
-    const outside = `the time at ${at} must be between 1970 and 9999: check time_unit`;
-    throw wrongTime(isCount ? outside : `no time at ${at}`);
-  }
-  if (isCount && unit === undefined && isTrusted(arrivalMs) && isSeconds(timeMs)) {
-    throw wrongTime(`the time at ${at} looks like seconds: set time_unit: s`);
-  }
-  return timeMs;
-}
-
-const wrongTime = (reason: string) => new TagferryError(reason, { code: 'message.no_time' });
 
 /** Returns `undefined` for a status that the platform does not support. The value is then stored without a status. */
 function qualityOf(found: unknown): Quality | undefined {
@@ -203,34 +207,47 @@ interface ReadMessage {
   readings: Reading[];
   /** Set if no value could be read. */
   problem: string | undefined;
+  /** Problem of a time that is probably a local time. */
+  zoneProblem?: string | undefined;
 }
 
-/** Returns the readings in a message. `timeOf` replaces the arrival time for values that have no timestamp. */
+/** How the times of a message are determined. */
+export interface MessageTimes {
+  /** Replaces the arrival time for values without a plausible timestamp. */
+  timeOf?: TimeOf | undefined;
+  /** Time of arrival at the broker or, if it is unknown, at the agent. */
+  arrivalMs: number;
+  /** Default time zone of times without an offset. */
+  zone?: string | undefined;
+  /** Whether the message can be older than its arrival, so that values with an implausible timestamp are rejected. */
+  isPast?: boolean;
+}
+
+/** Returns the readings in a message. */
 export function readMessage(
   message: { payload: Uint8Array; headers?: ReadonlyMap<string, string> },
-  arrivalMs: number,
   points: readonly Point<MessageValue>[],
-  timeOf?: TimeOf,
+  times: MessageTimes,
 ): ReadMessage {
   if (message.payload.length > MAX_PAYLOAD_BYTES) {
     return { readings: points.map((point) => ({ point, failure: PAYLOAD_TOO_LONG })), problem: PAYLOAD_TOO_LONG };
   }
-  const payload = new Payload(message.payload, arrivalMs, message.headers);
-  const read = { readings: [], problem: undefined, hasRead: false };
+  const payload = new Payload(message.payload, message.headers, times);
+  const read: ReadMessage & { hasRead: boolean } = { readings: [], problem: undefined, hasRead: false };
   for (const point of points) {
-    if (point.spec.samples === undefined) readInto(read, payload, point, timeOf);
-    else readSamples(read, payload, point, timeOf);
+    if (point.spec.samples === undefined) readInto(read, payload, point, times);
+    else readSamples(read, payload, point, times);
   }
-  const { readings, hasRead, problem = 'it is empty' } = read;
+  const { readings, hasRead, zoneProblem, problem = 'it is empty' } = read;
   // Missing values are not a problem, because senders may omit values that did not change.
-  return { readings, problem: hasRead ? undefined : problem };
+  return { readings, problem: hasRead ? undefined : problem, zoneProblem };
 }
 
 function readSamples(
   read: ReadMessage & { hasRead: boolean },
   payload: Payload,
   point: Point<MessageValue>,
-  timeOf: TimeOf | undefined,
+  times: MessageTimes,
 ): void {
   try {
     const samples = payload.samples(point.spec.samples!);
@@ -238,7 +255,7 @@ function readSamples(
     let afterMs: number | undefined;
     withoutStackTraces(() => {
       for (let at = 0; at < samples.length; at++) {
-        afterMs = readInto(read, payload, point, timeOf, { json: samples[at], number: at + 1, afterMs }) ?? afterMs;
+        afterMs = readInto(read, payload, point, times, { json: samples[at], number: at + 1, afterMs }) ?? afterMs;
       }
     });
   } catch (error) {
@@ -247,19 +264,31 @@ function readSamples(
   }
 }
 
+const unitFix = (unit: TimeUnit) => `set time_unit: ${unit}`;
+
 /** Adds the reading of a value, or its failure. Returns the time of the reading, if it has one. */
 function readInto(
   read: ReadMessage & { hasRead: boolean },
   payload: Payload,
   point: Point<MessageValue>,
-  timeOf: TimeOf | undefined,
+  { timeOf, isPast = false }: MessageTimes,
   sample?: { json: unknown; number: number; afterMs: number | undefined },
 ): number | undefined {
   try {
-    const { value, timeMs: own, quality } = payload.read(point.spec, point.map !== undefined, sample);
+    const {
+      value,
+      timeMs: own,
+      isCount,
+      quality,
+      zoneProblem,
+    } = payload.read(point.spec, point.map !== undefined, sample);
     const timeMs = own ?? timeOf?.(point.series, sample?.afterMs);
     read.hasRead = true;
-    read.readings.push({ point, raw: value, timeMs, quality });
+    if (zoneProblem !== undefined) read.zoneProblem = `${point.name}: ${zoneProblem}`;
+    // Samples of a list were taken before the message was sent.
+    const arrival = isPast || sample !== undefined ? 'unknown' : timeOf;
+    const msOfUnit = isCount ? MS_OF_UNIT[point.spec.timeUnit ?? 'ms'] : undefined;
+    read.readings.push({ point, raw: value, timeMs, msOfUnit, unitFix, arrival, quality });
     return timeMs;
   } catch (error) {
     read.problem = sample === undefined ? messageOf(error) : `sample ${sample.number}: ${messageOf(error)}`;

@@ -18,6 +18,8 @@ export interface SparkplugMetric {
   timeMs: number | undefined;
   datatype: number | undefined;
   isNull: boolean;
+  /** Whether the value was stored by the node and is sent later. */
+  isHistorical: boolean;
   /** Raw value. Its meaning depends on the data type, which may be specified only in the birth certificate. */
   value: number | bigint | boolean | string | undefined;
   /** Whether the value is encoded as an unsigned integer, which may stand for a negative number. */
@@ -175,6 +177,7 @@ const FIELDS: Readonly<Record<number, readonly [keyof SparkplugMetric, (reader: 
   2: ['alias', (reader) => Number(reader.uint64())],
   3: ['timeMs', (reader) => Number(reader.uint64())],
   4: ['datatype', (reader) => reader.uint32()],
+  5: ['isHistorical', (reader) => reader.bool()],
   7: ['isNull', (reader) => reader.bool()],
   9: ['quality', readQuality],
   [INT_VALUE]: ['value', (reader) => reader.uint32()],
@@ -199,6 +202,7 @@ function readMetric(reader: BinaryReader): SparkplugMetric {
     timeMs: undefined,
     datatype: undefined,
     isNull: false,
+    isHistorical: false,
     value: undefined,
     isInteger: false,
     compound: undefined,

@@ -157,7 +157,9 @@ describe('CSV source', () => {
 
   it('stores valid rows, reports invalid ones next to the file, and moves and deletes finished files', async () => {
     const night = ['25.10.2026;02:00;1,5;7', '25.10.2026;02:30;2,5;', '25.10.2026;02:00;3,5;8', '25.10.2026;02:30;x;9'];
-    const text = ['Logger 7', 'Datum;Zeit;Fluss;level', ...night, 'gestern;;1;1', ''].join('\n');
+    const text = ['Logger 7', 'Datum;Zeit;Fluss;level', ...night, 'gestern;;1;1', '01.01.1980;00:00;1;1', ''].join(
+      '\n',
+    );
     writeFileSync(folder('night/night.csv'), text);
     writeFileSync(folder('night/other.csv'), 'Logger 7\nThis;is\nsomething;else\n');
     writeFileSync(folder('night/.hidden.csv'), 'Logger 7\nDatum;Zeit;Fluss\n25.10.2026;03:00;99\n');
@@ -170,7 +172,8 @@ describe('CSV source', () => {
       [3.5, '2026-10-25T01:00:00.000Z'],
     ]);
     const report = readFileSync(folder('night/done/night.csv.report.txt'), 'utf8');
-    for (const line of ['line 6', 'line 7']) expect(report).toContain(line);
+    for (const line of ['line 6', 'line 7', 'line 8: the time 1979-12-31T23:00:00.000Z is before 2000-01-01'])
+      expect(report).toContain(line);
     await agent.until(() => agent.logged('csv.failed').length > 0, 'the unusable file is reported');
     expect(below('night')).toEqual(['.hidden.csv', 'done', 'failed']);
     await agent.until(() => !below('night/done').includes('old.csv'), 'the expired file is deleted');

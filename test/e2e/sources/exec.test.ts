@@ -179,6 +179,33 @@ describe('program source', () => {
     expect(said()).toHaveLength(20);
   });
 
+  it('replaces implausible times of a program, and reads times without an offset in its zone', async () => {
+    const text =
+      'import datetime, json, time\nnow = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)\n';
+    const say = (key: string, time: string) =>
+      `print(json.dumps({"tag": "T", "key": "${key}", "value": now.timestamp(), "timestamp": ${time}}), flush=True)\n`;
+    const tokyo = 'now.astimezone(datetime.timezone(datetime.timedelta(hours=9))).strftime("%Y-%m-%dT%H:%M:%S")';
+    const clocks = program(
+      'clocks.py',
+      `${text}${say('unset', 'int(now.timestamp())')}${say('zoned', tokyo)}time.sleep(99)`,
+    );
+    const local = program('local.py', `${text}${say('local', tokyo)}time.sleep(99)`);
+    await reload(
+      `clocks: { ${clocks}, zone: Asia/Tokyo }, local: { ${local} }`,
+      'unset: { from: clocks }, zoned: {}, local: {}',
+    );
+    await agent.until(() => stored('unset').length > 0 && stored('zoned').length > 0, 'the values arrive');
+    const [unset, zoned] = [stored('unset')[0]!, stored('zoned')[0]!];
+    expect(zoned.timestampMs).toBe(zoned.value * 1_000);
+    expect(unset.timestampMs).toBeGreaterThanOrEqual(unset.value * 1_000);
+    const errorsOf = (event: string) => agent.logged(event).map(({ source, error }) => `${source}: ${error}`);
+    expect(errorsOf('source.time_replaced')).toEqual([
+      expect.stringMatching(/^clocks: .* looks like s, use milliseconds/),
+    ]);
+    await agent.until(() => errorsOf('source.zone_missing').length > 0, 'the missing zone is reported');
+    expect(errorsOf('source.zone_missing')).toEqual([expect.stringMatching(/^local: .* 9 h ahead of its arrival/)]);
+  });
+
   it('runs at an interval, stores each run once, reports failed runs, and kills hung ones with their children', async () => {
     const pids = file('pids');
     await reload(

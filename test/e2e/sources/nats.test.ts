@@ -52,7 +52,8 @@ function files(more = ''): { tags: string; env: Record<string, string> } {
     `sources:\n  line: { nats: "${servers.url}", durable: ${DURABLE}, ack_wait: 1s }\n` +
     `tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}` +
     `      untimed: { from: line, subject: site.untimed }\n` +
-    `      odd: { from: line, subject: site.odd, map: { ON: 1, "OFF": 0 }, no_value: -9999, range: [0, 900] }\n${more}`;
+    `      odd: { from: line, subject: site.odd, map: { ON: 1, "OFF": 0 }, no_value: -9999, range: [0, 900] }\n` +
+    `      unset: { from: line, subject: site.unset, at: /v, time: /t }\n${more}`;
   return { tags, env: ENV };
 }
 
@@ -137,6 +138,15 @@ describe('NATS source', () => {
     expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is not within range [0, 900]' }]);
   });
 
+  it('replaces an implausible time by the time at which the stream stored the message', async () => {
+    const { seq } = await stream.publish('site.unset', '{"v":1,"t":8}');
+    const timeMs = (await manager.streams.getMessage('PLANT', { seq }))!.time.getTime();
+    await agent.until(() => platform.stored(ASSET, 'unset').length > 0, 'the value arrives');
+    expect(platform.stored(ASSET, 'unset').map(({ timestampMs }) => timestampMs)).toEqual([timeMs]);
+    const [{ error }] = agent.logged('source.time_replaced') as [{ error: string }];
+    expect(error).toContain('T unset: the time 1970-01-01T00:00:00.008Z is before 2000-01-01');
+  });
+
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {
     const reports = agent.logged('nats.unreadable').length;
     await stream.publish('site.t0', 'garbage');
@@ -181,6 +191,7 @@ describe('NATS source', () => {
       ['k1', latest[1], null],
       ['untimed', untimed, null],
       ['odd', '12.5', null],
+      ['unset', 1, null],
     ]);
     expect(Date.parse(tested[0]!.timestamp)).toBe(START_MS + latest[0]!);
     await agent.until(async () => (await info())[2] === unchanged[2], 'the consumer of the test is deleted');

@@ -15,6 +15,8 @@ const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
   get(version: string): { encodePayload(payload: object): Uint8Array };
 };
 const { encodePayload } = get('spBv1.0');
+/** Time of a node whose clock was not set. */
+const UNSET_MS = 900_000_000;
 const START_MS = 1_700_000_000_000;
 const REBIRTH = { name: 'Node Control/Rebirth', type: 'Boolean', value: false };
 
@@ -122,6 +124,10 @@ class ConfirmedNode {
   say(): Promise<unknown> {
     this.n++;
     return this.#publish('NDATA', []);
+  }
+
+  sayAt(timestamp: number, more: { isHistorical?: true } = {}): Promise<unknown> {
+    return this.#publish('NDATA', [{ name: 'Count', timestamp, type: 'Int32', value: timestamp, ...more }]);
   }
 
   #publish(type: string, more: object[]): Promise<unknown> {
@@ -291,6 +297,24 @@ describe('Sparkplug B source', () => {
       await agent.until(() => platform.compare(881, 'sure', sent).missing.length === 0, 'all values arrive');
       const withFirst = [{ timestampMs: START_MS, value: 0 }, ...sent];
       expect(platform.compare(881, 'sure', withFirst)).toMatchObject({ invented: [], different: [] });
+    } finally {
+      await node.end();
+    }
+  });
+
+  it('replaces the implausible time of a live metric, and rejects a historical one', async () => {
+    const node = await ConfirmedNode.open();
+    try {
+      const beforeMs = Date.now();
+      const live = () => stored('sure').filter(({ value }) => value === Math.floor(beforeMs / 1_000));
+      await node.sayAt(UNSET_MS, { isHistorical: true });
+      await node.sayAt(Math.floor(beforeMs / 1_000));
+      await agent.until(() => live().length > 0, 'the live value arrives');
+      expect(live()[0]!.timestampMs).toBeGreaterThanOrEqual(beforeMs);
+      expect(stored('sure').filter(({ value }) => value === UNSET_MS)).toEqual([]);
+      const errorOf = (event: string) => agent.logged(event).map(({ error }) => error);
+      expect(errorOf('source.time_rejected')).toEqual([expect.stringContaining('1970-01-11T10:00:00.000Z is before')]);
+      expect(errorOf('source.time_replaced')).toEqual([expect.stringContaining('it fits the unit s')]);
     } finally {
       await node.end();
     }

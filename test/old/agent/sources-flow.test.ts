@@ -60,7 +60,6 @@ beforeEach(async () => {
     kinds: [probe.kind],
     buffer: buffer as unknown as SourcesFlowOptions['buffer'],
     countIngested: () => {},
-    countAhead: () => {},
     brokers: new Brokers({ clientId: (name) => name, clock, logger: silentLogger() }),
     clock,
     log: silentLogger(),

@@ -16,6 +16,7 @@ const SOURCE: ShownStatus['sources'][number] = {
   silent_seconds: 0,
   unusable: null,
   rejected: null,
+  warnings: [],
   values: 3,
   missing: null,
   stored: 100,

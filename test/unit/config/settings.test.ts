@@ -68,6 +68,7 @@ describe('settings', () => {
       httpsProxy: undefined,
       noProxy: undefined,
       ingestHosts: undefined,
+      earliestTimeMs: Date.UTC(2000, 0, 1),
       ingestTagFrom: 'measurement',
       ingestKeyFrom: '{field}',
       ingestTlsCert: undefined,

@@ -37,7 +37,7 @@ function shaped(raw: unknown, map: ValueMap | undefined): number[] {
 function message(text: string, map: ValueMap | undefined, at?: string): number[] {
   const spec: MessageValue = { topic: 'a', template: 'a', ...(at === undefined ? {} : { at }) };
   const point: Point<MessageValue> = { name: 'T v', series: 1, everyMs: 0, map, shaping: UNSHAPED, spec };
-  const { readings } = readMessage({ payload: Buffer.from(text) }, 0, [point]);
+  const { readings } = readMessage({ payload: Buffer.from(text) }, [point], { arrivalMs: 0 });
   return readings.flatMap((reading) => ('raw' in reading ? shaped(reading.raw, map) : []));
 }
 

@@ -13,7 +13,7 @@ function read(spec: Omit<MessageValue, 'topic' | 'template'>, payload: string, t
   const bench = makeIntakeBench(tags);
   const gate = bench.gateOf('s');
   const points = pointsOf<MessageValue>(tags, 's', bench.intake);
-  const outcome = readMessage({ payload: Buffer.from(payload) }, bench.clock.wallMs(), points, timeOf);
+  const outcome = readMessage({ payload: Buffer.from(payload) }, points, { timeOf, arrivalMs: bench.clock.wallMs() });
   gate.record(outcome.readings);
   return { ...bench, gate, outcome, point: points[0]! };
 }

@@ -58,8 +58,8 @@ describe('value map', () => {
     const gate = gateOf('s');
     const points = pointsOf<typeof spec>(tags, 's', intake);
     const whole = points.map((point) => ({ ...point, spec: { topic: 'a', template: 'a' } }));
-    const read = (text: string, of: Parameters<typeof readMessage>[2]) =>
-      gate.record(readMessage({ payload: Buffer.from(text) }, 0, of).readings);
+    const read = (text: string, of: Parameters<typeof readMessage>[1]) =>
+      gate.record(readMessage({ payload: Buffer.from(text) }, of, { arrivalMs: 0 }).readings);
     read('{"state":"RUN"}', points);
     read('OFF', whole);
     read('"RUN"', whole);

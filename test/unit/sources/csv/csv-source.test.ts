@@ -585,6 +585,15 @@ describe('source of growing CSV files', () => {
     expect(bench.status.errors).toBe(0);
   });
 
+  it('rejects a cell with NUL bytes between its digits', async () => {
+    const bench = new CsvBench('tail: true', ONE);
+    bench.write('a.csv', 'm,n\n1,1\n1,2\0\x003\n1,4\n');
+    await bench.open();
+    await bench.until(() => bench.values().length === 2);
+    expect(bench.values()).toEqual([1, 4]);
+    expect(bench.status.report(0).rejected).toMatchObject({ count: 1 });
+  });
+
   it.each(['header of more than 256 bytes', 'first rows'])(
     'reads a larger file with the same %s from its beginning',
     async (beginning) => {

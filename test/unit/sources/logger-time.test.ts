@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { formatProblem, TimeReader } from '../../../../src/sources/csv/logger-time.ts';
+import { formatProblem, missingZone, parseZonedTime, TimeReader } from '../../../src/sources/intake/logger-time.ts';
+import { parseIsoTime } from '../../../src/sources/intake/text-parsers.ts';
 
 const berlin = (format?: string) => new TimeReader({ zone: 'Europe/Berlin', ...(format ? { format } : {}) });
 const iso = (resolved: { timeMs: number } | undefined) =>
@@ -97,5 +98,34 @@ describe('data logger timestamp', () => {
     'DD.MM.YYYY HH:mm.SSS',
   ])('cannot be configured with the format %s', (format) => {
     expect(formatProblem(format)).toMatch(/^(has|must|contains) /);
+  });
+});
+
+describe('live time without an offset', () => {
+  it('is a local time of the zone, also in the repeated hour', () => {
+    const hour = 3_600_000;
+    const firstMs = Date.UTC(2026, 9, 25, 0, 30);
+    const read = (text: string, arrivalMs: number) => parseZonedTime(text, 'Europe/Berlin', arrivalMs - hour);
+    expect(read('2026-07-01T12:00:00', Date.UTC(2026, 6, 1, 10))).toBe(Date.UTC(2026, 6, 1, 10));
+    expect(read('2026-10-25T02:30:00', firstMs + 5_000)).toBe(firstMs);
+    expect(read('2026-10-25T02:30:00', firstMs + hour + 5_000)).toBe(firstMs + hour);
+    expect(read('2026-07-01T12:00:00+05:00', firstMs)).toBe(Date.UTC(2026, 6, 1, 7));
+    expect(read('yesterday', firstMs)).toBeNaN();
+  });
+
+  it('is suspicious if it differs from its arrival by whole half hours', () => {
+    const arrivalMs = Date.UTC(2026, 10, 21, 12, 0, 5);
+    const of = (text: string) => missingZone(text, parseIsoTime(text), arrivalMs);
+    expect(of('2026-11-21T13:00:00')).toContain('is 1 h ahead of its arrival: set zone');
+    expect(of('2026-11-21 07:00:00')).toContain('is 5 h behind its arrival');
+    expect(of('2026-11-21T17:30:04.5')).toContain('5.5 h ahead');
+    for (const text of [
+      '2026-11-21T12:00:00',
+      '2026-11-21T13:00:00Z',
+      '2026-11-21T13:10:00',
+      '2026-11-19T13:00:00',
+      '2026-11-21',
+    ])
+      expect([text, of(text)]).toEqual([text, undefined]);
   });
 });

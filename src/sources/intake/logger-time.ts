@@ -1,5 +1,8 @@
-/** Parses data logger time formats. Pure. */
-import { parseIsoTime } from '../intake/text-parsers.ts';
+/** Parses local times and data logger time formats. Pure. */
+import { printable } from '../../config/problem.ts';
+import type { MemberReport, Members } from '../../config/source-kinds.ts';
+import { parseIsoTime } from './text-parsers.ts';
+import { MS_OF_UNIT, type TimeUnit } from './times.ts';
 
 export interface LoggerTime {
   zone: string;
@@ -25,7 +28,8 @@ const TOKEN = /YYYY|SSS|YY|MMM|MM|DD|HH|hh|mm|ss|A/g;
 const HOUR_TOKENS = ['HH', 'hh'];
 /** Languages of the names of months. */
 const LANGUAGES = ['en', 'de', 'fr', 'it', 'es', 'nl'];
-const UNITS: Readonly<Record<string, number>> = { unix: 1_000, unix_ms: 1 };
+/** Milliseconds per unit of numeric formats. */
+export const UNITS: Readonly<Record<string, number>> = { unix: 1_000, unix_ms: 1 };
 const GERMAN = ['DD.MM.YYYY HH:mm:ss.SSS', 'DD.MM.YYYY HH:mm:ss', 'DD.MM.YYYY HH:mm', 'DD.MM.YYYY'];
 const DAY_MS = 86_400_000;
 /** Day 0 of Excel dates. Excel counts the non-existent 29 February 1900 as day 60. */
@@ -42,6 +46,12 @@ interface Resolved {
   timeMs: number;
   /** `twice`: the local time is ambiguous; `skipped`: it does not exist. */
   shift?: 'twice' | 'skipped';
+}
+
+/** Returns the correction for a numeric time that has another unit. */
+export function formatFor(unit: TimeUnit): string {
+  const format = Object.keys(UNITS).find((one) => UNITS[one] === MS_OF_UNIT[unit]);
+  return format === undefined ? `the number looks like ${unit}` : `set time_format: ${format}`;
 }
 
 /** Returns the reason why a format is invalid, or `undefined` if it is valid. */
@@ -143,6 +153,71 @@ export class TimeReader {
     if (this.#offsets.size >= MAX_OFFSETS) this.#offsets.clear();
     this.#offsets.set(step, offset);
     return offset;
+  }
+}
+
+/** Readers of ISO 8601 by zone. All zones are from tags.yaml. */
+const READERS = new Map<string, TimeReader>();
+export const HOUR_MS = 3_600_000;
+
+/**
+ * Parses an ISO 8601 time. Without an offset, it is a local time in `zone`. If this time occurs twice, returns the first
+ * one after `afterMs`, the time of the previous sample or one hour before the arrival. Returns NaN for other text.
+ */
+export function parseZonedTime(text: string, zone: string, afterMs: number): number {
+  if (!LOCAL_ISO.test(text)) return parseIsoTime(text);
+  let reader = READERS.get(zone);
+  if (reader === undefined) {
+    reader = new TimeReader({ zone });
+    READERS.set(zone, reader);
+  }
+  return reader.read(text, afterMs)?.timeMs ?? Number.NaN;
+}
+
+/** ISO 8601 date and time without an offset. */
+const LOCAL_ISO = /^\d{4}-\d\d-\d\d[Tt ][\d:.,]+$/;
+const HALF_HOUR_MS = HOUR_MS / 2;
+/** Largest UTC offset. */
+const MAX_OFFSET_MS = 14 * HOUR_MS;
+/** Assumed delay of a live value, and the deviation from it in both directions. */
+const DELAY_MS = 14_000;
+const DEVIATION_MS = 16_000;
+
+/**
+ * Returns the problem of a time that was interpreted as UTC because it has no offset, if it differs from its arrival by
+ * whole half hours and is therefore probably a local time.
+ */
+export function missingZone(text: string, timeMs: number, arrivalMs: number): string | undefined {
+  const aheadMs = timeMs - arrivalMs + DELAY_MS;
+  const offsetMs = Math.round(aheadMs / HALF_HOUR_MS) * HALF_HOUR_MS;
+  if (offsetMs === 0 || Math.abs(offsetMs) > MAX_OFFSET_MS || Math.abs(aheadMs - offsetMs) > DEVIATION_MS) {
+    return undefined;
+  }
+  if (!LOCAL_ISO.test(text)) return undefined;
+  const difference = `${Math.abs(offsetMs) / HOUR_MS} h ${offsetMs > 0 ? 'ahead of' : 'behind'}`;
+  const fix = 'set zone, for example zone: Europe/Berlin, or zone: UTC if the time is correct';
+  return `the time ${JSON.stringify(text)} has no offset and is ${difference} its arrival: ${fix}`;
+}
+
+export const ZONE_MEMBER = {
+  type: 'string',
+  minLength: 1,
+  maxLength: 64,
+  title: 'a time zone',
+  description: 'Time zone of times without an offset. Default: UTC.',
+  examples: ['Europe/Berlin'],
+};
+
+/** Returns the member `zone`, if it is set and valid. Reports an unknown time zone. */
+export function readZone(raw: Members, report: MemberReport): { zone?: string } {
+  if (raw.zone === undefined) return {};
+  const zone = String(raw.zone);
+  try {
+    new Intl.DateTimeFormat('en-US', { timeZone: zone });
+    return { zone };
+  } catch {
+    report.problem('zone', `unknown time zone "${printable(zone)}"`, 'use a value such as Europe/Berlin or UTC');
+    return {};
   }
 }
 
