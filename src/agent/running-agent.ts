@@ -143,6 +143,7 @@ export class RunningAgent {
       },
       brokers: this.#events.brokers,
       watch: this.#events.valueRules,
+      platformMs: () => platform.client.platformClock.nowMs(),
       clock,
       log,
     });

@@ -37,6 +37,8 @@ export interface SourcesFlowOptions {
   brokers: Brokers;
   /** Rules on values. */
   watch?: ValueWatch;
+  /** Returns the current time of the platform, or `undefined` if it is unknown. */
+  platformMs(): number | undefined;
   clock: Clock;
   log: Logger;
 }
@@ -59,7 +61,7 @@ export class SourcesFlow {
     const { settings, listener: server, buffer, tags, kinds, brokers, watch, countIngested, clock, log } = options;
     const { catalogue, committer, stamps, values } = buffer;
     this.#options = options;
-    this.#times = new ValueTimes(settings.earliestTimeMs);
+    this.#times = new ValueTimes(settings.earliestTimeMs, options.platformMs);
     const gate = {
       committer,
       stamps,

@@ -4,6 +4,9 @@
  * replaces it if the value was read or subscribed live. Otherwise, the arrival time would be wrong as well, so pushed,
  * historical and retained values and rows of files are rejected.
  *
+ * A gateway without a real-time clock continues after a power cut with the time at which it was shut down. A time is
+ * therefore ahead only if it is also ahead of the platform's clock, which is known after the first sign-in.
+ *
  * The platform keeps one value per series and time. A value with the time of the previous value of its series, but
  * another number, is stored and reported. Only the latest value of each series is compared.
  */
@@ -34,18 +37,27 @@ export interface Overwriting {
 export class ValueTimes {
   /** EARLIEST_TIME, in milliseconds since 1970. */
   earliestMs: number;
+  readonly #platformMs: () => number | undefined;
   /** Time and number of the latest value by series. */
   #lastMs = new Float64Array(FIRST_SERIES).fill(Number.NaN);
   #lastValue = new Float64Array(FIRST_SERIES);
 
-  constructor(earliestMs = EARLIEST_MS) {
+  /** `platformMs` returns the current time of the platform, or `undefined` if it is unknown. */
+  constructor(earliestMs = EARLIEST_MS, platformMs: () => number | undefined = () => undefined) {
     this.earliestMs = earliestMs;
+    this.#platformMs = platformMs;
   }
 
   /** `nowMs`: current wall clock time. If it is not trusted, any time from 1970 to 9999 is plausible. */
   isPlausible(timeMs: number, nowMs: number): boolean {
     if (!isValidTime(timeMs)) return false;
-    return !isTrusted(nowMs) || (timeMs >= this.earliestMs && timeMs <= nowMs + DAY_MS);
+    if (!isTrusted(nowMs)) return true;
+    return timeMs >= this.earliestMs && (timeMs <= nowMs + DAY_MS || timeMs <= this.#latestMs());
+  }
+
+  /** Returns the latest plausible time according to the platform's clock. */
+  #latestMs(): number {
+    return (this.#platformMs() ?? Number.POSITIVE_INFINITY) + DAY_MS;
   }
 
   /** Returns the unit in which a number would be a plausible time. `timeMs`: the number, read in units of `msOfUnit`. */
