@@ -129,10 +129,10 @@ const NOT_READ = 'not read';
 /** Log messages. */
 const NO_MEASUREMENT: Readonly<Record<NoMeasurement, { reported: string; restored: string }>> = {
   not_a_number: { reported: 'reading is not a number', restored: 'numeric readings restored' },
-  no_value: { reported: 'reading means "no value"', restored: 'readings with a value restored' },
+  no_value: { reported: 'reading means "no value"', restored: 'readings restored' },
   out_of_range: {
-    reported: 'reading is not within its range',
-    restored: 'readings within their range restored',
+    reported: 'reading out of range',
+    restored: 'in-range readings restored',
   },
 };
 /** Data is reported as unusable after this time without a value. */
@@ -143,9 +143,9 @@ const UNUSABLE_MANY_MS = MINUTE_MS;
 
 /** Warnings about accepted values: log event and message. */
 const WARNINGS = {
-  timeReplaced: [{ event: 'source.time_replaced' }, 'implausible time replaced by the arrival time'],
-  zoneMissing: [{ event: 'source.zone_missing' }, 'time without an offset is probably a local time'],
-  sameTime: [{ event: 'source.same_time' }, 'the platform keeps only one of several values with the same time'],
+  timeReplaced: [{ event: 'source.time_replaced' }, 'implausible timestamp replaced with the arrival time'],
+  zoneMissing: [{ event: 'source.zone_missing' }, 'timestamp without a UTC offset is probably local time'],
+  sameTime: [{ event: 'source.same_time' }, 'duplicate timestamps, the platform keeps only one value'],
 } as const;
 
 type SourceWarning = keyof typeof WARNINGS;
@@ -295,7 +295,7 @@ export class SourceStatus {
     this.recordFailure(point, problem);
     this.recordRejected(`${point.name}: ${problem}`);
     const fields = { source: this.name, value: point.name, error: problem };
-    this.#trouble.report({ event: 'source.time_rejected', ...fields }, 'value with an implausible time rejected');
+    this.#trouble.report({ event: 'source.time_rejected', ...fields }, 'value with an implausible timestamp rejected');
   }
 
   /** Records accepted values that may be wrong. `problem` contains an example. */
@@ -421,7 +421,7 @@ export function rejectedText({ count, problem }: NonNullable<SourceReport['rejec
   return count === 1 ? `rejected: ${problem}` : `${countText(count)} rejected, latest: ${problem}`;
 }
 
-/** Example: `implausible time replaced by the arrival time (3 times), latest: …` */
+/** Example: `implausible timestamp replaced with the arrival time (3 times), latest: …` */
 export function warningText({ message, count, problem }: SourceReport['warnings'][number]): string {
   return count === 1 ? `${message}: ${problem}` : `${message} (${countText(count)} times), latest: ${problem}`;
 }

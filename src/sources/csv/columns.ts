@@ -280,7 +280,7 @@ export class FileColumns {
   #problemOfCells(fields: readonly string[]): string | undefined {
     const { length } = this.names;
     const has = `has ${counted(fields.length, 'cell')}`;
-    if (fields.length <= this.#firstAt) return `${has}, and the first value is in column ${this.#firstAt + 1}`;
+    if (fields.length <= this.#firstAt) return `${has}, but the first value is in column ${this.#firstAt + 1}`;
     if (length === 0 || fields.length <= length || fields.slice(length).every((field) => field.trim() === '')) {
       return undefined;
     }

@@ -44,7 +44,7 @@ interface CsvReaderOptions extends Partial<CsvPosition> {
 const MAX_RECORD = 64 * 1024;
 export const BYTES_BEFORE = 256;
 const BYTE_ORDER_MARK = /^(?:\ufeff|\u00ef\u00bb\u00bf)/;
-const UNFINISHED = 'has no line end and may be incomplete; if files always end like this, set last_line: take';
+const UNFINISHED = 'has no line ending and may be incomplete; if files always end this way, set last_line: take';
 /** NUL around a cell. NUL inside a cell is kept, because the texts on both sides can belong to different rows. */
 const NULS = /^\0+|\0+$/g;
 /** Characters that are not decoded yet, and NUL. */

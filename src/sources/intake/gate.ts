@@ -122,9 +122,9 @@ const TRANSITIONS_MS = 5_000;
 const MAX_ROOM = 4_096;
 const DONE = Promise.resolve();
 /** Advice on values of one series with the same time, by kind of source. */
-const SAME_TIME_FIX = 'send times with milliseconds, or set time_from: arrival';
+const SAME_TIME_FIX = 'send timestamps with milliseconds, or set time_from: arrival';
 const SAME_TIME_FIXES: Readonly<Record<string, string>> = {
-  push: 'send times with milliseconds (in line protocol, precision=ms or finer)',
+  push: 'send timestamps with milliseconds (in line protocol, precision=ms or finer)',
   csv: 'check that time_column and time_format include the seconds and their fraction',
 };
 

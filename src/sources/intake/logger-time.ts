@@ -51,7 +51,7 @@ interface Resolved {
 /** Returns the correction for a numeric time that has another unit. */
 export function formatFor(unit: TimeUnit): string {
   const format = Object.keys(UNITS).find((one) => UNITS[one] === MS_OF_UNIT[unit]);
-  return format === undefined ? `the number looks like ${unit}` : `set time_format: ${format}`;
+  return format === undefined ? `the number appears to be in ${unit}` : `set time_format: ${format}`;
 }
 
 /** Returns the reason why a format is invalid, or `undefined` if it is valid. */
@@ -196,7 +196,7 @@ export function missingZone(text: string, timeMs: number, arrivalMs: number): st
   if (!LOCAL_ISO.test(text)) return undefined;
   const difference = `${Math.abs(offsetMs) / HOUR_MS} h ${offsetMs > 0 ? 'ahead of' : 'behind'}`;
   const fix = 'set zone, for example zone: Europe/Berlin, or zone: UTC if the time is correct';
-  return `the time ${JSON.stringify(text)} has no offset and is ${difference} its arrival: ${fix}`;
+  return `timestamp ${JSON.stringify(text)} has no UTC offset and is ${difference} the arrival time: ${fix}`;
 }
 
 export const ZONE_MEMBER = {
@@ -204,7 +204,7 @@ export const ZONE_MEMBER = {
   minLength: 1,
   maxLength: 64,
   title: 'a time zone',
-  description: 'Time zone of times without an offset. Default: UTC.',
+  description: 'Time zone of timestamps without a UTC offset. Default: UTC.',
   examples: ['Europe/Berlin'],
 };
 

@@ -81,7 +81,7 @@ export function shape(
     return { problem: `${raw} is not a finite number after scaling`, fault: 'not_a_number' };
   }
   if (range !== undefined && (value < range[0] || value > range[1])) {
-    return { problem: `${value} is not within range [${range[0]}, ${range[1]}]`, fault: 'out_of_range' };
+    return { problem: `${value} is outside range [${range[0]}, ${range[1]}]`, fault: 'out_of_range' };
   }
   return { number, value };
 }

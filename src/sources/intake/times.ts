@@ -63,7 +63,8 @@ export class ValueTimes {
    */
   problemOf(timeMs: number, nowMs: number, msOfUnit?: number, fix?: (unit: TimeUnit) => string): string {
     const unit = msOfUnit === undefined ? undefined : this.fittingUnit(timeMs, msOfUnit, nowMs);
-    const instead = unit === undefined ? 'check the clock of the sender' : (fix?.(unit) ?? `it fits the unit ${unit}`);
+    const instead =
+      unit === undefined ? "check the sender's clock" : (fix?.(unit) ?? `the number appears to be in ${unit}`);
     return `${this.#descriptionOf(timeMs, nowMs)}: ${instead}`;
   }
 
@@ -97,7 +98,7 @@ export class ValueTimes {
   }
 
   #descriptionOf(timeMs: number, nowMs: number): string {
-    const time = Math.abs(timeMs) <= LATEST_DATE_MS ? `the time ${new Date(timeMs).toISOString()}` : 'the time';
+    const time = Math.abs(timeMs) <= LATEST_DATE_MS ? `timestamp ${new Date(timeMs).toISOString()}` : 'timestamp';
     if (isValidTime(timeMs) && timeMs > nowMs) return `${time} is more than a day ahead`;
     if (timeMs < this.earliestMs) return `${time} is before ${dateText(this.earliestMs)}`;
     return `${time} is after the year 9999`;

@@ -247,7 +247,9 @@ function affectedBy({ points, scaled }: Item): { point: ModbusPoint; register: s
 function exponentOf({ spec }: ModbusPoint, first: number, data: Buffer): number | string {
   const exponent = decode(data, first, spec.scaleRegister!) as number;
   if (exponent === NOT_IMPLEMENTED) return 'contains 0x8000, which means "not implemented"';
-  return Math.abs(exponent) <= MAX_EXPONENT ? exponent : `contains ${exponent}, which is not from -10 to 10`;
+  return Math.abs(exponent) <= MAX_EXPONENT
+    ? exponent
+    : `contains ${exponent}, but the exponent must be between -10 and 10`;
 }
 
 /** Adds the exponent to the reading of a value with a scale register, which is not known before the end of the poll. */

@@ -165,7 +165,7 @@ export function noValueOf(
   const type = bits === undefined ? register.type : 'uint16';
   if (code === 'sunspec') {
     if (SUNSPEC[type] !== undefined || type.startsWith('float')) return { numbers: sunSpecCodes(register) };
-    return { reason: `has no code for ${type}`, instead: 'use a number' };
+    return { reason: `is not defined for ${type}`, instead: 'use a number' };
   }
   if (type === 'string' || type === 'bool') {
     if (typeof code === 'number') return { numbers: [code] };

@@ -121,7 +121,7 @@ describe('Modbus source', () => {
       { key: 'power', raw: 2346, value: 234.6, problem: null },
       { key: 'none', value: null, problem: expect.stringContaining('-32768 means "no value"') },
       { key: 'alarm', value: null, problem: expect.stringContaining('65535, which means "no value"') },
-      { key: 'hot', value: null, problem: expect.stringContaining('234.6 is not within range [-40, 125]') },
+      { key: 'hot', value: null, problem: expect.stringContaining('234.6 is outside range [-40, 125]') },
     ]);
     expect((await runVerb(agent, 'sources', 'ls')).stdout).toMatch(
       /^inverter: \d+ rejected, latest: I \w+: .*(range|value)/m,

@@ -195,7 +195,7 @@ describe('MQTT source', () => {
     expect([first!.value, more]).toEqual([2, []]);
     expect(first!.timestampMs).toBeGreaterThanOrEqual(beforeMs);
     const errors = agent.logged('source.time_replaced').map(({ error }) => error);
-    expect(errors).toEqual([expect.stringContaining('T unset: the time 1970')]);
+    expect(errors).toEqual([expect.stringContaining('T unset: timestamp 1970')]);
     expect(errors[0]).toContain('set time_unit: s');
   });
 
@@ -212,7 +212,7 @@ describe('MQTT source', () => {
     await agent.until(() => errorsOf('source.same_time').length > 0, 'the overwritten value is reported');
     expect(errorsOf('source.same_time')).toEqual([expect.stringMatching(/^T coarse at .*time_from: arrival/)]);
     const { stdout } = await runVerb(agent, 'sources', 'ls');
-    for (const words of ['implausible time replaced', 'probably a local time', 'keeps only one'])
+    for (const words of ['implausible timestamp replaced', 'probably local time', 'keeps only one'])
       expect(stdout).toContain(words);
   });
 
@@ -226,7 +226,7 @@ describe('MQTT source', () => {
     expect(agent.logged('source.no_value')).toMatchObject([
       { value: 'T odd', error: '-9999 means "no value" (no_value)' },
     ]);
-    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is not within range [0, 900]' }]);
+    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is outside range [0, 900]' }]);
   });
 
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {

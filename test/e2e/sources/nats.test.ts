@@ -135,7 +135,7 @@ describe('NATS source', () => {
     expect(agent.logged('source.no_value')).toMatchObject([
       { value: 'T odd', error: '-9999 means "no value" (no_value)' },
     ]);
-    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is not within range [0, 900]' }]);
+    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is outside range [0, 900]' }]);
   });
 
   it('replaces an implausible time by the time at which the stream stored the message', async () => {
@@ -144,7 +144,7 @@ describe('NATS source', () => {
     await agent.until(() => platform.stored(ASSET, 'unset').length > 0, 'the value arrives');
     expect(platform.stored(ASSET, 'unset').map(({ timestampMs }) => timestampMs)).toEqual([timeMs]);
     const [{ error }] = agent.logged('source.time_replaced') as [{ error: string }];
-    expect(error).toContain('T unset: the time 1970-01-01T00:00:00.008Z is before 2000-01-01');
+    expect(error).toContain('T unset: timestamp 1970-01-01T00:00:00.008Z is before 2000-01-01');
   });
 
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {

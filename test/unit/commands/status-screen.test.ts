@@ -207,7 +207,7 @@ describe('status screen', () => {
 
   it('reports other clients after a 429 response as a possible cause only', () => {
     const screen = statusScreen(BAD_DAY, 80, (text) => text, 'wrap').replaceAll(/\s+/g, ' ');
-    expect(screen).toContain('limited to 120.5 per minute, reduced after a 429 response; other clients may use');
+    expect(screen).toContain('limited to 120.5 per minute, reduced after a 429 response; other clients may share');
   });
 
   it('has the same width with or without colours', () => {

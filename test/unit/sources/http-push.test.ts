@@ -182,11 +182,11 @@ describe('POST /v1/values', () => {
     const at = (timestamp: unknown) => listener.values([{ ...ONE, timestamp }]);
     const nowMs = clock.wallMs();
     for (const [timestamp, problem] of [
-      [8, '1970-01-01T00:00:00.008Z is before 2000-01-01: check the clock of the sender'],
+      [8, "1970-01-01T00:00:00.008Z is before 2000-01-01: check the sender's clock"],
       ['1999-12-31T23:59:59Z', 'is before 2000-01-01'],
       [nowMs + 86_400_001, 'is more than a day ahead'],
-      [Math.floor(nowMs / 1_000), 'the number looks like s, use milliseconds'],
-      [nowMs * 1_000, 'the number looks like us, use milliseconds'],
+      [Math.floor(nowMs / 1_000), 'the number appears to be in s, use milliseconds'],
+      [nowMs * 1_000, 'the number appears to be in us, use milliseconds'],
     ] as const) {
       const { status, body } = await at(timestamp);
       expect([timestamp, status, body.problems![0]!.problem]).toEqual([

@@ -55,7 +55,7 @@ describe('implausible time of a value', () => {
     expect(stored()).toEqual([]);
     expect(report()).toMatchObject({
       errors: 2,
-      rejected: { count: 2, problem: expect.stringContaining('T v: the time 1970') },
+      rejected: { count: 2, problem: expect.stringContaining('T v: timestamp 1970') },
     });
   });
 

@@ -161,7 +161,7 @@ describe('source of complete CSV files', () => {
     expect(bench.values()).toEqual([1, 2, 3]);
     const report = bench.read('done/a.csv.report.txt');
     expect(report).toMatch(/line 2: has 5 cells, but the header has 3; .* set decimal: ","/);
-    expect(report).toContain('line 4: has 1 cell, and the first value is in column 2');
+    expect(report).toContain('line 4: has 1 cell, but the first value is in column 2');
   });
 
   it('moves a file none of whose rows could be read to failed/', async () => {
@@ -211,7 +211,7 @@ describe('source of complete CSV files', () => {
     bench.write('a.csv', `time,n\n${at}0Z,1\n${at}1Z,133`);
     await bench.open();
     await bench.until(() => bench.below('done').length === 2);
-    expect(bench.read('done/a.csv.report.txt')).toContain('line 3: has no line end and may be incomplete');
+    expect(bench.read('done/a.csv.report.txt')).toContain('line 3: has no line ending and may be incomplete');
     await bench.crash();
     await bench.open();
     appendFileSync(join(bench.folder, 'done/a.csv'), `4.25\n${at}2Z,3\n`);
