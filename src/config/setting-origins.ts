@@ -152,8 +152,8 @@ function takeFile(
 }
 
 /**
- * Warns about quotes and line ends that are part of a value, because a password is used as written. `docker run
- * --env-file` and `podman run --env-file` keep them.
+ * Warns about quotes and line endings that are part of a value, because secrets are used verbatim. `docker run
+ * --env-file` and `podman run --env-file` do not remove them.
  */
 function warnIfUnintended(key: KeyName, { text, place }: GivenSetting, problems: Problems): void {
   const instead = place.file === 'environment' ? 'remove them from the --env-file or the environment' : 'remove them';

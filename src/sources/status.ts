@@ -29,7 +29,7 @@ export interface SourceReport {
   unusable: { readings: number; since_seconds: number; problem: string } | null;
   /** Readings, messages, lines and rows without a usable value since startup, with the latest problem. */
   rejected: { count: number; problem: string; seconds_ago: number } | null;
-  /** Accepted values that may be wrong: number by event, with the latest problem. */
+  /** Warnings about accepted values, by event, with the latest problem. */
   warnings: readonly { event: string; message: string; count: number; problem: string; seconds_ago: number }[];
   /** Number of configured values. */
   values: number;
@@ -109,7 +109,7 @@ interface PointState {
   /** Readings without a value since the latest one with a value, with the latest problem. */
   failures: number;
   problem: string | undefined;
-  /** Why the latest reading was not a measurement. */
+  /** Reason why the latest reading was not a measurement. */
   fault: NoMeasurement | undefined;
 }
 
@@ -126,7 +126,7 @@ const GRACE_MS = 20_000;
 const GRACE_POLLS = 3;
 const MISSING_SHOWN = 5;
 const NOT_READ = 'not read';
-/** Log messages. */
+/** Log messages by fault. */
 const NO_MEASUREMENT: Readonly<Record<NoMeasurement, { reported: string; restored: string }>> = {
   not_a_number: { reported: 'reading is not a number', restored: 'numeric readings restored' },
   no_value: { reported: 'reading means "no value"', restored: 'readings restored' },
@@ -289,7 +289,7 @@ export class SourceStatus {
     this.#recordUseless(problem, count);
   }
 
-  /** Rejects a value whose time is implausible. */
+  /** Records the rejection of a value with an implausible timestamp. */
   rejectTime(point: Point, problem: string): void {
     this.errors++;
     this.recordFailure(point, problem);
@@ -298,7 +298,7 @@ export class SourceStatus {
     this.#trouble.report({ event: 'source.time_rejected', ...fields }, 'value with an implausible timestamp rejected');
   }
 
-  /** Records accepted values that may be wrong. `problem` contains an example. */
+  /** Records a warning about accepted values. `problem` contains an example. */
   warn(kind: SourceWarning, problem: string, count = 1): void {
     const atMs = this.#options.clock.monotonicMs();
     this.#warnings.set(kind, { count: (this.#warnings.get(kind)?.count ?? 0) + count, problem, atMs });

@@ -285,7 +285,7 @@ function readRegister(raw: Members, report: MemberReport): ModbusRegister | unde
   };
 }
 
-/** Reads the register of a scale factor, an int16. Returns `undefined` after reporting a problem. */
+/** Reads the int16 register of a scale factor. Returns `undefined` after reporting a problem. */
 function readScaleRegister(raw: Members, register: ModbusRegister, report: MemberReport): ModbusRegister | undefined {
   const written = String(raw.scale_register).trim();
   const problem = (reason: string, instead: string): undefined => {
