@@ -113,7 +113,7 @@ describe('session of the technical user', () => {
     expect(most).toBe(1);
   });
 
-  it('repeats one call at a time with a new token that the platform does not know yet, and requests no other', async () => {
+  it('retries one call at a time with a new token that the platform does not know yet, and requests no other token', async () => {
     await begin({}, { POST_CONCURRENCY: `${ASSETS.length}` });
     let issuedMs = 0;
     let posts = 0;

@@ -222,7 +222,7 @@ describe('CSV source', () => {
     expect(below('log')).not.toContain('done');
   });
 
-  it('delivers the rows that can be read of files as loggers write them, and reports the others', async () => {
+  it('delivers the valid rows of realistic logger files, and reports invalid rows', async () => {
     const first = ['time,v', '2026-10-25T02:30,1', 'v,w,time', '2,,2026-10-25T02:40', '3,5,2026-10-25T02:50,0', ''];
     writeFileSync(folder('field/1.csv'), first.join('\r'));
     await agent.until(() => below('field/done').includes('1.csv'), 'the first file is moved');

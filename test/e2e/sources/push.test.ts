@@ -185,7 +185,7 @@ describe('push', () => {
     },
   );
 
-  it('rejects implausible timestamps, names the precision that fits, and stores the other lines', async () => {
+  it('rejects implausible timestamps, suggests the matching precision, and stores the other lines', async () => {
     const at = START_MS + 400_000;
     const errorOf = async (text: string, query = '') => JSON.parse((await lines(text, query)).text).error as string;
     for (const query of ['', '?precision=ns']) {

@@ -302,7 +302,7 @@ describe('Sparkplug B source', () => {
     }
   });
 
-  it('replaces the implausible time of a live metric, and rejects a historical one', async () => {
+  it('replaces the implausible timestamp of a live metric, and rejects a historical metric', async () => {
     const node = await ConfirmedNode.open();
     try {
       const beforeMs = Date.now();

@@ -84,7 +84,7 @@ describe('line protocol request', () => {
     expect(listener.bench.sink.stored.at(-1)).toMatchObject({ timeMs, stampedHere: true });
   });
 
-  it('rejects implausible timestamps, and names the precision that fits', async () => {
+  it('rejects implausible timestamps, and suggests the matching precision', async () => {
     listener.bench.times.earliestMs = Date.UTC(2000, 0, 1);
     const errorOf = async (time: number | string, query = '') =>
       (await listener.lines(`FT-101 flow=1 ${time}`, query)).body.error;

@@ -67,7 +67,7 @@ describe('codes for "no value"', () => {
     ['register: holding 7, bit: 3, scale_register: holding 3', 'cannot be combined with single bits'],
     ['register: holding 7, scale_register: high', 'scale_register "high" is not a Modbus register'],
     ['register: holding 7, scale_register: holding 3, writable: { min: 0, max: 1 }', 'cannot be written'],
-  ])('and limits that cannot apply are mistakes: %s', (members, problem) => {
+  ])('and limits that cannot apply are rejected: %s', (members, problem) => {
     const { lines } = checkValue(members);
     expect(lines).toHaveLength(1);
     expect(lines[0]).toMatch(/^DIR\/tags\.yaml:2: /);
@@ -83,7 +83,7 @@ describe('codes for "no value"', () => {
     expect(codesOf('topic: a, no_value: sunspec', mqtt)).toEqual([expect.stringContaining('is not a number')]);
   });
 
-  it('are failures that are counted and named, as are values that are not within their range', async () => {
+  it('are counted and reported as failures, as are out-of-range values', async () => {
     const shaping = { scale: 0.1, noValue: [32_768, -1], range: [-40, 125] as const, onFailure: 'bad' as const };
     const { gate, point, sink } = plant({ from: originOf('mqtt', 's', {}, shaping) });
     await gate.write([212, 32_768, '-1', 1_251, -400, Number.MAX_VALUE].map((raw) => ({ point, raw })));
@@ -105,7 +105,7 @@ describe('codes for "no value"', () => {
     expect(sink.stored.map(({ value }) => value)).toEqual([1, 8]);
   });
 
-  it('are named in the report of a CSV file', async () => {
+  it('are listed in the report of a CSV file', async () => {
     const bench = new CsvBench('settle: 50ms', 'v: { from: drop, no_value: -9999, range: [0, 9] }');
     bench.write('a.csv', 'v\n1\n-9999\n10\n');
     await bench.open();

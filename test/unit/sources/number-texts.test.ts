@@ -94,7 +94,7 @@ const KINDS: readonly [string, (text: string, map: ValueMap | undefined) => numb
   ],
 ];
 
-/** Texts that are not a number as written. */
+/** Strings that are not numbers. */
 const WRONG = [
   '1.234.567',
   '1,234,567',
@@ -115,7 +115,7 @@ describe('a text that is not a number', () => {
     for (const map of [undefined, STATES]) {
       const stored = [...WRONG, '12 34', '', ' ', 'NaN', 'Infinity', 'off', 'on', 'constructor'].map((text) => [
         text,
-        // "12 34" in line protocol is a value with a time, which the tests of the times cover.
+        // "12 34" in line protocol is a value with a timestamp, which the timestamp tests cover.
         text === '12 34' && read(text, map)[0] === 12 ? [] : read(text, map),
       ]);
       expect(stored.filter(([, values]) => values!.length > 0)).toEqual([]);
@@ -128,7 +128,7 @@ describe('a text that is not a number', () => {
     [',', "'", { "1'234,5": 1_234.5 }, ['21.5', "12'34"]],
     ['.', ' ', { '1 234.5': 1_234.5 }, ['12 34', '1 2345']],
   ] as const)(
-    'is read by a CSV source as its separators %j and %j say, or rejected',
+    'is parsed by a CSV source with the separators %j and %j, or rejected',
     (decimal, thousands, read, wrong) => {
       const number = numberReader(decimal, thousands);
       for (const [text, value] of Object.entries(read)) expect([text, number(text)]).toEqual([text, value]);
