@@ -176,7 +176,7 @@ describe('POST /v1/values', () => {
     expect((await listener.send('/v1/values', '{}')).status).toBe(415);
   });
 
-  it('rejects implausible timestamps with the problem and a correction, unless the gateway clock is not set', async () => {
+  it('rejects implausible timestamps with a problem and a hint, unless the gateway clock is not set', async () => {
     const { clock, times } = listener.bench;
     times.earliestMs = Date.UTC(2000, 0, 1);
     const at = (timestamp: unknown) => listener.values([{ ...ONE, timestamp }]);

@@ -44,7 +44,7 @@ describe('codes for "no value"', () => {
     ['type: bcd16, no_value: 9999', [9_999]],
     ['bit: 3, no_value: 0xFFFF', [65_535]],
     ['type: string, length: 8, no_value: 9999', [9_999]],
-  ])('are read for the register type: %s', (members, codes) => {
+  ])('are converted to the register type: %s', (members, codes) => {
     expect(codesOf(`register: holding 7, ${members}`)).toEqual(codes);
   });
 
@@ -74,7 +74,7 @@ describe('codes for "no value"', () => {
     expect(lines[0]).toContain(problem);
   });
 
-  it('of other kinds are numbers', () => {
+  it('must be numbers for source kinds other than Modbus', () => {
     const mqtt = 's: { mqtt: "mqtt://10.0.0.5" }';
     expect(codesOf('topic: a, no_value: [-9999, "32767"]', mqtt)).toEqual([-9_999, 32_767]);
     expect(codesOf('topic: a, no_value: "0x8000"', mqtt)).toEqual([
@@ -117,7 +117,7 @@ describe('codes for "no value"', () => {
     expect(report).toContain('line 4: T v: 10 is outside range [0, 9]');
   });
 
-  it('are the reason why a test shows no value', () => {
+  it('are reported as the problem by a source test', () => {
     const { point, clock } = plant({ from: originOf('mqtt', 's', {}, { range: [0, 5] }) });
     const tested = (raw: number, exponent = 0) =>
       testedReport({ name: 's', spec: {} }, {} as SourceKind, { point, raw, exponent }, clock);

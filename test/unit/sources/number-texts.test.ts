@@ -67,7 +67,7 @@ function registers(text: string, map: ValueMap | undefined): number[] {
 
 const inJson = (text: string) => JSON.stringify({ tag: 'T', key: 'v', value: text });
 
-/** Text inputs by kind: each returns the values that are stored for a text. */
+/** Inputs that accept text, by kind. Each function returns the values that are stored for a text. */
 const KINDS: readonly [string, (text: string, map: ValueMap | undefined) => number[]][] = [
   ['a message (MQTT, NATS)', message],
   ['a quoted message', (text, map) => message(JSON.stringify(text), map)],
@@ -110,7 +110,7 @@ const WRONG = [
 ];
 const NUMBERS = { '12.5': 12.5, '-0.5': -0.5, '1e3': 1000, '+7': 7, '007': 7, '.5': 0.5 };
 
-describe('a text that is not a number', () => {
+describe('text that is not a number', () => {
   it.each(KINDS)('is rejected by %s, with and without a map', (_, read) => {
     for (const map of [undefined, STATES]) {
       const stored = [...WRONG, '12 34', '', ' ', 'NaN', 'Infinity', 'off', 'on', 'constructor'].map((text) => [
@@ -138,7 +138,7 @@ describe('a text that is not a number', () => {
   );
 });
 
-describe('a number or a mapped text', () => {
+describe('number or mapped text', () => {
   const asJson = new Set(['a number in a JSON message', 'a pushed JSON number', 'a line of NDJSON (exec)']);
   const needsMap = new Set(['a pushed JSON text', 'a text in NDJSON (exec)', 'a line protocol text']);
 
@@ -157,7 +157,7 @@ describe('a number or a mapped text', () => {
   });
 });
 
-describe('padding around a text', () => {
+describe('leading and trailing padding of text', () => {
   const PADDINGS = ['\0', '\0\0\0\0', '\ufeff', ' \0', '\0 ', '\r\n', '\0\r\n\0'];
 
   it.each(PADDINGS)('is removed: %j', (padding) => {

@@ -59,7 +59,7 @@ describe('implausible timestamp of a value', () => {
     });
   });
 
-  it('is accepted while the gateway clock is not set, with an earlier EARLIEST_TIME, or if it is not used', async () => {
+  it('is accepted while the gateway clock is not set, with an earlier EARLIEST_TIME, or with time_from: arrival', async () => {
     const { clock, read, stored, times, report } = sourceWith();
     times.earliestMs = 0;
     await read(8_000);
@@ -73,8 +73,8 @@ describe('implausible timestamp of a value', () => {
   });
 });
 
-describe('several values of a series with one time', () => {
-  it('are stored and reported once per source, unless they are repetitions', async () => {
+describe('duplicate timestamps of a series', () => {
+  it('are stored and reported once per source, unless the values are equal', async () => {
     const { clock, gate, point, other, report } = sourceWith();
     const timeMs = clock.wallMs();
     await gate.write([
