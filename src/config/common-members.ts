@@ -35,8 +35,7 @@ export const COMMON_VALUE_MEMBERS: Readonly<Record<string, SchemaObject>> = {
     minItems: 1,
     maxItems: 100,
     title: 'a number, a bit pattern such as 0x8000, or a list of them',
-    description:
-      'Raw numbers that mean "no value". Modbus: also bit patterns of the register, or sunspec (the codes of SunSpec).',
+    description: 'Raw numbers that mean "no value". Modbus: also register bit patterns, or sunspec (SunSpec codes).',
     examples: [-9999, '[0x7FFF, 0x8000]'],
   },
   range: {
@@ -159,8 +158,12 @@ export function readNoValue<Spec>(
     }
     if (typeof code === 'number') numbers.push(code);
     else {
-      const what = isPattern(text) ? 'is a bit pattern, and this source has no registers' : 'is not a number';
-      report.problem('no_value', `no_value ${shown(code)} ${what}`, 'use a number as contained in the source: -9999');
+      const what = isPattern(text) ? 'is a bit pattern, which only Modbus sources support' : 'is not a number';
+      report.problem(
+        'no_value',
+        `no_value ${shown(code)} ${what}`,
+        'use a number that the source sends, such as -9999',
+      );
       return undefined;
     }
   }

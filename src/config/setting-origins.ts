@@ -48,7 +48,11 @@ export function gatherSettings(
   const marked = Object.keys(environment).find((name) => name.startsWith('\ufeff'));
   if (marked !== undefined && AGENT_ENV_KEYS.includes(marked.slice(1))) {
     const reason = `${marked.slice(1)} is ignored, because a byte order mark precedes its name`;
-    problems.error({ file: 'environment', line: null, column: null }, reason, 'save the --env-file without it');
+    problems.error(
+      { file: 'environment', line: null, column: null },
+      reason,
+      'save the --env-file without a byte order mark',
+    );
   }
   for (const key of KEY_NAMES) {
     const value = fromLineOrEnvironment(key, directory, file, environment);
@@ -148,14 +152,14 @@ function takeFile(
 }
 
 /**
- * Warns about quotes and line ends that are part of a value, because a password is used as written. `docker run
- * --env-file` and `podman run --env-file` keep them.
+ * Warns about quotes and line endings that are part of a value, because secrets are used verbatim. `docker run
+ * --env-file` and `podman run --env-file` do not remove them.
  */
 function warnIfUnintended(key: KeyName, { text, place }: GivenSetting, problems: Problems): void {
   const instead = place.file === 'environment' ? 'remove them from the --env-file or the environment' : 'remove them';
   if (/^(["']).*\1$/s.test(text.trim())) problems.warning(place, `${key}: the quotes are part of the value`, instead);
   if (text.endsWith('\r')) {
-    problems.warning(place, `${key} ends with a carriage return`, 'save the --env-file with LF line ends');
+    problems.warning(place, `${key} ends with a carriage return`, 'save the --env-file with LF line endings');
   }
 }
 

@@ -22,7 +22,7 @@ export interface SourceReading<SourceSpec = unknown, ValueSpec = unknown> {
   readSource(raw: Members, report: MemberReport): SourceSpec | undefined;
   /** Reads a value. Placeholders such as `{tag}` are replaced in `raw` but not in `template`. */
   readValue(raw: Members, report: MemberReport, template: Members): ValueSpec | undefined;
-  /** Returns the raw numbers for a number or text in `no_value`. If omitted, only numbers are supported. */
+  /** Returns the raw numbers that a `no_value` entry stands for. If omitted, only numbers are supported. */
   noValueOf?(
     value: ValueSpec,
     code: number | string,

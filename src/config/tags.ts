@@ -72,7 +72,7 @@ export interface Shaping {
   /** value = raw x scale + offset. */
   scale: number;
   offset: number;
-  /** Raw numbers that mean that there is no value. */
+  /** Raw numbers that mean "no value". */
   noValue?: readonly number[];
   /** Lowest and highest plausible value, in the value's unit. */
   range?: readonly [low: number, high: number];

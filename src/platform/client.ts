@@ -336,7 +336,7 @@ export function unreadable(
  * considered incorrect.
  */
 const MAX_PAGES = 10_000;
-/** Statuses after which a list is requested once more without paging, which is not documented (platform 10.3). */
+/** Statuses after which a list is retried without paging parameters, which are undocumented (platform 10.3). */
 export const PAGING_REJECTED: ReadonlySet<number> = new Set([400, 422]);
 
 export interface ListOptions {

@@ -55,7 +55,7 @@ const KEEP_ALIVE_MS = 30_000;
 /** Minimum interval between checks of the certificate authority's file, in milliseconds. */
 const CHECK_AUTHORITY_MS = 10_000;
 
-/** This machine, for example a sandbox. A proxy cannot reach it. */
+/** Loopback hosts, which a proxy cannot reach. */
 const LOOPBACK = 'localhost,127.0.0.1,::1';
 
 type Undici = typeof import('undici');
@@ -63,8 +63,8 @@ type Undici = typeof import('undici');
 const load = createRequire(import.meta.url);
 
 /**
- * Creates the sockets for platform calls. undici's `EnvHttpProxyAgent` uses the proxy or a direct connection depending on
- * NO_PROXY. Throws `ConfigurationError` for an invalid `caPem`.
+ * Creates the sockets for platform calls. undici's `EnvHttpProxyAgent` uses the proxy or a direct connection depending
+ * on NO_PROXY. Throws `ConfigurationError` if `caPem` is invalid.
  */
 export function createDispatcher(options: DispatcherOptions): Sockets {
   const { caPath, httpsProxy, noProxy, clock = systemClock } = options;
@@ -129,8 +129,8 @@ function agentFor(options: DispatcherOptions, caPem: string | undefined): Dispat
     connect: toPlatform,
   };
   if (!httpsProxy) {
-    // Only this class, which uses 2 MB of memory. All of undici (fetch, WebSocket, caches) would use 10 MB. package.json
-    // pins the exact version.
+    // Load only this class (2 MB of memory), because the complete package (fetch, WebSocket, caches) requires 10 MB.
+    // package.json pins the exact version.
     const Agent = load('undici/lib/dispatcher/agent.js') as Undici['Agent'];
     return new Agent(settings);
   }

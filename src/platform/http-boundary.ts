@@ -200,9 +200,9 @@ export class HttpBoundary {
         },
         onResponseError(_controller, error) {
           if (answer && statusSuffices) return finish(true);
-          // Before the request starts, this error means that a proxy did not respond to CONNECT.
-          const isTunnel = abortSocket === undefined && codeOf(error) === 'UND_ERR_HEADERS_TIMEOUT';
-          end(() => reject(isTunnel ? { code: 'UND_ERR_CONNECT_TIMEOUT' } : error));
+          // Before the request is sent, this error means that the proxy did not respond to CONNECT.
+          const isProxyTimeout = abortSocket === undefined && codeOf(error) === 'UND_ERR_HEADERS_TIMEOUT';
+          end(() => reject(isProxyTimeout ? { code: 'UND_ERR_CONNECT_TIMEOUT' } : error));
         },
       },
     );

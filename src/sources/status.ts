@@ -29,7 +29,7 @@ export interface SourceReport {
   unusable: { readings: number; since_seconds: number; problem: string } | null;
   /** Readings, messages, lines and rows without a usable value since startup, with the latest problem. */
   rejected: { count: number; problem: string; seconds_ago: number } | null;
-  /** Accepted values that may be wrong: number by event, with the latest problem. */
+  /** Warnings about accepted values, by event, with the latest problem. */
   warnings: readonly { event: string; message: string; count: number; problem: string; seconds_ago: number }[];
   /** Number of configured values. */
   values: number;
@@ -109,7 +109,7 @@ interface PointState {
   /** Readings without a value since the latest one with a value, with the latest problem. */
   failures: number;
   problem: string | undefined;
-  /** Why the latest reading was not a measurement. */
+  /** Reason why the latest reading was not a measurement. */
   fault: NoMeasurement | undefined;
 }
 
@@ -126,13 +126,13 @@ const GRACE_MS = 20_000;
 const GRACE_POLLS = 3;
 const MISSING_SHOWN = 5;
 const NOT_READ = 'not read';
-/** Log messages. */
+/** Log messages by fault. */
 const NO_MEASUREMENT: Readonly<Record<NoMeasurement, { reported: string; restored: string }>> = {
   not_a_number: { reported: 'reading is not a number', restored: 'numeric readings restored' },
-  no_value: { reported: 'reading means "no value"', restored: 'readings with a value restored' },
+  no_value: { reported: 'reading means "no value"', restored: 'readings restored' },
   out_of_range: {
-    reported: 'reading is not within its range',
-    restored: 'readings within their range restored',
+    reported: 'reading out of range',
+    restored: 'in-range readings restored',
   },
 };
 /** Data is reported as unusable after this time without a value. */
@@ -143,9 +143,9 @@ const UNUSABLE_MANY_MS = MINUTE_MS;
 
 /** Warnings about accepted values: log event and message. */
 const WARNINGS = {
-  timeReplaced: [{ event: 'source.time_replaced' }, 'implausible time replaced by the arrival time'],
-  zoneMissing: [{ event: 'source.zone_missing' }, 'time without an offset is probably a local time'],
-  sameTime: [{ event: 'source.same_time' }, 'the platform keeps only one of several values with the same time'],
+  timeReplaced: [{ event: 'source.time_replaced' }, 'implausible timestamp replaced with the arrival time'],
+  zoneMissing: [{ event: 'source.zone_missing' }, 'timestamp without a UTC offset is probably local time'],
+  sameTime: [{ event: 'source.same_time' }, 'duplicate timestamps, the platform keeps only one value'],
 } as const;
 
 type SourceWarning = keyof typeof WARNINGS;
@@ -289,16 +289,16 @@ export class SourceStatus {
     this.#recordUseless(problem, count);
   }
 
-  /** Rejects a value whose time is implausible. */
+  /** Records the rejection of a value with an implausible timestamp. */
   rejectTime(point: Point, problem: string): void {
     this.errors++;
     this.recordFailure(point, problem);
     this.recordRejected(`${point.name}: ${problem}`);
     const fields = { source: this.name, value: point.name, error: problem };
-    this.#trouble.report({ event: 'source.time_rejected', ...fields }, 'value with an implausible time rejected');
+    this.#trouble.report({ event: 'source.time_rejected', ...fields }, 'value with an implausible timestamp rejected');
   }
 
-  /** Records accepted values that may be wrong. `problem` contains an example. */
+  /** Records a warning about accepted values. `problem` contains an example. */
   warn(kind: SourceWarning, problem: string, count = 1): void {
     const atMs = this.#options.clock.monotonicMs();
     this.#warnings.set(kind, { count: (this.#warnings.get(kind)?.count ?? 0) + count, problem, atMs });
@@ -421,7 +421,7 @@ export function rejectedText({ count, problem }: NonNullable<SourceReport['rejec
   return count === 1 ? `rejected: ${problem}` : `${countText(count)} rejected, latest: ${problem}`;
 }
 
-/** Example: `implausible time replaced by the arrival time (3 times), latest: …` */
+/** Example: `implausible timestamp replaced with the arrival time (3 times), latest: …` */
 export function warningText({ message, count, problem }: SourceReport['warnings'][number]): string {
   return count === 1 ? `${message}: ${problem}` : `${message} (${countText(count)} times), latest: ${problem}`;
 }

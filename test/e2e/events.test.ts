@@ -309,7 +309,7 @@ describe('secret rotation', () => {
     for (const { secret } of [old, webhook()]) expect(agent.output).not.toContain(secret);
   });
 
-  it('ends the report of a secret that another client changed', async () => {
+  it('clears the report of a secret that another client changed', async () => {
     const agent = await begin();
     await asTechnicalUser('POST', `/${platform.webhooks()[0]!.id}/reset_secret`);
     announce(1);
@@ -317,7 +317,7 @@ describe('secret rotation', () => {
     expect(await conflicts(agent)).toMatchObject([{ kind: 'webhook' }]);
     expect(await runVerb(agent, 'webhook', 'rotate-secret')).toMatchObject({ status: 0 });
     announce(1);
-    await agent.until(async () => (await conflicts(agent)).length === 0, 'the report has ended');
+    await agent.until(async () => (await conflicts(agent)).length === 0, 'the report is cleared');
   });
 
   it('ends with a secret known to both sides if kill -9 prevents the response', async () => {

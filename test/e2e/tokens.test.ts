@@ -113,7 +113,7 @@ describe('session of the technical user', () => {
     expect(most).toBe(1);
   });
 
-  it('repeats one call at a time with a new token that the platform does not know yet, and requests no other', async () => {
+  it('retries one call at a time with a new token that the platform does not know yet, and requests no other token', async () => {
     await begin({}, { POST_CONCURRENCY: `${ASSETS.length}` });
     let issuedMs = 0;
     let posts = 0;
@@ -134,7 +134,7 @@ describe('session of the technical user', () => {
     await expect.poll(() => agent.logged('session.token_unknown')).not.toEqual([]);
     expect(agent.logged('session.token_refused')).toEqual([]);
     for (const asset of ASSETS) expect(platform.stored(asset, 'flow').map(({ times }) => times)).toEqual([1]);
-    // All posts may have been in progress at the first 401. Afterwards, one call is repeated after 1, 2, 4 and 8 s.
+    // All posts may have been in progress at the first 401. Afterwards, one call is retried after 1, 2, 4 and 8 s.
     expect(posts - ASSETS.length).toBe(rejected);
     expect(rejected).toBeLessThanOrEqual(ASSETS.length + 4);
   });

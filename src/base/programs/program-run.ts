@@ -29,7 +29,7 @@ export interface ProgramOptions {
   onErrorLine(line: string): void;
   /** Environment from which the variables are selected. */
   environment?: NodeJS.ProcessEnv;
-  /** Further variables. */
+  /** Additional environment variables. */
   variables?: Readonly<Record<string, string>>;
 }
 

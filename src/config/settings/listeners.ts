@@ -48,7 +48,7 @@ export const LISTENERS = {
     form: { as: 'time', minMs: 0, maxMs: Date.UTC(2026, 0, 1) },
     default: '2000-01-01T00:00:00Z',
     appliedBy: 'reload',
-    text: 'Earliest plausible time of a value. Earlier times, and times more than a day ahead, are implausible: the arrival time replaces them if the value was read live, and the value is rejected otherwise.',
+    text: 'Earliest plausible timestamp of a value. Earlier timestamps, and timestamps more than a day ahead, are implausible: they are replaced with the arrival time if the value was read live, and the value is rejected otherwise.',
   },
   INGEST_TLS_CERT: { member: 'ingestTlsCert', form: { as: 'path' }, appliedBy: 'restart', text: CERTIFICATE },
   INGEST_TLS_KEY: {

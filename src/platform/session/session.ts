@@ -44,8 +44,8 @@ import {
  * 4. New tokens are on disk before their first use. `LiveTokens` revokes their predecessors.
  * 5. A 401 invalidates only the token that was rejected. If the token is new, a server may not know it yet. The call is
  *    then retried with the same token after 1, 2, 4 and 8 s. Until the platform accepts the token, the other calls wait
- *    and take turns, so that an endpoint that rejects every token does not delay the others. A token that was accepted
- *    and is now rejected twice, and by no call accepted in between, was revoked. It is replaced after 1 s.
+ *    and take turns, so that an endpoint that rejects every token does not delay the others. If a previously accepted
+ *    token is rejected twice without an accepted call in between, it was revoked and is replaced after 1 s.
  *
  * After a crash, the next startup revokes the tokens in `session.json` and logs in again. Tokens that were received but
  * not yet written are not revoked; they expire.
@@ -80,7 +80,7 @@ interface IssuedToken extends LiveToken {
   isRefreshSpent: boolean;
   /** Whether the platform rejected the token with a 401. */
   isRejected: boolean;
-  /** Monotonic time at which the platform last accepted the token, with a status other than 401 and 5xx. */
+  /** Monotonic time of the latest response other than 401 and 5xx, which shows that the platform accepts the token. */
   acceptedAtMs?: number;
   /** Set after the first 401 until the token is accepted or replaced. */
   probation?: Probation | undefined;
@@ -122,7 +122,7 @@ export class Session implements TokenSource {
   #lastInvalidMs = Number.NEGATIVE_INFINITY;
   /** Number of consecutive tokens that were rejected and never accepted. */
   #rejectedNewTokens = 0;
-  /** Whether an accepted token was rejected before its expiry, and the call has not been repeated with the next one. */
+  /** Whether an accepted token was rejected before its expiry and the call has not been retried with the next token. */
   #isRejectedEarly = false;
   /** Whether a call received no response or a 5xx since the platform last accepted a token. */
   #hadOutage = false;
@@ -336,8 +336,8 @@ export class Session implements TokenSource {
   }
 
   /**
-   * Handles a 401. Returns the delay before the call is repeated with the same token, in milliseconds, or `undefined` if
-   * the call is not repeated with it. `probed`: retry state that this call tests.
+   * Handles a 401. Returns the delay before the call is retried with the same token, in milliseconds, or `undefined` if
+   * the token must not be used again. `probed`: retry state that this call tests.
    */
   #rejected(token: IssuedToken, probed: Probation | undefined, attempt: Attempt): number | undefined {
     const { clock, log } = this.#options;
@@ -351,10 +351,10 @@ export class Session implements TokenSource {
     const isNew = isCurrent && this.#mayWait && nowMs - token.issuedAtMs < NEW_TOKEN_MS;
     const waitedMs = NEW_TOKEN_REPEATS_MS[rejections - 1] ?? 0;
     // The endpoint also rejected the previous token, but other calls with this token were accepted.
-    const isOnlyHere = attempt.isTokenReplaced && acceptedAtMs !== undefined;
-    const isRevoked = !isOnlyHere && rejections > 0 && nowMs - (acceptedAtMs ?? nowMs) >= waitedMs;
+    const isEndpointSpecific = attempt.isTokenReplaced && acceptedAtMs !== undefined;
+    const isRevoked = !isEndpointSpecific && rejections > 0 && nowMs - (acceptedAtMs ?? nowMs) >= waitedMs;
     if (!isNew || isRevoked || delayMs === undefined || !isUsable(token, nowMs + delayMs)) {
-      return isOnlyHere ? undefined : this.#invalidate(token);
+      return isEndpointSpecific ? undefined : this.#invalidate(token);
     }
     if (rejections === 0) log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
     if (acceptedAtMs !== undefined) return delayMs;
@@ -403,8 +403,8 @@ export class Session implements TokenSource {
     const fields = { event: 'session.token_refused', rejectedNewTokens: this.#rejectedNewTokens };
     log.info(fields, 'access token rejected');
     // If tokens are repeatedly accepted and rejected shortly afterwards, only the first one is replaced immediately.
-    const again = nowMs - this.#lastInvalidMs < REJECTION_MEMORY_MS;
-    const restMs = again ? token.issuedAtMs + MIN_RENEWAL_MS - nowMs : 0;
+    const isRepeated = nowMs - this.#lastInvalidMs < REJECTION_MEMORY_MS;
+    const restMs = isRepeated ? token.issuedAtMs + MIN_RENEWAL_MS - nowMs : 0;
     const delayMs = Math.max(newTokenDelayMs(this.#rejectedNewTokens), restMs, 0);
     this.#lastInvalidMs = nowMs;
     if (delayMs === 0) this.#renew();

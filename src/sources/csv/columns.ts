@@ -26,7 +26,7 @@ export interface CsvSpec {
   timeColumns: readonly (string | number)[];
   time: LoggerTime;
   tail: boolean;
-  /** Whether a last line without a line end is read. */
+  /** Whether a last line without a line ending is read. */
   isLastLineRead: boolean;
   settleMs: number;
   /** 0 means no limit. */
@@ -39,7 +39,7 @@ export interface CsvValue {
 
 export type Thousands = '.' | ',' | ' ' | "'";
 
-/** Returns the problem of an implausible time, or `undefined`. */
+/** Returns why a timestamp is implausible, or `undefined` if it is plausible. */
 type ProblemOfTime = (timeMs: number) => string | undefined;
 
 /** Progress of reading a file, stored with its values. The position is the one after the latest accepted record. */
@@ -51,9 +51,9 @@ export interface FileProgress extends FolderFile, CsvPosition {
   problems: string[];
   /** Time of the last row, or of the last row of the previous file. */
   afterMs?: number | undefined;
-  /** Time of the last row of the previous file, when reading of this file began. */
+  /** Time of the last row of the previous file at the time when reading of this file began. */
   carriedMs?: number | null;
-  /** Names of the columns and separator, unless the first row contains the names. */
+  /** Column names and separator, if the file does not begin with the header. */
   header?: { names: readonly string[]; separator: string };
   /** Name relative to the folder after the file was moved. */
   movedTo?: string;
@@ -93,8 +93,8 @@ export function parseProgress(text: string): FileProgress | undefined {
 }
 
 /**
- * Reads the header of a file. Returns `undefined` if it is incomplete. If the file begins with a row because it was cut,
- * returns the `previous` columns.
+ * Reads the header of a file. Returns `undefined` if the header is incomplete, or the `previous` columns if the file
+ * was truncated and begins with a row.
  */
 export async function readColumns(
   spec: CsvSpec,
@@ -131,11 +131,11 @@ export class FileColumns {
   #long: readonly number[] | undefined;
   /** Index of the first column that contains a value. */
   #firstAt = 0;
-  /** Problem of the latest header, because of which the rows below it are rejected. */
+  /** Problem of the latest header. If it is set, all rows below this header are rejected. */
   #problem: string | undefined;
-  /** Number of rows that contain no values: a header and the rows of units below it. */
+  /** Number of rows without values to skip: the header and the units rows below it. */
   rowsToSkip = 0;
-  /** Values without a column in the files. */
+  /** Values without a column in the file. */
   missing: string[] = [];
 
   /** Throws `UnreadableValues` if a configured column is missing. */
@@ -186,8 +186,8 @@ export class FileColumns {
   }
 
   /**
-   * Adds the readings of a row. Returns the problem if the whole row is rejected. `problemOfTime` returns the problem of
-   * an implausible time.
+   * Adds the readings of a row. Returns the problem if the entire row is rejected. `problemOfTime` returns why a
+   * timestamp is implausible.
    */
   read(
     record: CsvRecord,
@@ -201,7 +201,7 @@ export class FileColumns {
     }
     const { line, fields } = record;
     let problem = record.problem ?? this.#readTime(fields, line, progress, problemOfTime);
-    // A row of a file that is read without times can only be recognised as a header by the names of its values.
+    // Without a time column, only the names of the value columns identify a header.
     const isSuspect = problem !== undefined || this.#timeAt.length === 0 || fields.length > this.names.length;
     if (isSuspect && this.#isHeader(fields)) return this.#changeHeader(record, progress);
     progress.rows++;
@@ -220,7 +220,7 @@ export class FileColumns {
     return undefined;
   }
 
-  /** Returns whether these are the cells of a row, and not of a header. */
+  /** Returns whether the cells belong to a row with values, not to a header. */
   isRow(fields: readonly string[]): boolean {
     if (this.#timeAt.length > 0) return this.#time.read(this.#timeText(fields)) !== undefined;
     const cells = this.#wide.map(({ at }) => cellAt(fields, at)).filter((cell) => cell !== '');
@@ -235,7 +235,7 @@ export class FileColumns {
       .trim();
   }
 
-  /** Returns the problem of the time, or `undefined` if it is valid or there are no times. */
+  /** Returns the problem of the timestamp, or `undefined` if it is valid or there is no time column. */
   #readTime(
     fields: readonly string[],
     line: number,
@@ -253,7 +253,7 @@ export class FileColumns {
     return undefined;
   }
 
-  /** Returns whether a row contains the names of the time columns, or of all values if there are no times. */
+  /** Returns whether a row contains the names of the time columns or, without time columns, of all value columns. */
   #isHeader(fields: readonly string[]): boolean {
     if (this.names.length === 0 || fields.length === 0) return false;
     const columns = this.#timeAt.length > 0 ? this.#timeAt : (this.#long ?? this.#wide.map(({ at }) => at));
@@ -261,7 +261,7 @@ export class FileColumns {
     return columns.every((at) => this.names[at] !== undefined && cells.includes(this.names[at]));
   }
 
-  /** Reads a header in the middle of a file. If it lacks columns, the rows below it are rejected. */
+  /** Reads a header in the middle of a file. If required columns are missing, the rows below it are rejected. */
   #changeHeader({ fields, line }: CsvRecord, progress: FileProgress): string | undefined {
     const names = fields.map((name) => name.trim());
     progress.header = { names, separator: this.separator };
@@ -280,7 +280,7 @@ export class FileColumns {
   #problemOfCells(fields: readonly string[]): string | undefined {
     const { length } = this.names;
     const has = `has ${counted(fields.length, 'cell')}`;
-    if (fields.length <= this.#firstAt) return `${has}, and the first value is in column ${this.#firstAt + 1}`;
+    if (fields.length <= this.#firstAt) return `${has}, but the first value is in column ${this.#firstAt + 1}`;
     if (length === 0 || fields.length <= length || fields.slice(length).every((field) => field.trim() === '')) {
       return undefined;
     }

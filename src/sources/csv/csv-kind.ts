@@ -91,7 +91,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       maxLength: 64,
       title: 'a time format',
       description:
-        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A, MMM for the name of a month; or unix, unix_ms, excel. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
+        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A, MMM for the month name; or unix, unix_ms, excel. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
       examples: ['MM/DD/YYYY hh:mm:ss A'],
     },
     zone: {
@@ -111,7 +111,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     last_line: {
       enum: ['skip', 'take'],
       default: 'skip',
-      description: 'CSV: whether a last line without a line end is read, although it may be incomplete.',
+      description: 'CSV: whether a last line without a line ending is read, although it may be incomplete.',
     },
     settle: {
       ...DURATION_SCHEMA,

@@ -2,7 +2,7 @@
  * A folder to which a data logger or another machine writes files. A complete file has not changed for `settle`; it is
  * read and moved. With `tail`, growing files are read as lines are appended, across rotations.
  *
- *   listed ── settled ──► read ──► on disk ──► moved to done/ or failed/ ── settled ──► looked at again
+ *   listed ── settled ──► read ──► on disk ──► moved to done/ or failed/ ── settled ──► checked again
  *   listed ── changed ──► read ──► listed again, or renamed: read to the end before its successor
  *
  * The position in each file is a note in the commit of its values, so that a crash neither duplicates nor loses rows.
@@ -60,7 +60,7 @@ interface KnownFile {
   stored?: Promise<void>;
   /** Attributes of a growing file when it was last read. */
   seen?: FolderFile;
-  /** Columns of a growing file before it was cut. */
+  /** Columns of a growing file before it was truncated. */
   previous?: FileColumns | undefined;
 }
 
@@ -75,7 +75,7 @@ export class CsvSource implements RunningSource {
   #running: Promise<void> | undefined;
   /** Files by identity. */
   readonly #files = new Map<string, KnownFile>();
-  /** Time of the last row of the previous complete file, if it is in an hour that occurs twice; also on disk. */
+  /** Time of the last row of the previous complete file, if it is ambiguous (DST change). Also stored in a note. */
   #carriedMs: number | undefined;
   /** Whether the notes on disk have been read. */
   #isResumed = false;
@@ -178,13 +178,13 @@ export class CsvSource implements RunningSource {
     await this.#moveAll(read);
     for (const file of [...this.#files.values()]) {
       if (file.progress.movedTo !== undefined && nowMs - file.sinceMs >= this.#spec.settleMs)
-        await this.#lookAgain(file);
+        await this.#checkMovedFile(file);
     }
     await this.#deleteExpired();
   }
 
-  /** Reads rows that a writer added to a file that it kept open while the file was moved. */
-  async #lookAgain(file: KnownFile): Promise<void> {
+  /** Reads rows that a writer appended after the file was moved, because the writer kept the file open. */
+  async #checkMovedFile(file: KnownFile): Promise<void> {
     const { progress } = file;
     const { movedTo = '', size, position, line, rows, values, refused } = progress;
     const where = movedTo.startsWith('done/') ? 'done' : 'failed';
@@ -213,7 +213,7 @@ export class CsvSource implements RunningSource {
     const { progress } = file;
     if (progress.isRead) return;
     if (progress.position === 0) {
-      // A file that is read again begins after the same file as before.
+      // If the file is read again, ambiguous times are resolved as in the first pass.
       if (progress.carriedMs === undefined) progress.carriedMs = this.#carriedMs ?? null;
       progress.afterMs = progress.carriedMs ?? undefined;
     }
@@ -230,7 +230,7 @@ export class CsvSource implements RunningSource {
     file.stored = this.#context.gate.write([], [this.#noteOf(progress), ...this.#carry(progress.afterMs)]);
   }
 
-  /** Remembers the time of the last row for the next file. Returns the changed note. */
+  /** Stores the time of the last row for the next file. Returns the note, if it changed. */
   #carry(afterMs: number | undefined): Note[] {
     const carriedMs = afterMs !== undefined && this.#time.isRepeated(afterMs) ? afterMs : undefined;
     if (carriedMs === this.#carriedMs) return [];
@@ -291,8 +291,8 @@ export class CsvSource implements RunningSource {
     if (known === undefined) {
       known = this.#remember(file);
       known.progress.afterMs = rotated.at(-1)?.progress.afterMs;
-      // After a crash, the note of each file leads to the files that were rotated after it. Therefore, the note of this
-      // file is on disk before those of its predecessors are deleted.
+      // After a crash, the note of each file is used to find the files that were rotated after it. Therefore, write the
+      // note of this file before the notes of its predecessors are deleted.
       this.#context.gate.record([], [this.#noteOf(known.progress)]);
     }
     if (known.seen && isSameFile(known.seen, file)) return;
@@ -307,9 +307,9 @@ export class CsvSource implements RunningSource {
   }
 
   /**
-   * Reads the rest of files that had this name, until they have not grown for `settle`, because the writer may keep a
-   * renamed file open. `listed` is set when a file with this name appeared; files that were rotated while the agent was
-   * stopped are then read, too.
+   * Reads rotated files to their end, until they have not grown for `settle`, because the writer may keep a renamed
+   * file open. `listed` is set if a new file with this name appeared. In this case, files that were rotated while the
+   * agent was stopped are also read.
    */
   async #readRotated(name: string, old: KnownFile[], listed: readonly FolderFile[] | undefined): Promise<void> {
     const nowMs = this.#clock.monotonicMs();
@@ -336,7 +336,7 @@ export class CsvSource implements RunningSource {
         if (progress.position > position) known.sinceMs = nowMs;
         else if (isSettled || !isComplete) this.#forget(known);
       } catch (error) {
-        // A file that was renamed after it was listed is found by the next scan.
+        // The next scan finds a file that was renamed after it was listed.
         if (codeOf(error) === 'ENOENT' && found) throw error;
         if (codeOf(error) === 'ENOENT') this.#reports.rotatedAway(progress);
         else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);

@@ -1,7 +1,7 @@
 /**
- * Splits CSV (RFC 4180) into records and fields, for CSV folders and for `buffer import`. A quote is special only at the
- * start of a field; elsewhere it is an ordinary character (a 5" pipe). Two quotes within a quoted field represent one
- * quote. Quoted fields may contain separators and line ends. A line ends with LF, CR LF or CR.
+ * Splits CSV (RFC 4180) into records and fields, for CSV folders and for `buffer import`. A quote is special only at
+ * the start of a field; elsewhere it is an ordinary character (a 5" pipe). Two quotes within a quoted field represent
+ * one quote. Quoted fields may contain separators and line endings. A line ends with LF, CR LF or CR.
  *
  * A record that cannot be split, is too long or is not valid in the encoding has a problem and no fields. The next record
  * begins after its first line. NUL bytes before a record or around a cell, which remain after a power cut, are skipped.
@@ -32,8 +32,8 @@ interface CsvReaderOptions extends Partial<CsvPosition> {
   /** utf-8, windows-1252, utf-16le or utf-16be. Default: utf-8. */
   encoding?: string;
   /**
-   * Whether a last line without a line end is read. Otherwise, the record has a problem, and the position remains at its
-   * beginning. Default: true.
+   * Whether a last line without a line ending is read. If not, the record has a problem, and the position remains at
+   * its beginning. Default: true.
    */
   isLastLineRead?: boolean;
   /** Bytes before the position, up to `BYTES_BEFORE`. */
@@ -44,8 +44,8 @@ interface CsvReaderOptions extends Partial<CsvPosition> {
 const MAX_RECORD = 64 * 1024;
 export const BYTES_BEFORE = 256;
 const BYTE_ORDER_MARK = /^(?:\ufeff|\u00ef\u00bb\u00bf)/;
-const UNFINISHED = 'has no line end and may be incomplete; if files always end like this, set last_line: take';
-/** NUL around a cell. NUL inside a cell is kept, because the texts on both sides can belong to different rows. */
+const UNFINISHED = 'has no line ending and may be incomplete; if files always end this way, set last_line: take';
+/** Leading and trailing NUL bytes. Others are kept, because the text on both sides can belong to different rows. */
 const NULS = /^\0+|\0+$/g;
 /** Characters that are not decoded yet, and NUL. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: NUL bytes occur in files after a power cut.
@@ -88,7 +88,7 @@ export class CsvReader implements CsvPosition {
     const bytes = Buffer.concat(chunk === undefined ? [this.#rest] : [this.#rest, chunk]);
     const text = this.#textOf(bytes);
     const { length } = text;
-    const ends = new LineEnds(text);
+    const ends = new LineEndings(text);
     const begin = this.position;
     const width = this.#isWide ? 2 : 1;
     let at = begin === 0 ? (BYTE_ORDER_MARK.exec(text)?.[0].length ?? 0) : 0;
@@ -116,7 +116,7 @@ export class CsvReader implements CsvPosition {
         if (record.end - at > MAX_RECORD) record = { fields: [], end: lineEnd, problem: 'unterminated quote' };
       }
       const { end } = record;
-      // A single line without a line end is complete. A last line after others may be one that is still being written.
+      // Accept a single line without a line ending. A last line after other lines may be incomplete.
       if (end >= length && isEnd && line > 1 && !isSkipped && !this.#isLastLineRead && record.problem === undefined) {
         yield { line, fields: [], problem: UNFINISHED };
         break;
@@ -155,7 +155,7 @@ export class CsvReader implements CsvPosition {
   }
 }
 
-/** Yields the records of a file. If the file is incomplete, the text after the final line end is not read. */
+/** Yields the records of a file. If the file is incomplete, the text after the final line ending is not read. */
 export async function* recordsOf(
   chunks: AsyncIterable<Uint8Array>,
   reader: CsvReader,
@@ -178,13 +178,13 @@ export function assertValid(record: CsvRecord): CsvRecord {
 
 interface Split {
   fields: string[];
-  /** Index of the line end after the record, or the length of the text. Infinite if a quote is not closed. */
+  /** Index of the line ending after the record, or the length of the text. Infinite if a quote is not closed. */
   end: number;
   problem?: string;
 }
 
-/** Splits the record at `start`. A record with text after a quote ends at the next line end. */
-function splitQuoted(text: string, start: number, separator: string, ends: LineEnds): Split {
+/** Splits the record at `start`. A record with text after a quote ends at the next line ending. */
+function splitQuoted(text: string, start: number, separator: string, ends: LineEndings): Split {
   const fields: string[] = [];
   for (let at = start; ; at++) {
     if (text[at] !== '"') {
@@ -224,8 +224,8 @@ function indexOrEnd(text: string, part: string, from: number): number {
   return at < 0 ? text.length : at;
 }
 
-/** Finds the ends of lines in a text. Each character is searched once, because most files contain only one kind of end. */
-class LineEnds {
+/** Finds line endings. Most files contain only one kind, so each kind is searched only once per character. */
+class LineEndings {
   readonly #text: string;
   #from = 0;
   #feed = -1;

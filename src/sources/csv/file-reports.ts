@@ -128,7 +128,7 @@ export class FileReports {
   grown(movedTo: string, line: number, counts: Pick<FileProgress, 'rows' | 'values' | 'refused'>): void {
     this.#status.errors += counts.refused;
     const fields = { event: 'csv.grown', ...this.#about(movedTo), line, ...counts };
-    this.#log.warn(fields, 'file grew after it was moved, the rows from this line on were read; increase settle');
+    this.#log.warn(fields, 'file grew after it was moved, added rows read');
   }
 
   rewritten({ name, line }: FileProgress): void {

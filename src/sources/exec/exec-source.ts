@@ -35,7 +35,7 @@ export interface ExecSpec {
   format: 'ndjson' | 'lines';
   /** Maximum duration of a run with `every`, otherwise maximum time without output; in milliseconds. */
   timeoutMs?: number;
-  /** Time zone of times without an offset. */
+  /** Time zone of timestamps without a UTC offset. */
   zone?: string;
 }
 
@@ -52,12 +52,13 @@ const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncerta
 const NANOSECONDS = { msOfUnit: 1e-6, tagFrom: undefined, maxLineLength: MAX_LINE_BYTES };
 const FEED = 10;
 
-/** Libraries with which `stdbuf -oL` makes programs write each line when it is complete. */
+/** Libraries that `stdbuf -oL` preloads to make programs line-buffered. */
 const LINE_BUFFERS = ['/usr/libexec/coreutils/libstdbuf.so', '/usr/lib/coreutils/libstdbuf.so'];
 
 /**
- * Variables against buffered output, whose lines would arrive late and together. Set as by `stdbuf -oL`, which would
- * hide why a program cannot be started. Programs that are not linked with the C library ignore them.
+ * Returns environment variables that disable block buffering, because buffered lines arrive late and together. These
+ * are the variables that `stdbuf -oL` sets; `stdbuf` itself would hide why a program cannot be started. Programs that
+ * do not use the C library ignore them.
  */
 function unbufferedOutput(): Record<string, string> {
   const library = LINE_BUFFERS.find((path) => existsSync(path));
@@ -65,7 +66,7 @@ function unbufferedOutput(): Record<string, string> {
   return { PYTHONUNBUFFERED: '1', ...lines };
 }
 
-/** Number of repeated values without a time in one read that indicates that a program buffers its output. */
+/** Minimum number of repeated values without a timestamp in one read that indicates buffered output. */
 const MANY_REPEATED = 50;
 
 /** Output of one run, which may still be read when the next run has started. */
@@ -247,7 +248,7 @@ export class ExecSource implements RunningSource {
     }
   }
 
-  /** Warns once if many values of a series arrive together without times, because the program buffered them. */
+  /** Warns once if many values of a series arrive together without timestamps, which indicates buffered output. */
   #reportBuffer(readings: readonly Reading[], { length, series, flags }: ValueColumns): void {
     if (this.#isBufferReported || readings.length + length < MANY_REPEATED) return;
     const names = new Set<number>();

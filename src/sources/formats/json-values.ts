@@ -146,7 +146,7 @@ export function addJsonValue(draft: Draft, item: unknown): void {
   }
 }
 
-const looksLike = (unit: TimeUnit) => `the number looks like ${unit}, use milliseconds or ISO 8601`;
+const looksLike = (unit: TimeUnit) => `the number appears to be in ${unit}, use milliseconds or ISO 8601`;
 const implausible = (draft: Draft, timeMs: number, msOfUnit: number | undefined) =>
   draft.problemOfTime(timeMs, msOfUnit, looksLike);
 
@@ -198,7 +198,7 @@ function wrongTimestamp(timestamp: unknown): string {
   if (typeof timestamp === 'string' && /^\d{12,14}$/.test(timestamp))
     return 'milliseconds must be a number without quotes';
   if (typeof timestamp === 'number' && !Number.isInteger(timestamp)) return 'milliseconds must be a whole number';
-  return 'must be ISO 8601 like "2026-11-21T00:00:00.000Z", or milliseconds since 1970';
+  return 'must be an ISO 8601 timestamp such as "2026-11-21T00:00:00.000Z", or Unix time in milliseconds';
 }
 
 function unknownMember(name: string): string {

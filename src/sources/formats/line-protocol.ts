@@ -414,7 +414,7 @@ function difference(head: string, other: string): string | undefined {
   return mine.measurement === others.measurement ? undefined : `${SAME_KEY} and differs in the measurement`;
 }
 
-const fits = (unit: TimeUnit) => `precision=${unit} would fit`;
+const fits = (unit: TimeUnit) => `use precision=${unit}`;
 const missingTag = (tagFrom = '') => `the line has no tag ${quote(tagFrom)}, which INGEST_TAG_FROM specifies`;
 const wrongField = (tag: string, field: string, what: string) => `the field ${quote(field)} of ${quote(tag)} ${what}`;
 const unmappedField = (tag: string, field: string, raw: RawReading, map: ValueMap | undefined) =>

@@ -14,13 +14,13 @@ const BYTES_OF_WRITTEN_VALUE = 80;
 /** Maximum number of problems that are described. */
 const MAX_LISTED = 100;
 
-/** Times of values that are read as they are measured. */
+/** Handling of timestamps of live values. */
 export interface LiveTimes {
-  /** Time zone of times without an offset. Default: UTC. */
+  /** Time zone of timestamps without a UTC offset. Default: UTC. */
   zone: string | undefined;
-  /** Called for each implausible time that the arrival time replaces. Without it, such values are rejected. */
+  /** Called for each implausible timestamp that is replaced with the arrival time. */
   replaced(problem: string): void;
-  /** Called for each time without an offset that is probably a local time, if there is no `zone`. */
+  /** Called for each timestamp without a UTC offset that is probably local time, if `zone` is not set. */
   zoneMissing(problem: string): void;
 }
 
@@ -31,7 +31,7 @@ export interface DraftOptions {
   isPartial?: boolean;
   /** Maximum number of values. A request with more values is rejected as too large. */
   maxValues?: number;
-  /** Set if values are read as they are measured. */
+  /** Set if values are read live. If omitted, values with implausible timestamps are rejected. */
   live?: LiveTimes;
 }
 
@@ -146,8 +146,8 @@ export class Draft {
   }
 
   /**
-   * Returns the time of a value: `timeMs`, or `ON_ARRIVAL` if the time is implausible and the arrival time replaces it.
-   * Returns `undefined` if the value must be rejected. The other arguments: see `problemOfTime`.
+   * Returns the timestamp of a value: `timeMs` if it is plausible, `ON_ARRIVAL` if it is replaced with the arrival
+   * time, or `undefined` if the value must be rejected. For the other arguments, see `problemOfTime`.
    */
   plausibleTime(timeMs: number, msOfUnit?: number, fix?: (unit: TimeUnit) => string): number | undefined {
     if (this.#times.isPlausible(timeMs, this.#arrivalMs)) return timeMs;

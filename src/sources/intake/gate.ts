@@ -33,7 +33,7 @@ import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
 import { isSent, type LastSent, type NoMeasurement, type RawReading, shape } from './shaping.ts';
 import type { Stamps } from './stamps.ts';
-import { type Overwriting, type TimeUnit, ValueTimes } from './times.ts';
+import { type Duplicates, type TimeUnit, ValueTimes } from './times.ts';
 import { TroubleLog } from './trouble-log.ts';
 
 export type Quality = keyof typeof STATUS_FLAGS;
@@ -75,7 +75,7 @@ export interface GateOptions {
   clock: Clock;
   log: Logger;
   countIngested?: CountIngested;
-  /** Rule for the times that values contain. Default: without EARLIEST_TIME. */
+  /** Plausibility rules for timestamps. Default: rules with the default EARLIEST_TIME. */
   times?: ValueTimes | undefined;
   /** Latest readings, for display. */
   readings?: ReadingRecorder | undefined;
@@ -94,9 +94,9 @@ export type Reading = { point: Point } & (
       raw: RawReading;
       /** Timestamp of the reading, in milliseconds. If omitted, the arrival time is used. */
       timeMs?: number | undefined;
-      /** Unit in which the sender specified the timestamp as a number, in milliseconds. */
+      /** Unit of a numeric timestamp, in milliseconds. */
       msOfUnit?: number | undefined;
-      /** Returns the correction of the configuration if the timestamp has another unit. */
+      /** Returns the hint for a timestamp in another unit. */
       unitFix?: (unit: TimeUnit) => string;
       /**
        * Returns the time that replaces an implausible timestamp. `unknown`: the value was not read live, so it is
@@ -107,7 +107,7 @@ export type Reading = { point: Point } & (
       /** Power of ten by which the number is multiplied, from a scale register. */
       exponent?: number;
     }
-  /** Data that arrived but is not a measurement. Default: it is not a number. */
+  /** Data that arrived but is not a measurement. Default of `fault`: `not_a_number`. */
   | { problem: string; fault?: NoMeasurement }
   /** The value could not be read. `undefined` if no data arrived. */
   | { failure: string | undefined; hint?: string | undefined }
@@ -121,10 +121,10 @@ const TRANSITIONS_MS = 5_000;
 /** Maximum initial capacity of a batch, in values. */
 const MAX_ROOM = 4_096;
 const DONE = Promise.resolve();
-/** Advice on values of one series with the same time, by kind of source. */
-const SAME_TIME_FIX = 'send times with milliseconds, or set time_from: arrival';
+/** Hints for duplicate timestamps, by source kind. */
+const SAME_TIME_FIX = 'send timestamps with milliseconds, or set time_from: arrival';
 const SAME_TIME_FIXES: Readonly<Record<string, string>> = {
-  push: 'send times with milliseconds (in line protocol, precision=ms or finer)',
+  push: 'send timestamps with milliseconds (in line protocol, precision=ms or finer)',
   csv: 'check that time_column and time_format include the seconds and their fraction',
 };
 
@@ -272,25 +272,25 @@ export class Gate implements Supply {
     this.#add(point, value, timeMs, quality, now);
   }
 
-  /** Reports that the arrival time replaced an implausible time. */
+  /** Reports an implausible timestamp that was replaced with the arrival time. */
   reportReplaced(problem: string): void {
     if (this.#options.timeFrom === 'source') this.status.warn('timeReplaced', problem);
   }
 
-  /** Reports a time without an offset that is probably a local time. */
+  /** Reports a timestamp without a UTC offset that is probably local time. */
   reportMissingZone(problem: string): void {
     if (this.#options.timeFrom === 'source') this.status.warn('zoneMissing', problem);
   }
 
-  /** Returns whether a time of a live value is plausible. */
+  /** Returns whether the timestamp of a live value is plausible. */
   isPlausible(timeMs: number): boolean {
     const { stamps, clock } = this.#options;
     return this.#times.isPlausible(timeMs, stamps.nowMs(clock));
   }
 
   /**
-   * Returns the problem of an implausible time of a value that was not read live; `undefined` if the time is plausible or
-   * not used. The other arguments: see `ValueTimes.problemOf`.
+   * Returns why the timestamp of a value that was not read live is implausible, or `undefined` if it is plausible or
+   * not used. For the other arguments, see `ValueTimes.problemOf`.
    */
   problemOfTime(timeMs: number, msOfUnit?: number, unitFix?: (unit: TimeUnit) => string): string | undefined {
     const { stamps, clock, timeFrom } = this.#options;
@@ -298,7 +298,7 @@ export class Gate implements Supply {
     return this.#times.problemOf(timeMs, stamps.nowMs(clock), msOfUnit, unitFix);
   }
 
-  /** Rejects a past value if its time is implausible. Returns whether it was rejected. */
+  /** Rejects a past value if its timestamp is implausible. Returns whether the value was rejected. */
   rejectsPast(point: Point, timeMs: number): boolean {
     const problem = this.problemOfTime(timeMs);
     if (problem !== undefined) this.status.rejectTime(point, problem);
@@ -347,17 +347,17 @@ export class Gate implements Supply {
     this.#written = batch;
     this.#room = Math.min(batch.columns.length, MAX_ROOM);
     const { length } = batch.columns;
-    const overwriting = this.#times.overwritingIn(batch.columns);
+    const duplicates = this.#times.duplicatesIn(batch.columns);
     return {
       columns: batch.columns,
       notes: [...batch.notes.values()],
       isKept: !this.#options.repeats,
-      stored: () => this.#stored(batch, length, overwriting),
+      stored: () => this.#stored(batch, length, duplicates),
       failed: (failure) => this.#failed(batch, failure),
     };
   }
 
-  #stored(batch: Batch, values: number, overwriting: Overwriting | undefined): void {
+  #stored(batch: Batch, values: number, duplicates: Duplicates | undefined): void {
     const { status, clock, countIngested, repeats } = this.#options;
     const source = status.name;
     this.#written = undefined;
@@ -368,7 +368,7 @@ export class Gate implements Supply {
       status.lastStoredMs = clock.monotonicMs();
       countIngested?.(source, values);
     }
-    if (overwriting !== undefined) this.#reportOverwriting(overwriting);
+    if (duplicates !== undefined) this.#reportDuplicates(duplicates);
     if (batch.after.length === 0) {
       batch.resolve();
       return;
@@ -379,7 +379,7 @@ export class Gate implements Supply {
     Promise.all(batch.after).then(() => batch.resolve(), batch.reject);
   }
 
-  #reportOverwriting({ count, series, timeMs }: Overwriting): void {
+  #reportDuplicates({ count, series, timeMs }: Duplicates): void {
     const { status, nameOf } = this.#options;
     const name = status.points.find((point) => point.series === series)?.name ?? nameOf?.(series) ?? 'a value';
     const time = new Date(timeMs).toISOString();

@@ -26,7 +26,7 @@ const TOKENS: Readonly<Record<string, string>> = {
 };
 const TOKEN = /YYYY|SSS|YY|MMM|MM|DD|HH|hh|mm|ss|A/g;
 const HOUR_TOKENS = ['HH', 'hh'];
-/** Languages of the names of months. */
+/** Languages of month names. */
 const LANGUAGES = ['en', 'de', 'fr', 'it', 'es', 'nl'];
 /** Milliseconds per unit of numeric formats. */
 export const UNITS: Readonly<Record<string, number>> = { unix: 1_000, unix_ms: 1 };
@@ -48,10 +48,10 @@ interface Resolved {
   shift?: 'twice' | 'skipped';
 }
 
-/** Returns the correction for a numeric time that has another unit. */
+/** Returns the hint for a numeric timestamp in another unit. */
 export function formatFor(unit: TimeUnit): string {
   const format = Object.keys(UNITS).find((one) => UNITS[one] === MS_OF_UNIT[unit]);
-  return format === undefined ? `the number looks like ${unit}` : `set time_format: ${format}`;
+  return format === undefined ? `the number appears to be in ${unit}` : `set time_format: ${format}`;
 }
 
 /** Returns the reason why a format is invalid, or `undefined` if it is valid. */
@@ -112,7 +112,7 @@ export class TimeReader {
     return isIso && HAS_OFFSET.test(text) ? { timeMs: wallMs } : this.#resolve(wallMs, afterMs, orEqual);
   }
 
-  /** Returns whether the local time of this moment occurs twice. */
+  /** Returns whether the local time is ambiguous, because it occurs twice when clocks are set back. */
   isRepeated(timeMs: number): boolean {
     return this.#resolve(timeMs + this.#offset(timeMs)).shift === 'twice';
   }
@@ -156,13 +156,14 @@ export class TimeReader {
   }
 }
 
-/** Readers of ISO 8601 by zone. All zones are from tags.yaml. */
+/** ISO 8601 readers by time zone. The number of zones is limited, because they are configured in tags.yaml. */
 const READERS = new Map<string, TimeReader>();
 export const HOUR_MS = 3_600_000;
 
 /**
- * Parses an ISO 8601 time. Without an offset, it is a local time in `zone`. If this time occurs twice, returns the first
- * one after `afterMs`, the time of the previous sample or one hour before the arrival. Returns NaN for other text.
+ * Parses an ISO 8601 timestamp. Without a UTC offset, it is local time in `zone`. If the local time is ambiguous,
+ * returns the first time after `afterMs`: the time of the previous sample, or one hour before the arrival. Returns NaN
+ * for other text.
  */
 export function parseZonedTime(text: string, zone: string, afterMs: number): number {
   if (!LOCAL_ISO.test(text)) return parseIsoTime(text);
@@ -174,18 +175,18 @@ export function parseZonedTime(text: string, zone: string, afterMs: number): num
   return reader.read(text, afterMs)?.timeMs ?? Number.NaN;
 }
 
-/** ISO 8601 date and time without an offset. */
+/** ISO 8601 date and time without a UTC offset. */
 const LOCAL_ISO = /^\d{4}-\d\d-\d\d[Tt ][\d:.,]+$/;
 const HALF_HOUR_MS = HOUR_MS / 2;
 /** Largest UTC offset. */
 const MAX_OFFSET_MS = 14 * HOUR_MS;
-/** Assumed delay of a live value, and the deviation from it in both directions. */
+/** Assumed delay of a live value, and the maximum deviation from this delay. */
 const DELAY_MS = 14_000;
 const DEVIATION_MS = 16_000;
 
 /**
- * Returns the problem of a time that was interpreted as UTC because it has no offset, if it differs from its arrival by
- * whole half hours and is therefore probably a local time.
+ * Returns the problem of a timestamp without a UTC offset, if it differs from the arrival time by a multiple of 30
+ * minutes and is therefore probably local time.
  */
 export function missingZone(text: string, timeMs: number, arrivalMs: number): string | undefined {
   const aheadMs = timeMs - arrivalMs + DELAY_MS;
@@ -196,7 +197,7 @@ export function missingZone(text: string, timeMs: number, arrivalMs: number): st
   if (!LOCAL_ISO.test(text)) return undefined;
   const difference = `${Math.abs(offsetMs) / HOUR_MS} h ${offsetMs > 0 ? 'ahead of' : 'behind'}`;
   const fix = 'set zone, for example zone: Europe/Berlin, or zone: UTC if the time is correct';
-  return `the time ${JSON.stringify(text)} has no offset and is ${difference} its arrival: ${fix}`;
+  return `timestamp ${JSON.stringify(text)} has no UTC offset and is ${difference} the arrival time: ${fix}`;
 }
 
 export const ZONE_MEMBER = {
@@ -204,7 +205,7 @@ export const ZONE_MEMBER = {
   minLength: 1,
   maxLength: 64,
   title: 'a time zone',
-  description: 'Time zone of times without an offset. Default: UTC.',
+  description: 'Time zone of timestamps without a UTC offset. Default: UTC.',
   examples: ['Europe/Berlin'],
 };
 
@@ -249,13 +250,13 @@ function compile(format: string): (text: string) => number {
 
 let months: ReadonlyMap<string, number | undefined> | undefined;
 
-/** Returns the number of a month whose name, or at least its first three letters, is given, or NaN. */
+/** Returns the number of a month by its name or at least its first three letters, or NaN if the name is unknown. */
 function monthOf(name: string): number {
   months ??= monthsByName();
   return months.get(plainName(name)) ?? Number.NaN;
 }
 
-/** Names from three letters on, without accents. A name that denotes several months has no number. */
+/** Returns months by name prefix, from three letters and without accents. Ambiguous prefixes have no number. */
 function monthsByName(): Map<string, number | undefined> {
   const found = new Map<string, number | undefined>([['mrz', 3]]);
   for (const language of LANGUAGES) {

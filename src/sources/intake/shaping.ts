@@ -57,13 +57,13 @@ export interface LastSent {
   atMs: number;
 }
 
-/** Reason why a reading is not a measurement, and the name of its event: text, a configured code for "no value", or an implausible value. */
+/** Reason why a reading is not a measurement, and suffix of the log event. */
 export type NoMeasurement = 'not_a_number' | 'no_value' | 'out_of_range';
 
 /**
- * Returns a raw reading of any source as its number before scaling and the value that is sent, in this order: codes for
- * "no value", map, number, `exponent` (power of ten from a scale register), scale and offset, range. `isSent` then
- * decides whether the dead band suppresses the value.
+ * Returns the number before scaling and the value to send for a raw reading. Applies codes for "no value", map, number
+ * parsing, `exponent` (power of ten from a scale register), scale, offset and range, in this order. `isSent` then
+ * determines whether the dead band suppresses the value.
  */
 export function shape(
   raw: RawReading,
@@ -81,7 +81,7 @@ export function shape(
     return { problem: `${raw} is not a finite number after scaling`, fault: 'not_a_number' };
   }
   if (range !== undefined && (value < range[0] || value > range[1])) {
-    return { problem: `${value} is not within range [${range[0]}, ${range[1]}]`, fault: 'out_of_range' };
+    return { problem: `${value} is outside range [${range[0]}, ${range[1]}]`, fault: 'out_of_range' };
   }
   return { number, value };
 }

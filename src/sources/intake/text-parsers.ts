@@ -21,7 +21,9 @@ export function textOf(bytes: Buffer): string {
   return bytes.toString('utf8', hasMark(bytes) ? 3 : 0);
 }
 
-/** Removes blanks, null characters and byte order marks around a text. Devices pad texts to the size of a buffer. */
+/**
+ * Removes leading and trailing white space, null characters and byte order marks, because devices pad their buffers.
+ */
 export function unpadded(text: string): string {
   const trimmed = text.trim();
   if (!isPadded(trimmed)) return trimmed;
@@ -35,7 +37,7 @@ function isPadded(text: string): boolean {
   return text.charCodeAt(0) === 0 || text.charCodeAt(text.length - 1) === 0;
 }
 
-/** Whether a character is a control character, a space or a byte order mark. */
+/** Returns whether a character is a control character, a space or a byte order mark. */
 function isPadding(code: number): boolean {
   return code <= SPACE || code === BYTE_ORDER_MARK;
 }
@@ -69,7 +71,7 @@ export function parseDecimal(text: string): number {
 
 const LATEST_MS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
 
-/** Returns whether a time is in whole milliseconds and in the years 1970 to 9999. */
+/** Returns whether a timestamp is a whole number of milliseconds in the years 1970 to 9999. */
 export function isValidTime(timeMs: number): boolean {
   return Number.isInteger(timeMs) && timeMs >= 0 && timeMs <= LATEST_MS;
 }

@@ -1,14 +1,14 @@
 /**
- * Rule for the times that values contain. While the gateway clock is trusted, a time before EARLIEST_TIME or more than
- * a day ahead is implausible: the clock of the sender is not set, or the time has another unit. The arrival time
- * replaces it if the value was read or subscribed live. Otherwise, the arrival time would be wrong as well, so pushed,
- * historical and retained values and rows of files are rejected.
+ * Plausibility rules for timestamps. While the gateway clock is trusted, a timestamp before EARLIEST_TIME or more than
+ * a day ahead is implausible: the sender's clock is not set, or the timestamp has another unit. If the value was read
+ * or subscribed live, the timestamp is replaced with the arrival time. The arrival time of other values would also be
+ * wrong, so pushed, historical and retained values and CSV rows are rejected.
  *
- * A gateway without a real-time clock continues after a power cut with the time at which it was shut down. A time is
- * therefore ahead only if it is also ahead of the platform's clock, which is known after the first sign-in.
+ * A gateway without a real-time clock continues after a power cut with the time at which it was shut down. A timestamp
+ * is therefore ahead only if it is also ahead of the platform's clock, which is known after the first sign-in.
  *
- * The platform keeps one value per series and time. A value with the time of the previous value of its series, but
- * another number, is stored and reported. Only the latest value of each series is compared.
+ * The platform keeps one value per series and timestamp. A value that has the same timestamp as the previous value of
+ * its series but a different number is stored and reported. Only the latest value of each series is compared.
  */
 import { type Columns, STAMPED_HERE } from '../../buffer/format/value-columns.ts';
 import { isTrusted } from './stamps.ts';
@@ -27,8 +27,8 @@ export const MS_OF_UNIT: Readonly<Record<TimeUnit, number>> = { s: 1_000, ms: 1,
 
 const FIRST_SERIES = 256;
 
-/** Values that replace the previous value of their series at the platform, and the latest one of them. */
-export interface Overwriting {
+/** Values with duplicate timestamps: their number, and the series and timestamp of the latest. */
+export interface Duplicates {
   count: number;
   series: number;
   timeMs: number;
@@ -38,7 +38,7 @@ export class ValueTimes {
   /** EARLIEST_TIME, in milliseconds since 1970. */
   earliestMs: number;
   readonly #platformMs: () => number | undefined;
-  /** Time and number of the latest value by series. */
+  /** Timestamp and number of the latest value, by series. */
   #lastMs = new Float64Array(FIRST_SERIES).fill(Number.NaN);
   #lastValue = new Float64Array(FIRST_SERIES);
 
@@ -48,7 +48,7 @@ export class ValueTimes {
     this.#platformMs = platformMs;
   }
 
-  /** `nowMs`: current wall clock time. If it is not trusted, any time from 1970 to 9999 is plausible. */
+  /** Returns whether a timestamp is plausible. If the wall clock `nowMs` is not trusted, 1970 to 9999 is plausible. */
   isPlausible(timeMs: number, nowMs: number): boolean {
     if (!isValidTime(timeMs)) return false;
     if (!isTrusted(nowMs)) return true;
@@ -60,8 +60,10 @@ export class ValueTimes {
     return (this.#platformMs() ?? Number.POSITIVE_INFINITY) + DAY_MS;
   }
 
-  /** Returns the unit in which a number would be a plausible time. `timeMs`: the number, read in units of `msOfUnit`. */
-  fittingUnit(timeMs: number, msOfUnit: number, nowMs: number): TimeUnit | undefined {
+  /**
+   * Returns the unit in which a number would be plausible. `timeMs`: the number, interpreted in units of `msOfUnit`.
+   */
+  matchingUnit(timeMs: number, msOfUnit: number, nowMs: number): TimeUnit | undefined {
     const units = Object.keys(MS_OF_UNIT) as TimeUnit[];
     return units.find((unit) => {
       const otherMs = Math.round((timeMs / msOfUnit) * MS_OF_UNIT[unit]);
@@ -70,17 +72,18 @@ export class ValueTimes {
   }
 
   /**
-   * Describes an implausible time. If its number would be plausible in another unit, appends the correction that `fix`
-   * returns for this unit. `msOfUnit`: unit of the number, in milliseconds; `undefined` if the time is not a number.
+   * Describes an implausible timestamp. If its number would be plausible in another unit, appends the hint that `fix`
+   * returns for this unit. `msOfUnit`: unit of the number, in milliseconds; `undefined` if the timestamp is text.
    */
   problemOf(timeMs: number, nowMs: number, msOfUnit?: number, fix?: (unit: TimeUnit) => string): string {
-    const unit = msOfUnit === undefined ? undefined : this.fittingUnit(timeMs, msOfUnit, nowMs);
-    const instead = unit === undefined ? 'check the clock of the sender' : (fix?.(unit) ?? `it fits the unit ${unit}`);
+    const unit = msOfUnit === undefined ? undefined : this.matchingUnit(timeMs, msOfUnit, nowMs);
+    const instead =
+      unit === undefined ? "check the sender's clock" : (fix?.(unit) ?? `the number appears to be in ${unit}`);
     return `${this.#descriptionOf(timeMs, nowMs)}: ${instead}`;
   }
 
-  /** Compares values that are about to be stored with the previous ones of their series. Ignores arrival times. */
-  overwritingIn({ length, series, timeMs, value, flags }: Columns): Overwriting | undefined {
+  /** Returns the values that overwrite the previous value of their series on the platform. Ignores arrival times. */
+  duplicatesIn({ length, series, timeMs, value, flags }: Columns): Duplicates | undefined {
     let [lastMs, lastValue] = [this.#lastMs, this.#lastValue];
     let count = 0;
     let latest = 0;
@@ -109,14 +112,14 @@ export class ValueTimes {
   }
 
   #descriptionOf(timeMs: number, nowMs: number): string {
-    const time = Math.abs(timeMs) <= LATEST_DATE_MS ? `the time ${new Date(timeMs).toISOString()}` : 'the time';
+    const time = Math.abs(timeMs) <= LATEST_DATE_MS ? `timestamp ${new Date(timeMs).toISOString()}` : 'timestamp';
     if (isValidTime(timeMs) && timeMs > nowMs) return `${time} is more than a day ahead`;
     if (timeMs < this.earliestMs) return `${time} is before ${dateText(this.earliestMs)}`;
     return `${time} is after the year 9999`;
   }
 }
 
-/** Returns 2000-01-01, or 2000-01-01T06:00:00.000Z. */
+/** Formats a time as 2000-01-01 or 2000-01-01T06:00:00.000Z. */
 function dateText(timeMs: number): string {
   return new Date(timeMs).toISOString().replace('T00:00:00.000Z', '');
 }

@@ -23,7 +23,7 @@ export interface MessageValue {
   /** Name of an MQTT 5 user property, in lower case. */
   timeProperty?: string;
   timeUnit?: TimeUnit;
-  /** Time zone of times without an offset. */
+  /** Time zone of timestamps without a UTC offset. */
   zone?: string;
   status?: string;
   /** Topic or subject to which writes are published. */
@@ -36,9 +36,9 @@ interface PayloadReading {
   value: RawReading;
   /** Whole milliseconds since 1970, not necessarily plausible. */
   timeMs?: number;
-  /** Whether the time is a number. */
-  isCount?: boolean;
-  /** Problem of a time that is probably a local time. */
+  /** Whether the timestamp is a number. */
+  isNumeric?: boolean;
+  /** Problem of a timestamp that is probably local time. */
   zoneProblem?: string;
   quality?: Quality;
 }
@@ -56,7 +56,7 @@ export class Payload {
   readonly #times: MessageTimes | undefined;
   #json: { value: unknown } | undefined;
 
-  /** `headers`: user properties. `times`: used for times without an offset. */
+  /** `headers`: user properties. `times`: used for timestamps without a UTC offset. */
   constructor(bytes: Uint8Array, headers?: ReadonlyMap<string, string>, times?: MessageTimes) {
     this.#headers = headers;
     this.#times = times;
@@ -92,17 +92,17 @@ export class Payload {
     sample: { afterMs: number | undefined } | undefined,
   ): void {
     const text = typeof found === 'string' ? found.trim() : '';
-    const isCount = typeof found === 'number' || /^-?\d+(\.\d+)?$/.test(text);
+    const isNumeric = typeof found === 'number' || /^-?\d+(\.\d+)?$/.test(text);
     const { arrivalMs = 0, isPast = false } = this.#times ?? {};
     let timeMs: number;
-    if (isCount) timeMs = Math.round(Number(found) * MS_OF_UNIT[timeUnit]);
+    if (isNumeric) timeMs = Math.round(Number(found) * MS_OF_UNIT[timeUnit]);
     else if (zone !== undefined) timeMs = parseZonedTime(text, zone, sample?.afterMs ?? arrivalMs - HOUR_MS);
     else timeMs = parseIsoTime(text);
     if (Number.isNaN(timeMs)) throw new TagferryError(`no time at ${at}`, { code: 'message.no_time' });
     reading.timeMs = timeMs;
-    reading.isCount = isCount;
-    // Only live values show the difference.
-    if (isCount || zone !== undefined || isPast || sample !== undefined || !isTrusted(arrivalMs)) return;
+    reading.isNumeric = isNumeric;
+    // The check requires live values, because it compares the timestamp with the arrival time.
+    if (isNumeric || zone !== undefined || isPast || sample !== undefined || !isTrusted(arrivalMs)) return;
     const problem = missingZone(text, timeMs, arrivalMs);
     if (problem !== undefined) reading.zoneProblem = problem;
   }
@@ -207,17 +207,17 @@ interface ReadMessage {
   readings: Reading[];
   /** Set if no value could be read. */
   problem: string | undefined;
-  /** Problem of a time that is probably a local time. */
+  /** Problem of a timestamp that is probably local time. */
   zoneProblem?: string | undefined;
 }
 
-/** How the times of a message are determined. */
+/** Options for the timestamps of a message. */
 export interface MessageTimes {
   /** Replaces the arrival time for values without a plausible timestamp. */
   timeOf?: TimeOf | undefined;
   /** Time of arrival at the broker or, if it is unknown, at the agent. */
   arrivalMs: number;
-  /** Default time zone of times without an offset. */
+  /** Default time zone of timestamps without a UTC offset. */
   zone?: string | undefined;
   /** Whether the message can be older than its arrival, so that values with an implausible timestamp are rejected. */
   isPast?: boolean;
@@ -278,16 +278,16 @@ function readInto(
     const {
       value,
       timeMs: own,
-      isCount,
+      isNumeric,
       quality,
       zoneProblem,
     } = payload.read(point.spec, point.map !== undefined, sample);
     const timeMs = own ?? timeOf?.(point.series, sample?.afterMs);
     read.hasRead = true;
     if (zoneProblem !== undefined) read.zoneProblem = `${point.name}: ${zoneProblem}`;
-    // Samples of a list were taken before the message was sent.
+    // List samples were measured before the message was sent.
     const arrival = isPast || sample !== undefined ? 'unknown' : timeOf;
-    const msOfUnit = isCount ? MS_OF_UNIT[point.spec.timeUnit ?? 'ms'] : undefined;
+    const msOfUnit = isNumeric ? MS_OF_UNIT[point.spec.timeUnit ?? 'ms'] : undefined;
     read.readings.push({ point, raw: value, timeMs, msOfUnit, unitFix, arrival, quality });
     return timeMs;
   } catch (error) {

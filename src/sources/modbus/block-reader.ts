@@ -28,7 +28,7 @@ interface BlockReaderOptions {
 /** The values in the same registers, for example the bits of one register. */
 interface Item extends Span {
   points: ModbusPoint[];
-  /** Values whose scale factor the register contains. */
+  /** Values that use the register as a scale factor. */
   scaled: ModbusPoint[];
   /** Whether a block begins here, because the device rejects a block that also contains the previous item. */
   beginsBlock: boolean;
@@ -107,7 +107,7 @@ export class BlockReader {
     let problem: ModbusError | undefined;
     /** Tables that the device does not support. */
     const unsupported = new Map<ModbusTable, ModbusError>();
-    /** Exponents of scaled values, or the reasons why there is none. */
+    /** Exponents of scaled values, or the reasons why they are unusable. */
     const exponents = new Map<ModbusPoint, number | string>();
     /** Reads a span and adds the values of its items. Returns the error if there is no response with values. */
     const read = async (span: Span, items: readonly Item[]): Promise<ModbusError | undefined> => {
@@ -234,7 +234,7 @@ export class BlockReader {
   }
 }
 
-/** Returns the values that require an item, with the register that they require it for. */
+/** Returns the values that depend on an item, with the name of the register. */
 function affectedBy({ points, scaled }: Item): { point: ModbusPoint; register: string }[] {
   const textOf = ({ spec }: ModbusPoint) => `scale_register ${registerText(spec.scaleRegister!)}`;
   return [
@@ -243,14 +243,16 @@ function affectedBy({ points, scaled }: Item): { point: ModbusPoint; register: s
   ];
 }
 
-/** Returns the exponent in the scale register of a value, or the reason why it cannot be used. */
+/** Returns the exponent from the scale register of a value, or the reason why it is unusable. */
 function exponentOf({ spec }: ModbusPoint, first: number, data: Buffer): number | string {
   const exponent = decode(data, first, spec.scaleRegister!) as number;
   if (exponent === NOT_IMPLEMENTED) return 'contains 0x8000, which means "not implemented"';
-  return Math.abs(exponent) <= MAX_EXPONENT ? exponent : `contains ${exponent}, which is not from -10 to 10`;
+  return Math.abs(exponent) <= MAX_EXPONENT
+    ? exponent
+    : `contains ${exponent}, but the exponent must be between -10 and 10`;
 }
 
-/** Adds the exponent to the reading of a value with a scale register, which is not known before the end of the poll. */
+/** Adds the exponent to a reading after the poll, when all scale registers are known. */
 function withExponent(reading: Reading, exponents: ReadonlyMap<Point, number | string>): Reading {
   const { scaleRegister } = (reading.point as ModbusPoint).spec;
   if (scaleRegister === undefined || !('raw' in reading)) return reading;
@@ -268,11 +270,11 @@ export function readingOf(
   first: number,
   data: Buffer,
 ): Reading & ({ raw: number | string } | { problem: string }) {
-  const { register, noWords } = point.spec;
-  if (noWords !== undefined) {
+  const { register, noValueWords } = point.spec;
+  if (noValueWords !== undefined) {
     const word = Number(decode(data, first, { ...register, bits: WHOLE_REGISTER }));
     const problem = `the register contains ${word}, which means "no value" (no_value)`;
-    if (noWords.includes(word)) return { point, problem, fault: 'no_value' };
+    if (noValueWords.includes(word)) return { point, problem, fault: 'no_value' };
   }
   const raw = decode(data, first, register);
   if (typeof raw === 'string' || Number.isFinite(raw)) return { point, raw };

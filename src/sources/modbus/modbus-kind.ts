@@ -109,7 +109,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
     },
     no_value: {
       enum: ['sunspec'],
-      description: 'Modbus: sunspec if all values use the codes of SunSpec for "no value".',
+      description: 'Modbus: sunspec if all values use the SunSpec codes for "no value".',
     },
     close_after_poll: {
       type: 'boolean',
@@ -154,8 +154,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
     scale_register: {
       type: ['string', 'integer'],
       title: 'a Modbus register',
-      description:
-        'Modbus: register with the power of ten by which the number is multiplied, such as a SunSpec factor.',
+      description: 'Modbus: register that contains a power of ten as a scale factor, such as a SunSpec scale factor.',
       examples: ['holding 40084'],
     },
   },
@@ -286,18 +285,19 @@ function readRegister(raw: Members, report: MemberReport): ModbusRegister | unde
   };
 }
 
-/** Reads the register of a scale factor, an int16. Returns `undefined` after reporting a problem. */
+/** Reads the int16 register of a scale factor. Returns `undefined` after reporting a problem. */
 function readScaleRegister(raw: Members, register: ModbusRegister, report: MemberReport): ModbusRegister | undefined {
   const written = String(raw.scale_register).trim();
   const problem = (reason: string, instead: string): undefined => {
     report.problem('scale_register', `scale_register ${shown(written)} ${reason}`, instead);
   };
   if (register.type === 'bool' || register.bits !== undefined) {
-    return problem('cannot be combined with a value of single bits', 'remove it');
+    return problem('cannot be combined with single bits', 'remove it');
   }
   const place = readPlace(written);
   if ('reason' in place) return problem(place.reason, place.instead);
-  if (isBits(place.table)) return problem('is one bit', 'use a register of the table holding or input: holding 40084');
+  if (isBits(place.table))
+    return problem('is a single bit', 'use a register of the table holding or input: holding 40084');
   const { bytesSwapped } = register;
   return { ...place, length: 1, type: 'int16', wordsReversed: false, bytesSwapped };
 }

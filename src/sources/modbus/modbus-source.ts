@@ -32,7 +32,7 @@ export class ModbusSource implements RunningSource, LineUser {
     const { source, shared, status, clock, log } = context;
     const { name, spec } = source;
     const { maxRegisters, isSunSpec } = spec;
-    const points = context.points.map((point) => withCodes(point, isSunSpec));
+    const points = context.points.map((point) => withNoValueCodes(point, isSunSpec));
     this.name = name;
     this.spec = spec;
     this.#context = context;
@@ -113,11 +113,11 @@ export class ModbusSource implements RunningSource, LineUser {
   }
 }
 
-/** Adds the codes of SunSpec. If a value consists of some bits of a register, its codes refer to the whole register. */
-function withCodes(point: ModbusPoint, isSunSpec = false): ModbusPoint {
+/** Adds the SunSpec codes. The codes of a bit value apply to the entire register. */
+function withNoValueCodes(point: ModbusPoint, isSunSpec = false): ModbusPoint {
   const { shaping, spec } = point;
   const { noValue = isSunSpec ? sunSpecCodes(spec.register) : [], ...others } = shaping;
   if (noValue.length === 0) return point;
   if (spec.register.bits === undefined) return { ...point, shaping: { ...others, noValue } };
-  return { ...point, shaping: others, spec: { ...spec, noWords: noValue } };
+  return { ...point, shaping: others, spec: { ...spec, noValueWords: noValue } };
 }

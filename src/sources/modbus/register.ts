@@ -42,10 +42,10 @@ export const REGISTER_TYPES: readonly RegisterType[] = [...(Object.keys(NUMBERS)
 /** Specification of a value in tags.yaml. */
 export interface ModbusValue {
   register: ModbusRegister;
-  /** Register with the power of ten by which the number is multiplied. */
+  /** Register that contains a power of ten as a scale factor. */
   scaleRegister?: ModbusRegister;
-  /** Contents of the register that mean "no value", for a value that consists of some of its bits. */
-  noWords?: readonly number[];
+  /** Register contents that mean "no value", for a bit value. */
+  noValueWords?: readonly number[];
 }
 
 export interface ModbusRegister extends Span {
@@ -123,7 +123,7 @@ export function encode(raw: number, register: ModbusRegister): Written | undefin
   });
 }
 
-/** Codes for "no value" in the SunSpec information model. Floats use NaN, which is never a value. */
+/** Codes for "no value" in the SunSpec information model. Floats use NaN, which is always rejected. */
 const SUNSPEC: Partial<Record<RegisterType, bigint>> = {
   int16: 0x8000n,
   uint16: 0xffffn,
@@ -133,14 +133,14 @@ const SUNSPEC: Partial<Record<RegisterType, bigint>> = {
   uint64: 0xffff_ffff_ffff_ffffn,
 };
 
-/** Returns the codes for "no value" that SunSpec defines for a register, which may be none. */
+/** Returns the SunSpec codes for "no value" of a register. The list may be empty. */
 export function sunSpecCodes({ bits, type, table }: ModbusRegister): readonly number[] {
   if (isBits(table)) return [];
   const code = SUNSPEC[bits === undefined ? type : 'uint16'];
   return code === undefined ? [] : [patternNumber(code, bits === undefined ? (type as NumberType) : 'uint16')];
 }
 
-/** Returns the number of a type that consists of these bits. */
+/** Returns the number that a bit pattern represents in a type. */
 function patternNumber(pattern: bigint, type: NumberType): number {
   const { registers, get } = NUMBERS[type];
   scratch.setBigUint64(0, pattern);
@@ -148,13 +148,13 @@ function patternNumber(pattern: bigint, type: NumberType): number {
   return type === 'float32' ? shortest(number) : number;
 }
 
-/** Example of a bit pattern for each size, in registers. */
+/** Example bit patterns by size, in registers. */
 const PATTERNS: Readonly<Record<number, string>> = { 1: '0x8000', 2: '0x80000000', 4: '"0x8000000000000000"' };
 
 /**
  * Returns the numbers that `decode` returns for a code in `no_value`: `sunspec`, a bit pattern such as `0x8000`, or a
- * number. A number beyond a signed type is a bit pattern too, because YAML reads `0x8000` as 32768. With `bit`, the code
- * is the content of the whole register.
+ * number. A number that exceeds a signed type is also a bit pattern, because YAML reads `0x8000` as 32768. With `bit`,
+ * the code is the content of the entire register.
  */
 export function noValueOf(
   { register }: ModbusValue,
@@ -165,7 +165,7 @@ export function noValueOf(
   const type = bits === undefined ? register.type : 'uint16';
   if (code === 'sunspec') {
     if (SUNSPEC[type] !== undefined || type.startsWith('float')) return { numbers: sunSpecCodes(register) };
-    return { reason: `has no code for ${type}`, instead: 'use a number' };
+    return { reason: `is not defined for ${type}`, instead: 'use a number' };
   }
   if (type === 'string' || type === 'bool') {
     if (typeof code === 'number') return { numbers: [code] };
@@ -176,7 +176,7 @@ export function noValueOf(
   if (typeof code === 'string') {
     if (!/^0x[0-9a-f]+$/i.test(code)) return { reason: 'is not a bit pattern', instead: example };
     if (BigInt(code) >> BigInt(registers * 16) > 0n) return { reason: `does not fit ${type}`, instead: example };
-    // A pattern that is not a number of this type, such as a float NaN, is never a value.
+    // A pattern that is not a number, such as a float NaN, is always rejected.
     return { numbers: [patternNumber(BigInt(code), type)].filter(Number.isFinite) };
   }
   const isExact = Number.isSafeInteger(code) || type.startsWith('float');

@@ -68,7 +68,7 @@ export class NatsSource implements RunningSource {
     if (points.length === 0) return;
     const storedMs = Number(timestampNanos / 1_000_000n);
     const timeOf = (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, afterMs);
-    // Without the stored time, the age of the message is unknown.
+    // Without the stream timestamp, the age of the message is unknown.
     const times = isTrusted(storedMs) ? { timeOf, arrivalMs: storedMs } : { isPast: true };
     await this.#reader.write(subject, { payload }, points, times);
   }

@@ -253,7 +253,7 @@ export class OpcuaSource implements RunningSource {
       const text = 'the server discarded values because its queue was full';
       this.#valueTrouble.report({ event: 'opcua.overflow', source: source.name, value: name }, text, name);
     }
-    // The earliest time of OPC UA, in 1601, stands for a missing time.
+    // The earliest OPC UA timestamp, in 1601, means that the timestamp is missing.
     const time = timeMs !== null && timeMs >= 0 ? timeMs : undefined;
     const isPlausible = time !== undefined && gate.isPlausible(time);
     if (raw !== null && isPlausible && !this.#past.record(item, time, isOverflow)) return [];

@@ -84,7 +84,7 @@ export class EdgeNode {
 
   /**
    * Returns whether the aliases and data types of a data message can be resolved now. Devices that are not configured
-   * need none.
+   * do not require them.
    */
   canResolve({ device, payload }: Pick<NodeMessage, 'device' | 'payload'>): boolean {
     if (!payload.metrics.some((metric) => this.#needsBirth(device, metric))) return true;
@@ -121,7 +121,7 @@ export class EdgeNode {
     return `message ${seq} followed message ${before}`;
   }
 
-  /** Returns the values of a data message. Aliases and data types that cannot be resolved are counted. */
+  /** Returns the values of a data message. Counts unresolved aliases and data types. */
   read({ type, device, payload }: NodeMessage, canResolve = this.canResolve({ device, payload })): NodeOutcome {
     if (type === 'DDEATH') {
       if (device !== undefined && this.#devices.has(device)) this.#devices.set(device, false);

@@ -18,11 +18,11 @@ export interface SparkplugMetric {
   timeMs: number | undefined;
   datatype: number | undefined;
   isNull: boolean;
-  /** Whether the value was stored by the node and is sent later. */
+  /** Whether the node stored the value and sent it later. */
   isHistorical: boolean;
   /** Raw value. Its meaning depends on the data type, which may be specified only in the birth certificate. */
   value: number | bigint | boolean | string | undefined;
-  /** Whether the value is encoded as an unsigned integer, which may stand for a negative number. */
+  /** Whether the value is encoded as an unsigned integer, which may represent a negative number. */
   isInteger: boolean;
   /** Content that is not a single value, if the metric has any. */
   compound: 'Bytes' | 'DataSet' | 'Template' | 'Extension' | undefined;

@@ -279,7 +279,7 @@ export class SparkplugSource implements RunningSource {
         const reading = readingOf(metric, born, point.map !== undefined);
         const timeMs = metric.timeMs ?? payload.timeMs;
         if (metric.isHistorical && timeMs === undefined) {
-          readings.push({ point, failure: 'the metric is from the past and has no time' });
+          readings.push({ point, failure: 'the historical metric has no timestamp' });
         } else if ('raw' in reading) {
           const arrival = metric.isHistorical ? 'unknown' : undefined;
           readings.push({ point, raw: reading.raw, timeMs, msOfUnit: 1, arrival, quality: metric.quality });

@@ -172,7 +172,7 @@ describe('CSV source', () => {
       [3.5, '2026-10-25T01:00:00.000Z'],
     ]);
     const report = readFileSync(folder('night/done/night.csv.report.txt'), 'utf8');
-    for (const line of ['line 6', 'line 7', 'line 8: the time 1979-12-31T23:00:00.000Z is before 2000-01-01'])
+    for (const line of ['line 6', 'line 7', 'line 8: timestamp 1979-12-31T23:00:00.000Z is before 2000-01-01'])
       expect(report).toContain(line);
     await agent.until(() => agent.logged('csv.failed').length > 0, 'the unusable file is reported');
     expect(below('night')).toEqual(['.hidden.csv', 'done', 'failed']);
@@ -222,7 +222,7 @@ describe('CSV source', () => {
     expect(below('log')).not.toContain('done');
   });
 
-  it('delivers the rows that can be read of files as loggers write them, and reports the others', async () => {
+  it('delivers the valid rows of realistic logger files, and reports invalid rows', async () => {
     const first = ['time,v', '2026-10-25T02:30,1', 'v,w,time', '2,,2026-10-25T02:40', '3,5,2026-10-25T02:50,0', ''];
     writeFileSync(folder('field/1.csv'), first.join('\r'));
     await agent.until(() => below('field/done').includes('1.csv'), 'the first file is moved');
@@ -238,7 +238,7 @@ describe('CSV source', () => {
       [1334.25, '2026-10-25T02:00:00.000Z'],
     ]);
     expect(readFileSync(folder('field/done/1.csv.report.txt'), 'utf8')).toContain('line 5: has 4 cells');
-    expect(readFileSync(folder('field/done/2.csv.report.txt'), 'utf8')).toContain('line 3: has no line end');
+    expect(readFileSync(folder('field/done/2.csv.report.txt'), 'utf8')).toContain('line 3: has no line ending');
     expect(agent.logged('csv.grown')).toMatchObject([{ file: 'done/2.csv', rows: 1, values: 1 }]);
   });
 

@@ -44,7 +44,7 @@ import time
 for n in range(1000): print("T python=%d" % n); time.sleep(0.02)
 `;
 
-/** Prints many numbers at once, without times. */
+/** Prints many numbers at once, without timestamps. */
 const TOGETHER = `
 import os, time
 os.write(1, b"".join(b"T together=%d\\n" % n for n in range(100)))
@@ -179,7 +179,7 @@ describe('program source', () => {
     expect(said()).toHaveLength(20);
   });
 
-  it('replaces implausible times of a program, and reads times without an offset in its zone', async () => {
+  it('replaces implausible timestamps of a program, and reads timestamps without a UTC offset in its zone', async () => {
     const text =
       'import datetime, json, time\nnow = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)\n';
     const say = (key: string, time: string) =>
@@ -200,10 +200,12 @@ describe('program source', () => {
     expect(unset.timestampMs).toBeGreaterThanOrEqual(unset.value * 1_000);
     const errorsOf = (event: string) => agent.logged(event).map(({ source, error }) => `${source}: ${error}`);
     expect(errorsOf('source.time_replaced')).toEqual([
-      expect.stringMatching(/^clocks: .* looks like s, use milliseconds/),
+      expect.stringMatching(/^clocks: .* appears to be in s, use milliseconds/),
     ]);
     await agent.until(() => errorsOf('source.zone_missing').length > 0, 'the missing zone is reported');
-    expect(errorsOf('source.zone_missing')).toEqual([expect.stringMatching(/^local: .* 9 h ahead of its arrival/)]);
+    expect(errorsOf('source.zone_missing')).toEqual([
+      expect.stringMatching(/^local: .* 9 h ahead of the arrival time/),
+    ]);
   });
 
   it('runs at an interval, stores each run once, reports failed runs, and kills hung ones with their children', async () => {
@@ -226,7 +228,7 @@ describe('program source', () => {
     expect(stored('once').filter(({ status }) => status === 'bad')).toMatchObject([{ value: 3 }]);
   });
 
-  it('prevents buffered output of Python and C programs, and reports values that arrive together without times', async () => {
+  it('prevents buffered output of Python and C programs, and reports values without timestamps that arrive together', async () => {
     writeFileSync(file('numbers'), Array.from({ length: 500 }, (_, n) => `T sed=${n}\n`).join(''));
     await reload(
       `python: { ${program('buffered.py', BUFFERED)}, format: lines }, ` +
@@ -238,7 +240,7 @@ describe('program source', () => {
       await agent.until(() => numbers(key).length > 5, `the first numbers of ${key} arrive`);
       expect(numbers(key).length).toBeLessThan(400);
     }
-    await agent.until(() => agent.logged('exec.buffered').length > 0, 'the values without times are reported');
+    await agent.until(() => agent.logged('exec.buffered').length > 0, 'the values without timestamps are reported');
     expect(agent.logged('exec.buffered')).toMatchObject([{ source: 'together', values: 100 }]);
   });
 

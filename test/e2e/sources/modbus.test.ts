@@ -111,7 +111,7 @@ describe('Modbus source', () => {
     expect([...platform.stored(882, 'wrong'), ...platform.stored(882, 'beyond')]).toEqual([]);
   });
 
-  it('delivers no code for "no value" and no value that is not within its range, and names both', async () => {
+  it('rejects and reports codes for "no value" and out-of-range values', async () => {
     const before = platform.stored(883, 'power').length;
     await agent.until(() => platform.stored(883, 'power').length > before + 2, 'the other values are read');
     expect(new Set(platform.stored(883, 'power').map(({ value }) => value))).toEqual(new Set([234.6]));
@@ -121,7 +121,7 @@ describe('Modbus source', () => {
       { key: 'power', raw: 2346, value: 234.6, problem: null },
       { key: 'none', value: null, problem: expect.stringContaining('-32768 means "no value"') },
       { key: 'alarm', value: null, problem: expect.stringContaining('65535, which means "no value"') },
-      { key: 'hot', value: null, problem: expect.stringContaining('234.6 is not within range [-40, 125]') },
+      { key: 'hot', value: null, problem: expect.stringContaining('234.6 is outside range [-40, 125]') },
     ]);
     expect((await runVerb(agent, 'sources', 'ls')).stdout).toMatch(
       /^inverter: \d+ rejected, latest: I \w+: .*(range|value)/m,

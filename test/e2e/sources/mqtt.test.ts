@@ -19,7 +19,7 @@ const CONFIRMING = ['version: 3, qos: 1', 'qos: 1', 'qos: 2'] as const;
 const UNCONFIRMED = 3;
 const SHARED = 4;
 const RETAINED = 5;
-/** Sources whose values have no times, by key: all of them except `taken` skip retained messages. */
+/** Sources of values without timestamps, by key. All of them except `taken` skip retained messages. */
 const UNTIMED = {
   skipped: '',
   older: ', version: 3, qos: 0',
@@ -28,9 +28,9 @@ const UNTIMED = {
   taken: ', retained: take',
 };
 const SKIPPING = ['skipped', 'older', 'exact', 'grouped'];
-/** Values of senders with wrong clocks, and their members. */
+/** Values of senders with incorrect clocks, and their members. */
 const CLOCKS = { unset: '', local: '', zoned: ', zone: Asia/Tokyo', coarse: '' };
-/** Value of a device that pads its texts and sends words and a code for "no value". */
+/** Value of a device that sends padded strings, words and a code for "no value". */
 const ODD = '      odd: { from: taken, topic: site/odd, map: { ON: 1, "OFF": 0 }, no_value: -9999, range: [0, 900] }\n';
 const FLOWING = [0, 1, 2, UNCONFIRMED];
 // Long enough for a kill between a premature acknowledgement and its commit.
@@ -185,7 +185,7 @@ describe('MQTT source', () => {
     for (const key of SKIPPING) expect([key, values(key).includes(1)]).toEqual([key, false]);
   });
 
-  it('replaces implausible times of live messages, rejects those of retained ones, and proposes time_unit', async () => {
+  it('replaces implausible timestamps of live messages, rejects retained messages, and suggests time_unit', async () => {
     const isRejected = () => agent.logged('source.time_rejected').some(({ source }) => source === 'clocks');
     await agent.until(isRejected, 'the retained message is rejected');
     const beforeMs = Date.now();
@@ -195,11 +195,11 @@ describe('MQTT source', () => {
     expect([first!.value, more]).toEqual([2, []]);
     expect(first!.timestampMs).toBeGreaterThanOrEqual(beforeMs);
     const errors = agent.logged('source.time_replaced').map(({ error }) => error);
-    expect(errors).toEqual([expect.stringContaining('T unset: the time 1970')]);
+    expect(errors).toEqual([expect.stringContaining('T unset: timestamp 1970')]);
     expect(errors[0]).toContain('set time_unit: s');
   });
 
-  it('reads times without an offset in their zone, and reports a missing zone and values with the same time', async () => {
+  it('reads timestamps without a UTC offset in their zone, and reports a missing zone and duplicate timestamps', async () => {
     const timeMs = Math.floor(Date.now() / 1_000) * 1_000;
     const tokyo = new Date(timeMs + 9 * 3_600_000).toISOString().replace('.000Z', '');
     for (const key of ['local', 'zoned']) await plant.publishAsync(`site/${key}`, `{"v":1,"t":"${tokyo}"}`, { qos: 1 });
@@ -212,11 +212,11 @@ describe('MQTT source', () => {
     await agent.until(() => errorsOf('source.same_time').length > 0, 'the overwritten value is reported');
     expect(errorsOf('source.same_time')).toEqual([expect.stringMatching(/^T coarse at .*time_from: arrival/)]);
     const { stdout } = await runVerb(agent, 'sources', 'ls');
-    for (const words of ['implausible time replaced', 'probably a local time', 'keeps only one'])
+    for (const words of ['implausible timestamp replaced', 'probably local time', 'keeps only one'])
       expect(stdout).toContain(words);
   });
 
-  it('reads padded numbers and mapped words, and delivers no other text, code or value beyond its range', async () => {
+  it('reads padded numbers and mapped words, and rejects other text, codes and out-of-range values', async () => {
     const sent = ['\ufeff7\0\0', 'ON', '-9999', '21,5 kg', '0x1F', '1.234.567', '1e400', '901', 'OFF\0', '12.5'];
     for (const text of sent) await plant.publishAsync('site/odd', text, { qos: 1 });
     const values = () => platform.stored(ASSET, 'odd').map(({ value }) => value);
@@ -226,7 +226,7 @@ describe('MQTT source', () => {
     expect(agent.logged('source.no_value')).toMatchObject([
       { value: 'T odd', error: '-9999 means "no value" (no_value)' },
     ]);
-    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is not within range [0, 900]' }]);
+    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is outside range [0, 900]' }]);
   });
 
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {
@@ -302,7 +302,7 @@ describe('MQTT source', () => {
       timestampMs: START_MS + retained,
     });
     expect(arrived(RETAINED).has(removed)).toBe(false);
-    // Without the retained message, also after the restart.
+    // The retained message is missing, even after the restart.
     expect(ofAdded()).toEqual([2]);
     for (const key of SKIPPING) expect(platform.stored(ASSET, key).map(({ value }) => value)).not.toContain(1);
   });

@@ -125,7 +125,7 @@ describe('NATS source', () => {
     expect(arrived().map(({ value, timestampMs }) => [value, timestampMs])).toEqual([...sent]);
   });
 
-  it('reads padded numbers and mapped words, and delivers no other text, code or value beyond its range', async () => {
+  it('reads padded numbers and mapped words, and rejects other text, codes and out-of-range values', async () => {
     const sent = ['\ufeff7\0\0', 'ON', '-9999', '21,5 kg', '0x1F', '1.234.567', '1e400', '901', 'OFF\0', '12.5'];
     for (const text of sent) await stream.publish('site.odd', text);
     const values = () => platform.stored(ASSET, 'odd').map(({ value }) => value);
@@ -135,16 +135,16 @@ describe('NATS source', () => {
     expect(agent.logged('source.no_value')).toMatchObject([
       { value: 'T odd', error: '-9999 means "no value" (no_value)' },
     ]);
-    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is not within range [0, 900]' }]);
+    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is outside range [0, 900]' }]);
   });
 
-  it('replaces an implausible time by the time at which the stream stored the message', async () => {
+  it('replaces an implausible timestamp with the stream timestamp of the message', async () => {
     const { seq } = await stream.publish('site.unset', '{"v":1,"t":8}');
     const timeMs = (await manager.streams.getMessage('PLANT', { seq }))!.time.getTime();
     await agent.until(() => platform.stored(ASSET, 'unset').length > 0, 'the value arrives');
     expect(platform.stored(ASSET, 'unset').map(({ timestampMs }) => timestampMs)).toEqual([timeMs]);
     const [{ error }] = agent.logged('source.time_replaced') as [{ error: string }];
-    expect(error).toContain('T unset: the time 1970-01-01T00:00:00.008Z is before 2000-01-01');
+    expect(error).toContain('T unset: timestamp 1970-01-01T00:00:00.008Z is before 2000-01-01');
   });
 
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {

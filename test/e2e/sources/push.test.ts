@@ -185,15 +185,15 @@ describe('push', () => {
     },
   );
 
-  it('rejects implausible timestamps, names the precision that fits, and stores the other lines', async () => {
+  it('rejects implausible timestamps, suggests the matching precision, and stores the other lines', async () => {
     const at = START_MS + 400_000;
     const errorOf = async (text: string, query = '') => JSON.parse((await lines(text, query)).text).error as string;
     for (const query of ['', '?precision=ns']) {
-      expect(await errorOf(`T a=1 ${at / 1_000}\n`, query)).toContain('precision=s would fit dropped=1');
-      expect(await errorOf(`T a=1 ${at}\n`, query)).toContain('precision=ms would fit dropped=1');
+      expect(await errorOf(`T a=1 ${at / 1_000}\n`, query)).toContain('use precision=s dropped=1');
+      expect(await errorOf(`T a=1 ${at}\n`, query)).toContain('use precision=ms dropped=1');
     }
     const board = await errorOf(`T a=1 8\nT a=2 ${at / 1_000}\n`, '?precision=s');
-    expect(board).toContain('line 1 "T a=1 8": the time 1970-01-01T00:00:08.000Z is before 2000-01-01');
+    expect(board).toContain('line 1 "T a=1 8": timestamp 1970-01-01T00:00:08.000Z is before 2000-01-01');
     const response = await agent.push([{ tag: 'T', key: 'a', value: 1, timestamp: Date.now() + 90_000_000 }]);
     expect([response.status, response.text]).toEqual([422, expect.stringContaining('more than a day ahead')]);
     expect((await lines(`T a=3 ${at / 1_000}\n`, '?precision=s')).status).toBe(204);

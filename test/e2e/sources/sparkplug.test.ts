@@ -302,7 +302,7 @@ describe('Sparkplug B source', () => {
     }
   });
 
-  it('replaces the implausible time of a live metric, and rejects a historical one', async () => {
+  it('replaces the implausible timestamp of a live metric, and rejects a historical metric', async () => {
     const node = await ConfirmedNode.open();
     try {
       const beforeMs = Date.now();
@@ -314,7 +314,7 @@ describe('Sparkplug B source', () => {
       expect(stored('sure').filter(({ value }) => value === UNSET_MS)).toEqual([]);
       const errorOf = (event: string) => agent.logged(event).map(({ error }) => error);
       expect(errorOf('source.time_rejected')).toEqual([expect.stringContaining('1970-01-11T10:00:00.000Z is before')]);
-      expect(errorOf('source.time_replaced')).toEqual([expect.stringContaining('it fits the unit s')]);
+      expect(errorOf('source.time_replaced')).toEqual([expect.stringContaining('the number appears to be in s')]);
     } finally {
       await node.end();
     }

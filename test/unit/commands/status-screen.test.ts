@@ -205,9 +205,9 @@ describe('status screen', () => {
     for (const line of piped.split('\n')) expect(line, line).toMatch(/^.{1,80}$|^.{10}\S+$/);
   });
 
-  it('reports other clients after a 429 response as a possible cause only', () => {
+  it('reports other clients only as a possible cause of a 429 response', () => {
     const screen = statusScreen(BAD_DAY, 80, (text) => text, 'wrap').replaceAll(/\s+/g, ' ');
-    expect(screen).toContain('limited to 120.5 per minute, reduced after a 429 response; other clients may use');
+    expect(screen).toContain('limited to 120.5 per minute, reduced after a 429 response; other clients may share');
   });
 
   it('has the same width with or without colours', () => {

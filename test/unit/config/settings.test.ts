@@ -280,7 +280,7 @@ describe('setting value', () => {
     ['CRLF', 'plain\r\n', 'plain', []],
     ['a byte order mark', '\ufeffplain\n', 'plain', []],
     ['a quote at one end', '"plain\n', '"plain', []],
-  ])('is used as written from a secret file with %s', (_, password, used, warnings) => {
+  ])('is used verbatim from a secret file with %s', (_, password, used, warnings) => {
     const files = { 'agent.env': 'TECHNICAL_PASSWORD_FILE=password\n', password };
     const { configuration, lines } = check(files, without('TECHNICAL_PASSWORD'));
     expect(configuration?.settings.technicalPassword).toBe(used);
@@ -293,8 +293,8 @@ describe('setting value', () => {
 
   it.each([
     ['quotes', "'quoted'", ': the quotes are part of the value, remove them from the --env-file or the environment'],
-    ['CRLF', 'plain\r', ' ends with a carriage return, save the --env-file with LF line ends'],
-  ])('is used as written from the environment of an --env-file with %s', (_, TECHNICAL_PASSWORD, warning) => {
+    ['CRLF', 'plain\r', ' ends with a carriage return, save the --env-file with LF line endings'],
+  ])('is used verbatim from an --env-file with %s', (_, TECHNICAL_PASSWORD, warning) => {
     const { configuration, lines } = check({}, { ...ENOUGH, TECHNICAL_PASSWORD });
     expect(configuration?.settings.technicalPassword).toBe(TECHNICAL_PASSWORD);
     expect(lines).toEqual([`environment: warning: TECHNICAL_PASSWORD${warning}`]);
@@ -303,7 +303,7 @@ describe('setting value', () => {
   it('is reported as ignored if a byte order mark of an --env-file precedes its name', () => {
     const { errors } = check({}, { ...without('CLIENT_ID'), '\ufeffCLIENT_ID': 'key' });
     expect(errors).toContain(
-      'environment: CLIENT_ID is ignored, because a byte order mark precedes its name, save the --env-file without it',
+      'environment: CLIENT_ID is ignored, because a byte order mark precedes its name, save the --env-file without a byte order mark',
     );
   });
 

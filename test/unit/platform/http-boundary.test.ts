@@ -231,7 +231,7 @@ describe('204', () => {
 });
 
 describe('host with several addresses', () => {
-  it('is called at its new address after a 503 from the previous one', async () => {
+  it('is called at its new address after a 503 from the previous address', async () => {
     const old = createServer((_, response) => response.writeHead(503).end());
     const port = await listening(old);
     const current = createServer((_, response) => response.end('moved'));
@@ -436,7 +436,7 @@ describe('proxy connection', () => {
     await expect(call).rejects.toMatchObject({ code: 'platform.proxy', retryable: true });
   });
 
-  it('is reported as the cause if it does not respond to CONNECT, and works as soon as it responds', async () => {
+  it('is reported as the cause if it does not respond to CONNECT, and is used as soon as it responds', async () => {
     const waiting: Socket[] = [];
     let isSilent = true;
     const { port } = await proxy(() => isSilent, waiting);

@@ -303,7 +303,7 @@ describe('undocumented responses', () => {
     ['the deliveries of a webhook that may not exist', () => webhooks().exists(7)],
   ];
   it.each(failed.flatMap(([what, act]) => [400, 422].map((status) => [what, status, act] as const)))(
-    'to %s with status %d are requested once more without paging',
+    'to %s with status %d are retried once without paging parameters',
     async (_, status, act) => {
       answers = [
         [status, { errors: [{ type: 'x', message: 'unknown parameter per_page' }] }],

@@ -23,7 +23,7 @@ export class SessionBench {
   readonly folder = mkdtempSync(join(tmpdir(), 'tagferry-session-'));
   readonly lines: Record<string, unknown>[] = [];
   readonly renewals: string[] = [];
-  /** Number of reports of a token that another client revoked. */
+  /** Number of reported tokens that another client revoked. */
   revokedElsewhere = 0;
   credentials: SessionCredentials = {
     client: { clientId: 'client-id', clientSecret: CLIENT_SECRET, clientAuth: 'basic' },

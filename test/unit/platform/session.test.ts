@@ -413,20 +413,17 @@ describe('token that the platform has accepted', () => {
       return true;
     });
 
-  it.each([1_000, 120_000])(
-    'is replaced after one second at most if another client revokes it after %d ms',
-    async (ageMs) => {
-      await bench.start();
-      await bench.pass(ageMs, ageMs);
-      await get();
-      bench.server.tokens[0]!.revokedMs = bench.clock.monotonicMs();
-      const call = get();
-      await bench.pass(1_000, 500);
-      expect((await call).status).toBe(200);
-      expect(bench.server.tokens).toHaveLength(2);
-      expect(bench.revokedElsewhere).toBe(1);
-    },
-  );
+  it.each([1_000, 120_000])('is replaced within one second if another client revokes it after %d ms', async (ageMs) => {
+    await bench.start();
+    await bench.pass(ageMs, ageMs);
+    await get();
+    bench.server.tokens[0]!.revokedMs = bench.clock.monotonicMs();
+    const call = get();
+    await bench.pass(1_000, 500);
+    expect((await call).status).toBe(200);
+    expect(bench.server.tokens).toHaveLength(2);
+    expect(bench.revokedElsewhere).toBe(1);
+  });
 
   it('is kept while one of several servers does not know it yet', async () => {
     await bench.start();

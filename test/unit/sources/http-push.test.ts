@@ -176,17 +176,17 @@ describe('POST /v1/values', () => {
     expect((await listener.send('/v1/values', '{}')).status).toBe(415);
   });
 
-  it('rejects implausible timestamps with the problem and a correction, unless the gateway clock is not set', async () => {
+  it('rejects implausible timestamps with a problem and a hint, unless the gateway clock is not set', async () => {
     const { clock, times } = listener.bench;
     times.earliestMs = Date.UTC(2000, 0, 1);
     const at = (timestamp: unknown) => listener.values([{ ...ONE, timestamp }]);
     const nowMs = clock.wallMs();
     for (const [timestamp, problem] of [
-      [8, '1970-01-01T00:00:00.008Z is before 2000-01-01: check the clock of the sender'],
+      [8, "1970-01-01T00:00:00.008Z is before 2000-01-01: check the sender's clock"],
       ['1999-12-31T23:59:59Z', 'is before 2000-01-01'],
       [nowMs + 86_400_001, 'is more than a day ahead'],
-      [Math.floor(nowMs / 1_000), 'the number looks like s, use milliseconds'],
-      [nowMs * 1_000, 'the number looks like us, use milliseconds'],
+      [Math.floor(nowMs / 1_000), 'the number appears to be in s, use milliseconds'],
+      [nowMs * 1_000, 'the number appears to be in us, use milliseconds'],
     ] as const) {
       const { status, body } = await at(timestamp);
       expect([timestamp, status, body.problems![0]!.problem]).toEqual([

@@ -84,16 +84,16 @@ describe('line protocol request', () => {
     expect(listener.bench.sink.stored.at(-1)).toMatchObject({ timeMs, stampedHere: true });
   });
 
-  it('rejects implausible timestamps, and names the precision that fits', async () => {
+  it('rejects implausible timestamps, and suggests the matching precision', async () => {
     listener.bench.times.earliestMs = Date.UTC(2000, 0, 1);
     const errorOf = async (time: number | string, query = '') =>
       (await listener.lines(`FT-101 flow=1 ${time}`, query)).body.error;
     const seconds = AT_MS / 1_000;
-    expect(await errorOf(seconds)).toContain('precision=s would fit');
-    expect(await errorOf(seconds, '?precision=ns')).toContain('precision=s would fit');
-    expect(await errorOf(AT_MS, '?precision=ns')).toContain('precision=ms would fit');
-    expect(await errorOf(seconds, MS)).toContain('precision=s would fit');
-    expect(await errorOf(`${AT_MS}000000`, MS)).toContain('precision=ns would fit');
+    expect(await errorOf(seconds)).toContain('use precision=s');
+    expect(await errorOf(seconds, '?precision=ns')).toContain('use precision=s');
+    expect(await errorOf(AT_MS, '?precision=ns')).toContain('use precision=ms');
+    expect(await errorOf(seconds, MS)).toContain('use precision=s');
+    expect(await errorOf(`${AT_MS}000000`, MS)).toContain('use precision=ns');
     expect(await errorOf(8, '?precision=s')).toContain('1970-01-01T00:00:08.000Z is before 2000-01-01');
     expect(await errorOf(-1, MS)).toContain('is before 2000-01-01');
     expect(listener.stored).toEqual([]);

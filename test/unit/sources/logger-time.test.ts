@@ -42,7 +42,7 @@ describe('data logger timestamp', () => {
     ['a month that does not exist', '2026-13-01 10:00'],
     ['an hour that does not exist', '21.11.2026 25:00:00'],
     ['an unknown format', '21/11/2026'],
-    ['a month that is not unique', '01 jui 2026', 'DD MMM YYYY'],
+    ['an ambiguous month', '01 jui 2026', 'DD MMM YYYY'],
     ['a word as a month', '01 foo 2026', 'DD MMM YYYY'],
     ['an empty Unix time', '', 'unix'],
     ['a word as an Excel time', '12 o clock', 'excel'],
@@ -101,8 +101,8 @@ describe('data logger timestamp', () => {
   });
 });
 
-describe('live time without an offset', () => {
-  it('is a local time of the zone, also in the repeated hour', () => {
+describe('live timestamp without a UTC offset', () => {
+  it('is interpreted as local time in the zone, even in the repeated hour', () => {
     const hour = 3_600_000;
     const firstMs = Date.UTC(2026, 9, 25, 0, 30);
     const read = (text: string, arrivalMs: number) => parseZonedTime(text, 'Europe/Berlin', arrivalMs - hour);
@@ -113,11 +113,11 @@ describe('live time without an offset', () => {
     expect(read('yesterday', firstMs)).toBeNaN();
   });
 
-  it('is suspicious if it differs from its arrival by whole half hours', () => {
+  it('is suspicious if it differs from the arrival time by a multiple of 30 minutes', () => {
     const arrivalMs = Date.UTC(2026, 10, 21, 12, 0, 5);
     const of = (text: string) => missingZone(text, parseIsoTime(text), arrivalMs);
-    expect(of('2026-11-21T13:00:00')).toContain('is 1 h ahead of its arrival: set zone');
-    expect(of('2026-11-21 07:00:00')).toContain('is 5 h behind its arrival');
+    expect(of('2026-11-21T13:00:00')).toContain('is 1 h ahead of the arrival time: set zone');
+    expect(of('2026-11-21 07:00:00')).toContain('is 5 h behind the arrival time');
     expect(of('2026-11-21T17:30:04.5')).toContain('5.5 h ahead');
     for (const text of [
       '2026-11-21T12:00:00',

@@ -44,7 +44,7 @@ describe('codes for "no value"', () => {
     ['type: bcd16, no_value: 9999', [9_999]],
     ['bit: 3, no_value: 0xFFFF', [65_535]],
     ['type: string, length: 8, no_value: 9999', [9_999]],
-  ])('are read for the register type: %s', (members, codes) => {
+  ])('are converted to the register type: %s', (members, codes) => {
     expect(codesOf(`register: holding 7, ${members}`)).toEqual(codes);
   });
 
@@ -54,7 +54,7 @@ describe('codes for "no value"', () => {
     ['register: holding 7, type: int16, no_value: 0.5', 'is not an exact number of type int16'],
     ['register: holding 7, type: int64, no_value: 0x8000000000000000', 'put the bit pattern in quotes'],
     ['register: holding 7, no_value: none', 'no_value "none" is not a bit pattern'],
-    ['register: holding 7, type: bcd16, no_value: sunspec', 'no_value "sunspec" has no code for bcd16'],
+    ['register: holding 7, type: bcd16, no_value: sunspec', 'no_value "sunspec" is not defined for bcd16'],
     ['register: coil 7, no_value: 1', 'does not fit coil registers'],
     ['register: holding 7, no_value: []', 'is not a number, a bit pattern such as 0x8000, or a list of them'],
     [
@@ -63,27 +63,27 @@ describe('codes for "no value"', () => {
     ],
     ['register: holding 7, range: [5, 5]', 'range [5, 5] must begin with the lower value'],
     ['register: holding 7, range: [5]', 'is not a list of the lowest and the highest value'],
-    ['register: holding 7, scale_register: coil 3', 'scale_register "coil 3" is one bit'],
-    ['register: holding 7, bit: 3, scale_register: holding 3', 'cannot be combined with a value of single bits'],
+    ['register: holding 7, scale_register: coil 3', 'scale_register "coil 3" is a single bit'],
+    ['register: holding 7, bit: 3, scale_register: holding 3', 'cannot be combined with single bits'],
     ['register: holding 7, scale_register: high', 'scale_register "high" is not a Modbus register'],
     ['register: holding 7, scale_register: holding 3, writable: { min: 0, max: 1 }', 'cannot be written'],
-  ])('and limits that cannot apply are mistakes: %s', (members, problem) => {
+  ])('and limits that cannot apply are rejected: %s', (members, problem) => {
     const { lines } = checkValue(members);
     expect(lines).toHaveLength(1);
     expect(lines[0]).toMatch(/^DIR\/tags\.yaml:2: /);
     expect(lines[0]).toContain(problem);
   });
 
-  it('of other kinds are numbers', () => {
+  it('must be numbers for source kinds other than Modbus', () => {
     const mqtt = 's: { mqtt: "mqtt://10.0.0.5" }';
     expect(codesOf('topic: a, no_value: [-9999, "32767"]', mqtt)).toEqual([-9_999, 32_767]);
     expect(codesOf('topic: a, no_value: "0x8000"', mqtt)).toEqual([
-      expect.stringContaining('no_value "0x8000" is a bit pattern, and this source has no registers'),
+      expect.stringContaining('no_value "0x8000" is a bit pattern, which only Modbus sources support'),
     ]);
     expect(codesOf('topic: a, no_value: sunspec', mqtt)).toEqual([expect.stringContaining('is not a number')]);
   });
 
-  it('are failures that are counted and named, as are values that are not within their range', async () => {
+  it('are counted and reported as failures, as are out-of-range values', async () => {
     const shaping = { scale: 0.1, noValue: [32_768, -1], range: [-40, 125] as const, onFailure: 'bad' as const };
     const { gate, point, sink } = plant({ from: originOf('mqtt', 's', {}, shaping) });
     await gate.write([212, 32_768, '-1', 1_251, -400, Number.MAX_VALUE].map((raw) => ({ point, raw })));
@@ -105,7 +105,7 @@ describe('codes for "no value"', () => {
     expect(sink.stored.map(({ value }) => value)).toEqual([1, 8]);
   });
 
-  it('are named in the report of a CSV file', async () => {
+  it('are listed in the report of a CSV file', async () => {
     const bench = new CsvBench('settle: 50ms', 'v: { from: drop, no_value: -9999, range: [0, 9] }');
     bench.write('a.csv', 'v\n1\n-9999\n10\n');
     await bench.open();
@@ -114,14 +114,14 @@ describe('codes for "no value"', () => {
     const report = bench.read('done/a.csv.report.txt');
     expect(report).toContain('1 value of 3 rows');
     expect(report).toContain('line 3: T v: -9999 means "no value" (no_value)');
-    expect(report).toContain('line 4: T v: 10 is not within range [0, 9]');
+    expect(report).toContain('line 4: T v: 10 is outside range [0, 9]');
   });
 
-  it('are the reason why a test shows no value', () => {
+  it('are reported as the problem by a source test', () => {
     const { point, clock } = plant({ from: originOf('mqtt', 's', {}, { range: [0, 5] }) });
     const tested = (raw: number, exponent = 0) =>
       testedReport({ name: 's', spec: {} }, {} as SourceKind, { point, raw, exponent }, clock);
-    expect(tested(7)).toMatchObject({ raw: 7, value: null, problem: '7 is not within range [0, 5]' });
+    expect(tested(7)).toMatchObject({ raw: 7, value: null, problem: '7 is outside range [0, 5]' });
     expect(tested(7, -1)).toMatchObject({ raw: 7, value: 0.7, problem: null });
   });
 });

@@ -67,7 +67,7 @@ function registers(text: string, map: ValueMap | undefined): number[] {
 
 const inJson = (text: string) => JSON.stringify({ tag: 'T', key: 'v', value: text });
 
-/** Text inputs by kind: each returns the values that are stored for a text. */
+/** Inputs that accept text, by kind. Each function returns the values that are stored for a text. */
 const KINDS: readonly [string, (text: string, map: ValueMap | undefined) => number[]][] = [
   ['a message (MQTT, NATS)', message],
   ['a quoted message', (text, map) => message(JSON.stringify(text), map)],
@@ -94,7 +94,7 @@ const KINDS: readonly [string, (text: string, map: ValueMap | undefined) => numb
   ],
 ];
 
-/** Texts that are not a number as written. */
+/** Strings that are not numbers. */
 const WRONG = [
   '1.234.567',
   '1,234,567',
@@ -110,12 +110,12 @@ const WRONG = [
 ];
 const NUMBERS = { '12.5': 12.5, '-0.5': -0.5, '1e3': 1000, '+7': 7, '007': 7, '.5': 0.5 };
 
-describe('a text that is not a number', () => {
+describe('text that is not a number', () => {
   it.each(KINDS)('is rejected by %s, with and without a map', (_, read) => {
     for (const map of [undefined, STATES]) {
       const stored = [...WRONG, '12 34', '', ' ', 'NaN', 'Infinity', 'off', 'on', 'constructor'].map((text) => [
         text,
-        // "12 34" in line protocol is a value with a time, which the tests of the times cover.
+        // "12 34" in line protocol is a value with a timestamp, which the timestamp tests cover.
         text === '12 34' && read(text, map)[0] === 12 ? [] : read(text, map),
       ]);
       expect(stored.filter(([, values]) => values!.length > 0)).toEqual([]);
@@ -128,7 +128,7 @@ describe('a text that is not a number', () => {
     [',', "'", { "1'234,5": 1_234.5 }, ['21.5', "12'34"]],
     ['.', ' ', { '1 234.5': 1_234.5 }, ['12 34', '1 2345']],
   ] as const)(
-    'is read by a CSV source as its separators %j and %j say, or rejected',
+    'is parsed by a CSV source with the separators %j and %j, or rejected',
     (decimal, thousands, read, wrong) => {
       const number = numberReader(decimal, thousands);
       for (const [text, value] of Object.entries(read)) expect([text, number(text)]).toEqual([text, value]);
@@ -138,7 +138,7 @@ describe('a text that is not a number', () => {
   );
 });
 
-describe('a number or a mapped text', () => {
+describe('number or mapped text', () => {
   const asJson = new Set(['a number in a JSON message', 'a pushed JSON number', 'a line of NDJSON (exec)']);
   const needsMap = new Set(['a pushed JSON text', 'a text in NDJSON (exec)', 'a line protocol text']);
 
@@ -157,7 +157,7 @@ describe('a number or a mapped text', () => {
   });
 });
 
-describe('padding around a text', () => {
+describe('leading and trailing padding of text', () => {
   const PADDINGS = ['\0', '\0\0\0\0', '\ufeff', ' \0', '\0 ', '\r\n', '\0\r\n\0'];
 
   it.each(PADDINGS)('is removed: %j', (padding) => {

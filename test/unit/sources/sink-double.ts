@@ -142,7 +142,7 @@ export interface IntakeBench {
   sink: MemorySink;
   intake: Intake;
   stamps: Stamps;
-  /** Without EARLIEST_TIME, so that tests can use small times. */
+  /** Without EARLIEST_TIME, so that tests can use early timestamps. */
   times: ValueTimes;
   /** Returns a gate of a source with the same store. */
   gateOf(source: string, timeFrom?: 'arrival' | 'source'): Gate;

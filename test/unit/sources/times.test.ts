@@ -26,8 +26,8 @@ function sourceWith(timeFrom: 'arrival' | 'source' = 'source') {
   return { ...bench, gate, point: point!, other: other!, read, stored, report: () => gate.status.report(0) };
 }
 
-describe('implausible time of a value', () => {
-  it('is replaced by the arrival time if the value was read live, and is reported with a correction', async () => {
+describe('implausible timestamp of a value', () => {
+  it('is replaced with the arrival time if the value was read live, and is reported with a correction', async () => {
     const { clock, read, stored, report } = sourceWith();
     const nowMs = clock.wallMs();
     await read(Math.floor(nowMs / 1_000), { msOfUnit: 1, unitFix: (unit) => `set time_unit: ${unit}` });
@@ -41,13 +41,13 @@ describe('implausible time of a value', () => {
     expect(report().rejected).toBeNull();
   });
 
-  it('is replaced by the time of a message broker', async () => {
+  it('is replaced with the time of a message broker', async () => {
     const { read, stored } = sourceWith();
     await read(8_000, { arrival: () => Date.UTC(2025, 1, 1) });
     expect(stored()).toEqual([Date.UTC(2025, 1, 1)]);
   });
 
-  it('rejects a value that was not read live, and counts it', async () => {
+  it('is rejected and counted if the value was not read live', async () => {
     const { clock, gate, point, read, stored, report } = sourceWith();
     await read(8_000, { arrival: 'unknown' });
     expect(gate.rejectsPast(point, 8_000)).toBe(true);
@@ -55,11 +55,11 @@ describe('implausible time of a value', () => {
     expect(stored()).toEqual([]);
     expect(report()).toMatchObject({
       errors: 2,
-      rejected: { count: 2, problem: expect.stringContaining('T v: the time 1970') },
+      rejected: { count: 2, problem: expect.stringContaining('T v: timestamp 1970') },
     });
   });
 
-  it('is accepted while the gateway clock is not set, with an earlier EARLIEST_TIME, or if it is not used', async () => {
+  it('is accepted while the gateway clock is not set, with an earlier EARLIEST_TIME, or with time_from: arrival', async () => {
     const { clock, read, stored, times, report } = sourceWith();
     times.earliestMs = 0;
     await read(8_000);
@@ -73,8 +73,8 @@ describe('implausible time of a value', () => {
   });
 });
 
-describe('several values of a series with one time', () => {
-  it('are stored and reported once per source, unless they are repetitions', async () => {
+describe('duplicate timestamps of a series', () => {
+  it('are stored and reported once per source, unless the values are equal', async () => {
     const { clock, gate, point, other, report } = sourceWith();
     const timeMs = clock.wallMs();
     await gate.write([

@@ -140,7 +140,7 @@ describe('source of complete CSV files', () => {
     expect(bench.sink.notes.size).toBe(0);
   });
 
-  it('reads a file in the repeated hour with the same times if it is read again', async () => {
+  it('assigns the same timestamps if a file in the repeated hour is read again', async () => {
     const bench = new CsvBench('settle: 10s, zone: Europe/Berlin, time_column: t', ONE);
     const text = 't,n\n25.10.2026 02:00,1\n25.10.2026 02:30,2\n';
     bench.write('done', 'in place of the folder');
@@ -152,7 +152,7 @@ describe('source of complete CSV files', () => {
     expect(new Set(bench.sink.stored.map(({ timeMs }) => timeMs)).size).toBe(3);
   });
 
-  it('rejects rows with more cells than the header, or without a cell for any value', async () => {
+  it('rejects rows with more cells than the header, or that end before the first value column', async () => {
     const bench = new CsvBench(TIMED, 'n: { from: drop }, m: { from: drop }');
     const at = '2026-11-21T00:00:0';
     bench.write('a.csv', `time,n,m\n${at}1Z,21,5,3,25\n${at}2Z,1,2,, \n${at}3Z\n${at}4Z,3\n`);
@@ -161,10 +161,10 @@ describe('source of complete CSV files', () => {
     expect(bench.values()).toEqual([1, 2, 3]);
     const report = bench.read('done/a.csv.report.txt');
     expect(report).toMatch(/line 2: has 5 cells, but the header has 3; .* set decimal: ","/);
-    expect(report).toContain('line 4: has 1 cell, and the first value is in column 2');
+    expect(report).toContain('line 4: has 1 cell, but the first value is in column 2');
   });
 
-  it('moves a file none of whose rows could be read to failed/', async () => {
+  it('moves a file without any valid row to failed/', async () => {
     const bench = new CsvBench('settle: 50ms, separator: ";"', 'n: { from: drop, column: n }');
     bench.write('a.csv', 'm;n\n1,2\n3,4\n');
     await bench.open();
@@ -175,7 +175,7 @@ describe('source of complete CSV files', () => {
   it.each([
     ['with times', TIMED, 'time,n', '2026-11-21T00:00:00Z,1', 'x,n,time', '9,2,2026-11-21T00:00:01Z,'],
     ['without times', 'settle: 50ms', 'a,n', '9,1', 'n,a', '2,9'],
-    ['and a row of units', 'settle: 50ms, units_row: 1', 'a,n\n7,7', '9,1', 'n,a\n7,7', '2,9'],
+    ['and a units row', 'settle: 50ms, units_row: 1', 'a,n\n7,7', '9,1', 'n,a\n7,7', '2,9'],
   ])(
     'reads the columns again from a header in the middle of a file %s, even after a crash',
     async (_, more, ...text) => {
@@ -195,7 +195,7 @@ describe('source of complete CSV files', () => {
     },
   );
 
-  it('rejects the rows below a header without the columns of the values', async () => {
+  it('rejects the rows below a header without value columns', async () => {
     const bench = new CsvBench(TIMED, ONE);
     const at = '2026-11-21T00:00:0';
     bench.write('a.csv', `time,n\n${at}0Z,1\ntime,m\n${at}1Z,2\ntime,m,n\n${at}2Z,9,3\n`);
@@ -205,13 +205,13 @@ describe('source of complete CSV files', () => {
     expect(bench.read('done/a.csv.report.txt')).toContain('line 4: line 3: the header has no column');
   });
 
-  it('does not read a last line without a line end, unless the writer adds the rest after the file was moved', async () => {
+  it('reads a last line without a line ending only if the writer completes the line after the file was moved', async () => {
     const bench = new CsvBench('settle: 10s, time_column: time', ONE);
     const at = '2026-11-21T00:00:0';
     bench.write('a.csv', `time,n\n${at}0Z,1\n${at}1Z,133`);
     await bench.open();
     await bench.until(() => bench.below('done').length === 2);
-    expect(bench.read('done/a.csv.report.txt')).toContain('line 3: has no line end and may be incomplete');
+    expect(bench.read('done/a.csv.report.txt')).toContain('line 3: has no line ending and may be incomplete');
     await bench.crash();
     await bench.open();
     appendFileSync(join(bench.folder, 'done/a.csv'), `4.25\n${at}2Z,3\n`);
@@ -222,7 +222,7 @@ describe('source of complete CSV files', () => {
     expect(bench.sink.notes.size).toBe(0);
   });
 
-  it('reads a last line without a line end with last_line: take, or if it is the only line', async () => {
+  it('reads a last line without a line ending with last_line: take, or if it is the only line', async () => {
     const bench = new CsvBench('settle: 50ms, last_line: take', ONE);
     bench.write('a.csv', 'n\n1\n2');
     await bench.open();
@@ -510,13 +510,13 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.cut')).toMatchObject([{ line: 11 }, { line: 2 }]);
   });
 
-  it.each(['time,n\n', ''])('reads a file that was copied and cut, with the header %j', async (header) => {
+  it.each(['time,n\n', ''])('reads a file that was copied and truncated, with the header %j', async (header) => {
     const bench = new CsvBench('tail: true, time_column: time', ONE);
     const at = '2026-11-21T00:00:0';
     bench.write('a.csv', `time,n\n${at}0Z,1\n`);
     await bench.open();
     await bench.until(() => bench.values().length === 1);
-    // A writer without O_APPEND continues at its former position.
+    // A writer without O_APPEND continues at its previous position.
     bench.write('a.csv', `${'\0'.repeat(100_000)}${header}${at}1Z,2\n`);
     await bench.until(() => bench.values().length === 2);
     await bench.crash();

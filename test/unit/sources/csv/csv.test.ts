@@ -51,18 +51,21 @@ describe('CSV parser', () => {
     ]);
   });
 
-  it.each([1, 3, 1_000])('accepts any line end, also mixed, in chunks of %d bytes', async (length) => {
-    const text = 'a;b\r1;2\r\n\r"x\ry";3\n"un"closed;4\r5;6\r\r\n7;8\r';
-    const all = await collect(allRecords(pieces(Buffer.from(text), length), new CsvReader()));
-    expect(all.map(({ line, fields }) => [line, ...fields])).toEqual([
-      [1, 'a', 'b'],
-      [2, '1', '2'],
-      [4, 'x\ry', '3'],
-      [6],
-      [7, '5', '6'],
-      [9, '7', '8'],
-    ]);
-  });
+  it.each([1, 3, 1_000])(
+    'accepts any line ending, including mixed line endings, in chunks of %d bytes',
+    async (length) => {
+      const text = 'a;b\r1;2\r\n\r"x\ry";3\n"un"closed;4\r5;6\r\r\n7;8\r';
+      const all = await collect(allRecords(pieces(Buffer.from(text), length), new CsvReader()));
+      expect(all.map(({ line, fields }) => [line, ...fields])).toEqual([
+        [1, 'a', 'b'],
+        [2, '1', '2'],
+        [4, 'x\ry', '3'],
+        [6],
+        [7, '5', '6'],
+        [9, '7', '8'],
+      ]);
+    },
+  );
 
   it('continues at the next line after an unclosed quote', async () => {
     const text = `a;b\n"x\ny";"z;1\n2;3\n${'4;5\n'.repeat(20_000)}`;

@@ -93,7 +93,7 @@ describe('CSV folder scan', () => {
       { time_column: 'when', time_format: 'MM/DD/YYYY HH:mm:ss.SSS' },
     ],
     [
-      'names of months',
+      'month names',
       'when;Flow\n31-Jan-2026 12:00:01;1\n',
       { time_column: 'when', time_format: 'DD-MMM-YYYY HH:mm:ss' },
     ],

@@ -78,7 +78,7 @@ describe('Modbus source', () => {
     expect(readings).toMatchObject({
       power: '2346 means "no value" (no_value)',
       unknown: 'holding 40090 (scale_register) contains 0x8000, which means "not implemented"',
-      absurd: 'holding 40091 (scale_register) contains 11, which is not from -10 to 10',
+      absurd: 'holding 40091 (scale_register) contains 11, but the exponent must be between -10 and 10',
       missing: '65535 means "no value" (no_value)',
       bits: 'the register contains 65535, which means "no value" (no_value)',
       rejected: expect.stringContaining('holding 50 (scale_register)'),

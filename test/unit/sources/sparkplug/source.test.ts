@@ -120,7 +120,7 @@ describe('Sparkplug B source without a birth certificate', () => {
     expect(deliver('NDATA', 1, [{ alias: 2, type: 'Int32', value: 1 }]).is).toBe('waiting');
   });
 
-  it('does not store an integer whose data type it would define, because its sign is unknown', async () => {
+  it('defines the sign of an integer without a data type, which is not stored before', async () => {
     const early = deliverBytes('NDATA', untyped(7, 'b', 4_294_967_285));
     const foreign = deliverBytes('NDATA', untyped(8, 'other', 1));
     await bench.clock.advance(1_000);
@@ -135,7 +135,7 @@ describe('Sparkplug B source without a birth certificate', () => {
     ]);
   });
 
-  it('counts and names the metrics that it would define if they are discarded after 30 s', async () => {
+  it('counts and reports metrics that require it and are discarded after 30 s', async () => {
     const early = deliverBytes('NDATA', untyped(7, 'b', 4_294_967_285));
     await bench.clock.advance(31_000);
     deliverBytes('NDATA', untyped(8, 'b', 5));
@@ -147,7 +147,7 @@ describe('Sparkplug B source without a birth certificate', () => {
     });
   });
 
-  it('names an integer that its birth certificate does not define', async () => {
+  it('reports an integer that the birth certificate does not define', async () => {
     deliver('NBIRTH', 0, [{ name: 'a', type: 'Int32', value: 1 }]);
     deliverBytes('NDATA', untyped(1, 'b', 5));
     await bench.clock.advance(0);
