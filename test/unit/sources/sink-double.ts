@@ -144,6 +144,8 @@ export interface IntakeBench {
   stamps: Stamps;
   /** Without EARLIEST_TIME, so that tests can use early timestamps. */
   times: ValueTimes;
+  /** Clock of the platform. Default: the wall clock. */
+  platform: { nowMs(): number | undefined };
   /** Returns a gate of a source with the same store. */
   gateOf(source: string, timeFrom?: 'arrival' | 'source'): Gate;
   clock: ManualClock;
@@ -161,7 +163,8 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT, watch?: 
   };
   const countIngested = countInto(counted);
   const stamps = new Stamps();
-  const times = new ValueTimes(0);
+  const platform = { nowMs: (): number | undefined => clock.wallMs() };
+  const times = new ValueTimes(0, () => platform.nowMs());
   const intake = new Intake({
     watch,
     catalogue,
@@ -185,7 +188,7 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT, watch?: 
       log: silentLogger(),
       countIngested,
     });
-  return { catalogue, sink, clock, counted, stamps, times, intake, gateOf };
+  return { catalogue, sink, clock, counted, stamps, times, platform, intake, gateOf };
 }
 
 /** Returns the status of a source without points. */

@@ -59,6 +59,20 @@ describe('implausible timestamp of a value', () => {
     });
   });
 
+  it('is accepted if it is ahead only because the gateway clock is behind, which the platform may not have shown yet', async () => {
+    const { clock, platform, read, stored, report } = sourceWith();
+    const nowMs = clock.wallMs();
+    clock.jumpWall(-14 * 86_400_000);
+    for (const platformMs of [undefined, nowMs]) {
+      platform.nowMs = () => platformMs;
+      await read(nowMs + (platformMs === undefined ? 0 : 1));
+    }
+    expect([stored(), report().warnings]).toEqual([[nowMs, nowMs + 1], []]);
+    platform.nowMs = () => clock.wallMs();
+    await read(nowMs + 2);
+    expect(report().warnings).toMatchObject([{ event: 'source.time_replaced', count: 1 }]);
+  });
+
   it('is accepted while the gateway clock is not set, with an earlier EARLIEST_TIME, or with time_from: arrival', async () => {
     const { clock, read, stored, times, report } = sourceWith();
     times.earliestMs = 0;
