@@ -135,18 +135,24 @@ export function readShaping(raw: Members, report: MemberReport): Shaping | undef
   return undefined;
 }
 
-/** Returns the raw numbers that mean "no value", or `undefined` after reporting a problem. */
+/**
+ * Returns the raw numbers that mean "no value", or `undefined` after reporting a problem. `textOf` returns a number as
+ * written, by its pointer below the member: 0x8000 is a bit pattern, although YAML reads it as 32768.
+ */
 export function readNoValue<Spec>(
   raw: Members,
   kind: SourceReading<unknown, Spec>,
   spec: Spec,
   report: MemberReport,
+  textOf: (pointer: string) => string | undefined,
 ): readonly number[] | undefined {
   const numbers: number[] = [];
-  for (const written of [raw.no_value].flat() as (number | string)[]) {
-    const text = typeof written === 'string' ? written.trim() : '';
+  const isList = Array.isArray(raw.no_value);
+  for (const [index, written] of ([raw.no_value].flat() as (number | string)[]).entries()) {
+    const text = typeof written === 'string' ? written.trim() : (textOf(isList ? `/${index}` : '') ?? '');
     const isNumber = text !== '' && Number.isFinite(Number(text)) && !isPattern(text);
-    const code = isNumber ? Number(text) : (written as number | string);
+    const pattern = isPattern(text) ? text : written;
+    const code = isNumber ? Number(text) : pattern;
     if (kind.noValueOf !== undefined) {
       const found = kind.noValueOf(spec, code);
       if ('numbers' in found) {

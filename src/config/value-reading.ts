@@ -69,7 +69,8 @@ export function readOrigin(
   const spec = kind.readValue(raw, report, value.template);
   if (shaping === undefined || every === undefined || spec === undefined) return undefined;
   if (raw.no_value !== undefined) {
-    const noValue = readNoValue(raw, kind, spec, report);
+    const textOf = (pointer: string) => file.textOf(value.pointerOf('no_value') + pointer);
+    const noValue = readNoValue(raw, kind, spec, report, textOf);
     if (noValue === undefined) return undefined;
     if (noValue.length > 0) shaping.noValue = noValue;
   }

@@ -49,7 +49,12 @@ const MAX_RUN_BYTES = 16_000_000;
 /** Time without a rejected line after which the output counts as valid again. */
 const VALID_AGAIN_MS = 60_000;
 const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncertain', 'bad'];
-const NANOSECONDS = { msOfUnit: 1e-6, tagFrom: undefined, maxLineLength: MAX_LINE_BYTES };
+const NANOSECONDS = {
+  msOfUnit: 1e-6,
+  unitFix: () => 'print timestamps in nanoseconds',
+  tagFrom: undefined,
+  maxLineLength: MAX_LINE_BYTES,
+};
 const FEED = 10;
 
 /** Libraries that `stdbuf -oL` preloads to make programs line-buffered. */
@@ -57,8 +62,8 @@ const LINE_BUFFERS = ['/usr/libexec/coreutils/libstdbuf.so', '/usr/lib/coreutils
 
 /**
  * Returns environment variables that disable block buffering, because buffered lines arrive late and together. These
- * are the variables that `stdbuf -oL` sets; `stdbuf` itself would hide why a program cannot be started. Programs that
- * do not use the C library ignore them.
+ * are the variables that `stdbuf -oL` sets; `stdbuf` itself would hide why a program cannot be started. The library
+ * prevents the start of programs that are linked with musl or built with AddressSanitizer.
  */
 function unbufferedOutput(): Record<string, string> {
   const library = LINE_BUFFERS.find((path) => existsSync(path));
@@ -87,6 +92,10 @@ export class ExecSource implements RunningSource {
   /** Output of the latest run. */
   #output: Output | undefined;
   #isBufferReported = false;
+  /** Additional environment variables of the next run. */
+  readonly #variables: Record<string, string> = unbufferedOutput();
+  /** Whether any run has printed a line. */
+  #hasPrinted = false;
   /** Monotonic time of the latest rejected line. */
   #rejectedMs = Number.NEGATIVE_INFINITY;
 
@@ -104,7 +113,7 @@ export class ExecSource implements RunningSource {
       clock,
       readOutput: (stream: Readable) => this.#readOutput(stream),
       onErrorLine: (line: string) => outputLog.write(line),
-      variables: unbufferedOutput(),
+      variables: this.#variables,
     };
     this.#program =
       everyMs > 0
@@ -177,6 +186,7 @@ export class ExecSource implements RunningSource {
         await gate.untilRoom();
         const end = chunk.lastIndexOf(FEED) + 1;
         if (end > 0) {
+          this.#hasPrinted = true;
           const lines = chunk.subarray(isSkipping ? chunk.indexOf(FEED) + 1 : 0, end);
           this.#store(output, rest.length === 0 ? lines : Buffer.concat([rest.takeAll(), lines]));
           isSkipping = false;
@@ -279,6 +289,7 @@ export class ExecSource implements RunningSource {
       this.#trouble.recovered('exec.failed', fields, 'source program restored');
       return;
     }
+    if (hasExited && !this.#hasPrinted) this.#removePreload();
     status.errors++;
     status.disconnect(how);
     gate.record([...this.#points.values()].map((point) => ({ point, failure: undefined })));
@@ -288,6 +299,16 @@ export class ExecSource implements RunningSource {
       const ended = { ...fields, error: how, again_in_ms: againInMs };
       log.warn({ event: 'exec.ended', ...ended }, 'source program exited, restarting');
     }
+  }
+
+  /** Removes the preloaded library, because the program may be incompatible with it. */
+  #removePreload(): void {
+    if (this.#variables.LD_PRELOAD === undefined) return;
+    delete this.#variables.LD_PRELOAD;
+    delete this.#variables._STDBUF_O;
+    const { source, log } = this.#context;
+    const fields = { event: 'exec.preload_removed', source: source.name, program: source.spec.command[0] };
+    log.info(fields, 'source program failed before its first line, restarting without LD_PRELOAD');
   }
 
   #reportMissed(runs: number): void {

@@ -18,6 +18,8 @@ import type { TimeUnit } from '../intake/times.ts';
 export interface LineOptions {
   /** Timestamp unit, in milliseconds. */
   msOfUnit: number;
+  /** Returns the correction for timestamps that are plausible in another unit. Default: the query parameter. */
+  unitFix?: (unit: TimeUnit) => string;
   /** Influx tag whose value is the tag name; if `undefined`, the measurement is the tag name. */
   tagFrom: string | undefined;
   /** Composes the key from the field and the Influx tags; if `undefined`, the field is the key. */
@@ -244,10 +246,10 @@ class LineReader {
   }
 
   #endLine(timeMs: number): void {
-    const { msOfUnit } = this.#options;
-    const ownMs = Number.isNaN(timeMs) ? ON_ARRIVAL : this.#draft.plausibleTime(timeMs, msOfUnit, fits);
+    const { msOfUnit, unitFix = precisionFix } = this.#options;
+    const ownMs = Number.isNaN(timeMs) ? ON_ARRIVAL : this.#draft.plausibleTime(timeMs, msOfUnit, unitFix);
     if (ownMs === undefined) {
-      this.#rejectLine('timestamp', this.#draft.problemOfTime(timeMs, msOfUnit, fits));
+      this.#rejectLine('timestamp', this.#draft.problemOfTime(timeMs, msOfUnit, unitFix));
       return;
     }
     const problem = this.#otherSeries(ownMs);
@@ -414,7 +416,7 @@ function difference(head: string, other: string): string | undefined {
   return mine.measurement === others.measurement ? undefined : `${SAME_KEY} and differs in the measurement`;
 }
 
-const fits = (unit: TimeUnit) => `use precision=${unit}`;
+const precisionFix = (unit: TimeUnit) => `use precision=${unit}`;
 const missingTag = (tagFrom = '') => `the line has no tag ${quote(tagFrom)}, which INGEST_TAG_FROM specifies`;
 const wrongField = (tag: string, field: string, what: string) => `the field ${quote(field)} of ${quote(tag)} ${what}`;
 const unmappedField = (tag: string, field: string, raw: RawReading, map: ValueMap | undefined) =>

@@ -108,7 +108,9 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       examples: [16],
     },
     no_value: {
-      enum: ['sunspec'],
+      const: 'sunspec',
+      title: '"sunspec" (other codes belong to the values)',
+      examples: ['sunspec'],
       description: 'Modbus: sunspec if all values use the SunSpec codes for "no value".',
     },
     close_after_poll: {
@@ -298,7 +300,17 @@ function readScaleRegister(raw: Members, register: ModbusRegister, report: Membe
   if ('reason' in place) return problem(place.reason, place.instead);
   if (isBits(place.table))
     return problem('is a single bit', 'use a register of the table holding or input: holding 40084');
-  const { bytesSwapped } = register;
+  const { table, address, length, bytesSwapped } = register;
+  if (place.table === table && place.address >= address && place.address < address + length) {
+    return problem('is the register of the value', 'use the register of its scale factor');
+  }
+  const isModicon = (text: unknown) => /^\d+$/.test(String(text).trim());
+  if (isModicon(written) !== isModicon(raw.register)) {
+    const [number, of] = isModicon(written) ? [written, place] : [String(raw.register).trim(), register];
+    const reason = `is combined with a different notation: ${number} is the Modicon number of ${registerText(of)}`;
+    const instead = 'use the table and the protocol address for both';
+    report.warning('scale_register', `scale_register ${shown(written)} ${reason}`, instead);
+  }
   return { ...place, length: 1, type: 'int16', wordsReversed: false, bytesSwapped };
 }
 

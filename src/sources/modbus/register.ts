@@ -149,12 +149,12 @@ function patternNumber(pattern: bigint, type: NumberType): number {
 }
 
 /** Example bit patterns by size, in registers. */
-const PATTERNS: Readonly<Record<number, string>> = { 1: '0x8000', 2: '0x80000000', 4: '"0x8000000000000000"' };
+const PATTERNS: Readonly<Record<number, string>> = { 1: '0x8000', 2: '0x80000000', 4: '0x8000000000000000' };
 
 /**
  * Returns the numbers that `decode` returns for a code in `no_value`: `sunspec`, a bit pattern such as `0x8000`, or a
- * number. A number that exceeds a signed type is also a bit pattern, because YAML reads `0x8000` as 32768. With `bit`,
- * the code is the content of the entire register.
+ * number. An integer that exceeds a signed type is also a bit pattern: 65535 is -1 for int16. With `bit`, the code is
+ * the content of the entire register.
  */
 export function noValueOf(
   { register }: ModbusValue,
@@ -180,10 +180,7 @@ export function noValueOf(
     return { numbers: [patternNumber(BigInt(code), type)].filter(Number.isFinite) };
   }
   const isExact = Number.isSafeInteger(code) || type.startsWith('float');
-  if (!isExact) {
-    const instead = registers === 4 ? `put the bit pattern in quotes: ${PATTERNS[4]}` : example;
-    return { reason: `is not an exact number of type ${type}`, instead };
-  }
+  if (!isExact) return { reason: `is not an exact number of type ${type}`, instead: example };
   if (code >= min && code <= max) return { numbers: [type === 'float32' ? shortest(Math.fround(code)) : code] };
   if (code >= 0 && code < 2 ** (registers * 16)) return { numbers: [patternNumber(BigInt(code), type)] };
   return { reason: `does not fit ${type}`, instead: example };

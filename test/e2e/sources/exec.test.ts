@@ -191,16 +191,19 @@ describe('program source', () => {
     );
     const local = program('local.py', `${text}${say('local', tokyo)}time.sleep(99)`);
     await reload(
-      `clocks: { ${clocks}, zone: Asia/Tokyo }, local: { ${local} }`,
-      'unset: { from: clocks }, zoned: {}, local: {}',
+      `clocks: { ${clocks}, zone: Asia/Tokyo }, local: { ${local} }, ` +
+        `lines: { exec: [sh, -c, 'echo "T lines=1 $(date +%s)"; sleep 1000'], format: lines }`,
+      'unset: { from: clocks }, zoned: {}, local: {}, lines: { from: lines }',
     );
-    await agent.until(() => stored('unset').length > 0 && stored('zoned').length > 0, 'the values arrive');
+    const keys = ['unset', 'zoned', 'lines'];
+    await agent.until(() => keys.every((key) => stored(key).length > 0), 'the values arrive');
     const [unset, zoned] = [stored('unset')[0]!, stored('zoned')[0]!];
     expect(zoned.timestampMs).toBe(zoned.value * 1_000);
     expect(unset.timestampMs).toBeGreaterThanOrEqual(unset.value * 1_000);
     const errorsOf = (event: string) => agent.logged(event).map(({ source, error }) => `${source}: ${error}`);
-    expect(errorsOf('source.time_replaced')).toEqual([
+    expect(errorsOf('source.time_replaced').sort()).toEqual([
       expect.stringMatching(/^clocks: .* appears to be in s, use milliseconds/),
+      expect.stringMatching(/^lines: .*: print timestamps in nanoseconds$/),
     ]);
     await agent.until(() => errorsOf('source.zone_missing').length > 0, 'the missing zone is reported');
     expect(errorsOf('source.zone_missing')).toEqual([
@@ -242,6 +245,21 @@ describe('program source', () => {
     }
     await agent.until(() => agent.logged('exec.buffered').length > 0, 'the values without timestamps are reported');
     expect(agent.logged('exec.buffered')).toMatchObject([{ source: 'together', values: 100 }]);
+  });
+
+  it('restarts a program without LD_PRELOAD if it fails before its first line', async () => {
+    const script = (name: string) =>
+      `[ -z "$LD_PRELOAD" ] || exit 127; [ -n "$PYTHONUNBUFFERED" ] && echo "T ${name}=1"; [ -z "$1" ] && sleep 1000`;
+    const sourceOf = (name: string, rest: string) =>
+      `${name}: { exec: [sh, -c, '${script(name)}'${rest}, format: lines`;
+    await reload(
+      `${sourceOf('musl', ']')} }, ${sourceOf('musl_runs', ', sh, end]')}, every: 200ms }`,
+      'musl: { from: musl }, musl_runs: { from: musl_runs }',
+    );
+    const hasAll = () => numbers('musl').length > 0 && numbers('musl_runs').length > 2;
+    await agent.until(hasAll, 'both programs print values');
+    const removed = agent.logged('exec.preload_removed').map(({ source }) => String(source));
+    expect(removed.sort()).toEqual(['musl', 'musl_runs']);
   });
 
   it('rejects a line that is cut by a limit, and reports programs that are silent or cannot be started', async () => {

@@ -37,9 +37,12 @@ describe('codes for "no value"', () => {
     ['type: int32, no_value: sunspec', [-2_147_483_648]],
     ['type: uint32, no_value: sunspec', [4_294_967_295]],
     ['type: int64, no_value: "0x8000000000000000"', [-(2 ** 63)]],
+    ['type: int64, no_value: 0x8000000000000000', [-(2 ** 63)]],
     ['type: uint64, no_value: [sunspec]', [2 ** 64]],
     ['type: float32, no_value: 3.402823466e38', [3.4028235e38]],
     ['type: float32, no_value: "0xC61C3C00"', [-9_999]],
+    ['type: float32, no_value: [0xC61C3C00, 0x449A5000, 7]', [-9_999, 1_234.5, 7]],
+    ['type: float64, no_value: 0xC0C3878000000000', [-9_999]],
     ['type: float32, no_value: [sunspec, -1]', [-1]],
     ['type: bcd16, no_value: 9999', [9_999]],
     ['bit: 3, no_value: 0xFFFF', [65_535]],
@@ -49,10 +52,13 @@ describe('codes for "no value"', () => {
   });
 
   it.each([
-    ['register: holding 7, type: int16, no_value: 0x80000000', 'no_value 2147483648 does not fit int16'],
+    ['register: holding 7, type: int16, no_value: 0x80000000', 'no_value "0x80000000" does not fit int16'],
     ['register: holding 7, type: int16, no_value: "0x18000"', 'no_value "0x18000" does not fit int16'],
     ['register: holding 7, type: int16, no_value: 0.5', 'is not an exact number of type int16'],
-    ['register: holding 7, type: int64, no_value: 0x8000000000000000', 'put the bit pattern in quotes'],
+    [
+      'register: holding 7, type: int64, no_value: 9223372036854775808',
+      'or a bit pattern of 64 bits: 0x8000000000000000',
+    ],
     ['register: holding 7, no_value: none', 'no_value "none" is not a bit pattern'],
     ['register: holding 7, type: bcd16, no_value: sunspec', 'no_value "sunspec" is not defined for bcd16'],
     ['register: coil 7, no_value: 1', 'does not fit coil registers'],
@@ -65,6 +71,16 @@ describe('codes for "no value"', () => {
     ['register: holding 7, range: [5]', 'is not a list of the lowest and the highest value'],
     ['register: holding 7, scale_register: coil 3', 'scale_register "coil 3" is a single bit'],
     ['register: holding 7, bit: 3, scale_register: holding 3', 'cannot be combined with single bits'],
+    ['register: holding 7, scale_register: holding 7', 'scale_register "holding 7" is the register of the value'],
+    ['register: holding 7, type: uint32, scale_register: holding 8', 'is the register of the value'],
+    [
+      'register: holding 40083, scale_register: 40084',
+      'is combined with a different notation: 40084 is the Modicon number of holding 83, use the table',
+    ],
+    [
+      'register: 40083, scale_register: holding 40084',
+      'is combined with a different notation: 40083 is the Modicon number of holding 82',
+    ],
     ['register: holding 7, scale_register: high', 'scale_register "high" is not a Modbus register'],
     ['register: holding 7, scale_register: holding 3, writable: { min: 0, max: 1 }', 'cannot be written'],
   ])('and limits that cannot apply are rejected: %s', (members, problem) => {
@@ -77,10 +93,28 @@ describe('codes for "no value"', () => {
   it('must be numbers for source kinds other than Modbus', () => {
     const mqtt = 's: { mqtt: "mqtt://10.0.0.5" }';
     expect(codesOf('topic: a, no_value: [-9999, "32767"]', mqtt)).toEqual([-9_999, 32_767]);
-    expect(codesOf('topic: a, no_value: "0x8000"', mqtt)).toEqual([
-      expect.stringContaining('no_value "0x8000" is a bit pattern, which only Modbus sources support'),
-    ]);
+    for (const pattern of ['"0x8000"', '0x8000', '[-1, 0x8000]']) {
+      expect(codesOf(`topic: a, no_value: ${pattern}`, mqtt)).toEqual([
+        expect.stringContaining('no_value "0x8000" is a bit pattern, which only Modbus sources support'),
+      ]);
+    }
     expect(codesOf('topic: a, no_value: sunspec', mqtt)).toEqual([expect.stringContaining('is not a number')]);
+  });
+
+  it('are read as bit patterns under `like` and behind an alias', () => {
+    const text = `sources: { s: { modbus: "tcp://10.0.0.5" } }
+like:
+  shared: { v: { from: s, register: holding 7, type: float32, no_value: &code 0xC61C3C00 } }
+tags:
+  T: { asset: 1, like: shared, values: { w: { from: s, register: holding 9, type: float32, no_value: [*code] } } }
+`;
+    const values = check({ 'tags.yaml': text }).configuration?.tags.tags.get('T')?.values;
+    expect(['v', 'w'].map((key) => values?.get(key)?.from?.shaping.noValue)).toEqual([[-9_999], [-9_999]]);
+  });
+
+  it('belong to the values if they are not SunSpec codes', () => {
+    const { lines } = checkValue('register: holding 7', 's: { modbus: "tcp://10.0.0.5", no_value: 0x8000 }');
+    expect(lines).toEqual([expect.stringContaining('is not "sunspec" (other codes belong to the values)')]);
   });
 
   it('are counted and reported as failures, as are out-of-range values', async () => {

@@ -87,6 +87,63 @@ describe('Modbus source', () => {
     expect(device.taken()).toEqual(['3: 50+1', '3: 40083+11']);
   });
 
+  it.each([
+    ['over a gap', '', 'register: holding 36, scale_register: holding 52', ['3: 36+17']],
+    ['in front of the value', '', 'register: holding 36, scale_register: holding 2', ['3: 2+35']],
+    ['at the end of a model', '', 'register: holding 36, scale_register: holding 155', ['3: 36+120']],
+    [
+      'that does not fit into the request',
+      ', max_registers: 10',
+      'register: holding 36, scale_register: holding 52',
+      ['3: 52+1', '3: 36+1', '3: 52+1'],
+    ],
+    ['in another table', '', 'register: input 36, scale_register: holding 52', ['3: 52+1', '4: 36+1', '3: 52+1']],
+  ])(
+    'reads a scale register %s in the request of its value, or before and after',
+    async (_, members, value, requests) => {
+      for (const address of [2, 52, 155]) device.words.set(address, 1);
+      device.words.set(36, 52);
+      const source = await open({ v: value }, members);
+      await plant.start(source);
+      expect(source.status.latestOf(source.points[0]!.series)).toBe(520);
+      expect(device.taken()).toEqual(requests);
+    },
+  );
+
+  it.each([
+    ['a small `max_registers`', ', max_registers: 4', 125, []],
+    ['rejected gaps', '', 125, [45]],
+    ['a length limit of the device', '', 10, []],
+  ])('never multiplies a value by the scale factor of another moment: %s', async (_, members, maxCount, missing) => {
+    device.maxCount = maxCount;
+    for (const address of missing) device.missing.add(address);
+    // The device changes the scale after 5 to 11 requests: 100 x 10^0 is 10 x 10^1.
+    const random = seeded(3);
+    let isLarge = false;
+    let remaining = 5;
+    device.respond = (request) => {
+      if (remaining-- === 0) [isLarge, remaining] = [!isLarge, 5 + Math.floor(random() * 7)];
+      for (const address of [36, 60]) device.words.set(address, isLarge ? 10 : 100);
+      device.words.set(52, isLarge ? 1 : 0);
+      return device.read(request);
+    };
+    const registers = {
+      before: 'register: holding 36, scale_register: holding 52',
+      after: 'register: holding 60, scale_register: holding 52',
+    };
+    const source = await open(registers, members);
+    const values = new Set<unknown>();
+    const problems = new Set<unknown>();
+    for (let polls = 0; polls < 40; polls++) {
+      const readings = await (polls === 0 ? plant.start(source) : plant.poll(source));
+      for (const { series } of source.points) values.add(source.status.latestOf(series));
+      for (const reading of Object.values(readings)) if (typeof reading === 'string') problems.add(reading);
+    }
+    values.delete(undefined);
+    expect([...values]).toEqual([100]);
+    expect([...problems]).toContain('holding 52 (scale_register) changed while the value was read');
+  });
+
   it('reads all tables and types', async () => {
     const words = {
       300: 0x1234,
