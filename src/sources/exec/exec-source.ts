@@ -60,6 +60,9 @@ const FEED = 10;
 /** Libraries that `stdbuf -oL` preloads to make programs line-buffered. */
 const LINE_BUFFERS = ['/usr/libexec/coreutils/libstdbuf.so', '/usr/lib/coreutils/libstdbuf.so'];
 
+/** Error message of a program that the preloaded library prevents from starting. */
+const PRELOAD_ERROR = /libstdbuf|LD_PRELOAD/;
+
 /**
  * Returns environment variables that disable block buffering, because buffered lines arrive late and together. These
  * are the variables that `stdbuf -oL` sets; `stdbuf` itself would hide why a program cannot be started. The library
@@ -94,8 +97,6 @@ export class ExecSource implements RunningSource {
   #isBufferReported = false;
   /** Additional environment variables of the next run. */
   readonly #variables: Record<string, string> = unbufferedOutput();
-  /** Whether any run has printed a line. */
-  #hasPrinted = false;
   /** Monotonic time of the latest rejected line. */
   #rejectedMs = Number.NEGATIVE_INFINITY;
 
@@ -112,7 +113,10 @@ export class ExecSource implements RunningSource {
       instance: `${instance}-${source.name}`,
       clock,
       readOutput: (stream: Readable) => this.#readOutput(stream),
-      onErrorLine: (line: string) => outputLog.write(line),
+      onErrorLine: (line: string) => {
+        if (PRELOAD_ERROR.test(line)) this.#removePreload();
+        outputLog.write(line);
+      },
       variables: this.#variables,
     };
     this.#program =
@@ -186,7 +190,6 @@ export class ExecSource implements RunningSource {
         await gate.untilRoom();
         const end = chunk.lastIndexOf(FEED) + 1;
         if (end > 0) {
-          this.#hasPrinted = true;
           const lines = chunk.subarray(isSkipping ? chunk.indexOf(FEED) + 1 : 0, end);
           this.#store(output, rest.length === 0 ? lines : Buffer.concat([rest.takeAll(), lines]));
           isSkipping = false;
@@ -289,7 +292,6 @@ export class ExecSource implements RunningSource {
       this.#trouble.recovered('exec.failed', fields, 'source program restored');
       return;
     }
-    if (hasExited && !this.#hasPrinted) this.#removePreload();
     status.errors++;
     status.disconnect(how);
     gate.record([...this.#points.values()].map((point) => ({ point, failure: undefined })));
@@ -301,14 +303,14 @@ export class ExecSource implements RunningSource {
     }
   }
 
-  /** Removes the preloaded library, because the program may be incompatible with it. */
+  /** Removes the preloaded library from further runs, because the program is incompatible with it. */
   #removePreload(): void {
     if (this.#variables.LD_PRELOAD === undefined) return;
     delete this.#variables.LD_PRELOAD;
     delete this.#variables._STDBUF_O;
     const { source, log } = this.#context;
     const fields = { event: 'exec.preload_removed', source: source.name, program: source.spec.command[0] };
-    log.info(fields, 'source program failed before its first line, restarting without LD_PRELOAD');
+    log.info(fields, 'source program does not support LD_PRELOAD, further runs omit it');
   }
 
   #reportMissed(runs: number): void {
