@@ -267,6 +267,7 @@ export class Gate implements Supply {
     }
     const { number, value } = shaped;
     let { timeMs } = reading;
+    let timeProblem: string | undefined;
     if (timeMs !== undefined && this.#options.timeFrom === 'source' && !this.#times.isPlausible(timeMs, now.wallMs)) {
       const { msOfUnit, unitFix, arrival } = reading;
       const problem = this.#times.problemOf(timeMs, now.wallMs, msOfUnit, unitFix);
@@ -276,8 +277,10 @@ export class Gate implements Supply {
       }
       this.reportReplaced(`${point.name}: ${problem}`, point.name);
       timeMs = arrival?.(point.series);
+      timeProblem = problem;
     }
-    this.status.recordNumber(timeMs === reading.timeMs ? reading : { ...reading, timeMs }, value, now.ms);
+    const observed = timeProblem === undefined ? reading : { ...reading, timeMs, timeProblem };
+    this.status.recordNumber(observed, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
     this.#add(point, value, timeMs, quality, now);
   }
