@@ -81,7 +81,9 @@ function readCount(text: string, min: number, max: number): Reading<number> {
 function readTime(text: string, minMs: number, maxMs: number): Reading<number> {
   const written = text.trim();
   const timeMs = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/.test(written) ? Date.parse(written) : Number.NaN;
-  if (Number.isNaN(timeMs)) return { reason: 'is not a time', instead: 'use a value such as 1990-01-01T00:00:00Z' };
+  // `Date.parse` carries 31 February over into March.
+  const isTime = !Number.isNaN(timeMs) && new Date(timeMs).toISOString().startsWith(written.slice(0, 10));
+  if (!isTime) return { reason: 'is not a time', instead: 'use a value such as 1990-01-01T00:00:00Z' };
   return within({ value: timeMs }, minMs, maxMs, (ms) => new Date(ms).toISOString());
 }
 

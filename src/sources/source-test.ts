@@ -25,6 +25,8 @@ export interface TestedReport {
   value: number | null;
   timestamp: string | null;
   quality: Quality | null;
+  /** Problem of a value that was read: its timestamp was replaced with the arrival time. */
+  warning: string | null;
   /** Reason why no value was read. */
   problem: string | null;
   hint: string | null;
@@ -90,6 +92,7 @@ export async function listenTo(
 ): Promise<ObservedReading[]> {
   const read = new Map<number, ObservedReading>();
   const finished = new Set<number>();
+  const rejectedBefore = status.report(0).rejected?.count ?? 0;
   const enough = new AbortController();
   const stop = status.listen((reading) => {
     const { series } = reading.point;
@@ -107,7 +110,10 @@ export async function listenTo(
   const { hint } = status;
   const { problem, rejected } = status.report(0);
   let silence = `no message within ${Math.round(waitMs / 1000)} s`;
-  if (read.size === 0 && rejected !== null) silence += `. ${rejectedText(rejected)}`;
+  // Rejected data without a reading, such as lines of a program, may belong to any value.
+  const isNew = rejected !== null && rejected.count > rejectedBefore;
+  const isExplained = [...read.values()].some((reading) => reading.problem !== undefined);
+  if (rejected !== null && (read.size === 0 || (isNew && !isExplained))) silence += `. ${rejectedText(rejected)}`;
   if (problem !== null) silence = status.problem ?? `the broker is not connected (${problem})`;
   return points.map((point) => {
     const reading = read.get(point.series) ?? { point, problem: silence, hint };
@@ -120,13 +126,15 @@ export async function listenTo(
 export function testedReport(
   { name, spec }: Pick<Source, 'name' | 'spec'>,
   kind: SourceKind,
-  { point, raw, exponent, timeMs, quality = 'good', problem, hint }: ObservedReading,
+  { point, raw, exponent, timeMs, quality = 'good', timeProblem, problem, hint }: ObservedReading,
   clock: Clock,
 ): TestedReport {
   // Split at the last space, because a tag may contain spaces but a key cannot.
   const space = point.name.lastIndexOf(' ');
   const [tag, key] = [point.name.slice(0, space), point.name.slice(space + 1)];
-  const report = { source: name, tag, key, address: kind.addressOf?.(spec, point.spec) ?? null, raw: raw ?? null };
+  const address = kind.addressOf?.(spec, point.spec) ?? null;
+  const warning = timeProblem === undefined ? null : `time of arrival used: ${timeProblem}`;
+  const report = { source: name, tag, key, address, raw: raw ?? null, warning };
   const shaped =
     raw === undefined || problem !== undefined ? { problem: problem ?? 'not read' } : shape(raw, point, exponent);
   if ('problem' in shaped) {

@@ -71,6 +71,8 @@ export interface ObservedReading {
   exponent?: number;
   timeMs?: number | undefined;
   quality?: keyof typeof STATUS_FLAGS | undefined;
+  /** Reason why the timestamp was replaced with the arrival time. */
+  timeProblem?: string | undefined;
   /** Reason why the reading has no value. */
   problem?: string | undefined;
   hint?: string | undefined;
@@ -254,23 +256,31 @@ export class SourceStatus {
     return this.#states.get(series)?.latest;
   }
 
-  /** Records that a value could not be read. `problem`: the problem with the data; `undefined` if none arrived. */
-  recordFailure(point: Point, problem: string | undefined, details: Pick<ObservedReading, 'raw' | 'hint'> = {}): void {
+  /**
+   * Records that a value could not be read. `problem`: the problem with the data; `undefined` if none arrived. `count`:
+   * number of readings; 0 if the data contains other values.
+   */
+  recordFailure(
+    point: Point,
+    problem: string | undefined,
+    details: Pick<ObservedReading, 'raw' | 'hint'> = {},
+    count = 1,
+  ): void {
     const silence = { point, problem: this.problem ?? NOT_READ, hint: this.hint };
     const reading = problem === undefined ? silence : { point, problem, ...details };
     for (const listener of this.#listeners) listener(reading);
     if (problem === undefined) return;
     const state = this.#stateOf(point.series);
-    state.failures++;
+    state.failures += count;
     state.problem = problem;
-    this.#recordUseless(problem, 1);
+    if (count > 0) this.#recordUseless(problem, count);
   }
 
-  /** Counts and logs a reading that is not a measurement. */
-  reportNoMeasurement({ series, name }: Point, error: string, fault: NoMeasurement): void {
-    this.errors++;
+  /** Counts and logs readings that are not measurements. */
+  reportNoMeasurement({ series, name }: Point, error: string, fault: NoMeasurement, count = 1): void {
+    this.errors += count;
     this.#stateOf(series).fault = fault;
-    this.recordRejected(`${name}: ${error}`);
+    this.recordRejected(`${name}: ${error}`, count);
     const fields = { source: this.name, value: name, error };
     this.#trouble.report({ event: `source.${fault}`, ...fields }, NO_MEASUREMENT[fault].reported, name);
   }
@@ -295,15 +305,19 @@ export class SourceStatus {
     this.recordFailure(point, problem);
     this.recordRejected(`${point.name}: ${problem}`);
     const fields = { source: this.name, value: point.name, error: problem };
-    this.#trouble.report({ event: 'source.time_rejected', ...fields }, 'value with an implausible timestamp rejected');
+    this.#trouble.report(
+      { event: 'source.time_rejected', ...fields },
+      'value with an implausible timestamp rejected',
+      point.name,
+    );
   }
 
-  /** Records a warning about accepted values. `problem` contains an example. */
-  warn(kind: SourceWarning, problem: string, count = 1): void {
+  /** Records a warning about accepted values. `problem` contains an example. `value`: name of the value, if known. */
+  warn(kind: SourceWarning, problem: string, count = 1, value = ''): void {
     const atMs = this.#options.clock.monotonicMs();
     this.#warnings.set(kind, { count: (this.#warnings.get(kind)?.count ?? 0) + count, problem, atMs });
     const [event, message] = WARNINGS[kind];
-    this.#trouble.report({ ...event, source: this.name, error: problem }, message);
+    this.#trouble.report({ ...event, source: this.name, error: problem }, message, value);
   }
 
   /** Records messages or readings without a usable value, whose values are recorded with `recordFailure`. */

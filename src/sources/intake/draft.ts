@@ -1,6 +1,6 @@
 import { STAMPED_HERE, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { AddressBook, DirectAddress, Slot } from './address-book.ts';
-import { HOUR_MS, missingZone, parseZonedTime } from './logger-time.ts';
+import { missingZone, parseZonedTime } from './logger-time.ts';
 import { type Problem, RejectedValues, TooManyValues } from './problem-list.ts';
 import type { Stamps } from './stamps.ts';
 import { parseIsoTime } from './text-parsers.ts';
@@ -138,7 +138,7 @@ export class Draft {
 
   #liveTimeOf(text: string, { zone, zoneMissing }: LiveTimes): number {
     const arrivalMs = this.#arrivalMs;
-    if (zone !== undefined) return parseZonedTime(text, zone, arrivalMs - HOUR_MS);
+    if (zone !== undefined) return parseZonedTime(text, zone, arrivalMs);
     const timeMs = parseIsoTime(text);
     const problem = missingZone(text, timeMs, arrivalMs);
     if (problem !== undefined) zoneMissing(problem);

@@ -88,29 +88,35 @@ export interface GateOptions {
   repeats?: boolean;
 }
 
+/** Timestamp of a reading. */
+interface ReadingTime {
+  /** In milliseconds. If omitted, the arrival time is used. */
+  timeMs?: number | undefined;
+  /** Unit of a numeric timestamp, in milliseconds. */
+  msOfUnit?: number | undefined;
+  /** Returns the hint for a timestamp in another unit. */
+  unitFix?: (unit: TimeUnit) => string;
+  /**
+   * Returns the time that replaces an implausible timestamp. `unknown`: the value was not read live, so it is rejected.
+   * Default: the arrival time.
+   */
+  arrival?: 'unknown' | ((series: number) => number) | undefined;
+}
+
 /** A reading of one value: a number or a text, or the reason why there is none. */
 export type Reading = { point: Point } & (
-  | {
+  | ({
       raw: RawReading;
-      /** Timestamp of the reading, in milliseconds. If omitted, the arrival time is used. */
-      timeMs?: number | undefined;
-      /** Unit of a numeric timestamp, in milliseconds. */
-      msOfUnit?: number | undefined;
-      /** Returns the hint for a timestamp in another unit. */
-      unitFix?: (unit: TimeUnit) => string;
-      /**
-       * Returns the time that replaces an implausible timestamp. `unknown`: the value was not read live, so it is
-       * rejected. Default: the arrival time.
-       */
-      arrival?: 'unknown' | ((series: number) => number) | undefined;
       quality?: Quality | undefined;
       /** Power of ten by which the number is multiplied, from a scale register. */
       exponent?: number;
-    }
-  /** Data that arrived but is not a measurement. Default of `fault`: `not_a_number`. */
-  | { problem: string; fault?: NoMeasurement }
+    } & ReadingTime)
+  /** Data that arrived but is not a measurement. Default of `fault`: `not_a_number`. `count`: number of readings. */
+  | ({ problem: string; fault?: NoMeasurement; count?: number } & ReadingTime)
   /** The value could not be read. `undefined` if no data arrived. */
-  | { failure: string | undefined; hint?: string | undefined }
+  | ({ failure: string | undefined; hint?: string | undefined; count?: number } & ReadingTime)
+  /** Data that arrived without the value, which is not a failure. `isAlone`: whether it contains no other value. */
+  | { absent: string; isAlone: boolean }
 );
 
 const MAX_WAITING = 20_000;
@@ -244,6 +250,10 @@ export class Gate implements Supply {
   }
 
   #accept(reading: Reading, now: Now): void {
+    if ('absent' in reading) {
+      this.status.recordFailure(reading.point, reading.absent, {}, reading.isAlone ? 1 : 0);
+      return;
+    }
     if (!('raw' in reading)) {
       if ('problem' in reading) this.#fail(reading, reading.problem, reading.fault ?? 'not_a_number', now);
       else this.#fail(reading, reading.failure, undefined, now);
@@ -257,6 +267,7 @@ export class Gate implements Supply {
     }
     const { number, value } = shaped;
     let { timeMs } = reading;
+    let timeProblem: string | undefined;
     if (timeMs !== undefined && this.#options.timeFrom === 'source' && !this.#times.isPlausible(timeMs, now.wallMs)) {
       const { msOfUnit, unitFix, arrival } = reading;
       const problem = this.#times.problemOf(timeMs, now.wallMs, msOfUnit, unitFix);
@@ -264,17 +275,19 @@ export class Gate implements Supply {
         this.status.rejectTime(point, problem);
         return;
       }
-      this.reportReplaced(`${point.name}: ${problem}`);
+      this.reportReplaced(`${point.name}: ${problem}`, point.name);
       timeMs = arrival?.(point.series);
+      timeProblem = problem;
     }
-    this.status.recordNumber(timeMs === reading.timeMs ? reading : { ...reading, timeMs }, value, now.ms);
+    const observed = timeProblem === undefined ? reading : { ...reading, timeMs, timeProblem };
+    this.status.recordNumber(observed, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
     this.#add(point, value, timeMs, quality, now);
   }
 
   /** Reports an implausible timestamp that was replaced with the arrival time. */
-  reportReplaced(problem: string): void {
-    if (this.#options.timeFrom === 'source') this.status.warn('timeReplaced', problem);
+  reportReplaced(problem: string, value?: string): void {
+    if (this.#options.timeFrom === 'source') this.status.warn('timeReplaced', problem, 1, value);
   }
 
   /** Reports a timestamp without a UTC offset that is probably local time. */
@@ -305,14 +318,27 @@ export class Gate implements Supply {
     return problem !== undefined;
   }
 
-  /** With `on_failure: bad`, a failure sends the latest value again with the current time and the status bad. */
-  #fail(reading: Reading, problem: string | undefined, fault: NoMeasurement | undefined, now: Now): void {
-    const { point, raw, hint } = reading as { point: Point } & Pick<ObservedReading, 'raw' | 'hint'>;
-    if (fault !== undefined) this.status.reportNoMeasurement(point, problem!, fault);
-    this.status.recordFailure(point, problem, { raw, hint });
+  /**
+   * With `on_failure: bad`, a failure sends the latest value again with the status bad, and with the time of the reading
+   * or, if it is unknown, the current time.
+   */
+  #fail(
+    reading: { point: Point; count?: number } & ReadingTime & Pick<ObservedReading, 'raw' | 'hint'>,
+    problem: string | undefined,
+    fault: NoMeasurement | undefined,
+    now: Now,
+  ): void {
+    const { point, raw, hint, count, arrival } = reading;
+    if (fault !== undefined) this.status.reportNoMeasurement(point, problem!, fault, count);
+    this.status.recordFailure(point, problem, { raw, hint }, count);
     const sent = this.#sent.get(point.series);
     if (point.shaping.onFailure !== 'bad' || sent === undefined || sent.isBad) return;
-    this.#add(point, sent.value, undefined, 'bad', now);
+    let { timeMs } = reading;
+    if (timeMs !== undefined && !this.#times.isPlausible(timeMs, now.wallMs)) {
+      if (arrival === 'unknown') return;
+      timeMs = arrival?.(point.series);
+    }
+    this.#add(point, sent.value, timeMs, 'bad', now);
   }
 
   /** Resolves when everything accepted so far is on disk; rejects like `write`. */

@@ -96,9 +96,10 @@ export class TimeReader {
 
   /**
    * Parses a time. Returns `undefined` if the text does not match the format. If a local time occurs twice, returns the
-   * first one after `afterMs`, the time of the previous row (with `orEqual`: at or after `afterMs`).
+   * first one after `afterMs`, the time of the previous row (with `orEqual`: at or after `afterMs`). For a live value,
+   * returns the one nearest to `nearMs` instead.
    */
-  read(text: string, afterMs?: number, orEqual?: boolean): Resolved | undefined {
+  read(text: string, afterMs?: number, orEqual?: boolean, nearMs?: number): Resolved | undefined {
     const format = this.#format;
     const unit = format === undefined ? undefined : UNITS[format];
     if (unit !== undefined) {
@@ -109,7 +110,7 @@ export class TimeReader {
     // The ISO 8601 parser treats a time without an offset as UTC, so the result is the wall clock reading.
     const wallMs = isIso ? parseIsoTime(text) : this.#wall(text);
     if (!(Math.abs(wallMs) <= MAX_WALL_MS)) return undefined;
-    return isIso && HAS_OFFSET.test(text) ? { timeMs: wallMs } : this.#resolve(wallMs, afterMs, orEqual);
+    return isIso && HAS_OFFSET.test(text) ? { timeMs: wallMs } : this.#resolve(wallMs, afterMs, orEqual, nearMs);
   }
 
   /** Returns whether the local time is ambiguous, because it occurs twice when clocks are set back. */
@@ -129,7 +130,7 @@ export class TimeReader {
   }
 
   /** Returns the time at which clocks in the zone show `wallMs`. A skipped time has the offset before the change. */
-  #resolve(wallMs: number, afterMs = Number.NEGATIVE_INFINITY, orEqual = false): Resolved {
+  #resolve(wallMs: number, afterMs = Number.NEGATIVE_INFINITY, orEqual = false, nearMs?: number): Resolved {
     const before = this.#offset(wallMs - DAY_MS);
     const after = this.#offset(wallMs + DAY_MS);
     if (before === after) return { timeMs: wallMs - before };
@@ -137,6 +138,10 @@ export class TimeReader {
     if (moments.length === 0) return { timeMs: wallMs - before, shift: 'skipped' };
     if (moments.length === 1) return { timeMs: moments[0]! };
     moments.sort((one, other) => one - other);
+    if (nearMs !== undefined) {
+      const [first, second] = moments as [number, number];
+      return { timeMs: nearMs - first < second - nearMs ? first : second, shift: 'twice' };
+    }
     const fits = moments.find((ms) => ms > afterMs || (orEqual && ms === afterMs));
     return { timeMs: fits ?? moments[0]!, shift: 'twice' };
   }
@@ -158,21 +163,32 @@ export class TimeReader {
 
 /** ISO 8601 readers by time zone. The number of zones is limited, because they are configured in tags.yaml. */
 const READERS = new Map<string, TimeReader>();
-export const HOUR_MS = 3_600_000;
+const HOUR_MS = 3_600_000;
+/** Maximum age of the first sample in a message that was sent in the repeated hour, unless its clock is behind. */
+const MAX_SAMPLE_AGE_MS = HOUR_MS - 300_000;
 
 /**
- * Parses an ISO 8601 timestamp. Without a UTC offset, it is local time in `zone`. If the local time is ambiguous,
- * returns the first time after `afterMs`: the time of the previous sample, or one hour before the arrival. Returns NaN
- * for other text.
+ * Parses an ISO 8601 timestamp. Without a UTC offset, it is local time in `zone`. If the local time of a live value is
+ * ambiguous, returns the time nearest to the arrival. `sample`: the value is part of a list, which was measured before
+ * the arrival; returns the first time after the previous sample, whose time is `afterMs`. Returns NaN for other text.
  */
-export function parseZonedTime(text: string, zone: string, afterMs: number): number {
+export function parseZonedTime(
+  text: string,
+  zone: string,
+  arrivalMs: number,
+  sample?: { afterMs: number | undefined },
+): number {
   if (!LOCAL_ISO.test(text)) return parseIsoTime(text);
   let reader = READERS.get(zone);
   if (reader === undefined) {
     reader = new TimeReader({ zone });
     READERS.set(zone, reader);
   }
-  return reader.read(text, afterMs)?.timeMs ?? Number.NaN;
+  const found =
+    sample === undefined
+      ? reader.read(text, undefined, false, arrivalMs)
+      : reader.read(text, sample.afterMs ?? arrivalMs - MAX_SAMPLE_AGE_MS);
+  return found?.timeMs ?? Number.NaN;
 }
 
 /** ISO 8601 date and time without a UTC offset. */

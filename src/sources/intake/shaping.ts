@@ -26,8 +26,11 @@ export function numberOf(raw: RawReading, map: ValueMap | undefined): number | u
   if (typeof raw === 'number' && map === undefined) return raw;
   const text = unpadded(String(raw));
   if (map !== undefined && Object.hasOwn(map.numbers, text)) return map.numbers[text];
-  const number = typeof raw === 'number' ? raw : plainNumber(text);
-  if (map === undefined) return Number.isNaN(number) ? undefined : number;
+  if (map === undefined) {
+    const number = plainNumber(text);
+    return Number.isNaN(number) ? undefined : number;
+  }
+  const number = typeof raw === 'number' ? raw : parseDecimal(text);
   const known = String(number);
   if (Object.hasOwn(map.numbers, known)) return map.numbers[known];
   return map.passesNumbers && Number.isFinite(number) ? number : undefined;

@@ -1,8 +1,7 @@
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Quality, Reading } from '../intake/gate.ts';
-import { HOUR_MS, missingZone, parseZonedTime } from '../intake/logger-time.ts';
-import { withoutStackTraces } from '../intake/problem-list.ts';
+import { missingZone, parseZonedTime } from '../intake/logger-time.ts';
 import { notANumber, type RawReading } from '../intake/shaping.ts';
 import { isTrusted } from '../intake/stamps.ts';
 import { parseDecimal, parseIsoTime, unpadded } from '../intake/text-parsers.ts';
@@ -30,10 +29,13 @@ export interface MessageValue {
   writeTo?: string;
 }
 
-/** One value in a message. */
+/** One value in a message, or the reason why it cannot be read. */
 interface PayloadReading {
-  /** A number, or a text or boolean if the value has a map. */
-  value: RawReading;
+  /** A number, or a text or boolean if the value has a map. `undefined` if it cannot be read. */
+  value: RawReading | undefined;
+  problem?: string;
+  /** Whether the message does not contain the value. */
+  isAbsent?: boolean;
   /** Whole milliseconds since 1970, not necessarily plausible. */
   timeMs?: number;
   /** Whether the timestamp is a number. */
@@ -46,7 +48,7 @@ interface PayloadReading {
 /** Maximum message size. Larger messages are assumed not to contain readings. */
 export const MAX_PAYLOAD_BYTES = 256 * 1024;
 export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
-/** Maximum number of samples of one value in a message. */
+/** Maximum number of samples in a message, added up over its values. */
 const MAX_SAMPLES = 50_000;
 
 /** A message, parsed as JSON at most once regardless of the number of values read from it. */
@@ -54,7 +56,7 @@ export class Payload {
   readonly #text: string;
   readonly #headers: ReadonlyMap<string, string> | undefined;
   readonly #times: MessageTimes | undefined;
-  #json: { value: unknown } | undefined;
+  #json: { value: unknown } | { problem: string } | undefined;
 
   /** `headers`: user properties. `times`: used for timestamps without a UTC offset. */
   constructor(bytes: Uint8Array, headers?: ReadonlyMap<string, string>, times?: MessageTimes) {
@@ -65,14 +67,16 @@ export class Payload {
 
   /**
    * Returns the reading of a value. `isMapped`: whether the value has a map and can therefore be a text. `sample`: element
-   * of a list of samples; if omitted, the whole message is read. Throws a `TagferryError` that quotes only the beginning
-   * of the value.
+   * of a list of samples; if omitted, the whole message is read. Problems quote only the beginning of the value. Throws a
+   * `TagferryError` if the message is not JSON.
    */
   read(value: MessageValue, isMapped = false, sample?: { json: unknown; afterMs: number | undefined }): PayloadReading {
     const { at, time, timeProperty, status } = value;
     const isWhole = at === undefined && sample === undefined;
     const found = isWhole ? this.#text : this.#at(at ?? '', sample);
-    const reading: PayloadReading = { value: isMapped ? textOf(found, at) : numberOf(found, at) };
+    if (found === undefined) return { value: undefined, problem: `no value at ${at}`, isAbsent: true };
+    const reading: PayloadReading = { value: isMapped ? textOf(found) : numberOf(found) };
+    if (reading.value === undefined) reading.problem = problemOf(found, at);
     if (time !== undefined) this.#readTime(reading, this.#at(time, sample), time, value, sample);
     if (timeProperty !== undefined) {
       const place = `the user property ${timeProperty}`;
@@ -83,7 +87,7 @@ export class Payload {
     return reading;
   }
 
-  /** Reads an ISO 8601 time, or a plain or quoted number. Throws a `TagferryError` for other data. */
+  /** Reads an ISO 8601 time, or a plain or quoted number. A value whose time cannot be read is not used. */
   #readTime(
     reading: PayloadReading,
     found: unknown,
@@ -96,9 +100,13 @@ export class Payload {
     const { arrivalMs = 0, isPast = false } = this.#times ?? {};
     let timeMs: number;
     if (isNumeric) timeMs = Math.round(Number(found) * MS_OF_UNIT[timeUnit]);
-    else if (zone !== undefined) timeMs = parseZonedTime(text, zone, sample?.afterMs ?? arrivalMs - HOUR_MS);
+    else if (zone !== undefined) timeMs = parseZonedTime(text, zone, arrivalMs, sample);
     else timeMs = parseIsoTime(text);
-    if (Number.isNaN(timeMs)) throw new TagferryError(`no time at ${at}`, { code: 'message.no_time' });
+    if (Number.isNaN(timeMs)) {
+      reading.value = undefined;
+      reading.problem ??= `no time at ${at}`;
+      return;
+    }
     reading.timeMs = timeMs;
     reading.isNumeric = isNumeric;
     // The check requires live values, because it compares the timestamp with the arrival time.
@@ -123,34 +131,32 @@ export class Payload {
 
   /** Returns the parsed message. Throws a `TagferryError`. */
   json(): unknown {
-    this.#json ??= { value: parse(this.#text) };
+    this.#json ??= parse(this.#text);
+    if ('problem' in this.#json) throw new TagferryError(this.#json.problem, { code: 'message.no_json' });
     return this.#json.value;
   }
 }
 
 /**
- * Returns the number in a message: the payload itself, or the value at the JSON pointer (RFC 6901) `at`. Accepts
- * numbers, quoted numbers (the only form that many senders support), and `true` and `false` as 1 and 0.
+ * Returns the number in a message, or `undefined` if there is none. Accepts numbers, quoted numbers (the only form that
+ * many senders support), and `true` and `false` as 1 and 0.
  */
-function numberOf(found: unknown, at: string | undefined): number {
+function numberOf(found: unknown): number | undefined {
   const plain = typeof found === 'string' ? unpadded(found) : found;
   if (plain === true || plain === 'true') return 1;
   if (plain === false || plain === 'false') return 0;
   const value = typeof plain === 'string' ? parseDecimal(unquoted(plain)) : plain;
-  if (typeof value === 'number' && Number.isFinite(value)) return value;
-  throw new TagferryError(problemOf(found, at), { code: 'message.no_number' });
+  return typeof value === 'number' && Number.isFinite(value) ? value : undefined;
 }
 
-/** Returns the number, text or boolean that a map replaces. */
-function textOf(found: unknown, at: string | undefined): RawReading {
+/** Returns the number, text or boolean that a map replaces, or `undefined` if there is none. */
+function textOf(found: unknown): RawReading | undefined {
   if (typeof found === 'string') return unquoted(unpadded(found));
-  if (typeof found === 'number' || typeof found === 'boolean') return found;
-  throw new TagferryError(problemOf(found, at), { code: 'message.no_number' });
+  return typeof found === 'number' || typeof found === 'boolean' ? found : undefined;
 }
 
 function problemOf(found: unknown, at: string | undefined): string {
   const where = at === undefined ? 'the payload' : `the value at ${at}`;
-  if (found === undefined) return `no value at ${at}`;
   if (typeof found === 'string') return `${where}, ${quote(unpadded(found))}, ${notANumber(found)}`;
   if (typeof found === 'number') return `${where} exceeds the range of a 64-bit number`;
   return `${where} is ${found === null ? 'null' : Array.isArray(found) ? 'a list' : 'an object'}, not a number`;
@@ -166,11 +172,11 @@ function unquoted(text: string): string {
   return text.length > 1 && text.startsWith('"') && text.endsWith('"') ? text.slice(1, -1) : text;
 }
 
-function parse(text: string): unknown {
+function parse(text: string): { value: unknown } | { problem: string } {
   try {
-    return JSON.parse(text);
+    return { value: JSON.parse(text) };
   } catch {
-    throw new TagferryError('the payload is not JSON', { code: 'message.no_json' });
+    return { problem: 'the payload is not JSON' };
   }
 }
 
@@ -223,6 +229,15 @@ export interface MessageTimes {
   isPast?: boolean;
 }
 
+interface ReadSoFar {
+  readings: Reading[];
+  /** Number of samples. */
+  samples: number;
+  /** Whether the message contains a readable value. */
+  hasRead: boolean;
+  zoneProblem?: string;
+}
+
 /** Returns the readings in a message. */
 export function readMessage(
   message: { payload: Uint8Array; headers?: ReadonlyMap<string, string> },
@@ -233,66 +248,100 @@ export function readMessage(
     return { readings: points.map((point) => ({ point, failure: PAYLOAD_TOO_LONG })), problem: PAYLOAD_TOO_LONG };
   }
   const payload = new Payload(message.payload, message.headers, times);
-  const read: ReadMessage & { hasRead: boolean } = { readings: [], problem: undefined, hasRead: false };
+  const read: ReadSoFar = { readings: [], samples: 0, hasRead: false };
   for (const point of points) {
-    if (point.spec.samples === undefined) readInto(read, payload, point, times);
+    if (point.spec.samples === undefined) read.readings.push(readOne(read, payload, point, times));
     else readSamples(read, payload, point, times);
   }
-  const { readings, hasRead, zoneProblem, problem = 'it is empty' } = read;
-  // Missing values are not a problem, because senders may omit values that did not change.
-  return { readings, problem: hasRead ? undefined : problem, zoneProblem };
+  const { hasRead, zoneProblem } = read;
+  if (!hasRead) return { readings: read.readings, problem: problemIn(read.readings) ?? 'it is empty', zoneProblem };
+  // The message counts as read, so its unreadable values are counted individually.
+  const readings = read.readings.map((reading): Reading => {
+    if ('absent' in reading) return { ...reading, isAlone: false };
+    return 'failure' in reading ? { ...reading, problem: reading.failure! } : reading;
+  });
+  return { readings, problem: undefined, zoneProblem };
 }
 
-function readSamples(
-  read: ReadMessage & { hasRead: boolean },
-  payload: Payload,
-  point: Point<MessageValue>,
-  times: MessageTimes,
-): void {
-  try {
-    const samples = payload.samples(point.spec.samples!);
-    if (samples.length === 0) read.hasRead = true;
-    let afterMs: number | undefined;
-    withoutStackTraces(() => {
-      for (let at = 0; at < samples.length; at++) {
-        afterMs = readInto(read, payload, point, times, { json: samples[at], number: at + 1, afterMs }) ?? afterMs;
-      }
-    });
-  } catch (error) {
-    read.problem = messageOf(error);
-    read.readings.push({ point, failure: read.problem });
+/** Returns the latest problem of a value. Absent values are only a problem if there is no other. */
+function problemIn(readings: readonly Reading[]): string | undefined {
+  let absent: string | undefined;
+  for (const reading of readings.toReversed()) {
+    if ('failure' in reading) return reading.failure;
+    if ('absent' in reading) absent ??= reading.absent;
   }
+  return absent;
+}
+
+/** Reads the samples of a value. Consecutive unreadable samples are one reading. */
+function readSamples(read: ReadSoFar, payload: Payload, point: Point<MessageValue>, times: MessageTimes): void {
+  let samples: readonly unknown[];
+  try {
+    samples = payload.samples(point.spec.samples!);
+  } catch (error) {
+    read.readings.push({ point, failure: messageOf(error) });
+    return;
+  }
+  read.samples += samples.length;
+  if (read.samples > MAX_SAMPLES) {
+    const failure = `the message has more than ${MAX_SAMPLES} samples for all its values`;
+    read.readings.push({ point, failure });
+    return;
+  }
+  if (samples.length === 0) read.hasRead = true;
+  let absent: Reading | undefined;
+  let failed: { count?: number } | undefined;
+  let isAbsent = true;
+  let afterMs: number | undefined;
+  for (let at = 0; at < samples.length; at++) {
+    const reading = readOne(read, payload, point, times, { json: samples[at], afterMs });
+    if ('absent' in reading) {
+      absent ??= { ...reading, absent: `sample ${at + 1}: ${reading.absent}` };
+      continue;
+    }
+    isAbsent = false;
+    if ('timeMs' in reading) afterMs = reading.timeMs ?? afterMs;
+    if (!('failure' in reading)) {
+      failed = undefined;
+      read.readings.push(reading);
+    } else if (failed === undefined) {
+      const first = { ...reading, failure: `sample ${at + 1}: ${reading.failure}`, count: 1 };
+      read.readings.push(first);
+      failed = first;
+    } else {
+      failed.count!++;
+    }
+  }
+  if (isAbsent && absent !== undefined) read.readings.push(absent);
 }
 
 const unitFix = (unit: TimeUnit) => `set time_unit: ${unit}`;
 
-/** Adds the reading of a value, or its failure. Returns the time of the reading, if it has one. */
-function readInto(
-  read: ReadMessage & { hasRead: boolean },
+/** Returns the reading of a value. */
+function readOne(
+  read: ReadSoFar,
   payload: Payload,
   point: Point<MessageValue>,
   { timeOf, isPast = false }: MessageTimes,
-  sample?: { json: unknown; number: number; afterMs: number | undefined },
-): number | undefined {
+  sample?: { json: unknown; afterMs: number | undefined },
+): Reading {
+  let found: PayloadReading;
   try {
-    const {
-      value,
-      timeMs: own,
-      isNumeric,
-      quality,
-      zoneProblem,
-    } = payload.read(point.spec, point.map !== undefined, sample);
-    const timeMs = own ?? timeOf?.(point.series, sample?.afterMs);
-    read.hasRead = true;
-    if (zoneProblem !== undefined) read.zoneProblem = `${point.name}: ${zoneProblem}`;
-    // List samples were measured before the message was sent.
-    const arrival = isPast || sample !== undefined ? 'unknown' : timeOf;
-    const msOfUnit = isNumeric ? MS_OF_UNIT[point.spec.timeUnit ?? 'ms'] : undefined;
-    read.readings.push({ point, raw: value, timeMs, msOfUnit, unitFix, arrival, quality });
-    return timeMs;
+    found = payload.read(point.spec, point.map !== undefined, sample);
   } catch (error) {
-    read.problem = sample === undefined ? messageOf(error) : `sample ${sample.number}: ${messageOf(error)}`;
-    read.readings.push({ point, failure: read.problem });
-    return undefined;
+    return { point, failure: messageOf(error) };
   }
+  const { value, problem, isAbsent, timeMs: own, isNumeric, quality, zoneProblem } = found;
+  if (isAbsent) return { point, absent: problem!, isAlone: true };
+  const time = {
+    timeMs: own ?? timeOf?.(point.series, sample?.afterMs),
+    msOfUnit: isNumeric ? MS_OF_UNIT[point.spec.timeUnit ?? 'ms'] : undefined,
+    unitFix,
+    // List samples were measured before the message was sent.
+    arrival: isPast || sample !== undefined ? ('unknown' as const) : timeOf,
+  };
+  if (value === undefined) return { point, failure: problem, ...time };
+  read.hasRead = true;
+  if (zoneProblem !== undefined) read.zoneProblem = `${point.name}: ${zoneProblem}`;
+  return { point, raw: value, quality, ...time };
 }

@@ -16,6 +16,12 @@ const settingsOf = (lines: string, environment: Record<string, string> = {}) => 
 };
 
 describe('settings', () => {
+  it.each(['2000-02-31', '2001-02-29T00:00:00Z', '2000-13-01'])('do not accept the nonexistent date %s', (date) => {
+    const { lines } = check({ 'agent.env': `EARLIEST_TIME=${date}` }, ENOUGH);
+    expect(lines).toEqual([expect.stringContaining('is not a time')]);
+    expect(settingsOf('EARLIEST_TIME=2000-02-29').earliestTimeMs).toBe(Date.UTC(2000, 1, 29));
+  });
+
   it('have the documented defaults if only required keys are set', () => {
     expect(settingsOf('', { STATE_DIRECTORY: '/srv/state' })).toEqual({
       platformUrl: 'https://api.example.com',

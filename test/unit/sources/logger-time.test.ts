@@ -105,13 +105,24 @@ describe('live timestamp without a UTC offset', () => {
   it('is interpreted as local time in the zone, even in the repeated hour', () => {
     const hour = 3_600_000;
     const firstMs = Date.UTC(2026, 9, 25, 0, 30);
-    const read = (text: string, arrivalMs: number) => parseZonedTime(text, 'Europe/Berlin', arrivalMs - hour);
+    const read = (text: string, arrivalMs: number) => parseZonedTime(text, 'Europe/Berlin', arrivalMs);
     expect(read('2026-07-01T12:00:00', Date.UTC(2026, 6, 1, 10))).toBe(Date.UTC(2026, 6, 1, 10));
     expect(read('2026-10-25T02:30:00', firstMs + 5_000)).toBe(firstMs);
     expect(read('2026-10-25T02:30:00', firstMs + hour + 5_000)).toBe(firstMs + hour);
     expect(read('2026-07-01T12:00:00+05:00', firstMs)).toBe(Date.UTC(2026, 6, 1, 7));
     expect(read('yesterday', firstMs)).toBeNaN();
   });
+
+  it.each([-2_000, -500, 500, 2_000, 300_000])(
+    'is interpreted as the time nearest to the arrival in the repeated hour if the message arrives %d ms later',
+    (delayMs) => {
+      for (const timeMs of [Date.UTC(2026, 9, 25, 0, 30), Date.UTC(2026, 9, 25, 1, 30)]) {
+        const read = (sample?: { afterMs: undefined }) =>
+          parseZonedTime('2026-10-25T02:30:00', 'Europe/Berlin', timeMs + delayMs, sample);
+        expect([read(), read({ afterMs: undefined })]).toEqual([timeMs, timeMs]);
+      }
+    },
+  );
 
   it('is suspicious if it differs from the arrival time by a multiple of 30 minutes', () => {
     const arrivalMs = Date.UTC(2026, 10, 21, 12, 0, 5);

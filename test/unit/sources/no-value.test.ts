@@ -3,7 +3,7 @@ import { STATUS_FLAGS } from '../../../src/buffer/format/value-columns.ts';
 import type { TagValue } from '../../../src/config/tags.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
 import type { SourceKind } from '../../../src/sources/source-kind.ts';
-import { testedReport } from '../../../src/sources/source-test.ts';
+import { listenTo, testedReport } from '../../../src/sources/source-test.ts';
 import { check } from '../config/folder.ts';
 import { CsvBench } from './csv/csv-bench.ts';
 import { makeIntakeBench, originOf, tagOf } from './sink-double.ts';
@@ -156,6 +156,23 @@ tags:
     const tested = (raw: number, exponent = 0) =>
       testedReport({ name: 's', spec: {} }, {} as SourceKind, { point, raw, exponent }, clock);
     expect(tested(7)).toMatchObject({ raw: 7, value: null, problem: '7 is outside range [0, 5]' });
+    const replaced = { point, raw: 1, timeProblem: 'timestamp is before 2000' };
+    expect(testedReport({ name: 's', spec: {} }, {} as SourceKind, replaced, clock)).toMatchObject({
+      value: 1,
+      warning: 'time of arrival used: timestamp is before 2000',
+    });
     expect(tested(7, -1)).toMatchObject({ raw: 7, value: 0.7, problem: null });
+  });
+
+  it('are reported by a source test for silent values if they were rejected without a reading', async () => {
+    const { point, gate, clock } = plant({ from: originOf('exec', 's', {}) });
+    gate.status.reject('earlier');
+    const other = { ...point, series: 99, name: 'T w' };
+    const tested = listenTo(gate.status, [point, other], clock, 1_000, new AbortController().signal);
+    gate.status.recordNumber({ point: other, raw: 1 }, 1, clock.monotonicMs());
+    gate.status.reject('value: "STOP" is not in map');
+    await clock.advance(1_000);
+    const [silent] = await tested;
+    expect(silent!.problem).toBe('no message within 1 s. 2 rejected, latest: value: "STOP" is not in map');
   });
 });
