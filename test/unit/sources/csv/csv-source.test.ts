@@ -481,6 +481,36 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.rotated_away')).toMatchObject([{ file: 'values.csv', line: 11 }]);
   });
 
+  it.each([
+    ['values.csv.1', true],
+    ['values.csv.old', true],
+    ['values.csv-20261128', true],
+    ['values.csv.2026-11-28_12-00-00', true],
+    ['values-20261128.csv', true],
+    ['values.1.csv', true],
+    ['values0.csv', false],
+    ['values_daily.csv', false],
+    ['values.csv.part', false],
+    ['values.txt', false],
+    ['values.csv.1.gz', false],
+  ])('distinguishes rotated files from files of other sources by their name: %s', async (name, isRotated) => {
+    const bench = new CsvBench(MEMBERS, COLUMN);
+    const logger = new Logger(bench);
+    logger.write(1);
+    await bench.open();
+    await bench.until(() => bench.values().length === 1);
+    await bench.crash();
+    renameSync(logger.path, `${logger.path}.2`);
+    const other = join(bench.folder, name);
+    writeFileSync(other, '1700000500,500\n');
+    utimesSync(other, new Date(), new Date(Date.now() + 5_000));
+    logger.write(1);
+    await bench.open();
+    await bench.until(() => bench.values().includes(1));
+    await bench.clock.advance(30_000);
+    expect(bench.values().includes(500)).toBe(isRotated);
+  });
+
   it('continues to read a file whose rotated name matches the pattern', async () => {
     const bench = new CsvBench(MEMBERS.replace('values.csv', '"values*"'), COLUMN);
     const logger = new Logger(bench);
