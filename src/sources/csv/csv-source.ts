@@ -300,9 +300,9 @@ export class CsvSource implements RunningSource {
     if (known.seen && isSameFile(known.seen, file)) return;
     if (!(await this.#readLines(known, file, false))) {
       this.#reports.rewritten(known.progress);
-      const { columns } = known;
+      const { columns, progress } = known;
       known = this.#remember(file);
-      known.previous = columns;
+      if (progress.headerProblem === undefined) known.previous = columns;
       await this.#readLines(known, file, false);
     }
     known.seen = file;
@@ -385,7 +385,7 @@ export class CsvSource implements RunningSource {
       if (position === 0) for (const name of columns.missing) addProblem(progress, 1, `no column for ${name}`);
     }
     const { columns } = file;
-    if (position === 0) columns.rowsToSkip = spec.hasHeader && progress.header === undefined ? 1 + spec.unitsRow : 0;
+    if (position === 0) progress.rowsToSkip = spec.hasHeader && progress.header === undefined ? 1 + spec.unitsRow : 0;
     const reader = new CsvReader({ ...spec, ...progress, separator: columns.separator, before });
     const msOfUnit = UNITS[spec.time.format ?? ''];
     const problemOfTime = (timeMs: number) => gate.problemOfTime(timeMs, msOfUnit, formatFor);

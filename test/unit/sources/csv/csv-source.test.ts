@@ -557,6 +557,40 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.cut').length).toBe(1);
   });
 
+  it('rejects the rows below a header without value columns until the next header, even after a restart', async () => {
+    const bench = new CsvBench('tail: true, units_row: 1, time_column: time', ONE);
+    const at = '2026-11-21T00:00:0';
+    const add = (text: string) => appendFileSync(join(bench.folder, 'a.csv'), text);
+    bench.write('a.csv', `time,n\n,m\n${at}0Z,1\ntime,m\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 1);
+    await bench.crash();
+    await bench.open();
+    add(`,s\n${at}1Z,2\n`);
+    await bench.until(() => bench.logged('csv.refused').length === 1);
+    add('time,x,n\n');
+    await bench.clock.advance(5_000);
+    await bench.crash();
+    await bench.open();
+    add(`${at}2Z,7,7\n${at}3Z,8,3\n`);
+    await bench.until(() => bench.values().length === 2);
+    expect(bench.values()).toEqual([1, 3]);
+    const error = expect.stringContaining('line 6: line 4: the header has no column');
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
+    expect(bench.logged('csv.unreadable')).toEqual([]);
+  });
+
+  it('does not read a truncated file without a header by the columns of an unusable one', async () => {
+    const bench = new CsvBench('tail: true, time_column: time', ONE);
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n\n${at}0Z,1\ntime,m\n${at}1Z,2\n`);
+    await bench.open();
+    await bench.until(() => bench.logged('csv.refused').length === 1);
+    bench.write('a.csv', `${at}2Z,3\n`);
+    await bench.until(() => bench.logged('csv.unreadable').length === 1);
+    expect(bench.values()).toEqual([1]);
+  });
+
   it('reads the header again after a restart, and reports rejected lines', async () => {
     const bench = new CsvBench('tail: true, units_row: 1', ONE);
     bench.write('a.csv', 'm,n\n');
