@@ -395,6 +395,10 @@ export class CsvSource implements RunningSource {
         const problem = columns.read(record, progress, readings, problemOfTime);
         if (problem !== undefined) status.reject(plain(`${progress.name}: line ${record.line}: ${problem}`));
       }
+      for (const reading of readings) {
+        if (!('failure' in reading)) continue;
+        status.recordRejected(plain(`${progress.name}: ${reading.point.name}: ${reading.failure}`));
+      }
       if (reader.position === progress.position) return;
       progress.position = reader.position;
       progress.line = reader.line;

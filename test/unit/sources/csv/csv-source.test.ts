@@ -78,6 +78,22 @@ describe('source of complete CSV files', () => {
     expect(bench.logged('csv.failed').length).toBeLessThan(8);
   });
 
+  it('counts rejected cells with an example', async () => {
+    const bench = new CsvBench(TIMED, 'n: { from: drop, no_value: -9999, range: [0, 9] }, m: { from: drop }');
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n,m\n${at}0Z,1,1\n${at}1Z,-9999,2\n${at}2Z,99,NAN\n${at}3Z,2,3\n`);
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    const { rejected, errors } = bench.status.report(0);
+    expect(rejected).toMatchObject({
+      count: 3,
+      problem: 'a.csv: T m: line 4: "NAN" is not a number; for texts, set map in tags.yaml',
+    });
+    expect(errors).toBe(3);
+    const error = 'line 3: T n: -9999 means "no value" (no_value)';
+    expect(bench.logged('csv.taken')).toMatchObject([{ refused: 3, error }]);
+  });
+
   it('reads quotes in the header and in rows by the separator in use', async () => {
     const bench = new CsvBench('settle: 50ms', 'n: { from: drop }, m: { from: drop, column: "m;\\n2" }');
     bench.write('a.csv', 'text;n;"m;\n2"\n1,"pipe;1;2\n"a ""b""\nc";3;4\n"a"b;5;6\n;7;8\n');
