@@ -116,8 +116,7 @@ export class CsvReader implements CsvPosition {
         if (record.end - at > MAX_RECORD) record = { fields: [], end: lineEnd, problem: 'unterminated quote' };
       }
       const { end } = record;
-      // Accept a single line without a line ending. A last line after other lines may be incomplete.
-      if (end >= length && isEnd && line > 1 && !isSkipped && !this.#isLastLineRead && record.problem === undefined) {
+      if (end >= length && isEnd && !isSkipped && !this.#isLastLineRead && record.problem === undefined) {
         yield { line, fields: [], problem: UNFINISHED };
         break;
       }

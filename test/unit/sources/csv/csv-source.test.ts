@@ -238,15 +238,23 @@ describe('source of complete CSV files', () => {
     expect(bench.sink.notes.size).toBe(0);
   });
 
-  it('reads a last line without a line ending with last_line: take, or if it is the only line', async () => {
+  it('reads a last line without a line ending with last_line: take', async () => {
     const bench = new CsvBench('settle: 50ms, last_line: take', ONE);
     bench.write('a.csv', 'n\n1\n2');
     await bench.open();
     await bench.until(() => bench.values().length === 2);
-    const single = new CsvBench('settle: 50ms, header: false', 'n: { from: drop, column: 1 }');
-    single.write('a.csv', '7');
-    await single.open();
-    await single.until(() => single.values().length === 1);
+  });
+
+  it.each([
+    ['a row', 'settle: 50ms, header: false', 'n: { from: drop, column: 1 }', '133'],
+    ['a header', 'settle: 50ms', ONE, 'm,n'],
+  ])('rejects a file whose only line is %s without a line ending', async (_what, members, values, text) => {
+    const bench = new CsvBench(members, values);
+    bench.write('a.csv', text);
+    await bench.open();
+    await bench.until(() => bench.below('failed').length === 2);
+    expect(bench.values()).toEqual([]);
+    expect(bench.read('failed/a.csv.report.txt')).toContain('line 1: has no line ending and may be incomplete');
   });
 
   it('stores many small files in one commit', async () => {
