@@ -1,6 +1,8 @@
 import {
   appendFileSync,
+  closeSync,
   mkdirSync,
+  openSync,
   renameSync,
   rmSync,
   statSync,
@@ -9,6 +11,7 @@ import {
   unlinkSync,
   utimesSync,
   writeFileSync,
+  writeSync,
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -664,22 +667,54 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1 }]);
   });
 
-  it('skips NUL bytes', async () => {
+  it.each([4_096, 200_000])('reads each row of a file preallocated with %d NUL bytes once', async (size) => {
     const bench = new CsvBench('tail: true', ONE);
-    bench.write('a.csv', `m,n\n1,1\n${'\0'.repeat(100_000)}1,2\n1,\0\x003\0\n\0\n`);
+    const path = join(bench.folder, 'a.csv');
+    const content = Buffer.alloc(size);
+    let end = content.write('m,n\n1,1\n');
+    bench.write('a.csv', content);
+    await bench.open();
+    for (let n = 2; n <= 6; n++) {
+      await bench.until(() => bench.values().length === n - 1);
+      if (n === 4) {
+        await bench.crash();
+        await bench.open();
+      }
+      end += content.write(`1,${n}\n`, end);
+      const file = openSync(path, 'r+');
+      writeSync(file, content, 0, end, 0);
+      closeSync(file);
+      utimesSync(path, new Date(), new Date(Date.now() + n * 1_000));
+    }
+    await bench.until(() => bench.values().length === 6);
+    await bench.clock.advance(5_000);
+    expect(bench.values()).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(bench.logged('csv.cut')).toEqual([]);
+  });
+
+  it('skips NUL bytes before a row', async () => {
+    const bench = new CsvBench('tail: true', ONE);
+    bench.write('a.csv', `m,n\n1,1\n${'\0'.repeat(100_000)}1,2\n\0\n\x001,3\n`);
     await bench.open();
     await bench.until(() => bench.values().length === 3);
     expect(bench.values()).toEqual([1, 2, 3]);
     expect(bench.status.errors).toBe(0);
   });
 
-  it('rejects a cell with NUL bytes between its digits', async () => {
+  it.each([
+    ['between digits', '1,2\0\x003\n'],
+    ['before the line ending', `1,13${'\0'.repeat(4_000)}\r\n`],
+    ['after another cell', '1\0\0,13\n'],
+    ['before a number', '1,\0\x004.25\n'],
+  ])('rejects a row with NUL bytes %s', async (_where, text) => {
     const bench = new CsvBench('tail: true', ONE);
-    bench.write('a.csv', 'm,n\n1,1\n1,2\0\x003\n1,4\n');
+    bench.write('a.csv', `m,n\n1,1\n${text}1,4\n`);
     await bench.open();
     await bench.until(() => bench.values().length === 2);
     expect(bench.values()).toEqual([1, 4]);
     await bench.until(() => bench.logged('csv.refused').length === 1);
+    const error = 'line 3: contains null characters and may be incomplete';
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
   });
 
   it.each(['header of more than 256 bytes', 'first rows'])(
