@@ -61,6 +61,7 @@ export class CsvReader implements CsvPosition {
   readonly #skipLines: number;
   readonly #isLastLineRead: boolean;
   readonly #encoding: string;
+  readonly #canSetEncoding: boolean;
   readonly #isWide: boolean;
   readonly #decoder: InstanceType<typeof TextDecoder>;
   /** Number of NUL bytes after the position that were skipped. */
@@ -81,6 +82,7 @@ export class CsvReader implements CsvPosition {
     this.#skipLines = options.skipLines ?? 0;
     this.#isLastLineRead = options.isLastLineRead ?? true;
     this.#encoding = options.encoding ?? 'utf-8';
+    this.#canSetEncoding = options.encoding !== undefined;
     this.#isWide = this.#encoding.startsWith('utf-16');
     this.#decoder = new TextDecoder(this.#encoding, { fatal: true });
   }
@@ -165,6 +167,8 @@ export class CsvReader implements CsvPosition {
     } catch {
       // The decoder reports invalid bytes with an error.
       record.problem = `not valid ${this.#encoding}`;
+      if (this.#canSetEncoding)
+        record.problem += `; set encoding, for example ${hasNuls ? 'utf-16le' : 'windows-1252'}`;
     }
   }
 }
