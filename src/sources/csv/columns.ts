@@ -55,6 +55,10 @@ export interface FileProgress extends FolderFile, CsvPosition {
   carriedMs?: number | null;
   /** Column names and separator, if the file does not begin with the header. */
   header?: { names: readonly string[]; separator: string };
+  /** Problem of a later header without required columns. All rows below that header are rejected. */
+  headerProblem?: string;
+  /** Number of rows without values to skip: the header and the units rows below it. */
+  rowsToSkip?: number;
   /** Name relative to the folder after the file was moved. */
   movedTo?: string;
   /** First and last lines with ambiguous (`twice`) or non-existent (`skipped`) local times. */
@@ -131,10 +135,6 @@ export class FileColumns {
   #long: readonly number[] | undefined;
   /** Index of the first column that contains a value. */
   #firstAt = 0;
-  /** Problem of the latest header. If it is set, all rows below this header are rejected. */
-  #problem: string | undefined;
-  /** Number of rows without values to skip: the header and the units rows below it. */
-  rowsToSkip = 0;
   /** Values without a column in the file. */
   missing: string[] = [];
 
@@ -195,8 +195,8 @@ export class FileColumns {
     readings: Reading[],
     problemOfTime: ProblemOfTime,
   ): string | undefined {
-    if (this.rowsToSkip > 0) {
-      this.rowsToSkip--;
+    if (progress.rowsToSkip) {
+      progress.rowsToSkip--;
       return undefined;
     }
     const { line, fields } = record;
@@ -205,7 +205,7 @@ export class FileColumns {
     const isSuspect = problem !== undefined || this.#timeAt.length === 0 || fields.length > this.names.length;
     if (isSuspect && this.#isHeader(fields)) return this.#changeHeader(record, progress);
     progress.rows++;
-    problem ??= this.#problem ?? this.#problemOfCells(fields);
+    problem ??= progress.headerProblem ?? this.#problemOfCells(fields);
     if (problem === undefined && this.#long) {
       const [tag, key, value] = this.#long.map((at) => cellAt(fields, at));
       const point = this.#byName.get(`${tag} ${key}`);
@@ -264,15 +264,15 @@ export class FileColumns {
   /** Reads a header in the middle of a file. If required columns are missing, the rows below it are rejected. */
   #changeHeader({ fields, line }: CsvRecord, progress: FileProgress): string | undefined {
     const names = fields.map((name) => name.trim());
-    progress.header = { names, separator: this.separator };
-    this.rowsToSkip = this.#spec.unitsRow;
-    this.#problem = undefined;
+    progress.rowsToSkip = this.#spec.unitsRow;
     try {
       this.#locate(names);
+      progress.header = { names, separator: this.separator };
+      delete progress.headerProblem;
       for (const name of this.missing) addProblem(progress, line, `no column for ${name}`);
     } catch (error) {
       if (!(error instanceof UnreadableValues)) throw error;
-      this.#problem = `line ${line}: ${error.message}`;
+      progress.headerProblem = `line ${line}: ${error.message}`;
     }
     return undefined;
   }

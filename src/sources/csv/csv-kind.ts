@@ -9,6 +9,9 @@ import type { CsvSpec, CsvValue, Thousands } from './columns.ts';
 const SETTLE = '10s';
 const KEEP = '30d';
 const FLAG = { type: 'boolean', title: 'true or false' };
+const OTHER_ENCODINGS = Object.fromEntries(
+  ['ansi', 'cp1252', 'iso-8859-1', 'iso-8859-15', 'latin1'].map((name) => [name, 'windows-1252']),
+);
 const COLUMN = {
   type: ['string', 'integer'],
   minLength: 1,
@@ -55,6 +58,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     },
     encoding: {
       enum: ['utf-8', 'windows-1252', 'utf-16le', 'utf-16be'],
+      otherNames: OTHER_ENCODINGS,
       default: 'utf-8',
       description: 'CSV: file encoding.',
     },

@@ -12,6 +12,7 @@
  * file remains. Positions of files that are no longer listed are kept, because their share may be mounted again.
  */
 import { createHash } from 'node:crypto';
+import { parse } from 'node:path';
 import { type Clock, raced } from '../../base/clock.ts';
 import { codeOf, StoreError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
@@ -46,7 +47,8 @@ const CLEAN_UP_EVERY_MS = 3_600_000;
 const MAX_UNMOVED = 1_000;
 /** Maximum number of positions in files that are no longer listed: as many as files are listed. */
 const MAX_VANISHED = 10_000;
-const COMPRESSED = /\.(gz|xz|bz2|zst)$/;
+/** Text that a rotation adds to a name. Files with other additions belong to other sources. */
+const ROTATION = /^[._-](?:old|bak|\d[\dTZ:+._-]*)$/;
 const NOTE = 'file/';
 const CARRIED = 'carried';
 
@@ -298,9 +300,9 @@ export class CsvSource implements RunningSource {
     if (known.seen && isSameFile(known.seen, file)) return;
     if (!(await this.#readLines(known, file, false))) {
       this.#reports.rewritten(known.progress);
-      const { columns } = known;
+      const { columns, progress } = known;
       known = this.#remember(file);
-      known.previous = columns;
+      if (progress.headerProblem === undefined) known.previous = columns;
       await this.#readLines(known, file, false);
     }
     known.seen = file;
@@ -317,11 +319,10 @@ export class CsvSource implements RunningSource {
     if (listed) {
       for (const file of old) file.sinceMs = nowMs;
       const sinceMs = Math.min(...old.map(({ progress }) => progress.mtimeMs));
-      const stem = name.replace(/\.[^.]*$/, '');
       for (const file of files) {
-        const isRotated = file.name !== name && file.name.startsWith(stem) && file.mtimeMs > sinceMs;
+        const isRotated = isRotatedName(file.name, name) && file.mtimeMs > sinceMs;
         const isOther = this.#files.has(file.identity) || listed.some(({ identity }) => identity === file.identity);
-        if (isRotated && !isOther && !COMPRESSED.test(file.name)) old.push(this.#remember({ ...file, name }));
+        if (isRotated && !isOther) old.push(this.#remember({ ...file, name }));
       }
     }
     for (const known of old) {
@@ -384,7 +385,7 @@ export class CsvSource implements RunningSource {
       if (position === 0) for (const name of columns.missing) addProblem(progress, 1, `no column for ${name}`);
     }
     const { columns } = file;
-    if (position === 0) columns.rowsToSkip = spec.hasHeader && progress.header === undefined ? 1 + spec.unitsRow : 0;
+    if (position === 0) progress.rowsToSkip = spec.hasHeader && progress.header === undefined ? 1 + spec.unitsRow : 0;
     const reader = new CsvReader({ ...spec, ...progress, separator: columns.separator, before });
     const msOfUnit = UNITS[spec.time.format ?? ''];
     const problemOfTime = (timeMs: number) => gate.problemOfTime(timeMs, msOfUnit, formatFor);
@@ -393,6 +394,10 @@ export class CsvSource implements RunningSource {
       for (const record of reader.read(chunk)) {
         const problem = columns.read(record, progress, readings, problemOfTime);
         if (problem !== undefined) status.reject(plain(`${progress.name}: line ${record.line}: ${problem}`));
+      }
+      for (const reading of readings) {
+        if (!('failure' in reading)) continue;
+        status.recordRejected(plain(`${progress.name}: ${reading.point.name}: ${reading.failure}`));
       }
       if (reader.position === progress.position) return;
       progress.position = reader.position;
@@ -477,6 +482,13 @@ export class CsvSource implements RunningSource {
   #nameOf(note: string): string {
     return `source/${this.#context.source.name}/${note}`;
   }
+}
+
+/** Returns whether a file was renamed from `name` to `other`: `a.csv.1`, `a.csv.old`, `a-20261128.csv` or `a.1.csv`. */
+function isRotatedName(other: string, name: string): boolean {
+  if (other.startsWith(name)) return ROTATION.test(other.slice(name.length));
+  const { name: stem, ext } = parse(name);
+  return other.startsWith(stem) && other.endsWith(ext) && ROTATION.test(other.slice(stem.length, -ext.length));
 }
 
 /** Returns a hash of the first bytes of a file and those before a position. */

@@ -3,8 +3,9 @@
  * the start of a field; elsewhere it is an ordinary character (a 5" pipe). Two quotes within a quoted field represent
  * one quote. Quoted fields may contain separators and line endings. A line ends with LF, CR LF or CR.
  *
- * A record that cannot be split, is too long or is not valid in the encoding has a problem and no fields. The next record
- * begins after its first line. NUL bytes before a record or around a cell, which remain after a power cut, are skipped.
+ * A record that cannot be split, is too long, is not valid in the encoding or contains NUL bytes has a problem and no
+ * fields. The next record begins after its first line. NUL bytes before a record are skipped. NUL bytes at the end of a
+ * file are not consumed, because a writer that allocates files in advance replaces them with rows.
  */
 import { UnreadableValues } from '../intake/problem-list.ts';
 
@@ -45,8 +46,8 @@ const MAX_RECORD = 64 * 1024;
 export const BYTES_BEFORE = 256;
 const BYTE_ORDER_MARK = /^(?:\ufeff|\u00ef\u00bb\u00bf)/;
 const UNFINISHED = 'has no line ending and may be incomplete; if files always end this way, set last_line: take';
-/** Leading and trailing NUL bytes. Others are kept, because the text on both sides can belong to different rows. */
-const NULS = /^\0+|\0+$/g;
+/** The cells on both sides of NUL bytes can be incomplete, because a power cut can replace any part of a file with them. */
+const CONTAINS_NULS = 'contains null characters and may be incomplete';
 /** Characters that are not decoded yet, and NUL. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: NUL bytes occur in files after a power cut.
 const UNDECODED = /[^\u0001-\u007f]/;
@@ -60,9 +61,14 @@ export class CsvReader implements CsvPosition {
   readonly #skipLines: number;
   readonly #isLastLineRead: boolean;
   readonly #encoding: string;
+  readonly #canSetEncoding: boolean;
   readonly #isWide: boolean;
   readonly #decoder: InstanceType<typeof TextDecoder>;
-  /** Bytes from the position to the end of the latest chunk. */
+  /** Number of NUL bytes after the position that were skipped. */
+  #skippedBytes = 0;
+  /** The latest of the bytes up to the skipped ones, up to `BYTES_BEFORE`. */
+  #recent: Uint8Array;
+  /** Bytes from the skipped ones to the end of the latest chunk. */
   #rest: Uint8Array = new Uint8Array();
 
   constructor(options: CsvReaderOptions = {}) {
@@ -72,9 +78,11 @@ export class CsvReader implements CsvPosition {
     this.isInside = isInside;
     this.separator = separator;
     this.before = before;
+    this.#recent = before;
     this.#skipLines = options.skipLines ?? 0;
     this.#isLastLineRead = options.isLastLineRead ?? true;
     this.#encoding = options.encoding ?? 'utf-8';
+    this.#canSetEncoding = options.encoding !== undefined;
     this.#isWide = this.#encoding.startsWith('utf-16');
     this.#decoder = new TextDecoder(this.#encoding, { fatal: true });
   }
@@ -89,8 +97,10 @@ export class CsvReader implements CsvPosition {
     const text = this.#textOf(bytes);
     const { length } = text;
     const ends = new LineEndings(text);
-    const begin = this.position;
+    const begin = this.position + this.#skippedBytes;
     const width = this.#isWide ? 2 : 1;
+    /** Index after the latest consumed line. */
+    let consumed = 0;
     let at = begin === 0 ? (BYTE_ORDER_MARK.exec(text)?.[0].length ?? 0) : 0;
     while (at < length) {
       if (text[at] === '\0') {
@@ -116,8 +126,7 @@ export class CsvReader implements CsvPosition {
         if (record.end - at > MAX_RECORD) record = { fields: [], end: lineEnd, problem: 'unterminated quote' };
       }
       const { end } = record;
-      // Accept a single line without a line ending. A last line after other lines may be incomplete.
-      if (end >= length && isEnd && line > 1 && !isSkipped && !this.#isLastLineRead && record.problem === undefined) {
+      if (end >= length && isEnd && !isSkipped && !this.#isLastLineRead && record.problem === undefined) {
         yield { line, fields: [], problem: UNFINISHED };
         break;
       }
@@ -125,14 +134,18 @@ export class CsvReader implements CsvPosition {
       this.isInside = end === length && !isEnd;
       if (!this.isInside) this.line += end === lineEnd ? 1 : text.slice(at, end).split(/\r\n?|\n/).length;
       at = text[end] === '\r' && text[end + 1] === '\n' ? end + 2 : Math.min(end + 1, length);
+      consumed = at;
       this.position = begin + at * width;
       if (!isSkipped) yield { line, fields: record.fields, problem: record.problem };
     }
-    const consumed = at * width;
-    this.position = begin + consumed;
-    const last = bytes.subarray(Math.max(0, consumed - BYTES_BEFORE), consumed);
-    this.before = Buffer.concat([this.before, last]).subarray(-BYTES_BEFORE);
-    this.#rest = bytes.subarray(consumed);
+    const latest = (count: number) => {
+      const last = bytes.subarray(Math.max(0, count - BYTES_BEFORE), count);
+      return Buffer.concat([this.#recent, last]).subarray(-BYTES_BEFORE);
+    };
+    if (consumed > 0) this.before = latest(consumed * width);
+    this.#recent = latest(at * width);
+    this.#skippedBytes = begin + at * width - this.position;
+    this.#rest = bytes.subarray(at * width);
   }
 
   /** Returns one character per byte, or per two bytes, so that the position can be computed. */
@@ -143,15 +156,20 @@ export class CsvReader implements CsvPosition {
   }
 
   #decodeFields(record: Split): void {
-    const texts = record.fields.map((field) => field.replaceAll(NULS, ''));
+    const { fields } = record;
+    const hasNuls = fields.some((field) => field.includes('\0'));
+    record.fields = [];
     try {
-      record.fields = this.#isWide ? texts : texts.map((text) => this.#decoder.decode(Buffer.from(text, 'latin1')));
-      if (record.fields.every((field) => field.isWellFormed())) return;
+      const texts = this.#isWide ? fields : fields.map((text) => this.#decoder.decode(Buffer.from(text, 'latin1')));
+      if (hasNuls) record.problem = CONTAINS_NULS;
+      else if (texts.every((text) => text.isWellFormed())) record.fields = texts;
+      else record.problem = `not valid ${this.#encoding}`;
     } catch {
       // The decoder reports invalid bytes with an error.
+      record.problem = `not valid ${this.#encoding}`;
+      if (this.#canSetEncoding)
+        record.problem += `; set encoding, for example ${hasNuls ? 'utf-16le' : 'windows-1252'}`;
     }
-    record.fields = [];
-    record.problem = `not valid ${this.#encoding}`;
   }
 }
 

@@ -6,7 +6,7 @@ import { UnreadableValues } from '../intake/problem-list.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ProposedMember, ScanStep } from '../source-kind.ts';
 import { type CsvSpec, GROUP_MARKS, numberReader, type Thousands } from './columns.ts';
-import { CsvReader, recordsOf } from './csv.ts';
+import { assertValid, CsvReader, recordsOf } from './csv.ts';
 import { Folders, folderProblem } from './folders.ts';
 
 type Rows = string[][];
@@ -93,8 +93,10 @@ async function readSample(spec: CsvSpec, folders: Folders, signal: AbortSignal):
   try {
     const file = await folder.newest(spec.pattern);
     const rows: Rows = [];
-    for await (const { fields, problem } of recordsOf(folder.chunks(file, 0, file.size), new CsvReader(spec))) {
-      if (problem === undefined) rows.push(fields.map((field) => field.trim()));
+    const reader = new CsvReader({ ...spec, isLastLineRead: true });
+    for await (const record of recordsOf(folder.chunks(file, 0, file.size), reader)) {
+      if (rows.length === 0) assertValid(record);
+      if (record.problem === undefined) rows.push(record.fields.map((field) => field.trim()));
       if (rows.length > MAX_ROWS) break;
     }
     if (rows.length === 0) throw new UnreadableValues(`${file.name} is empty`);

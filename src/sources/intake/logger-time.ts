@@ -274,7 +274,10 @@ function monthOf(name: string): number {
 
 /** Returns months by name prefix, from three letters and without accents. Ambiguous prefixes have no number. */
 function monthsByName(): Map<string, number | undefined> {
-  const found = new Map<string, number | undefined>([['mrz', 3]]);
+  const found = new Map<string, number | undefined>([
+    ['mrz', 3],
+    ['mrt', 3],
+  ]);
   for (const language of LANGUAGES) {
     const format = new Intl.DateTimeFormat(language, { month: 'long', timeZone: 'UTC' });
     for (let month = 1; month <= 12; month++) {

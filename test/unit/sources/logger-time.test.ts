@@ -25,6 +25,7 @@ describe('data logger timestamp', () => {
     ['05-Mär-2026 12:00:00', '2026-03-05T11:00:00.000Z', 'DD-MMM-YYYY HH:mm:ss'],
     ['5. März 2026 12:00', '2026-03-05T11:00:00.000Z', 'DD. MMM YYYY HH:mm'],
     ['05 Mrz 26 12:00', '2026-03-05T11:00:00.000Z', 'DD MMM YY HH:mm'],
+    ['05-mrt-2026 12:00', '2026-03-05T11:00:00.000Z', 'DD-MMM-YYYY HH:mm'],
     ['DEC 5, 2026 01:00:00 PM', '2026-12-05T12:00:00.000Z', 'MMM DD, YYYY hh:mm:ss A'],
     ['21-Okt.-2026 12:00', '2026-10-21T10:00:00.000Z', 'DD-MMM-YYYY HH:mm'],
     ['21 août 2026 12:00', '2026-08-21T10:00:00.000Z', 'DD MMM YYYY HH:mm'],

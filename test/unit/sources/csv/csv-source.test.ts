@@ -1,6 +1,8 @@
 import {
   appendFileSync,
+  closeSync,
   mkdirSync,
+  openSync,
   renameSync,
   rmSync,
   statSync,
@@ -9,6 +11,7 @@ import {
   unlinkSync,
   utimesSync,
   writeFileSync,
+  writeSync,
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -76,6 +79,22 @@ describe('source of complete CSV files', () => {
       moved_to: expect.stringMatching(/^failed.next/),
     });
     expect(bench.logged('csv.failed').length).toBeLessThan(8);
+  });
+
+  it('counts rejected cells with an example', async () => {
+    const bench = new CsvBench(TIMED, 'n: { from: drop, no_value: -9999, range: [0, 9] }, m: { from: drop }');
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n,m\n${at}0Z,1,1\n${at}1Z,-9999,2\n${at}2Z,99,NAN\n${at}3Z,2,3\n`);
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    const { rejected, errors } = bench.status.report(0);
+    expect(rejected).toMatchObject({
+      count: 3,
+      problem: 'a.csv: T m: line 4: "NAN" is not a number; for texts, set map in tags.yaml',
+    });
+    expect(errors).toBe(3);
+    const error = 'line 3: T n: -9999 means "no value" (no_value)';
+    expect(bench.logged('csv.taken')).toMatchObject([{ refused: 3, error }]);
   });
 
   it('reads quotes in the header and in rows by the separator in use', async () => {
@@ -222,15 +241,23 @@ describe('source of complete CSV files', () => {
     expect(bench.sink.notes.size).toBe(0);
   });
 
-  it('reads a last line without a line ending with last_line: take, or if it is the only line', async () => {
+  it('reads a last line without a line ending with last_line: take', async () => {
     const bench = new CsvBench('settle: 50ms, last_line: take', ONE);
     bench.write('a.csv', 'n\n1\n2');
     await bench.open();
     await bench.until(() => bench.values().length === 2);
-    const single = new CsvBench('settle: 50ms, header: false', 'n: { from: drop, column: 1 }');
-    single.write('a.csv', '7');
-    await single.open();
-    await single.until(() => single.values().length === 1);
+  });
+
+  it.each([
+    ['a row', 'settle: 50ms, header: false', 'n: { from: drop, column: 1 }', '133'],
+    ['a header', 'settle: 50ms', ONE, 'm,n'],
+  ])('rejects a file whose only line is %s without a line ending', async (_what, members, values, text) => {
+    const bench = new CsvBench(members, values);
+    bench.write('a.csv', text);
+    await bench.open();
+    await bench.until(() => bench.below('failed').length === 2);
+    expect(bench.values()).toEqual([]);
+    expect(bench.read('failed/a.csv.report.txt')).toContain('line 1: has no line ending and may be incomplete');
   });
 
   it('stores many small files in one commit', async () => {
@@ -481,6 +508,36 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.rotated_away')).toMatchObject([{ file: 'values.csv', line: 11 }]);
   });
 
+  it.each([
+    ['values.csv.1', true],
+    ['values.csv.old', true],
+    ['values.csv-20261128', true],
+    ['values.csv.2026-11-28_12-00-00', true],
+    ['values-20261128.csv', true],
+    ['values.1.csv', true],
+    ['values0.csv', false],
+    ['values_daily.csv', false],
+    ['values.csv.part', false],
+    ['values.txt', false],
+    ['values.csv.1.gz', false],
+  ])('distinguishes rotated files from files of other sources by their name: %s', async (name, isRotated) => {
+    const bench = new CsvBench(MEMBERS, COLUMN);
+    const logger = new Logger(bench);
+    logger.write(1);
+    await bench.open();
+    await bench.until(() => bench.values().length === 1);
+    await bench.crash();
+    renameSync(logger.path, `${logger.path}.2`);
+    const other = join(bench.folder, name);
+    writeFileSync(other, '1700000500,500\n');
+    utimesSync(other, new Date(), new Date(Date.now() + 5_000));
+    logger.write(1);
+    await bench.open();
+    await bench.until(() => bench.values().includes(1));
+    await bench.clock.advance(30_000);
+    expect(bench.values().includes(500)).toBe(isRotated);
+  });
+
   it('continues to read a file whose rotated name matches the pattern', async () => {
     const bench = new CsvBench(MEMBERS.replace('values.csv', '"values*"'), COLUMN);
     const logger = new Logger(bench);
@@ -525,6 +582,40 @@ describe('source of growing CSV files', () => {
     await bench.until(() => bench.values().length === 3);
     expect(bench.values()).toEqual([1, 2, 3]);
     expect(bench.logged('csv.cut').length).toBe(1);
+  });
+
+  it('rejects the rows below a header without value columns until the next header, even after a restart', async () => {
+    const bench = new CsvBench('tail: true, units_row: 1, time_column: time', ONE);
+    const at = '2026-11-21T00:00:0';
+    const add = (text: string) => appendFileSync(join(bench.folder, 'a.csv'), text);
+    bench.write('a.csv', `time,n\n,m\n${at}0Z,1\ntime,m\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 1);
+    await bench.crash();
+    await bench.open();
+    add(`,s\n${at}1Z,2\n`);
+    await bench.until(() => bench.logged('csv.refused').length === 1);
+    add('time,x,n\n');
+    await bench.clock.advance(5_000);
+    await bench.crash();
+    await bench.open();
+    add(`${at}2Z,7,7\n${at}3Z,8,3\n`);
+    await bench.until(() => bench.values().length === 2);
+    expect(bench.values()).toEqual([1, 3]);
+    const error = expect.stringContaining('line 6: line 4: the header has no column');
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
+    expect(bench.logged('csv.unreadable')).toEqual([]);
+  });
+
+  it('does not read a truncated file without a header by the columns of an unusable one', async () => {
+    const bench = new CsvBench('tail: true, time_column: time', ONE);
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n\n${at}0Z,1\ntime,m\n${at}1Z,2\n`);
+    await bench.open();
+    await bench.until(() => bench.logged('csv.refused').length === 1);
+    bench.write('a.csv', `${at}2Z,3\n`);
+    await bench.until(() => bench.logged('csv.unreadable').length === 1);
+    expect(bench.values()).toEqual([1]);
   });
 
   it('reads the header again after a restart, and reports rejected lines', async () => {
@@ -576,22 +667,54 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1 }]);
   });
 
-  it('skips NUL bytes', async () => {
+  it.each([4_096, 200_000])('reads each row of a file preallocated with %d NUL bytes once', async (size) => {
     const bench = new CsvBench('tail: true', ONE);
-    bench.write('a.csv', `m,n\n1,1\n${'\0'.repeat(100_000)}1,2\n1,\0\x003\0\n\0\n`);
+    const path = join(bench.folder, 'a.csv');
+    const content = Buffer.alloc(size);
+    let end = content.write('m,n\n1,1\n');
+    bench.write('a.csv', content);
+    await bench.open();
+    for (let n = 2; n <= 6; n++) {
+      await bench.until(() => bench.values().length === n - 1);
+      if (n === 4) {
+        await bench.crash();
+        await bench.open();
+      }
+      end += content.write(`1,${n}\n`, end);
+      const file = openSync(path, 'r+');
+      writeSync(file, content, 0, end, 0);
+      closeSync(file);
+      utimesSync(path, new Date(), new Date(Date.now() + n * 1_000));
+    }
+    await bench.until(() => bench.values().length === 6);
+    await bench.clock.advance(5_000);
+    expect(bench.values()).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(bench.logged('csv.cut')).toEqual([]);
+  });
+
+  it('skips NUL bytes before a row', async () => {
+    const bench = new CsvBench('tail: true', ONE);
+    bench.write('a.csv', `m,n\n1,1\n${'\0'.repeat(100_000)}1,2\n\0\n\x001,3\n`);
     await bench.open();
     await bench.until(() => bench.values().length === 3);
     expect(bench.values()).toEqual([1, 2, 3]);
     expect(bench.status.errors).toBe(0);
   });
 
-  it('rejects a cell with NUL bytes between its digits', async () => {
+  it.each([
+    ['between digits', '1,2\0\x003\n'],
+    ['before the line ending', `1,13${'\0'.repeat(4_000)}\r\n`],
+    ['after another cell', '1\0\0,13\n'],
+    ['before a number', '1,\0\x004.25\n'],
+  ])('rejects a row with NUL bytes %s', async (_where, text) => {
     const bench = new CsvBench('tail: true', ONE);
-    bench.write('a.csv', 'm,n\n1,1\n1,2\0\x003\n1,4\n');
+    bench.write('a.csv', `m,n\n1,1\n${text}1,4\n`);
     await bench.open();
     await bench.until(() => bench.values().length === 2);
     expect(bench.values()).toEqual([1, 4]);
     await bench.until(() => bench.logged('csv.refused').length === 1);
+    const error = 'line 3: contains null characters and may be incomplete';
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
   });
 
   it.each(['header of more than 256 bytes', 'first rows'])(

@@ -125,6 +125,15 @@ describe('CSV parser', () => {
     ]);
   });
 
+  it.each([
+    ['windows-1252', Buffer.from('\xd6l;1\n', 'latin1'), 'utf-8', '; set encoding, for example windows-1252'],
+    ['utf-16le', Buffer.from('\ufeffa;b\n', 'utf16le'), 'utf-8', '; set encoding, for example utf-16le'],
+    ['windows-1252', Buffer.from('\xd6l;1\n', 'latin1'), undefined, ''],
+  ])('suggests an encoding for %s text if one can be configured', async (_what, bytes, encoding, instead) => {
+    const [record] = await rawOf(bytes, encoding === undefined ? {} : { encoding });
+    expect(record).toMatchObject({ fields: [], problem: `not valid utf-8${instead}` });
+  });
+
   it.each(['utf-16le', 'utf-16be', 'windows-1252'])('reads %s', async (encoding) => {
     const text = 'Öl;m³\n1;2\n';
     const bytes = Buffer.from(text, encoding === 'windows-1252' ? 'latin1' : 'utf16le');

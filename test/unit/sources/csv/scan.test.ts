@@ -50,6 +50,13 @@ describe('CSV folder scan', () => {
     ]);
   });
 
+  it('fails with a hint if the header is not valid in the encoding', async () => {
+    writeFileSync(join(folder, 'a.csv'), Buffer.from('time;H\xf6he\n2026-01-01;1\n', 'latin1'));
+    const clock = new ManualClock();
+    const steps = scanCsv(SPEC as unknown as CsvSpec, clock, new AbortController().signal, localFolders(clock));
+    await expect(Array.fromAsync(steps)).rejects.toThrow('not valid utf-8; set encoding, for example windows-1252');
+  });
+
   it('skips unit rows and shows the units with the values', async () => {
     const text = 'Zeit;Flow;State\n;m³/h;\n2026-01-01T00:00:00Z;1;RUN\n';
     const flow = { key: 'flow', members: { column: 'Flow' }, sample: '1 m³/h' };
