@@ -305,13 +305,14 @@ export class FileColumns {
       const shaped = shape(raw, point);
       if ('problem' in shaped) problem = shaped.problem;
     }
+    const timeMs = this.#timeAt.length > 0 ? progress.afterMs : undefined;
     if (problem === undefined) {
       progress.values++;
-      readings.push({ point, raw, timeMs: this.#timeAt.length > 0 ? progress.afterMs : undefined });
+      readings.push({ point, raw, timeMs });
       return;
     }
     addProblem(progress, line, `${point.name}: ${problem}`);
-    readings.push({ point, failure: plain(`line ${line}: ${problem}`) });
+    readings.push({ point, failure: plain(`line ${line}: ${problem}`), timeMs });
   }
 }
 

@@ -692,6 +692,15 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.cut')).toEqual([]);
   });
 
+  it('sends a bad value with the timestamp of the row', async () => {
+    const bench = new CsvBench('tail: true, time_column: t', 'n: { from: drop, no_value: -1, on_failure: bad }');
+    bench.write('a.csv', 't,n\n2026-01-01T00:00:00Z,1\n2026-01-01T00:01:00Z,-1\n2026-01-01T00:02:00Z,2\n');
+    await bench.open();
+    await bench.until(() => bench.values().length === 3);
+    expect(bench.sink.stored.map(({ timeMs }) => new Date(timeMs).getUTCMinutes())).toEqual([0, 1, 2]);
+    expect(bench.values()).toEqual([1, 1, 2]);
+  });
+
   it('skips NUL bytes before a row', async () => {
     const bench = new CsvBench('tail: true', ONE);
     bench.write('a.csv', `m,n\n1,1\n${'\0'.repeat(100_000)}1,2\n\0\n\x001,3\n`);
