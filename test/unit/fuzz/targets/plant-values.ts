@@ -37,7 +37,8 @@ const mqttPayload: FuzzTarget = {
     };
     const reading = refusing(isOurs, () => new Payload(rest).read(value));
     if (reading === undefined) return;
-    demand(Number.isFinite(reading.value), 'a reading is no finite number');
+    const isNumber = reading.problem === undefined;
+    demand(isNumber === Number.isFinite(reading.value), 'a reading is neither a finite number nor a problem');
     demand(reading.timeMs === undefined || Number.isInteger(reading.timeMs), 'a time is no whole number');
   },
 };
