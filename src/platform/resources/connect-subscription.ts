@@ -1,9 +1,10 @@
 import { PlatformError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { ClientApplication } from '../../contract/webhooks.ts';
-import { type ApiCalls, listEntries } from '../client.ts';
+import type { ApiCalls } from '../client.ts';
 import { isMissingCall } from '../response-meanings.ts';
 import type { ResponseRecord } from '../response-record.ts';
+import { listEntries } from './lists.ts';
 
 /** Connect subscription: its client application (platform 2.3, 4.5) and its quota (platform 10.3). */
 
@@ -48,8 +49,8 @@ export function listClientApplications(
   name?: string,
   signal?: AbortSignal,
 ): AsyncIterable<ClientApplication> {
-  const list = ['client_applications'];
-  return listEntries(client, '/v1/client_applications', list, readApplication, { query: { name }, signal });
+  const list = { path: '/v1/client_applications', members: ['client_applications'], query: { name }, signal };
+  return listEntries(client, list, readApplication);
 }
 
 function readApplication(record: ResponseRecord): ClientApplication {
@@ -86,7 +87,8 @@ const PAYLOAD = /payload|byte/;
 
 /** `GET /v1/api_subscriptions`: returns quota and usage, for `status` and metrics. */
 export function listApiSubscriptions(client: ApiCalls, signal?: AbortSignal): AsyncIterable<ApiSubscription> {
-  return listEntries(client, '/v1/api_subscriptions', ['api_subscriptions'], readSubscription, { signal });
+  const list = { path: '/v1/api_subscriptions', members: ['api_subscriptions'], signal };
+  return listEntries(client, list, readSubscription);
 }
 
 function readSubscription(entry: ResponseRecord): ApiSubscription {

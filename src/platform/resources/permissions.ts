@@ -11,8 +11,9 @@ import {
   type PermissionRecordV2,
   type Permitable,
 } from '../../contract/permissions.ts';
-import { type ApiCalls, listEntries } from '../client.ts';
+import type { ApiCalls } from '../client.ts';
 import type { ResponseRecord } from '../response-record.ts';
+import { listEntries } from './lists.ts';
 
 /**
  * Permissions, owners and members (platform 4.2, 4.3). v2 identifies users by e-mail address and has one permission
@@ -49,7 +50,8 @@ export function listPermissions<V extends Version>(
   signal?: AbortSignal,
 ): AsyncIterable<Versions[V]['record']> {
   const query = { permitable_id: id, permitable_type: type };
-  return listEntries(client, `/v${version}/permissions`, ['permissions'], READERS[version], { query, signal });
+  const list = { path: `/v${version}/permissions`, members: ['permissions'], query, signal };
+  return listEntries(client, list, READERS[version]);
 }
 
 /** `GET /v{1,2}/permissions/{id}`. */

@@ -1,7 +1,8 @@
 import type { ResendBody, Webhook, WebhookChange, WebhookCreate } from '../../contract/webhooks.ts';
-import { type ApiCalls, expectDone, listEntries, PAGING_REJECTED, unreadable } from '../client.ts';
+import { type ApiCalls, expectDone, unreadable } from '../client.ts';
 import { isPage, jsonObjectOf } from '../response-body.ts';
 import { ResponseRecord } from '../response-record.ts';
+import { listEntries, PAGING_REJECTED } from './lists.ts';
 
 /**
  * ID and secret of a created webhook. The secret is not returned by any later call; undefined if the response contains
@@ -23,7 +24,7 @@ export class Webhooks {
   }
 
   list(signal?: AbortSignal): AsyncIterable<Webhook> {
-    return listEntries(this.#client, this.#base, ['webhooks'], readWebhook, { signal });
+    return listEntries(this.#client, { path: this.#base, members: ['webhooks'], signal }, readWebhook);
   }
 
   async read(id: number, signal?: AbortSignal): Promise<Webhook> {

@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { listEntries, PlatformClient, type PlatformClientOptions } from '../../../src/platform/client.ts';
+import { PlatformClient, type PlatformClientOptions } from '../../../src/platform/client.ts';
+import { listEntries } from '../../../src/platform/resources/lists.ts';
 import { CallRefusal, meaningOf } from '../../../src/platform/response-meanings.ts';
 import type { ResponseRecord } from '../../../src/platform/response-record.ts';
 import { SessionBench, until } from './session-bench.ts';
@@ -214,6 +215,7 @@ describe('API call error', () => {
 });
 
 describe('paginated list', () => {
+  const things = { path: '/v1/things', members: ['things'] };
   const readThing = (entry: ResponseRecord) => ({ id: entry.integer('id') });
   const pages = (count: number, pagination: boolean) =>
     answering((response, seen) => {
@@ -222,8 +224,7 @@ describe('paginated list', () => {
       json(response, 200, { things, ...(pagination ? { pagination: { page, page_count: count } } : {}) });
       expect(seen.path).toBe('/v1/things');
     });
-  const ids = async () =>
-    (await Array.fromAsync(listEntries(clientOf(), '/v1/things', ['things'], readThing))).map((one) => one.id);
+  const ids = async () => (await Array.fromAsync(listEntries(clientOf(), things, readThing))).map((one) => one.id);
 
   it('is read page by page up to page_count', async () => {
     pages(3, true);
@@ -238,7 +239,7 @@ describe('paginated list', () => {
 
   it('requests pages only as the caller reads them', async () => {
     pages(100, true);
-    for await (const thing of listEntries(clientOf(), '/v1/things', ['things'], readThing)) {
+    for await (const thing of listEntries(clientOf(), things, readThing)) {
       if (thing.id === 3) break;
     }
     expect(calls()).toHaveLength(2);
