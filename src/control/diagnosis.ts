@@ -101,8 +101,7 @@ function foreignAnswer(answer: PlatformAnswer, call: string): Omit<Finding, 'ok'
   const isSuccess = status >= 200 && status < 300 && !(call.startsWith('POST') && hasNoBody(answer));
   if (!isSuccess && !(status >= 300 && status < 400) && !isPage(answer)) return undefined;
   const what = isPage(answer) ? `${status} with an HTML page` : String(status);
-  const next =
-    'Check for a captive portal or proxy on this network, and check PLATFORM_URL, HTTPS_PROXY and PLATFORM_CA.';
+  const next = new CallRefusal(answer, call).hint ?? 'Check which server or proxy responds at PLATFORM_URL.';
   return { message: `the response is not from the platform: ${what} to ${call}`, next };
 }
 

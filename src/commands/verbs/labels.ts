@@ -14,7 +14,7 @@ import {
 } from '../../contract/labels.ts';
 import { permitableOf } from '../../contract/permission-words.ts';
 import { KEY_PATTERN } from '../../contract/values.ts';
-import { changeDisplayLabels } from '../../platform/resources/display-labels.ts';
+import type { ApiCalls, PlatformCall } from '../../platform/client.ts';
 import { nameOfPermitable } from '../person/named-objects.ts';
 import {
   addUnlistable,
@@ -99,17 +99,32 @@ function confirmedVerb(command: Command): Command {
 /** Shows the request, asks for confirmation, and sends it. */
 async function send(context: PersonContext, { collection, id, name }: Labelled, change: LabelChange): Promise<void> {
   const { action, version, body } = change;
-  const request = { method: 'PATCH', path: displayLabelsPath(version, collection, id), body };
+  const request = { method: 'PATCH', path: displayLabelsPath(version, collection, id), body } as const;
   const keys = plain(Object.keys(body).join(', '));
   const question = `${ASSUMPTION}\nChange the labels of ${name} (${keys})? If not, nothing is sent.`;
   if (!(await context.confirm(question, request))) return;
-  const returned = await changeDisplayLabels(context.writer, collection, id, change);
+  const returned = await changeDisplayLabels(context.writer, request, version);
   const done = `Labels of ${name} changed: ${keys}.`;
   context.done(returned === undefined ? done : `${done}\n${labelsText(returned)}`, {
     action,
     sent: body,
     ...(returned === undefined ? {} : { labels: returned }),
   });
+}
+
+/**
+ * Sets display labels by key (platform 4.4, 2.6). Returns the labels in the response to v2, if any. The specification does
+ * not describe the body.
+ */
+async function changeDisplayLabels(
+  client: ApiCalls,
+  request: Pick<PlatformCall, 'method' | 'path' | 'body'>,
+  version: 1 | 2,
+): Promise<DisplayLabelsV2 | undefined> {
+  const changed = await client.act({ ...request, kind: 'other' });
+  const isLabel = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value);
+  if (version === 1 || !changed || !Object.values(changed).every(isLabel)) return undefined;
+  return changed as DisplayLabelsV2;
 }
 
 function labelledOf(text: string): Labelled {

@@ -2,7 +2,6 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DEPRECATIONS, deprecationOf, sunsetMs } from '../../../src/contract/deprecations.ts';
 import { findClientApplication, listApiSubscriptions } from '../../../src/platform/resources/connect-subscription.ts';
 import { readDeliveries } from '../../../src/platform/resources/deliveries.ts';
-import { changeDisplayLabels } from '../../../src/platform/resources/display-labels.ts';
 import {
   changeMembers,
   changeOwner,
@@ -99,7 +98,7 @@ describe('client for platform 4.2 resources', () => {
   });
 });
 
-describe('client for platform 4.3 and 4.4 resources', () => {
+describe('client for platform 4.3 resources', () => {
   it('adds, replaces and removes members, by email address in v2 and by ID in v1', async () => {
     await changeMembers(bench.client, 2, 'add', 'tenant-admins', 50, ['a@x.y', 'b@x.y']);
     await changeMembers(bench.client, 2, 'replace', 'tenant-users', 50, []);
@@ -114,21 +113,6 @@ describe('client for platform 4.3 and 4.4 resources', () => {
       ['POST', '/v1/tenants/50/admins', { admins: [{ id: 6 }] }],
       ['PATCH', '/v1/tenants/50/users', { users: [{ id: 6 }, { id: 7 }] }],
       ['DELETE', '/v1/userroles/60/users', { users: [{ id: 6 }] }],
-    ]);
-  });
-
-  it('sends display labels as objects in v2 and as strings in v1', async () => {
-    const v2 = { flow: { name: 'Flow', precision: 2, is_visible: true } };
-    answers = [[200, v2]];
-    expect(await changeDisplayLabels(bench.client, 'assets', 881, { version: 2, body: v2 })).toEqual(v2);
-    await changeDisplayLabels(bench.client, 'instrumentations', 4711, { version: 2, body: v2 });
-    await changeDisplayLabels(bench.client, 'assets', 881, { version: 1, body: { flow: 'Flow' } });
-    await changeDisplayLabels(bench.client, 'instrumentations', 4711, { version: 1, body: { flow: 'Flow' } });
-    expect(wire()).toEqual([
-      ['PATCH', '/v2/assets/881/display_labels', v2],
-      ['PATCH', '/v2/instrumentations/4711/display_labels', v2],
-      ['PATCH', '/v1/assets/881/display_labels', { flow: 'Flow' }],
-      ['PATCH', '/v1/instrumentations/4711/display_labels', { flow: 'Flow' }],
     ]);
   });
 });
