@@ -102,9 +102,8 @@ export class RequestBudget {
   #halvedMs = Number.NEGATIVE_INFINITY;
   /** Monotonic time of the next probe. */
   #probeAtMs = Number.NEGATIVE_INFINITY;
-  readonly #minuteCount = new RecentCount(MINUTE_MS, 60);
-  readonly #hourCount = new RecentCount(HOUR_MS, 60);
-  readonly #dayCount = new RecentCount(DAY_MS, 96);
+  readonly #minuteCount = new RecentCount(1_000, MINUTE_MS);
+  readonly #dayCount = new RecentCount(MINUTE_MS, DAY_MS);
   readonly #startedMs: number;
   #restUntilMs = Number.NEGATIVE_INFINITY;
   #waiters: Waiter[] = [];
@@ -180,9 +179,8 @@ export class RequestBudget {
 
   /** Refunds the latest request, because it did not reach the platform. */
   refund(): void {
-    const nowMs = this.#clock.monotonicMs();
     for (const pace of this.#paces) pace.refund();
-    for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.remove(nowMs);
+    for (const count of [this.#minuteCount, this.#dayCount]) count.remove();
   }
 
   /** Records a 429 response. The platform rejects requests for `closedMs`, in which further 429 have no effect. */
@@ -217,7 +215,7 @@ export class RequestBudget {
 
   /** Number of requests in the last 60 s. */
   get minuteUsed(): number {
-    return this.#minuteCount.sum(this.#clock.monotonicMs());
+    return this.#minuteCount.sum(this.#clock.monotonicMs(), MINUTE_MS);
   }
 
   stats(): RequestBudgetStats {
@@ -226,7 +224,7 @@ export class RequestBudget {
     const nowMs = this.#clock.monotonicMs();
     const nextAtMs = this.nextAtMs('live');
     const observedMs = Math.min(HOUR_MS, nowMs - this.#startedMs);
-    const projected = Math.round((this.#hourCount.sum(nowMs) * DAY_MS) / observedMs);
+    const projected = Math.round((this.#dayCount.sum(nowMs, HOUR_MS) * DAY_MS) / observedMs);
     const reduced = nowMs - this.#adjustedMs < MINUTE_MS ? 'refused' : 'growing';
     const paced = this.#day && this.#day.nextAtMs >= nextAtMs ? 'day' : 'minute';
     const limitedBy = this.#restUntilMs >= nextAtMs ? 'rest' : paced;
@@ -235,7 +233,7 @@ export class RequestBudget {
       minuteLimit: requestsPerMinute,
       share: this.#share,
       shareReason: this.#share === requestsPerMinute ? 'configured' : reduced,
-      dayUsed: this.#dayCount.sum(nowMs),
+      dayUsed: this.#dayCount.sum(nowMs, DAY_MS),
       dayLimit: requestsPerDay,
       dayProjected: observedMs < PROJECTED_FROM_MS ? undefined : projected,
       restingUntilMs: this.restingUntilMs,
@@ -264,7 +262,7 @@ export class RequestBudget {
     const nowMs = this.#clock.monotonicMs();
     for (const pace of this.#paces) pace.spend(nowMs);
     if (kind === 'probe') this.#probeAtMs = nowMs + REQUESTS_PER_PROBE * this.intervalMs;
-    for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs);
+    for (const count of [this.#minuteCount, this.#dayCount]) count.add(nowMs);
   }
 
   /** Grants available requests to waiting callers, unless it is the uplink's turn. */
@@ -320,39 +318,37 @@ class Pace {
   }
 }
 
-/** Number of requests in a recent period, counted in a fixed number of slots. */
+/** Number of requests in recent periods, counted in time slots. */
 class RecentCount {
   readonly #slotMs: number;
-  readonly #counts: number[];
-  readonly #slots: number[];
+  readonly #windowMs: number;
+  /** Number of requests by the number of the slot, oldest first. */
+  readonly #counts = new Map<number, number>();
 
-  constructor(windowMs: number, slots: number) {
-    this.#slotMs = windowMs / slots;
-    this.#counts = new Array<number>(slots).fill(0);
-    this.#slots = new Array<number>(slots).fill(-1);
+  constructor(slotMs: number, windowMs: number) {
+    this.#slotMs = slotMs;
+    this.#windowMs = windowMs;
   }
 
   add(nowMs: number): void {
     const slot = Math.floor(nowMs / this.#slotMs);
-    const at = slot % this.#counts.length;
-    if (this.#slots[at] !== slot) this.#counts[at] = 0;
-    this.#slots[at] = slot;
-    this.#counts[at]!++;
-  }
-
-  /** Removes the latest request, which may have been counted in an earlier slot. */
-  remove(nowMs: number): void {
-    const newest = Math.floor(nowMs / this.#slotMs);
-    for (let slot = newest; slot > newest - this.#counts.length && slot >= 0; slot--) {
-      const at = slot % this.#counts.length;
-      if (this.#slots[at] !== slot || this.#counts[at] === 0) continue;
-      this.#counts[at]!--;
-      return;
+    this.#counts.set(slot, (this.#counts.get(slot) ?? 0) + 1);
+    for (const old of this.#counts.keys()) {
+      if (old > slot - this.#windowMs / this.#slotMs) break;
+      this.#counts.delete(old);
     }
   }
 
-  sum(nowMs: number): number {
-    const oldest = Math.floor(nowMs / this.#slotMs) - this.#counts.length;
-    return this.#counts.reduce((sum, count, at) => sum + (this.#slots[at]! > oldest ? count : 0), 0);
+  /** Removes the latest request. */
+  remove(): void {
+    const [slot, count] = [...this.#counts].findLast(([, counted]) => counted > 0) ?? [];
+    if (slot !== undefined) this.#counts.set(slot, count! - 1);
+  }
+
+  sum(nowMs: number, forMs: number): number {
+    const oldest = Math.floor(nowMs / this.#slotMs) - forMs / this.#slotMs;
+    let sum = 0;
+    for (const [slot, count] of this.#counts) if (slot > oldest) sum += count;
+    return sum;
   }
 }
