@@ -20,21 +20,16 @@ export interface LiveToken {
   readonly expiresAtMs: number;
   /** Expiry of the refresh token. */
   readonly refreshUntilMs: number;
+  /** Whether a previous run issued the pair, so that its remaining lifetime is unknown. */
+  readonly isLeftover?: boolean;
   /** Number of calls in progress that use this token. */
   inUse: number;
   /** Set once the pair must be revoked. */
   retired?: { failures: number; notBeforeMs: number };
-  /** Expiry recorded by a previous run. The remaining lifetime is unknown, because the clock may have jumped. */
-  readonly leftUntilWallMs?: number;
 }
 
 /** Token pair in `session.json`. */
-export interface StoredToken {
-  accessToken: string;
-  refreshToken: string | undefined;
-  /** Wall-clock expiry of the access token. Only a hint, because the clock may be wrong at the next startup. */
-  expiresWallMs: number;
-}
+export type StoredToken = Pick<LiveToken, 'accessToken' | 'refreshToken'>;
 
 export interface LiveTokensOptions {
   file: Pick<SessionFile, 'read' | 'write'>;
@@ -48,11 +43,11 @@ export interface LiveTokensOptions {
 const RETRY = { baseMs: 1_000, capMs: 60_000 };
 
 /**
- * List of all token pairs that may be valid: the current token, its predecessors, and the tokens of a previous run. The
- * list is stored in the session file before the first use of a token, so that the next startup can revoke all tokens
- * after a crash.
+ * List of all token pairs that may be valid, oldest first: the tokens of a previous run, the replaced tokens and the
+ * current token. The list is stored in the session file before the first use of a token, so that the next startup can
+ * revoke all tokens after a crash.
  *
- * A predecessor is retired with its refresh token, unless the current token has the same refresh token, which the
+ * A replaced token is retired with its refresh token, unless the current token has the same refresh token, which the
  * revocation would invalidate (platform 3.1). A retired token is revoked as soon as no call uses it, but at the latest
  * shortly before it expires. One revocation runs at a time, earliest expiry first. While the platform is unavailable,
  * the revocation is retried until both tokens of the pair have expired. If the platform rejects it, the pair is dropped.
@@ -86,9 +81,7 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
     await this.#store();
     // If `end` was called in the meantime, the token has been revoked.
     if (this.#isEnding) return;
-    this.#dropCovered(this.#current);
     this.#current = next;
-    this.#dropCovered(next);
     const isRefreshed = next.grant === 'refresh_token';
     for (const token of this.#tokens) {
       if (token === next || token.retired) continue;
@@ -115,13 +108,13 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
     this.#isReading = false;
     if (left.length === 0) return;
     log.info({ event: 'session.leftovers', tokens: left.length }, 'revoking tokens from the previous run');
-    for (const { accessToken, refreshToken, expiresWallMs } of left) {
+    const nowMs = clock.monotonicMs();
+    const lifetimeMs = ACCESS_TOKEN_LIFE_S * 1000;
+    const life = { lifetimeMs, expiresAtMs: nowMs + lifetimeMs, refreshUntilMs: nowMs + REFRESH_TOKEN_LIFE_S * 1000 };
+    for (const { accessToken, refreshToken } of left) {
       redactor.learn(accessToken, refreshToken);
-      const lifetimeMs = (refreshToken === undefined ? ACCESS_TOKEN_LIFE_S : REFRESH_TOKEN_LIFE_S) * 1000;
-      const endsAtMs = clock.monotonicMs() + lifetimeMs;
-      const life = { lifetimeMs, expiresAtMs: endsAtMs, refreshUntilMs: endsAtMs, leftUntilWallMs: expiresWallMs };
       const retired = { failures: 0, notBeforeMs: 0 };
-      this.#tokens.push({ accessToken, refreshToken, ...life, inUse: 0, retired });
+      this.#tokens.push({ accessToken, refreshToken, ...life, isLeftover: true, inUse: 0, retired });
     }
     this.revokeDue();
   }
@@ -129,13 +122,12 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
   /** Revokes tokens that are due. Called when a call has ended, a timer has expired, or a token was retired. */
   revokeDue(): void {
     if (this.#isEnding || this.#working) return;
+    const { clock } = this.#options;
     this.#cancelTimer?.();
-    this.#working = this.#revokeAllDue().finally(() => {
-      this.#working = undefined;
-      // A token may have become due after the last check in the loop.
-      if (this.#nextDue() !== undefined) this.revokeDue();
-      else this.#sleepUntilDue();
-    });
+    const dueMs = Math.min(...this.#tokens.map(dueAtMs));
+    if (dueMs === Number.POSITIVE_INFINITY) return;
+    if (dueMs <= clock.monotonicMs()) this.#working = this.#revokeAllDue();
+    else this.#cancelTimer = clock.after(dueMs - clock.monotonicMs(), () => this.revokeDue());
   }
 
   /** Revokes all tokens within the budget, even if they are in use or still being stored. The current one is last. */
@@ -146,8 +138,8 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
     this.#cancelTimer?.();
     await this.#working;
     const last = this.#current;
-    this.#dropCovered(last);
     this.#current = undefined;
+    this.#tokens = this.#tokens.filter((token) => !this.#hasEnded(token));
     for (const token of [...this.#tokens].sort((a, b) => Number(a === last) - Number(b === last))) {
       if (this.#ending.signal.aborted) break;
       await this.#revoke(token);
@@ -163,6 +155,8 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
 
   async #revokeAllDue(): Promise<void> {
     for (let token = this.#nextDue(); token && !this.#isEnding; token = this.#nextDue()) await this.#revoke(token);
+    this.#working = undefined;
+    this.revokeDue();
   }
 
   #nextDue(): LiveToken | undefined {
@@ -170,84 +164,59 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
     return this.#tokens.filter((token) => dueAtMs(token) <= nowMs).sort((a, b) => a.expiresAtMs - b.expiresAtMs)[0];
   }
 
-  #sleepUntilDue(): void {
-    const { clock } = this.#options;
-    const atMs = Math.min(...this.#tokens.map(dueAtMs));
-    if (this.#isEnding || atMs === Number.POSITIVE_INFINITY) return;
-    this.#cancelTimer = clock.after(atMs - clock.monotonicMs(), () => this.revokeDue());
-  }
-
   async #revoke(token: LiveToken): Promise<void> {
-    const { clock, log } = this.#options;
+    const { clock, log, revoke } = this.#options;
     if (this.#hasEnded(token)) {
       log.info({ event: 'session.revoke_missed' }, 'replaced token expired before it was revoked');
       return this.#drop(token);
     }
-    try {
-      await this.#revokeEach(this.#tokensToRevoke(token));
-      log.debug({ event: 'session.revoked' }, 'token revoked');
-      this.#drop(token);
-    } catch (error) {
-      if (this.#ending.signal.aborted) return;
-      if (!isRetryable(error)) {
-        const fields = { event: 'session.revoke_refused', code: codeOf(error), error: messageOf(error) };
-        log.warn(fields, 'failed to revoke a token');
-        return this.#drop(token);
+    const rejections: unknown[] = [];
+    const texts = this.#tokensToRevoke(token);
+    for (const text of texts) {
+      try {
+        await revoke(text, this.#ending.signal);
+      } catch (error) {
+        if (this.#ending.signal.aborted) return;
+        if (error instanceof TagferryError && error.retryable) {
+          const failures = token.retired?.failures ?? 0;
+          const delayMs = fullJitterMs(failures, RETRY, () => clock.random(), 500);
+          token.retired = { failures: failures + 1, notBeforeMs: clock.monotonicMs() + delayMs };
+          log.debug({ event: 'session.revoke_failed', code: error.code }, 'failed to revoke a token, retrying');
+          return;
+        }
+        // An expired access token may be rejected while its refresh token is still valid.
+        rejections.push(error);
       }
-      const nowMs = clock.monotonicMs();
-      const failures = token.retired?.failures ?? 0;
-      const delayMs = fullJitterMs(failures, RETRY, () => clock.random(), 500);
-      token.retired = { failures: failures + 1, notBeforeMs: nowMs + delayMs };
-      log.debug({ event: 'session.revoke_failed', code: codeOf(error) }, 'failed to revoke a token, retrying');
     }
+    if (rejections.length < texts.length) log.debug({ event: 'session.revoked' }, 'token revoked');
+    else {
+      const fields = { event: 'session.revoke_refused', code: codeOf(rejections[0]), error: messageOf(rejections[0]) };
+      log.warn(fields, 'failed to revoke a token');
+    }
+    this.#drop(token);
   }
 
   /**
    * Returns the tokens to send to the revocation endpoint: the access token, whose revocation also invalidates the
-   * refresh token (platform 3.3), or the refresh token if the access token has expired. Returns both if a previous run
-   * issued the pair and the access token may have expired.
+   * refresh token (platform 3.3), or the refresh token if the access token has expired, or both if this is unknown.
    */
-  #tokensToRevoke({ accessToken, refreshToken, expiresAtMs, leftUntilWallMs }: LiveToken): string[] {
-    const { clock } = this.#options;
+  #tokensToRevoke(token: LiveToken): string[] {
+    const { accessToken, refreshToken, isLeftover } = token;
     if (refreshToken === undefined) return [accessToken];
-    if (leftUntilWallMs === undefined) return clock.monotonicMs() < expiresAtMs ? [accessToken] : [refreshToken];
-    const leftMs = leftUntilWallMs - clock.wallMs();
-    return leftMs > 0 && leftMs < ACCESS_TOKEN_LIFE_S * 1000 ? [accessToken] : [accessToken, refreshToken];
-  }
-
-  /**
-   * Revokes all given tokens. Continues after a rejected revocation, because an expired access token may be rejected
-   * while its refresh token is still valid.
-   */
-  async #revokeEach(texts: readonly string[]): Promise<void> {
-    const refusals: unknown[] = [];
-    for (const text of texts) {
-      try {
-        await this.#options.revoke(text, this.#ending.signal);
-      } catch (error) {
-        if (isRetryable(error)) throw error;
-        refusals.push(error);
-      }
-    }
-    if (refusals.length > 0) throw refusals[0];
-  }
-
-  /** Drops expired predecessors with the same refresh token, which is revoked with this token. */
-  #dropCovered(by: LiveToken | undefined): void {
-    const isCovered = (token: LiveToken) =>
-      token !== by && !token.retired && this.#isExpired(token) && token.refreshToken === by?.refreshToken;
-    this.#tokens = this.#tokens.filter((token) => !isCovered(token));
+    if (isLeftover) return [accessToken, refreshToken];
+    return this.#isExpired(token) ? [refreshToken] : [accessToken];
   }
 
   #isExpired(token: LiveToken): boolean {
     return token.expiresAtMs <= this.#options.clock.monotonicMs();
   }
 
-  /** Whether both tokens of the pair have expired. */
+  /** Whether both tokens of the pair have expired. A refresh token counts only for the latest pair that contains it. */
   #hasEnded(token: LiveToken): boolean {
-    const hasRefreshToken =
-      token.refreshToken !== undefined && token.refreshUntilMs > this.#options.clock.monotonicMs();
-    return this.#isExpired(token) && !hasRefreshToken;
+    const { refreshToken, refreshUntilMs } = token;
+    if (!this.#isExpired(token)) return false;
+    if (refreshToken === undefined || refreshUntilMs <= this.#options.clock.monotonicMs()) return true;
+    return this.#tokens.findLast((other) => other.refreshToken === refreshToken) !== token;
   }
 
   #drop(token: LiveToken): void {
@@ -258,14 +227,9 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
 
   /** Stores all tokens. Disk errors are logged and do not affect the session. */
   async #store(): Promise<void> {
-    const { file, clock, log } = this.#options;
-    const nowMs = clock.monotonicMs();
-    const stored = this.#tokens.map(({ accessToken, refreshToken, expiresAtMs, leftUntilWallMs }) => {
-      const expiresWallMs = leftUntilWallMs ?? Math.round(clock.wallMs() + expiresAtMs - nowMs);
-      return { accessToken, refreshToken, expiresWallMs };
-    });
+    const { file, log } = this.#options;
     try {
-      await file.write(stored);
+      await file.write(this.#tokens.map(({ accessToken, refreshToken }) => ({ accessToken, refreshToken })));
       this.#storeFailed = false;
     } catch (error) {
       if (this.#storeFailed) return;
@@ -280,10 +244,6 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
 function dueAtMs({ retired, inUse, expiresAtMs, lifetimeMs }: LiveToken): number {
   if (!retired) return Number.POSITIVE_INFINITY;
   return Math.max(inUse === 0 ? 0 : revokeByMs(expiresAtMs, lifetimeMs), retired.notBeforeMs);
-}
-
-function isRetryable(error: unknown): boolean {
-  return error instanceof TagferryError && error.retryable;
 }
 
 export const SESSION_FILE = 'session.json';
@@ -344,7 +304,6 @@ function isStored(entry: unknown): entry is StoredToken {
   return (
     typeof token?.accessToken === 'string' &&
     token.accessToken !== '' &&
-    (token.refreshToken === undefined || typeof token.refreshToken === 'string') &&
-    typeof token.expiresWallMs === 'number'
+    (token.refreshToken === undefined || typeof token.refreshToken === 'string')
   );
 }

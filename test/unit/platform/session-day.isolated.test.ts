@@ -256,7 +256,7 @@ describe('startup after a crash', () => {
     const left = bench.server.tokens[0]!;
     await bench.session.stop(0).catch(() => undefined);
     left.revokedMs = undefined;
-    const token = { accessToken: 'gone', refreshToken: left.refresh, expiresWallMs: bench.clock.wallMs() - 1 };
+    const token = { accessToken: 'gone', refreshToken: left.refresh };
     writeFileSync(`${bench.folder}/session.json`, JSON.stringify({ version: 1, tokens: [token] }));
     bench.renewSession();
     await bench.start();

@@ -493,8 +493,8 @@ describe('session file', () => {
   it('is read without its invalid entries, and is absent if there are no tokens', async () => {
     const path = join(bench.folder, 'session.json');
     const file = new SessionFile(bench.folder);
-    const one = { accessToken: 'a', refreshToken: 'r', expiresWallMs: 1_000 };
-    const invalid = [null, 7, [], {}, { ...one, accessToken: '' }, { ...one, refreshToken: 7 }, { accessToken: 'a' }];
+    const one = { accessToken: 'a', refreshToken: 'r' };
+    const invalid = [null, 7, [], {}, { ...one, accessToken: '' }, { ...one, refreshToken: 7 }];
     writeFileSync(path, JSON.stringify({ version: 1, tokens: [one, ...invalid] }));
     expect(await file.read()).toEqual([one]);
     await Promise.all([file.write([one, one]), file.write([])]);
