@@ -18,9 +18,9 @@ import { createDispatcher, type Sockets } from '../platform/dispatcher.ts';
 import type { SessionCredentials } from '../platform/grants/technical-user.ts';
 import { HttpBoundary } from '../platform/http-boundary.ts';
 import { RequestBudget } from '../platform/request-budget.ts';
-import type { SecretCommands } from '../platform/response-meanings.ts';
+import { isSignInRefused, type SecretCommands } from '../platform/response-meanings.ts';
 import { SessionFile } from '../platform/session/live-tokens.ts';
-import { isSignInRefused, Session } from '../platform/session/session.ts';
+import { Session } from '../platform/session/session.ts';
 import { sessionReport } from '../platform/session/session-report.ts';
 import type { JudgingTime } from '../reactions/rules.ts';
 

@@ -177,6 +177,11 @@ export class GrantError extends PlatformError {
   }
 }
 
+/** Returns whether the platform rejected the credentials. */
+export function isSignInRefused(error: unknown): boolean {
+  return error instanceof GrantError && error.failure === 'refused';
+}
+
 /**
  * Context of a token request, used to select the hint. Hints for people do not mention the technical user or
  * CLIENT_AUTH.

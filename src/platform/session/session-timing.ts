@@ -1,5 +1,3 @@
-import { fullJitterMs } from '../../base/retry.ts';
-
 /** Timing of the session. All times are monotonic, in milliseconds, and independent of the wall clock. */
 
 /**
@@ -12,7 +10,7 @@ const RENEW_SPREAD = 0.15;
  * Minimum interval between renewals, in milliseconds. For very short lifetimes, a period without a token is better than
  * a renewal loop.
  */
-export const MIN_RENEWAL_MS = 5_000;
+const MIN_RENEWAL_MS = 5_000;
 
 export function renewAtMs(issuedAtMs: number, lifetimeMs: number, random: () => number): number {
   return issuedAtMs + Math.max(MIN_RENEWAL_MS, lifetimeMs * (RENEW_FROM + RENEW_SPREAD * random()));
@@ -35,57 +33,11 @@ export function revokeByMs(expiresAtMs: number, lifetimeMs: number): number {
 }
 
 /**
- * Returns the grant for the next renewal. A refresh token that would expire before the following renewal is not used,
- * so that the password login takes place before the refresh token expires (platform 8).
+ * Returns whether the next renewal may use the refresh token. A refresh token that would expire before the following
+ * renewal is not used, so that the password login takes place before the refresh token expires (platform 8).
  */
-export function nextGrant(
-  token: { refreshToken: string | undefined; refreshUntilMs: number; lifetimeMs: number } | undefined,
-  nowMs: number,
-): 'password' | 'refresh_token' {
-  if (token?.refreshToken === undefined) return 'password';
-  return nowMs + token.lifetimeMs < token.refreshUntilMs ? 'refresh_token' : 'password';
-}
-
-/** Consecutive failures of the same kind. */
-export interface FailureStreak {
-  /** `refused`: requires user intervention. `unavailable`: recovers without intervention. */
-  kind: 'refused' | 'unavailable';
-  sinceMs: number;
-  /** Number of failures, including this one. */
-  failures: number;
-  /** Delay before this attempt, in milliseconds; 0 for the first attempt. */
-  lastDelayMs: number;
-}
-
-const REFUSED_FIRST_MS = 5_000;
-const REFUSED_CAP_MS = 60_000;
-const REFUSED_PATIENCE_MS = 15 * 60_000;
-const REFUSED_SLOW_CAP_MS = 3_600_000;
-/** With a timeout of 20 s per attempt, an unavailable platform is retried at least every 60 s (docs/interface.md). */
-const UNAVAILABLE = { baseMs: 1_000, capMs: 30_000 };
-const UNAVAILABLE_FLOOR_MS = 500;
-/** Maximum `Retry-After` that is honored: for a 429, and for an unavailable platform, which is retried every 60 s. */
-const MAX_RATE_REST_MS = 15 * 60_000;
-const MAX_UNAVAILABLE_REST_MS = 60_000;
-
-/** Returns the `Retry-After`, limited to the maximum that is honored. */
-export function maxRestMs(retryAfterMs: number | undefined, isRateLimited: boolean): number {
-  return Math.min(retryAfterMs ?? 0, isRateLimited ? MAX_RATE_REST_MS : MAX_UNAVAILABLE_REST_MS);
-}
-
-/**
- * Returns the delay after a failure. After a rejection, the delay starts at 5 s and doubles up to 60 s, and after 15
- * minutes up to 1 h (docs/interface.md).
- */
-export function retryDelayMs(streak: FailureStreak, nowMs: number, random: () => number, restMs = 0): number {
-  if (streak.kind === 'refused') return refusedDelayMs(streak, nowMs);
-  return Math.max(fullJitterMs(streak.failures - 1, UNAVAILABLE, random, UNAVAILABLE_FLOOR_MS), restMs);
-}
-
-function refusedDelayMs(streak: FailureStreak, nowMs: number): number {
-  if (streak.lastDelayMs === 0) return REFUSED_FIRST_MS;
-  const patient = nowMs - streak.sinceMs < REFUSED_PATIENCE_MS;
-  return Math.min(streak.lastDelayMs * 2, patient ? REFUSED_CAP_MS : REFUSED_SLOW_CAP_MS);
+export function outlastsRenewal(token: { refreshUntilMs: number; lifetimeMs: number }, nowMs: number): boolean {
+  return nowMs + token.lifetimeMs < token.refreshUntilMs;
 }
 
 /**
@@ -94,7 +46,7 @@ function refusedDelayMs(streak: FailureStreak, nowMs: number): number {
  * increasing delays, so that not every call causes a login.
  */
 export function newTokenDelayMs(rejected: number): number {
-  return rejected <= 1 ? 0 : Math.min(REFUSED_FIRST_MS * 2 ** (rejected - 2), REFUSED_CAP_MS);
+  return rejected <= 1 ? 0 : Math.min(5_000 * 2 ** (rejected - 2), 60_000);
 }
 
 /** Maximum age at which a rejected token is retried, because some platform servers accept it late; in milliseconds. */

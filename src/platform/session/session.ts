@@ -6,22 +6,19 @@ import { REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
 import type { Attempt, Lease, TokenSource } from '../client.ts';
 import { type SessionCredentials, TokenRequests } from '../grants/technical-user.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
-import { GrantError, type Tokens } from '../response-meanings.ts';
+import { GrantError, isSignInRefused, type Tokens } from '../response-meanings.ts';
 import { NEVER_SENT } from '../transport-errors.ts';
 import { type LiveToken, LiveTokens, type SessionFile, type SessionGrant } from './live-tokens.ts';
-import { type SessionSnapshot, type SessionState, SignInFailures, tokenHint } from './session-report.ts';
+import { type SessionSnapshot, type SessionState, tokenHint } from './session-report.ts';
 import {
-  type FailureStreak,
-  MIN_RENEWAL_MS,
-  maxRestMs,
   NEW_TOKEN_MS,
   NEW_TOKEN_REPEATS_MS,
   newTokenDelayMs,
-  nextGrant,
+  outlastsRenewal,
   renewAtMs,
-  retryDelayMs,
   usableUntilMs,
 } from './session-timing.ts';
+import { SignInFailures } from './sign-in-failures.ts';
 
 /**
  * Session of the technical user. Manages the token pair that is used for all platform calls.
@@ -75,15 +72,19 @@ interface IssuedToken extends LiveToken {
   /** User ID, if the token response contained it. */
   readonly userId: number | undefined;
   readonly issuedAtMs: number;
-  readonly renewAtMs: number;
-  /** Whether the refresh token must not be used again, because the platform may have consumed it. */
-  isRefreshSpent: boolean;
   /** Whether the platform rejected the token with a 401. */
   isRejected: boolean;
   /** Whether the platform accepted the token: it answered a call with a status other than 401 and 5xx. */
   isAccepted: boolean;
   /** Set after the first 401 until the token is accepted or replaced. */
   probation?: Probation | undefined;
+}
+
+/** Response to a token request. `requestedAtMs`: monotonic time from which the lifetimes are measured. */
+interface Issued {
+  tokens: Tokens;
+  grant: SessionGrant;
+  requestedAtMs: number;
 }
 
 /** Retry state of a new token that was rejected. One call at a time is retried with the token. */
@@ -100,8 +101,6 @@ interface Probation {
  */
 const STOP_BUDGET_MS = 5_000;
 const MIN_REVOKE_BUDGET_MS = 500;
-/** Time without a 401 after which the next 401 is treated as the first one. */
-const REJECTION_MEMORY_MS = 60_000;
 /** A 401 within this time before a token expires does not count as an early rejection, because clocks differ. */
 const NEAR_END_MS = 60_000;
 
@@ -117,16 +116,13 @@ export class Session implements TokenSource {
   #attempt: Promise<void> | undefined;
   #cancelTimer: (() => void) | undefined;
   #nextAtMs: number | undefined;
-  #streak: FailureStreak | undefined;
-  #lastError: unknown;
-  #lastInvalidMs = Number.NEGATIVE_INFINITY;
   /** Number of consecutive tokens that were rejected and never accepted. */
   #rejectedNewTokens = 0;
   /** Whether an accepted token was rejected before its expiry and the call has not been retried with the next token. */
   #isRejectedEarly = false;
   /** Whether a call received no response or a 5xx since the platform last accepted a token. */
   #hadOutage = false;
-  /** Whether the next token request must be a login. */
+  /** Whether the next token request must be a login, for example because the refresh token may have been consumed. */
   #isLoginDue = false;
   /** Whether calls may wait until a new token is accepted. */
   #mayWait = true;
@@ -149,7 +145,7 @@ export class Session implements TokenSource {
     this.#signal = signal;
     // Register the work as an attempt, so that `stop` waits for it. Otherwise, `stop` would remove the file while its
     // tokens are being read.
-    this.#begin(this.#tokens.revokeLeftovers());
+    this.#begin(() => this.#tokens.revokeLeftovers());
     await this.#attempt;
     this.#renew();
   }
@@ -206,7 +202,7 @@ export class Session implements TokenSource {
   /** Retries a failed attempt now and resets the retry delays, for SIGHUP. */
   retryNow(): void {
     if (this.#state !== 'waiting') return;
-    this.#streak = undefined;
+    this.#failures.restartDelays();
     this.#renew();
   }
 
@@ -216,10 +212,10 @@ export class Session implements TokenSource {
    */
   async renewNow(): Promise<SessionSnapshot> {
     if (this.#state === 'revoked' || this.#state === 'none') throw this.#noSession();
-    this.#streak = undefined;
+    this.#failures.restartDelays();
     this.#renew();
     await this.#attempt;
-    if (this.#lastError !== undefined) throw this.#lastError;
+    if (this.#failures.latest !== undefined) throw this.#failures.latest;
     return this.snapshot();
   }
 
@@ -241,19 +237,16 @@ export class Session implements TokenSource {
     while (this.#attempt) await this.#attempt;
     if (this.#state === 'none' || this.#isStopped()) return undefined;
     let failure: unknown;
-    const logIn = async () => {
-      const requestedAtMs = this.#options.clock.monotonicMs();
-      const tokens = await this.#requests.login(this.#ending.signal, credentials);
-      accept();
-      return { tokens, grant: 'password', requestedAtMs } as const;
-    };
-    const failed = (error: unknown) => {
-      failure = error;
-      if (isSignInRefused(error)) return;
+    this.#begin(async () => {
+      failure = await this.#obtain(async () => {
+        const issued = await this.#logIn(credentials);
+        accept();
+        return issued;
+      });
+      if (failure === undefined || isSignInRefused(failure)) return;
       this.#isLoginDue = true;
-      this.#failed(error);
-    };
-    this.#begin(this.#obtain(logIn, failed));
+      this.#failed(failure);
+    });
     await this.#attempt;
     // A renewal may have become due in the meantime.
     if (this.#isDue() || (this.#state === 'valid' && !this.isUsable)) this.#renew();
@@ -274,7 +267,7 @@ export class Session implements TokenSource {
     const nowMs = this.#options.clock.monotonicMs();
     const state = this.#state;
     const token = this.#tokens.current;
-    const error = this.#lastError;
+    const error = this.#failures.latest;
     const hint = error instanceof TagferryError ? error.hint : undefined;
     const nextInMs = this.#nextAtMs === undefined ? undefined : Math.max(0, this.#nextAtMs - nowMs);
     return {
@@ -286,7 +279,7 @@ export class Session implements TokenSource {
       renewsInMs: state === 'valid' ? nextInMs : undefined,
       retryInMs: state === 'waiting' ? nextInMs : undefined,
       accessTokenHint: token && tokenHint(token.accessToken),
-      failures: this.#streak?.failures ?? 0,
+      failures: this.#failures.count,
       lastError:
         error === undefined ? undefined : { code: codeOf(error) ?? 'unknown', message: messageOf(error), hint },
     };
@@ -392,142 +385,118 @@ export class Session implements TokenSource {
 
   #replace(token: IssuedToken): void {
     const { clock, log } = this.#options;
-    const nowMs = clock.monotonicMs();
     this.#rejectedNewTokens = token.isAccepted ? 0 : this.#rejectedNewTokens + 1;
-    const isEarly = token.expiresAtMs - nowMs > NEAR_END_MS;
+    const isEarly = token.expiresAtMs - clock.monotonicMs() > NEAR_END_MS;
     // Ignore rejections after an outage, because a platform may lose its tokens when it restarts.
     this.#isRejectedEarly ||= token.isAccepted && isEarly && !this.#hadOutage;
     const fields = { event: 'session.token_refused', rejectedNewTokens: this.#rejectedNewTokens };
     log.info(fields, 'access token rejected');
-    // If tokens are repeatedly accepted and rejected shortly afterwards, only the first one is replaced immediately.
-    const isRepeated = nowMs - this.#lastInvalidMs < REJECTION_MEMORY_MS;
-    const restMs = isRepeated ? token.issuedAtMs + MIN_RENEWAL_MS - nowMs : 0;
-    const delayMs = Math.max(newTokenDelayMs(this.#rejectedNewTokens), restMs, 0);
-    this.#lastInvalidMs = nowMs;
+    const delayMs = newTokenDelayMs(this.#rejectedNewTokens);
     if (delayMs === 0) this.#renew();
     if (delayMs === 0 || this.#attempt) return;
-    this.#lastError = new PlatformError('new access tokens are rejected with 401', {
+    const error = new PlatformError('new access tokens are rejected with 401', {
       code: 'platform.fresh_token_refused',
       retryable: true,
       hint:
         'Check API_KEY_HEADER, and that PLATFORM_URL is the address that issued the token. If the platform has several ' +
         'servers, check that all of them accept a new token within 15 seconds.',
     });
-    this.#failures.note(this.#lastError, false, delayMs);
-    this.#enter('waiting', delayMs);
+    this.#enter('waiting', this.#failures.add(error, delayMs));
   }
 
   /** Starts a token request unless one is in progress, and enters the state `renewing`. */
   #renew(): void {
     if (this.#attempt || this.#isStopped() || this.#signal?.aborted) return;
     this.#enter('renewing');
-    this.#begin(this.#obtain());
+    this.#begin(async () => {
+      const failure = await this.#obtain(() => this.#requestTokens());
+      if (failure !== undefined) this.#failed(failure);
+    });
   }
 
-  /** Registers work for which `stop` waits. */
-  #begin(work: Promise<void>): void {
-    this.#attempt = work.finally(() => {
+  /** Starts work for which `stop` waits. */
+  #begin(work: () => Promise<void>): void {
+    this.#attempt = work().finally(() => {
       this.#attempt = undefined;
     });
   }
 
-  /** Runs one attempt: requests tokens, stores them and schedules the next renewal. Never rejects. */
-  async #obtain(
-    request = () => this.#requestTokens(),
-    failed = (error: unknown) => this.#failed(error),
-  ): Promise<void> {
+  /** Requests tokens, stores them and schedules the next renewal. Returns the error if the request fails. */
+  async #obtain(request: () => Promise<Issued>): Promise<unknown> {
     const { clock, onRenewal } = this.#options;
+    let issued: Issued;
     try {
-      const { tokens, grant, requestedAtMs } = await request();
-      const before = this.#tokens.current;
-      const lifetimeMs = tokens.expiresInMs;
-      const next: IssuedToken = {
-        accessToken: tokens.accessToken,
-        refreshToken: tokens.refreshToken,
-        grant,
-        userId: tokens.userId ?? before?.userId,
-        issuedAtMs: requestedAtMs,
-        lifetimeMs,
-        expiresAtMs: requestedAtMs + lifetimeMs,
-        renewAtMs: renewAtMs(requestedAtMs, lifetimeMs, () => clock.random()),
-        // Measured from the login. The platform does not document whether a rotation starts a new period of 24 h.
-        refreshUntilMs:
-          grant === 'refresh_token' && before ? before.refreshUntilMs : requestedAtMs + REFRESH_TOKEN_LIFE_S * 1000,
-        isRefreshSpent: false,
-        inUse: 0,
-        isRejected: false,
-        isAccepted: false,
-      };
-      await this.#tokens.adopt(next);
-      onRenewal?.(grant);
-      this.#failures.recovered(grant);
-      this.#streak = undefined;
-      this.#lastError = undefined;
-      if (grant === 'password') this.#isLoginDue = false;
-      if (before) endProbation(before);
-      if (!this.#isStopped()) this.#enter('valid', next.renewAtMs - clock.monotonicMs());
+      issued = await request();
     } catch (error) {
-      if (!this.#isStopped()) failed(error);
+      return error;
     }
+    const { tokens, grant, requestedAtMs } = issued;
+    const before = this.#tokens.current;
+    const lifetimeMs = tokens.expiresInMs;
+    await this.#tokens.adopt({
+      accessToken: tokens.accessToken,
+      refreshToken: tokens.refreshToken,
+      grant,
+      userId: tokens.userId ?? before?.userId,
+      issuedAtMs: requestedAtMs,
+      lifetimeMs,
+      expiresAtMs: requestedAtMs + lifetimeMs,
+      // Measured from the login. The platform does not document whether a rotation starts a new period of 24 h.
+      refreshUntilMs:
+        grant === 'refresh_token' && before ? before.refreshUntilMs : requestedAtMs + REFRESH_TOKEN_LIFE_S * 1000,
+      inUse: 0,
+      isRejected: false,
+      isAccepted: false,
+    });
+    onRenewal?.(grant);
+    this.#failures.recovered(grant);
+    if (grant === 'password') this.#isLoginDue = false;
+    if (before) endProbation(before);
+    if (this.#isStopped()) return;
+    const nextMs = renewAtMs(requestedAtMs, lifetimeMs, () => clock.random());
+    this.#enter('valid', nextMs - clock.monotonicMs());
   }
 
   /** Requests tokens with the refresh token if it is certainly valid. Otherwise, or if the refresh fails, logs in. */
-  async #requestTokens(): Promise<{ tokens: Tokens; grant: SessionGrant; requestedAtMs: number }> {
+  async #requestTokens(): Promise<Issued> {
     const { clock, log } = this.#options;
-    const { signal } = this.#ending;
     const token = this.#tokens.current;
     const requestedAtMs = clock.monotonicMs();
-    const mayRefresh = token?.refreshToken !== undefined && !token.isRefreshSpent && !this.#isLoginDue;
-    if (mayRefresh && nextGrant(token, requestedAtMs) === 'refresh_token') {
+    if (token?.refreshToken !== undefined && !this.#isLoginDue && outlastsRenewal(token, requestedAtMs)) {
       try {
-        return {
-          tokens: await this.#requests.refresh(token.refreshToken!, signal),
-          grant: 'refresh_token',
-          requestedAtMs,
-        };
+        const tokens = await this.#requests.refresh(token.refreshToken, this.#ending.signal);
+        return { tokens, grant: 'refresh_token', requestedAtMs };
       } catch (error) {
         if (refreshTokenSurvives(error)) throw error;
-        token.isRefreshSpent = true;
+        this.#isLoginDue = true;
         if (this.#isStopped()) throw error;
         const fields = { event: 'session.refresh_failed', code: codeOf(error), error: messageOf(error) };
         log.info(fields, 'refresh failed, logging in instead');
       }
     }
-    return { grant: 'password', requestedAtMs: clock.monotonicMs(), tokens: await this.#requests.login(signal) };
+    return this.#logIn();
+  }
+
+  async #logIn(credentials?: SessionCredentials): Promise<Issued> {
+    const requestedAtMs = this.#options.clock.monotonicMs();
+    return { tokens: await this.#requests.login(this.#ending.signal, credentials), grant: 'password', requestedAtMs };
   }
 
   #failed(error: unknown): void {
-    const { clock } = this.#options;
-    const nowMs = clock.monotonicMs();
-    const kind: FailureStreak['kind'] = isSignInRefused(error) ? 'refused' : 'unavailable';
-    const before = this.#streak?.kind === kind ? this.#streak : { kind, sinceMs: nowMs, failures: 0, lastDelayMs: 0 };
-    const streak: FailureStreak = { ...before, failures: before.failures + 1 };
-    const retryAfterMs = error instanceof GrantError ? error.retryAfterMs : undefined;
-    const isRateLimited = error instanceof GrantError && error.failure === 'rate_limited';
-    const restMs = maxRestMs(retryAfterMs, isRateLimited);
-    const delayMs = retryDelayMs(streak, nowMs, () => clock.random(), restMs);
-    this.#streak = { ...streak, lastDelayMs: delayMs };
-    if (kind === 'unavailable') this.#isRejectedEarly = false;
-    this.#lastError = error;
-    this.#failures.note(error, kind === 'refused', delayMs);
-    this.#enter('waiting', delayMs);
+    if (this.#isStopped()) return;
+    if (!isSignInRefused(error)) this.#isRejectedEarly = false;
+    this.#enter('waiting', this.#failures.add(error));
   }
 
-  /** Enters a state and notifies the listeners, whose errors must not affect the session. */
+  /** Enters a state and notifies the listeners. */
   #enter(state: SessionState, nextInMs?: number): void {
-    const { clock, log } = this.#options;
+    const { clock } = this.#options;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#state = state;
     this.#nextAtMs = nextInMs === undefined ? undefined : clock.monotonicMs() + nextInMs;
     if (nextInMs !== undefined) this.#cancelTimer = clock.after(nextInMs, () => this.#renew());
-    for (const listener of [...this.#listeners]) {
-      try {
-        listener();
-      } catch (error) {
-        log.error({ event: 'session.listener_failed', error: messageOf(error) }, 'session listener failed');
-      }
-    }
+    for (const listener of [...this.#listeners]) listener();
   }
 
   #isStopped(): boolean {
@@ -536,7 +505,7 @@ export class Session implements TokenSource {
 
   /** Returns the error for a call without a token. Its cause is the error of the latest token request. */
   #noSession(): PlatformError {
-    const cause = this.#lastError;
+    const cause = this.#failures.latest;
     const why = cause === undefined ? '' : `: ${messageOf(cause)}`;
     return new PlatformError(`not signed in to the platform${why}`, {
       code: 'platform.no_session',
@@ -566,11 +535,6 @@ function allowNextCall(probation: Probation): void {
 function refreshTokenSurvives(error: unknown): boolean {
   if (error instanceof GrantError) return error.failure === 'rate_limited';
   return NEVER_SENT.has(codeOf(error) ?? '');
-}
-
-/** Returns whether the platform rejected the credentials. */
-export function isSignInRefused(error: unknown): boolean {
-  return error instanceof GrantError && error.failure === 'refused';
 }
 
 /** Lets all waiting calls continue. */
