@@ -100,7 +100,7 @@ export class Agent {
       clock,
       log,
       unavailable: () => this.#running?.unavailable ?? this.#waiting.unavailable,
-      session: () => this.#platform.sessionReport(),
+      session: () => this.#platform.session.snapshot(),
     });
     this.#waiting = new DegradedStart({
       clock,

@@ -21,7 +21,6 @@ import { RequestBudget } from '../platform/request-budget.ts';
 import { isSignInRefused, type SecretCommands } from '../platform/response-meanings.ts';
 import { SessionFile } from '../platform/session/live-tokens.ts';
 import { Session } from '../platform/session/session.ts';
-import { sessionReport } from '../platform/session/session-report.ts';
 import type { JudgingTime } from '../reactions/rules.ts';
 
 /** Additional sockets for session and webhook calls, so that they do not wait for slow posts. */
@@ -145,11 +144,6 @@ export class PlatformFlow {
       const request = { method: 'POST', url: new URL(url), headers, body, deadlineMs: TEST_DEADLINE_MS } as const;
       return (await this.boundary.send(request)).status;
     };
-  }
-
-  /** Session state for health, `status` and `session show`. */
-  sessionReport() {
-    return sessionReport(this.session);
   }
 
   /**

@@ -379,7 +379,7 @@ export class RunningAgent {
       ...healthNotes('webhook.stays_disabled', disabledNotes(registration.disabledBy, registration.current()?.webhook)),
       ...healthNotes('webhook.failing', registration.disabledBy === undefined ? failureWatch.notes : []),
     ];
-    return { ok: problems.length === 0, problems, notes, session: platform.sessionReport() };
+    return { ok: problems.length === 0, problems, notes, session: platform.session.snapshot() };
   }
 
   #readiness() {

@@ -4,7 +4,6 @@ import type { Logger } from '../base/logger.ts';
 import type { RecentLines } from '../base/recent-lines.ts';
 import type { ConfigurationReport } from '../config/configuration-report.ts';
 import type { Session } from '../platform/session/session.ts';
-import { sessionReport } from '../platform/session/session-report.ts';
 import type { ControlHandler, ControlRoutes } from './control-server.ts';
 import type { PlatformDiagnosis } from './diagnosis.ts';
 import { choiceIn } from './params.ts';
@@ -66,15 +65,15 @@ export function logRoutes(recent: RecentLines | undefined): ControlRoutes {
 /** `tryPosting` retries a post immediately, because a manual renewal usually follows a fix. */
 export function sessionRoutes(session: Session, tryPosting: () => void): ControlRoutes {
   return {
-    'session/show': async () => sessionReport(session),
+    'session/show': async () => session.snapshot(),
     'session/renew': async () => {
       await session.renewNow();
       tryPosting();
-      return sessionReport(session);
+      return session.snapshot();
     },
     'session/revoke': async () => {
       await session.revokeNow();
-      return sessionReport(session);
+      return session.snapshot();
     },
   };
 }

@@ -156,10 +156,10 @@ const GAUGES: readonly [name: string, help: string, read: (now: MetricState) => 
   [
     'tagferry_session_refused',
     '1 while the platform rejects the credentials.',
-    (now) => now.session.lastError?.code === 'platform.sign_in_refused',
+    (now) => now.session.last_error?.code === 'platform.sign_in_refused',
   ],
-  ['tagferry_session_age_seconds', 'Age of the access token.', (now) => secondsOf(now.session.ageMs)],
-  ['tagferry_session_renews_in_seconds', 'Time to the next token renewal.', (now) => secondsOf(now.session.renewsInMs)],
+  ['tagferry_session_age_seconds', 'Age of the access token.', (now) => now.session.age_seconds],
+  ['tagferry_session_renews_in_seconds', 'Time to the next token renewal.', (now) => now.session.renews_in_seconds],
   [
     'tagferry_requests_share',
     'Share of the request limit measured for this gateway, in requests per minute; 0 means no limit.',
@@ -272,8 +272,6 @@ const LABELLED: readonly [
     (now) => now.events.silentTargets.map(({ target, silentSeconds }) => [target, silentSeconds]),
   ],
 ];
-
-const secondsOf = (ms: number | undefined) => (ms === undefined ? undefined : ms / 1000);
 
 /** Returns a registry that reads all values on each scrape, so that none is stale or counted twice. */
 export function createRegistry(counts: readonly Count[], parts: () => MetricParts): Registry {

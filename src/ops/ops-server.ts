@@ -6,7 +6,7 @@ import type { PageFiles } from '../base/inbound/page-files.ts';
 import { SharedToken } from '../base/inbound/shared-token.ts';
 import { isLocalAddress, type ListenAddress } from '../base/listen.ts';
 import type { Settings } from '../config/settings.ts';
-import type { sessionReport } from '../platform/session/session-report.ts';
+import type { SessionReport } from '../platform/session/session.ts';
 import type { DoctorRun } from './live/doctor-run.ts';
 import type { Sight } from './live/live-events.ts';
 import type { LiveStream } from './live/live-stream.ts';
@@ -28,7 +28,7 @@ export interface Health {
    */
   notes: readonly HealthNote[];
   /** Session state, grant, age and time until renewal. An unavailable platform does not affect health. */
-  session: Pick<ReturnType<typeof sessionReport>, 'state' | 'usable' | 'failures' | 'last_error'>;
+  session: Pick<SessionReport, 'state' | 'usable' | 'failures' | 'last_error'>;
 }
 
 /** Returns a note for each sentence. */

@@ -2,10 +2,8 @@ import type { Command } from 'commander';
 import { durationText } from '../../base/amounts.ts';
 import { jsonText, plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';
-import type { sessionReport } from '../../platform/session/session-report.ts';
+import type { SessionReport } from '../../platform/session/session.ts';
 import { agentOf, askAgent } from '../connection/control-client.ts';
-
-type SessionReport = ReturnType<typeof sessionReport>;
 
 /** Adds `tagferry session`. Tokens are never printed in full. */
 export function define(program: Command): void {

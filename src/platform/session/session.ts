@@ -9,7 +9,6 @@ import type { HttpBoundary } from '../http-boundary.ts';
 import { GrantError, isSignInRefused, type Tokens } from '../response-meanings.ts';
 import { NEVER_SENT } from '../transport-errors.ts';
 import { type LiveToken, LiveTokens, type SessionFile, type SessionGrant } from './live-tokens.ts';
-import { type SessionSnapshot, type SessionState, tokenHint } from './session-report.ts';
 import {
   NEW_TOKEN_MS,
   NEW_TOKEN_REPEATS_MS,
@@ -103,6 +102,9 @@ const STOP_BUDGET_MS = 5_000;
 const MIN_REVOKE_BUDGET_MS = 500;
 /** A 401 within this time before a token expires does not count as an early rejection, because clocks differ. */
 const NEAR_END_MS = 60_000;
+
+export type SessionReport = ReturnType<Session['snapshot']>;
+type SessionState = 'none' | 'renewing' | 'valid' | 'waiting' | 'revoked';
 
 export class Session implements TokenSource {
   readonly #options: SessionOptions;
@@ -210,7 +212,7 @@ export class Session implements TokenSource {
    * Requests new tokens, for `session renew`. Rejects if the request fails; the session then continues with its
    * schedule.
    */
-  async renewNow(): Promise<SessionSnapshot> {
+  async renewNow(): Promise<SessionReport> {
     if (this.#state === 'revoked' || this.#state === 'none') throw this.#noSession();
     this.#failures.restartDelays();
     this.#renew();
@@ -220,7 +222,7 @@ export class Session implements TokenSource {
   }
 
   /** Logs in again and revokes the previous tokens, for `session revoke`. */
-  async revokeNow(): Promise<SessionSnapshot> {
+  async revokeNow(): Promise<SessionReport> {
     // Wait for a renewal in progress, because its tokens become the current tokens.
     await this.#attempt;
     this.#isLoginDue = true;
@@ -263,24 +265,27 @@ export class Session implements TokenSource {
     return this.#tokens.current?.userId;
   }
 
-  snapshot(): SessionSnapshot {
+  /** Returns the session in the output format of `status`, health and `session show`. */
+  snapshot() {
     const nowMs = this.#options.clock.monotonicMs();
     const state = this.#state;
     const token = this.#tokens.current;
     const error = this.#failures.latest;
     const hint = error instanceof TagferryError ? error.hint : undefined;
-    const nextInMs = this.#nextAtMs === undefined ? undefined : Math.max(0, this.#nextAtMs - nowMs);
+    const secondsUntil = (atMs: number | undefined) => atMs && Math.max(0, Math.round((atMs - nowMs) / 1000));
     return {
       state,
+      /** Whether a valid token is available for calls. */
       usable: this.isUsable,
       grant: token?.grant,
-      ageMs: token && nowMs - token.issuedAtMs,
-      expiresInMs: token && Math.max(0, token.expiresAtMs - nowMs),
-      renewsInMs: state === 'valid' ? nextInMs : undefined,
-      retryInMs: state === 'waiting' ? nextInMs : undefined,
-      accessTokenHint: token && tokenHint(token.accessToken),
+      age_seconds: token && Math.round((nowMs - token.issuedAtMs) / 1000),
+      expires_in_seconds: secondsUntil(token?.expiresAtMs),
+      renews_in_seconds: state === 'valid' ? secondsUntil(this.#nextAtMs) : undefined,
+      retry_in_seconds: state === 'waiting' ? secondsUntil(this.#nextAtMs) : undefined,
+      access_token: token && tokenHint(token.accessToken),
+      /** Number of failures since the latest sign-in. */
       failures: this.#failures.count,
-      lastError:
+      last_error:
         error === undefined ? undefined : { code: codeOf(error) ?? 'unknown', message: messageOf(error), hint },
     };
   }
@@ -514,6 +519,11 @@ export class Session implements TokenSource {
       ...(cause instanceof TagferryError && cause.hint ? { hint: cause.hint } : {}),
     });
   }
+}
+
+/** Returns the last 4 characters of a long token, which distinguish tokens but do not reveal them. */
+function tokenHint(accessToken: string): string {
+  return accessToken.length >= 16 ? `…${accessToken.slice(-4)}` : '…';
 }
 
 function isUsable(token: IssuedToken, nowMs: number): boolean {

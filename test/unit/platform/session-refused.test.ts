@@ -59,8 +59,8 @@ describe('rejected sign-in', () => {
     });
     await bench.session.start(new AbortController().signal);
     await bench.quiet();
-    expect(bench.session.snapshot().lastError?.hint).toContain('CLIENT_SECRET');
-    expect(bench.session.snapshot().retryInMs).toBe(5_000);
+    expect(bench.session.snapshot().last_error?.hint).toContain('CLIENT_SECRET');
+    expect(bench.session.snapshot().retry_in_seconds).toBe(5);
   });
 
   it('is retried immediately with the current credentials by retryNow and renewNow', async () => {
@@ -72,7 +72,12 @@ describe('rejected sign-in', () => {
     bench.credentials.user.password = bench.server.password;
     bench.session.retryNow();
     await untilValid(bench.session);
-    expect(bench.session.snapshot()).toMatchObject({ state: 'valid', usable: true, lastError: undefined, failures: 0 });
+    expect(bench.session.snapshot()).toMatchObject({
+      state: 'valid',
+      usable: true,
+      last_error: undefined,
+      failures: 0,
+    });
     const call = { method: 'GET', path: '/v1/assets', kind: 'other' } as const;
     expect((await bench.client.request(call)).status).toBe(200);
   });
