@@ -2,7 +2,7 @@
  * Meanings of all responses to API calls and token requests. Requests without a response are in transport-errors.ts, the
  * verdicts on posts of values in uplink/verdict.ts.
  */
-import { type ErrorFacts, PlatformError } from '../base/errors.ts';
+import { PlatformError } from '../base/errors.ts';
 import { retryAfterMs } from '../base/retry.ts';
 import { ACCESS_TOKEN_LIFE_S } from '../contract/tokens.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
@@ -101,8 +101,8 @@ export class CallRefusal extends PlatformError {
     const problems = problemsOf(answer);
     const words = problems.map(({ attribute, message }) => (attribute ? `${attribute}: ${message}` : message));
     const said = words.length > 0 ? `: ${words.join('; ')}` : '';
-    const facts = hintOrNone(standInHint(answer) ?? hint);
-    super(`the platform responded ${status} (${what}) to ${call}${said}`, { code, retryable, ...facts });
+    const facts = { code, retryable, hint: standInHint(answer) ?? hint };
+    super(`the platform responded ${status} (${what}) to ${call}${said}`, facts);
     this.status = status;
     this.problems = problems;
   }
@@ -120,10 +120,6 @@ export function standInHint(answer: Pick<PlatformAnswer, 'status' | 'header' | '
   const isUsual = answer.status > 404 && answer.status !== 407 && answer.status !== 422;
   if (isUsual || !isPage(answer)) return undefined;
   return 'A web page was returned instead of a platform response. Sign in to the network if it has a captive portal, and check that no proxy or firewall intercepts PLATFORM_URL.';
-}
-
-function hintOrNone(hint: string | undefined): { hint?: string } {
-  return hint === undefined ? {} : { hint };
 }
 
 /* Token requests */
@@ -167,11 +163,10 @@ export class GrantError extends PlatformError {
     const hint = cause ?? (needsUser ? hintOf(context, oauthError, status) : undefined);
     // A retry with the same credentials can succeed unless they were rejected, which requires user intervention,
     // possibly on a different system.
-    const facts: ErrorFacts = { code: GRANT_CODES[failure], retryable: failure !== 'refused', ...hintOrNone(hint) };
-    super(message, facts);
+    super(message, { code: GRANT_CODES[failure], retryable: failure !== 'refused', hint });
     this.failure = failure;
     this.status = status;
-    this.oauthError = oauthError;
+    this.oauthError = oauthError === undefined ? undefined : quoted(answer, oauthError, MAX_WORDS);
     // A date is relative to the clock of the server that sent it.
     this.retryAfterMs = retryAfterMs(answer.header('retry-after'), dateOf(answer) ?? Number.POSITIVE_INFINITY);
   }
@@ -222,22 +217,6 @@ const BEARER_TEXT = /^[\x21-\x7e]{1,8192}$/;
 const MAX_LIFE_S = 24 * 3600;
 /** Maximum length of platform text quoted in a message, in characters. */
 const MAX_WORDS = 200;
-/**
- * Error codes defined in RFC 6749 (4.1.2.1, 5.2) and RFC 7009. They are public and therefore not searched for secrets.
- */
-const OAUTH_ERRORS: ReadonlySet<string> = new Set([
-  'access_denied',
-  'invalid_client',
-  'invalid_grant',
-  'invalid_request',
-  'invalid_scope',
-  'server_error',
-  'temporarily_unavailable',
-  'unauthorized_client',
-  'unsupported_grant_type',
-  'unsupported_token_type',
-]);
-
 /** Processes the response of a token endpoint. Throws `GrantError` if the response contains no token. */
 export function processTokenAnswer(answer: PlatformAnswer, context: GrantContext): Tokens {
   const body = jsonObjectOf(answer);
@@ -295,15 +274,14 @@ function rejectionOf(
 ): GrantError {
   const { status } = answer;
   const { error, error_description: description } = body ?? {};
-  const code = typeof error === 'string' && error !== '' ? error : undefined;
-  const oauthError = code === undefined || OAUTH_ERRORS.has(code) ? code : quoted(answer, code, MAX_WORDS);
-  const words = typeof description === 'string' ? quoted(answer, description, MAX_WORDS) : undefined;
+  const oauthError = typeof error === 'string' && error !== '' ? error : undefined;
+  const texts = [oauthError, description].filter((text) => typeof text === 'string');
   // Errors in the API format, or a page, instead of the OAuth format.
   const api = () =>
     problemsOf(answer)
       .map(({ message }) => message)
       .join('; ') || (isPage(answer) ? answerWords(answer) : '');
-  const said = [oauthError, words].filter((part) => part !== undefined).join(': ') || api();
+  const said = texts.map((text) => quoted(answer, text, MAX_WORDS)).join(': ') || api();
   const message = `the token endpoint responded ${status}${said ? ` (${said})` : ''} to the ${context.grant} grant`;
   const failure = isPage(answer) && status < 429 ? 'unreadable' : failureOf(status, body, oauthError);
   return new GrantError(message, answer, context, failure, oauthError);

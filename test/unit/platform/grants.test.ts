@@ -182,7 +182,7 @@ describe('technical user grants', () => {
     expect(error.retryAfterMs).toBeUndefined();
   });
 
-  it('print an OAuth error code even if it contains a short password', () => {
+  it('recognize an OAuth error code even if it contains a short password', () => {
     const said = (error: string) => failureOf(() => read(answerOf(400, JSON.stringify({ error }))));
     expect(said('temporarily_unavailable')).toMatchObject({ failure: 'unavailable', retryable: true });
     expect(said('unsupported_grant_type').hint).toContain('does not allow the password grant');
