@@ -1,5 +1,4 @@
 import { X509Certificate } from 'node:crypto';
-import { stat } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { createSecureContext, rootCertificates } from 'node:tls';
 import type { Dispatcher } from 'undici';
@@ -70,22 +69,17 @@ export function createDispatcher(options: DispatcherOptions): Sockets {
   const { caPath, httpsProxy, noProxy, clock = systemClock } = options;
   let { caPem } = options;
   let agent = agentFor(options, caPem);
-  let known: string | undefined;
   let checkedMs = clock.monotonicMs();
   let isDestroyed = false;
 
   const readAuthority = async () => {
     if (caPath === undefined) return;
     checkedMs = clock.monotonicMs();
-    const { mtimeMs, ino, size } = await stat(caPath);
-    const found = `${mtimeMs} ${ino} ${size}`;
-    if (found === known) return;
     const text = (await readRegularFile(caPath)).toString();
+    if (text === caPem) return;
     // An incomplete file is rejected, and read again at the next check.
-    const next = text === caPem ? undefined : agentFor(options, text);
-    known = found;
+    const next = agentFor(options, text);
     caPem = text;
-    if (!next) return;
     if (isDestroyed) return next.destroy();
     void agent.close();
     agent = next;

@@ -26,9 +26,19 @@ interface Versions {
 }
 type Version = keyof Versions;
 
+/** Readers of a permission record (platform 2.2). */
 const READERS: { [V in Version]: (record: ResponseRecord) => Versions[V]['record'] } = {
-  1: readPermissionV1,
-  2: readPermissionV2,
+  1: (record) => ({
+    // According to the specification, a string of digits.
+    id: String(record.integer('id')),
+    permission_type: record.string('permission_type'),
+    ...partiesOf(record, readAssignableV1),
+  }),
+  2: (record) => ({
+    id: record.integer('id'),
+    permission_types: record.strings('permission_types'),
+    ...partiesOf(record, readAssignableV2),
+  }),
 };
 const MEMBER_METHODS = { add: 'POST', replace: 'PATCH', remove: 'DELETE' } as const;
 export type MembershipChange = keyof typeof MEMBER_METHODS;
@@ -106,44 +116,23 @@ export async function changeMembers<V extends Version>(
 }
 
 /**
- * Reads a permission record in a response (platform 2.2). Assignable and permitable may be absent, because the
- * specification does not show a complete record.
+ * Reads the assignable and permitable of a record. Both may be absent, because the specification does not show a complete
+ * record. A permitable of an unlisted type is treated as absent.
  */
-function readPermissionV2(record: ResponseRecord): PermissionRecordV2 {
+function partiesOf<Assignable>(record: ResponseRecord, readAssignable: (assignable: ResponseRecord) => Assignable) {
   const assignable = record.optional('assignable', record.record);
+  const permitable = record.optional('permitable', record.record);
+  const type = permitable && PERMITABLE_TYPES.find((one) => one === permitable.string('type'));
   return {
-    id: record.integer('id'),
-    permission_types: record.strings('permission_types'),
-    ...(assignable === undefined ? {} : { assignable: readAssignable(assignable) }),
-    ...permitableIn(record),
+    ...(assignable ? { assignable: readAssignable(assignable) } : {}),
+    ...(permitable && type ? { permitable: { id: permitable.integer('id'), type } } : {}),
   };
 }
 
-function readPermissionV1(record: ResponseRecord): PermissionRecordV1 {
-  const assignable = record.optional('assignable', record.record);
-  return {
-    // According to the specification, a string of digits.
-    id: String(record.integer('id')),
-    permission_type: record.string('permission_type'),
-    ...(assignable === undefined ? {} : { assignable: readAssignableById(assignable) }),
-    ...permitableIn(record),
-  };
-}
-
-function readAssignable(record: ResponseRecord): AssignableV2 | AssignableV1 {
-  if (record.has('email')) return { email: record.string('email'), type: 'User' };
-  return readAssignableById(record);
-}
-
-function readAssignableById(record: ResponseRecord): AssignableV1 {
+function readAssignableV1(record: ResponseRecord): AssignableV1 {
   return { id: record.integer('id'), type: record.string('type') === 'Usergroup' ? 'Usergroup' : 'User' };
 }
 
-/** Reads the permitable. If its type is not listed in the specification, the permitable is treated as absent. */
-function permitableIn(record: ResponseRecord): { permitable?: Permitable } {
-  const permitable = record.optional('permitable', record.record);
-  if (permitable === undefined) return {};
-  const name = permitable.string('type');
-  const type = PERMITABLE_TYPES.find((one) => one === name);
-  return type === undefined ? {} : { permitable: { id: permitable.integer('id'), type } };
+function readAssignableV2(record: ResponseRecord): AssignableV2 | AssignableV1 {
+  return record.has('email') ? { email: record.string('email'), type: 'User' } : readAssignableV1(record);
 }
