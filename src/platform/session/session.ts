@@ -19,33 +19,6 @@ import {
 } from './session-timing.ts';
 import { SignInFailures } from './sign-in-failures.ts';
 
-/**
- * Session of the technical user. Manages the token pair that is used for all platform calls.
- *
- * States:
- * - `none`: before `start`.
- * - `renewing`: one token request is in progress. The current token is used until it expires.
- * - `valid`: a token is available. Its renewal is scheduled at a random time well before its expiry.
- * - `waiting`: the latest request failed and a retry is scheduled. The previous token may still be valid.
- * - `revoked`: stopped. No further tokens are requested.
- *
- *   none ──start──► renewing ──tokens──► valid ──time, 401, renew()──► renewing
- *                      └────failure───► waiting ──time, retryNow()─────► renewing
- *   any ──stop──► revoked
- *
- * Invariants:
- * 1. A token is used only if it will still be valid on arrival, according to the monotonic clock alone.
- * 2. Callers without a valid token wait for a renewal in progress.
- * 3. A refresh token that may be invalid is never used again. The next grant is a login.
- * 4. New tokens are on disk before their first use. `LiveTokens` revokes their predecessors.
- * 5. A 401 invalidates only the token that was rejected. If the token is new, a server may not know it yet. The call is
- *    then retried with the same token after 1, 2, 4 and 8 s. Until the platform accepts the token, the other calls wait
- *    and take turns, so that an endpoint that rejects every token does not delay the others. If a previously accepted
- *    token is rejected twice without an accepted call in between, it was revoked and is replaced after 1 s.
- *
- * After a crash, the next startup revokes the tokens in `session.json` and logs in again. Tokens that were received but
- * not yet written are not revoked; they expire.
- */
 export interface SessionOptions {
   boundary: Pick<HttpBoundary, 'send'>;
   /** The {base_url} in the specification. */
@@ -76,7 +49,7 @@ interface IssuedToken extends LiveToken {
   /** Whether the platform accepted the token: it answered a call with a status other than 401 and 5xx. */
   isAccepted: boolean;
   /** Set after the first 401 until the token is accepted or replaced. */
-  probation?: Probation | undefined;
+  trial?: TokenTrial | undefined;
 }
 
 /** Response to a token request. `requestedAtMs`: monotonic time from which the lifetimes are measured. */
@@ -84,14 +57,6 @@ interface Issued {
   tokens: Tokens;
   grant: SessionGrant;
   requestedAtMs: number;
-}
-
-/** Retry state of a new token that was rejected. One call at a time is retried with the token. */
-interface Probation {
-  repeats: number;
-  phase: 'waiting' | 'ready' | 'probing';
-  changed: PromiseWithResolvers<void>;
-  cancelTimer?: () => void;
 }
 
 /**
@@ -106,6 +71,32 @@ const NEAR_END_MS = 60_000;
 export type SessionReport = ReturnType<Session['snapshot']>;
 type SessionState = 'none' | 'renewing' | 'valid' | 'waiting' | 'revoked';
 
+/**
+ * Session of the technical user. Manages the token pair that is used for all platform calls.
+ *
+ * States:
+ * - `none`: before `start`.
+ * - `renewing`: one token request is in progress. The current token is used until it expires.
+ * - `valid`: a token is available. Its renewal is scheduled at a random time well before its expiry.
+ * - `waiting`: the latest request failed and a retry is scheduled. The previous token may still be valid.
+ * - `revoked`: stopped. No further tokens are requested.
+ *
+ *   none ──start──► renewing ──tokens──► valid ──time, 401, renew()──► renewing
+ *                      └────failure───► waiting ──time, retryNow()─────► renewing
+ *   any ──stop──► revoked
+ *
+ * Invariants:
+ * 1. A token is used only if it will still be valid on arrival, according to the monotonic clock alone.
+ * 2. Callers without a valid token wait for a renewal in progress.
+ * 3. A refresh token that may be invalid is never used again. The next grant is a login.
+ * 4. New tokens are on disk before their first use. `LiveTokens` revokes their predecessors.
+ * 5. A 401 invalidates only the token that was rejected. If the token is new, a server may not know it yet. The call is
+ *    then retried with the same token after 1, 2, 4 and 8 s. Until the platform accepts the token, the other calls wait
+ *    and take turns, so that an endpoint that rejects every token does not delay the others.
+ *
+ * After a crash, the next startup revokes the tokens in `session.json` and logs in again. Tokens that were received but
+ * not yet written are not revoked; they expire.
+ */
 export class Session implements TokenSource {
   readonly #options: SessionOptions;
   readonly #requests: TokenRequests;
@@ -173,26 +164,22 @@ export class Session implements TokenSource {
   }
 
   async lease(signal?: AbortSignal): Promise<Lease> {
-    for (let waited = false; ; ) {
+    for (;;) {
       signal?.throwIfAborted();
       const token = this.#usable();
-      if (token && (token.probation === undefined || token.probation.phase === 'ready')) return this.#leaseOf(token);
-      if (token) {
-        await raced(token.probation!.changed.promise, signal);
-        continue;
-      }
+      if (token && (!token.trial || token.trial.enter())) return this.#leaseOf(token);
       // The timer may be late, for example after a suspend, so that the renewal is overdue.
-      if (this.#state === 'valid' && this.#isDue()) this.#renew();
-      if (this.#state !== 'renewing' || waited) throw this.#noSession();
-      await raced(this.#attempt ?? Promise.resolve(), signal);
-      waited = true;
+      if (!token && this.#state === 'valid' && this.#isDue()) this.#renew();
+      const change = token ? token.trial!.changed : this.#state === 'renewing' && this.#attempt;
+      if (!change) throw this.#noSession();
+      await raced(change, signal);
     }
   }
 
   /** Releases all calls that wait until a new token is accepted. Called when the agent stops. */
   endWaits(): void {
     this.#mayWait = false;
-    if (this.#tokens.current) endProbation(this.#tokens.current);
+    if (this.#tokens.current) endTrial(this.#tokens.current);
   }
 
   /** Registers a listener for state changes. Returns a function that removes the listener. */
@@ -301,32 +288,27 @@ export class Session implements TokenSource {
   }
 
   #leaseOf(token: IssuedToken): Lease {
-    const { probation } = token;
-    if (probation) probation.phase = 'probing';
+    const { trial } = token;
     token.inUse++;
-    let released = false;
     let wasSent = false;
     let available = false;
     return {
       accessToken: token.accessToken,
       isUsable: () => {
-        wasSent = token === this.#usable() && token.probation === probation;
+        wasSent = token === this.#usable() && token.trial === trial;
         return wasSent;
       },
       responded: (status, attempt = { repeats: 0, isTokenReplaced: false }) => {
         available = status < 500;
         // An endpoint that rejects both tokens does not show that the first one was revoked.
         if (attempt.isTokenReplaced && available) this.#endEarlyRejection(status !== 401);
-        if (status === 401) return this.#rejected(token, probation, attempt);
+        if (status === 401) return this.#rejected(token, trial, attempt);
         if (available) this.#accept(token);
         return undefined;
       },
       release: () => {
-        if (released) return;
-        released = true;
         if (wasSent && !available) this.#hadOutage = true;
-        // The call received no response from the platform, so the next call takes its turn.
-        if (probation?.phase === 'probing') allowNextCall(probation);
+        trial?.leave();
         token.inUse--;
         if (token.inUse === 0) this.#tokens.revokeDue();
       },
@@ -335,16 +317,16 @@ export class Session implements TokenSource {
 
   /**
    * Handles a 401. Returns the delay before the call is retried with the same token, in milliseconds, or `undefined` if
-   * the token must not be used again. `probed`: retry state that this call tests.
+   * the token must not be used again. `entered`: trial in which the call tested the token.
    */
-  #rejected(token: IssuedToken, probed: Probation | undefined, attempt: Attempt): number | undefined {
+  #rejected(token: IssuedToken, entered: TokenTrial | undefined, attempt: Attempt): number | undefined {
     const { clock, log } = this.#options;
     const nowMs = clock.monotonicMs();
     const isCurrent = token === this.#tokens.current && !token.isRejected && !this.#isStopped();
     // A call that was in progress when another one was rejected waits with the others.
-    if (isCurrent && token.probation && token.probation !== probed) return 0;
+    if (isCurrent && token.trial && token.trial !== entered) return 0;
     const { isAccepted } = token;
-    const rejections = isAccepted ? attempt.repeats : (token.probation?.repeats ?? 0);
+    const rejections = isAccepted ? attempt.repeats : (token.trial?.rejections ?? 0);
     const delayMs = NEW_TOKEN_REPEATS_MS[rejections];
     const isNew = isCurrent && this.#mayWait && nowMs - token.issuedAtMs < NEW_TOKEN_MS;
     // The endpoint also rejected the previous token, but other calls with this token were accepted.
@@ -354,18 +336,15 @@ export class Session implements TokenSource {
     }
     if (rejections === 0) log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
     if (isAccepted) return delayMs;
-    const probation: Probation = probed ?? { repeats: 0, phase: 'waiting', changed: Promise.withResolvers<void>() };
-    probation.repeats++;
-    probation.phase = 'waiting';
-    probation.cancelTimer = clock.after(delayMs, () => allowNextCall(probation));
-    token.probation = probation;
+    token.trial ??= new TokenTrial();
+    token.trial.rejected(clock, delayMs);
     return 0;
   }
 
   /** Records that the platform accepted the token. */
   #accept(token: IssuedToken): void {
     token.isAccepted = true;
-    endProbation(token);
+    endTrial(token);
     if (token !== this.#tokens.current) return;
     this.#rejectedNewTokens = 0;
     this.#hadOutage = false;
@@ -385,7 +364,7 @@ export class Session implements TokenSource {
     if (token.isRejected) return;
     token.isRejected = true;
     if (token === this.#tokens.current && !this.#isStopped()) this.#replace(token);
-    endProbation(token);
+    endTrial(token);
   }
 
   #replace(token: IssuedToken): void {
@@ -456,7 +435,7 @@ export class Session implements TokenSource {
     onRenewal?.(grant);
     this.#failures.recovered(grant);
     if (grant === 'password') this.#isLoginDue = false;
-    if (before) endProbation(before);
+    if (before) endTrial(before);
     if (this.#isStopped()) return;
     const nextMs = renewAtMs(requestedAtMs, lifetimeMs, () => clock.random());
     this.#enter('valid', nextMs - clock.monotonicMs());
@@ -530,14 +509,6 @@ function isUsable(token: IssuedToken, nowMs: number): boolean {
   return !token.isRejected && nowMs < usableUntilMs(token.expiresAtMs, token.lifetimeMs);
 }
 
-/** Lets the call that has waited longest retry with the token. */
-function allowNextCall(probation: Probation): void {
-  probation.phase = 'ready';
-  const { resolve } = probation.changed;
-  probation.changed = Promise.withResolvers<void>();
-  resolve();
-}
-
 /**
  * Returns whether the refresh token is certainly still valid: the request did not reach the platform or was rate
  * limited. After any other failure, the platform may have consumed the refresh token.
@@ -548,8 +519,51 @@ function refreshTokenSurvives(error: unknown): boolean {
 }
 
 /** Lets all waiting calls continue. */
-function endProbation(token: IssuedToken): void {
-  token.probation?.cancelTimer?.();
-  token.probation?.changed.resolve();
-  token.probation = undefined;
+function endTrial(token: IssuedToken): void {
+  token.trial?.end();
+  token.trial = undefined;
+}
+
+/** Retries of a new token that was rejected. One call at a time tests the token; the others wait for `changed`. */
+class TokenTrial {
+  /** Number of rejections so far. */
+  rejections = 0;
+  #state: 'waiting' | 'ready' | 'testing' = 'waiting';
+  #changed = Promise.withResolvers<void>();
+  #cancelTimer: (() => void) | undefined;
+
+  /** Settles when the next call may try to enter. */
+  get changed(): Promise<void> {
+    return this.#changed.promise;
+  }
+
+  /** Returns whether the call may test the token now. */
+  enter(): boolean {
+    if (this.#state !== 'ready') return false;
+    this.#state = 'testing';
+    return true;
+  }
+
+  /** Records a rejection. The next call may enter after the delay. */
+  rejected(clock: Clock, delayMs: number): void {
+    this.rejections++;
+    this.#state = 'waiting';
+    this.#cancelTimer = clock.after(delayMs, () => this.#admitNext());
+  }
+
+  /** Ends the use of the token. If the call that tested it received no response, the next one may enter. */
+  leave(): void {
+    if (this.#state === 'testing') this.#admitNext();
+  }
+
+  end(): void {
+    this.#cancelTimer?.();
+    this.#changed.resolve();
+  }
+
+  #admitNext(): void {
+    this.#state = 'ready';
+    this.#changed.resolve();
+    this.#changed = Promise.withResolvers<void>();
+  }
 }
