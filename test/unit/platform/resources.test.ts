@@ -1,5 +1,4 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DEPRECATIONS, deprecationOf, sunsetMs } from '../../../src/contract/deprecations.ts';
 import { findClientApplication, listApiSubscriptions } from '../../../src/platform/resources/connect-subscription.ts';
 import { readDeliveries } from '../../../src/platform/resources/deliveries.ts';
 import {
@@ -235,25 +234,6 @@ describe('API subscriptions', () => {
       answers = [[200, { api_subscriptions: [{ ...calls, ...members }] }]];
       expect(await Array.fromAsync(listApiSubscriptions(bench.client))).toEqual([{ ...report, payload: expected }]);
     }
-  });
-});
-
-describe('deprecation table', () => {
-  it('contains the sunset date of each area in platform 9, but no v2 or values calls', () => {
-    const sunset = (path: string) => deprecationOf(path)?.sunset;
-    expect(sunset('/v1/assets/1/display_labels')).toBe('2027-03-01');
-    expect(sunset('/v1/permissions')).toBe('2027-05-01');
-    expect(sunset('/v1/permissions/101')).toBe('2027-05-01');
-    expect(sunset('/v1/owners')).toBe('2027-05-01');
-    expect(sunset('/v1/tenants/1/admins')).toBe('2027-07-01');
-    expect(sunset('/v1/userroles/1/users')).toBe('2027-07-01');
-    for (const path of ['/v2/permissions', '/v1/assets/1/values', '/v1/client_applications/3/webhooks']) {
-      expect(sunset(path)).toBeUndefined();
-    }
-  });
-
-  it('rejects v1 calls from the sunset date (UTC)', () => {
-    expect(sunsetMs(DEPRECATIONS[0]!)).toBe(Date.UTC(2027, 2, 1));
   });
 });
 
