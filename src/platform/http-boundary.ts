@@ -47,21 +47,13 @@ export interface HttpBoundaryOptions {
   redactor: Redactor;
   /** Value of the `User-Agent` header. */
   userAgent: string;
-  headersTimeoutMs?: number;
 }
 
 /**
- * Timeout until the response headers arrive. Over a link with 64 kbit/s, a post of 480 kB takes 60 s before the
- * platform can respond.
+ * Default timeout of the whole call. Over a link with 64 kbit/s, a request of 480 kB takes 60 s before the platform can
+ * respond. Shorter than the time for which a replaced token remains valid for calls in progress.
  */
-const HEADERS_TIMEOUT_MS = 90_000;
-/** Timeout between two parts of a response. */
-const BODY_TIMEOUT_MS = 30_000;
-/**
- * Timeout of the whole call, which also terminates responses that arrive extremely slowly. Shorter than the time for
- * which a replaced token remains valid for calls in progress.
- */
-const DEADLINE_MS = 120_000;
+const DEADLINE_MS = 90_000;
 /** Default maximum size of the response text, larger than a page with a hundred deliveries and their payloads. */
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 /** Size limit and timeout for the error text if the status alone determines the result. */
@@ -167,8 +159,9 @@ export class HttpBoundary {
         method: request.method,
         headers: { 'user-agent': userAgent, accept: 'application/json', ...request.headers },
         body: request.body ?? null,
-        headersTimeout: this.#options.headersTimeoutMs ?? HEADERS_TIMEOUT_MS,
-        bodyTimeout: BODY_TIMEOUT_MS,
+        // The deadline includes both.
+        headersTimeout: 0,
+        bodyTimeout: 0,
         // After a 5xx, close the connection, because the host name may resolve to another address.
         reset: this.#failing.has(url.origin),
       },

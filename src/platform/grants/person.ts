@@ -1,4 +1,4 @@
-import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { PlatformError } from '../../base/errors.ts';
 import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../contract/tokens.ts';
 import type { HttpRequest } from '../http-boundary.ts';
@@ -59,9 +59,9 @@ export function challengeOf(codeVerifier: string, encoding: 'base64url' | 'base6
   return createHash('sha256').update(codeVerifier, 'ascii').digest(encoding);
 }
 
-/** Returns whether a redirect contains the state of this sign-in (platform 5.3). The comparison takes constant time. */
+/** Returns whether a redirect contains the state of this sign-in (platform 5.3). */
 export function carriesState(redirect: URL, signIn: Pick<SignIn, 'state'>): boolean {
-  return sameText(redirect.searchParams.get('state') ?? '', signIn.state);
+  return redirect.searchParams.get('state') === signIn.state;
 }
 
 /**
@@ -117,11 +117,4 @@ function identityRequest(webUrl: string, client: PersonClient, fields: Record<st
   const form = new URLSearchParams({ ...fields, client_id: client.clientId });
   if (client.clientSecret !== undefined) form.set('client_secret', client.clientSecret);
   return formRequest(addressOf(webUrl, IDENTITY_TOKEN_PATH), form, {});
-}
-
-/** Compares texts in constant time. */
-function sameText(a: string, b: string): boolean {
-  const left = createHash('sha256').update(a).digest();
-  const right = createHash('sha256').update(b).digest();
-  return timingSafeEqual(left, right);
 }

@@ -7,7 +7,6 @@ import type { Logger } from '../../base/logger.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { fullJitterMs } from '../../base/retry.ts';
 import { ACCESS_TOKEN_LIFE_S, REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
-import { revokeByMs } from './session-timing.ts';
 
 export type SessionGrant = 'password' | 'refresh_token';
 
@@ -16,7 +15,6 @@ export interface LiveToken {
   readonly accessToken: string;
   /** Undefined if the server issued none, or after the refresh token was exchanged for a new one. */
   refreshToken: string | undefined;
-  readonly lifetimeMs: number;
   readonly expiresAtMs: number;
   /** Expiry of the refresh token. */
   readonly refreshUntilMs: number;
@@ -48,8 +46,7 @@ const RETRY = { baseMs: 1_000, capMs: 60_000 };
  * revoke all tokens after a crash.
  *
  * A replaced token is retired with its refresh token, unless the current token has the same refresh token, which the
- * revocation would invalidate (platform 3.1). A retired token is revoked as soon as no call uses it, but at the latest
- * shortly before it expires. One revocation runs at a time, earliest expiry first. While the platform is unavailable,
+ * revocation would invalidate (platform 3.1). A retired token is revoked as soon as no call uses it. One revocation runs at a time, earliest expiry first. While the platform is unavailable,
  * the revocation is retried until both tokens of the pair have expired. If the platform rejects it, the pair is dropped.
  */
 export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
@@ -109,8 +106,10 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
     if (left.length === 0) return;
     log.info({ event: 'session.leftovers', tokens: left.length }, 'revoking tokens from the previous run');
     const nowMs = clock.monotonicMs();
-    const lifetimeMs = ACCESS_TOKEN_LIFE_S * 1000;
-    const life = { lifetimeMs, expiresAtMs: nowMs + lifetimeMs, refreshUntilMs: nowMs + REFRESH_TOKEN_LIFE_S * 1000 };
+    const life = {
+      expiresAtMs: nowMs + ACCESS_TOKEN_LIFE_S * 1000,
+      refreshUntilMs: nowMs + REFRESH_TOKEN_LIFE_S * 1000,
+    };
     for (const { accessToken, refreshToken } of left) {
       redactor.learn(accessToken, refreshToken);
       const retired = { failures: 0, notBeforeMs: 0 };
@@ -240,10 +239,9 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
   }
 }
 
-/** Returns the time at which a token is revoked, or `Infinity` if it is not retired. */
-function dueAtMs({ retired, inUse, expiresAtMs, lifetimeMs }: LiveToken): number {
-  if (!retired) return Number.POSITIVE_INFINITY;
-  return Math.max(inUse === 0 ? 0 : revokeByMs(expiresAtMs, lifetimeMs), retired.notBeforeMs);
+/** Returns the time at which a token is revoked, or `Infinity` if it is not retired or a call uses it. */
+function dueAtMs({ retired, inUse }: LiveToken): number {
+  return retired && inUse === 0 ? retired.notBeforeMs : Number.POSITIVE_INFINITY;
 }
 
 export const SESSION_FILE = 'session.json';

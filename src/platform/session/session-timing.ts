@@ -25,14 +25,6 @@ export function usableUntilMs(expiresAtMs: number, lifetimeMs: number): number {
 }
 
 /**
- * Returns the time at which a replaced token must be revoked even if calls still use it, because expired tokens cannot
- * be revoked.
- */
-export function revokeByMs(expiresAtMs: number, lifetimeMs: number): number {
-  return expiresAtMs - Math.min(30_000, lifetimeMs / 20);
-}
-
-/**
  * Returns whether the next renewal may use the refresh token. A refresh token that would expire before the following
  * renewal is not used, so that the password login takes place before the refresh token expires (platform 8).
  */

@@ -44,6 +44,7 @@ interface IssuedToken extends LiveToken {
   /** User ID, if the token response contained it. */
   readonly userId: number | undefined;
   readonly issuedAtMs: number;
+  readonly lifetimeMs: number;
   /** Whether the platform rejected the token with a 401. */
   isRejected: boolean;
   /** Whether the platform accepted the token: it answered a call with a status other than 401 and 5xx. */
