@@ -69,8 +69,6 @@ const WORDS_WITHIN_MS = 5_000;
  */
 export class HttpBoundary {
   readonly #options: HttpBoundaryOptions;
-  #inFlight = 0;
-  #closed = false;
   /** Origins whose latest response was a 5xx. */
   readonly #failing = new Set<string>();
 
@@ -78,32 +76,22 @@ export class HttpBoundary {
     this.#options = options;
   }
 
-  /** Number of calls in progress. */
-  get inFlight(): number {
-    return this.#inFlight;
-  }
-
   /**
    * Sends a request and returns the response, regardless of its status. Throws `PlatformError` if there is no response.
    */
   async send(request: HttpRequest): Promise<PlatformAnswer> {
     const { origin } = request.url;
-    if (this.#closed) throw transportError({ code: 'UND_ERR_CLOSED' }, origin);
     if (request.signal?.aborted) throw abortedError(origin, request.signal.reason);
     this.#options.redactor.learn(...(request.secrets ?? []));
-    this.#inFlight++;
     try {
       return await this.#exchange(request);
     } catch (error) {
       throw transportError(error, origin, this.#options.sockets.proxyOf?.(request.url));
-    } finally {
-      this.#inFlight--;
     }
   }
 
   /** Closes all sockets. Calls in progress fail with `platform.aborted`. */
   async close(): Promise<void> {
-    this.#closed = true;
     await this.#options.sockets.destroy();
   }
 

@@ -158,11 +158,12 @@ describe('HTTP client', () => {
   });
 
   it('aborts calls in progress and rejects new calls when closed', async () => {
-    const port = await httpServer(() => undefined);
+    let seen = 0;
+    const port = await httpServer(() => void seen++);
     const boundary = boundaryOf();
     const call = get(boundary, `http://127.0.0.1:${port}/`);
     const failed = expect(call).rejects.toMatchObject({ code: 'platform.aborted' });
-    await until(() => boundary.inFlight === 1);
+    await until(() => seen === 1);
     await boundary.close();
     await failed;
     await expect(get(boundary, `http://127.0.0.1:${port}/`)).rejects.toMatchObject({ code: 'platform.aborted' });

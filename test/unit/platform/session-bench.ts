@@ -39,6 +39,8 @@ export class SessionBench {
     clock: this.clock,
     userAgent: 'tagferry/test',
   });
+  /** Number of requests in progress. */
+  #inFlight = 0;
   readonly #sessions: Session[] = [];
   readonly #abort = new AbortController();
   session!: Session;
@@ -46,6 +48,11 @@ export class SessionBench {
 
   /** Starts the server and creates a session that is not started. */
   async open(): Promise<this> {
+    const send = this.boundary.send.bind(this.boundary);
+    this.boundary.send = (request) => {
+      this.#inFlight++;
+      return send(request).finally(() => this.#inFlight--);
+    };
     await this.server.start();
     this.renewSession();
     return this;
@@ -89,7 +96,7 @@ export class SessionBench {
   async quiet(): Promise<void> {
     let calm = 0;
     await until(() => {
-      calm = this.boundary.inFlight === 0 && this.session.snapshot().state !== 'renewing' ? calm + 1 : 0;
+      calm = this.#inFlight === 0 && this.session.snapshot().state !== 'renewing' ? calm + 1 : 0;
       return calm > 8;
     });
   }
