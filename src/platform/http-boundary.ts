@@ -181,8 +181,8 @@ export class HttpBoundary {
         },
         onResponseError(_controller, error) {
           if (answer && statusSuffices) return finish(true);
-          // Before the request is sent, this error means that the proxy did not respond to CONNECT.
-          const isProxyTimeout = abortSocket === undefined && codeOf(error) === 'UND_ERR_HEADERS_TIMEOUT';
+          // Only the CONNECT request to a proxy has this timeout.
+          const isProxyTimeout = codeOf(error) === 'UND_ERR_HEADERS_TIMEOUT';
           end(() => reject(isProxyTimeout ? { code: 'UND_ERR_CONNECT_TIMEOUT' } : error));
         },
       },
