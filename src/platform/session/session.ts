@@ -200,21 +200,20 @@ export class Session implements TokenSource {
    * Requests new tokens, for `session renew`. Rejects if the request fails; the session then continues with its
    * schedule.
    */
-  async renewNow(): Promise<SessionReport> {
+  async renewNow(): Promise<void> {
     if (this.#state === 'revoked' || this.#state === 'none') throw this.#noSession();
     this.#failures.restartDelays();
     this.#renew();
     await this.#attempt;
     if (this.#failures.latest !== undefined) throw this.#failures.latest;
-    return this.snapshot();
   }
 
   /** Logs in again and revokes the previous tokens, for `session revoke`. */
-  async revokeNow(): Promise<SessionReport> {
+  async revokeNow(): Promise<void> {
     // Wait for a renewal in progress, because its tokens become the current tokens.
     await this.#attempt;
     this.#isLoginDue = true;
-    return this.renewNow();
+    await this.renewNow();
   }
 
   /**

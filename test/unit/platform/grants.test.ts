@@ -198,22 +198,6 @@ describe('technical user grants', () => {
   });
 });
 
-describe('revocation', () => {
-  const { signal } = new AbortController();
-
-  it.each(['', '{}', '{"error":null}', 'OK'])('is confirmed by a 200 with the body "%s"', async (body) => {
-    await requestsOf({}, answerOf(200, body)).requests.revoke('a1', signal);
-  });
-
-  it.each(['{"access_token":', '{"error":"server_error"}', '<html>'])(
-    'is retried after a 200 with the body "%s"',
-    async (body) => {
-      const { requests } = requestsOf({}, answerOf(200, body));
-      await expect(requests.revoke('a1', signal)).rejects.toMatchObject({ retryable: true });
-    },
-  );
-});
-
 describe('user sign-in', () => {
   const WEB = 'https://web.example.com';
   const REDIRECT = 'http://127.0.0.1:4711/back';

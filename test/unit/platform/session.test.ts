@@ -263,9 +263,9 @@ describe('session', () => {
 
   it('uses the token from `session renew` for the next call, and revokes the previous one', async () => {
     await bench.start();
-    const snapshot = await bench.session.renewNow();
+    await bench.session.renewNow();
     await bench.quiet();
-    expect(snapshot).toMatchObject({ state: 'valid', grant: 'refresh_token' });
+    expect(bench.session.snapshot()).toMatchObject({ state: 'valid', grant: 'refresh_token' });
     expect(bench.server.story).toEqual(['issue:1', 'issue:2', 'revoke:1']);
     await bench.session.revokeNow();
     await until(() => bench.server.story.includes('revoke:2'));
@@ -286,10 +286,12 @@ describe('revocation', () => {
     ['succeeds', '200 with an empty object', 200, json, '{}'],
     ['succeeds', '200 with unknown members', 200, json, '{"done":true}'],
     ['succeeds', '200 with plain text', 200, { 'content-type': 'text/plain' }, 'OK'],
+    ['succeeds', '200 with an empty error', 200, json, '{"error":null}'],
     ['succeeds', '200 without a body', 200, {}, ''],
     ['succeeds', '202', 202, {}, ''],
     ['succeeds', '204', 204, {}, ''],
     ['is retried', '200 with an HTML page', 200, html, '<html>portal</html>'],
+    ['is retried', '200 with incomplete JSON', 200, json, '{"access_token":'],
     ['is retried', '200 with an OAuth error', 200, json, '{"error":"server_error"}'],
     ['is retried', '200 with a list of errors', 200, json, '{"errors":[{"message":"no"}]}'],
     ['is retried', '503', 503, {}, ''],
