@@ -251,6 +251,20 @@ describe('paginated list', () => {
     expect(calls()).toHaveLength(1);
   });
 
+  it('ends at a repeated page, because the platform ignores the page number', async () => {
+    const things = Array.from({ length: 100 }, (_, id) => ({ id }));
+    answering((response) => json(response, 200, { things }));
+    expect(await ids()).toHaveLength(100);
+    expect(calls()).toHaveLength(2);
+  });
+
+  it('fails after one request if the response is a web page', async () => {
+    answering((response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<html>Sign in</html>'));
+    const portal = { code: 'platform.unreadable', hint: expect.stringContaining('captive portal') };
+    await expect(ids()).rejects.toMatchObject(portal);
+    expect(calls()).toHaveLength(1);
+  });
+
   it('fails if the response contains no list', async () => {
     answering((response) => json(response, 200, { others: [] }));
     await expect(ids()).rejects.toMatchObject({ code: 'platform.unreadable' });
