@@ -2,6 +2,7 @@ import {
   appendFileSync,
   chmodSync,
   chownSync,
+  copyFileSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -267,6 +268,22 @@ describe('CSV source', () => {
       expect(report).toContain(part);
     const { sources } = (await agent.status()) as { sources: Record<string, unknown>[] };
     expect(sources.find(({ name }) => name === 'archive')).toMatchObject({ errors: 3, rejected: { count: 3 } });
+  });
+
+  it('is reported by check if its folder does not exist', async () => {
+    const config = folder('checked');
+    mkdirSync(config, { mode: 0o700 });
+    copyFileSync(join(agent.config, 'agent.env'), join(config, 'agent.env'));
+    const members = (name: string) => `{ csv: "${folder(name)}", time_column: time }`;
+    const values = 'a: { from: present, column: n }, b: { from: absent, column: n }';
+    writeFileSync(
+      join(config, 'tags.yaml'),
+      `sources: { present: ${members('field')}, absent: ${members('absent')} }\ntags: { T: { asset: 881, values: { ${values} } } }\n`,
+    );
+    const { status, stdout } = await runVerb({ config }, 'check');
+    const warnings = stdout.match(/warning: source .*/g);
+    const warning = `warning: source "absent": folder ${folder('absent')} does not exist, run \`install`;
+    expect([status, warnings]).toEqual([0, [expect.stringContaining(warning)]]);
   });
 
   it('reads values with the members and lines that a scan prints', async () => {
