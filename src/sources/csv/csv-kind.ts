@@ -1,14 +1,15 @@
-import { readDuration } from '../../base/quantity.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
+import { readDurationMember } from '../duration-member.ts';
 import type { Quality } from '../intake/gate.ts';
 import { formatProblem, readZone } from '../intake/logger-time.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { ColumnName, CsvSpec, CsvValue, Thousands } from './columns.ts';
 
-const SETTLE = '10s';
-const KEEP = '30d';
+const SETTLE_MS = 10_000;
+const KEEP_MS = 30 * 86_400_000;
+const ANY_DURATION = { minMs: 0, maxMs: Number.POSITIVE_INFINITY, range: 'a duration', example: '10s or 30d' };
 const FLAG = { type: 'boolean', title: 'true or false' };
 const OTHER_ENCODINGS = Object.fromEntries(
   ['ansi', 'cp1252', 'iso-8859-1', 'iso-8859-15', 'latin1'].map((name) => [name, 'windows-1252']),
@@ -146,11 +147,11 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     },
     settle: {
       ...DURATION_SCHEMA,
-      description: `CSV: time without changes after which a file is complete. Default: ${SETTLE}.`,
+      description: 'CSV: time without changes after which a file is complete. Default: 10s.',
     },
     keep: {
       ...DURATION_SCHEMA,
-      description: `CSV: retention period for files in done/; 0 keeps them forever. Default: ${KEEP}.`,
+      description: 'CSV: retention period for files in done/; 0 keeps them forever. Default: 30d.',
     },
   },
   valueMembers: {
@@ -174,8 +175,8 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     },
   },
   readSource(raw: Members, report) {
-    const settleMs = readTime('settle', raw.settle ?? SETTLE, report);
-    const keepMs = readTime('keep', raw.keep ?? KEEP, report);
+    const settleMs = readDurationMember(raw, 'settle', SETTLE_MS, ANY_DURATION, report);
+    const keepMs = readDurationMember(raw, 'keep', KEEP_MS, ANY_DURATION, report);
     const time = readFormat(raw, report);
     if (settleMs === undefined || keepMs === undefined || time === undefined) return undefined;
     const nameColumn = raw.name_column as ColumnName | undefined;
@@ -296,13 +297,6 @@ function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefi
   }
   if (unitsRow === 0) return undefined;
   return ['units_row', 'units_row requires a header', 'set skip_lines, or remove "header: false"'];
-}
-
-function readTime(member: string, raw: unknown, report: MemberReport): number | undefined {
-  const reading = readDuration(String(raw));
-  if ('value' in reading) return reading.value;
-  report.problem(member, `${member} "${printable(String(raw))}" ${reading.reason}`, 'use a value such as 10s or 30d');
-  return undefined;
 }
 
 function readFormat(raw: Members, report: MemberReport): CsvSpec['time'] | undefined {

@@ -160,30 +160,23 @@ function isQuality(rows: Rows, at: number, header: string): boolean {
   return QUALITY_HEADER.test(header.toLowerCase()) || cells.every((cell) => Number.isNaN(Number(cell)));
 }
 
+/** Lists the names in the name column or, without one, the tags and keys. */
 function* scanLong(
   header: readonly string[],
   rows: Rows,
   nameAt: number | undefined,
-  valueAt: number | undefined,
+  valueAt = header.indexOf('value'),
 ): Generator<ScanStep> {
+  const [tagAt, keyAt] = ['tag', 'key'].map((name) => header.indexOf(name));
+  const keys = new ScannedNames();
   const seen = new Set<string>();
-  if (nameAt !== undefined) {
-    const keys = new ScannedNames();
-    for (const row of rows) {
-      const name = row[nameAt];
-      if (!name || seen.has(name) || NOT_A_VALUE.test(name)) continue;
-      seen.add(name);
-      yield { found: { key: keys.unique(name), members: { name }, sample: row[valueAt!] ?? '' } };
-    }
-    yield { done: rows.length, total: rows.length };
-    return;
-  }
-  const columns = ['tag', 'key', 'value'].map((name) => header.indexOf(name));
   for (const row of rows) {
-    const [tag, key, sample = ''] = columns.map((at) => row[at]);
-    if (!tag || !key || seen.has(`${tag} ${key}`)) continue;
-    seen.add(`${tag} ${key}`);
-    yield { found: { tag, key, members: {}, sample } };
+    const [tag, name] = nameAt === undefined ? [row[tagAt!], row[keyAt!]] : ['any', row[nameAt]];
+    if (!tag || !name || seen.has(`${tag} ${name}`) || NOT_A_VALUE.test(name)) continue;
+    seen.add(`${tag} ${name}`);
+    const sample = row[valueAt] ?? '';
+    if (nameAt === undefined) yield { found: { tag, key: name, members: {}, sample } };
+    else yield { found: { key: keys.unique(name), members: { name }, sample } };
   }
   yield { done: rows.length, total: rows.length };
 }
