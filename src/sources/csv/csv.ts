@@ -108,6 +108,8 @@ export class CsvReader implements CsvPosition {
     let { length } = all;
     if (!isEnd && bytes.length === length * width) while (all[length - 1] === '\0') length--;
     const text = all.slice(0, length);
+    /** Index from which a carriage return may be followed by a line feed in the next chunk. */
+    const lastAt = length < all.length ? length : length - 1;
     const ends = new LineEndings(text);
     const begin = this.position + this.#skippedBytes;
     /** Index after the latest consumed line. */
@@ -121,9 +123,8 @@ export class CsvReader implements CsvPosition {
       const { line, isInside } = this;
       const lineEnd = ends.after(at);
       const isLong = lineEnd - at > MAX_RECORD;
-      // A line feed may follow the carriage return at the end of a chunk.
-      const isOpen = lineEnd >= length - 1 && text[lineEnd] !== '\n';
-      if (isOpen && !isEnd && !isLong && !isInside) break;
+      const isOpen = lineEnd >= lastAt && text[lineEnd] !== '\n';
+      if (isOpen && !isEnd && !isLong && (!isInside || text[lineEnd] === '\r')) break;
       const firstLine = text.slice(at, lineEnd);
       const isSkipped = isInside || line <= this.#skipLines || firstLine.trim() === '';
       let record: Split = { fields: [], end: lineEnd };
@@ -132,7 +133,7 @@ export class CsvReader implements CsvPosition {
         this.separator ??= separatorOf(firstLine);
         if (firstLine.includes('"')) record = splitQuoted(text, at, this.separator, ends);
         else record.fields = firstLine.split(this.separator);
-        const isUnfinished = record.end >= length - 1 && text[record.end] !== '\n';
+        const isUnfinished = record.end >= lastAt && text[record.end] !== '\n';
         if (isUnfinished && !isEnd && length - at <= MAX_RECORD) break;
         if (record.end - at > MAX_RECORD) record = { fields: [], end: lineEnd, problem: 'unterminated quote' };
       }
@@ -157,8 +158,8 @@ export class CsvReader implements CsvPosition {
     if (at === length) at = all.length;
     this.#recent = latest(at * width);
     this.#skippedBytes = begin + at * width - this.position;
-    this.#rest = at < all.length ? bytes.subarray(at * width, length * width) : bytes.subarray(at * width);
-    this.#nulBytes = at < all.length ? (all.length - length) * width : 0;
+    this.#nulBytes = at < length ? (all.length - length) * width : 0;
+    this.#rest = bytes.subarray(at * width, bytes.length - this.#nulBytes);
   }
 
   /** Rejects an incomplete row that is followed by NUL bytes and then by other text, which is skipped to its line ending. */
@@ -166,6 +167,8 @@ export class CsvReader implements CsvPosition {
     const { line, isInside } = this;
     this.position += this.#skippedBytes + this.#rest.length + this.#nulBytes;
     const nuls = new Uint8Array(Math.min(this.#nulBytes, BYTES_BEFORE));
+    // A quoted field can contain line endings.
+    this.line += this.#textOf(Buffer.from(this.#rest)).split(/\r\n?|\n/).length - 1;
     this.before = Buffer.concat([this.#recent, this.#rest, nuls]).subarray(-BYTES_BEFORE);
     this.#recent = this.before;
     this.#skippedBytes = 0;
