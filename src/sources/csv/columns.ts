@@ -90,7 +90,7 @@ export interface FileProgress extends FolderFile, CsvPosition {
 const MAX_PROBLEMS = 50;
 const MAX_UNUSED_NAMES = 10;
 /** Characters that separate groups of three digits, as in a regular expression. */
-export const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
+const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
   '.': '\\.',
   ',': ',',
   ' ': '[ \\u00a0\\u202f]',
@@ -153,7 +153,7 @@ export class FileColumns {
   #qualityAt: number | undefined;
   /** Index of the first column that contains a value. */
   #firstAt = 0;
-  /** Values without a column in the file. */
+  /** Problems of values that have no column in the file, or several. */
   missing: string[] = [];
 
   /** Throws `UnreadableValues` if a configured column is missing. */
@@ -177,15 +177,21 @@ export class FileColumns {
   #locate(names: readonly string[]): void {
     const { timeColumns, form, nameColumn, valueColumn, qualityColumn } = this.#spec;
     const listed = names.length > 0 ? `; columns: ${names.slice(0, 20).join(', ')}` : '';
-    const indexOf = (column: string | number, use: string) => {
-      const at = typeof column === 'number' ? column - 1 : names.indexOf(column);
-      if (at < 0) throw new UnreadableValues(`the header has no column "${column}" (${use})${listed}`);
-      return at;
+    const placeOf = (column: ColumnName) => (typeof column === 'number' ? column - 1 : names.indexOf(column));
+    const problemOf = (column: ColumnName) => {
+      if (placeOf(column) < 0) return `no column "${column}"`;
+      const count = names.filter((name) => name === column).length;
+      return count > 1 ? `${count} columns "${column}", specify a column number` : undefined;
+    };
+    const indexOf = (column: ColumnName, use: string) => {
+      const problem = problemOf(column);
+      if (problem !== undefined) throw new UnreadableValues(`the header has ${problem} (${use})${listed}`);
+      return placeOf(column);
     };
     const timeAt = timeColumns.map((column) => indexOf(column, 'time_column'));
+    const qualityAt = qualityColumn === undefined ? undefined : indexOf(qualityColumn, 'quality_column');
     const missing: string[] = [];
     const wide: { point: Point<CsvValue>; at: number; qualityAt: number | undefined }[] = [];
-    const qualityAt = qualityColumn === undefined ? undefined : indexOf(qualityColumn, 'quality_column');
     if (form === 'long') {
       const nameAt =
         nameColumn === undefined
@@ -195,14 +201,13 @@ export class FileColumns {
     } else {
       for (const point of this.#points) {
         const { column = lastWordOf(point.name), qualityColumn: own } = point.spec;
-        const columns = own === undefined ? [column] : [column, own];
-        const [at, ownAt] = columns.map((one) => (typeof one === 'number' ? one - 1 : names.indexOf(one)));
-        const absent = columns.find((_, index) => [at, ownAt][index]! < 0);
-        if (absent !== undefined) missing.push(`${point.name} (${absent})`);
-        else wide.push({ point, at: at!, qualityAt: ownAt ?? qualityAt });
+        const problem = problemOf(column) ?? (own === undefined ? undefined : problemOf(own));
+        if (problem !== undefined) missing.push(`${point.name}: the header has ${problem}`);
+        else wide.push({ point, at: placeOf(column), qualityAt: own === undefined ? qualityAt : placeOf(own) });
       }
       if (this.#points.length > 0 && wide.length === 0) {
-        throw new UnreadableValues(`the header has no column that tags.yaml uses${listed}`);
+        const [problem] = missing;
+        throw new UnreadableValues(`the header has no column that tags.yaml uses (${problem})${listed}`);
       }
     }
     this.names = names;
@@ -305,7 +310,7 @@ export class FileColumns {
       this.#locate(names);
       progress.header = { names, separator: this.separator };
       delete progress.headerProblem;
-      for (const name of this.missing) addProblem(progress, line, `no column for ${name}`);
+      for (const problem of this.missing) addProblem(progress, line, problem);
     } catch (error) {
       if (!(error instanceof UnreadableValues)) throw error;
       progress.headerProblem = `line ${line}: ${error.message}`;

@@ -385,7 +385,7 @@ export class CsvSource implements RunningSource {
       const columns = await this.#columnsOf(file, chunks(0, listed.size), isFinal);
       if (columns === undefined) return true;
       file.columns = columns;
-      if (position === 0) for (const name of columns.missing) addProblem(progress, 1, `no column for ${name}`);
+      if (position === 0) for (const problem of columns.missing) addProblem(progress, 1, problem);
     }
     const { columns } = file;
     if (position === 0) progress.rowsToSkip = spec.hasHeader && progress.header === undefined ? 1 + spec.unitsRow : 0;

@@ -78,7 +78,9 @@ export async function* scanCsv(
   const found = timeIn(rows, written, spec, header);
   const timeAt = found?.at ?? written;
   const indexOf = (column: string | number) => (typeof column === 'number' ? column - 1 : header.indexOf(column));
-  const nameOf = (at: number) => (spec.hasHeader && header[at]) || at + 1;
+  const isNamed = (at: number) =>
+    spec.hasHeader && header[at] && header.indexOf(header[at]) === header.lastIndexOf(header[at]);
+  const nameOf = (at: number) => (isNamed(at) ? header[at]! : at + 1);
   const { nameAt, valueAt } = nameAndValueIn(header, rows, spec, indexOf);
   const qualityAt = header
     .map((_, at) => at)
@@ -112,7 +114,7 @@ export async function* scanCsv(
     const texts = [rows[0] ?? [], ...units].map((row) => row[at] ?? '').filter((text) => text !== '');
     // If there are several quality columns, each one follows its value.
     const own = qualityAt.length > 1 && qualityAt.includes(at + 1) ? { quality_column: nameOf(at + 1) } : {};
-    yield { found: { key, members: { column: spec.hasHeader ? name : at + 1, ...own }, sample: texts.join(' ') } };
+    yield { found: { key, members: { column: nameOf(at), ...own }, sample: texts.join(' ') } };
   }
   yield { done: header.length, total: header.length };
 }

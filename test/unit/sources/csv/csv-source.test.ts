@@ -183,6 +183,16 @@ describe('source of complete CSV files', () => {
     expect(report).toContain('line 4: has 1 cell, but the first value is in column 2');
   });
 
+  it('rejects values whose column name occurs twice in the header', async () => {
+    const bench = new CsvBench(TIMED, 'a: { from: drop }, b: { from: drop, column: 3 }, n: { from: drop }');
+    bench.write('x.csv', 'time,a,a,n\n2026-11-21T00:00:00Z,1,2,3\n');
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    expect(bench.values()).toEqual([2, 3]);
+    const problem = 'line 1: T a: the header has 2 columns "a", specify a column number';
+    expect(bench.read('done/x.csv.report.txt')).toContain(problem);
+  });
+
   it('moves a file without any valid row to failed/', async () => {
     const bench = new CsvBench('settle: 50ms, separator: ";"', 'n: { from: drop, column: n }');
     bench.write('a.csv', 'm;n\n1,2\n3,4\n');
@@ -859,7 +869,7 @@ describe('test of a CSV source', () => {
     await bench.clock.advance(2_000);
     expect(await tested).toMatchObject([
       { raw: 2, timeMs: Date.UTC(2026, 10, 21, 0, 0, 2) },
-      { problem: expect.stringContaining('no column for T m') },
+      { problem: expect.stringContaining('T m: the header has no column "m"') },
     ]);
     expect(bench.below(where)).toEqual(['new.csv', 'old.csv']);
   });

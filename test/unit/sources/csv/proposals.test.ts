@@ -44,6 +44,16 @@ describe('members and values that a scan proposes', () => {
     ],
     ['a quality as an OPC code', 'time,P,P Quality\n2026-03-05,1,192\n', ['p 1 2026-03-05T00:00:00.000Z good']],
     [
+      'columns with the same names',
+      'time,P,State,P,State\n2026-03-05,1,Good,2,Bad\n2026-03-06,3,Good,4,Good\n',
+      [
+        'p 1 2026-03-05T00:00:00.000Z good',
+        'p_2 2 2026-03-05T00:00:00.000Z bad',
+        'p 3 2026-03-06T00:00:00.000Z good',
+        'p_2 4 2026-03-06T00:00:00.000Z good',
+      ],
+    ],
+    [
       'one value per row with its name in a column',
       'VarName;TimeString;VarValue;Validity;Time_ms\n"A/1";05.03.2026 12:00:00;1,5;1;46086500000,0\n"B";05.03.2026 12:00:00;2;0;46086500000,0\n',
       ['a_1 1.5 2026-03-05T12:00:00.000Z good', 'b 2 2026-03-05T12:00:00.000Z bad'],
