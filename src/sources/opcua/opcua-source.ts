@@ -181,8 +181,10 @@ export class OpcuaSource implements RunningSource {
   async #process(line: ReaderLine): Promise<void> {
     if ('values' in line) await this.#store(line.values, line.message);
     else if ('subscription' in line) this.#connect(line);
-    else if ('history' in line) this.#past.resume(line.history);
-    else if ('lost' in line) this.#reportLost(line.lost);
+    else if ('history' in line) {
+      this.#past.resume(line.history);
+      this.#context.gate.record([], this.#notes());
+    } else if ('lost' in line) this.#reportLost(line.lost);
     else if ('disconnected' in line) this.#endSession(line);
   }
 

@@ -1,7 +1,8 @@
 /**
  * Fills gaps in the values of a server from its history, after the live values. The notes `times/N` contain the time of
- * the latest stored value of each item with history, and its gaps. They are written with the values, so gaps are filled
- * completely even after a kill -9. Each note belongs to 100 items and is written only if one of them has changed.
+ * the latest stored value of each item and its gaps, except for items without history. They are written with the values,
+ * so gaps are filled completely even after a kill -9. Each note belongs to 100 items and is written only if one of them
+ * has changed.
  *
  *   latest ──── subscription lost ──── first value of the next one ──► gap (latest, first) ──► filled page by page
  */
@@ -38,7 +39,8 @@ interface PastItem {
   /** Time of the latest value. */
   latestMs: number | undefined;
   gaps: Gap[];
-  hasHistory: boolean;
+  /** `undefined` until the server has reported it. */
+  hasHistory: boolean | undefined;
   /** Whether the next value ends a gap. */
   isGapExpected: boolean;
 }
@@ -85,11 +87,12 @@ export class PastValues {
       // The items may have changed their places.
       this.#changed.add(number);
     }
-    this.#items = keys.map((key) => {
+    this.#items = keys.map((key, item) => {
       const [latestMs, ...ends] = stored.get(key) ?? [];
+      const known = latestMs === undefined ? undefined : true;
       const gaps: Gap[] = [];
       for (let at = 0; at < ends.length; at += 2) gaps.push({ fromMs: ends[at]!, untilMs: ends[at + 1]!, attempts: 0 });
-      return { latestMs, gaps, hasHistory: latestMs !== undefined, isGapExpected: false };
+      return { latestMs, gaps, hasHistory: this.#isUsed(item) ? known : false, isGapExpected: false };
     });
   }
 
@@ -101,7 +104,7 @@ export class PastValues {
     return changed.map((number) => {
       const items = this.#items.slice(number * ITEMS_PER_NOTE, (number + 1) * ITEMS_PER_NOTE);
       const times = items.map(({ latestMs, gaps, hasHistory }): StoredTimes => {
-        if (!hasHistory || latestMs === undefined) return null;
+        if (hasHistory === false || latestMs === undefined) return null;
         return [latestMs, ...gaps.flatMap(({ fromMs, untilMs }) => [fromMs, untilMs])];
       });
       const text = times.some((one) => one !== null) ? JSON.stringify(times) : undefined;
@@ -117,14 +120,19 @@ export class PastValues {
 
   /** The connection can be used. `items`: those whose history can be read. */
   resume(items: readonly number[]): void {
-    const { source, points } = this.#context();
-    const readable = new Set(source.spec.historyMs > 0 && source.timeFrom === 'source' ? items : []);
+    const readable = new Set(items);
     for (const [at, item] of this.#items.entries()) {
-      const hasHistory = readable.has(at) && points[at]?.spec.trigger !== 'status';
+      const hasHistory = readable.has(at) && this.#isUsed(at);
       if (hasHistory !== item.hasHistory) this.#markChanged(at);
       item.hasHistory = hasHistory;
     }
     this.#isConnected = true;
+  }
+
+  /** A status trigger reports only some of the values in the history; arrival times differ from those in the history. */
+  #isUsed(at: number): boolean {
+    const { source, points } = this.#context();
+    return source.spec.historyMs > 0 && source.timeFrom === 'source' && points[at]?.spec.trigger !== 'status';
   }
 
   pause(): void {
@@ -133,7 +141,7 @@ export class PastValues {
 
   /** Whether the history contains all values. */
   get isComplete(): boolean {
-    return this.#items.every(({ hasHistory }) => hasHistory);
+    return this.#items.every(({ hasHistory }) => hasHistory === true);
   }
 
   /** The next value of each item ends a gap. */
@@ -151,7 +159,8 @@ export class PastValues {
     item.isGapExpected = false;
     if (latestMs !== undefined && timeMs <= latestMs) return !isGapExpected || timeMs < latestMs;
     item.latestMs = timeMs;
-    if (item.hasHistory) this.#markChanged(at);
+    // Also before the server has reported it: a crash in between would lose the beginning of the next gap.
+    if (item.hasHistory !== false) this.#markChanged(at);
     if (latestMs === undefined || timeMs - latestMs <= 1 || !(isGapExpected || isAfterGap)) return true;
     if (gaps.length < MAX_GAPS) gaps.push({ fromMs: latestMs, untilMs: timeMs, attempts: 0 });
     // The last gap is then filled together with the values between the two.

@@ -4,6 +4,7 @@
  * is a JSON command:
  *
  *   {"set": {"Flow": 1.5}, "status": "Uncertain", "time": 0}   sets values
+ *   {"holdRights": true}      does not respond to requests for the access rights of nodes
  *   {"holdHistory": true}     does not respond to requests for history until the next such command
  *   {"count": 20}             increments Count 20 times; 0 stops counting
  *   {"flood": 50000}          sends 50,000 values of one node in the next message
@@ -20,6 +21,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OPCUACertificateManager } from 'node-opcua-certificate-manager';
 import {
+  AttributeIds,
   crypto_utils,
   DataChangeNotification,
   DataType,
@@ -181,6 +183,7 @@ MessageChunker.prototype.chunkSecureMessage = function (...parameters) {
 
 /** Rejects requests with more operations, as small controllers do. */
 let maxOperations = Number.POSITIVE_INFINITY;
+let areRightsHeld = false;
 const dispatch = server as unknown as Record<string, (message: { request: object }, channel: Channel) => void>;
 for (const [service, member] of [
   ['Read', 'nodesToRead'],
@@ -189,7 +192,8 @@ for (const [service, member] of [
   const name = `_on_${service}Request`;
   const handle = dispatch[name]!;
   dispatch[name] = function (message, channel) {
-    const operations = (message.request as Record<string, object[] | null>)[member] ?? [];
+    const operations = (message.request as Record<string, { attributeId?: AttributeIds }[] | null>)[member] ?? [];
+    if (areRightsHeld && operations[0]?.attributeId === AttributeIds.UserAccessLevel) return;
     if (operations.length <= maxOperations) return handle.call(this, message, channel);
     const responseHeader = { serviceResult: StatusCodes.BadTooManyOperations };
     channel.send_response('MSG', new ServiceFault({ responseHeader } as never), message);
@@ -204,6 +208,7 @@ interface Command {
   time?: number;
   count?: number;
   holdHistory?: boolean;
+  holdRights?: boolean;
   trust?: string;
   expire?: true;
 }
@@ -275,6 +280,7 @@ createInterface({ input: process.stdin })
     if (command.trust !== undefined)
       void users.trustCertificate(crypto_utils.convertPEMtoDER(readFileSync(command.trust, 'latin1')));
     if (command.expire) expireSessions();
+    if (command.holdRights !== undefined) areRightsHeld = command.holdRights;
     if (command.maxOperations !== undefined) maxOperations = command.maxOperations;
     if (command.flood !== undefined) flood = command.flood;
     if (command.holdHistory !== undefined) {
