@@ -16,7 +16,7 @@ export class Reader {
   readonly #send: (line: ReaderLine) => void;
   readonly #clock: Clock;
   readonly #stopping = new AbortController();
-  #running: Promise<void> | undefined;
+  #running = Promise.resolve();
   #deletesSubscription = false;
   #endpoint: Partial<Endpoint> = {};
   #session: Session | undefined;
@@ -29,9 +29,9 @@ export class Reader {
     this.#clock = clock;
   }
 
-  /** Opens a session. The next one may be opened after the line that reports its end. */
+  /** Opens a session when the previous one is closed. */
   open(task: ReaderTask): void {
-    this.#running = this.#run(task);
+    this.#running = this.#running.then(() => this.#run(task));
   }
 
   /** Ends the session. `deletesSubscription`: the agent no longer needs the subscription on the server. */
@@ -94,11 +94,12 @@ export class Reader {
     const isOversized = TOO_LARGE.test(messageOf(failure));
     const session = this.#session;
     this.#session = undefined;
+    // Sent first, because closing takes up to 15 s without a response, in which the agent would ask in vain.
+    if (!this.#stopping.signal.aborted)
+      this.#send({ disconnected: true, isOversized, ...problemOf(failure, endpoint) });
     // The server would send an oversized message again after a transfer.
     await session?.close(this.#deletesSubscription || isOversized || this.#subscription?.isKept !== true);
     this.#subscription = undefined;
-    if (!this.#stopping.signal.aborted)
-      this.#send({ disconnected: true, isOversized, ...problemOf(failure, endpoint) });
   }
 
   async #serve(subscription: Subscription, signal: AbortSignal): Promise<void> {
