@@ -7,7 +7,7 @@ import type { Clock } from '../../base/clock.ts';
 import { TagferryError } from '../../base/errors.ts';
 import { installedFile } from '../../base/installation.ts';
 import { memoryLimitBytes } from '../../base/memory-limit.ts';
-import { SupervisedProgram } from '../../base/programs/supervised.ts';
+import { type SupervisedOptions, SupervisedProgram } from '../../base/programs/supervised.ts';
 import type { Source } from '../../config/tags.ts';
 import type { AgentLine, AnswerLine, Endpoint, Item, Question, ReaderLine } from '../../opcua/protocol.ts';
 import { ScannedNames } from '../scanned-names.ts';
@@ -35,8 +35,8 @@ const MAX_HEAP_MIB = 192;
 const HEAP_SHARE = 0.4;
 /** Maximum line length, sufficient for ten thousand subscription items. */
 const MAX_LINE_BYTES = 16 * MIB;
-/** Time without output after which the reader is restarted, in seconds. Equals six heartbeats. */
-const MAX_SILENT_S = 30;
+/** Time without output after which the reader is restarted. Equals six heartbeats. */
+const MAX_SILENT_MS = 30_000;
 
 export const READER_MISSING = {
   problem: 'the package tagferry-opcua is not installed',
@@ -76,31 +76,24 @@ export async function eachReaderLine(
   }
 }
 
-interface ReaderOptions {
-  command: [string, ...string[]];
-  instance: string;
-  clock: Clock;
+interface ReaderOptions extends Pick<SupervisedOptions, 'command' | 'instance' | 'clock' | 'onErrorLine' | 'ended'> {
   /** Called when the process can receive lines. */
   started(): void;
   /** Further output is not read until the promise resolves. */
   handle(line: ReaderLine): Promise<void> | void;
-  onErrorLine(line: string): void;
-  ended(how: string, againInMs: number): void;
 }
 
+/** Supervised reader. It is restarted if it sends no lines, including heartbeats. */
 export class ReaderProcess {
-  readonly #options: ReaderOptions;
+  readonly #clock: Clock;
   readonly #program: SupervisedProgram;
   /** Emits the lines of each answer under its number. */
-  readonly #answers = new EventEmitter();
-  readonly #end = new AbortController();
+  readonly #answers = new EventEmitter().setMaxListeners(0);
   #asked = 0;
   #input: Writable | undefined;
-  #silentS = 0;
 
   constructor(options: ReaderOptions) {
-    this.#options = options;
-    this.#answers.setMaxListeners(0);
+    this.#clock = options.clock;
     this.#program = new SupervisedProgram({
       ...options,
       started: () => {},
@@ -108,28 +101,25 @@ export class ReaderProcess {
         this.#input = input;
         options.started();
       },
-      readOutput: (output) => eachReaderLine(output, (line) => this.#receive(line)),
-      ended: (how, againInMs) => {
+      readOutput: (output) => this.#read(output, options.handle),
+      ended: (how, againInMs, hasExited) => {
         this.#input = undefined;
         if (this.#answers.listenerCount('error') > 0)
           this.#answers.emit('error', failure(`the OPC UA process ended: ${how}`));
-        options.ended(how, againInMs);
+        options.ended(how, againInMs, hasExited);
       },
     });
   }
 
   start(): void {
     this.#program.start();
-    this.#watch().catch(() => {});
   }
 
   /** Closes the input and waits up to `graceMs` for the process to end by itself. */
   async stop(graceMs = 0): Promise<void> {
-    const { clock } = this.#options;
-    this.#end.abort();
     this.#input?.end();
-    const endMs = clock.monotonicMs() + graceMs;
-    while (this.#program.startedMs !== undefined && clock.monotonicMs() < endMs) await clock.sleep(50);
+    const endMs = this.#clock.monotonicMs() + graceMs;
+    while (this.#program.startedMs !== undefined && this.#clock.monotonicMs() < endMs) await this.#clock.sleep(50);
     await this.#program.stop();
   }
 
@@ -154,22 +144,25 @@ export class ReaderProcess {
     }
   }
 
-  async #receive(line: ReaderLine): Promise<void> {
-    this.#silentS = 0;
-    if ('answer' in line) this.#answers.emit(String(line.answer), line);
-    else await this.#options.handle(line);
-    this.#silentS = 0;
-  }
-
-  /**
-   * Restarts the process if it sends no lines, including heartbeats. Counts one-second steps, so that a suspension of
-   * the gateway counts as one second.
-   */
-  async #watch(): Promise<never> {
-    for (;;) {
-      await this.#options.clock.sleep(1_000, this.#end.signal);
-      this.#silentS = this.#input === undefined ? 0 : this.#silentS + 1;
-      if (this.#silentS >= MAX_SILENT_S) this.#program.restart(`no output for ${MAX_SILENT_S} s`);
+  async #read(output: Readable, handle: ReaderOptions['handle']): Promise<void> {
+    let endWatch = () => {};
+    // In two steps, so that a suspended agent reads the output before it restarts the process.
+    const watch = (isSecondStep = false): void => {
+      endWatch = this.#clock.after(MAX_SILENT_MS / 2, () => {
+        if (isSecondStep) this.#program.restart(`no output for ${MAX_SILENT_MS / 1_000} s`);
+        else watch(true);
+      });
+    };
+    watch();
+    try {
+      await eachReaderLine(output, async (line) => {
+        endWatch();
+        if ('answer' in line) this.#answers.emit(String(line.answer), line);
+        else await handle(line);
+        watch();
+      });
+    } finally {
+      endWatch();
     }
   }
 }

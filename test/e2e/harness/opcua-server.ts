@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { freePort } from '../../../src/base/port-claim.ts';
@@ -56,17 +56,6 @@ export class OpcuaServer {
     const ended = new Promise((resolve) => child.once('exit', resolve));
     child.kill('SIGKILL');
     await ended;
-  }
-
-  /** The next startup creates a new key and certificate. */
-  forgetCertificate(): void {
-    rmSync(join(this.folder, 'pki'), { recursive: true });
-    mkdirSync(join(this.folder, 'pki'));
-  }
-
-  /** The next start begins with an empty history. */
-  forgetHistory(): void {
-    for (const name of ['ledger', 'acknowledged']) rmSync(join(this.folder, name), { force: true });
   }
 
   /** Values of Count with their times. */

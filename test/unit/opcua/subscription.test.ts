@@ -1,0 +1,148 @@
+import {
+  DataChangeNotification,
+  DataType,
+  DataValue,
+  MonitoredItemNotification,
+  NotificationMessage,
+  StatusCodes,
+  type Variant,
+} from 'node-opcua-client';
+import { describe, expect, it } from 'vitest';
+import { Namespaces } from '../../../src/opcua/namespaces.ts';
+import type { ReaderLine, ReaderTask } from '../../../src/opcua/protocol.ts';
+import { writeItem } from '../../../src/opcua/requests.ts';
+import type { Session } from '../../../src/opcua/session.ts';
+import { Subscription } from '../../../src/opcua/subscription.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+const ID = 5;
+const HANDLE = 1;
+const KEY = 'ns=1;s=A  0 10 value ';
+const TASK: ReaderTask = {
+  endpoint: { url: 'opc.tcp://h', policy: 'None', mode: 'None', identity: { folder: '' }, trustFolder: '' },
+  items: [{ node: 'ns=1;s=A', samplingMs: 0, queueSize: 10, trigger: 'value' }],
+  namespaces: [],
+  kept: { id: ID, serverStartMs: 0, publishTimeoutMs: 1, items: [[KEY, HANDLE, 9]] },
+  stored: [ID, 10],
+};
+
+type Callback = (error: Error | null, response?: unknown) => void;
+
+/** A server that retains messages of a subscription. Each contains its sequence number as the value. */
+class Server {
+  readonly lines: ReaderLine[] = [];
+  readonly acknowledged: number[] = [];
+  readonly subscription: Subscription;
+
+  /** `retained`: sequence numbers; a negative one is listed, but not available any more. */
+  constructor(retained: readonly number[]) {
+    const raw = {
+      read: async () => ({ value: undefined }),
+      transferSubscriptions: (_: unknown, callback: Callback) =>
+        callback(null, {
+          results: [{ statusCode: StatusCodes.Good, availableSequenceNumbers: retained.map((one) => Math.abs(one)) }],
+        }),
+      republish: ({ retransmitSequenceNumber: sequence }: { retransmitSequenceNumber: number }, callback: Callback) => {
+        if (!retained.includes(sequence)) callback(new Error('BadMessageNotAvailable'));
+        else callback(null, { notificationMessage: messageOf(sequence) });
+      },
+      publish: (request: { subscriptionAcknowledgements: { sequenceNumber: number }[] }) =>
+        this.acknowledged.push(...request.subscriptionAcknowledgements.map(({ sequenceNumber }) => sequenceNumber)),
+      call: async () => {},
+    };
+    this.subscription = new Subscription(sessionOf(raw), TASK, (line) => this.lines.push(line));
+  }
+
+  async open(): Promise<this> {
+    await this.subscription.open(true);
+    return this;
+  }
+
+  /** Values of the requested messages, and the reported losses. */
+  get received() {
+    return this.lines.flatMap((line) => {
+      if ('values' in line) return line.values.map(([, raw]) => raw);
+      return 'lost' in line ? [`${line.lost} lost`] : [];
+    });
+  }
+}
+
+/** `dataType`: type of the node's current value. */
+function sessionOf(raw: object, dataType = DataType.Double): Session {
+  return {
+    raw,
+    namespaces: new Namespaces(['', 'urn:a']),
+    inBatches: async () => [],
+    decodeStructures: async () => {},
+    read: async () => [{ value: { dataType } }],
+  } as unknown as Session;
+}
+
+/** Returns the values that are sent to the server. */
+async function written(dataType: DataType, number: number): Promise<unknown[]> {
+  const sent: unknown[] = [];
+  const write = async ({ value }: { value: { value: Variant } }) => {
+    sent.push(value.value.value);
+    return StatusCodes.Good;
+  };
+  await writeItem(sessionOf({ write }, dataType), 'ns=1;s=A', number, new ManualClock());
+  return sent;
+}
+
+function messageOf(sequenceNumber: number): NotificationMessage {
+  const value = new DataValue({ value: { dataType: DataType.Double, value: sequenceNumber } });
+  const monitoredItems = [new MonitoredItemNotification({ clientHandle: HANDLE, value })];
+  return new NotificationMessage({
+    sequenceNumber,
+    notificationData: [new DataChangeNotification({ monitoredItems })],
+  });
+}
+
+describe('transferred OPC UA subscription', () => {
+  it('requests the messages that are not on disk, and acknowledges those that are', async () => {
+    const { subscription, received, acknowledged } = await new Server([9, 10, 11, 12]).open();
+    expect(received).toEqual([11, 12]);
+    subscription.stored([ID, 11]);
+    subscription.stored([ID + 1, 12]);
+    void subscription.receive();
+    expect(acknowledged).toEqual([9, 10, 11]);
+  });
+
+  it.each([
+    ['has discarded', [13, 14], ['2 lost', 13, 14]],
+    ['lists and does not return', [11, -12, 13], [11, '1 lost', 13]],
+  ])('reports messages that the server %s', async (_what, retained, expected) => {
+    expect((await new Server(retained).open()).received).toEqual(expected);
+  });
+
+  it('reports no loss if the server only counted the transfer', async () => {
+    expect((await new Server([12]).open()).received).toEqual([12]);
+  });
+});
+
+describe('OPC UA write', () => {
+  it.each([
+    [DataType.Boolean, 1, true],
+    [DataType.Float, 1.5, 1.5],
+    [DataType.Int16, -32_768, -32_768],
+    [DataType.UInt32, 4_294_967_295, 4_294_967_295],
+    [DataType.Int64, -2, [4_294_967_295, 4_294_967_294]],
+    [DataType.UInt64, 2 ** 33 + 1, [2, 1]],
+  ])('sends a number in the type of the node: %s %s', async (dataType, number, sent) => {
+    expect(await written(dataType, number)).toEqual([sent]);
+  });
+
+  it.each([
+    [DataType.Boolean, 2],
+    [DataType.Float, 1e300],
+    [DataType.Int16, 32_768],
+    [DataType.Byte, 1.5],
+    [DataType.UInt64, -1],
+    [DataType.Int64, 2 ** 53],
+    [DataType.String, 1],
+    [DataType.DateTime, 1],
+    [DataType.Null, 1],
+  ])('rejects a number that does not fit the type: %s %s', async (dataType, number) => {
+    await expect(written(dataType, number)).rejects.toThrow('does not fit');
+  });
+});
