@@ -35,6 +35,11 @@ const MAX_HEAP_MIB = 192;
 const HEAP_SHARE = 0.4;
 /** Maximum line length, sufficient for ten thousand subscription items. */
 const MAX_LINE_BYTES = 16 * MIB;
+/**
+ * Maximum length of the lines that wait for their handler: those of 10,000 values that are not on disk, and of one message
+ * of the maximum size.
+ */
+const MAX_WAITING_LENGTH = 2 * MAX_LINE_BYTES;
 /** Time without output after which the reader is restarted. Equals six heartbeats. */
 const MAX_SILENT_MS = 30_000;
 
@@ -61,10 +66,10 @@ export function endpointOf({ spec }: Source<OpcuaSpec>, stateDir: string): Endpo
   return { ...endpoint, identity };
 }
 
-/** Calls `handle` for each line from the reader, one line at a time. Rejects if a line exceeds `MAX_LINE_BYTES`. */
+/** Calls `onLine` for each line from the reader. Rejects if a line exceeds `MAX_LINE_BYTES`. */
 export async function eachReaderLine(
   output: Readable,
-  handle: (line: ReaderLine) => Promise<void> | void,
+  onLine: (line: ReaderLine, length: number) => void,
 ): Promise<void> {
   output.setEncoding('utf8');
   let rest = '';
@@ -72,14 +77,54 @@ export async function eachReaderLine(
     const lines = (rest + chunk).split('\n');
     rest = lines.pop()!;
     if (rest.length > MAX_LINE_BYTES) throw new Error('a line from the OPC UA process exceeds the size limit');
-    for (const line of lines) await handle(JSON.parse(line) as ReaderLine);
+    for (const line of lines) onLine(JSON.parse(line) as ReaderLine, line.length);
+  }
+}
+
+interface ReaderLines {
+  clock: Clock;
+  /** Called for each line except heartbeats, when the promise of the previous one has resolved. */
+  handle(line: ReaderLine): Promise<void> | void;
+  /** Called if the reader sends no line, including heartbeats, for `MAX_SILENT_MS`. */
+  silent(): void;
+}
+
+/**
+ * Handles the lines of one reader process. Lines are read while others wait for their handler, for example because the
+ * disk is full, so that a frozen process is detected. Rejects if too much output is waiting.
+ */
+export async function handleReaderLines(output: Readable, { clock, handle, silent }: ReaderLines): Promise<void> {
+  let endWatch = () => {};
+  // In two steps, so that a suspended agent reads the output before it restarts the process.
+  const watch = (isSecondStep = false): void => {
+    endWatch = clock.after(MAX_SILENT_MS / 2, () => (isSecondStep ? silent() : watch(true)));
+  };
+  let handled = Promise.resolve();
+  let waitingLength = 0;
+  watch();
+  try {
+    await eachReaderLine(output, (line, length) => {
+      endWatch();
+      watch();
+      if ('alive' in line) return;
+      waitingLength += length;
+      if (waitingLength > MAX_WAITING_LENGTH) throw new Error('the OPC UA process does not wait for the agent');
+      handled = handled.then(async () => {
+        await handle(line);
+        waitingLength -= length;
+      });
+      handled.catch((error: Error) => output.destroy(error));
+    });
+    await handled;
+  } finally {
+    endWatch();
   }
 }
 
 interface ReaderOptions extends Pick<SupervisedOptions, 'command' | 'instance' | 'clock' | 'onErrorLine' | 'ended'> {
   /** Called when the process can receive lines. */
   started(): void;
-  /** Further output is not read until the promise resolves. */
+  /** Called when the promise of the previous line has resolved. */
   handle(line: ReaderLine): Promise<void> | void;
 }
 
@@ -144,26 +189,17 @@ export class ReaderProcess {
     }
   }
 
-  async #read(output: Readable, handle: ReaderOptions['handle']): Promise<void> {
-    let endWatch = () => {};
-    // In two steps, so that a suspended agent reads the output before it restarts the process.
-    const watch = (isSecondStep = false): void => {
-      endWatch = this.#clock.after(MAX_SILENT_MS / 2, () => {
-        if (isSecondStep) this.#program.restart(`no output for ${MAX_SILENT_MS / 1_000} s`);
-        else watch(true);
-      });
-    };
-    watch();
-    try {
-      await eachReaderLine(output, async (line) => {
-        endWatch();
+  #read(output: Readable, handle: ReaderOptions['handle']): Promise<void> {
+    const process = this.#input;
+    return handleReaderLines(output, {
+      clock: this.#clock,
+      handle: (line) => {
         if ('answer' in line) this.#answers.emit(String(line.answer), line);
-        else await handle(line);
-        watch();
-      });
-    } finally {
-      endWatch();
-    }
+        // Lines that still wait after the process has ended are discarded, because the server resends their values.
+        else if (this.#input === process) return handle(line);
+      },
+      silent: () => this.#program.restart(`no output for ${MAX_SILENT_MS / 1_000} s`),
+    });
   }
 }
 
