@@ -1,5 +1,6 @@
 /** Converts library errors, server status codes and Node error codes to readable messages. */
 import * as ua from 'node-opcua-client';
+import { pemEndsMs } from '../base/certificates.ts';
 import { messageOf } from '../base/errors.ts';
 import { Redactor } from '../base/redactor.ts';
 import type { Endpoint, Problem } from './protocol.ts';
@@ -43,6 +44,11 @@ const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: str
     "the server does not trust this gateway's certificate",
     'Ask the server administrator to trust the certificate that `tagferry sources trust` shows.',
   ],
+  [
+    /BadCertificateTimeInvalid/,
+    "the server considers this gateway's certificate expired or not valid yet",
+    'Check the clocks of the gateway and the server.',
+  ],
   [/BadTooManySessions/, 'the server has too many sessions', LIMITS],
   [/BadTooManySubscriptions/, 'the server has too many subscriptions', LIMITS],
   [/BadTcpEndpointUrlInvalid/, 'the server has no endpoint at this address', 'Check the path after host and port.'],
@@ -64,7 +70,9 @@ const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: str
 export function problemOf(error: unknown, endpoint: Partial<Endpoint>): Problem {
   if (error instanceof UntrustedServer) {
     const thumbprint = ua.crypto_utils.makeSHA1Thumbprint(error.certificate).toString('hex');
-    const problem = `server certificate is not trusted (SHA-1 ${thumbprint})`;
+    const endsMs = pemEndsMs(error.certificate);
+    const until = endsMs === undefined ? '' : `, valid until ${new Date(endsMs).toISOString().slice(0, 10)}`;
+    const problem = `server certificate is not trusted (SHA-1 ${thumbprint}${until})`;
     return { problem, hint: 'Compare the thumbprint with the one on the server, then run `tagferry sources trust`.' };
   }
   const text = withoutPassword(messageOf(error), endpoint).replaceAll(/\s+/g, ' ').trim();

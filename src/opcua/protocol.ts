@@ -65,8 +65,19 @@ export interface KeptSubscription {
   serverStartMs: number;
   /** Response timeout of a Publish request. */
   publishTimeoutMs: number;
-  /** `key`: settings with which the server monitors the item. */
-  items: readonly (readonly [key: string, handle: number, monitoredItem: number])[];
+  /** Publishing interval, as revised by the server. */
+  publishingMs: number;
+  items: readonly (readonly [handle: number, item: MonitoredItem])[];
+}
+
+/** Item as the server monitors it. */
+export interface MonitoredItem {
+  /** Requested settings. */
+  key: string;
+  monitoredItem: number;
+  /** As revised by the server. */
+  samplingMs: number;
+  queueSize: number;
 }
 
 export type MessageId = readonly [subscription: number, sequence: number];
@@ -170,13 +181,15 @@ export type AnswerLine = { answer: number } & (
   | { end: true }
 );
 
-/** The subscription was created, transferred or changed. */
+/** The subscription was created or transferred, or its items have changed. */
 export interface SubscriptionLine {
   subscription: KeptSubscription;
   isNew: boolean;
   /** Namespace URIs of the server, by index. */
   namespaces: readonly string[];
   rejected: readonly (readonly [item: number, why: string])[];
+  /** Items for which the server does less than requested. */
+  revised: readonly (readonly [item: number, what: string])[];
   certificateEndsMs?: number | undefined;
 }
 

@@ -1,6 +1,7 @@
 /** Connections to servers: limits of the transport, certificates, users, and the services of a session. */
 import * as ua from 'node-opcua-client';
 import { ClientTCP_transport } from 'node-opcua-transport';
+import { pemEndsMs } from '../base/certificates.ts';
 import { readRegularFileSync } from '../base/regular-file.ts';
 import { ownCertificate, TrustFolder } from './certificates.ts';
 import { Namespaces } from './namespaces.ts';
@@ -12,12 +13,14 @@ export const RESPONSE_MS = 15_000;
 const SESSION_MS = 120_000;
 const MAX_CHUNK_BYTES = 64 * 1024;
 const MIN_CHUNK_BYTES = 8 * 1024;
-/** Maximum number of operations per request; small controllers do not accept more. */
+/** Maximum number of operations per request; small controllers do not accept more, and may not report their limit. */
 const MAX_OPERATIONS = 100;
 /** Maximum number of references per Browse response. Further references are requested with the continuation point. */
 const MAX_REFERENCES = 1_000;
 const MAX_PASSWORD_BYTES = 4096;
 const NAMESPACE_ARRAY = 'i=2255';
+/** MaxNodesPerRead and MaxMonitoredItemsPerCall (OPC 10000-5, 6.3.11). */
+const OPERATION_LIMITS = ['i=11705', 'i=11714'];
 
 /** Returns the server's limit, but at most `max`. A server limit of 0 means no limit. */
 const bounded = (limit: number, max: number): number => (limit === 0 ? max : Math.min(limit, max));
@@ -181,13 +184,17 @@ export class Session {
   /** Expiry time of the server certificate; `undefined` if it is not used. */
   get certificateEndsMs(): number | undefined {
     const [certificate] = [this.#client.serverCertificate].flat();
-    if (this.#endpoint.policy === 'None' || certificate === undefined) return undefined;
-    return ua.crypto_utils.exploreCertificate(certificate).tbsCertificate.validity.notAfter.getTime();
+    return this.#endpoint.policy === 'None' || certificate === undefined ? undefined : pemEndsMs(certificate);
   }
 
+  /** Reads the namespaces and the operation limits of the server. */
   async readNamespaces(): Promise<void> {
-    const { value } = await this.raw.read({ nodeId: NAMESPACE_ARRAY, attributeId: ua.AttributeIds.Value });
-    this.namespaces = new Namespaces(Array.isArray(value?.value) ? value.value : [], this.#firstNamespaces);
+    const ids = [NAMESPACE_ARRAY, ...OPERATION_LIMITS].map((nodeId) => {
+      return { nodeId, attributeId: ua.AttributeIds.Value };
+    });
+    const [uris, ...limits] = (await this.inBatches(ids, (some) => this.raw.read([...some]))).flat();
+    this.namespaces = new Namespaces(Array.isArray(uris?.value?.value) ? uris.value.value : [], this.#firstNamespaces);
+    for (const limit of limits) this.#operations = bounded(Number(limit.value?.value ?? 0), this.#operations);
   }
 
   /** Never rejects. */
@@ -197,9 +204,8 @@ export class Session {
   }
 
   /**
-   * Runs a service for all items, in requests as large as the server accepts (OPC 10000-5, OperationLimits). If the
-   * server rejects a request as too large, the size of this request and all later requests is halved. Rejects with any
-   * other error from `send`.
+   * Runs a service for all items, in requests as large as the server accepts. If the server rejects a request as too
+   * large, the size of this request and all later requests is halved. Rejects with any other error from `send`.
    */
   async inBatches<Item, Result>(
     all: readonly Item[],

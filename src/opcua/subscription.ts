@@ -13,9 +13,11 @@ import {
   type KeptSubscription,
   MAX_VALUES_PER_LINE,
   type MessageId,
+  type MonitoredItem,
   type ReaderLine,
   type ReaderTask,
   type ReadValue,
+  type SubscriptionLine,
 } from './protocol.ts';
 import { RESPONSE_MS, type Session } from './session.ts';
 import { isGood, readingOf, statusText, valueIdOf } from './values.ts';
@@ -61,15 +63,18 @@ export class Subscription {
   #id = 0;
   #serverStartMs = 0;
   #publishTimeoutMs = 0;
+  #publishingMs = 0;
   /** Items by the settings with which the server monitors them. */
   readonly #wanted = new Map<string, ResolvedItem>();
   /** Monitored items by client handle. */
-  readonly #monitored = new Map<number, { key: string; monitoredItem: number }>();
+  readonly #monitored = new Map<number, MonitoredItem>();
   #nextHandle = 1;
   #rejected: [item: number, why: string][] = [];
   /** Received messages that are not on disk, and those that are on disk and not acknowledged yet. */
   #unstored: { sequence: number; values: number }[] = [];
   #acknowledgements: number[] = [];
+  /** Latest report of the items, as JSON. */
+  #reported = '';
   #wake = Promise.withResolvers<void>();
 
   constructor(session: Session, task: ReaderTask, send: (line: ReaderLine) => void) {
@@ -192,8 +197,9 @@ export class Subscription {
     this.isKept = true;
     this.#id = kept.id;
     this.#publishTimeoutMs = kept.publishTimeoutMs;
-    for (const [key, handle, monitoredItem] of kept.items) {
-      this.#monitored.set(handle, { key, monitoredItem });
+    this.#publishingMs = kept.publishingMs;
+    for (const [handle, item] of kept.items) {
+      this.#monitored.set(handle, item);
       this.#nextHandle = Math.max(this.#nextHandle, handle + 1);
     }
     const { stored, received = stored } = this.#task;
@@ -220,8 +226,7 @@ export class Subscription {
   }
 
   async #create(isTransferable: boolean): Promise<void> {
-    const fastest = Math.min(...this.#task.items.map(({ samplingMs }) => samplingMs));
-    const publishingMs = Math.min(Math.max(fastest, MIN_PUBLISHING_MS), MAX_PUBLISHING_MS);
+    const publishingMs = publishingMsOf(this.#task);
     const created = await this.#session.raw.createSubscription({
       requestedPublishingInterval: publishingMs,
       requestedMaxKeepAliveCount: Math.ceil(KEEP_ALIVE_MS / publishingMs),
@@ -231,6 +236,7 @@ export class Subscription {
       priority: 0,
     });
     this.#id = created.subscriptionId;
+    this.#publishingMs = created.revisedPublishingInterval;
     const keepAliveMs = created.revisedPublishingInterval * created.revisedMaxKeepAliveCount;
     this.#publishTimeoutMs = Math.ceil(keepAliveMs * 2 + RESPONSE_MS);
   }
@@ -264,18 +270,37 @@ export class Subscription {
     const existing = new Set([...this.#monitored.values()].map(({ key }) => key));
     const added = [...this.#wanted].filter(([key]) => !existing.has(key));
     await this.#monitor(added, true);
-    const items = [...this.#monitored].map(([handle, { key, monitoredItem }]) => [key, handle, monitoredItem] as const);
-    this.#send({
+    const line: SubscriptionLine = {
       subscription: {
         id: subscriptionId,
         serverStartMs: this.#serverStartMs,
         publishTimeoutMs: this.#publishTimeoutMs,
-        items,
+        publishingMs: this.#publishingMs,
+        items: [...this.#monitored],
       },
       isNew,
       namespaces: this.#session.namespaces.uris,
       rejected: this.#rejected,
+      revised: this.#revised(),
       certificateEndsMs: this.#session.certificateEndsMs,
+    };
+    const text = JSON.stringify(line);
+    if (text !== this.#reported) this.#send(line);
+    this.#reported = text;
+  }
+
+  /** Returns the items that the server samples more slowly, queues less or reports less often than requested. */
+  #revised(): [item: number, what: string][] {
+    const publishingMs = publishingMsOf(this.#task);
+    return [...this.#monitored.values()].flatMap(({ key, samplingMs, queueSize }) => {
+      const { item, places } = this.#wanted.get(key)!;
+      const what: string[] = [];
+      if (item.samplingMs > 0 && samplingMs > item.samplingMs)
+        what.push(`sampled every ${samplingMs} ms instead of ${item.samplingMs} ms`);
+      if (queueSize < item.queueSize) what.push(`${queueSize} of ${item.queueSize} values queued`);
+      if (this.#publishingMs > publishingMs && this.#publishingMs > queueSize * samplingMs)
+        what.push(`sent every ${this.#publishingMs} ms instead of ${publishingMs} ms`);
+      return what.length === 0 ? [] : places.map((place): [number, string] => [place, what.join(', ')]);
     });
   }
 
@@ -301,9 +326,14 @@ export class Subscription {
         })),
       });
       for (const [at, [key, resolved]] of some.entries()) {
-        const { statusCode, monitoredItemId } = results?.[at] ?? {};
+        const { statusCode, monitoredItemId, revisedSamplingInterval, revisedQueueSize } = results?.[at] ?? {};
         if (statusCode && isGood(statusCode)) {
-          this.#monitored.set(first + at, { key, monitoredItem: monitoredItemId! });
+          this.#monitored.set(first + at, {
+            key,
+            monitoredItem: monitoredItemId!,
+            samplingMs: revisedSamplingInterval!,
+            queueSize: revisedQueueSize!,
+          });
         } else if (hasFilter && FILTER_ERRORS.test(statusCode?.name ?? '')) unfiltered.push([key, resolved]);
         else {
           const why = statusCode ? statusText(statusCode) : 'no response';
@@ -313,6 +343,12 @@ export class Subscription {
     });
     if (unfiltered.length > 0) await this.#monitor(unfiltered, false);
   }
+}
+
+/** Returns the requested publishing interval, in milliseconds. */
+function publishingMsOf({ items }: ReaderTask): number {
+  const fastest = Math.min(...items.map(({ samplingMs }) => samplingMs));
+  return Math.min(Math.max(fastest, MIN_PUBLISHING_MS), MAX_PUBLISHING_MS);
 }
 
 /** Returns how far `to` is after `from`. Numbers wrap around at 32 bits. */

@@ -241,7 +241,7 @@ export class OpcuaSource implements RunningSource {
     this.#unreadable.set(item, hint === undefined ? { problem } : { problem, hint });
   }
 
-  #connect({ subscription, namespaces, isNew, rejected, certificateEndsMs }: SubscriptionLine): void {
+  #connect({ subscription, namespaces, isNew, rejected, revised, certificateEndsMs }: SubscriptionLine): void {
     const { gate, source, status, points } = this.#context;
     const { namespaces: first } = this.#server;
     if (isNew) this.#past.expectGaps();
@@ -250,12 +250,12 @@ export class OpcuaSource implements RunningSource {
       this.#trouble.report({ event: 'opcua.namespaces_changed', source: source.name }, text);
     }
     const all = namespaces.map((uri, at) => first[at] ?? uri);
-    const server = { ...this.#server, namespaces: [...all, ...first.slice(all.length)], subscription };
-    // Reported every minute while nodes are rejected.
-    this.#isServerChanged ||= JSON.stringify(server) !== JSON.stringify(this.#server);
-    this.#server = server;
+    this.#server = { ...this.#server, namespaces: [...all, ...first.slice(all.length)], subscription };
+    this.#isServerChanged = true;
     status.connect();
     status.certificateEndsMs = certificateEndsMs;
+    const shortfalls = new Map(revised.map(([item, problem]) => [item, { problem }]));
+    status.warnWhile('revised', this.#textOf(shortfalls));
     this.#trouble.recovered('opcua.away', { source: source.name }, 'OPC UA session restored');
     this.#rejected.clear();
     const readings: Reading[] = [];
@@ -274,13 +274,19 @@ export class OpcuaSource implements RunningSource {
 
   /** Shows the problems of a connected source. */
   #showProblems(): void {
-    const { points, status } = this.#context;
+    const { status } = this.#context;
     if (status.connected !== true) return;
-    const all = [...this.#rejected, ...this.#unreadable];
-    const named = all.slice(0, MAX_NAMED).map(([item, { problem }]) => `${points[item]?.name}: ${problem}`);
-    const more = all.length > MAX_NAMED ? `; and ${all.length - MAX_NAMED} more` : '';
-    status.problem = all.length === 0 ? undefined : `${named.join('; ')}${more}`;
-    status.hint = all.find(([, { hint }]) => hint !== undefined)?.[1].hint;
+    const problems = new Map([...this.#rejected, ...this.#unreadable]);
+    status.problem = this.#textOf(problems);
+    status.hint = [...problems.values()].find(({ hint }) => hint !== undefined)?.hint;
+  }
+
+  /** Returns the first problems with the names of their values, or `undefined` if there are none. */
+  #textOf(problems: ReadonlyMap<number, Problem>): string | undefined {
+    const { points } = this.#context;
+    const { size } = problems;
+    const named = [...problems].slice(0, MAX_NAMED).map(([item, { problem }]) => `${points[item]?.name}: ${problem}`);
+    return size === 0 ? undefined : `${named.join('; ')}${size > MAX_NAMED ? `; and ${size - MAX_NAMED} more` : ''}`;
   }
 
   #endSession({ problem, hint, isOversized }: Extract<ReaderLine, { disconnected: true }>): void {

@@ -7,6 +7,7 @@
  *   latest ──── subscription lost ──── first value of the next one ──► gap (latest, first) ──► filled page by page
  */
 import { messageOf } from '../../base/errors.ts';
+import { plain } from '../../base/foreign-text.ts';
 import type { Note } from '../../buffer/client/notes.ts';
 import { STATUS_FLAGS, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { HistoryPage, HistorySpan } from '../../opcua/protocol.ts';
@@ -228,22 +229,32 @@ export class PastValues {
       // A continuation point is valid only in its session.
       if (page.problem !== undefined && point !== undefined) throw new Error(page.problem);
       if (page.problem !== undefined) return page.problem;
-      const { gate, points } = this.#context();
-      const { series, shaping, map } = points[at]!;
+      const { gate, points, status } = this.#context();
+      const { name, series, shaping, map } = points[at]!;
       const columns = new ValueColumns(page.past.length);
-      for (const [raw, timeMs, status] of page.past) {
+      for (const [raw, timeMs, severity, detail] of page.past) {
         // A second value with the same time would replace the first.
-        if (raw === null || timeMs === null || timeMs <= gap.fromMs || timeMs >= untilMs) continue;
+        if (timeMs !== null && (timeMs <= gap.fromMs || timeMs >= untilMs)) continue;
+        if (raw === null || timeMs === null) {
+          status.errors++;
+          status.recordRejected(
+            `${name}: ${raw === null ? plain(detail?.problem ?? '') : 'no timestamp'} (in the history)`,
+          );
+          continue;
+        }
         if (gate.rejectsPast(points[at]!, timeMs)) continue;
         gap.fromMs = timeMs;
         gap.attempts = 0;
         const shaped = shape(raw, { shaping, map });
-        if ('problem' in shaped) continue;
+        if ('problem' in shaped) {
+          status.reportNoMeasurement(points[at]!, shaped.problem, shaped.fault);
+          continue;
+        }
         const { value } = shaped;
-        const isBad = QUALITIES[status] === 'bad';
+        const isBad = QUALITIES[severity] === 'bad';
         if (!isSent(shaping, sent, value, isBad, timeMs)) continue;
         sent = { value, isBad, atMs: timeMs };
-        columns.add(series, timeMs, value, STATUS_FLAGS[QUALITIES[status]!]);
+        columns.add(series, timeMs, value, STATUS_FLAGS[QUALITIES[severity]!]);
       }
       filled.values += columns.length;
       filled.fromMs = Math.min(filled.fromMs, fromMs);

@@ -13,7 +13,8 @@
  *   {"expire": true}          ends all sessions as if they had timed out
  *
  * Values of Count are written to `FOLDER/ledger` before they are readable, and to `FOLDER/acknowledged` when their message
- * is acknowledged.
+ * is acknowledged. Requests that exceed the operation limits are written to `FOLDER/excess`. The node Slow is sampled every
+ * 500 ms at most.
  */
 import { appendFileSync, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -41,6 +42,12 @@ const STANDARD_TYPES = join(
   import.meta.dirname,
   '../../../node_modules/node-opcua-nodesets/nodesets/Opc.Ua.NodeSet2.ndjson.gz',
 );
+/** The server announces a host name that cannot be resolved, and its certificate has expired. */
+const UNKNOWN_HOST = 'opcua-server.invalid';
+const EXPIRED_CERTIFICATE = { from: new Date('2020-01-01'), days: 365 };
+const OPERATION_LIMITS = { maxNodesPerRead: 10, maxMonitoredItemsPerCall: 8 };
+/** Sampling interval of the node Slow. */
+const SLOW_MS = 500;
 /** Waits several event loop turns between two values, so that each one is sampled (every 20 ms). */
 const TURNS = 4;
 const TURN_MS = 25;
@@ -50,11 +57,15 @@ const manager = new OPCUACertificateManager({
   automaticallyAcceptUnknownCertificate: true,
   disableFileWatchers: true,
 });
+const createCertificate = manager.createSelfSignedCertificate.bind(manager);
+manager.createSelfSignedCertificate = (parameters) =>
+  createCertificate({ ...parameters, startDate: EXPIRED_CERTIFICATE.from, validity: EXPIRED_CERTIFICATE.days });
 /** Trusts user certificates one by one. */
 const users = new OPCUACertificateManager({ rootFolder: join(folder, 'users'), disableFileWatchers: true });
 const server = new OPCUAServer({
   port: Number(port),
-  hostname: '127.0.0.1',
+  hostname: UNKNOWN_HOST,
+  serverCapabilities: { operationLimits: OPERATION_LIMITS },
   serverCertificateManager: manager,
   userCertificateManager: users,
   userManager: { isValidUser: (name: string, password: string) => name === 'reader' && password === 'swordfish' },
@@ -68,13 +79,19 @@ const own = space.getOwnNamespace();
 type Variable = ReturnType<typeof own.addVariable>;
 const line = own.addFolder(space.rootFolder.objects, { browseName: 'Line1' });
 const pump = own.addObject({ browseName: 'Pump', componentOf: line });
-const add = (name: string, dataType: string, value: unknown, parent: typeof line | typeof pump = line): Variable =>
+const add = (
+  name: string,
+  dataType: string,
+  value: unknown,
+  parent = line as typeof line | typeof pump,
+  ms = 10,
+): Variable =>
   own.addVariable({
     browseName: name,
     nodeId: `s=Line1.${name}`,
     dataType,
     componentOf: parent,
-    minimumSamplingInterval: 10,
+    minimumSamplingInterval: ms,
     value: { dataType: DataType[dataType as keyof typeof DataType], arrayType: VariantArrayType.Scalar, value },
   } as never);
 const variables = new Map<string, Variable>([
@@ -84,6 +101,7 @@ const variables = new Map<string, Variable>([
   ['Total', add('Total', 'UInt64', [1, 5], pump)],
   ['Name', add('Name', 'String', 'P-1', pump)],
   ['Count', add('Count', 'Int32', 0)],
+  ['Slow', add('Slow', 'Double', 1, line, SLOW_MS)],
 ]);
 own.addVariable({
   browseName: 'Zones',
@@ -181,19 +199,21 @@ MessageChunker.prototype.chunkSecureMessage = function (...parameters) {
   return chunkSecureMessage.apply(this, parameters);
 };
 
-/** Rejects requests with more operations, as small controllers do. */
+/** Rejects requests with more operations, as small controllers do that report no limits. */
 let maxOperations = Number.POSITIVE_INFINITY;
 let areRightsHeld = false;
 const dispatch = server as unknown as Record<string, (message: { request: object }, channel: Channel) => void>;
-for (const [service, member] of [
-  ['Read', 'nodesToRead'],
-  ['CreateMonitoredItems', 'itemsToCreate'],
+for (const [service, member, limitName] of [
+  ['Read', 'nodesToRead', 'maxNodesPerRead'],
+  ['CreateMonitoredItems', 'itemsToCreate', 'maxMonitoredItemsPerCall'],
 ] as const) {
   const name = `_on_${service}Request`;
   const handle = dispatch[name]!;
   dispatch[name] = function (message, channel) {
     const operations = (message.request as Record<string, { attributeId?: AttributeIds }[] | null>)[member] ?? [];
     if (areRightsHeld && operations[0]?.attributeId === AttributeIds.UserAccessLevel) return;
+    const limit = OPERATION_LIMITS[limitName];
+    if (operations.length > limit) appendFileSync(join(folder, 'excess'), `${operations.length} for ${limitName}\n`);
     if (operations.length <= maxOperations) return handle.call(this, message, channel);
     const responseHeader = { serviceResult: StatusCodes.BadTooManyOperations };
     channel.send_response('MSG', new ServiceFault({ responseHeader } as never), message);

@@ -71,6 +71,11 @@ export class OpcuaServer {
     return wholeLines(join(this.folder, 'acknowledged')).map(Number);
   }
 
+  /** Requests that exceeded the operation limits of the server. */
+  excess(): string[] {
+    return wholeLines(join(this.folder, 'excess'));
+  }
+
   async dispose(): Promise<void> {
     await this.kill();
     rmSync(this.folder, { recursive: true, force: true });

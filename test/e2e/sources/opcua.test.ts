@@ -19,6 +19,8 @@ interface Report {
   name: string;
   connected: boolean;
   problem: string | null;
+  rejected: { count: number } | null;
+  warnings: { event: string; problem: string }[];
 }
 
 const stored = (key: string) => platform.stored(881, key);
@@ -31,7 +33,7 @@ function configure(history: string): void {
   agent.write(platform.url, {
     tags: `sources:
   cell:
-    { opcua: "${server.url}", security: Basic256Sha256, user_cert: user.pem, user_key: user-key.pem, every: 20ms, history: ${history} }
+    { opcua: "${server.url}", security: Basic256Sha256, user_cert: user.pem, user_key: user-key.pem, every: 50ms, history: ${history} }
   panel: { opcua: "${server.url}", username: reader, password_file: opcua-password }
 tags:
   T:
@@ -46,7 +48,11 @@ tags:
       speed: { from: cell, ${node('Motor')}, member: Speed }
       label: { from: cell, ${node('Name')}, map: { P-1: 7 } }
       count: { from: cell, ${node('Count')}, queue: 5000 }
+      limited: { from: cell, ${node('Flow')}, no_value: 9.5, range: [0, 12] }
+      slow: { from: cell, ${node('Slow')}, queue: 6000 }
       nowhere: { from: cell, ${node('Nowhere')} }
+      nowhere2: { from: cell, ${node('Nowhere2')} }
+      nowhere3: { from: cell, ${node('Nowhere3')}, member: Speed }
       oven: { from: cell, node: "nsu=${OVEN};s=Flow" }
       panel: { from: panel, ${node('Total')} }
       third: { from: cell, node: "ns=3;s=Flow" }
@@ -91,7 +97,7 @@ beforeAll(async () => {
   platform = await Platform.start();
   agent = new AgentProcess(platform.url);
   await server.start(OVEN, PRESS);
-  server.send({ set: { Flow: 12.5, [`${OVEN} Flow`]: 11, [`${PRESS} Flow`]: 22 }, time: START_MS, maxOperations: 10 });
+  server.send({ set: { Flow: 12.5, [`${OVEN} Flow`]: 11, [`${PRESS} Flow`]: 22 }, time: START_MS, maxOperations: 5 });
   const [certificate, key] = ['user.pem', 'user-key.pem'].map((name) => join(agent.config, name)) as [string, string];
   const request = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-subj', '/CN=reader', '-days', '3650'];
   execFileSync('openssl', [...request, '-keyout', key, '-out', certificate], { stdio: 'ignore' });
@@ -99,7 +105,10 @@ beforeAll(async () => {
   configure('0');
   await agent.start();
   const rejectedBecause = async (problem: RegExp) => problem.test((await report()).problem ?? '');
-  await agent.until(() => rejectedBecause(/certificate is not trusted/), 'the agent rejects the server');
+  await agent.until(
+    () => rejectedBecause(/certificate is not trusted .*valid until 2020-12-31/),
+    'the agent rejects it',
+  );
   const [, fingerprint] = /SHA-1 ([0-9a-f]{40})/.exec((await report()).problem ?? '')!;
   const trusted = await runVerb(agent, 'sources', 'trust', 'cell', '--fingerprint', fingerprint!);
   expect(trusted.stdout).toMatch(/Basic256Sha256 SignAndEncrypt: .*UserName/);
@@ -144,10 +153,36 @@ describe('OPC UA source', () => {
       11,
       11,
     ]);
-    await agent.until(() => agent.logged('opcua.refused').length > 0, 'the missing node is logged');
     const { connected, problem } = await report();
-    expect([connected, problem]).toEqual([true, 'T nowhere: the server does not have this node (BadNodeIdUnknown)']);
+    const unknown = 'the server does not have this node (BadNodeIdUnknown)';
+    expect([connected, problem?.split('; ')]).toEqual([
+      true,
+      ['nowhere', 'nowhere2', 'nowhere3'].map((key) => `T ${key}: ${unknown}`),
+    ]);
+    expect(agent.logged('opcua.refused')).toHaveLength(1);
     expect(stored('nowhere')).toEqual([]);
+  });
+
+  it('rejects and counts values that mean "no value" or are out of range', async () => {
+    await agent.until(() => stored('limited').length >= 2, 'the other values arrive');
+    expect(stored('limited').map(({ value }) => value)).toEqual([7.5, 8.5]);
+    const errorsOf = (event: string) => agent.logged(event).map(({ value, error }) => `${value}: ${error}`);
+    expect([...errorsOf('source.out_of_range'), ...errorsOf('source.no_value')]).toEqual([
+      'T limited: 12.5 is outside range [0, 12]',
+      'T limited: 9.5 means "no value" (no_value)',
+    ]);
+    expect((await report()).rejected?.count).toBe(2);
+  });
+
+  it('obeys the operation limits of the server, and reports what it samples more slowly and queues less', async () => {
+    expect(server.excess()).toEqual([]);
+    expect((await report()).warnings).toMatchObject([
+      {
+        event: 'opcua.revised',
+        problem: 'T slow: sampled every 500 ms instead of 50 ms, 5000 of 6000 values queued',
+      },
+    ]);
+    expect(agent.logged('opcua.revised')).toHaveLength(1);
   });
 
   it('lists, tests and writes values', async () => {

@@ -9,7 +9,7 @@ import {
 } from 'node-opcua-client';
 import { describe, expect, it } from 'vitest';
 import { Namespaces } from '../../../src/opcua/namespaces.ts';
-import type { ReaderLine, ReaderTask } from '../../../src/opcua/protocol.ts';
+import type { KeptSubscription, ReaderLine, ReaderTask } from '../../../src/opcua/protocol.ts';
 import { writeItem } from '../../../src/opcua/requests.ts';
 import type { Session } from '../../../src/opcua/session.ts';
 import { Subscription } from '../../../src/opcua/subscription.ts';
@@ -17,12 +17,13 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 
 const ID = 5;
 const HANDLE = 1;
-const KEY = 'ns=1;s=A  0 10 value ';
+const KEY = 'ns=1;s=A  20 100 value ';
+const MONITORED = { key: KEY, monitoredItem: 9, samplingMs: 20, queueSize: 100 };
 const TASK: ReaderTask = {
   endpoint: { url: 'opc.tcp://h', policy: 'None', mode: 'None', identity: { folder: '' }, trustFolder: '' },
-  items: [{ node: 'ns=1;s=A', samplingMs: 0, queueSize: 10, trigger: 'value' }],
+  items: [{ node: 'ns=1;s=A', samplingMs: 20, queueSize: 100, trigger: 'value' }],
   namespaces: [],
-  kept: { id: ID, serverStartMs: 0, publishTimeoutMs: 1, items: [[KEY, HANDLE, 9]] },
+  kept: { id: ID, serverStartMs: 0, publishTimeoutMs: 1, publishingMs: 100, items: [[HANDLE, MONITORED]] },
   stored: [ID, 10],
 };
 
@@ -35,7 +36,10 @@ class Server {
   readonly subscription: Subscription;
 
   /** `retained`: sequence numbers; a negative one is listed, but not available any more. */
-  constructor(retained: readonly number[]) {
+  constructor(
+    retained: readonly number[],
+    revised: { samplingMs?: number; queueSize?: number; publishingMs?: number } = {},
+  ) {
     const raw = {
       read: async () => ({ value: undefined }),
       transferSubscriptions: (_: unknown, callback: Callback) =>
@@ -50,7 +54,9 @@ class Server {
         this.acknowledged.push(...request.subscriptionAcknowledgements.map(({ sequenceNumber }) => sequenceNumber)),
       call: async () => {},
     };
-    this.subscription = new Subscription(sessionOf(raw), TASK, (line) => this.lines.push(line));
+    const { publishingMs = 100, ...others } = revised;
+    const kept: KeptSubscription = { ...TASK.kept!, publishingMs, items: [[HANDLE, { ...MONITORED, ...others }]] };
+    this.subscription = new Subscription(sessionOf(raw), { ...TASK, kept }, (line) => this.lines.push(line));
   }
 
   async open(): Promise<this> {
@@ -113,6 +119,21 @@ describe('transferred OPC UA subscription', () => {
     ['lists and does not return', [11, -12, 13], [11, '1 lost', 13]],
   ])('reports messages that the server %s', async (_what, retained, expected) => {
     expect((await new Server(retained).open()).received).toEqual(expected);
+  });
+
+  it.each([
+    [{ samplingMs: 500 }, ['sampled every 500 ms instead of 20 ms']],
+    [{ queueSize: 10 }, ['10 of 100 values queued']],
+    [
+      { samplingMs: 50, publishingMs: 6_000 },
+      ['sampled every 50 ms instead of 20 ms, sent every 6000 ms instead of 100 ms'],
+    ],
+    // The queue contains all values of the longer interval.
+    [{ publishingMs: 2_000 }, []],
+    [{}, []],
+  ])('reports what the server does less often than requested: %j', async (revised, expected) => {
+    const { lines } = await new Server([12], revised).open();
+    expect(lines.flatMap((line) => ('revised' in line ? line.revised : []))).toEqual(expected.map((what) => [0, what]));
   });
 
   it('reports no loss if the server only counted the transfer', async () => {

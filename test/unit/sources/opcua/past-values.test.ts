@@ -2,7 +2,9 @@ import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/base/logger.ts';
 import type { Note } from '../../../../src/buffer/client/notes.ts';
 import type { ValueColumns } from '../../../../src/buffer/format/value-columns.ts';
+import type { Reading } from '../../../../src/opcua/protocol.ts';
 import { PastValues } from '../../../../src/sources/opcua/past-values.ts';
+import { SourceStatus } from '../../../../src/sources/status.ts';
 import { ManualClock } from '../../doubles/manual-clock.ts';
 
 const NOW = Date.UTC(2026, 10, 25);
@@ -19,6 +21,9 @@ class Server {
   readonly events: string[] = [];
   readonly notes = new Map<string, string>();
   fails = false;
+  status: SourceStatus | undefined;
+  /** Values of the history instead of those in every second. */
+  history: Reading[] | undefined;
   #keys: string[] = [];
 
   constructor() {
@@ -29,7 +34,12 @@ class Server {
   /** Opens the source as at a startup, with the stored notes. */
   open(items = ITEMS, historyMs = 1e9): PastValues {
     const points = Array.from({ length: items }, (_, series) => {
-      return { name: `T v${series}`, series, shaping: { scale: 1, offset: 0 }, spec: { trigger: 'value' } };
+      return {
+        name: `T v${series}`,
+        series,
+        shaping: { scale: 1, offset: 0, noValue: [-1], range: [0, 100] },
+        spec: { trigger: 'value' },
+      };
     });
     const source = { name: 'cell', timeFrom: 'source', spec: { historyMs } };
     const gate = {
@@ -41,10 +51,20 @@ class Server {
         this.store(notes);
       },
     };
-    const context = { clock: this.clock, log: this.log, source, points, gate };
+    const status = new SourceStatus({
+      name: 'cell',
+      kind: 'opcua',
+      points: points as never,
+      isPolled: false,
+      clock: this.clock,
+      log: this.log,
+    });
+    this.status = status;
+    const context = { clock: this.clock, log: this.log, source, points, gate, status };
     const keys = points.map(({ name }) => name);
     const readPage = async (_: number, { fromMs, untilMs }: { fromMs: number; untilMs: number }) => {
       if (this.fails) throw new Error('the page ends the connection');
+      if (this.history) return { past: this.history };
       const past = [];
       for (let timeMs = fromMs + SECOND; timeMs < untilMs; timeMs += SECOND) past.push([1, timeMs, 0] as const);
       return { past };
@@ -141,6 +161,23 @@ describe('past values of an OPC UA server', () => {
     past.record(0, NOW + 4 * SECOND, true);
     await server.search(past);
     expect([server.events.filter((event) => event === 'opcua.gap'), server.seconds]).toEqual([['opcua.gap'], read]);
+  });
+
+  it('are counted as rejected if they are no measurements', async () => {
+    const { server, past } = restarted();
+    past.record(0, NOW + 9 * SECOND, false);
+    server.history = [
+      [null, NOW + SECOND, 2, { problem: 'status BadSensorFailure' }],
+      [1, NOW + 2 * SECOND, 0],
+      ['open', NOW + 3 * SECOND, 0],
+      [2, null, 0],
+      [-1, NOW + 4 * SECOND, 0],
+      [101, NOW + 5 * SECOND, 0],
+    ];
+    await server.search(past);
+    expect(server.seconds).toEqual([2]);
+    expect(server.status!.report(0)).toMatchObject({ errors: 5, rejected: { count: 5 } });
+    expect(server.events.slice(0, 3)).toEqual(['source.not_a_number', 'source.no_value', 'source.out_of_range']);
   });
 
   it('keep their times on disk with a cost that depends on the changed values', () => {
