@@ -5,6 +5,7 @@ import { messageOf } from '../base/errors.ts';
 import { Redactor } from '../base/redactor.ts';
 import type { Endpoint, Problem } from './protocol.ts';
 import { passwordOf, UntrustedServer } from './session.ts';
+import { NodeRejection } from './values.ts';
 
 const MAX_LENGTH = 300;
 const REACHABLE = 'Check address, port and firewall, and that the server is running.';
@@ -16,6 +17,8 @@ const LISTED = 'Run `tagferry sources trust` to list the kinds of users and the 
  * host and port, `HOST` with the host, and `SECURITY` with the security settings.
  */
 const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: string])[] = [
+  [/BadSession(IdInvalid|Closed|NotActivated)|session closed by the server/, 'the server closed the session'],
+  [/subscription was closed|BadNoSubscription|BadSubscriptionIdInvalid/, 'the server closed the subscription'],
   [/ECONNREFUSED/, 'nothing listens on AT', REACHABLE],
   [/EHOSTUNREACH|ENETUNREACH/, 'HOST is unreachable', REACHABLE],
   [/ENOTFOUND|EAI_AGAIN/, 'cannot resolve host name HOST', 'Check the host name and the name server.'],
@@ -49,7 +52,11 @@ const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: str
     "the server considers this gateway's certificate expired or not valid yet",
     'Check the clocks of the gateway and the server.',
   ],
-  [/BadTooManySessions/, 'the server has too many sessions', LIMITS],
+  [
+    /BadTooManySessions|BadMaxConnectionsReached|BadTcpNotEnoughResources/,
+    'the server has too many sessions or connections',
+    LIMITS,
+  ],
   [/BadTooManySubscriptions/, 'the server has too many subscriptions', LIMITS],
   [/BadTcpEndpointUrlInvalid/, 'the server has no endpoint at this address', 'Check the path after host and port.'],
   [/BadServerHalted|BadShutdown/, 'the server is shutting down'],
@@ -60,7 +67,7 @@ const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: str
   ],
   [/ETIMEDOUT|timed? ?out|BadTimeout/i, 'AT does not respond', REACHABLE],
   [
-    /ECONNRESET|EPIPE|premature disconnection|BadConnectionClosed|BadTcpInternalError|socket has been disconnected/i,
+    /ECONNRESET|EPIPE|premature disconnection|BadConnectionClosed|BadTcpInternalError|socket has been disconnected|connection (break|lost|aborted)|channel|session has been closed/i,
     'AT closed the connection',
     'Check the server log, and that the port belongs to an OPC UA server.',
   ],
@@ -75,8 +82,12 @@ export function problemOf(error: unknown, endpoint: Partial<Endpoint>): Problem 
     const problem = `server certificate is not trusted (SHA-1 ${thumbprint}${until})`;
     return { problem, hint: 'Compare the thumbprint with the one on the server, then run `tagferry sources trust`.' };
   }
+  if (error instanceof NodeRejection) return { problem: error.message };
   const text = withoutPassword(messageOf(error), endpoint).replaceAll(/\s+/g, ' ').trim();
   const [, problem, hint] = PROBLEMS.find(([pattern]) => pattern.test(text)) ?? [];
+  const [code] = /\bBad[A-Z]\w+/.exec(text) ?? [];
+  if (problem === undefined && code !== undefined && text.startsWith('serviceResult'))
+    return { problem: `the server rejected a request (${code})` };
   if (problem === undefined) return { problem: text.slice(0, MAX_LENGTH) };
   const { url = '', policy = 'None', mode } = endpoint;
   const { hostname: host, port } = URL.parse(url) ?? { hostname: 'the server', port: '' };
@@ -84,7 +95,6 @@ export function problemOf(error: unknown, endpoint: Partial<Endpoint>): Problem 
     .replace('AT', url === '' ? host : `${host}:${port || 4840}`)
     .replace('HOST', host)
     .replace('SECURITY', policy === 'None' ? 'security: None' : `security: ${policy}, mode: ${mode}`);
-  const [code] = /\bBad[A-Z]\w+/.exec(text) ?? [];
   return { problem: code === undefined ? sentence : `${sentence} (${code})`, ...(hint === undefined ? {} : { hint }) };
 }
 

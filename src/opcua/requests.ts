@@ -3,7 +3,7 @@ import * as ua from 'node-opcua-client';
 import type { Clock } from '../base/clock.ts';
 import type { FoundNode, HistoryPage, HistorySpan, Item, Reading } from './protocol.ts';
 import type { Session } from './session.ts';
-import { isGood, numbersIn, readingOf, statusText, valueIdOf } from './values.ts';
+import { isGood, NodeRejection, numbersIn, readingOf, statusText, valueIdOf } from './values.ts';
 
 /** Maximum number of values per page of history, which requires about 40 kB. */
 const MAX_VALUES = 1_000;
@@ -67,13 +67,15 @@ export async function writeItem(session: Session, node: string, raw: number, clo
   const startedMs = clock.monotonicMs();
   const nodeId = session.namespaces.nodeIdOf(node);
   const [current] = await session.read([valueIdOf(nodeId, {})]);
-  const dataType = current?.value?.dataType ?? ua.DataType.Null;
+  const dataType = current!.value?.dataType ?? ua.DataType.Null;
+  if (dataType === ua.DataType.Null)
+    throw new NodeRejection(`the type of the node is unknown: ${statusText(current!.statusCode)}`);
   const value = encoded(dataType, raw);
   if (value === undefined) throw new Error(`${raw} does not fit the type ${ua.DataType[dataType]} of the node`);
   if (clock.monotonicMs() - startedMs > WRITE_WITHIN_MS) throw new Error('the server responds too slowly for a write');
   const variant = new ua.Variant({ dataType, arrayType: ua.VariantArrayType.Scalar, value });
   const status = await session.raw.write({ nodeId, attributeId: ua.AttributeIds.Value, value: { value: variant } });
-  if (!isGood(status)) throw new Error(`the server rejected the write (${status.name})`);
+  if (!isGood(status)) throw new NodeRejection(`the server rejected the write: ${statusText(status)}`);
 }
 
 /** Returns the number as the type represents it, or `undefined` if it does not fit. Numbers are not rounded. */

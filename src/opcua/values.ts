@@ -41,7 +41,10 @@ const TEXTS: Readonly<Record<string, string>> = {
   BadNodeIdInvalid: 'the server does not accept this node id',
   BadAttributeIdInvalid: 'the node is not a variable',
   BadNotReadable: 'the node is not readable',
-  BadUserAccessDenied: 'the user is not allowed to read the node',
+  BadNotWritable: 'the node is not writable',
+  BadTypeMismatch: 'the node does not accept this type',
+  BadOutOfRange: 'the node does not accept this value',
+  BadUserAccessDenied: 'the user has no access to the node',
   BadIndexRangeNoData: 'the array does not have this element',
   BadIndexRangeInvalid: 'the value is not an array',
   BadTooManyMonitoredItems: 'the server does not accept more monitored values',
@@ -52,6 +55,9 @@ const TEXTS: Readonly<Record<string, string>> = {
   BadHistoryOperationInvalid: 'the server does not have a history of this node',
   BadServiceUnsupported: 'the server does not support this request',
 };
+
+/** The server rejected an operation on a node. The message is complete. */
+export class NodeRejection extends Error {}
 
 /** Describes the status code of a node or of its value. */
 export function statusText({ name }: ua.StatusCode): string {

@@ -9,6 +9,7 @@ import {
 } from 'node-opcua-client';
 import { describe, expect, it } from 'vitest';
 import { Namespaces } from '../../../src/opcua/namespaces.ts';
+import { problemOf } from '../../../src/opcua/problems.ts';
 import type { KeptSubscription, ReaderLine, ReaderTask } from '../../../src/opcua/protocol.ts';
 import { writeItem } from '../../../src/opcua/requests.ts';
 import type { Session } from '../../../src/opcua/session.ts';
@@ -80,16 +81,16 @@ function sessionOf(raw: object, dataType = DataType.Double): Session {
     namespaces: new Namespaces(['', 'urn:a']),
     inBatches: async () => [],
     decodeStructures: async () => {},
-    read: async () => [{ value: { dataType } }],
+    read: async () => [{ value: { dataType }, statusCode: StatusCodes.BadNodeIdUnknown }],
   } as unknown as Session;
 }
 
-/** Returns the values that are sent to the server. */
-async function written(dataType: DataType, number: number): Promise<unknown[]> {
+/** Returns the values that are sent to the server, which responds with `status`. */
+async function written(dataType: DataType, number: number, status = StatusCodes.Good): Promise<unknown[]> {
   const sent: unknown[] = [];
   const write = async ({ value }: { value: { value: Variant } }) => {
     sent.push(value.value.value);
-    return StatusCodes.Good;
+    return status;
   };
   await writeItem(sessionOf({ write }, dataType), 'ns=1;s=A', number, new ManualClock());
   return sent;
@@ -162,8 +163,21 @@ describe('OPC UA write', () => {
     [DataType.Int64, 2 ** 53],
     [DataType.String, 1],
     [DataType.DateTime, 1],
-    [DataType.Null, 1],
   ])('rejects a number that does not fit the type: %s %s', async (dataType, number) => {
     await expect(written(dataType, number)).rejects.toThrow('does not fit');
+  });
+
+  it.each([
+    [StatusCodes.BadUserAccessDenied, 'the user has no access to the node (BadUserAccessDenied)'],
+    [StatusCodes.BadNotWritable, 'the node is not writable (BadNotWritable)'],
+    [StatusCodes.BadInternalError, 'status BadInternalError'],
+  ])('explains why the server rejected it: %s', async (status, reason) => {
+    const error = await written(DataType.Double, 1, status).catch((problem: unknown) => problem);
+    expect(problemOf(error, {}).problem).toBe(`the server rejected the write: ${reason}`);
+  });
+
+  it('explains that the node is missing', async () => {
+    const error = await written(DataType.Null, 1).catch((problem: unknown) => problem);
+    expect(problemOf(error, {}).problem).toContain('the server does not have this node');
   });
 });
