@@ -270,7 +270,7 @@ export class Subscription {
     const existing = new Set([...this.#monitored.values()].map(({ key }) => key));
     const added = [...this.#wanted].filter(([key]) => !existing.has(key));
     await this.#monitor(added, true);
-    const line: SubscriptionLine = {
+    const state: Omit<SubscriptionLine, 'isNew'> = {
       subscription: {
         id: subscriptionId,
         serverStartMs: this.#serverStartMs,
@@ -278,14 +278,13 @@ export class Subscription {
         publishingMs: this.#publishingMs,
         items: [...this.#monitored],
       },
-      isNew,
       namespaces: this.#session.namespaces.uris,
       rejected: this.#rejected,
       revised: this.#revised(),
       certificateEndsMs: this.#session.certificateEndsMs,
     };
-    const text = JSON.stringify(line);
-    if (text !== this.#reported) this.#send(line);
+    const text = JSON.stringify(state);
+    if (text !== this.#reported) this.#send({ ...state, isNew });
     this.#reported = text;
   }
 

@@ -250,8 +250,10 @@ export class OpcuaSource implements RunningSource {
       this.#trouble.report({ event: 'opcua.namespaces_changed', source: source.name }, text);
     }
     const all = namespaces.map((uri, at) => first[at] ?? uri);
-    this.#server = { ...this.#server, namespaces: [...all, ...first.slice(all.length)], subscription };
-    this.#isServerChanged = true;
+    const server = { ...this.#server, namespaces: [...all, ...first.slice(all.length)], subscription };
+    // A subscription that continues is not written again.
+    this.#isServerChanged ||= JSON.stringify(server) !== JSON.stringify(this.#server);
+    this.#server = server;
     status.connect();
     status.certificateEndsMs = certificateEndsMs;
     const shortfalls = new Map(revised.map(([item, problem]) => [item, { problem }]));

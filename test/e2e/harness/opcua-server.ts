@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { freePort } from '../../../src/base/port-claim.ts';
@@ -15,11 +15,6 @@ export class OpcuaServer {
 
   get url(): string {
     return `opc.tcp://127.0.0.1:${this.port}`;
-  }
-
-  get certificate(): Buffer {
-    const pem = readFileSync(join(this.folder, 'pki/own/certs/certificate.pem'), 'latin1');
-    return Buffer.from(pem.replaceAll(/-----[^-]+-----|\s/g, ''), 'base64');
   }
 
   /** `namespaces`: see `server-process.ts`. */

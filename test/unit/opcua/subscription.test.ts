@@ -142,6 +142,37 @@ describe('transferred OPC UA subscription', () => {
   });
 });
 
+describe('OPC UA subscription with a rejected node', () => {
+  it('reports the node again when the server has it, and not at each attempt', async () => {
+    const lines: ReaderLine[] = [];
+    const clock = new ManualClock();
+    const uris = ['', 'urn:a'];
+    const session = {
+      ...sessionOf({
+        read: async () => ({ value: undefined }),
+        createSubscription: async () => ({ subscriptionId: ID }),
+      }),
+      namespaces: new Namespaces(uris),
+      readNamespaces: async () => {
+        session.namespaces = new Namespaces(uris);
+      },
+    };
+    const items = [{ ...TASK.items[0]!, node: 'nsu=urn:late;s=A' }];
+    const task = { ...TASK, items, kept: undefined };
+    const subscription = new Subscription(session as unknown as Session, task, (line) => lines.push(line));
+    await subscription.open(false);
+    const end = new AbortController();
+    subscription.retryRejected(clock, end.signal).catch(() => {});
+    const rejected = () => lines.flatMap((line) => ('rejected' in line ? [line.rejected.length] : []));
+    for (let minute = 0; minute < 3; minute++) await clock.advance(60_000);
+    expect(rejected()).toEqual([1]);
+    uris.push('urn:late');
+    await clock.advance(60_000);
+    expect(rejected()).toEqual([1, 0]);
+    end.abort();
+  });
+});
+
 describe('OPC UA write', () => {
   it.each([
     [DataType.Boolean, 1, true],
