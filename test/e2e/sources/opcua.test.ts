@@ -123,6 +123,10 @@ afterAll(async () => {
 });
 
 describe('OPC UA source', () => {
+  it('trusts an expired certificate, and uses the configured address instead of an unknown host name', async () => {
+    expect(await report()).toMatchObject({ connected: true, certificate_expires: '2020-12-31T00:00:00.000Z' });
+  });
+
   it('delivers values with their timestamps and status codes, and reports missing nodes', async () => {
     for (const [at, value, status] of [
       [1, 12.5, 'Good'],
@@ -183,6 +187,14 @@ describe('OPC UA source', () => {
       },
     ]);
     expect(agent.logged('opcua.revised')).toHaveLength(1);
+  });
+
+  it('replaces the timestamps of a server whose clock is not set', async () => {
+    const beforeMs = Date.now();
+    server.send({ set: { Slow: 5 }, time: 5_000 });
+    await agent.until(() => latest('slow') === 5, 'the value arrives');
+    expect(stored('slow').at(-1)!.timestampMs).toBeGreaterThanOrEqual(beforeMs);
+    expect(agent.logged('source.time_replaced')).toMatchObject([{ error: expect.stringContaining('1970-01-01') }]);
   });
 
   it('lists, tests and writes values', async () => {
