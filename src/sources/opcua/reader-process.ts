@@ -190,13 +190,13 @@ export class ReaderProcess {
   }
 
   #read(output: Readable, handle: ReaderOptions['handle']): Promise<void> {
-    const process = this.#input;
+    const input = this.#input;
     return handleReaderLines(output, {
       clock: this.#clock,
       handle: (line) => {
         if ('answer' in line) this.#answers.emit(String(line.answer), line);
         // Lines that still wait after the process has ended are discarded, because the server resends their values.
-        else if (this.#input === process) return handle(line);
+        else if (this.#input === input) return handle(line);
       },
       silent: () => this.#program.restart(`no output for ${MAX_SILENT_MS / 1_000} s`),
     });
