@@ -67,7 +67,7 @@ const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: str
   ],
   [/ETIMEDOUT|timed? ?out|BadTimeout/i, 'AT does not respond', REACHABLE],
   [
-    /ECONNRESET|EPIPE|premature disconnection|BadConnectionClosed|BadTcpInternalError|socket has been disconnected|connection (break|lost|aborted)|channel|session has been closed/i,
+    /ECONNRESET|EPIPE|premature disconnection|BadConnectionClosed|BadTcpInternalError|socket has been disconnected|connection (break|lost|aborted)|Secure ?Channel|session has been closed/i,
     'AT closed the connection',
     'Check the server log, and that the port belongs to an OPC UA server.',
   ],

@@ -194,7 +194,10 @@ export class Session {
     });
     const [uris, ...limits] = (await this.inBatches(ids, (some) => this.raw.read([...some]))).flat();
     this.namespaces = new Namespaces(Array.isArray(uris?.value?.value) ? uris.value.value : [], this.#firstNamespaces);
-    for (const limit of limits) this.#operations = bounded(Number(limit.value?.value ?? 0), this.#operations);
+    for (const { value } of limits) {
+      const limit = Number(value?.value);
+      if (Number.isInteger(limit) && limit > 0) this.#operations = Math.min(this.#operations, limit);
+    }
   }
 
   /** Never rejects. */

@@ -85,6 +85,7 @@ describe('OPC UA connection error message', () => {
     ['serviceResult = BadUnexpectedError (0x80010000)', 'the server rejected a request (BadUnexpectedError)'],
     ['Connection Break', 'plc:4840 closed the connection'],
     ['Secure Channel Closed', 'plc:4840 closed the connection'],
+    ['Channel1 not found in the path Channel1/Pump', 'Channel1 not found in the path Channel1/Pump'],
     ['something else', 'something else'],
   ])('describes "%s"', (text, problem) => {
     const endpoint: Endpoint = { ...endpointAt('opc.tcp://plc'), policy: 'Basic256Sha256', mode: 'Sign' };
