@@ -1,4 +1,5 @@
 import { messageOf, TagferryError } from '../../base/errors.ts';
+import type { Availability } from '../../broker/broker-spec.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Quality, Reading } from '../intake/gate.ts';
 import { missingZone, parseZonedTime } from '../intake/logger-time.ts';
@@ -25,6 +26,7 @@ export interface MessageValue {
   /** Time zone of timestamps without a UTC offset. */
   zone?: string;
   status?: string;
+  availability?: Availability;
   /** Topic or subject to which writes are published. */
   writeTo?: string;
 }
