@@ -296,7 +296,8 @@ export class FileColumns {
   #readCell(point: Point<CsvValue>, text: string, line: number, progress: FileProgress, readings: Reading[]): void {
     if (text === '') return;
     const { map, shaping } = point;
-    const raw = map !== undefined && Object.hasOwn(map.numbers, text) ? text : this.#number(text);
+    const isKnownText = (map !== undefined && Object.hasOwn(map.numbers, text)) || shaping.noValue?.includes(text);
+    const raw = isKnownText ? text : this.#number(text);
     const isNumber = Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined);
     let problem: string | undefined;
     if (!isNumber && typeof raw !== 'string') {

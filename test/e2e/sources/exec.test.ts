@@ -31,7 +31,7 @@ while True:
 /** Prints many lines at once and then nothing. */
 const FLOODING = `
 import sys, time
-print("T bad=x", flush=True)
+print('T bad=x\\nT state="run"\\nT state="broken"', flush=True)
 for n in range(${FLOOD}): sys.stdout.write("T half=%d,whole=%d %d\\n" % (n, n, (${START_MS} + n) * 1000000))
 sys.stdout.flush()
 sys.stderr.write("flooded\\n" * 1000); sys.stderr.flush()
@@ -167,13 +167,20 @@ describe('program source', () => {
   it('delivers every line of a program that outpaces the disk, scales values, and reports invalid lines', async () => {
     await reload(
       `flood: { ${program('flood.py', FLOODING)}, format: lines }`,
-      'half: { from: flood, scale: 0.5, offset: 1 }, whole: {}',
+      'half: { from: flood, scale: 0.5, offset: 1 }, whole: {}, state: { from: flood, map: { run: 1 }, on_failure: bad }',
     );
     await agent.until(() => numbers('half').length + numbers('whole').length >= 2 * FLOOD, 'all values arrive');
     expect(numbers('half')).toEqual(Array.from({ length: FLOOD }, (_, n) => n / 2 + 1));
     expect(numbers('whole')).toEqual(Array.from({ length: FLOOD }, (_, n) => n));
-    const isReported = () => agent.logged('exec.refused').some(({ source }) => source === 'flood');
-    await agent.until(isReported, 'the invalid lines are reported');
+    const isReported = (event: string) => agent.logged(event).some(({ source }) => source === 'flood');
+    await agent.until(() => isReported('exec.refused'), 'the invalid line is reported');
+    // A text that is not in the map is a failure of its value.
+    await agent.until(() => numbers('state').length === 2, 'the failure is delivered');
+    expect(stored('state').map(({ value, status }) => [value, status])).toEqual([
+      [1, undefined],
+      [1, 'bad'],
+    ]);
+    expect(isReported('source.not_a_number')).toBe(true);
     const said = () => agent.logged('exec.said').filter(({ line }) => line === 'flooded');
     await agent.until(() => said().length >= 20, 'its errors are logged');
     expect(said()).toHaveLength(20);
