@@ -128,6 +128,28 @@ describe('source report', () => {
   });
 });
 
+describe('source that replaces another one after a reload', () => {
+  it('has the latest values of unchanged points, unless it reads another device', async () => {
+    const points = [1, 2].map((series) => {
+      return { name: `T ${series}`, series, everyMs: 0, shaping: UNSHAPED, spec: { topic: 'a' } };
+    });
+    const previous = statusOf('plant', { points });
+    for (const point of points) previous.recordNumber({ point, raw: 5 }, 5, 0);
+    previous.warn('sameTime', 'T 1', 3);
+    const changed = [points[0]!, { ...points[1]!, spec: { topic: 'b' } }];
+    const latest = (isSameDevice: boolean) => {
+      const status = statusOf('plant', { points: changed });
+      status.continue(previous, isSameDevice);
+      expect(status.report(0).warnings).toMatchObject([{ event: 'source.same_time', count: 3 }]);
+      return changed.map(({ series }) => status.latestOf(series));
+    };
+    expect([latest(true), latest(false)]).toEqual([
+      [5, undefined],
+      [undefined, undefined],
+    ]);
+  });
+});
+
 describe('source with several problems', () => {
   it('has a finding for each of them, and counts as one source with problems', async () => {
     const report: SourceReport = {
