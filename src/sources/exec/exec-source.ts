@@ -131,6 +131,8 @@ export class ExecSource implements RunningSource {
           })
         : new SupervisedProgram({
             ...options,
+            // A wrapper may start the actual program in the background.
+            continuesInChild: true,
             started: () => status.connect(),
             ended: (how, againInMs, hasExited) => this.#end({ how, isSuccess: false, hasExited }, againInMs),
           });

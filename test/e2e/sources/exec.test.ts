@@ -254,6 +254,21 @@ describe('program source', () => {
     expect(agent.logged('exec.buffered')).toMatchObject([{ source: 'together', values: 100 }]);
   });
 
+  it('delivers the values of a child whose parent has exited, and terminates the child at the end', async () => {
+    writeFileSync(file('reader.sh'), 'echo $$ >>$1\nwhile sleep 0.05; do echo "T child=1"; done\n');
+    const wrapper = `sh ${file('reader.sh')} ${file('readers')} &`;
+    await reload(
+      `wrapper: { exec: [sh, "-c", ${JSON.stringify(wrapper)}], format: lines }`,
+      'child: { from: wrapper }',
+    );
+    await agent.until(() => numbers('child').length >= 20, 'the child prints values');
+    const readers = wholeLines(file('readers')).map(Number);
+    expect(readers).toHaveLength(1);
+    expect(agent.logged('exec.ended').filter(({ source }) => source === 'wrapper')).toEqual([]);
+    await reload('quiet: { exec: [sleep, "1000"] }', 'quiet: { from: quiet }');
+    await agent.until(() => !isAlive(readers[0]!), 'the child is terminated');
+  });
+
   it('omits LD_PRELOAD if the program reports that it does not support it', async () => {
     const script = (name: string) =>
       `[ -z "$LD_PRELOAD" ] || { echo "Error relocating $LD_PRELOAD: symbol not found" >&2; exit 127; }; [ -n "$PYTHONUNBUFFERED" ] && echo "T ${name}=1"; [ -z "$1" ] && sleep 1000`;

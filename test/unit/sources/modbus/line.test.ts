@@ -146,6 +146,17 @@ describe('Modbus line', () => {
     expect(plant.events()).toEqual([]);
   });
 
+  it('is read without errors if the device closes the connection after each response', async () => {
+    device.respond = (request) => {
+      setImmediate(() => device.disconnectAll());
+      return device.read(request);
+    };
+    const source = await open(1, '', TWO_BLOCKS);
+    expect(await plant.start(source)).toEqual({ v: 10, w: 150 });
+    expect(await plant.poll(source)).toEqual({ v: 10, w: 150 });
+    expect([source.status.errors, plant.events()]).toEqual([0, []]);
+  });
+
   it('pauses after a connection that ended before any response', async () => {
     device.respond = () => {
       device.disconnectAll();
