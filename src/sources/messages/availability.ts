@@ -105,7 +105,7 @@ export class DeviceAvailability {
   read(
     topic: string,
     payload: Uint8Array,
-  ): { unavailable: readonly Point<MessageValue>[]; problem?: string } | undefined {
+  ): { unavailable: readonly Point<MessageValue>[]; isRepeated?: boolean; problem?: string } | undefined {
     const rules = this.#rules.get(topic);
     if (rules === undefined) return undefined;
     if (payload.length === 0) return { unavailable: [] };
@@ -116,9 +116,10 @@ export class DeviceAvailability {
       const [{ available, unavailable: other }] = rules as [(typeof rules)[0]];
       return { unavailable, problem: `${quote(word)} is neither ${quote(available)} nor ${quote(other)}` };
     }
+    const isRepeated = unavailable.length > 0 && this.#unavailable.has(topic);
     if (unavailable.length > 0) this.#unavailable.set(topic, new Set(unavailable));
     else this.#unavailable.delete(topic);
-    return { unavailable };
+    return { unavailable, isRepeated };
   }
 }
 

@@ -49,7 +49,7 @@ export class MessageReader {
     const { kind } = source;
     const read = this.#availability.read(topic, payload);
     if (read === undefined) return undefined;
-    const { unavailable, problem } = read;
+    const { unavailable, isRepeated, problem } = read;
     const fields = { source: source.name, [this.#grammar.name]: topic };
     const failure = `device unavailable according to ${topic}`;
     if (problem !== undefined) {
@@ -58,7 +58,7 @@ export class MessageReader {
       const event = { event: `${kind}.unreadable`, ...fields, error: problem };
       this.#trouble.report(event, 'message without a value', topic);
     } else if (unavailable.length > 0) {
-      this.#trouble.report({ event: `${kind}.unavailable`, ...fields }, 'device unavailable', topic);
+      if (!isRepeated) this.#trouble.report({ event: `${kind}.unavailable`, ...fields }, 'device unavailable', topic);
     } else {
       this.#trouble.recovered(`${kind}.unavailable`, fields, 'device available again', topic);
     }
