@@ -90,7 +90,7 @@ export class MessageReader {
     if (problem === undefined) {
       const words = `messages on a ${name} contain values again`;
       this.#trouble.recovered(`${kind}.unreadable`, { [name]: topic }, words, topic);
-    } else {
+    } else if (!readings.every((reading) => this.#isOmitted(reading))) {
       status.errors++;
       status.recordRejected(`${plain(topic)}: ${problem}`);
       const fields = { source: source.name, [name]: topic, error: problem };
@@ -101,6 +101,11 @@ export class MessageReader {
       return gate.write(readings.map((reading) => this.#withAvailability(reading)));
     }
     return gate.write(readings);
+  }
+
+  /** Whether a message omits a value that an earlier message contained, because the device sends only changes. */
+  #isOmitted(reading: Reading): boolean {
+    return 'absent' in reading && this.#context.status.latestOf(reading.point.series) !== undefined;
   }
 
   #withAvailability(reading: Reading): Reading {
