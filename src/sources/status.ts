@@ -148,6 +148,7 @@ const WARNINGS = {
   timeReplaced: [{ event: 'source.time_replaced' }, 'implausible timestamp replaced with the arrival time'],
   zoneMissing: [{ event: 'source.zone_missing' }, 'timestamp without a UTC offset is probably local time'],
   sameTime: [{ event: 'source.same_time' }, 'duplicate timestamps, the platform keeps only one value'],
+  revised: [{ event: 'opcua.revised' }, 'server samples more slowly or queues less than configured'],
 } as const;
 
 type SourceWarning = keyof typeof WARNINGS;
@@ -157,7 +158,7 @@ export class SourceStatus {
   readonly name: string;
   readonly kind: string;
   readonly #options: SourceStatusOptions;
-  readonly #trouble: TroubleLog;
+  #trouble: TroubleLog;
   readonly #openedMs: number;
   points: readonly Point[];
 
@@ -199,6 +200,27 @@ export class SourceStatus {
     this.#options = options;
     this.#openedMs = this.sinceMs = clock.monotonicMs();
     this.#trouble = new TroubleLog(log, clock, 'values');
+  }
+
+  /**
+   * Continues the counters, warnings and repeated log entries of the source that this one replaces after a reload.
+   * `isSameDevice`: whether the source itself is unchanged, so that unchanged values keep their state.
+   */
+  continue(previous: SourceStatus, isSameDevice: boolean): void {
+    this.#trouble = previous.#trouble;
+    this.errors = previous.errors;
+    this.pollsLate = previous.pollsLate;
+    this.stored = previous.stored;
+    this.lastStoredMs = previous.lastStoredMs;
+    this.#rejected = previous.#rejected;
+    for (const [kind, warning] of previous.#warnings) this.#warnings.set(kind, warning);
+    if (!isSameDevice) return;
+    this.lastAcceptedMs = previous.lastAcceptedMs;
+    const unchanged = new Set(previous.points.map((point) => JSON.stringify(point)));
+    for (const point of this.points) {
+      const state = previous.#states.get(point.series);
+      if (state !== undefined && unchanged.has(JSON.stringify(point))) this.#states.set(point.series, state);
+    }
   }
 
   /** Records that the device, server or program responds. Clears the problem. */
@@ -318,6 +340,15 @@ export class SourceStatus {
     this.#warnings.set(kind, { count: (this.#warnings.get(kind)?.count ?? 0) + count, problem, atMs });
     const [event, message] = WARNINGS[kind];
     this.#trouble.report({ ...event, source: this.name, error: problem }, message, value);
+  }
+
+  /** Records a warning that lasts until this is called without a problem. */
+  warnWhile(kind: SourceWarning, problem: string | undefined): void {
+    if (this.#warnings.get(kind)?.problem === problem) return;
+    this.#warnings.delete(kind);
+    if (problem === undefined) return;
+    this.warn(kind, problem);
+    this.#warnings.get(kind)!.atMs = Number.POSITIVE_INFINITY;
   }
 
   /** Records messages or readings without a usable value, whose values are recorded with `recordFailure`. */

@@ -29,6 +29,7 @@ const COMPOSED: Readonly<Record<string, readonly string[]>> = {
   '`reaction.${reason}`': ['reaction.expired', 'reaction.cooldown'],
   '`source.${fault}`': ['source.not_a_number', 'source.no_value', 'source.out_of_range'],
   '`${kind}.unreadable`': ['mqtt.unreadable', 'nats.unreadable'],
+  '`${kind}.unavailable`': ['mqtt.unavailable', 'nats.unavailable'],
 };
 /** Files in which an `event` member need not be a literal: the callers pass the name, or it is not a log event. */
 const PASSED_ON = [

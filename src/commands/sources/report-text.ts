@@ -41,7 +41,7 @@ function lastValueText({ last_value_seconds_ago: last }: SourceReport): string {
 export function sourceLines(sources: readonly SourceReport[]): { text: string; bad: boolean }[] {
   if (sources.length === 0) return [];
   const found = findings({ sources });
-  const summary = `${counted(sources.length, 'source')}, ${found.length === 0 ? 'all OK' : `${found.length} with problems`}`;
+  const summary = `${counted(sources.length, 'source')}, ${found.length === 0 ? 'all OK' : `${new Set(found.map(({ subject }) => subject)).size} with problems`}`;
   const shown = found.slice(0, MAX_PROBLEMS_SHOWN);
   const more = found.length - shown.length;
   return [
@@ -162,10 +162,14 @@ export function scannedLines(source: string, found: readonly ScannedValue[], isL
  * are required.
  */
 export function proposedLine(source: string, members: Readonly<Record<string, ProposedMember>>): string {
-  const texts = Object.entries(members).map(([name, value]) => {
-    const text = typeof value === 'object' ? `[${value.map(yamlText).join(', ')}]` : yamlText(value);
-    return `${name}: ${text}`;
-  });
+  const textOf = (value: ProposedMember): string => {
+    if (typeof value !== 'object') return yamlText(value);
+    if (Array.isArray(value)) return `[${value.map(yamlText).join(', ')}]`;
+    return `{ ${Object.entries(value)
+      .map(([name, text]) => `${yamlText(name)}: ${yamlText(text)}`)
+      .join(', ')} }`;
+  };
+  const texts = Object.entries(members).map(([name, value]) => `${name}: ${textOf(value)}`);
   return texts.length === 0 ? '' : `# add to ${yamlText(source)} under sources: ${texts.join(', ')}\n`;
 }
 
