@@ -114,7 +114,7 @@ export async function statusReport(parts: StatusParts) {
     // ones do not.
     access_user: events.ownUser ?? null,
     holds: events.holds.list(),
-    lost_nodes: events.holds.lostNodes(),
+    lost_nodes: events.lostNodes(),
     silent_targets: events.silentTargets.map(({ target, reactions, silentSeconds }) => ({
       target,
       reactions,

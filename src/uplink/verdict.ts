@@ -2,7 +2,17 @@
 import { codeOf, messageOf } from '../base/errors.ts';
 import { hasNoBody, isPage } from '../platform/answer-body.ts';
 import { answerWords, foreignWords } from '../platform/answer-words.ts';
-import type { ValuesAnswer } from './ports.ts';
+
+/** Response to a post. */
+export interface ValuesAnswer {
+  status: number;
+  header(name: string): string | undefined;
+  text: string;
+  /** Removes secrets from response text that is quoted. */
+  redact(text: string): string;
+  /** Whether the body is incomplete. */
+  truncated?: boolean;
+}
 
 export type Meaning =
   | 'delivered'
@@ -97,6 +107,14 @@ export function verdictOfError(error: unknown): Verdict {
   const code = codeOf(error) ?? 'unknown';
   const meaning = MEANINGS.get(code) ?? MEANINGS.get('other error')!;
   return { meaning, code, status: 0, reason: foreignWords(messageOf(error)) };
+}
+
+/** Responses that gateways between agent and platform may give to large bodies while they forward small ones. */
+const MAY_BE_TOO_LARGE = new Set(['408', '502', '504', 'platform.timeout', 'platform.connection_reset']);
+
+/** Whether a smaller post may be accepted although this one was not. */
+export function mayBeTooLarge({ code }: Verdict): boolean {
+  return MAY_BE_TOO_LARGE.has(code);
 }
 
 /** Returns the text of a response in readable form. */

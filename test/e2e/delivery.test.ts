@@ -1,12 +1,16 @@
+import type { ServerResponse } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
 import { AgentProcess } from './harness/agent-process.ts';
+import { deliver } from './harness/events.ts';
 import { HttpProxy } from './harness/http-proxy.ts';
 import { Platform } from './harness/platform.ts';
 import { VALUE_TAGS } from './harness/value-plant.ts';
 import { runVerb } from './harness/verb.ts';
 
 const TAGS = `tags:\n${VALUE_TAGS}`;
+/** Technical user of the sandbox. */
+const OWN_USER = 5;
 const EVERY_POST = { method: 'POST', path: '/v1/assets/*' };
 
 let platform: Platform;
@@ -168,6 +172,74 @@ describe('response to a post', () => {
     expect(platform.counts(881).received).toBe(10_000);
   });
 
+  const refusals: [string, (response: ServerResponse) => void][] = [
+    ['504', (response) => void response.writeHead(504).end()],
+    ['a reset', (response) => response.socket!.resetAndDestroy()],
+  ];
+  it.each(refusals)(
+    'of a gateway that answers large posts with %s makes the posts of its only asset smaller',
+    async (_name, answer) => {
+      proxy.answer = ({ body, path }, response) => {
+        const isLarge = path.endsWith('/values') && body.length > 20_000;
+        if (isLarge) answer(response);
+        return isLarge;
+      };
+      await agent.start();
+      await push(881, 0, 2_000);
+      await arrived(881, 2_000);
+      await agent.until(async () => (await buffered()) === 0, 'the buffer is empty');
+      expect(await agent.metric('tagferry_values_quarantined_total')).toBe(0);
+    },
+  );
+
+  it('is awaited at SIGTERM, and values that were not posted are posted once after the restart', async () => {
+    await agent.start();
+    let release = () => {};
+    let isHeld = false;
+    proxy.hold = ({ path }) => {
+      if (!path.endsWith('/values') || isHeld) return Promise.resolve();
+      isHeld = true;
+      return new Promise((resolve) => {
+        release = resolve;
+      });
+    };
+    await push(881, 0, 10);
+    await agent.until(() => isHeld, 'the platform has accepted the post');
+    const ended = agent.end('SIGTERM');
+    await agent.until(async () => (await agent.push([])).status === 503, 'the agent is stopping');
+    release();
+    expect(await ended).toBe(0);
+    await agent.start();
+    await push(882, 0, 10);
+    await arrived(882, 10);
+    await agent.until(async () => (await buffered()) === 0, 'the buffer is empty');
+    expect(platform.counts(881).received).toBe(10);
+  });
+
+  it('of a portal is reported as such, and the values arrive compressed when it is gone', async () => {
+    agent.write(proxy.url, { tags: TAGS, env: { POST_GZIP: 'true' } });
+    const isPost = ({ path }: { path: string }) => path.endsWith('/values');
+    proxy.answer = (exchange, response) => {
+      if (!isPost(exchange)) return false;
+      response.writeHead(200, { 'content-type': 'text/html' }).end('<html><title>Guest WLAN</title></html>');
+      return true;
+    };
+    await agent.start();
+    await push(881, 0, 10);
+    await agent.until(() => agent.logged('uplink.away').length > 0, 'the platform is unavailable');
+    const { uplink } = (await agent.status()) as { uplink: { away: object } };
+    const message = 'the response is not from the platform: status 200 with a body: Guest WLAN';
+    expect(uplink.away).toMatchObject({ code: '200', message, foreign_answer: true });
+    expect((await runVerb(agent, 'doctor')).stdout).toContain('the response is not from the platform');
+    expect(stored(881)).toBe(0);
+    proxy.exchanges.length = 0;
+    proxy.answer = undefined;
+    expect((await runVerb(agent, 'session', 'renew')).status).toBe(0);
+    await arrived(881, 10);
+    const encodings = proxy.exchanges.filter(isPost).map(({ headers }) => headers['content-encoding']);
+    expect(new Set(encodings)).toEqual(new Set(['gzip']));
+  });
+
   it('counts if the connection is reset after it: every value is posted once', async () => {
     proxy.resets = ({ path }) => path.endsWith('/values');
     await agent.start();
@@ -202,7 +274,8 @@ describe('asset without permission', () => {
 
   it('is held across a kill -9 while other assets are posted, and everything is delivered after the grant', async () => {
     const port = await freePort();
-    configure({ WEBHOOK_LISTEN: `127.0.0.1:${port}`, WEBHOOK_URL: `http://127.0.0.1:${port}/webhook` });
+    const own = { TECHNICAL_USER_ID: String(OWN_USER) };
+    configure({ ...own, WEBHOOK_LISTEN: `127.0.0.1:${port}`, WEBHOOK_URL: `http://127.0.0.1:${port}/webhook` });
     await agent.start();
     await agent.registered();
     // Access to 881 is lost with an event, and access to 882 is only found to be missing by a post.
@@ -235,6 +308,172 @@ describe('asset without permission', () => {
     await arrived(881, 50);
     await arrived(882, 51);
     await agent.until(async () => (await held()).length === 0, 'no asset is held');
+  });
+
+  /** Starts the agent with a webhook. Returns a function that delivers an access event about asset 881. */
+  async function listen(env: Record<string, string> = {}) {
+    const port = await freePort();
+    const url = `http://127.0.0.1:${port}/webhook`;
+    configure({ WEBHOOK_LISTEN: `127.0.0.1:${port}`, WEBHOOK_URL: url, ...env });
+    await agent.start();
+    await agent.registered();
+    return async (change: 'appeared' | 'disappeared', user: number, atMs: number) => {
+      const content = { asset: { id: 881, serial_number: 'x', href: 'x' }, user: { id: user, href: 'x' } };
+      const event = { event_type: `asset_${change}`, occurred_at: new Date(atMs).toISOString(), content };
+      const before = agent.logged('webhook.received').length;
+      expect(await deliver({ url, secret: platform.webhooks()[0]!.secret }, JSON.stringify(event))).toBe(204);
+      await agent.until(() => agent.logged('webhook.received').length > before, 'the event is stored');
+    };
+  }
+
+  it('is posted to once if access is lost and regained within a second, in any order of arrival', async () => {
+    const send = await listen({ TECHNICAL_USER_ID: String(OWN_USER) });
+    const startMs = Date.now();
+    const [lost, regained] = ['disappeared', 'appeared'] as const;
+    const orders = [
+      [lost, 0, regained, 300],
+      [regained, 300, lost, 0],
+      [regained, 0, lost, 300],
+      [lost, 300, regained, 0],
+    ] as const;
+    for (const [round, [first, firstMs, second, secondMs]] of orders.entries()) {
+      await send(first, OWN_USER, startMs + round * 10_000 + firstMs);
+      await send(second, OWN_USER, startMs + round * 10_000 + secondMs);
+      await agent.until(async () => (await held()).length === 0, 'nothing is held');
+      await push(881, round);
+      await arrived(881, round + 1);
+    }
+    expect(platform.requests(pathOf(881))).toHaveLength(orders.length);
+    await send(lost, OWN_USER, startMs + 100_000);
+    await agent.until(async () => (await held()).length === 1, 'an asset that stays lost is held');
+  });
+
+  it('is posted to before it is held if the event may concern another user', async () => {
+    const send = await listen();
+    await send('disappeared', 6, Date.now());
+    await push(881, 0);
+    await arrived(881, 1);
+    expect(await held()).toEqual([]);
+    expect((await agent.status()).access_user).toBeNull();
+    platform.addFault({ method: 'POST', path: pathOf(881), status: 403 });
+    await push(881, 1);
+    await agent.until(async () => (await held()).length === 1, 'the response holds the asset');
+    platform.clearFaults();
+    await send('appeared', 6, Date.now() + 5_000);
+    await arrived(881, 2);
+    await agent.end('SIGTERM');
+    // An event about a user other than the known one holds nothing.
+    const sendAgain = await listen({ TECHNICAL_USER_ID: String(OWN_USER) });
+    await sendAgain('disappeared', 6, Date.now() + 10_000);
+    await agent.until(() => agent.logged('access.other_user').length === 1, 'the event is reported');
+    await push(881, 2);
+    await arrived(881, 3);
+    expect((await agent.status()).access_user).toEqual({ id: OWN_USER, from: 'setting' });
+  });
+
+  it('is no longer held after its values are moved or deleted, unless it has a tag', async () => {
+    const unknown = 880_881;
+    await agent.start();
+    for (const args of [
+      ['retarget', '--from-asset', `${unknown}`, '--to-asset', '881', '--yes', '--json'],
+      ['purge', '--asset', `${unknown}`, '--yes', '--json'],
+    ]) {
+      const values = [1, 2, 3].map((value) => ({ asset: unknown, key: 'a', value }));
+      expect((await agent.push(values)).status).toBe(204);
+      await agent.until(async () => (await held()).includes(unknown), 'the asset is held');
+      expect((await runVerb(agent, 'buffer', ...args)).status).toBe(0);
+      await agent.until(async () => (await held()).length === 0, 'no hold is left');
+    }
+    platform.addFault({ method: 'POST', path: pathOf(882), status: 404 });
+    await push(882, 0);
+    await agent.until(async () => (await held()).includes(882), 'the asset with a tag is held');
+    expect((await runVerb(agent, 'buffer', 'purge', '--asset', '882', '--yes')).status).toBe(0);
+    await push(881, 0);
+    await agent.until(() => stored(881) === 4, 'another asset is posted');
+    const { holds } = (await agent.status()) as { holds: object[] };
+    expect(holds).toMatchObject([{ id: 882, values_wait: false }]);
+  });
+});
+
+describe('operator', () => {
+  it('ends the pauses after 429 and 402 and the hold of an asset', async () => {
+    await agent.start();
+    type Status = {
+      state: string;
+      uplink: { away: { next_try_at: string } | null; resting: { until: string } | null };
+    };
+    const status = async () => (await agent.status()) as unknown as Status;
+    const reload = async () => void agent.signal('SIGHUP');
+    const renew = async () => expect((await runVerb(agent, 'session', 'renew')).status).toBe(0);
+    for (const [value, act] of [reload, renew].entries()) {
+      const rest = platform.addFault({ ...EVERY_POST, status: 429, retryAfter: '999999999' });
+      await push(881, 2 * value);
+      await agent.until(async () => (await status()).uplink.resting !== null, 'posts are paused');
+      expect(Date.parse((await status()).uplink.resting!.until) - Date.now()).toBeGreaterThan(200_000);
+      platform.removeFault(rest);
+      await act();
+      await arrived(881, 2 * value + 1);
+      const quota = platform.addFault({ ...EVERY_POST, status: 402 });
+      await push(881, 2 * value + 1);
+      await agent.until(async () => (await status()).state === 'quota used up', 'the quota is exhausted');
+      expect(Date.parse((await status()).uplink.away!.next_try_at) - Date.now()).toBeGreaterThan(20_000);
+      platform.removeFault(quota);
+      await act();
+      await arrived(881, 2 * value + 2);
+    }
+    const forbidden = platform.addFault({ method: 'POST', path: pathOf(882), status: 403 });
+    await push(882, 0);
+    await agent.until(async () => (await agent.metric('tagferry_assets_held')) === 1, 'the asset is held');
+    platform.removeFault(forbidden);
+    await reload();
+    await arrived(882, 1);
+  });
+});
+
+describe('VALUES_PATH with an instrumentation', () => {
+  // A sandbox asset represents each instrumentation, so that the ledger shows the values per address.
+  const BY_INSTRUMENTATION = '/v1/assets/{instrumentation_id}/values';
+  const tagsOf = (both: string) => `tags:
+  FT-1: { asset: 900, instrumentation: 881, values: { ${both}only1: {} } }
+  FT-2: { asset: 900, instrumentation: 882, values: { ${both}only2: {} } }
+`;
+  const values = (instrumentation: number, key: string) =>
+    platform.stored(instrumentation, key).map(({ value }) => value);
+  const total = (count: number, what: string) => agent.until(() => platform.counts().stored === count, what);
+
+  async function pushTo(...pushed: [tag: string, key: string, value: number][]): Promise<void> {
+    const body = pushed.map(([tag, key, value]) => ({ tag, key, value, timestamp: 1_700_000_000_000 + value }));
+    expect((await agent.push(body)).status).toBe(204);
+  }
+
+  it('posts each tag to its own address, and holds only the rejected one', async () => {
+    agent.write(platform.url, { tags: tagsOf('flow: {}, '), env: { VALUES_PATH: BY_INSTRUMENTATION } });
+    await agent.start();
+    await pushTo(['FT-1', 'flow', 1], ['FT-2', 'flow', 2], ['FT-1', 'flow', 3], ['FT-2', 'only2', 4]);
+    await total(4, 'all values are on the platform');
+    expect([values(881, 'flow'), values(882, 'flow'), values(882, 'only2')]).toEqual([[1, 3], [2], [4]]);
+    platform.addFault({ method: 'POST', path: pathOf(881), status: 404 });
+    for (let value = 5; value < 8; value++) {
+      await pushTo(['FT-1', 'flow', value], ['FT-2', 'flow', value]);
+      await agent.until(() => values(882, 'flow').length === value - 3, 'the other instrumentation is posted');
+    }
+    const { holds } = (await agent.status()) as { holds: object[] };
+    expect(holds).toMatchObject([{ kind: 'instrumentation', id: 881, cause: 'answered_404', tags: ['FT-1'] }]);
+  });
+
+  it('applies to buffered values after a reload, and reports series without an instrumentation', async () => {
+    agent.write(platform.url, { tags: tagsOf(''), env: { VALUES_PATH: '/v1/assetz/{asset_id}/values' } });
+    await agent.start();
+    await pushTo(['FT-1', 'only1', 1], ['FT-2', 'only2', 2]);
+    await agent.push([{ asset: 900, key: 'other', value: 3 }]);
+    await agent.until(() => agent.logged('access.held').length > 0, 'the path is rejected');
+    agent.write(platform.url, { tags: tagsOf(''), env: { VALUES_PATH: BY_INSTRUMENTATION } });
+    agent.signal('SIGHUP');
+    await total(2, 'the values that only one tag lists are on the platform');
+    expect([values(881, 'only1'), values(882, 'only2')]).toEqual([[1], [2]]);
+    await agent.until(() => agent.logged('uplink.no_address').length > 0, 'the other series is reported');
+    const { uplink } = (await agent.status()) as { uplink: { waiting_series: object[] } };
+    expect(uplink.waiting_series).toMatchObject([{ asset: 900, status: 0 }]);
   });
 });
 

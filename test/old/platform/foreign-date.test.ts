@@ -6,8 +6,8 @@ import { SIGNATURE_SHA256_HEADER } from '../../../src/contract/webhooks.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { sign } from '../../../src/webhook/signature.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
+import { Portal } from '../../e2e/harness/portal.ts';
 import { wholeLines } from '../../whole-lines.ts';
-import { Portal } from '../uplink/portal.ts';
 
 const TAGS = 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n';
 const MINUTE = 60_000;

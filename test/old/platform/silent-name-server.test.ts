@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
-import { Portal } from '../uplink/portal.ts';
+import { Portal } from '../../e2e/harness/portal.ts';
 import { SilentNameServer } from './silent-name-server.ts';
 
 const DEVICES = ['plc-1', 'plc-2', 'plc-3', 'plc-4', 'plc-5', 'plc-6'].map((name) => `${name}.plant.test`);

@@ -1,4 +1,11 @@
-import type { AssetLanes, Batch, OutgoingBuffer, Refusal, TakeRequest } from '../../../src/buffer/client/lanes.ts';
+import type {
+  AssetLanes,
+  Batch,
+  OutgoingBuffer,
+  Refusal,
+  TakenBatch,
+  TakeRequest,
+} from '../../../src/buffer/client/lanes.ts';
 
 export interface MemoryValue {
   /** Value that tests count at the platform. */
@@ -123,7 +130,7 @@ export class MemoryBuffer implements OutgoingBuffer {
     return () => this.#listeners.delete(listener);
   }
 
-  async take(request: TakeRequest): Promise<Batch | undefined> {
+  async take(request: TakeRequest): Promise<TakenBatch | undefined> {
     await Promise.resolve();
     const { asset, lane, maxValues, alongValues = 0, onlySeries } = request;
     const waiting = this.#of(asset);
@@ -145,7 +152,31 @@ export class MemoryBuffer implements OutgoingBuffer {
     waiting.lanes = undefined;
     const batch = this.#send(lane, asset, live, backlog);
     this.#changed();
-    return batch;
+    return this.#taken(batch);
+  }
+
+  #taken(whole: Batch): TakenBatch {
+    const open = new Set([whole.id]);
+    return {
+      whole,
+      divide: async ({ id }) => {
+        const parts = await this.divide(id);
+        if (parts.length > 0) open.delete(id);
+        for (const part of parts) open.add(part.id);
+        return parts;
+      },
+      settle: async ({ id }) => {
+        open.delete(id);
+        await this.settle(id);
+      },
+      quarantine: async ({ id }, refusal) => {
+        open.delete(id);
+        await this.quarantine(id, refusal);
+      },
+      end: async () => {
+        for (const id of open) await this.release(id);
+      },
+    };
   }
 
   #send(lane: 'live' | 'backlog', asset: number, live: MemoryValue[], backlog: MemoryValue[]): Batch {

@@ -119,7 +119,11 @@ async function live(seed: number, makeFeed: (clock: ManualClock) => Feed): Promi
     return isBad ? refusal() : TAKEN;
   });
   const options = { postIntervalMs: 2_000, postMaxValues: 200, drainOrder: seed % 2 ? 'live-first' : 'oldest-first' };
-  const plant = new Plant(clock, platform, options as object, 600, feed.outgoing);
+  const plant = new Plant(clock, platform, {
+    options: options as object,
+    requestsPerMinute: 600,
+    outgoing: feed.outgoing,
+  });
   await plant.uplink.start();
   // A platform that rejects everything may change the order of values with the same time (docs/reference/verdicts.md).
   const refusesAll = seed % 3 === 0;
