@@ -113,15 +113,21 @@ export function chooseTrial(state: ChooseState, isSearch: boolean): Choice {
   const maxValues = isSearch ? Math.min(SEARCH_VALUES, options.postMaxValues) : 1;
   let untilMs = NEVER;
   let best: AssetLanes | undefined;
+  let bestIsHeld = false;
   let bestPostAtMs = NEVER;
   for (const lane of state.lanes.values()) {
     const asset = assets.get(lane.asset);
     if (asset?.live || asset?.backlog) continue;
     const pausedUntilMs = asset?.pausedUntilMs ?? Number.NEGATIVE_INFINITY;
+    if (pausedUntilMs > nowMs) {
+      untilMs = Math.min(untilMs, pausedUntilMs);
+      continue;
+    }
     // Held assets are tried last.
-    const postAtMs = (asset?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) + (state.isHeld(lane.asset) ? NEVER : 0);
-    if (pausedUntilMs > nowMs) untilMs = Math.min(untilMs, pausedUntilMs);
-    else if (!best || postAtMs < bestPostAtMs) [best, bestPostAtMs] = [lane, postAtMs];
+    const isHeld = state.isHeld(lane.asset);
+    const postAtMs = asset?.lastPostAtMs ?? Number.NEGATIVE_INFINITY;
+    const isBetter = isHeld === bestIsHeld ? postAtMs < bestPostAtMs : bestIsHeld;
+    if (!best || isBetter) [best, bestIsHeld, bestPostAtMs] = [lane, isHeld, postAtMs];
   }
   if (!best) return { untilMs };
   const isBacklogFirst = options.drainOrder === 'oldest-first' && best.backlog > 0;

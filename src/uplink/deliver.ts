@@ -91,7 +91,7 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
       if (waiting.length === 0 && setAside.length > 0 && proven.length === 0) {
         // On a gateway with one active asset, an accepted part of the same batch is sufficient proof.
         const isSufficient = left < batch.whole.values && health.isAlone(asset);
-        if (!isSufficient && !(await othersAreAccepted(setAside[0]!.answered, delivery, parts))) return;
+        if (!isSufficient && !(await othersAreAccepted(setAside.at(-1)!, delivery, parts))) return;
         proven = setAside;
       }
       setAside = setAside.filter((one) => !proven.includes(one));
@@ -173,12 +173,16 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
 }
 
 /** Waits until a post of another asset is accepted. Returns false if none is: the platform may reject everything. */
-async function othersAreAccepted(rejected: Answered, delivery: Delivery, parts: DeliverParts): Promise<boolean> {
+async function othersAreAccepted(
+  { answered, since }: SetAside,
+  delivery: Delivery,
+  parts: DeliverParts,
+): Promise<boolean> {
   const { asset } = delivery;
   const { health, stopping } = parts;
-  if (!health.isAlone(asset) && !health.isOutage(asset, 'rejected') && (await health.isAcceptedSoon(stopping)))
-    return true;
-  if (!stopping.aborted) noteFailed(rejected, delivery, parts);
+  const mayBeAccepted = !health.isAlone(asset) && !health.isOutage(asset, 'rejected');
+  if (mayBeAccepted && (await health.isAcceptedSoon(since, stopping))) return true;
+  if (!stopping.aborted) noteFailed(answered, delivery, parts);
   return false;
 }
 

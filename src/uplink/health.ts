@@ -104,7 +104,7 @@ export class Health {
     this.#latestAccepted = Math.max(this.#latestAccepted, post);
     this.#faults.delete(asset);
     for (const [other, { at }] of this.#faults) if (at <= post) this.#faults.delete(other);
-    for (const wake of this.#waiting) wake();
+    for (const check of this.#waiting) check();
     return this.#outage !== undefined && post >= this.#outage.sincePost;
   }
 
@@ -114,19 +114,23 @@ export class Health {
   }
 
   /**
-   * Waits for the next accepted post. Returns false if an outage begins or no post is accepted while other assets count
-   * as active.
+   * Waits until a post with this number or a later one is accepted. Returns false if an outage begins, or if none is
+   * accepted while other assets count as active.
    */
-  async isAcceptedSoon(signal: AbortSignal): Promise<boolean> {
-    const sincePost = this.#posts;
+  async isAcceptedSoon(post: number, signal: AbortSignal): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    this.#waiting.add(resolve);
-    signal.addEventListener('abort', () => resolve(), { once: true });
-    const cancel = this.#clock.after(this.#activeMs, resolve);
-    await promise;
+    const check = () => {
+      if (this.#outage || this.acceptedSince(post)) resolve();
+    };
+    const giveUp = () => resolve();
+    this.#waiting.add(check);
+    signal.addEventListener('abort', giveUp);
+    const cancel = this.#clock.after(this.#activeMs, giveUp);
+    if (!signal.aborted) await promise;
     cancel();
-    this.#waiting.delete(resolve);
-    return this.acceptedSince(sincePost);
+    signal.removeEventListener('abort', giveUp);
+    this.#waiting.delete(check);
+    return this.acceptedSince(post);
   }
 
   /** Records a failed post. Returns whether the platform is at fault, rather than the asset. */
@@ -178,7 +182,7 @@ export class Health {
       attempts: (before?.attempts ?? 0) + 1,
       nextTryAtMs,
     };
-    for (const wake of this.#waiting) wake();
+    for (const check of this.#waiting) check();
     return before === undefined;
   }
 

@@ -45,31 +45,6 @@ export interface UplinkParts {
   hooks?: UplinkHooks;
 }
 
-/** State for `status`. Times are wall-clock times; durations are in milliseconds. */
-export interface UplinkSnapshot {
-  state: 'online' | 'away';
-  /** Set while the platform is unavailable. */
-  outage:
-    | { forMs: number; code: string; reason: string; isForeign: boolean; attempts: number; nextTryInMs: number }
-    | undefined;
-  /** Remaining pause after a 429. */
-  restsForMs: number | undefined;
-  lastPostAtMs: number | undefined;
-  lastDeliveredAtMs: number | undefined;
-  /** Latest post that was not accepted. */
-  lastRefusal: { atMs: number; code: string; reason: string } | undefined;
-  deliveredValues: number;
-  quarantinedValues: number;
-  postsInProgress: number;
-  /** POST_INTERVAL, or longer if the budget is too small. */
-  intervalMs: number;
-  maxBytes: number;
-  /** Ids of all held series. */
-  waitingIds: readonly number[];
-  waitingSeries: { series: number; asset: number; status: number; reason: string; nextTryInMs: number }[];
-  pausedAssets: { asset: number; failures: number; forMs: number }[];
-}
-
 type Post = Exclude<Choice, { untilMs: number }>;
 
 /** Maximum sleep of a loop, and interval of the regular checks. */
@@ -290,12 +265,8 @@ export class Uplink {
     }
     if (kind === 'backlog') return chooseBacklog(state);
     const choice = chooseProbe(state, holds.due(nowMs));
-    return 'untilMs' in choice ? { untilMs: Math.min(choice.untilMs, this.#nextProbeAtMs(nowMs)) } : choice;
-  }
-
-  #nextProbeAtMs(nowMs: number): number {
-    const atMs = this.#parts.holds.nextTryAtMs();
-    return atMs > nowMs ? atMs : nowMs + TICK_MS;
+    const nextTryAtMs = holds.nextTryAtMs();
+    return 'untilMs' in choice && nextTryAtMs > nowMs ? { untilMs: Math.min(choice.untilMs, nextTryAtMs) } : choice;
   }
 
   #endUnusedHolds(): void {
@@ -431,7 +402,8 @@ export class Uplink {
     return this.#health.outage;
   }
 
-  snapshot(): UplinkSnapshot {
+  /** State for `status`. Times ending in `AtMs` are wall-clock times; durations are in milliseconds. */
+  snapshot() {
     const { clock, budget, holds } = this.#parts;
     const nowMs = clock.monotonicMs();
     const { outage } = this.#health;
@@ -439,7 +411,7 @@ export class Uplink {
     const { deliveredValues, lastDeliveredAtMs, lastPostAtMs, lastRefusal, quarantinedValues } = this.#log;
     const waiting = holds.waitingSeries();
     return {
-      state: outage ? 'away' : 'online',
+      state: outage ? ('away' as const) : ('online' as const),
       outage: outage && {
         forMs: nowMs - outage.sinceMs,
         code: outage.code,
@@ -448,6 +420,7 @@ export class Uplink {
         attempts: outage.attempts,
         nextTryInMs: Math.max(0, outage.nextTryAtMs - nowMs),
       },
+      // Remaining pause after a 429.
       restsForMs: restingUntilMs === undefined ? undefined : restingUntilMs - nowMs,
       lastPostAtMs,
       lastDeliveredAtMs,
@@ -455,8 +428,10 @@ export class Uplink {
       deliveredValues,
       quarantinedValues,
       postsInProgress: this.#permits.used,
+      // POST_INTERVAL, or longer if the budget is too small.
       intervalMs: this.#lag.intervalMs(nowMs),
       maxBytes: this.#assets.maxBytes(),
+      // Held series.
       waitingIds: waiting.map(({ series }) => series),
       waitingSeries: waiting.slice(0, MAX_LISTED),
       pausedAssets: this.#assets.paused().slice(0, MAX_LISTED),
