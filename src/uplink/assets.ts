@@ -15,7 +15,7 @@ export interface AssetState {
   lastPostAtMs: number;
   /** Time of its latest post with backlog values. */
   lastBacklogAtMs: number;
-  /** Whether the latest post was full and backlog values remained. */
+  /** Whether backlog values remained after its latest post with backlog values, because they did not fit. */
   isDraining: boolean;
   /** Time since which live values wait only for other assets; Infinity if none do. */
   dueSinceMs: number;

@@ -184,7 +184,7 @@ export class Holds implements EventHolds {
     const nowMs = this.#options.clock.monotonicMs();
     for (const { kind, id, cause, sinceMs } of held) this.#set(kind, id, cause, { sinceMs });
     for (const { kind, id } of released) {
-      if (kind === 'asset') this.#appearedAtMs.set(id, nowMs);
+      if (kind === 'asset' && this.#options.series.ofAsset(id).length > 0) this.#appearedAtMs.set(id, nowMs);
       const hold = this.#holds[kind].get(id);
       if (hold && hold.cause !== 'rejected') this.#release(hold, 'proved');
     }

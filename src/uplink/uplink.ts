@@ -299,8 +299,8 @@ export class Uplink {
         else state.pausedUntilMs = Math.max(state.pausedUntilMs, clock.monotonicMs() + EMPTY_TAKE_MS);
         return;
       }
-      const { backlogValues, values } = batch.whole;
-      state.isDraining = backlogValues > 0 && values >= Math.max(take.maxValues, take.alongValues ?? 0);
+      const { backlogValues } = batch.whole;
+      state.isDraining = backlogValues > 0 && (buffer.lanes().get(asset)?.backlog ?? 0) > 0;
       if (backlogValues > 0) {
         state.lastBacklogAtMs = clock.monotonicMs();
         if (!state.backlog) own.push('backlog');

@@ -163,6 +163,15 @@ describe('uplink over several hours', () => {
     expect([...platform.ledger.numbers]).toEqual([1]);
   });
 
+  it('quarantines an asset’s only value, which is invalid, while values of another asset are accepted', async () => {
+    await begin((post) => (post.asset === 1 ? refusal() : TAKEN));
+    await flow(30, [2]);
+    const [bad] = plant.accept(1, 1);
+    await flow(60, [2]);
+    expect(plant.buffer.quarantined.map((one) => one.value.number)).toEqual([bad]);
+    expect(posts((post) => post.asset === 1)).toHaveLength(2);
+  });
+
   it.each([
     ['one of several', [1, 2]],
     ['the only one', [1]],
