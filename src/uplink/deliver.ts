@@ -21,7 +21,14 @@ import type { Holds, Probe } from './holds.ts';
 import type { Permit, Permits } from './permits.ts';
 import type { PostAddress, PostAddresses } from './post-address.ts';
 import type { UplinkLog } from './uplink-log.ts';
-import { mayBeTooLarge, type ValuesAnswer, type Verdict, verdictOfAnswer, verdictOfError } from './verdict.ts';
+import {
+  type Meaning,
+  mayBeTooLarge,
+  type ValuesAnswer,
+  type Verdict,
+  verdictOfAnswer,
+  verdictOfError,
+} from './verdict.ts';
 
 /** Part of the platform client that posts require. */
 export interface ValuesClient {
@@ -223,7 +230,7 @@ function noteAccepted(
   { post, startedMs, instrumentation }: Answered,
   delivery: Delivery,
   parts: DeliverParts,
-) {
+): void {
   const { assets, health, holds, log } = parts;
   const { asset } = delivery;
   const bytes = part.body.length;
@@ -242,6 +249,15 @@ function noteResponded(bytes: number, { assets, health, holds, log }: DeliverPar
   if (ended.cause === 'denied') holds.tryNow();
   log.restored(ended);
 }
+
+/** Responses that cause an outage at once, without a second asset. */
+const AT_ONCE: ReadonlySet<Meaning> = new Set(['quota', 'session', 'unreachable']);
+const CAUSES: Partial<Record<Meaning, OutageCause>> = {
+  quota: 'quota',
+  session: 'signed-out',
+  refused: 'rejected',
+  'not-understood': 'foreign',
+};
 
 /** Records a post after which the rest of the batch returns to the buffer. */
 function noteFailed({ verdict, ...posted }: Answered, delivery: Delivery, parts: DeliverParts): void {
@@ -264,13 +280,14 @@ function noteFailed({ verdict, ...posted }: Answered, delivery: Delivery, parts:
     holds.denied(asset, status === 403 ? 403 : 404, { ...posted, probe });
     if (isEveryones) platformFails('denied');
     else if (isTrial) noteResponded(0, parts);
-  } else if (meaning === 'quota') platformFails('quota');
-  else if (meaning === 'session' || code === 'platform.no_session') platformFails('signed-out');
-  else if (meaning === 'unreachable') platformFails('unavailable');
-  else if (health.isOutage(asset, meaning === 'refused' ? 'rejected' : 'failed') || health.outage) {
-    const causes = { refused: 'rejected', 'not-understood': 'foreign' } as const;
-    platformFails(meaning === 'refused' || meaning === 'not-understood' ? causes[meaning] : 'unavailable');
-  } else log.assetPaused(delivery, verdict, assets.pause(asset, askedMs));
+  } else {
+    const isOutage =
+      AT_ONCE.has(meaning) ||
+      health.isOutage(asset, meaning === 'refused' ? 'rejected' : 'failed') ||
+      health.outage !== undefined;
+    if (isOutage) platformFails(code === 'platform.no_session' ? 'signed-out' : (CAUSES[meaning] ?? 'unavailable'));
+    else log.assetPaused(delivery, verdict, assets.pause(asset, askedMs));
+  }
 }
 
 function reduceSize(part: Batch, delivery: Delivery, { assets, clock, log }: DeliverParts): void {
