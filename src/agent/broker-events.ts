@@ -74,19 +74,20 @@ export class BrokerEvents {
     this.#subscribed?.end();
     this.#subscribed = undefined;
     if (mqtt) {
-      const end = mqtt.subscribe(topic, ({ payload, headers }) =>
+      const end = mqtt.subscribe([topic], ({ payload, headers }) =>
         this.#intake.receive(payload, (header) => headers?.get(header)),
       );
       this.#subscribed = { at: mqtt, end };
     } else if (nats) {
-      const pull = nats.pull({
+      const end = nats.pull({
         stream: undefined,
         durable: gatewayName(settings.stateDir, `${name} events`),
         ordered: false,
-        subjects: () => [topic],
-        handler: ({ payload, header }) => this.#intake.receive(payload, header),
+        subjects: [topic],
+        handler: ({ data, headers }) =>
+          this.#intake.receive(data, (name) => headers?.get(name, 'insensitive') || undefined),
       });
-      this.#subscribed = { at: nats, end: () => nats.drop(pull) };
+      this.#subscribed = { at: nats, end };
     }
   }
 }

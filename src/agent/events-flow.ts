@@ -12,9 +12,7 @@ import { reactionBudgetBytes, webhookBudgetBytes } from '../base/inbound/memory-
 import type { Logger } from '../base/logger.ts';
 import { memoryLimitBytes } from '../base/memory-limit.ts';
 import { endOrphans } from '../base/programs/family.ts';
-import type { BrokerSpec } from '../broker/broker-spec.ts';
-import { Brokers } from '../broker/brokers.ts';
-import type { NatsSpec } from '../broker/nats/nats-spec.ts';
+import { type AnyBrokerSpec, Brokers } from '../broker/brokers.ts';
 import type { Reaction } from '../config/reactions.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Source, Tag, Tags } from '../config/tags.ts';
@@ -325,7 +323,7 @@ export class EventsFlow {
   async #setBrokers(tags: Tags): Promise<void> {
     const kinds = SOURCE_KINDS.filter(({ publishes }) => publishes).map(({ kind }) => kind);
     const sources = [...tags.sources.values()].filter((source) => kinds.includes(source.kind));
-    await this.brokers.set(sources as Source<BrokerSpec | NatsSpec>[]);
+    await this.brokers.set(sources as Source<AnyBrokerSpec>[]);
   }
 
   /** Applies new rules, tags and brokers. */

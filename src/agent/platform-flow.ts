@@ -13,16 +13,15 @@ import { readRegularFileSync } from '../base/regular-file.ts';
 import { RESTART } from '../config/configuration-report.ts';
 import { type KeyName, secretsIn } from '../config/setting-keys.ts';
 import type { Settings } from '../config/settings.ts';
-import { jsonObjectOf } from '../platform/answer-body.ts';
 import { PlatformClient } from '../platform/client.ts';
 import { createDispatcher, type Sockets } from '../platform/dispatcher.ts';
-import type { SecretCommands } from '../platform/grants/grant-error.ts';
+import type { SessionCredentials } from '../platform/grants/technical-user.ts';
 import { HttpBoundary } from '../platform/http-boundary.ts';
 import { RequestBudget } from '../platform/request-budget.ts';
-import { Session } from '../platform/session/session.ts';
-import { SessionFile } from '../platform/session/session-file.ts';
-import { sessionReport } from '../platform/session/session-snapshot.ts';
-import { isSignInRefused, type SessionCredentials } from '../platform/session/token-requests.ts';
+import type { SecretCommands } from '../platform/response-meanings.ts';
+import { SessionFile } from '../platform/session/live-tokens.ts';
+import { isSignInRefused, Session } from '../platform/session/session.ts';
+import { sessionReport } from '../platform/session/session-report.ts';
 import type { JudgingTime } from '../reactions/rules.ts';
 
 /** Additional sockets for session and webhook calls, so that they do not wait for slow posts. */
@@ -76,6 +75,7 @@ export class PlatformFlow {
     this.#sockets = createDispatcher({
       connections: settings.postConcurrency + OTHER_SOCKETS,
       caPem: settings.platformCa === undefined ? undefined : readAuthority(settings.platformCa),
+      caPath: settings.platformCa,
       httpsProxy: settings.httpsProxy,
       noProxy: settings.noProxy,
       onCertificate: (endsMs) => this.certificates.note('platform', endsMs),
@@ -88,8 +88,7 @@ export class PlatformFlow {
       boundary: {
         send: async (request) => {
           const answer = await this.boundary.send(request);
-          const tokens = answer.status === 200 ? jsonObjectOf(answer) : undefined;
-          if (tokens?.access_token) this.client.platformClock.witnessGrant(answer, tokens.created_at);
+          this.client.platformClock.read(answer);
           return answer;
         },
       },
@@ -130,14 +129,13 @@ export class PlatformFlow {
   /**
    * Returns the time with which the age of events is computed. Event times and the `Date` header both come from the
    * platform, so an inaccurate gateway clock has no effect. The gateway clock is used only if the platform time is
-   * unknown, the agent is ready (after the first login attempt) and no platform response contradicts it.
+   * unknown and the agent is ready (after the first login attempt).
    */
   eventTime(isReady: boolean): JudgingTime | undefined {
-    const { platformClock } = this.client;
-    const platformMs = platformClock.nowMs();
+    const platformMs = this.client.platformClock.nowMs();
     if (platformMs !== undefined) return { ms: platformMs, clock: 'platform' };
     const wallMs = plausibleWallMs(this.#clock);
-    if (!isReady || platformClock.isDisputed || wallMs === undefined) return undefined;
+    if (!isReady || wallMs === undefined) return undefined;
     return { ms: wallMs, clock: 'gateway' };
   }
 
@@ -179,6 +177,7 @@ export class PlatformFlow {
   reload(settings: Settings): void {
     this.#credentials = credentialsOf(settings, this.#commands);
     this.redactor.configure(secretsIn(settings));
+    void this.#sockets.readAuthority?.();
     this.session.tryNow();
   }
 

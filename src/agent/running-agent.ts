@@ -125,10 +125,7 @@ export class RunningAgent {
       onAccepted: (asset, instrumentation) => this.#accepted.note(asset, instrumentation),
       onLiveDelivered: (waitedMs) => this.#live.sampler.delivered(waitedMs),
     });
-    this.#uplink.onRestored((unavailableMs) => {
-      platform.budget.outageOver(unavailableMs);
-      this.#events.catchUp.readSoon();
-    });
+    this.#uplink.onRestored(() => this.#events.catchUp.readSoon());
     session.onChange(() => {
       if (session.snapshot().state !== 'valid') return;
       this.#uplink.tryNow();

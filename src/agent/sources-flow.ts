@@ -15,9 +15,9 @@ import type { Brokers } from '../broker/brokers.ts';
 import { namesInstrumentation } from '../config/instrumentations.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Tags } from '../config/tags.ts';
+import { LastReadings } from '../ops/live/last-readings.ts';
+import type { ValueWatch } from '../sources/intake/gate.ts';
 import { Intake } from '../sources/intake/intake.ts';
-import { LastReadings } from '../sources/intake/last-readings.ts';
-import type { ValueWatch } from '../sources/intake/value-watch.ts';
 import { HttpPush, type PushRules } from '../sources/push/http-push.ts';
 import type { SourceKind } from '../sources/source-kind.ts';
 import type { BufferFlow } from './buffer-flow.ts';
@@ -43,8 +43,6 @@ export interface SourcesFlowOptions {
 }
 
 const UNAVAILABLE = { open: undefined, paused: DECOMMISSIONING, stopped: STOPPING };
-const SERIES_LIMIT_HINT =
-  'Correct the program that creates the series, or increase MAX_SERIES. A restart removes series without stored values.';
 
 export class SourcesFlow {
   readonly #options: SourcesFlowOptions;
@@ -52,10 +50,8 @@ export class SourcesFlow {
   readonly tagSources: TagSources;
   /** Latest readings for display. */
   readonly readings = new LastReadings((series) => this.intake.isOfTag(series));
-  #settings: Settings;
   readonly #push: HttpPush | undefined;
   readonly #reportedAhead = new Set<string>();
-  #isSeriesLimitReported = false;
   #state: keyof typeof UNAVAILABLE = 'open';
   /** Serializes start, reload, pause, resume and stop. */
   #turn: Promise<void> = Promise.resolve();
@@ -64,7 +60,6 @@ export class SourcesFlow {
     const { settings, listener: server, buffer, tags, kinds, brokers, watch, countIngested, clock, log } = options;
     const { catalogue, committer, stamps, values } = buffer;
     this.#options = options;
-    this.#settings = settings;
     const gate = {
       committer,
       stamps,
@@ -80,7 +75,6 @@ export class SourcesFlow {
       tags: tags.tags,
       byInstrumentation: namesInstrumentation(settings.valuesPath),
       maxSeries: maxSeries(settings),
-      onSeriesLimit: () => this.#reportSeriesLimit(),
       clock,
       log,
     });
@@ -117,16 +111,6 @@ export class SourcesFlow {
     );
   }
 
-  /** Logs the limit once per configuration, because programs that invent keys send them continuously. */
-  #reportSeriesLimit(): void {
-    if (this.#isSeriesLimitReported) return;
-    this.#isSeriesLimitReported = true;
-    this.#options.log.warn(
-      { event: 'ingest.series_limit', maxSeries: maxSeries(this.#settings), hint: SERIES_LIMIT_HINT },
-      'programs have created MAX_SERIES series, values of further series are rejected',
-    );
-  }
-
   /** Returns the address that programs push to, for `status`. */
   get listening(): string | undefined {
     return this.#options.listener?.address;
@@ -155,12 +139,9 @@ export class SourcesFlow {
   /** Applies tags, sources, push rules and VALUES_PATH. Unchanged sources keep running. */
   reload(tags: Tags, settings: Settings): Promise<void> {
     return this.#inTurn(async () => {
-      this.#settings = settings;
       this.#push?.setRules(pushRules(settings));
       this.tagSources.setTags(tags, settings.valuesPath);
-      this.intake.replaceTags(tags.tags, namesInstrumentation(settings.valuesPath));
-      this.intake.setMaxSeries(maxSeries(settings));
-      this.#isSeriesLimitReported = false;
+      this.intake.reload(tags.tags, namesInstrumentation(settings.valuesPath), maxSeries(settings));
       await this.#applyTags();
     });
   }

@@ -14,24 +14,8 @@ export class BrokerError extends TagferryError {}
 export const retryable = (code: string, message: string, hint?: string, cause?: unknown) =>
   new BrokerError(message, { code, retryable: true, hint, cause });
 
-export const brokerAway = (name: string) =>
-  retryable(
-    'broker.away',
-    `the broker ${name} is not connected`,
-    'Check that the broker is running and that its address in tags.yaml is correct.',
-  );
-
-export const brokerUnknown = (name: string) =>
-  new BrokerError(`unknown broker ${name}`, {
-    code: 'broker.unknown',
-    hint: 'Set "to" in "publish: { to: … }" to an MQTT or NATS source in tags.yaml.',
-  });
-
 /** Returns the error for a broker that does not respond although the agent reads from the connection. */
 export const brokerSilent = () => retryable('broker.silent', 'the broker does not respond');
-
-export const brokerClosed = (name: string) =>
-  retryable('broker.closed', `the connection to the broker ${name} is closed`);
 
 /** Returns the error for bytes that violate the protocol. */
 export const malformed = (what: string) => retryable('broker.malformed', `the broker sent a malformed packet: ${what}`);
@@ -43,13 +27,10 @@ export const brokerTooLarge = (name: string, cause?: unknown) =>
 export const notAcknowledged = (name: string, cause: unknown) =>
   retryable('broker.publish', `the broker ${name} did not acknowledge a message`, undefined, cause);
 
-export const noStream = (subject: string, cause: unknown) =>
-  retryable(
-    'broker.stream',
-    `no stream stores ${subject}`,
-    'Create a stream with nats stream add, or set stream:.',
-    cause,
-  );
+export const noStream = (subject: string, cause: unknown) => {
+  const hint = 'Create a stream with nats stream add, or set stream:.';
+  return retryable('broker.stream', `no stream stores ${subject}`, hint, cause);
+};
 
 /**
  * Returns the error for a connection closed without a reason. `isUnanswered`: whether the broker closed it before
@@ -64,8 +45,8 @@ export const brokerHungUp = (isUnanswered: boolean) =>
 
 /** Returns the error for a connection that an MQTT broker closed. */
 export function connectionEnded(reason: number): BrokerError {
-  if (reason !== SESSION_TAKEN_OVER)
-    return retryable('broker.ended', `the broker closed the connection (reason ${reason})`);
+  const ended = retryable('broker.ended', `the broker closed the connection (reason ${reason})`);
+  if (reason !== SESSION_TAKEN_OVER) return ended;
   return retryable(
     'broker.name_taken',
     "another client connected to the broker with this gateway's client ID and took over its session, reconnecting in 60 s",

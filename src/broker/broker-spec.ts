@@ -1,8 +1,15 @@
-/**
- * Settings of an MQTT broker in tags.yaml. Files are read for each connection, so a renewed certificate applies to the
- * next connection.
- */
-export interface BrokerSpec {
+/** Settings of a connection in tags.yaml. Files are read for each connection, so changes apply to the next one. */
+export interface ConnectionSpec {
+  username?: string;
+  passwordFile?: string;
+  /** PEM file of a private CA. Default: PLATFORM_CA, then the system CAs. */
+  caFile?: string;
+  certFile?: string;
+  keyFile?: string;
+}
+
+/** Settings of an MQTT broker in tags.yaml. */
+export interface BrokerSpec extends ConnectionSpec {
   /** `mqtt://`, `mqtts://`, `ws://` or `wss://`; may contain a user and password, so it is never logged. */
   url: string;
   /** Version 5 falls back to 3 (3.1.1) if the broker does not support it. */
@@ -11,12 +18,6 @@ export interface BrokerSpec {
   qos: 0 | 1 | 2;
   /** Duration for which the broker keeps the session of a disconnected client (MQTT 5), in milliseconds. */
   sessionExpiryMs: number;
-  username?: string;
-  passwordFile?: string;
-  /** PEM file of a private CA. Default: PLATFORM_CA, then the system CAs. */
-  caFile?: string;
-  certFile?: string;
-  keyFile?: string;
   /** Client ID of the broker session. Stable across restarts and unique per gateway. */
   clientId?: string;
   /** Whether retained messages without a time of their own are stored with the time of arrival. Default: skipped. */
@@ -28,4 +29,27 @@ export interface BrokerSpec {
    * chapter 5.9).
    */
   presence?: string;
+}
+
+/** Settings of a NATS server or cluster in tags.yaml. */
+export interface NatsSpec extends ConnectionSpec {
+  /**
+   * `nats://` or `tls://`, one or more servers of a cluster; may contain a user and password, so they are never logged.
+   */
+  servers: readonly string[];
+  /** JetStream stream. If omitted, the stream that stores the subjects is used. */
+  stream?: string;
+  /**
+   * Durable consumer. Agents with the same consumer share its messages. If omitted, a consumer is created for this
+   * gateway.
+   */
+  durable?: string;
+  /**
+   * Time after which the server redelivers an unacknowledged message, for a consumer created here, in milliseconds.
+   */
+  ackWaitMs: number;
+  /** Only one agent pulls at a time, and the order of values is preserved, even after a crash. */
+  ordered: boolean;
+  /** A `.creds` file created by nsc. */
+  credsFile?: string;
 }

@@ -1,192 +1,151 @@
 /**
- * One MQTT broker, shared by subscribers and publishers.
- *
- * States: disconnected (connecting or waiting to reconnect), connected, stopped. While disconnected, the broker stores
- * messages for this client's session.
+ * One MQTT broker, shared by subscribers and publishers. While the client is disconnected, the broker stores messages
+ * for its session.
  *
  * Invariants: messages are acknowledged in order of arrival, each only after its handlers have resolved. A message that
- * a handler rejects is redelivered to the handler until the connection ends. Messages without a subscriber are acknowledged
- * immediately. Only differences are applied to the session's subscriptions, and shutdown does not change them. After a
- * crash the broker redelivers unacknowledged messages, and their values are stored again; values with their own time are
- * then identical.
+ * a handler rejects is redelivered to the handler until the connection ends. Messages without a subscriber are
+ * acknowledged immediately. All filters are requested on each connection, because a broker may have restored an older
+ * session. Shutdown does not change the session. After a crash, the broker redelivers unacknowledged messages, and
+ * their values are stored again. Duplicates of values with their own timestamp are identical.
  */
 import { earlierMs, identityCheckWithExpiry } from '../base/certificates.ts';
-import type { Clock } from '../base/clock.ts';
-import { codeOf, SourceStopped } from '../base/errors.ts';
-import type { Logger } from '../base/logger.ts';
-import { Redactor } from '../base/redactor.ts';
+import { codeOf } from '../base/errors.ts';
 import { type Backoff, fullJitterMs } from '../base/retry.ts';
-import { BrokerError, brokerClosed, brokerTooLarge, notAcknowledged } from './broker-error.ts';
-import { BrokerLog } from './broker-log.ts';
+import { BrokerClient, type BrokerOptions, type BrokerState, type Publishing, SHORT_MS } from './broker-client.ts';
+import { BrokerError, brokerTooLarge, notAcknowledged } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
 import { Connection, type Message, RECEIVE_MAXIMUM } from './connection.ts';
-import { ConnectionLoop } from './connection-loop.ts';
 import { readCredentials } from './credentials.ts';
-import { reportDiscarded } from './discards.ts';
-import type { DiscardedPublish } from './packets.ts';
-import {
-  type Filters,
-  type MessageHandler,
-  type SubscribeOptions,
-  type Subscription,
-  Subscriptions,
-} from './subscriptions.ts';
+import { covers, hasWildcard, MQTT_TOPICS } from './topic-filters.ts';
 import { readBrokerAddress } from './transport.ts';
 
-export interface BrokerOptions<Spec = BrokerSpec> {
-  name: string;
-  spec: Spec;
-  /** Client ID of the broker session. Stable across restarts and unique per gateway. */
-  clientId: string;
-  clock: Clock;
-  logger: Logger;
-  /** PLATFORM_CA, for a broker whose source does not configure a CA. */
-  platformCaFile?: string | undefined;
-  /** Called when another client uses the same client ID. */
-  nameTaken?(broker: string): void;
+/** Handles a message. Resolves when the message is stored or can be discarded. Rejects if it must be redelivered. */
+export type MessageHandler = (message: Message) => Promise<void>;
+
+export interface SubscribeOptions {
+  qos?: 0 | 1 | 2;
+  /** Group of clients that share the messages of this subscription. */
+  share?: string | undefined;
+  /** Called when the broker is waiting for an acknowledgement, so that an early commit is useful. */
+  stalled?(): void;
+  /** Called when the broker accepts or rejects a filter. */
+  permitted?(filter: string, isPermitted: boolean): void;
+  /** Whether no more messages should be read. */
+  isFull?(): boolean;
 }
 
-export interface BrokerState {
-  name: string;
-  connected: boolean;
-  /** Monotonic time of the latest connect or disconnect. */
-  sinceMs: number;
-  /** Reason why no messages are received: a code or a short message. */
-  problem: string | undefined;
-  /** Number of failed or lost connections. */
-  failures: number;
-  received: number;
-  /** Number of messages that the broker had sent before. */
-  redelivered: number;
-  /** Number of messages that exceed a size limit. */
-  discarded: number;
-  /** Unacknowledged messages. */
-  window: { used: number; size: number | undefined };
-  /** Earliest certificate expiry, as wall-clock time. */
-  certificateEndsMs: number | undefined;
+interface Subscriber extends SubscribeOptions {
+  handler: MessageHandler;
+  /** Filters by the name in the SUBSCRIBE packet, which begins with `$share/` for a shared subscription. */
+  filters: ReadonlyMap<string, string>;
+  /** Topics without wildcards, so that thousands of them require only one lookup. */
+  topics: ReadonlySet<string>;
+  wildcards: readonly string[];
 }
 
-/** Options for a published message. */
-export interface Publishing {
-  retain?: boolean;
-  /** MQTT 5 user properties. */
-  headers?: Readonly<Record<string, string>>;
-  /** Message ID. A NATS stream stores only one message per ID. */
-  id?: string;
-  /** NATS: fails if no stream stores the subject, because offline subscribers would miss the message. */
-  mustKeep?: boolean;
-  signal?: AbortSignal;
-  /** Called once the broker is connected, immediately before the message is sent. An exception prevents that. */
-  beforeSend?: () => void;
-}
-
-const STOP_CHECK_MS = 20;
 const PRESENCE_MS = 500;
 const RETRY: Backoff = { baseMs: 200, capMs: 5_000 };
 const RETRY_FLOOR_MS = 50;
+/** Errors of connections that the broker closed without a reason. */
+const HUNG_UP: ReadonlySet<string | undefined> = new Set(['broker.hung_up', 'ECONNRESET']);
 /**
  * Two clients with the same client ID end each other's connections. MQTT 5 has a reason code for this case, which some
- * brokers omit and MQTT 3.1.1 lacks. Without the code, several consecutive connections that the broker accepts with
- * their session and closes within seconds indicate another client. A restarting broker refuses connections for some
- * time, and a broker that closes a connection because of a request does not respond to that request.
+ * brokers omit and MQTT 3.1.1 lacks. Without the code, this number of consecutive connections that the broker accepts
+ * with their session and closes within seconds indicates another client.
  */
-const HUNG_UP: ReadonlySet<string | undefined> = new Set(['broker.hung_up', 'ECONNRESET']);
-const SHORT_MS = 5_000;
 const MANY_SHORT = 5;
+/**
+ * Some brokers close the connection on a SUBSCRIBE for a topic that this client is not allowed to read. After this
+ * number of such connections, filters are requested one by one to find the topic.
+ */
+const MANY_SUBSCRIBING = 3;
 /** Maximum number of filters per packet. Some brokers accept no more than eight. */
 const MAX_TOGETHER = 8;
+export const READ_ACCESS = 'Grant this client read access to the topic on the broker.';
 
-export class Broker {
-  readonly name: string;
-  readonly #options: BrokerOptions;
+/** Message that waits for the next retry of its topic. */
+interface RejectedMessage {
+  /** Number of the message in order of arrival. */
+  arrival: number;
+  resolve: () => void;
+  reject: (reason: unknown) => void;
+}
+
+export class Broker extends BrokerClient<Connection, BrokerSpec> {
   readonly #address: URL;
-  readonly #log: BrokerLog;
-  readonly #loop: ConnectionLoop<Connection>;
-  readonly #redactor = new Redactor();
-  readonly #subscriptions = new Subscriptions();
-  readonly #presence: Presence;
-  readonly #closing = new AbortController();
-  readonly #counts = { received: 0, redelivered: 0, discarded: 0, unwanted: 0, published: 0 };
-  /** Filters of the broker session; `undefined` if unknown. */
-  #granted: Map<string, 0 | 1 | 2> | undefined = undefined;
-  #onGranted: ((filters: Filters) => void) | undefined;
-  #isSettling = false;
-  #isUnsettled = false;
-  #certificateEndsMs: number | undefined;
-  /** Number of consecutive connections that the broker closed within seconds without a reason. */
-  #shortConnections = 0;
+  readonly #subscribers = new Set<Subscriber>();
+  /** Filters that were requested on the current connection, with their QoS. */
+  readonly #requested = new Map<string, 0 | 1 | 2>();
+  /** Filters in the broker session. Filters without a subscriber are removed from the session. */
+  readonly #granted = new Set<string>();
+  #onGranted: ((filters: ReadonlySet<string>) => void) | undefined;
+  /** Pending changes to the session; one at a time. */
+  #settling: Promise<void> = Promise.resolve();
+  #isSettlingSoon = false;
+  /** Consecutive connections that the broker closed within seconds: without a pending request, or on a SUBSCRIBE. */
+  readonly #closed = { idle: 0, subscribing: 0 };
+  #requestsOneByOne = false;
+  /** Filter whose request has no response yet, if filters are requested one by one. */
+  #asked: string | undefined;
+  /** Filter whose request made the broker close the latest connection. */
+  #suspect: string | undefined;
+  /** Filters whose request made the broker close two connections in a row. They are not requested again. */
+  readonly #forbidden = new Set<string>();
+  /** Rejected messages and those that wait behind them, by topic. */
+  readonly #rejected = new Map<string, RejectedMessage[]>();
+  /** Timestamp of the announced presence, as Unix time in milliseconds. */
+  #presenceMs = 0;
+  /** Latest connection on which the presence was announced. */
+  #announcedOn: Connection | undefined;
 
   /** Throws `broker.address`. */
   constructor(options: BrokerOptions) {
-    this.name = options.name;
-    this.#options = options;
+    super(options);
     this.#address = readBrokerAddress(options.name, options.spec.url);
-    this.#log = new BrokerLog(options);
-    this.#presence = new Presence(options.spec.presence);
-    this.#loop = new ConnectionLoop({
-      name: options.name,
-      clock: options.clock,
-      log: this.#log,
-      redactor: this.#redactor,
-      connect: (signal) => this.#connect(signal),
-      serve: (connection) => this.#serve(connection),
-      version: ({ version }) => version,
-    });
   }
 
-  /**
-   * Ends the session because tags.yaml no longer contains this broker. Otherwise the broker would store messages that
-   * are never fetched.
-   */
+  /** Ends the session, because otherwise the broker would store messages that are never fetched. */
   async leave(): Promise<void> {
-    this.#subscriptions.clear();
-    await this.#settle();
+    this.#subscribers.clear();
+    this.#settleSoon();
+    await this.#settling;
     await this.stop();
   }
 
   /**
-   * Restores the filters of the session from a previous process; `undefined` if unknown. `onGranted` is called with
-   * the filters after each change.
+   * `filters`: filters of the session according to a previous process. `onGranted` is called with all filters of the
+   * session after each change.
    */
-  resume(filters: Filters | undefined, onGranted: (filters: Filters) => void): void {
+  resume(filters: Iterable<string>, onGranted: (filters: ReadonlySet<string>) => void): void {
     this.#onGranted = onGranted;
-    if (this.#granted === undefined && filters) this.#granted = new Map(filters);
-  }
-
-  /** Connects, and reconnects until the broker is stopped. */
-  start(): void {
-    this.#loop.start();
-  }
-
-  /**
-   * Waits up to `budgetMs` for running handlers, so that stored messages are acknowledged. Then closes the connection.
-   * The session and its subscriptions remain: unacknowledged and newly published messages are delivered at the next
-   * startup.
-   */
-  async stop(budgetMs = 2_000): Promise<void> {
-    const { clock } = this.#options;
-    const deadlineMs = clock.monotonicMs() + budgetMs;
-    this.#closing.abort(brokerClosed(this.name));
-    while ((this.#loop.current?.inProgress ?? 0) > 0 && clock.monotonicMs() < deadlineMs) {
-      await clock.sleep(STOP_CHECK_MS);
-    }
-    await this.#loop.stop(async (connection) => {
-      await Promise.race([this.#presence.announce(connection, false), clock.sleep(PRESENCE_MS)]);
-      await connection.close();
-    });
+    for (const filter of filters) this.#granted.add(filter);
   }
 
   /**
    * Subscribes now and on every connection. Returns a function that unsubscribes. Changes made within one event loop
    * turn are combined.
    */
-  subscribe(filter: string, handler: MessageHandler, options: SubscribeOptions = {}): () => void {
-    const subscription: Subscription = { ...options, filter, handler };
-    this.#subscriptions.add(subscription);
-    const settleSoon = () => queueMicrotask(() => void this.#settle());
-    settleSoon();
+  subscribe(filters: readonly string[], handler: MessageHandler, options: SubscribeOptions = {}): () => void {
+    const { share } = options;
+    const names = filters.map((filter) => (share === undefined ? filter : `$share/${share}/${filter}`));
+    const isWild = (filter: string) => hasWildcard(filter, MQTT_TOPICS);
+    const subscriber: Subscriber = {
+      ...options,
+      handler,
+      filters: new Map(names.map((name, at) => [name, filters[at]!])),
+      topics: new Set(filters.filter((filter) => !isWild(filter))),
+      wildcards: filters.filter(isWild),
+    };
+    for (const name of names) {
+      // Request rejected filters again.
+      if (!this.#granted.has(name)) this.#requested.delete(name);
+      this.#forbidden.delete(name);
+    }
+    this.#subscribers.add(subscriber);
+    this.#settleSoon();
     return () => {
-      if (this.#subscriptions.delete(subscription)) settleSoon();
+      this.#subscribers.delete(subscriber);
+      this.#settleSoon();
     };
   }
 
@@ -199,7 +158,7 @@ export class Broker {
     if (topic === '' || /[+#\0]/.test(topic)) {
       throw new BrokerError('invalid topic for publishing', { code: 'broker.topic' });
     }
-    await this.#loop.publish(async (connection) => {
+    await this.withConnection(async (connection) => {
       beforeSend?.();
       try {
         await connection.publish(topic, payload, retain, signal, headers);
@@ -209,228 +168,270 @@ export class Broker {
         throw notAcknowledged(this.name, error);
       }
     }, signal);
-    this.#counts.published++;
   }
 
-  /**
-   * Announces the presence again after another client announced its end. `sinceMs`: timestamp of that message. Returns
-   * whether it was necessary.
-   */
-  contradictAbsence(sinceMs: number): boolean {
-    return this.#presence.contradict(this.#loop.current, sinceMs);
+  override state(): BrokerState {
+    return { ...super.state(), window: { used: this.connection?.unconfirmed ?? 0, size: RECEIVE_MAXIMUM } };
   }
 
-  /** `unwanted`: number of messages without a subscriber. */
-  state(): BrokerState & { published: number; unwanted: number } {
-    return {
-      ...this.#loop.state(),
-      ...this.#counts,
-      window: { used: this.#loop.current?.unconfirmed ?? 0, size: RECEIVE_MAXIMUM },
-      certificateEndsMs: this.#certificateEndsMs,
-    };
+  protected get inProgress(): number {
+    return this.connection?.inProgress ?? 0;
   }
 
-  async #connect(signal: AbortSignal): Promise<Connection> {
-    const { name, spec, clientId, platformCaFile, clock } = this.#options;
-    const will = this.#presence.will(clock.wallMs());
+  protected versionOf({ version }: Connection): number {
+    return version;
+  }
+
+  protected async connect(signal: AbortSignal): Promise<Connection> {
+    const { name, spec, clientId, platformCaFile, clock } = this.options;
+    this.#presenceMs = Math.max(this.#presenceMs, Math.round(clock.wallMs()));
+    const { presence } = spec;
+    const will = presence === undefined ? undefined : { topic: presence, payload: this.#presencePayload(false) };
     try {
-      const credentials = await readCredentials(name, spec, platformCaFile, this.#redactor);
+      const credentials = await readCredentials(name, spec, platformCaFile, this.redactor);
       const { endsMs } = credentials;
-      this.#certificateEndsMs = endsMs;
+      this.certificateEndsMs = endsMs;
       credentials.checkServerIdentity = identityCheckWithExpiry((serverEndsMs) => {
-        this.#certificateEndsMs = earlierMs(endsMs, serverEndsMs);
+        this.certificateEndsMs = earlierMs(endsMs, serverEndsMs);
       });
-      const open = (version: 5 | 3) =>
-        Connection.open(
-          {
-            address: this.#address,
-            credentials,
-            clientId: spec.clientId ?? clientId,
-            version,
-            sessionExpiryMs: spec.sessionExpiryMs,
-            will,
-            clock,
-            receiver: this.#receiver,
-          },
-          signal,
-        );
+      const receiver = {
+        receive: (message: Message, connection: Connection) => this.#receive(message, connection),
+        discard: (...message: Parameters<typeof this.log.reportDiscarded>) => {
+          this.counts.discarded++;
+          this.log.reportDiscarded(...message);
+        },
+        isFull: () => this.#isFull,
+        stalled: () => {
+          for (const { stalled } of this.#subscribers) stalled?.();
+        },
+      };
+      const parts = {
+        address: this.#address,
+        credentials,
+        clientId: spec.clientId ?? clientId,
+        sessionExpiryMs: spec.sessionExpiryMs,
+        will,
+        clock,
+        receiver,
+      };
       // Only a broker response selects 3.1.1, and only for this connection.
-      return await open(spec.version).catch((error: unknown) => {
+      return await Connection.open({ ...parts, version: spec.version }, signal).catch((error: unknown) => {
         if (codeOf(error) !== 'broker.version') throw error;
-        return open(3);
+        return Connection.open({ ...parts, version: 3 }, signal);
       });
     } catch (error) {
-      this.#shortConnections = 0;
+      this.#closed.idle = 0;
       throw error;
     }
   }
 
-  /** Serves one connection until it ends. Returns the reason why it ended. */
-  async #serve(connection: Connection): Promise<unknown> {
-    const { clock, nameTaken, spec } = this.#options;
-    if (this.#loop.signal.aborted) void connection.close();
-    // A session that the broker has discarded has no filters; the filters of a session created elsewhere are unknown.
+  protected async serve(connection: Connection): Promise<unknown> {
+    const { clock, nameTaken, spec } = this.options;
     if (!connection.sessionPresent) {
-      const isLost = [...(this.#granted?.values() ?? [])].some((qos) => qos > 0) && spec.sessionExpiryMs > 0;
       const hint = 'Check persistence and session expiry on the broker, and session_expiry of the source.';
+      const isLost = this.#granted.size > 0 && spec.qos > 0 && spec.sessionExpiryMs > 0;
       const fields = { event: 'broker.session_forgotten', hint };
-      if (isLost) this.#log.report(fields, 'session lost by the broker, queued messages lost');
-      this.#granted = new Map();
+      if (isLost) this.log.report(fields, 'session lost by the broker, queued messages lost');
+      this.#granted.clear();
     }
+    this.#requested.clear();
+    this.#asked = undefined;
+    this.#settleSoon();
     // Other clients may respond to the announcement immediately, so subscribe first.
-    void this.#settle().then(() => this.#presence.announce(connection, true));
+    void this.#settling.then(() => this.#announce(connection, true));
     const sinceMs = clock.monotonicMs();
     const reason = await connection.closed;
     const code = codeOf(reason);
-    const isShort = clock.monotonicMs() - sinceMs < SHORT_MS && HUNG_UP.has(code) && connection.sessionPresent;
-    if (!connection.wasResponsePending) this.#shortConnections = isShort ? this.#shortConnections + 1 : 0;
-    if (code === 'broker.name_taken' || this.#shortConnections >= MANY_SHORT) nameTaken?.(this.name);
+    const isShort = clock.monotonicMs() - sinceMs < SHORT_MS;
+    const isIdle = isShort && HUNG_UP.has(code) && connection.pendingAtEnd === 'none' && connection.sessionPresent;
+    this.#closed.idle = isIdle ? this.#closed.idle + 1 : 0;
+    // Retry delays would lengthen the connections of two conflicting clients, and hide the conflict.
+    if (isIdle && this.#closed.idle < 2 * MANY_SHORT) this.attempt = 0;
+    if (this.#closed.idle >= MANY_SHORT || code === 'broker.name_taken') nameTaken?.(this.name);
+    const isClosed = (isShort || this.#asked !== undefined) && (HUNG_UP.has(code) || code === 'broker.ended');
+    this.#findForbidden(isClosed && connection.pendingAtEnd === 'subscriptions');
     return reason;
   }
 
-  /** Passes the messages of all connections to the subscribers. */
-  readonly #receiver = {
-    receive: (message: Message, connection: Connection) => this.#receive(message, connection),
-    discard: (message: DiscardedPublish) => {
-      this.#counts.discarded++;
-      reportDiscarded(this.#log, message);
-    },
-    isFull: () => this.#subscriptions.isFull,
-    stalled: () => this.#subscriptions.notifyStalled(),
-  };
+  protected async close(connection: Connection): Promise<void> {
+    await Promise.race([this.#announce(connection, false), this.options.clock.sleep(PRESENCE_MS)]);
+    await connection.close();
+  }
+
+  /** Finds the filter whose request makes the broker close the connection. */
+  #findForbidden(isClosed: boolean): void {
+    this.#closed.subscribing = isClosed ? this.#closed.subscribing + 1 : 0;
+    this.#requestsOneByOne ||= this.#closed.subscribing >= MANY_SUBSCRIBING;
+    const filter = isClosed ? this.#asked : undefined;
+    if (filter !== undefined && filter === this.#suspect) {
+      this.#forbidden.add(filter);
+      this.#reportPermission(filter, false);
+      // The next attempt can succeed without the filter.
+      this.attempt = 0;
+    }
+    this.#suspect = filter;
+  }
 
   /**
-   * Delivers a message. Redelivers it if its handler rejects it, for example because a reload replaces its source. Rejects when the
-   * connection ends or no more messages are accepted.
+   * Delivers a message. Redelivers it if its handler rejects it, for example because a reload replaces its source; later
+   * messages of the topic wait behind it. Rejects when the connection ends or no more messages are accepted.
    */
   async #receive(message: Message, connection: Connection): Promise<void> {
-    const { clock } = this.#options;
-    const { signal } = this.#closing;
-    signal.throwIfAborted();
-    this.#counts.received++;
-    if (message.redelivered) this.#counts.redelivered++;
-    for (let attempt = 0; ; attempt++) {
+    const { topic } = message;
+    this.stopping.signal.throwIfAborted();
+    this.counts.received++;
+    if (message.redelivered) this.counts.redelivered++;
+    const arrival = this.counts.received;
+    let error: unknown;
+    for (let mustWait = this.#rejected.has(topic); ; mustWait = true) {
+      if (mustWait) await this.#untilRetry(topic, arrival);
+      if (connection.isClosed) throw error ?? new BrokerError('the connection has ended', { code: 'broker.ended' });
       try {
         return await this.#deliver(message);
-      } catch (error) {
-        reportRefused(this.#log, message.topic, error);
+      } catch (reason) {
+        error = reason;
+        this.log.reportRejected(topic, reason);
+      }
+    }
+  }
+
+  #untilRetry(topic: string, arrival: number): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const message = { arrival, resolve, reject };
+    const waiting = this.#rejected.get(topic);
+    if (waiting) waiting.push(message);
+    else void this.#retry(topic, [message]);
+    return promise;
+  }
+
+  /** Lets the rejected messages of a topic continue in order of arrival, until their handler accepts all of them. */
+  async #retry(topic: string, waiting: RejectedMessage[]): Promise<void> {
+    const { clock } = this.options;
+    this.#rejected.set(topic, waiting);
+    try {
+      for (let attempt = 0; waiting.length > 0; attempt++) {
         await clock.sleep(
           fullJitterMs(attempt, RETRY, () => clock.random(), RETRY_FLOOR_MS),
-          signal,
+          this.stopping.signal,
         );
-        if (connection.isClosed) throw error;
+        for (const { resolve } of waiting.splice(0).sort((a, b) => a.arrival - b.arrival)) resolve();
+        // A handler that does not accept messages rejects them in this turn.
+        await new Promise(setImmediate);
       }
-    }
-  }
-
-  async #deliver(message: Message): Promise<void> {
-    const handlers = this.#subscriptions.handlersOf(message.topic);
-    // The session may still contain a subscription from an earlier configuration.
-    if (handlers.length === 0) this.#counts.unwanted++;
-    else if (handlers.length === 1) await handlers[0]!(message);
-    else await Promise.all(handlers.map((handler) => handler(message)));
-  }
-
-  /** Applies the differences to the session's subscriptions. Adds new filters first, so that no message is missed. */
-  async #settle(): Promise<void> {
-    this.#isUnsettled = true;
-    const connection = this.#loop.current;
-    if (!connection || this.#closing.signal.aborted || this.#isSettling) return;
-    this.#isSettling = true;
-    try {
-      while (this.#isUnsettled && !connection.isClosed) {
-        this.#isUnsettled = false;
-        await this.#updateSession(connection);
-      }
-    } catch {
-      // The connection was closed because a subscription received no response. The next connection repeats the
-      // subscription.
+    } catch (reason) {
+      for (const { reject } of waiting) reject(reason);
     } finally {
-      this.#isSettling = false;
+      this.#rejected.delete(topic);
     }
   }
 
-  /** Rejected filters are not requested again on this connection unless the subscriptions change. */
-  async #updateSession(connection: Connection): Promise<void> {
-    this.#granted ??= new Map();
-    const granted = this.#granted;
-    const { added, removed } = this.#subscriptions.difference(granted);
-    const chunks = Array.from({ length: Math.ceil(added.length / MAX_TOGETHER) }, (_, n) =>
-      added.slice(n * MAX_TOGETHER, (n + 1) * MAX_TOGETHER),
+  /** Discards messages without a subscriber. The session may contain a filter from an earlier configuration. */
+  async #deliver(message: Message): Promise<void> {
+    const handled: Promise<void>[] = [];
+    for (const { topics, wildcards, handler } of this.#subscribers) {
+      const isWanted = topics.has(message.topic) || wildcards.some((one) => covers(one, message.topic, MQTT_TOPICS));
+      if (isWanted) handled.push(handler(message));
+    }
+    await (handled.length === 1 ? handled[0] : Promise.all(handled));
+  }
+
+  get #isFull(): boolean {
+    for (const { isFull } of this.#subscribers) if (isFull?.()) return true;
+    return false;
+  }
+
+  /** Updates the session after all changes of this event loop turn. */
+  #settleSoon(): void {
+    if (this.#isSettlingSoon) return;
+    this.#isSettlingSoon = true;
+    this.#settling = this.#settling
+      .then(() => {
+        this.#isSettlingSoon = false;
+        return this.#updateSession();
+      })
+      // The connection ended without a response. The next connection repeats the request.
+      .catch(() => {});
+  }
+
+  /** Requests all filters once per connection, before it removes unused filters, so that no message is missed. */
+  async #updateSession(): Promise<void> {
+    const { connection } = this;
+    if (connection === undefined || this.stopping.signal.aborted) return;
+    const wanted = new Map<string, 0 | 1 | 2>();
+    for (const { filters, qos = 1 } of this.#subscribers) {
+      for (const name of filters.keys()) wanted.set(name, Math.max(qos, wanted.get(name) ?? 0) as 0 | 1 | 2);
+    }
+    const added = [...wanted].filter(
+      ([filter, qos]) => this.#requested.get(filter) !== qos && !this.#forbidden.has(filter),
     );
-    const accepted = (await Promise.all(chunks.map((chunk) => connection.subscribe(chunk)))).flat();
-    const hint = 'Grant this client read access to the topic on the broker.';
-    for (const [at, [topic, qos]] of added.entries()) {
-      if (accepted[at]) granted.set(topic, qos);
-      else {
-        const key = `not_allowed:${topic}`;
-        const fields = { event: 'broker.not_allowed', topic, hint };
-        this.#log.report(fields, 'subscription rejected by the broker', { key, level: 'error' });
-        this.#subscriptions.notifyRejected(topic);
+    const removed = [...this.#granted].filter((filter) => !wanted.has(filter));
+    const before = [...this.#granted].join();
+    if (this.#requestsOneByOne) {
+      for (const one of added) {
+        [this.#asked] = one;
+        await this.#request(connection, [one]);
+        this.#asked = undefined;
       }
+    } else {
+      const chunks: (typeof added)[] = [];
+      for (let at = 0; at < added.length; at += MAX_TOGETHER) chunks.push(added.slice(at, at + MAX_TOGETHER));
+      await Promise.all(chunks.map((chunk) => this.#request(connection, chunk)));
     }
     for (const filter of removed) {
       await connection.unsubscribe(filter);
-      granted.delete(filter);
+      this.#granted.delete(filter);
+      this.#requested.delete(filter);
     }
-    if (accepted.includes(true) || removed.length > 0) this.#onGranted?.(granted);
-  }
-}
-
-/** Reports that the handler of a message rejected it. Ignores rejections during a shutdown or reload. */
-export function reportRefused(log: BrokerLog, topic: string, error: unknown): void {
-  if (error instanceof SourceStopped) return;
-  const code = codeOf(error);
-  const fields = { event: 'broker.refused', topic, code };
-  log.report(fields, 'message not stored yet, not acknowledged', { key: `refused:${code}` });
-}
-
-/** Returns a client name for inspection. */
-export const inspectionName = (clock: Clock) => `tagferry-look-${Math.floor(clock.random() * 1e9).toString(36)}`;
-
-/**
- * State of a Sparkplug host application that a client announces on one topic, retained and through its will (Eclipse
- * Sparkplug 3.0, chapter 5.9). Edge nodes ignore a message that is older than the latest one, so the will and the
- * announcements of a connection have the same timestamp. Only a contradiction can have a later one; edge nodes then
- * ignore the will of this connection, which cannot be changed.
- */
-class Presence {
-  readonly #topic: string | undefined;
-  /** Unix time since which the state applies, in milliseconds. */
-  #sinceMs = 0;
-  /** Latest connection on which the application was announced as online. */
-  #announcedOn: Connection | undefined;
-
-  /** Without a topic, nothing is announced. */
-  constructor(topic: string | undefined) {
-    this.#topic = topic;
+    if (before !== [...this.#granted].join()) this.#onGranted?.(this.#granted);
   }
 
-  /** Returns the will of a connection that is opened now. */
-  will(wallMs: number): { topic: string; payload: string } | undefined {
-    this.#sinceMs = Math.max(this.#sinceMs, Math.round(wallMs));
-    return this.#topic === undefined ? undefined : { topic: this.#topic, payload: this.#payload(false) };
+  async #request(connection: Connection, filters: readonly (readonly [string, 0 | 1 | 2])[]): Promise<void> {
+    const accepted = await connection.subscribe(filters);
+    for (const [at, [filter, qos]] of filters.entries()) {
+      this.#requested.set(filter, qos);
+      if (accepted[at]) this.#granted.add(filter);
+      else this.#granted.delete(filter);
+      this.#reportPermission(filter, accepted[at]!);
+    }
   }
 
-  async announce(connection: Connection, isOnline: boolean): Promise<void> {
-    if (this.#topic === undefined) return;
-    this.#announcedOn = connection;
-    // If publishing fails, the connection has ended, and the will reports the state.
-    await connection.publish(this.#topic, this.#payload(isOnline), true).catch(() => {});
+  #reportPermission(topic: string, isPermitted: boolean): void {
+    const fields = { event: 'broker.not_allowed', topic, hint: READ_ACCESS };
+    const key = `not_allowed:${topic}`;
+    if (isPermitted) this.log.end(key);
+    else this.log.report(fields, 'subscription rejected by the broker', key, 'error');
+    for (const { filters, permitted } of [...this.#subscribers]) {
+      const filter = filters.get(topic);
+      if (filter !== undefined) permitted?.(filter, isPermitted);
+    }
   }
 
   /**
-   * Announces the application as online again after another client announced it as offline, with a timestamp that is
-   * not older. Returns false before the first announcement on a connection, because that announcement follows.
+   * Announces this client as online again after it was announced as offline at `sinceMs`, in Unix milliseconds. Returns
+   * false before the first announcement on a connection, which supersedes the offline message.
    */
-  contradict(connection: Connection | undefined, offlineSinceMs: number): boolean {
+  contradictAbsence(sinceMs: number): boolean {
+    const { connection } = this;
     if (connection === undefined || connection !== this.#announcedOn) return false;
-    this.#sinceMs = Math.max(this.#sinceMs, offlineSinceMs);
-    void this.announce(connection, true);
+    this.#presenceMs = Math.max(this.#presenceMs, sinceMs);
+    void this.#announce(connection, true);
     return true;
   }
 
-  #payload(online: boolean): string {
-    return JSON.stringify({ online, timestamp: this.#sinceMs });
+  async #announce(connection: Connection, isOnline: boolean): Promise<void> {
+    const { presence } = this.options.spec;
+    if (presence === undefined) return;
+    this.#announcedOn = connection;
+    // If publishing fails, the connection has ended, and the will reports the state.
+    await connection.publish(presence, this.#presencePayload(isOnline), true).catch(() => {});
+  }
+
+  /**
+   * Edge nodes ignore a message that is older than the latest one, so the will and the announcements of a connection
+   * have the same timestamp (Eclipse Sparkplug 3.0, chapter 5.9). Only a repeated announcement can have a later one.
+   * Edge nodes then ignore the will of this connection, which cannot be changed.
+   */
+  #presencePayload(online: boolean): string {
+    return JSON.stringify({ online, timestamp: this.#presenceMs });
   }
 }

@@ -13,8 +13,8 @@ import type { IConnackPacket, IPublishPacket, Packet, Parser } from 'mqtt-packet
 import type { Clock } from '../base/clock.ts';
 import { BrokerError, brokerHungUp, brokerSilent, clientRejected, connectionEnded } from './broker-error.ts';
 import type { Credentials } from './credentials.ts';
-import { MAX_PACKET_BYTES } from './discards.ts';
-import { Exchanges } from './exchanges.ts';
+import { Exchanges, type PendingRequests } from './exchanges.ts';
+import { type ExceededBound, MAX_PACKET_BYTES } from './limits.ts';
 import { type DiscardedPublish, PacketReader } from './packets.ts';
 import { openTransport } from './transport.ts';
 
@@ -44,20 +44,12 @@ export interface ConnectionOptions {
 interface Receiver {
   /** Resolves when the message is stored. Rejects only if the connection ends or no more messages are accepted. */
   receive(message: Message, connection: Connection): Promise<void>;
-  /** Reports a message over a size limit, which is acknowledged. */
-  discard(message: DiscardedPublish): void;
+  /** Reports a message over a size limit, which is acknowledged. `bytes`: size of the whole packet. */
+  discard(topic: string, bytes: number, bound: ExceededBound): void;
   /** Whether no more messages should be read. */
   isFull(): boolean;
   /** Called when the broker is probably waiting for an acknowledgement, so that an early commit is useful. */
   stalled(): void;
-}
-
-/** Properties of CONNACK. */
-interface ServerLimits {
-  receiveMaximum?: number;
-  maximumPacketSize?: number;
-  /** Seconds; 0 disables the keep-alive. */
-  serverKeepAlive?: number;
 }
 
 /** A QoS 1 or 2 message that is not acknowledged yet. */
@@ -123,8 +115,8 @@ export class Connection {
    * Whether the broker kept the session. If so, its subscriptions exist, and unacknowledged messages are redelivered.
    */
   sessionPresent = false;
-  /** Whether the connection ended before the broker had responded to all requests. */
-  wasResponsePending = false;
+  /** Requests to which the broker had not responded when the connection ended. */
+  pendingAtEnd: PendingRequests = 'none';
 
   private constructor(stream: Duplex, parser: Parser, encode: (packet: Packet) => Buffer, options: ConnectionOptions) {
     this.#stream = stream;
@@ -170,15 +162,8 @@ export class Connection {
         // Drains the remaining data, because a socket with unread data is reset.
         if (signal.aborted) continue;
         this.#lastHeardMs = clock.monotonicMs();
-        this.#handlePackets(chunk);
-        while (this.#isFull && !signal.aborted) {
-          this.#isPaused = true;
-          await clock.sleep(FULL_CHECK_MS, signal).catch(() => {});
-        }
-        if (!this.#isPaused) continue;
-        this.#isPaused = false;
-        this.#lastHeardMs = clock.monotonicMs();
-        this.#readingSinceMs = this.#lastHeardMs;
+        for (const packet of this.#reader.read(chunk)) this.#handle(packet);
+        if (this.#isFull) await this.#pauseWhileFull(signal);
       }
       this.#end(undefined);
     } catch (error) {
@@ -186,12 +171,12 @@ export class Connection {
     }
   }
 
-  #handlePackets(chunk: Buffer): void {
-    try {
-      for (const packet of this.#reader.read(chunk)) this.#handle(packet);
-    } catch (error) {
-      this.#end(error);
-    }
+  async #pauseWhileFull(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options;
+    this.#isPaused = true;
+    while (this.#isFull && !signal.aborted) await clock.sleep(FULL_CHECK_MS, signal).catch(() => {});
+    this.#isPaused = false;
+    this.#lastHeardMs = this.#readingSinceMs = clock.monotonicMs();
   }
 
   #handle(packet: Packet | DiscardedPublish): void {
@@ -202,7 +187,7 @@ export class Connection {
     else if (packet.cmd === 'discarded') {
       const receipt = this.#expect(packet);
       if (receipt) this.#confirm(receipt);
-      this.#options.receiver.discard(packet);
+      this.#options.receiver.discard(packet.topic, packet.bytes, packet.bound);
     } else if (packet.cmd === 'pubrel') this.#send({ cmd: 'pubcomp', messageId: packet.messageId! });
     else if (packet.cmd === 'disconnect') throw connectionEnded(packet.reasonCode ?? 0);
     else this.#exchanges.handleResponse(packet);
@@ -235,9 +220,10 @@ export class Connection {
     if (code !== 0) throw clientRejected(code, this.#options.version);
     this.#isGreeted = true;
     this.sessionPresent = sessionPresent;
-    const { receiveMaximum, maximumPacketSize, serverKeepAlive } = (properties ?? {}) as ServerLimits;
+    const { receiveMaximum, maximumPacketSize, serverKeepAlive } = properties ?? {};
     if (receiveMaximum !== undefined) this.#exchanges.receiveMaximum = receiveMaximum;
     if (maximumPacketSize !== undefined) this.#maxPacketBytes = maximumPacketSize;
+    // 0 disables the keep-alive.
     if (serverKeepAlive !== undefined) this.#keepaliveMs = serverKeepAlive * 1_000 || Number.POSITIVE_INFINITY;
     this.#greeted.resolve();
   }
@@ -314,12 +300,13 @@ export class Connection {
   async subscribe(filters: readonly (readonly [filter: string, qos: 0 | 1 | 2])[]): Promise<boolean[]> {
     // Requests retained messages only if the subscription is new to the session.
     const options = this.#options.version === 5 ? { nl: false, rap: false, rh: 1 } : {};
-    const codes = await this.#exchanges.subscribe(filters.map(([topic, qos]) => ({ topic, qos, ...options })));
+    const subscriptions = filters.map(([topic, qos]) => ({ topic, qos, ...options }));
+    const codes = await this.#exchanges.request({ cmd: 'subscribe', subscriptions });
     return filters.map((_, at) => (codes[at] ?? 0x80) < 0x80);
   }
 
   async unsubscribe(filter: string): Promise<void> {
-    await this.#exchanges.unsubscribe([filter]);
+    await this.#exchanges.request({ cmd: 'unsubscribe', unsubscriptions: [filter] });
   }
 
   /**
@@ -418,7 +405,7 @@ export class Connection {
     this.#cancelWatch?.();
     this.#stream.destroy();
     const reason = this.#error ?? brokerHungUp(this.version === 5 && !this.#isGreeted);
-    this.wasResponsePending = this.#exchanges.isResponsePending;
+    this.pendingAtEnd = this.#exchanges.pending;
     this.#exchanges.end(reason);
     this.#greeted.reject(reason);
     this.#ended.resolve(reason);

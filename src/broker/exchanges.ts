@@ -4,7 +4,7 @@
  * Invariants: a packet ID is free after the broker has responded to it. A publish counts towards the broker's receive
  * maximum from its PUBLISH packet until its PUBACK, even if its caller is no longer waiting (MQTT 5 section 4.9).
  */
-import type { IPublishPacket, ISubscription, Packet } from 'mqtt-packet';
+import type { IPublishPacket, Packet } from 'mqtt-packet';
 import { type Clock, raced } from '../base/clock.ts';
 import { BrokerError, brokerSilent } from './broker-error.ts';
 
@@ -16,6 +16,9 @@ const MAX_IDS = 65_535;
 /** Maximum number of unacknowledged publishes per connection. */
 const MAX_PUBLISHES = 1_000;
 const TOO_LARGE = 0x95;
+
+/** Kind of the requests without a response: any publish, only subscriptions (or their ends), or none. */
+export type PendingRequests = 'none' | 'subscriptions' | 'publishes';
 
 interface Pending extends PromiseWithResolvers<number[]> {
   isPublish: boolean;
@@ -38,15 +41,6 @@ export class Exchanges {
     this.#send = send;
   }
 
-  /** Resolves with a reason code per filter. Like `unsubscribe`, waits until the connection ends. */
-  subscribe(subscriptions: ISubscription[]): Promise<number[]> {
-    return this.#request((messageId) => ({ cmd: 'subscribe', messageId, subscriptions }) as Packet);
-  }
-
-  async unsubscribe(unsubscriptions: string[]): Promise<void> {
-    await this.#request((messageId) => ({ cmd: 'unsubscribe', messageId, unsubscriptions }) as Packet);
-  }
-
   /**
    * Resolves when the broker acknowledges the message. Rejects with a `BrokerError`, the reason why the connection
    * ended, or the abort reason of the signal.
@@ -59,14 +53,7 @@ export class Exchanges {
       if (this.#clock.monotonicMs() >= deadlineMs) throw brokerSilent();
       await this.#clock.sleep(PLACE_CHECK_MS, cut);
     }
-    const packet = (messageId: number): Packet => ({ cmd: 'publish', messageId, qos: 1, dup: false, ...message });
-    let code = 0;
-    await raced(
-      this.#request(packet, true).then((codes) => {
-        code = codes[0] ?? 0;
-      }),
-      cut,
-    );
+    const [code = 0] = await raced(this.request({ cmd: 'publish', qos: 1, dup: false, ...message }, true), cut);
     // 0x10: accepted, but there are no subscribers.
     if (code >= 0x80) {
       const why = code === TOO_LARGE ? 'broker.too_large' : 'broker.publish';
@@ -74,9 +61,9 @@ export class Exchanges {
     }
   }
 
-  /** Whether a request has no response yet. */
-  get isResponsePending(): boolean {
-    return this.#pending.size > 0;
+  get pending(): PendingRequests {
+    if (this.#publishes > 0) return 'publishes';
+    return this.#pending.size > 0 ? 'subscriptions' : 'none';
   }
 
   /** Handles a response. Ignores a response that does not belong to a request. */
@@ -108,12 +95,13 @@ export class Exchanges {
     for (const { reject } of this.#pending.values()) reject(reason);
   }
 
-  async #request(packet: (messageId: number) => Packet, isPublish = false): Promise<number[]> {
+  /** Sends a request. Resolves with the reason codes of its response; rejects when the connection ends. */
+  async request(packet: object, isPublish = false): Promise<number[]> {
     this.#ending.signal.throwIfAborted();
     // There are always far fewer requests than IDs.
     while (this.#pending.has(this.#nextId)) this.#nextId = (this.#nextId % MAX_IDS) + 1;
     const messageId = this.#nextId;
-    this.#send(packet(messageId));
+    this.#send({ ...packet, messageId } as Packet);
     const pending = { ...Promise.withResolvers<number[]>(), isPublish, sentMs: this.#clock.monotonicMs() };
     this.#pending.set(messageId, pending);
     if (isPublish) this.#publishes++;

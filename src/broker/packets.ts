@@ -8,7 +8,7 @@
  */
 import type { IPublishPacket, Packet, Parser } from 'mqtt-packet';
 import { malformed } from './broker-error.ts';
-import { type ExceededBound, exceededBound, MAX_PACKET_BYTES } from './discards.ts';
+import { type ExceededBound, exceededBound, MAX_PACKET_BYTES } from './limits.ts';
 
 /** A PUBLISH over a size limit. */
 export interface DiscardedPublish {
@@ -118,23 +118,23 @@ function readPublish(
   if (!properties || properties.end + properties.value > bytes) {
     throw malformed('properties are longer than their packet');
   }
-  const bound = exceededBound({ packet: bytes, topic: topicEnd - topicFrom, headers: properties.value });
+  const bound = exceededBound(bytes, topicEnd - topicFrom, properties.value);
   if (bound === undefined && properties.value > 0) return undefined;
   const topic = packet.toString('utf8', topicFrom, topicEnd);
   const messageId = qos === 0 ? undefined : packet.readUInt16BE(topicEnd);
   if (bound !== undefined) return { cmd: 'discarded', topic, qos, messageId, bytes, bound };
   const payload = packet.subarray(properties.end);
-  const [dup, retain] = [(flags & 8) !== 0, (flags & 1) !== 0];
-  return {
+  const publish: IPublishPacket = {
     cmd: 'publish',
     topic,
     payload,
     qos,
-    dup,
-    retain,
+    dup: (flags & 8) !== 0,
+    retain: (flags & 1) !== 0,
     length: bytes,
-    ...(messageId !== undefined && { messageId }),
   };
+  if (messageId !== undefined) publish.messageId = messageId;
+  return publish;
 }
 
 /** Reads a variable byte integer (MQTT 5 section 1.5.5). Returns `undefined` if it does not end before `end`. */

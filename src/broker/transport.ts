@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream';
 import { connect as connectTls } from 'node:tls';
 import { BrokerError } from './broker-error.ts';
 import type { Credentials } from './credentials.ts';
-import { MAX_PACKET_BYTES } from './discards.ts';
+import { MAX_PACKET_BYTES } from './limits.ts';
 
 /**
  * Limit for a WebSocket message, which may contain several packets. A larger one ends the connection. MQTT 5 brokers do

@@ -106,7 +106,7 @@ export function readTag(
     problems.error(file.placeOf(pointer), `${shown(written)} is not a tag name`, instead, '');
     return undefined;
   }
-  const name = String(written);
+  const name = file.textOf(pointer) ?? String(written);
   const tag = tags.tags.get(name);
   if (tag !== undefined) {
     const { asset, instrumentation } = tag;

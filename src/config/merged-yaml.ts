@@ -103,5 +103,9 @@ export function mergeYaml(
       const { file, pointer: there } = found(pointer);
       return file.placeOfName(there);
     },
+    textOf: (pointer) => {
+      const { file, pointer: there } = found(pointer);
+      return file.textOf(there);
+    },
   };
 }

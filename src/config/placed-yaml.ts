@@ -19,6 +19,8 @@ export interface YamlFile {
   placeOf(pointer: string): Place;
   /** Returns the location of a member name. */
   placeOfName(pointer: string): Place;
+  /** Returns the text of a number or boolean as written, such as 0815. */
+  textOf(pointer: string): string | undefined;
 }
 
 /**
@@ -141,6 +143,7 @@ export function parsePlacedYaml(
       data: data ?? undefined,
       placeOf: (pointer) => placeAt(nearestOffset(walk.values, pointer)),
       placeOfName: (pointer) => placeAt(walk.names.get(pointer) ?? nearestOffset(walk.values, pointer)),
+      textOf: (pointer) => walk.texts.get(pointer),
     };
   } catch (error) {
     if (!(error instanceof Unreadable)) throw error;
@@ -225,6 +228,8 @@ class Unreadable extends Error {
 class Walk {
   readonly values = new Map<string, number>();
   readonly names = new Map<string, number>();
+  /** Texts of numbers and booleans as written. */
+  readonly texts = new Map<string, string>();
   /** Duplicate names by mapping. The parser's duplicate check takes quadratic time. */
   readonly repeated = new Map<number, string>();
   readonly #limits: PlainYamlLimits;
@@ -267,7 +272,11 @@ class Walk {
     const { anchor } = node as Yaml.Scalar;
     if (anchor && this.#aliases === 0) this.#anchors.set(anchor, node);
     if (!this.values.has(pointer)) this.values.set(pointer, offset);
-    if (isScalar(node)) return typeof node.value === 'bigint' ? Number(node.value) : node.value;
+    if (isScalar(node)) {
+      const hasOtherText = ['number', 'bigint', 'boolean'].includes(typeof node.value);
+      if (hasOtherText && node.source !== undefined) this.texts.set(pointer, node.source);
+      return typeof node.value === 'bigint' ? Number(node.value) : node.value;
+    }
     if (isSeq(node)) return node.items.map((item, index) => this.take(item, `${pointer}/${index}`, depth + 1));
     if (!isMap(node)) throw new Unreadable('unsupported YAML node', 'remove it', this.#placeAt(offset));
     return this.#takeMap(node, pointer, depth);
@@ -280,7 +289,8 @@ class Walk {
     for (const pair of node.items) {
       if (!isPair(pair)) continue;
       const offset = (pair.key as Yaml.Node | null)?.range?.[0] ?? 0;
-      const key = isScalar(pair.key) ? String(pair.key.value) : undefined;
+      // Names are used as written: 0815 and 1.50 are not numbers.
+      const key = isScalar(pair.key) ? (pair.key.source ?? String(pair.key.value)) : undefined;
       if (key === undefined) throw new Unreadable('a name must be text', 'use name: value', this.#placeAt(offset));
       if (key === '<<') {
         for (const part of this.#partsToMerge(pair.value, pointer, depth, offset)) {

@@ -1,11 +1,42 @@
-import { CORE_SCHEMA, load, realMapTag } from 'js-yaml';
+import {
+  boolCoreTag,
+  CORE_SCHEMA,
+  defineScalarTag,
+  floatCoreTag,
+  intCoreTag,
+  load,
+  NOT_RESOLVED,
+  realMapTag,
+  type ScalarTagDefinition,
+} from 'js-yaml';
 
 /**
  * Fast parser for valid YAML files with only common syntax: mappings, lists, numbers and strings. It takes one fifth of
  * the time of the parser that records locations, which shortens reloads with thousands of tags. If it rejects a file,
  * the slower parser parses the file again and reports problems. A test compares both parsers.
  */
-const SCHEMA = CORE_SCHEMA.withTags(realMapTag);
+/** A number or boolean, and its text: names are used as written, such as 0815 and 1.50. */
+class Written {
+  readonly value: unknown;
+  readonly text: string;
+
+  constructor(value: unknown, text: string) {
+    this.value = value;
+    this.text = text;
+  }
+}
+
+const SCHEMA = CORE_SCHEMA.withTags(realMapTag, ...[intCoreTag, floatCoreTag, boolCoreTag].map(keepingText));
+
+function keepingText(tag: ScalarTagDefinition<unknown>): ScalarTagDefinition<unknown> {
+  return defineScalarTag(tag.tagName, {
+    ...tag,
+    resolve: (text, isExplicit, tagName) => {
+      const value = tag.resolve(text, isExplicit, tagName);
+      return value === NOT_RESOLVED ? value : new Written(value, text);
+    },
+  });
+}
 
 /**
  * Matches syntax that the parsers interpret differently: tabs, anchors, tags, merges, multiple documents, directives,
@@ -35,12 +66,13 @@ export function readPlainYaml(text: string, limits: PlainYamlLimits): unknown {
   const take = (node: unknown): unknown => {
     if (++nodes > limits.nodes) throw new Declined();
     if (Array.isArray(node)) return node.map(take);
+    if (node instanceof Written) return node.value;
     if (!(node instanceof Map)) return node;
     // No prototype, because a tag may be named __proto__.
     const data: Record<string, unknown> = Object.create(null);
     for (const [key, value] of node) {
-      const name = String(key);
-      if (typeof key === 'object' || name in data || name.length > limits.nameLength) throw new Declined();
+      const name = key instanceof Written ? key.text : key;
+      if (typeof name !== 'string' || name in data || name.length > limits.nameLength) throw new Declined();
       data[name] = take(value);
     }
     return data;

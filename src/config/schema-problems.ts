@@ -66,24 +66,28 @@ export function checkShape(
   };
 }
 
-/** Validates the file. If the schema requires a number, numeric text from placeholders is converted. */
+/**
+ * Validates the file. Where the schema requires a number, numeric text from placeholders is converted. Where it requires
+ * text, a number is text as written: `from: 0815`.
+ */
 function isValid(validate: ValidateFunction, file: YamlFile): boolean {
   if (validate(file.data)) return true;
-  let typed = false;
+  let isConverted = false;
   for (const { keyword, instancePath, params, data } of validate.errors ?? []) {
-    if (keyword !== 'type' || typeof data !== 'string' || !file.filled?.has(instancePath)) continue;
-    const wanted = [params.type as string | string[]].flat();
-    const number = /^-?\d+(\.\d+)?$/.test(data) ? Number(data) : undefined;
-    if (
-      number !== undefined &&
-      (wanted.includes('number') || (wanted.includes('integer') && Number.isInteger(number)))
-    ) {
-      typed = putAt(file.data, instancePath, number) || typed;
-    } else if (wanted.includes('boolean') && (data === 'true' || data === 'false')) {
-      typed = putAt(file.data, instancePath, data === 'true') || typed;
-    }
+    if (keyword !== 'type') continue;
+    const converted = convertedTo([params.type as string | string[]].flat(), data, instancePath, file);
+    if (converted !== undefined) isConverted = putAt(file.data, instancePath, converted) || isConverted;
   }
-  return typed && validate(file.data);
+  return isConverted && validate(file.data);
+}
+
+function convertedTo(wanted: string[], data: unknown, pointer: string, file: YamlFile): unknown {
+  if (wanted.includes('string')) return file.textOf(pointer);
+  if (typeof data !== 'string' || !file.filled?.has(pointer)) return undefined;
+  if (wanted.includes('boolean') && /^(true|false)$/.test(data)) return data === 'true';
+  const number = /^-?\d+(\.\d+)?$/.test(data) ? Number(data) : undefined;
+  const fits = wanted.includes('number') || (wanted.includes('integer') && Number.isInteger(number));
+  return fits ? number : undefined;
 }
 
 function putAt(data: unknown, pointer: string, value: unknown): boolean {

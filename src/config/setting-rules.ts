@@ -64,6 +64,12 @@ export function checkSettings(settings: ReadSettings, origins: GivenSettings, pr
 }
 
 function checkAddresses(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
+  const range = settings.noProxy?.split(/[,\s]+/).find((entry) => /\/\d+$|^[\d.]+[.*]$/.test(entry));
+  if (range !== undefined) {
+    const reason = `NO_PROXY "${printable(range)}" is an address range, which matches no host`;
+    const instead = 'list host names, or single addresses if PLATFORM_URL contains an address';
+    problems.warning(origins.placeOf('NO_PROXY'), reason, instead, range);
+  }
   for (const [key, address] of [
     ['PLATFORM_URL', settings.platformUrl],
     ['IDENTITY_URL', origins.given.has('IDENTITY_URL') ? settings.identityUrl : undefined],

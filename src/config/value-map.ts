@@ -27,6 +27,8 @@ export function readValueMap({ map }: Members, report: MemberReport): ValueMap |
     report.problem('map', reason, 'remove the space: spaces around a value are ignored');
     return undefined;
   }
-  const isNumeric = ([text]: [string, number]) => Number.isFinite(Number(text)) && String(Number(text)) === text;
-  return { numbers: Object.fromEntries(entries), passesNumbers: !entries.some(isNumeric) };
+  // Names are used as written. Readings are numbers: 0x1F in map stands for 31.
+  const numeric = entries.filter(([text]) => text !== '' && Number.isFinite(Number(text)));
+  const canonical = numeric.map(([text, number]) => [String(Number(text)), number] as const);
+  return { numbers: Object.fromEntries([...canonical, ...entries]), passesNumbers: numeric.length === 0 };
 }

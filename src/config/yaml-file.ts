@@ -75,5 +75,6 @@ export function parseYaml(text: string, name: string, problems: Problems): YamlF
     data,
     placeOf: (pointer) => places()?.placeOf(pointer) ?? start,
     placeOfName: (pointer) => places()?.placeOfName(pointer) ?? start,
+    textOf: (pointer) => places()?.textOf(pointer),
   };
 }

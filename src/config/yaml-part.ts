@@ -154,5 +154,6 @@ export function fillYaml(file: YamlFile, values: PlaceholderValues, problems: Pr
     unfilled,
     placeOf: (pointer) => file.placeOf(asWritten(pointer)),
     placeOfName: (pointer) => file.placeOfName(asWritten(pointer)),
+    textOf: (pointer) => file.textOf(asWritten(pointer)),
   };
 }

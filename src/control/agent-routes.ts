@@ -4,7 +4,7 @@ import type { Logger } from '../base/logger.ts';
 import type { RecentLines } from '../base/recent-lines.ts';
 import type { ConfigurationReport } from '../config/configuration-report.ts';
 import type { Session } from '../platform/session/session.ts';
-import { sessionReport } from '../platform/session/session-snapshot.ts';
+import { sessionReport } from '../platform/session/session-report.ts';
 import type { ControlHandler, ControlRoutes } from './control-server.ts';
 import type { PlatformDiagnosis } from './diagnosis.ts';
 import { choiceIn } from './params.ts';

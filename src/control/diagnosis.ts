@@ -2,11 +2,11 @@
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
 import type { Tags } from '../config/tags.ts';
-import { hasNoBody, isPage, reportsDone } from '../platform/answer-body.ts';
-import { CallRefusal, problemOf } from '../platform/call-refusal.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { PlatformAnswer } from '../platform/http-boundary.ts';
-import { PermissionsV2 } from '../platform/resources/permissions.ts';
+import { listPermissions } from '../platform/resources/permissions.ts';
+import { hasNoBody, isPage, reportsDone } from '../platform/response-body.ts';
+import { CallRefusal } from '../platform/response-meanings.ts';
 
 /** Result of one check. */
 interface Finding {
@@ -107,7 +107,7 @@ function foreignAnswer(answer: PlatformAnswer, call: string): Omit<Finding, 'ok'
 }
 
 function rejectionOf(answer: PlatformAnswer, call: string): Omit<Finding, 'ok'> {
-  const { message, hint = '' } = problemOf(answer, call);
+  const { message, hint = '' } = new CallRefusal(answer, call);
   return { message, next: hint };
 }
 
@@ -123,7 +123,9 @@ async function checkInstrumentations({
   const findings: InstrumentationFinding[] = [];
   const unique = [...new Set(instrumentations)].sort((a, b) => a - b);
   for (const instrumentation of unique.slice(0, maxAssets(requestsPerMinute))) {
-    const listed = new PermissionsV2(client).list(
+    const listed = listPermissions(
+      client,
+      2,
       { type: 'Instrumentation', id: instrumentation },
       AbortSignal.timeout(CALL_TIMEOUT_MS),
     );

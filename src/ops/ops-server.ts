@@ -6,7 +6,7 @@ import type { PageFiles } from '../base/inbound/page-files.ts';
 import { SharedToken } from '../base/inbound/shared-token.ts';
 import { isLocalAddress, type ListenAddress } from '../base/listen.ts';
 import type { Settings } from '../config/settings.ts';
-import type { sessionReport } from '../platform/session/session-snapshot.ts';
+import type { sessionReport } from '../platform/session/session-report.ts';
 import type { DoctorRun } from './live/doctor-run.ts';
 import type { Sight } from './live/live-events.ts';
 import type { LiveStream } from './live/live-stream.ts';

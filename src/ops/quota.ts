@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts';
 import { codeOf } from '../base/errors.ts';
 import type { PlatformClient } from '../platform/client.ts';
-import { listApiSubscriptions } from '../platform/resources/api-subscriptions.ts';
+import { listApiSubscriptions } from '../platform/resources/connect-subscription.ts';
 
 /** The latest quota report of the connect subscription (platform 10.3). */
 export interface QuotaReport {

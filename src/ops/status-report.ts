@@ -1,7 +1,7 @@
 /** Content of `tagferry status` and `/status`: the agent's state as one JSON object without secrets. */
 import type { Clock } from '../base/clock.ts';
 import type { Tags } from '../config/tags.ts';
-import { sessionReport } from '../platform/session/session-snapshot.ts';
+import { sessionReport } from '../platform/session/session-report.ts';
 import { SeriesNames, unitText } from '../sources/intake/series-names.ts';
 import type { Uplink } from '../uplink/uplink.ts';
 import { describeEvent, type ListedEvent } from '../webhook/inbox-event.ts';

@@ -2,14 +2,16 @@ import type { Clock } from '../base/clock.ts';
 import { codeOf, PlatformError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { deprecationOf, requireBeforeSunset } from '../contract/deprecations.ts';
-import { isSuccess, jsonObjectOf, reportsDone } from './answer-body.ts';
-import { problemOf } from './call-refusal.ts';
+import { pageCountOf } from '../contract/paging.ts';
+import { MAX_PER_PAGE } from '../contract/webhooks.ts';
 import { addressOf } from './grants/form-request.ts';
 import type { HttpBoundary, HttpRequest, PlatformAnswer } from './http-boundary.ts';
 import { PlatformClock } from './platform-clock.ts';
 import type { RequestBudget, RequestKind } from './request-budget.ts';
+import { isSuccess, jsonObjectOf, reportsDone } from './response-body.ts';
+import { CallRefusal, standInHint } from './response-meanings.ts';
 import { ResponseRecord } from './response-record.ts';
-import type { Lease, TokenSource } from './token-source.ts';
+import { NEVER_SENT } from './transport-errors.ts';
 
 /** API call (platform 4). */
 export interface PlatformCall {
@@ -47,22 +49,40 @@ export interface PlatformClientOptions {
   log: Logger;
 }
 
+/** Access token that is in use by one call. */
+export interface Lease {
+  readonly accessToken: string;
+  /** Returns whether the token can still be sent. Must be called before it is sent. Default: always. */
+  isUsable?(): boolean;
+  /**
+   * Records the status of the response. `repeats`: number of retries of the call so far. After a 401, returns the delay
+   * before the next retry with the same token, in milliseconds, because a server may not accept a new token immediately.
+   * If it returns `undefined`, the token is not used again.
+   */
+  responded(status: number, repeats?: number): number | undefined;
+  /** Ends the use of the token. Must be called exactly once. */
+  release(): void;
+}
+
+/** Source of access tokens: the session of the technical user or of a person. */
+export interface TokenSource {
+  /**
+   * Returns a token that will still be valid on arrival. Waits for a renewal in progress, and while another call tests a
+   * new token. Throws `platform.no_session` (retryable) immediately if there is no token and none is being requested.
+   */
+  lease(signal?: AbortSignal): Promise<Lease>;
+  /** Ends the waits for the test of a new token, because the agent is stopping. */
+  endWaits?(): void;
+}
+
 /** Success statuses used by the platform. Any other 2xx status comes from a different server. */
 const SUCCESS: ReadonlySet<number> = new Set([200, 201, 204]);
 
-/** Error codes of requests that did not reach the platform and therefore do not count against the budget. */
-const NOT_COUNTED = new Set([
-  'platform.connection_refused',
-  'platform.no_session',
-  'platform.dns',
-  'platform.unreachable',
-  'platform.tls',
-  'platform.proxy',
-]);
-
+/** Time for which an acquired request may wait for a token, in milliseconds. Afterwards, another one is acquired. */
+const PAID_FOR_MS = 1_000;
 /** API calls used by the resource classes. */
 export abstract class ApiCalls {
-  /** Platform time derived from authenticated responses. */
+  /** Platform time, set by token responses. */
   abstract readonly platformClock: PlatformClock;
 
   /**
@@ -129,10 +149,17 @@ export class PlatformClient extends ApiCalls {
   override async request(call: PlatformCall): Promise<PlatformAnswer> {
     this.#noteDeprecation(call);
     let { kind } = call;
+    let rejected: PlatformAnswer | undefined;
     let isReplaced = false;
     for (let repeats = 0; ; repeats++) {
-      const { answer, repeatInMs } = await this.#once(call, kind, repeats);
+      const lease = await this.#lease(call, kind);
+      if (rejected && this.#stopping.signal.aborted) {
+        lease.release();
+        return rejected;
+      }
+      const { answer, repeatInMs } = await this.#send(call, lease, repeats);
       if (answer.status !== 401) return answer;
+      rejected = answer;
       if (repeatInMs !== undefined) {
         if (!(await this.#pause(repeatInMs, call.signal))) return answer;
       } else if (isReplaced) return answer;
@@ -148,39 +175,67 @@ export class PlatformClient extends ApiCalls {
   /** Calls that are waiting for a retry end with their 401, because the agent is stopping. */
   stopRetries(): void {
     this.#stopping.abort();
+    this.#options.tokens.endWaits?.();
   }
 
   /** Waits before a retry. Returns false if the agent is stopping. Rejects if the call is aborted. */
   async #pause(delayMs: number, signal: AbortSignal | undefined): Promise<boolean> {
     const end = signal ? AbortSignal.any([signal, this.#stopping.signal]) : this.#stopping.signal;
-    await this.#options.clock.sleep(delayMs, end).catch(() => signal?.throwIfAborted());
+    if (delayMs > 0) await this.#options.clock.sleep(delayMs, end).catch(() => signal?.throwIfAborted());
     return !this.#stopping.signal.aborted;
   }
 
-  async #once(
+  /**
+   * Returns a token, and acquires a request from the budget. The request is acquired last, because requests that wait
+   * for a token would exceed the limit of the minute in which they are sent.
+   */
+  async #lease(call: PlatformCall, kind: RequestKind): Promise<Lease> {
+    const { budget, tokens, clock } = this.#options;
+    let isPaid = kind === 'paid';
+    const refund = () => {
+      if (isPaid) budget?.refund();
+      isPaid = false;
+    };
+    for (;;) {
+      const askedMs = clock.monotonicMs();
+      const lease = await tokens.lease(call.signal).catch((error: unknown) => {
+        refund();
+        throw error;
+      });
+      if (clock.monotonicMs() - askedMs > PAID_FOR_MS) refund();
+      try {
+        if (!isPaid) await budget?.acquire(kind === 'paid' ? 'live' : kind, call.signal);
+      } catch (error) {
+        lease.release();
+        throw error;
+      }
+      if (lease.isUsable?.() ?? true) return lease;
+      // The token was rejected or replaced while the call waited for the budget.
+      isPaid = true;
+      refund();
+      lease.release();
+    }
+  }
+
+  async #send(
     call: PlatformCall,
-    kind: RequestKind,
+    lease: Lease,
     repeats: number,
   ): Promise<{ answer: PlatformAnswer; repeatInMs: number | undefined }> {
-    const { budget, tokens, boundary, clock } = this.#options;
-    if (kind !== 'paid') await budget?.acquire(kind, call.signal);
-    let lease: Lease | undefined;
+    const { budget, boundary, clock } = this.#options;
     try {
-      lease = await tokens.lease(call.signal);
       const answer = await boundary.send(this.#toHttp(call, lease.accessToken));
       const repeatInMs = lease.responded(answer.status, repeats);
-      if (isOwn(answer)) this.platformClock.witness(answer);
       if (answer.status === 429 && budget) {
         budget.refused(this.platformClock.closedMs(answer));
         budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
       }
       return { answer, repeatInMs };
     } catch (error) {
-      const counted = lease !== undefined && !NOT_COUNTED.has(codeOf(error) ?? '');
-      if (!counted) budget?.refund();
+      if (NEVER_SENT.has(codeOf(error) ?? '')) budget?.refund();
       throw error;
     } finally {
-      lease?.release();
+      lease.release();
     }
   }
 
@@ -219,16 +274,11 @@ export class PlatformClient extends ApiCalls {
   }
 }
 
-/** Returns whether the response is a success in a format that the platform uses: empty or JSON. */
-function isOwn(answer: PlatformAnswer): boolean {
-  return SUCCESS.has(answer.status) && reportsDone(answer);
-}
-
 /** Throws `CallRefusal` if the platform rejects the call, or `platform.unreadable` for an unknown success status. */
 export function expectSuccess(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
   const { status } = answer;
   if (SUCCESS.has(status)) return;
-  throw isSuccess(status) ? unreadable(call, `status ${status}`) : problemOf(answer, nameOf(call));
+  throw isSuccess(status) ? unreadable(call, `status ${status}`) : new CallRefusal(answer, nameOf(call));
 }
 
 /**
@@ -237,7 +287,9 @@ export function expectSuccess(answer: PlatformAnswer, call: Pick<PlatformCall, '
  */
 export function expectDone(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
   if (reportsDone(answer)) return;
-  throw isSuccess(answer.status) ? unreadable(call, 'the body is not JSON') : problemOf(answer, nameOf(call));
+  throw isSuccess(answer.status)
+    ? unreadable(call, 'the body is not JSON', answer)
+    : new CallRefusal(answer, nameOf(call));
 }
 
 /** Returns the call name for error messages. The query is omitted, because it may identify people. */
@@ -253,14 +305,84 @@ function readBody(answer: PlatformAnswer, call: PlatformCall): unknown {
     return JSON.parse(answer.text);
   } catch {
     // The parser error is not attached as the cause, because its message quotes the body, which may contain a secret.
-    throw unreadable(call, 'the body is not JSON');
+    throw unreadable(call, 'the body is not JSON', answer);
   }
 }
 
-export function unreadable(call: Pick<PlatformCall, 'method' | 'path'>, what: string): PlatformError {
+/** `answer`: response whose body may be a page from a captive portal. */
+export function unreadable(
+  call: Pick<PlatformCall, 'method' | 'path'>,
+  what: string,
+  answer?: PlatformAnswer,
+): PlatformError {
+  const usual = 'Check that PLATFORM_URL is the address of the API, and that no proxy responds in its place.';
   return new PlatformError(`unexpected response to ${nameOf(call)}: ${what}`, {
     code: 'platform.unreadable',
     retryable: true,
-    hint: 'Check that PLATFORM_URL is the address of the API, and that no proxy responds in its place.',
+    hint: (answer && standInHint(answer)) ?? usual,
   });
+}
+
+/**
+ * Maximum number of pages, which corresponds to a million entries at 100 entries per page. A larger page count is
+ * considered incorrect.
+ */
+const MAX_PAGES = 10_000;
+const REJECTED: ReadonlySet<number> = new Set([400, 422]);
+
+export interface ListOptions {
+  query?: PlatformCall['query'];
+  signal?: AbortSignal | undefined;
+}
+
+/**
+ * Yields list entries, reading page by page on demand (`page`, `page_count`). A response without `pagination` is
+ * treated as the complete list. `members`: possible names of the list, in order of preference. `read`: converts an
+ * entry.
+ *
+ * The last page is identified by `page_count`, not by the page size, because the server may limit the page size. A page
+ * without entries also ends the list.
+ */
+export async function* listEntries<Entry>(
+  client: ApiCalls,
+  path: string,
+  members: readonly string[],
+  read: (entry: ResponseRecord) => Entry,
+  options: ListOptions = {},
+): AsyncGenerator<Entry, void, undefined> {
+  const { signal } = options;
+  const callOf = (query: NonNullable<PlatformCall['query']>): PlatformCall => ({
+    method: 'GET',
+    path,
+    query,
+    kind: 'other',
+    signal,
+  });
+  for (let page = 1; page <= MAX_PAGES; page++) {
+    let call = callOf({ ...options.query, page, per_page: MAX_PER_PAGE });
+    const body = await client.call(call).catch((error: unknown) => {
+      // Paging is not documented (platform 10.3). If a server rejects the parameters, request the complete list.
+      if (page > 1 || !(error instanceof CallRefusal) || !REJECTED.has(error.status)) throw error;
+      call = callOf(options.query ?? {});
+      return client.call(call);
+    });
+    const entries = entriesOf(body, members);
+    if (entries === undefined) throw unreadable(call, `no list named ${members.join(' or ')}`);
+    for (const [i, entry] of entries.entries()) yield read(new ResponseRecord(call, entry, `${members[0]}[${i}]`));
+    const pages = pageCountOf(body);
+    if (pages === undefined || page >= pages || entries.length === 0) return;
+  }
+}
+
+/**
+ * Returns the list in a body: the body itself if it is an array, otherwise the first member in `members` that is an
+ * array.
+ */
+export function entriesOf(body: unknown, members: readonly string[]): unknown[] | undefined {
+  if (Array.isArray(body)) return body;
+  for (const member of members) {
+    const entries = (body as Record<string, unknown> | null | undefined)?.[member];
+    if (Array.isArray(entries)) return entries;
+  }
+  return undefined;
 }

@@ -1,11 +1,13 @@
 import { X509Certificate } from 'node:crypto';
+import { stat } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { createSecureContext, rootCertificates } from 'node:tls';
 import type { Dispatcher } from 'undici';
 import { identityCheckWithExpiry } from '../base/certificates.ts';
+import { systemClock } from '../base/clock.ts';
 import { ConfigurationError } from '../base/errors.ts';
 import { poolLookup } from '../base/name-lookup.ts';
-import { goesDirect, type NoProxyEntry, parseNoProxy } from './no-proxy.ts';
+import { readRegularFile } from '../base/regular-file.ts';
 
 /** Settings for platform connections. */
 export interface DispatcherOptions {
@@ -13,48 +15,105 @@ export interface DispatcherOptions {
   connections: number;
   /** PEM certificate of a private certificate authority, trusted in addition to the built-in authorities. */
   caPem?: string | undefined;
+  /** File that contained `caPem`. A changed file is used for new connections. */
+  caPath?: string | undefined;
   /** Proxy URL with the scheme `http` or `https`, including user and password if required. */
   httpsProxy?: string | undefined;
   /** Hosts that bypass the proxy. */
   noProxy?: string | undefined;
   /** Called for each new connection with the expiry time of the platform certificate. */
   onCertificate?: (endsMs: number | undefined) => void;
+  /** Resolves host names. Default: a separate pool, so that slow lookups of device names do not delay the platform's. */
+  lookup?: typeof poolLookup;
 }
 
 /** Subset of the undici dispatcher interface that the boundary uses. Tests provide a different implementation. */
 export interface Sockets {
-  dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean;
-  close(): Promise<void>;
+  dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): unknown;
   destroy(): Promise<void>;
   /** Returns the host and port of the proxy used for a URL, or undefined for a direct connection. */
   proxyOf?(url: URL): string | undefined;
+  /** Reads the certificate authority again if its file has changed. Connections in use are not affected. */
+  readAuthority?(): Promise<void>;
 }
 
 /** Connection timeout, in milliseconds. A satellite link completes a handshake within 3 s. */
 const CONNECT_TIMEOUT_MS = 10_000;
 /**
+ * Time after which the next address of a host is tried, in milliseconds. Node's default of 250 ms is shorter than the
+ * handshake over a slow link, so that no address would ever be reached if one of them is unreachable.
+ */
+const ADDRESS_TIMEOUT_MS = 2_500;
+/**
  * Keep-alive time of an idle socket, unless the server announces a shorter time. Allows three posts at the default
  * interval to share a handshake. Shorter than the minute after which typical middleboxes drop a connection.
  */
 const KEEP_ALIVE_MS = 30_000;
+/** Minimum interval between checks of the certificate authority's file, in milliseconds. */
+const CHECK_AUTHORITY_MS = 10_000;
 
 type Undici = typeof import('undici');
 
 const load = createRequire(import.meta.url);
 
 /**
- * Loads only the `Agent` class of undici, which uses 2 MB of memory. All of undici (fetch, WebSocket, caches) would use
- * 10 MB. package.json pins the exact version.
- */
-const loadAgent = () => load('undici/lib/dispatcher/agent.js') as Undici['Agent'];
-
-/**
- * Creates the dispatcher. If a proxy is configured, the dispatcher uses the proxy or a direct connection depending on
- * the origin. Throws `ConfigurationError` for an invalid `caPem`.
+ * Creates the sockets for platform calls. If a proxy is configured, an origin uses the proxy or a direct connection
+ * depending on NO_PROXY. Throws `ConfigurationError` for an invalid `caPem`.
  */
 export function createDispatcher(options: DispatcherOptions): Sockets {
+  const { caPath, httpsProxy, noProxy = '' } = options;
+  let { caPem } = options;
+  let agents = agentsFor(options, caPem);
+  let known: string | undefined;
+  let checkedMs = systemClock.monotonicMs();
+  let isDestroyed = false;
+
+  const readAuthority = async () => {
+    if (caPath === undefined) return;
+    checkedMs = systemClock.monotonicMs();
+    const { mtimeMs, ino, size } = await stat(caPath);
+    const found = `${mtimeMs} ${ino} ${size}`;
+    if (found === known) return;
+    const text = (await readRegularFile(caPath)).toString();
+    // An incomplete file is rejected, and read again at the next check.
+    const next = text === caPem ? undefined : agentsFor(options, text);
+    known = found;
+    caPem = text;
+    if (!next) return;
+    if (isDestroyed) return destroyAll(next);
+    for (const agent of Object.values(agents)) void agent?.close();
+    agents = next;
+  };
+  const proxyOf = (url: URL) => (httpsProxy && !goesDirect(url, noProxy) ? new URL(httpsProxy).host : undefined);
+  return {
+    dispatch(request, handler) {
+      if (systemClock.monotonicMs() - checkedMs > CHECK_AUTHORITY_MS) void readAuthority().catch(() => {});
+      const { direct, proxied } = agents;
+      const isProxied = proxied && proxyOf(new URL(String(request.origin))) !== undefined;
+      return (isProxied ? proxied : direct).dispatch(request, handler);
+    },
+    destroy() {
+      isDestroyed = true;
+      return destroyAll(agents);
+    },
+    proxyOf,
+    readAuthority: () => readAuthority().catch(() => {}),
+  };
+}
+
+interface Agents {
+  direct: Dispatcher;
+  proxied?: Dispatcher;
+}
+
+async function destroyAll({ direct, proxied }: Agents): Promise<void> {
+  await Promise.all([direct.destroy(), proxied?.destroy()]);
+}
+
+function agentsFor(options: DispatcherOptions, caPem: string | undefined): Agents {
+  const { connections, httpsProxy, onCertificate, lookup = poolLookup } = options;
   const pool = {
-    connections: options.connections,
+    connections,
     pipelining: 1,
     // Performance was measured with four concurrent posts on four sockets. HTTP/2 would load more code without a
     // benefit.
@@ -63,29 +122,33 @@ export function createDispatcher(options: DispatcherOptions): Sockets {
     keepAliveMaxTimeout: 2 * KEEP_ALIVE_MS,
   };
   const connect = {
-    ...(options.caPem === undefined ? {} : trusting(options.caPem)),
+    ...(caPem === undefined ? {} : trusting(caPem)),
     timeout: CONNECT_TIMEOUT_MS,
+    autoSelectFamily: true,
+    autoSelectFamilyAttemptTimeout: ADDRESS_TIMEOUT_MS,
     allowH2: false,
-    // Uses a separate lookup pool, so that slow lookups of device names do not delay the platform lookup.
-    lookup: poolLookup,
+    lookup,
   };
-  const { onCertificate } = options;
   const telling =
     onCertificate === undefined ? connect : { ...connect, checkServerIdentity: identityCheckWithExpiry(onCertificate) };
-  const Agent = loadAgent();
+  // Only this class, which uses 2 MB of memory. All of undici (fetch, WebSocket, caches) would use 10 MB. package.json
+  // pins the exact version.
+  const Agent = load('undici/lib/dispatcher/agent.js') as Undici['Agent'];
   const direct = new Agent({ ...pool, connect: telling });
-  if (!options.httpsProxy) return direct;
+  if (!httpsProxy) return { direct };
   // The proxy tunnel is available only in the complete undici package.
-  const { ProxyAgent } = load('undici') as Undici;
+  const { Pool, ProxyAgent } = load('undici') as Undici;
   const proxied = new ProxyAgent({
     ...pool,
-    uri: options.httpsProxy,
+    uri: httpsProxy,
     requestTls: telling,
     proxyTls: connect,
     // Use a tunnel for http as well, so that a proxy that rewrites requests cannot read the bearer token.
     proxyTunnel: true,
+    // A proxy that does not respond to CONNECT would otherwise occupy a socket for five minutes.
+    clientFactory: (origin, settings) => new Pool(origin, { ...settings, headersTimeout: CONNECT_TIMEOUT_MS }),
   });
-  return new Fork(direct, proxied, new URL(options.httpsProxy).host, parseNoProxy(options.noProxy ?? ''));
+  return { direct, proxied };
 }
 
 /**
@@ -102,34 +165,24 @@ function trusting(caPem: string): { secureContext: ReturnType<typeof createSecur
   }
 }
 
-/** Uses a direct connection or the proxy, depending on the origin. */
-class Fork implements Sockets {
-  readonly #direct: Sockets;
-  readonly #proxied: Sockets;
-  readonly #proxy: string;
-  readonly #noProxy: readonly NoProxyEntry[];
-
-  constructor(direct: Sockets, proxied: Sockets, proxy: string, noProxy: readonly NoProxyEntry[]) {
-    this.#direct = direct;
-    this.#proxied = proxied;
-    this.#proxy = proxy;
-    this.#noProxy = noProxy;
-  }
-
-  dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean {
-    const way = this.proxyOf(new URL(String(options.origin))) === undefined ? this.#direct : this.#proxied;
-    return way.dispatch(options, handler);
-  }
-
-  proxyOf(url: URL): string | undefined {
-    return goesDirect(url, this.#noProxy) ? undefined : this.#proxy;
-  }
-
-  async close(): Promise<void> {
-    await Promise.all([this.#direct.close(), this.#proxied.close()]);
-  }
-
-  async destroy(): Promise<void> {
-    await Promise.all([this.#direct.destroy(), this.#proxied.destroy()]);
-  }
+/**
+ * Returns whether a URL bypasses the proxy, with the NO_PROXY rules of undici and curl: `host` for a host and its
+ * subdomains, `*.host` for subdomains only, `*` for all hosts, each with an optional port. HTTP to the loopback
+ * interface, for example to a sandbox, always bypasses the proxy, which cannot reach it. (undici's EnvHttpProxyAgent
+ * does not report whether it uses the proxy, which error messages and the doctor state.)
+ */
+export function goesDirect(url: URL, noProxy: string): boolean {
+  const plain = (host: string) => host.replace(/^\[|\]$|\.$/g, '').toLowerCase();
+  const host = plain(url.hostname);
+  if (url.protocol === 'http:' && /^(?:localhost|::1|127(?:\.\d{1,3}){3})$/.test(host)) return true;
+  const port = url.port || (url.protocol === 'https:' ? '443' : '80');
+  return noProxy.split(/[,\s]+/).some((entry) => {
+    // An IPv6 address without brackets contains several colons and no port.
+    const [, bracketed, named, listedPort] = /^(?:\[(.+)\]|([^:]+)):(\d+)$/.exec(entry) ?? [];
+    if (listedPort !== undefined && listedPort !== port) return false;
+    const name = bracketed ?? named ?? entry;
+    if (name === '*') return true;
+    const listed = plain(name.replace(/^\*?\./, ''));
+    return listed !== '' && (host.endsWith(`.${listed}`) || (host === listed && !name.startsWith('*.')));
+  });
 }

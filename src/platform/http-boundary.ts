@@ -1,3 +1,4 @@
+import { brotliDecompressSync, gunzipSync, inflateSync } from 'node:zlib';
 import type { Clock } from '../base/clock.ts';
 import { PlatformError } from '../base/errors.ts';
 import type { Redactor } from '../base/redactor.ts';
@@ -150,7 +151,11 @@ export class HttpBoundary {
     // undici releases the socket two event loop turns after the response. A request sent earlier would open another
     // connection.
     const finish = (truncated: boolean) =>
-      end(() => setImmediate(setImmediate, () => resolve(toAnswer(answer!, chunks, truncated, redactor))));
+      end(() =>
+        setImmediate(setImmediate, () =>
+          resolve(toAnswer(answer!, Buffer.concat(chunks), { truncated, maxBytes }, redactor)),
+        ),
+      );
 
     sockets.dispatch(
       {
@@ -198,21 +203,47 @@ export class HttpBoundary {
 
 type Headers = Record<string, string | string[] | undefined>;
 
+const DECODERS: Readonly<Record<string, typeof gunzipSync>> = {
+  gzip: gunzipSync,
+  'x-gzip': gunzipSync,
+  deflate: inflateSync,
+  br: brotliDecompressSync,
+};
+
+/**
+ * Converts a complete response. Some servers compress without being asked. A body that expands beyond `maxBytes` is
+ * reported as truncated; a body in an unknown format keeps its `content-encoding`.
+ */
 function toAnswer(
   head: { status: number; headers: Headers },
-  chunks: Buffer[],
-  truncated: boolean,
+  bytes: Buffer,
+  { truncated, maxBytes }: { truncated: boolean; maxBytes: number },
   redactor: Redactor,
 ): PlatformAnswer {
+  let { headers } = head;
+  const coding = headers['content-encoding'];
+  const decode = coding === undefined ? undefined : DECODERS[String(coding).trim().toLowerCase()];
+  let body = bytes;
+  let isCut = truncated;
+  if (decode && bytes.length > 0 && !truncated) {
+    try {
+      body = decode(bytes, { maxOutputLength: maxBytes });
+    } catch {
+      body = Buffer.alloc(0);
+      isCut = true;
+    }
+    headers = { ...headers, 'content-length': String(body.length) };
+  }
+  if (decode && !truncated) headers = { ...headers, 'content-encoding': undefined };
   return {
     status: head.status,
     header(name) {
-      const value = head.headers[name.toLowerCase()];
+      const value = headers[name.toLowerCase()];
       return Array.isArray(value) ? value[0] : value;
     },
-    text: Buffer.concat(chunks).toString('utf8'),
+    text: body.toString('utf8'),
     redact: (text) => redactor.redact(text),
-    ...(truncated ? { truncated } : {}),
+    ...(isCut ? { truncated: true } : {}),
   };
 }
 

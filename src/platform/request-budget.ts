@@ -3,21 +3,23 @@
  *
  * - Pace (per minute and per day): requests are evenly spaced (GCRA, a token bucket stored as a single time). A request
  *   may precede its scheduled time by at most the tolerance, so limit + 1 requests always span more than the window.
- * - Share: if several agents use the same limit, each agent makes its requests at the times determined by its share
- *   (request-share.ts).
- * - Rest: after a 429, no requests are made until the limit is reset.
+ * - Share: if several agents use the same limit, the platform rejects requests with 429. Each minute with a 429 halves
+ *   the share of the limit that this agent uses, and each minute without one adds a twentieth of the limit (AIMD, as in
+ *   TCP). The share is at least one request per minute.
+ * - Rest: after a 429, no requests are made until the limit is reset. The first request then has a random time within
+ *   its interval, so that no agent is always the last one.
  * - Probes: at most one request in ten is a probe.
  *
  * The budget is not persisted. A new process assumes that no tolerance is left and waits for one interval, so restarts
  * never exceed the pace. `quietSinceMs` shortens this wait if no other process can have made requests since that time.
  *
- * Request slots alternate between waiting callers (`acquire`) and the uplink, which polls (`tryAcquire`).
+ * Callers are served in order of arrival. If posts and other calls wait, they are served alternately. The uplink decides
+ * whether its next post is a live post or a backlog post.
  */
 import type { Clock } from '../base/clock.ts';
-import { RequestPlaces, RequestShare, type ShareReason } from './request-share.ts';
 
 /** `paid`: the caller has already acquired the request from the budget. */
-export type RequestKind = 'live' | 'backlog' | 'probe' | 'other' | 'paid';
+export type RequestKind = 'live' | 'backlog' | 'other' | 'probe' | 'paid';
 
 export interface RequestBudgetOptions {
   /** 0 means no limit. */
@@ -31,13 +33,14 @@ export interface RequestBudgetOptions {
   quietSinceMs?: number;
 }
 
-export interface RequestBudgetStats {
+interface RequestBudgetStats {
   /** Number of requests in the last 60 s. */
   minuteUsed: number;
   minuteLimit: number;
   /** Maximum number of requests per minute for this agent; 0 without a limit. */
   share: number;
-  shareReason: ShareReason;
+  /** `refused`: reduced by a 429 within the last minute. `growing`: reduced, without a 429 for a minute. */
+  shareReason: 'configured' | 'refused' | 'growing';
   /** Number of requests made by this process in the last 24 h. */
   dayUsed: number;
   dayLimit: number;
@@ -69,17 +72,14 @@ const MINUTE_TOLERANCE_MS = 250;
 /** Period over which the requests of one minute are spread. */
 const SPAN_MS = MINUTE_MS + WAY_MS + MINUTE_TOLERANCE_MS;
 /**
- * A request made within this time after it became available, or within a quarter of the interval, counts as having
- * waited for the share.
- */
-const WAITED_MS = 1_000;
-/**
  * The daily pace accumulates unused requests from up to two hours, so that an outage does not reduce the daily number.
  */
 const DAY_TOLERANCE_MS = 2 * HOUR_MS;
 const REQUESTS_PER_PROBE = 10;
-/** Time within which the uplink must poll to receive the next request after a waiting caller. */
-const TURN_MS = 50;
+/** Share of the limit that remains after a minute with a 429, and that each minute without one adds. */
+const LEFT_AFTER_REFUSAL = 0.5;
+const ADDED_PER_MINUTE = 1 / 20;
+const MIN_SHARE = 1;
 
 interface Waiter {
   kind: RequestKind;
@@ -89,14 +89,15 @@ interface Waiter {
 export class RequestBudget {
   readonly #clock: Clock;
   readonly #options: RequestBudgetOptions;
-  readonly #paces: Pace[] = [];
   readonly #minute: Pace | undefined;
-  readonly #share: RequestShare | undefined;
-  readonly #places: RequestPlaces;
-  /** Time of the latest request, which determines the time of the next one, and its value before that request. */
-  #placedMs = Number.NEGATIVE_INFINITY;
-  #placedBeforeMs = Number.NEGATIVE_INFINITY;
   readonly #day: Pace | undefined;
+  readonly #paces: readonly Pace[];
+  /** Current share, in requests per minute. */
+  #share: number;
+  /** Monotonic time up to which the share has been adjusted. After a 429, the end of the closed minute. */
+  #adjustedMs = 0;
+  /** Monotonic time at which a 429 halved the share. */
+  #halvedMs = Number.NEGATIVE_INFINITY;
   /** Monotonic time of the next probe. */
   #probeAtMs = Number.NEGATIVE_INFINITY;
   readonly #minuteCount = new RecentCount(MINUTE_MS, 60);
@@ -106,25 +107,20 @@ export class RequestBudget {
   #restUntilMs = Number.NEGATIVE_INFINITY;
   #waiters: Waiter[] = [];
   #cancelPump: (() => void) | undefined;
-  #wasWaiterServed = false;
-  #isUplinkWaiting = false;
+  /** Whether the latest request was for a post. */
+  #wasPost = false;
 
   constructor(clock: Clock, options: RequestBudgetOptions) {
     this.#clock = clock;
     this.#options = options;
     this.#startedMs = clock.monotonicMs();
-    this.#places = new RequestPlaces(() => clock.random());
-    const quietSinceMs = options.quietSinceMs ?? this.#startedMs;
-    const { requestsPerMinute, requestsPerDay } = options;
-    if (requestsPerMinute > 0) {
-      this.#minute = new Pace(SPAN_MS / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs);
-      this.#share = new RequestShare(requestsPerMinute, this.#startedMs);
-      this.#paces.push(this.#minute);
-    }
-    if (requestsPerDay > 0) {
-      this.#day = new Pace((DAY_MS + WAY_MS + DAY_TOLERANCE_MS) / requestsPerDay, DAY_TOLERANCE_MS, quietSinceMs);
-      this.#paces.push(this.#day);
-    }
+    const { requestsPerMinute, requestsPerDay, quietSinceMs = this.#startedMs } = options;
+    this.#share = requestsPerMinute;
+    const dayMs = (DAY_MS + WAY_MS + DAY_TOLERANCE_MS) / requestsPerDay;
+    this.#minute =
+      requestsPerMinute > 0 ? new Pace(SPAN_MS / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs) : undefined;
+    this.#day = requestsPerDay > 0 ? new Pace(dayMs, DAY_TOLERANCE_MS, quietSinceMs) : undefined;
+    this.#paces = [this.#minute, this.#day].filter((pace) => pace !== undefined);
   }
 
   /** Whether a limit is configured. */
@@ -134,33 +130,18 @@ export class RequestBudget {
 
   /** Current interval between requests; 0 without a limit. */
   get intervalMs(): number {
-    return Math.max(0, this.#shareIntervalMs, ...this.#paces.map((pace) => pace.intervalMs));
-  }
-
-  /** Acquires a request if one is available now. */
-  tryAcquire(kind: RequestKind): boolean {
-    if (kind === 'paid') return true;
-    this.#serveWaiters();
-    if (this.nextAtMs(kind) > this.#clock.monotonicMs()) {
-      this.#isUplinkWaiting = true;
-      return false;
-    }
-    this.#isUplinkWaiting = false;
-    this.#wasWaiterServed = false;
-    this.#take(kind);
-    return true;
+    this.#grow();
+    return Math.max(0, ...this.#paces.map((pace) => pace.intervalMs));
   }
 
   /** Returns the monotonic time at which a request of this kind is available; `-Infinity` without limits. */
   nextAtMs(kind: RequestKind): number {
     if (kind === 'paid') return Number.NEGATIVE_INFINITY;
-    let atMs = Math.max(this.#restUntilMs, this.#placeMs);
-    for (const pace of this.#paces) atMs = Math.max(atMs, pace.nextAtMs);
-    if (kind === 'probe') atMs = Math.max(atMs, this.#probeAtMs);
-    return atMs;
+    const atMs = Math.max(this.#restUntilMs, ...this.#paces.map((pace) => pace.nextAtMs));
+    return kind === 'probe' ? Math.max(atMs, this.#probeAtMs) : atMs;
   }
 
-  /** Waits for a request of this kind, in order of arrival. Rejects with the abort reason of the signal. */
+  /** Waits for a request of this kind. Rejects with the abort reason of the signal. */
   acquire(kind: RequestKind, signal?: AbortSignal): Promise<void> {
     if (kind === 'paid') return Promise.resolve();
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -187,32 +168,20 @@ export class RequestBudget {
   refund(): void {
     const nowMs = this.#clock.monotonicMs();
     for (const pace of this.#paces) pace.refund();
-    this.#placedMs = this.#placedBeforeMs;
     for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.remove(nowMs);
   }
 
-  /** Records a 429 response. The platform rejects requests for `closedMs`, so the share decreases. */
+  /** Records a 429 response. The platform rejects requests for `closedMs`, in which further 429 have no effect. */
   refused(closedMs: number): void {
     const nowMs = this.#clock.monotonicMs();
-    const got = Math.max(0, this.#minuteCount.sum(nowMs, MINUTE_MS - closedMs) - 1);
-    this.#share?.refused(nowMs, closedMs, got);
-    this.#placedMs = nowMs + closedMs;
-    this.#places.opensAt(this.#placedMs);
-  }
-
-  /** Records that the platform is available again after an outage of `unavailableMs`. */
-  outageOver(unavailableMs: number): void {
-    this.#share?.outageOver(this.#clock.monotonicMs(), unavailableMs);
-  }
-
-  get #shareIntervalMs(): number {
-    return this.#share ? SPAN_MS / this.#share.perMinute : 0;
-  }
-
-  /** Time of the next request according to the share. If the share equals the limit, the pace alone limits requests. */
-  get #placeMs(): number {
-    if (!this.#share || this.#share.reason === 'configured') return Number.NEGATIVE_INFINITY;
-    return this.#places.after(this.#placedMs, MINUTE_MS / this.#shareIntervalMs);
+    if (!this.#minute || nowMs < this.#adjustedMs) return;
+    this.#grow();
+    if (nowMs - this.#halvedMs >= MINUTE_MS) {
+      this.#halvedMs = nowMs;
+      this.#setShare(Math.max(MIN_SHARE, this.#share * LEFT_AFTER_REFUSAL));
+    }
+    this.#adjustedMs = nowMs + closedMs;
+    this.restUntil(this.#adjustedMs + this.#clock.random() * this.#minute.intervalMs);
   }
 
   /** Delays every request until `monotonicMs`. Does not shorten an existing rest. */
@@ -228,7 +197,6 @@ export class RequestBudget {
   /** Ends the rest when an operator requests it (reload, `session renew`). */
   endRest(): void {
     this.#restUntilMs = Number.NEGATIVE_INFINITY;
-    this.#placedMs = Math.min(this.#placedMs, this.#clock.monotonicMs());
     this.#serveWaiters();
     this.#armPump();
   }
@@ -239,54 +207,63 @@ export class RequestBudget {
   }
 
   stats(): RequestBudgetStats {
+    this.#grow();
+    const { requestsPerMinute, requestsPerDay } = this.#options;
     const nowMs = this.#clock.monotonicMs();
     const nextAtMs = this.nextAtMs('live');
     const observedMs = Math.min(HOUR_MS, nowMs - this.#startedMs);
+    const projected = Math.round((this.#hourCount.sum(nowMs) * DAY_MS) / observedMs);
+    const reduced = nowMs - this.#adjustedMs < MINUTE_MS ? 'refused' : 'growing';
+    const paced = this.#day && this.#day.nextAtMs >= nextAtMs ? 'day' : 'minute';
+    const limitedBy = this.#restUntilMs >= nextAtMs ? 'rest' : paced;
     return {
       minuteUsed: this.minuteUsed,
-      minuteLimit: this.#options.requestsPerMinute,
-      share: this.#share?.perMinute ?? 0,
-      shareReason: this.#share?.reason ?? 'configured',
+      minuteLimit: requestsPerMinute,
+      share: this.#share,
+      shareReason: this.#share === requestsPerMinute ? 'configured' : reduced,
       dayUsed: this.#dayCount.sum(nowMs),
-      dayLimit: this.#options.requestsPerDay,
-      dayProjected:
-        observedMs < PROJECTED_FROM_MS ? undefined : Math.round((this.#hourCount.sum(nowMs) * DAY_MS) / observedMs),
+      dayLimit: requestsPerDay,
+      dayProjected: observedMs < PROJECTED_FROM_MS ? undefined : projected,
       restingUntilMs: this.restingUntilMs,
-      limitedBy: this.#limitAt(nowMs, nextAtMs),
+      limitedBy: nextAtMs <= nowMs ? undefined : limitedBy,
       nextAtMs,
     };
   }
 
-  #limitAt(nowMs: number, nextAtMs: number): RequestBudgetStats['limitedBy'] {
-    if (nextAtMs <= nowMs) return undefined;
-    if (this.#restUntilMs >= nextAtMs) return 'rest';
-    return this.#day && this.#day.nextAtMs >= nextAtMs ? 'day' : 'minute';
+  /** Adds to the share for each full minute without a 429. */
+  #grow(): void {
+    const max = this.#options.requestsPerMinute;
+    if (this.#share >= max) return;
+    const minutes = Math.floor((this.#clock.monotonicMs() - this.#adjustedMs) / MINUTE_MS);
+    if (minutes <= 0) return;
+    this.#adjustedMs += minutes * MINUTE_MS;
+    this.#setShare(Math.min(max, this.#share + minutes * max * ADDED_PER_MINUTE));
   }
 
-  #take(kind: RequestKind): void {
+  #setShare(perMinute: number): void {
+    this.#share = perMinute;
+    if (this.#minute) this.#minute.intervalMs = SPAN_MS / perMinute;
+  }
+
+  #spend(kind: RequestKind): void {
+    this.#grow();
     const nowMs = this.#clock.monotonicMs();
-    if (this.#minute) {
-      const lateMs = nowMs - Math.max(this.#minute.nextAtMs, this.#placeMs, this.#restUntilMs);
-      this.#share?.used(nowMs, lateMs < Math.max(WAITED_MS, this.#shareIntervalMs / 4));
-    }
-    this.#placedBeforeMs = this.#placedMs;
-    this.#placedMs = nowMs;
     for (const pace of this.#paces) pace.spend(nowMs);
     if (kind === 'probe') this.#probeAtMs = nowMs + REQUESTS_PER_PROBE * this.intervalMs;
     for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs);
   }
 
-  /** Grants available requests to waiting callers, unless it is the uplink's turn. */
-  #serveWaiters(evenIfUplinkWaits = false): void {
+  /** Grants available requests to waiting callers. */
+  #serveWaiters(): void {
     for (;;) {
-      if (this.#wasWaiterServed && this.#isUplinkWaiting && !evenIfUplinkWaits) return;
       const nowMs = this.#clock.monotonicMs();
-      const at = this.#waiters.findIndex((waiter) => this.nextAtMs(waiter.kind) <= nowMs);
-      if (at < 0) return;
-      const [waiter] = this.#waiters.splice(at, 1);
-      this.#wasWaiterServed = true;
-      this.#take(waiter!.kind);
-      waiter!.grant();
+      const ready = this.#waiters.filter((waiter) => this.nextAtMs(waiter.kind) <= nowMs);
+      const next = ready.find(({ kind }) => isPost(kind) !== this.#wasPost) ?? ready[0];
+      if (!next) return;
+      this.#waiters = this.#waiters.filter((waiter) => waiter !== next);
+      this.#wasPost = isPost(next.kind);
+      this.#spend(next.kind);
+      next.grant();
     }
   }
 
@@ -294,20 +271,21 @@ export class RequestBudget {
     this.#cancelPump?.();
     this.#cancelPump = undefined;
     if (this.#waiters.length === 0) return;
-    const nowMs = this.#clock.monotonicMs();
-    let atMs = Math.min(...this.#waiters.map((waiter) => this.nextAtMs(waiter.kind)));
-    const yields = this.#wasWaiterServed && this.#isUplinkWaiting;
-    if (yields) atMs = Math.max(atMs, nowMs) + TURN_MS;
-    this.#cancelPump = this.#clock.after(Math.max(0, atMs - nowMs), () => {
-      this.#serveWaiters(yields);
+    const atMs = Math.min(...this.#waiters.map((waiter) => this.nextAtMs(waiter.kind)));
+    this.#cancelPump = this.#clock.after(Math.max(0, atMs - this.#clock.monotonicMs()), () => {
+      this.#serveWaiters();
       this.#armPump();
     });
   }
 }
 
-/** Enforces even spacing with a tolerance. */
+function isPost(kind: RequestKind): boolean {
+  return kind === 'live' || kind === 'backlog';
+}
+
+/** Even spacing with a tolerance. */
 class Pace {
-  readonly intervalMs: number;
+  intervalMs: number;
   readonly #toleranceMs: number;
   #expectedMs: number;
 
@@ -330,7 +308,7 @@ class Pace {
   }
 }
 
-/** Counts requests in a recent period, with a fixed number of slots. */
+/** Number of requests in a recent period, counted in a fixed number of slots. */
 class RecentCount {
   readonly #slotMs: number;
   readonly #counts: number[];
@@ -345,10 +323,8 @@ class RecentCount {
   add(nowMs: number): void {
     const slot = Math.floor(nowMs / this.#slotMs);
     const at = slot % this.#counts.length;
-    if (this.#slots[at] !== slot) {
-      this.#slots[at] = slot;
-      this.#counts[at] = 0;
-    }
+    if (this.#slots[at] !== slot) this.#counts[at] = 0;
+    this.#slots[at] = slot;
     this.#counts[at]!++;
   }
 
@@ -363,10 +339,8 @@ class RecentCount {
     }
   }
 
-  sum(nowMs: number, lastMs = this.#slotMs * this.#counts.length): number {
-    const oldest = Math.floor((nowMs - Math.max(0, lastMs)) / this.#slotMs);
-    let sum = 0;
-    for (let at = 0; at < this.#counts.length; at++) if (this.#slots[at]! > oldest) sum += this.#counts[at]!;
-    return sum;
+  sum(nowMs: number): number {
+    const oldest = Math.floor(nowMs / this.#slotMs) - this.#counts.length;
+    return this.#counts.reduce((sum, count, at) => sum + (this.#slots[at]! > oldest ? count : 0), 0);
   }
 }

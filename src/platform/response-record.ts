@@ -1,5 +1,5 @@
 import { PlatformError } from '../base/errors.ts';
-import { foreignWords } from './answer-words.ts';
+import { foreignWords } from './response-body.ts';
 
 interface CallName {
   method: string;

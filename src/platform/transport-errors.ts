@@ -1,46 +1,56 @@
 import { codeOf, messageOf, PlatformError } from '../base/errors.ts';
 
-/**
- * Reason why a request received no response. All errors are retryable; the hint describes problems that require user
- * intervention.
- */
-type TransportCode =
-  | 'platform.connection_refused'
-  | 'platform.connection_reset'
-  | 'platform.timeout'
-  | 'platform.dns'
-  | 'platform.unreachable'
-  | 'platform.tls'
-  | 'platform.proxy'
-  | 'platform.aborted'
-  | 'platform.transport';
-
-interface Meaning {
-  code: TransportCode;
+interface Failure {
+  code: `platform.${'connection_refused' | 'connection_reset' | 'timeout' | 'dns' | 'unreachable' | 'tls' | 'proxy' | 'aborted' | 'transport'}`;
   what: string;
   hint?: string;
 }
 
-const REFUSED: Meaning = {
-  code: 'platform.connection_refused',
-  what: 'refused the connection',
-  hint: 'Check the host and port of PLATFORM_URL, and the firewall.',
-};
-const RESET: Meaning = { code: 'platform.connection_reset', what: 'closed the connection before it responded' };
-const TIMEOUT: Meaning = { code: 'platform.timeout', what: 'did not respond in time' };
-const DNS: Meaning = {
+/** Codes of requests that certainly did not reach the platform. */
+export const NEVER_SENT: ReadonlySet<string> = new Set([
+  'platform.connection_refused',
+  'platform.dns',
+  'platform.unreachable',
+  'platform.tls',
+  'platform.proxy',
+]);
+
+const RESET: Failure = { code: 'platform.connection_reset', what: 'closed the connection before it responded' };
+const TIMEOUT: Failure = { code: 'platform.timeout', what: 'did not respond in time' };
+const DNS: Failure = {
   code: 'platform.dns',
   what: 'cannot be resolved',
   hint: 'Check the host name in PLATFORM_URL and IDENTITY_URL, and that this machine can reach a DNS server.',
 };
-const UNREACHABLE: Meaning = {
+const UNREACHABLE: Failure = {
   code: 'platform.unreachable',
   what: 'cannot be reached from this machine',
   hint: 'Check the network link, the default route and the firewall.',
 };
+const CLOSED: Failure = { code: 'platform.aborted', what: 'was not contacted: the client is closed' };
 
-const MEANINGS: Readonly<Record<string, Meaning>> = {
-  ECONNREFUSED: REFUSED,
+const PRIVATE_AUTHORITY =
+  'A private CA or a proxy that inspects TLS issued the certificate. If you trust it, set PLATFORM_CA to its PEM file.';
+const CLOCK_OR_CERTIFICATE =
+  "Check this machine's clock (`date`). If it is correct, the platform must renew its certificate.";
+const untrusted = (what: string, hint: string): Failure => ({
+  code: 'platform.tls',
+  what: `has an untrusted certificate: ${what}`,
+  hint,
+});
+const NOT_TLS: Failure = {
+  code: 'platform.tls',
+  what: 'does not use TLS',
+  hint: 'Check the scheme and port of PLATFORM_URL.',
+};
+
+/** Failures by error code of OpenSSL, Node and undici. All are retryable. */
+const FAILURES: Readonly<Record<string, Failure>> = {
+  ECONNREFUSED: {
+    code: 'platform.connection_refused',
+    what: 'refused the connection',
+    hint: 'Check the host and port of PLATFORM_URL, and the firewall.',
+  },
   ECONNRESET: RESET,
   EPIPE: RESET,
   UND_ERR_SOCKET: RESET,
@@ -60,42 +70,30 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
   EADDRNOTAVAIL: UNREACHABLE,
   UND_ERR_PRX_TLS: { code: 'platform.proxy', what: 'is behind a proxy whose certificate does not match its name' },
   UND_ERR_PRX_CONN: { code: 'platform.proxy', what: 'is behind a proxy that closed the connection' },
-  UND_ERR_CLOSED: { code: 'platform.aborted', what: 'was not contacted: the client is closed' },
-  UND_ERR_DESTROYED: { code: 'platform.aborted', what: 'was not contacted: the client is closed' },
+  UND_ERR_CLOSED: CLOSED,
+  UND_ERR_DESTROYED: CLOSED,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: untrusted('its chain lacks an intermediate certificate', PRIVATE_AUTHORITY),
+  UNABLE_TO_GET_ISSUER_CERT: untrusted('its issuer is not trusted', PRIVATE_AUTHORITY),
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: untrusted('its issuer is not trusted', PRIVATE_AUTHORITY),
+  SELF_SIGNED_CERT_IN_CHAIN: untrusted('its root certificate is not trusted', PRIVATE_AUTHORITY),
+  DEPTH_ZERO_SELF_SIGNED_CERT: untrusted('it is self-signed', PRIVATE_AUTHORITY),
+  CERT_UNTRUSTED: untrusted('it is not trusted', PRIVATE_AUTHORITY),
+  CERT_HAS_EXPIRED: untrusted('it has expired', CLOCK_OR_CERTIFICATE),
+  CERT_NOT_YET_VALID: untrusted('it is not valid yet', CLOCK_OR_CERTIFICATE),
+  CERT_REVOKED: untrusted('it was revoked', 'Do not send credentials. Contact the platform operator.'),
+  CERT_SIGNATURE_FAILURE: untrusted(
+    'its signature is invalid',
+    'Check for a proxy between this machine and the platform.',
+  ),
+  ERR_TLS_CERT_ALTNAME_INVALID: untrusted(
+    'it was issued for a different host name',
+    'Set PLATFORM_URL to a host name in the certificate, or check for a proxy that responds in place of the platform.',
+  ),
+  EPROTO: NOT_TLS,
+  ERR_SSL_WRONG_VERSION_NUMBER: NOT_TLS,
+  ERR_SSL_PACKET_LENGTH_TOO_LONG: NOT_TLS,
+  ABORT_ERR: { code: 'platform.aborted', what: 'was aborted' },
 };
-
-const PRIVATE_AUTHORITY = 'If a private CA issued the certificate, set PLATFORM_CA to its PEM file.';
-const CLOCK_OR_CERTIFICATE =
-  "Check this machine's clock (`date`). If it is correct, the platform must renew its certificate.";
-
-/** Certificate errors by OpenSSL and Node error code. */
-const CHAIN_FAULTS: Readonly<Record<string, { what: string; hint: string }>> = {
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: { what: 'its chain lacks an intermediate certificate', hint: PRIVATE_AUTHORITY },
-  UNABLE_TO_GET_ISSUER_CERT: { what: 'its issuer is not trusted', hint: PRIVATE_AUTHORITY },
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: { what: 'its issuer is not trusted', hint: PRIVATE_AUTHORITY },
-  SELF_SIGNED_CERT_IN_CHAIN: {
-    what: 'its root certificate is not trusted',
-    hint: PRIVATE_AUTHORITY,
-  },
-  DEPTH_ZERO_SELF_SIGNED_CERT: { what: 'it is self-signed', hint: PRIVATE_AUTHORITY },
-  CERT_UNTRUSTED: { what: 'it is not trusted', hint: PRIVATE_AUTHORITY },
-  CERT_HAS_EXPIRED: { what: 'it has expired', hint: CLOCK_OR_CERTIFICATE },
-  CERT_NOT_YET_VALID: { what: 'it is not valid yet', hint: CLOCK_OR_CERTIFICATE },
-  CERT_REVOKED: { what: 'it was revoked', hint: 'Do not send credentials. Contact the platform operator.' },
-  CERT_SIGNATURE_FAILURE: {
-    what: 'its signature is invalid',
-    hint: 'Check for a proxy between this machine and the platform.',
-  },
-  ERR_TLS_CERT_ALTNAME_INVALID: {
-    what: 'it was issued for a different host name',
-    hint: 'Set PLATFORM_URL to a host name in the certificate, or check for a proxy that responds in place of the platform.',
-  },
-};
-
-/** Error codes of connections that could not be established. */
-const NO_WAY = new Set<TransportCode>(['platform.connection_refused', 'platform.dns', 'platform.unreachable']);
-
-const NOT_TLS = new Set(['EPROTO', 'ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG']);
 
 /**
  * Converts errors from undici and Node, which are inspected only here. `origin` contains the scheme, host and port of
@@ -106,40 +104,34 @@ const NOT_TLS = new Set(['EPROTO', 'ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACK
 export function transportError(error: unknown, origin: string, proxy?: string): PlatformError {
   if (error instanceof PlatformError) return error;
   const { code, source } = deepestCode(error);
-  const fail = (kind: TransportCode, what: string, hint?: string) =>
-    new PlatformError(`${origin} ${what}`, {
-      code: kind,
-      retryable: true,
-      cause: error,
-      ...(hint === undefined ? {} : { hint }),
-    });
-  const chain = code === undefined ? undefined : CHAIN_FAULTS[code];
-  if (chain) return fail('platform.tls', `has an untrusted certificate: ${chain.what} (${code})`, chain.hint);
-  if (code !== undefined && NOT_TLS.has(code)) {
-    return fail('platform.tls', `does not use TLS (${code})`, 'Check the scheme and port of PLATFORM_URL.');
+  const { code: kind, what, hint } = failureBehind(code, source, proxy);
+  const shown = code === undefined || kind === 'platform.aborted' ? '' : ` (${code})`;
+  return new PlatformError(`${origin} ${what}${shown}`, {
+    code: kind,
+    retryable: true,
+    cause: error,
+    ...(hint === undefined ? {} : { hint }),
+  });
+}
+
+function failureBehind(code: string | undefined, source: unknown, proxy: string | undefined): Failure {
+  const known = code === undefined ? undefined : FAILURES[code];
+  const isUnreached = known && NEVER_SENT.has(known.code) && known.code !== 'platform.tls';
+  if (isUnreached && known.code !== 'platform.proxy' && proxy !== undefined) {
+    const what = `is behind the proxy ${proxy}, which ${known.what}`;
+    return { code: 'platform.proxy', what, hint: 'Check HTTPS_PROXY, or add the platform to NO_PROXY.' };
   }
-  if (code?.startsWith('ERR_SSL_') || code?.startsWith('ERR_TLS_')) {
-    return fail('platform.tls', `failed the TLS handshake (${code})`);
+  if (known) return known;
+  if (code === 'UND_ERR_ABORTED') {
+    const status = /^Proxy response \((\d{3})\)/.exec(messageOf(source))?.[1];
+    if (status === undefined) return FAILURES.ABORT_ERR!;
+    const what = `is behind a proxy that rejected the tunnel with ${status}`;
+    const password = 'Add the user and password to HTTPS_PROXY: http://user:password@host:port.';
+    return { code: 'platform.proxy', what, hint: status === '407' ? password : 'Check HTTPS_PROXY and NO_PROXY.' };
   }
-  const meaning = code === undefined ? undefined : MEANINGS[code];
-  if (meaning && proxy !== undefined && NO_WAY.has(meaning.code)) {
-    const hint = 'Check HTTPS_PROXY, or add the platform to NO_PROXY.';
-    return fail('platform.proxy', `is behind the proxy ${proxy}, which ${meaning.what} (${code})`, hint);
-  }
-  if (meaning) return fail(meaning.code, `${meaning.what} (${code})`, meaning.hint);
-  if (code === 'UND_ERR_ABORTED' && messageOf(source).startsWith('Proxy response')) {
-    const status = /\((\d{3})\)/.exec(messageOf(source))?.[1] ?? 'no status';
-    const hint =
-      status === '407' ? 'Add the user and password to HTTPS_PROXY: http://user:password@host:port.' : undefined;
-    return fail(
-      'platform.proxy',
-      `is behind a proxy that rejected the tunnel (${status})`,
-      hint ?? 'Check HTTPS_PROXY and NO_PROXY.',
-    );
-  }
-  if (code === 'UND_ERR_ABORTED' || code === 'ABORT_ERR') return fail('platform.aborted', 'was aborted');
-  if (code?.startsWith('HPE_')) return fail('platform.transport', `sent an invalid HTTP response (${code})`);
-  return fail('platform.transport', `could not be reached (${code ?? messageOf(error)})`);
+  if (/^ERR_(?:SSL|TLS)_/.test(code ?? '')) return { code: 'platform.tls', what: 'failed the TLS handshake' };
+  if (code?.startsWith('HPE_')) return { code: 'platform.transport', what: 'sent an invalid HTTP response' };
+  return { code: 'platform.transport', what: `could not be reached${code ? '' : ` (${messageOf(source)})`}` };
 }
 
 /**
@@ -150,12 +142,10 @@ function deepestCode(error: unknown): { code: string | undefined; source: unknow
   let found: { code: string | undefined; source: unknown } = { code: codeOf(error), source: error };
   let at: unknown = error;
   for (let depth = 0; depth < 5 && at instanceof Error; depth++) {
-    const inner: unknown = at instanceof AggregateError ? at.errors.at(-1) : at.cause;
     const code = codeOf(at);
-    const known = code !== undefined && (code in MEANINGS || code in CHAIN_FAULTS);
-    if (known && code !== 'UND_ERR_SOCKET') return { code, source: at };
+    if (code !== undefined && code in FAILURES && code !== 'UND_ERR_SOCKET') return { code, source: at };
     if (code !== undefined && found.code === undefined) found = { code, source: at };
-    at = inner;
+    at = at instanceof AggregateError ? at.errors.at(-1) : at.cause;
   }
   return found;
 }

@@ -12,13 +12,12 @@ export interface Point<Spec = unknown> {
   spec: Spec;
 }
 
-/** Opens the series of a value. */
-export interface SeriesOpener {
-  seriesOf(tag: Tag, value: TagValue): number;
-}
-
 /** Returns the points of a source in tags.yaml order. Opens their series. */
-export function pointsOf<Spec>(tags: ReadonlyMap<string, Tag>, source: string, intake: SeriesOpener): Point<Spec>[] {
+export function pointsOf<Spec>(
+  tags: ReadonlyMap<string, Tag>,
+  source: string,
+  intake: { seriesOf(tag: Tag, value: TagValue): number },
+): Point<Spec>[] {
   const points: Point<Spec>[] = [];
   for (const tag of tags.values()) {
     for (const value of tag.values.values()) {

@@ -11,7 +11,7 @@ import type { Source } from '../config/tags.ts';
 import type { Gate } from './intake/gate.ts';
 import type { Intake } from './intake/intake.ts';
 import type { Point } from './points.ts';
-import type { ObservedReading, SourceStatus } from './status.ts';
+import type { SourceStatus } from './status.ts';
 
 export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends SourceReading<SourceSpec, ValueSpec> {
   /** Creates a running source and loads its dependencies. No connection is opened before `start`. */
@@ -21,8 +21,6 @@ export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends S
    * the running source.
    */
   readonly isTestedWhileRunning?: true;
-  /** Reads every configured value once, for kinds that a test cannot open like a running source. */
-  test?(context: SourceContext<SourceSpec, ValueSpec>, waitMs: number, signal: AbortSignal): Promise<ObservedReading[]>;
   /** Set if the remote side reports only changes, regardless of the poll interval. In this case, silence is not a failure. */
   readonly reportsOnlyChanges?: true;
   /** Set if the agent starts a program that reads the source, whose memory counts towards the memory of the service. */

@@ -51,9 +51,7 @@ export async function testSource(
   const gate = new Gate({ status, timeFrom: source.timeFrom, committer, stamps: new Stamps(), clock, log });
   const full = { ...context, gate, status, isTest: true, notes: async () => new Map<string, string>(), log };
   try {
-    const tested = kind.test
-      ? await kind.test(full, waitMs, signal)
-      : await openAndListen(kind, full, status.isPolled ? POLL_MS : waitMs, signal);
+    const tested = await openAndListen(kind, full, status.isPolled ? POLL_MS : waitMs, signal);
     return tested.map((one) => testedReport(source, kind, one, clock));
   } catch (error) {
     signal.throwIfAborted();
@@ -105,22 +103,17 @@ export async function listenTo(
     stop();
   }
   signal.throwIfAborted();
-  const { problem, hint } = status;
-  const silence = problem ?? silenceOf(status, read.size === 0, waitMs);
+  const { hint } = status;
+  const { problem, rejected } = status.report(0);
+  let silence = `no message within ${Math.round(waitMs / 1000)} s`;
+  if (read.size === 0 && rejected !== null) silence += `. ${rejectedText(rejected)}`;
+  if (problem !== null) silence = status.problem ?? `the broker is not connected (${problem})`;
   return points.map((point) => {
     const reading = read.get(point.series) ?? { point, problem: silence, hint };
     return reading.problem === undefined
       ? reading
       : { ...reading, problem: status.unreadTextOf(point) ?? reading.problem };
   });
-}
-
-/** `isNothingRead`: whether no reading belongs to a configured value. */
-function silenceOf(status: SourceStatus, isNothingRead: boolean, waitMs: number): string {
-  const { problem, rejected } = status.report(0);
-  if (problem !== null) return `the broker is not connected (${problem})`;
-  const silence = `no message within ${Math.round(waitMs / 1000)} s`;
-  return isNothingRead && rejected !== null ? `${silence}. ${rejectedText(rejected)}` : silence;
 }
 
 export function testedReport(

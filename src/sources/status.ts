@@ -99,10 +99,15 @@ export interface SourceStatusOptions {
   log: Logger;
 }
 
-/** Data of one value that arrived since its latest reading but could not be read. */
-interface Unread {
-  problem: string;
-  count: number;
+/** State of one value. */
+interface PointState {
+  /** Latest value received since the source was opened, whether sent or suppressed by the dead band. */
+  latest: number | undefined;
+  /** Readings without a value since the latest one with a value, with the latest problem. */
+  failures: number;
+  problem: string | undefined;
+  /** Whether the latest reading was not a number. */
+  isText: boolean;
 }
 
 const MINUTE_MS = 60_000;
@@ -154,16 +159,12 @@ export class SourceStatus {
   /** Time of the latest valid reading, whether sent or suppressed by the dead band. */
   lastAcceptedMs: number | undefined;
 
-  /** Series that have a reading since the source was opened. */
-  readonly #arrived = new Set<number>();
-  readonly #unread = new Map<number, Unread>();
-  /** Series whose latest reading was not a number. */
-  readonly #notNumbers = new Set<number>();
+  /** By series. */
+  readonly #states = new Map<number, PointState>();
   readonly #listeners = new Set<(reading: ObservedReading) => void>();
   #rejected: { count: number; problem: string; atMs: number } | undefined;
   /** Data that arrived since the latest value without yielding one. */
-  #useless: { readings: number; sinceMs: number; problem: string } | undefined;
-  #isUnusable = false;
+  #useless: { readings: number; sinceMs: number; problem: string; isReported: boolean } | undefined;
 
   constructor(options: SourceStatusOptions) {
     const { name, points, clock, log } = options;
@@ -176,19 +177,18 @@ export class SourceStatus {
 
   /** Records that the device, server or program responds. Clears the problem. */
   connect(): void {
-    this.#setConnected(true);
-    this.problem = this.hint = undefined;
+    this.#setConnected(true, undefined, undefined);
   }
 
   disconnect(problem?: string, hint?: string): void {
-    this.#setConnected(false);
-    this.problem = problem;
-    this.hint = hint;
+    this.#setConnected(false, problem, hint);
   }
 
-  #setConnected(connected: boolean): void {
+  #setConnected(connected: boolean, problem: string | undefined, hint: string | undefined): void {
     if (this.connected !== connected) this.sinceMs = this.#options.clock.monotonicMs();
     this.connected = connected;
+    this.problem = problem;
+    this.hint = hint;
   }
 
   /** Calls the listener for each reading. Returns a function that removes the listener. */
@@ -197,33 +197,50 @@ export class SourceStatus {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Records a reading with a number. */
-  recordNumber(reading: ObservedReading, nowMs: number): void {
+  #stateOf(series: number): PointState {
+    let state = this.#states.get(series);
+    if (state === undefined) {
+      state = { latest: undefined, failures: 0, problem: undefined, isText: false };
+      this.#states.set(series, state);
+    }
+    return state;
+  }
+
+  /** Records a reading with a number. `value`: number after scaling. */
+  recordNumber(reading: ObservedReading, value: number, nowMs: number): void {
     const { series, name } = reading.point;
-    this.#arrived.add(series);
-    if (this.#unread.size > 0) this.#unread.delete(series);
+    const state = this.#stateOf(series);
+    state.latest = value;
+    state.failures = 0;
+    state.problem = undefined;
     this.recordValues(nowMs);
     for (const listener of this.#listeners) listener(reading);
-    if (this.#notNumbers.size === 0 || !this.#notNumbers.delete(series)) return;
+    if (!state.isText) return;
+    state.isText = false;
     const fields = { source: this.name, value: name };
     this.#trouble.recovered('source.not_a_number', fields, 'numeric readings restored', name);
   }
 
+  latestOf(series: number): number | undefined {
+    return this.#states.get(series)?.latest;
+  }
+
   /** Records that a value could not be read. `problem`: the problem with the data; `undefined` if none arrived. */
   recordFailure(point: Point, problem: string | undefined, details: Pick<ObservedReading, 'raw' | 'hint'> = {}): void {
-    for (const listener of this.#listeners) {
-      if (problem !== undefined) listener({ point, problem, ...details });
-      else listener({ point, problem: this.problem ?? NOT_READ, hint: this.hint });
-    }
+    const silence = { point, problem: this.problem ?? NOT_READ, hint: this.hint };
+    const reading = problem === undefined ? silence : { point, problem, ...details };
+    for (const listener of this.#listeners) listener(reading);
     if (problem === undefined) return;
-    this.#unread.set(point.series, { problem, count: (this.#unread.get(point.series)?.count ?? 0) + 1 });
+    const state = this.#stateOf(point.series);
+    state.failures++;
+    state.problem = problem;
     this.#recordUseless(problem, 1);
   }
 
   /** Logs a reading that is not a number and not in the map of its value. */
   reportNotNumber({ series, name }: Point, error: string): void {
     this.errors++;
-    this.#notNumbers.add(series);
+    this.#stateOf(series).isText = true;
     this.recordRejected(`${name}: ${error}`);
     const fields = { source: this.name, value: name, error };
     this.#trouble.report({ event: 'source.not_a_number', ...fields }, 'reading is not a number', name);
@@ -232,10 +249,9 @@ export class SourceStatus {
   /** Records that data yielded values. */
   recordValues(nowMs: number): void {
     this.lastAcceptedMs = nowMs;
+    if (this.#useless?.isReported)
+      this.#trouble.recovered('source.unusable', { source: this.name }, 'usable values restored');
     this.#useless = undefined;
-    if (!this.#isUnusable) return;
-    this.#isUnusable = false;
-    this.#trouble.recovered('source.unusable', { source: this.name }, 'usable values restored');
   }
 
   /** Records lines, rows or files without a usable value. `problem` contains an example. */
@@ -252,48 +268,56 @@ export class SourceStatus {
 
   #recordUseless(problem: string, count: number): void {
     const nowMs = this.#options.clock.monotonicMs();
-    const { sinceMs = nowMs, readings = 0 } = this.#useless ?? {};
-    this.#useless = { readings: readings + count, sinceMs, problem };
-    const limitMs = this.#useless.readings >= MANY_READINGS ? UNUSABLE_MANY_MS : UNUSABLE_MS;
-    if (this.#isUnusable || nowMs - sinceMs < limitMs) return;
-    this.#isUnusable = true;
-    const fields = { source: this.name, readings: this.#useless.readings, error: problem };
+    this.#useless ??= { readings: 0, sinceMs: nowMs, problem, isReported: false };
+    const useless = this.#useless;
+    useless.readings += count;
+    useless.problem = problem;
+    const limitMs = useless.readings >= MANY_READINGS ? UNUSABLE_MANY_MS : UNUSABLE_MS;
+    if (useless.isReported || nowMs - useless.sinceMs < limitMs) return;
+    useless.isReported = true;
+    const fields = { source: this.name, readings: useless.readings, error: problem };
     this.#trouble.report({ event: 'source.unusable', ...fields }, 'source provides data but no values');
   }
 
   /** Returns the problem with the data that arrived since the latest reading of a value, and how often it occurred. */
   unreadTextOf({ series }: Pick<Point, 'series'>): string | undefined {
-    const unread = this.#unread.get(series);
-    if (unread === undefined || unread.count === 1) return unread?.problem;
-    return `${counted(unread.count, 'reading')} without a value, latest problem: ${unread.problem}`;
+    const { failures = 0, problem } = this.#states.get(series) ?? {};
+    return failures > 1 ? `${counted(failures, 'reading')} without a value, latest problem: ${problem}` : problem;
   }
 
   /** `waiting`: number of values waiting for the disk. */
   report(waiting: number): SourceReport {
     const nowMs = this.#options.clock.monotonicMs();
-    const silentMs = nowMs - (this.lastAcceptedMs ?? this.#openedMs);
+    const secondsSince = (ms: number) => Math.max(0, Math.round((nowMs - ms) / 1_000));
     const broker = this.broker?.state();
     const { connected = null, sinceMs, certificateEndsMs } = broker ?? this;
+    const acceptedMs = this.lastAcceptedMs ?? this.#openedMs;
+    const useless = this.#useless?.isReported ? this.#useless : undefined;
+    const rejected = this.#rejected;
     return {
       name: this.name,
       kind: this.#options.kind,
       connected,
-      since_seconds: seconds(nowMs - sinceMs),
+      since_seconds: secondsSince(sinceMs),
       problem: broker?.problem ?? this.problem ?? null,
       hint: this.hint ?? null,
-      silent: this.#isSilent(silentMs, connected === false ? nowMs - sinceMs : 0),
-      silent_seconds: seconds(silentMs),
-      unusable: this.#unusableReport(nowMs),
-      rejected: this.#rejectedReport(nowMs),
+      silent: this.#isSilent(nowMs - acceptedMs, connected === false ? nowMs - sinceMs : 0),
+      silent_seconds: secondsSince(acceptedMs),
+      unusable: useless
+        ? { readings: useless.readings, since_seconds: secondsSince(useless.sinceMs), problem: useless.problem }
+        : null,
+      rejected: rejected
+        ? { count: rejected.count, problem: rejected.problem, seconds_ago: secondsSince(rejected.atMs) }
+        : null,
       values: this.points.length,
       missing: this.#missingReport(nowMs - this.#openedMs),
       stored: this.stored,
-      last_value_seconds_ago: this.lastStoredMs === undefined ? null : seconds(nowMs - this.lastStoredMs),
+      last_value_seconds_ago: this.lastStoredMs === undefined ? null : secondsSince(this.lastStoredMs),
       waiting_for_commit: waiting,
-      errors: this.errors + (broker === undefined ? 0 : broker.failures + broker.discarded),
+      errors: this.errors + (broker ? broker.failures + broker.discarded : 0),
       polls_late: this.pollsLate,
-      window: broker === undefined ? null : { used: broker.window.used, size: broker.window.size ?? null },
-      redelivered: broker === undefined ? null : { taken: broker.redelivered },
+      window: broker ? { used: broker.window.used, size: broker.window.size ?? null } : null,
+      redelivered: broker ? { taken: broker.redelivered } : null,
       certificate_expires: certificateEndsMs === undefined ? null : new Date(certificateEndsMs).toISOString(),
     };
   }
@@ -318,34 +342,20 @@ export class SourceStatus {
     return Number.isFinite(minimumMs) ? minimumMs : 0;
   }
 
-  #unusableReport(nowMs: number): SourceReport['unusable'] {
-    if (!this.#isUnusable || this.#useless === undefined) return null;
-    const { readings, sinceMs, problem } = this.#useless;
-    return { readings, since_seconds: seconds(nowMs - sinceMs), problem };
-  }
-
-  #rejectedReport(nowMs: number): SourceReport['rejected'] {
-    if (this.#rejected === undefined) return null;
-    const { count, problem, atMs } = this.#rejected;
-    return { count, problem, seconds_ago: seconds(nowMs - atMs) };
-  }
-
   #missingReport(openMs: number): MissingReport | null {
     if (openMs < GRACE_MS) return null;
     const missing = this.points.filter(
-      ({ everyMs, series }) => openMs >= GRACE_POLLS * everyMs && !this.#arrived.has(series),
+      ({ everyMs, series }) => openMs >= GRACE_POLLS * everyMs && this.latestOf(series) === undefined,
     );
     if (missing.length === 0) return null;
-    const first = missing.slice(0, MISSING_SHOWN).map((point) => {
-      return { name: point.name, problem: this.unreadTextOf(point) ?? null };
-    });
-    const overdue = this.#pollIntervalMs() > 0 || openMs > FIRST_VALUE_MS;
-    return { values: missing.length, first, since_seconds: seconds(openMs), overdue };
+    const shown = missing.slice(0, MISSING_SHOWN);
+    return {
+      values: missing.length,
+      first: shown.map((point) => ({ name: point.name, problem: this.unreadTextOf(point) ?? null })),
+      since_seconds: Math.round(openMs / 1_000),
+      overdue: this.isPolled || openMs > FIRST_VALUE_MS,
+    };
   }
-}
-
-function seconds(ms: number): number {
-  return Math.max(0, Math.round(ms / 1000));
 }
 
 /** Returns the certificates used by sources and other components, earliest expiry first. */

@@ -1,7 +1,6 @@
 /** Meaning of a response to a post, defined by a single table, which is also in docs/reference/verdicts.md. */
 import { codeOf, messageOf } from '../base/errors.ts';
-import { hasNoBody, isPage } from '../platform/answer-body.ts';
-import { answerWords, foreignWords } from '../platform/answer-words.ts';
+import { answerWords, foreignWords, hasNoBody, isPage } from '../platform/response-body.ts';
 
 /** Response to a post. */
 export interface ValuesAnswer {

@@ -1,9 +1,9 @@
 import type { Clock } from '../base/clock.ts';
 import { messageOf, TagferryError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
-import { CallRefusal } from '../platform/call-refusal.ts';
 import type { ApiCalls } from '../platform/client.ts';
 import { Webhooks } from '../platform/resources/webhooks.ts';
+import { CallRefusal } from '../platform/response-meanings.ts';
 import type { Arrivals } from './arrivals.ts';
 import { type ArrivalPage, readArrivals } from './delivery-list.ts';
 import { PeriodicCheck } from './periodic-check.ts';

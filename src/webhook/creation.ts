@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { PlatformError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
-import { CallRefusal, isMissingCall } from '../platform/call-refusal.ts';
 import type { NewWebhook, Webhooks } from '../platform/resources/webhooks.ts';
+import { CallRefusal, isMissingCall } from '../platform/response-meanings.ts';
 import type { Filters } from './filters.ts';
 import type { KnownWebhook } from './known-webhook.ts';
 import type { RegistrationRecord } from './registration-file.ts';

@@ -1,7 +1,7 @@
 import type { Logger } from '../base/logger.ts';
 import type { Webhook, WebhookChange } from '../contract/webhooks.ts';
-import { CallRefusal } from '../platform/call-refusal.ts';
 import type { Webhooks } from '../platform/resources/webhooks.ts';
+import { CallRefusal } from '../platform/response-meanings.ts';
 import type { Filters } from './filters.ts';
 import type { MadeWebhook, RegistrationRecord } from './registration-file.ts';
 

@@ -1,8 +1,8 @@
 import { messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
-import { CallRefusal } from '../platform/call-refusal.ts';
 import type { ApiCalls } from '../platform/client.ts';
 import type { Webhooks } from '../platform/resources/webhooks.ts';
+import { CallRefusal } from '../platform/response-meanings.ts';
 import { readLongFailure } from './delivery-failures.ts';
 import type { KnownWebhook } from './known-webhook.ts';
 

@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { codeOf, messageOf, PlatformError, UsageError } from '../base/errors.ts';
 import { retryBounded } from '../base/retry.ts';
 import type { Webhook } from '../contract/webhooks.ts';
-import { isMissingCall } from '../platform/call-refusal.ts';
 import type { ApiCalls } from '../platform/client.ts';
-import { ClientApplications } from '../platform/resources/client-applications.ts';
+import { findClientApplication } from '../platform/resources/connect-subscription.ts';
 import { Webhooks } from '../platform/resources/webhooks.ts';
+import { isMissingCall } from '../platform/response-meanings.ts';
 import { type WebhookContents, WebhookCreation } from './creation.ts';
 import { DriftRepair, type DriftStep, findDrift, findLeftBehind, sameAddress } from './drift.ts';
 import { type DisabledBy, Enablement, type Reenable } from './enablement.ts';
@@ -359,7 +359,7 @@ export class WebhookRegistration {
 
   async #webhooks(signal?: AbortSignal): Promise<Webhooks> {
     const { platform } = this.#parts;
-    this.#application ??= (await new ClientApplications(platform).find(this.#options.application, signal)).id;
+    this.#application ??= (await findClientApplication(platform, this.#options.application, signal)).id;
     return new Webhooks(platform, this.#application);
   }
 

@@ -164,7 +164,7 @@ describe('reaction with max_age on a gateway with a wrong clock', () => {
     });
     await start();
     await agent.registered();
-    // The platform's time is known from an authenticated response.
+    // The platform's time is known from the token response.
     await push([0]);
     await arrived(1);
     let event = 0;
@@ -173,10 +173,12 @@ describe('reaction with max_age on a gateway with a wrong clock', () => {
       await deliver(url, ++event, HOUR_MS);
       await deliver(url, ++event, 0);
     }
+    await deliver(url, ++event, -HOUR_MS);
     const finished = () => agent.logged('reaction.done').length + agent.logged('reaction.expired').length;
     await agent.until(() => finished() === event, 'all events are handled');
-    expect(readFileSync(ran, 'utf8').split('\n').filter(Boolean).sort()).toEqual(['2', '4']);
-    expect(agent.logged('reaction.expired')).toHaveLength(2);
+    expect(readFileSync(ran, 'utf8').split('\n').filter(Boolean).sort()).toEqual(['2', '4', '5']);
+    expect(agent.logged('reaction.expired').map(({ clock: used }) => used)).toEqual(['platform', 'platform']);
+    expect(agent.logged('reaction.ahead')).toMatchObject([{ clock: 'platform' }]);
   });
 
   async function deliver(url: string, value: number, ageMs: number): Promise<void> {

@@ -1,4 +1,5 @@
-import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { existsSync, globSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -340,6 +341,39 @@ describe('rejected reload', () => {
     expect((await configuration()).refused).toBeNull();
     expect(await agent.metric('tagferry_configuration_refused_since_seconds')).toBe(0);
     expect([await pushTo('FT-101'), await pushTo('FT-102')]).toEqual([422, 204]);
+  });
+});
+
+describe('FIFO or device in place of a file', () => {
+  it('is rejected by a reload, and does not block the agent', async () => {
+    await agent.start();
+    const makers = [(path: string) => execFileSync('mkfifo', [path]), (path: string) => symlinkSync('/dev/zero', path)];
+    for (const name of ['agent.env', 'tags.yaml', 'tags.d/more.yaml', 'reactions.yaml']) {
+      const path = join(agent.config, name);
+      const before = existsSync(path) ? readFileSync(path, 'utf8') : undefined;
+      mkdirSync(dirname(path), { recursive: true });
+      for (const make of makers) {
+        rmSync(path, { force: true });
+        make(path);
+        expect(await hangUp()).toBe('rejected');
+        const report = JSON.stringify(agent.logged('config.refused').at(-1));
+        expect(report).toContain(name);
+        expect(report).toContain('not a regular file');
+      }
+      remove(name);
+      if (before !== undefined) write(name, before);
+    }
+    execFileSync('mkfifo', [join(agent.config, 'password')]);
+    const broker = 'sources: { broker: { mqtt: "mqtt://127.0.0.1:1", username: u, password_file: password } }\n';
+    write('tags.yaml', `${broker}tags: { T-1: { asset: 881, values: { n: { from: broker, topic: n } } } }\n`);
+    expect(await hangUp()).toBe('applied');
+    await agent.until(() => agent.logged('broker.away').length > 0, 'the password file is reported');
+    expect(agent.logged('broker.away')[0]).toMatchObject({
+      broker: 'broker',
+      code: 'broker.file',
+      error: expect.stringContaining('not a regular file'),
+    });
+    expect(await agent.end('SIGTERM')).toBe(0);
   });
 });
 

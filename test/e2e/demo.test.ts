@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MAIN } from '../built-agent.ts';
-import { COMPILED_CODE } from '../compiled-code.ts';
+import { COMPILED_CODE } from '../host/made-once.ts';
 
 let folder: string;
 let demo: ChildProcess | undefined;
@@ -39,8 +39,7 @@ function runDemo(...args: string[]): Promise<{ status: number | null; output: st
 
 describe('tagferry demo', () => {
   it('runs from login to a clean shutdown, counts no missing values, and leaves no files', async () => {
-    // The demo fails if its steps take longer than this, and 20 s, the minimum, is too short on a busy machine.
-    const { status, output } = await runDemo('--seconds', '30');
+    const { status, output } = await runDemo('--seconds', '20');
     expect(`${status}\n${output}`).toMatch(/^0\n/);
     expect(output).toMatch(/\bmissing 0\b/);
     // The sign-in, the tags, the event and its reaction, and the asset without permission.

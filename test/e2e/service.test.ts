@@ -1,8 +1,10 @@
 // Requires: python3, systemd-notify
+import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { join } from 'node:path';
+import { createServer as createTlsServer } from 'node:tls';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
@@ -295,6 +297,41 @@ describe('state of the agent', () => {
     // doctor signs in itself if no agent is running.
     expect(platform.tokens().alive).toBe(0);
     expect(await runVerb(agent, 'no-such-verb')).toMatchObject({ status: 2 });
+  });
+
+  it('includes certificates of the platform and the listeners that expire soon', async () => {
+    const [cert, key] = [join(agent.config, 'soon.pem'), join(agent.config, 'soon.key')];
+    const subject = ['-subj', '/CN=127.0.0.1', '-addext', 'subjectAltName=IP:127.0.0.1'];
+    const options = ['-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '3', '-keyout', key, '-out', cert];
+    execFileSync('openssl', ['req', ...options, ...subject], { stdio: 'ignore' });
+    const tls = { cert: readFileSync(cert), key: readFileSync(key) };
+    const front = createTlsServer(tls, (socket) => {
+      socket.pipe(connect(Number(new URL(platform.url).port), '127.0.0.1').on('error', () => {})).pipe(socket);
+      socket.on('error', () => {});
+    });
+    await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => void front.close());
+    const address = `https://127.0.0.1:${(front.address() as AddressInfo).port}`;
+    const ingest = {
+      INGEST_LISTEN: `127.0.0.1:${await freePort()}`,
+      INGEST_TOKEN: 'a-token-of-more-than-sixteen-letters',
+    };
+    const env = { PLATFORM_CA: cert, INGEST_TLS_CERT: cert, INGEST_TLS_KEY: key, ...ingest };
+    agent.write(address, { tags: `tags:\n${VALUE_TAGS}`, env });
+    expect((await runVerb(agent, 'doctor')).stdout).toMatch(/ingest\s+certificate\s+expires\s+in\s+2\s+days/);
+    await agent.start();
+    await agent.until(() => agent.logged('session.valid').length > 0, 'the agent is signed in');
+    const { certificates } = (await agent.status()) as { certificates: { use: string }[] };
+    expect(certificates.map(({ use }) => use).sort()).toEqual(['ingest', 'platform']);
+    const ends = await agent.metric('tagferry_certificate_expiry_timestamp_seconds{use="platform"}');
+    expect(Math.round((ends - Date.now() / 1000) / 86_400)).toBe(3);
+    const { notes } = JSON.parse((await agent.call(agent.ops, '/healthz')).text) as { notes: string[] };
+    expect(notes.join()).toMatch(/ingest certificate expires in 2 days/);
+    const [found, screen] = [await runVerb(agent, 'doctor'), await runVerb(agent, 'status')];
+    expect(found.stdout).toMatch(/warning\s+network\.tls/);
+    for (const use of ['ingest', 'platform']) {
+      expect(screen.stdout).toMatch(new RegExp(`${use}\\s+certificate\\s+expires\\s+in\\s+2\\s+days`));
+    }
   });
 
   it.each(['a request without OPS_TOKEN', 'a request from the network if OPS_TOKEN is not set'])(

@@ -208,8 +208,9 @@ export class Gateway {
   /** Waits until the service is active with another process. */
   async restarted(oldPid: number, withinMs?: number): Promise<void> {
     const isBack = async () => {
-      const state = await this.machine.property('tagferry', 'ActiveState');
-      return state === 'active' && (await this.mainPid()) !== oldPid;
+      const pid = await this.mainPid();
+      // Immediately after a kill, the service is still active, and then without a process.
+      return pid !== 0 && pid !== oldPid && (await this.machine.property('tagferry', 'ActiveState')) === 'active';
     };
     await until('systemd has restarted the service', isBack, withinMs);
   }

@@ -10,6 +10,9 @@ const run = promisify(execFile);
 export const CHECKOUT = join(import.meta.dirname, '../..');
 const CACHE = join(CHECKOUT, '.cache');
 
+/** Environment of agents: Node caches compiled sources by content for all processes, which halves startup time. */
+export const COMPILED_CODE = { NODE_COMPILE_CACHE: join(CHECKOUT, 'node_modules/.cache/compiled') };
+
 /** For `madeOnce`: artifacts that are rebuilt after each source change. */
 export const A_DAY_MS = 24 * 3_600_000;
 

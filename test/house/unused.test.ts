@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 const ROOT = join(import.meta.dirname, '../..');
 
 /** Members that only tests use. */
-const OFFERED = ['RequestBudget.tryAcquire', 'Stage.isDeliveryIdle'];
+const OFFERED = ['Stage.isDeliveryIdle'];
 
 /**
  * Returns class members that occur in the source only where they are declared. Only names are compared, so a member

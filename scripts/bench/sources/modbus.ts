@@ -14,8 +14,9 @@ import { Stamps } from '../../../src/sources/intake/stamps.ts';
 import { TroubleLog } from '../../../src/sources/intake/trouble-log.ts';
 import { BlockReader } from '../../../src/sources/modbus/block-reader.ts';
 import { readRequest } from '../../../src/sources/modbus/frames.ts';
-import { joinLine, type ModbusSpec } from '../../../src/sources/modbus/line.ts';
-import { type ModbusRegister, readRegister, type Span } from '../../../src/sources/modbus/register.ts';
+import { ModbusLine } from '../../../src/sources/modbus/line.ts';
+import type { ModbusSpec } from '../../../src/sources/modbus/line-spec.ts';
+import type { ModbusRegister, Span } from '../../../src/sources/modbus/register.ts';
 import { SourceStatus } from '../../../src/sources/status.ts';
 import { type Cost, costOf, machine, median, table } from '../measure.ts';
 import { modbusDevice } from './modbus-device.ts';
@@ -77,18 +78,30 @@ async function bareReader(port: number): Promise<() => Promise<unknown>> {
 
 async function ownReader(port: number): Promise<() => Promise<unknown>> {
   const [clock, log] = [systemClock, silentLogger()];
+  let isDue = false;
+  const commit = (supply: Supply) => {
+    isDue = false;
+    supply.pull()?.stored();
+  };
   const committer = {
-    offer: (supply: Supply) => queueMicrotask(() => supply.pull()?.stored()),
+    // Like the agent's committer, schedules one commit for all values of a batch.
+    offer(supply: Supply) {
+      if (!isDue) queueMicrotask(() => commit(supply));
+      isDue = true;
+    },
     isFullFor: () => false,
     isClosed: false,
     commitSoon: () => {},
+  };
+  const registerAt = (address: number): ModbusRegister => {
+    return { table: 'holding', address, length: 1, type: 'uint16', wordsReversed: false, bytesSwapped: false };
   };
   const points = Array.from({ length: REGISTERS }, (_, at) => ({
     name: `T ${at}`,
     series: at + 1,
     everyMs: 1_000,
     shaping: UNSHAPED,
-    spec: { register: readRegister({ register: `holding ${at}` }) as ModbusRegister },
+    spec: { register: registerAt(at) },
   }));
   const status = new SourceStatus({ name: 'plc', kind: 'modbus', points, isPolled: true, clock, log });
   const gate = new Gate({ status, timeFrom: 'source', committer, stamps: new Stamps(), clock, log });
@@ -101,14 +114,15 @@ async function ownReader(port: number): Promise<() => Promise<unknown>> {
     pauseMs: 0,
     closeAfterPoll: false,
   };
-  const source = { kind: 'modbus', name: 'plc', everyMs: 1_000, timeFrom: 'source' as const, spec };
-  const line = joinLine(new Map(), source, clock, log);
-  const read = (span: Span, end: AbortSignal) => line.send([readRequest(spec.unit, span)], spec.timeoutMs, end);
+  const user = { name: 'plc', spec };
+  const line = new ModbusLine(spec.address, clock, log);
+  line.join(user);
   const trouble = new TroubleLog(log, clock);
-  const reader = new BlockReader({ source: 'plc', points, maxRegisters: 120, read, clock, trouble });
+  const reader = new BlockReader({ source: 'plc', points, maxRegisters: 120, clock, trouble });
   const { signal } = new AbortController();
+  const read = (span: Span) => line.send(user, readRequest(spec.unit, span), signal);
   return async () => {
-    const { readings } = await reader.poll(signal);
+    const { readings } = await reader.poll(read);
     await gate.write(readings);
   };
 }

@@ -36,6 +36,8 @@ export interface RunEnd {
   how: string;
   /** The program exited by itself with status 0. */
   isSuccess: boolean;
+  /** The program exited by itself, so it has written all of its output. */
+  hasExited: boolean;
 }
 
 const GRACE_MS = 2_000;
@@ -83,7 +85,7 @@ export async function runProgram(
   signal.removeEventListener('abort', onStop);
   await endFamily({ group: child.pid, mark }, clock, GRACE_MS);
   const end = await ended;
-  const result = abort.aborted ? { how: String(abort.reason), isSuccess: false } : endOf(end, file);
+  const result = abort.aborted ? { how: String(abort.reason), isSuccess: false, hasExited: false } : endOf(end, file);
   await Promise.race([outputRead.catch(() => {}), clock.sleep(FINAL_OUTPUT_MS)]);
   stdout.destroy();
   stderr.destroy();
@@ -108,20 +110,33 @@ function spawnProgram(options: ProgramOptions, mark: string): ChildProcess | Err
 }
 
 function endOf(end: ProgramEnd | Error, file: string): RunEnd {
-  if (end instanceof Error) return { how: describe(end, file), isSuccess: false };
-  const how = end.signal === null ? `exited with status ${end.code}` : `terminated by ${end.signal}`;
-  return { how, isSuccess: end.code === 0 };
+  if (end instanceof Error) return { how: startProblem(end, file), isSuccess: false, hasExited: false };
+  const hasExited = end.signal === null;
+  const how = hasExited ? `exited with status ${end.code}` : `terminated by ${end.signal}`;
+  return { how, isSuccess: end.code === 0, hasExited };
 }
 
-function describe(error: Error, file: string): string {
-  switch (codeOf(error)) {
-    case 'ENOENT':
-      return `${file} does not exist, or the interpreter in its first line does not exist`;
-    case 'EACCES':
-      return `${file} is not executable`;
-    default:
-      return messageOf(error);
-  }
+/** Reasons why a program cannot be started, and corrections. */
+const START_PROBLEMS: Readonly<Record<string, string>> = {
+  ENOENT: 'does not exist, or the interpreter in its first line does not exist: install it, or correct the path',
+  ENOTDIR: 'does not exist, because part of its path is not a folder: correct the path',
+  ELOOP: 'is a link that refers to itself: correct the link',
+  EACCES: 'is not executable by the user of the service: run chmod 755, and check the folders of its path',
+  EPERM: 'must not be executed by the service: check the restrictions of the unit and of the file system',
+  ENOEXEC: 'is not a program of this machine: a script must begin with a line such as #!/bin/sh',
+  ETXTBSY: 'is open for writing: replace a program by renaming a new file',
+  E2BIG: 'has too many or too long arguments: shorten them',
+  EAGAIN: 'cannot be started, because the service has too many processes: raise TasksMax in its unit',
+  ENOMEM: 'cannot be started, because the service has too little memory: raise MemoryMax in its unit',
+  EMFILE: 'cannot be started, because the service has too many open files: raise LimitNOFILE in its unit',
+};
+
+/** Describes in one sentence why a program cannot be started and what to do. */
+export function startProblem(error: Error, file: string): string {
+  const code = codeOf(error) ?? messageOf(error);
+  const known = START_PROBLEMS[code];
+  if (known !== undefined) return `${file} ${known}`;
+  return `${file} cannot be started (${code}): run it as the user of the service to find the cause`;
 }
 
 /** Reads lines and truncates each to `MAX_LINE` characters to limit memory use. */

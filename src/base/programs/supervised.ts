@@ -4,8 +4,8 @@ import { type ProgramOptions, runProgram } from './program-run.ts';
 export interface SupervisedOptions extends ProgramOptions {
   /** Called when the program has started. */
   started?(): void;
-  /** Reports how the program exited and the delay before the restart. */
-  ended(how: string, againInMs: number): void;
+  /** Reports how the program exited, the delay before the restart, and whether it exited by itself. */
+  ended(how: string, againInMs: number, hasExited: boolean): void;
 }
 
 const FIRST_PAUSE_MS = 1_000;
@@ -51,14 +51,14 @@ export class SupervisedProgram {
     for (let pauseMs = FIRST_PAUSE_MS; !signal.aborted; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
       const startedMs = clock.monotonicMs();
       this.#run = new AbortController();
-      const { how } = await runProgram(this.#options, signal, this.#run.signal, () => {
+      const { how, hasExited } = await runProgram(this.#options, signal, this.#run.signal, () => {
         this.startedMs = clock.monotonicMs();
         this.#options.started?.();
       });
       this.startedMs = undefined;
       if (signal.aborted) return;
       if (clock.monotonicMs() - startedMs >= STABLE_MS) pauseMs = FIRST_PAUSE_MS;
-      ended(how, pauseMs);
+      ended(how, pauseMs, hasExited);
       await clock.sleep(pauseMs, signal).catch(() => {});
     }
   }

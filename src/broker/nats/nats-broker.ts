@@ -1,85 +1,47 @@
-/**
- * One NATS server or cluster in tags.yaml, shared by stream sources and publishers. `ConnectionLoop` reconnects;
- * `NatsPull` pulls and acknowledges messages.
- */
+/** One NATS server or cluster in tags.yaml. `NatsPull` pulls and acknowledges messages. */
 import type { NatsConnection } from '@nats-io/transport-node';
+import { earlierMs, peerEndsMs } from '../../base/certificates.ts';
 import { messageOf, TagferryError } from '../../base/errors.ts';
-import { Redactor } from '../../base/redactor.ts';
-import type { BrokerOptions, BrokerState, Publishing } from '../broker.ts';
-import { BrokerError, brokerHungUp, brokerTooLarge, noStream, notAcknowledged } from '../broker-error.ts';
-import { BrokerLog } from '../broker-log.ts';
-import { ConnectionLoop } from '../connection-loop.ts';
-import { openNats } from './nats-connection.ts';
+import type { Redactor } from '../../base/redactor.ts';
+import { BrokerClient, type BrokerOptions, type BrokerState, type Publishing } from '../broker-client.ts';
+import { BrokerError, brokerHungUp, brokerTooLarge, noStream, notAcknowledged, retryable } from '../broker-error.ts';
+import type { NatsSpec } from '../broker-spec.ts';
+import { readCredentials } from '../credentials.ts';
 import { MAX_IN_PROGRESS, NatsPull, type PullOptions } from './nats-pull.ts';
-import type { NatsSpec } from './nats-spec.ts';
 
-const STOP_CHECK_MS = 20;
+const CONNECT_TIMEOUT_MS = 10_000;
+/** A server that responds to no ping is detected after three intervals. */
+const PING_EVERY_MS = 4_000;
 const CLOSE_MS = 1_000;
+const LOGIN_ERRORS = new Set(['AuthorizationError', 'UserAuthenticationExpiredError', 'PermissionViolationError']);
 /** Client error names for a missing stream or a lookup that is not permitted. */
 const NOT_KEPT = new Set(['StreamNotFoundError', 'JetStreamNotEnabled', 'PermissionViolationError']);
 
-export class NatsBroker {
-  readonly name: string;
-  readonly #options: BrokerOptions<NatsSpec>;
-  readonly #log: BrokerLog;
-  readonly #loop: ConnectionLoop<NatsConnection>;
-  readonly #redactor = new Redactor();
+export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
   readonly #pulls = new Set<NatsPull>();
-  #certificateEndsMs: number | undefined;
 
-  constructor(options: BrokerOptions<NatsSpec>) {
-    this.name = options.name;
-    this.#options = options;
-    this.#log = new BrokerLog(options);
-    this.#loop = new ConnectionLoop({
-      name: options.name,
-      clock: options.clock,
-      log: this.#log,
-      redactor: this.#redactor,
-      connect: () => this.#connect(),
-      serve: (connection) => this.#serve(connection),
-      version: ({ info }) => info?.version ?? '',
-    });
-  }
-
-  start(): void {
-    this.#loop.start();
-  }
-
-  /** Disconnects. The durable consumer and its pending messages remain. */
+  /** The durable consumer and its pending messages remain. */
   async leave(): Promise<void> {
     await this.stop();
   }
 
-  /** Waits up to `budgetMs` for running handlers, so that stored messages are acknowledged. */
-  async stop(budgetMs = 2_000): Promise<void> {
-    const { clock } = this.#options;
-    const deadlineMs = clock.monotonicMs() + budgetMs;
-    for (const pull of this.#pulls) pull.close();
-    const isBusy = () => this.#loop.current?.isClosed() === false && this.state().window.used > 0;
-    while (isBusy() && clock.monotonicMs() < deadlineMs) await clock.sleep(STOP_CHECK_MS);
-    await this.#loop.stop(async (connection) => {
-      await Promise.race([connection.flush().catch(() => {}), clock.sleep(CLOSE_MS)]);
-      await connection.close();
-    });
-  }
-
-  /** Pulls from a stream, now and on every connection. Call `drop` to stop pulling. */
-  pull(options: Omit<PullOptions, 'durable' | 'ackWaitMs'> & { durable?: string | undefined }): NatsPull {
-    const { clientId, clock, spec } = this.#options;
-    const durable = options.durable ?? clientId;
-    const parts = { clock, log: this.#log, redactor: this.#redactor };
-    const pull = new NatsPull({ ...options, durable, ackWaitMs: spec.ackWaitMs }, parts);
+  /** Pulls from a stream, now and on every connection. Returns a function that stops pulling. */
+  pull(options: Omit<PullOptions, 'clientId' | 'ackWaitMs'>): () => void {
+    const { clientId, clock, spec } = this.options;
+    const parts = {
+      clock,
+      log: this.log,
+      redactor: this.redactor,
+      counts: this.counts,
+      stopping: this.stopping.signal,
+    };
+    const pull = new NatsPull({ ...options, clientId, ackWaitMs: spec.ackWaitMs }, parts);
     this.#pulls.add(pull);
-    const connection = this.#loop.current;
-    if (connection) void pull.run(connection);
-    return pull;
-  }
-
-  /** Stops pulling. */
-  drop(pull: NatsPull): void {
-    pull.close();
-    this.#pulls.delete(pull);
+    if (this.connection) void pull.run(this.connection);
+    return () => {
+      pull.close();
+      this.#pulls.delete(pull);
+    };
   }
 
   /**
@@ -88,10 +50,14 @@ export class NatsBroker {
    * of the signal.
    */
   async publish(subject: string, payload: string | Uint8Array, options: Publishing = {}): Promise<void> {
-    if (!isSubject(subject)) throw new BrokerError('invalid subject for publishing', { code: 'broker.topic' });
-    await this.#loop.publish(async (connection) => {
+    if (options.retain) throw new BrokerError('NATS does not support retained messages', { code: 'broker.retain' });
+    const isSubject = subject.split('.').every((level) => /^[^\s\0*>]+$/.test(level));
+    if (!isSubject || Buffer.byteLength(subject) > 4_096) {
+      throw new BrokerError('invalid subject for publishing', { code: 'broker.topic' });
+    }
+    await this.withConnection(async (connection) => {
       try {
-        await publish(connection, subject, payload, options);
+        await this.#publish(connection, subject, payload, options);
       } catch (error) {
         options.signal?.throwIfAborted();
         if (error instanceof TagferryError) throw error;
@@ -102,65 +68,107 @@ export class NatsBroker {
     }, options.signal);
   }
 
-  /** `returned`: number of messages returned to the server because they could not be stored. */
-  state(): BrokerState & { returned: number } {
-    const pulls = [...this.#pulls];
-    const sum = (of: (pull: NatsPull) => number) => pulls.reduce((all, pull) => all + of(pull), 0);
-    const state = this.#loop.state();
-    return {
-      ...state,
-      problem: state.problem ?? pulls.find(({ problem }) => problem !== undefined)?.problem,
-      received: sum(({ counts }) => counts.received),
-      redelivered: sum(({ counts }) => counts.redelivered),
-      discarded: sum(({ counts }) => counts.discarded),
-      returned: sum(({ counts }) => counts.returned),
-      window: { used: sum(({ inProgress }) => inProgress), size: pulls.length > 0 ? MAX_IN_PROGRESS : undefined },
-      certificateEndsMs: this.#certificateEndsMs,
-    };
+  async #publish(
+    connection: NatsConnection,
+    subject: string,
+    payload: string | Uint8Array,
+    { headers: given = {}, id: msgID, mustKeep, signal, beforeSend }: Publishing,
+  ): Promise<void> {
+    const { headers: createHeaders } = await import('@nats-io/transport-node');
+    const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
+    const headers = createHeaders();
+    for (const [name, value] of Object.entries(given)) headers.set(name, value);
+    const { streams } = await jetstreamManager(connection, { checkAPI: false });
+    // Without a stream, `publish` would wait for a response in vain, and the message would be sent twice. Other errors
+    // are inconclusive: a cluster without a leader would lose the message.
+    const find = () =>
+      streams.find(subject).catch((error: Error) => {
+        if (!NOT_KEPT.has(error.name)) throw error;
+      });
+    const isKept = mustKeep || (await find()) !== undefined;
+    signal?.throwIfAborted();
+    beforeSend?.();
+    if (isKept) await jetstream(connection).publish(subject, payload, { headers, ...(msgID && { msgID }) });
+    else connection.publish(subject, payload, { headers });
+    if (!isKept) await connection.flush();
   }
 
-  async #connect(): Promise<NatsConnection> {
-    const { connection, certificateEndsMs } = await openNats(this.#options, this.#options.clientId, this.#redactor);
-    this.#certificateEndsMs = certificateEndsMs;
+  override state(): BrokerState {
+    const state = super.state();
+    const problem = [...this.#pulls].map((pull) => pull.problem).find((one) => one !== undefined);
+    const size = this.#pulls.size > 0 ? MAX_IN_PROGRESS : undefined;
+    return { ...state, problem: state.problem ?? problem, window: { used: this.inProgress, size } };
+  }
+
+  protected get inProgress(): number {
+    return [...this.#pulls].reduce((sum, { inProgress }) => sum + inProgress, 0);
+  }
+
+  protected versionOf({ info }: NatsConnection): string {
+    return info?.version ?? '';
+  }
+
+  protected async connect(): Promise<NatsConnection> {
+    const { connection, certificateEndsMs } = await openNats(this.options, this.redactor);
+    this.certificateEndsMs = certificateEndsMs;
     return connection;
   }
 
-  async #serve(connection: NatsConnection): Promise<unknown> {
-    if (this.#loop.signal.aborted) void connection.close();
+  protected async serve(connection: NatsConnection): Promise<unknown> {
     for (const pull of this.#pulls) void pull.run(connection);
     return (await connection.closed()) ?? brokerHungUp(false);
   }
-}
 
-async function publish(
-  connection: NatsConnection,
-  subject: string,
-  payload: string | Uint8Array,
-  { headers: given = {}, id, mustKeep, signal, beforeSend }: Publishing,
-): Promise<void> {
-  const { headers: createHeaders } = await import('@nats-io/transport-node');
-  const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
-  const headers = createHeaders();
-  for (const [name, value] of Object.entries(given)) headers.set(name, value);
-  const manager = await jetstreamManager(connection, { checkAPI: false });
-  // Without a stream, `publish` would wait for a response in vain, and the message would be sent twice.
-  const isKept = mustKeep || (await manager.streams.find(subject).catch(notKept)) !== undefined;
-  signal?.throwIfAborted();
-  beforeSend?.();
-  if (isKept) {
-    await jetstream(connection).publish(subject, payload, { headers, ...(id === undefined ? {} : { msgID: id }) });
-    return;
+  protected async close(connection: NatsConnection): Promise<void> {
+    await Promise.race([connection.flush().catch(() => {}), this.options.clock.sleep(CLOSE_MS)]);
+    await connection.close();
   }
-  connection.publish(subject, payload, { headers });
-  await connection.flush();
 }
 
-/** Rethrows inconclusive errors: a cluster without a leader would lose the message. */
-function notKept(error: Error): undefined {
-  if (!NOT_KEPT.has(error.name)) throw error;
-}
-
-/** Whether the text consists of dot-separated levels, none of which is empty or a wildcard. */
-function isSubject(subject: string): boolean {
-  return subject.split('.').every((level) => /^[^\s\0*>]+$/.test(level)) && Buffer.byteLength(subject) <= 4_096;
+/**
+ * Opens one connection to a NATS server. The client never reconnects, because `BrokerClient` does. Returns the earliest
+ * certificate expiry as wall-clock time. Rejects with a `BrokerError` or a client error.
+ */
+export async function openNats(
+  {
+    name,
+    spec,
+    clientId,
+    platformCaFile,
+  }: Pick<BrokerOptions<NatsSpec>, 'name' | 'spec' | 'clientId' | 'platformCaFile'>,
+  redactor: Redactor,
+): Promise<{ connection: NatsConnection; certificateEndsMs: number | undefined }> {
+  // The client is loaded only here.
+  const { credsAuthenticator, NatsConnectionImpl, setTransportFactory } = await import('@nats-io/transport-node');
+  const { nodeResolveHost } = await import('@nats-io/transport-node/lib/node_transport.js');
+  const { BoundedTransport } = await import('./nats-transport.ts');
+  const credentials = await readCredentials(name, spec, platformCaFile, redactor);
+  const { username: user, password: pass, ca, cert, key, creds } = credentials;
+  const urls = spec.servers.map((server) => new URL(server));
+  // In NATS addresses, a user name without a password is a token.
+  const token = pass === undefined ? { token: user } : { user, pass };
+  const isSecure = urls.some(({ protocol }) => protocol === 'tls:') || spec.caFile !== undefined || cert !== undefined;
+  const tls = { ...(ca && { ca: [ca].flat().join('\n') }), ...(cert && { cert }), ...(key && { key }) };
+  // Same as the client's `connect` function, which does not accept another transport.
+  setTransportFactory({ factory: () => new BoundedTransport(), dnsResolveFn: nodeResolveHost });
+  const connection = await NatsConnectionImpl.connect({
+    servers: urls.map(({ hostname, port }) => `${hostname}:${port || '4222'}`),
+    name: clientId,
+    reconnect: false,
+    timeout: CONNECT_TIMEOUT_MS,
+    pingInterval: PING_EVERY_MS,
+    maxPingOut: 2,
+    noAsyncTraces: true,
+    ...(creds === undefined ? {} : { authenticator: credsAuthenticator(new TextEncoder().encode(creds)) }),
+    ...(user === undefined ? {} : (token as { token: string })),
+    ...(isSecure ? { tls } : {}),
+  }).catch((error: Error) => {
+    if (!LOGIN_ERRORS.has(error.name)) throw error;
+    const hint =
+      "Check username, password_file and creds of the source, and this client's access rights on the server.";
+    throw retryable('broker.login', 'the NATS server rejected this client', hint, error);
+  });
+  const { transport } = (connection as unknown as { protocol: { transport: { socket?: object } } }).protocol;
+  const serverEndsMs = transport.socket && peerEndsMs(transport.socket);
+  return { connection, certificateEndsMs: earlierMs(credentials.endsMs, serverEndsMs) };
 }

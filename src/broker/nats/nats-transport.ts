@@ -9,7 +9,7 @@
 import type { ServerInfo } from '@nats-io/transport-node';
 import { NodeTransport } from '@nats-io/transport-node/lib/node_transport.js';
 import { malformed } from '../broker-error.ts';
-import { type ExceededBound, exceededBound, MAX_TOPIC_BYTES } from '../discards.ts';
+import { type ExceededBound, exceededBound, MAX_TOPIC_BYTES } from '../limits.ts';
 import { DISCARDED_HEADER } from './nats-pull.ts';
 
 /** Limit for a protocol line. The longest are INFO lines of large clusters. */
@@ -106,7 +106,7 @@ class NatsFraming {
     if (!/^\d{1,15}$/.test(sid) || surplus.length > 0 || headers > bytes || reply.length > MAX_TOPIC_BYTES) {
       throw malformed('a message has an invalid line');
     }
-    const bound = exceededBound({ packet: bytes, topic: subject.length, headers });
+    const bound = exceededBound(bytes, subject.length, headers);
     this.#bodyLeft = bytes;
     this.#isEndNext = true;
     this.#isDiscarding = bound !== undefined;

@@ -82,15 +82,6 @@ export class ValueColumns implements Columns {
     this.length = 0;
   }
 
-  /** Removes the values at the given ascending positions. */
-  remove(positions: readonly number[]): void {
-    for (const at of positions.toReversed()) {
-      for (const column of [this.series, this.timeMs, this.value, this.flags])
-        column.copyWithin(at, at + 1, this.length);
-      this.length--;
-    }
-  }
-
   #grow(room: number): void {
     const { series, timeMs, value, flags, length } = this;
     this.series = new Uint32Array(room);

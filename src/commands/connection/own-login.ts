@@ -7,9 +7,9 @@ import { secretsIn } from '../../config/setting-keys.ts';
 import type { Settings } from '../../config/settings.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
+import { TokenRequests } from '../../platform/grants/technical-user.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
 import { RequestBudget } from '../../platform/request-budget.ts';
-import { TokenRequests } from '../../platform/session/token-requests.ts';
 
 /**
  * Short-lived session for a few calls, independent of the agent. The login is attempted once. The session is not
@@ -53,20 +53,26 @@ export async function logIn(
     client: { clientId, clientSecret, clientAuth },
     user: { username: technicalUsername, password: technicalPassword },
   };
-  const requests = new TokenRequests(boundary, platformUrl, () => credentials, clock);
+  let accessToken = '';
+  const client = new PlatformClient({
+    boundary,
+    baseUrl: platformUrl,
+    tokens: { lease: async () => ({ accessToken, responded: () => undefined, release() {} }) },
+    // Even if no agent is running, stay within the limits, because other gateways may share them.
+    budget: new RequestBudget(clock, { requestsPerMinute, requestsPerDay, quietSinceMs: Number.NEGATIVE_INFINITY }),
+    apiKey: settings.apiKeyHeader ? { header: settings.apiKeyHeader, clientId } : undefined,
+    clock,
+    log: createLogger({ level: 'silent', format: 'json', fd: 2 }),
+  });
+  // The token response sets the platform clock.
+  const send: HttpBoundary['send'] = async (request) => {
+    const answer = await boundary.send(request);
+    client.platformClock.read(answer);
+    return answer;
+  };
+  const requests = new TokenRequests({ send }, platformUrl, () => credentials);
   try {
-    const { accessToken } = await requests.login(AbortSignal.timeout(TIMEOUT_MS));
-    const lease = { accessToken, responded: () => undefined, release() {} };
-    const client = new PlatformClient({
-      boundary,
-      baseUrl: platformUrl,
-      tokens: { lease: async () => lease },
-      // Even if no agent is running, stay within the limits, because other gateways may share them.
-      budget: new RequestBudget(clock, { requestsPerMinute, requestsPerDay, quietSinceMs: Number.NEGATIVE_INFINITY }),
-      apiKey: settings.apiKeyHeader ? { header: settings.apiKeyHeader, clientId } : undefined,
-      clock,
-      log: createLogger({ level: 'silent', format: 'json', fd: 2 }),
-    });
+    ({ accessToken } = await requests.login(AbortSignal.timeout(TIMEOUT_MS)));
     return {
       client,
       redactor,

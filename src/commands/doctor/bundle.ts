@@ -10,7 +10,7 @@ import { withDropIns } from '../../config/drop-in-files.ts';
 import { maskedEnv, maskedReactions, maskedTags } from '../../config/masked-configuration.ts';
 import { Problems } from '../../config/problem.ts';
 import { secretsIn } from '../../config/setting-keys.ts';
-import { SESSION_FILE } from '../../platform/session/session-file.ts';
+import { SESSION_FILE } from '../../platform/session/live-tokens.ts';
 import { WEBHOOK_FILE } from '../../webhook/registration-file.ts';
 import { outputOf } from '../service/service-folder.ts';
 import { UNIT } from '../service/service-unit.ts';

@@ -1,7 +1,6 @@
 import { statSync } from 'node:fs';
 import { counted, durationText } from '../../base/amounts.ts';
 import { systemClock } from '../../base/clock.ts';
-import { codeOf } from '../../base/errors.ts';
 import type { Source } from '../../config/tags.ts';
 import { sourceFinding } from '../../ops/findings.ts';
 import { Folders, folderProblem } from '../../sources/csv/folders.ts';
@@ -73,21 +72,21 @@ function checkDeviceFile(check: string, name: string, device: string): CheckLine
 
 /** The doctor runs as the service if possible, so this check has the service's access rights. */
 async function checkFolder(check: string, name: string, path: string, isWritten: boolean): Promise<CheckLine> {
-  const folder = new Folders({ clock: systemClock }).open(path, new AbortController().signal);
+  const folder = new Folders(systemClock).open(path, new AbortController().signal);
   try {
-    const { readOnly } = await folder.call('list', { where: '', pattern: '' });
+    const { readOnly } = await folder.call('list', '', '');
     if (!isWritten || readOnly === undefined) {
       return ok(check, `${name}: ${path} can be ${isWritten ? 'read and written' : 'read'}`);
     }
     return folderFailure(check, name, path, readOnly);
   } catch (error) {
-    return folderFailure(check, name, path, codeOf(error));
+    return folderFailure(check, name, path, error);
   } finally {
     folder.close();
   }
 }
 
-function folderFailure(check: string, name: string, path: string, code: string | undefined): CheckLine {
-  const { problem, hint = 'Check its owner and permissions.' } = folderProblem(path, code);
+function folderFailure(check: string, name: string, path: string, error: unknown): CheckLine {
+  const { problem, hint = 'Check its owner and permissions.' } = folderProblem(path, error);
   return failure(check, `${name}: ${problem}`, hint);
 }

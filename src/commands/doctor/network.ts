@@ -5,9 +5,8 @@ import { endsSoon } from '../../base/certificates.ts';
 import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
 import { Redactor } from '../../base/redactor.ts';
 import { readRegularFileSync } from '../../base/regular-file.ts';
-import { createDispatcher } from '../../platform/dispatcher.ts';
+import { createDispatcher, goesDirect } from '../../platform/dispatcher.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
-import { goesDirect, parseNoProxy } from '../../platform/no-proxy.ts';
 import { transportError } from '../../platform/transport-errors.ts';
 import { type CheckLine, type DoctorContext, failure, ok, warning } from './context.ts';
 
@@ -35,7 +34,7 @@ export async function checkNetwork(context: DoctorContext): Promise<CheckLine[]>
 }
 
 function proxyFor(url: URL, settings: DoctorContext['settings']): URL | undefined {
-  if (!settings.httpsProxy || goesDirect(url, parseNoProxy(settings.noProxy ?? ''))) return undefined;
+  if (!settings.httpsProxy || goesDirect(url, settings.noProxy ?? '')) return undefined;
   return new URL(settings.httpsProxy);
 }
 

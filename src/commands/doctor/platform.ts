@@ -6,7 +6,7 @@ import type { Webhook } from '../../contract/webhooks.ts';
 import { diagnosePlatform, objectsOfTags, type PlatformDiagnosis } from '../../control/diagnosis.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import type { PlatformClient } from '../../platform/client.ts';
-import { ClientApplications } from '../../platform/resources/client-applications.ts';
+import { findClientApplication } from '../../platform/resources/connect-subscription.ts';
 import { Webhooks } from '../../platform/resources/webhooks.ts';
 import { fillValuesPath } from '../../uplink/post-address.ts';
 import { sameAddress } from '../../webhook/drift.ts';
@@ -239,6 +239,6 @@ function registrationLine(webhooks: readonly Webhook[], url: string): CheckLine 
 
 async function listWith(client: PlatformClient, application: string | undefined): Promise<Webhook[]> {
   const signal = AbortSignal.timeout(20_000);
-  const { id } = await new ClientApplications(client).find(application, signal);
+  const { id } = await findClientApplication(client, application, signal);
   return Array.fromAsync(new Webhooks(client, id).list(signal));
 }

@@ -2,9 +2,9 @@ import { plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';
 import { readTagsLeniently } from '../../config/configuration.ts';
 import type { PermissionRecordV2, Permitable, PermitableType } from '../../contract/permissions.ts';
-import { CallRefusal } from '../../platform/call-refusal.ts';
 import type { PlatformClient } from '../../platform/client.ts';
-import { PermissionsV2 } from '../../platform/resources/permissions.ts';
+import { listPermissions } from '../../platform/resources/permissions.ts';
+import { CallRefusal } from '../../platform/response-meanings.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { isSameAssignable, nameOfPermitable } from './named-objects.ts';
 
@@ -103,7 +103,7 @@ async function collectReasons(
 ): Promise<void> {
   let records: PermissionRecordV2[];
   try {
-    records = await Array.fromAsync(new PermissionsV2(reader).list(at));
+    records = await Array.fromAsync(listPermissions(reader, 2, at));
   } catch (error) {
     if (way.length === 0 || !isRefusal(error)) throw error;
     found.unknowns.add(`You cannot view the permissions on ${nameOfPermitable(at)} (${error.status}).`);

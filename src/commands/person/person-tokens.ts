@@ -1,16 +1,9 @@
 import type { Clock } from '../../base/clock.ts';
 import { PlatformError } from '../../base/errors.ts';
-import { GrantError } from '../../platform/grants/grant-error.ts';
-import {
-  type PersonClient,
-  personRefreshRequest,
-  personRevokeRequest,
-  processPersonAnswer,
-  processPersonRevocation,
-} from '../../platform/grants/person.ts';
-import type { Tokens } from '../../platform/grants/token-answer.ts';
+import type { Lease, TokenSource } from '../../platform/client.ts';
+import { type PersonClient, personRefreshRequest, personRevokeRequest } from '../../platform/grants/person.ts';
 import type { HttpBoundary } from '../../platform/http-boundary.ts';
-import type { Lease, TokenSource } from '../../platform/token-source.ts';
+import { GrantError, processRevokeAnswer, processTokenAnswer, type Tokens } from '../../platform/response-meanings.ts';
 import type { PersonFile, SignInFlow, StoredPerson } from './person-file.ts';
 
 export interface PersonTokensOptions {
@@ -120,12 +113,15 @@ export class PersonTokens implements TokenSource {
   }
 
   async #refresh(person: StoredPerson): Promise<StoredPerson> {
-    const { boundary, identityUrl, client, clock } = this.#options;
+    const { boundary, identityUrl, client } = this.#options;
     if (person.refreshToken === undefined) throw signedOut('the sign-in has expired');
     const asked = personRefreshRequest(identityUrl, client(person.flow), person.refreshToken);
     const answer = await boundary.send(asked);
     try {
-      return this.#stored(processPersonAnswer(answer, clock.wallMs(), person.refreshToken), person.flow);
+      return this.#stored(
+        processTokenAnswer(answer, { grant: 'refresh_token', person: true, refreshToken: person.refreshToken }),
+        person.flow,
+      );
     } catch (error) {
       if (!(error instanceof GrantError) || error.oauthError !== 'invalid_grant') throw error;
       throw signedOut('the sign-in has expired (it lasts at most 24 hours)', error);
@@ -140,9 +136,9 @@ export class PersonTokens implements TokenSource {
   }
 
   async #revoke(person: StoredPerson): Promise<void> {
-    const { boundary, identityUrl, client, clock } = this.#options;
+    const { boundary, identityUrl, client } = this.#options;
     const asked = personRevokeRequest(identityUrl, client(person.flow), person.accessToken);
-    processPersonRevocation(await boundary.send(asked), clock.wallMs());
+    processRevokeAnswer(await boundary.send(asked), { grant: 'revoke', person: true });
   }
 
   #stored(tokens: Tokens, flow: SignInFlow): StoredPerson {

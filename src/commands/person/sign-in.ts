@@ -7,11 +7,10 @@ import {
   codeGrantRequest,
   codeOfRedirect,
   type PersonClient,
-  processPersonAnswer,
   type SignIn,
 } from '../../platform/grants/person.ts';
-import type { Tokens } from '../../platform/grants/token-answer.ts';
 import type { HttpBoundary } from '../../platform/http-boundary.ts';
+import { processTokenAnswer, type Tokens } from '../../platform/response-meanings.ts';
 import { hasBrowser, openBrowser } from '../terminal/input.ts';
 import { isLoopbackRedirect, LoopbackListener, type RedirectVisit, redirectAddress } from './loopback.ts';
 
@@ -99,10 +98,10 @@ async function timeout(clock: Clock, signal: AbortSignal): Promise<never> {
 }
 
 async function exchange(signIn: SignIn, visit: RedirectVisit, options: SignInOptions): Promise<Tokens> {
-  const { boundary, identityUrl, client, clock } = options;
+  const { boundary, identityUrl, client } = options;
   try {
     const asked = codeGrantRequest(identityUrl, client, signIn, codeOfRedirect(visit.redirect, signIn));
-    const tokens = processPersonAnswer(await boundary.send(asked), clock.wallMs());
+    const tokens = processTokenAnswer(await boundary.send(asked), { grant: 'authorization_code', person: true });
     visit.respond(true, 'You are signed in. You can close this page.');
     return tokens;
   } catch (error) {

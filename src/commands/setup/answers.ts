@@ -10,7 +10,7 @@ import { type KeyName, settingKey } from '../../config/setting-keys.ts';
 import type { Settings } from '../../config/settings.ts';
 import { KEY_PATTERN } from '../../contract/values.ts';
 import { diagnosePlatform } from '../../control/diagnosis.ts';
-import { ClientApplications } from '../../platform/resources/client-applications.ts';
+import { findClientApplication } from '../../platform/resources/connect-subscription.ts';
 import { ACTION_KINDS } from '../../reactions/actions.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { fillValuesPath } from '../../uplink/post-address.ts';
@@ -194,7 +194,7 @@ export const isFailed = (outcome: object | string): outcome is FailedTrial =>
 /** Returns the name of the client application with this name, or of the application that owns the API key. */
 export async function testApplication({ client }: OwnLogin, name?: string): Promise<string | FailedTrial> {
   try {
-    return (await new ClientApplications(client).find(name, AbortSignal.timeout(TIMEOUT_MS))).name;
+    return (await findClientApplication(client, name, AbortSignal.timeout(TIMEOUT_MS))).name;
   } catch (error) {
     return { message: messageOf(error), hint: error instanceof TagferryError ? (error.hint ?? '') : '' };
   }

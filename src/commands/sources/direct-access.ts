@@ -4,9 +4,7 @@ import { join } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import { UsageError } from '../../base/errors.ts';
 import { silentLogger } from '../../base/logger.ts';
-import type { BrokerSpec } from '../../broker/broker-spec.ts';
-import { Brokers } from '../../broker/brokers.ts';
-import type { NatsSpec } from '../../broker/nats/nats-spec.ts';
+import { type AnyBrokerSpec, Brokers } from '../../broker/brokers.ts';
 import { configurationDirectory, readSettingsLeniently, readTagsLeniently } from '../../config/configuration.ts';
 import type { Source, Tags } from '../../config/tags.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
@@ -45,7 +43,7 @@ async function contextOf(
   const clock = systemClock;
   const shared = { clock, logger: silentLogger(), platformCaFile: settings.platformCa };
   const brokers = new Brokers({ ...shared, clientId: () => '' });
-  if (kindOf(source).publishes) await brokers.set([source as Source<BrokerSpec | NatsSpec>]);
+  if (kindOf(source).publishes) await brokers.set([source as Source<AnyBrokerSpec>]);
   return { source, stateDir, brokers: await brokers.inspection(source.name), clock, signal };
 }
 

@@ -180,7 +180,6 @@ function putPosts({ uplink }: ShownStatus, put: Put): void {
 const SHARE_TEXTS = {
   refused: 'reduced after a 429 response: other gateways use the same limit',
   growing: 'increasing until the next 429 response',
-  'slow-start': 'starting at a low rate after an outage',
 } as const;
 
 function putRequests({ requests, uplink }: ShownStatus, put: Put): void {

@@ -10,7 +10,7 @@ import { readDuration } from '../../base/quantity.ts';
 import { configurationDirectory, readSettingsLeniently } from '../../config/configuration.ts';
 import type { Settings } from '../../config/settings.ts';
 import type { DecommissionOutlook, DecommissionStep } from '../../control/decommission-routes.ts';
-import { SessionFile } from '../../platform/session/session-file.ts';
+import { SessionFile } from '../../platform/session/live-tokens.ts';
 import { decommissionMessage, markDecommissioned } from '../../store/decommission-mark.ts';
 import { WebhookRegistration } from '../../webhook/registration.ts';
 import { RegistrationFile, WEBHOOK_FILE } from '../../webhook/registration-file.ts';

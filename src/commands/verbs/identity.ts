@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { removeDurably, writeDurably } from '../../base/durable-file.ts';
 import { TagferryError } from '../../base/errors.ts';
 import { jsonText } from '../../base/foreign-text.ts';
-import { SESSION_FILE } from '../../platform/session/session-file.ts';
+import { SESSION_FILE } from '../../platform/session/live-tokens.ts';
 import { IDENTITY_FILE } from '../../store/gateway-identity.ts';
 import { lockState } from '../../store/state-lock.ts';
 import { neverRan } from '../../store/store-client.ts';

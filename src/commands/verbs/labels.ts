@@ -14,7 +14,7 @@ import {
 } from '../../contract/labels.ts';
 import { permitableOf } from '../../contract/permission-words.ts';
 import { KEY_PATTERN } from '../../contract/values.ts';
-import { DisplayLabels } from '../../platform/resources/display-labels.ts';
+import { changeDisplayLabels } from '../../platform/resources/display-labels.ts';
 import { nameOfPermitable } from '../person/named-objects.ts';
 import {
   addUnlistable,
@@ -103,9 +103,7 @@ async function send(context: PersonContext, { collection, id, name }: Labelled, 
   const keys = plain(Object.keys(body).join(', '));
   const question = `${ASSUMPTION}\nChange the labels of ${name} (${keys})? If not, nothing is sent.`;
   if (!(await context.confirm(question, request))) return;
-  const resource = new DisplayLabels(context.writer);
-  if (version === 1) await resource.changeV1(collection, id, body);
-  const returned = version === 2 ? await resource.change(collection, id, body) : undefined;
+  const returned = await changeDisplayLabels(context.writer, collection, id, change);
   const done = `Labels of ${name} changed: ${keys}.`;
   context.done(returned === undefined ? done : `${done}\n${labelsText(returned)}`, {
     action,

@@ -3,7 +3,7 @@ import { type Clock, systemClock } from '../../base/clock.ts';
 import { UsageError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { MEMBERSHIP_KINDS, type MembershipKind, membershipPath } from '../../contract/membership.ts';
-import { Members, type MembershipChange } from '../../platform/resources/members.ts';
+import { changeMembers, type MembershipChange } from '../../platform/resources/permissions.ts';
 import { emailOf, userIdOf } from '../person/named-objects.ts';
 import {
   addUnlistable,
@@ -79,9 +79,8 @@ async function change(
     remove: `Remove ${people} from ${name}?`,
   };
   if (how !== 'add' && !(await context.confirm(questions[how]))) return;
-  const members = new Members(context.writer);
-  if (flags.v1) await members.changeV1(how, kind, id, ids);
-  else await members.change(how, kind, id, emails);
+  if (flags.v1) await changeMembers(context.writer, 1, how, kind, id, ids);
+  else await changeMembers(context.writer, 2, how, kind, id, emails);
   const sentences = {
     add: `${people} added to ${name}.`,
     replace: `Members of ${name} are now: ${people}.`,

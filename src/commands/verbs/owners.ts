@@ -3,7 +3,7 @@ import { type Clock, systemClock } from '../../base/clock.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { permitableOf } from '../../contract/permission-words.ts';
 import type { OwnerV1, OwnerV2 } from '../../contract/permissions.ts';
-import { Owners } from '../../platform/resources/owners.ts';
+import { changeOwner } from '../../platform/resources/permissions.ts';
 import { emailOf, nameOfPermitable, userIdOf } from '../person/named-objects.ts';
 import {
   addUnlistable,
@@ -53,12 +53,12 @@ async function change(
 ): Promise<void> {
   const permitable = permitableOf(object);
   const name = nameOfPermitable(permitable);
-  const owners = new Owners(context.writer);
   if (flags.v1) warnOfDeprecation('owners', `tagferry owners ${action} <e-mail> ${name}`, context.clock);
   const type = 'User' as const;
   const assignable = flags.v1 ? { id: userIdOf(who), type } : { email: emailOf(who), type };
   if (action === 'take' && !(await context.confirm(`Remove ${plain(who)} from the owners of ${name}?`))) return;
-  await owners[action === 'grant' ? 'add' : 'remove']({ assignable, permitable } as OwnerV1 | OwnerV2);
+  const how = action === 'grant' ? 'add' : 'remove';
+  await changeOwner(context.writer, how, { assignable, permitable } as OwnerV1 | OwnerV2);
   const sentence = `${plain(who)} is ${action === 'grant' ? 'an owner' : 'no longer an owner'} of ${name}.`;
   context.done(sentence, { action, assignable, permitable });
 }

@@ -13,7 +13,13 @@ import {
   type Permitable,
 } from '../../contract/permissions.ts';
 import type { PlatformClient } from '../../platform/client.ts';
-import { PermissionsV1, PermissionsV2 } from '../../platform/resources/permissions.ts';
+import {
+  changePermission,
+  createPermission,
+  deletePermission,
+  listPermissions,
+  readPermission,
+} from '../../platform/resources/permissions.ts';
 import { explain, explanationText } from '../person/explain.ts';
 import {
   assignableV1Of,
@@ -56,7 +62,7 @@ export function define(program: Command, clock: Clock = systemClock): void {
       const permitable = permitableOf(object);
       await inPersonContext(program, flags, clock, async (context) => {
         if (flags.v1) return await listV1(context, permitable);
-        const records = await Array.fromAsync(new PermissionsV2(context.reader).list(permitable));
+        const records = await Array.fromAsync(listPermissions(context.reader, 2, permitable));
         const rows = records.map((one) => permissionRow({ permitable, ...one }));
         const none = `No direct permissions on ${nameOfPermitable(permitable)}.`;
         context.show(rows.length === 0 ? none : permissionTable(rows), records);
@@ -73,7 +79,7 @@ export function define(program: Command, clock: Clock = systemClock): void {
       }
       const number = idOf(id);
       await inPersonContext(program, flags, clock, async ({ reader, show }) => {
-        const record = await new PermissionsV2(reader).read(number);
+        const record = await readPermission(reader, 2, number);
         show(permissionTable([permissionRow(record)]), record);
       });
     });
@@ -92,7 +98,7 @@ export function define(program: Command, clock: Clock = systemClock): void {
       const assignable = assignableV2Of(who);
       await inPersonContext(program, flags, clock, async ({ writer, done }) => {
         const body = { permission_types: types, assignable, permitable };
-        const record = await new PermissionsV2(writer).create(body);
+        const record = await createPermission(writer, 2, body);
         const sentence = `${plain(who)} has ${typesText(types)} on ${nameOfPermitable(permitable)}.`;
         done(sentence, { action: 'grant', ...body, ...(record === undefined ? {} : { record }) });
       });
@@ -116,7 +122,7 @@ export function define(program: Command, clock: Clock = systemClock): void {
         const record = await permissionToChange(context, which);
         const before = `${nameOfAssignable(record.assignable)} has ${typesText(record.permission_types)}`;
         if (!(await confirm(`${plain(before)}. Replace these permissions with ${typesText(types)}?`))) return;
-        await new PermissionsV2(writer).change(record.id, types);
+        await changePermission(writer, record.id, types);
         const facts = { action: 'change', id: record.id, before: record.permission_types, permission_types: types };
         done(`Permission ${record.id} is now ${typesText(types)}.`, facts);
       });
@@ -142,9 +148,8 @@ export function define(program: Command, clock: Clock = systemClock): void {
         const object = record.permitable === undefined ? 'it' : nameOfPermitable(record.permitable);
         const from = plain(nameOfAssignable(record.assignable));
         if (!(await confirm(`Revoke ${typesText(revoked)} on ${object} from ${from}?`))) return;
-        const resource = new PermissionsV2(writer);
-        if (left.length === 0) await resource.delete(record.id);
-        else await resource.change(record.id, left);
+        if (left.length === 0) await deletePermission(writer, 2, record.id);
+        else await changePermission(writer, record.id, left);
         const rest = left.length === 0 ? 'No permissions remain' : `Remaining: ${typesText(left)}`;
         const facts = { action: 'take', id: record.id, taken: revoked, permission_types: left };
         done(`Revoked from ${from}. ${rest}.`, facts);
@@ -192,10 +197,9 @@ type WhichPermission = number | { assignable: AssignableV2; permitable: Permitab
 
 /** Throws `PlatformError` with a 404, or `person.no_permission`, if there is no record. */
 async function findPermission(reader: PlatformClient, which: WhichPermission): Promise<PermissionRecordV2> {
-  const resource = new PermissionsV2(reader);
-  if (typeof which === 'number') return await resource.read(which);
+  if (typeof which === 'number') return await readPermission(reader, 2, which);
   const { assignable, permitable } = which;
-  for await (const record of resource.list(permitable)) {
+  for await (const record of listPermissions(reader, 2, permitable)) {
     if (isSameAssignable(record.assignable, assignable)) return record;
   }
   throw noPermission(`${nameOfAssignable(assignable)} has no direct permission on ${nameOfPermitable(permitable)}`);
@@ -237,13 +241,13 @@ function noPermission(message: string): PlatformError {
 /** v1 has a record per permission type, identifies users by number, and cannot change a set (platform 4.2, 9). */
 async function listV1(context: PersonContext, permitable: Permitable): Promise<void> {
   warnOfDeprecation('permissions', `tagferry permissions ls ${nameOfPermitable(permitable)}`, context.clock);
-  const records = await Array.fromAsync(new PermissionsV1(context.reader).list(permitable));
+  const records = await Array.fromAsync(listPermissions(context.reader, 1, permitable));
   context.show(permissionTable(records.map((one) => permissionRow({ permitable, ...one }))), records);
 }
 
 async function showV1(context: PersonContext, id: string): Promise<void> {
   warnOfDeprecation('permissions', 'tagferry permissions show <id>', context.clock);
-  const record = await new PermissionsV1(context.reader).read(id);
+  const record = await readPermission(context.reader, 1, id);
   context.show(permissionTable([permissionRow(record)]), record);
 }
 
@@ -256,7 +260,7 @@ async function grantV1(
   const object = nameOfPermitable(permitable);
   warnOfDeprecation('permissions', `tagferry permissions grant <e-mail> ${object} ${types.join(' ')}`, context.clock);
   const body = { permission_type: types, assignable: assignableV1Of(who), permitable };
-  const answer = await new PermissionsV1(context.writer).create(body);
+  const answer = await createPermission(context.writer, 1, body);
   const facts = { action: 'grant', ...body, ...(answer === undefined ? {} : { answer }) };
   context.done(`${plain(who)} has ${typesText(types)} on ${object}.`, facts);
 }
@@ -266,7 +270,7 @@ async function revokeV1(context: PersonContext, id: string, all: boolean): Promi
   warnOfDeprecation('permissions', 'tagferry permissions take <e-mail> <object> [types]', context.clock);
   const what = all ? `all permissions of the same user on the same object as ${id}` : `permission ${id}`;
   if (!(await context.confirm(`Revoke ${what}?`))) return;
-  await new PermissionsV1(context.writer).delete(id, all);
+  await deletePermission(context.writer, 1, id, all);
   context.done(`Revoked ${what}.`, { action: 'take', id, all });
 }
 

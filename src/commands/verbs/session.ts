@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { durationText } from '../../base/amounts.ts';
 import { jsonText, plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';
-import type { sessionReport } from '../../platform/session/session-snapshot.ts';
+import type { sessionReport } from '../../platform/session/session-report.ts';
 import { agentOf, askAgent } from '../connection/control-client.ts';
 
 type SessionReport = ReturnType<typeof sessionReport>;

@@ -91,7 +91,7 @@ export const PLATFORM = {
     member: 'platformCa',
     form: { as: 'path' },
     appliedBy: 'restart',
-    text: 'PEM file with a private CA certificate, for calls to the platform.',
+    text: 'PEM file with a private CA certificate, for calls to the platform. A changed file applies to new connections.',
   },
   // A proxy URL can contain a password.
   HTTPS_PROXY: {

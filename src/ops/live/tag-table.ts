@@ -4,8 +4,8 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Tag, Tags, TagValue } from '../../config/tags.ts';
-import type { LastReadings } from '../../sources/intake/last-readings.ts';
 import { unitText } from '../../sources/intake/series-names.ts';
+import type { LastReadings } from './last-readings.ts';
 import { TAG_STATES, type TagReading, type TagRow } from './live-events.ts';
 import { type Feed, frame } from './live-stream.ts';
 

@@ -1,10 +1,9 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { PlatformError } from '../../base/errors.ts';
 import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../contract/tokens.ts';
-import { foreignWords } from '../answer-words.ts';
-import type { HttpRequest, PlatformAnswer } from '../http-boundary.ts';
+import type { HttpRequest } from '../http-boundary.ts';
+import { foreignWords } from '../response-body.ts';
 import { addressOf, formRequest } from './form-request.ts';
-import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
 
 /**
  * Grants for people at {web_url}/app/id (platform 4.1, 5.3, 5.4): the web flow if a client secret is configured,
@@ -106,26 +105,12 @@ export function personRefreshRequest(webUrl: string, client: PersonClient, refre
 }
 
 /**
- * Processes the response to a code or refresh grant. If a refresh response contains no refresh token, the previous
- * refresh token remains valid.
- */
-export function processPersonAnswer(answer: PlatformAnswer, wallMs: number, refreshToken?: string): Tokens {
-  const grant = refreshToken === undefined ? 'authorization_code' : 'refresh_token';
-  const tokens = processTokenAnswer(answer, { grant, person: true, wallMs });
-  return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
-}
-
-/**
  * Creates a revocation request with a bearer header (platform 4.1). With PKCE, the form also contains the client ID.
  */
 export function personRevokeRequest(webUrl: string, client: PersonClient, accessToken: string): HttpRequest {
   const form = new URLSearchParams({ token: accessToken });
   if (client.clientSecret === undefined) form.set('client_id', client.clientId);
   return formRequest(addressOf(webUrl, IDENTITY_REVOKE_PATH), form, { authorization: `Bearer ${accessToken}` });
-}
-
-export function processPersonRevocation(answer: PlatformAnswer, wallMs: number): void {
-  processRevokeAnswer(answer, { person: true, wallMs });
 }
 
 function identityRequest(webUrl: string, client: PersonClient, fields: Record<string, string>): HttpRequest {

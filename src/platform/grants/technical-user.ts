@@ -1,79 +1,91 @@
 import { REVOKE_PATH, TOKEN_PATH } from '../../contract/tokens.ts';
-import type { HttpRequest, PlatformAnswer } from '../http-boundary.ts';
-import { authenticateClient, type ClientCredentials, hasTwoBasicForms } from './client-credentials.ts';
+import type { HttpBoundary, HttpRequest } from '../http-boundary.ts';
+import { processRevokeAnswer, processTokenAnswer, type SecretCommands, type Tokens } from '../response-meanings.ts';
 import { addressOf, formRequest } from './form-request.ts';
-import type { SecretCommands } from './grant-error.ts';
-import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
 
-/**
- * Grants for devices and machines at {base_url} (platform 4.1, 5.2). For each grant, one function creates the request
- * and another processes the response. The caller sends the request.
- */
-export interface TechnicalUser {
-  username: string;
-  password: string;
+/** API key and secret of a connect subscription. */
+export interface ClientCredentials {
+  clientId: string;
+  clientSecret: string;
+  /**
+   * Transmission of the credentials (platform 5.2): an unencoded Basic header, an encoded Basic header (RFC 6749
+   * 2.3.1), or form fields.
+   */
+  clientAuth: 'basic' | 'basic-encoded' | 'body';
 }
 
-export function passwordGrantRequest(baseUrl: string, client: ClientCredentials, user: TechnicalUser): HttpRequest {
-  return tokenRequest(baseUrl, TOKEN_PATH, client, {
-    grant_type: 'password',
-    username: user.username,
-    password: user.password,
-  });
+/** Credentials of the technical user, read for each request so that a reload takes effect. */
+export interface SessionCredentials {
+  client: ClientCredentials;
+  user: { username: string; password: string };
+  /** Commands for hints; omitted if no agent is running. */
+  commands?: SecretCommands;
 }
 
-/**
- * `client`: credentials in the request. They determine whether the hint for a rejection suggests a different value of
- * CLIENT_AUTH. `commands`: commands for the hint.
- */
-export function processPasswordAnswer(
-  answer: PlatformAnswer,
-  wallMs: number,
-  client?: ClientCredentials,
-  commands?: SecretCommands,
-): Tokens {
-  const otherBasicForm = client && otherBasicFormOf(client);
-  return processTokenAnswer(answer, { grant: 'password', otherBasicForm, commands, wallMs });
+/** Token requests for devices and machines at {base_url} (platform 4.1, 5.2): login, refresh and revocation. */
+export class TokenRequests {
+  readonly #boundary: Pick<HttpBoundary, 'send'>;
+  readonly #baseUrl: string;
+  readonly #credentials: () => SessionCredentials;
+
+  constructor(boundary: Pick<HttpBoundary, 'send'>, baseUrl: string, credentials: () => SessionCredentials) {
+    this.#boundary = boundary;
+    this.#baseUrl = baseUrl;
+    this.#credentials = credentials;
+  }
+
+  /** `credentials`: credentials that are not in use yet. Default: the current credentials. */
+  async login(signal: AbortSignal, credentials = this.#credentials()): Promise<Tokens> {
+    const { client, user, commands } = credentials;
+    const { username, password } = user;
+    const form = { grant_type: 'password', username, password };
+    const answer = await this.#boundary.send(this.#request(TOKEN_PATH, form, signal, client));
+    return processTokenAnswer(answer, { grant: 'password', otherBasicForm: otherBasicForm(client), commands });
+  }
+
+  async refresh(refreshToken: string, signal: AbortSignal): Promise<Tokens> {
+    const form = { grant_type: 'refresh_token', refresh_token: refreshToken };
+    const answer = await this.#boundary.send(this.#request(TOKEN_PATH, form, signal));
+    return processTokenAnswer(answer, { grant: 'refresh_token', refreshToken });
+  }
+
+  /** Revokes an access token, which also invalidates its refresh token (platform 3.3). */
+  async revoke(token: string, signal: AbortSignal): Promise<void> {
+    processRevokeAnswer(await this.#boundary.send(this.#request(REVOKE_PATH, { token }, signal)));
+  }
+
+  #request(
+    path: string,
+    fields: Record<string, string>,
+    signal: AbortSignal,
+    { clientId, clientSecret, clientAuth } = this.#credentials().client,
+  ): HttpRequest {
+    const form = new URLSearchParams(fields);
+    const headers: Record<string, string> = {};
+    if (clientAuth === 'body') {
+      form.set('client_id', clientId);
+      form.set('client_secret', clientSecret);
+    } else {
+      const encode = clientAuth === 'basic' ? (text: string) => text : formEncode;
+      headers.authorization = basicCredentials(encode(clientId), encode(clientSecret));
+    }
+    return { ...formRequest(addressOf(this.#baseUrl, path), form, headers, [clientSecret]), signal };
+  }
 }
 
 /** Returns the value of CLIENT_AUTH that would result in a different Basic header, if any. */
-function otherBasicFormOf(client: ClientCredentials): 'basic' | 'basic-encoded' | undefined {
-  if (client.clientAuth === 'body' || !hasTwoBasicForms(client)) return undefined;
-  return client.clientAuth === 'basic' ? 'basic-encoded' : 'basic';
+function otherBasicForm({ clientId, clientSecret, clientAuth }: ClientCredentials) {
+  if (clientAuth === 'body') return undefined;
+  if (formEncode(clientId) === clientId && formEncode(clientSecret) === clientSecret) return undefined;
+  return clientAuth === 'basic' ? 'basic-encoded' : 'basic';
 }
 
-export function refreshGrantRequest(baseUrl: string, client: ClientCredentials, refreshToken: string): HttpRequest {
-  return tokenRequest(baseUrl, TOKEN_PATH, client, { grant_type: 'refresh_token', refresh_token: refreshToken });
+/** Returns the Basic header: the Base64 encoding of the key, a colon and the secret (platform 5.2). */
+export function basicCredentials(clientId: string, clientSecret: string): string {
+  return `Basic ${Buffer.from(`${clientId}:${clientSecret}`, 'utf8').toString('base64')}`;
 }
 
-/**
- * Processes a refresh response. If it contains no refresh token, the previous refresh token remains valid (RFC 6749
- * section 6).
- */
-export function processRefreshAnswer(answer: PlatformAnswer, refreshToken: string, wallMs: number): Tokens {
-  const tokens = processTokenAnswer(answer, { grant: 'refresh_token', wallMs });
-  return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
-}
-
-/**
- * Creates a revocation request for an access token (platform 4.1). The revocation also invalidates its refresh token.
- */
-export function revokeRequest(baseUrl: string, client: ClientCredentials, token: string): HttpRequest {
-  return tokenRequest(baseUrl, REVOKE_PATH, client, { token });
-}
-
-export function processRevocation(answer: PlatformAnswer, wallMs: number): void {
-  processRevokeAnswer(answer, { wallMs });
-}
-
-function tokenRequest(
-  baseUrl: string,
-  path: string,
-  client: ClientCredentials,
-  fields: Record<string, string>,
-): HttpRequest {
-  const form = new URLSearchParams(fields);
-  const headers: Record<string, string> = {};
-  authenticateClient(client, form, headers);
-  return formRequest(addressOf(baseUrl, path), form, headers, [client.clientSecret ?? '']);
+/** Encodes text according to RFC 6749 appendix B. */
+export function formEncode(text: string): string {
+  return new URLSearchParams([['', text]]).toString().slice(1);
 }

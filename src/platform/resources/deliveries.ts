@@ -1,8 +1,7 @@
 import { pageCountOf } from '../../contract/paging.ts';
 import { type DeliveryRecord, type DeliveryStatus, MAX_PER_PAGE } from '../../contract/webhooks.ts';
-import { type ApiCalls, expectSuccess, type PlatformCall, unreadable } from '../client.ts';
+import { type ApiCalls, entriesOf, expectSuccess, type PlatformCall, unreadable } from '../client.ts';
 import type { PlatformAnswer } from '../http-boundary.ts';
-import { entriesOf } from '../pages.ts';
 
 /** Optional filters for the delivery list (platform 10.4). */
 export interface DeliveryFilter {

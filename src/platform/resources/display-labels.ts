@@ -4,36 +4,22 @@ import {
   displayLabelsPath,
   type LabelledCollection,
 } from '../../contract/labels.ts';
-import type { PlatformClient } from '../client.ts';
+import type { ApiCalls } from '../client.ts';
 
-/** Display labels of assets and instrumentations (platform 4.4, 2.6). */
-export class DisplayLabels {
-  readonly #client: PlatformClient;
-
-  constructor(client: PlatformClient) {
-    this.#client = client;
-  }
-
-  /**
-   * v2: sets labels by key. Returns the labels in the response, if any. The specification does not describe the
-   * response body.
-   */
-  async change(
-    collection: LabelledCollection,
-    id: number,
-    body: DisplayLabelsV2,
-  ): Promise<DisplayLabelsV2 | undefined> {
-    const path = displayLabelsPath(2, collection, id);
-    const changed = await this.#client.act({ method: 'PATCH', path, body, kind: 'other' });
-    return changed && Object.values(changed).every(isLabel) ? (changed as DisplayLabelsV2) : undefined;
-  }
-
-  /** v1 (deprecated): sets names by key. */
-  async changeV1(collection: LabelledCollection, id: number, body: DisplayLabelsV1): Promise<void> {
-    await this.#client.act({ method: 'PATCH', path: displayLabelsPath(1, collection, id), body, kind: 'other' });
-  }
-}
-
-function isLabel(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+/**
+ * Sets display labels of an asset or instrumentation by key (platform 4.4, 2.6): objects in v2, names in v1
+ * (deprecated). Returns the labels in the response to v2, if any. The specification does not describe the body.
+ */
+export async function changeDisplayLabels(
+  client: ApiCalls,
+  collection: LabelledCollection,
+  id: number,
+  change: { version: 1; body: DisplayLabelsV1 } | { version: 2; body: DisplayLabelsV2 },
+): Promise<DisplayLabelsV2 | undefined> {
+  const { version, body } = change;
+  const path = displayLabelsPath(version, collection, id);
+  const changed = await client.act({ method: 'PATCH', path, body, kind: 'other' });
+  const isLabel = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value);
+  if (version === 1 || !changed || !Object.values(changed).every(isLabel)) return undefined;
+  return changed as DisplayLabelsV2;
 }

@@ -1,6 +1,9 @@
+import { type MembershipKind, membersBodyV1, membersBodyV2, membershipPath } from '../../contract/membership.ts';
 import {
   type AssignableV1,
   type AssignableV2,
+  type OwnerV1,
+  type OwnerV2,
   PERMITABLE_TYPES,
   type PermissionCreateV1,
   type PermissionCreateV2,
@@ -8,95 +11,103 @@ import {
   type PermissionRecordV2,
   type Permitable,
 } from '../../contract/permissions.ts';
-import type { PlatformClient } from '../client.ts';
-import { listEntries } from '../pages.ts';
+import { type ApiCalls, listEntries } from '../client.ts';
 import type { ResponseRecord } from '../response-record.ts';
 
-/** Permissions, v2 (platform 4.2): one record per pair of assignable and permitable. */
-export class PermissionsV2 {
-  readonly #client: PlatformClient;
+/**
+ * Permissions, owners and members (platform 4.2, 4.3). v2 identifies users by e-mail address and has one permission
+ * record per pair of assignable and permitable. v1 (deprecated, section 9) identifies users by ID and has one record per
+ * permission type, whose ID is the ID of the pair plus the offset of the type. Responses to changes are not documented.
+ */
+interface Versions {
+  1: { create: PermissionCreateV1; record: PermissionRecordV1; id: string; user: number };
+  2: { create: PermissionCreateV2; record: PermissionRecordV2; id: number; user: string };
+}
+type Version = keyof Versions;
 
-  constructor(client: PlatformClient) {
-    this.#client = client;
-  }
+const READERS: { [V in Version]: (record: ResponseRecord) => Versions[V]['record'] } = {
+  1: readPermissionV1,
+  2: readPermissionV2,
+};
+const MEMBER_METHODS = { add: 'POST', replace: 'PATCH', remove: 'DELETE' } as const;
+export type MembershipChange = keyof typeof MEMBER_METHODS;
 
-  /** `POST /v2/permissions`. Returns the JSON object in the response, whose format is not documented. */
-  async create(body: PermissionCreateV2): Promise<object | undefined> {
-    return this.#client.act({ method: 'POST', path: '/v2/permissions', body, kind: 'other' });
-  }
+function pathOf(version: Version, id: string | number): string {
+  return `/v${version}/permissions/${encodeURIComponent(id)}`;
+}
 
-  /** `GET /v2/permissions?permitable_id&permitable_type`. */
-  list(permitable: Permitable, signal?: AbortSignal): AsyncIterable<PermissionRecordV2> {
-    const query = { permitable_id: permitable.id, permitable_type: permitable.type };
-    return listEntries(this.#client, '/v2/permissions', ['permissions'], readPermissionV2, { query, signal });
-  }
+/** `POST /v{1,2}/permissions`. Returns the JSON object in the response, if any. */
+export function createPermission<V extends Version>(client: ApiCalls, version: V, body: Versions[V]['create']) {
+  return client.act({ method: 'POST', path: `/v${version}/permissions`, body, kind: 'other' });
+}
 
-  /** `GET /v2/permissions/{id}`. */
-  async read(id: number): Promise<PermissionRecordV2> {
-    const call = { method: 'GET', path: `/v2/permissions/${id}`, kind: 'other' } as const;
-    return readPermissionV2(await this.#client.record(call, 'permission'));
-  }
+/** `GET /v{1,2}/permissions?permitable_id&permitable_type`. */
+export function listPermissions<V extends Version>(
+  client: ApiCalls,
+  version: V,
+  { id, type }: Permitable,
+  signal?: AbortSignal,
+): AsyncIterable<Versions[V]['record']> {
+  const query = { permitable_id: id, permitable_type: type };
+  return listEntries(client, `/v${version}/permissions`, ['permissions'], READERS[version], { query, signal });
+}
 
-  /** `PATCH /v2/permissions/{id}`: replaces the permission types of the pair. */
-  async change(id: number, types: readonly string[]): Promise<void> {
-    const body = { permission_types: types };
-    await this.#client.act({ method: 'PATCH', path: `/v2/permissions/${id}`, body, kind: 'other' });
-  }
+/** `GET /v{1,2}/permissions/{id}`. */
+export async function readPermission<V extends Version>(
+  client: ApiCalls,
+  version: V,
+  id: Versions[V]['id'],
+): Promise<Versions[V]['record']> {
+  const call = { method: 'GET', path: pathOf(version, id), kind: 'other' } as const;
+  return READERS[version](await client.record(call, 'permission'));
+}
 
-  /** `DELETE /v2/permissions/{id}`: deletes all permission types of the pair. */
-  async delete(id: number): Promise<void> {
-    await this.#client.act({ method: 'DELETE', path: `/v2/permissions/${id}`, kind: 'other' });
-  }
+/** `PATCH /v2/permissions/{id}`: replaces the permission types of the pair. */
+export async function changePermission(client: ApiCalls, id: number, types: readonly string[]): Promise<void> {
+  await client.act({ method: 'PATCH', path: pathOf(2, id), body: { permission_types: types }, kind: 'other' });
 }
 
 /**
- * Permissions, v1 (platform 2.2, 4.2; deprecated, section 9). Each permission type has a record, whose ID is the ID of
- * the pair plus the offset of the permission type.
+ * `DELETE /v{1,2}/permissions/{id}`: deletes all permission types of the pair. In v1 without `all`, deletes only the
+ * type with this ID.
  */
-export class PermissionsV1 {
-  readonly #client: PlatformClient;
-
-  constructor(client: PlatformClient) {
-    this.#client = client;
-  }
-
-  /** `POST /v1/permissions`. */
-  async create(body: PermissionCreateV1): Promise<unknown> {
-    return this.#client.act({ method: 'POST', path: '/v1/permissions', body, kind: 'other' });
-  }
-
-  /** `GET /v1/permissions?permitable_id&permitable_type`. */
-  list({ id, type }: Permitable): AsyncIterable<PermissionRecordV1> {
-    const query = { permitable_id: id, permitable_type: type };
-    return listEntries(this.#client, '/v1/permissions', ['permissions'], readPermissionV1, { query });
-  }
-
-  /** `GET /v1/permissions/{id}`. The ID includes the offset of the permission type. */
-  async read(id: string): Promise<PermissionRecordV1> {
-    const call = { method: 'GET', path: pathOf(id), kind: 'other' } as const;
-    return readPermissionV1(await this.#client.record(call, 'permission'));
-  }
-
-  /**
-   * `DELETE /v1/permissions/{id}`: deletes the permission type with this ID, or with `all` every permission type of the
-   * pair.
-   */
-  async delete(id: string, all = false): Promise<void> {
-    const query = all ? { all } : {};
-    const call = { method: 'DELETE', path: pathOf(id), query, kind: 'other' } as const;
-    await this.#client.act(call);
-  }
+export async function deletePermission<V extends Version>(
+  client: ApiCalls,
+  version: V,
+  id: Versions[V]['id'],
+  all = false,
+): Promise<void> {
+  await client.act({ method: 'DELETE', path: pathOf(version, id), query: all ? { all } : {}, kind: 'other' });
 }
 
-function pathOf(id: string): string {
-  return `/v1/permissions/${encodeURIComponent(id)}`;
+/** `POST` or `DELETE /v{1,2}/owners`. */
+export async function changeOwner(client: ApiCalls, how: 'add' | 'remove', body: OwnerV1 | OwnerV2): Promise<void> {
+  const path = 'email' in body.assignable ? '/v2/owners' : '/v1/owners';
+  await client.act({ method: MEMBER_METHODS[how], path, body, kind: 'other' });
+}
+
+/**
+ * Changes the admins or users of a tenant, or the users of a user role. The API cannot list members. `users`: e-mail
+ * addresses, or IDs in v1.
+ */
+export async function changeMembers<V extends Version>(
+  client: ApiCalls,
+  version: V,
+  how: MembershipChange,
+  kind: MembershipKind,
+  id: number,
+  users: readonly Versions[V]['user'][],
+): Promise<void> {
+  const body =
+    version === 1 ? membersBodyV1(kind, users as readonly number[]) : membersBodyV2(users as readonly string[]);
+  await client.act({ method: MEMBER_METHODS[how], path: membershipPath(version, kind, id), body, kind: 'other' });
 }
 
 /**
  * Reads a permission record in a response (platform 2.2). Assignable and permitable may be absent, because the
  * specification does not show a complete record.
  */
-export function readPermissionV2(record: ResponseRecord): PermissionRecordV2 {
+function readPermissionV2(record: ResponseRecord): PermissionRecordV2 {
   const assignable = record.optional('assignable', record.record);
   return {
     id: record.integer('id'),
@@ -106,7 +117,7 @@ export function readPermissionV2(record: ResponseRecord): PermissionRecordV2 {
   };
 }
 
-export function readPermissionV1(record: ResponseRecord): PermissionRecordV1 {
+function readPermissionV1(record: ResponseRecord): PermissionRecordV1 {
   const assignable = record.optional('assignable', record.record);
   return {
     // According to the specification, a string of digits.

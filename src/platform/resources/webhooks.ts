@@ -1,8 +1,7 @@
 import type { ResendBody, Webhook, WebhookChange, WebhookCreate } from '../../contract/webhooks.ts';
-import { isPage, jsonObjectOf } from '../answer-body.ts';
-import { CallRefusal } from '../call-refusal.ts';
-import { type ApiCalls, expectDone, unreadable } from '../client.ts';
-import { listEntries } from '../pages.ts';
+import { type ApiCalls, expectDone, listEntries, unreadable } from '../client.ts';
+import { isPage, jsonObjectOf } from '../response-body.ts';
+import { CallRefusal } from '../response-meanings.ts';
 import { ResponseRecord } from '../response-record.ts';
 
 /**

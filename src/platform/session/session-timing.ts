@@ -64,13 +64,6 @@ const REFUSED_SLOW_CAP_MS = 3_600_000;
 /** With a timeout of 20 s per attempt, an unavailable platform is retried at least every 60 s (docs/interface.md). */
 const UNAVAILABLE = { baseMs: 1_000, capMs: 30_000 };
 const UNAVAILABLE_FLOOR_MS = 500;
-/**
- * Number of failures after which the retries of gateways affected by the same outage are spread out. Later delays are
- * between two thirds of the limit and the limit. In the first seconds after the recovery, the load is then a fifth
- * higher than with evenly distributed retries. With full jitter, it would be twice as high.
- */
-const DRIFTED_APART = 8;
-const EVEN_FROM = 2 / 3;
 /** Maximum `Retry-After` that is honored: for a 429, and for an unavailable platform, which is retried every 60 s. */
 const MAX_RATE_REST_MS = 15 * 60_000;
 const MAX_UNAVAILABLE_REST_MS = 60_000;
@@ -86,10 +79,7 @@ export function maxRestMs(askedMs: number | undefined, isRateLimited: boolean): 
  */
 export function retryDelayMs(trouble: Trouble, nowMs: number, random: () => number, restMs = 0): number {
   if (trouble.kind === 'refused') return refusedDelayMs(trouble, nowMs);
-  const floorMs = trouble.failures > DRIFTED_APART ? EVEN_FROM * UNAVAILABLE.capMs : 0;
-  const bounds = { ...UNAVAILABLE, capMs: UNAVAILABLE.capMs - floorMs };
-  const waitMs = floorMs + fullJitterMs(trouble.failures - 1, bounds, random, UNAVAILABLE_FLOOR_MS);
-  return Math.max(waitMs, restMs);
+  return Math.max(fullJitterMs(trouble.failures - 1, UNAVAILABLE, random, UNAVAILABLE_FLOOR_MS), restMs);
 }
 
 function refusedDelayMs(trouble: Trouble, nowMs: number): number {

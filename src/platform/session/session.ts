@@ -1,14 +1,15 @@
 import { type Clock, raced } from '../../base/clock.ts';
-import { codeOf, messageOf, PlatformError } from '../../base/errors.ts';
+import { codeOf, messageOf, PlatformError, TagferryError } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import type { Redactor } from '../../base/redactor.ts';
-import { GrantError } from '../grants/grant-error.ts';
-import type { Tokens } from '../grants/token-answer.ts';
+import { REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
+import type { Lease, TokenSource } from '../client.ts';
+import { type SessionCredentials, TokenRequests } from '../grants/technical-user.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
-import type { Lease, TokenSource } from '../token-source.ts';
-import { type IssuedToken, issueToken, isUsable, type SessionGrant } from './issued-token.ts';
-import type { SessionFile } from './session-file.ts';
-import { noSession, type SessionSnapshot, type SessionState, snapshotOf } from './session-snapshot.ts';
+import { GrantError, type Tokens } from '../response-meanings.ts';
+import { NEVER_SENT } from '../transport-errors.ts';
+import { type LiveToken, LiveTokens, type SessionFile, type SessionGrant } from './live-tokens.ts';
+import { type SessionSnapshot, type SessionState, SignInFailures, tokenHint } from './session-report.ts';
 import {
   MIN_RENEWAL_MS,
   maxRestMs,
@@ -16,12 +17,11 @@ import {
   NEW_TOKEN_REPEATS_MS,
   newTokenDelayMs,
   nextGrant,
+  renewAtMs,
   retryDelayMs,
   type Trouble,
+  usableUntilMs,
 } from './session-timing.ts';
-import { SignInFailureLog } from './sign-in-failure-log.ts';
-import { TokenKeeper } from './token-keeper.ts';
-import { isSignInRefused, refreshTokenSurvives, type SessionCredentials, TokenRequests } from './token-requests.ts';
 
 /**
  * Session of the technical user. Manages the token pair that is used for all platform calls.
@@ -41,11 +41,10 @@ import { isSignInRefused, refreshTokenSurvives, type SessionCredentials, TokenRe
  * 1. A token is used only if it will still be valid on arrival, according to the monotonic clock alone.
  * 2. Callers without a valid token wait for a renewal in progress.
  * 3. A refresh token that may be invalid is never used again. The next grant is a login.
- * 4. New tokens are on disk before their first use. `TokenKeeper` then revokes the predecessor when no call uses it. If
- *    both share a refresh token, the revocation would invalidate it, so the predecessor is revoked together with the
- *    last token that shares the refresh token.
- * 5. A 401 invalidates only the token that was rejected. If the token is new, the call is first retried with the
- *    same token.
+ * 4. New tokens are on disk before their first use. `LiveTokens` revokes their predecessors.
+ * 5. A 401 invalidates only the token that was rejected. If the token is new, a server may not know it yet. The call is
+ *    then retried with the same token after 1, 2, 4 and 8 s. Until the platform accepts the token, the other calls wait
+ *    and take turns, so that an endpoint that rejects every token does not delay the others.
  *
  * After a crash, the next startup revokes the tokens in `session.json` and logs in again. Tokens that were received but
  * not yet written are not revoked; they expire.
@@ -55,7 +54,7 @@ export interface SessionOptions {
   /** The {base_url} in the specification. */
   baseUrl: string;
   credentials: () => SessionCredentials;
-  file: SessionFile;
+  file: Pick<SessionFile, 'read' | 'write'>;
   clock: Clock;
   log: Logger;
   /** Every token is registered as a secret before its first use. */
@@ -63,10 +62,35 @@ export interface SessionOptions {
   /** Called for each renewal, for the metric `tagferry_session_renewals_total{grant}`. */
   onRenewal?: (grant: SessionGrant) => void;
   /**
-   * Called if a working token was rejected before its expiry although there was no outage, and the next token works. In
+   * Called if an accepted token was rejected before its expiry without an outage, and the next token is accepted. In
    * this case, another client revoked the token.
    */
   onRevokedElsewhere?: () => void;
+}
+
+/** Current token. Lifetimes start when the token is requested, so a token never expires earlier than recorded. */
+interface IssuedToken extends LiveToken {
+  readonly grant: SessionGrant;
+  /** User ID, if the token response contained it. */
+  readonly userId: number | undefined;
+  readonly issuedAtMs: number;
+  readonly renewAtMs: number;
+  /** Whether the refresh token must not be used again, because the platform may have consumed it. */
+  isRefreshSpent: boolean;
+  /** Whether the platform rejected the token with a 401. */
+  refused: boolean;
+  /** Whether the platform accepted the token, that is, responded with a status other than 401 and 5xx. */
+  proven: boolean;
+  /** Set after the first 401 until the token is accepted or replaced. */
+  probation?: Probation | undefined;
+}
+
+/** Retry state of a new token that was rejected. One call at a time is retried with the token. */
+interface Probation {
+  repeats: number;
+  phase: 'waiting' | 'ready' | 'probing';
+  changed: PromiseWithResolvers<void>;
+  cancelTimer?: () => void;
 }
 
 /**
@@ -83,8 +107,8 @@ const NEAR_END_MS = 60_000;
 export class Session implements TokenSource {
   readonly #options: SessionOptions;
   readonly #requests: TokenRequests;
-  readonly #keeper: TokenKeeper;
-  readonly #failureLog: SignInFailureLog;
+  readonly #tokens: LiveTokens<IssuedToken>;
+  readonly #failures: SignInFailures;
   readonly #ending = new AbortController();
   readonly #listeners = new Set<() => void>();
   #signal: AbortSignal | undefined;
@@ -95,22 +119,24 @@ export class Session implements TokenSource {
   #trouble: Trouble | undefined;
   #lastError: unknown;
   #lastRefusalMs = Number.NEGATIVE_INFINITY;
-  /** Number of consecutive tokens that were rejected before they ever worked. */
+  /** Number of consecutive tokens that were rejected and never accepted. */
   #rejectedNewTokens = 0;
-  /** Whether a working token was rejected before its expiry, and the next token has not been confirmed yet. */
+  /** Whether an accepted token was rejected before its expiry, and the next token has not been accepted yet. */
   #isRejectedEarly = false;
   /** Whether a call received no response or a 5xx since the platform last accepted a token. */
   #hadOutage = false;
-  /** Whether the next token request must be a login, because a refresh does not test changed credentials. */
+  /** Whether the next token request must be a login. */
   #isLoginDue = false;
+  /** Whether calls may wait until a new token is accepted. */
+  #mayWait = true;
 
   constructor(options: SessionOptions) {
     this.#options = options;
     const { boundary, baseUrl, credentials, file, clock, log, redactor } = options;
-    this.#requests = new TokenRequests(boundary, baseUrl, credentials, clock);
-    this.#failureLog = new SignInFailureLog(clock, log);
+    this.#requests = new TokenRequests(boundary, baseUrl, credentials);
+    this.#failures = new SignInFailures(clock, log);
     const revoke = (text: string, signal: AbortSignal) => this.#requests.revoke(text, signal);
-    this.#keeper = new TokenKeeper({ file, clock, log, redactor, revoke });
+    this.#tokens = new LiveTokens({ file, clock, log, redactor, revoke });
   }
 
   /**
@@ -122,7 +148,7 @@ export class Session implements TokenSource {
     this.#signal = signal;
     // Register the work as an attempt, so that `stop` waits for it. Otherwise, `stop` would remove the file while its
     // tokens are being read.
-    this.#begin(this.#keeper.revokeLeftovers());
+    this.#begin(this.#tokens.revokeLeftovers());
     await this.#attempt;
     this.#renew();
   }
@@ -136,26 +162,38 @@ export class Session implements TokenSource {
     const { clock } = this.#options;
     const startMs = clock.monotonicMs();
     this.#enter('revoked');
+    this.endWaits();
     // If the session was never started, the session file may belong to another agent that has locked the state folder.
     if (!this.#signal) return;
     // Wait for a response in progress, because its tokens must also be revoked.
     const cancel = clock.after(budgetMs / 2, () => this.#ending.abort());
-    // An attempt that is still running after the abort is waiting for the disk, and the keeper already has its tokens.
+    // An attempt that is still running after the abort is waiting for the disk. The list already contains its tokens.
     await raced(this.#attempt ?? Promise.resolve(), this.#ending.signal).catch(() => {});
     cancel();
-    await this.#keeper.end(Math.max(MIN_REVOKE_BUDGET_MS, budgetMs - (clock.monotonicMs() - startMs)));
+    await this.#tokens.end(Math.max(MIN_REVOKE_BUDGET_MS, budgetMs - (clock.monotonicMs() - startMs)));
   }
 
   async lease(signal?: AbortSignal): Promise<Lease> {
-    for (let waited = false; ; waited = true) {
+    for (let waited = false; ; ) {
       signal?.throwIfAborted();
       const token = this.#usable();
-      if (token) return this.#leaseOf(token);
+      if (token && (token.probation === undefined || token.probation.phase === 'ready')) return this.#leaseOf(token);
+      if (token) {
+        await raced(token.probation!.changed.promise, signal);
+        continue;
+      }
       // The timer may be late, for example after a suspend, so that the renewal is overdue.
       if (this.#state === 'valid' && this.#isDue()) this.#renew();
-      if (this.#state !== 'renewing' || waited) throw noSession(this.#lastError);
+      if (this.#state !== 'renewing' || waited) throw this.#noSession();
       await raced(this.#attempt ?? Promise.resolve(), signal);
+      waited = true;
     }
+  }
+
+  /** Releases all calls that wait until a new token is accepted. Called when the agent stops. */
+  endWaits(): void {
+    this.#mayWait = false;
+    if (this.#tokens.current) endProbation(this.#tokens.current);
   }
 
   /** Registers a listener for state changes. Returns a function that removes the listener. */
@@ -176,12 +214,20 @@ export class Session implements TokenSource {
    * schedule.
    */
   async renewNow(): Promise<SessionSnapshot> {
-    if (this.#state === 'revoked' || this.#state === 'none') throw noSession(this.#lastError);
+    if (this.#state === 'revoked' || this.#state === 'none') throw this.#noSession();
     this.#trouble = undefined;
     this.#renew();
     await this.#attempt;
     if (this.#lastError !== undefined) throw this.#lastError;
     return this.snapshot();
+  }
+
+  /** Logs in again and revokes the previous tokens, for `session revoke`. */
+  async revokeNow(): Promise<SessionSnapshot> {
+    // Wait for a renewal in progress, because its tokens become the current tokens.
+    await this.#attempt;
+    this.#isLoginDue = true;
+    return this.renewNow();
   }
 
   /**
@@ -213,14 +259,6 @@ export class Session implements TokenSource {
     return failure;
   }
 
-  /** Logs in again and revokes the previous tokens, for `session revoke`. */
-  async revokeNow(): Promise<SessionSnapshot> {
-    // Wait for a renewal in progress, because its tokens become the current tokens.
-    await this.#attempt;
-    if (this.#keeper.current) this.#keeper.current.refreshToken = undefined;
-    return this.renewNow();
-  }
-
   /** Whether a valid token is available. */
   get isUsable(): boolean {
     return this.#usable() !== undefined;
@@ -228,19 +266,29 @@ export class Session implements TokenSource {
 
   /** User ID of the current token, if the token response contained it. */
   get userId(): number | undefined {
-    return this.#keeper.current?.userId;
+    return this.#tokens.current?.userId;
   }
 
   snapshot(): SessionSnapshot {
-    const source = {
-      state: this.#state,
+    const nowMs = this.#options.clock.monotonicMs();
+    const state = this.#state;
+    const token = this.#tokens.current;
+    const error = this.#lastError;
+    const hint = error instanceof TagferryError ? error.hint : undefined;
+    const nextInMs = this.#nextAtMs === undefined ? undefined : Math.max(0, this.#nextAtMs - nowMs);
+    return {
+      state,
       usable: this.isUsable,
-      token: this.#keeper.current,
-      nextAtMs: this.#nextAtMs,
+      grant: token?.grant,
+      ageMs: token && nowMs - token.issuedAtMs,
+      expiresInMs: token && Math.max(0, token.expiresAtMs - nowMs),
+      renewsInMs: state === 'valid' ? nextInMs : undefined,
+      retryInMs: state === 'waiting' ? nextInMs : undefined,
+      accessTokenHint: token && tokenHint(token.accessToken),
       failures: this.#trouble?.failures ?? 0,
-      error: this.#lastError,
+      lastError:
+        error === undefined ? undefined : { code: codeOf(error) ?? 'unknown', message: messageOf(error), hint },
     };
-    return snapshotOf(source, this.#options.clock.monotonicMs());
   }
 
   #isDue(): boolean {
@@ -248,52 +296,72 @@ export class Session implements TokenSource {
   }
 
   #usable(): IssuedToken | undefined {
-    const token = this.#keeper.current;
+    const token = this.#tokens.current;
     if (!token || this.#isStopped()) return undefined;
     return isUsable(token, this.#options.clock.monotonicMs()) ? token : undefined;
   }
 
   #leaseOf(token: IssuedToken): Lease {
+    const { probation } = token;
+    if (probation) probation.phase = 'probing';
     token.inUse++;
     let released = false;
+    let wasSent = false;
     let available = false;
     return {
       accessToken: token.accessToken,
+      isUsable: () => {
+        wasSent = token === this.#usable() && token.probation === probation;
+        return wasSent;
+      },
       responded: (status, repeats = 0) => {
         available = status < 500;
-        if (status === 401) return this.#repeatInMs(token, repeats) ?? this.#refuse(token);
+        if (status === 401) return this.#rejected(token, probation, repeats);
         if (available) this.#accept(token);
         return undefined;
       },
       release: () => {
         if (released) return;
         released = true;
-        if (!available) this.#hadOutage = true;
+        if (wasSent && !available) this.#hadOutage = true;
+        // The call received no response from the platform, so the next call takes its turn.
+        if (probation?.phase === 'probing') allowNextCall(probation);
         token.inUse--;
-        this.#keeper.released(token);
+        if (token.inUse === 0) this.#tokens.revokeDue();
       },
     };
   }
 
   /**
-   * Returns the delay before a call that was rejected with 401 is retried with the same token, because the token is new.
-   * `repeats`: number of retries so far.
+   * Handles a 401. Returns the delay before the call is repeated with the same token, in milliseconds, or `undefined` if
+   * the token is not used again. `probed`: retry state that this call tests. `repeats`: number of previous retries of
+   * the call.
    */
-  #repeatInMs(token: IssuedToken, repeats: number): number | undefined {
+  #rejected(token: IssuedToken, probed: Probation | undefined, repeats: number): number | undefined {
     const { clock, log } = this.#options;
     const nowMs = clock.monotonicMs();
-    const delayMs = NEW_TOKEN_REPEATS_MS[repeats];
-    const isCurrent = token === this.#keeper.current && !token.refused && !this.#isStopped();
-    if (delayMs === undefined || !isCurrent || nowMs - token.issuedAtMs >= NEW_TOKEN_MS) return undefined;
-    if (!isUsable(token, nowMs + delayMs)) return undefined;
-    if (repeats === 0) log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
-    return delayMs;
+    const isCurrent = token === this.#tokens.current && !token.refused && !this.#isStopped();
+    // A call that was in progress when another one was rejected waits with the others.
+    if (isCurrent && token.probation && token.probation !== probed) return 0;
+    const rejections = token.proven ? repeats : (token.probation?.repeats ?? 0);
+    const delayMs = NEW_TOKEN_REPEATS_MS[rejections];
+    const isNew = isCurrent && this.#mayWait && nowMs - token.issuedAtMs < NEW_TOKEN_MS;
+    if (!isNew || delayMs === undefined || !isUsable(token, nowMs + delayMs)) return this.#refuse(token);
+    if (rejections === 0) log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
+    if (token.proven) return delayMs;
+    const probation: Probation = probed ?? { repeats: 0, phase: 'waiting', changed: Promise.withResolvers<void>() };
+    probation.repeats++;
+    probation.phase = 'waiting';
+    probation.cancelTimer = clock.after(delayMs, () => allowNextCall(probation));
+    token.probation = probation;
+    return 0;
   }
 
   /** Records that the platform accepted the token. */
   #accept(token: IssuedToken): void {
     token.proven = true;
-    if (token !== this.#keeper.current) return;
+    endProbation(token);
+    if (token !== this.#tokens.current) return;
     this.#rejectedNewTokens = 0;
     this.#hadOutage = false;
     if (!this.#isRejectedEarly) return;
@@ -302,38 +370,41 @@ export class Session implements TokenSource {
   }
 
   /**
-   * Handles a 401 that retries did not resolve. The token is not used again. If the token has worked before, it is
-   * replaced immediately, otherwise after increasing delays.
+   * Handles a 401 that retries did not resolve. The token is not used again. A token that was accepted before is
+   * replaced immediately, a new one after increasing delays.
    */
   #refuse(token: IssuedToken): undefined {
     if (token.refused) return;
     token.refused = true;
-    if (token !== this.#keeper.current || this.#isStopped()) return;
+    if (token === this.#tokens.current && !this.#isStopped()) this.#replace(token);
+    endProbation(token);
+  }
+
+  #replace(token: IssuedToken): void {
+    const { clock, log } = this.#options;
+    const nowMs = clock.monotonicMs();
     this.#rejectedNewTokens = token.proven ? 0 : this.#rejectedNewTokens + 1;
-    const isEarly = token.expiresAtMs - this.#options.clock.monotonicMs() > NEAR_END_MS;
+    const isEarly = token.expiresAtMs - nowMs > NEAR_END_MS;
     // Ignore rejections after an outage, because a platform may lose its tokens when it restarts.
     this.#isRejectedEarly ||= token.proven && isEarly && !this.#hadOutage;
     const fields = { event: 'session.token_refused', rejectedNewTokens: this.#rejectedNewTokens };
-    this.#options.log.info(fields, 'access token rejected');
-    const nowMs = this.#options.clock.monotonicMs();
-    // If tokens repeatedly work and are rejected shortly afterwards, only the first token is replaced immediately.
+    log.info(fields, 'access token rejected');
+    // If tokens are repeatedly accepted and rejected shortly afterwards, only the first one is replaced immediately.
     const again = nowMs - this.#lastRefusalMs < REFUSAL_MEMORY_MS;
     const restMs = again ? token.issuedAtMs + MIN_RENEWAL_MS - nowMs : 0;
     const delayMs = Math.max(newTokenDelayMs(this.#rejectedNewTokens), restMs, 0);
     this.#lastRefusalMs = nowMs;
-    if (delayMs === 0) {
-      this.#renew();
-    } else if (!this.#attempt) {
-      this.#lastError = new PlatformError('new access tokens are rejected with 401', {
-        code: 'platform.fresh_token_refused',
-        retryable: true,
-        hint:
-          'Check API_KEY_HEADER, and that PLATFORM_URL is the address that issued the token. If the platform has several ' +
-          'servers, check that all of them accept a new token within 15 seconds.',
-      });
-      this.#failureLog.failed(this.#lastError, false, delayMs);
-      this.#enter('waiting', delayMs);
-    }
+    if (delayMs === 0) this.#renew();
+    if (delayMs === 0 || this.#attempt) return;
+    this.#lastError = new PlatformError('new access tokens are rejected with 401', {
+      code: 'platform.fresh_token_refused',
+      retryable: true,
+      hint:
+        'Check API_KEY_HEADER, and that PLATFORM_URL is the address that issued the token. If the platform has several ' +
+        'servers, check that all of them accept a new token within 15 seconds.',
+    });
+    this.#failures.note(this.#lastError, false, delayMs);
+    this.#enter('waiting', delayMs);
   }
 
   /** Starts a token request unless one is in progress, and enters the state `renewing`. */
@@ -355,13 +426,32 @@ export class Session implements TokenSource {
     const { clock, onRenewal } = this.#options;
     try {
       const { tokens, grant, askedAtMs } = await ask();
-      const next = issueToken(tokens, grant, askedAtMs, this.#keeper.current, () => clock.random());
-      await this.#keeper.adopt(next);
+      const before = this.#tokens.current;
+      const lifeMs = tokens.expiresInMs;
+      const next: IssuedToken = {
+        accessToken: tokens.accessToken,
+        refreshToken: tokens.refreshToken,
+        grant,
+        userId: tokens.userId ?? before?.userId,
+        issuedAtMs: askedAtMs,
+        lifeMs,
+        expiresAtMs: askedAtMs + lifeMs,
+        renewAtMs: renewAtMs(askedAtMs, lifeMs, () => clock.random()),
+        // Measured from the login. The platform does not document whether a rotation starts a new period of 24 h.
+        refreshUntilMs:
+          grant === 'refresh_token' && before ? before.refreshUntilMs : askedAtMs + REFRESH_TOKEN_LIFE_S * 1000,
+        isRefreshSpent: false,
+        inUse: 0,
+        refused: false,
+        proven: false,
+      };
+      await this.#tokens.adopt(next);
       onRenewal?.(grant);
-      this.#failureLog.recovered(grant);
+      this.#failures.recovered(grant);
       this.#trouble = undefined;
       this.#lastError = undefined;
       if (grant === 'password') this.#isLoginDue = false;
+      if (before) endProbation(before);
       if (!this.#isStopped()) this.#enter('valid', next.renewAtMs - clock.monotonicMs());
     } catch (error) {
       if (!this.#isStopped()) failed(error);
@@ -372,21 +462,21 @@ export class Session implements TokenSource {
   async #ask(): Promise<{ tokens: Tokens; grant: SessionGrant; askedAtMs: number }> {
     const { clock, log } = this.#options;
     const { signal } = this.#ending;
-    const token = this.#keeper.current;
+    const token = this.#tokens.current;
     const askedAtMs = clock.monotonicMs();
-    if (!this.#isLoginDue && token?.refreshToken !== undefined && nextGrant(token, askedAtMs) === 'refresh_token') {
+    const mayRefresh = token?.refreshToken !== undefined && !token.isRefreshSpent && !this.#isLoginDue;
+    if (mayRefresh && nextGrant(token, askedAtMs) === 'refresh_token') {
       try {
-        return { tokens: await this.#requests.refresh(token.refreshToken, signal), grant: 'refresh_token', askedAtMs };
+        return { tokens: await this.#requests.refresh(token.refreshToken!, signal), grant: 'refresh_token', askedAtMs };
       } catch (error) {
         if (refreshTokenSurvives(error)) throw error;
-        token.refreshToken = undefined;
+        token.isRefreshSpent = true;
         if (this.#isStopped()) throw error;
         const fields = { event: 'session.refresh_failed', code: codeOf(error), error: messageOf(error) };
         log.info(fields, 'refresh failed, logging in instead');
       }
     }
-    const loginAtMs = clock.monotonicMs();
-    return { tokens: await this.#requests.login(signal), grant: 'password', askedAtMs: loginAtMs };
+    return { grant: 'password', askedAtMs: clock.monotonicMs(), tokens: await this.#requests.login(signal) };
   }
 
   #failed(error: unknown): void {
@@ -402,7 +492,7 @@ export class Session implements TokenSource {
     this.#trouble = { ...trouble, lastDelayMs: delayMs };
     if (kind === 'unavailable') this.#isRejectedEarly = false;
     this.#lastError = error;
-    this.#failureLog.failed(error, kind === 'refused', delayMs);
+    this.#failures.note(error, kind === 'refused', delayMs);
     this.#enter('waiting', delayMs);
   }
 
@@ -426,4 +516,49 @@ export class Session implements TokenSource {
   #isStopped(): boolean {
     return this.#state === 'revoked';
   }
+
+  /** Returns the error for a call without a token. Its cause is the error of the latest token request. */
+  #noSession(): PlatformError {
+    const cause = this.#lastError;
+    const why = cause === undefined ? '' : `: ${messageOf(cause)}`;
+    return new PlatformError(`not signed in to the platform${why}`, {
+      code: 'platform.no_session',
+      retryable: true,
+      cause,
+      ...(cause instanceof TagferryError && cause.hint ? { hint: cause.hint } : {}),
+    });
+  }
+}
+
+function isUsable(token: IssuedToken, nowMs: number): boolean {
+  return !token.refused && nowMs < usableUntilMs(token.expiresAtMs, token.lifeMs);
+}
+
+/** Lets the call that has waited longest retry with the token. */
+function allowNextCall(probation: Probation): void {
+  probation.phase = 'ready';
+  const { resolve } = probation.changed;
+  probation.changed = Promise.withResolvers<void>();
+  resolve();
+}
+
+/**
+ * Returns whether the refresh token is certainly still valid: the request did not reach the platform or was rate
+ * limited. After any other failure, the platform may have consumed the refresh token.
+ */
+function refreshTokenSurvives(error: unknown): boolean {
+  if (error instanceof GrantError) return error.failure === 'rate_limited';
+  return NEVER_SENT.has(codeOf(error) ?? '');
+}
+
+/** Returns whether the platform rejected the credentials. */
+export function isSignInRefused(error: unknown): boolean {
+  return error instanceof GrantError && error.failure === 'refused';
+}
+
+/** Lets all waiting calls continue. */
+function endProbation(token: IssuedToken): void {
+  token.probation?.cancelTimer?.();
+  token.probation?.changed.resolve();
+  token.probation = undefined;
 }

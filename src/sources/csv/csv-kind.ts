@@ -125,36 +125,31 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     },
   },
   readSource(raw: Members, report) {
-    const decimal = (raw.decimal ?? '.') as CsvSpec['decimal'];
-    const hasHeader = raw.header !== false;
-    const form = (raw.form ?? 'wide') as CsvSpec['form'];
-    const timeColumns = raw.time_column === undefined ? [] : ([raw.time_column].flat() as (string | number)[]);
-    const conflict = conflictOf(raw, { decimal, hasHeader, form, timeColumns });
-    if (conflict !== undefined) {
-      report.problem(...conflict);
-      return undefined;
-    }
     const settleMs = readTime('settle', raw.settle ?? SETTLE, report);
     const keepMs = readTime('keep', raw.keep ?? KEEP, report);
     const time = readFormat(raw.time_format as string | undefined, String(raw.zone ?? 'UTC'), report);
     if (settleMs === undefined || keepMs === undefined || time === undefined) return undefined;
-    return {
+    const spec: CsvSpec = {
       folder: report.pathOf(String(raw.csv)),
       pattern: String(raw.pattern ?? '*.csv'),
-      ...(raw.separator === undefined ? {} : { separator: String(raw.separator) }),
-      decimal,
-      ...(raw.thousands === undefined ? {} : { thousands: raw.thousands as Thousands }),
+      separator: raw.separator as string | undefined,
+      decimal: (raw.decimal ?? '.') as CsvSpec['decimal'],
+      thousands: raw.thousands as Thousands | undefined,
       encoding: String(raw.encoding ?? 'utf-8'),
       skipLines: Number(raw.skip_lines ?? 0),
-      hasHeader,
-      ...(raw.units_row === undefined ? {} : { unitsRow: Number(raw.units_row) }),
-      form,
-      timeColumns,
+      hasHeader: raw.header !== false,
+      unitsRow: Number(raw.units_row ?? 0),
+      form: (raw.form ?? 'wide') as CsvSpec['form'],
+      timeColumns: raw.time_column === undefined ? [] : ([raw.time_column].flat() as (string | number)[]),
       time,
       tail: raw.tail === true,
       settleMs,
       keepMs,
     };
+    const conflict = conflictOf(spec);
+    if (conflict === undefined) return spec;
+    report.problem(...conflict);
+    return undefined;
   },
   readValue: ({ column }: Members) => (column === undefined ? {} : { column: column as string | number }),
   placeOf: ({ folder, tail }) => ({ folder, isWritten: !tail }),
@@ -170,10 +165,8 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
 };
 
 /** Returns the arguments of `problem` if members contradict each other. */
-function conflictOf(
-  { thousands, units_row: unitsRow }: Members,
-  { decimal, hasHeader, form, timeColumns }: Pick<CsvSpec, 'decimal' | 'hasHeader' | 'form' | 'timeColumns'>,
-): Parameters<MemberReport['problem']> | undefined {
+function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefined {
+  const { decimal, thousands, hasHeader, form, timeColumns, unitsRow } = spec;
   if (thousands === decimal) {
     const instead = `set decimal: "${decimal === '.' ? ',' : '.'}", or remove thousands`;
     return ['thousands', `thousands "${decimal}" is also the decimal separator`, instead];
@@ -186,7 +179,7 @@ function conflictOf(
     const instead = 'specify a column number, for example time_column: 1';
     return ['time_column', 'without a header, columns must be numbers from 1', instead];
   }
-  if (unitsRow === undefined) return undefined;
+  if (unitsRow === 0) return undefined;
   return ['units_row', 'units_row requires a header', 'set skip_lines, or remove "header: false"'];
 }
 

@@ -5,31 +5,36 @@
  *   listed ── settled ──► read ──► on disk ──► moved to done/ or failed/
  *   listed ── changed ──► read ──► listed again, or renamed: read to the end before its successor
  *
- * The position in each file is a note in the commit of its values. Many small files share a commit: files are read until
- * the gate is full, and are moved when their values are on disk. If the folder or the store fails, all state in memory is
- * discarded and reading resumes from the notes on disk. After a crash before a commit, the rows of that
- * commit are read again. After a crash following the commit, only the move of the file remains.
+ * The position in each file is a note in the commit of its values, so that a crash neither duplicates nor loses rows.
+ * Many small files share a commit: files are read until the gate is full, and are moved when their values are on disk. If
+ * the folder or the store fails, all state in memory is discarded and reading resumes from the notes on disk. After a
+ * crash before a commit, the rows of that commit are read again. After a crash following the commit, only the move of the
+ * file remains. Positions of files that are no longer listed are kept, because their share may be mounted again.
  */
 import { createHash } from 'node:crypto';
 import { type Clock, raced } from '../../base/clock.ts';
 import { codeOf, StoreError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { Note } from '../../buffer/client/notes.ts';
+import type { Reading } from '../intake/gate.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
-import type { CsvSpec, CsvValue } from './columns.ts';
-import { FileReports } from './file-reports.ts';
 import {
+  addProblem,
+  type CsvSpec,
+  type CsvValue,
+  type FileColumns,
   type FileProgress,
   initialProgress,
-  type OpenFile,
   parseProgress,
-  type RowsContext,
-  readRows,
+  readColumns,
   reportText,
-} from './file-rows.ts';
+} from './columns.ts';
+import { BYTES_BEFORE, CsvReader } from './csv.ts';
+import { FileReports } from './file-reports.ts';
 import { type FolderFile, isSameFile } from './folder.ts';
-import { CHUNK_BYTES, type Folder, FolderFailure, Folders, folderProblem } from './folders.ts';
+import { CHUNK_BYTES, type Folder, FolderFailure, Folders } from './folders.ts';
+import { TimeReader } from './logger-time.ts';
 
 const MAX_SCAN_MS = 5_000;
 const TAIL_SCAN_MS = 1_000;
@@ -39,17 +44,19 @@ const MIN_RETRY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 3_600_000;
 /** Maximum number of files that are read before the first of them is moved. */
 const MAX_UNMOVED = 1_000;
-/** Maximum number of remembered files without a successor. */
-const MAX_UNLISTED = 1_000;
-const HEAD_BYTES = 256;
+/** Maximum number of positions in files that are no longer listed: as many as files are listed. */
+const MAX_VANISHED = 10_000;
 const COMPRESSED = /\.(gz|xz|bz2|zst)$/;
 const NOTE = 'file/';
 
-interface KnownFile extends OpenFile {
-  /** Current name, which differs from the one in `progress` after a rotation. */
-  name: string;
+interface KnownFile {
+  progress: FileProgress;
   /** Monotonic time since which a complete file has not changed. */
   sinceMs: number;
+  /** Set once the header has been read. */
+  columns?: FileColumns;
+  /** Resolves when all accepted rows are on disk. */
+  stored?: Promise<void>;
   /** Attributes of a growing file when it was last read. */
   seen?: FolderFile;
 }
@@ -58,10 +65,10 @@ export class CsvSource implements RunningSource {
   readonly #context: SourceContext<CsvSpec, CsvValue>;
   readonly #clock: Clock;
   readonly #spec: CsvSpec;
+  readonly #time: TimeReader;
   readonly #stopping = new AbortController();
   readonly #folder: Folder;
   readonly #reports: FileReports;
-  readonly #rows: RowsContext;
   #running: Promise<void> | undefined;
   /** Files by identity. */
   readonly #files = new Map<string, KnownFile>();
@@ -70,20 +77,13 @@ export class CsvSource implements RunningSource {
   #cleanUpAtMs = 0;
 
   constructor(context: SourceContext<CsvSpec, CsvValue>) {
-    const { source, points, gate, clock, log, shared, status } = context;
-    const { signal } = this.#stopping;
+    const { source, clock, log, shared, status } = context;
     this.#context = context;
     this.#clock = clock;
     this.#spec = source.spec;
-    this.#folder = shared.get('csv', () => new Folders({ clock })).open(source.spec.folder, signal);
+    this.#time = new TimeReader(source.spec.time);
+    this.#folder = shared.get('csv', () => new Folders(clock)).open(source.spec.folder, this.#stopping.signal);
     this.#reports = new FileReports(status, source.spec.folder, clock, log);
-    this.#rows = {
-      spec: source.spec,
-      points,
-      gate,
-      signal,
-      noteOf: (progress) => this.#noteOf(progress, JSON.stringify(progress)),
-    };
   }
 
   start(): void {
@@ -117,41 +117,53 @@ export class CsvSource implements RunningSource {
   }
 
   async #scan(): Promise<void> {
-    const { files, readOnly } = await this.#folder.call('list', { where: '', pattern: this.#spec.pattern });
+    const { pattern, tail } = this.#spec;
+    const { files, readOnly } = await this.#folder.call('list', '', pattern);
     if (!this.#isResumed) await this.#resume();
     // Files that no value reads stay where they are, so that a source can be added and scanned first.
     if (this.#context.points.length > 0) {
-      await (this.#spec.tail ? this.#readGrowing(files) : this.#readComplete(files));
+      await (tail ? this.#readGrowing(files) : this.#readComplete(files));
+      this.#forgetVanished(files);
     }
     // A folder that is read-only is reported before the first file has to be moved.
-    const isReported = readOnly !== undefined && !this.#spec.tail;
-    const found = isReported ? folderProblem(this.#spec.folder, readOnly) : undefined;
-    this.#reports.folderRead(new Set(files.map(({ name }) => name)), found);
+    this.#reports.folderRead(new Set(files.map(({ name }) => name)), tail ? undefined : readOnly);
   }
 
   /** Resumes from the positions on disk. */
   async #resume(): Promise<void> {
     const { signal } = this.#stopping;
-    await raced(this.#rows.gate.write([]), signal).catch(() => signal.throwIfAborted());
-    const notes = await this.#context.notes();
-    const sinceMs = this.#clock.monotonicMs();
+    await raced(this.#context.gate.write([]), signal).catch(() => signal.throwIfAborted());
     this.#files.clear();
-    for (const [note, text] of notes) {
+    for (const [note, text] of await this.#context.notes()) {
       const progress = note.startsWith(NOTE) ? parseProgress(text) : undefined;
-      if (progress) this.#files.set(progress.identity, { name: progress.name, progress, sinceMs });
+      if (progress) this.#files.set(progress.identity, { progress, sinceMs: this.#clock.monotonicMs() });
     }
     this.#isResumed = true;
   }
 
-  /** Files are read until the gate is full, and then moved together. */
+  #forgetVanished(listed: readonly FolderFile[]): void {
+    const identities = new Set(listed.map(({ identity }) => identity));
+    const vanished = [...this.#files.values()].filter(({ progress }) => !identities.has(progress.identity));
+    vanished.sort((one, other) => one.progress.mtimeMs - other.progress.mtimeMs);
+    for (const file of vanished) delete file.columns;
+    for (const file of vanished.slice(0, -MAX_VANISHED)) this.#forget(file);
+  }
+
+  /** Reads the files that have not changed for `settle` until the gate is full, and then moves them together. */
   async #readComplete(listed: readonly FolderFile[]): Promise<void> {
+    const nowMs = this.#clock.monotonicMs();
     let read: KnownFile[] = [];
-    for (const file of this.#settled(listed)) {
+    for (const file of listed) {
+      let known = this.#files.get(file.identity);
+      if (known === undefined || !isSameFile(known.progress, file)) known = this.#remember(file);
+      known.progress.name = file.name;
+      if (nowMs - known.sinceMs < this.#spec.settleMs) continue;
+      const settled = known;
       await this.#isolate(file.name, async () => {
-        await this.#readWhole(file);
-        read.push(file);
+        await this.#readWhole(settled);
+        read.push(settled);
       });
-      if (read.length < MAX_UNMOVED && !this.#rows.gate.isFull) continue;
+      if (read.length < MAX_UNMOVED && !this.#context.gate.isFull) continue;
       await this.#moveAll(read);
       read = [];
     }
@@ -159,24 +171,11 @@ export class CsvSource implements RunningSource {
     await this.#deleteExpired();
   }
 
-  /** Returns the files that have not changed for `settle`. Forgets files that other users removed or moved. */
-  #settled(listed: readonly FolderFile[]): KnownFile[] {
-    const nowMs = this.#clock.monotonicMs();
-    const identities = new Set(listed.map(({ identity }) => identity));
-    for (const file of this.#files.values()) if (!identities.has(file.progress.identity)) this.#forget(file);
-    const present = listed.map((file) => {
-      const known = this.#files.get(file.identity);
-      const isSame = known !== undefined && isSameFile(known.progress, file);
-      return isSame ? Object.assign(known, { name: file.name }) : this.#remember(file);
-    });
-    return present.filter(({ sinceMs }) => nowMs - sinceMs >= this.#spec.settleMs);
-  }
-
   async #readWhole(file: KnownFile): Promise<void> {
     const { progress } = file;
     if (progress.isRead) return;
     try {
-      await readRows(this.#rows, file, this.#bytesOf(file, progress.size), true);
+      await this.#readRows(file, progress, true);
       if (file.columns === undefined) throw new UnreadableValues('the file is empty');
     } catch (error) {
       if (!(error instanceof UnreadableValues)) throw error;
@@ -184,8 +183,8 @@ export class CsvSource implements RunningSource {
       this.#context.status.reject(plain(`${progress.name}: ${error.message}`));
     }
     progress.isRead = true;
-    file.columns = undefined;
-    file.stored = this.#rows.gate.write([], [this.#rows.noteOf(progress)]);
+    delete file.columns;
+    file.stored = this.#context.gate.write([], [this.#noteOf(progress)]);
   }
 
   async #moveAll(read: readonly KnownFile[]): Promise<void> {
@@ -196,8 +195,10 @@ export class CsvSource implements RunningSource {
       const report = reportText(progress, this.#spec.time.zone);
       try {
         const to = isRejected ? 'failed' : 'done';
-        const movedTo = await this.#folder.call('move', { file: { ...progress, name: file.name }, to, report });
-        if (movedTo !== undefined) this.#reports.finished(progress, movedTo);
+        const movedTo = await this.#folder.call('move', progress, to, report);
+        // The file was changed or removed, or its share is no longer mounted. The next scan detects the case.
+        if (movedTo === undefined) continue;
+        this.#reports.finished(progress, movedTo);
         this.#forget(file);
       } catch (error) {
         if (!(error instanceof FolderFailure) || error.isLost) throw error;
@@ -210,8 +211,8 @@ export class CsvSource implements RunningSource {
     const { keepMs } = this.#spec;
     const nowMs = this.#clock.monotonicMs();
     if (keepMs === 0 || nowMs < this.#cleanUpAtMs) return;
-    const request = { keepMs, nowMs: this.#clock.wallMs() };
-    const isComplete = await this.#folder.call('deleteExpired', request).catch((error: unknown) => {
+    const deleting = this.#folder.call('deleteExpired', this.#clock.wallMs() - keepMs);
+    const isComplete = await deleting.catch((error: unknown) => {
       // If `done/` is inaccessible, the next failed move to it is reported.
       if (!(error instanceof FolderFailure) || error.isLost) throw error;
       return true;
@@ -222,13 +223,9 @@ export class CsvSource implements RunningSource {
   async #readGrowing(listed: readonly FolderFile[]): Promise<void> {
     for (const { name, identity } of listed) {
       const known = this.#files.get(identity);
-      if (known) known.name = known.progress.name = name;
+      if (known) known.progress.name = name;
     }
     for (const file of listed) await this.#isolate(file.name, () => this.#follow(file, listed));
-    const names = new Set(listed.map(({ name }) => name));
-    // A renamed or removed file is read to its end when it has a successor.
-    const unlisted = [...this.#files.values()].filter(({ progress }) => !names.has(progress.name));
-    for (const file of unlisted.slice(0, -MAX_UNLISTED)) this.#forget(file);
   }
 
   async #follow(file: FolderFile, listed: readonly FolderFile[]): Promise<void> {
@@ -238,15 +235,11 @@ export class CsvSource implements RunningSource {
       known = this.#remember(file);
     }
     if (known.seen && isSameFile(known.seen, file)) return;
-    if (!(await this.#beginsAsBefore(known, file.size))) {
-      this.#reports.cut(known.progress);
-      known.progress = initialProgress(file);
-      known.columns = undefined;
-      await this.#beginsAsBefore(known, file.size);
+    if (!(await this.#readLines(known, file, false))) {
+      this.#reports.rewritten(known.progress);
+      known = this.#remember(file);
+      await this.#readLines(known, file, false);
     }
-    known.progress.size = file.size;
-    known.progress.mtimeMs = file.mtimeMs;
-    await this.#readLines(known, file.size, false);
     known.seen = file;
   }
 
@@ -254,56 +247,92 @@ export class CsvSource implements RunningSource {
   async #readRotated(name: string, listed: readonly FolderFile[]): Promise<void> {
     const old = [...this.#files.values()].filter(({ progress }) => progress.name === name);
     if (old.length === 0) return;
-    const all = await this.#folder.call('list', { where: '', pattern: '*' });
-    const identities = new Set(listed.map(({ identity }) => identity));
-    const others = all.files.filter((file) => !identities.has(file.identity) && !COMPRESSED.test(file.name));
-    const isOld = ({ identity }: FolderFile) => old.some(({ progress }) => progress.identity === identity);
-    const sinceMs = others.find(isOld)?.mtimeMs ?? Math.min(...old.map(({ progress }) => progress.mtimeMs));
+    const { files } = await this.#folder.call('list', '', '*');
+    const sinceMs = Math.min(...old.map(({ progress }) => progress.mtimeMs));
     const stem = name.replace(/\.[^.]*$/, '');
-    const isLater = (file: FolderFile) =>
-      file.mtimeMs > sinceMs && file.name.startsWith(stem) && !this.#files.has(file.identity);
-    const rotated = others.filter((file) => isOld(file) || isLater(file));
-    for (const file of old) {
-      const isPresent = rotated.some(({ identity }) => identity === file.progress.identity);
-      if (!isPresent) await this.#readToEnd(file, Number.POSITIVE_INFINITY);
-    }
+    const rotated = files.filter((file) => {
+      const isListed = listed.some(({ identity }) => identity === file.identity);
+      if (isListed || COMPRESSED.test(file.name)) return false;
+      const known = this.#files.get(file.identity);
+      return known ? old.includes(known) : file.name.startsWith(stem) && file.mtimeMs > sinceMs;
+    });
+    const removed = old.filter(({ progress }) => !rotated.some(({ identity }) => identity === progress.identity));
+    rotated.unshift(...removed.map(({ progress }) => ({ ...progress, size: Number.MAX_SAFE_INTEGER })));
     for (const file of rotated) {
       const known = this.#files.get(file.identity) ?? this.#remember({ ...file, name });
-      known.name = file.name;
-      await this.#readToEnd(known, file.size);
+      try {
+        if (!(await this.#readLines(known, file, true))) this.#reports.rotatedAway(known.progress);
+      } catch (error) {
+        if (codeOf(error) === 'ENOENT') this.#reports.rotatedAway(known.progress);
+        else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);
+        else throw error;
+      }
     }
+    // The notes are deleted last, because after a crash the note of the old file leads to the other files.
     for (const file of this.#files.values()) if (file.progress.name === name) this.#forget(file);
   }
 
-  async #readToEnd(file: KnownFile, size: number): Promise<void> {
-    const { progress } = file;
-    try {
-      if (await this.#beginsAsBefore(file, size)) await this.#readLines(file, size, true);
-      else this.#reports.rotatedAway(progress);
-    } catch (error) {
-      if (codeOf(error) === 'ENOENT') this.#reports.rotatedAway(progress);
-      else if (error instanceof UnreadableValues) this.#reports.unreadable(progress.name, error);
-      else throw error;
-    }
-  }
-
-  /** With `isFinal`, also reads a final line without a line feed, because the line will not be completed. */
-  async #readLines(file: KnownFile, size: number, isFinal: boolean): Promise<void> {
-    const { progress } = file;
+  /** Like `#readRows`. With `isFinal`, a last line without a line feed is not going to be completed. */
+  async #readLines(known: KnownFile, file: FolderFile, isFinal: boolean): Promise<boolean> {
+    const { progress } = known;
     const { refused } = progress;
-    await readRows(this.#rows, file, this.#bytesOf(file, size), isFinal);
+    progress.mtimeMs = file.mtimeMs;
+    const isRead = await this.#readRows(known, file, isFinal);
     if (progress.refused > refused) this.#reports.refused(progress, progress.refused - refused);
+    progress.problems = [];
+    return isRead;
   }
 
-  /** Returns whether the file still begins with the bytes that were read before. */
-  async #beginsAsBefore(file: KnownFile, size: number): Promise<boolean> {
+  /**
+   * Passes all rows from the position to the end of the listed file to the gate, and reads no further while the gate is
+   * full. With `isFinal`, includes a last row without a line feed. Returns `false` if a growing file no longer contains
+   * what was read before.
+   */
+  async #readRows(file: KnownFile, listed: FolderFile & { where?: 'done' | '' }, isFinal: boolean): Promise<boolean> {
+    const { gate, points, status, isTest } = this.#context;
+    const spec = this.#spec;
     const { progress } = file;
+    const { position } = progress;
+    const isKept = spec.tail && !isTest;
+    const chunks = (from: number, end: number) => this.#folder.chunks({ ...listed, isKept }, from, end);
+    if (listed.size < position) return false;
     let first: Uint8Array = new Uint8Array();
-    for await (const bytes of this.#bytesOf(file, Math.min(HEAD_BYTES, size))(0)) first = bytes;
-    const isSame = progress.head === undefined || hashOf(first.subarray(0, progress.headBytes)) === progress.head;
-    if (!isSame || size < progress.position) return false;
-    progress.head = hashOf(first);
-    progress.headBytes = first.length;
+    let before = first;
+    if (spec.tail) {
+      for await (const chunk of chunks(0, Math.min(BYTES_BEFORE, listed.size))) first = chunk;
+      for await (const chunk of chunks(Math.max(0, position - BYTES_BEFORE), position)) before = chunk;
+      if (progress.mark !== undefined && progress.mark !== markOf(first, before, position)) return false;
+    }
+    let headRows = 0;
+    if (position === 0 && spec.hasHeader) headRows = 1 + spec.unitsRow;
+    if (file.columns === undefined) {
+      const columns = await readColumns(spec, this.#time, points, chunks(0, listed.size), isFinal);
+      if (columns === undefined) return true;
+      file.columns = columns;
+      if (position === 0) for (const name of columns.missing) addProblem(progress, 1, `no column for ${name}`);
+    }
+    const { columns } = file;
+    const reader = new CsvReader({ ...spec, ...progress, separator: columns.separator, before });
+    const accept = (chunk?: Uint8Array) => {
+      const readings: Reading[] = [];
+      for (const record of reader.read(chunk)) {
+        if (headRows-- > 0) continue;
+        const problem = columns.read(record, progress, readings);
+        if (problem !== undefined) status.reject(plain(`${progress.name}: line ${record.line}: ${problem}`));
+      }
+      if (reader.position === progress.position) return;
+      progress.position = reader.position;
+      progress.line = reader.line;
+      progress.isInside = reader.isInside || undefined;
+      if (spec.tail) progress.mark = markOf(first, reader.before, reader.position);
+      file.stored = gate.write(readings, [this.#noteOf(progress)]);
+    };
+    for await (const chunk of chunks(position, listed.size)) {
+      accept(chunk);
+      this.#stopping.signal.throwIfAborted();
+      if (gate.isFull) await raced(gate.untilRoom(), this.#stopping.signal);
+    }
+    if (isFinal) accept();
     return true;
   }
 
@@ -312,10 +341,9 @@ export class CsvSource implements RunningSource {
     const { status } = this.#context;
     try {
       const file = await this.#folder.newest(this.#spec.pattern);
-      const end = Math.min(file.size, CHUNK_BYTES);
+      const size = Math.min(file.size, CHUNK_BYTES);
       const progress = initialProgress(file);
-      const bytes = (from: number) => this.#folder.chunks(file, from, end);
-      await readRows(this.#rows, { progress }, bytes, end === file.size);
+      await this.#readRows({ progress, sinceMs: 0 }, { ...file, size }, size === file.size);
       status.connect();
       status.problem = plain(`${file.name}: ${progress.problems[0] ?? 'the value is not in the first rows'}`);
     } catch (error) {
@@ -339,30 +367,27 @@ export class CsvSource implements RunningSource {
     }
   }
 
-  #bytesOf({ name, progress }: KnownFile, end: number) {
-    const file = { name, identity: progress.identity, isKept: this.#spec.tail };
-    return (position: number) => this.#folder.chunks(file, position, end);
-  }
-
   #remember(file: FolderFile): KnownFile {
-    const remembered = { name: file.name, progress: initialProgress(file), sinceMs: this.#clock.monotonicMs() };
+    const remembered = { progress: initialProgress(file), sinceMs: this.#clock.monotonicMs() };
     this.#files.set(file.identity, remembered);
     return remembered;
   }
 
   /** Deletes the note of a file with the next commit. Before that commit, the note refers to a missing file. */
   #forget({ progress }: KnownFile): void {
-    this.#files.delete(progress.identity);
-    if (progress.position > 0 || progress.isRead) this.#rows.gate.record([], [this.#noteOf(progress, undefined)]);
-    if (!this.#spec.tail) return;
-    this.#folder.call('release', { identity: progress.identity }).catch(() => {});
+    const { identity, position, isRead } = progress;
+    this.#files.delete(identity);
+    if (position > 0 || isRead) this.#context.gate.record([], [{ ...this.#noteOf(progress), text: undefined }]);
+    if (this.#spec.tail) this.#folder.call('release', identity).catch(() => {});
   }
 
-  #noteOf({ identity }: FileProgress, text: string | undefined): Note {
-    return { name: `source/${this.#context.source.name}/${NOTE}${identity}`, text };
+  #noteOf(progress: FileProgress): Note {
+    const name = `source/${this.#context.source.name}/${NOTE}${progress.identity}`;
+    return { name, text: JSON.stringify(progress) };
   }
 }
 
-function hashOf(bytes: Uint8Array): string {
-  return createHash('sha256').update(bytes).digest('hex').slice(0, 32);
+/** Returns a hash of the first bytes of a file and those before a position. */
+function markOf(first: Uint8Array, before: Uint8Array, position: number): string {
+  return createHash('sha256').update(first.subarray(0, position)).update(before).digest('base64');
 }

@@ -6,26 +6,13 @@ import { GatheredLines, MAX_NAMED } from '../../base/gathered-lines.ts';
 import type { Logger } from '../../base/logger.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { SourceStatus } from '../status.ts';
-import type { FileProgress } from './file-rows.ts';
-import { FolderFailure, folderProblem } from './folders.ts';
+import type { FileProgress } from './columns.ts';
+import { folderProblem } from './folders.ts';
 
-const ERROR_TEXTS: Readonly<Record<string, string>> = {
-  EACCES: 'permission denied',
-  EPERM: 'permission denied',
-  EIO: 'input/output error',
-  ESTALE: 'stale file handle on the network share',
-  ENAMETOOLONG: 'the file name is too long',
-};
-
-interface FileProblem {
-  event: 'csv.unreadable' | 'csv.not_moved';
-  problem: string;
-  hint?: string;
-}
-
-interface FinishedFile extends FileProgress {
+type FinishedFile = Pick<FileProgress, 'name' | 'rows' | 'values' | 'refused'> & {
   movedTo: string;
-}
+  error: string | undefined;
+};
 
 export class FileReports {
   readonly #status: SourceStatus;
@@ -36,7 +23,7 @@ export class FileReports {
   readonly #fileTrouble: TroubleLog;
   readonly #finished: GatheredLines<FinishedFile>;
   /** Current problems by file name. */
-  readonly #problems = new Map<string, FileProblem>();
+  readonly #problems = new Map<string, { action: string; summary: string; hint: string | undefined }>();
 
   constructor(status: SourceStatus, folder: string, clock: Clock, log: Logger) {
     this.#status = status;
@@ -48,99 +35,86 @@ export class FileReports {
   }
 
   folderFailed(error: unknown): void {
-    const { problem, hint } =
-      error instanceof FolderFailure
-        ? folderProblem(this.#folder, error.code)
-        : { problem: `${this.#folder}: ${messageOf(error)}` };
+    const { problem, hint } = folderProblem(this.#folder, error);
     this.#status.errors++;
     this.#status.disconnect(problem, hint);
     const fields = { source: this.#status.name, folder: this.#folder, code: codeOf(error), problem, hint };
     this.#trouble.report({ event: 'csv.folder', ...fields, error: messageOf(error) }, 'source folder unavailable');
   }
 
-  /** `names`: the files in the folder. `found`: problem of the folder that does not prevent reading. */
-  folderRead(names: ReadonlySet<string>, found: { problem: string; hint?: string } | undefined): void {
+  /** `names`: the files in the folder. `readOnly`: error code if files cannot be moved. */
+  folderRead(names: ReadonlySet<string>, readOnly: string | undefined): void {
     for (const name of this.#problems.keys()) if (!names.has(name)) this.#problems.delete(name);
     this.#status.connect();
-    const { problem, hint } = found ?? this.#firstProblem() ?? {};
+    const [first] = this.#problems.values();
+    const others = this.#problems.size > 1 ? ` (${this.#problems.size} files)` : '';
+    const ofFile = first && { problem: `${first.summary}${others}`, hint: first.hint };
+    const { problem, hint } = readOnly === undefined ? (ofFile ?? {}) : folderProblem(this.#folder, readOnly);
     this.#status.problem = problem;
     this.#status.hint = hint;
     this.#trouble.recovered('csv.folder', { source: this.#status.name }, 'source folder restored');
   }
 
-  #firstProblem(): { problem: string; hint?: string | undefined } | undefined {
-    const [first] = this.#problems;
-    if (first === undefined) return undefined;
-    const [name, { event, problem, hint }] = first;
-    const files = this.#problems.size > 1 ? ` (${this.#problems.size} files)` : '';
-    return {
-      problem: plain(`failed to ${event === 'csv.unreadable' ? 'read' : 'move'} ${name}: ${problem}${files}`),
-      hint,
-    };
-  }
-
   unreadable(name: string, error: unknown): void {
-    const problem = ERROR_TEXTS[codeOf(error) ?? ''] ?? plain(messageOf(error));
-    this.#failed(name, { event: 'csv.unreadable', problem }, { error: problem }, 'failed to read file');
+    // Errors of Node end with the operation and the path of a handle: `EACCES: permission denied, open '/proc/…'`.
+    const problem = plain(messageOf(error).replace(/^E[A-Z]+: ([^,]+),.*$/, '$1'));
+    const fields = { event: 'csv.unreadable', ...this.#about(name), error: problem };
+    if (this.#isNew('read', name, problem)) {
+      this.#fileTrouble.report(fields, 'failed to read file', plain(name));
+    }
   }
 
   readable(name: string): void {
-    if (this.#problems.get(name)?.event !== 'csv.unreadable') return;
+    if (this.#problems.get(name)?.action !== 'read') return;
     this.#problems.delete(name);
     this.#fileTrouble.recovered('csv.unreadable', this.#about(name), 'file access restored', plain(name));
   }
 
   notMoved({ name, rows, values, refused }: FileProgress, error: unknown): void {
-    const found = folderProblem(this.#folder, codeOf(error));
-    const fields = { rows, values, refused, code: codeOf(error), ...found, error: messageOf(error) };
-    this.#failed(name, { event: 'csv.not_moved', ...found }, fields, 'failed to move file');
+    const { problem, hint } = folderProblem(this.#folder, error);
+    const found = { rows, values, refused, code: codeOf(error), problem, hint, error: messageOf(error) };
+    const fields = { event: 'csv.not_moved', ...this.#about(name), ...found };
+    if (this.#isNew('move', name, problem, hint)) {
+      this.#fileTrouble.report(fields, 'failed to move file', plain(name));
+    }
   }
 
-  #failed(name: string, found: FileProblem, fields: Record<string, unknown>, message: string): void {
-    const known = this.#problems.get(name);
-    this.#problems.set(name, found);
-    if (known?.event === found.event && known.problem === found.problem) return;
+  /** Adds a problem to the status. Returns whether it has not been reported yet. */
+  #isNew(action: 'read' | 'move', name: string, problem: string, hint?: string): boolean {
+    const summary = plain(`failed to ${action} ${name}: ${problem}`);
+    if (this.#problems.get(name)?.summary === summary) return false;
+    this.#problems.set(name, { action, summary, hint });
     this.#status.errors++;
-    this.#fileTrouble.report({ ...this.#about(name), ...fields, event: found.event }, message, plain(name));
+    return true;
   }
 
-  finished(progress: FileProgress, movedTo: string): void {
-    const { name, refused, failure } = progress;
-    const file = { ...progress, problems: progress.problems.slice(0, 1), movedTo };
+  /** Logs finished files with the same outcome in one line. */
+  finished({ name, rows, values, refused, problems, failure }: FileProgress, movedTo: string): void {
     if (this.#problems.delete(name)) {
       this.#fileTrouble.recovered('csv.not_moved', this.#about(name), 'file moved', plain(name));
     }
     this.#status.errors += refused + (failure === undefined ? 0 : 1);
-    if (movedTo.startsWith('failed/')) {
-      this.#finished.note('failed', file, (files) =>
-        this.#trouble.report({ event: 'csv.failed', ...this.#sumOf(files) }, 'file rejected'),
-      );
-    } else if (refused > 0) {
-      this.#finished.note('taken in part', file, (files) =>
-        this.#log.warn({ event: 'csv.taken', ...this.#sumOf(files) }, 'file read, some rows were rejected'),
-      );
-    } else {
-      this.#finished.note('taken', file, (files) =>
-        this.#log.info({ event: 'csv.taken', ...this.#sumOf(files) }, 'file read'),
-      );
-    }
-  }
-
-  /** Returns the fields of one file, or the names of several, with totals and the first problem. */
-  #sumOf(files: readonly FinishedFile[]): Record<string, unknown> {
-    const [first] = files;
-    const names = files.map(({ name }) => plain(name));
-    const total = (count: 'rows' | 'values' | 'refused') => files.reduce((sum, file) => sum + file[count], 0);
-    const error = first!.failure ?? first!.problems[0];
-    return {
-      source: this.#status.name,
-      ...(files.length > 1 ? { files: names.slice(0, MAX_NAMED), objects: files.length } : { file: names[0] }),
-      rows: total('rows'),
-      values: total('values'),
-      refused: total('refused'),
-      ...(files.length > 1 ? {} : { moved_to: plain(first!.movedTo) }),
-      ...(error === undefined ? {} : { error: plain(error) }),
-    };
+    const file = { name: plain(name), rows, values, refused, movedTo, error: failure ?? problems[0] };
+    const isFailed = movedTo.startsWith('failed/');
+    this.#finished.note(`${isFailed} ${refused > 0}`, file, (files) => {
+      const [first] = files as [FinishedFile];
+      const isOne = files.length === 1;
+      const total = (count: 'rows' | 'values' | 'refused') => files.reduce((sum, each) => sum + each[count], 0);
+      const fields = {
+        source: this.#status.name,
+        file: isOne ? first.name : undefined,
+        files: isOne ? undefined : files.slice(0, MAX_NAMED).map((each) => each.name),
+        objects: isOne ? undefined : files.length,
+        rows: total('rows'),
+        values: total('values'),
+        refused: total('refused'),
+        moved_to: isOne ? plain(first.movedTo) : undefined,
+        error: first.error === undefined ? undefined : plain(first.error),
+      };
+      if (isFailed) this.#trouble.report({ event: 'csv.failed', ...fields }, 'file rejected');
+      else if (refused > 0) this.#log.warn({ event: 'csv.taken', ...fields }, 'file read, some rows were rejected');
+      else this.#log.info({ event: 'csv.taken', ...fields }, 'file read');
+    });
   }
 
   /** Records rejected rows of a growing file. */
@@ -150,7 +124,7 @@ export class FileReports {
     this.#fileTrouble.report(fields, 'rows of a file rejected', plain(name));
   }
 
-  cut({ name, line }: FileProgress): void {
+  rewritten({ name, line }: FileProgress): void {
     const fields = { event: 'csv.cut', ...this.#about(name), line };
     this.#log.warn(fields, 'tailed file was rewritten, reading it from the beginning');
   }

@@ -1,29 +1,32 @@
 /**
  * Access to folders to which other users can write. An unresponsive share blocks the calling thread, and libuv has only
- * four threads for all file operations and host name lookups. Therefore, a process per file system runs the operations
+ * four threads for all file operations and host name lookups. Therefore, one process per mount point runs the operations
  * of `folder.ts` for all sources of this agent, one at a time, and each call has a deadline.
  *
- *   no process ── call ──► running ── deadline ──► hung ── exit ──► no process
+ *   no program ── call ──► running ── deadline ──► hung ── exit ──► no program
  *
- * The deadline kills the process and fails all of its calls. No other process is started for a file system until the
- * hung one has exited. A short-lived `stat` determines the file system of a folder.
+ * The deadline kills the program and fails all waiting calls. No other program is started for a mount point until the
+ * hung one has exited.
  */
-import { execFile, fork } from 'node:child_process';
+import { type ChildProcess, fork } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { type Clock, raced } from '../../base/clock.ts';
-import { codeOf } from '../../base/errors.ts';
+import { codeOf, messageOf } from '../../base/errors.ts';
 import { programEnvironment } from '../../base/programs/environment.ts';
 import { killBeforeAgent } from '../../base/programs/memory-priority.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
-import type { FolderFile, FolderReply, FolderRequest, Operation, ReadRequest, RequestOf, ResultOf } from './folder.ts';
+import type { FolderFile, FolderReply, FolderRequest, ForeignFolders, OpenedFile, Operation } from './folder.ts';
 
 /** Long enough to list ten thousand files on a slow share. */
 const DEADLINE_MS = 20_000;
-const FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=48'];
-const MAX_STDERR = 500;
 export const CHUNK_BYTES = 64 * 1024;
 
-/** A failed call. `isLost`: the process has exited, and all open files are closed. */
+type ArgumentsOf<Name extends Operation> =
+  Parameters<ForeignFolders[Name]> extends [path: string, ...infer Others] ? Others : never;
+type ResultOf<Name extends Operation> = ReturnType<ForeignFolders[Name]>;
+
+/** A failed call. `isLost`: the program has exited, and all open files are closed. */
 export class FolderFailure extends Error {
   readonly code: string;
   readonly isLost: boolean;
@@ -35,46 +38,28 @@ export class FolderFailure extends Error {
   }
 }
 
-/** A process that runs operations. */
-export interface FolderProgram {
-  send(request: FolderRequest): void;
-  kill(): void;
-}
-
-export interface FolderProgramEvents {
-  reply(reply: FolderReply): void;
-  exited(how: string): void;
-}
-
-interface FoldersOptions {
-  clock: Pick<Clock, 'after'>;
-  start?(events: FolderProgramEvents): FolderProgram;
-  /** Returns a name of the file system that contains the folder. */
-  fileSystemOf?(path: string, signal: AbortSignal): Promise<string>;
-}
-
-/** The processes, by file system. */
+/** The processes of this agent, by mount point. */
 export class Folders {
-  readonly #options: Required<FoldersOptions>;
-  readonly #processes = new Map<string, SharedProcess>();
+  readonly #clock: Pick<Clock, 'after'>;
+  readonly #start: () => ChildProcess;
+  readonly #mountPointOf: (path: string) => string;
+  readonly #processes = new Map<string, FolderProcess>();
 
-  constructor({ clock, start = startProgram, fileSystemOf = deviceOf }: FoldersOptions) {
-    this.#options = { clock, start, fileSystemOf };
+  constructor(clock: Pick<Clock, 'after'>, start = startProgram, mountPointOf = mountPointIn) {
+    this.#clock = clock;
+    this.#start = start;
+    this.#mountPointOf = mountPointOf;
   }
 
   open(path: string, signal: AbortSignal): Folder {
     return new Folder(this, path, signal);
   }
 
-  /** Returns the process for a folder. */
-  async processOf(path: string, signal: AbortSignal): Promise<SharedProcess> {
-    const { clock, start, fileSystemOf } = this.#options;
-    const name = await fileSystemOf(path, signal);
-    const known = this.#processes.get(name);
-    if (known && !known.isEnded) return known;
-    const started = new SharedProcess(clock, start);
-    this.#processes.set(name, started);
-    return started;
+  processOf(path: string): FolderProcess {
+    const mountPoint = this.#mountPointOf(path);
+    const found = this.#processes.get(mountPoint) ?? new FolderProcess(this.#clock, this.#start);
+    this.#processes.set(mountPoint, found);
+    return found;
   }
 }
 
@@ -83,9 +68,9 @@ export class Folder {
   readonly #folders: Folders;
   readonly #path: string;
   readonly #signal: AbortSignal;
-  #process: SharedProcess | undefined;
-  /** Identities of the files that the process keeps open for this source. */
-  readonly #kept = new Set<string>();
+  #process: FolderProcess | undefined;
+  /** Whether the program keeps files open for this source. */
+  #isKeeping = false;
 
   constructor(folders: Folders, path: string, signal: AbortSignal) {
     this.#folders = folders;
@@ -93,17 +78,11 @@ export class Folder {
     this.#signal = signal;
   }
 
-  async call<Name extends Operation>(
-    operation: Name,
-    request: Omit<RequestOf<Name>, 'folder'>,
-  ): Promise<ResultOf<Name>> {
+  async call<Name extends Operation>(operation: Name, ...args: ArgumentsOf<Name>): Promise<ResultOf<Name>> {
     this.#signal.throwIfAborted();
-    const used = this.#process ?? (await this.#folders.processOf(this.#path, this.#signal));
-    this.#process = used;
-    used.users.add(this);
-    const { identity, isKept } = request as Partial<ReadRequest>;
-    if (isKept && identity !== undefined) this.#kept.add(identity);
-    const called = used.call({ operation, request: { ...request, folder: this.#path } });
+    this.#process ??= this.#folders.processOf(this.#path);
+    this.#process.users.add(this);
+    const called = this.#process.call({ operation, args: [this.#path, ...args] });
     try {
       return (await raced(called, this.#signal)) as ResultOf<Name>;
     } catch (error) {
@@ -114,15 +93,12 @@ export class Folder {
   }
 
   /** Yields the bytes of a file from a position to `end`. */
-  async *chunks(
-    file: Pick<ReadRequest, 'name' | 'identity'> & Partial<Pick<ReadRequest, 'where' | 'isKept'>>,
-    from: number,
-    end: number,
-  ): AsyncGenerator<Uint8Array> {
+  async *chunks(file: OpenedFile, from: number, end: number): AsyncGenerator<Uint8Array> {
     const { name, identity, where = '', isKept = false } = file;
+    this.#isKeeping ||= isKept;
     for (let position = from; position < end; ) {
       const length = Math.min(CHUNK_BYTES, end - position);
-      const bytes = await this.call('read', { where, name, identity, position, length, isKept });
+      const bytes = await this.call('read', { name, identity, where, isKept }, position, length);
       if (bytes.length === 0) return;
       position += bytes.length;
       yield bytes;
@@ -132,7 +108,7 @@ export class Folder {
   /** Returns the newest waiting file, or the newest finished file if none is waiting. Throws `UnreadableValues`. */
   async newest(pattern: string) {
     for (const where of ['', 'done'] as const) {
-      const { files } = await this.call('list', { where, pattern }).catch((error: unknown) => {
+      const { files } = await this.call('list', where, pattern).catch((error: unknown) => {
         if (where === 'done' && codeOf(error) === 'ENOENT') return { files: [] as FolderFile[] };
         throw error;
       });
@@ -142,146 +118,107 @@ export class Folder {
     throw new UnreadableValues(`no file in ${this.#path} matches ${pattern}`);
   }
 
-  /** Stops using the process, which exits when no folder uses it, even during a call. */
+  /** Stops using the process, whose program exits when no folder uses it, even during a call. */
   close(): void {
     const used = this.#process;
     this.#process = undefined;
     used?.users.delete(this);
-    if (used?.users.size === 0) used.end();
-    else if (used) {
-      const release = (identity: string) =>
-        used.call({ operation: 'release', request: { folder: this.#path, identity } }).catch(() => {});
-      for (const identity of this.#kept) void release(identity);
-    }
-    this.#kept.clear();
+    if (used?.users.size === 0) used.kill(closed());
+    else if (this.#isKeeping) used?.call({ operation: 'release', args: [this.#path] }).catch(() => {});
   }
 }
 
-class SharedProcess {
+class FolderProcess {
   readonly users = new Set<Folder>();
-  isEnded = false;
-  readonly #clock: FoldersOptions['clock'];
-  readonly #start: Required<FoldersOptions>['start'];
-  #program: FolderProgram | undefined;
-  #hung: FolderProgram | undefined;
+  readonly #clock: Pick<Clock, 'after'>;
+  readonly #start: () => ChildProcess;
+  #program: ChildProcess | undefined;
+  #hung: ChildProcess | undefined;
   #pending: PromiseWithResolvers<unknown> | undefined;
   /** Settles when the previous call has settled. */
   #previous: Promise<unknown> = Promise.resolve();
 
-  constructor(clock: FoldersOptions['clock'], start: Required<FoldersOptions>['start']) {
+  constructor(clock: Pick<Clock, 'after'>, start: () => ChildProcess) {
     this.#clock = clock;
     this.#start = start;
   }
 
   /** Runs an operation after all earlier ones. */
   call(request: FolderRequest): Promise<unknown> {
-    const { users } = this;
-    const result = this.#previous.then(() => (users.size === 0 ? Promise.reject(closed()) : this.#run(request)));
+    const result = this.#previous.then(() => this.#run(request));
     this.#previous = result.catch(() => {});
     return result;
   }
 
-  end(): void {
-    this.isEnded = this.#hung === undefined;
-    this.#kill(closed());
-  }
-
   async #run(request: FolderRequest): Promise<unknown> {
+    if (this.users.size === 0) throw closed();
     if (this.#hung) throw unresponsive();
-    const pending = Promise.withResolvers<unknown>();
-    this.#pending = pending;
+    this.#pending = Promise.withResolvers<unknown>();
+    const { promise } = this.#pending;
     const cancelDeadline = this.#clock.after(DEADLINE_MS, () => {
       this.#hung = this.#program;
-      this.#kill(unresponsive());
+      this.kill(unresponsive());
     });
-    this.#program ??= this.#startProgram();
-    this.#program.send(request);
-    return await pending.promise.finally(cancelDeadline);
+    const program = this.#program ?? this.#startProgram();
+    this.#program = program;
+    // If no file descriptor is available, the program has no channel. Its error event then fails the call.
+    program.send?.(request, (error) => error && program.emit('error', error));
+    return await promise.finally(cancelDeadline);
   }
 
-  #startProgram(): FolderProgram {
-    const program = this.#start({
-      reply: (reply) => {
-        if (program !== this.#program) return;
-        if ('result' in reply) this.#pending?.resolve(reply.result);
-        else this.#pending?.reject(new FolderFailure(reply.error.code, reply.error.message, false));
-      },
-      exited: (how) => {
-        if (program === this.#hung) this.#hung = undefined;
-        if (program === this.#program) this.#kill(new FolderFailure('ECHILD', `folder process exited: ${how}`, true));
-      },
+  #startProgram(): ChildProcess {
+    const program = this.#start();
+    const exited = (how: string) => {
+      if (program === this.#hung) this.#hung = undefined;
+      if (program === this.#program) this.kill(new FolderFailure('ECHILD', `folder process exited: ${how}`, true));
+    };
+    program.on('error', (error) => exited(error.message));
+    program.on('exit', (code, signal) => exited(signal ?? `exit status ${code}`));
+    program.on('message', (reply: FolderReply) => {
+      if (program !== this.#program) return;
+      if ('result' in reply) this.#pending?.resolve(reply.result);
+      else this.#pending?.reject(new FolderFailure(reply.error.code, reply.error.message, false));
     });
     return program;
   }
 
   /** The next call starts another program. */
-  #kill(reason: FolderFailure): void {
-    this.#program?.kill();
+  kill(reason: FolderFailure): void {
+    const program = this.#program;
     this.#program = undefined;
     this.#pending?.reject(reason);
+    program?.kill('SIGKILL');
+    // The agent does not wait for a process that cannot be killed.
+    if (program?.connected) program.disconnect();
+    program?.unref();
   }
 }
 
-function startProgram({ reply, exited }: FolderProgramEvents): FolderProgram {
+function startProgram(): ChildProcess {
   const ending = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
-  const child = fork(fileURLToPath(new URL(`./folder-program.${ending}`, import.meta.url)), [], {
+  const program = fork(fileURLToPath(new URL(`./folder-program.${ending}`, import.meta.url)), [], {
     cwd: '/',
     // Separate process group, so that Ctrl-C in a terminal affects only the agent.
     detached: true,
     env: programEnvironment(process.env, `folder:${process.pid}`),
-    execArgv: FLAGS,
+    execArgv: ['--max-semi-space-size=1', '--max-old-space-size=48'],
     serialization: 'advanced',
-    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
   });
-  killBeforeAgent(child.pid);
-  let stderr = '';
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-    stderr = (stderr + text).slice(-MAX_STDERR);
-  });
-  child.on('message', (message) => reply(message as FolderReply));
-  child.on('error', (error) => exited(error.message));
-  child.on('exit', (code, signal) => exited(`${signal ?? `exit status ${code}`} ${stderr}`.trim()));
-  return {
-    // If no file descriptor is available, the process has no channel. Its error event then fails the call.
-    send: (request) => void child.send?.(request, (error) => error && exited(error.message)),
-    kill() {
-      child.kill('SIGKILL');
-      // The agent does not wait for a process that cannot be killed.
-      if (child.connected) child.disconnect();
-      child.stderr?.destroy();
-      child.unref();
-    },
-  };
+  killBeforeAgent(program.pid);
+  return program;
 }
 
-/** Running `stat` calls by folder. No second one is started for a folder while the first one cannot be killed. */
-const asked = new Map<string, Promise<string>>();
-
-/** Returns the device number, or the path if it has none. Rejects at the deadline. */
-function deviceOf(path: string, signal: AbortSignal): Promise<string> {
-  return raced(asked.get(path) ?? askDevice(path), signal);
-}
-
-function askDevice(path: string): Promise<string> {
-  const asking = new Promise<string>((resolve, reject) => {
-    const options = {
-      cwd: '/',
-      env: programEnvironment(process.env, `folder:${process.pid}`),
-      signal: AbortSignal.timeout(DEADLINE_MS),
-      killSignal: 'SIGKILL' as const,
-    };
-    const child = execFile('stat', ['-L', '-c', '%d', '--', path], options, (error, stdout) => {
-      child.unref();
-      if (options.signal.aborted) reject(unresponsive());
-      else resolve(error ? path : stdout.trim());
-    });
-    const forget = () => asked.delete(path);
-    child.once('exit', forget);
-    if (child.pid === undefined) queueMicrotask(forget);
+/** Returns the mount point of a path without access to the file system, which may not respond. */
+function mountPointIn(path: string): string {
+  const mounts = readFileSync('/proc/self/mountinfo', 'utf8').split('\n');
+  const points = mounts.map((mount) => {
+    // Spaces and backslashes are written as octal numbers.
+    const point = mount.split(' ')[4] ?? '/';
+    return point.replaceAll(/\\(\d{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)));
   });
-  asked.set(path, asking);
-  asking.catch(() => {});
-  return asking;
+  const own = points.filter((point) => `${path}/`.startsWith(point.endsWith('/') ? point : `${point}/`));
+  return own.reduce((longest, point) => (point.length > longest.length ? point : longest), '/');
 }
 
 function closed(): FolderFailure {
@@ -292,8 +229,8 @@ function unresponsive(): FolderFailure {
   return new FolderFailure('ETIMEDOUT', `no response within ${DEADLINE_MS / 1_000} s`, true);
 }
 
-/** Describes why a folder cannot be used, with a hint. */
-export function folderProblem(folder: string, code: string | undefined): { problem: string; hint?: string } {
+/** Describes why a folder cannot be used, with a hint. `error`: an error or its code. */
+export function folderProblem(folder: string, error: unknown): { problem: string; hint?: string } {
   const access = [
     `the service has no access to ${folder}`,
     `Run \`chgrp tagferry ${folder} && chmod g+rwx ${folder}\`.`,
@@ -322,6 +259,6 @@ export function folderProblem(folder: string, code: string | undefined): { probl
     ],
     ETIMEDOUT: [`${folder} does not respond`, 'Check the network share that is mounted there.'],
   };
-  const [problem, hint] = known[code ?? ''] ?? [];
-  return problem === undefined ? { problem: `${folder}: ${code ?? 'unknown error'}` } : { problem, hint: hint! };
+  const [problem, hint] = known[typeof error === 'string' ? error : (codeOf(error) ?? '')] ?? [];
+  return problem === undefined ? { problem: `${folder}: ${messageOf(error)}` } : { problem, hint: hint! };
 }

@@ -1,16 +1,15 @@
 import { accessSync, constants, statSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { codeOf } from '../../base/errors.ts';
-import { readDuration } from '../../base/quantity.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
-import type { MemberReport, Members } from '../../config/source-kinds.ts';
+import type { Members } from '../../config/source-kinds.ts';
+import { readDurationMember } from '../duration-member.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { ExecSpec, ExecValue } from './exec-source.ts';
 
 const INSTEAD = 'use a value such as [/opt/site/read-probe, "--all"]';
-const MIN_TIMEOUT_MS = 100;
-const MAX_TIMEOUT_MS = 7 * 86_400_000;
+const TIMEOUT = { minMs: 100, maxMs: 7 * 86_400_000, range: 'between 100ms and 7d', example: '30s' };
 
 /** A program that prints values: `probe: { exec: [/opt/site/read-probe, "--all"] }`. */
 export const EXEC: SourceKind<ExecSpec, ExecValue> = {
@@ -39,19 +38,16 @@ export const EXEC: SourceKind<ExecSpec, ExecValue> = {
   everyMs: 0,
   readSource(raw: Members, report) {
     const [program = '', ...rest] = (raw.exec as unknown[]).map(String);
-    if (program.trim() === '') {
-      report.problem('exec', 'the command is empty', INSTEAD);
-      return undefined;
-    }
-    if ([program, ...rest].some((part) => part.includes('\u0000'))) {
-      report.problem('exec', 'the command contains a null byte', 'remove it');
+    const isEmpty = program.trim() === '';
+    if (isEmpty || [program, ...rest].some((part) => part.includes('\u0000'))) {
+      report.problem('exec', `the command ${isEmpty ? 'is empty' : 'contains a null byte'}`, INSTEAD);
       return undefined;
     }
     // A name without a path is looked up in PATH.
     const file = program.includes('/') && !isAbsolute(program) ? report.pathOf(program) : program;
     const problem = file.includes('/') ? executableProblem(file) : undefined;
-    if (problem) report.warning('exec', `${printable(file)} ${problem.reason}`, problem.instead);
-    const timeoutMs = raw.timeout === undefined ? undefined : readTimeout(String(raw.timeout), report);
+    if (problem) report.warning('exec', `${printable(file)} ${problem[0]}`, problem[1]);
+    const timeoutMs = readDurationMember(raw, 'timeout', undefined, TIMEOUT, report);
     if (raw.timeout !== undefined && timeoutMs === undefined) return undefined;
     const format = (raw.format ?? 'ndjson') as ExecSpec['format'];
     return { command: [file, ...rest], format, ...(timeoutMs === undefined ? {} : { timeoutMs }) };
@@ -64,37 +60,15 @@ export const EXEC: SourceKind<ExecSpec, ExecValue> = {
   },
 };
 
-function readTimeout(text: string, report: MemberReport): number | undefined {
-  const reading = readDuration(text);
-  const ms = 'value' in reading ? reading.value : Number.NaN;
-  if (ms >= MIN_TIMEOUT_MS && ms <= MAX_TIMEOUT_MS) return ms;
-  const reason = 'reason' in reading ? reading.reason : ms < MIN_TIMEOUT_MS ? 'is too short' : 'is too long';
-  report.problem(
-    'timeout',
-    `timeout "${printable(text)}" ${reason}`,
-    'use a duration from 100ms to 7d, for example 30s',
-  );
-  return undefined;
-}
-
-/**
- * Returns the reason why a file cannot be executed, or `undefined` if it can be executed or if this cannot be
- * determined.
- */
-function executableProblem(file: string): { reason: string; instead: string } | undefined {
+/** Returns the reason why a file cannot be executed, or `undefined` if there is none or it cannot be determined. */
+function executableProblem(file: string): [reason: string, instead: string] | undefined {
   try {
-    if (!statSync(file).isFile()) return { reason: 'is not a file', instead: 'set the path of a program' };
+    if (!statSync(file).isFile()) return ['is not a file', 'set the path of a program'];
     accessSync(file, constants.X_OK);
-    return undefined;
   } catch (error) {
-    switch (codeOf(error)) {
-      case 'ENOENT':
-      case 'ENOTDIR':
-        return { reason: 'does not exist', instead: 'install it, or set the path of a program' };
-      case 'EACCES':
-        return { reason: 'is not executable', instead: `run chmod 755 ${file}` };
-      default:
-        return undefined;
-    }
+    const code = codeOf(error) ?? '';
+    if (/^ENO(ENT|TDIR)$/.test(code)) return ['does not exist', 'install it, or set the path of a program'];
+    if (code === 'EACCES') return ['is not executable', `run chmod 755 ${file}`];
   }
+  return undefined;
 }

@@ -4,7 +4,8 @@
  * unchanged. While writes to the disk fail, the output is not read, so the program blocks on a full pipe.
  *
  * Without `every`, the program runs continuously. It is restarted when it exits or prints nothing for `timeout`. With
- * `every`, it is run at this interval and ended after `timeout`.
+ * `every`, it is run at this interval and ended after `timeout`. The last line of a program that is terminated may be
+ * cut, so it is rejected unless it ends with a line feed.
  */
 import { isUtf8 } from 'node:buffer';
 import type { Readable } from 'node:stream';
@@ -18,7 +19,8 @@ import { STATUS_MASK } from '../../buffer/format/value-columns.ts';
 import { readNdjsonBody } from '../formats/json-values.ts';
 import { readLineProtocol, type SeriesHeads } from '../formats/line-protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
-import type { Draft, Interceptor } from '../intake/draft.ts';
+import { quote } from '../intake/address-book.ts';
+import type { Interceptor } from '../intake/draft.ts';
 import type { Quality, Reading } from '../intake/gate.ts';
 import { MAX_LINE_BYTES } from '../intake/text-parsers.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
@@ -47,29 +49,40 @@ const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncerta
 const NANOSECONDS = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined, maxLineLength: MAX_LINE_BYTES };
 const FEED = 10;
 
+/** Output of one run, which may still be read when the next run has started. */
+interface Output {
+  /** Series by the beginning of their lines. */
+  heads: SeriesHeads;
+  /** Bytes after the latest line feed. */
+  rest: CollectedBytes;
+  /** Whether the output was read to its end. */
+  isAtEnd: boolean;
+}
+
 export class ExecSource implements RunningSource {
   #context: SourceContext<ExecSpec, ExecValue>;
   #points: ReadonlyMap<number, Point<ExecValue>>;
   readonly #program: SupervisedProgram | ScheduledProgram;
   readonly #trouble: TroubleLog;
-  readonly #outputLog: ProgramOutputLog;
+  /** Output of the latest run. */
+  #output: Output | undefined;
   /** Monotonic time of the latest rejected line. */
   #rejectedMs = Number.NEGATIVE_INFINITY;
 
   constructor(context: SourceContext<ExecSpec, ExecValue>) {
-    const { source, clock, log, instance } = context;
+    const { source, clock, log, instance, status } = context;
     this.#context = context;
     this.#points = bySeries(context.points);
     this.#trouble = new TroubleLog(log, clock);
-    this.#outputLog = new ProgramOutputLog(source.name, log, clock);
+    const outputLog = new ProgramOutputLog(source.name, log, clock);
     const { command, timeoutMs } = source.spec;
     const { everyMs } = source;
     const options = {
       command,
       instance: `${instance}-${source.name}`,
       clock,
-      readOutput: (output: Readable) => this.#readOutput(output),
-      onErrorLine: (line: string) => this.#outputLog.write(line),
+      readOutput: (stream: Readable) => this.#readOutput(stream),
+      onErrorLine: (line: string) => outputLog.write(line),
     };
     this.#program =
       everyMs > 0
@@ -78,13 +91,13 @@ export class ExecSource implements RunningSource {
             everyMs,
             timeoutMs: timeoutMs ?? Math.max(everyMs, MIN_DEFAULT_TIMEOUT_MS),
             isReady: () => !this.#context.gate.isFull,
-            ended: (end) => this.#reportRun(end),
+            ended: (end) => this.#end(end),
             missed: (runs) => this.#reportMissed(runs),
           })
         : new SupervisedProgram({
             ...options,
-            started: () => context.status.connect(),
-            ended: (how, againInMs) => this.#reportExit(how, againInMs),
+            started: () => status.connect(),
+            ended: (how, againInMs, hasExited) => this.#end({ how, isSuccess: false, hasExited }, againInMs),
           });
   }
 
@@ -94,6 +107,7 @@ export class ExecSource implements RunningSource {
 
   async stop(): Promise<void> {
     await this.#program.stop();
+    this.#endOutput(false);
   }
 
   /** Applies a changed set of values without restarting the program. */
@@ -111,57 +125,75 @@ export class ExecSource implements RunningSource {
     if (this.#program instanceof ScheduledProgram) this.#program.runNow();
   }
 
-  /** While too many values wait for the disk, the output is not read, so the program blocks on a full pipe. */
-  async #readOutput(output: Readable): Promise<void> {
-    const { gate } = this.#context;
-    const heads: SeriesHeads = new WeakMap();
-    for await (const block of blocksOf(this.#chunksOf(output))) {
-      await gate.untilRoom();
-      const draft = this.#context.intake.draft({ isPartial: true, textBytes: block?.length ?? 0 });
-      if (block === undefined) draft.reject('', `the line is longer than ${MAX_LINE_BYTES} bytes`);
-      else this.#read(block, draft, heads);
-      this.#store(draft);
-    }
-  }
-
-  /** Limits the output of a run with `every`, and otherwise the time that the reader waits for output. */
-  async *#chunksOf(output: Readable): AsyncGenerator<Buffer> {
-    const { clock, source } = this.#context;
+  /**
+   * Reads whole lines. While too many values wait for the disk, the output is not read, so the program blocks on a full
+   * pipe. Limits the output of a run with `every`, and otherwise the time without output.
+   */
+  async #readOutput(stream: Readable): Promise<void> {
+    const { clock, gate, source } = this.#context;
     const { timeoutMs } = source.spec;
     const program = this.#program;
+    const output: Output = { heads: new WeakMap(), rest: new CollectedBytes(), isAtEnd: false };
+    this.#output = output;
     const watch = () => {
       if (program instanceof ScheduledProgram || timeoutMs === undefined) return () => {};
       const time = timeoutMs < 1_000 ? `${timeoutMs} ms` : durationText(timeoutMs / 1_000);
       return clock.after(timeoutMs, () => program.restart(`no output for ${time}`));
     };
+    const { rest } = output;
     let bytes = 0;
+    let isSkipping = false;
     let endWatch = watch();
     try {
-      for await (const chunk of output as AsyncIterable<Buffer>) {
+      for await (const chunk of stream as AsyncIterable<Buffer>) {
         endWatch();
         bytes += chunk.length;
         if (program instanceof ScheduledProgram && bytes > MAX_RUN_BYTES) {
           program.endRun(`printed more than ${bytesText(MAX_RUN_BYTES)}`);
           return;
         }
-        yield chunk;
+        await gate.untilRoom();
+        const end = chunk.lastIndexOf(FEED) + 1;
+        if (end > 0) {
+          const lines = chunk.subarray(isSkipping ? chunk.indexOf(FEED) + 1 : 0, end);
+          this.#store(output, rest.length === 0 ? lines : Buffer.concat([rest.takeAll(), lines]));
+          isSkipping = false;
+        }
+        if (!isSkipping && rest.length + chunk.length - end > MAX_LINE_BYTES) {
+          rest.release();
+          isSkipping = true;
+          this.#store(output, undefined, `the line is longer than ${MAX_LINE_BYTES} bytes`);
+        }
+        // Copied, because a slice would retain the whole chunk in memory.
+        if (!isSkipping) rest.add(Buffer.from(chunk.subarray(end)));
         endWatch = watch();
       }
+      output.isAtEnd = true;
     } finally {
       endWatch();
     }
   }
 
-  /** Replaces invalid UTF-8, so that only the affected line is rejected. */
-  #read(block: Buffer, draft: Draft, heads: SeriesHeads): void {
-    const text = isUtf8(block) ? block : Buffer.from(block.toString('utf8'));
-    if (this.#context.source.spec.format === 'ndjson') readNdjsonBody(text, draft);
-    else readLineProtocol(text, { ...NANOSECONDS, heads }, draft);
+  /** Accepts a final line without a line feed if the program exited by itself, because it may be cut otherwise. */
+  #endOutput(hasExited: boolean): void {
+    const output = this.#output;
+    if (output === undefined || output.rest.length === 0) return;
+    const line = output.rest.takeAll();
+    if (hasExited && output.isAtEnd) this.#store(output, line);
+    else this.#store(output, undefined, `the output is cut within the line ${quote(line.toString('utf8'))}`);
   }
 
-  #store(draft: Draft): void {
-    const { gate, source, clock, status } = this.#context;
+  /** Stores the values of lines, or rejects a line. Invalid UTF-8 is replaced, so that only its line is rejected. */
+  #store({ heads }: Output, lines: Buffer | undefined, rejection = ''): void {
+    const { gate, source, clock, status, intake } = this.#context;
     const points = this.#points;
+    const draft = intake.draft({ isPartial: true, textBytes: lines?.length ?? 0 });
+    if (lines === undefined) draft.reject('', rejection);
+    else {
+      const text = isUtf8(lines) ? lines : Buffer.from(lines.toString('utf8'));
+      if (source.spec.format === 'ndjson') readNdjsonBody(text, draft);
+      else readLineProtocol(text, { ...NANOSECONDS, heads }, draft);
+    }
     const readings: Reading[] = [];
     const interceptor: Interceptor = {
       has: (series) => points.has(series),
@@ -172,38 +204,38 @@ export class ExecSource implements RunningSource {
     gate.record(readings);
     gate.writeColumns(columns).catch(() => {});
     const { count, listed } = draft.problems;
-    if (count === 0) {
-      this.#noteValid(draft.accepted);
+    const nowMs = clock.monotonicMs();
+    if (count > 0) {
+      this.#rejectedMs = nowMs;
+      const { field = '', problem = '' } = listed[0] ?? {};
+      status.errors += count;
+      status.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
+      const fields = { source: source.name, refused: count, field, error: plain(problem) };
+      this.#trouble.report({ event: 'exec.refused', ...fields }, 'some values from a program were rejected');
+    } else if (draft.count > 0 && nowMs - this.#rejectedMs >= VALID_AGAIN_MS) {
+      this.#trouble.recovered('exec.refused', { source: source.name }, 'all values from a program are valid again');
+    }
+  }
+
+  /** Reports how a program ended. `againInMs`: delay before its restart if it has no `every`. */
+  #end({ how, isSuccess, hasExited }: RunEnd, againInMs?: number): void {
+    this.#endOutput(hasExited);
+    const { status, gate, source, log } = this.#context;
+    const fields = { source: source.name, program: source.spec.command[0] };
+    if (isSuccess) {
+      status.connect();
+      this.#trouble.recovered('exec.failed', fields, 'source program restored');
       return;
     }
-    status.errors += count;
-    this.#rejectedMs = clock.monotonicMs();
-    const { field = '', problem = '' } = listed[0] ?? {};
-    status.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
-    const fields = { source: source.name, refused: count, field, error: plain(problem) };
-    this.#trouble.report({ event: 'exec.refused', ...fields }, 'some values from a program were rejected');
-  }
-
-  #noteValid(values: number): void {
-    const { source, clock } = this.#context;
-    if (values === 0 || clock.monotonicMs() - this.#rejectedMs < VALID_AGAIN_MS) return;
-    this.#trouble.recovered('exec.refused', { source: source.name }, 'all values from a program are valid again');
-  }
-
-  #reportExit(how: string, againInMs: number): void {
-    this.#fail(how);
-    const fields = { ...this.#named(), error: how, again_in_ms: againInMs };
-    this.#context.log.warn({ event: 'exec.ended', ...fields }, 'source program exited, restarting');
-  }
-
-  #reportRun({ how, isSuccess }: RunEnd): void {
-    if (!isSuccess) {
-      this.#fail(how);
-      this.#trouble.report({ event: 'exec.failed', ...this.#named(), error: how }, 'source program failed');
-      return;
+    status.errors++;
+    status.disconnect(how);
+    gate.record([...this.#points.values()].map((point) => ({ point, failure: undefined })));
+    if (againInMs === undefined) {
+      this.#trouble.report({ event: 'exec.failed', ...fields, error: how }, 'source program failed');
+    } else {
+      const ended = { ...fields, error: how, again_in_ms: againInMs };
+      log.warn({ event: 'exec.ended', ...ended }, 'source program exited, restarting');
     }
-    this.#context.status.connect();
-    this.#trouble.recovered('exec.failed', this.#named(), 'source program restored');
   }
 
   #reportMissed(runs: number): void {
@@ -212,45 +244,9 @@ export class ExecSource implements RunningSource {
     const fields = { source: status.name, late: status.pollsLate };
     this.#trouble.report({ event: 'source.polls_late', ...fields }, 'polls delayed or skipped');
   }
-
-  #fail(how: string): void {
-    const { status, gate } = this.#context;
-    status.errors++;
-    status.disconnect(how);
-    gate.record([...this.#points.values()].map((point) => ({ point, failure: undefined })));
-  }
-
-  #named() {
-    const { name, spec } = this.#context.source;
-    return { source: name, program: spec.command[0] };
-  }
 }
 
 /** The points have no map, because drafts contain numbers that were already mapped. */
 function bySeries(points: readonly Point<ExecValue>[]): ReadonlyMap<number, Point<ExecValue>> {
   return new Map(points.map((point) => [point.series, { ...point, map: undefined }]));
-}
-
-/** Joins chunks to blocks of whole lines. Yields `undefined` in place of a line that is too long. */
-async function* blocksOf(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer | undefined> {
-  const incomplete = new CollectedBytes();
-  let isSkipping = false;
-  for await (const chunk of chunks) {
-    const end = chunk.lastIndexOf(FEED) + 1;
-    if (end > 0) {
-      const lines = chunk.subarray(isSkipping ? chunk.indexOf(FEED) + 1 : 0, end);
-      isSkipping = false;
-      yield incomplete.length === 0 ? lines : Buffer.concat([incomplete.takeAll(), lines]);
-    }
-    if (isSkipping) continue;
-    if (incomplete.length + chunk.length - end <= MAX_LINE_BYTES) {
-      // Copied, because a slice would retain the whole chunk in memory.
-      incomplete.add(Buffer.from(chunk.subarray(end)));
-      continue;
-    }
-    incomplete.release();
-    isSkipping = true;
-    yield undefined;
-  }
-  if (incomplete.length > 0) yield incomplete.takeAll();
 }

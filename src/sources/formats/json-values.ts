@@ -11,6 +11,7 @@ import { UnreadableValues, withoutStackTraces } from '../intake/problem-list.ts'
 import { numberOf, problemOfReading, type RawReading, TEXTS_NEED_MAP } from '../intake/shaping.ts';
 import { hasMark, MAX_LINE_BYTES, parseDecimal, parseJson, requireUtf8 } from '../intake/text-parsers.ts';
 
+const FLAGS = new Map<unknown, number>(Object.entries(STATUS_FLAGS));
 const MEMBERS = ['tag', 'key', 'value', 'timestamp', 'status', 'asset', 'unit', 'group'];
 /** Maximum total size of lines that are parsed together, which results in at most about 3 MB of objects. */
 const MAX_GROUP_BYTES = 128 * 1024;
@@ -36,16 +37,19 @@ export function readNdjsonBody(bytes: Buffer, draft: Draft): void {
     for (let from = start; from < bytes.length; ) {
       const to = endOfGroup(bytes, from);
       const lines = bytes.toString('utf8', from, bytes[to - 1] === LINE_FEED ? to - 1 : to).split('\n');
-      if (!addTogether(lines, draft)) {
-        for (const [at, line] of lines.entries()) {
-          const problem = addLine(line, draft);
-          if (problem === undefined) continue;
-          if (!draft.isPartial) throw unreadableLine(number + at, problem, bytes.toString('latin1', start, HEAD_BYTES));
-          draft.reject('', draft.problems.hasRoom ? `line ${number + at} ${problem}` : '');
-        }
-      }
-      number += lines.length;
       from = to;
+      const first = number;
+      number += lines.length;
+      if (addTogether(lines, draft)) continue;
+      for (const [at, line] of lines.entries()) {
+        const problem = addLine(line, draft);
+        if (problem === undefined) continue;
+        const text = `line ${first + at} ${problem}`;
+        draft.reject('', text);
+        if (draft.isPartial) continue;
+        const head = bytes.toString('latin1', start, HEAD_BYTES);
+        throw new UnreadableValues(text, BEGINS_AS_BODY.test(head) ? IS_JSON : ONE_PER_LINE);
+      }
     }
   });
 }
@@ -94,11 +98,6 @@ function addLine(line: string, draft: Draft): string | undefined {
   return undefined;
 }
 
-/** `head`: first bytes of the body. */
-function unreadableLine(line: number, problem: string, head: string): UnreadableValues {
-  return new UnreadableValues(`line ${line} ${problem}`, BEGINS_AS_BODY.test(head) ? IS_JSON : ONE_PER_LINE);
-}
-
 /** Validates one value and adds the value or its problem to the draft. */
 export function addJsonValue(draft: Draft, item: unknown): void {
   if (typeof item !== 'object' || item === null || Array.isArray(item)) {
@@ -125,17 +124,19 @@ export function addJsonValue(draft: Draft, item: unknown): void {
     else if (name === 'unit') unit = member;
     else if (name === 'group') group = member;
     else {
-      draft.reject(name.slice(0, 64), draft.problems.hasRoom ? unknownMember(name) : '');
+      draft.reject(name.slice(0, 64), unknownMember, name);
       return;
     }
   }
   const slot = slotOf(draft, tag, key, asset, unit, group);
   if (slot === undefined) return;
   const number = typeof value === 'number' && slot.map === undefined ? value : mappedNumber(value, slot.map);
-  const timeMs = timestamp === undefined ? ON_ARRIVAL : readTimestamp(draft, timestamp);
-  const flag = status === undefined ? 0 : flagOf(status);
-  if (!Number.isFinite(number)) draft.reject('value', wrongValue(value, slot.map));
-  else if (timestamp !== undefined && Number.isNaN(timeMs)) draft.reject('timestamp', wrongTimestamp(timestamp));
+  let timeMs = ON_ARRIVAL;
+  if (typeof timestamp === 'string') timeMs = draft.timeOf(timestamp);
+  else if (typeof timestamp === 'number' && draft.isPlausibleTime(timestamp)) timeMs = timestamp;
+  const flag = status === undefined ? 0 : (FLAGS.get(status) ?? -1);
+  if (!Number.isFinite(number)) draft.reject('value', wrongValue, value, slot.map);
+  else if (timestamp !== undefined && Number.isNaN(timeMs)) draft.reject('timestamp', wrongTimestamp, timestamp);
   else if (flag < 0) draft.reject('status', 'must be "good", "uncertain" or "bad"');
   else draft.add(slot, number, timeMs, flag);
 }
@@ -162,25 +163,13 @@ function slotOf(
     draft.reject('tag', tag === undefined ? 'is missing: set tag or asset' : 'must be a string');
   } else if (typeof key !== 'string') {
     draft.reject('key', key === undefined ? 'is missing' : 'must be a string');
-  } else if (asset !== undefined || unit !== undefined || group !== undefined) {
-    const field = asset !== undefined ? 'asset' : unit !== undefined ? 'unit' : 'group';
-    draft.reject(field, 'cannot be combined with tag, because tags.yaml defines asset, unit and group of a tag');
-  } else {
+  } else if (asset === undefined && unit === undefined && group === undefined) {
     return draft.slotOfTag(tag, key);
+  } else {
+    const [field] = Object.entries({ asset, unit, group }).find(([, member]) => member !== undefined)!;
+    draft.reject(field, 'cannot be combined with tag, because tags.yaml defines asset, unit and group of a tag');
   }
   return undefined;
-}
-
-/** Returns the timestamp in milliseconds, or NaN if it is not acceptable. */
-function readTimestamp(draft: Draft, timestamp: unknown): number {
-  if (typeof timestamp === 'string') return draft.timeOf(timestamp);
-  return typeof timestamp === 'number' && draft.isPlausibleTime(timestamp) ? timestamp : Number.NaN;
-}
-
-function flagOf(status: unknown): number {
-  if (status === 'good') return STATUS_FLAGS.good;
-  if (status === 'uncertain') return STATUS_FLAGS.uncertain;
-  return status === 'bad' ? STATUS_FLAGS.bad : -1;
 }
 
 function wrongValue(value: unknown, map: ValueMap | undefined): string {

@@ -7,10 +7,11 @@
  * A line is also rejected if an earlier line of another Influx series has the same tag, key and time, because the
  * platform would store only one of the values.
  */
+import type { ValueMap } from '../../config/tags.ts';
 import { quote, type Slot } from '../intake/address-book.ts';
-import { type Draft, isSeconds, isValidTime, ON_ARRIVAL } from '../intake/draft.ts';
+import { type Draft, explain, isValidTime, ON_ARRIVAL } from '../intake/draft.ts';
 import { withoutStackTraces } from '../intake/problem-list.ts';
-import { numberOf, problemOfReading, TEXTS_NEED_MAP } from '../intake/shaping.ts';
+import { numberOf, problemOfReading, type RawReading, TEXTS_NEED_MAP } from '../intake/shaping.ts';
 import { parseDecimal, textOf } from '../intake/text-parsers.ts';
 
 export interface LineOptions {
@@ -28,32 +29,31 @@ export interface LineOptions {
   heads?: SeriesHeads;
 }
 
-/** Measurement and Influx tags of a line. */
-interface Head {
-  measurement: string;
-  tags: ReadonlyMap<string, string>;
+/**
+ * Influx series of the latest value of a slot, and of earlier values by time. `head` contains the measurement and Influx
+ * tags as written. `timeMs` is NaN for the arrival time. Most requests contain only one time per slot.
+ */
+interface Written {
+  timeMs: number;
+  head: string;
+  earlier: Map<number, string> | undefined;
+  /** Whether `head` refers to the text of the current block. */
+  isChanged: boolean;
 }
 
-/** `head`: the Influx series as text, with sorted tags. */
-export type SeriesHeads = WeakMap<Slot, { head: string; timeMs: number }>;
-
-/** Line with a rejected field. */
-interface RejectedLine {
-  /** Line number, starting from 1. */
-  number: number;
-  /** Beginning of the line, quoted. */
-  text: string;
-  problem: string;
+export interface SeriesHeads {
+  get(slot: Slot): Written | undefined;
+  set(slot: Slot, written: Written): unknown;
 }
 
 const SAME_KEY = 'an earlier line has the same tag, key and time';
 /** Maximum number of rejected lines that are quoted. */
 const MAX_LISTED = 10;
 
-/** Number of lines with rejected fields, and the first ten of them. */
+/** Number of lines with rejected fields, and the first ten of them, quoted with their problem. */
 export class RejectedLines {
   count = 0;
-  readonly listed: RejectedLine[] = [];
+  readonly listed: string[] = [];
 }
 
 const TAB = 9;
@@ -77,30 +77,17 @@ export function readLineProtocol(
   withoutStackTraces(() => new LineReader(textOf(bytes), options, draft, rejected).read());
 }
 
-/** The result does not refer to the block of lines. */
-function headText({ measurement, tags }: Head): string {
-  return JSON.stringify([measurement, ...[...tags].sort()]);
-}
-
 /** The current line cannot be parsed. */
 class InvalidLine extends Error {}
-
-/**
- * Time and line offset of the latest value of a slot, and offsets of earlier lines by time. Offsets are stored because
- * 250,000 parsed lines would use 100 MB. Most requests contain only one time per slot.
- */
-interface Writer {
-  timeMs: number;
-  from: number;
-  earlier: Map<number, number> | undefined;
-}
 
 class LineReader {
   readonly #text: string;
   readonly #options: LineOptions;
   readonly #draft: Draft;
   readonly #rejected: RejectedLines;
-  readonly #writers = new Map<Slot, Writer>();
+  readonly #heads: SeriesHeads;
+  /** Entries of `#heads` that this block has changed, if `#heads` is kept. */
+  readonly #changed: Written[] = [];
   #at = 0;
   /** Number of line feeds before `#countedTo`. */
   #feeds = 0;
@@ -110,10 +97,11 @@ class LineReader {
   #from = 0;
   #headTo = 0;
   #first = 0;
+  /** Influx tags, if the key depends on them. */
   #tags: ReadonlyMap<string, string> | undefined;
-  /** Slots of its values, and the entries of `#writers` for the slots. */
+  /** Slots of its values, and what `#heads` contains for them. */
   readonly #slots: Slot[] = [];
-  readonly #slotWriters: (Writer | undefined)[] = [];
+  readonly #written: (Written | undefined)[] = [];
   /** Problem of the line, or of its first rejected field, and the number of its problems. */
   #problem = '';
   #problems = 0;
@@ -123,6 +111,7 @@ class LineReader {
     this.#options = options;
     this.#draft = draft;
     this.#rejected = rejected;
+    this.#heads = options.heads ?? new Map();
   }
 
   read(): void {
@@ -133,10 +122,11 @@ class LineReader {
       if (this.#next() === RETURN) this.#at++;
       if (this.#next() === FEED) this.#at++;
     }
-    const { heads } = this.#options;
-    if (heads === undefined) return;
-    for (const [slot, { timeMs, from }] of this.#writers) {
-      heads.set(slot, { head: headText(this.#headAt(from)), timeMs });
+    for (const written of this.#changed) {
+      // A copy does not retain the text of the block.
+      written.head = Buffer.from(written.head).toString();
+      written.earlier = undefined;
+      written.isChanged = false;
     }
   }
 
@@ -150,19 +140,24 @@ class LineReader {
       this.#endLine(this.#parseLine());
     } catch (error) {
       if (!(error instanceof InvalidLine)) throw error;
-      this.#rejectLine('', 'is on a line that cannot be parsed', error.message);
-      this.#draft.reject('', this.#draft.problems.hasRoom ? `line ${this.#lineNumber()}: ${error.message}` : '');
+      this.#rejectLine('', error.message);
       // An unterminated string must not hide the lines that follow.
       this.#at = this.#from;
       this.#skipLine();
     }
-    if (this.#problems > 0) this.#listRejected();
+    if (this.#problems === 0) return;
+    const { listed } = this.#rejected;
+    this.#rejected.count++;
+    if (listed.length >= MAX_LISTED) return;
+    const [line = ''] = this.#text.slice(this.#from, this.#from + 256).split(/\r?\n/, 1);
+    listed.push(`line ${this.#lineNumber()} ${quote(line)}: ${this.#problem}`);
   }
 
   /** Adds the fields of a line with the arrival time. Returns the line's own time, or NaN if it has none. */
   #parseLine(): number {
     const { tagFrom, msOfUnit, maxLineLength = Number.POSITIVE_INFINITY } = this.#options;
-    const measurement = this.#measurement();
+    const measurement = this.#name(false);
+    if (measurement === '') throw new InvalidLine('the measurement is missing');
     let tag = tagFrom === undefined ? measurement : undefined;
     while (this.#next() === COMMA) {
       const [key, value] = this.#influxTag();
@@ -182,12 +177,6 @@ class LineReader {
     if (!this.#isLineEnd()) throw new InvalidLine('unexpected text after the timestamp');
     if (this.#at - this.#from > maxLineLength) throw new InvalidLine(`is longer than ${maxLineLength} bytes`);
     return timeMs;
-  }
-
-  #measurement(): string {
-    const measurement = this.#name(false);
-    if (measurement === '') throw new InvalidLine('the measurement is missing');
-    return measurement;
   }
 
   /** Reads an Influx tag in the form `,key=value`. */
@@ -214,7 +203,7 @@ class LineReader {
       if (at === start) throw new InvalidLine('a field has no value');
       this.#at = at;
       const value = fieldValue(text.slice(start, at));
-      if (typeof value === 'string') this.#rejectField(tag, field, value);
+      if (typeof value === 'string') this.#reject('value', wrongField, tag ?? '', field, value);
       else this.#addValue(tag, field, value);
     }
     if (this.#at < text.length && !isFieldEnd(this.#next())) throw new InvalidLine('unexpected text after a field');
@@ -223,24 +212,22 @@ class LineReader {
   #addValue(tag: string | undefined, field: string, raw: number | boolean | string): void {
     const draft = this.#draft;
     if (tag === undefined) {
-      const name = quote(this.#options.tagFrom ?? '');
-      this.#reject('tag', `the line has no tag ${name}, which INGEST_TAG_FROM specifies`);
+      this.#reject('tag', missingTag, this.#options.tagFrom);
       return;
     }
     const key = this.#keyOf(field);
-    const slot = draft.find(tag, key);
+    const slot = draft.book.find(tag, key);
     if (slot === undefined) {
-      const wrong = this.#isReported ? draft.explain(tag, key) : { field: '', problem: '' };
-      this.#reject(wrong.field, wrong.problem);
+      this.#reject(draft.book.wrongFieldOf(tag), explain, draft.book, tag, key);
       return;
     }
     if (typeof raw === 'string' && slot.map === undefined) {
-      this.#rejectField(tag, field, `is a string, not a number; ${TEXTS_NEED_MAP}`);
+      this.#reject('value', wrongField, tag, field, `is a string, not a number; ${TEXTS_NEED_MAP}`);
       return;
     }
     const number = typeof raw === 'number' && slot.map === undefined ? raw : numberOf(raw, slot.map);
     if (number === undefined) {
-      this.#rejectField(tag, field, `has a value without a number: ${problemOfReading(raw, slot.map)}`);
+      this.#reject('value', unmappedField, tag, field, raw, slot.map);
       return;
     }
     // The time is known only at the end of the line.
@@ -251,121 +238,66 @@ class LineReader {
   #keyOf(field: string): string {
     const { keyOf } = this.#options;
     if (keyOf === undefined) return field;
-    this.#tags ??= this.#headAt(this.#from).tags;
+    this.#tags ??= parsedHead(this.#text.slice(this.#from, this.#headTo)).tags;
     return keyOf(field, this.#tags);
   }
 
   #endLine(timeMs: number): void {
-    const { isUnitGuessed } = this.#options;
-    if (Number.isNaN(timeMs) || (isUnitGuessed ? this.#draft.isPlausibleTime(timeMs) : isValidTime(timeMs))) {
-      const problem = this.#otherSeries(timeMs);
-      if (problem !== undefined) this.#rejectLine('key', problem);
-      else if (!Number.isNaN(timeMs)) this.#draft.setTimeFrom(this.#first, timeMs);
+    const isArrival = Number.isNaN(timeMs);
+    const isPlausible = this.#options.isUnitGuessed ? this.#draft.isPlausibleTime(timeMs) : isValidTime(timeMs);
+    if (!isArrival && !isPlausible) {
+      const what = isValidTime(timeMs) ? 'is close to 1970' : 'must be between 1970 and 9999';
+      this.#rejectLine('timestamp', `the timestamp ${what}: check precision`);
       return;
     }
-    const what = isValidTime(timeMs) && isSeconds(timeMs) ? 'is close to 1970' : 'must be between 1970 and 9999';
-    this.#rejectLine('timestamp', `${what}: check precision`, `the timestamp ${what}: check precision`);
+    const problem = this.#otherSeries(timeMs);
+    if (problem !== undefined) this.#rejectLine('key', problem);
+    else if (!isArrival) this.#draft.setTimeFrom(this.#first, timeMs);
   }
 
-  /**
-   * Returns the problem if another Influx series already set a key of this line at the same time. NaN means the arrival
-   * time.
-   */
+  /** Returns the problem if another Influx series already set a key of this line at the same time. */
   #otherSeries(timeMs: number): string | undefined {
+    const head = this.#text.slice(this.#from, this.#headTo);
     const slots = this.#slots;
+    const heads = this.#heads;
+    const isKept = this.#options.heads !== undefined;
     for (let at = 0; at < slots.length; at++) {
-      const writer = this.#writers.get(slots[at]!);
-      this.#slotWriters[at] = writer;
-      const problem = writer === undefined ? this.#earlierBlock(slots[at]!, timeMs) : this.#sameBlock(writer, timeMs);
+      const written = heads.get(slots[at]!);
+      this.#written[at] = written;
+      if (written === undefined) continue;
+      const other = Object.is(written.timeMs, timeMs) ? written.head : written.earlier?.get(timeMs);
+      const problem = other === undefined || other === head ? undefined : difference(head, other);
       if (problem !== undefined) return problem;
     }
-    const from = this.#from;
     for (let at = 0; at < slots.length; at++) {
-      const writer = this.#slotWriters[at];
-      if (writer === undefined) this.#writers.set(slots[at]!, { timeMs, from, earlier: undefined });
-      else if (!Object.is(writer.timeMs, timeMs)) {
-        writer.earlier ??= new Map();
-        writer.earlier.set(writer.timeMs, writer.from);
-        writer.timeMs = timeMs;
-        writer.from = from;
+      let written = this.#written[at];
+      if (written === undefined) {
+        written = { timeMs, head, earlier: undefined, isChanged: false };
+        heads.set(slots[at]!, written);
+      } else if (Object.is(written.timeMs, timeMs)) continue;
+      else {
+        written.earlier ??= new Map();
+        written.earlier.set(written.timeMs, written.head);
+        written.timeMs = timeMs;
+        written.head = head;
       }
+      if (!isKept || written.isChanged) continue;
+      written.isChanged = true;
+      this.#changed.push(written);
     }
     return undefined;
   }
 
-  /** Returns the problem if a line of another Influx series in this block set the key at the same time. */
-  #sameBlock({ timeMs: latestMs, from: latest, earlier }: Writer, timeMs: number): string | undefined {
-    const from = Object.is(latestMs, timeMs) ? latest : earlier?.get(timeMs);
-    if (from === undefined) return undefined;
-    const written = this.#text.slice(this.#from, this.#headTo);
-    if (this.#text.startsWith(written, from) && ' \t'.includes(this.#text[from + written.length]!)) return undefined;
-    const name = this.#difference(this.#headAt(from));
-    if (name === undefined) return undefined;
-    if (name === '') return `${SAME_KEY} and differs in the measurement`;
-    const hint = `INGEST_KEY_FROM={field}_{${name}} would make it part of the key`;
-    return `${SAME_KEY} and differs in the Influx tag ${quote(name)}: ${hint}`;
+  #reject<Args extends unknown[]>(field: string, describe: (...args: Args) => string, ...args: Args): void {
+    this.#draft.reject(field, describe, ...args);
+    if (this.#problems++ === 0 && this.#rejected.listed.length < MAX_LISTED) this.#problem = describe(...args);
   }
 
-  /** Returns the problem if a line of another Influx series in an earlier block set the key at the same time. */
-  #earlierBlock(slot: Slot, timeMs: number): string | undefined {
-    const head = this.#options.heads?.get(slot);
-    if (head === undefined || !Object.is(head.timeMs, timeMs)) return undefined;
-    return head.head === headText(this.#headAt(this.#from))
-      ? undefined
-      : `${SAME_KEY} and belongs to another Influx series`;
-  }
-
-  /**
-   * Returns the first Influx tag that differs between the current line and an earlier one, an empty string if only the
-   * measurement differs, or `undefined` if nothing differs.
-   */
-  #difference(others: Head): string | undefined {
-    const mine = this.#headAt(this.#from);
-    const names = [...mine.tags.keys(), ...others.tags.keys()];
-    return (
-      names.find((name) => mine.tags.get(name) !== others.tags.get(name)) ??
-      (mine.measurement === others.measurement ? undefined : '')
-    );
-  }
-
-  /** Returns the measurement and Influx tags of the line at `from`, which were parsed before. */
-  #headAt(from: number): Head {
-    const at = this.#at;
-    this.#at = from;
-    const measurement = this.#measurement();
-    const tags = new Map<string, string>();
-    while (this.#next() === COMMA) tags.set(...this.#influxTag());
-    this.#at = at;
-    return { measurement, tags };
-  }
-
-  /** Whether a description of a problem would be part of a response or a log line. */
-  get #isReported(): boolean {
-    return this.#draft.problems.hasRoom || (this.#problems === 0 && this.#rejected.listed.length < MAX_LISTED);
-  }
-
-  #rejectField(tag: string | undefined, field: string, what: string): void {
-    this.#reject('value', this.#isReported ? `the field ${quote(field)} of ${quote(tag ?? '')} ${what}` : '');
-  }
-
-  #reject(field: string, problem: string): void {
-    this.#draft.reject(field, problem);
-    if (this.#problems++ === 0) this.#problem = problem;
-  }
-
-  /** Removes the values of the current line. `ofLine`: description of the problem if it is not about a value. */
-  #rejectLine(field: string, problem: string, ofLine = problem): void {
+  /** Removes the values of the current line. */
+  #rejectLine(field: string, problem: string): void {
     this.#draft.rejectFrom(this.#first, field, problem);
     this.#problems++;
-    this.#problem = ofLine;
-  }
-
-  #listRejected(): void {
-    const { listed } = this.#rejected;
-    this.#rejected.count++;
-    if (listed.length >= MAX_LISTED) return;
-    const [first = ''] = this.#text.slice(this.#from, this.#from + 256).split(/\r?\n/, 1);
-    listed.push({ number: this.#lineNumber(), text: quote(first), problem: this.#problem });
+    this.#problem = problem;
   }
 
   /** Returns the number of the current line. */
@@ -417,7 +349,8 @@ class LineReader {
     }
     this.#at = at;
     const name = text.slice(start, at);
-    return isEscaped ? name.replaceAll(endsAtEquals ? /\\([,= ])/g : /\\([, ])/g, '$1') : name;
+    if (!isEscaped) return name;
+    return endsAtEquals ? unescaped(name) : name.replaceAll(/\\([, ])/g, '$1');
   }
 
   #string(): string {
@@ -457,6 +390,34 @@ class LineReader {
     return this.#next() === RETURN && (this.#at === last || this.#text.charCodeAt(this.#at + 1) === FEED);
   }
 }
+
+/** Splits the measurement and Influx tags of a line, as written, at the delimiters that are not escaped. */
+function parsedHead(head: string): { measurement: string; tags: ReadonlyMap<string, string> } {
+  const [measurement = '', ...tags] = head.split(/(?<!\\),/);
+  const pairs = tags.map((tag) => tag.split(/(?<!\\)=/).map(unescaped) as [string, string]);
+  return { measurement, tags: new Map(pairs) };
+}
+
+function unescaped(name: string): string {
+  return name.replaceAll(/\\([,= ])/g, '$1');
+}
+
+/** Returns how two Influx series that have the same tag and key differ; `undefined` if they are the same series. */
+function difference(head: string, other: string): string | undefined {
+  const [mine, others] = [parsedHead(head), parsedHead(other)];
+  const names = [...mine.tags.keys(), ...others.tags.keys()];
+  const name = names.find((one) => mine.tags.get(one) !== others.tags.get(one));
+  if (name !== undefined) {
+    const hint = `INGEST_KEY_FROM={field}_{${name}} would make it part of the key`;
+    return `${SAME_KEY} and differs in the Influx tag ${quote(name)}: ${hint}`;
+  }
+  return mine.measurement === others.measurement ? undefined : `${SAME_KEY} and differs in the measurement`;
+}
+
+const missingTag = (tagFrom = '') => `the line has no tag ${quote(tagFrom)}, which INGEST_TAG_FROM specifies`;
+const wrongField = (tag: string, field: string, what: string) => `the field ${quote(field)} of ${quote(tag)} ${what}`;
+const unmappedField = (tag: string, field: string, raw: RawReading, map: ValueMap | undefined) =>
+  wrongField(tag, field, `has a value without a number: ${problemOfReading(raw, map)}`);
 
 function isFieldEnd(code: number): boolean {
   return code === COMMA || code === SPACE || code === TAB || code === FEED || code === RETURN;

@@ -4,7 +4,7 @@
  * that cannot be killed remains in `#running`: reads of its path fail until it exits, and no second process is started.
  */
 import { execFile } from 'node:child_process';
-import type { Clock } from '../../base/clock.ts';
+import { type Clock, raced } from '../../base/clock.ts';
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import { programEnvironment } from '../../base/programs/environment.ts';
 
@@ -29,48 +29,38 @@ export class FileSystems {
 
   /** Reads the usage of the file system that contains `path`. Rejects at the deadline or when the signal is aborted. */
   async space(path: string, signal: AbortSignal): Promise<Space> {
+    const failure = (reason: string) =>
+      new TagferryError(`cannot read the file system of ${path}: ${reason}`, { code: 'host.file_system' });
     signal.throwIfAborted();
-    if (this.#running.has(path)) throw failure(path, 'does not respond');
+    if (this.#running.has(path)) throw failure('does not respond');
     const { promise, resolve, reject } = Promise.withResolvers<string>();
-    const options = {
-      cwd: '/',
-      env: { ...programEnvironment(process.env, 'stat'), LC_ALL: 'C' },
-      maxBuffer: MAX_OUTPUT,
-    };
+    const env = { ...programEnvironment(process.env, 'stat'), LC_ALL: 'C' };
+    const options = { cwd: '/', env, maxBuffer: MAX_OUTPUT };
     const child = execFile('stat', ['-f', '-c', '%S %b %f %a', '--', path], options, (error, stdout, stderr) => {
-      if (error) reject(failure(path, stderr.trim() || `stat failed: ${messageOf(error)}`));
+      if (error) reject(failure(stderr.trim() || `stat failed: ${messageOf(error)}`));
       else resolve(stdout);
     });
     this.#running.add(path);
     const remove = () => this.#running.delete(path);
     child.once('exit', remove).once('error', remove);
-    const abandon = (reason: string) => {
-      reject(failure(path, reason));
+    const late = new AbortController();
+    const noResponse = failure(`no response within ${DEADLINE_MS / 1_000} s`);
+    const cancelDeadline = this.#clock.after(DEADLINE_MS, () => late.abort(noResponse));
+    try {
+      const output = await raced(promise, AbortSignal.any([signal, late.signal]));
+      const [unit, blocks, free, available] = output.trim().split(' ').map(Number) as [number, number, number, number];
+      const space = { used: (blocks - free) * unit, free: available * unit };
+      if (!Number.isFinite(space.used + space.free)) throw failure('unexpected output of stat');
+      return space;
+    } catch (error) {
       child.kill('SIGKILL');
       // The agent does not wait for a process that cannot be killed.
       child.stdout?.destroy();
       child.stderr?.destroy();
       child.unref();
-    };
-    const onAbort = () => abandon('read cancelled');
-    const cancelDeadline = this.#clock.after(DEADLINE_MS, () => abandon(`no response within ${DEADLINE_MS / 1_000} s`));
-    signal.addEventListener('abort', onAbort, { once: true });
-    try {
-      return spaceIn(path, await promise);
+      throw error;
     } finally {
       cancelDeadline();
-      signal.removeEventListener('abort', onAbort);
     }
   }
-}
-
-function spaceIn(path: string, output: string): Space {
-  const numbers = output.trim().split(' ').map(Number);
-  const [unit, blocks, free, available] = numbers;
-  if (numbers.length !== 4 || !numbers.every(Number.isFinite)) throw failure(path, 'unexpected output of stat');
-  return { used: (blocks! - free!) * unit!, free: available! * unit! };
-}
-
-function failure(path: string, reason: string): TagferryError {
-  return new TagferryError(`cannot read the file system of ${path}: ${reason}`, { code: 'host.file_system' });
 }

@@ -29,14 +29,11 @@ export const HOST: SourceKind<HostSpec, HostValue> = {
   readValue(raw: Members, report) {
     const reading = String(raw.reading);
     if (parseHostReading(reading) !== undefined) return { reading };
-    const [name, ...argument] = reading.split(':');
-    const known = HOST_READING_NAMES.includes(name!);
-    const reason = known
-      ? argument.join(':') === ''
-        ? 'requires an argument after the colon'
-        : 'does not accept an argument'
-      : 'is not a known reading';
-    const instead = known ? `use ${name}` : insteadOf(name!, HOST_READING_NAMES);
+    const [name = '', argument] = reading.split(':');
+    const isKnown = HOST_READING_NAMES.includes(name);
+    let reason = 'is not a known reading';
+    if (isKnown) reason = argument === '' ? 'requires an argument after the colon' : 'does not accept an argument';
+    const instead = isKnown ? `use ${name}` : insteadOf(name, HOST_READING_NAMES);
     report.problem('reading', `reading "${printable(reading)}" ${reason}`, instead);
     return undefined;
   },

@@ -1,3 +1,5 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { messageOf } from '../../base/errors.ts';
 import { parseHostReading } from '../../contract/host-readings.ts';
 import type { Reading } from '../intake/gate.ts';
@@ -6,7 +8,6 @@ import type { Point } from '../points.ts';
 import { Poller } from '../poller.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
 import { FileSystems } from './file-systems.ts';
-import { HostSnapshot, readHost } from './host-snapshot.ts';
 
 export type HostSpec = true;
 
@@ -14,22 +15,28 @@ export interface HostValue {
   reading: string;
 }
 
+const THERMAL = 'sys/class/thermal';
+interface Poll {
+  /** Monotonic time in seconds. */
+  now: number;
+  /** Reads once per poll what several values have in common: a file, or the usage of a file system. */
+  once<Result>(name: string, read: () => Promise<Result>): Promise<Result>;
+  signal: AbortSignal;
+}
+
 /**
- * Reads values of the gateway itself (see contract/host-readings.ts). Rates require two snapshots, so the first
- * snapshot provides no rates. The same applies after a counter has decreased because an interface was recreated.
+ * Reads values of the gateway itself (see contract/host-readings.ts) from /proc and /sys. Rates require two readings, so
+ * the first one has no value. The same applies after a counter has decreased because an interface was recreated.
  */
 export class HostSource implements RunningSource {
   readonly #context: SourceContext<HostSpec, HostValue>;
   readonly #trouble: TroubleLog;
   readonly #root: string;
   readonly #fileSystems: FileSystems;
-  /**
-   * One poller per path of `disk` readings and one for all other readings, so that an unresponsive share does not
-   * delay them.
-   */
+  /** One poller per path of `disk` readings and one for all others, so that an unresponsive share does not delay them. */
   readonly #pollers: Poller<HostValue>[];
-  /** Previous snapshot of each point, used to calculate rates. */
-  readonly #previous = new WeakMap<Point<HostValue>, HostSnapshot>();
+  /** Counters of the previous reading: counted events, and the time or all events since boot. */
+  readonly #counters = new WeakMap<Point<HostValue>, { count: number; all: number }>();
 
   /** `root`: file system root, replaced in tests. */
   constructor(context: SourceContext<HostSpec, HostValue>, root = '/') {
@@ -38,7 +45,11 @@ export class HostSource implements RunningSource {
     this.#trouble = new TroubleLog(log, clock, 'values');
     this.#root = root;
     this.#fileSystems = new FileSystems(clock);
-    const read = (due: readonly Point<HostValue>[], signal: AbortSignal) => this.read(due, signal);
+    const pathOf = ({ spec }: Point<HostValue>) => {
+      const { reading, argument } = parseHostReading(spec.reading)!;
+      return reading.argument?.what === 'path' ? (argument ?? '/') : undefined;
+    };
+    const read = (due: readonly Point<HostValue>[], signal: AbortSignal) => this.#read(due, signal);
     this.#pollers = [...Map.groupBy(points, pathOf).values()].map(
       (group) => new Poller({ ...context, points: group, read }),
     );
@@ -52,34 +63,123 @@ export class HostSource implements RunningSource {
     await Promise.all(this.#pollers.map((poller) => poller.stop()));
   }
 
-  /** Reads all points concurrently. Failures are logged. A rate has no reading in the first poll. */
-  async read(points: readonly Point<HostValue>[], signal: AbortSignal): Promise<Reading[]> {
-    const nowMs = this.#context.clock.monotonicMs();
-    const snapshot = new HostSnapshot(this.#root, nowMs, (path) => this.#fileSystems.space(path, signal));
-    const readings = await Promise.all(points.map((point) => this.#readPoint(point, snapshot, signal)));
+  /** Reads all points concurrently. Failures are logged. */
+  async #read(points: readonly Point<HostValue>[], signal: AbortSignal): Promise<Reading[]> {
+    const parts = new Map<string, Promise<unknown>>();
+    const once: Poll['once'] = (name, read) => {
+      const part = parts.get(name) ?? read();
+      parts.set(name, part);
+      return part as ReturnType<typeof read>;
+    };
+    const poll = { now: this.#context.clock.monotonicMs() / 1_000, once, signal };
+    const readings = await Promise.all(points.map((point) => this.#readPoint(point, poll)));
     return readings.filter((reading) => reading !== undefined);
   }
 
-  async #readPoint(point: Point<HostValue>, snapshot: HostSnapshot, signal: AbortSignal): Promise<Reading | undefined> {
-    const fields = { value: point.name, reading: point.spec.reading };
-    const previous = this.#previous.get(point);
-    this.#previous.set(point, snapshot);
+  async #readPoint(point: Point<HostValue>, poll: Poll): Promise<Reading | undefined> {
+    const { reading } = point.spec;
+    const fields = { value: point.name, reading };
     try {
-      const raw = await readHost(point.spec.reading, snapshot, previous);
+      const raw = await this.#valueOf(point, poll);
+      if (raw !== undefined && !Number.isFinite(raw)) throw new Error(`${reading} is not available on this machine`);
       this.#trouble.recovered('host.unreadable', fields, 'reading restored', point.name);
       return raw === undefined ? undefined : { point, raw };
     } catch (error) {
-      if (signal.aborted) return undefined;
+      if (poll.signal.aborted) return undefined;
       this.#context.status.errors++;
       const trouble = { event: 'host.unreadable', ...fields, error: messageOf(error) };
       this.#trouble.report(trouble, 'failed to read a value from the host', point.name);
       return { point, failure: messageOf(error) };
     }
   }
+
+  /** Returns NaN if this machine does not provide the reading, and `undefined` if a rate requires a second one. */
+  async #valueOf(point: Point<HostValue>, { now, once, signal }: Poll): Promise<number | undefined> {
+    const { reading, argument } = parseHostReading(point.spec.reading)!;
+    const { name } = reading;
+    const file = (path: string) => once(path, () => readFile(join(this.#root, path), 'latin1'));
+    switch (name.split('_')[0]) {
+      case 'load1':
+      case 'load5':
+      case 'load15':
+        return numbersIn(await file('proc/loadavg'))[['load1', 'load5', 'load15'].indexOf(name)] ?? Number.NaN;
+      case 'uptime':
+        return numbersIn(await file('proc/uptime'))[0] ?? Number.NaN;
+      case 'agent':
+        return process.memoryUsage.rss();
+      case 'memory':
+        return memoryValue(name, await file('proc/meminfo'));
+      case 'cpu': {
+        // user nice system idle iowait irq softirq steal; user time includes guest time.
+        const ticks = numbersIn(/^cpu .*/.exec(await file('proc/stat'))?.[0] ?? '').slice(0, 8);
+        const all = ticks.reduce((sum, each) => sum + each, 0);
+        return this.#rate(point, all - (ticks[3] ?? Number.NaN) - (ticks[4] ?? Number.NaN), all, 4);
+      }
+      case 'network': {
+        const bytes = networkBytes(name === 'network_rx' ? 0 : 8, argument, await file('proc/net/dev'));
+        return this.#rate(point, bytes, now, 1);
+      }
+      case 'disk': {
+        const path = argument ?? '/';
+        const { used, free } = await once(`disk ${path}`, () => this.#fileSystems.space(path, signal));
+        // As in `df`, space reserved for root counts as neither used nor free.
+        return { disk_used: used, disk_free: free }[name] ?? rounded(used / (used + free), 4);
+      }
+      default:
+        return await celsius(argument, await readdir(join(this.#root, THERMAL)).catch(() => []), file);
+    }
+  }
+
+  /** Returns the increase of a counter since the previous reading, divided by that of `all`. */
+  #rate(point: Point<HostValue>, count: number, all: number, decimals: number): number | undefined {
+    if (Number.isNaN(count)) return count;
+    const previous = this.#counters.get(point);
+    this.#counters.set(point, { count, all });
+    if (previous === undefined || count < previous.count || all <= previous.all) return undefined;
+    return rounded((count - previous.count) / (all - previous.all), decimals);
+  }
 }
 
-/** Returns the path of a `disk` reading, or `undefined` for other readings. */
-function pathOf({ spec }: Point<HostValue>): string | undefined {
-  const parsed = parseHostReading(spec.reading);
-  return parsed?.reading.argument?.what === 'path' ? (parsed.argument ?? '/') : undefined;
+function memoryValue(name: string, text: string): number {
+  const bytesOf = (field: string) => Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(text)?.[1]) * 1024;
+  const [total, available] = [bytesOf('MemTotal'), bytesOf('MemAvailable')];
+  const used = total - available;
+  return { memory_total: total, memory_available: available, memory_used: used }[name] ?? rounded(used / total, 4);
+}
+
+/** Returns the bytes transferred since boot by one interface, or by all except loopback. */
+function networkBytes(column: number, wanted: string | undefined, text: string): number {
+  const counters = [...text.matchAll(/^\s*(\S+):(.*)$/gm)]
+    .filter(([, name]) => (wanted === undefined ? name !== 'lo' : name === wanted))
+    .map(([, , numbers]) => numbersIn(numbers!)[column]!);
+  if (wanted !== undefined && counters.length === 0) return Number.NaN;
+  return counters.reduce((sum, each) => sum + each, 0);
+}
+
+/** Returns the temperature of a zone, by number or type, or of the hottest one. */
+async function celsius(
+  wanted: string | undefined,
+  names: readonly string[],
+  file: (path: string) => Promise<string>,
+): Promise<number> {
+  const zones = names.flatMap((name) => /^thermal_zone(\d+)$/.exec(name)?.[1] ?? []);
+  const read = async (zone: string) => {
+    const type = (await file(`${THERMAL}/thermal_zone${zone}/type`)).trim();
+    const [milli = Number.NaN] = numbersIn(await file(`${THERMAL}/thermal_zone${zone}/temp`));
+    return wanted === undefined || wanted === zone || wanted === type ? [milli / 1000] : [];
+  };
+  // An inactive sensor returns EAGAIN or ENODATA; the other zones are still valid.
+  const settled = await Promise.allSettled(zones.map(read));
+  const found = settled.flatMap((each) => (each.status === 'fulfilled' ? each.value : []));
+  return found.length === 0 ? Number.NaN : Math.max(...found);
+}
+
+function numbersIn(text: string): number[] {
+  return (text.match(/-?\d+(\.\d+)?/g) ?? []).map(Number);
+}
+
+/** Rounds a value, because insignificant digits waste space in the buffer and on the wire. */
+function rounded(value: number, decimals: number): number {
+  const scale = 10 ** decimals;
+  return Math.round(value * scale) / scale;
 }

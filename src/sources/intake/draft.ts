@@ -1,6 +1,6 @@
 import { STAMPED_HERE, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { AddressBook, DirectAddress, Slot } from './address-book.ts';
-import { type Problem, ProblemList, RejectedValues, TooManyValues } from './problem-list.ts';
+import { type Problem, RejectedValues, TooManyValues } from './problem-list.ts';
 import { isTrusted, type Stamps } from './stamps.ts';
 import { EARLIEST_MS, LATEST_MS, parseIsoTime } from './text-parsers.ts';
 
@@ -12,9 +12,10 @@ export const ON_ARRIVAL = Number.NaN;
  * they cover times up to the year 5138.
  */
 const EARLIEST_IN_MS = 100_000_000_000;
-
 /** Approximate size of a value as text, used to reserve columns. If there are more values, the columns are copied. */
 const BYTES_OF_WRITTEN_VALUE = 80;
+/** Maximum number of problems that are described. */
+const MAX_LISTED = 100;
 
 export interface DraftOptions {
   /** Size of the values as text, from which their number is estimated. */
@@ -41,30 +42,28 @@ export interface Interceptor {
  * `finish`, so a rejected request opens none.
  */
 export class Draft {
-  readonly problems = new ProblemList();
+  readonly problems = { listed: [] as Problem[], count: 0 };
+  readonly isPartial: boolean;
+  readonly book: AddressBook;
   readonly #columns: ValueColumns;
-  readonly #book: AddressBook;
   readonly #stamps: Stamps;
   readonly #arrivalMs: number;
-  /** Whether some values have no time. */
-  #needsStamps = false;
-  readonly #unopened: { slot: Slot; index: number; at: number }[] = [];
-  readonly isPartial: boolean;
   readonly #maxValues: number;
-  readonly #isClockTrusted: boolean;
+  /** Values whose series is not open: their index in the request and in the columns. */
+  readonly #unopened: { slot: Slot; index: number; at: number }[] = [];
+  #needsStamps = false;
   #index = 0;
   #lastTimeText = '';
   #lastTimeMs = Number.NaN;
 
   /** `arrivalMs`: current wall clock time in whole milliseconds. */
   constructor(book: AddressBook, stamps: Stamps, arrivalMs: number, options: DraftOptions = {}) {
-    this.#book = book;
+    this.book = book;
     this.#stamps = stamps;
     this.#arrivalMs = arrivalMs;
     this.#columns = new ValueColumns(Math.ceil((options.textBytes ?? 0) / BYTES_OF_WRITTEN_VALUE));
     this.isPartial = options.isPartial ?? false;
     this.#maxValues = options.maxValues ?? Number.POSITIVE_INFINITY;
-    this.#isClockTrusted = isTrusted(arrivalMs);
   }
 
   /** Number of values so far, valid and invalid. */
@@ -75,11 +74,6 @@ export class Draft {
   /** Number of values in the columns, which is also the index of the next value for `setTimeFrom`. */
   get accepted(): number {
     return this.#columns.length;
-  }
-
-  /** Returns whether a number without a unit is an acceptable time in milliseconds. */
-  isPlausibleTime(timeMs: number): boolean {
-    return isValidTime(timeMs) && !(this.#isClockTrusted && isSeconds(timeMs));
   }
 
   /** Adds one value. `timeMs` is an integer in range, or `ON_ARRIVAL`; `status` is a flag of `STATUS_FLAGS` or 0. */
@@ -97,51 +91,24 @@ export class Draft {
     }
   }
 
-  /** Returns the slot of a tag's key, or `undefined` if tags.yaml does not contain the key. */
-  find(tag: string, key: string): Slot | undefined {
-    return this.#book.find(tag, key);
+  /** Records a problem with a value. `problem` can be a function of `args`, which is called if the problem is listed. */
+  reject<Args extends unknown[]>(field: string, problem: string | ((...args: Args) => string), ...args: Args): void {
+    this.#addProblem(this.#count(), field, problem, ...args);
   }
 
-  /** Returns the reason why `find` returned `undefined`. */
-  explain(tag: string, key: string): Omit<Problem, 'index'> {
-    return this.#book.explain(tag, key);
-  }
-
-  /**
-   * Returns the slot of a tag's key. If the key is unknown, records a problem for the value and returns `undefined`.
-   */
+  /** Returns the slot of a tag's key. Otherwise, records a problem and returns `undefined`. */
   slotOfTag(tag: string, key: string): Slot | undefined {
-    const slot = this.#book.find(tag, key);
-    if (slot === undefined) {
-      const { field, problem } = this.problems.hasRoom ? this.#book.explain(tag, key) : { field: '', problem: '' };
-      this.reject(field, problem);
-    }
+    const slot = this.book.find(tag, key);
+    if (slot === undefined) this.reject(this.book.wrongFieldOf(tag), explain, this.book, tag, key);
     return slot;
   }
 
-  /**
-   * Returns the slot of an asset's key. If the address is invalid, records a problem for the value and returns
-   * `undefined`.
-   */
+  /** Returns the slot of an asset's key. Otherwise, records a problem and returns `undefined`. */
   slotOfAsset(address: DirectAddress): Slot | undefined {
-    const found = this.#book.findDirect(address);
+    const found = this.book.findDirect(address);
     if ('series' in found) return found;
     this.reject(found.field, found.problem);
     return undefined;
-  }
-
-  /** Records a problem with a value. */
-  reject(field: string, problem: string): void {
-    this.problems.add(this.#count(), field, problem);
-  }
-
-  /** Sets the time of the values that were added at index `first` or later. */
-  setTimeFrom(first: number, timeMs: number): void {
-    const { timeMs: times, flags, length } = this.#columns;
-    for (let at = first; at < length; at++) {
-      times[at] = timeMs + 0;
-      flags[at] = flags[at]! & ~STAMPED_HERE;
-    }
   }
 
   /**
@@ -157,71 +124,85 @@ export class Draft {
     return timeMs;
   }
 
-  /** Removes the values that were added at index `first` or later, and counts a problem for each of them. */
+  /** Returns whether a number without a unit is an acceptable time in milliseconds. */
+  isPlausibleTime(timeMs: number): boolean {
+    return isValidTime(timeMs) && !(isSeconds(timeMs) && isTrusted(this.#arrivalMs));
+  }
+
+  /** Sets the time of the values that were added at index `first` or later. */
+  setTimeFrom(first: number, timeMs: number): void {
+    const { timeMs: times, flags, length } = this.#columns;
+    for (let at = first; at < length; at++) {
+      times[at] = timeMs + 0;
+      flags[at] = flags[at]! & ~STAMPED_HERE;
+    }
+  }
+
+  /** Removes the values that were added at index `first` or later, and counts a problem for each, or one if none was. */
   rejectFrom(first: number, field: string, problem: string): void {
-    for (let at = first; at < this.#columns.length; at++) this.problems.add(this.#index - 1, field, problem);
+    if (first === this.#columns.length) this.reject(field, problem);
+    for (let at = first; at < this.#columns.length; at++) this.#addProblem(this.#index - 1, field, problem);
     while ((this.#unopened.at(-1)?.at ?? -1) >= first) this.#unopened.pop();
     this.#columns.length = first;
   }
 
   /**
-   * Returns the columns for the sink, without intercepted values. Throws `RejectedValues` if a value is invalid and
-   * the draft is not partial.
+   * Returns the columns, without intercepted values. Throws `RejectedValues` if a value is invalid and the draft is not
+   * partial; in this case, neither a series nor a stamp is used.
    */
   finish(interceptor?: Interceptor): ValueColumns {
-    const isRefused = this.problems.count > 0 && !this.isPartial;
-    const full: number[] = [];
-    for (const { slot, index, at } of isRefused ? [] : this.#unopened) {
-      const series = this.#book.open(slot);
-      if (series !== undefined) this.#columns.series[at] = series;
-      else {
-        this.problems.add(index, 'key', 'no further series allowed (MAX_SERIES)');
-        full.push(at);
-      }
-    }
     if (this.problems.count > 0 && !this.isPartial) throw new RejectedValues(this.problems);
-    this.#columns.remove(full);
-    if (interceptor) this.#intercept(interceptor);
-    if (this.#needsStamps) this.#stamp();
+    let hasUnopened = false;
+    for (const { slot, index, at } of this.#unopened) {
+      this.#columns.series[at] = this.book.open(slot) ?? 0;
+      if (this.#columns.series[at]! > 0) continue;
+      hasUnopened = true;
+      this.#addProblem(index, 'key', 'no further series allowed (MAX_SERIES)');
+    }
+    if (hasUnopened && !this.isPartial) throw new RejectedValues(this.problems);
+    if (hasUnopened || interceptor !== undefined || this.#needsStamps) this.#complete(interceptor);
     return this.#columns;
   }
 
-  /** Runs before stamping, because the interceptor stamps the values that it sends. */
-  #intercept(interceptor: Interceptor): void {
+  /** Removes values without a series, passes intercepted values on, and stamps the others. */
+  #complete(interceptor: Interceptor | undefined): void {
     const { series, timeMs, value, flags, length } = this.#columns;
     let kept = 0;
     for (let at = 0; at < length; at++) {
-      if (interceptor.has(series[at]!)) {
-        const isStampedHere = (flags[at]! & STAMPED_HERE) !== 0;
-        interceptor.accept(
-          series[at]!,
-          value[at]!,
-          isStampedHere ? undefined : timeMs[at]!,
-          flags[at]! & ~STAMPED_HERE,
-        );
+      const number = series[at]!;
+      const flag = flags[at]!;
+      if (number === 0) continue;
+      const isStampedHere = (flag & STAMPED_HERE) !== 0;
+      if (interceptor?.has(number)) {
+        interceptor.accept(number, value[at]!, isStampedHere ? undefined : timeMs[at]!, flag & ~STAMPED_HERE);
         continue;
       }
-      series[kept] = series[at]!;
-      timeMs[kept] = timeMs[at]!;
+      series[kept] = number;
+      timeMs[kept] = isStampedHere ? this.#stamps.next(number, this.#arrivalMs) : timeMs[at]!;
       value[kept] = value[at]!;
-      flags[kept++] = flags[at]!;
+      flags[kept++] = flag;
     }
     this.#columns.length = kept;
-  }
-
-  /** Runs last, so that a rejected request uses no stamps. */
-  #stamp(): void {
-    const { series, timeMs, flags, length } = this.#columns;
-    for (let at = 0; at < length; at++) {
-      if (flags[at]! & STAMPED_HERE) timeMs[at] = this.#stamps.next(series[at]!, this.#arrivalMs);
-    }
   }
 
   #count(): number {
     if (this.#index >= this.#maxValues) throw new TooManyValues(this.#maxValues);
     return this.#index++;
   }
+
+  #addProblem<Args extends unknown[]>(
+    index: number,
+    field: string,
+    problem: string | ((...args: Args) => string),
+    ...args: Args
+  ): void {
+    const { problems } = this;
+    if (problems.count++ >= MAX_LISTED) return;
+    problems.listed.push({ index, field, problem: typeof problem === 'string' ? problem : problem(...args) });
+  }
 }
+
+export const explain = (book: AddressBook, tag: string, key: string): string => book.explain(tag, key);
 
 /** Returns whether an integer is a time in seconds rather than milliseconds since 1970. */
 export function isSeconds(time: number): boolean {

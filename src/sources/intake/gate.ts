@@ -20,17 +20,46 @@ import { SourceStopped, StoreError } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import type { Committer, PulledBatch, Supply } from '../../buffer/client/committer.ts';
 import type { Note } from '../../buffer/client/notes.ts';
-import { type Columns, STAMPED_HERE, STATUS_FLAGS, ValueColumns } from '../../buffer/format/value-columns.ts';
+import {
+  type Columns,
+  STAMPED_HERE,
+  STATUS_FLAGS,
+  STATUS_MASK,
+  ValueColumns,
+} from '../../buffer/format/value-columns.ts';
 import type { Source } from '../../config/tags.ts';
+import type { ValueStatus } from '../../contract/values.ts';
 import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
-import type { LastReadings } from './last-readings.ts';
 import { isSent, type LastSent, type RawReading, shape } from './shaping.ts';
-import { aheadBeyondMs, countAheadOf, type Stamps } from './stamps.ts';
+import { countAheadOf, type Stamps } from './stamps.ts';
 import { TroubleLog } from './trouble-log.ts';
-import { observeAll, type ValueWatch } from './value-watch.ts';
 
 export type Quality = keyof typeof STATUS_FLAGS;
+const STATUSES: readonly (ValueStatus | undefined)[] = [undefined, 'good', 'uncertain', 'bad'];
+
+/** Rules on local values. They see accepted values in order of acceptance, before the dead band is applied. */
+export interface ValueWatch {
+  /** Whether any series is watched. */
+  readonly isIdle: boolean;
+  uses(series: number): boolean;
+  /**
+   * Returns a promise that resolves when the rule transitions caused by this value and by earlier values of the series
+   * are on disk, or undefined if there are no such transitions. The value must not be confirmed before.
+   */
+  observe(
+    series: number,
+    value: number,
+    timestampMs: number,
+    status: ValueStatus | undefined,
+  ): Promise<void> | undefined;
+}
+
+/** Records the latest readings for display. Times are monotonic; NaN in `raw` and `timeMs` means none. */
+export interface ReadingRecorder {
+  record(series: number, value: number, raw: number, timeMs: number, nowMs: number, isBad: boolean): void;
+  recordAll(columns: Columns, nowMs: number): void;
+}
 
 /** Called after each commit with the source and the number of values. */
 type CountIngested = (source: string, values: number) => void;
@@ -48,7 +77,7 @@ export interface GateOptions {
   /** Called with the number of values whose timestamp is more than a day ahead of a trusted clock. */
   countAhead?: CountIngested;
   /** Latest readings, for display. */
-  readings?: LastReadings | undefined;
+  readings?: ReadingRecorder | undefined;
   watch?: ValueWatch | undefined;
   /** Maximum number of values waiting for the disk. Default: 20,000. */
   maxWaiting?: number;
@@ -73,8 +102,8 @@ export type Reading = { point: Point } & (
 const MAX_WAITING = 20_000;
 /** Interval between checks whether the values of other sources have been committed. */
 const ROOM_CHECK_MS = 100;
-/** Time limit for storing rule transitions when a source stops. */
-const STOP_PATIENCE_MS = 2_000;
+/** Time limit for storing rule transitions if a sender waits, or the source stops. */
+const TRANSITIONS_MS = 5_000;
 /** Maximum initial capacity of a batch, in values. */
 const MAX_ROOM = 4_096;
 const DONE = Promise.resolve();
@@ -86,17 +115,11 @@ interface Now {
   wallMs: number;
 }
 
-/** State of one series of a source. */
-interface PointState {
-  /** Latest value received, whether sent or suppressed by the dead band. */
-  received: number;
-  sent: LastSent | undefined;
-}
-
 export class Gate implements Supply {
   readonly #options: GateOptions;
   readonly #trouble: TroubleLog;
-  readonly #states = new Map<number, PointState>();
+  /** Latest value that was sent, by series. */
+  readonly #sent = new Map<number, LastSent>();
   #open: Batch | undefined;
   #written: Batch | undefined;
   /** Batches on disk that wait for rule transitions. */
@@ -130,16 +153,18 @@ export class Gate implements Supply {
     return this.waiting >= maxWaiting || committer.isFullFor(1);
   }
 
-  /** Resolves when the source may read more values. */
+  /** Resolves when the source may read more values, which requests an early commit. */
   async untilRoom(): Promise<void> {
     const { clock } = this.#options;
-    while (this.isFull && !this.#isStopped)
+    while (this.isFull && !this.#isStopped) {
+      this.commitSoon();
       await (this.waiting > 0 ? this.#committed().catch(() => {}) : clock.sleep(ROOM_CHECK_MS));
+    }
   }
 
   /** Returns the latest value received since the source was opened, even if it was not sent. */
   latestOf({ series }: Pick<Point, 'series'>): number | undefined {
-    return this.#states.get(series)?.received;
+    return this.status.latestOf(series);
   }
 
   /**
@@ -150,11 +175,7 @@ export class Gate implements Supply {
     if (readings.length > 0) {
       const { clock, stamps } = this.#options;
       const now = { ms: clock.monotonicMs(), wallMs: stamps.nowMs(clock) };
-      for (const reading of readings) {
-        if ('raw' in reading) this.#accept(reading, now);
-        else if ('problem' in reading) this.#reject(reading, reading.problem, now);
-        else this.#fail(reading, reading.failure, now);
-      }
+      for (const reading of readings) this.#accept(reading, now);
     }
     if (notes.length > 0 && !this.#isStopped) {
       for (const note of notes) this.#batch().notes.set(note.name, note);
@@ -169,22 +190,20 @@ export class Gate implements Supply {
     this.write(readings, notes).catch(() => {});
   }
 
-  /**
-   * Adds values that already have timestamps and are sent unchanged. Takes ownership of the columns. `observed`:
-   * whether rules on local values have already seen them.
-   */
-  writeColumns(columns: ValueColumns, observed = false): Promise<void> {
-    const { committer, watch, readings, clock, stamps, repeats } = this.#options;
+  /** Adds values that already have timestamps and are sent unchanged. Takes ownership of the columns. */
+  writeColumns(columns: ValueColumns): Promise<void> {
+    const { committer, readings, clock, repeats } = this.#options;
     const { length } = columns;
     if (length === 0) return this.#committed();
-    if (committer.isClosed) return Promise.reject(closing());
-    if (repeats && committer.isFullFor(length)) return Promise.reject(busy());
+    if (committer.isClosed) return Promise.reject(unavailable('the agent is stopping', 'buffer.closing'));
+    if (repeats && committer.isFullFor(length)) {
+      return Promise.reject(unavailable('too many values are waiting for the disk', 'buffer.busy'));
+    }
     const batch = this.#batch();
     const nowMs = clock.monotonicMs();
     this.status.recordValues(nowMs);
-    if (!observed) for (const stored of observeAll(watch, columns)) batch.after.push(stored);
+    this.#observeAll(columns, batch);
     readings?.recordAll(columns, nowMs);
-    batch.ahead += countAheadOf(columns, stamps.nowMs(clock));
     batch.addAll(columns);
     committer.offer(this, length);
     return batch.done;
@@ -202,42 +221,31 @@ export class Gate implements Supply {
     return this.write([], notes);
   }
 
-  #accept(reading: Extract<Reading, { raw: RawReading }>, now: Now): void {
+  #accept(reading: Reading, now: Now): void {
+    if (!('raw' in reading)) {
+      this.#fail(reading, 'problem' in reading ? reading.problem : reading.failure, 'problem' in reading, now);
+      return;
+    }
     const { point, raw, timeMs, quality } = reading;
     const shaped = shape(raw, point);
     if ('problem' in shaped) {
-      if (shaped.isText) this.#reject(reading, shaped.problem, now);
-      else this.#fail(reading, shaped.problem, now);
+      this.#fail(reading, shaped.problem, shaped.isText, now);
       return;
     }
     const { number, value } = shaped;
-    this.status.recordNumber(reading, now.ms);
+    this.status.recordNumber(reading, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
-    let state = this.#states.get(point.series);
-    if (state === undefined) {
-      state = { received: value, sent: undefined };
-      this.#states.set(point.series, state);
-    } else {
-      state.received = value;
-    }
-    this.#add(state, point, value, timeMs, quality, now);
-  }
-
-  /** Counts and logs a reading that is not a number, and treats it as a failure. */
-  #reject(reading: Reading, problem: string, now: Now): void {
-    this.status.reportNotNumber(reading.point, problem);
-    this.#fail(reading, problem, now);
+    this.#add(point, value, timeMs, quality, now);
   }
 
   /** With `on_failure: bad`, a failure sends the latest value again with the current time and the status bad. */
-  #fail(reading: Reading, problem: string | undefined, now: Now): void {
-    const { point } = reading;
-    const { raw, hint } = reading as Pick<ObservedReading, 'raw' | 'hint'>;
+  #fail(reading: Reading, problem: string | undefined, isText: boolean, now: Now): void {
+    const { point, raw, hint } = reading as { point: Point } & Pick<ObservedReading, 'raw' | 'hint'>;
+    if (isText) this.status.reportNotNumber(point, problem!);
     this.status.recordFailure(point, problem, { raw, hint });
-    if (point.shaping.onFailure !== 'bad') return;
-    const state = this.#states.get(point.series);
-    if (state?.sent === undefined || state.sent.isBad) return;
-    this.#add(state, point, state.sent.value, undefined, 'bad', now);
+    const sent = this.#sent.get(point.series);
+    if (point.shaping.onFailure !== 'bad' || sent === undefined || sent.isBad) return;
+    this.#add(point, sent.value, undefined, 'bad', now);
   }
 
   /** Resolves when everything accepted so far is on disk; rejects like `write`. */
@@ -258,17 +266,10 @@ export class Gate implements Supply {
    */
   async stop(): Promise<void> {
     this.#isStopped = true;
-    if (this.#hasFailed) this.#open?.reject(new SourceStopped());
-    if (this.#hasFailed) this.#open = undefined;
+    if (this.#hasFailed) this.#rejectOpen(new SourceStopped());
     if (this.#open) this.commitSoon();
-    await this.#committed().catch(() => {});
-    // A store that fails to write rule transitions must not delay shutdown.
-    if (this.#observed.size === 0) return;
-    const end = new AbortController();
-    const patience = this.#options.clock.sleep(STOP_PATIENCE_MS, end.signal).catch(() => {});
-    await Promise.race([Promise.allSettled([...this.#observed].map(({ done }) => done)), patience]);
-    end.abort();
-    for (const batch of this.#observed) batch.reject(new SourceStopped());
+    for (const batch of this.#observed) this.#limit(batch);
+    await Promise.allSettled([this.#committed(), ...[...this.#observed].map(({ done }) => done)]);
   }
 
   /** Closes the open batch, for the commit that begins. */
@@ -278,18 +279,20 @@ export class Gate implements Supply {
     this.#open = undefined;
     this.#written = batch;
     this.#room = Math.min(batch.columns.length, MAX_ROOM);
+    const { stamps, clock, repeats } = this.#options;
     const { length } = batch.columns;
+    const ahead = countAheadOf(batch.columns, stamps.nowMs(clock));
     return {
       columns: batch.columns,
       notes: [...batch.notes.values()],
-      isKept: !this.#options.repeats,
-      stored: () => this.#stored(batch, length),
+      isKept: !repeats,
+      stored: () => this.#stored(batch, length, ahead),
       failed: (failure) => this.#failed(batch, failure),
     };
   }
 
-  #stored(batch: Batch, values: number): void {
-    const { status, clock, countIngested, countAhead } = this.#options;
+  #stored(batch: Batch, values: number, ahead: number): void {
+    const { status, clock, countIngested, countAhead, repeats } = this.#options;
     const source = status.name;
     this.#written = undefined;
     this.#hasFailed = false;
@@ -298,16 +301,25 @@ export class Gate implements Supply {
       status.stored += values;
       status.lastStoredMs = clock.monotonicMs();
       countIngested?.(source, values);
-      if (batch.ahead > 0) countAhead?.(source, batch.ahead);
+      if (ahead > 0) countAhead?.(source, ahead);
     }
     if (batch.after.length === 0) {
       batch.resolve();
       return;
     }
     this.#observed.add(batch);
-    Promise.all(batch.after)
-      .then(() => batch.resolve(), batch.reject)
-      .finally(() => this.#observed.delete(batch));
+    batch.done.catch(() => {}).finally(() => this.#observed.delete(batch));
+    if (repeats || this.#isStopped) this.#limit(batch);
+    Promise.all(batch.after).then(() => batch.resolve(), batch.reject);
+  }
+
+  /** Rejects a batch on disk if its rule transitions are not on disk in time, so that nothing waits for them forever. */
+  #limit(batch: Batch): void {
+    const error = this.#isStopped
+      ? new SourceStopped()
+      : unavailable('cannot store a rule on local values', 'buffer.busy');
+    const cancel = this.#options.clock.after(TRANSITIONS_MS, () => batch.reject(error));
+    batch.done.catch(() => {}).finally(cancel);
   }
 
   #failed(batch: Batch, failure: StoreError): void {
@@ -315,13 +327,14 @@ export class Gate implements Supply {
     this.#written = undefined;
     this.#hasFailed = true;
     const fields = { source: status.name, code: failure.code, error: failure.message };
-    if (!repeats)
-      this.#trouble.report({ event: 'source.store_refused', ...fields }, 'source values rejected by the store');
-    if (repeats || this.#isStopped) batch.reject(failure);
-    if (repeats) return;
+    if (repeats) {
+      batch.reject(failure);
+      return;
+    }
+    this.#trouble.report({ event: 'source.store_refused', ...fields }, 'source values rejected by the store');
     if (this.#isStopped) {
-      this.#open?.reject(failure);
-      this.#open = undefined;
+      batch.reject(failure);
+      this.#rejectOpen(failure);
       return;
     }
     const { length } = batch.columns;
@@ -330,8 +343,12 @@ export class Gate implements Supply {
     committer.offer(this, length);
   }
 
+  #rejectOpen(error: Error): void {
+    this.#open?.reject(error);
+    this.#open = undefined;
+  }
+
   #add(
-    state: PointState,
     point: Point,
     value: number,
     timeMs: number | undefined,
@@ -345,17 +362,32 @@ export class Gate implements Supply {
     const transition = watch?.uses(series) ? watch.observe(series, value, isOwn ? timeMs : wallMs, quality) : undefined;
     if (transition !== undefined) this.#batch().after.push(transition);
     const isBad = quality === 'bad';
-    if (!isSent(shaping, state.sent, value, isBad, nowMs)) {
+    const sent = this.#sent.get(series);
+    if (!isSent(shaping, sent, value, isBad, nowMs)) {
       if (transition !== undefined) committer.offer(this, 0);
       return;
     }
     const batch = this.#batch();
     const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
-    if (isOwn && timeMs > aheadBeyondMs(wallMs)) batch.ahead++;
     const status = quality === undefined ? 0 : STATUS_FLAGS[quality];
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
-    state.sent = { value, isBad, atMs: nowMs };
+    if (sent === undefined) this.#sent.set(series, { value, isBad, atMs: nowMs });
+    else {
+      sent.value = value;
+      sent.isBad = isBad;
+      sent.atMs = nowMs;
+    }
     committer.offer(this, 1);
+  }
+
+  #observeAll({ length, series, timeMs, value, flags }: Columns, batch: Batch): void {
+    const { watch } = this.#options;
+    if (watch === undefined || watch.isIdle) return;
+    for (let at = 0; at < length; at++) {
+      if (!watch.uses(series[at]!)) continue;
+      const stored = watch.observe(series[at]!, value[at]!, timeMs[at]!, STATUSES[flags[at]! & STATUS_MASK]);
+      if (stored) batch.after.push(stored);
+    }
   }
 
   #batch(): Batch {
@@ -367,8 +399,6 @@ export class Gate implements Supply {
 /** Values and notes that are committed together. */
 class Batch {
   columns: ValueColumns;
-  /** Number of values more than a day ahead of the clock. */
-  ahead = 0;
   /** By name: a later note replaces an earlier one. */
   readonly notes = new Map<string, Note>();
   /** Rule transitions that must be on disk before the batch is confirmed. */
@@ -395,19 +425,14 @@ class Batch {
   }
 
   /** Appends a later batch, whose values are then confirmed together with the values of this batch. */
-  absorb({ columns, ahead, notes, after, resolve, reject }: Batch): void {
+  absorb({ columns, notes, after, resolve, reject }: Batch): void {
     this.columns.addAll(columns);
-    this.ahead += ahead;
     for (const [name, note] of notes) this.notes.set(name, note);
     this.after.push(...after);
     this.done.then(resolve, reject);
   }
 }
 
-function closing(): StoreError {
-  return new StoreError('the agent is stopping', { code: 'buffer.closing', retryable: true });
-}
-
-function busy(): StoreError {
-  return new StoreError('too many values are waiting for the disk', { code: 'buffer.busy', retryable: true });
+function unavailable(message: string, code: string): StoreError {
+  return new StoreError(message, { code, retryable: true });
 }

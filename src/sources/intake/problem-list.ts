@@ -10,43 +10,22 @@ export interface Problem {
   problem: string;
 }
 
-/** Maximum number of problems listed in a response. */
-const MAX_LISTED = 100;
-
 /** Problems in one request: descriptions of the first hundred, and the total count. */
-export class ProblemList {
-  readonly listed: Problem[] = [];
-  count = 0;
-
-  add(index: number, field: string, problem: string): void {
-    this.count++;
-    if (this.listed.length < MAX_LISTED) this.listed.push({ index, field, problem });
-  }
-
-  clear(): void {
-    this.listed.length = 0;
-    this.count = 0;
-  }
-
-  /** Whether the list accepts another description. Callers check this before they compute a description. */
-  get hasRoom(): boolean {
-    return this.listed.length < MAX_LISTED;
-  }
+export interface ProblemList {
+  readonly listed: readonly Problem[];
+  readonly count: number;
 }
 
 /** The request contains invalid values and is rejected as a whole (422). */
 export class RejectedValues extends TagferryError {
-  readonly problems: readonly Problem[];
-  readonly count: number;
+  readonly problems: ProblemList;
 
   constructor(problems: ProblemList) {
-    const { count } = problems;
-    super(`${counted(count, 'value', 'is', 'are')} invalid; nothing in the request was stored`, {
+    super(`${counted(problems.count, 'value', 'is', 'are')} invalid; nothing in the request was stored`, {
       code: 'intake.refused',
       hint: 'Correct the values listed in `problems` and send the whole request again.',
     });
-    this.problems = problems.listed;
-    this.count = count;
+    this.problems = problems;
   }
 }
 
@@ -63,7 +42,7 @@ export class TooManyValues extends TagferryError {
 /** The request cannot be read at all (400). */
 export class UnreadableValues extends TagferryError {
   constructor(message: string, hint?: string) {
-    super(message, { code: 'intake.unreadable', ...(hint === undefined ? {} : { hint }) });
+    super(message, { code: 'intake.unreadable', hint });
   }
 }
 

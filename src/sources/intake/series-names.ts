@@ -18,19 +18,20 @@ export class SeriesNames {
 
   constructor(tags: ReadonlyMap<string, Tag>) {
     this.#tags = tags;
-    for (const tag of tags.values()) {
-      for (const { key, group } of tag.values.values()) {
+    for (const { name, asset, instrumentation, values } of tags.values()) {
+      for (const { key, group } of values.values()) {
         // If several tags contain the same series, the first tag is used.
-        const address = { asset: tag.asset, key, group };
-        for (const place of [placeOf(address), placeOf({ ...address, instrumentation: tag.instrumentation })]) {
-          if (!this.#byPlace.has(place)) this.#byPlace.set(place, tag.name);
-        }
+        for (const place of [placeOf(asset, key, group), placeOf(asset, key, group, instrumentation)])
+          if (!this.#byPlace.has(place)) this.#byPlace.set(place, name);
       }
     }
   }
 
   tagOf(series: Series): string | undefined {
-    return this.#byPlace.get(placeOf(series)) ?? this.#byPlace.get(placeOf({ ...series, instrumentation: undefined }));
+    const { asset, key, group, instrumentation } = series;
+    return (
+      this.#byPlace.get(placeOf(asset, key, group, instrumentation)) ?? this.#byPlace.get(placeOf(asset, key, group))
+    );
   }
 
   /** Returns the numbers of the selected series, or `undefined` for all. Throws `UsageError` for an unknown tag. */
@@ -39,14 +40,11 @@ export class SeriesNames {
     const key = choice.key?.toLowerCase();
     const tag = choice.tag === undefined ? undefined : this.#tagNamed(choice.tag);
     if (tag === undefined && asset === undefined && key === undefined) return undefined;
-    const chosen: number[] = [];
-    for (const series of catalogue.all()) {
-      if (asset !== undefined && series.asset !== asset) continue;
-      if (key !== undefined && series.key !== key) continue;
-      if (tag && !belongs(series, tag)) continue;
-      chosen.push(series.id);
-    }
-    return chosen;
+    return [...catalogue.all()]
+      .filter((series) => asset === undefined || series.asset === asset)
+      .filter((series) => key === undefined || series.key === key)
+      .filter((series) => tag === undefined || belongs(series, tag))
+      .map(({ id }) => id);
   }
 
   #tagNamed(name: string): Tag {
@@ -61,25 +59,14 @@ export class SeriesNames {
   }
 }
 
-function belongs(series: Series, tag: Tag): boolean {
-  if (series.asset !== tag.asset) return false;
-  const { instrumentation } = series;
-  if (instrumentation !== undefined && tag.instrumentation !== undefined && instrumentation !== tag.instrumentation) {
-    return false;
-  }
-  for (const { key, group } of tag.values.values()) if (key === series.key && group === series.group) return true;
-  return false;
+function belongs({ asset, instrumentation: bound, key, group }: Series, tag: Tag): boolean {
+  if (asset !== tag.asset) return false;
+  if (bound !== undefined && tag.instrumentation !== undefined && bound !== tag.instrumentation) return false;
+  return [...tag.values.values()].some((value) => value.key === key && value.group === group);
 }
 
-interface Place {
-  asset: number;
-  key: string;
-  group?: string | undefined;
-  instrumentation?: number | undefined;
-}
-
-function placeOf({ asset, key, group, instrumentation }: Place): string {
-  return `${asset}|${key}|${group ?? ''}|${instrumentation ?? ''}`;
+function placeOf(asset: number, key: string, group = '', instrumentation: number | '' = ''): string {
+  return `${asset}|${key}|${group}|${instrumentation}`;
 }
 
 /** Returns the unit in the format of pushed values: a number, a code, or an empty string if the series has no unit. */

@@ -57,23 +57,15 @@ export interface LastSent {
   atMs: number;
 }
 
-/** A reading that is a value: its number before scaling, and the value that is sent. */
-interface Shaped {
-  number: number;
-  value: number;
-}
-
-/** A reading that is not a value. `isText`: whether it is not a number and not in the map. */
-export interface Misread {
-  problem: string;
-  isText: boolean;
-}
-
 /**
- * Returns the value of a raw reading of any source, in this order: map, number, scale and offset, finite number.
- * `isSent` then decides whether the dead band suppresses the value.
+ * Returns a raw reading of any source as its number before scaling and the value that is sent, in this order: map,
+ * number, scale and offset, finite number. `isSent` then decides whether the dead band suppresses the value. `isText`:
+ * whether the reading is not a number and not in the map.
  */
-export function shape(raw: RawReading, { map, shaping }: Pick<Point, 'map' | 'shaping'>): Shaped | Misread {
+export function shape(
+  raw: RawReading,
+  { map, shaping }: Pick<Point, 'map' | 'shaping'>,
+): { number: number; value: number } | { problem: string; isText: boolean } {
   const number = numberOf(raw, map);
   if (number === undefined) return { problem: problemOfReading(raw, map), isText: true };
   const value = scaledOf(number, shaping);

@@ -106,17 +106,13 @@ const DAY_MS = 86_400_000;
 export const isTrusted = (wallMs: number): boolean => wallMs >= EARLIEST_TRUSTED_MS;
 
 /**
- * Returns the time one day ahead of the clock, or infinity if the clock is not trusted. Values after this time are
- * accepted unchanged, counted, and reported once.
+ * Returns the number of values whose own timestamp is more than a day ahead of the clock; 0 if the clock is not trusted.
+ * Such values are accepted unchanged, counted, and reported once.
  */
-export const aheadBeyondMs = (wallMs: number): number =>
-  isTrusted(wallMs) ? wallMs + DAY_MS : Number.POSITIVE_INFINITY;
-
-/** Returns the number of values whose own timestamp is more than a day ahead. */
 export function countAheadOf({ length, timeMs, flags }: Columns, wallMs: number): number {
-  const beyondMs = aheadBeyondMs(wallMs);
+  if (!isTrusted(wallMs)) return 0;
   let ahead = 0;
-  for (let at = 0; at < length; at++) if (timeMs[at]! > beyondMs && (flags[at]! & STAMPED_HERE) === 0) ahead++;
+  for (let at = 0; at < length; at++) if (timeMs[at]! > wallMs + DAY_MS && (flags[at]! & STAMPED_HERE) === 0) ahead++;
   return ahead;
 }
 

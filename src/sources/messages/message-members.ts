@@ -1,17 +1,17 @@
-/** Members of tags.yaml shared by message-based source kinds, and their parsers. */
+/** Members of tags.yaml shared by message-based source kinds, their parsers, and writes by message. */
 import { readDuration } from '../../base/quantity.ts';
-import type { BrokerSpec } from '../../broker/broker-spec.ts';
-import { MAX_TOPIC_BYTES } from '../../broker/discards.ts';
+import type { BrokerSpec, ConnectionSpec } from '../../broker/broker-spec.ts';
+import type { Brokers } from '../../broker/brokers.ts';
+import { MAX_TOPIC_BYTES } from '../../broker/limits.ts';
+import { covers, type TopicGrammar } from '../../broker/topic-filters.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { addressCorrection, printable, printableAddress } from '../../config/problem.ts';
-import type { MemberReport, Members } from '../../config/source-kinds.ts';
+import type { MemberReport, Members, WritingRules } from '../../config/source-kinds.ts';
 import type { MessageValue, TimeUnit } from './payload.ts';
 
 const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
-const SCHEMES = Object.keys(PORTS);
 const POINTER = { type: 'string', pattern: '^(/.*)?$', title: 'a JSON pointer' };
 const FILE = { type: 'string', minLength: 1, maxLength: 1024, title: 'a file' };
-const SEVEN_DAYS = '7d';
 /** MQTT encodes the session expiry as a 32-bit number of seconds; the highest value means "never". */
 const MAX_EXPIRY_MS = (2 ** 32 - 2) * 1000;
 
@@ -48,8 +48,8 @@ export const BROKER_MEMBERS = {
   },
 };
 
-/** JSON pointers to the number, time and status in a message. */
-export const POINTER_MEMBERS = {
+/** JSON pointers to the number, time and status in a message, and the topic of writes. */
+export const MESSAGE_MEMBERS = {
   samples: {
     ...POINTER,
     description:
@@ -71,32 +71,38 @@ export const POINTER_MEMBERS = {
     description: 'Pointer to good, uncertain or bad in a JSON message.',
     examples: ['/quality'],
   },
+  write_to: {
+    type: 'string',
+    minLength: 1,
+    maxLength: 1024,
+    title: 'a topic or subject',
+    description: 'MQTT and NATS: topic or subject to which a write of the value is published, as a number.',
+    examples: ['site/valve-1/set'],
+  },
 };
 
-export function placeOfBroker({ url }: BrokerSpec): { host: string; port: number } {
+/** Returns the host and port of an address. */
+export function placeOf(url: string, ports: Readonly<Record<string, number>> = PORTS): { host: string; port: number } {
   const { protocol, hostname, port } = new URL(url);
-  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || PORTS[protocol]) };
+  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || ports[protocol]) };
 }
 
-/** Parses the broker settings of a source. `member` is the member that contains the broker address. */
-export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: MemberReport): BrokerSpec | undefined {
-  const url = String(raw[member]);
-  const wrong = wrongUrl(url);
+/**
+ * Parses the credentials of a source and checks its addresses, whose protocols are the keys of `ports`. Returns
+ * `undefined` after reporting a problem.
+ */
+export function readConnection(
+  member: string,
+  raw: Members,
+  report: MemberReport,
+  { addresses = [String(raw[member])], ports = PORTS } = {},
+): ConnectionSpec | undefined {
+  const wrong = addresses.map((address) => wrongAddress(address, ports)).find((reason) => reason !== undefined);
   if (wrong !== undefined) {
-    const instead = addressCorrection(url, 'use a value such as mqtt://127.0.0.1:1883');
-    report.problem(member, `"${printableAddress(url)}" ${wrong}`, instead);
-    return undefined;
-  }
-  const expiry = readDuration(String(raw.session_expiry ?? SEVEN_DAYS));
-  if (!('value' in expiry) || expiry.value > MAX_EXPIRY_MS) {
-    const reason = 'reason' in expiry ? expiry.reason : 'exceeds the maximum of MQTT';
-    report.problem('session_expiry', `session_expiry "${raw.session_expiry}" ${reason}`, 'use a value such as 7d');
-    return undefined;
-  }
-  const isSecure = /^(mqtts|wss):/i.test(url);
-  for (const file of ['ca', 'cert', 'key'] as const) {
-    if (raw[file] === undefined || isSecure) continue;
-    report.problem(file, `${file} requires TLS`, 'use mqtts:// or wss://, or remove it');
+    const text = String(raw[member]);
+    const [[protocol, port]] = Object.entries(ports) as [[string, number]];
+    const instead = addressCorrection(text, `use a value such as ${protocol}//127.0.0.1:${port}`);
+    report.problem(member, `"${printableAddress(text)}" ${wrong}`, instead);
     return undefined;
   }
   if ((raw.cert === undefined) !== (raw.key === undefined)) {
@@ -104,19 +110,13 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
     report.problem(there, `${there} requires ${missing}`, `add ${missing}: with its file`);
     return undefined;
   }
-  if (raw.password_file !== undefined && raw.username === undefined && !URL.parse(url)?.username) {
+  const hasUser = raw.username !== undefined || addresses.some((address) => URL.parse(address)?.username);
+  if (raw.password_file !== undefined && !hasUser) {
     report.problem('password_file', 'password_file requires a user name', 'add username:');
     return undefined;
   }
   return {
-    url,
-    version: raw.version === 3 ? 3 : 5,
-    qos: (raw.qos ?? 1) as 0 | 1 | 2,
-    sessionExpiryMs: expiry.value,
     ...(raw.username === undefined ? {} : { username: String(raw.username) }),
-    ...(raw.client_id === undefined ? {} : { clientId: String(raw.client_id) }),
-    ...(raw.share === undefined ? {} : { share: String(raw.share) }),
-    ...(raw.retained === 'take' ? { retained: 'take' } : {}),
     ...(raw.password_file === undefined ? {} : { passwordFile: report.pathOf(String(raw.password_file)) }),
     ...(raw.ca === undefined ? {} : { caFile: report.pemPathOf('ca', String(raw.ca), 'certificate') }),
     ...(raw.cert === undefined ? {} : { certFile: report.pemPathOf('cert', String(raw.cert), 'certificate') }),
@@ -124,12 +124,12 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
   };
 }
 
-function wrongUrl(text: string): string | undefined {
+function wrongAddress(text: string, ports: Readonly<Record<string, number>>): string | undefined {
   const url = URL.parse(text);
   if (url === null || !/^[a-z]+:\/\//i.test(text)) return 'is not an address';
-  if (!SCHEMES.includes(url.protocol)) return `has the unsupported scheme ${url.protocol}//`;
+  if (!Object.hasOwn(ports, url.protocol)) return `has the unsupported scheme ${url.protocol}//`;
   if (url.hostname === '') return 'has no host';
-  if (url.protocol.startsWith('mqtt') && !/^\/?$/.test(url.pathname + url.search + url.hash)) {
+  if (!url.protocol.startsWith('ws') && !/^\/?$/.test(url.pathname + url.search + url.hash)) {
     return 'has unexpected text after the port';
   }
   try {
@@ -140,14 +140,40 @@ function wrongUrl(text: string): string | undefined {
   return undefined;
 }
 
-/**
- * Parses the JSON pointers of a value. If `time_unit` is set without a time, reports the problem and returns
- * `undefined`.
- */
-export function readPointers(
+/** Parses the broker settings of a source. `member` is the member that contains the broker address. */
+export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: MemberReport): BrokerSpec | undefined {
+  const url = String(raw[member]);
+  const connection = readConnection(member, raw, report);
+  if (connection === undefined) return undefined;
+  const expiry = readDuration(String(raw.session_expiry ?? '7d'));
+  if (!('value' in expiry) || expiry.value > MAX_EXPIRY_MS) {
+    const reason = 'reason' in expiry ? expiry.reason : 'exceeds the maximum of MQTT';
+    report.problem('session_expiry', `session_expiry "${raw.session_expiry}" ${reason}`, 'use a value such as 7d');
+    return undefined;
+  }
+  const file = ['ca', 'cert', 'key'].find((one) => raw[one] !== undefined);
+  if (file !== undefined && !/^(mqtts|wss):/i.test(url)) {
+    report.problem(file, `${file} requires TLS`, 'use mqtts:// or wss://, or remove it');
+    return undefined;
+  }
+  return {
+    ...connection,
+    url,
+    version: raw.version === 3 ? 3 : 5,
+    qos: (raw.qos ?? 1) as 0 | 1 | 2,
+    sessionExpiryMs: expiry.value,
+    ...(raw.client_id === undefined ? {} : { clientId: String(raw.client_id) }),
+    ...(raw.share === undefined ? {} : { share: String(raw.share) }),
+    ...(raw.retained === 'take' ? { retained: 'take' } : {}),
+  };
+}
+
+/** Parses the members of a value other than its topic. Returns `undefined` after reporting a problem. */
+export function readMessageMembers(
   raw: Members,
   report: MemberReport,
-): Pick<MessageValue, 'samples' | 'at' | 'time' | 'timeUnit' | 'status'> | undefined {
+  wrongTarget: (topic: string) => string | undefined,
+): Omit<MessageValue, 'topic' | 'template'> | undefined {
   if (raw.time_unit !== undefined && raw.time === undefined && raw.time_property === undefined) {
     report.problem('time_unit', 'time_unit requires time', 'add time: with a JSON pointer');
     return undefined;
@@ -155,6 +181,13 @@ export function readPointers(
   if (raw.samples !== undefined && raw.time_property !== undefined) {
     const reason = 'time_property would assign the same time to all samples of a message';
     report.problem('time_property', reason, 'set time: with a JSON pointer in each sample');
+    return undefined;
+  }
+  const target = raw.write_to === undefined ? undefined : String(raw.write_to);
+  const wrong = target === undefined ? undefined : wrongTarget(target);
+  if (wrong !== undefined) {
+    const instead = 'use one topic or subject, without wildcards';
+    report.problem('write_to', `write_to "${printable(target!)}" ${wrong}`, instead);
     return undefined;
   }
   const pointer = (member: string, text: unknown) =>
@@ -165,6 +198,7 @@ export function readPointers(
     ...pointer('time', raw.time),
     ...pointer('status', raw.status),
     ...(raw.time_unit === undefined ? {} : { timeUnit: raw.time_unit as TimeUnit }),
+    ...(target === undefined ? {} : { writeTo: target }),
   };
 }
 
@@ -190,4 +224,37 @@ export function wrongFilter(topic: string): [reason: string, instead: string] | 
 export function placeText({ topic, samples, at = '' }: MessageValue): string {
   const pointer = samples === undefined ? at : `${samples}/*${at}`;
   return pointer === '' ? topic : `${topic} ${pointer}`;
+}
+
+/**
+ * Returns the rules for `write_to`. The device must report the value on another topic. Otherwise, the agent would
+ * verify its own message.
+ */
+export function messageWriting<SourceSpec>(
+  grammar: TopicGrammar,
+  placesOf: (source: SourceSpec) => readonly { host: string; port: number }[],
+): WritingRules<SourceSpec, MessageValue> {
+  return {
+    problem: ({ topic, writeTo }) => {
+      if (writeTo === undefined) {
+        return { reason: 'a writable value requires write_to', instead: 'add write_to: with a topic or subject' };
+      }
+      if (!covers(topic, writeTo, grammar)) return undefined;
+      return { reason: 'the agent would read its own message', instead: 'set write_to to a topic that is not read' };
+    },
+    storedFor: (_, raw) => (Number.isFinite(raw) ? raw : undefined),
+    targetsOf: (source, { writeTo }) =>
+      placesOf(source).map(({ host, port }) => `${host.toLowerCase()} ${port} ${writeTo}`),
+  };
+}
+
+/** Publishes the number as text. Resolves when the broker has accepted the message. */
+export async function publishValue(
+  { brokers, source }: { brokers: Pick<Brokers, 'publish'>; source: { name: string } },
+  { writeTo }: MessageValue,
+  raw: number,
+  guard: () => void,
+  signal: AbortSignal,
+): Promise<void> {
+  await brokers.publish(source.name, writeTo!, String(raw), { signal, beforeSend: guard });
 }

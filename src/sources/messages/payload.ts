@@ -30,7 +30,7 @@ export interface MessageValue {
 }
 
 /** One value in a message. */
-export interface PayloadReading {
+interface PayloadReading {
   /** A number, or a text or boolean if the value has a map. */
   value: RawReading;
   /** Whole milliseconds since 1970. */
@@ -38,11 +38,9 @@ export interface PayloadReading {
   quality?: Quality;
 }
 
-/** A sample that cannot be read. */
-interface UnreadableSample {
-  problem: string;
-}
-
+/** Maximum message size. Larger messages are assumed not to contain readings. */
+export const MAX_PAYLOAD_BYTES = 256 * 1024;
+export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
 /** Maximum number of samples of one value in a message. */
 const MAX_SAMPLES = 50_000;
 const BYTE_ORDER_MARK = '\ufeff';
@@ -66,59 +64,37 @@ export class Payload {
   }
 
   /**
-   * Returns the reading of a value. `isMapped`: whether the value has a map and can therefore be a text. Throws a
-   * `TagferryError` that quotes only the beginning of the value.
+   * Returns the reading of a value. `isMapped`: whether the value has a map and can therefore be a text. `sample`: element
+   * of a list of samples; if omitted, the whole message is read. Throws a `TagferryError` that quotes only the beginning
+   * of the value.
    */
-  read(value: MessageValue, isMapped = false): PayloadReading {
-    return this.#readFrom(undefined, value, isMapped);
-  }
-
-  /** Returns the readings of a value with `samples`. If there is no list, throws the same error as `read`. */
-  readSamples(value: MessageValue & { samples: string }, isMapped: boolean): (PayloadReading | UnreadableSample)[] {
-    const { samples } = value;
-    const found = pointedAt(this.json(), samples);
-    const where = samples === '' ? 'the payload' : `the value at ${samples}`;
-    if (!Array.isArray(found)) {
-      throw new TagferryError(`${where} is not a list`, { code: 'message.no_samples' });
-    }
-    if (found.length > MAX_SAMPLES) {
-      throw new TagferryError(`${where} has more than ${MAX_SAMPLES} samples`, { code: 'message.no_samples' });
-    }
-    const read: (PayloadReading | UnreadableSample)[] = [];
-    withoutStackTraces(() => {
-      for (let at = 0; at < found.length; at++) {
-        try {
-          read.push(this.#readFrom({ json: found[at] }, value, isMapped));
-        } catch (error) {
-          read.push({ problem: `sample ${at + 1}: ${messageOf(error)}` });
-        }
-      }
-    });
-    return read;
-  }
-
-  /** `sample`: element of a list of samples; if omitted, the whole message is read. */
-  #readFrom(
-    sample: { json: unknown } | undefined,
-    { at, time, timeProperty, timeUnit, status }: MessageValue,
-    isMapped: boolean,
-  ): PayloadReading {
+  read(value: MessageValue, isMapped = false, sample?: { json: unknown }): PayloadReading {
+    const { at, time, timeProperty, timeUnit, status } = value;
     const isWhole = at === undefined && sample === undefined;
-    const found = isWhole ? this.#text : pointedAt(this.#jsonOf(sample), at ?? '');
+    const found = isWhole ? this.#text : this.#at(at ?? '', sample);
     const reading: PayloadReading = { value: isMapped ? textOf(found, at) : numberOf(found, at) };
-    if (time !== undefined)
-      reading.timeMs = timeOf(pointedAt(this.#jsonOf(sample), time), time, timeUnit, this.#arrivalMs);
+    if (time !== undefined) reading.timeMs = timeOf(this.#at(time, sample), time, timeUnit, this.#arrivalMs);
     if (timeProperty !== undefined) {
-      const found = this.#headers?.get(timeProperty);
-      reading.timeMs = timeOf(found, `the user property ${timeProperty}`, timeUnit, this.#arrivalMs);
+      const property = this.#headers?.get(timeProperty);
+      reading.timeMs = timeOf(property, `the user property ${timeProperty}`, timeUnit, this.#arrivalMs);
     }
-    const quality = status === undefined ? undefined : qualityOf(pointedAt(this.#jsonOf(sample), status));
+    const quality = status === undefined ? undefined : qualityOf(this.#at(status, sample));
     if (quality !== undefined) reading.quality = quality;
     return reading;
   }
 
-  #jsonOf(sample: { json: unknown } | undefined): unknown {
-    return sample === undefined ? this.json() : sample.json;
+  /** Returns the list at a JSON pointer. Throws a `TagferryError`. */
+  samples(pointer: string): readonly unknown[] {
+    const found = this.#at(pointer, undefined);
+    const where = pointer === '' ? 'the payload' : `the value at ${pointer}`;
+    const facts = { code: 'message.no_samples' };
+    if (!Array.isArray(found)) throw new TagferryError(`${where} is not a list`, facts);
+    if (found.length > MAX_SAMPLES) throw new TagferryError(`${where} has more than ${MAX_SAMPLES} samples`, facts);
+    return found;
+  }
+
+  #at(pointer: string, sample: { json: unknown } | undefined): unknown {
+    return pointedAt(sample === undefined ? this.json() : sample.json, pointer);
   }
 
   /** Returns the parsed message. Throws a `TagferryError`. */
@@ -221,59 +197,74 @@ function namesOf(pointer: string): readonly string[] {
   return names;
 }
 
-/** Maximum message size. Larger messages are assumed not to contain readings. */
-export const MAX_PAYLOAD_BYTES = 256 * 1024;
-export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
+/** Returns the time to use for a value without its own. `afterMs`: time of the previous sample in the message. */
+type TimeOf = (series: number, afterMs?: number) => number;
 
-/**
- * Returns the readings in a message, and the problem if no value could be read. `timeOf` returns the time to use,
- * instead of the arrival time, for a value that has no timestamp. `afterMs` is the time of the previous sample of the
- * value in this message.
- */
+interface ReadMessage {
+  readings: Reading[];
+  /** Set if no value could be read. */
+  problem: string | undefined;
+}
+
+/** Returns the readings in a message. `timeOf` replaces the arrival time for values that have no timestamp. */
 export function readMessage(
   message: { payload: Uint8Array; headers?: ReadonlyMap<string, string> },
   arrivalMs: number,
   points: readonly Point<MessageValue>[],
-  timeOf?: (series: number, afterMs?: number) => number,
-): { readings: Reading[]; problem: string | undefined } {
+  timeOf?: TimeOf,
+): ReadMessage {
   if (message.payload.length > MAX_PAYLOAD_BYTES) {
     return { readings: points.map((point) => ({ point, failure: PAYLOAD_TOO_LONG })), problem: PAYLOAD_TOO_LONG };
   }
   const payload = new Payload(message.payload, arrivalMs, message.headers);
-  const readings: Reading[] = [];
-  let problem: string | undefined;
-  let hasRead = false;
+  const read = { readings: [], problem: undefined, hasRead: false };
   for (const point of points) {
-    let afterMs: number | undefined;
-    try {
-      const found = readingsOf(payload, point);
-      if (found.length === 0) hasRead = true;
-      for (const reading of found) {
-        if ('problem' in reading) {
-          problem = reading.problem;
-          readings.push({ point, failure: problem });
-          continue;
-        }
-        const { value, timeMs, quality } = reading;
-        hasRead = true;
-        afterMs = timeMs ?? timeOf?.(point.series, afterMs);
-        readings.push({ point, raw: value, timeMs: afterMs, quality });
-      }
-    } catch (error) {
-      problem = messageOf(error);
-      readings.push({ point, failure: problem });
-    }
+    if (point.spec.samples === undefined) readInto(read, payload, point, timeOf);
+    else readSamples(read, payload, point, timeOf);
   }
+  const { readings, hasRead, problem = 'it is empty' } = read;
   // Missing values are not a problem, because senders may omit values that did not change.
-  return { readings, problem: hasRead ? undefined : (problem ?? 'it is empty') };
+  return { readings, problem: hasRead ? undefined : problem };
 }
 
-/** Returns the reading of a value in a message, or those of its samples. Throws the same errors as `Payload.read`. */
-export function readingsOf(
+function readSamples(
+  read: ReadMessage & { hasRead: boolean },
   payload: Payload,
-  { spec, map }: Pick<Point<MessageValue>, 'spec' | 'map'>,
-): readonly (PayloadReading | UnreadableSample)[] {
-  const { samples } = spec;
-  const isMapped = map !== undefined;
-  return samples === undefined ? [payload.read(spec, isMapped)] : payload.readSamples({ ...spec, samples }, isMapped);
+  point: Point<MessageValue>,
+  timeOf: TimeOf | undefined,
+): void {
+  try {
+    const samples = payload.samples(point.spec.samples!);
+    if (samples.length === 0) read.hasRead = true;
+    let afterMs: number | undefined;
+    withoutStackTraces(() => {
+      for (let at = 0; at < samples.length; at++) {
+        afterMs = readInto(read, payload, point, timeOf, { json: samples[at], number: at + 1, afterMs }) ?? afterMs;
+      }
+    });
+  } catch (error) {
+    read.problem = messageOf(error);
+    read.readings.push({ point, failure: read.problem });
+  }
+}
+
+/** Adds the reading of a value, or its failure. Returns the time of the reading, if it has one. */
+function readInto(
+  read: ReadMessage & { hasRead: boolean },
+  payload: Payload,
+  point: Point<MessageValue>,
+  timeOf: TimeOf | undefined,
+  sample?: { json: unknown; number: number; afterMs: number | undefined },
+): number | undefined {
+  try {
+    const { value, timeMs: own, quality } = payload.read(point.spec, point.map !== undefined, sample);
+    const timeMs = own ?? timeOf?.(point.series, sample?.afterMs);
+    read.hasRead = true;
+    read.readings.push({ point, raw: value, timeMs, quality });
+    return timeMs;
+  } catch (error) {
+    read.problem = sample === undefined ? messageOf(error) : `sample ${sample.number}: ${messageOf(error)}`;
+    read.readings.push({ point, failure: read.problem });
+    return undefined;
+  }
 }

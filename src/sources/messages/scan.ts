@@ -2,17 +2,12 @@
  * Listens to a broker for a limited time and lists the topics of all retained and new messages, with the numbers in
  * their latest messages, as lines for tags.yaml.
  */
-import type { Clock } from '../../base/clock.ts';
 import { TagferryError, UsageError } from '../../base/errors.ts';
-import type { InspectionClient } from '../../broker/subscriptions.ts';
-import type { TopicGrammar } from '../../broker/topic-filters.ts';
-import { wrongSubject } from '../../config/topics.ts';
-import type { RawReading } from '../intake/shaping.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ScannedValue, ScanStep } from '../source-kind.ts';
-import { listenFor } from './listen-for.ts';
+import { type Listening, listenFor } from './listen-for.ts';
 import { wrongFilter } from './message-members.ts';
-import { type MessageValue, Payload, pointedAt } from './payload.ts';
+import { Payload, pointedAt } from './payload.ts';
 
 const MAX_TOPICS = 5_000;
 const MAX_MESSAGE_BYTES = 64 * 1024;
@@ -27,155 +22,129 @@ const MAX_SAMPLE = 60;
 const TIMES = ['time', 'timestamp', 'ts', 't'];
 const SECONDS = { from: 1e9, to: 1e11 };
 
-export interface MessageScan {
-  /** Separate client, started and stopped here. */
-  broker: InspectionClient;
-  grammar: TopicGrammar;
-  /** Topic filters; empty means all topics. */
-  what: readonly string[];
-  waitMs: number;
-  clock: Clock;
-  signal: AbortSignal;
-}
-
-/** Throws `UsageError` for an invalid filter and a `TagferryError` if listening to the broker fails. */
-export async function* scanMessages(scan: MessageScan): AsyncGenerator<ScanStep> {
-  const { broker, grammar, what, waitMs, clock, signal } = scan;
-  const filters = what.length > 0 ? what : [grammar.rest];
-  for (const filter of filters) checkFilter(filter, grammar);
-  const last = new Map<string, Uint8Array>();
+/**
+ * `what`: topic filters; empty means all topics. Throws `UsageError` for an invalid filter and a `TagferryError` if
+ * listening to the broker fails.
+ */
+export async function* scanMessages({
+  what,
+  ...listening
+}: Listening & { what: readonly string[] }): AsyncGenerator<ScanStep> {
+  const filters = what.length > 0 ? what : ['#'];
+  for (const filter of filters) {
+    const [reason, instead] = wrongFilter(filter) ?? [];
+    if (reason !== undefined) throw new UsageError(`"${filter}" ${reason}`, `${instead}.`);
+  }
+  const latest = new Map<string, Uint8Array>();
   const rejected = new Set<string>();
   let keptBytes = 0;
-  for (const filter of filters) {
-    broker.subscribe(
-      filter,
-      async ({ topic, payload }) => {
-        const before = last.get(topic);
-        if (payload.length > MAX_MESSAGE_BYTES || (before === undefined && last.size >= MAX_TOPICS)) return;
-        const more = before === undefined ? topic.length + payload.length : payload.length - before.length;
-        if (keptBytes + more > MAX_KEPT_BYTES) return;
-        keptBytes += more;
-        // Copy the payload, because a slice would retain the whole socket chunk in memory.
-        last.set(topic, new Uint8Array(payload));
-      },
-      { qos: 0, rejected: () => rejected.add(filter) },
-    );
+  listening.broker.subscribe(
+    filters,
+    async ({ topic, payload }) => {
+      const before = latest.get(topic);
+      if (payload.length > MAX_MESSAGE_BYTES || (before === undefined && latest.size >= MAX_TOPICS)) return;
+      const more = before === undefined ? topic.length + payload.length : payload.length - before.length;
+      if (keptBytes + more > MAX_KEPT_BYTES) return;
+      keptBytes += more;
+      // Copy the payload, because a slice would retain the whole socket chunk in memory.
+      latest.set(topic, new Uint8Array(payload));
+    },
+    { qos: 0, permitted: (filter, isPermitted) => void (isPermitted || rejected.add(filter)) },
+  );
+  yield* listenFor(listening, () => rejected.size === filters.length);
+  if (rejected.size === filters.length) {
+    throw new TagferryError(`the broker rejected subscriptions to ${filters.join(', ')}`, {
+      code: 'broker.not_allowed',
+      hint: 'Use topics that this client is allowed to read, for example "plant/+/flow".',
+    });
   }
-  yield* listenFor({ broker, waitMs, clock, signal, isOver: () => rejected.size === filters.length });
-  if (rejected.size === filters.length) throw notAllowed(filters);
-  const topics = [...last].toSorted(([one], [other]) => (one < other ? -1 : 1));
   const names = new ScannedNames();
-  for (const [topic, payload] of topics) for (const found of valuesOf(topic, payload, names, grammar)) yield { found };
+  for (const topic of [...latest.keys()].toSorted()) {
+    for (const { path, members, sample } of valuesOf(topic, latest.get(topic)!)) {
+      const key = names.unique(path.split('/').findLast((level) => level !== '') ?? '');
+      const found: ScannedValue = { key, members: { topic, ...members }, sample: String(sample).slice(0, MAX_SAMPLE) };
+      yield { found };
+    }
+  }
 }
 
-function checkFilter(filter: string, { name }: TopicGrammar): void {
-  const wrong =
-    name === 'topic' ? wrongFilter(filter) : [wrongSubject(filter, 'wildcards'), 'use a value such as plant.>'];
-  if (wrong?.[0] !== undefined) throw new UsageError(`"${filter}" ${wrong[0]}`, `${wrong[1]}.`);
-}
-
-function notAllowed(filters: readonly string[]): TagferryError {
-  return new TagferryError(`the broker rejected subscriptions to ${filters.join(', ')}`, {
-    code: 'broker.not_allowed',
-    hint: 'Use topics that this client is allowed to read, for example "plant/+/flow".',
-  });
+/** A number in a message. `path` ends with its name. */
+interface FoundNumber {
+  path: string;
+  members: Readonly<Record<string, string>>;
+  sample: unknown;
 }
 
 /** Yields the message itself if it is a number, otherwise each number in its JSON with the message time. */
-function* valuesOf(
-  topic: string,
-  payload: Uint8Array,
-  names: ScannedNames,
-  { name, separator }: TopicGrammar,
-): Generator<ScannedValue> {
-  const whole = readingOf(payload, { topic, template: topic });
+function* valuesOf(topic: string, bytes: Uint8Array): Generator<FoundNumber> {
+  // The arrival time is not used for a scan.
+  const payload = new Payload(bytes, 0);
+  const whole = attempt(() => payload.read({ topic, template: topic }).value);
   if (whole !== undefined) {
-    yield { key: names.unique(lastLevel(topic, separator)), members: { [name]: topic }, sample: String(whole) };
+    yield { path: topic, members: {}, sample: whole };
     return;
   }
-  const json = jsonOf(payload);
+  const json = attempt(() => payload.json());
   if (typeof json !== 'object' || json === null) return;
   const lists = sampleListsOf(json);
   for (const { samples, last } of lists) {
     const time = timeOf(last);
     for (const at of numbersOf(last, [])) {
-      if (at === time.time) continue;
-      const members = { [name]: topic, samples, at, ...time };
-      yield {
-        key: names.unique(lastLevel(at, '/')),
-        members,
-        sample: String(pointedAt(last, at)).slice(0, MAX_SAMPLE),
-      };
+      if (at !== time.time) yield { path: at, members: { samples, at, ...time }, sample: pointedAt(last, at) };
     }
   }
   const time = timeOf(json);
-  const listed = lists.map(({ samples }) => samples);
-  for (const pointer of numbersOf(json, listed)) {
-    if (pointer === time.time) continue;
-    const value = readingOf(payload, { topic, template: topic, at: pointer });
-    if (value === undefined) continue;
-    const sample = String(value).slice(0, MAX_SAMPLE);
-    yield { key: names.unique(lastLevel(pointer, '/')), members: { [name]: topic, at: pointer, ...time }, sample };
+  for (const at of numbersOf(
+    json,
+    lists.map(({ samples }) => samples),
+  )) {
+    const sample = at === time.time ? undefined : attempt(() => payload.read({ topic, template: topic, at }).value);
+    if (sample !== undefined) yield { path: at, members: { at, ...time }, sample };
+  }
+}
+
+function attempt<Result>(read: () => Result): Result | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
   }
 }
 
 /** Returns the lists whose elements all have a time, with their last element: several samples of the same values. */
 function sampleListsOf(json: object): { samples: string; last: object }[] {
   const found: { samples: string; last: object }[] = [];
-  const walk = (value: unknown, pointer: string, depth: number) => {
-    if (typeof value !== 'object' || value === null || found.length >= MAX_SAMPLE_LISTS) return;
-    if (Array.isArray(value)) {
-      const isSample = (one: unknown) => typeof one === 'object' && one !== null && Object.keys(timeOf(one)).length > 0;
-      if (value.length > 1 && value.every(isSample)) found.push({ samples: pointer, last: value.at(-1) as object });
-    } else if (depth < MAX_DEPTH) {
-      for (const [member, below] of Object.entries(value)) walk(below, `${pointer}/${escaped(member)}`, depth + 1);
-    }
-  };
-  walk(json, '', 0);
+  const isSample = (one: unknown) => typeof one === 'object' && one !== null && timeOf(one).time !== undefined;
+  walk(json, (value, samples) => {
+    if (!Array.isArray(value) || found.length >= MAX_SAMPLE_LISTS) return !Array.isArray(value);
+    if (value.length > 1 && value.every(isSample)) found.push({ samples, last: value.at(-1) as object });
+    return false;
+  });
   return found;
-}
-
-function readingOf(payload: Uint8Array, value: MessageValue): RawReading | undefined {
-  try {
-    // The arrival time is not used for a scan.
-    return new Payload(payload, 0).read(value).value;
-  } catch {
-    return undefined;
-  }
-}
-
-function jsonOf(payload: Uint8Array): unknown {
-  try {
-    return new Payload(payload, 0).json();
-  } catch {
-    return undefined;
-  }
 }
 
 /** Returns JSON pointers to the numbers in the message, in message order. `except`: pointers of omitted members. */
 function numbersOf(json: object, except: readonly string[]): string[] {
   const found: string[] = [];
-  const walk = (value: unknown, pointer: string, depth: number) => {
-    if (found.length >= MAX_NUMBERS || except.includes(pointer)) return;
-    if (typeof value === 'number' || typeof value === 'boolean' || (typeof value === 'string' && isNumeric(value))) {
-      found.push(pointer);
-    } else if (typeof value === 'object' && value !== null && depth < MAX_DEPTH) {
-      for (const [name, member] of Object.entries(value)) {
-        walk(member, `${pointer}/${escaped(name)}`, depth + 1);
-      }
-    }
-  };
-  walk(json, '', 0);
+  walk(json, (value, pointer) => {
+    if (found.length >= MAX_NUMBERS || except.includes(pointer)) return false;
+    const isText = typeof value === 'string' && /^\s*[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?\s*$/i.test(value);
+    if (isText || typeof value === 'number' || typeof value === 'boolean') found.push(pointer);
+    return true;
+  });
   return found;
 }
 
-/** Escapes a member name for a JSON pointer. */
-const escaped = (name: string) => name.replaceAll('~', '~0').replaceAll('/', '~1');
-
-const isNumeric = (text: string) => /^\s*[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?\s*$/i.test(text);
+/** Calls `visit` with each value and its JSON pointer. Visits the members of a value if `visit` returns true. */
+function walk(value: unknown, visit: (value: unknown, pointer: string) => boolean, pointer = '', depth = 0): void {
+  if (!visit(value, pointer) || typeof value !== 'object' || value === null || depth >= MAX_DEPTH) return;
+  for (const [name, member] of Object.entries(value)) {
+    walk(member, visit, `${pointer}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, depth + 1);
+  }
+}
 
 /** Returns the first member that has a common name and contains a valid time, if any. */
-function timeOf(json: object): Record<string, string> {
+function timeOf(json: object): { time?: string; time_unit?: string } {
   for (const [name, value] of Object.entries(json)) {
     if (!TIMES.includes(name.toLowerCase())) continue;
     const isSeconds = typeof value === 'number' && value >= SECONDS.from && value < SECONDS.to;
@@ -185,5 +154,3 @@ function timeOf(json: object): Record<string, string> {
   }
   return {};
 }
-
-const lastLevel = (path: string, separator: string) => path.split(separator).findLast((level) => level !== '') ?? '';

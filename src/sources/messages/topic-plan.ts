@@ -43,6 +43,14 @@ function wildcardOf(template: string, { separator, one, rest }: TopicGrammar): s
   return isFixed && levels.includes(one) ? levels.join(separator) : undefined;
 }
 
+/** Returns the problem of a source whose filters the broker rejects; `undefined` if there are none. */
+export function deniedText(filters: ReadonlySet<string>): string | undefined {
+  const [first] = filters;
+  if (first === undefined) return undefined;
+  const more = filters.size > 1 ? ` and ${filters.size - 1} more` : '';
+  return `the broker rejects the subscription to ${first}${more}`;
+}
+
 /** Maps topics to values. Topics without wildcards require only one lookup, regardless of their number. */
 export class TopicRouter {
   readonly #grammar: TopicGrammar;

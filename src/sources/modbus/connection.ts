@@ -4,12 +4,8 @@ import type { SerialPort } from 'serialport';
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf } from '../../base/errors.ts';
 import { MAX_FRAME_BYTES, type ModbusRequest, serialFrame, serialResponse, tcpFrame, tcpResponse } from './frames.ts';
+import type { ModbusAddress } from './line-spec.ts';
 import { invalidResponse, ModbusError, serialErrorOf } from './modbus-error.ts';
-
-/** Device address: a host and port, or a serial port. `framing: rtu`: the host forwards serial frames unchanged. */
-export type ModbusAddress =
-  | { transport: 'tcp'; host: string; port: number; framing?: 'rtu' }
-  | { transport: 'rtu'; path: string; baud: number; parity: 'none' | 'even' | 'odd'; stopBits: 1 | 2 };
 
 const CONNECT_MS = 5_000;
 /** Time within which the device must close its side of the connection before the socket is destroyed. */
@@ -22,32 +18,35 @@ const NOTHING = Buffer.alloc(0);
 
 /** Opens a connection. Rejects with a `ModbusError`. */
 export async function openConnection(address: ModbusAddress, clock: Clock): Promise<ModbusConnection> {
-  const stream = address.transport === 'tcp' ? await openSocket(address) : await openSerialPort(address);
-  return new ModbusConnection(stream, address.transport === 'rtu' || address.framing === 'rtu', clock);
-}
-
-async function openSocket({ host, port }: Extract<ModbusAddress, { transport: 'tcp' }>): Promise<Socket> {
-  const socket = connect({ host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: 30_000 });
-  try {
-    await once(socket, 'connect', { signal: AbortSignal.timeout(CONNECT_MS) });
-  } catch (error) {
-    socket.on('error', () => {}).destroy();
-    const isLate = (error as Error).name === 'AbortError';
-    const reason = isLate ? `no response within ${CONNECT_MS} ms` : (codeOf(error) ?? messageOf(error));
-    throw new ModbusError(`failed to connect to ${host} port ${port}: ${reason}`, 'closed', { cause: error });
+  if (address.transport === 'tcp') {
+    const { host, port, framing } = address;
+    const socket = connect({ host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: 30_000 });
+    try {
+      await once(socket, 'connect', { signal: AbortSignal.timeout(CONNECT_MS) });
+    } catch (error) {
+      socket.on('error', () => {}).destroy();
+      const isLate = (error as Error).name === 'AbortError';
+      const reason = isLate ? `no response within ${CONNECT_MS} ms` : (codeOf(error) ?? messageOf(error));
+      throw new ModbusError(`failed to connect to ${host} port ${port}: ${reason}`, 'closed', { cause: error });
+    }
+    return new ModbusConnection(socket, framing === 'rtu', clock);
   }
-  return socket;
-}
-
-async function openSerialPort(address: Extract<ModbusAddress, { transport: 'rtu' }>): Promise<SerialPort> {
   const { path, baud, parity, stopBits } = address;
   // Loaded only if a serial line is configured.
   const { SerialPort } = await import('serialport');
   const port = new SerialPort({ path, baudRate: baud, parity, stopBits, dataBits: 8, autoOpen: false });
-  const { promise: opened, resolve, reject } = Promise.withResolvers<void>();
-  port.open((error) => (error ? reject(serialErrorOf(error, path)) : resolve()));
-  await opened;
-  return port;
+  await new Promise<void>((resolve, reject) => {
+    port.open((error) => (error ? reject(serialErrorOf(error, path)) : resolve()));
+  });
+  return new ModbusConnection(port, true, clock);
+}
+
+/** The request in progress. */
+interface Exchange {
+  request: ModbusRequest;
+  transaction: number;
+  resolve(data: Buffer): void;
+  reject(error: ModbusError): void;
 }
 
 /**
@@ -62,8 +61,7 @@ export class ModbusConnection {
   readonly #stream: Socket | SerialPort;
   readonly #isSerial: boolean;
   readonly #clock: Clock;
-  /** The request in progress. */
-  #request: (ModbusRequest & { response: PromiseWithResolvers<Buffer>; cancelTimeout(): void }) | undefined;
+  #exchange: Exchange | undefined;
   /** Bytes received since the latest request. */
   #received: Buffer = NOTHING;
   #transaction = 0;
@@ -94,81 +92,77 @@ export class ModbusConnection {
    */
   async send(request: ModbusRequest, timeoutMs: number, signal: AbortSignal): Promise<Buffer> {
     if (!this.isOpen) throw closedError();
+    const transaction = (this.#transaction + 1) & 0xffff;
+    const { promise: response, resolve, reject } = Promise.withResolvers<Buffer>();
+    this.#transaction = transaction;
+    this.#received = NOTHING;
+    this.#exchange = { request, transaction, resolve, reject };
+    const cancelTimeout = this.#clock.after(timeoutMs, () => {
+      if (this.#received.length > 0) this.#fail(invalidResponse(`no complete response within ${timeoutMs} ms`));
+      else this.#fail(new ModbusError(`no response within ${timeoutMs} ms`, 'silent'));
+    });
     const onAbort = () => void this.close();
     const endsOnAbort = request.isWrite && this.#stream instanceof Socket;
     if (endsOnAbort) signal.addEventListener('abort', onAbort, { once: true });
-    this.#transaction = (this.#transaction + 1) & 0xffff;
-    this.#received = NOTHING;
-    const response = Promise.withResolvers<Buffer>();
-    const cancelTimeout = this.#clock.after(timeoutMs, () => this.#fail(this.#lateError(timeoutMs)));
-    this.#request = { ...request, transaction: this.#transaction, response, cancelTimeout };
-    this.#stream.write(this.#isSerial ? serialFrame(this.#request) : tcpFrame(this.#request));
+    this.#stream.write(this.#isSerial ? serialFrame(request) : tcpFrame(request, transaction));
     try {
-      return await response.promise;
+      return await response;
     } finally {
+      this.#exchange = undefined;
+      cancelTimeout();
       if (endsOnAbort) signal.removeEventListener('abort', onAbort);
     }
   }
 
   #receive(bytes: Buffer): void {
-    if (this.#request === undefined) return;
-    this.#received = this.#received.length === 0 ? bytes : Buffer.concat([this.#received, bytes]);
+    if (this.#exchange === undefined) return;
+    const { request, transaction, resolve } = this.#exchange;
+    const received = this.#received.length === 0 ? bytes : Buffer.concat([this.#received, bytes]);
+    this.#received = received;
     try {
-      const data = (this.#isSerial ? serialResponse : tcpResponse)(this.#received, this.#request);
-      if (data !== undefined) this.#recordResponse()?.resolve(data);
-      else if (this.#received.length > MAX_RECEIVED_BYTES) throw invalidResponse('too long');
+      const data = this.#isSerial ? serialResponse(received, request) : tcpResponse(received, request, transaction);
+      if (data === undefined && received.length <= MAX_RECEIVED_BYTES) return;
+      if (data === undefined) throw invalidResponse('too long');
+      this.#recordResponse();
+      resolve(data);
     } catch (error) {
       this.#fail(error as ModbusError);
     }
   }
 
-  #lateError(timeoutMs: number): ModbusError {
-    if (this.#received.length > 0) return invalidResponse(`no complete response within ${timeoutMs} ms`);
-    return new ModbusError(`no response within ${timeoutMs} ms`, 'silent');
-  }
-
   /** Ends the request in progress with an exception of the device, or without a valid response. */
   #fail(error: ModbusError): void {
-    if (error.exception !== undefined) return void this.#recordResponse()?.reject(error);
-    const isDead = ++this.#unanswered >= MAX_UNANSWERED;
-    const isUsable = error.failure === 'silent' && !this.#isSerial && !this.#request?.isWrite && !isDead;
-    if (this.#stream instanceof Socket && !isUsable) this.#closing ??= this.#closeStream();
-    this.#endRequest()?.reject(error);
+    if (error.exception === undefined) {
+      const isDead = ++this.#unanswered >= MAX_UNANSWERED;
+      const isUsable = error.failure === 'silent' && !this.#isSerial && !this.#exchange?.request.isWrite && !isDead;
+      if (this.#stream instanceof Socket && !isUsable) this.#closing ??= this.#closeStream();
+    } else {
+      this.#recordResponse();
+    }
+    this.#exchange?.reject(error);
   }
 
-  #recordResponse(): PromiseWithResolvers<Buffer> | undefined {
+  #recordResponse(): void {
     this.hasResponded = true;
     this.#unanswered = 0;
-    return this.#endRequest();
-  }
-
-  #endRequest(): PromiseWithResolvers<Buffer> | undefined {
-    const request = this.#request;
-    this.#request = undefined;
-    request?.cancelTimeout();
-    return request?.response;
   }
 
   /** Fails the request in progress, if any. Resolves when the other side can accept another connection. */
   close(): Promise<void> {
     this.#closing ??= this.#closeStream();
-    this.#endRequest()?.reject(closedError());
+    this.#exchange?.reject(closedError());
     return this.#closing;
   }
 
   async #closeStream(): Promise<void> {
     const stream = this.#stream;
-    const { promise: closed, resolve } = Promise.withResolvers<void>();
-    if (!(stream instanceof Socket)) {
-      stream.close(() => resolve());
-      return await closed;
-    }
+    if (!(stream instanceof Socket)) return await new Promise((resolve) => stream.close(() => resolve()));
     if (stream.destroyed) return;
-    stream.once('close', () => resolve());
-    if (this.#request?.isWrite) stream.resetAndDestroy();
+    const closed = once(stream, 'close');
+    if (this.#exchange?.request.isWrite) stream.resetAndDestroy();
     else stream.end();
     const cancel = this.#clock.after(CLOSE_MS, () => stream.destroy());
-    await closed;
+    await closed.catch(() => {});
     cancel();
   }
 }

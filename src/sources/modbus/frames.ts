@@ -7,8 +7,6 @@ import { isBits, type ModbusTable, type Span, type Written } from './register.ts
 
 export interface ModbusRequest {
   unit: number;
-  /** Identifies the response in a Modbus TCP frame. */
-  transaction: number;
   pdu: Buffer;
   /** Length of the PDU of a valid response. */
   responseBytes: number;
@@ -26,34 +24,34 @@ const READ_FUNCTION: Readonly<Record<ModbusTable, number>> = { coil: 1, discrete
 /** Functions that write one register or coil, and several. */
 const WRITE_REGISTER = [6, 16] as const;
 const WRITE_COIL = [5, 15] as const;
-const WRITE_RESPONSE_BYTES = 5;
 const COIL_ON = 0xff00;
 
 export function readRequest(unit: number, { table, address, length }: Span): ModbusRequest {
   const dataBytes = isBits(table) ? Math.ceil(length / 8) : length * 2;
   const pdu = pduOf(READ_FUNCTION[table], address, length);
-  return { unit, transaction: 0, pdu, responseBytes: 2 + dataBytes, isWrite: false };
+  return { unit, pdu, responseBytes: 2 + dataBytes, isWrite: false };
 }
 
 /**
- * Returns the requests that write consecutive holding registers or a coil. A single one can be written with two
- * functions, of which a device may support only one.
+ * Returns the request that writes consecutive holding registers or a coil. A single one can be written with two
+ * functions, of which a device may support only one: in this case, returns two requests.
  */
-export function writeRequests(unit: number, address: number, written: Written): ModbusRequest[] {
+export function writeRequests(unit: number, address: number, written: Written): [ModbusRequest, ModbusRequest?] {
   const isCoil = typeof written === 'boolean';
-  const [one, several] = isCoil ? WRITE_COIL : WRITE_REGISTER;
   const words = isCoil ? [written ? COIL_ON : 0] : written;
   const data = isCoil ? [Number(written)] : words.flatMap((word) => [word >> 8, word & 0xff]);
-  const pdus = [Buffer.concat([pduOf(several, address, words.length), Buffer.of(data.length, ...data)])];
-  if (words.length === 1) pdus.unshift(pduOf(one, address, words[0]!));
-  return pdus.map((pdu) => ({ unit, transaction: 0, pdu, responseBytes: WRITE_RESPONSE_BYTES, isWrite: true }));
+  const requestOf = (pdu: Buffer) => ({ unit, pdu, responseBytes: 5, isWrite: true });
+  const [one, several] = isCoil ? WRITE_COIL : WRITE_REGISTER;
+  const request = requestOf(Buffer.of(...pduOf(several, address, words.length), data.length, ...data));
+  return words.length === 1 ? [requestOf(pduOf(one, address, words[0]!)), request] : [request];
 }
 
 function pduOf(code: number, first: number, second: number) {
   return Buffer.of(code, first >> 8, first & 0xff, second >> 8, second & 0xff);
 }
 
-export function tcpFrame({ unit, transaction, pdu }: ModbusRequest): Buffer {
+/** `transaction` identifies the response. */
+export function tcpFrame({ unit, pdu }: ModbusRequest, transaction: number): Buffer {
   const length = 1 + pdu.length;
   return Buffer.concat([Buffer.of(transaction >> 8, transaction & 0xff, 0, 0, length >> 8, length & 0xff, unit), pdu]);
 }
@@ -67,7 +65,7 @@ export function serialFrame({ unit, pdu }: ModbusRequest): Buffer {
  * Returns the data of the response if the bytes received since the request contain it. Ignores responses to other
  * requests. Throws a `ModbusError`.
  */
-export function tcpResponse(received: Buffer, request: ModbusRequest): Buffer | undefined {
+export function tcpResponse(received: Buffer, request: ModbusRequest, transaction: number): Buffer | undefined {
   for (let start = 0; start + TCP_HEADER_BYTES < received.length; ) {
     const frame = received.subarray(start);
     const end = TCP_HEADER_BYTES + frame.readUInt16BE(4);
@@ -76,7 +74,7 @@ export function tcpResponse(received: Buffer, request: ModbusRequest): Buffer | 
       throw invalidResponse('not a Modbus TCP frame', 'If the host forwards serial frames, set `framing: rtu`.');
     }
     if (end > frame.length) return undefined;
-    if (frame.readUInt16BE(0) === request.transaction) {
+    if (frame.readUInt16BE(0) === transaction) {
       if (frame[TCP_HEADER_BYTES] !== request.unit) throw invalidResponse('wrong unit number');
       return dataOf(frame.subarray(TCP_HEADER_BYTES + 1, end), request);
     }

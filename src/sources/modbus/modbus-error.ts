@@ -23,6 +23,7 @@ const EXCEPTION_TEXTS: Readonly<Record<number, string>> = {
   10: 'the gateway has no path to the device',
   11: 'the device does not respond to its gateway',
 };
+export const ILLEGAL_FUNCTION = 1;
 const LAST_REJECTION = 3;
 /** Codes of temporary conditions. */
 const BUSY = [5, 6];
@@ -47,9 +48,8 @@ export class ModbusError extends TagferryError {
   constructor(
     message: string,
     failure: ModbusFailure,
-    more: { exception?: number; hint?: string; cause?: unknown } = {},
+    { exception, hint = HINTS[failure], cause }: { exception?: number; hint?: string; cause?: unknown } = {},
   ) {
-    const { exception, hint = HINTS[failure], cause } = more;
     super(message, { code: `modbus.${failure}`, retryable: true, hint, cause });
     this.failure = failure;
     this.exception = exception;
@@ -81,31 +81,24 @@ export function invalidResponse(reason: string, hint?: string): ModbusError {
   return new ModbusError(`invalid response (${reason})`, 'garbled', hint === undefined ? {} : { hint });
 }
 
-const SERIAL_ERRORS = [
-  {
-    pattern: /ENOENT|No such file/i,
-    problem: (path: string) => `${path} does not exist`,
-    hint: 'Connect the adapter. `ls -l /dev/serial/by-id/` lists adapters by stable names.',
-  },
-  {
-    pattern: /Permission denied|Operation not permitted|EACCES|EPERM/i,
-    problem: (path: string) => `cannot open ${path}: permission denied`,
-    hint:
-      'Copy /usr/share/doc/tagferry/examples/serial-line.conf to /etc/systemd/system/tagferry.service.d/, then ' +
-      '`systemctl daemon-reload` and `systemctl restart tagferry`. If you run the agent manually, add your user to the dialout group.',
-  },
-  {
-    pattern: /lock|busy/i,
-    problem: (path: string) => `${path} is in use by another program`,
-    hint: 'Find the program with `fuser` and the device path, and stop it. It may be ModemManager.',
-  },
-];
-const SERIAL_HINT = 'Check baud, parity and stop_bits, and that the path is a serial port.';
-
 /** Returns the error and a hint for a serial port that cannot be opened. */
 export function serialErrorOf(error: unknown, path: string): ModbusError {
-  const text = messageOf(error);
-  const known = SERIAL_ERRORS.find(({ pattern }) => pattern.test(`${codeOf(error) ?? ''} ${text}`));
-  const problem = known?.problem(path) ?? `cannot open ${path}: ${text}`;
-  return new ModbusError(problem, 'closed', { hint: known?.hint ?? SERIAL_HINT, cause: error });
+  const text = `${codeOf(error) ?? ''} ${messageOf(error)}`;
+  const failed = (problem: string, hint: string) => new ModbusError(problem, 'closed', { hint, cause: error });
+  if (/ENOENT|No such file/i.test(text)) {
+    const hint = 'Connect the adapter. `ls -l /dev/serial/by-id/` lists adapters by stable names.';
+    return failed(`${path} does not exist`, hint);
+  }
+  if (/Permission denied|Operation not permitted|EACCES|EPERM/i.test(text)) {
+    const hint =
+      'Copy /usr/share/doc/tagferry/examples/serial-line.conf to /etc/systemd/system/tagferry.service.d/, then ' +
+      '`systemctl daemon-reload` and `systemctl restart tagferry`. If you run the agent manually, add your user to the dialout group.';
+    return failed(`cannot open ${path}: permission denied`, hint);
+  }
+  if (/lock|busy/i.test(text)) {
+    const hint = 'Find the program with `fuser` and the device path, and stop it. It may be ModemManager.';
+    return failed(`${path} is in use by another program`, hint);
+  }
+  const hint = 'Check baud, parity and stop_bits, and that the path is a serial port.';
+  return failed(`cannot open ${path}: ${messageOf(error)}`, hint);
 }

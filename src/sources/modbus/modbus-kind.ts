@@ -1,15 +1,16 @@
-import { readDuration } from '../../base/quantity.ts';
 import { printable, printableAddress, shown } from '../../config/problem.ts';
 import type { ComparedSource, MemberReport, Members } from '../../config/source-kinds.ts';
-import type { Source } from '../../config/tags.ts';
+import { readDurationMember } from '../duration-member.ts';
 import type { SourceKind } from '../source-kind.ts';
-import type { ModbusAddress } from './connection.ts';
-import type { ModbusSpec } from './line.ts';
+import { lineNameOf, type ModbusAddress, type ModbusSpec } from './line-spec.ts';
 import {
-  BYTE_ORDERS,
+  isBits,
+  type ModbusRegister,
+  type ModbusTable,
   type ModbusValue,
   REGISTER_TYPES,
-  readRegister,
+  type RegisterType,
+  registersOf,
   registerText,
   storedNumber,
   writeProblem,
@@ -20,12 +21,19 @@ const BAUD = 19_200;
 const PARITY = 'even';
 const TIMEOUT_MS = { tcp: 3_000, rtu: 1_000 };
 const TIMEOUT = { minMs: 20, maxMs: 60_000, range: 'between 20ms and 60s', example: '1s' };
-const PAUSE = { minMs: 0, maxMs: 10_000, defaultMs: 0, range: 'at most 10s', example: '50ms' };
+const PAUSE = { minMs: 0, maxMs: 10_000, range: 'at most 10s', example: '50ms' };
 /** The protocol allows 125 registers; some devices support slightly fewer. */
 const MAX_REGISTERS = 120;
 /** Members that are accepted for only one of the two transports. */
 const ONLY = { tcp: ['connections', 'framing', 'close_after_poll'], rtu: ['baud', 'parity', 'stop_bits'] } as const;
 const EXAMPLES = 'tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0';
+/** Byte orders of 32-bit values, and their long form for four registers. */
+const BYTE_ORDERS = ['ABCD', 'CDAB', 'BADC', 'DCBA', 'ABCDEFGH', 'GHEFCDAB', 'BADCFEHG', 'HGFEDCBA'];
+const LAST_ADDRESS = 65_535;
+const LAST_BIT = 15;
+/** In Modicon notation, the first digit selects the table, and the other digits are the address, starting at 1. */
+const TABLE_OF_DIGIT: Readonly<Record<string, ModbusTable>> = { 1: 'discrete', 3: 'input', 4: 'holding' };
+const REGISTERS = 'holding 0 (protocol address) or 40001 (Modicon number)';
 
 /**
  * A Modbus device: `plc1: { modbus: "tcp://192.168.0.5:502", unit: 1 }`, `line2: { modbus: "rtu:/dev/ttyUSB0", unit:
@@ -117,7 +125,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       description: 'Modbus: data type. Default: uint16; bool for coil, discrete and bit.',
     },
     byte_order: {
-      enum: [...BYTE_ORDERS],
+      enum: BYTE_ORDERS,
       default: 'ABCD',
       description: 'Modbus: byte order, A being the most significant byte. BADC swaps the bytes of a 16-bit value.',
     },
@@ -143,27 +151,16 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
   everyMs: 1_000,
   readSource(raw, report) {
     const address = readAddress(raw, report);
-    const timeout = { ...TIMEOUT, defaultMs: TIMEOUT_MS[address?.transport ?? 'tcp'] };
-    const timeoutMs = readDurationMember(raw, 'timeout', timeout, report);
-    const pauseMs = readDurationMember(raw, 'pause', PAUSE, report);
+    const timeoutMs = readDurationMember(raw, 'timeout', TIMEOUT_MS[address?.transport ?? 'tcp'], TIMEOUT, report);
+    const pauseMs = readDurationMember(raw, 'pause', 0, PAUSE, report);
     if (address === undefined || timeoutMs === undefined || pauseMs === undefined) return undefined;
     const { unit = 1, connections = 1, max_registers: maxRegisters = MAX_REGISTERS } = raw as Record<string, number>;
-    return {
-      address,
-      unit,
-      connections,
-      timeoutMs,
-      pauseMs,
-      maxRegisters,
-      closeAfterPoll: raw.close_after_poll === true,
-    };
+    const closeAfterPoll = raw.close_after_poll === true;
+    return { address, unit, connections, timeoutMs, pauseMs, maxRegisters, closeAfterPoll };
   },
   readValue(raw, report) {
-    const register = readRegister(raw as unknown as Parameters<typeof readRegister>[0]);
-    if (!('reason' in register)) return { register };
-    const { member, reason, instead } = register;
-    report.problem(member, `${member} ${shown((raw[member] as string | undefined) ?? '')} ${reason}`, instead);
-    return undefined;
+    const register = readRegister(raw, report);
+    return register && { register };
   },
   compareSources,
   writing: { problem: writeProblem, storedFor: storedNumber, targetsOf },
@@ -178,8 +175,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
 
 /** Returns the registers or the coil that a write changes. */
 function targetsOf({ address, unit }: ModbusSpec, { register: { table, address: first, length } }: ModbusValue) {
-  const device = address.transport === 'tcp' ? `${address.host.toLowerCase()} ${address.port}` : address.path;
-  return Array.from({ length }, (_, at) => `${device} unit ${unit} ${table} ${first + at}`);
+  return Array.from({ length }, (_, at) => `${lineNameOf(address)} unit ${unit} ${table} ${first + at}`);
 }
 
 function readAddress(raw: Members, report: MemberReport): ModbusAddress | undefined {
@@ -189,21 +185,19 @@ function readAddress(raw: Members, report: MemberReport): ModbusAddress | undefi
     report.problem('modbus', `"${printableAddress(text)}" ${address}`, `use a value such as ${EXAMPLES}`);
     return undefined;
   }
-  const other = address.transport === 'tcp' ? 'rtu' : 'tcp';
-  const unsupported = ONLY[other].filter((member) => raw[member] !== undefined);
+  const { transport } = address;
+  const unsupported = ONLY[transport === 'tcp' ? 'rtu' : 'tcp'].filter((member) => raw[member] !== undefined);
   for (const member of unsupported) {
-    report.problem(member, `${member} ${raw[member]} is not supported for ${address.transport}:`, 'remove it');
+    report.problem(member, `${member} ${raw[member]} is not supported for ${transport}:`, 'remove it');
   }
   return unsupported.length > 0 ? undefined : address;
 }
 
-type SerialMembers = { baud?: number; parity?: 'even' | 'odd' | 'none'; stop_bits?: 1 | 2 };
-
-/** Parses a device address. Returns the address, or the problem if the address is invalid. */
+/** Returns the address, or the problem if it is invalid. */
 function serialLine(text: string, raw: Members): ModbusAddress | string {
   const path = text.slice('rtu:'.length).replace(/^\/\/(?=\/)/, '');
   if (!/^\/[^\0]+[^/\0]$/.test(path)) return 'must have a device path after rtu:, beginning with /';
-  const { baud = BAUD, parity = PARITY, stop_bits: stopBits = 1 } = raw as SerialMembers;
+  const { baud = BAUD, parity = PARITY, stop_bits: stopBits = 1 } = raw as Record<string, never>;
   return { transport: 'rtu', path, baud, parity, stopBits };
 }
 
@@ -218,40 +212,108 @@ function hostAndPort(text: string, raw: Members): ModbusAddress | string {
   return { transport: 'tcp', host, port, ...(raw.framing === 'rtu' ? { framing: 'rtu' } : {}) };
 }
 
-function readDurationMember(raw: Members, member: string, rule: typeof PAUSE, report: MemberReport) {
-  const written = raw[member];
-  if (written === undefined) return rule.defaultMs;
-  const reading = readDuration(String(written));
-  if ('value' in reading && reading.value >= rule.minMs && reading.value <= rule.maxMs) return reading.value;
-  const reason = 'reason' in reading ? reading.reason : `must be ${rule.range}`;
-  report.problem(member, `${member} "${written}" ${reason}`, `use a value such as ${rule.example}`);
-  return undefined;
+type RegisterMembers = { bit?: number | string; length?: number; byte_order?: string };
+
+/** Reads the members of a value. Returns `undefined` after reporting a problem. */
+function readRegister(raw: Members, report: MemberReport): ModbusRegister | undefined {
+  const problem = (member: string, reason: string, instead: string): undefined => {
+    report.problem(member, `${member} ${shown((raw[member] as string | undefined) ?? '')} ${reason}`, instead);
+  };
+  const { bit, length: characters, byte_order: order = 'ABCD' } = raw as RegisterMembers;
+  const place = readPlace(String(raw.register).trim());
+  if ('reason' in place) return problem('register', place.reason, place.instead);
+  const { table, address } = place;
+  const [lowest = 0, highest = lowest] = `${bit ?? ''}`.split('-').map(Number);
+  const bits = bit === undefined ? undefined : { lowest, count: highest - lowest + 1 };
+  const type = (raw.type as RegisterType | undefined) ?? (isBits(table) || bits?.count === 1 ? 'bool' : 'uint16');
+  if (isBits(table)) {
+    if (bits) return problem('bit', `cannot be combined with ${table}, which is one bit`, 'remove it');
+    const reason = `does not fit ${table} registers, which contain one bit`;
+    if (type !== 'bool') return problem('type', reason, 'use bool, or omit it');
+  } else if (bits) {
+    const instead = `use the lowest and the highest bit (0 to ${LAST_BIT}), for example 4-7`;
+    const isRange = typeof bit === 'number' || (lowest < highest && highest <= LAST_BIT);
+    if (!isRange) return problem('bit', 'is not a range of bits', instead);
+    const fits = type === 'uint16' || (bits.count === 1 && (type === 'bool' || type === 'int16'));
+    if (!fits) return problem('type', 'cannot be combined with bit', 'omit it');
+  } else if (type === 'bool') {
+    const reason = `does not fit ${table} registers, which contain 16 bits`;
+    return problem('type', reason, 'add bit: 0 to 15, or use uint16');
+  }
+  if (type === 'string' && characters === undefined) {
+    return problem('type', 'requires the number of characters', 'add length: 8');
+  }
+  if (type !== 'string' && characters !== undefined) {
+    return problem('length', `is not supported for ${type}`, 'remove it, or add type: string');
+  }
+  const length = registersOf(type, characters);
+  const wordsReversed = !/^(AB|BA)/.test(order);
+  const bytesSwapped = order[0]! > order[1]!;
+  if (order.length === 8 && length !== 4) {
+    return problem('byte_order', `has eight bytes, and ${type} has fewer`, 'use ABCD, CDAB, BADC or DCBA');
+  }
+  if (type === 'string' && wordsReversed) {
+    return problem('byte_order', 'reverses the registers of a string', 'use ABCD or BADC');
+  }
+  if (address + length - 1 > LAST_ADDRESS) {
+    return problem('register', `exceeds the last address ${LAST_ADDRESS}`, `use ${REGISTERS}`);
+  }
+  return {
+    table,
+    address,
+    length,
+    type: bits?.count === 1 ? 'bool' : type,
+    wordsReversed,
+    bytesSwapped,
+    ...(bits === undefined ? {} : { bits }),
+    ...(characters === undefined ? {} : { characters }),
+  };
+}
+
+/**
+ * `holding 40070` is wire address 40070, as in SunSpec and most modern manuals. A bare number is in Modicon notation:
+ * `40001` and `400001` are `holding 0`, `30001` is `input 0`, `10001` is `discrete 0`, `1` to `9999` are coils.
+ */
+function readPlace(text: string): { table: ModbusTable; address: number } | { reason: string; instead: string } {
+  const number = Number(/\d{1,6}$/.exec(text)?.[0]);
+  const name = /^(holding|input|coil|discrete)\s+\d{1,6}$/i.exec(text)?.[1];
+  if (name !== undefined) {
+    if (number <= LAST_ADDRESS) return { table: name.toLowerCase() as ModbusTable, address: number };
+    // Six digits are probably Modicon notation, which cannot be combined with a table name.
+    const instead = `use the protocol address, or the number without "${name}"`;
+    return { reason: `exceeds the last address ${LAST_ADDRESS}`, instead };
+  }
+  if (!/^\d{1,6}$/.test(text))
+    return { reason: 'is not a Modbus register', instead: `use a value such as ${REGISTERS}` };
+  if (number >= 1 && number <= 9_999) return { table: 'coil', address: number - 1 };
+  const [span, count] = number >= 100_000 ? [100_000, LAST_ADDRESS + 1] : [10_000, 9_999];
+  const table = TABLE_OF_DIGIT[String(Math.floor(number / span))];
+  const address = (number % span) - 1;
+  if (table !== undefined && address >= 0 && address < count) return { table, address };
+  return {
+    reason: 'is not a Modicon number (40001, 30001, 10001, 1 to 9999; with six digits 400001)',
+    instead: `use the table and the protocol address: holding ${number <= LAST_ADDRESS ? number : 0}`,
+  };
 }
 
 /** Reports sources with different settings for the same serial port, or different framing for the same host and port. */
 function compareSources(sources: readonly ComparedSource<ModbusSpec>[]): void {
-  const first = new Map<string, Source<ModbusSpec>>();
-  for (const { source, report } of sources) {
-    const { address } = source.spec;
-    const place = address.transport === 'tcp' ? `${address.host}:${address.port}` : address.path;
-    const other = first.get(place);
-    if (other === undefined) {
-      first.set(place, source);
-      continue;
-    }
-    const [own, theirs] = [lineSettings(address), lineSettings(other.spec.address)];
-    const where = address.transport === 'tcp' ? 'for the same host and port' : 'on the same line';
-    for (const [member, value] of Object.entries(own)) {
-      if (value === theirs[member]) continue;
-      const reason = `${member} ${value} differs from "${printable(other.name)}" ${where} (${theirs[member]})`;
-      report.problem(member, reason, `set the same value for both: ${member}: ${theirs[member]}`);
+  /** Settings that all sources with one address share, by member. */
+  const settingsOf = (address: ModbusAddress): Record<string, string | number> => {
+    if (address.transport === 'tcp') return { framing: address.framing ?? 'tcp' };
+    return { baud: address.baud, parity: address.parity, stop_bits: address.stopBits };
+  };
+  const lines = Map.groupBy(sources, ({ source }) => lineNameOf(source.spec.address));
+  for (const [first, ...others] of lines.values()) {
+    const theirs = settingsOf(first!.source.spec.address);
+    for (const { source, report } of others) {
+      const { address } = source.spec;
+      const where = address.transport === 'tcp' ? 'for the same host and port' : 'on the same line';
+      for (const [member, value] of Object.entries(settingsOf(address))) {
+        if (value === theirs[member]) continue;
+        const reason = `${member} ${value} differs from "${printable(first!.source.name)}" ${where} (${theirs[member]})`;
+        report.problem(member, reason, `set the same value for both: ${member}: ${theirs[member]}`);
+      }
     }
   }
-}
-
-/** Settings that all sources with one address share, by member. */
-function lineSettings(address: ModbusAddress): Record<string, string | number> {
-  if (address.transport === 'tcp') return { framing: address.framing ?? 'tcp' };
-  const { baud, parity, stopBits } = address;
-  return { baud, parity, stop_bits: stopBits };
 }

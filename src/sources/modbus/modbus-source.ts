@@ -2,22 +2,28 @@ import type { Reading } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { Poller } from '../poller.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
-import { BlockReader, type ModbusPoint, type Poll, readingOf, readPatiently } from './block-reader.ts';
+import { BlockReader, type ModbusPoint, readingOf } from './block-reader.ts';
 import { readRequest, writeRequests } from './frames.ts';
-import { joinLine, type ModbusLine, type ModbusLines, type ModbusSpec } from './line.ts';
-import { ModbusError } from './modbus-error.ts';
+import { type LineUser, ModbusLine } from './line.ts';
+import type { ModbusSpec } from './line-spec.ts';
+import { ILLEGAL_FUNCTION, ModbusError } from './modbus-error.ts';
 import { encode, type ModbusValue, registerText, type Span } from './register.ts';
 
 type Context = SourceContext<ModbusSpec, ModbusValue>;
+
+/** Pauses before retries within one poll while a device is busy. */
+const BUSY_PAUSES_MS = [100, 200, 400];
+/** Maximum number of attempts within one poll in case of invalid responses, for example because of line noise. */
+const GARBLED_TRIES = 3;
 
 /**
  * A running Modbus source. One poller per poll interval reads the values with this interval, so that many slow values
  * do not delay fast ones.
  */
-export class ModbusSource implements RunningSource {
+export class ModbusSource implements RunningSource, LineUser {
+  readonly name: string;
+  readonly spec: ModbusSpec;
   readonly #context: Context;
-  /** Identifies this instance on the line, because a test joins the line with the same configuration. */
-  readonly #member: Context['source'];
   readonly #line: ModbusLine;
   readonly #readers: BlockReader[] = [];
   readonly #pollers: Poller<ModbusValue>[] = [];
@@ -26,18 +32,16 @@ export class ModbusSource implements RunningSource {
     const { source, points, shared, status, clock, log } = context;
     const { name, spec } = source;
     const { maxRegisters } = spec;
+    this.name = name;
+    this.spec = spec;
     this.#context = context;
-    this.#member = { ...source };
-    this.#line = joinLine(
-      shared.get('modbus', (): ModbusLines => new Map()),
-      this.#member,
-      clock,
-      log,
-    );
+    const { address } = spec;
+    this.#line = shared.get(`modbus ${JSON.stringify(address)}`, () => new ModbusLine(address, clock, log));
+    this.#line.join(this);
     status.disconnect();
     const trouble = new TroubleLog(log, clock, 'values');
     for (const group of Map.groupBy(points, ({ everyMs }) => everyMs).values()) {
-      const reader = new BlockReader({ source: name, points: group, maxRegisters, read: this.#read, clock, trouble });
+      const reader = new BlockReader({ source: name, points: group, maxRegisters, clock, trouble });
       this.#readers.push(reader);
       this.#pollers.push(new Poller({ ...context, points: group, read: (_, signal) => this.#poll(reader, signal) }));
     }
@@ -49,50 +53,62 @@ export class ModbusSource implements RunningSource {
 
   async stop(): Promise<void> {
     await Promise.all(this.#pollers.map((poller) => poller.stop()));
-    await this.#line.leave(this.#member);
+    await this.#line.leave(this);
   }
 
   async readOne(point: ModbusPoint, signal: AbortSignal): Promise<number> {
-    const { clock } = this.#context;
     const { register } = point.spec;
-    const data = await this.#line.use(() => readPatiently(() => this.#read(register, signal), clock, signal));
+    const data = await this.#read(register, signal);
     if (data instanceof ModbusError) throw data;
     const reading = readingOf(point, register.address, data);
     if ('problem' in reading) throw new ModbusError(reading.problem, 'exception');
     return Number(reading.raw);
   }
 
+  /** Writes with the function for one register or coil, or with that for several if the device does not support it. */
   async write({ spec: { register } }: ModbusPoint, raw: number, guard: () => void, signal: AbortSignal): Promise<void> {
-    const { unit, timeoutMs } = this.#context.source.spec;
-    const requests = writeRequests(unit, register.address, encode(raw, register)!);
-    await this.#line.use(() => this.#line.send(requests, timeoutMs, signal, guard));
+    const [request, other] = writeRequests(this.spec.unit, register.address, encode(raw, register)!);
+    try {
+      await this.#line.send(this, request, signal, guard);
+    } catch (error) {
+      if (other === undefined || (error as ModbusError).exception !== ILLEGAL_FUNCTION) throw error;
+      await this.#line.send(this, other, signal, guard);
+    }
   }
-
-  #read = (span: Span, signal: AbortSignal): Promise<Buffer> => {
-    const { unit, timeoutMs } = this.#context.source.spec;
-    return this.#line.send([readRequest(unit, span)], timeoutMs, signal);
-  };
 
   async #poll(reader: BlockReader, signal: AbortSignal): Promise<Reading[]> {
-    const poll = await this.#line.use(() => reader.poll(signal));
-    this.#updateStatus(poll);
-    return poll.readings;
-  }
-
-  #updateStatus({ errors, hasResponded, problem }: Poll): void {
-    const { status } = this.#context;
-    status.errors += errors;
+    const { readings, hasResponded, problem } = await reader.poll((span) => this.#read(span, signal));
     // Nothing is known about the device if no register was due.
-    if (!hasResponded && problem === undefined) return;
+    if (!hasResponded && problem === undefined) return readings;
+    const { status } = this.#context;
     if (hasResponded) status.connect();
     else status.disconnect();
-    const [first, ...others] = this.#readers.flatMap((reader) => reader.failures());
-    const error = problem ?? first?.error;
-    status.hint = error?.hint;
-    status.problem = error?.message;
-    if (problem !== undefined || first === undefined) return;
-    const { name, spec } = first.point;
+    const [first, ...others] = this.#readers.flatMap((one) => one.failures());
     const more = others.length > 0 ? ` and ${others.length} more` : '';
-    status.problem = `${name} (${registerText(spec.register)})${more}: ${first.error.message}`;
+    const of =
+      first && `${first.point.name} (${registerText(first.point.spec.register)})${more}: ${first.error.message}`;
+    status.problem = problem?.message ?? of;
+    status.hint = (problem ?? first?.error)?.hint;
+    return readings;
+  }
+
+  /**
+   * Reads registers, repeatedly if the device is busy or its response is invalid. Returns the error of the final
+   * attempt. Rejects only if the signal aborts.
+   */
+  async #read(span: Span, signal: AbortSignal): Promise<Buffer | ModbusError> {
+    const { status, clock } = this.#context;
+    const request = readRequest(this.spec.unit, span);
+    for (let tries = 1; ; tries++) {
+      const response = await this.#line.send(this, request, signal).catch((error: unknown) => {
+        if (error instanceof ModbusError) return error;
+        throw error;
+      });
+      const error = response instanceof ModbusError ? response : undefined;
+      if (error !== undefined) status.errors++;
+      const pauseMs = error?.isBusy ? BUSY_PAUSES_MS[tries - 1] : undefined;
+      if (pauseMs !== undefined) await clock.sleep(pauseMs, signal);
+      else if (error?.failure !== 'garbled' || tries >= GARBLED_TRIES) return response;
+    }
   }
 }

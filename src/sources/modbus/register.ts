@@ -35,7 +35,7 @@ const NUMBERS = {
 } as const;
 
 type NumberType = keyof typeof NUMBERS;
-type RegisterType = NumberType | 'string' | 'bool';
+export type RegisterType = NumberType | 'string' | 'bool';
 
 export const REGISTER_TYPES: readonly RegisterType[] = [...(Object.keys(NUMBERS) as NumberType[]), 'string', 'bool'];
 
@@ -56,123 +56,10 @@ export interface ModbusRegister extends Span {
   characters?: number;
 }
 
-/** Register members of tags.yaml. */
-export interface WrittenRegister {
-  register: string | number;
-  type?: RegisterType | undefined;
-  byte_order?: string | undefined;
-  /** `3`, or a range: `4-7`. */
-  bit?: number | string | undefined;
-  /** Number of characters of a string. */
-  length?: number | undefined;
-}
-
-/** Problem with a register definition, and the affected member. */
-export interface RegisterProblem {
-  member: keyof WrittenRegister;
-  reason: string;
-  instead: string;
-}
-
-const TABLES: readonly string[] = ['holding', 'input', 'coil', 'discrete'] satisfies ModbusTable[];
-const LAST_ADDRESS = 65_535;
-const LAST_BIT = 15;
-/** In Modicon notation, the first digit selects the table, and the other digits are the address, starting at 1. */
-const TABLE_OF_DIGIT: Readonly<Record<string, ModbusTable>> = { 1: 'discrete', 3: 'input', 4: 'holding' };
-const EXAMPLES = 'holding 0 (protocol address) or 40001 (Modicon number)';
-
-/** Byte orders of 32-bit values; the 64-bit orders apply to four registers. */
-const ORDERS: Readonly<Record<string, { words: boolean; bytes: boolean; bits?: 64 }>> = {
-  ABCD: { words: false, bytes: false },
-  CDAB: { words: true, bytes: false },
-  BADC: { words: false, bytes: true },
-  DCBA: { words: true, bytes: true },
-  ABCDEFGH: { words: false, bytes: false, bits: 64 },
-  GHEFCDAB: { words: true, bytes: false, bits: 64 },
-  BADCFEHG: { words: false, bytes: true, bits: 64 },
-  HGFEDCBA: { words: true, bytes: true, bits: 64 },
-};
-
-export const BYTE_ORDERS = Object.keys(ORDERS);
-
-/**
- * `holding 40070` is wire address 40070, as in SunSpec and most modern manuals. A bare number is in Modicon notation:
- * `40001` and `400001` are `holding 0`, `30001` is `input 0`, `10001` is `discrete 0`, `1` to `9999` are coils.
- */
-export function readRegister(written: WrittenRegister): ModbusRegister | RegisterProblem {
-  const place = readPlace(written.register);
-  if ('reason' in place) return { member: 'register', ...place };
-  const { table, address } = place;
-  if (written.bit !== undefined && isBits(table)) {
-    return { member: 'bit', reason: `cannot be combined with ${table}, which is one bit`, instead: 'remove it' };
-  }
-  const bits = written.bit === undefined ? undefined : readBits(written.bit);
-  if (bits !== undefined && 'reason' in bits) return { member: 'bit', ...bits };
-  const type = written.type ?? (isBits(table) || bits?.count === 1 ? 'bool' : 'uint16');
-  const problem = typeProblem(type, table, bits) ?? lengthProblem(type, written.length);
-  if (problem !== undefined) return problem;
-  const length = lengthOf(type, written.length);
-  const order = ORDERS[written.byte_order ?? 'ABCD']!;
-  if (order.bits === 64 && length !== 4) {
-    const reason = `has eight bytes, and ${type} has fewer`;
-    return { member: 'byte_order', reason, instead: 'use ABCD, CDAB, BADC or DCBA' };
-  }
-  if (type === 'string' && order.words) {
-    return { member: 'byte_order', reason: 'reverses the registers of a string', instead: 'use ABCD or BADC' };
-  }
-  if (address + length - 1 > LAST_ADDRESS) {
-    return { member: 'register', reason: `exceeds the last address ${LAST_ADDRESS}`, instead: `use ${EXAMPLES}` };
-  }
-  return {
-    table,
-    address,
-    length,
-    type: bits?.count === 1 ? 'bool' : type,
-    wordsReversed: order.words,
-    bytesSwapped: order.bytes,
-    ...(bits === undefined ? {} : { bits }),
-    ...(written.length === undefined ? {} : { characters: written.length }),
-  };
-}
-
-function lengthOf(type: RegisterType, characters = 0): number {
+/** `characters`: length of a string. */
+export function registersOf(type: RegisterType, characters = 0): number {
   if (type === 'string') return Math.ceil(characters / 2);
   return type === 'bool' ? 1 : NUMBERS[type].registers;
-}
-
-type Bits = NonNullable<ModbusRegister['bits']>;
-
-function readBits(written: number | string): Bits | { reason: string; instead: string } {
-  if (typeof written === 'number') return { lowest: written, count: 1 };
-  const [lowest = 0, highest = 0] = written.split('-').map(Number);
-  if (lowest < highest && highest <= LAST_BIT) return { lowest, count: highest - lowest + 1 };
-  return {
-    reason: 'is not a range of bits',
-    instead: `use the lowest and the highest bit (0 to ${LAST_BIT}), for example 4-7`,
-  };
-}
-
-function typeProblem(type: RegisterType, table: ModbusTable, bits: Bits | undefined): RegisterProblem | undefined {
-  if (isBits(table) && type !== 'bool') {
-    const reason = `does not fit ${table} registers, which contain one bit`;
-    return { member: 'type', reason, instead: 'use bool, or omit it' };
-  }
-  if (!isBits(table) && type === 'bool' && bits === undefined) {
-    const reason = `does not fit ${table} registers, which contain 16 bits`;
-    return { member: 'type', reason, instead: 'add bit: 0 to 15, or use uint16' };
-  }
-  const fitsBits = type === 'uint16' || (bits?.count === 1 && (type === 'bool' || type === 'int16'));
-  return bits === undefined || fitsBits
-    ? undefined
-    : { member: 'type', reason: 'cannot be combined with bit', instead: 'omit it' };
-}
-
-function lengthProblem(type: RegisterType, length: number | undefined): RegisterProblem | undefined {
-  if (type === 'string' && length === undefined) {
-    return { member: 'type', reason: 'requires the number of characters', instead: 'add length: 8' };
-  }
-  if (type === 'string' || length === undefined) return undefined;
-  return { member: 'length', reason: `is not supported for ${type}`, instead: 'remove it, or add type: string' };
 }
 
 /** Returns the register in tags.yaml notation, for example `holding 1013` or `holding 7 bit 4-7`. */
@@ -180,48 +67,6 @@ export function registerText({ table, address, bits }: Pick<ModbusRegister, 'tab
   if (bits === undefined) return `${table} ${address}`;
   const { lowest, count } = bits;
   return `${table} ${address} bit ${lowest}${count === 1 ? '' : `-${lowest + count - 1}`}`;
-}
-
-function readPlace(
-  written: string | number,
-): Pick<ModbusRegister, 'table' | 'address'> | { reason: string; instead: string } {
-  const text = String(written).trim();
-  const named = /^(holding|input|coil|discrete)\s+(\d{1,6})$/i.exec(text);
-  if (named) {
-    const address = Number(named[2]);
-    if (address <= LAST_ADDRESS) return { table: named[1]!.toLowerCase() as ModbusTable, address };
-    // Six digits are probably Modicon notation, which cannot be combined with a table name.
-    const reason = `exceeds the last address ${LAST_ADDRESS}`;
-    return { reason, instead: `use the protocol address, or the number without "${named[1]}"` };
-  }
-  if (!/^\d{1,6}$/.test(text)) return notRegister(text);
-  return modicon(Number(text)) ?? notModicon(text);
-}
-
-function notRegister(text: string): { reason: string; instead: string } {
-  const [, table, address] = /^(\S*[^\d\s])\s*(\d*)$/.exec(text) ?? [];
-  if (table === undefined || TABLES.includes(table.toLowerCase())) {
-    return { reason: 'is not a Modbus register', instead: `use a value such as ${EXAMPLES}` };
-  }
-  const instead = `use holding, input, coil or discrete, for example holding ${address || 0}`;
-  return { reason: `has the unknown table "${table}"`, instead };
-}
-
-/** Parses `40001` (five digits) and `400001` (six digits); shorter numbers are coils. */
-function modicon(number: number): Pick<ModbusRegister, 'table' | 'address'> | undefined {
-  if (number >= 1 && number <= 9_999) return { table: 'coil', address: number - 1 };
-  const span = number >= 100_000 ? 100_000 : 10_000;
-  const table = TABLE_OF_DIGIT[String(Math.floor(number / span))];
-  const count = number % span;
-  const last = span === 100_000 ? LAST_ADDRESS + 1 : 9_999;
-  return table !== undefined && count >= 1 && count <= last ? { table, address: count - 1 } : undefined;
-}
-
-function notModicon(text: string): { reason: string; instead: string } {
-  return {
-    reason: 'is not a Modicon number (40001, 30001, 10001, 1 to 9999; with six digits 400001)',
-    instead: `use the table and the protocol address: holding ${Number(text) <= LAST_ADDRESS ? Number(text) : 0}`,
-  };
 }
 
 /** Reused to reorder registers, so that reading thousands of values per second allocates no memory. */
@@ -245,7 +90,9 @@ export function decode(data: Uint8Array, first: number, register: ModbusRegister
   if (bits !== undefined) return (scratch.getUint16(0) >> bits.lowest) & ((1 << bits.count) - 1);
   const number = Number(scratch[NUMBERS[type as NumberType].get](0));
   if (type === 'float32') return shortest(number);
-  return type === 'bcd16' || type === 'bcd32' ? fromBcd(number) : number;
+  if (type !== 'bcd16' && type !== 'bcd32') return number;
+  const digits = number.toString(16);
+  return /^\d+$/.test(digits) ? Number(digits) : Number.NaN;
 }
 
 /** Returns text without padding (null characters and spaces). */
@@ -283,22 +130,13 @@ export function storedNumber({ register }: ModbusValue, raw: number): number | u
 
 /** Returns the reason why the register cannot be written, and a correction. */
 export function writeProblem({ register }: ModbusValue): { reason: string; instead: string } | undefined {
-  const reason = readOnlyReason(register);
-  return reason === undefined ? undefined : { reason, instead: 'remove writable' };
-}
-
-function readOnlyReason(register: ModbusRegister): string | undefined {
   const { table, bits, type } = register;
-  if (table === 'input' || table === 'discrete') return `${table} registers are read-only`;
+  let reason: string | undefined;
+  if (table === 'input' || table === 'discrete') reason = `${table} registers are read-only`;
   // Reading and writing back the register would overwrite changes of its other bits.
-  if (bits !== undefined) return `${registerText(register)} cannot be written without the other bits of the register`;
-  return type === 'string' ? 'a string cannot be written' : undefined;
-}
-
-/** Returns NaN if a digit exceeds 9. */
-function fromBcd(packed: number): number {
-  const digits = packed.toString(16);
-  return /^\d+$/.test(digits) ? Number(digits) : Number.NaN;
+  else if (bits) reason = `${registerText(register)} cannot be written without the other bits of the register`;
+  else if (type === 'string') reason = 'a string cannot be written';
+  return reason === undefined ? undefined : { reason, instead: 'remove writable' };
 }
 
 /**

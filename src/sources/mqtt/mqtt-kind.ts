@@ -5,14 +5,14 @@ import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import { wrongTopic } from '../../config/topics.ts';
 import {
   BROKER_MEMBERS,
-  POINTER_MEMBERS,
-  placeOfBroker,
+  MESSAGE_MEMBERS,
+  messageWriting,
+  placeOf,
   placeText,
   readBroker,
-  readPointers,
+  readMessageMembers,
   wrongFilter,
 } from '../messages/message-members.ts';
-import { messageWriting, readWriteTo, WRITE_TO } from '../messages/message-writes.ts';
 import type { MessageValue } from '../messages/payload.ts';
 import type { SourceKind } from '../source-kind.ts';
 
@@ -52,8 +52,7 @@ export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
       description: 'MQTT: topic of the value; can contain the wildcards + and #, and {tag} for the tag name.',
       examples: ['site/ft101', 'plant/{tag}/flow'],
     },
-    ...POINTER_MEMBERS,
-    ...WRITE_TO,
+    ...MESSAGE_MEMBERS,
     time_property: {
       type: 'string',
       minLength: 1,
@@ -66,10 +65,10 @@ export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
   needs: { member: 'topic', example: 'topic: site/ft101' },
   readSource: (raw, report) => readBroker('mqtt', raw, report),
   readValue,
-  writing: messageWriting(MQTT_TOPICS, (source) => [placeOfBroker(source)]),
+  writing: messageWriting(MQTT_TOPICS, ({ url }) => [placeOf(url)]),
   groupOf: ({ share }) => share,
   hasTime: ({ time, timeProperty }) => time !== undefined || timeProperty !== undefined,
-  placeOf: placeOfBroker,
+  placeOf: ({ url }) => placeOf(url),
   addressOf: (_, value) => placeText(value),
   async open(context) {
     const { MqttSource } = await import('./mqtt-source.ts');
@@ -78,7 +77,7 @@ export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
   async *scan({ source, brokers, clock, signal }, what, waitMs) {
     const { scanMessages } = await import('../messages/scan.ts');
     const broker = brokers.get(source.name)!;
-    yield* scanMessages({ broker, grammar: MQTT_TOPICS, what, waitMs, clock, signal });
+    yield* scanMessages({ broker, what, waitMs, clock, signal });
   },
 };
 
@@ -94,8 +93,7 @@ function readValue(raw: Members, report: MemberReport, template: Members): Messa
     report.problem('time_property', 'time_property and time are mutually exclusive', 'keep only one');
     return undefined;
   }
-  const pointers = readPointers(raw, report);
+  const members = readMessageMembers(raw, report, wrongTopic);
   const property = raw.time_property === undefined ? {} : { timeProperty: String(raw.time_property).toLowerCase() };
-  const writeTo = readWriteTo(raw, wrongTopic, report);
-  return pointers && writeTo && { topic, template: String(template.topic), ...pointers, ...property, ...writeTo };
+  return members && { topic, template: String(template.topic), ...members, ...property };
 }

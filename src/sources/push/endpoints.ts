@@ -4,10 +4,7 @@ import { type LineOptions, RejectedLines, readLineProtocol } from '../formats/li
 import type { Draft } from '../intake/draft.ts';
 import { MAX_LINE_BYTES } from '../intake/text-parsers.ts';
 import { MAX_JSON_BYTES, readJsonBody } from './bodies.ts';
-import { type ErrorForm, PushRejection } from './responses.ts';
-
-/** Reads whole lines or a whole body into a draft. Throws `UnreadableValues`. */
-type ReadBody = (bytes: Buffer, draft: Draft) => void;
+import { INFLUX_VERSION, PushRejection } from './responses.ts';
 
 /** How the body of a request is read. */
 export interface BodyFormat {
@@ -15,7 +12,8 @@ export interface BodyFormat {
   maxBytes: number;
   /** Whether valid values are accepted even if others are invalid. */
   isPartial: boolean;
-  read: ReadBody;
+  /** Reads a body into a draft. Throws `UnreadableValues`. */
+  read(bytes: Buffer, draft: Draft): void;
   /** Lines of line protocol that `read` rejected; `undefined` for other formats. */
   rejectedLines?: RejectedLines;
 }
@@ -30,41 +28,36 @@ export interface LineSettings {
 
 export interface Endpoint {
   methods: readonly string[];
-  form: ErrorForm;
-  /** Name of the counter for its values. */
-  source: string;
+  /** Whether clients expect the responses of InfluxDB 1 and 2. */
+  isInflux: boolean;
   /** Returns the format based on the headers and the query. Throws a `PushRejection` before the body is read. */
   format?: (contentType: string | undefined, query: URLSearchParams, settings: LineSettings) => BodyFormat;
+  /** Returns the response to a request without values; `undefined` for an empty one. */
+  probe?: (query: URLSearchParams, body: string) => object | undefined;
 }
 
 const JSON_TYPES = ['application/json', 'text/json'];
 const NDJSON_TYPES = ['application/x-ndjson', 'application/ndjson', 'application/jsonl', 'application/x-jsonlines'];
 const NAME_THE_TYPE = 'Add the header Content-Type: application/json, or application/x-ndjson for one value per line.';
 
-const JSON_BODY = { maxBytes: MAX_JSON_BYTES, read: readJsonBody };
-const LINES_BODY = { maxBytes: 8 * 1024 * 1024 };
-const NDJSON_BODY = { ...LINES_BODY, read: readNdjsonBody };
+/** Maximum size of bodies that are read line by line. */
+const MAX_LINES_BYTES = 8 * 1024 * 1024;
 
 function valuesFormat(contentType: string | undefined, query: URLSearchParams): BodyFormat {
   const [type = '', ...parameters] = (contentType ?? '').split(';').map((part) => part.trim().toLowerCase());
-  for (const parameter of parameters) {
-    const charset = /^charset="?([^"]*)"?$/.exec(parameter)?.[1];
-    if (charset !== undefined && charset !== 'utf-8' && charset !== 'utf8' && charset !== 'us-ascii') {
-      throw new PushRejection(415, 'the body must be UTF-8', 'Send charset=utf-8, or no charset.');
-    }
-  }
-  if (JSON_TYPES.includes(type)) return { ...JSON_BODY, isPartial: isPartial(query) };
-  if (NDJSON_TYPES.includes(type)) return { ...NDJSON_BODY, isPartial: isPartial(query) };
-  // Default content type of `curl -d`.
-  if (type === 'application/x-www-form-urlencoded')
-    throw new PushRejection(415, 'unsupported Content-Type: form data', NAME_THE_TYPE);
-  throw new PushRejection(415, type === '' ? 'missing Content-Type' : 'unsupported Content-Type', NAME_THE_TYPE);
-}
-
-function isPartial(query: URLSearchParams): boolean {
+  const charset = parameters.find((parameter) => parameter.startsWith('charset='));
+  if (charset !== undefined && !/^charset="?(utf-?8|us-ascii)"?$/.test(charset))
+    throw new PushRejection(415, 'the body must be UTF-8', 'Send charset=utf-8, or no charset.');
   const partial = query.get('partial') ?? 'false';
-  if (partial === 'true' || partial === 'false') return partial === 'true';
-  throw new PushRejection(400, 'partial must be true or false', 'Use partial=true or omit it.');
+  if (partial !== 'true' && partial !== 'false')
+    throw new PushRejection(400, 'partial must be true or false', 'Use partial=true or omit it.');
+  const isPartial = partial === 'true';
+  if (JSON_TYPES.includes(type)) return { maxBytes: MAX_JSON_BYTES, isPartial, read: readJsonBody };
+  if (NDJSON_TYPES.includes(type)) return { maxBytes: MAX_LINES_BYTES, isPartial, read: readNdjsonBody };
+  let problem = type === '' ? 'missing Content-Type' : 'unsupported Content-Type';
+  // Default content type of `curl -d`.
+  if (type === 'application/x-www-form-urlencoded') problem += ': form data';
+  throw new PushRejection(415, problem, NAME_THE_TYPE);
 }
 
 /** Milliseconds per unit of `precision`, in the spellings of InfluxDB 1 and 2. */
@@ -73,10 +66,6 @@ const MS_OF_PRECISION: Readonly<Record<string, number>> = {
   n: 1e-6,
   us: 1e-3,
   u: 1e-3,
-  µ: 1e-3, // micro sign
-  µs: 1e-3,
-  μ: 1e-3, // Greek letter mu
-  μs: 1e-3,
   ms: 1,
   s: 1_000,
   m: 60_000,
@@ -89,7 +78,8 @@ const MS_OF_PRECISION: Readonly<Record<string, number>> = {
  */
 function linesFormat(_contentType: string | undefined, query: URLSearchParams, settings: LineSettings): BodyFormat {
   const precision = query.get('precision') ?? '';
-  const msOfUnit = MS_OF_PRECISION[precision || 'ns'];
+  // The micro sign or the Greek letter mu.
+  const msOfUnit = MS_OF_PRECISION[precision.replace(/^[µμ]/, 'u') || 'ns'];
   if (msOfUnit === undefined) throw new PushRejection(400, 'unknown precision', 'Use one of ns, us, ms, s, m, h.');
   const { tagFrom, keyFrom = '{field}' } = settings;
   const options: LineOptions = {
@@ -100,8 +90,12 @@ function linesFormat(_contentType: string | undefined, query: URLSearchParams, s
     maxLineLength: MAX_LINE_BYTES,
   };
   const rejectedLines = new RejectedLines();
-  const read: ReadBody = (bytes, draft) => readLineProtocol(bytes, options, draft, rejectedLines);
-  return { ...LINES_BODY, isPartial: true, read, rejectedLines };
+  return {
+    maxBytes: MAX_LINES_BYTES,
+    isPartial: true,
+    read: (bytes, draft) => readLineProtocol(bytes, options, draft, rejectedLines),
+    rejectedLines,
+  };
 }
 
 /**
@@ -126,26 +120,29 @@ function keyComposer(template: string): NonNullable<LineOptions['keyOf']> {
   };
 }
 
-const LOOK = ['GET', 'HEAD'];
+const VALUES = { methods: ['POST'], isInflux: false, format: valuesFormat };
+const LINES = { methods: ['POST'], isInflux: true, format: linesFormat };
+const LOOK = { methods: ['GET', 'HEAD'], isInflux: true };
 
 export const ENDPOINTS: ReadonlyMap<string, Endpoint> = new Map<string, Endpoint>([
-  ['/v1/values', { methods: ['POST'], form: 'plain', source: 'http', format: valuesFormat }],
-  ['/write', { methods: ['POST'], form: 'influx1', source: 'influx', format: linesFormat }],
-  ['/api/v2/write', { methods: ['POST'], form: 'influx2', source: 'influx', format: linesFormat }],
-  ['/query', { methods: ['POST', 'GET'], form: 'influx1', source: 'influx' }],
-  ['/ping', { methods: LOOK, form: 'influx1', source: 'influx' }],
-  ['/health', { methods: LOOK, form: 'influx2', source: 'influx' }],
+  ['/v1/values', VALUES],
+  ['/write', LINES],
+  ['/api/v2/write', LINES],
+  ['/query', { methods: ['POST', 'GET'], isInflux: true, probe: answerQuery }],
+  ['/ping', { ...LOOK, probe: (query) => (query.get('verbose') === 'true' ? { version: INFLUX_VERSION } : undefined) }],
+  ['/health', { ...LOOK, probe: () => HEALTH }],
 ]);
 
-export const HEALTH = { name: 'tagferry', message: 'ready for values', status: 'pass', checks: [] } as const;
+const HEALTH = { name: 'tagferry', message: 'ready for values', status: 'pass', checks: [] };
 
 /**
  * Responds to the two statements that InfluxDB 1 collectors send at startup. Throws a `PushRejection` for any other
  * statement, because the agent does not support queries.
  */
-export function answerQuery(statement: string | null): object {
-  if (statement !== null && /^\s*create\s+database\s/i.test(statement)) return { results: [{ statement_id: 0 }] };
-  if (statement !== null && /^\s*show\s+databases\s*;?\s*$/i.test(statement)) {
+function answerQuery(query: URLSearchParams, body: string): object {
+  const statement = query.get('q') ?? new URLSearchParams(body).get('q') ?? '';
+  if (/^\s*create\s+database\s/i.test(statement)) return { results: [{ statement_id: 0 }] };
+  if (/^\s*show\s+databases\s*;?\s*$/i.test(statement)) {
     const series = [{ name: 'databases', columns: ['name'], values: [['tagferry']] }];
     return { results: [{ statement_id: 0, series }] };
   }

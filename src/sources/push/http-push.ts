@@ -13,7 +13,7 @@ import type { Intake } from '../intake/intake.ts';
 import { textOf } from '../intake/text-parsers.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { encodingOf, inflate } from './bodies.ts';
-import { answerQuery, type BodyFormat, ENDPOINTS, type Endpoint, HEALTH, type LineSettings } from './endpoints.ts';
+import { type BodyFormat, ENDPOINTS, type Endpoint, type LineSettings } from './endpoints.ts';
 import {
   errorResponse,
   INFLUX_HEADERS,
@@ -120,15 +120,16 @@ export class HttpPush {
 
   async #serve(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
     const memory = this.#memory.reserve();
-    const [path = '', search] = splitOnce(request.url ?? '', '?');
+    const [path = '', ...search] = (request.url ?? '').split('?');
     const endpoint = ENDPOINTS.get(path);
     try {
       if (endpoint === undefined) throw new PushRejection(404, 'not found', 'Send values to /v1/values or /write.');
-      const query = new URLSearchParams(search);
+      const query = new URLSearchParams(search.join('?'));
       this.#admit(request, endpoint, query);
       const format = endpoint.format?.(request.headers['content-type'], query, this.#rules.lines ?? {});
       if (format === undefined) {
-        await this.#respondToProbe(request, response, path, query, memory);
+        const body = textOf(await readBody(request, BYTES_OF_REQUEST, memory));
+        respond(response, INFLUX_HEADERS, endpoint.probe?.(query, body));
         return;
       }
       const encoding = encodingOf(request.headers['content-encoding']);
@@ -141,7 +142,7 @@ export class HttpPush {
       if (error instanceof BodyError && error.fault === 'given-up') return;
       const rejection = rejectionOf(error) ?? new PushRejection(500, 'internal error');
       this.#logRejection(rejection, request, error);
-      answerEarly(request, response, errorResponse(rejection, endpoint?.form ?? 'plain'), this.#options.clock);
+      answerEarly(request, response, errorResponse(rejection, endpoint?.isInflux ?? false), this.#options.clock);
     } finally {
       memory.set(0);
     }
@@ -154,13 +155,12 @@ export class HttpPush {
       throw new PushRejection(405, `method not allowed; use ${allow}`, undefined, { Allow: allow });
     }
     if (endpoint.methods.includes('HEAD')) return;
-    const isInflux = endpoint.form !== 'plain';
     if (this.#token === undefined) {
       // Browsers send the page's origin. Web pages must not be able to push values to a listener that requires no
       // token.
       if (request.headers.origin !== undefined)
         throw new PushRejection(403, 'requests from web pages are not allowed', 'Set INGEST_TOKEN.');
-    } else if (!this.#token.isShown(request.headers.authorization, isInflux ? query.get('p') : null)) {
+    } else if (!this.#token.isShown(request.headers.authorization, endpoint.isInflux ? query.get('p') : null)) {
       throw new PushRejection(401, 'missing or invalid token', 'Send the header Authorization: Bearer INGEST_TOKEN.', {
         'WWW-Authenticate': 'Bearer realm="tagferry"',
       });
@@ -171,7 +171,7 @@ export class HttpPush {
   async #acceptValues(
     request: IncomingMessage,
     response: ServerResponse,
-    { source, form }: Endpoint,
+    { isInflux }: Endpoint,
     { maxBytes, isPartial, read, rejectedLines }: BodyFormat,
     encoding: string | undefined,
     memory: Reservation,
@@ -189,7 +189,7 @@ export class HttpPush {
       releaseMemory(bytes);
     }
     memory.set(BYTES_OF_REQUEST + draft.accepted * BYTES_OF_VALUE);
-    const accepted = await intake.submit(draft, source);
+    const accepted = await intake.submit(draft, isInflux ? 'influx' : 'http');
     if (accepted > 0) this.#trouble.recovered('ingest.store_refused', {}, 'pushed values are accepted again');
     const { count: refused, listed: problems } = draft.problems;
     if (refused > 0 && accepted > 0) {
@@ -199,69 +199,39 @@ export class HttpPush {
     if (rejectedLines !== undefined && rejectedLines.count > 0) {
       const rejection = partialWrite(rejectedLines);
       if (accepted === 0) throw rejection;
-      answerEarly(request, response, errorResponse(rejection, form), this.#options.clock);
+      answerEarly(request, response, errorResponse(rejection, isInflux), this.#options.clock);
     } else if (rejectedLines !== undefined || !isPartial) {
-      this.#respond(response, 204, form === 'influx1' ? INFLUX_HEADERS : {});
+      respond(response, isInflux ? INFLUX_HEADERS : {});
     } else {
       const outcome = { accepted, refused, problems };
       if (refused > 0 && accepted === 0)
         throw new PushRejection(422, 'no value in the request is valid', undefined, {}, outcome);
-      this.#respond(response, 200, {}, outcome);
+      respond(response, {}, outcome);
     }
   }
 
-  /** Responds to collector requests other than writes: `/ping`, `/health`, `/query`. */
-  async #respondToProbe(
-    request: IncomingMessage,
-    response: ServerResponse,
-    path: string,
-    query: URLSearchParams,
-    memory: Reservation,
-  ): Promise<void> {
-    if (path === '/ping' && query.get('verbose') !== 'true') return this.#respond(response, 204, INFLUX_HEADERS);
-    if (path === '/ping')
-      return this.#respond(response, 200, INFLUX_HEADERS, { version: INFLUX_HEADERS['X-Influxdb-Version'] });
-    if (path === '/health') return this.#respond(response, 200, {}, HEALTH);
-    const body = textOf(await readBody(request, BYTES_OF_REQUEST, memory));
-    const statement = query.get('q') ?? new URLSearchParams(body).get('q');
-    this.#respond(response, 200, INFLUX_HEADERS, answerQuery(statement));
-  }
-
-  #respond(response: ServerResponse, status: number, headers: Readonly<Record<string, string>>, body?: object): void {
-    if (body === undefined) {
-      response.writeHead(status, headers).end();
-      return;
-    }
-    const text = `${JSON.stringify(body)}\n`;
-    const length = Buffer.byteLength(text);
-    response.writeHead(status, { ...headers, 'Content-Type': 'application/json', 'Content-Length': length }).end(text);
-  }
-
-  #logRejection(rejection: PushRejection, request: IncomingMessage, error: unknown): void {
-    const { status } = rejection;
-    const fields = {
-      status,
-      path: (request.url ?? '').split('?', 1)[0]!.slice(0, 64),
-      from: request.socket.remoteAddress,
-      error: rejection.message,
-    };
+  #logRejection({ status, message }: PushRejection, request: IncomingMessage, error: unknown): void {
+    const path = (request.url ?? '').split('?', 1)[0]!.slice(0, 64);
+    const fields = { status, path, from: request.socket.remoteAddress, error: message };
     if (status === 500) {
-      this.#options.log.error(
-        { ...fields, event: 'ingest.failed', error: messageOf(error) },
-        'internal error while handling a push request',
-      );
+      const details = { ...fields, event: 'ingest.failed', error: messageOf(error) };
+      this.#options.log.error(details, 'internal error while handling a push request');
     } else if (status === 503) {
-      this.#trouble.report(
-        { event: 'ingest.store_refused', ...fields },
-        'pushed values rejected: the store is unavailable',
-      );
+      const trouble = { event: 'ingest.store_refused', ...fields };
+      this.#trouble.report(trouble, 'pushed values rejected: the store is unavailable');
     } else {
       this.#trouble.report({ event: 'ingest.refused', ...fields }, 'pushed values rejected', String(status));
     }
   }
 }
 
-function splitOnce(text: string, at: string): [string, string | undefined] {
-  const found = text.indexOf(at);
-  return found < 0 ? [text, undefined] : [text.slice(0, found), text.slice(found + 1)];
+/** Responds with 200 and a body, or with 204. */
+function respond(response: ServerResponse, headers: Readonly<Record<string, string>>, body?: object): void {
+  if (body === undefined) {
+    response.writeHead(204, headers).end();
+    return;
+  }
+  const text = `${JSON.stringify(body)}\n`;
+  const length = Buffer.byteLength(text);
+  response.writeHead(200, { ...headers, 'Content-Type': 'application/json', 'Content-Length': length }).end(text);
 }

@@ -1,8 +1,10 @@
-import { readDuration } from '../../base/quantity.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import type { Members } from '../../config/source-kinds.ts';
+import { readDurationMember } from '../duration-member.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { SimulateSpec, SimulateValue } from './simulate-source.ts';
+
+const PERIOD = { minMs: 1, maxMs: Number.POSITIVE_INFINITY, range: 'greater than 0', example: '1m' };
 
 /** A simulated plant: `play: { simulate: true }`. */
 export const SIMULATE: SourceKind<SimulateSpec, SimulateValue> = {
@@ -27,12 +29,9 @@ export const SIMULATE: SourceKind<SimulateSpec, SimulateValue> = {
     },
   },
   everyMs: 1_000,
-  readSource({ period = '1m' }: Members, report) {
-    const reading = readDuration(String(period));
-    if ('value' in reading && reading.value > 0) return { periodMs: reading.value };
-    const reason = 'reason' in reading ? reading.reason : 'must be greater than 0';
-    report.problem('period', `period "${period}" ${reason}`, 'use a value such as 1m');
-    return undefined;
+  readSource(raw: Members, report) {
+    const periodMs = readDurationMember(raw, 'period', 60_000, PERIOD, report);
+    return periodMs === undefined ? undefined : { periodMs };
   },
   readValue(raw: Members, report) {
     const [low, high] = [Number(raw.low ?? 0), Number(raw.high ?? 100)];

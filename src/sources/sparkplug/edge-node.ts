@@ -35,7 +35,7 @@ export interface NodeOutcome {
   /** Set if the message was not read and must wait for a birth certificate. */
   mustWait?: true;
   /** Set if waiting messages belong to an earlier session of the node, so that their aliases cannot be resolved. */
-  isNewSession?: true;
+  isNewSession?: boolean;
 }
 
 const SEQUENCES = 256;
@@ -53,10 +53,10 @@ export class EdgeNode {
   #isBorn = false;
 
   /** `paths`: the configured metrics, as `device/metric name` or `metric name`. */
-  constructor(paths: readonly string[]) {
+  constructor(paths: Iterable<string>) {
     for (const path of paths) {
       this.#datatypes.set(path, undefined);
-      this.#devices.set(path.slice(0, Math.max(0, path.indexOf('/'))), false);
+      this.#devices.set(deviceOf(path), false);
     }
   }
 
@@ -76,7 +76,7 @@ export class EdgeNode {
   commandTarget(path: string): { device: string | undefined; name: string; datatype: number } | undefined {
     const datatype = this.#datatypes.get(path);
     if (!this.#isBorn || datatype === undefined) return undefined;
-    const device = path.slice(0, Math.max(0, path.indexOf('/')));
+    const device = deviceOf(path);
     if (device === '' || !this.#devices.get(device)) return { device: undefined, name: path, datatype };
     return { device, name: path.slice(device.length + 1), datatype };
   }
@@ -90,29 +90,16 @@ export class EdgeNode {
   /** `mayWait`: whether a message with unknown aliases can wait for a birth certificate. */
   process(message: NodeMessage, mayWait = false): NodeOutcome {
     const { type, device, payload } = message;
-    switch (type) {
-      case 'NBIRTH':
-        return this.#restart(payload);
-      case 'NDEATH':
-        return this.#recordDeath(payload);
-      case 'DBIRTH':
-      case 'NDATA':
-      case 'DDATA':
-      case 'DDEATH': {
-        const rebirth = this.#follow(payload);
-        if (mayWait && type.endsWith('DATA') && !this.canResolve(message))
-          return {
-            values: [],
-            unknown: 0,
-            mustWait: true,
-            rebirth: rebirth ?? 'no birth certificate of a device received',
-          };
-        const outcome = type === 'DBIRTH' ? this.#recordBirth(device, payload) : this.read(message);
-        return rebirth === undefined ? outcome : { ...outcome, rebirth };
-      }
-      default:
-        return { values: [], unknown: 0 };
+    if (type === 'NBIRTH') return this.#restart(payload);
+    if (type === 'NDEATH') return this.#recordDeath(payload);
+    if (!['DBIRTH', 'NDATA', 'DDATA', 'DDEATH'].includes(type)) return { values: [], unknown: 0 };
+    const rebirth = this.#follow(payload);
+    if (mayWait && type.endsWith('DATA') && !this.canResolve(message)) {
+      const reason = rebirth ?? 'no birth certificate of a device received';
+      return { values: [], unknown: 0, mustWait: true, rebirth: reason };
     }
+    const outcome = type === 'DBIRTH' ? this.#recordBirth(device, payload) : this.read(message);
+    return rebirth === undefined ? outcome : { ...outcome, rebirth };
   }
 
   /** Updates the sequence number. Returns the reason for requesting a birth certificate if one is required. */
@@ -133,11 +120,11 @@ export class EdgeNode {
     }
     const outcome: NodeOutcome = { values: [], unknown: 0 };
     for (const metric of payload.metrics) {
-      if (isAliased(metric) && !canResolve) outcome.unknown++;
-      const path = isAliased(metric)
-        ? canResolve && this.#byAlias.get(metric.alias ?? -1)
-        : pathOf(device, metric.name!);
-      if (path) outcome.values.push({ path, metric, born: this.#datatypes.get(path) });
+      let path: string | undefined;
+      if (!isAliased(metric)) path = pathOf(device, metric.name!);
+      else if (canResolve) path = this.#byAlias.get(metric.alias ?? -1);
+      else outcome.unknown++;
+      if (path !== undefined) outcome.values.push({ path, metric, born: this.#datatypes.get(path) });
     }
     return outcome;
   }
@@ -149,8 +136,8 @@ export class EdgeNode {
     this.#seq = payload.seq ?? 0;
     const before = this.#birthSeq;
     this.#birthSeq = birthSeqOf(payload);
-    const outcome = this.#recordBirth(undefined, payload);
-    return before === undefined || before === this.#birthSeq ? outcome : { ...outcome, isNewSession: true };
+    const isNewSession = before !== undefined && before !== this.#birthSeq;
+    return { ...this.#recordBirth(undefined, payload), isNewSession };
   }
 
   /** Ignores a death certificate of the previous session that arrives after the next birth certificate. */
@@ -178,13 +165,12 @@ export class EdgeNode {
   }
 }
 
-function isAliased({ name }: SparkplugMetric): boolean {
-  return name === undefined || name === '';
-}
+const isAliased = ({ name }: SparkplugMetric) => name === undefined || name === '';
 
-function pathOf(device: string | undefined, name: string): string {
-  return device === undefined ? name : `${device}/${name}`;
-}
+const pathOf = (device: string | undefined, name: string) => (device === undefined ? name : `${device}/${name}`);
+
+/** Returns the device of a path, or an empty text. Whether it is a device is known from its birth certificate. */
+const deviceOf = (path: string) => path.slice(0, Math.max(0, path.indexOf('/')));
 
 function birthSeqOf({ metrics }: SparkplugPayload): number | undefined {
   const value = metrics.find(({ name }) => name === BIRTH_SEQUENCE)?.value;

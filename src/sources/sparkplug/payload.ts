@@ -4,7 +4,7 @@
  * expanded up to a limit. Pure.
  */
 import { gunzipSync, inflateSync } from 'node:zlib';
-import { BinaryReader, BinaryWriter, type WireType } from '@bufbuild/protobuf/wire';
+import { BinaryReader, type WireType } from '@bufbuild/protobuf/wire';
 import { codeOf } from '../../base/errors.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Quality } from '../intake/gate.ts';
@@ -17,7 +17,6 @@ export interface SparkplugMetric {
   /** Milliseconds since 1970. */
   timeMs: number | undefined;
   datatype: number | undefined;
-  isHistorical: boolean;
   isNull: boolean;
   /** Raw value. Its meaning depends on the data type, which may be specified only in the birth certificate. */
   value: number | bigint | boolean | string | undefined;
@@ -35,54 +34,13 @@ export interface SparkplugPayload {
 /** Reading of a metric, or the reason why it has none. */
 export type MetricReading = { raw: RawReading } | { problem: string };
 
-const TYPES = {
-  Int8: 1,
-  Int16: 2,
-  Int32: 3,
-  Int64: 4,
-  UInt64: 8,
-  Boolean: 11,
-  String: 12,
-  DateTime: 13,
-  Text: 14,
-} as const;
-/** Names of the data types (chapter 6.4.16), by number. */
-const TYPE_NAMES: Readonly<Record<number, string>> = {
-  1: 'Int8',
-  2: 'Int16',
-  3: 'Int32',
-  4: 'Int64',
-  5: 'UInt8',
-  6: 'UInt16',
-  7: 'UInt32',
-  8: 'UInt64',
-  9: 'Float',
-  10: 'Double',
-  11: 'Boolean',
-  12: 'String',
-  13: 'DateTime',
-  14: 'Text',
-  15: 'UUID',
-  16: 'DataSet',
-  17: 'Bytes',
-  18: 'File',
-  19: 'Template',
-  20: 'PropertySet',
-  21: 'PropertySetList',
-  22: 'Int8Array',
-  23: 'Int16Array',
-  24: 'Int32Array',
-  25: 'Int64Array',
-  26: 'UInt8Array',
-  27: 'UInt16Array',
-  28: 'UInt32Array',
-  29: 'UInt64Array',
-  30: 'FloatArray',
-  31: 'DoubleArray',
-  32: 'BooleanArray',
-  33: 'StringArray',
-  34: 'DateTimeArray',
-};
+/** Data types (chapter 6.4.16); the position is the number of the type. */
+const TYPE_NAMES =
+  'Unknown Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Float Double Boolean String DateTime Text UUID DataSet Bytes File Template PropertySet PropertySetList Int8Array Int16Array Int32Array Int64Array UInt8Array UInt16Array UInt32Array UInt64Array FloatArray DoubleArray BooleanArray StringArray DateTimeArray'.split(
+    ' ',
+  );
+const [INT8, INT16, INT32, INT64] = [1, 2, 3, 4];
+const BOOLEAN = 11;
 
 /** Marks a payload whose body contains another payload, as Eclipse Tahu compresses it. */
 const COMPRESSED = 'SPBV1.0_COMPRESSED';
@@ -170,25 +128,25 @@ export function readingOf(metric: SparkplugMetric, born: number | undefined, isM
 export function numberOf({ value, datatype }: SparkplugMetric, born: number | undefined): number | undefined {
   const type = datatype ?? born;
   if (typeof value === 'boolean') return value ? 1 : 0;
-  if (typeof value === 'bigint') return Number(type === TYPES.Int64 ? BigInt.asIntN(64, value) : value);
+  if (typeof value === 'bigint') return Number(type === INT64 ? BigInt.asIntN(64, value) : value);
   if (typeof value !== 'number') return undefined;
   // Signed integers of up to 32 bits are encoded as unsigned integers.
-  if (type === TYPES.Int8) return (value << 24) >> 24;
-  if (type === TYPES.Int16) return (value << 16) >> 16;
-  return type === TYPES.Int32 ? value | 0 : value;
+  if (type === INT8) return (value << 24) >> 24;
+  if (type === INT16) return (value << 16) >> 16;
+  return type === INT32 ? value | 0 : value;
 }
 
 /** Returns whether a metric with a value is numeric. */
 export function isNumber({ datatype }: SparkplugMetric, born: number | undefined): boolean {
   const type = datatype ?? born ?? 0;
-  return type >= TYPES.Int8 && type <= TYPES.Boolean;
+  return type >= INT8 && type <= BOOLEAN;
 }
 
-/** Calls `take` for each field up to `end`. Skips the field if `take` returns `false`. */
-function eachField(reader: BinaryReader, end: number, take: (field: number) => boolean): void {
+/** Calls `read` for each field up to `end`. Skips the field if `read` returns `false`. */
+function eachField(reader: BinaryReader, end: number, read: (field: number) => boolean): void {
   while (reader.pos < end) {
     const [field, wireType]: [number, WireType] = reader.tag();
-    if (!take(field)) reader.skip(wireType, field);
+    if (!read(field)) reader.skip(wireType, field);
   }
 }
 
@@ -199,74 +157,45 @@ function endOf(reader: BinaryReader): number {
   return end;
 }
 
+/** Members of a metric by field number. */
+const FIELDS: Readonly<Record<number, readonly [keyof SparkplugMetric, (reader: BinaryReader) => unknown]>> = {
+  1: ['name', (reader) => reader.string()],
+  2: ['alias', (reader) => Number(reader.uint64())],
+  3: ['timeMs', (reader) => Number(reader.uint64())],
+  4: ['datatype', (reader) => reader.uint32()],
+  7: ['isNull', (reader) => reader.bool()],
+  9: ['quality', readQuality],
+  10: ['value', (reader) => reader.uint32()],
+  11: ['value', (reader) => BigInt(reader.uint64())],
+  12: ['value', (reader) => reader.float()],
+  13: ['value', (reader) => reader.double()],
+  14: ['value', (reader) => reader.bool()],
+  15: ['value', (reader) => reader.string()],
+};
+/** Content that is not read, by field number. */
+const COMPOUNDS: Readonly<Record<number, SparkplugMetric['compound']>> = {
+  16: 'Bytes',
+  17: 'DataSet',
+  18: 'Template',
+  19: 'Extension',
+};
+
 function readMetric(reader: BinaryReader): SparkplugMetric {
   const metric: SparkplugMetric = {
     name: undefined,
     alias: undefined,
     timeMs: undefined,
     datatype: undefined,
-    isHistorical: false,
     isNull: false,
     value: undefined,
     compound: undefined,
     quality: undefined,
   };
   eachField(reader, endOf(reader), (field) => {
-    switch (field) {
-      case 1:
-        metric.name = reader.string();
-        return true;
-      case 2:
-        metric.alias = Number(reader.uint64());
-        return true;
-      case 3:
-        metric.timeMs = Number(reader.uint64());
-        return true;
-      case 4:
-        metric.datatype = reader.uint32();
-        return true;
-      case 5:
-        metric.isHistorical = reader.bool();
-        return true;
-      case 7:
-        metric.isNull = reader.bool();
-        return true;
-      case 9:
-        metric.quality = readQuality(reader);
-        return true;
-      case 10:
-        metric.value = reader.uint32();
-        return true;
-      case 11:
-        metric.value = BigInt(reader.uint64());
-        return true;
-      case 12:
-        metric.value = reader.float();
-        return true;
-      case 13:
-        metric.value = reader.double();
-        return true;
-      case 14:
-        metric.value = reader.bool();
-        return true;
-      case 15:
-        metric.value = reader.string();
-        return true;
-      case 16:
-        metric.compound = 'Bytes';
-        return false;
-      case 17:
-        metric.compound = 'DataSet';
-        return false;
-      case 18:
-        metric.compound = 'Template';
-        return false;
-      case 19:
-        metric.compound = 'Extension';
-        return false;
-      default:
-        return false;
-    }
+    const found = FIELDS[field];
+    if (found) (metric as unknown as Record<string, unknown>)[found[0]] = found[1](reader);
+    else metric.compound = COMPOUNDS[field] ?? metric.compound;
+    return found !== undefined;
   });
   return metric;
 }
@@ -295,24 +224,4 @@ function readProperty(reader: BinaryReader): number | undefined {
     return true;
   });
   return value;
-}
-
-const BOOLEAN = 11;
-
-/**
- * Returns the payload of the command that requests a node's birth certificate (Eclipse Sparkplug 3.0, "Node
- * Control/Rebirth").
- */
-export function rebirthCommand(nowMs: number): Uint8Array {
-  const metric = new BinaryWriter()
-    .tag(1, 2)
-    .string('Node Control/Rebirth')
-    .tag(3, 0)
-    .uint64(BigInt(nowMs))
-    .tag(4, 0)
-    .uint32(BOOLEAN)
-    .tag(14, 0)
-    .bool(true)
-    .finish();
-  return new BinaryWriter().tag(1, 0).uint64(BigInt(nowMs)).tag(2, 2).bytes(metric).finish();
 }

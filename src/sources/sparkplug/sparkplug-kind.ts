@@ -1,5 +1,5 @@
 import type { Members } from '../../config/source-kinds.ts';
-import { BROKER_MEMBERS, placeOfBroker, readBroker } from '../messages/message-members.ts';
+import { BROKER_MEMBERS, placeOf, readBroker } from '../messages/message-members.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { SparkplugSpec, SparkplugValue } from './sparkplug-spec.ts';
 
@@ -34,8 +34,7 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
       type: 'boolean',
       default: true,
       title: 'true or false',
-      description:
-        'Sparkplug: request the birth certificate after a gap, up to three times per node and then once per minute.',
+      description: 'Sparkplug: request the birth certificate after a gap, up to three times per node and minute.',
     },
   },
   valueMembers: {
@@ -69,18 +68,18 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
     problem: () => undefined,
     storedFor: (_, raw) => (Number.isFinite(raw) ? raw : undefined),
     targetsOf(source, { metric }) {
-      const { host, port } = placeOfBroker(source);
+      const { host, port } = placeOf(source.url);
       return [`${host.toLowerCase()} ${port} ${source.group ?? '+'}/${metric}`];
     },
   },
-  placeOf: placeOfBroker,
+  placeOf: ({ url }) => placeOf(url),
   addressOf: (_, { metric }) => metric,
   async open(context) {
     const { SparkplugSource } = await import('./sparkplug-source.ts');
     return new SparkplugSource(context);
   },
   async *scan({ source, brokers, clock, signal }, what, waitMs) {
-    const { scanSparkplug } = await import('./node-inspector.ts');
+    const { scanSparkplug } = await import('./scan.ts');
     const broker = brokers.get(source.name)!;
     yield* scanSparkplug({ broker, spec: source.spec, what, waitMs, clock, signal });
   },

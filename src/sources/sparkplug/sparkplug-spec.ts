@@ -13,15 +13,8 @@ export interface SparkplugValue {
   metric: string;
 }
 
-/** Returns the name of a metric's edge node. */
-export function nodeOf(metric: string): string {
-  return metric.slice(0, metric.indexOf('/'));
-}
-
 /** Sparkplug B topics (Eclipse Sparkplug 3.0, chapter 4): `spBv1.0/group/type/node[/device]`. */
 const NAMESPACE = 'spBv1.0';
-const NODE_CONTROL = 'NCMD';
-const DEVICE_CONTROL = 'DCMD';
 const MAX_STATE_BYTES = 1_024;
 
 export interface NodeTopic {
@@ -33,15 +26,13 @@ export interface NodeTopic {
 }
 
 /**
- * Parses the topic of an edge node. Returns `undefined` for host topics and for topics that do not comply with the
- * specification.
+ * Parses the topic of an edge node. Returns `undefined` for host topics, for commands that hosts send to a node, and for
+ * topics that do not comply with the specification.
  */
 export function readTopic(topic: string): NodeTopic | undefined {
   const [space, group, type, node, device, ...more] = topic.split('/');
   if (space !== NAMESPACE || group === undefined || type === undefined || node === undefined) return undefined;
-  // Ignore commands that hosts, including this agent, send to a node.
-  if (more.length > 0 || type.endsWith('CMD')) return undefined;
-  return { group, type, node, device };
+  return more.length > 0 || type.endsWith('CMD') ? undefined : { group, type, node, device };
 }
 
 /** Returns the topic filter for all messages of a node. An omitted group or node matches any group or node. */
@@ -51,8 +42,7 @@ export function filterOf(group = '+', node = '+'): string {
 
 /** Returns the command topic of a node or of its device. */
 export function commandTopic(group: string, node: string, device?: string): string {
-  if (device === undefined) return `${NAMESPACE}/${group}/${NODE_CONTROL}/${node}`;
-  return `${NAMESPACE}/${group}/${DEVICE_CONTROL}/${node}/${device}`;
+  return `${NAMESPACE}/${group}/${device === undefined ? `NCMD/${node}` : `DCMD/${node}/${device}`}`;
 }
 
 /** Reads a STATE message (chapter 6.4.28). A message in another form announces no host. */

@@ -13,7 +13,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
-import { messageOf, TagferryError } from '../../base/errors.ts';
+import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import { Repeats } from '../../base/repeats.ts';
 import type { WritingRules } from '../../config/source-kinds.ts';
@@ -97,20 +97,20 @@ export class WriteRejected extends TagferryError {
   }
 }
 
-/** The device returned another value than the written one. */
-class Unverified extends TagferryError {
-  constructor(message: string) {
-    super(message, { code: 'write.unverified', retryable: false });
-  }
-}
-
-/** Latest writes of one value. */
+/** Latest writes of one value. Its note contains the same members without times. */
 interface History {
   order: WriteOrder;
   by: string;
   atMs: number;
   /** Values that were replaced within the period of `max_rate`. */
   replaced: { value: number; atMs: number }[];
+}
+
+/** Values of one write, for log and journal. */
+interface Values {
+  requested: number;
+  previous?: number | undefined;
+  readBack?: number | undefined;
 }
 
 /** Two causes of writes within this time are reported as a conflict. */
@@ -163,54 +163,48 @@ export class Writer {
 
   /** Writes a value after the earlier writes of the same value. Never throws. */
   async write(request: WriteRequest): Promise<WriteResult> {
-    const { onOutcome } = this.#options;
-    const values: Record<string, number | undefined> = { requested: request.value };
-    let result: WriteResult;
+    const { onOutcome, clock, log } = this.#options;
+    const { tag, key, by, signal } = request;
+    const values: Values = { requested: request.value };
     try {
       const plan = this.plan(request);
-      const id = idOf(plan.target);
-      const turn = (this.#turns.get(id) ?? Promise.resolve()).then(() => this.#writeInTurn(request, plan, values));
-      const ended = turn.catch(() => {});
-      this.#turns.set(id, ended);
-      try {
-        await turn;
-      } finally {
-        if (this.#turns.get(id) === ended) this.#turns.delete(id);
-      }
-      result = { outcome: 'written', detail: textOf(values) };
+      // Values in different groups can have the same name.
+      const id = JSON.stringify([tag, plan.target.value.group ?? '', plan.target.value.key]);
+      const turn = (this.#turns.get(id) ?? Promise.resolve()).then(() => this.#writeInTurn(id, request, plan, values));
+      this.#turns.set(
+        id,
+        turn.catch(() => {}),
+      );
+      await turn;
     } catch (error) {
+      const reason = messageOf(error);
+      const detail = `${reason}; ${textOf(values)}`;
+      if (signal.aborted) return { outcome: 'interrupted', detail };
       const outcome = outcomeOf(error);
-      result = {
-        outcome: request.signal.aborted ? 'interrupted' : outcome,
-        detail: `${messageOf(error)}; ${textOf(values)}`,
-      };
-      if (result.outcome !== 'interrupted') this.#logFailure(request, outcome, values, error);
+      onOutcome(outcome);
+      const count = this.#repeats.note(`${tag} ${key} ${by} ${reason}`, clock.monotonicMs());
+      const level = count === undefined ? 'debug' : 'warn';
+      const fields = { tag, key, by, ...values, error: reason, count };
+      if (outcome === 'rejected')
+        log[level]({ event: 'write.rejected', ...fields }, 'write rejected, nothing was written');
+      else log[level]({ event: 'write.failed', ...fields }, 'failed to write a value');
+      return { outcome, detail };
     }
-    if (result.outcome === 'interrupted') return result;
-    onOutcome(result.outcome);
-    if (result.outcome !== 'written') return result;
-    const { tag, key, by } = request;
+    onOutcome('written');
     this.#repeats.end(`${tag} ${key} `);
-    this.#options.log.info({ event: 'write.done', tag, key, by, ...values }, 'value written');
-    return result;
+    log.info({ event: 'write.done', tag, key, by, ...values }, 'value written');
+    return { outcome: 'written', detail: textOf(values) };
   }
 
-  async #writeInTurn(
-    request: WriteRequest,
-    plan: WritePlan,
-    values: Record<string, number | undefined>,
-  ): Promise<void> {
-    const { clock } = this.#options;
-    const { signal } = request;
+  async #writeInTurn(id: string, request: WriteRequest, plan: WritePlan, values: Values): Promise<void> {
+    const { signal, order, by } = request;
     const { target, raw, value } = plan;
-    const id = idOf(target);
     const history = await this.#historyOf(id);
     this.#checkOrder(request, history);
     values.requested = value;
     values.previous = await this.current(target, signal);
     const replaced = this.#checkRate(target, history, values.previous, value);
-    const next = { order: request.order, by: request.by, atMs: clock.monotonicMs(), replaced };
-    await this.#record(id, next);
+    await this.#record(id, { order, by, atMs: this.#options.clock.monotonicMs(), replaced });
     let isSent = false;
     const guard = () => {
       signal.throwIfAborted();
@@ -218,37 +212,52 @@ export class Writer {
       if (reason !== undefined) throw new WriteRejected(reason);
       const current = this.plan(request);
       this.#checkRate(current.target, history, values.previous, current.value);
-      if (!isDeepStrictEqual(encodingOf(current), encodingOf(plan))) {
-        throw new TagferryError('the value was reconfigured before the request was sent', {
-          code: 'write.failed',
-          retryable: true,
-        });
-      }
+      const isSame =
+        current.raw === raw &&
+        isDeepStrictEqual(current.target.targets, target.targets) &&
+        isDeepStrictEqual(current.target.point.spec, target.point.spec);
+      if (!isSame) throw failure('the value was reconfigured before the request was sent');
       isSent = true;
     };
-    const reported = listen(target);
+    let reported: number | undefined;
+    const stopListening = target.gate.status.listen(({ point, raw: heard, problem }) => {
+      if (point.series === target.point.series && heard !== undefined && problem === undefined)
+        reported = scaledOf(Number(heard), point.shaping);
+    });
     try {
       await target.source.write!(target.point, raw, guard, signal);
-      const readBack = target.source.readOne === undefined ? reported.latest : () => this.current(target, signal);
-      if (target.writable.verify) await this.#verify(target, value, values, readBack, signal);
+      if (!target.writable.verify) return;
+      const isReported = target.source.readOne === undefined;
+      const margin = target.writable.tolerance + Math.abs(value) * SINGLE_PRECISION;
+      for (const pauseMs of isReported ? REPORTED_MS : READ_BACK_MS) {
+        if (pauseMs > 0) await this.#options.clock.sleep(pauseMs, signal);
+        values.readBack = isReported ? reported : await this.#readBack(target, signal);
+        if (values.readBack !== undefined && Math.abs(values.readBack - value) <= margin) return;
+      }
+      if (values.readBack === undefined) throw failure('sent, but the device did not report the value');
+      throw new TagferryError(`the device returns ${values.readBack} instead of ${value}`, { code: UNVERIFIED });
     } finally {
-      reported.stop();
+      stopListening();
       if (!isSent) await this.#record(id, history);
+    }
+  }
+
+  async #readBack(target: WriteTarget, signal: AbortSignal): Promise<number | undefined> {
+    try {
+      return await this.current(target, signal);
+    } catch (error) {
+      throw failure(`sent, but not verified: ${messageOf(error)}`, error);
     }
   }
 
   /** Rejects a request that is superseded by the latest write. Reports writes in quick succession. */
   #checkOrder({ tag, key, by, order }: WriteRequest, { order: latest, by: other, atMs }: History): void {
     const { clock, log } = this.#options;
-    const isSuperseded = isBefore(order, latest);
+    const at = order.findIndex((part, index) => part !== latest[index]);
+    const isSuperseded = at !== -1 && order[at]! < latest[at]!;
     if (other !== by && clock.monotonicMs() - atMs < CONFLICT_MS) {
-      const fields = {
-        event: 'write.conflict',
-        tag,
-        key,
-        by: isSuperseded ? other : by,
-        overrules: isSuperseded ? by : other,
-      };
+      const causes = isSuperseded ? { by: other, overrules: by } : { by, overrules: other };
+      const fields = { event: 'write.conflict', tag, key, ...causes };
       log.warn(fields, 'two writes to one value within a second, the later one takes precedence');
     }
     if (isSuperseded) throw new WriteRejected(`superseded by a later write (${other})`);
@@ -260,7 +269,7 @@ export class Writer {
     { replaced }: History,
     previous: number | undefined,
     value: number,
-  ) {
+  ): History['replaced'] {
     if (maxRate === undefined) return [];
     if (previous === undefined) throw new WriteRejected('the current value is unknown, so max_rate cannot be checked');
     const nowMs = this.#options.clock.monotonicMs();
@@ -269,7 +278,7 @@ export class Writer {
     const far = before.find((one) => Math.abs(value - one.value) > maxRate.change * (1 + ROUNDING));
     const limit = `max_rate allows a change of ${maxRate.change} in ${maxRate.perMs / 1_000} s`;
     if (far !== undefined) throw new WriteRejected(`${value} differs too much from ${far.value}: ${limit}`);
-    if (before.length > MAX_REPLACED) throw new WriteRejected(`too many writes within the period of max_rate`);
+    if (before.length > MAX_REPLACED) throw new WriteRejected('too many writes within the period of max_rate');
     return before;
   }
 
@@ -278,113 +287,38 @@ export class Writer {
     const { clock, notes } = this.#options;
     const known = this.#histories.get(id);
     if (known !== undefined) return known;
-    const text = await notes.read(noteOf(id));
-    const { order, by, replaced } = (text === undefined ? NO_HISTORY : JSON.parse(text)) as StoredHistory;
+    const note = await notes.read(`write/${id}`);
+    const { order, by, replaced } = note === undefined ? NO_HISTORY : JSON.parse(note);
     const atMs = clock.monotonicMs();
-    const stamped = replaced.map((value) => ({ value, atMs }));
-    const history = { order, by, atMs: Number.NEGATIVE_INFINITY, replaced: stamped };
+    const stamped = replaced.map((value: number) => ({ value, atMs }));
+    const history: History = { order, by, atMs: Number.NEGATIVE_INFINITY, replaced: stamped };
     this.#histories.set(id, history);
     return history;
   }
 
   async #record(id: string, history: History): Promise<void> {
     const { order, by, replaced } = history;
-    const stored: StoredHistory = { order, by, replaced: replaced.map(({ value }) => value) };
-    await this.#options.notes.set(noteOf(id), JSON.stringify(stored));
+    await this.#options.notes.set(
+      `write/${id}`,
+      JSON.stringify({ order, by, replaced: replaced.map((one) => one.value) }),
+    );
     this.#histories.set(id, history);
   }
-
-  async #verify(
-    target: WriteTarget,
-    value: number,
-    values: Record<string, number | undefined>,
-    readBack: () => Promise<number | undefined> | number | undefined,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const { tolerance } = target.writable;
-    for (const pauseMs of target.source.readOne === undefined ? REPORTED_MS : READ_BACK_MS) {
-      if (pauseMs > 0) await this.#options.clock.sleep(pauseMs, signal);
-      try {
-        values.readBack = await readBack();
-      } catch (error) {
-        throw new TagferryError(`sent, but not verified: ${messageOf(error)}`, {
-          code: 'write.failed',
-          retryable: true,
-          cause: error,
-        });
-      }
-      const margin = tolerance + Math.abs(value) * SINGLE_PRECISION;
-      if (values.readBack !== undefined && Math.abs(values.readBack - value) <= margin) return;
-    }
-    if (values.readBack === undefined) {
-      throw new TagferryError('sent, but the device did not report the value', {
-        code: 'write.failed',
-        retryable: true,
-      });
-    }
-    throw new Unverified(`the device returns ${values.readBack} instead of ${value}`);
-  }
-
-  #logFailure(
-    { tag, key, by }: WriteRequest,
-    outcome: 'failed' | 'rejected' | 'unverified',
-    values: Record<string, number | undefined>,
-    error: unknown,
-  ): void {
-    const { clock, log } = this.#options;
-    const reason = messageOf(error);
-    const count = this.#repeats.note(`${tag} ${key} ${by} ${reason}`, clock.monotonicMs());
-    const level = count === undefined ? 'debug' : 'warn';
-    const fields = { tag, key, by, ...values, error: reason, count };
-    if (outcome === 'rejected')
-      log[level]({ event: 'write.rejected', ...fields }, 'write rejected, nothing was written');
-    else log[level]({ event: 'write.failed', ...fields }, 'failed to write a value');
-  }
 }
 
-interface StoredHistory {
-  order: WriteOrder;
-  by: string;
-  replaced: readonly number[];
-}
+const NO_HISTORY = { order: [0, 0, 0] as const, by: '', replaced: [] };
+const UNVERIFIED = 'write.unverified';
 
-const NO_HISTORY: StoredHistory = { order: [0, 0, 0], by: '', replaced: [] };
-
-/** Observes the values that the device reports from now on. */
-function listen({ gate, point }: WriteTarget): { latest(): number | undefined; stop(): void } {
-  let latest: number | undefined;
-  const stop = gate.status.listen((heard) => {
-    if (heard.point.series === point.series && heard.raw !== undefined && heard.problem === undefined)
-      latest = scaledOf(Number(heard.raw), point.shaping);
-  });
-  return { latest: () => latest, stop };
-}
-
-/** Returns the properties of a plan that determine the request to the device. */
-function encodingOf({ raw, target: { targets, point } }: WritePlan) {
-  return { raw, targets, spec: point.spec };
-}
-
-/** Identifies a value, because values in different groups can have the same name. */
-function idOf({ value: { tag, group = '', key } }: WriteTarget): string {
-  return JSON.stringify([tag, group, key]);
-}
-
-function noteOf(id: string): string {
-  return `write/${id}`;
-}
-
-function isBefore(order: WriteOrder, other: WriteOrder): boolean {
-  const at = order.findIndex((part, index) => part !== other[index]);
-  return at !== -1 && order[at]! < other[at]!;
+function failure(message: string, cause?: unknown): TagferryError {
+  return new TagferryError(message, { code: 'write.failed', retryable: true, cause });
 }
 
 function outcomeOf(error: unknown): 'failed' | 'rejected' | 'unverified' {
   if (error instanceof WriteRejected) return 'rejected';
-  return error instanceof Unverified ? 'unverified' : 'failed';
+  return codeOf(error) === UNVERIFIED ? 'unverified' : 'failed';
 }
 
-function textOf({ previous, requested, readBack }: Record<string, number | undefined>): string {
+function textOf({ previous, requested, readBack }: Values): string {
   const shown = (value: number | undefined) => (value === undefined ? 'unknown' : String(value));
   return `previous ${shown(previous)}, requested ${shown(requested)}, read back ${shown(readBack)}`;
 }

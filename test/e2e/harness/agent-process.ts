@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SANDBOX_CREDENTIALS } from '../../../src/sandbox/sandbox.ts';
 import { MAIN } from '../../built-agent.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../../host/made-once.ts';
 import { PATIENCE_MS } from '../../setup.ts';
 
 export interface AgentFiles {
@@ -187,7 +187,8 @@ export class AgentProcess {
   }
 
   async metric(name: string): Promise<number> {
-    const { text } = await this.call(this.ops, '/metrics');
+    const { status, text } = await this.call(this.ops, '/metrics');
+    if (status !== 200) throw new Error(`/metrics: ${status} ${text}`);
     const lines = text.split('\n').filter((line) => line.startsWith(name) && !line.startsWith('#'));
     return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0);
   }

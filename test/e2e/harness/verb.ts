@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { MAIN } from '../../built-agent.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../../host/made-once.ts';
 import type { AgentProcess } from './agent-process.ts';
 
 export interface VerbOutcome {

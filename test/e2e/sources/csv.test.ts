@@ -1,27 +1,42 @@
 import {
   appendFileSync,
+  chmodSync,
+  chownSync,
   existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
+  symlinkSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AgentProcess } from '../harness/agent-process.ts';
+import { HungShare } from '../harness/hung-share.ts';
 import { Platform } from '../harness/platform.ts';
 import { runVerb } from '../harness/verb.ts';
 
 const ROWS = 60_000;
 const START_S = 1_700_000_000;
+const NOBODY = 65_534;
+/** Only root can create folders of other users and mount shares. */
+const IS_ROOT = process.getuid!() === 0;
+const HUNG = ['hung0', 'hung1', 'hung2', 'hung3'];
+const FOREIGN = ['link', 'foreign', 'locked', 'sticky', 'mixed', 'growing'];
+const ROW = 'time,n\n2026-11-21T00:00:00Z,';
 
 let platform: Platform;
 let agent: AgentProcess;
+/** Agent with folders of other users and unresponsive shares. */
+let exposed: AgentProcess;
+let share: HungShare | undefined;
 
 const folder = (...names: string[]) => join(agent.folder, ...names);
+const exposedFolder = (...names: string[]) => join(exposed.folder, ...names);
 const below = (...names: string[]) => (existsSync(folder(...names)) ? readdirSync(folder(...names)).sort() : []);
 const stored = (key: string) => platform.stored(881, key);
 const numbers = (key: string) => stored(key).map(({ value }) => value);
@@ -29,18 +44,38 @@ const numbers = (key: string) => stored(key).map(({ value }) => value);
 beforeAll(async () => {
   platform = await Platform.start();
   agent = new AgentProcess(platform.url);
-  for (const name of ['large', 'night', 'night/done', 'log']) mkdirSync(folder(name));
+  exposed = new AgentProcess(platform.url);
+  for (const name of ['large', 'night', 'night/done', 'log', 'scanned']) mkdirSync(folder(name));
+  // Setgid and sticky bits.
+  chmodSync(folder('large'), 0o3770);
   // Files that were read long ago, and whose retention period is over.
   for (const name of ['old.csv', 'old.csv.report.txt']) {
     writeFileSync(folder('night/done', name), '');
     utimesSync(folder('night/done', name), START_S, START_S);
   }
+  writeFileSync(
+    folder('scanned/a.csv'),
+    'Datum;Zeit;Flow [m³/h]\n;;m³/h\n01.02.2026;12:00:01,250;1.234,5\n01.02.2026;12:00:02,250;1.234\n',
+  );
+  writeTags();
+  await Promise.all([agent.start(), IS_ROOT ? startExposed() : undefined]);
+});
+afterAll(async () => {
+  await share?.unmount();
+  await exposed?.dispose();
+  await agent?.dispose();
+  await platform?.stop();
+});
+
+/** `scanned`: members of the source `scanned`; `tag`: lines with its values. */
+function writeTags(scanned = '', tag = ''): void {
   agent.write(platform.url, {
     tags: `sources:
   large: { csv: "${folder('large')}", separator: ";", decimal: ",", encoding: windows-1252, settle: 100ms }
   night: { csv: "${folder('night')}", decimal: ",", zone: Europe/Berlin, time_column: [Datum, Zeit], settle: 50ms, skip_lines: 1, keep: 1d }
   same: { csv: "${folder('log')}", pattern: none.csv }
   log: { csv: "${folder('log')}", pattern: values.csv, tail: true, header: false, time_column: 1, time_format: unix }
+  scanned: { csv: "${folder('scanned')}"${scanned} }
 tags:
   T:
     asset: 881
@@ -49,15 +84,43 @@ tags:
       flow: { from: night, column: Fluss }
       level: { from: night }
       line: { from: log, column: 2 }
-`,
+  S:
+    asset: 882
+${tag}`,
     env: { COMMIT_INTERVAL: '100ms', POST_MAX_VALUES: '10000', POST_INTERVAL: '100ms' },
   });
-  await agent.start();
-});
-afterAll(async () => {
-  await agent?.dispose();
-  await platform?.stop();
-});
+}
+
+async function startExposed(): Promise<void> {
+  for (const name of [...FOREIGN, ...HUNG]) mkdirSync(exposedFolder(name));
+  const members = (name: string) => (name === 'growing' ? 'tail: true' : 'settle: 50ms');
+  const sources = [...FOREIGN, ...HUNG].map(
+    (name) => `  ${name}: { csv: "${exposedFolder(name)}", time_column: time, ${members(name)} }\n`,
+  );
+  const values = [...FOREIGN, ...HUNG].map((name) => `${name}: { from: ${name}, column: n }`);
+  exposed.write(platform.url, {
+    tags: `sources:\n${sources.join('')}tags: { T-1: { asset: 883, values: { ${values.join(', ')} } } }\n`,
+  });
+  // Without these capabilities, root has the same permissions as other users.
+  exposed.surroundings = ['setpriv', '--bounding-set=-dac_override,-dac_read_search,-fowner', '--'];
+  mkdirSync(exposedFolder('elsewhere'));
+  symlinkSync(exposedFolder('elsewhere'), exposedFolder('link/done'));
+  for (const [name, mode] of [
+    ['foreign', 0o777],
+    ['locked', 0o700],
+  ] as const) {
+    mkdirSync(exposedFolder(name, 'done'));
+    chmodSync(exposedFolder(name, 'done'), mode);
+    chownSync(exposedFolder(name, 'done'), NOBODY, NOBODY);
+  }
+  for (const name of FOREIGN) writeFileSync(exposedFolder(name, 'x.csv'), `${ROW}1\n`);
+  chmodSync(exposedFolder('sticky'), 0o1777);
+  for (const name of ['sticky', 'sticky/x.csv']) chownSync(exposedFolder(name), NOBODY, NOBODY);
+  for (const name of ['mixed', 'growing']) chmodSync(exposedFolder(name, 'x.csv'), 0);
+  for (const name of ['mixed', 'growing']) writeFileSync(exposedFolder(name, 'y.csv'), `${ROW}2\n`);
+  share = await HungShare.mount(HUNG.map((name) => exposedFolder(name)));
+  await exposed.start();
+}
 
 describe('CSV source', () => {
   it('delivers each row of a large file exactly once even if the agent is killed while reading it', async () => {
@@ -86,6 +149,8 @@ describe('CSV source', () => {
     expect(found.length).toBe(ROWS);
     expect(found.toSorted((a, b) => a - b).every((n, at) => n === first + at)).toBe(true);
     expect(below('large')).toEqual(['done']);
+    const modeOf = (path: string) => statSync(folder(path)).mode & 0o7777;
+    expect([modeOf('large/done'), modeOf('large/done/export.csv.report.txt')]).toEqual([0o3770, 0o644]);
   });
 
   it('stores valid rows, reports invalid ones next to the file, and moves and deletes finished files', async () => {
@@ -150,5 +215,67 @@ describe('CSV source', () => {
     expect(numbers('line').sort((a, b) => a - b)).toEqual(Array.from({ length: written }, (_, n) => n));
     expect(stored('line').every(({ timestampMs, value }) => timestampMs === (START_S + value) * 1_000)).toBe(true);
     expect(below('log')).not.toContain('done');
+  });
+
+  it('reads values with the members and lines that a scan prints', async () => {
+    const scanned = await runVerb(agent, 'sources', 'scan', 'scanned', '--yes');
+    const [head = '', ...lines] = scanned.stdout.split('\n');
+    expect(head).toBe(
+      '# add to scanned under sources: units_row: 1, decimal: ",", thousands: ".", time_column: [Datum, Zeit]',
+    );
+    expect(lines[1]).toMatch(/flow_m_h: \{ from: scanned, column: "Flow \[m³\/h\]" \} +# 1\.234,5 m³\/h$/);
+    writeTags(`, ${head.slice('# add to scanned under sources: '.length)}, settle: 50ms`, lines.join('\n'));
+    agent.signal('SIGHUP');
+    await agent.until(() => platform.stored(882, 'flow_m_h').length === 2, 'both values arrive');
+    expect(platform.stored(882, 'flow_m_h').map(({ value, timestampMs }) => [value, timestampMs])).toEqual([
+      [1234.5, Date.UTC(2026, 1, 1, 12, 0, 1, 250)],
+      [1234, Date.UTC(2026, 1, 1, 12, 0, 2, 250)],
+    ]);
+  });
+});
+
+describe.skipIf(!IS_ROOT)('CSV folder', () => {
+  const arrived = (key: string) => platform.stored(883, key).map(({ value }) => value);
+  async function source(name: string) {
+    const { sources } = (await exposed.status()) as { sources: Record<string, unknown>[] };
+    return sources.find((one) => one.name === name)!;
+  }
+
+  it('of other users is read although files cannot be moved to their folders', async () => {
+    for (const [name, hint] of [
+      ['link', 'Links are not followed'],
+      ['foreign', 'Rename or remove'],
+      ['locked', 'Rename or remove'],
+      ['sticky', `chmod -t ${exposedFolder('sticky')}`],
+    ] as const) {
+      await exposed.until(() => arrived(name).length === 1, `the value in ${name} arrives`);
+      await exposed.until(async () => String((await source(name)).hint).includes(hint), `${name} is reported`);
+      expect(readdirSync(exposedFolder(name))).toContain('x.csv');
+    }
+    for (const path of ['elsewhere', 'foreign/done', 'locked/done', 'sticky/done']) {
+      expect(readdirSync(exposedFolder(path))).toEqual([]);
+    }
+  });
+
+  it('with an unreadable file is read, and the unreadable file once its permissions are fixed', async () => {
+    for (const name of ['mixed', 'growing']) {
+      await exposed.until(() => arrived(name).includes(2), `the readable file in ${name} is read`);
+      const isReported = async () => String((await source(name)).problem).includes('x.csv: permission denied');
+      await exposed.until(isReported, `the unreadable file in ${name} is reported`);
+      chmodSync(exposedFolder(name, 'x.csv'), 0o644);
+      await exposed.until(() => arrived(name).includes(1), `the other file in ${name} is read`);
+    }
+    expect(exposed.logged('csv.unreadable').length).toBe(2);
+  });
+
+  it('on an unresponsive share delays nothing else, and is read when the share responds again', async () => {
+    const reported = () => new Set(exposed.logged('csv.folder').map(({ source: name }) => name));
+    await exposed.until(() => reported().size === HUNG.length, 'all folders are reported');
+    expect((await source('hung0')).problem).toContain('does not respond');
+    expect(await exposed.end('SIGTERM')).toBe(0);
+    await exposed.start();
+    await share?.unmount();
+    writeFileSync(exposedFolder('hung0/x.csv'), `${ROW}7\n`);
+    await exposed.until(() => arrived('hung0').includes(7), 'a file is read');
   });
 });

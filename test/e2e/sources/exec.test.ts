@@ -1,10 +1,12 @@
 // Requires: python3
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { wholeLines } from '../../whole-lines.ts';
 import { AgentProcess } from '../harness/agent-process.ts';
 import { Platform } from '../harness/platform.ts';
+import { runVerb } from '../harness/verb.ts';
 
 const START_MS = 1_700_000_000_000;
 const FLOOD = 20_000;
@@ -32,7 +34,7 @@ import sys, time
 print("T bad=x", flush=True)
 for n in range(${FLOOD}): sys.stdout.write("T half=%d,whole=%d %d\\n" % (n, n, (${START_MS} + n) * 1000000))
 sys.stdout.flush()
-sys.stderr.write("flooded\\n"); sys.stderr.flush()
+sys.stderr.write("flooded\\n" * 1000); sys.stderr.flush()
 time.sleep(1000)
 `;
 
@@ -45,14 +47,30 @@ print('{"tag":"T","key":"once","value":%d}' % n)
 sys.exit("the boiler is off" if n == 3 else 0)
 `;
 
-/** Ignores SIGTERM, and has a child that does so too. */
+/** Ignores SIGTERM, and has a child in another session that does so too. */
 const HUNG = `
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-os.fork()
+if os.fork() == 0: os.setsid()
 with open(sys.argv[1], "a") as file: file.write("%d\\n" % os.getpid())
 time.sleep(1000)
 `;
+
+/** Prints 12345, but is terminated after 123: at the timeout of a run, or because its output exceeds 16 MB. */
+const CUT = `
+import sys, time
+def say(text): sys.stdout.write(text); sys.stdout.flush()
+if sys.argv[1] == "size":
+    lines, rest = divmod(16_000_000 - len("T size=123"), 50_000)
+    for _ in range(lines): say("#" * 49_999 + "\\n")
+    say("#" * (rest - 1) + "\\nT size=123")
+    time.sleep(0.1)
+    say("45\\n")
+else: say("T time=123")
+time.sleep(1000)
+`;
+
+const PAGE = readFileSync(join(import.meta.dirname, '../../../docs/guide/sources.md'), 'utf8');
 
 let platform: Platform;
 let agent: AgentProcess;
@@ -68,14 +86,14 @@ function program(name: string, text: string, ...args: string[]): string {
   return `exec: ${JSON.stringify([file(name), ...args])}`;
 }
 
-function configure(sources: string, values: string): void {
-  const tags = `sources: { ${sources} }\ntags: { T: { asset: 881, values: { ${values} } } }\n`;
-  agent.write(platform.url, { tags, env: ENV });
-}
+const tagsOf = (sources: string, values: string) =>
+  `sources: { ${sources} }\ntags: { T: { asset: 881, values: { ${values} } } }\n`;
+const configure = (tags: string) => agent.write(platform.url, { tags, env: ENV });
+const reload = (sources: string, values: string) => reloadTags(tagsOf(sources, values));
 
-async function reload(sources: string, values: string): Promise<void> {
+async function reloadTags(tags: string): Promise<void> {
   const before = agent.logged('config.reloaded').length;
-  configure(sources, values);
+  configure(tags);
   agent.signal('SIGHUP');
   await agent.until(() => agent.logged('config.reloaded').length > before, 'the reload is accepted');
 }
@@ -92,7 +110,7 @@ function isAlive(pid: number): boolean {
 beforeAll(async () => {
   platform = await Platform.start();
   agent = new AgentProcess(platform.url);
-  configure(`counter: { ${program('counter.py', COUNTER, file('ledger'))} }`, 'n: { from: counter }');
+  configure(tagsOf(`counter: { ${program('counter.py', COUNTER, file('ledger'))} }`, 'n: { from: counter }'));
   await agent.start();
 });
 afterAll(async () => {
@@ -127,7 +145,7 @@ describe('program source', () => {
     expect(isAlive(last)).toBe(false);
     const printed = wholeLines(ledger).map((line) => ({ timestampMs: START_MS + Number(line), value: Number(line) }));
     // Without the program, which would print its numbers again.
-    configure('', 'n: {}');
+    configure(tagsOf('', 'n: {}'));
     await agent.start();
     await agent.until(() => platform.compare(881, 'n', printed).missing.length === 0, 'every printed number arrives');
     expect(stored('n').filter(({ timestampMs, value }) => timestampMs !== START_MS + value)).toEqual([]);
@@ -143,7 +161,9 @@ describe('program source', () => {
     expect(numbers('whole')).toEqual(Array.from({ length: FLOOD }, (_, n) => n));
     const isReported = () => agent.logged('exec.refused').some(({ source }) => source === 'flood');
     await agent.until(isReported, 'the invalid lines are reported');
-    await agent.until(() => agent.logged('exec.said').some(({ line }) => line === 'flooded'), 'its errors are logged');
+    const said = () => agent.logged('exec.said').filter(({ line }) => line === 'flooded');
+    await agent.until(() => said().length >= 20, 'its errors are logged');
+    expect(said()).toHaveLength(20);
   });
 
   it('runs at an interval, stores each run once, reports failed runs, and kills hung ones with their children', async () => {
@@ -157,10 +177,73 @@ describe('program source', () => {
     const failures = (source: string) => agent.logged('exec.failed').filter((one) => one.source === source);
     await agent.until(() => failures('hung').length > 0, 'the hung run is reported');
     expect(wholeLines(pids).slice(0, 2).map(Number).filter(isAlive)).toEqual([]);
-    expect(failures('once')).toHaveLength(1);
+    expect(failures('once')).toMatchObject([{ error: 'exited with status 1' }]);
+    expect(failures('hung')[0]).toMatchObject({ error: 'still running after 500 ms' });
+    expect(agent.logged('exec.failed_over')).toMatchObject([{ source: 'once' }]);
     const good = stored('once').filter(({ status }) => status !== 'bad');
     expect(good.map(({ value }) => value).slice(0, 6)).toEqual([0, 1, 2, 3, 4, 5]);
     // The failed run repeats its value with the status bad.
     expect(stored('once').filter(({ status }) => status === 'bad')).toMatchObject([{ value: 3 }]);
+  });
+
+  it('rejects a line that is cut by a limit, and reports programs that are silent or cannot be started', async () => {
+    await reload(
+      `size: { ${program('cut.py', CUT, 'size')}, format: lines, every: 1h }, ` +
+        `time: { ${program('cut.py', CUT, 'time')}, format: lines, every: 1h, timeout: 500ms }, ` +
+        `quiet: { exec: [sleep, "1000"], timeout: 200ms }, missing: { exec: [${file('nothing')}], every: 1h }`,
+      'size: { from: size }, time: { from: time }, quiet: { from: quiet }, missing: { from: missing }',
+    );
+    const sources = ['size', 'time', 'quiet', 'missing'];
+    const ends = () => [...agent.logged('exec.failed'), ...agent.logged('exec.ended')];
+    const errorOf = (name: string) => ends().find(({ source }) => source === name)?.error;
+    await agent.until(() => sources.every((name) => errorOf(name) !== undefined), 'all programs are reported');
+    expect(sources.map(errorOf)).toEqual([
+      'printed more than 16 MB',
+      'still running after 500 ms',
+      'no output for 200 ms',
+      expect.stringMatching(/nothing does not exist, .*: install it, or correct the path$/),
+    ]);
+    const reports = (await agent.status()).sources as { name: string; rejected: unknown }[];
+    for (const name of ['size', 'time']) {
+      const problem = `the output is cut within the line "T ${name}=123"`;
+      expect(reports.find((one) => one.name === name)?.rejected).toMatchObject({ count: 1, problem });
+      expect(agent.logged('exec.refused')).toContainEqual(expect.objectContaining({ source: name, error: problem }));
+      expect(numbers(name)).toEqual([]);
+    }
+  });
+
+  it('runs immediately for a test of the source, which reports a failed run and rejected lines', async () => {
+    writeFileSync(file('level'), 'print(\'{"tag":"T","key":"level","value":5}\')');
+    writeFileSync(file('wrong'), 'while sleep 0.1; do echo \'{"tag":"T","key":"levl","value":1}\'; done');
+    await reload(
+      `level: { exec: [python3, ${file('level')}], every: 1h }, wrong: { exec: [sh, ${file('wrong')}] }`,
+      'level: { from: level, scale: 2 }, other: { from: wrong }',
+    );
+    await agent.until(() => numbers('level').length === 1, 'the first run is delivered');
+    const test = async (wait: string, name = 'level') =>
+      JSON.parse((await runVerb(agent, 'sources', 'test', name, '--json', '--wait', wait)).stdout);
+    const problem = expect.stringMatching(/^no message within 1 s\. .*rejected, latest: key: .*"levl"/);
+    expect(await test('1s', 'wrong')).toMatchObject([{ raw: null, problem }]);
+    writeFileSync(file('level'), 'print(\'{"tag":"T","key":"level","value":6}\', end="")');
+    expect(await test('20s')).toMatchObject([{ raw: 6, value: 12, problem: null }]);
+    writeFileSync(file('level'), 'raise SystemExit(3)');
+    expect(await test('3s')).toMatchObject([{ raw: null, problem: 'exited with status 3' }]);
+  });
+
+  it('runs the Python and shell examples from docs/guide/sources.md', async () => {
+    const balance = createServer((socket) =>
+      socket.on('data', (request) => socket.write(String(request) === 'W?\n' ? '12500\n' : 'ERR\n')),
+    );
+    await new Promise<void>((resolve) => balance.listen(0, '127.0.0.1', resolve));
+    const { port } = balance.address() as AddressInfo;
+    const blockOf = (language: string) =>
+      new RegExp(`^## Programs$[^]*?^\`\`\`${language}\\n(.*?)^\`\`\`$`, 'ms').exec(PAGE)![1]!;
+    writeFileSync(file('read-balance.py'), blockOf('python'));
+    writeFileSync(file('read-load.sh'), blockOf('sh'));
+    const tags = blockOf('yaml').replaceAll('/opt/site', agent.folder).replace('10.0.0.9:4001', `127.0.0.1:${port}`);
+    await reloadTags(tags.replace('asset: 900', 'asset: 881'));
+    await agent.until(() => ['weight', 'load', 'tasks'].every((key) => numbers(key).length > 0), 'all values arrive');
+    expect(numbers('weight')[0]).toBe(12.5);
+    balance.close();
   });
 });

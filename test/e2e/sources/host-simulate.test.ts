@@ -1,31 +1,37 @@
+import { mkdirSync } from 'node:fs';
 import { totalmem, uptime } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { HOST_READING_NAMES } from '../../../src/contract/host-readings.ts';
 import { AgentProcess } from '../harness/agent-process.ts';
+import { HungShare } from '../harness/hung-share.ts';
 import { Platform } from '../harness/platform.ts';
+import { runVerb } from '../harness/verb.ts';
 
-const READINGS = {
-  load: 'load1',
-  cpu: 'cpu_share',
-  total: 'memory_total',
-  free: 'memory_available',
-  disk: '"disk_free:/"',
-  received: 'network_rx',
-  uptime: 'uptime',
-  own: 'agent_memory',
-};
+/** Readings that every machine provides. */
+const READINGS = HOST_READING_NAMES.filter((name) => name !== 'temperature');
+const SHARES = Array.from({ length: 6 }, (_, at) => `share${at}`);
 /** Lowest and highest value of each shape. */
 const SHAPES = { sine: [0, 100], ramp: [-5, 5], walk: [18, 24], noise: [0, 1], step: [0, 3] } as const;
 
 let platform: Platform;
 let agent: AgentProcess;
+let share: HungShare | undefined;
 
 beforeAll(async () => {
   platform = await Platform.start();
-  const readings = Object.entries(READINGS).map(([key, reading]) => `${key}: { from: self, reading: ${reading} }`);
+  agent = new AgentProcess(platform.url);
+  for (const name of SHARES) mkdirSync(join(agent.folder, name));
+  share = await HungShare.mount(SHARES.map((name) => join(agent.folder, name)));
+  const readings = [
+    ...READINGS.map((name) => `${name}: { from: self, reading: ${name} }`),
+    ...SHARES.map((name) => `${name}: { from: self, reading: "disk_free:${join(agent.folder, name)}" }`),
+    'gone: { from: self, reading: "disk_free:/no/such/folder" }',
+  ];
   const shapes = Object.entries(SHAPES).map(
     ([key, [low, high]]) => `${key}: { from: play, shape: ${key}, low: ${low}, high: ${high} }`,
   );
-  agent = new AgentProcess(platform.url, {
+  agent.write(platform.url, {
     tags: `sources:
   self: { host: true, every: 100ms }
   play: { simulate: true, every: 50ms, period: 1s }
@@ -41,19 +47,38 @@ tags:
   await agent.start();
 });
 afterAll(async () => {
+  await share?.unmount();
   await agent?.dispose();
   await platform?.stop();
 });
 
 describe('host source', () => {
+  const of = (key: string) => platform.stored(881, key).map(({ value }) => value);
+
   it('delivers plausible readings of this machine', async () => {
-    const of = (key: string) => platform.stored(881, key).map(({ value }) => value);
-    await agent.until(() => Object.keys(READINGS).every((key) => of(key).length > 2), 'every reading arrives');
-    expect(of('total').at(-1)).toBe(totalmem());
-    expect(of('free').at(-1)).toBeLessThan(totalmem());
+    await agent.until(() => READINGS.every((name) => of(name).length > 2), 'every reading arrives');
+    expect(of('memory_total').at(-1)).toBe(totalmem());
+    expect(of('memory_available').at(-1)).toBeLessThan(totalmem());
     expect(Math.max(...of('uptime'))).toBeLessThanOrEqual(uptime() + 1);
-    for (const key of ['load', 'cpu', 'disk', 'received']) expect(Math.min(...of(key))).toBeGreaterThanOrEqual(0);
-    expect(Math.min(...of('own'), ...of('free'))).toBeGreaterThan(0);
+    for (const name of READINGS) expect(Math.min(...of(name))).toBeGreaterThanOrEqual(0);
+    for (const name of READINGS.filter((each) => each.endsWith('_share'))) {
+      expect(Math.max(...of(name))).toBeLessThanOrEqual(1);
+    }
+    expect(Math.min(...of('agent_memory'), ...of('disk_free'))).toBeGreaterThan(0);
+  });
+
+  it('reports six shares that do not respond, delivers all other readings, and stops', async () => {
+    const { stdout } = await runVerb(agent, 'sources', 'test', '--json', 'self');
+    const tested = JSON.parse(stdout) as { key: string; problem: string | null }[];
+    const problemOf = (name: string) => tested.find(({ key }) => key === name)?.problem;
+    for (const name of SHARES) expect(problemOf(name)).toMatch(/no response within|does not respond/);
+    expect(problemOf('gone')).toContain('cannot read the file system of /no/such/folder: ');
+    const before = READINGS.map((name) => of(name).length);
+    const isRead = () => READINGS.every((name, at) => of(name).length > before[at]! + 2);
+    await agent.until(isRead, 'the other readings arrive');
+    expect(SHARES.flatMap(of)).toEqual([]);
+    expect(await agent.end('SIGTERM')).toBe(0);
+    await agent.start();
   });
 });
 
@@ -74,7 +99,7 @@ describe('simulated source', () => {
 
   it('delivers each counted value across kill -9', async () => {
     const SOURCES = {
-      self: [881, Object.keys(READINGS)],
+      self: [881, READINGS],
       play: [882, [...Object.keys(SHAPES), 'still', 'changes']],
     } as const;
     const times = (source: keyof typeof SOURCES) => {

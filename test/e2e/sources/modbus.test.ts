@@ -103,8 +103,9 @@ describe('Modbus source', () => {
   });
 
   it('is tested over the line of the running source, which continues to read', async () => {
-    const { stdout } = await runVerb(agent, 'sources', 'test', '--json', 'map');
+    const { status, stdout } = await runVerb(agent, 'sources', 'test', '--json', 'map');
     const tested = JSON.parse(stdout) as { key: string; value: number | null; problem: string | null }[];
+    expect(status).toBe(1);
     const problems = tested.filter(({ problem }) => problem !== null);
     expect(problems.map(({ key }) => key).sort()).toEqual(['beyond', 'wrong']);
     for (const [key, , value] of MAP) {
@@ -112,6 +113,9 @@ describe('Modbus source', () => {
     }
     const before = platform.stored(882, 'input').length;
     await agent.until(() => platform.stored(882, 'input').length > before + 2, 'the running source continues to read');
+    expect(Math.max(...peers.tcp.connections)).toBe(1);
+    const scanned = await runVerb(agent, 'sources', 'scan', 'map', '--yes');
+    expect(scanned).toMatchObject({ status: 2, stderr: expect.stringContaining('cannot be scanned') });
   });
 
   it('delivers each counted reading of a host and a serial line exactly once across kill -9', async () => {
@@ -150,6 +154,8 @@ describe('Modbus source', () => {
     // The other device of this host is still read.
     const before = platform.stored(882, 'input').length;
     await agent.until(() => platform.stored(882, 'input').length > before, 'the other device is read');
+    expect((await runVerb(agent, 'sources', 'ls')).stdout).toMatch(/^tcp +modbus +not connected/m);
+    expect(await agent.metric('tagferry_source_connected{source="tcp"')).toBe(0);
     await peers.tcp.configure({ unit: 1, hang: false });
     await agent.until(() => agent.logged('modbus.silent_over').length > 0, 'the device responds');
 
@@ -163,5 +169,10 @@ describe('Modbus source', () => {
     await untilMore(...COUNTERS, 'other');
     expect(new Set(delivered('other'))).toEqual(new Set([150]));
     await agent.until(() => agent.logged('modbus.disconnected_over').length > 1, 'both recoveries are reported');
+
+    await agent.end('SIGTERM');
+    const alone = await runVerb(agent, 'sources', 'test', 'other');
+    expect(alone).toMatchObject({ status: 0, stderr: '' });
+    expect(alone.stdout).toMatch(/^C +other +150 +150 .* good +other unit 2 holding 150$/m);
   });
 });

@@ -1,4 +1,7 @@
 // Requires: mosquitto
+import { execFileSync } from 'node:child_process';
+import { cpSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { connectAsync, type MqttClient } from 'mqtt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -194,6 +197,13 @@ describe('MQTT source', () => {
     expect(agent.logged('broker.away').length).toBe(losses);
   });
 
+  it('lists topics with numbers for tags.yaml without affecting its session', async () => {
+    const { stdout } = await runVerb(agent, 'sources', 'scan', 'taken', 'site/#', '--yes', '--wait', '2s');
+    expect(stdout).toContain('{ from: taken, topic: "site/untimed" }');
+    const next = await say(1);
+    await agent.until(() => arrived(1).has(next), 'the session continues');
+  });
+
   it('resumes with all topics after the broker is killed, without losing an acknowledged message', async () => {
     const first = published.count;
     const flowing = flow(FLOWING);
@@ -251,6 +261,44 @@ describe('MQTT source', () => {
       await expectAll();
     } finally {
       await other.dispose();
+    }
+  });
+});
+
+describe('MQTT source with TLS', () => {
+  const CERTIFICATES = join(import.meta.dirname, '../../fixtures/certificates');
+  let secure: Mosquitto;
+
+  beforeAll(async () => {
+    secure = await Mosquitto.make();
+    const users = join(secure.folder, 'users');
+    execFileSync('mosquitto_passwd', ['-b', '-c', users, 'gw', 'geheim']);
+    await secure.start(
+      `listener ${secure.port} 127.0.0.1\nallow_anonymous false\npassword_file ${users}\nrequire_certificate true\n` +
+        `cafile ${CERTIFICATES}/authority.pem\ncertfile ${CERTIFICATES}/server.pem\nkeyfile ${CERTIFICATES}/server.key`,
+    );
+  });
+  afterAll(() => secure?.dispose());
+
+  it('connects with the CA, certificate and password of its files, which are never logged', async () => {
+    const login = 'username: gw, password_file: password, ca: authority.pem, cert: server.pem, key: server.key';
+    const own = new AgentProcess(platform.url, {
+      tags:
+        `sources: { s: { mqtt: "mqtts://localhost:${secure.port}", ${login} } }\n` +
+        `tags: { T: { asset: ${ASSET}, values: { secure: { from: s, topic: site/secure, write_to: site/other } } } }\n`,
+    });
+    try {
+      for (const file of ['authority.pem', 'server.pem', 'server.key']) {
+        cpSync(join(CERTIFICATES, file), join(own.config, file));
+      }
+      writeFileSync(join(own.config, 'password'), 'geheim\n', { mode: 0o600 });
+      await own.start();
+      await own.until(() => own.logged('broker.connected').length > 0, 'the broker is connected');
+      const [report] = (await own.status()).sources as { certificate_expires: string | null }[];
+      expect(Date.parse(report!.certificate_expires!)).toBeGreaterThan(0);
+      expect(own.output).not.toContain('geheim');
+    } finally {
+      await own.dispose();
     }
   });
 });

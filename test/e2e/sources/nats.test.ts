@@ -2,10 +2,15 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { type JetStreamClient, type JetStreamManager, jetstream } from '@nats-io/jetstream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { systemClock } from '../../../src/base/clock.ts';
+import { TagferryError } from '../../../src/base/errors.ts';
+import { silentLogger } from '../../../src/base/logger.ts';
+import { NatsBroker } from '../../../src/broker/nats/nats-broker.ts';
 import { AgentProcess } from '../harness/agent-process.ts';
 import { Published } from '../harness/mqtt-values.ts';
 import { NatsServers } from '../harness/nats-servers.ts';
 import { Platform } from '../harness/platform.ts';
+import { runVerb } from '../harness/verb.ts';
 
 const START_MS = 1_700_000_000_000;
 const ASSET = 881;
@@ -24,19 +29,12 @@ let untimed = 0;
 beforeAll(async () => {
   platform = await Platform.start();
   servers = await NatsServers.make();
-  await servers.start();
+  // Allows messages over the agent's limit.
+  await servers.start('max_payload: 8MB');
   manager = await servers.manager();
   await manager.streams.add({ name: 'PLANT', subjects: ['site.>'] });
   stream = jetstream(await servers.connection(), { timeout: 2_000 });
-  const values = TOPICS.map((topic) => `      k${topic}: { from: line, subject: site.t${topic}, at: /v, time: /t }\n`);
-  agent = new AgentProcess(platform.url, {
-    tags:
-      `sources:\n  line: { nats: "${servers.url}", durable: ${DURABLE}, ack_wait: 1s }\n` +
-      `tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}` +
-      '      untimed: { from: line, subject: site.untimed }\n',
-    // Long enough for a kill between a premature acknowledgement and its commit.
-    env: { COMMIT_INTERVAL: '300ms', POST_INTERVAL: '100ms' },
-  });
+  agent = new AgentProcess(platform.url, files());
   await agent.start();
 });
 afterAll(async () => {
@@ -44,6 +42,18 @@ afterAll(async () => {
   await servers?.dispose();
   await platform?.stop();
 });
+
+// Long enough for a kill between a premature acknowledgement and its commit.
+const ENV = { COMMIT_INTERVAL: '300ms', POST_INTERVAL: '100ms' };
+
+function files(more = ''): { tags: string; env: Record<string, string> } {
+  const values = TOPICS.map((topic) => `      k${topic}: { from: line, subject: site.t${topic}, at: /v, time: /t }\n`);
+  const tags =
+    `sources:\n  line: { nats: "${servers.url}", durable: ${DURABLE}, ack_wait: 1s }\n` +
+    `tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}` +
+    `      untimed: { from: line, subject: site.untimed }\n${more}`;
+  return { tags, env: ENV };
+}
 
 /** Publishes the next number of a topic until the stream has it, once. */
 async function say(topic: number): Promise<void> {
@@ -127,9 +137,145 @@ describe('NATS source', () => {
     await agent.until(async () => (await acknowledged()) > before, 'messages are acknowledged');
     await servers.stop(0, 'SIGKILL');
     await agent.until(() => agent.logged('broker.away').length > 0, 'the agent reports the loss');
-    servers.startOne(0);
+    servers.startOne(0, 'max_payload: 8MB');
     await servers.untilReady();
     await flowing.stop();
     await expectAll();
+  });
+
+  it('is tested with the latest and new messages, beside the running source and without a trace', async () => {
+    await stream.publish('site.untimed', String(++untimed));
+    const before = await agent.metric('tagferry_values_ingested_total');
+    await agent.until(async () => (await agent.metric('tagferry_values_ingested_total')) >= before, 'it is stored');
+    for (const topic of TOPICS) await say(topic);
+    await expectAll();
+    const info = async () => {
+      const { delivered, num_redelivered } = await manager.consumers.info('PLANT', DURABLE);
+      return [delivered, num_redelivered, (await manager.streams.info('PLANT')).state.consumer_count];
+    };
+    const unchanged = await info();
+    const { stdout } = await runVerb(agent, 'sources', 'test', '--json', '--wait', '20s');
+    const tested = JSON.parse(stdout) as {
+      key: string;
+      raw: number | null;
+      timestamp: string;
+      problem: string | null;
+    }[];
+    const latest = TOPICS.map((topic) => platform.stored(ASSET, `k${topic}`).at(-1)!.value);
+    expect(tested.map(({ key, raw, problem }) => [key, raw, problem])).toEqual([
+      ['k0', latest[0], null],
+      ['k1', latest[1], null],
+      ['untimed', untimed, null],
+    ]);
+    expect(Date.parse(tested[0]!.timestamp)).toBe(START_MS + latest[0]!);
+    await agent.until(async () => (await info())[2] === unchanged[2], 'the consumer of the test is deleted');
+    expect(await info()).toEqual(unchanged);
+  });
+
+  it('discards and reports a message over the size limit, and receives the messages around it', async () => {
+    await say(0);
+    await stream.publish('site.t0', new Uint8Array(4 * 1024 * 1024 + 1));
+    await say(0);
+    await expectAll();
+    expect(agent.logged('broker.discarded')).toMatchObject([{ broker: 'line', topic: 'site.t0', bound: 'packet' }]);
+  });
+
+  it('widens the filter of its consumer when a reload adds a subject', async () => {
+    agent.write(platform.url, files('      more: { from: line, subject: site.deep.more }\n'));
+    agent.signal('SIGHUP');
+    await agent.until(() => agent.logged('config.reloaded').length > 0, 'the reload is accepted');
+    await stream.publish('site.deep.more', '7');
+    await agent.until(() => platform.stored(ASSET, 'more').some(({ value }) => value === 7), 'the value arrives');
+    expect((await manager.consumers.info('PLANT', DURABLE)).config.filter_subject).toBe('site.>');
+  });
+
+  it('shares messages with another agent of its consumer, and loses none when one of them is killed', async () => {
+    const other = new AgentProcess(platform.url, files());
+    try {
+      await other.start();
+      const flowing = flow();
+      await agent.until(async () => (await other.metric('tagferry_values_ingested_total')) > 20, 'it receives values');
+      await other.end('SIGKILL');
+      await flowing.stop();
+      await other.start();
+      await expectAll();
+    } finally {
+      await other.dispose();
+    }
+  });
+});
+
+describe('NATS source with `ordered`', () => {
+  it('stores unacknowledged messages before new ones after kill -9', async () => {
+    const tags =
+      `sources:\n  line: { nats: "${servers.url}", durable: sorted, ack_wait: 5s, ordered: true, time_from: arrival }\n` +
+      `tags:\n  T:\n    asset: ${ASSET}\n    values:\n      sorted: { from: line, subject: site.sorted }\n`;
+    const sorted = new AgentProcess(platform.url, { tags, env: ENV });
+    let count = 0;
+    const publish = async (messages: number) => {
+      for (const end = count + messages; count < end; ) await stream.publish('site.sorted', String(++count));
+    };
+    const info = () => manager.consumers.info('PLANT', 'sorted');
+    const firstArrivals = () => [...new Set(platform.stored(ASSET, 'sorted').map(({ value }) => value))];
+    try {
+      await sorted.start();
+      await sorted.until(() => info().then(Boolean, () => false), 'the agent creates its consumer');
+      await publish(10);
+      await sorted.until(async () => (await info()).ack_floor.stream_seq > 0, 'messages are acknowledged');
+      await publish(10);
+      await sorted.until(async () => (await info()).num_ack_pending > 0, 'messages are delivered, not acknowledged');
+      await sorted.end('SIGKILL');
+      expect((await info()).num_ack_pending).toBeGreaterThan(0);
+      await publish(10);
+      await sorted.start();
+      await sorted.until(() => firstArrivals().length === count, 'all values arrive');
+      expect(firstArrivals()).toEqual(Array.from({ length: count }, (_, at) => at + 1));
+    } finally {
+      await sorted.dispose();
+    }
+  });
+});
+
+describe('message published to a NATS server', () => {
+  let broker: NatsBroker;
+  beforeAll(() => {
+    const spec = { servers: [servers.url], ackWaitMs: 1_000, ordered: false };
+    const options = { name: 'line', spec, clientId: 'publisher', clock: systemClock, logger: silentLogger() };
+    broker = new NatsBroker(options);
+    broker.start();
+  });
+  afterAll(() => broker.stop(0));
+
+  const messages = async () => (await manager.streams.info('PLANT')).state.messages;
+
+  it('is stored once per message ID', async () => {
+    const before = await messages();
+    for (let times = 0; times < 2; times++) await broker.publish('site.other', '1', { id: 'same' });
+    expect(await messages()).toBe(before + 1);
+  });
+
+  it('reaches subscribers if no stream stores it, unless it must be stored', async () => {
+    const connection = await servers.connection();
+    const heard: string[] = [];
+    connection.subscribe('alarms.>', { callback: (_, message) => void heard.push(message.string()) });
+    await connection.flush();
+    await broker.publish('alarms.a', 'x');
+    await expect.poll(() => heard).toEqual(['x']);
+    const unkept = broker.publish('other.a', '{}', { mustKeep: true });
+    await expect(unkept).rejects.toMatchObject({ code: 'broker.stream', retryable: true });
+  });
+
+  it('is rejected if it is too large, its subject is invalid, or `beforeSend` throws', async () => {
+    const before = await messages();
+    const larger = broker.publish('site.other', Buffer.alloc(8 * 1024 * 1024 + 1));
+    await expect(larger).rejects.toMatchObject({ code: 'broker.too_large', retryable: false });
+    for (const subject of ['', 'a..b', 'a.*', 'a b', 'a.>']) {
+      await expect(broker.publish(subject, '')).rejects.toMatchObject({ code: 'broker.topic' });
+    }
+    const beforeSend = () => {
+      throw new TagferryError('too late', { code: 'late' });
+    };
+    await expect(broker.publish('site.other', 'x', { beforeSend })).rejects.toMatchObject({ code: 'late' });
+    expect(await messages()).toBe(before);
   });
 });

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AgentProcess } from '../harness/agent-process.ts';
 import { Mosquitto } from '../harness/mosquitto.ts';
 import { Platform } from '../harness/platform.ts';
+import { runVerb } from '../harness/verb.ts';
 
 /** Eclipse Tahu's encoder. */
 const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
@@ -217,6 +218,32 @@ describe('Sparkplug B source', () => {
     counter.say();
     await agent.until(() => at('count', counter.n) !== undefined, 'the next value arrives');
     await agent.until(async () => !(await report()).problem?.includes('press-4'), 'the problem is over');
+  });
+
+  it('is tested and scanned beside the running source, with a birth certificate and without another host state', async () => {
+    counter.say();
+    const { births } = counter;
+    const changes = states.length;
+    const [tested, scanned] = await Promise.all([
+      runVerb(agent, 'sources', 'test', '--json', '--wait', '3s'),
+      runVerb(agent, 'sources', 'scan', 'cells', 'press-4', '--yes', '--wait', '3s'),
+    ]);
+    const found = JSON.parse(tested.stdout) as { key: string; raw: number | null; address: string }[];
+    expect(found.slice(0, 2)).toMatchObject([
+      { key: 'count', raw: counter.n, address: 'press-4/Line/Count' },
+      { key: 'pressure', raw: -(counter.n % 1_000), address: 'press-4/press/Pressure' },
+    ]);
+    expect(scanned.stdout).toContain('count: { from: cells, metric: "press-4/Line/Count" }');
+    expect(scanned.stdout).toContain('pressure: { from: cells, metric: "press-4/press/Pressure" }');
+    expect([counter.births > births, states.length]).toEqual([true, changes]);
+  });
+
+  it('announces itself as online again after another client announced it as offline', async () => {
+    const foreign = JSON.stringify({ online: false, timestamp: Date.now() + 60_000 });
+    const reports = agent.logged('sparkplug.host_offline').length;
+    await watcher.publishAsync('spBv1.0/STATE/gateway', foreign, { qos: 1, retain: true });
+    await agent.until(() => agent.logged('sparkplug.host_offline').length > reports, 'it is reported');
+    await agent.until(() => states.at(-2) === false && states.at(-1) === true, 'the host is announced again');
   });
 
   it('loses and invents no value that a node publishes with QoS 1 across kill -9', async () => {

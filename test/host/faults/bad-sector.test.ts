@@ -9,7 +9,7 @@ import { openDatabase } from '../../../src/base/database.ts';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../../src/buffer/series.ts';
 import { ValueStore } from '../../../src/buffer/value-store.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../made-once.ts';
 import { compileDiskLayer } from './disk-fault.ts';
 import { mapPages, PAGE, type PageMap, SECTOR, sectorOf } from './page-map.ts';
 

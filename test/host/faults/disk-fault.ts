@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from '
 import { basename, dirname, join } from 'node:path';
 import { openDatabase } from '../../../src/base/database.ts';
 import { ValueStore } from '../../../src/buffer/value-store.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../made-once.ts';
 import type { Round } from './take-in-process.ts';
 
 /** Layer between a program and its disk. */

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../made-once.ts';
 import { compileDiskLayer } from './disk-fault.ts';
 import type { InboxSaid } from './inbox-sector-process.ts';
 import { SECTOR, sectorOf } from './page-map.ts';

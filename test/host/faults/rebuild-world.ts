@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { expect } from 'vitest';
 import type { Salvage } from '../../../src/buffer/recovery/salvage.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../made-once.ts';
 import { mapPages, PAGE, SECTOR } from './page-map.ts';
 import type { Said, Told, Work } from './rebuild-process.ts';
 

@@ -168,7 +168,7 @@ class HostileDay {
 
   #environment(): NodeJS.ProcessEnv {
     return {
-      NODE_OPTIONS: `--import=${pathToFileURL(join(import.meta.dirname, '../platform/moved-clock.mjs')).href}`,
+      NODE_OPTIONS: `--import=${pathToFileURL(join(import.meta.dirname, 'moved-clock.mjs')).href}`,
       MOVED_CLOCK: join(this.#agent.folder, 'moved'),
     };
   }

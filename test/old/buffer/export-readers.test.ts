@@ -14,7 +14,7 @@ import { bufferRoutes } from '../../../src/control/buffer-routes.ts';
 import { ControlServer } from '../../../src/control/control-server.ts';
 import { Intake } from '../../../src/sources/intake/intake.ts';
 import { MAIN } from '../../built-agent.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../../host/made-once.ts';
 import { commitColumns } from '../../unit/doubles/commit-columns.ts';
 import { bufferSettings, openFlow } from '../../unit/doubles/open-flow.ts';
 

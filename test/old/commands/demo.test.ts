@@ -9,7 +9,7 @@ import { openStage, progressBar } from '../../../src/commands/demo/stage.ts';
 import { MIN_SECONDS, shouldReturn, timetableOf } from '../../../src/commands/demo/timetable.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { MAIN } from '../../built-agent.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../../host/made-once.ts';
 
 let folder: string;
 beforeEach(() => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { PersonFile } from '../../../src/commands/person/person-file.ts';
-import { hintOf } from '../../../src/platform/grants/grant-error.ts';
+import { hintOf } from '../../../src/platform/response-meanings.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { runVerb } from './verb-run.ts';
 
@@ -59,7 +59,7 @@ describe('hints for a signed-in user', () => {
   });
 
   it('never mention the technical user, regardless of the response', () => {
-    for (const grant of ['authorization_code', 'refresh_token', 'revoke']) {
+    for (const grant of ['authorization_code', 'refresh_token', 'revoke'] as const) {
       for (const error of ['invalid_client', 'invalid_grant', 'unauthorized_client', 'access_denied', undefined]) {
         for (const status of [400, 401, 403, 404]) {
           expect(hintOf({ grant, person: true }, error, status)).not.toMatch(/TECHNICAL_|CLIENT_AUTH|technical user/);

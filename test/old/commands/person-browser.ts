@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SANDBOX_CREDENTIALS, type Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { MAIN } from '../../built-agent.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../../host/made-once.ts';
 import { runVerb, type VerbOutcome } from './verb-run.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');

@@ -1,8 +1,8 @@
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { MAIN } from '../../built-agent.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
 import type { AgentProcess } from '../../e2e/harness/agent-process.ts';
+import { COMPILED_CODE } from '../../host/made-once.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
 

@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { MAIN } from '../../built-agent.ts';
-import { COMPILED_CODE } from '../../compiled-code.ts';
+import { COMPILED_CODE } from '../../host/made-once.ts';
 import { ENOUGH, type Files, makeFolder } from '../../unit/config/folder.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');

@@ -44,7 +44,7 @@ function write(scripts: string[], env: Record<string, string> = {}, more = '', n
 }
 
 async function start(): Promise<void> {
-  const loaded = pathToFileURL(join(import.meta.dirname, '../platform/moved-clock.mjs')).href;
+  const loaded = pathToFileURL(join(import.meta.dirname, '../agent/moved-clock.mjs')).href;
   await agent.start({ NODE_OPTIONS: `--import=${loaded}`, MOVED_CLOCK: join(agent.folder, 'moved') });
   // The webhook on the platform is not sufficient: until the agent has read its secret, it responds 503.
   await agent.registered();

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { counted, nounFor } from '../../../src/base/amounts.ts';
-import { ProblemList, RejectedValues } from '../../../src/sources/intake/problem-list.ts';
+import { RejectedValues } from '../../../src/sources/intake/problem-list.ts';
 
 const SRC = join(import.meta.dirname, '../../../src');
 
@@ -29,8 +29,7 @@ describe('formatted count', () => {
   });
 
   it('uses the singular for one rejected value', () => {
-    const problems = new ProblemList();
-    problems.add(0, 'value', 'is no number');
+    const problems = { listed: [{ index: 0, field: 'value', problem: 'is no number' }], count: 1 };
     expect(new RejectedValues(problems).message).toBe('1 value is invalid; nothing in the request was stored');
   });
 

@@ -102,7 +102,7 @@ describe('broker log', () => {
       const lines = await brokerAt(url);
       const errors: Error[] = [new SourceStopped(), new SourceStopped()];
       const taken: string[] = [];
-      broker!.subscribe('t', async ({ payload }) => {
+      broker!.subscribe(['t'], async ({ payload }) => {
         const text = Buffer.from(payload).toString();
         const error = errors.shift();
         if (error) throw error;

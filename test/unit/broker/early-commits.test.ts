@@ -24,7 +24,7 @@ beforeEach(async () => {
     arrived++;
     return new Promise<void>((resolve) => store.push(resolve));
   };
-  broker.subscribe('t', handler, { stalled: () => requested++ });
+  broker.subscribe(['t'], handler, { stalled: () => requested++ });
   broker.start();
   await vi.waitUntil(() => server.filters.length === 1);
 });

@@ -61,7 +61,7 @@ it.each([
       new Map(),
     );
     sink.holds = holds;
-    if (fault) sink.fault = storeFault(fault, 5_000);
+    if (fault) sink.fault = storeFault(fault);
     source.start();
     brokers.start();
     await vi.waitUntil(() => server.filters.length === 1, { timeout: 30_000 });

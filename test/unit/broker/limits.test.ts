@@ -10,7 +10,7 @@ import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { Redactor } from '../../../src/base/redactor.ts';
 import { Broker } from '../../../src/broker/broker.ts';
-import { openNats } from '../../../src/broker/nats/nats-connection.ts';
+import { openNats } from '../../../src/broker/nats/nats-broker.ts';
 
 const MiB = 2 ** 20;
 let server: Server;
@@ -79,7 +79,7 @@ async function subscriber(pieces: Iterable<Buffer>, protocol: 'mqtt' | 'ws' = 'm
   }, protocol === 'ws');
   const spec = { url: `${protocol}://127.0.0.1:${port}`, version: 5, qos: 2, sessionExpiryMs: 60_000 } as const;
   broker = new Broker({ name: 'plant', spec, clientId: 'gw', clock: systemClock, logger: silentLogger() });
-  broker.subscribe('#', async ({ topic, payload, headers }) => {
+  broker.subscribe(['#'], async ({ topic, payload, headers }) => {
     found.got.push(`${topic.slice(0, 9)} ${payload.length} ${[...(headers ?? [])]}`);
   });
   broker.start();
@@ -161,7 +161,10 @@ describe('NATS message', () => {
       });
     });
     const spec = { servers: [`nats://127.0.0.1:${port}`], ackWaitMs: 1_000, ordered: false };
-    ({ connection } = await openNats({ name: 'line', spec }, 'gw', new Redactor()));
+    ({ connection } = await openNats(
+      { name: 'line', spec, clientId: 'gw', platformCaFile: undefined },
+      new Redactor(),
+    ));
     return connection;
   }
 

@@ -29,6 +29,8 @@ export class StrictBroker {
   readonly #window: number;
   /** Receive maximum for publishes of a client. */
   readonly #receiveMaximum: number | undefined;
+  /** Properties of CONNACK. */
+  readonly #properties: object;
   readonly #server: Server;
   readonly #sessions = new Map<string, Session>();
   readonly #retained = new Map<string, Delivery>();
@@ -47,6 +49,10 @@ export class StrictBroker {
   isMute = false;
   /** Filters that are rejected. */
   readonly forbidden = new Set<string>();
+  /** Filters whose SUBSCRIBE closes the connection. */
+  readonly closesOn = new Set<string>();
+  /** Number of connections. */
+  connections = 0;
 
   /** Versions that it supports. */
   speaks: readonly number[];
@@ -56,6 +62,8 @@ export class StrictBroker {
   readonly unanswered = new Set<Packet['cmd']>();
   /** Versions of the CONNECT packets, in order of arrival. */
   readonly versions: number[] = [];
+  /** Publishes of clients, in order of arrival. */
+  readonly published: { topic: string; payload: string; retain: boolean }[] = [];
   /** Publishes of clients without a PUBACK. */
   heldPublishes: { socket: Socket; messageId: number }[] = [];
 
@@ -63,10 +71,12 @@ export class StrictBroker {
     window = 20,
     speaks = [4, 5],
     receiveMaximum,
-  }: { window?: number; speaks?: readonly number[]; receiveMaximum?: number } = {}) {
+    maximumPacketSize,
+  }: { window?: number; speaks?: readonly number[]; receiveMaximum?: number; maximumPacketSize?: number } = {}) {
     this.#window = window;
     this.speaks = speaks;
     this.#receiveMaximum = receiveMaximum;
+    this.#properties = { ...(receiveMaximum && { receiveMaximum }), ...(maximumPacketSize && { maximumPacketSize }) };
     this.#server = createServer((socket) => this.#serve(socket));
   }
 
@@ -89,6 +99,12 @@ export class StrictBroker {
   /** Removes the sessions, like a killed broker without persistent sessions. Retained messages remain. */
   forget(): void {
     this.#sessions.clear();
+    this.cut();
+  }
+
+  /** Replaces the filters of all sessions, like a broker that restarts with an older persistence file. */
+  restore(filters: readonly string[]): void {
+    for (const session of this.#sessions.values()) session.filters = new Map(filters.map((filter) => [filter, 1]));
     this.cut();
   }
 
@@ -165,6 +181,7 @@ export class StrictBroker {
 
   #serve(socket: Socket): void {
     this.#sockets.add(socket);
+    this.connections++;
     socket.on('error', () => {});
     let session: Session | undefined;
     const parser = mqtt.parser();
@@ -205,8 +222,7 @@ export class StrictBroker {
     session.allowed = packet.properties?.receiveMaximum ?? 65_535;
     this.#sessions.set(packet.clientId, session);
     const sessionPresent = known !== undefined;
-    const properties = this.#receiveMaximum === undefined ? {} : { receiveMaximum: this.#receiveMaximum };
-    const verdict = version === 5 ? { reasonCode: 0, properties } : { returnCode: 0 };
+    const verdict = version === 5 ? { reasonCode: 0, properties: this.#properties } : { returnCode: 0 };
     this.#send(session, { cmd: 'connack', sessionPresent, ...verdict });
     for (const [messageId, delivery] of session.unconfirmed) {
       if (delivery.isReleased) this.#send(session, { cmd: 'pubrel', messageId });
@@ -231,6 +247,8 @@ export class StrictBroker {
       }
       this.#send(session, { cmd: 'unsuback', messageId, granted: packet.unsubscriptions.map(() => 0) });
     } else if (packet.cmd === 'publish') {
+      const { topic, payload, retain } = packet;
+      this.published.push({ topic, payload: String(payload), retain });
       this.publish(packet.topic, String(packet.payload), { qos: packet.qos, retain: packet.retain });
       if (packet.qos === 1) this.#confirmPublish(session, messageId!);
     } else if (packet.cmd === 'puback') this.#confirm(session, messageId!, 1);
@@ -282,6 +300,10 @@ export class StrictBroker {
   #subscribe(session: Session, packet: ISubscribePacket): void {
     const { messageId, subscriptions } = packet;
     const fresh: string[] = [];
+    if (subscriptions.some(({ topic }) => this.closesOn.has(topic))) {
+      session.socket?.destroy();
+      return;
+    }
     const granted = subscriptions.map(({ topic, qos, rh }) => {
       this.asked.push(`+${topic}`);
       if (this.forbidden.has(topic)) return session.version === 5 ? 0x87 : 0x80;

@@ -1,5 +1,5 @@
 /** The series copy: its lines, when it is rewritten, and when it is synced. */
-import type * as files from 'node:fs';
+import * as files from 'node:fs';
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
@@ -7,19 +7,11 @@ import { SeriesCopy } from '../../../src/buffer/recovery/series-copy.ts';
 import type { Series } from '../../../src/buffer/series.ts';
 import { seriesFields } from '../../../src/buffer/tables.ts';
 import { freshFolder } from '../../fresh-folder.ts';
-import { openPaths } from '../../open-paths.ts';
 import { seriesOf } from './hand-made-buffer.ts';
+import type { watchedFiles } from './watched-files.ts';
 
-/** Names of synced files. */
-const disk = vi.hoisted(() => ({ synced: [] as string[] }));
-vi.mock('node:fs', async (original) => {
-  const real = await original<typeof files>();
-  const fsyncSync = (fd: number) => {
-    disk.synced.push(real.readlinkSync(`/proc/self/fd/${fd}`));
-    real.fsyncSync(fd);
-  };
-  return { ...real, fsyncSync };
-});
+vi.mock('node:fs', async (original) => (await import('./watched-files.ts')).watchedFiles(await original()));
+const { watched } = files as unknown as ReturnType<typeof watchedFiles>;
 
 const folder = freshFolder('tagferry-series-copy-');
 let file: string;
@@ -27,13 +19,12 @@ let copy: SeriesCopy;
 beforeEach(() => {
   file = join(folder.path, 'buffer.db.series');
   copy = new SeriesCopy(join(folder.path, 'buffer.db'));
-  disk.synced = [];
+  watched.synced.length = 0;
 });
 
 const text = () => readFileSync(file, 'utf8');
 const line = (series: Series) => JSON.stringify(seriesFields(series));
 const known = () => [...copy.read().values()].map(({ id, key, since }) => [id, key, since]);
-const openFiles = () => openPaths().filter((one) => one.startsWith(folder.path)).length;
 
 const none = () => [];
 const one = seriesOf(1, 1, { key: 'one' });
@@ -47,7 +38,7 @@ describe('series copy', () => {
       true,
     ]);
     expect(text()).toBe(`\n${line(one)}\n\n${line(two)}\n${line(one)}\n`);
-    expect([disk.synced, openFiles(), statSync(file).mode & 0o777]).toEqual([[], 0, 0o600]);
+    expect([watched.synced, watched.open.size, statSync(file).mode & 0o777]).toEqual([[], 0, 0o600]);
     expect([...copy.read()]).toEqual([
       [1, one],
       [2, two],
@@ -84,8 +75,8 @@ describe('series copy', () => {
     if (isRewritten) writeFileSync(`${file}.tmp`, 'left over');
     copy.keep(all);
     expect(text()).toBe(isRewritten ? `\n${all.map(line).join('\n')}\n` : before);
-    expect(disk.synced.map((path) => basename(path))).toEqual(isRewritten ? ['buffer.db.series.tmp'] : []);
-    expect([openFiles(), readdirSync(folder.path)]).toEqual([0, ['buffer.db.series']]);
+    expect(watched.synced.map((path) => basename(path))).toEqual(isRewritten ? ['buffer.db.series.tmp'] : []);
+    expect([watched.open.size, readdirSync(folder.path)]).toEqual([0, ['buffer.db.series']]);
   });
 
   it('reports write failures, and never throws', () => {

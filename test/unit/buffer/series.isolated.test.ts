@@ -6,6 +6,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../../../src/base/database.ts';
+import { silentLogger } from '../../../src/base/logger.ts';
 import { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../../src/buffer/series.ts';
 import type { ValueStoreOptions } from '../../../src/buffer/store-facts.ts';
@@ -166,7 +167,7 @@ describe('MAX_SERIES', () => {
   };
 
   it('strictly limits the series created by programs, but not the series in tags.yaml', () => {
-    const book = new AddressBook(catalogue, TAGS, false, 5);
+    const book = new AddressBook({ catalogue, tags: TAGS, maxSeries: 5, log: silentLogger() });
     expect(offer(book, 5, 1).finish().length).toBe(5);
     expect(() => offer(book, 1, 2).finish()).toThrow(RejectedValues);
     const draft = new Draft(book, new Stamps(), nowMs);
@@ -175,7 +176,7 @@ describe('MAX_SERIES', () => {
     expect(() => offer(book, 1, 2).finish()).toThrow(RejectedValues);
     // Values of open series are accepted.
     expect(offer(book, 5, 1).finish().length).toBe(5);
-    book.setMaxSeries(6);
+    book.reload(TAGS, false, 6);
     expect(offer(book, 1, 2).finish().length).toBe(1);
   });
 });

@@ -253,7 +253,7 @@ describe('check of tags.yaml', () => {
     [
       'a source with an invalid address',
       'sources:\n  plc: { modbus: 5 }\ntags: { T: { asset: 1 } }\n',
-      '2: 5 is not the address of a Modbus device, use a value such as tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0',
+      '2: "5" is not an address, use a value such as tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0',
     ],
     [
       'a missing space after a colon',
@@ -473,6 +473,23 @@ describe('check of tags.yaml', () => {
       '2: pause "1m" must be at most 10s, use a value such as 50ms',
     ],
     [
+      'a program that does not exist',
+      source('{ exec: [/no/such/program], timeout: 1ms }'),
+      '2: warning: /no/such/program does not exist, install it, or set the path of a program',
+      '2: timeout "1ms" must be between 100ms and 7d, use a value such as 30s',
+    ],
+    [
+      'a program that is a folder',
+      source('{ exec: [/etc] }'),
+      '2: warning: no value uses source "s", add from: s to a value, or remove the source',
+      '2: warning: /etc is not a file, set the path of a program',
+    ],
+    [
+      'an empty command',
+      source('{ exec: [""] }'),
+      '2: the command is empty, use a value such as [/opt/site/read-probe, "--all"]',
+    ],
+    [
       'a timeout of one hour',
       'sources:\n  a: { modbus: "tcp://h", timeout: 1h }\ntags: { T: { asset: 1, values: { x: { from: a, register: coil 1 } } } }\n',
       '2: timeout "1h" must be between 20ms and 60s, use a value such as 1s',
@@ -514,7 +531,7 @@ describe('check of tags.yaml', () => {
     [
       'a misspelt register',
       value('{ from: plc1, register: hold 1 }'),
-      '4: register "hold 1" has the unknown table "hold", use holding, input, coil or discrete, for example holding 1',
+      '4: register "hold 1" is not a Modbus register, use a value such as holding 0 (protocol address) or 40001 (Modicon number)',
     ],
     [
       'a table without a register',

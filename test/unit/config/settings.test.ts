@@ -169,6 +169,14 @@ describe('settings', () => {
     ]);
   });
 
+  it('warn about address ranges in NO_PROXY, which match no host', () => {
+    const linesFor = (NO_PROXY: string) => check({}, { ...ENOUGH, NO_PROXY }).lines;
+    expect(linesFor('localhost,.example.com,*.test,10.0.0.5:8443,[::1]:443,*')).toEqual([]);
+    for (const range of ['10.0.0.0/8', 'fd00::/8', '192.168.', '10.1.*']) {
+      expect(linesFor(`localhost, ${range}`)).toEqual([expect.stringContaining(`warning: NO_PROXY "${range}"`)]);
+    }
+  });
+
   it('warn about a webhook address on this machine unless the platform also runs here, and require https elsewhere', () => {
     const webhook = 'WEBHOOK_URL=http://127.0.0.1:8471/webhook';
     const remote = check({ 'agent.env': webhook });

@@ -197,7 +197,7 @@ tags: { T: { asset: 1, values: { x: { from: a, every: 1s } } } }
 `,
     });
     expect(lines).toEqual([
-      expect.stringMatching(/timeout "10ms" is too short, use a duration from 100ms to 7d/),
+      expect.stringMatching(/timeout "10ms" must be between 100ms and 7d/),
       expect.stringMatching(/"every" is not supported by the exec source "a"/),
     ]);
   });
@@ -229,6 +229,44 @@ tags: { T: { asset: 1, values: { x: { from: a, every: 1s } } } }
   it('accepts every reading of a host source', () => {
     const values = HOST_READING_NAMES.map((name, index) => `v${index}: { from: self, reading: ${name} }`).join(', ');
     tagsOf(`sources: { self: { host: true } }\ntags: { T: { asset: 1, values: { ${values} } } }`);
+  });
+
+  it.each([
+    ['fast', '{}'],
+    ['full', '&anchor {}'],
+  ])('uses names as written, even if YAML reads them as numbers (%s parser)', (_, empty) => {
+    const { configuration, lines } = check({
+      'tags.yaml': `sources:
+  0815: { mqtt: "mqtt://127.0.0.1:1883" }
+tags:
+  101E1:
+    asset: 1
+    values:
+      1.50: { from: 0815, topic: "a/{tag}", map: { 0x1F: 5, on: 1 } }
+      true: { from: "0815", topic: 0017880103E75304 }
+      pushed: ${empty}
+`,
+      'reactions.yaml':
+        'reactions: [{ name: 007, on: threshold_reached, if: { tag: [101E1] }, do: [{ log: info }] }]\n',
+    });
+    expect(lines).toEqual([]);
+    const { sources, tags } = configuration!.tags;
+    const { values } = tags.get('101E1')!;
+    expect([...sources.keys(), ...values.keys()]).toEqual(['0815', '1.50', 'true', 'pushed']);
+    expect([...values.values()].map(({ from }) => (from?.spec as { topic: string } | undefined)?.topic)).toEqual([
+      'a/101E1',
+      '0017880103E75304',
+      undefined,
+    ]);
+    expect(values.get('1.50')!.map).toEqual({ numbers: { '31': 5, '0x1F': 5, on: 1 }, passesNumbers: false });
+    expect(configuration!.reactions[0]).toMatchObject({ name: '007', conditions: [{ anyOf: [{ tag: '101E1' }] }] });
+  });
+
+  it.each(['null', '~', ''])('does not use "%s" as text', (nothing) => {
+    const { lines } = check({
+      'tags.yaml': `sources: { b: { mqtt: "mqtt://127.0.0.1:1883", client_id: ${nothing} } }\ntags: { T: { asset: 1, values: { v: { from: b, topic: t } } } }\n`,
+    });
+    expect(lines).toEqual([expect.stringContaining('nothing is not a client ID')]);
   });
 
   it('accepts names with a special meaning in JavaScript', () => {

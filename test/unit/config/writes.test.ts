@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { check } from './folder.ts';
+import { check, ENOUGH, makeFolder } from './folder.ts';
 
 const PAGE = readFileSync(join(import.meta.dirname, '../../../docs/guide/reactions.md'), 'utf8');
 /** Examples with the file name in the first line. */
@@ -22,6 +22,20 @@ function problems(members: string, write = 'value: 1', rule = '') {
 }
 
 const WRITABLE = 'from: plc, register: holding 1, writable: { min: 0, max: 100 }';
+
+describe('WRITES', () => {
+  it.each(['the environment', 'a credential', 'a file'])('is not accepted from %s', (origin) => {
+    const credentials = makeFolder({ writes: 'on' });
+    const environments: Record<string, Record<string, string>> = {
+      'the environment': { WRITES: 'on' },
+      'a credential': { CREDENTIALS_DIRECTORY: credentials },
+      'a file': { WRITES_FILE: join(credentials, 'writes') },
+    };
+    expect(check({}, { ...ENOUGH, ...environments[origin] }).errors).toEqual([
+      expect.stringContaining('set WRITES in agent.env'),
+    ]);
+  });
+});
 
 describe('writable values', () => {
   it('are accepted as documented in docs/guide/reactions.md', () => {

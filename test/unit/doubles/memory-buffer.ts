@@ -82,7 +82,9 @@ export class MemoryBuffer implements OutgoingBuffer {
       const old = [...waiting.live, ...waiting.late].filter((value) => value.acceptedMs < acceptedBeforeMs);
       waiting.live = waiting.live.filter((value) => value.acceptedMs >= acceptedBeforeMs);
       waiting.late = waiting.late.filter((value) => value.acceptedMs >= acceptedBeforeMs);
-      for (const value of old.sort((a, b) => a.number - b.number)) waiting.backlog.push({ ...value, place });
+      for (const value of old) waiting.backlog.push({ ...value, place });
+      // A value that returned from a failed post may precede values that were flushed before it.
+      waiting.backlog.sort((a, b) => a.number - b.number);
       this.#sortOutLate(waiting);
       waiting.lanes = undefined;
     }

@@ -3,7 +3,7 @@ import { Redactor } from '../../../src/base/redactor.ts';
 import { ByteWriter } from '../../../src/buffer/format/bytes.ts';
 import { readLogRow } from '../../../src/buffer/format/log-row.ts';
 import { unpackRanges } from '../../../src/buffer/format/settled-ranges.ts';
-import { processTokenAnswer } from '../../../src/platform/grants/token-answer.ts';
+import { processTokenAnswer } from '../../../src/platform/response-meanings.ts';
 import { readCsv } from '../../../src/sources/csv/csv.ts';
 import { TimeReader } from '../../../src/sources/csv/logger-time.ts';
 import { RejectedLines, readLineProtocol } from '../../../src/sources/formats/line-protocol.ts';
@@ -18,16 +18,14 @@ function sealed(write: (writer: ByteWriter) => void): Uint8Array {
 }
 
 describe('inputs found by fuzzing', () => {
-  it('with a hundred thousand invalid lines are reported with line numbers after one pass over the body', () => {
+  it('with 100,000 invalid lines yield the line count and the first ten line numbers', () => {
     const lines = 100_000;
     const draft = makeIntakeBench().intake.draft({ isPartial: true });
     const rejected = new RejectedLines();
     const options = { msOfUnit: 1, isUnitGuessed: false, tagFrom: undefined };
     readLineProtocol(Buffer.from('a\n'.repeat(lines)), options, draft, rejected);
     expect([rejected.count, draft.problems.count]).toEqual([lines, lines]);
-    expect(draft.problems.listed.map(({ problem }) => Number(/\d+/.exec(problem)![0]))).toEqual(
-      Array.from({ length: 100 }, (_, at) => at + 1),
-    );
+    expect(rejected.listed.map((line) => Number(/\d+/.exec(line)![0]))).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
   });
 
   it('with a date out of range are rejected as a logger time', () => {
@@ -44,7 +42,7 @@ describe('inputs found by fuzzing', () => {
       const reading = (async () => {
         for await (const { line } of readCsv(asyncOf(pieces))) lines.push(line);
       })();
-      await expect(reading).rejects.toThrow('line 2: unterminated record');
+      await expect(reading).rejects.toThrow(/^line 2:/);
       expect(lines).toEqual([1]);
     }
   });
@@ -85,7 +83,7 @@ describe('inputs found by fuzzing', () => {
     };
     const redactor = new Redactor();
     redactor.configure(['hunter-2']);
-    const read = () => processTokenAnswer(answer, { grant: 'password', wallMs: 0 });
+    const read = () => processTokenAnswer(answer, { grant: 'password' });
     expect(read).toThrow(/^the token endpoint responded 200, but not in JSON \(text\/\*\*\* ?31mx{10,195}\)$/u);
   });
 });

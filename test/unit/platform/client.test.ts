@@ -1,8 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { CallRefusal, meaningOf } from '../../../src/platform/call-refusal.ts';
-import { PlatformClient, type PlatformClientOptions } from '../../../src/platform/client.ts';
-import { listEntries } from '../../../src/platform/pages.ts';
+import { listEntries, PlatformClient, type PlatformClientOptions } from '../../../src/platform/client.ts';
+import { CallRefusal, meaningOf } from '../../../src/platform/response-meanings.ts';
 import type { ResponseRecord } from '../../../src/platform/response-record.ts';
 import { SessionBench, until } from './session-bench.ts';
 import { json, type SeenRequest } from './token-server.ts';
@@ -47,6 +46,12 @@ function answering(answer: (response: ServerResponse, seen: SeenRequest) => void
   });
 }
 
+const tokenResponse = (date: string) => ({
+  status: 200,
+  header: () => date,
+  text: '{"access_token":"a"}',
+  redact: String,
+});
 const list = { method: 'GET', path: '/v1/things', kind: 'other' } as const;
 const calls = () => bench.server.seen.filter((seen) => !seen.path.startsWith('/oauth/'));
 
@@ -131,7 +136,7 @@ describe('API call', () => {
       else json(response, 429, {});
       return true;
     });
-    client.platformClock.witnessGrant({ header: () => date }, undefined);
+    client.platformClock.read(tokenResponse(date));
     await client.request({ ...list, kind: 'paid' });
     await bench.clock.advance(5_000);
     expect((await client.request({ ...list, kind: 'paid' })).status).toBe(429);
@@ -154,14 +159,11 @@ describe('API call', () => {
     expect(budget.restMs[1]).toBeLessThanOrEqual(25_000);
   });
 
-  it('reports the platform clock offset', async () => {
+  it('does not set the platform clock, whatever its date is', async () => {
     const client = clientOf();
     answering((response) => json(response, 200, {}, { date: new Date(bench.clock.wallMs() + 90_000).toUTCString() }));
     await client.request(list);
-    expect(client.platformClock.offsetMs()).toBe(90_000);
-    await bench.clock.advance(5_000);
-    bench.clock.jumpWall(-60_000);
-    expect(client.platformClock.offsetMs()).toBe(150_000);
+    expect(client.platformClock.nowMs()).toBeUndefined();
   });
 
   it('ends immediately if aborted during a token renewal, without interrupting the renewal', async () => {
@@ -321,10 +323,10 @@ describe('deprecated calls', () => {
     const client = clientOf();
     bench.clock.jumpWall(-bench.clock.wallMs());
     expect(await thrownBy(client.request(v1))).toMatchObject({ code: 'platform.sunset_unknown', retryable: false });
-    client.platformClock.witness({ header: () => 'Sun, 28 Feb 2027 23:59:50 GMT' });
+    client.platformClock.read(tokenResponse('Sun, 28 Feb 2027 23:59:50 GMT'));
     await client.request(v1);
     const late = clientOf();
-    late.platformClock.witness({ header: () => 'Mon, 01 Mar 2027 00:00:00 GMT' });
+    late.platformClock.read(tokenResponse('Mon, 01 Mar 2027 00:00:00 GMT'));
     expect(await thrownBy(late.request(v1))).toMatchObject({ code: 'platform.sunset' });
   });
 });

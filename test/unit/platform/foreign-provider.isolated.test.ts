@@ -7,7 +7,6 @@ import { systemClock } from '../../../src/base/clock.ts';
 import { Redactor } from '../../../src/base/redactor.ts';
 import { PlatformClient } from '../../../src/platform/client.ts';
 import { createDispatcher } from '../../../src/platform/dispatcher.ts';
-import { GrantError } from '../../../src/platform/grants/grant-error.ts';
 import {
   beginSignIn,
   codeGrantRequest,
@@ -15,23 +14,19 @@ import {
   type PersonClient,
   personRefreshRequest,
   personRevokeRequest,
-  processPersonAnswer,
-  processPersonRevocation,
   type SignIn,
 } from '../../../src/platform/grants/person.ts';
-import {
-  passwordGrantRequest,
-  processPasswordAnswer,
-  processRefreshAnswer,
-  processRevocation,
-  refreshGrantRequest,
-  revokeRequest,
-} from '../../../src/platform/grants/technical-user.ts';
-import type { Tokens } from '../../../src/platform/grants/token-answer.ts';
+import { type ClientCredentials, TokenRequests } from '../../../src/platform/grants/technical-user.ts';
 import type { HttpRequest } from '../../../src/platform/http-boundary.ts';
 import { HttpBoundary } from '../../../src/platform/http-boundary.ts';
+import {
+  GrantError,
+  processRevokeAnswer,
+  processTokenAnswer,
+  type Tokens,
+} from '../../../src/platform/response-meanings.ts';
+import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { Session } from '../../../src/platform/session/session.ts';
-import { SessionFile } from '../../../src/platform/session/session-file.ts';
 import {
   ForeignProvider,
   type ForeignProviderOptions,
@@ -83,7 +78,7 @@ async function signIn(client: PersonClient, redirectUri: string): Promise<{ code
 
 async function exchange(client: PersonClient, begun: SignIn, code: string): Promise<Tokens> {
   const asked = codeGrantRequest(provider.url, client, begun, code);
-  return processPersonAnswer(await send(asked), systemClock.wallMs());
+  return processTokenAnswer(await send(asked), { grant: 'authorization_code', person: true });
 }
 
 async function tokensOf(client: PersonClient, redirectUri: string): Promise<Tokens> {
@@ -93,12 +88,12 @@ async function tokensOf(client: PersonClient, redirectUri: string): Promise<Toke
 
 async function refresh(client: PersonClient, refreshToken: string): Promise<Tokens> {
   const asked = personRefreshRequest(provider.url, client, refreshToken);
-  return processPersonAnswer(await send(asked), systemClock.wallMs(), refreshToken);
+  return processTokenAnswer(await send(asked), { grant: 'refresh_token', person: true, refreshToken });
 }
 
 async function revoke(client: PersonClient, accessToken: string): Promise<void> {
   const asked = personRevokeRequest(provider.url, client, accessToken);
-  processPersonRevocation(await send(asked), systemClock.wallMs());
+  processRevokeAnswer(await send(asked), { grant: 'revoke', person: true });
 }
 
 async function callWith(accessToken: string): Promise<number> {
@@ -135,7 +130,7 @@ describe('user sign-in with oidc-provider', () => {
     const fields = Object.keys(JSON.parse(answer.text));
     expect(fields).not.toContain('created_at');
     expect(fields).toEqual(expect.arrayContaining(['id_token', 'scope']));
-    const tokens = processPersonAnswer(answer, systemClock.wallMs());
+    const tokens = processTokenAnswer(answer, { grant: 'authorization_code', person: true });
     expect(tokens).toMatchObject({ refreshToken: expect.any(String), expiresInMs: 660_000 });
     expect(await callWith(tokens.accessToken)).toBe(200);
   });
@@ -258,38 +253,35 @@ describe('user sign-in with oidc-provider', () => {
 
 describe('technical user grants with oidc-provider', () => {
   const { clientId, clientSecret } = MACHINE_CLIENT;
+  const signal = () => AbortSignal.timeout(10_000);
+  const requestsOf = (client: ClientCredentials, user = TECHNICAL_USER) =>
+    new TokenRequests(boundary, provider.baseUrl, () => ({ client, user }));
 
   it.each([
     ['in a Basic header, both form-encoded', 'basic-encoded'],
     ['in the form', 'body'],
   ] as const)('log in, refresh and revoke with the key and secret %s', async (_where, clientAuth) => {
-    const client = { clientId, clientSecret, clientAuth };
-    const wallMs = systemClock.wallMs();
-    const login = passwordGrantRequest(provider.baseUrl, client, TECHNICAL_USER);
-    const first = processPasswordAnswer(await send(login), wallMs);
+    const requests = requestsOf({ clientId, clientSecret, clientAuth });
+    const first = await requests.login(signal());
     expect(await callWith(first.accessToken)).toBe(200);
 
-    const again = refreshGrantRequest(provider.baseUrl, client, first.refreshToken!);
-    const second = processRefreshAnswer(await send(again), first.refreshToken!, wallMs);
+    const second = await requests.refresh(first.refreshToken!, signal());
     expect(second.refreshToken).not.toBe(first.refreshToken);
     expect(await callWith(second.accessToken)).toBe(200);
 
-    const end = revokeRequest(provider.baseUrl, client, second.accessToken);
-    processRevocation(await send(end), wallMs);
+    await requests.revoke(second.accessToken, signal());
     expect(await callWith(second.accessToken)).toBe(401);
     // The revocation of an invalid token succeeds (RFC 7009 section 2.2).
-    processRevocation(await send(end), wallMs);
+    await requests.revoke(second.accessToken, signal());
   });
 
   it('fail with a hint if the password, key or secret is wrong', async () => {
     const client = { clientId, clientSecret, clientAuth: 'basic-encoded' as const };
-    const attempt = async (asked: HttpRequest) => processPasswordAnswer(await send(asked), systemClock.wallMs());
     const user = { ...TECHNICAL_USER, password: 'wrong' };
-    const password = await rejectionOf(attempt(passwordGrantRequest(provider.baseUrl, client, user)));
+    const password = await rejectionOf(requestsOf(client, user).login(signal()));
     expect(password).toMatchObject({ status: 400, oauthError: 'invalid_grant', retryable: false });
     expect(password.hint).toContain('TECHNICAL_PASSWORD');
-    const other = { ...client, clientSecret: 'wrong' };
-    const secret = await rejectionOf(attempt(passwordGrantRequest(provider.baseUrl, other, TECHNICAL_USER)));
+    const secret = await rejectionOf(requestsOf({ ...client, clientSecret: 'wrong' }).login(signal()));
     expect(secret).toMatchObject({ status: 401, oauthError: 'invalid_client', retryable: false });
     expect(secret.hint).toContain('CLIENT_SECRET');
   });

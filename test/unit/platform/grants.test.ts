@@ -1,7 +1,5 @@
 import { describe, expect, it } from 'vitest';
 import { Redactor } from '../../../src/base/redactor.ts';
-import { authenticateClient } from '../../../src/platform/grants/client-credentials.ts';
-import { GrantError } from '../../../src/platform/grants/grant-error.ts';
 import {
   beginSignIn,
   challengeOf,
@@ -9,16 +7,10 @@ import {
   codeOfRedirect,
   personRefreshRequest,
   personRevokeRequest,
-  processPersonAnswer,
 } from '../../../src/platform/grants/person.ts';
-import {
-  passwordGrantRequest,
-  processPasswordAnswer,
-  processRefreshAnswer,
-  refreshGrantRequest,
-  revokeRequest,
-} from '../../../src/platform/grants/technical-user.ts';
-import type { PlatformAnswer } from '../../../src/platform/http-boundary.ts';
+import { type ClientCredentials, TokenRequests } from '../../../src/platform/grants/technical-user.ts';
+import type { HttpRequest, PlatformAnswer } from '../../../src/platform/http-boundary.ts';
+import { GrantError, processTokenAnswer } from '../../../src/platform/response-meanings.ts';
 
 const BASE = 'https://api.example.com/base/';
 const client = { clientId: 'key', clientSecret: 'secret', clientAuth: 'basic' as const };
@@ -34,6 +26,20 @@ const answerOf = (status: number, text: string, headers: Record<string, string> 
 const redactor = new Redactor();
 redactor.configure([client.clientSecret, user.password, 'pass']);
 const TOKENS = { access_token: 'a1', token_type: 'Bearer', expires_in: 660, refresh_token: 'r1', created_at: 1 };
+
+const read = (answer: PlatformAnswer) => processTokenAnswer(answer, { grant: 'password' });
+
+/** Requests of the technical user, with the given credentials and a fixed response. */
+function requestsOf(credentials: Partial<ClientCredentials> = {}, response = answerOf(200, JSON.stringify(TOKENS))) {
+  const sent: HttpRequest[] = [];
+  const send = async (request: HttpRequest) => {
+    sent.push(request);
+    return response;
+  };
+  const requests = new TokenRequests({ send }, BASE, () => ({ client: { ...client, ...credentials }, user }));
+  return { requests, sent };
+}
+const signal = new AbortController().signal;
 
 function failureOf(run: () => unknown): GrantError {
   try {
@@ -51,55 +57,50 @@ describe('client credentials', () => {
     ['basic', 'ü%+&/', 'key:ü%+&/'],
     ['basic-encoded', 'ü%+&/', 'key:%C3%BC%25%2B%26%2F'],
     ['basic-encoded', 'Zm9v-1_2.3', 'key:Zm9v-1_2.3'],
-  ] as const)('in a %s header contain the secret %s as %s', (clientAuth, clientSecret, text) => {
-    const headers: Record<string, string> = {};
-    authenticateClient({ clientId: 'key', clientSecret, clientAuth }, new URLSearchParams(), headers);
-    expect(Buffer.from(headers.authorization!.slice(6), 'base64').toString()).toBe(text);
+  ] as const)('in a %s header contain the secret %s as %s', async (clientAuth, clientSecret, text) => {
+    const { requests, sent } = requestsOf({ clientSecret, clientAuth });
+    await requests.login(signal);
+    expect(Buffer.from(sent[0]!.headers!.authorization!.slice(6), 'base64').toString()).toBe(text);
   });
 
   it.each([
     ['basic', 'a+b', 'CLIENT_AUTH=basic-encoded'],
     ['basic-encoded', 'a+b', 'CLIENT_AUTH=basic.'],
     ['basic', 'plain-1', 'CLIENT_AUTH=body'],
-  ] as const)('rejected as %s with the secret %s cause a hint with %s', (clientAuth, clientSecret, hint) => {
-    const rejection = answerOf(401, '{"error":"invalid_client"}');
-    const error = failureOf(() => processPasswordAnswer(rejection, 0, { clientId: 'key', clientSecret, clientAuth }));
-    expect(error.hint).toContain(hint);
-  });
-
-  it('are sent as form fields instead of a header if CLIENT_AUTH is body', () => {
-    const form = new URLSearchParams();
-    const headers = {};
-    authenticateClient({ ...client, clientAuth: 'body' }, form, headers);
-    expect(form.toString()).toBe('client_id=key&client_secret=secret');
-    expect(headers).toEqual({});
+  ] as const)('rejected as %s with the secret %s cause a hint with %s', async (clientAuth, clientSecret, hint) => {
+    const { requests } = requestsOf({ clientSecret, clientAuth }, answerOf(401, '{"error":"invalid_client"}'));
+    await expect(requests.login(signal)).rejects.toMatchObject({ hint: expect.stringContaining(hint) });
   });
 });
 
 describe('technical user grants', () => {
-  it('are sent to {base_url}/oauth as specified', () => {
-    const login = passwordGrantRequest(BASE, client, user);
-    expect(String(login.url)).toBe('https://api.example.com/base/oauth/token');
-    expect(login.headers).toMatchObject({
+  it('are sent to {base_url}/oauth as specified', async () => {
+    const { requests, sent } = requestsOf();
+    await requests.login(signal);
+    await requests.revoke('a1', signal);
+    const [login, revoke] = sent;
+    expect(String(login!.url)).toBe('https://api.example.com/base/oauth/token');
+    expect(login!.headers).toEqual({
       'content-type': 'application/x-www-form-urlencoded',
       authorization: `Basic ${Buffer.from('key:secret').toString('base64')}`,
     });
-    expect(Object.fromEntries(formOf(login.body))).toEqual({ grant_type: 'password', ...user });
-    const refresh = refreshGrantRequest(BASE, { ...client, clientAuth: 'body' }, 'r1');
-    expect(Object.fromEntries(formOf(refresh.body))).toEqual({
-      grant_type: 'refresh_token',
-      refresh_token: 'r1',
-      client_id: 'key',
-      client_secret: 'secret',
-    });
-    const revoke = revokeRequest(BASE, client, 'a1');
-    expect(String(revoke.url)).toBe('https://api.example.com/base/oauth/revoke');
-    expect(Object.fromEntries(formOf(revoke.body))).toEqual({ token: 'a1' });
+    expect(Object.fromEntries(formOf(login!.body))).toEqual({ grant_type: 'password', ...user });
+    expect(String(revoke!.url)).toBe('https://api.example.com/base/oauth/revoke');
+    expect(Object.fromEntries(formOf(revoke!.body))).toEqual({ token: 'a1' });
+  });
+
+  it('are sent with the key and secret as form fields instead of a header if CLIENT_AUTH is body', async () => {
+    const { requests, sent } = requestsOf({ clientAuth: 'body' });
+    await requests.refresh('r1', signal);
+    expect(sent[0]!.headers).not.toHaveProperty('authorization');
+    const credentials = { client_id: 'key', client_secret: 'secret' };
+    const form = { grant_type: 'refresh_token', refresh_token: 'r1', ...credentials };
+    expect(Object.fromEntries(formOf(sent[0]!.body))).toEqual(form);
   });
 
   it('accept expires_in as a number or string, and use the documented lifetime if it is invalid', () => {
     const life = (expires: unknown) =>
-      processPasswordAnswer(answerOf(200, JSON.stringify({ ...TOKENS, expires_in: expires })), 0).expiresInMs;
+      read(answerOf(200, JSON.stringify({ ...TOKENS, expires_in: expires }))).expiresInMs;
     expect(life(300)).toBe(300_000);
     expect(life('120')).toBe(120_000);
     for (const bad of [undefined, null, 'soon', 0, -5, {}]) expect(life(bad)).toBe(660_000);
@@ -108,13 +109,42 @@ describe('technical user grants', () => {
 
   it.each([12, '', 'r\n1', null, ['r1'], 'r'.repeat(8_193)])('ignore the invalid refresh token %j', (refresh) => {
     const answer = answerOf(200, JSON.stringify({ ...TOKENS, refresh_token: refresh }));
-    expect(processPasswordAnswer(answer, 0).refreshToken).toBeUndefined();
+    expect(read(answer).refreshToken).toBeUndefined();
   });
 
-  it('retain the previous refresh token if the response contains none', () => {
+  it('retain the previous refresh token if the response contains none', async () => {
     const { refresh_token: _, ...without } = TOKENS;
-    expect(processRefreshAnswer(answerOf(200, JSON.stringify(without)), 'r1', 0).refreshToken).toBe('r1');
-    expect(processRefreshAnswer(answerOf(200, JSON.stringify(TOKENS)), 'r0', 0).refreshToken).toBe('r1');
+    const first = requestsOf({}, answerOf(200, JSON.stringify(without)));
+    expect((await first.requests.refresh('r0', signal)).refreshToken).toBe('r0');
+    expect((await requestsOf().requests.refresh('r0', signal)).refreshToken).toBe('r1');
+  });
+
+  it.each(['Bearer', 'bearer', 'BEARER', 'BearerToken', undefined])('accept the token type %s', (type) => {
+    expect(read(answerOf(200, JSON.stringify({ ...TOKENS, token_type: type }))).accessToken).toBe('a1');
+  });
+
+  it.each([
+    { error: null, errors: null },
+    { error: '', error_description: '' },
+  ])('accept tokens with the empty error members %j', (members) => {
+    expect(read(answerOf(200, JSON.stringify({ ...TOKENS, ...members }))).accessToken).toBe('a1');
+  });
+
+  it('measure a Retry-After date with the Date of the response', () => {
+    const headers = { date: 'Sat, 21 Nov 2037 10:00:00 GMT', 'retry-after': 'Sat, 21 Nov 2037 10:00:40 GMT' };
+    expect(failureOf(() => read(answerOf(503, '', headers))).retryAfterMs).toBe(40_000);
+  });
+
+  it.each([
+    [403, '<title>Hotel Lobby</title>', /Hotel Lobby/, /captive portal/],
+    [200, '<title>Hotel Lobby</title>', /text\/html/, /captive portal/],
+    [511, '', /511/, /captive portal/],
+    [502, '<title>Bad Gateway</title>', /Bad Gateway/, undefined],
+  ] as const)('name the cause of a page with status %i', (status, page, message, hint) => {
+    const error = failureOf(() => read(answerOf(status, page, { 'content-type': 'text/html' })));
+    expect(error.message).toMatch(message);
+    if (hint === undefined) expect(error.hint).toBeUndefined();
+    else expect(error.hint).toMatch(hint);
   });
 
   const cases: [string, PlatformAnswer, string, boolean][] = [
@@ -135,7 +165,7 @@ describe('technical user grants', () => {
   ];
   for (const [what, answer, failure, retryable] of cases) {
     it(`classify ${what} as ${failure}`, () => {
-      const error = failureOf(() => processPasswordAnswer(answer, 0));
+      const error = failureOf(() => read(answer));
       expect(error).toMatchObject({ failure, retryable });
       if (failure === 'refused' || failure === 'unreadable') expect(error.hint).toBeTruthy();
     });
@@ -144,7 +174,7 @@ describe('technical user grants', () => {
   it('quote the platform message on one line, truncated and without request data', () => {
     const words = `no\n${user.password} and secret ${'x'.repeat(1_000)}`;
     const body = JSON.stringify({ error: 'invalid_grant', error_description: words });
-    const error = failureOf(() => processPasswordAnswer(answerOf(400, body), 0));
+    const error = failureOf(() => read(answerOf(400, body)));
     expect(error.message).toContain('invalid_grant: no *** and ***');
     expect(error.message).not.toContain(user.password);
     expect(error.message.length).toBeLessThan(400);
@@ -152,7 +182,7 @@ describe('technical user grants', () => {
   });
 
   it('print an OAuth error code even if it contains a short password', () => {
-    const said = (error: string) => failureOf(() => processPasswordAnswer(answerOf(400, JSON.stringify({ error })), 0));
+    const said = (error: string) => failureOf(() => read(answerOf(400, JSON.stringify({ error }))));
     expect(said('temporarily_unavailable')).toMatchObject({ failure: 'unavailable', retryable: true });
     expect(said('unsupported_grant_type').hint).toContain('does not allow the password grant');
     expect(said('no_pass')).toMatchObject({ failure: 'refused', oauthError: 'no_***' });
@@ -160,11 +190,27 @@ describe('technical user grants', () => {
 
   it.each([204, 200, 302, 401, 403, 407, 511])('reject a captive portal response with %d', (status) => {
     const page = answerOf(status, status === 204 ? '' : '<html>Sign in</html>', { 'content-type': 'text/html' });
-    const { failure } = failureOf(() => processPasswordAnswer(page, 0));
+    const { failure } = failureOf(() => read(page));
     expect(failure).toBe(status === 511 ? 'unavailable' : 'unreadable');
     const words = JSON.stringify({ errors: [], access_token: 'x', token_type: 'Bearer' });
-    expect(failureOf(() => processPasswordAnswer(answerOf(200, words), 0)).failure).toBe('unreadable');
+    expect(failureOf(() => read(answerOf(200, words))).failure).toBe('unreadable');
   });
+});
+
+describe('revocation', () => {
+  const { signal } = new AbortController();
+
+  it.each(['', '{}', '{"error":null}', 'OK'])('is confirmed by a 200 with the body "%s"', async (body) => {
+    await requestsOf({}, answerOf(200, body)).requests.revoke('a1', signal);
+  });
+
+  it.each(['{"access_token":', '{"error":"server_error"}', '<html>'])(
+    'is retried after a 200 with the body "%s"',
+    async (body) => {
+      const { requests } = requestsOf({}, answerOf(200, body));
+      await expect(requests.revoke('a1', signal)).rejects.toMatchObject({ retryable: true });
+    },
+  );
 });
 
 describe('user sign-in', () => {
@@ -238,7 +284,6 @@ describe('user sign-in', () => {
     expect(Object.fromEntries(formOf(pkce.body))).toEqual({ token: 'a1', client_id: 'key' });
     const web = personRevokeRequest(WEB, { clientId: 'key', clientSecret: 's' }, 'a1');
     expect(Object.fromEntries(formOf(web.body))).toEqual({ token: 'a1' });
-    expect(processPersonAnswer(answerOf(200, '{"access_token":"a"}'), 0, 'r0').refreshToken).toBe('r0');
   });
 });
 
@@ -248,8 +293,7 @@ describe('access token', () => {
     [8_193, false],
   ])('with %i characters is accepted: %s', (length, accepted) => {
     const answer = answerOf(200, JSON.stringify({ ...TOKENS, access_token: 'a'.repeat(length) }));
-    const read = () => processPasswordAnswer(answer, 0, client);
-    if (accepted) expect(read()).toMatchObject({ accessToken: 'a'.repeat(length) });
-    else expect(failureOf(read).failure).toBe('unreadable');
+    if (accepted) expect(read(answer)).toMatchObject({ accessToken: 'a'.repeat(length) });
+    else expect(failureOf(() => read(answer)).failure).toBe('unreadable');
   });
 });

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import {
@@ -8,13 +8,16 @@ import {
   type Socket,
   type Server as TcpServer,
 } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Worker } from 'node:worker_threads';
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { Redactor } from '../../../src/base/redactor.ts';
-import { createDispatcher, type DispatcherOptions } from '../../../src/platform/dispatcher.ts';
+import { createDispatcher, type DispatcherOptions, goesDirect } from '../../../src/platform/dispatcher.ts';
 import { HttpBoundary, type HttpBoundaryOptions } from '../../../src/platform/http-boundary.ts';
-import { goesDirect, parseNoProxy } from '../../../src/platform/no-proxy.ts';
+import { hasNoBody } from '../../../src/platform/response-body.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { until } from './session-bench.ts';
 
@@ -173,7 +176,117 @@ describe('HTTP client', () => {
   });
 });
 
+describe('compressed response', () => {
+  const body = JSON.stringify({ ok: 'x'.repeat(2_000) });
+  const encoders = { gzip: gzipSync, deflate: deflateSync, br: brotliCompressSync };
+  const answering = (bytes: Buffer, coding: string) =>
+    httpServer((_, response) => response.writeHead(200, { 'content-encoding': coding }).end(bytes));
+
+  it.each(Object.entries(encoders))('in %s is expanded', async (coding, encode) => {
+    const port = await answering(encode(body), coding);
+    const answer = await get(boundaryOf(), `http://127.0.0.1:${port}/`);
+    expect(answer.text).toBe(body);
+    expect(answer.header('content-encoding')).toBeUndefined();
+  });
+
+  it.each([
+    ['expands beyond the limit', gzipSync('x'.repeat(5_000_000))],
+    ['is damaged', gzipSync(body).subarray(0, 30)],
+  ])('is reported as truncated if it %s', async (_, bytes) => {
+    const port = await answering(bytes, 'gzip');
+    const answer = await get(boundaryOf(), `http://127.0.0.1:${port}/`);
+    expect(answer).toMatchObject({ status: 200, text: '', truncated: true });
+  });
+});
+
+describe('204', () => {
+  it.each([
+    ['without a length', 'HTTP/1.1 204 No Content\r\n\r\n'],
+    ['with a length of 0', 'HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n'],
+    ['with the length of a missing body', 'HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n'],
+    ['with a body', 'HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n{}'],
+    ['with an empty chunked body', 'HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
+    ['without a reason', 'HTTP/1.1 204\r\n\r\n'],
+    ['of a compressing proxy', 'HTTP/1.1 204 No Content\r\nContent-Encoding: gzip\r\n\r\n'],
+    ['after an informational response', 'HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n'],
+    ['that closes the connection', 'HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n'],
+    ['of HTTP/1.0', 'HTTP/1.0 204 No Content\r\n\r\n'],
+  ])('%s is one complete response without a body', async (_, text) => {
+    let requests = 0;
+    const port = await listening(
+      createTcpServer((socket) => {
+        socket.on('data', () => {
+          requests++;
+          socket.write(text);
+        });
+        socket.on('error', () => {});
+      }),
+    );
+    const boundary = boundaryOf();
+    for (const sent of [1, 2]) {
+      const answer = await get(boundary, `http://127.0.0.1:${port}/`, { statusSuffices: true });
+      expect([answer.status, hasNoBody(answer), requests]).toEqual([204, true, sent]);
+    }
+  });
+});
+
+describe('host with several addresses', () => {
+  it('is reached over a slow link if another address is unreachable', async () => {
+    // The listener accepts no connections for half a second, so that a handshake takes about a second.
+    const shared = new Int32Array(new SharedArrayBuffer(8));
+    const worker = new Worker(
+      `const { workerData: shared } = require('node:worker_threads');
+       const server = require('node:http').createServer((_, response) => response.end('reached'));
+       server.listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
+         Atomics.store(shared, 0, server.address().port);
+         Atomics.notify(shared, 0);
+         Atomics.wait(shared, 1, 0, 30_000);
+       });`,
+      { eval: true, workerData: shared },
+    );
+    toClose.push(() => worker.terminate());
+    await until(() => Atomics.load(shared, 0) !== 0);
+    const port = Atomics.load(shared, 0);
+    const fillers = Array.from({ length: 8 }, () => connect(port, '127.0.0.1').on('error', () => {}));
+    toClose.push(async () => fillers.forEach((filler) => void filler.destroy()));
+    await until(() => fillers.filter(({ connecting }) => !connecting).length >= 1);
+    let lookups = 0;
+    const lookup = ((_host: string, _options: object, call: (error: null, addresses: object[]) => void) => {
+      lookups++;
+      call(null, [
+        { address: '127.0.0.1', family: 4 },
+        { address: '::1', family: 6 },
+      ]);
+    }) as unknown as NonNullable<DispatcherOptions['lookup']>;
+    const call = get(boundaryOf({ lookup }), `http://platform.test:${port}/`);
+    await until(() => lookups === 1);
+    setTimeout(() => {
+      Atomics.store(shared, 1, 1);
+      Atomics.notify(shared, 1);
+    }, 400);
+    expect((await call).text).toBe('reached');
+  });
+});
+
 describe('TLS connection', () => {
+  it('trusts a renewed private certificate authority, also if the file was incomplete in between', async () => {
+    const port = await tlsServer('server.pem');
+    const folder = mkdtempSync(join(tmpdir(), 'tagferry-ca-'));
+    toClose.push(async () => rmSync(folder, { recursive: true }));
+    const caPath = join(folder, 'ca.pem');
+    writeFileSync(caPath, pem('self-signed.pem'));
+    const sockets = createDispatcher({ connections: 1, caPem: pem('self-signed.pem'), caPath });
+    const boundary = boundaryOf({}, { sockets });
+    const call = () => get(boundary, `https://localhost:${port}/`);
+    await expect(call()).rejects.toMatchObject({ code: 'platform.tls' });
+    writeFileSync(caPath, pem('authority.pem').slice(0, 100));
+    await sockets.readAuthority!();
+    await expect(call()).rejects.toMatchObject({ code: 'platform.tls' });
+    writeFileSync(caPath, pem('authority.pem'));
+    await sockets.readAuthority!();
+    expect((await call()).text).toBe('secure');
+  });
+
   it('trusts a private certificate authority in PLATFORM_CA', async () => {
     const port = await tlsServer('server.pem');
     const boundary = boundaryOf({ caPem: pem('authority.pem') });
@@ -286,8 +399,8 @@ describe('proxy connection', () => {
   });
 
   it('supports every NO_PROXY format', () => {
-    const entries = parseNoProxy('example.com, .below.test *.only.test host.test:8443,[::1]:443');
-    const direct = (address: string) => goesDirect(new URL(address), entries);
+    const noProxy = 'example.com, .below.test *.only.test host.test:8443,[::1]:443';
+    const direct = (address: string) => goesDirect(new URL(address), noProxy);
     expect(direct('https://example.com/')).toBe(true);
     expect(direct('https://a.example.com/')).toBe(true);
     expect(direct('https://badexample.com/')).toBe(false);
@@ -297,6 +410,6 @@ describe('proxy connection', () => {
     expect(direct('https://host.test:8443/')).toBe(true);
     expect(direct('https://host.test/')).toBe(false);
     expect(direct('https://[::1]/')).toBe(true);
-    expect(goesDirect(new URL('https://anything.test/'), parseNoProxy('*'))).toBe(true);
+    expect(goesDirect(new URL('https://anything.test/'), '*')).toBe(true);
   });
 });

@@ -1,12 +1,17 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DEPRECATIONS, deprecationOf, sunsetMs } from '../../../src/contract/deprecations.ts';
-import { listApiSubscriptions } from '../../../src/platform/resources/api-subscriptions.ts';
-import { ClientApplications } from '../../../src/platform/resources/client-applications.ts';
+import { findClientApplication, listApiSubscriptions } from '../../../src/platform/resources/connect-subscription.ts';
 import { readDeliveries } from '../../../src/platform/resources/deliveries.ts';
-import { DisplayLabels } from '../../../src/platform/resources/display-labels.ts';
-import { Members } from '../../../src/platform/resources/members.ts';
-import { Owners } from '../../../src/platform/resources/owners.ts';
-import { PermissionsV1, PermissionsV2 } from '../../../src/platform/resources/permissions.ts';
+import { changeDisplayLabels } from '../../../src/platform/resources/display-labels.ts';
+import {
+  changeMembers,
+  changeOwner,
+  changePermission,
+  createPermission,
+  deletePermission,
+  listPermissions,
+  readPermission,
+} from '../../../src/platform/resources/permissions.ts';
 import { Webhooks } from '../../../src/platform/resources/webhooks.ts';
 import { SessionBench } from './session-bench.ts';
 import { json } from './token-server.ts';
@@ -40,15 +45,14 @@ const ANNA = { email: 'anna@example.com', type: 'User' } as const;
 
 describe('client for platform 4.2 resources', () => {
   it('supports v2 permissions', async () => {
-    const permissions = new PermissionsV2(bench.client);
     const record = { id: 7, permission_types: ['can_read'] };
     answers = [[201, record], [200, { permissions: [record] }], [200, { permission: record }], [200, record], [204]];
     const body = { permission_types: ['can_read' as const], assignable: ANNA, permitable: ASSET };
-    expect(await permissions.create(body)).toEqual(record);
-    expect(await Array.fromAsync(permissions.list(ASSET))).toEqual([record]);
-    expect(await permissions.read(7)).toEqual(record);
-    await permissions.change(7, ['can_read', 'can_permit']);
-    await permissions.delete(7);
+    expect(await createPermission(bench.client, 2, body)).toEqual(record);
+    expect(await Array.fromAsync(listPermissions(bench.client, 2, ASSET))).toEqual([record]);
+    expect(await readPermission(bench.client, 2, 7)).toEqual(record);
+    await changePermission(bench.client, 7, ['can_read', 'can_permit']);
+    await deletePermission(bench.client, 2, 7);
     expect(wire()).toEqual([
       ['POST', '/v2/permissions', body],
       ['GET', '/v2/permissions?permitable_id=881&permitable_type=Asset&page=1&per_page=100', undefined],
@@ -59,18 +63,17 @@ describe('client for platform 4.2 resources', () => {
   });
 
   it('supports v1 permissions, whose IDs include the type offset', async () => {
-    const permissions = new PermissionsV1(bench.client);
     answers = [[201, {}], [200, { permissions: [] }], [200, { id: '101', permission_type: 'can_read' }], [204], [204]];
     const body = {
       permission_type: ['can_read' as const],
       assignable: { id: 6, type: 'User' as const },
       permitable: ASSET,
     };
-    await permissions.create(body);
-    await Array.fromAsync(permissions.list({ id: 1, type: 'EDM::EdgeDevice' }));
-    await permissions.read('101');
-    await permissions.delete('101');
-    await permissions.delete('101', true);
+    await createPermission(bench.client, 1, body);
+    await Array.fromAsync(listPermissions(bench.client, 1, { id: 1, type: 'EDM::EdgeDevice' }));
+    await readPermission(bench.client, 1, '101');
+    await deletePermission(bench.client, 1, '101');
+    await deletePermission(bench.client, 1, '101', true);
     expect(wire()).toEqual([
       ['POST', '/v1/permissions', body],
       ['GET', '/v1/permissions?permitable_id=1&permitable_type=EDM%3A%3AEdgeDevice&page=1&per_page=100', undefined],
@@ -81,13 +84,12 @@ describe('client for platform 4.2 resources', () => {
   });
 
   it('supports owners, by email address in v2 and by ID in v1', async () => {
-    const owners = new Owners(bench.client);
     const v2 = { assignable: ANNA, permitable: ASSET };
     const v1 = { assignable: { id: 6, type: 'User' as const }, permitable: ASSET };
-    await owners.add(v2);
-    await owners.remove(v2);
-    await owners.add(v1);
-    await owners.remove(v1);
+    await changeOwner(bench.client, 'add', v2);
+    await changeOwner(bench.client, 'remove', v2);
+    await changeOwner(bench.client, 'add', v1);
+    await changeOwner(bench.client, 'remove', v1);
     expect(wire()).toEqual([
       ['POST', '/v2/owners', v2],
       ['DELETE', '/v2/owners', v2],
@@ -99,13 +101,12 @@ describe('client for platform 4.2 resources', () => {
 
 describe('client for platform 4.3 and 4.4 resources', () => {
   it('adds, replaces and removes members, by email address in v2 and by ID in v1', async () => {
-    const members = new Members(bench.client);
-    await members.change('add', 'tenant-admins', 50, ['a@x.y', 'b@x.y']);
-    await members.change('replace', 'tenant-users', 50, []);
-    await members.change('remove', 'userrole-users', 60, ['a@x.y']);
-    await members.changeV1('add', 'tenant-admins', 50, [6]);
-    await members.changeV1('replace', 'tenant-users', 50, [6, 7]);
-    await members.changeV1('remove', 'userrole-users', 60, [6]);
+    await changeMembers(bench.client, 2, 'add', 'tenant-admins', 50, ['a@x.y', 'b@x.y']);
+    await changeMembers(bench.client, 2, 'replace', 'tenant-users', 50, []);
+    await changeMembers(bench.client, 2, 'remove', 'userrole-users', 60, ['a@x.y']);
+    await changeMembers(bench.client, 1, 'add', 'tenant-admins', 50, [6]);
+    await changeMembers(bench.client, 1, 'replace', 'tenant-users', 50, [6, 7]);
+    await changeMembers(bench.client, 1, 'remove', 'userrole-users', 60, [6]);
     expect(wire()).toEqual([
       ['POST', '/v2/tenants/50/admins', { users: [{ email: 'a@x.y' }, { email: 'b@x.y' }] }],
       ['PATCH', '/v2/tenants/50/users', { users: [] }],
@@ -117,13 +118,12 @@ describe('client for platform 4.3 and 4.4 resources', () => {
   });
 
   it('sends display labels as objects in v2 and as strings in v1', async () => {
-    const labels = new DisplayLabels(bench.client);
     const v2 = { flow: { name: 'Flow', precision: 2, is_visible: true } };
     answers = [[200, v2]];
-    expect(await labels.change('assets', 881, v2)).toEqual(v2);
-    await labels.change('instrumentations', 4711, v2);
-    await labels.changeV1('assets', 881, { flow: 'Flow' });
-    await labels.changeV1('instrumentations', 4711, { flow: 'Flow' });
+    expect(await changeDisplayLabels(bench.client, 'assets', 881, { version: 2, body: v2 })).toEqual(v2);
+    await changeDisplayLabels(bench.client, 'instrumentations', 4711, { version: 2, body: v2 });
+    await changeDisplayLabels(bench.client, 'assets', 881, { version: 1, body: { flow: 'Flow' } });
+    await changeDisplayLabels(bench.client, 'instrumentations', 4711, { version: 1, body: { flow: 'Flow' } });
     expect(wire()).toEqual([
       ['PATCH', '/v2/assets/881/display_labels', v2],
       ['PATCH', '/v2/instrumentations/4711/display_labels', v2],
@@ -135,7 +135,6 @@ describe('client for platform 4.3 and 4.4 resources', () => {
 
 describe('client for platform 4.5 resources', () => {
   it('finds a client application by its exact name, or the current client application', async () => {
-    const applications = new ClientApplications(bench.client);
     answers = [
       [
         200,
@@ -149,9 +148,11 @@ describe('client for platform 4.5 resources', () => {
       [200, { id: 3, name: 'x' }],
       [200, { client_applications: [] }],
     ];
-    expect((await applications.find('mine')).id).toBe(2);
-    expect((await applications.find(undefined)).id).toBe(3);
-    await expect(applications.find('none')).rejects.toMatchObject({ code: 'platform.no_client_application' });
+    expect((await findClientApplication(bench.client, 'mine')).id).toBe(2);
+    expect((await findClientApplication(bench.client, undefined)).id).toBe(3);
+    await expect(findClientApplication(bench.client, 'none')).rejects.toMatchObject({
+      code: 'platform.no_client_application',
+    });
     expect(wire().map(([, target]) => target)).toEqual([
       '/v1/client_applications?name=mine&page=1&per_page=100',
       '/v1/client_applications/current',
@@ -160,9 +161,8 @@ describe('client for platform 4.5 resources', () => {
   });
 
   it.each([404, 405])('finds the only client application if /current returns %i', async (status) => {
-    const applications = new ClientApplications(bench.client);
     answers = [[status], [200, { client_applications: [{ id: 4, name: 'line 1' }] }]];
-    expect((await applications.find(undefined)).id).toBe(4);
+    expect((await findClientApplication(bench.client, undefined)).id).toBe(4);
     expect(wire().map(([, target]) => target.split('?')[0])).toEqual([
       '/v1/client_applications/current',
       '/v1/client_applications',
@@ -172,17 +172,17 @@ describe('client for platform 4.5 resources', () => {
   it('returns an error listing the client applications if there are several and /current returns 404', async () => {
     const listed = ['line 1', 'line 2'].map((name, i) => ({ id: i, name }));
     answers = [[404], [200, { client_applications: listed }]];
-    await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({
+    await expect(findClientApplication(bench.client, '')).rejects.toMatchObject({
       code: 'platform.no_client_application',
       message: expect.stringMatching(/"line 1", "line 2"/),
       hint: expect.stringContaining('CLIENT_APPLICATION'),
     });
     answers = [[404], [200, { client_applications: [] }]];
-    await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({
+    await expect(findClientApplication(bench.client, '')).rejects.toMatchObject({
       code: 'platform.no_client_application',
     });
     answers = [[503]];
-    await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({ status: 503 });
+    await expect(findClientApplication(bench.client, '')).rejects.toMatchObject({ status: 503 });
   });
 
   it('reads the webhook ID from Location or the body, and the secret from creation and reset', async () => {
@@ -285,11 +285,11 @@ describe('undocumented responses', () => {
     ['webhook PATCH', () => webhooks().change(7, { disabled: true })],
     ['webhook DELETE', () => webhooks().delete(7)],
     ['resend', () => webhooks().resend(7, [1])],
-    ['permission DELETE', () => new PermissionsV2(bench.client).delete(7)],
-    ['permission PATCH', () => new PermissionsV2(bench.client).change(7, ['can_read'])],
-    ['member change', () => new Members(bench.client).change('add', 'tenant-admins', 50, ['a@x.y'])],
-    ['owner change', () => new Owners(bench.client).add({ assignable: ANNA, permitable: ASSET })],
-    ['v1 permission DELETE', () => new PermissionsV1(bench.client).delete('101')],
+    ['permission DELETE', () => deletePermission(bench.client, 2, 7)],
+    ['permission PATCH', () => changePermission(bench.client, 7, ['can_read'])],
+    ['member change', () => changeMembers(bench.client, 2, 'add', 'tenant-admins', 50, ['a@x.y'])],
+    ['owner change', () => changeOwner(bench.client, 'add', { assignable: ANNA, permitable: ASSET })],
+    ['v1 permission DELETE', () => deletePermission(bench.client, 1, '101')],
   ])('to %s count as success if 2xx with JSON or no body, but not with an HTML page', async (_call, act) => {
     answers = [[200, { id: 7 }], [200, []], [202, {}], [204]];
     for (let left = answers.length; left > 0; left--) await act();

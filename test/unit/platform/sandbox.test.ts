@@ -8,16 +8,11 @@ import { Redactor } from '../../../src/base/redactor.ts';
 import { PlatformClient } from '../../../src/platform/client.ts';
 import { createDispatcher } from '../../../src/platform/dispatcher.ts';
 import { HttpBoundary } from '../../../src/platform/http-boundary.ts';
-import { listApiSubscriptions } from '../../../src/platform/resources/api-subscriptions.ts';
-import { ClientApplications } from '../../../src/platform/resources/client-applications.ts';
+import { findClientApplication, listApiSubscriptions } from '../../../src/platform/resources/connect-subscription.ts';
 import { readDeliveries } from '../../../src/platform/resources/deliveries.ts';
-import { DisplayLabels } from '../../../src/platform/resources/display-labels.ts';
-import { Members } from '../../../src/platform/resources/members.ts';
-import { Owners } from '../../../src/platform/resources/owners.ts';
-import { PermissionsV1, PermissionsV2 } from '../../../src/platform/resources/permissions.ts';
 import { Webhooks } from '../../../src/platform/resources/webhooks.ts';
+import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { Session } from '../../../src/platform/session/session.ts';
-import { SessionFile } from '../../../src/platform/session/session-file.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { until } from './session-bench.ts';
 import { untilValid } from './until-valid.ts';
@@ -65,9 +60,6 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-const asset = (id: number) => ({ id, type: 'Asset' }) as const;
-const ben = { email: 'ben@sandbox.example', type: 'User' } as const;
-
 describe('platform client with the sandbox', () => {
   it('renews its session by refresh, revokes replaced tokens, and leaves no valid token at shutdown', async () => {
     await session.renewNow();
@@ -94,40 +86,9 @@ describe('platform client with the sandbox', () => {
     expect(refused.status).toBe(404);
   });
 
-  it('creates, lists, reads, changes and deletes v2 and v1 permissions', async () => {
-    const v2 = new PermissionsV2(client);
-    const v1 = new PermissionsV1(client);
-    await v2.create({ permission_types: ['can_read', 'can_permit'], assignable: ben, permitable: asset(881) });
-    const isBens = (record: { assignable?: unknown }) => JSON.stringify(record.assignable).includes('ben@');
-    const record = (await Array.fromAsync(v2.list(asset(881)))).find(isBens)!;
-    expect(record.permission_types).toEqual(['can_read', 'can_permit']);
-    const types = (await Array.fromAsync(v1.list(asset(881)))).filter(({ assignable }) => assignable?.id === 7);
-    expect(types.map((one) => one.permission_type).sort()).toEqual(['can_permit', 'can_read']);
-    await v1.delete(types.find((one) => one.permission_type === 'can_permit')!.id);
-    expect((await v2.read(record.id)).permission_types).toEqual(['can_read']);
-    await v2.change(record.id, ['can_update']);
-    expect((await v2.read(record.id)).permission_types).toEqual(['can_update']);
-    await v2.delete(record.id);
-    await expect(v2.read(record.id)).rejects.toMatchObject({ code: 'platform.not_found', status: 404 });
-  });
-
-  it('adds and removes owners, members and labels', async () => {
-    const owners = new Owners(client);
-    await owners.add({ assignable: ben, permitable: asset(881) });
-    await owners.remove({ assignable: ben, permitable: asset(881) });
-    const members = new Members(client);
-    await members.change('add', 'userrole-users', 60, [ben.email]);
-    await members.changeV1('remove', 'userrole-users', 60, [7]);
-    await members.change('replace', 'tenant-admins', 50, ['anna@sandbox.example']);
-    const labels = new DisplayLabels(client);
-    await labels.change('assets', 881, { flow: { name: 'Flow', precision: 2 } });
-    await labels.changeV1('instrumentations', 4711, { flow: 'Flow' });
-    await expect(labels.change('assets', 920, {})).rejects.toMatchObject({ status: 404 });
-  });
-
   it('registers, changes and deletes a webhook', async () => {
-    const application = await new ClientApplications(client).find(SANDBOX_CREDENTIALS.clientApplication);
-    expect(await new ClientApplications(client).current()).toMatchObject({ id: application.id });
+    const application = await findClientApplication(client, SANDBOX_CREDENTIALS.clientApplication);
+    expect(await findClientApplication(client, undefined)).toMatchObject({ id: application.id });
     const webhooks = new Webhooks(client, application.id);
     const url = 'http://127.0.0.1:9/hook';
     const { id, secret } = await webhooks.create({ url, event_types: ['asset_appeared'] });

@@ -1,6 +1,6 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { SessionFile } from '../../../src/platform/session/session-file.ts';
+import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { SessionBench, until } from './session-bench.ts';
 
 let bench: SessionBench;
@@ -106,6 +106,24 @@ describe('token revocation', () => {
     bench.server.faults = [];
     await bench.pass(16_000, 1_000);
     expect(bench.server.story).toContain('revoke:1');
+  });
+
+  it('includes the refresh token of an expired access token whose refresh failed', async () => {
+    await bench.start();
+    bench.server.faults.push((seen, response) => {
+      if (seen.path !== '/oauth/token') return false;
+      response.writeHead(500).end();
+      return true;
+    });
+    await bench.pass(700_000, 10_000);
+    bench.server.faults = [];
+    await bench.pass(60_000, 1_000);
+    await until(() => bench.server.story.includes('revoke:1'));
+    const revoked = bench.server.seen.flatMap((seen) =>
+      seen.path === '/oauth/revoke' ? [seen.form.get('token')] : [],
+    );
+    expect(revoked).toEqual([bench.server.tokens[0]!.refresh]);
+    expect(bench.server.violations).toEqual([]);
   });
 
   it('at shutdown revokes every token, the current token last, and removes the session file', async () => {

@@ -1,7 +1,8 @@
-import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { inspect } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { RetiredTokens } from '../../../src/platform/session/retired-tokens.ts';
+import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { SessionBench, until } from './session-bench.ts';
 
 let bench: SessionBench;
@@ -303,21 +304,121 @@ describe('revocation', () => {
   });
 });
 
-describe('token waiting for revocation', () => {
-  it('is discarded without a request after expiry', async () => {
-    const gone = Promise.withResolvers<void>();
-    const asked: string[] = [];
-    const tokens = new RetiredTokens({
-      clock: bench.clock,
-      log: bench.log,
-      revoke: async (text) => void asked.push(text),
-      onGone: gone.resolve,
+describe('new token that the platform does not know yet', () => {
+  /** Rejects calls with a token issued less than `forMs` ago. Returns the number of rejected calls. */
+  const unknownFor = (forMs: number, path = '/v1/assets') => {
+    const rejected: number[] = [];
+    bench.server.faults.push((seen, response) => {
+      const token = bench.server.tokens.find(({ access }) => seen.headers.authorization?.endsWith(access));
+      if (seen.path !== path || !token || bench.clock.monotonicMs() - token.issuedMs >= forMs) return false;
+      rejected.push(bench.clock.monotonicMs());
+      response.writeHead(401).end();
+      return true;
     });
-    const endsAtMs = bench.clock.monotonicMs();
-    const issued = { accessToken: 'a', refreshToken: 'r', expiresAtMs: endsAtMs, lifeMs: 60_000, inUse: 0 };
-    tokens.add({ issued, endsAtMs, texts: () => ['a'], expiresWallMs: 0 });
-    await gone.promise;
-    expect([asked, tokens.list()]).toEqual([[], []]);
-    expect(bench.lines.some(({ event }) => event === 'session.revoke_missed')).toBe(true);
+    return rejected;
+  };
+
+  it('is tested by one call at a time while the others wait, and is not replaced', async () => {
+    await bench.start();
+    const rejected = unknownFor(3_000);
+    const first = get();
+    await until(() => bench.events().includes('session.token_unknown'));
+    const others = Array.from({ length: 20 }, () => get());
+    await bench.pass(5_000, 500);
+    const answers = await Promise.all([first, ...others]);
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+    expect(rejected.length).toBeLessThanOrEqual(5);
+    expect(bench.server.tokens).toHaveLength(1);
   });
+
+  it('is sent once more by each of the calls that were already in progress', async () => {
+    await bench.start();
+    const rejected = unknownFor(3_000);
+    const calls = Array.from({ length: 20 }, () => get());
+    await until(() => rejected.length === 20);
+    await bench.pass(5_000, 500);
+    expect((await Promise.all(calls)).map(({ status }) => status)).toEqual(Array(20).fill(200));
+    expect(rejected.length).toBeLessThanOrEqual(25);
+    expect(bench.server.tokens).toHaveLength(1);
+    expect(bench.events().filter((event) => event === 'session.token_unknown')).toHaveLength(1);
+  });
+
+  it('is replaced after four retries, and the waiting calls use the next one', async () => {
+    await bench.start();
+    const [token] = bench.server.tokens;
+    bench.server.faults.push((seen, response) => {
+      if (!seen.headers.authorization?.endsWith(token!.access)) return false;
+      response.writeHead(401).end();
+      return true;
+    });
+    const calls = [get(), get(), get()];
+    await bench.pass(20_000, 1_000);
+    expect((await Promise.all(calls)).map(({ status }) => status)).toEqual([200, 200, 200]);
+    expect(bench.server.tokens).toHaveLength(2);
+    expect(bench.server.count('/v1/assets')).toBe(3 + 4 + 3);
+  });
+
+  it('delays the other calls by one second if a single endpoint rejects every token', async () => {
+    await bench.start();
+    const rejected = unknownFor(Number.POSITIVE_INFINITY, '/v1/other');
+    const other = bench.client.request({ method: 'GET', path: '/v1/other', kind: 'other' });
+    await until(() => rejected.length === 1);
+    const calls = [get(), get()];
+    await bench.pass(1_000, 500);
+    expect((await Promise.all(calls)).map(({ status }) => status)).toEqual([200, 200]);
+    await bench.pass(60_000, 500);
+    expect((await other).status).toBe(401);
+  });
+
+  it('is tested by the next call if a call ends without a response', async () => {
+    await bench.start();
+    const rejected = unknownFor(1_000);
+    const calls = Promise.allSettled([get(), get()]);
+    await until(() => rejected.length === 2);
+    await bench.quiet();
+    let dropped = false;
+    bench.server.faults.push((seen, response) => {
+      if (seen.path !== '/v1/assets' || dropped) return false;
+      dropped = true;
+      response.destroy();
+      return true;
+    });
+    await bench.pass(3_000, 500);
+    const outcomes = (await calls).map((call) => (call.status === 'fulfilled' ? call.value.status : call.reason.code));
+    expect(outcomes.sort()).toEqual([200, 'platform.connection_reset']);
+  });
+
+  it('delays no call after the agent has begun to stop', async () => {
+    await bench.start();
+    const rejected = unknownFor(3_000);
+    const calls = [get(), get()];
+    await until(() => rejected.length === 2);
+    bench.client.stopRetries();
+    expect((await Promise.all(calls)).map(({ status }) => status)).toEqual([401, 401]);
+    expect(rejected).toHaveLength(2);
+  });
+});
+
+describe('session file', () => {
+  it('is read without its invalid entries, and is absent if there are no tokens', async () => {
+    const path = join(bench.folder, 'session.json');
+    const file = new SessionFile(bench.folder);
+    const one = { accessToken: 'a', refreshToken: 'r', expiresWallMs: 1_000 };
+    const invalid = [null, 7, [], {}, { ...one, accessToken: '' }, { ...one, refreshToken: 7 }, { accessToken: 'a' }];
+    writeFileSync(path, JSON.stringify({ version: 1, tokens: [one, ...invalid] }));
+    expect(await file.read()).toEqual([one]);
+    await Promise.all([file.write([one, one]), file.write([])]);
+    expect(existsSync(path)).toBe(false);
+    expect(await file.read()).toEqual([]);
+  });
+
+  it.each(['', '{"version":1,"tokens":[{"accessToken":"secret', '{}', '{"tokens":"secret"}', 'null', '7'])(
+    'with invalid content is reported without quoting it: %s',
+    async (text) => {
+      writeFileSync(join(bench.folder, 'session.json'), text);
+      const error = await new SessionFile(bench.folder).read().catch((reason: unknown) => reason);
+      expect(error).toMatchObject({ code: 'session.file', retryable: true });
+      expect(inspect(error)).not.toContain('secret');
+    },
+  );
 });

@@ -172,7 +172,8 @@ export class TokenServer {
     const text = seen.form.get('token');
     const token = this.tokens.find((one) => one.access === text || one.refresh === text);
     if (!token) this.violations.push('revoked an unknown token');
-    else if (token.expiresMs <= this.#nowMs()) this.violations.push(`revoked ${token.access} after its expiry`);
+    else if (text === token.access && token.expiresMs <= this.#nowMs())
+      this.violations.push(`revoked ${token.access} after its expiry`);
     else if (token.revokedMs !== undefined) this.violations.push(`revoked ${token.access} twice`);
     else {
       this.story.push(`revoke:${this.tokens.indexOf(token) + 1}`);

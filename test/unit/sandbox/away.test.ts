@@ -1,5 +1,4 @@
 /** During an outage, no other program can get the port of a sandbox, and with it the sandbox's clients. */
-import { readFileSync } from 'node:fs';
 import { afterEach, expect, it } from 'vitest';
 import { claimPort } from '../../../src/base/port-claim.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
@@ -17,13 +16,11 @@ async function start(options: ConstructorParameters<typeof Sandbox>[0] = {}): Pr
 }
 
 const portOf = (url: string) => Number(new URL(url).port);
-const LAST_GIVEN = Number(readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').trim().split(/\s+/)[1]);
 
 it('sandbox keeps its ports reserved during an outage', async () => {
   const away = await start({ adminPort: 0, identityPort: 0 });
   const addresses = [away.url, away.identityUrl, away.adminUrl];
   expect(new Set(addresses).size).toBe(3);
-  for (const address of addresses) expect(portOf(address)).toBeGreaterThan(LAST_GIVEN);
 
   await away.goOffline('refuse');
   await expect(fetch(away.url)).rejects.toThrow();

@@ -8,7 +8,6 @@ import type { StoreFacts } from '../../../src/buffer/store-facts.ts';
 import type { Shaping } from '../../../src/config/tags.ts';
 import { Gate, type GateOptions } from '../../../src/sources/intake/gate.ts';
 import { Intake } from '../../../src/sources/intake/intake.ts';
-import { isSent, scaledOf } from '../../../src/sources/intake/shaping.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
@@ -26,12 +25,6 @@ function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source'
 }
 
 describe('source gate', () => {
-  it('scales raw values if a scale is configured, and otherwise leaves them unchanged', () => {
-    expect(scaledOf(3, { scale: 0.1, offset: 0 })).toBe(0.3);
-    expect(scaledOf(1_000, { scale: 0.1, offset: -40 })).toBe(60);
-    expect(scaledOf(0.1 + 0.2, { scale: 1, offset: 0 })).toBe(0.1 + 0.2);
-  });
-
   it('returns the latest value received, even if it was not sent', async () => {
     const { gate, point, take, values } = gateWith({ deadband: { units: 10 }, onFailure: 'bad' });
     expect(gate.latestOf(point)).toBeUndefined();
@@ -93,8 +86,11 @@ describe('source gate', () => {
     [{ deadband: { share: 0.01 } }, [100, 100.9, 101.1, 99], [100, 101.1, 99]],
     [{ onChange: true }, [1, 1, 2, 2, 1], [1, 2, 1]],
     [{ scale: 0.1, deadband: { units: 1 } }, [100, 105, 120], [10, 12]],
+    [{ scale: 0.1 }, [3, 3], [0.3, 0.3]],
+    [{ scale: 0.1, offset: -40 }, [1_000], [60]],
+    [{}, [0.1 + 0.2], [0.1 + 0.2]],
   ] as [Partial<Shaping>, number[], number[]][])(
-    'sends only changes: settings %o, readings %o',
+    'sends scaled values beyond the dead band: settings %o, readings %o',
     async (shaping, raw, sent) => {
       const { take, values } = gateWith(shaping);
       for (const one of raw) await take(one);
@@ -349,12 +345,5 @@ describe('arrival timestamps', () => {
     const after = new Stamps({ latestMs: 90 * 86_400_000, ahead: [] });
     expect([1, 1, 2].map((series) => after.next(series, 5_000))).toEqual([5_000, 5_001, 5_000]);
     expect(after.kept(5_000).latestMs).toBe(5_000);
-  });
-});
-
-describe('value shaping', () => {
-  it('sends every value by default', () => {
-    const last = { value: 1, isBad: false, atMs: 0 };
-    expect(isSent({ scale: 1, offset: 0, onFailure: 'skip' }, last, 1, false, 0)).toBe(true);
   });
 });

@@ -8,7 +8,7 @@ import { deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zl
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { headOf, JSON_TYPE, NDJSON_TYPE, PushListener } from './push-listener.ts';
-import { storeFault, until } from './sink-double.ts';
+import { PLANT, storeFault, until } from './sink-double.ts';
 
 const MiB = 1024 * 1024;
 const AT = '2026-11-21T00:00:00.000Z';
@@ -204,7 +204,7 @@ describe('POST /v1/values', () => {
   });
 
   it('limits new series to MAX_SERIES', async () => {
-    listener.bench.intake.setMaxSeries(1);
+    listener.bench.intake.reload(PLANT, false, 1);
     const values = [1, 2].map((asset) => ({ asset, key: 'k', value: asset }));
     expect((await listener.values(values)).body.problems).toMatchObject([
       { index: 1, problem: expect.stringContaining('MAX_SERIES') },
@@ -279,10 +279,10 @@ describe('ingest response', () => {
   it('is 503 with Retry-After if the buffer is full or the disk fails, and nothing is stored', async () => {
     await listener.listen();
     const { sink, counted } = listener.bench;
-    sink.fault = storeFault('buffer.full', 12_300);
+    sink.fault = storeFault('buffer.full');
     for (const send of [() => listener.values([ONE]), () => listener.lines('FT-101 flow=1\nx y=1')]) {
       const { status, headers, body } = await send();
-      expect([status, headers['retry-after']]).toEqual([503, '13']);
+      expect([status, Number(headers['retry-after']) > 0]).toEqual([503, true]);
       expect(body.error).toContain('nothing in the request was stored');
     }
     sink.fault = storeFault('store.unwritable');

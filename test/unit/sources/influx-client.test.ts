@@ -68,7 +68,7 @@ describe('InfluxDB client', () => {
 
   it('retries rejected points until the store accepts them', async () => {
     await listen({ token: undefined });
-    listener.bench.sink.fault = storeFault('buffer.full', 10);
+    listener.bench.sink.fault = storeFault('buffer.busy');
     const failed = Promise.withResolvers<void>();
     const writing = api({
       maxRetries: 5,

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
 import { Poller } from '../../../src/sources/poller.ts';
-import { SimulatedPoint, type SimulateValue } from '../../../src/sources/simulate/simulate-source.ts';
+import { type SimulateValue, simulated } from '../../../src/sources/simulate/simulate-source.ts';
 import { type IntakeBench, makeIntakeBench, originOf, storeFault, tagOf, until } from './sink-double.ts';
 
 const TAGS = new Map([
@@ -108,7 +108,7 @@ describe('poller', () => {
 
   it('stores the values of all polls after the store has rejected them for a while', async () => {
     const bench = makeIntakeBench(TAGS);
-    bench.sink.fault = storeFault('buffer.full', 4_500);
+    bench.sink.fault = storeFault('buffer.full');
     const { poller, gate } = pollerOf(bench);
     poller.start();
     await bench.clock.advance(4_400);
@@ -146,8 +146,8 @@ describe('simulated values', () => {
 
   function run(polls: number): number[][] {
     const points = pointsOf<SimulateValue>(tags, 'sim', makeIntakeBench(tags).intake);
-    const simulated = points.map((point) => new SimulatedPoint(point, 60_000));
-    return Array.from({ length: polls }, (_, poll) => simulated.map((point) => point.next(poll * 1_000)));
+    const generators = points.map((point) => simulated(point, 60_000));
+    return Array.from({ length: polls }, (_, poll) => generators.map((next) => next(poll * 1_000)));
   }
 
   it('change within their limits, and are identical for the same configuration', () => {

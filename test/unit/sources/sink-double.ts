@@ -5,10 +5,9 @@ import type { Note } from '../../../src/buffer/client/notes.ts';
 import { STAMPED_HERE, STATUS_MASK, type ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../../src/buffer/series.ts';
 import { type Shaping, type Tag, type TagValue, UNSHAPED, type ValueOrigin } from '../../../src/config/tags.ts';
-import { Gate } from '../../../src/sources/intake/gate.ts';
+import { Gate, type ValueWatch } from '../../../src/sources/intake/gate.ts';
 import { Intake } from '../../../src/sources/intake/intake.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
-import type { ValueWatch } from '../../../src/sources/intake/value-watch.ts';
 import { SourceStatus, type SourceStatusOptions } from '../../../src/sources/status.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
@@ -108,8 +107,8 @@ class MemorySink {
   }
 }
 
-export function storeFault(code: string, retryAfterMs?: number): StoreError {
-  return Object.assign(new StoreError('the buffer takes nothing now', { code, retryable: true }), { retryAfterMs });
+export function storeFault(code: string): StoreError {
+  return new StoreError('the buffer takes nothing now', { code, retryable: true });
 }
 
 export function tagOf(name: string, asset: number, values: TagValue[]): Tag {

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { sourcesTable } from '../../../src/commands/sources/report-text.ts';
 import { UNSHAPED } from '../../../src/config/tags.ts';
 import { findings } from '../../../src/ops/findings.ts';
-import type { SourceReport } from '../../../src/sources/status.ts';
+import { missingText, type SourceReport } from '../../../src/sources/status.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { statusOf } from './sink-double.ts';
 
@@ -33,7 +33,7 @@ async function reportOf(
   else status.disconnect(problem);
   if (lastAcceptedMs !== undefined) {
     await clock.advance(lastAcceptedMs);
-    for (const point of points) status.recordNumber({ point, raw: 1 }, clock.monotonicMs());
+    for (const point of points) status.recordNumber({ point, raw: 1 }, 1, clock.monotonicMs());
   }
   await clock.advance(startMs + afterMs - clock.monotonicMs());
   return status.report(0);
@@ -101,6 +101,12 @@ describe('source report', () => {
       overdue: true,
     });
     expect((await reportOf(UNSOLICITED, 21_000)).missing?.overdue).toBe(false);
+    const first = [
+      { name: 'FT-1 flow', problem: null },
+      { name: 'FT-2 flow', problem: '"ON" is not a number' },
+    ];
+    const text = 'no value yet for FT-1 flow, FT-2 flow ("ON" is not a number), and 5 more';
+    expect(missingText({ values: 7, first, since_seconds: 21, overdue: true })).toBe(text);
   });
 
   it('becomes an error finding with its problem if the source is silent', async () => {
@@ -153,7 +159,7 @@ describe('source whose data yields no values', () => {
     expect(shown).toMatch(/^plant +mqtt +unusable +15 min /m);
     expect(shown).toContain('plant: no value in the latest 16 readings, latest problem: the payload, "ON"');
     status.recordFailure(point, 'again');
-    status.recordNumber({ point, raw: 1 }, clock.monotonicMs());
+    status.recordNumber({ point, raw: 1 }, 1, clock.monotonicMs());
     expect(report().unusable).toBeNull();
     expect(lines).toMatchObject([
       { event: 'source.unusable', source: 'plant', readings: 16, error: 'the payload, "ON", is not a number' },
@@ -174,11 +180,11 @@ describe('source whose data yields no values', () => {
     const { clock, status, point, report } = begin();
     for (let minute = 0; minute < 60; minute++) {
       status.recordFailure(point, 'no number');
-      if (minute % 10 === 0) status.recordNumber({ point, raw: 1 }, clock.monotonicMs());
+      if (minute % 10 === 0) status.recordNumber({ point, raw: 1 }, 1, clock.monotonicMs());
       await clock.advance(MINUTE_MS);
     }
     expect(report().unusable).toBeNull();
-    status.recordNumber({ point, raw: 1 }, clock.monotonicMs());
+    status.recordNumber({ point, raw: 1 }, 1, clock.monotonicMs());
     status.recordFailure(point, 'no number');
     await clock.advance(60 * MINUTE_MS);
     expect(report().unusable).toBeNull();
@@ -186,7 +192,7 @@ describe('source whose data yields no values', () => {
 
   it('is a warning for an hour after data was rejected, with the number of rejections and an example', async () => {
     const { clock, status, point, report } = begin();
-    status.recordNumber({ point, raw: 1 }, clock.monotonicMs());
+    status.recordNumber({ point, raw: 1 }, 1, clock.monotonicMs());
     status.recordRejected('site/ft101: the payload, "ON", is not a number');
     status.recordRejected('site/ft101: the payload, "OFF", is not a number');
     await clock.advance(2 * MINUTE_MS);

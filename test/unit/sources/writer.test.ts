@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { UNSHAPED, type Writable } from '../../../src/config/tags.ts';
-import type { SourceStatus } from '../../../src/sources/status.ts';
+import type { ObservedReading } from '../../../src/sources/status.ts';
 import { type WriteRequest, Writer } from '../../../src/sources/writes/writer.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
@@ -9,10 +9,12 @@ interface DeviceOptions {
   writable?: Partial<Writable>;
   scale?: number;
   notes?: Map<string, string>;
+  /** The device cannot be queried and reports this value after a write. */
+  reports?: number;
 }
 
 /** A device with one integer register. */
-function makeDevice({ writable = {}, scale = 1, notes = new Map() }: DeviceOptions = {}) {
+function makeDevice({ writable = {}, scale = 1, notes = new Map(), reports }: DeviceOptions = {}) {
   const clock = new ManualClock();
   const log = silentLogger();
   const events: string[] = [];
@@ -24,19 +26,25 @@ function makeDevice({ writable = {}, scale = 1, notes = new Map() }: DeviceOptio
     writable: { min: 0, max: 100, verify: true, tolerance: 0, ...writable } as Writable,
     spec: 'register 1',
   };
-  const source = {
+  const listeners = new Set<(reading: ObservedReading) => void>();
+  const readOne = {
     readOne: async () => {
       if (!device.isReachable) throw new Error('no response');
       return device.register;
     },
+  };
+  const source = {
+    ...(reports === undefined ? readOne : {}),
     write: async (_: unknown, raw: number, guard: () => void) => {
       device.beforeSend();
       guard();
       device.register = Math.round(raw);
       device.sent.push(device.register);
       device.afterSend();
+      if (reports !== undefined) for (const listener of listeners) listener({ point: point as never, raw: reports });
     },
   };
+  const point = { series: 1, shaping: { ...UNSHAPED, scale } };
   const outcomes: string[] = [];
   const writer = new Writer({
     isOn: () => current.isOn,
@@ -47,9 +55,17 @@ function makeDevice({ writable = {}, scale = 1, notes = new Map() }: DeviceOptio
         writable: current.writable,
         rules: { storedFor: (_: unknown, raw: number) => Math.round(raw) },
         targets: [current.spec],
-        point: { shaping: { ...UNSHAPED, scale }, spec: current.spec },
+        point: { ...point, spec: current.spec },
         source,
-        gate: { latestOf: () => undefined, status: { listen: () => () => {} } as unknown as SourceStatus },
+        gate: {
+          latestOf: () => undefined,
+          status: {
+            listen: (listener: (reading: ObservedReading) => void) => {
+              listeners.add(listener);
+              return () => listeners.delete(listener);
+            },
+          },
+        },
       }) as never,
     notes: { read: async (name) => notes.get(name), set: async (name, text) => void notes.set(name, text) },
     onOutcome: (outcome) => outcomes.push(outcome),
@@ -188,6 +204,20 @@ describe('writer', () => {
     expect(await write(5)).toMatchObject({ outcome });
     expect(device.sent).toEqual([]);
   });
+
+  it.each([
+    [40, 'written', 'read back 20'],
+    [30, 'unverified', 'returns 15 instead of 20'],
+  ])(
+    'compares the value with the reported one if the device cannot be queried: %d',
+    async (reports, outcome, detail) => {
+      const { device, write, clock } = makeDevice({ scale: 0.5, reports });
+      const written = write(20);
+      await clock.advance(6_000);
+      expect(await written).toMatchObject({ outcome, detail: expect.stringContaining(detail) });
+      expect(device.sent).toEqual([40]);
+    },
+  );
 
   it('fails without sending if the device does not respond', async () => {
     const { device, write } = makeDevice();

@@ -14,10 +14,10 @@ import {
   personRefreshRequest,
   personRevokeRequest,
 } from '../../../src/platform/grants/person.ts';
+import { TokenRequests } from '../../../src/platform/grants/technical-user.ts';
 import { HttpBoundary } from '../../../src/platform/http-boundary.ts';
+import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { Session } from '../../../src/platform/session/session.ts';
-import { SessionFile } from '../../../src/platform/session/session-file.ts';
-import { TokenRequests } from '../../../src/platform/session/token-requests.ts';
 import { SANDBOX_CREDENTIALS } from '../../../src/sandbox/sandbox.ts';
 import { untilValid } from '../platform/until-valid.ts';
 import { Platform, REDIRECT, redirectOf } from './platform.ts';
@@ -81,7 +81,7 @@ describe('specification, client session', () => {
     const login = (clientAuth: 'basic' | 'basic-encoded') => {
       const client = { clientId, clientSecret: 'a+b/c=~!', clientAuth };
       const user = { username: technicalUsername, password: technicalPassword };
-      const requests = new TokenRequests(boundary, strict.sandbox.url, () => ({ client, user }), systemClock);
+      const requests = new TokenRequests(boundary, strict.sandbox.url, () => ({ client, user }));
       return requests.login(AbortSignal.timeout(20_000));
     };
     try {

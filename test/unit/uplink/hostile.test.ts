@@ -79,7 +79,6 @@ const IN_ITS_PLACE: [string, Manners][] = [
     'sends 200 with a compression bomb',
     whole((socket) => void socket.write(sized('HTTP/1.1 200 OK\r\ncontent-encoding: gzip', bomb), 'latin1')),
   ],
-  ['sends 204 and announces a body', says('HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\nhalf')],
   ['sends 404 with a page', says(sized('HTTP/1.1 404 Not Found\r\ncontent-type: text/html', '<h1>No such page</h1>'))],
   ['sends 402 with a page', says(sized('HTTP/1.1 402 Payment', '<h1>Buy another hour</h1>'))],
   ['sends 400 with a page', says(sized('HTTP/1.1 400 Bad Request', '<h1>Your browser sent a request…</h1>'))],

@@ -48,7 +48,8 @@ describe('verdict table', () => {
     ['no length and no encoding', 200, '', {}, false],
     ['JSON', 200, '{}', { 'content-length': '2' }, false],
     ['a line feed', 200, '\n', { 'content-length': '1' }, false],
-    ['a missing body', 204, '', { 'content-length': '5' }, false],
+    ['a missing body', 200, '', { 'content-length': '5' }, false],
+    ['status 204 and a length', 204, '', { 'content-length': '5' }, true],
     ['status 204 and no length', 204, '', {}, true],
   ])('checks whether a response with %s is empty', (_name, status, text, headers, isTaken) => {
     const { meaning } = verdictOfAnswer(answer(status, text, headers), [200, 204]);

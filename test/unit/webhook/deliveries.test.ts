@@ -51,7 +51,7 @@ function answer({ method, query, body }: { method: string; query: URLSearchParam
 }
 
 const parts = () => ({
-  platform: new TestPlatform(() => stub.url),
+  platform: new TestPlatform(() => stub.url, clock),
   registered: () => ({ application: 1, webhook: 2, scope: 's' }),
   clock,
 });

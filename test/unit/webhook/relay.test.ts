@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
-import { brokerAway, brokerTooLarge } from '../../../src/broker/broker-error.ts';
+import { brokerTooLarge, retryable } from '../../../src/broker/broker-error.ts';
 import { Inbox } from '../../../src/webhook/inbox.ts';
 import { readEvent } from '../../../src/webhook/received-event.ts';
 import { Relay } from '../../../src/webhook/relay.ts';
@@ -104,7 +104,7 @@ describe('relay', () => {
     let tries = 0;
     refusal = (body) => {
       if (body === bodies[8]) return brokerTooLarge('broker');
-      return body === bodies[6] && tries++ < 3 ? brokerAway('broker') : undefined;
+      return body === bodies[6] && tries++ < 3 ? retryable('broker.away', 'not connected') : undefined;
     };
     listening.inbox.insertMany(bodies.map((body) => readEvent(new TextEncoder().encode(body), 0)));
     await relayed(1);

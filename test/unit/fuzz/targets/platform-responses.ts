@@ -1,16 +1,20 @@
 import { PlatformError } from '../../../../src/base/errors.ts';
 import { Redactor } from '../../../../src/base/redactor.ts';
-import { CallRefusal, problemOf } from '../../../../src/platform/call-refusal.ts';
 import { ApiCalls } from '../../../../src/platform/client.ts';
-import { GrantError } from '../../../../src/platform/grants/grant-error.ts';
-import { processRevokeAnswer, processTokenAnswer } from '../../../../src/platform/grants/token-answer.ts';
 import type { PlatformAnswer as Answer } from '../../../../src/platform/http-boundary.ts';
-import { listEntries } from '../../../../src/platform/pages.ts';
 import { PlatformClock } from '../../../../src/platform/platform-clock.ts';
-import { listApiSubscriptions } from '../../../../src/platform/resources/api-subscriptions.ts';
-import { ClientApplications } from '../../../../src/platform/resources/client-applications.ts';
-import { readPermissionV1, readPermissionV2 } from '../../../../src/platform/resources/permissions.ts';
+import {
+  listApiSubscriptions,
+  listClientApplications,
+} from '../../../../src/platform/resources/connect-subscription.ts';
+import { listPermissions } from '../../../../src/platform/resources/permissions.ts';
 import { Webhooks } from '../../../../src/platform/resources/webhooks.ts';
+import {
+  CallRefusal,
+  GrantError,
+  processRevokeAnswer,
+  processTokenAnswer,
+} from '../../../../src/platform/response-meanings.ts';
 import { verdictOfAnswer } from '../../../../src/uplink/verdict.ts';
 import { readArrivals } from '../../../../src/webhook/delivery-list.ts';
 import { canonicalise, decode, identityOf } from '../../../../src/webhook/identity.ts';
@@ -70,7 +74,7 @@ const platformAnswer: FuzzTarget = {
   ],
   async run(bytes) {
     const answer = answerOf(bytes);
-    const context = { grant: 'password', wallMs: 1_795_000_000_000 };
+    const context = { grant: 'password' } as const;
     for (const process of [processTokenAnswer, processRevokeAnswer]) {
       refusing(
         (error) => {
@@ -85,7 +89,7 @@ const platformAnswer: FuzzTarget = {
     const verdict = verdictOfAnswer(answer, [204]);
     demand(verdict.meaning !== 'delivered' || (answer.status === 204 && answer.text === ''), 'delivered without a 204');
     demand(verdict.reason.length <= 300 && PLAIN.test(verdict.reason), 'words of the platform are not plain');
-    demand(problemOf(answer, 'GET /x') instanceof CallRefusal, 'no refusal');
+    demand(PLAIN.test(new CallRefusal(answer, 'GET /x').message), 'an error is not plain');
     const restMs = new PlatformClock(new ManualClock(0)).restMs(answer);
     demand(restMs > 0 && restMs < 400_000, `a 429 rests for ${restMs}`);
     await reading(answer);
@@ -106,10 +110,10 @@ async function reading(answer: Answer): Promise<void> {
   }
   const lists = [
     (calls: ApiCalls) => new Webhooks(calls, 1).list(),
-    (calls: ApiCalls) => new ClientApplications(calls).list(),
+    (calls: ApiCalls) => listClientApplications(calls),
     (calls: ApiCalls) => listApiSubscriptions(calls),
-    (calls: ApiCalls) => listEntries(calls, '/v2/permissions', ['permissions'], readPermissionV2),
-    (calls: ApiCalls) => listEntries(calls, '/v1/permissions', ['permissions'], readPermissionV1),
+    (calls: ApiCalls) => listPermissions(calls, 2, { id: 1, type: 'Asset' }),
+    (calls: ApiCalls) => listPermissions(calls, 1, { id: 1, type: 'Asset' }),
   ];
   for (const list of lists) {
     const calls = new OneAnswer(answer);

@@ -11,7 +11,7 @@ import { packRanges, settledCount, unpackRanges } from '../../../../src/buffer/f
 import { ValueColumns } from '../../../../src/buffer/format/value-columns.ts';
 import { SqlitePages } from '../../../../src/buffer/recovery/sqlite-pages.ts';
 import { walLostCommits } from '../../../../src/buffer/recovery/wal-check.ts';
-import { parseProgress } from '../../../../src/sources/csv/file-rows.ts';
+import { parseProgress } from '../../../../src/sources/csv/columns.ts';
 import { demand, demandSame, type FuzzTarget, refusing } from '../target.ts';
 
 const isDamage = (error: unknown) => codeOf(error) === 'store.damaged';

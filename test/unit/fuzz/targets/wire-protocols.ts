@@ -3,7 +3,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { Readable } from 'node:stream';
 import { Redactor } from '../../../../src/base/redactor.ts';
 import { Connection, type Message } from '../../../../src/broker/connection.ts';
-import { openNats } from '../../../../src/broker/nats/nats-connection.ts';
+import { openNats } from '../../../../src/broker/nats/nats-broker.ts';
 import { commonSubject, covers, NATS_SUBJECTS } from '../../../../src/broker/topic-filters.ts';
 import { readBrokerAddress } from '../../../../src/broker/transport.ts';
 import { eachReaderLine } from '../../../../src/sources/opcua/reader-process.ts';
@@ -105,7 +105,10 @@ const natsWire: FuzzTarget = {
     });
     const spec = { servers: [`nats://127.0.0.1:${port}`], ackWaitMs: 30_000, ordered: false };
     try {
-      const { connection } = await openNats({ name: 'fuzz', spec }, 'fuzz', new Redactor());
+      const { connection } = await openNats(
+        { name: 'fuzz', spec, clientId: 'fuzz', platformCaFile: undefined },
+        new Redactor(),
+      );
       await connection.closed();
     } catch (error) {
       demand(error instanceof Error, 'what is no error was thrown');

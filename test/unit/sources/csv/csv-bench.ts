@@ -1,3 +1,5 @@
+import type { ChildProcess } from 'node:child_process';
+import { EventEmitter } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,7 +10,7 @@ import type { Source } from '../../../../src/config/tags.ts';
 import type { CsvSpec, CsvValue } from '../../../../src/sources/csv/columns.ts';
 import { CSV } from '../../../../src/sources/csv/csv-kind.ts';
 import { type FolderRequest, ForeignFolders, perform } from '../../../../src/sources/csv/folder.ts';
-import { type FolderProgram, type FolderProgramEvents, Folders } from '../../../../src/sources/csv/folders.ts';
+import { Folders } from '../../../../src/sources/csv/folders.ts';
 import { Gate } from '../../../../src/sources/intake/gate.ts';
 import { SOURCE_KINDS } from '../../../../src/sources/kinds.ts';
 import { type Point, pointsOf } from '../../../../src/sources/points.ts';
@@ -18,29 +20,26 @@ import type { ManualClock } from '../../doubles/manual-clock.ts';
 import { makeIntakeBench, storeFault } from '../sink-double.ts';
 
 /** Runs the operations in this process, because tests of this layer start no programs. */
-export class LocalProgram implements FolderProgram {
+export class LocalProgram extends EventEmitter {
   readonly #folders = new ForeignFolders();
-  readonly #events: FolderProgramEvents;
   /** Requests without a reply, as on an unresponsive share. */
   static isHung: (request: FolderRequest) => boolean = () => false;
-
-  constructor(events: FolderProgramEvents) {
-    this.#events = events;
-  }
 
   send(request: FolderRequest): void {
     if (LocalProgram.isHung(request)) return;
     const reply = structuredClone(perform(this.#folders, request));
-    queueMicrotask(() => this.#events.reply(reply));
+    queueMicrotask(() => this.emit('message', reply));
   }
 
   kill(): void {
-    queueMicrotask(() => this.#events.exited('SIGKILL'));
+    queueMicrotask(() => this.emit('exit', null, 'SIGKILL'));
   }
+
+  unref(): void {}
 }
 
-export function localFolders(clock: ManualClock, fileSystemOf = async (_path: string) => '1'): Folders {
-  return new Folders({ clock, start: (events) => new LocalProgram(events), fileSystemOf });
+export function localFolders(clock: ManualClock): Folders {
+  return new Folders(clock, () => new LocalProgram() as unknown as ChildProcess);
 }
 
 /** A CSV source `drop` over a new folder, with a real gate and a store in memory. `FOLDER` denotes the folder. */

@@ -2,6 +2,7 @@ import {
   appendFileSync,
   mkdirSync,
   renameSync,
+  rmSync,
   symlinkSync,
   truncateSync,
   unlinkSync,
@@ -82,7 +83,7 @@ describe('source of complete CSV files', () => {
       [1, 3, 7],
       [2, 4, 8],
     ]);
-    expect(bench.read('done/a.csv.report.txt')).toContain('line 6: unexpected text after a quote');
+    expect(bench.read('done/a.csv.report.txt')).toContain('line 6: unexpected text after a closing quote');
   });
 
   it('moves a file only when its values are on disk, and stores each row once across crashes', async () => {
@@ -193,12 +194,9 @@ describe('source of complete CSV files', () => {
     const name = Buffer.concat([Buffer.from(`${bench.folder}/`), Buffer.from('Z\xe4hler.csv', 'latin1')]);
     writeFileSync(name, row(3));
     await bench.open();
-    await bench.until(() => bench.values().length === 3 && bench.below().length === 3);
+    await bench.until(() => bench.values().length === 2 && bench.below().length === 4);
     expect(bench.read('.victim')).toBe('acknowledged values');
-    expect(bench.below()).toEqual(['.victim', 'done', 'link.csv']);
-    bench.write('y.csv', row(4));
-    await bench.until(() => bench.below('done').includes('y.csv.2'));
-    expect(bench.read('done/y.csv.report.txt')).toBe(row(2));
+    expect(bench.below()).toEqual(['.victim', 'done', 'link.csv', 'y.csv.report.txt']);
     await bench.clock.advance(30_000);
     expect(JSON.stringify(bench.logged('csv.taken'))).toContain('Z\\\\xe4hler.csv');
   });
@@ -345,17 +343,65 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error: expect.stringContaining('line 4') }]);
   });
 
-  it('stores nothing twice if a line makes the file unreadable, and reads other files', async () => {
+  it.each([
+    ['a byte that is not UTF-8', Buffer.from('\xff,2\n', 'latin1'), 'not valid utf-8'],
+    ['a quote that is not closed', Buffer.from(`"x,2\n${'1,3\n'.repeat(20_000)}`), 'unterminated quote'],
+    ['a line that is too long', Buffer.from(`${'x'.repeat(200_000)}\n`), 'longer than 64 KiB'],
+  ])('rejects one row for %s, and reads the next ones', async (_what, bytes, problem) => {
     const bench = new CsvBench('tail: true', ONE);
-    bench.write('a.csv', `n\n1\n"${'x'.repeat(70_000)}`);
-    bench.write('b.csv', 'n\n5\n');
+    bench.write('a.csv', Buffer.concat([Buffer.from('m,n\n1,1\n'), bytes, Buffer.from('1,4\n')]));
     await bench.open();
+    await bench.until(() => bench.values().includes(4));
+    appendFileSync(join(bench.folder, 'a.csv'), '1,5\n');
     await bench.until(() => bench.values().includes(5));
-    await bench.clock.advance(10_000);
-    expect(bench.logged('csv.unreadable')).toMatchObject([{ file: 'a.csv', error: 'line 3: unterminated record' }]);
-    expect(bench.values().filter((n) => n === 1).length).toBeLessThanOrEqual(1);
-    expect(bench.status.problem).toContain('a.csv');
+    expect(bench.values().filter((value) => value !== 3)).toEqual([1, 4, 5]);
+    expect(bench.values().length).toBe(problem === 'unterminated quote' ? 20_003 : 3);
+    const error = expect.stringMatching(new RegExp(`^line 3: ${problem}`));
+    expect(bench.logged('csv.refused')).toMatchObject([{ file: 'a.csv', refused: 1, error }]);
+    expect(bench.logged('csv.unreadable')).toEqual([]);
   });
+
+  it('rejects a line that is too long once, even if it is still being written after a restart', async () => {
+    const bench = new CsvBench('tail: true', ONE);
+    const path = join(bench.folder, 'a.csv');
+    bench.write('a.csv', `m,n\n${'x'.repeat(100_000)}`);
+    await bench.open();
+    await bench.until(() => bench.logged('csv.refused').length === 1);
+    await bench.stop();
+    appendFileSync(path, `${'1,9'.repeat(100_000)}`);
+    await bench.open();
+    await bench.clock.advance(5_000);
+    appendFileSync(path, ',9\n1,2\n');
+    await bench.until(() => bench.values().length > 0);
+    expect(bench.values()).toEqual([2]);
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1 }]);
+  });
+
+  it('skips NUL bytes', async () => {
+    const bench = new CsvBench('tail: true', ONE);
+    bench.write('a.csv', `m,n\n1,1\n${'\0'.repeat(100_000)}1,2\n1,\0\x003\0\n\0\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 3);
+    expect(bench.values()).toEqual([1, 2, 3]);
+    expect(bench.status.errors).toBe(0);
+  });
+
+  it.each(['header of more than 256 bytes', 'first rows'])(
+    'reads a larger file with the same %s from its beginning',
+    async (beginning) => {
+      const bench = new CsvBench('tail: true', 'n: { from: drop, column: 1 }');
+      const header = beginning === 'first rows' ? `n\n${'1\n'.repeat(200)}` : `n,${'x'.repeat(300)}\n`;
+      bench.write('a.csv', `${header}11\n12\n`);
+      await bench.open();
+      await bench.until(() => bench.values().includes(12));
+      await bench.stop();
+      bench.write('a.csv', `${header}21\n22\n23\n`);
+      await bench.open();
+      await bench.until(() => bench.values().includes(23));
+      expect(bench.values().filter((value) => value > 1)).toEqual([11, 12, 21, 22, 23]);
+      expect(bench.logged('csv.cut').length).toBe(1);
+    },
+  );
 });
 
 describe('folder of a CSV source', () => {
@@ -373,6 +419,36 @@ describe('folder of a CSV source', () => {
     renameSync(moved, bench.folder);
     await bench.until(() => bench.values().length === 1);
     expect(bench.logged('csv.folder_over').length).toBe(1);
+  });
+
+  it.each(['settle: 50ms', 'tail: true'])('keeps its positions while its share is not mounted (%s)', async (mode) => {
+    const bench = new CsvBench(`${mode}, time_column: time`, ONE);
+    const share = `${bench.folder}-share`;
+    renameSync(bench.folder, share);
+    mkdirSync(bench.folder);
+    // Files in this share cannot be moved.
+    writeFileSync(join(share, 'done'), '');
+    writeFileSync(join(share, 'a.csv'), row(1));
+    const swap = () => {
+      renameSync(bench.folder, `${share}-2`);
+      renameSync(share, bench.folder);
+      renameSync(`${share}-2`, share);
+    };
+    swap();
+    await bench.open();
+    await bench.until(() => bench.values().length === 1);
+    await bench.clock.advance(5_000);
+    swap();
+    await bench.clock.advance(60_000);
+    await bench.stop();
+    await bench.open();
+    await bench.clock.advance(60_000);
+    swap();
+    writeFileSync(join(bench.folder, 'b.csv'), row(2));
+    await bench.until(() => bench.values().includes(2));
+    await bench.clock.advance(60_000);
+    expect(bench.values()).toEqual([1, 2]);
+    rmSync(share, { recursive: true });
   });
 
   it('is disconnected after a deadline if it does not respond, and later read from the position on disk', async () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { recordsOf as allRecords, CsvReader, type CsvReaderOptions, readCsv } from '../../../../src/sources/csv/csv.ts';
+import { recordsOf as allRecords, CsvReader, readCsv } from '../../../../src/sources/csv/csv.ts';
 import { importRecords } from '../../../../src/sources/csv/csv-import.ts';
 import { makeIntakeBench, seeded, storeFault } from '../sink-double.ts';
 
@@ -21,7 +21,7 @@ async function collect<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
 const HEADER = 'tag,key,value,timestamp,status\n';
 const AT_MS = Date.UTC(2026, 10, 21);
 
-const rawOf = (bytes: Buffer, options?: CsvReaderOptions) =>
+const rawOf = (bytes: Buffer, options?: ConstructorParameters<typeof CsvReader>[0]) =>
   collect(allRecords(pieces(bytes, 4_096), new CsvReader(options)));
 
 describe('CSV parser', () => {

@@ -1,45 +1,46 @@
+import type { ChildProcess } from 'node:child_process';
+import { EventEmitter } from 'node:events';
 import { describe, expect, it } from 'vitest';
 import type { FolderRequest } from '../../../../src/sources/csv/folder.ts';
-import { type FolderProgram, type FolderProgramEvents, Folders } from '../../../../src/sources/csv/folders.ts';
+import { Folders } from '../../../../src/sources/csv/folders.ts';
 import { ManualClock } from '../../doubles/manual-clock.ts';
 
 /** Program that replies with an empty list, unless the folder does not respond. */
-class Program implements FolderProgram {
+class Program extends EventEmitter {
   readonly requests: FolderRequest[] = [];
   isKilled = false;
-  readonly events: FolderProgramEvents;
   readonly #hung: ReadonlySet<string>;
 
-  constructor(events: FolderProgramEvents, hung: ReadonlySet<string>) {
-    this.events = events;
+  constructor(hung: ReadonlySet<string>) {
+    super();
     this.#hung = hung;
   }
 
   send(request: FolderRequest): void {
     this.requests.push(request);
-    if (this.#hung.has((request.request as { folder: string }).folder)) return;
-    queueMicrotask(() => this.events.reply({ result: { files: [] } }));
+    if (this.#hung.has(request.args[0] as string)) return;
+    queueMicrotask(() => this.emit('message', { result: { files: [] } }));
   }
 
   kill(): void {
     this.isKilled = true;
   }
+
+  unref(): void {}
 }
 
 function make() {
   const clock = new ManualClock();
   const programs: Program[] = [];
   const hung = new Set<string>();
-  const folders = new Folders({
-    clock,
-    start(events) {
-      programs.push(new Program(events, hung));
-      return programs.at(-1)!;
-    },
-    fileSystemOf: async (path) => path.split('/')[1]!,
-  });
+  const start = () => {
+    const program = new Program(hung);
+    programs.push(program);
+    return program as unknown as ChildProcess;
+  };
+  const folders = new Folders(clock, start, (path) => path.split('/')[1]!);
   const open = (path: string, signal = new AbortController().signal) => folders.open(path, signal);
-  const list = (folder: ReturnType<typeof open>) => folder.call('list', { where: '', pattern: '*' });
+  const list = (folder: ReturnType<typeof open>) => folder.call('list', '', '*');
   return { clock, programs, hung, open, list };
 }
 
@@ -75,7 +76,7 @@ describe('process for CSV folders', () => {
     // No other process is started while the killed one has not exited.
     await expect(list(two)).rejects.toMatchObject(TIMED_OUT);
     expect(programs.length).toBe(2);
-    programs.find(({ isKilled }) => isKilled)!.events.exited('SIGKILL');
+    programs.find(({ isKilled }) => isKilled)!.emit('exit', null, 'SIGKILL');
     expect(await list(two)).toEqual(LISTED);
   });
 
@@ -88,7 +89,7 @@ describe('process for CSV folders', () => {
       message: expect.stringContaining('SIGSEGV'),
     });
     await expect.poll(() => programs[0]?.requests.length).toBe(1);
-    programs[0]!.events.exited('SIGSEGV');
+    programs[0]!.emit('exit', null, 'SIGSEGV');
     await failure;
     hung.clear();
     expect(await list(folder)).toEqual(LISTED);

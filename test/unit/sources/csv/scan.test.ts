@@ -17,6 +17,7 @@ const SPEC = {
   encoding: 'utf-8',
   hasHeader: true,
   skipLines: 0,
+  unitsRow: 0,
   form: 'wide',
   decimal: '.',
   timeColumns: [],

@@ -1,7 +1,7 @@
 import { silentLogger } from '../../../../src/base/logger.ts';
 import type { Source } from '../../../../src/config/tags.ts';
 import { Gate } from '../../../../src/sources/intake/gate.ts';
-import type { ModbusSpec } from '../../../../src/sources/modbus/line.ts';
+import type { ModbusSpec } from '../../../../src/sources/modbus/line-spec.ts';
 import { MODBUS } from '../../../../src/sources/modbus/modbus-kind.ts';
 import { type Point, pointsOf } from '../../../../src/sources/points.ts';
 import { type RunningSource, Shared, type SourceContext } from '../../../../src/sources/source-kind.ts';

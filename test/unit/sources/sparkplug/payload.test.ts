@@ -1,10 +1,9 @@
 import { createRequire } from 'node:module';
 import { deflateSync, gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { BirthRequests } from '../../../../src/sources/sparkplug/birth-requests.ts';
+import { rebirthCommand } from '../../../../src/sources/sparkplug/commands.ts';
 import { EdgeNode } from '../../../../src/sources/sparkplug/edge-node.ts';
-import { decodePayload, numberOf, readingOf, rebirthCommand } from '../../../../src/sources/sparkplug/payload.ts';
-import { ManualClock } from '../../doubles/manual-clock.ts';
+import { decodePayload, numberOf, readingOf } from '../../../../src/sources/sparkplug/payload.ts';
 
 /** Encoder from Eclipse Tahu. */
 const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
@@ -61,7 +60,7 @@ describe('Sparkplug B payload', () => {
       ]),
     );
     expect(metrics[0]).toMatchObject({ name: 'a', isNull: true });
-    expect(metrics[1]).toMatchObject({ alias: 12, isHistorical: true, timeMs: 1_600_000_000_000, value: 2 });
+    expect(metrics[1]).toMatchObject({ alias: 12, timeMs: 1_600_000_000_000, value: 2 });
   });
 
   it('is rejected in linear time if it is invalid', () => {
@@ -158,56 +157,6 @@ describe('Sparkplug metric', () => {
     );
     expect(readingOf({ ...metrics[0]!, datatype: undefined }, 12, true)).toEqual({ raw: 'RUN' });
     expect(readingOf(metrics[1]!, undefined, true)).toEqual({ problem: 'the metric is null' });
-  });
-});
-
-describe('birth certificate requests', () => {
-  function requests() {
-    const clock = new ManualClock();
-    const sent: [string, number][] = [];
-    const births = new BirthRequests({ clock, send: (reason) => sent.push([reason, clock.monotonicMs() / 1000]) });
-    return { clock, births, sent };
-  }
-
-  it('are sent immediately after a gap, even shortly after the response to another request', () => {
-    const { births, sent } = requests();
-    births.requestNow('new connection');
-    births.cancel();
-    births.request('gap');
-    births.cancel();
-    births.request('another gap');
-    expect(sent.map(([reason]) => reason)).toEqual(['new connection', 'gap', 'another gap']);
-  });
-
-  it('are repeated every five seconds, then every minute after three attempts without a response', async () => {
-    const { clock, births, sent } = requests();
-    for (let second = 0; second < 200; second++) {
-      births.request('gap');
-      await clock.advance(1_000);
-    }
-    const startS = sent[0]![1];
-    expect(sent.map(([, atS]) => atS - startS)).toEqual([0, 5, 10, 60, 120, 180]);
-  });
-
-  it('are delayed after three responses, without another message', async () => {
-    const { clock, births, sent } = requests();
-    for (let times = 0; times < 4; times++) {
-      births.request('gap');
-      if (times < 3) births.cancel();
-    }
-    expect(sent.length).toBe(3);
-    await clock.advance(60_000);
-    expect(sent.length).toBe(4);
-    births.request('gap');
-    births.cancel();
-    await clock.advance(120_000);
-    expect(sent.length).toBe(4);
-  });
-
-  it('are sent on a new connection regardless of the limit', async () => {
-    const { births, sent } = requests();
-    for (let times = 0; times < 5; times++) births.requestNow('new connection');
-    expect(sent.length).toBe(5);
   });
 });
 

@@ -1,8 +1,8 @@
 import { createRequire } from 'node:module';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/base/logger.ts';
+import type { MessageHandler, SubscribeOptions } from '../../../../src/broker/broker.ts';
 import type { Message } from '../../../../src/broker/connection.ts';
-import type { MessageHandler } from '../../../../src/broker/subscriptions.ts';
 import type { Gate } from '../../../../src/sources/intake/gate.ts';
 import { pointsOf } from '../../../../src/sources/points.ts';
 import { SparkplugSource } from '../../../../src/sources/sparkplug/sparkplug-source.ts';
@@ -18,6 +18,7 @@ let bench: ReturnType<typeof makeIntakeBench>;
 let source: SparkplugSource;
 let gate: Gate;
 let handler: MessageHandler;
+let permitted: NonNullable<SubscribeOptions['permitted']>;
 /** Topics to which the source published. */
 let published: string[];
 let connectedMs: number;
@@ -29,8 +30,9 @@ beforeEach(() => {
   published = [];
   connectedMs = 1;
   const broker = {
-    subscribe(_filter: string, taker: MessageHandler) {
+    subscribe(_filters: readonly string[], taker: MessageHandler, options: SubscribeOptions) {
       handler = taker;
+      permitted = options.permitted!;
       return () => {};
     },
     state: () => ({ connected: true, sinceMs: connectedMs, failures: 0, discarded: 0 }),
@@ -96,6 +98,35 @@ describe('Sparkplug B source without a birth certificate', () => {
     expect(deliver('NDATA', 1, [{ alias: 2, type: 'Int32', value: 1 }]).is).toBe('waiting');
   });
 
+  it('requests it after each gap and again after five seconds, at most three times per minute', async () => {
+    birth();
+    deliver('NDATA', 5, []);
+    expect(published).toHaveLength(2);
+    birth();
+    deliver('NDATA', 5, []);
+    deliver('NDATA', 6, []);
+    expect(published).toHaveLength(3);
+    birth();
+    deliver('NDATA', 5, []);
+    await bench.clock.advance(55_000);
+    expect(published).toHaveLength(3);
+    await bench.clock.advance(6_000);
+    expect(published).toHaveLength(4);
+    connectedMs = 2;
+    await bench.clock.advance(500);
+    expect(published).toHaveLength(5);
+  });
+
+  it('reports that the broker rejects the subscription to its messages', () => {
+    permitted('spBv1.0/Plant1/+/press/#', false);
+    expect(gate.status).toMatchObject({
+      problem: 'the broker rejects the subscription to spBv1.0/Plant1/+/press/#',
+      hint: expect.stringContaining('read access'),
+    });
+    permitted('spBv1.0/Plant1/+/press/#', true);
+    expect(gate.status.problem).toBe('waiting for the birth certificate of press');
+  });
+
   it('discards messages with aliases after 30 s, and names the missing right', async () => {
     const aliased = deliver('NDATA', 7, [
       { alias: 2, type: 'Int32', value: -5 },
@@ -132,5 +163,15 @@ describe('Sparkplug B source without a birth certificate', () => {
         ['b', 20],
       ],
     ]);
+  });
+});
+
+describe('Sparkplug B source', () => {
+  it('reads at most 1,000 edge nodes, and acknowledges and counts the messages of others', async () => {
+    const payload = encodePayload({ timestamp: 1_700_000_000_000, seq: 0, metrics: [] });
+    const message = { payload, qos: 1, retained: false, redelivered: false } as const;
+    for (let n = 0; n < 1_010; n++) await handler({ ...message, topic: `spBv1.0/G${n}/NBIRTH/press` });
+    // The node of the configured group is known before its first message.
+    expect(gate.status.errors).toBe(11);
   });
 });

@@ -56,7 +56,7 @@ export class TestPlatform extends ApiCalls {
       });
       const text = await answer.text();
       const header = (name: string) => answer.headers.get(name) ?? undefined;
-      if (answer.ok) this.platformClock.witness({ header });
+      if (answer.ok) this.platformClock.read({ status: 200, header, text: '{"access_token":"a"}', redact: String });
       return { status: answer.status, header, text, redact: String };
     } catch (error) {
       throw new PlatformError('no answer', { code: 'platform.connection_reset', retryable: true, cause: error });

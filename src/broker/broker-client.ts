@@ -1,0 +1,221 @@
+/**
+ * One broker in tags.yaml, shared by sources and publishers. Connects, serves the connection until it ends, waits, and
+ * reconnects. `Broker` (MQTT) and `NatsBroker` define how a connection is opened, served and closed.
+ *
+ * States: disconnected (connecting or waiting to reconnect), connected, stopped. A connection that ends within seconds
+ * counts as a failed attempt, so that the reconnect delay increases if the broker keeps closing connections.
+ */
+import type { Clock } from '../base/clock.ts';
+import { codeOf } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import { Redactor } from '../base/redactor.ts';
+import { type Backoff, fullJitterMs } from '../base/retry.ts';
+import { BrokerError, redactedMessage, retryable, translated } from './broker-error.ts';
+import { BrokerLog } from './broker-log.ts';
+import type { BrokerSpec } from './broker-spec.ts';
+
+export interface BrokerOptions<Spec = BrokerSpec> {
+  name: string;
+  spec: Spec;
+  /** Client ID of the broker session. Stable across restarts and unique per gateway. */
+  clientId: string;
+  clock: Clock;
+  logger: Logger;
+  /** PLATFORM_CA, for a broker whose source does not configure a CA. */
+  platformCaFile?: string | undefined;
+  /** Called when another client uses the same client ID. */
+  nameTaken?(broker: string): void;
+}
+
+export interface BrokerState {
+  name: string;
+  connected: boolean;
+  /** Monotonic time of the latest connect or disconnect. */
+  sinceMs: number;
+  /** Reason why no messages are received: a code or a short message. */
+  problem: string | undefined;
+  /** Number of failed or lost connections. */
+  failures: number;
+  received: number;
+  /** Number of redelivered messages. */
+  redelivered: number;
+  /** Number of messages discarded because they exceeded a size limit. */
+  discarded: number;
+  /** Unacknowledged messages. */
+  window: { used: number; size: number | undefined };
+  /** Earliest certificate expiry, as wall-clock time. */
+  certificateEndsMs: number | undefined;
+}
+
+/** Options for a published message. */
+export interface Publishing {
+  retain?: boolean;
+  /** MQTT 5 user properties, or NATS headers. */
+  headers?: Readonly<Record<string, string>>;
+  /** Message ID. A NATS stream stores only one message per ID. */
+  id?: string;
+  /** NATS: fails if no stream stores the subject, because offline subscribers would miss the message. */
+  mustKeep?: boolean;
+  signal?: AbortSignal;
+  /** Called while connected, immediately before the message is sent. The message is not sent if this throws. */
+  beforeSend?: () => void;
+}
+
+const RECONNECT: Backoff = { baseMs: 1_000, capMs: 30_000 };
+const RECONNECT_FLOOR_MS = 250;
+/** Delay after another client took over the session, so that two clients do not disconnect each other continuously. */
+const TAKEN_OVER_MS = 60_000;
+/** Minimum duration of a connection that does not count as a failed attempt, in milliseconds. */
+export const SHORT_MS = 5_000;
+/** Minimum duration of a connection for its loss to be logged as a new failure, in milliseconds. */
+const STEADY_MS = 60_000;
+/** Maximum time that publishers wait for a connection, and the interval at which they check for one, in milliseconds. */
+const PATIENCE_MS = 5_000;
+const CHECK_MS = 20;
+const MAX_PUBLISHING = 200;
+const RUNNING = 'Check that the broker is running and that its address in tags.yaml is correct.';
+
+export abstract class BrokerClient<Connection, Spec> {
+  readonly name: string;
+  protected readonly options: BrokerOptions<Spec>;
+  protected readonly log: BrokerLog;
+  /** Removes the secrets of the connection from the server's error messages. */
+  protected readonly redactor = new Redactor();
+  protected readonly counts = { received: 0, redelivered: 0, discarded: 0 };
+  /** Aborted when the client stops: no more messages are accepted. */
+  protected readonly stopping = new AbortController();
+  protected connection: Connection | undefined;
+  protected certificateEndsMs: number | undefined;
+  /** Number of consecutive failed attempts to connect. */
+  protected attempt = 0;
+  #running: Promise<void> | undefined;
+  #publishing = 0;
+  #problem: string | undefined;
+  /** Whether the latest log entry reported the broker as disconnected. */
+  #isReportedAway = true;
+  #sinceMs: number;
+  #failures = 0;
+
+  constructor(options: BrokerOptions<Spec>) {
+    this.name = options.name;
+    this.options = options;
+    this.log = new BrokerLog(options);
+    this.#sinceMs = options.clock.monotonicMs();
+  }
+
+  protected abstract connect(signal: AbortSignal): Promise<Connection>;
+  /** Serves one connection. Resolves with the reason when it ends. */
+  protected abstract serve(connection: Connection): Promise<unknown>;
+  protected abstract close(connection: Connection): Promise<void>;
+  /** Protocol or server version of a connection. */
+  protected abstract versionOf(connection: Connection): number | string;
+  /** Number of messages whose handlers are running. */
+  protected abstract get inProgress(): number;
+  abstract publish(topic: string, payload: string | Uint8Array, options?: Publishing): Promise<void>;
+  /** Stops the client and deletes its state on the broker. Called when tags.yaml no longer contains the broker. */
+  abstract leave(): Promise<void>;
+
+  /** Connects, and reconnects until the client is stopped. */
+  start(): void {
+    this.#running ??= this.#run();
+  }
+
+  /**
+   * Waits up to `budgetMs` for running handlers, so that stored messages are acknowledged. Then closes the connection.
+   * Unacknowledged and newly published messages are delivered at the next startup.
+   */
+  async stop(budgetMs = 2_000): Promise<void> {
+    const { clock } = this.options;
+    const deadlineMs = clock.monotonicMs() + budgetMs;
+    this.stopping.abort(retryable('broker.closed', `the connection to the broker ${this.name} is closed`));
+    while (this.connection && this.inProgress > 0 && clock.monotonicMs() < deadlineMs) await clock.sleep(CHECK_MS);
+    if (this.connection) await this.close(this.connection);
+    await this.#running;
+  }
+
+  state(): BrokerState {
+    const connected = this.connection !== undefined;
+    return {
+      name: this.name,
+      connected,
+      sinceMs: this.#sinceMs,
+      problem: connected ? undefined : this.#problem,
+      failures: this.#failures,
+      ...this.counts,
+      window: { used: this.inProgress, size: undefined },
+      certificateEndsMs: this.certificateEndsMs,
+    };
+  }
+
+  /**
+   * Returns the result of `send` on the current connection, or on the next one if it is established within a few
+   * seconds. Throws a `BrokerError`, usually retryable, or the abort reason of the signal.
+   */
+  protected async withConnection(
+    send: (connection: Connection) => Promise<void>,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const { clock } = this.options;
+    if (this.#publishing >= MAX_PUBLISHING) {
+      throw retryable('broker.busy', `too many messages are waiting for the broker ${this.name}`);
+    }
+    this.#publishing++;
+    try {
+      const cut = AbortSignal.any([this.stopping.signal, ...(signal ? [signal] : [])]);
+      const deadlineMs = clock.monotonicMs() + PATIENCE_MS;
+      while (this.connection === undefined) {
+        if (clock.monotonicMs() >= deadlineMs)
+          throw retryable('broker.away', `the broker ${this.name} is not connected`, RUNNING);
+        await clock.sleep(CHECK_MS, cut);
+      }
+      await send(this.connection);
+    } finally {
+      this.#publishing--;
+    }
+  }
+
+  async #run(): Promise<void> {
+    const { clock } = this.options;
+    const { signal } = this.stopping;
+    while (!signal.aborted) {
+      let reason: unknown;
+      try {
+        const connection = await this.connect(signal);
+        const fields = { event: 'broker.connected', attempts: this.attempt + 1, version: this.versionOf(connection) };
+        if (this.#isReportedAway) this.log.info(fields, 'connected to broker');
+        this.#isReportedAway = false;
+        this.#change(connection);
+        if (signal.aborted) void this.close(connection);
+        reason = await this.serve(connection);
+      } catch (error) {
+        reason = error;
+      }
+      const lastedMs = this.connection === undefined ? 0 : clock.monotonicMs() - this.#sinceMs;
+      if (this.connection) this.#change(undefined);
+      if (signal.aborted) break;
+      if (lastedMs >= SHORT_MS) this.attempt = 0;
+      // Two clients with the same ID disconnect each other many times per minute, which is logged as one failure.
+      if (lastedMs >= STEADY_MS) this.log.end('broker.away');
+      this.#reportAway(reason);
+      const backoffMs = fullJitterMs(this.attempt++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
+      const waitMs = codeOf(reason) === 'broker.name_taken' ? TAKEN_OVER_MS : backoffMs;
+      await clock.sleep(waitMs, signal).catch(() => {});
+    }
+  }
+
+  #change(connection: Connection | undefined): void {
+    this.connection = connection;
+    this.#sinceMs = this.options.clock.monotonicMs();
+  }
+
+  #reportAway(reason: unknown): void {
+    const error = translated(reason);
+    const text = redactedMessage(error, this.redactor);
+    const code = codeOf(error);
+    this.#problem = code === undefined || code === 'broker.certificate' ? text : code;
+    this.#failures++;
+    const hint = error instanceof BrokerError ? error.hint : undefined;
+    const isLogged = this.log.report({ event: 'broker.away', code, error: text, hint }, 'broker unavailable, retrying');
+    this.#isReportedAway ||= isLogged;
+  }
+}

@@ -1,0 +1,339 @@
+/**
+ * Meanings of all responses to API calls and token requests. Requests without a response are in transport-errors.ts, the
+ * verdicts on posts of values in uplink/verdict.ts.
+ */
+import { type ErrorFacts, PlatformError } from '../base/errors.ts';
+import { retryAfterMs } from '../base/retry.ts';
+import { ACCESS_TOKEN_LIFE_S } from '../contract/tokens.ts';
+import type { PlatformAnswer } from './http-boundary.ts';
+import {
+  answerWords,
+  dateOf,
+  isPage,
+  isSuccess,
+  jsonObjectOf,
+  type Problem,
+  problemsOf,
+  quoted,
+} from './response-body.ts';
+
+/* API calls */
+
+interface StatusMeaning {
+  code: string;
+  what: string;
+  /** Whether the same call may succeed later without user intervention. */
+  retryable: boolean;
+  hint?: string;
+}
+
+const INVALID: StatusMeaning = {
+  code: 'platform.invalid',
+  what: 'invalid',
+  retryable: false,
+  hint: 'Correct the input that the platform rejected.',
+};
+
+/** Meanings of the response statuses (platform 10.3), defined only here. */
+const MEANINGS: Readonly<Record<number, StatusMeaning>> = {
+  400: INVALID,
+  401: {
+    code: 'platform.unauthorized',
+    what: 'token rejected',
+    retryable: true,
+    hint: 'Run `tagferry session show`.',
+  },
+  402: {
+    code: 'platform.quota_exceeded',
+    what: 'quota exceeded',
+    retryable: true,
+    hint: 'Increase the quota of the connect subscription, or wait for its next period. To stay below the quota, set REQUESTS_PER_DAY.',
+  },
+  403: {
+    code: 'platform.forbidden',
+    what: 'forbidden',
+    retryable: false,
+    hint: 'Grant the permission to the user. Use `tagferry permissions` to list permissions.',
+  },
+  404: {
+    code: 'platform.not_found',
+    what: 'not found, or no permission to see it',
+    retryable: false,
+    hint: 'Check the ID. If it is correct, grant can_read to the user.',
+  },
+  408: { code: 'platform.timeout', what: 'the request took too long', retryable: true },
+  409: {
+    code: 'platform.conflict',
+    what: 'conflict',
+    retryable: false,
+    hint: 'The object already exists or has changed. Read it again.',
+  },
+  413: { code: 'platform.too_large', what: 'too large', retryable: false, hint: 'Lower POST_MAX_BYTES.' },
+  422: INVALID,
+  425: { code: 'platform.server_error', what: 'too early', retryable: true },
+  429: {
+    code: 'platform.rate_limited',
+    what: 'too many requests',
+    retryable: true,
+    hint: 'Lower REQUESTS_PER_MINUTE, or check for another client with the same user or API key.',
+  },
+};
+
+export function meaningOf(status: number): StatusMeaning {
+  const known = MEANINGS[status];
+  if (known) return known;
+  if (status >= 500) return { code: 'platform.server_error', what: 'server error', retryable: true };
+  if (status >= 300 && status < 400) {
+    const hint = 'Set PLATFORM_URL to the final address. Redirects are not followed.';
+    return { code: 'platform.redirected', what: 'redirect', retryable: false, hint };
+  }
+  return { code: 'platform.unexpected', what: 'unexpected', retryable: false };
+}
+
+/** Non-2xx response to an API call. `call` is the call name, for example `POST /v1/assets/1/values`. */
+export class CallRefusal extends PlatformError {
+  readonly status: number;
+  readonly problems: readonly Problem[];
+
+  constructor(answer: PlatformAnswer, call: string) {
+    const { status } = answer;
+    const { code, what, retryable, hint } = meaningOf(status);
+    const problems = problemsOf(answer);
+    const words = problems.map(({ attribute, message }) => (attribute ? `${attribute}: ${message}` : message));
+    const said = words.length > 0 ? `: ${words.join('; ')}` : '';
+    const facts = hintOrNone(standInHint(answer) ?? hint);
+    super(`the platform responded ${status} (${what}) to ${call}${said}`, { code, retryable, ...facts });
+    this.status = status;
+    this.problems = problems;
+  }
+}
+
+/** Returns whether the platform may not support this call, because some calls that the agent uses are undocumented. */
+export function isMissingCall(error: unknown): boolean {
+  return error instanceof CallRefusal && (error.status === 404 || error.status === 405);
+}
+
+/** Returns the hint for a response that did not come from the platform, or `undefined`. */
+export function standInHint(answer: Pick<PlatformAnswer, 'status' | 'header' | 'text'>): string | undefined {
+  if (answer.status === 511) return 'This network requires a sign-in (captive portal). Sign in with a browser.';
+  // Proxies in front of the platform add pages to other statuses, such as 413 and 502.
+  const isUsual = answer.status > 404 && answer.status !== 407 && answer.status !== 422;
+  if (isUsual || !isPage(answer)) return undefined;
+  return 'A web page was returned instead of a platform response. Sign in to the network if it has a captive portal, and check that no proxy or firewall intercepts PLATFORM_URL.';
+}
+
+function hintOrNone(hint: string | undefined): { hint?: string } {
+  return hint === undefined ? {} : { hint };
+}
+
+/* Token requests */
+
+/**
+ * Kind of failure of a token request. `refused`: the credentials, code or refresh token were rejected. `rate_limited`:
+ * too many requests, retry later. `unavailable`: the platform failed. `unreadable`: the response did not come from a
+ * token endpoint.
+ */
+type GrantFailure = 'refused' | 'rate_limited' | 'unavailable' | 'unreadable';
+
+const GRANT_CODES: Record<GrantFailure, string> = {
+  refused: 'platform.sign_in_refused',
+  rate_limited: 'platform.rate_limited',
+  unavailable: 'platform.sign_in_unavailable',
+  unreadable: 'platform.sign_in_unreadable',
+};
+
+/**
+ * Error for a token request that received a response. The message quotes the response but contains no data from the
+ * request. `oauthError`: error code defined in RFC 6749 section 5.2, such as `invalid_client`, if the response contains
+ * one. `retryAfterMs`: value of `Retry-After`, if the response contains it.
+ */
+export class GrantError extends PlatformError {
+  readonly failure: GrantFailure;
+  readonly status: number;
+  readonly oauthError: string | undefined;
+  readonly retryAfterMs: number | undefined;
+
+  constructor(message: string, answer: PlatformAnswer, asked: GrantAsked, failure: GrantFailure, oauthError?: string) {
+    const { status } = answer;
+    const needsUser = failure === 'refused' || failure === 'unreadable';
+    const hint = standInHint(answer) ?? (needsUser ? hintOf(asked, oauthError, status) : undefined);
+    // A retry with the same credentials can succeed unless they were rejected, which requires user intervention,
+    // possibly on a different system.
+    const facts: ErrorFacts = { code: GRANT_CODES[failure], retryable: failure !== 'refused', ...hintOrNone(hint) };
+    super(message, facts);
+    this.failure = failure;
+    this.status = status;
+    this.oauthError = oauthError;
+    // A date is relative to the clock of the server that sent it.
+    this.retryAfterMs = retryAfterMs(answer.header('retry-after'), dateOf(answer) ?? Number.POSITIVE_INFINITY);
+  }
+}
+
+/**
+ * Context of a token request, used to select the hint. Hints for people do not mention the technical user or
+ * CLIENT_AUTH.
+ */
+export interface GrantAsked {
+  grant: 'password' | 'refresh_token' | 'authorization_code' | 'revoke';
+  /** Refresh token in the request. It remains valid if the response contains none (RFC 6749 section 6). */
+  refreshToken?: string;
+  person?: boolean;
+  /** Alternative value of CLIENT_AUTH, if it would result in a different Basic header for these credentials. */
+  otherBasicForm?: 'basic' | 'basic-encoded' | undefined;
+  commands?: SecretCommands | undefined;
+}
+
+/** Commands that apply a changed secret, depending on where the secret is stored. */
+export interface SecretCommands {
+  clientSecret: string;
+  password: string;
+}
+
+/** Content of a token response (platform 2.1) that the client uses. */
+export interface Tokens {
+  accessToken: string;
+  /** Undefined if the server returned no refresh token. The next token then requires a login. */
+  refreshToken: string | undefined;
+  /** Lifetime of the access token, starting with the response, in milliseconds. */
+  expiresInMs: number;
+  /** ID of the token's user, if the server reports it. The specification does not mention this member. */
+  userId?: number;
+}
+
+/**
+ * Characters that a header can contain without encoding. The length is limited because servers do not accept longer
+ * tokens.
+ */
+const BEARER_TEXT = /^[\x21-\x7e]{1,8192}$/;
+/** Maximum lifetime, in seconds. A token with a longer lifetime is renewed as if it expired after a day. */
+const MAX_LIFE_S = 24 * 3600;
+/** Maximum length of platform text quoted in a message, in characters. */
+const MAX_WORDS = 200;
+/**
+ * Error codes defined in RFC 6749 (4.1.2.1, 5.2) and RFC 7009. They are public and therefore not searched for secrets.
+ */
+const OAUTH_ERRORS: ReadonlySet<string> = new Set([
+  'access_denied',
+  'invalid_client',
+  'invalid_grant',
+  'invalid_request',
+  'invalid_scope',
+  'server_error',
+  'temporarily_unavailable',
+  'unauthorized_client',
+  'unsupported_grant_type',
+  'unsupported_token_type',
+]);
+
+/** Processes the response of a token endpoint. Throws `GrantError` if the response contains no token. */
+export function processTokenAnswer(answer: PlatformAnswer, asked: GrantAsked): Tokens {
+  const body = jsonObjectOf(answer);
+  if (answer.status !== 200 && answer.status !== 201) throw rejectionOf(answer, body, asked);
+  const unreadable = (what: string) => {
+    const type = quoted(answer, answer.header('content-type')?.split(';')[0] ?? 'no content type', MAX_WORDS);
+    const message = `the token endpoint responded ${answer.status}, but ${what} (${type})`;
+    return new GrantError(message, answer, asked, 'unreadable');
+  };
+  if (body === undefined) throw unreadable('not in JSON');
+  if (hasError(body)) throw unreadable('with an error');
+  const { access_token: access, refresh_token: refresh, token_type: type, expires_in: life } = body;
+  if (typeof access !== 'string' || !BEARER_TEXT.test(access)) throw unreadable('without a usable access token');
+  // Vendors add suffixes, such as `BearerToken`.
+  if (type !== undefined && !/^bearer/i.test(String(type))) throw unreadable('with a token that is not a bearer token');
+  const seconds = typeof life === 'string' && /^\d{1,9}$/.test(life) ? Number(life) : life;
+  const isKnown = typeof seconds === 'number' && Number.isFinite(seconds) && seconds >= 1;
+  const userId = userOf(body);
+  return {
+    accessToken: access,
+    refreshToken: typeof refresh === 'string' && BEARER_TEXT.test(refresh) ? refresh : asked.refreshToken,
+    expiresInMs: Math.min(isKnown ? seconds : ACCESS_TOKEN_LIFE_S, MAX_LIFE_S) * 1000,
+    ...(userId === undefined ? {} : { userId }),
+  };
+}
+
+/**
+ * Processes the response of a revocation endpoint. The body is unspecified (platform 4.1), so any 2xx response confirms
+ * the revocation, except for an HTML page, which a captive portal may send, incomplete JSON, and JSON that contains an
+ * error. Throws `GrantError` otherwise.
+ */
+export function processRevokeAnswer(answer: PlatformAnswer, asked: GrantAsked = { grant: 'revoke' }): void {
+  const body = jsonObjectOf(answer);
+  const isIncomplete = body === undefined && /^\s*\{/.test(answer.text);
+  if (isSuccess(answer.status) && !isPage(answer) && !isIncomplete && !hasError(body)) return;
+  throw rejectionOf(answer, body, asked);
+}
+
+/** Returns whether a body contains an error. Some servers add an empty `error` to every response. */
+function hasError(body: Record<string, unknown> | undefined): boolean {
+  return Boolean(body?.error) || (body?.errors ?? undefined) !== undefined;
+}
+
+/** Returns the user ID from the members that token servers commonly use. */
+function userOf({ user_id, resource_owner_id, user }: Record<string, unknown>): number | undefined {
+  const nested = (user as { id?: unknown } | null | undefined)?.id;
+  const ids = [user_id, resource_owner_id, nested];
+  return ids.find((id): id is number => Number.isSafeInteger(id) && (id as number) > 0);
+}
+
+function rejectionOf(answer: PlatformAnswer, body: Record<string, unknown> | undefined, asked: GrantAsked): GrantError {
+  const { status } = answer;
+  const { error, error_description: description } = body ?? {};
+  const code = typeof error === 'string' && error !== '' ? error : undefined;
+  const oauthError = code === undefined || OAUTH_ERRORS.has(code) ? code : quoted(answer, code, MAX_WORDS);
+  const words = typeof description === 'string' ? quoted(answer, description, MAX_WORDS) : undefined;
+  // Errors in the API format, or a page, instead of the OAuth format.
+  const api = () =>
+    problemsOf(answer)
+      .map(({ message }) => message)
+      .join('; ') || (isPage(answer) ? answerWords(answer) : '');
+  const said = [oauthError, words].filter((part) => part !== undefined).join(': ') || api();
+  const message = `the token endpoint responded ${status}${said ? ` (${said})` : ''} to the ${asked.grant} grant`;
+  const failure = isPage(answer) && status < 429 ? 'unreadable' : failureOf(status, body, oauthError);
+  return new GrantError(message, answer, asked, failure, oauthError);
+}
+
+/** Classifies a response by its status and by whether it came from a token endpoint. */
+function failureOf(status: number, body: unknown, oauthError: string | undefined): GrantFailure {
+  if (status === 429) return 'rate_limited';
+  if (status >= 500 || status === 408) return 'unavailable';
+  if (status === 401) return 'refused';
+  if (oauthError === 'temporarily_unavailable' || oauthError === 'server_error') return 'unavailable';
+  if (status >= 400 && oauthError !== undefined) return 'refused';
+  // A JSON body in the API format also comes from the platform.
+  if ((status === 400 || status === 403) && body !== undefined) return 'refused';
+  return 'unreadable';
+}
+
+/** Returns the hint for an OAuth error code and the grant that failed. */
+export function hintOf(asked: GrantAsked, oauthError: string | undefined, status: number): string {
+  const { grant, person, otherBasicForm, commands } = asked;
+  const then = (what: string, command: string | undefined) =>
+    command === undefined ? '' : ` To apply a changed ${what}, run ${command}.`;
+  switch (oauthError) {
+    case 'invalid_client': {
+      const check = 'Check CLIENT_ID and CLIENT_SECRET';
+      const active = `${check}, and that the connect subscription is active.`;
+      if (person) return active;
+      const other =
+        otherBasicForm === undefined
+          ? `${active} Some servers require CLIENT_AUTH=body.`
+          : `${check}. They contain characters that servers decode in different ways. Try CLIENT_AUTH=${otherBasicForm}.`;
+      return other + then('secret', commands?.clientSecret);
+    }
+    case 'invalid_grant':
+      if (grant === 'authorization_code')
+        return 'Run `tagferry login` again. A code is valid once, for a few minutes, and only for the registered redirect address.';
+      if (person) return 'Run `tagferry login`.';
+      if (grant !== 'password') return 'Sign in again.';
+      return `Check TECHNICAL_USERNAME and TECHNICAL_PASSWORD. Use the connect subscription's technical user, not a personal account.${then('password', commands?.password)}`;
+    case 'unauthorized_client':
+    case 'unsupported_grant_type':
+      return `The API key does not allow the ${grant} grant. Check that its type is OAuth, or ask support to enable the grant.`;
+  }
+  if (status !== 401 && status !== 400) {
+    return 'Check that PLATFORM_URL and IDENTITY_URL are the addresses of the platform, and that no proxy responds in its place.';
+  }
+  return person
+    ? 'Check CLIENT_ID, then run `tagferry login`.'
+    : 'Check CLIENT_ID, CLIENT_SECRET, TECHNICAL_USERNAME and TECHNICAL_PASSWORD.';
+}

@@ -1,0 +1,112 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { type Clock, systemClock } from '../../../src/base/clock.ts';
+import { silentLogger } from '../../../src/base/logger.ts';
+import { Brokers } from '../../../src/broker/brokers.ts';
+import { findings } from '../../../src/ops/findings.ts';
+import type { MessageValue } from '../../../src/sources/messages/payload.ts';
+import { MqttSource } from '../../../src/sources/mqtt/mqtt-source.ts';
+import { pointsOf } from '../../../src/sources/points.ts';
+import { Shared } from '../../../src/sources/source-kind.ts';
+import { makeIntakeBench, originOf, tagOf } from '../sources/sink-double.ts';
+import { StrictBroker } from './strict-broker.ts';
+
+/** Shortens pauses between connection attempts. */
+const clock: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 50, signal) };
+
+let server: StrictBroker;
+let brokers: Brokers;
+let gate: ReturnType<ReturnType<typeof makeIntakeBench>['gateOf']>;
+let bench: ReturnType<typeof makeIntakeBench>;
+
+beforeEach(() => {
+  server = new StrictBroker();
+});
+afterEach(async () => {
+  await brokers.stop(0);
+  await server.stop();
+});
+
+/** Starts a source with one value per topic. */
+async function start(topics: readonly string[], template?: string): Promise<void> {
+  const spec = {
+    url: `mqtt://127.0.0.1:${await server.start()}`,
+    version: 5,
+    qos: 1,
+    sessionExpiryMs: 60_000,
+  } as const;
+  const values = topics.map((topic, at) => {
+    const value: MessageValue = { topic, template: template ?? topic };
+    return { key: `k${at}`, from: originOf('mqtt', 'plant', value) };
+  });
+  const tags = new Map([['T', tagOf('T', 1, values)]]);
+  bench = makeIntakeBench(tags);
+  brokers = new Brokers({ clientId: () => 'gw', clock, logger: silentLogger() });
+  await brokers.set([{ name: 'plant', spec }]);
+  gate = bench.gateOf('plant');
+  const context = {
+    source: { kind: 'mqtt', name: 'plant', everyMs: 0, timeFrom: 'source', spec } as const,
+    points: pointsOf<MessageValue>(tags, 'plant', bench.intake),
+    intake: bench.intake,
+    instance: 'test',
+    stateDir: '/nowhere',
+    gate,
+    status: gate.status,
+    isTest: false,
+    brokers,
+    shared: new Shared(),
+    notes: async () => new Map<string, string>(),
+    clock,
+    log: silentLogger(),
+  };
+  new MqttSource(context, new Map()).start();
+  brokers.start();
+}
+
+const report = () => gate.status.report(0);
+const stored = () => bench.sink.stored.map(({ value }) => value);
+
+describe('MQTT topic that the broker does not allow', () => {
+  it('is a problem of the source until the broker accepts the subscription', async () => {
+    server.forbidden.add('site/secret');
+    await start(['site/a', 'site/secret']);
+    await vi.waitUntil(() => report().problem !== null);
+    expect(report()).toMatchObject({
+      connected: true,
+      problem: 'the broker rejects the subscription to site/secret',
+      hint: expect.stringContaining('read access'),
+    });
+    server.publish('site/a', '7');
+    await vi.waitUntil(() => stored().includes(7));
+    const found = findings({ sources: [report()] } as never);
+    expect(found.filter(({ event }) => event === 'source.partial')).toMatchObject([
+      { sentence: expect.stringContaining('site/secret') },
+    ]);
+    server.forbidden.clear();
+    server.cut();
+    await vi.waitUntil(() => server.filters.length === 2, { timeout: 20_000 });
+    await vi.waitUntil(() => report().problem === null && report().hint === null);
+  });
+
+  it('is replaced by its single topics if it is the wildcard of a template, which is not a problem', async () => {
+    server.forbidden.add('plant/+/flow');
+    const topics = Array.from({ length: 12 }, (_, at) => `plant/P-${at}/flow`);
+    await start(topics, 'plant/{tag}/flow');
+    await vi.waitUntil(() => server.filters.length === 12);
+    expect(report().problem).toBeNull();
+  });
+
+  it('is found and left out if the broker closes the connection on its SUBSCRIBE', async () => {
+    server.closesOn.add('site/secret').add('site/other');
+    await start(['site/a', 'site/secret', 'site/b', 'site/other']);
+    await vi.waitUntil(() => report().problem?.includes('and 1 more'), { timeout: 30_000 });
+    await vi.waitUntil(() => server.filters.length === 2 && server.connected === 1, { timeout: 20_000 });
+    expect([server.filters, report().problem]).toEqual([
+      ['site/a', 'site/b'],
+      'the broker rejects the subscription to site/secret and 1 more',
+    ]);
+    server.publish('site/b', '8');
+    await vi.waitUntil(() => stored().includes(8));
+    // Three attempts to subscribe to all topics, two for each of the forbidden ones, and the current connection.
+    expect(server.connections).toBe(8);
+  });
+});
