@@ -28,7 +28,7 @@ const REFUSALS: ReadonlySet<string> = new Set(['400', '401', '403', '404', '413'
 /** Returns the overall state for systemd, status and page. Clients compare these values of the JSON member `state`. */
 export function overallState(parts: Pick<StatusParts, 'session' | 'uplink' | 'buffer' | 'budget'>): string {
   if (parts.buffer.problems.length > 0) return 'rejecting values';
-  if (!parts.session.isUsable) return 'signed out';
+  if (!parts.session.isUsable) return parts.session.lacksPlatform ? 'platform unavailable' : 'signed out';
   const { outage } = parts.uplink;
   if (outage && !outage.isForeign) {
     if (outage.code === '402') return 'quota used up';

@@ -1,6 +1,7 @@
 /** Meaning of a response to a post, defined by a single table, which is also in docs/reference/verdicts.md. */
 import { codeOf, messageOf } from '../base/errors.ts';
 import { answerWords, foreignWords, hasNoBody, isPage } from '../platform/response-body.ts';
+import { isPlatformUnavailable } from '../platform/session/session.ts';
 
 /** Response to a post. */
 export interface ValuesAnswer {
@@ -101,10 +102,12 @@ function meaningOfAnswer(answer: ValuesAnswer, success: readonly number[]): Mean
   return MEANINGS.get(String(status)) ?? MEANINGS.get(`${Math.floor(status / 100)}xx`) ?? MEANINGS.get('other status')!;
 }
 
-/** Returns the verdict on an error without a response. */
+/** Returns the verdict on an error without a response. If no token can be requested, its cause counts. */
 export function verdictOfError(error: unknown): Verdict {
-  const code = codeOf(error) ?? 'unknown';
-  const meaning = MEANINGS.get(code) ?? MEANINGS.get('other error')!;
+  const { cause } = error as { cause?: unknown };
+  const isWithoutSession = codeOf(error) === 'platform.no_session' && isPlatformUnavailable(cause);
+  const code = codeOf(isWithoutSession ? cause : error) ?? 'unknown';
+  const meaning = isWithoutSession ? 'unreachable' : (MEANINGS.get(code) ?? MEANINGS.get('other error')!);
   return { meaning, code, status: 0, reason: foreignWords(messageOf(error)) };
 }
 
@@ -112,8 +115,8 @@ export function verdictOfError(error: unknown): Verdict {
 const MAY_BE_TOO_LARGE = new Set(['408', '502', '504', 'platform.timeout', 'platform.connection_reset']);
 
 /** Whether a smaller post may be accepted although this one was not. */
-export function mayBeTooLarge({ code }: Verdict): boolean {
-  return MAY_BE_TOO_LARGE.has(code);
+export function mayBeTooLarge({ code, meaning }: Verdict): boolean {
+  return meaning === 'later' && MAY_BE_TOO_LARGE.has(code);
 }
 
 /** Returns the text of a response in readable form. */

@@ -72,11 +72,12 @@ function bufferFailures({ buffer }: StatusReport): Failure[] {
   return found;
 }
 
-function sessionFailures({ session }: StatusReport): Failure[] {
+function sessionFailures({ session, state }: StatusReport): Failure[] {
   const { last_error: error } = session;
   if (session.usable || !error) return [];
   const hint = error.hint ? { hint: error.hint } : {};
-  return [{ id: 'session', title: 'Signed out', words: error.message, ...hint, command: 'tagferry session renew' }];
+  const title = state === 'platform unavailable' ? 'No session, because the platform is unavailable' : 'Signed out';
+  return [{ id: 'session', title, words: error.message, ...hint, command: 'tagferry session renew' }];
 }
 
 /** Returns advice for the status code with which the platform rejects every post. */

@@ -56,7 +56,10 @@ function postsOf({ state, uplink, session, buffer, holds, rates }: StatusReport)
     if (REFUSED_STATES.has(state)) return { kind: 'refused', words: `${state} for ${since}`, why: away.message };
     return { kind: 'away', words: `unavailable for ${since}`, why: away.message };
   }
-  if (!session.usable) return { kind: 'away', words: 'signed out', why: session.last_error?.message ?? session.state };
+  if (!session.usable) {
+    const words = state === 'platform unavailable' ? 'unavailable' : 'signed out';
+    return { kind: 'away', words, why: session.last_error?.message ?? session.state };
+  }
   if (resting)
     return { kind: 'waits', words: 'paused', why: `rate limited (429) until ${resting.until.slice(11, 19)} UTC` };
   const waiting = uplink.waiting_series.length;
