@@ -32,6 +32,8 @@ export function formWords(form: Form): string {
       return range(form.minMs, form.maxMs, (ms) => (ms === 0 ? '0' : formatDuration(ms)));
     case 'size':
       return range(form.min, form.max, formatSize);
+    case 'time':
+      return 'date or UTC time';
     case 'size-or-share':
       return 'size or percentage';
     case 'listen':

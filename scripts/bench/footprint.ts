@@ -19,8 +19,8 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
-import { MemoryBounds } from '../../test/old/agent/memory-bounds.ts';
-import { asPackaged } from '../../test/old/agent/packaged.ts';
+import { MemoryBounds } from '../../test/host/memory-bounds.ts';
+import { asPackaged } from '../../test/host/packaged.ts';
 import { machine, median, memoryOf, processUsage, resetPeak, table } from './measure.ts';
 
 const { values: options } = parseArgs({

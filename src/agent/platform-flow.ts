@@ -178,7 +178,7 @@ export class PlatformFlow {
     this.#credentials = credentialsOf(settings, this.#commands);
     this.redactor.configure(secretsIn(settings));
     void this.#sockets.readAuthority?.();
-    this.session.tryNow();
+    this.session.retryNow();
   }
 
   /** Revokes the tokens within the budget, then closes the sockets. */

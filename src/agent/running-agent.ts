@@ -141,9 +141,9 @@ export class RunningAgent {
         this.#ingestedValues += values;
         metrics.ingested.inc({ source }, values);
       },
-      countAhead: (source, values) => metrics.ahead.inc({ source }, values),
       brokers: this.#events.brokers,
       watch: this.#events.valueRules,
+      platformMs: () => platform.client.platformClock.nowMs(),
       clock,
       log,
     });

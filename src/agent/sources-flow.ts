@@ -18,6 +18,7 @@ import type { Tags } from '../config/tags.ts';
 import { LastReadings } from '../ops/live/last-readings.ts';
 import type { ValueWatch } from '../sources/intake/gate.ts';
 import { Intake } from '../sources/intake/intake.ts';
+import { ValueTimes } from '../sources/intake/times.ts';
 import { HttpPush, type PushRules } from '../sources/push/http-push.ts';
 import type { SourceKind } from '../sources/source-kind.ts';
 import type { BufferFlow } from './buffer-flow.ts';
@@ -33,11 +34,11 @@ export interface SourcesFlowOptions {
   kinds: readonly SourceKind[];
   buffer: Pick<BufferFlow, 'catalogue' | 'stamps' | 'committer' | 'values'>;
   countIngested(source: string, values: number): void;
-  /** Counts values with timestamps more than a day in the future. */
-  countAhead(source: string, values: number): void;
   brokers: Brokers;
   /** Rules on values. */
   watch?: ValueWatch;
+  /** Returns the current time of the platform, or `undefined` if it is unknown. */
+  platformMs(): number | undefined;
   clock: Clock;
   log: Logger;
 }
@@ -51,7 +52,7 @@ export class SourcesFlow {
   /** Latest readings for display. */
   readonly readings = new LastReadings((series) => this.intake.isOfTag(series));
   readonly #push: HttpPush | undefined;
-  readonly #reportedAhead = new Set<string>();
+  readonly #times: ValueTimes;
   #state: keyof typeof UNAVAILABLE = 'open';
   /** Serializes start, reload, pause, resume and stop. */
   #turn: Promise<void> = Promise.resolve();
@@ -60,6 +61,7 @@ export class SourcesFlow {
     const { settings, listener: server, buffer, tags, kinds, brokers, watch, countIngested, clock, log } = options;
     const { catalogue, committer, stamps, values } = buffer;
     this.#options = options;
+    this.#times = new ValueTimes(settings.earliestTimeMs, options.platformMs);
     const gate = {
       committer,
       stamps,
@@ -67,7 +69,7 @@ export class SourcesFlow {
       // Only the page displays readings.
       readings: settings.opsListen ? this.readings : undefined,
       countIngested,
-      countAhead: (source: string, count: number) => this.#reportAhead(source, count),
+      times: this.#times,
     };
     this.intake = new Intake({
       ...gate,
@@ -99,18 +101,6 @@ export class SourcesFlow {
     });
   }
 
-  /** Counts each occurrence but logs it once per source, because the clock of a source is rarely corrected. */
-  #reportAhead(source: string, values: number): void {
-    const { countAhead, log } = this.#options;
-    countAhead(source, values);
-    if (this.#reportedAhead.has(source)) return;
-    this.#reportedAhead.add(source);
-    log.warn(
-      { event: 'ingest.time_ahead', source, values },
-      'accepted values with timestamps more than a day in the future',
-    );
-  }
-
   /** Returns the address that programs push to, for `status`. */
   get listening(): string | undefined {
     return this.#options.listener?.address;
@@ -140,6 +130,7 @@ export class SourcesFlow {
   reload(tags: Tags, settings: Settings): Promise<void> {
     return this.#inTurn(async () => {
       this.#push?.setRules(pushRules(settings));
+      this.#times.earliestMs = settings.earliestTimeMs;
       this.tagSources.setTags(tags, settings.valuesPath);
       this.intake.reload(tags.tags, namesInstrumentation(settings.valuesPath), maxSeries(settings));
       await this.#applyTags();

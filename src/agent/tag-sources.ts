@@ -29,7 +29,7 @@ export interface TagSourcesOptions {
   store: Pick<BufferFlow['values'], 'notes'>;
   intake: Intake;
   /** Options common to all gates. */
-  gate: Pick<GateOptions, 'committer' | 'stamps' | 'watch' | 'readings' | 'countIngested' | 'countAhead'>;
+  gate: Pick<GateOptions, 'committer' | 'stamps' | 'watch' | 'readings' | 'countIngested' | 'times'>;
   brokers: Brokers;
   /** Called a minute after a source could not be opened. Calls `apply` when no other call is running. */
   retry(): void;
@@ -184,7 +184,12 @@ export class TagSources {
     const running = this.#running.get(source.name);
     if (!kind.isTestedWhileRunning || running === undefined) {
       const context = { ...this.#partsOf(source), brokers: await brokers.inspection(source.name) };
-      return await testSource(kind, { ...context, instance: `${context.instance}-test` }, waitMs, signal);
+      return await testSource(
+        kind,
+        { ...context, times: this.#options.gate.times, instance: `${context.instance}-test` },
+        waitMs,
+        signal,
+      );
     }
     const { gate, points } = running;
     running.source.poll?.();

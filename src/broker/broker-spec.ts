@@ -24,6 +24,8 @@ export interface BrokerSpec extends ConnectionSpec {
   retained?: 'take';
   /** Group of clients that share the messages. */
   share?: string;
+  /** Time zone of message timestamps without a UTC offset. */
+  zone?: string;
   /**
    * Topic on which a Sparkplug host application publishes its state, including through its will (Eclipse Sparkplug 3.0,
    * chapter 5.9).
@@ -52,4 +54,6 @@ export interface NatsSpec extends ConnectionSpec {
   ordered: boolean;
   /** A `.creds` file created by nsc. */
   credsFile?: string;
+  /** Time zone of message timestamps without a UTC offset. */
+  zone?: string;
 }

@@ -2,6 +2,7 @@ import type { SchemaObject } from 'ajv';
 import { readDuration } from '../base/quantity.ts';
 import type { Reading } from '../base/reading.ts';
 import { DURATION_SCHEMA } from './duration-schema.ts';
+import { shown } from './problem.ts';
 import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
 import { type Shaping, UNSHAPED } from './tags.ts';
 import { WRITABLE_SCHEMA } from './writable.ts';
@@ -28,6 +29,24 @@ const NUMBER = { type: 'number', title: 'a number' };
 export const COMMON_VALUE_MEMBERS: Readonly<Record<string, SchemaObject>> = {
   scale: { ...NUMBER, default: 1, description: 'Value = raw x scale + offset.', examples: [0.1] },
   offset: { ...NUMBER, default: 0, description: 'Value = raw x scale + offset.', examples: [-40] },
+  no_value: {
+    type: ['number', 'string', 'array'],
+    items: { type: ['number', 'string'], title: 'a number or a bit pattern' },
+    minItems: 1,
+    maxItems: 100,
+    title: 'a number, a bit pattern such as 0x8000, or a list of them',
+    description: 'Raw numbers that mean "no value". Modbus: also register bit patterns, or sunspec (SunSpec codes).',
+    examples: [-9999, '[0x7FFF, 0x8000]'],
+  },
+  range: {
+    type: 'array',
+    items: NUMBER,
+    minItems: 2,
+    maxItems: 2,
+    title: 'a list of the lowest and the highest value',
+    description: 'Lowest and highest plausible value after scaling. Other readings are failures.',
+    examples: [[-40, 125]],
+  },
   every: { ...DURATION_SCHEMA, description: "Interval between reads of this value. Default: the source's interval." },
   deadband: {
     type: ['number', 'string'],
@@ -96,6 +115,15 @@ export function readShaping(raw: Members, report: MemberReport): Shaping | undef
     );
     return undefined;
   }
+  if (raw.range !== undefined) {
+    const [low, high] = raw.range as [number, number];
+    if (low >= high) {
+      const instead = low === high ? 'set the lowest and the highest value' : `use range: [${high}, ${low}]`;
+      report.problem('range', `range [${low}, ${high}] must begin with the lower value`, instead);
+      return undefined;
+    }
+    shaping.range = [low, high];
+  }
   if (deadband !== undefined) shaping.deadband = deadbandOf(deadband as number | string);
   if (onChange === true) shaping.onChange = true;
   if (onFailure !== undefined) shaping.onFailure = onFailure as Shaping['onFailure'];
@@ -106,6 +134,49 @@ export function readShaping(raw: Members, report: MemberReport): Shaping | undef
   report.problem('max_silence', `max_silence "${maxSilence}" ${reason}`, 'use a value such as 10m, or omit it');
   return undefined;
 }
+
+/**
+ * Returns the raw numbers that mean "no value", or `undefined` after reporting a problem. `textOf` returns a number as
+ * written, by its pointer below the member: 0x8000 is a bit pattern, although YAML reads it as 32768.
+ */
+export function readNoValue<Spec>(
+  raw: Members,
+  kind: SourceReading<unknown, Spec>,
+  spec: Spec,
+  report: MemberReport,
+  textOf: (pointer: string) => string | undefined,
+): readonly number[] | undefined {
+  const numbers: number[] = [];
+  const isList = Array.isArray(raw.no_value);
+  for (const [index, written] of ([raw.no_value].flat() as (number | string)[]).entries()) {
+    const text = typeof written === 'string' ? written.trim() : (textOf(isList ? `/${index}` : '') ?? '');
+    const isNumber = text !== '' && Number.isFinite(Number(text)) && !isPattern(text);
+    const pattern = isPattern(text) ? text : written;
+    const code = isNumber ? Number(text) : pattern;
+    if (kind.noValueOf !== undefined) {
+      const found = kind.noValueOf(spec, code);
+      if ('numbers' in found) {
+        numbers.push(...found.numbers);
+        continue;
+      }
+      report.problem('no_value', `no_value ${shown(code)} ${found.reason}`, found.instead);
+      return undefined;
+    }
+    if (typeof code === 'number') numbers.push(code);
+    else {
+      const what = isPattern(text) ? 'is a bit pattern, which only Modbus sources support' : 'is not a number';
+      report.problem(
+        'no_value',
+        `no_value ${shown(code)} ${what}`,
+        'use a number that the source sends, such as -9999',
+      );
+      return undefined;
+    }
+  }
+  return numbers;
+}
+
+const isPattern = (text: string) => /^0x/i.test(text);
 
 function deadbandOf(written: number | string): { units: number } | { share: number } {
   return typeof written === 'number' ? { units: written } : { share: Number.parseFloat(written) / 100 };

@@ -14,6 +14,8 @@ export interface SchemaVerdict {
 interface Described extends SchemaObject {
   title?: string;
   examples?: unknown[];
+  /** Choices of an enumeration by other names for them, in lower case. */
+  otherNames?: Record<string, string>;
   properties?: Record<string, Described>;
 }
 
@@ -28,6 +30,7 @@ export function compileSchema(schema: SchemaObject): ValidateFunction {
     allErrors: true,
     verbose: true,
     allowUnionTypes: true,
+    keywords: ['otherNames'],
     meta: false,
     validateSchema: false,
     // Optimizing the code takes longer than it saves in a single run.
@@ -176,9 +179,11 @@ function report(error: ErrorObject, file: YamlFile, problems: Problems): void {
     const allowed = error.params.allowedValues as unknown[];
     const choices = allowed.filter((choice) => typeof choice === 'string');
     const isNumber = choices.length === 0;
-    const reason = `${text} ${isNumber ? 'is unknown' : noneOf(String(error.data), choices)}`;
+    const name = String(error.data);
+    const known = schema.otherNames?.[name.toLowerCase()] ?? name;
+    const reason = `${text} ${isNumber ? 'is unknown' : noneOf(known, choices)}`;
     // Do not suggest the nearest number, because it is no more likely than another.
-    const instead = isNumber ? `use ${allowed.join(' or ')}` : insteadOf(String(error.data), choices);
+    const instead = isNumber ? `use ${allowed.join(' or ')}` : insteadOf(known, choices);
     problems.error(place, reason, instead, at.includes('/headers/') ? '' : scalarText(error.data));
     return;
   }

@@ -43,6 +43,8 @@ export function readForm(form: Form, text: string): Reading<unknown> {
       return readCount(text, form.min, form.max);
     case 'duration':
       return within(readDuration(text), form.minMs, form.maxMs, formatDuration);
+    case 'time':
+      return readTime(text, form.minMs, form.maxMs);
     case 'size':
       return within(readSize(text), form.min, form.max, formatSize);
     case 'size-or-share':
@@ -74,6 +76,15 @@ function readCount(text: string, min: number, max: number): Reading<number> {
     return { reason: 'is not a whole number', instead: `use a number from ${min} to ${max}` };
   }
   return within({ value: Number(text) }, min, max, String);
+}
+
+function readTime(text: string, minMs: number, maxMs: number): Reading<number> {
+  const written = text.trim();
+  const timeMs = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/.test(written) ? Date.parse(written) : Number.NaN;
+  // `Date.parse` carries 31 February over into March.
+  const isTime = !Number.isNaN(timeMs) && new Date(timeMs).toISOString().startsWith(written.slice(0, 10));
+  if (!isTime) return { reason: 'is not a time', instead: 'use a value such as 1990-01-01T00:00:00Z' };
+  return within({ value: timeMs }, minMs, maxMs, (ms) => new Date(ms).toISOString());
 }
 
 function within(

@@ -4,7 +4,7 @@ import { readConfigurationFile, warnIfReadableByOthers } from './configuration-f
 import { directoryPath } from './drop-in-files.ts';
 import type { EnvFile } from './env-file.ts';
 import { type Place, type Problems, placeName } from './problem.ts';
-import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
+import { AGENT_ENV_KEYS, KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
 
 /**
  * Text of a setting and its origin. A key has at most one origin: a value (the process environment overrides
@@ -45,6 +45,15 @@ export function gatherSettings(
 ): GivenSettings {
   const given = new Map<KeyName, GivenSetting>();
   const broken = new Set<KeyName>();
+  const marked = Object.keys(environment).find((name) => name.startsWith('\ufeff'));
+  if (marked !== undefined && AGENT_ENV_KEYS.includes(marked.slice(1))) {
+    const reason = `${marked.slice(1)} is ignored, because a byte order mark precedes its name`;
+    problems.error(
+      { file: 'environment', line: null, column: null },
+      reason,
+      'save the --env-file without a byte order mark',
+    );
+  }
   for (const key of KEY_NAMES) {
     const value = fromLineOrEnvironment(key, directory, file, environment);
     const pointer = fromLineOrEnvironment(`${key}_FILE`, directory, file, environment);
@@ -67,10 +76,15 @@ export function gatherSettings(
       const written = origins.find(({ place }) => place.line !== null) ?? origins[0]!;
       const restart = credential === undefined ? '' : ' (a removed credential requires a restart of the service)';
       problems.error(written.place, `${key} comes from ${names}`, `keep only one${restart}`, key);
-    } else if (value !== undefined) given.set(key, value);
-    else if (pointer !== undefined) takeFile(key, pointer, given, broken, problems);
-    else if (credential?.text !== undefined) given.set(key, credential as GivenSetting);
-    else if (credential !== undefined) {
+    } else if (value !== undefined) {
+      given.set(key, value);
+      // Quotes in agent.env are syntax. In the environment, they are part of the value.
+      if (value.place.file === 'environment') warnIfUnintended(key, value, problems);
+    } else if (pointer !== undefined) takeFile(key, pointer, given, broken, problems);
+    else if (credential?.text !== undefined) {
+      given.set(key, credential as GivenSetting);
+      warnIfUnintended(key, credential as GivenSetting, problems);
+    } else if (credential !== undefined) {
       broken.add(key);
       problems.error(credential.place, `${key}: ${credential.reason}`, credential.instead ?? 'correct it', key);
     }
@@ -132,7 +146,21 @@ function takeFile(
   const file = isAbsolute(pointer.text) ? pointer.text : directoryPath(pointer.folder, pointer.text);
   const place = { file, line: 1, column: 1 };
   if (settingKey(key).secret) warnIfReadableByOthers(problems, place, content.stats);
-  given.set(key, { text: content.text, place, folder: dirname(path) });
+  const setting = { text: content.text, place, folder: dirname(path) };
+  given.set(key, setting);
+  warnIfUnintended(key, setting, problems);
+}
+
+/**
+ * Warns about quotes and line endings that are part of a value, because secrets are used verbatim. `docker run
+ * --env-file` and `podman run --env-file` do not remove them.
+ */
+function warnIfUnintended(key: KeyName, { text, place }: GivenSetting, problems: Problems): void {
+  const instead = place.file === 'environment' ? 'remove them from the --env-file or the environment' : 'remove them';
+  if (/^(["']).*\1$/s.test(text.trim())) problems.warning(place, `${key}: the quotes are part of the value`, instead);
+  if (text.endsWith('\r')) {
+    problems.warning(place, `${key} ends with a carriage return`, 'save the --env-file with LF line endings');
+  }
 }
 
 interface Credential {

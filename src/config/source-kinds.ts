@@ -22,6 +22,11 @@ export interface SourceReading<SourceSpec = unknown, ValueSpec = unknown> {
   readSource(raw: Members, report: MemberReport): SourceSpec | undefined;
   /** Reads a value. Placeholders such as `{tag}` are replaced in `raw` but not in `template`. */
   readValue(raw: Members, report: MemberReport, template: Members): ValueSpec | undefined;
+  /** Returns the raw numbers that a `no_value` entry stands for. If omitted, only numbers are supported. */
+  noValueOf?(
+    value: ValueSpec,
+    code: number | string,
+  ): { numbers: readonly number[] } | { reason: string; instead: string };
   /** Returns the group of agents that share the source's messages, or `undefined` if there is none. */
   groupOf?(source: SourceSpec): string | undefined;
   /** Whether the value has a timestamp that is the same for all agents of the group. */

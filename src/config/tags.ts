@@ -72,6 +72,10 @@ export interface Shaping {
   /** value = raw x scale + offset. */
   scale: number;
   offset: number;
+  /** Raw numbers that mean "no value". */
+  noValue?: readonly number[];
+  /** Lowest and highest plausible value, in the value's unit. */
+  range?: readonly [low: number, high: number];
   /** Minimum difference from the latest sent value: in units, or as a share of that value. */
   deadband?: { units: number } | { share: number };
   /** Send only values that differ from the latest sent value. */

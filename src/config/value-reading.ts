@@ -1,5 +1,5 @@
 /** Reads the origin of a value in tags.yaml, using the kind of its source. */
-import { COMMON_VALUE_MEMBERS, readEvery, readShaping } from './common-members.ts';
+import { COMMON_VALUE_MEMBERS, readEvery, readNoValue, readShaping } from './common-members.ts';
 import type { YamlFile } from './placed-yaml.ts';
 import { type Problems, printable } from './problem.ts';
 import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
@@ -68,6 +68,12 @@ export function readOrigin(
   const every = readEvery(raw, kind, everyMs, report);
   const spec = kind.readValue(raw, report, value.template);
   if (shaping === undefined || every === undefined || spec === undefined) return undefined;
+  if (raw.no_value !== undefined) {
+    const textOf = (pointer: string) => file.textOf(value.pointerOf('no_value') + pointer);
+    const noValue = readNoValue(raw, kind, spec, report, textOf);
+    if (noValue === undefined) return undefined;
+    if (noValue.length > 0) shaping.noValue = noValue;
+  }
   const origin = { kind: kind.kind, source, everyMs: every, shaping, spec };
   if (raw.writable === undefined) return origin;
   const writable = readWritable(raw, { kind, kinds, shaping, spec }, report);

@@ -3,7 +3,7 @@
  * problem has one sentence and one command. Pure.
  */
 import { durationText } from '../base/amounts.ts';
-import { missingText, rejectedText, type SourceReport, unusableText } from '../sources/status.ts';
+import { missingText, rejectedText, type SourceReport, unusableText, warningText } from '../sources/status.ts';
 
 export interface Finding {
   /** `error`: values are missing or not delivered. `warning`: some are, or soon will be. */
@@ -73,9 +73,14 @@ function conditionOf(source: SourceReport): Condition | undefined {
     return { severity: 'warning', event: 'source.partial', sentence: `some values cannot be read${because}` };
   }
   // A value that has not arrived yet is listed with its own problem.
-  if (rejected === null || missing !== null || rejected.seconds_ago > REJECTED_SHOWN_S) return undefined;
-  const sentence = `${rejectedText(rejected)}, ${time(rejected.seconds_ago)} ago`;
-  return { severity: 'warning', event: 'source.rejected', sentence };
+  if (rejected !== null && missing === null && rejected.seconds_ago <= REJECTED_SHOWN_S) {
+    const sentence = `${rejectedText(rejected)}, ${time(rejected.seconds_ago)} ago`;
+    return { severity: 'warning', event: 'source.rejected', sentence };
+  }
+  const warning = source.warnings.find((one) => one.seconds_ago <= REJECTED_SHOWN_S);
+  if (warning === undefined) return undefined;
+  const sentence = `${warningText(warning)}, ${time(warning.seconds_ago)} ago`;
+  return { severity: 'warning', event: warning.event, sentence };
 }
 
 /** Quotes text for a shell, because names come from files and the command is copied. */

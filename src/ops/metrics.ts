@@ -78,11 +78,6 @@ export function createMetrics(parts: () => MetricParts) {
     quarantined,
     eventsRejected: rejected,
     ingested: counter('tagferry_values_ingested_total', 'Acknowledged values.', ['source']),
-    ahead: counter(
-      'tagferry_values_ahead_total',
-      'Acknowledged values with a timestamp more than a day in the future.',
-      ['source'],
-    ),
     delivered: counter('tagferry_values_delivered_total', 'Values accepted by the platform.'),
     restamped: counter(
       'tagferry_values_restamped_total',

@@ -49,17 +49,25 @@ export interface PlatformClientOptions {
   log: Logger;
 }
 
+/** Earlier attempts of a call. */
+export interface Attempt {
+  /** Number of retries with the same token so far. */
+  repeats: number;
+  /** Whether the call was rejected with the previous token. */
+  isTokenReplaced: boolean;
+}
+
 /** Access token that is in use by one call. */
 export interface Lease {
   readonly accessToken: string;
   /** Returns whether the token can still be sent. Must be called before it is sent. Default: always. */
   isUsable?(): boolean;
   /**
-   * Records the status of the response. `repeats`: number of retries of the call so far. After a 401, returns the delay
-   * before the next retry with the same token, in milliseconds, because a server may not accept a new token immediately.
-   * If it returns `undefined`, the token is not used again.
+   * Records the status of the response. After a 401, returns the delay before the next retry with the same token, in
+   * milliseconds, because a server may not accept a new token immediately. If it returns `undefined`, the token is not
+   * used again.
    */
-  responded(status: number, repeats?: number): number | undefined;
+  responded(status: number, attempt?: Attempt): number | undefined;
   /** Ends the use of the token. Must be called exactly once. */
   release(): void;
 }
@@ -150,21 +158,21 @@ export class PlatformClient extends ApiCalls {
     this.#noteDeprecation(call);
     let { kind } = call;
     let rejected: PlatformAnswer | undefined;
-    let isReplaced = false;
+    let isTokenReplaced = false;
     for (let repeats = 0; ; repeats++) {
       const lease = await this.#lease(call, kind);
       if (rejected && this.#stopping.signal.aborted) {
         lease.release();
         return rejected;
       }
-      const { answer, repeatInMs } = await this.#send(call, lease, repeats);
+      const { answer, repeatInMs } = await this.#send(call, lease, { repeats, isTokenReplaced });
       if (answer.status !== 401) return answer;
       rejected = answer;
       if (repeatInMs !== undefined) {
         if (!(await this.#pause(repeatInMs, call.signal))) return answer;
-      } else if (isReplaced) return answer;
+      } else if (isTokenReplaced) return answer;
       else {
-        isReplaced = true;
+        isTokenReplaced = true;
         repeats = -1;
       }
       // The repeated call is a separate request. A `paid` caller has acquired only the first request.
@@ -197,12 +205,12 @@ export class PlatformClient extends ApiCalls {
       isPaid = false;
     };
     for (;;) {
-      const askedMs = clock.monotonicMs();
+      const startMs = clock.monotonicMs();
       const lease = await tokens.lease(call.signal).catch((error: unknown) => {
         refund();
         throw error;
       });
-      if (clock.monotonicMs() - askedMs > PAID_FOR_MS) refund();
+      if (clock.monotonicMs() - startMs > PAID_FOR_MS) refund();
       try {
         if (!isPaid) await budget?.acquire(kind === 'paid' ? 'live' : kind, call.signal);
       } catch (error) {
@@ -220,12 +228,12 @@ export class PlatformClient extends ApiCalls {
   async #send(
     call: PlatformCall,
     lease: Lease,
-    repeats: number,
+    attempt: Attempt,
   ): Promise<{ answer: PlatformAnswer; repeatInMs: number | undefined }> {
     const { budget, boundary, clock } = this.#options;
     try {
       const answer = await boundary.send(this.#toHttp(call, lease.accessToken));
-      const repeatInMs = lease.responded(answer.status, repeats);
+      const repeatInMs = lease.responded(answer.status, attempt);
       if (answer.status === 429 && budget) {
         budget.refused(this.platformClock.closedMs(answer));
         budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
@@ -328,7 +336,8 @@ export function unreadable(
  * considered incorrect.
  */
 const MAX_PAGES = 10_000;
-const REJECTED: ReadonlySet<number> = new Set([400, 422]);
+/** Statuses after which a list is retried without paging parameters, which are undocumented (platform 10.3). */
+export const PAGING_REJECTED: ReadonlySet<number> = new Set([400, 422]);
 
 export interface ListOptions {
   query?: PlatformCall['query'];
@@ -361,8 +370,7 @@ export async function* listEntries<Entry>(
   for (let page = 1; page <= MAX_PAGES; page++) {
     let call = callOf({ ...options.query, page, per_page: MAX_PER_PAGE });
     const body = await client.call(call).catch((error: unknown) => {
-      // Paging is not documented (platform 10.3). If a server rejects the parameters, request the complete list.
-      if (page > 1 || !(error instanceof CallRefusal) || !REJECTED.has(error.status)) throw error;
+      if (page > 1 || !(error instanceof CallRefusal) || !PAGING_REJECTED.has(error.status)) throw error;
       call = callOf(options.query ?? {});
       return client.call(call);
     });

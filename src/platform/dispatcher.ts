@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import { createSecureContext, rootCertificates } from 'node:tls';
 import type { Dispatcher } from 'undici';
 import { identityCheckWithExpiry } from '../base/certificates.ts';
-import { systemClock } from '../base/clock.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
 import { ConfigurationError } from '../base/errors.ts';
 import { poolLookup } from '../base/name-lookup.ts';
 import { readRegularFile } from '../base/regular-file.ts';
@@ -23,6 +23,9 @@ export interface DispatcherOptions {
   noProxy?: string | undefined;
   /** Called for each new connection with the expiry time of the platform certificate. */
   onCertificate?: (endsMs: number | undefined) => void;
+  /** Timeout of a connection and of a proxy's response to CONNECT, in milliseconds. */
+  connectTimeoutMs?: number;
+  clock?: Pick<Clock, 'monotonicMs'>;
   /** Resolves host names. Default: a separate pool, so that slow lookups of device names do not delay the platform's. */
   lookup?: typeof poolLookup;
 }
@@ -52,67 +55,70 @@ const KEEP_ALIVE_MS = 30_000;
 /** Minimum interval between checks of the certificate authority's file, in milliseconds. */
 const CHECK_AUTHORITY_MS = 10_000;
 
+/** Loopback hosts, which a proxy cannot reach. */
+const LOOPBACK = 'localhost,127.0.0.1,::1';
+
 type Undici = typeof import('undici');
 
 const load = createRequire(import.meta.url);
 
 /**
- * Creates the sockets for platform calls. If a proxy is configured, an origin uses the proxy or a direct connection
- * depending on NO_PROXY. Throws `ConfigurationError` for an invalid `caPem`.
+ * Creates the sockets for platform calls. undici's `EnvHttpProxyAgent` uses the proxy or a direct connection depending
+ * on NO_PROXY. Throws `ConfigurationError` if `caPem` is invalid.
  */
 export function createDispatcher(options: DispatcherOptions): Sockets {
-  const { caPath, httpsProxy, noProxy = '' } = options;
+  const { caPath, httpsProxy, noProxy, clock = systemClock } = options;
   let { caPem } = options;
-  let agents = agentsFor(options, caPem);
+  let agent = agentFor(options, caPem);
   let known: string | undefined;
-  let checkedMs = systemClock.monotonicMs();
+  let checkedMs = clock.monotonicMs();
   let isDestroyed = false;
 
   const readAuthority = async () => {
     if (caPath === undefined) return;
-    checkedMs = systemClock.monotonicMs();
+    checkedMs = clock.monotonicMs();
     const { mtimeMs, ino, size } = await stat(caPath);
     const found = `${mtimeMs} ${ino} ${size}`;
     if (found === known) return;
     const text = (await readRegularFile(caPath)).toString();
     // An incomplete file is rejected, and read again at the next check.
-    const next = text === caPem ? undefined : agentsFor(options, text);
+    const next = text === caPem ? undefined : agentFor(options, text);
     known = found;
     caPem = text;
     if (!next) return;
-    if (isDestroyed) return destroyAll(next);
-    for (const agent of Object.values(agents)) void agent?.close();
-    agents = next;
+    if (isDestroyed) return next.destroy();
+    void agent.close();
+    agent = next;
   };
-  const proxyOf = (url: URL) => (httpsProxy && !goesDirect(url, noProxy) ? new URL(httpsProxy).host : undefined);
   return {
     dispatch(request, handler) {
-      if (systemClock.monotonicMs() - checkedMs > CHECK_AUTHORITY_MS) void readAuthority().catch(() => {});
-      const { direct, proxied } = agents;
-      const isProxied = proxied && proxyOf(new URL(String(request.origin))) !== undefined;
-      return (isProxied ? proxied : direct).dispatch(request, handler);
+      if (clock.monotonicMs() - checkedMs > CHECK_AUTHORITY_MS) void readAuthority().catch(() => {});
+      return agent.dispatch(request, handler);
     },
     destroy() {
       isDestroyed = true;
-      return destroyAll(agents);
+      return agent.destroy();
     },
-    proxyOf,
+    proxyOf: (url) => proxyFor(url, httpsProxy, noProxy)?.host,
     readAuthority: () => readAuthority().catch(() => {}),
   };
 }
 
-interface Agents {
-  direct: Dispatcher;
-  proxied?: Dispatcher;
-}
-
-async function destroyAll({ direct, proxied }: Agents): Promise<void> {
-  await Promise.all([direct.destroy(), proxied?.destroy()]);
-}
-
-function agentsFor(options: DispatcherOptions, caPem: string | undefined): Agents {
-  const { connections, httpsProxy, onCertificate, lookup = poolLookup } = options;
-  const pool = {
+function agentFor(options: DispatcherOptions, caPem: string | undefined): Dispatcher {
+  const { connections, httpsProxy, noProxy = '', onCertificate, lookup = poolLookup } = options;
+  const { connectTimeoutMs = CONNECT_TIMEOUT_MS } = options;
+  const connect = {
+    ...(caPem === undefined ? {} : trusting(caPem)),
+    timeout: connectTimeoutMs,
+    autoSelectFamily: true,
+    autoSelectFamilyAttemptTimeout: ADDRESS_TIMEOUT_MS,
+    allowH2: false,
+    lookup,
+  };
+  const toPlatform = onCertificate
+    ? { ...connect, checkServerIdentity: identityCheckWithExpiry(onCertificate) }
+    : connect;
+  const settings = {
     connections,
     pipelining: 1,
     // Performance was measured with four concurrent posts on four sockets. HTTP/2 would load more code without a
@@ -120,35 +126,28 @@ function agentsFor(options: DispatcherOptions, caPem: string | undefined): Agent
     allowH2: false,
     keepAliveTimeout: KEEP_ALIVE_MS,
     keepAliveMaxTimeout: 2 * KEEP_ALIVE_MS,
+    connect: toPlatform,
   };
-  const connect = {
-    ...(caPem === undefined ? {} : trusting(caPem)),
-    timeout: CONNECT_TIMEOUT_MS,
-    autoSelectFamily: true,
-    autoSelectFamilyAttemptTimeout: ADDRESS_TIMEOUT_MS,
-    allowH2: false,
-    lookup,
-  };
-  const telling =
-    onCertificate === undefined ? connect : { ...connect, checkServerIdentity: identityCheckWithExpiry(onCertificate) };
-  // Only this class, which uses 2 MB of memory. All of undici (fetch, WebSocket, caches) would use 10 MB. package.json
-  // pins the exact version.
-  const Agent = load('undici/lib/dispatcher/agent.js') as Undici['Agent'];
-  const direct = new Agent({ ...pool, connect: telling });
-  if (!httpsProxy) return { direct };
+  if (!httpsProxy) {
+    // Load only this class (2 MB of memory), because the complete package (fetch, WebSocket, caches) requires 10 MB.
+    // package.json pins the exact version.
+    const Agent = load('undici/lib/dispatcher/agent.js') as Undici['Agent'];
+    return new Agent(settings);
+  }
   // The proxy tunnel is available only in the complete undici package.
-  const { Pool, ProxyAgent } = load('undici') as Undici;
-  const proxied = new ProxyAgent({
-    ...pool,
-    uri: httpsProxy,
-    requestTls: telling,
+  const { EnvHttpProxyAgent, Pool } = load('undici') as Undici;
+  return new EnvHttpProxyAgent({
+    ...settings,
+    httpProxy: httpsProxy,
+    httpsProxy,
+    noProxy: `${LOOPBACK},${noProxy}`,
+    requestTls: toPlatform,
     proxyTls: connect,
     // Use a tunnel for http as well, so that a proxy that rewrites requests cannot read the bearer token.
     proxyTunnel: true,
     // A proxy that does not respond to CONNECT would otherwise occupy a socket for five minutes.
-    clientFactory: (origin, settings) => new Pool(origin, { ...settings, headersTimeout: CONNECT_TIMEOUT_MS }),
+    clientFactory: (origin, more) => new Pool(origin, { ...more, headersTimeout: connectTimeoutMs }),
   });
-  return { direct, proxied };
 }
 
 /**
@@ -166,17 +165,16 @@ function trusting(caPem: string): { secureContext: ReturnType<typeof createSecur
 }
 
 /**
- * Returns whether a URL bypasses the proxy, with the NO_PROXY rules of undici and curl: `host` for a host and its
- * subdomains, `*.host` for subdomains only, `*` for all hosts, each with an optional port. HTTP to the loopback
- * interface, for example to a sandbox, always bypasses the proxy, which cannot reach it. (undici's EnvHttpProxyAgent
- * does not report whether it uses the proxy, which error messages and the doctor state.)
+ * Returns the proxy for a URL, for error messages and the doctor, because `EnvHttpProxyAgent` does not report it. The
+ * rules are those of the agent: `host` for a host and its subdomains, `*.host` for subdomains only, `*` for all hosts,
+ * each with an optional port.
  */
-export function goesDirect(url: URL, noProxy: string): boolean {
+export function proxyFor(url: URL, httpsProxy: string | undefined, noProxy = ''): URL | undefined {
+  if (!httpsProxy) return undefined;
   const plain = (host: string) => host.replace(/^\[|\]$|\.$/g, '').toLowerCase();
   const host = plain(url.hostname);
-  if (url.protocol === 'http:' && /^(?:localhost|::1|127(?:\.\d{1,3}){3})$/.test(host)) return true;
   const port = url.port || (url.protocol === 'https:' ? '443' : '80');
-  return noProxy.split(/[,\s]+/).some((entry) => {
+  const isDirect = `${LOOPBACK},${noProxy}`.split(/[,\s]+/).some((entry) => {
     // An IPv6 address without brackets contains several colons and no port.
     const [, bracketed, named, listedPort] = /^(?:\[(.+)\]|([^:]+)):(\d+)$/.exec(entry) ?? [];
     if (listedPort !== undefined && listedPort !== port) return false;
@@ -185,4 +183,5 @@ export function goesDirect(url: URL, noProxy: string): boolean {
     const listed = plain(name.replace(/^\*?\./, ''));
     return listed !== '' && (host.endsWith(`.${listed}`) || (host === listed && !name.startsWith('*.')));
   });
+  return isDirect ? undefined : new URL(httpsProxy);
 }

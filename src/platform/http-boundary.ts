@@ -1,6 +1,6 @@
 import { brotliDecompressSync, gunzipSync, inflateSync } from 'node:zlib';
 import type { Clock } from '../base/clock.ts';
-import { PlatformError } from '../base/errors.ts';
+import { codeOf, PlatformError } from '../base/errors.ts';
 import type { Redactor } from '../base/redactor.ts';
 import type { Sockets } from './dispatcher.ts';
 import { transportError } from './transport-errors.ts';
@@ -79,6 +79,8 @@ export class HttpBoundary {
   readonly #options: HttpBoundaryOptions;
   #inFlight = 0;
   #closed = false;
+  /** Origins whose latest response was a 5xx. */
+  readonly #failing = new Set<string>();
 
   constructor(options: HttpBoundaryOptions) {
     this.#options = options;
@@ -116,6 +118,7 @@ export class HttpBoundary {
   #exchange(request: HttpRequest): Promise<PlatformAnswer> {
     const { sockets, clock, userAgent, redactor } = this.#options;
     const { url, signal, statusSuffices = false } = request;
+    const failing = this.#failing;
     const maxBytes = request.maxAnswerBytes ?? (statusSuffices ? MAX_WORDS_BYTES : MAX_ANSWER_BYTES);
     const { promise, resolve, reject } = Promise.withResolvers<PlatformAnswer>();
     let ended = false;
@@ -166,6 +169,8 @@ export class HttpBoundary {
         body: request.body ?? null,
         headersTimeout: this.#options.headersTimeoutMs ?? HEADERS_TIMEOUT_MS,
         bodyTimeout: BODY_TIMEOUT_MS,
+        // After a 5xx, close the connection, because the host name may resolve to another address.
+        reset: this.#failing.has(url.origin),
       },
       {
         onRequestStart(controller) {
@@ -177,6 +182,8 @@ export class HttpBoundary {
           // 1xx responses are informational.
           if (status < 200 || ended) return;
           answer = { status, headers: headers as Headers };
+          if (status >= 500) failing.add(url.origin);
+          else failing.delete(url.origin);
           if (statusSuffices) cancelTail = clock.after(WORDS_WITHIN_MS, () => giveUp(answerTimeout()));
         },
         onResponseData(controller, chunk) {
@@ -192,8 +199,10 @@ export class HttpBoundary {
           finish(false);
         },
         onResponseError(_controller, error) {
-          if (answer && statusSuffices) finish(true);
-          else end(() => reject(error));
+          if (answer && statusSuffices) return finish(true);
+          // Before the request is sent, this error means that the proxy did not respond to CONNECT.
+          const isProxyTimeout = abortSocket === undefined && codeOf(error) === 'UND_ERR_HEADERS_TIMEOUT';
+          end(() => reject(isProxyTimeout ? { code: 'UND_ERR_CONNECT_TIMEOUT' } : error));
         },
       },
     );

@@ -1,7 +1,7 @@
 import { type Clock, plausibleWallMs } from '../base/clock.ts';
-import { httpDateMs, retryAfterMs } from '../base/retry.ts';
+import { retryAfterMs } from '../base/retry.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
-import { jsonObjectOf } from './response-body.ts';
+import { dateOf, jsonObjectOf } from './response-body.ts';
 
 /**
  * Maximum random delay of the first request after a 429, so that the gateways in a fleet do not retry at the same time.
@@ -64,8 +64,8 @@ export class PlatformClock {
    * time until the next minute according to the `Date` of the 429, because the limit applies per minute.
    */
   closedMs(answer: Pick<PlatformAnswer, 'header'>): number {
-    const asked = this.#askedMs(answer);
-    if (asked !== undefined) return Math.min(Math.max(asked, MIN_REST_MS), MAX_REST_MS);
+    const retryMs = this.#retryAfterMs(answer);
+    if (retryMs !== undefined) return Math.min(Math.max(retryMs, MIN_REST_MS), MAX_REST_MS);
     const nowMs = dateOf(answer) ?? this.nowMs();
     return nowMs === undefined ? MINUTE_MS : MINUTE_MS - (nowMs % MINUTE_MS);
   }
@@ -75,16 +75,12 @@ export class PlatformClock {
    * that gateways do not retry in the same second.
    */
   restMs(answer: Pick<PlatformAnswer, 'header'>): number {
-    const spreadMs = this.#askedMs(answer) === undefined ? REST_SPREAD_MS : RETRY_AFTER_SPREAD_MS;
+    const spreadMs = this.#retryAfterMs(answer) === undefined ? REST_SPREAD_MS : RETRY_AFTER_SPREAD_MS;
     return this.closedMs(answer) + this.#clock.random() * spreadMs;
   }
 
   /** Returns `Retry-After` in milliseconds. A date is relative to the `Date` of the response. */
-  #askedMs(answer: Pick<PlatformAnswer, 'header'>): number | undefined {
+  #retryAfterMs(answer: Pick<PlatformAnswer, 'header'>): number | undefined {
     return retryAfterMs(answer.header('retry-after'), dateOf(answer) ?? this.trustedMs() ?? this.#clock.wallMs());
   }
-}
-
-function dateOf(answer: Pick<PlatformAnswer, 'header'>): number | undefined {
-  return httpDateMs(answer.header('date') ?? '');
 }

@@ -153,10 +153,18 @@ export class GrantError extends PlatformError {
   readonly oauthError: string | undefined;
   readonly retryAfterMs: number | undefined;
 
-  constructor(message: string, answer: PlatformAnswer, asked: GrantAsked, failure: GrantFailure, oauthError?: string) {
+  constructor(
+    message: string,
+    answer: PlatformAnswer,
+    context: GrantContext,
+    failure: GrantFailure,
+    oauthError?: string,
+  ) {
     const { status } = answer;
     const needsUser = failure === 'refused' || failure === 'unreadable';
-    const hint = standInHint(answer) ?? (needsUser ? hintOf(asked, oauthError, status) : undefined);
+    const isRedirect = status >= 300 && status < 400;
+    const cause = standInHint(answer) ?? (isRedirect ? meaningOf(status).hint : undefined);
+    const hint = cause ?? (needsUser ? hintOf(context, oauthError, status) : undefined);
     // A retry with the same credentials can succeed unless they were rejected, which requires user intervention,
     // possibly on a different system.
     const facts: ErrorFacts = { code: GRANT_CODES[failure], retryable: failure !== 'refused', ...hintOrNone(hint) };
@@ -173,7 +181,7 @@ export class GrantError extends PlatformError {
  * Context of a token request, used to select the hint. Hints for people do not mention the technical user or
  * CLIENT_AUTH.
  */
-export interface GrantAsked {
+export interface GrantContext {
   grant: 'password' | 'refresh_token' | 'authorization_code' | 'revoke';
   /** Refresh token in the request. It remains valid if the response contains none (RFC 6749 section 6). */
   refreshToken?: string;
@@ -226,13 +234,13 @@ const OAUTH_ERRORS: ReadonlySet<string> = new Set([
 ]);
 
 /** Processes the response of a token endpoint. Throws `GrantError` if the response contains no token. */
-export function processTokenAnswer(answer: PlatformAnswer, asked: GrantAsked): Tokens {
+export function processTokenAnswer(answer: PlatformAnswer, context: GrantContext): Tokens {
   const body = jsonObjectOf(answer);
-  if (answer.status !== 200 && answer.status !== 201) throw rejectionOf(answer, body, asked);
+  if (answer.status !== 200 && answer.status !== 201) throw rejectionOf(answer, body, context);
   const unreadable = (what: string) => {
     const type = quoted(answer, answer.header('content-type')?.split(';')[0] ?? 'no content type', MAX_WORDS);
     const message = `the token endpoint responded ${answer.status}, but ${what} (${type})`;
-    return new GrantError(message, answer, asked, 'unreadable');
+    return new GrantError(message, answer, context, 'unreadable');
   };
   if (body === undefined) throw unreadable('not in JSON');
   if (hasError(body)) throw unreadable('with an error');
@@ -245,7 +253,7 @@ export function processTokenAnswer(answer: PlatformAnswer, asked: GrantAsked): T
   const userId = userOf(body);
   return {
     accessToken: access,
-    refreshToken: typeof refresh === 'string' && BEARER_TEXT.test(refresh) ? refresh : asked.refreshToken,
+    refreshToken: typeof refresh === 'string' && BEARER_TEXT.test(refresh) ? refresh : context.refreshToken,
     expiresInMs: Math.min(isKnown ? seconds : ACCESS_TOKEN_LIFE_S, MAX_LIFE_S) * 1000,
     ...(userId === undefined ? {} : { userId }),
   };
@@ -256,11 +264,11 @@ export function processTokenAnswer(answer: PlatformAnswer, asked: GrantAsked): T
  * the revocation, except for an HTML page, which a captive portal may send, incomplete JSON, and JSON that contains an
  * error. Throws `GrantError` otherwise.
  */
-export function processRevokeAnswer(answer: PlatformAnswer, asked: GrantAsked = { grant: 'revoke' }): void {
+export function processRevokeAnswer(answer: PlatformAnswer, context: GrantContext = { grant: 'revoke' }): void {
   const body = jsonObjectOf(answer);
   const isIncomplete = body === undefined && /^\s*\{/.test(answer.text);
   if (isSuccess(answer.status) && !isPage(answer) && !isIncomplete && !hasError(body)) return;
-  throw rejectionOf(answer, body, asked);
+  throw rejectionOf(answer, body, context);
 }
 
 /** Returns whether a body contains an error. Some servers add an empty `error` to every response. */
@@ -275,7 +283,11 @@ function userOf({ user_id, resource_owner_id, user }: Record<string, unknown>): 
   return ids.find((id): id is number => Number.isSafeInteger(id) && (id as number) > 0);
 }
 
-function rejectionOf(answer: PlatformAnswer, body: Record<string, unknown> | undefined, asked: GrantAsked): GrantError {
+function rejectionOf(
+  answer: PlatformAnswer,
+  body: Record<string, unknown> | undefined,
+  context: GrantContext,
+): GrantError {
   const { status } = answer;
   const { error, error_description: description } = body ?? {};
   const code = typeof error === 'string' && error !== '' ? error : undefined;
@@ -287,9 +299,9 @@ function rejectionOf(answer: PlatformAnswer, body: Record<string, unknown> | und
       .map(({ message }) => message)
       .join('; ') || (isPage(answer) ? answerWords(answer) : '');
   const said = [oauthError, words].filter((part) => part !== undefined).join(': ') || api();
-  const message = `the token endpoint responded ${status}${said ? ` (${said})` : ''} to the ${asked.grant} grant`;
+  const message = `the token endpoint responded ${status}${said ? ` (${said})` : ''} to the ${context.grant} grant`;
   const failure = isPage(answer) && status < 429 ? 'unreadable' : failureOf(status, body, oauthError);
-  return new GrantError(message, answer, asked, failure, oauthError);
+  return new GrantError(message, answer, context, failure, oauthError);
 }
 
 /** Classifies a response by its status and by whether it came from a token endpoint. */
@@ -305,8 +317,8 @@ function failureOf(status: number, body: unknown, oauthError: string | undefined
 }
 
 /** Returns the hint for an OAuth error code and the grant that failed. */
-export function hintOf(asked: GrantAsked, oauthError: string | undefined, status: number): string {
-  const { grant, person, otherBasicForm, commands } = asked;
+export function hintOf(context: GrantContext, oauthError: string | undefined, status: number): string {
+  const { grant, person, otherBasicForm, commands } = context;
   const then = (what: string, command: string | undefined) =>
     command === undefined ? '' : ` To apply a changed ${what}, run ${command}.`;
   switch (oauthError) {

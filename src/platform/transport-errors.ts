@@ -122,8 +122,9 @@ export function transportError(error: unknown, origin: string, proxy?: string): 
 
 function failureBehind(code: string | undefined, source: unknown, proxy: string | undefined): Failure {
   const known = code === undefined ? undefined : FAILURES[code];
-  const isUnreached = known && NEVER_SENT.has(known.code) && known.code !== 'platform.tls';
-  if (isUnreached && known.code !== 'platform.proxy' && proxy !== undefined) {
+  const isUnreachable =
+    known && known.code !== 'platform.tls' && (NEVER_SENT.has(known.code) || code === 'UND_ERR_CONNECT_TIMEOUT');
+  if (isUnreachable && known.code !== 'platform.proxy' && proxy !== undefined) {
     const what = `is behind the proxy ${proxy}, which ${known.what}`;
     return { code: 'platform.proxy', what, hint: 'Check HTTPS_PROXY, or add the platform to NO_PROXY.' };
   }

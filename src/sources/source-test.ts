@@ -7,7 +7,7 @@ import { messageOf, StoreError, TagferryError } from '../base/errors.ts';
 import { silentLogger } from '../base/logger.ts';
 import type { Committer, Supply } from '../buffer/client/committer.ts';
 import type { Source } from '../config/tags.ts';
-import { Gate, type Quality } from './intake/gate.ts';
+import { Gate, type GateOptions, type Quality } from './intake/gate.ts';
 import { type RawReading, shape } from './intake/shaping.ts';
 import { Stamps } from './intake/stamps.ts';
 import type { Point } from './points.ts';
@@ -25,13 +25,16 @@ export interface TestedReport {
   value: number | null;
   timestamp: string | null;
   quality: Quality | null;
+  /** Problem of a value that was read: its timestamp was replaced with the arrival time. */
+  warning: string | null;
   /** Reason why no value was read. */
   problem: string | null;
   hint: string | null;
 }
 
 /** Context of a test: that of the running source, with a separate broker client. */
-export type TestContext = Omit<SourceContext, 'gate' | 'status' | 'notes' | 'isTest' | 'log'>;
+export type TestContext = Omit<SourceContext, 'gate' | 'status' | 'notes' | 'isTest' | 'log'> &
+  Pick<GateOptions, 'times'>;
 
 /** Time limit for one poll of all values, in milliseconds. */
 const POLL_MS = 60_000;
@@ -43,12 +46,12 @@ export async function testSource(
   waitMs: number,
   signal: AbortSignal,
 ): Promise<TestedReport[]> {
-  const { source, points, clock, brokers } = context;
+  const { source, points, clock, brokers, times } = context;
   const log = silentLogger();
   const isPolled = !kind.reportsOnlyChanges;
   const status = new SourceStatus({ name: source.name, kind: kind.kind, points, isPolled, clock, log });
   const committer = new NoCommits();
-  const gate = new Gate({ status, timeFrom: source.timeFrom, committer, stamps: new Stamps(), clock, log });
+  const gate = new Gate({ status, timeFrom: source.timeFrom, committer, stamps: new Stamps(), times, clock, log });
   const full = { ...context, gate, status, isTest: true, notes: async () => new Map<string, string>(), log };
   try {
     const tested = await openAndListen(kind, full, status.isPolled ? POLL_MS : waitMs, signal);
@@ -89,6 +92,7 @@ export async function listenTo(
 ): Promise<ObservedReading[]> {
   const read = new Map<number, ObservedReading>();
   const finished = new Set<number>();
+  const rejectedBefore = status.report(0).rejected?.count ?? 0;
   const enough = new AbortController();
   const stop = status.listen((reading) => {
     const { series } = reading.point;
@@ -106,7 +110,10 @@ export async function listenTo(
   const { hint } = status;
   const { problem, rejected } = status.report(0);
   let silence = `no message within ${Math.round(waitMs / 1000)} s`;
-  if (read.size === 0 && rejected !== null) silence += `. ${rejectedText(rejected)}`;
+  // Rejected data without a reading, such as lines of a program, may belong to any value.
+  const isNew = rejected !== null && rejected.count > rejectedBefore;
+  const isExplained = [...read.values()].some((reading) => reading.problem !== undefined);
+  if (rejected !== null && (read.size === 0 || (isNew && !isExplained))) silence += `. ${rejectedText(rejected)}`;
   if (problem !== null) silence = status.problem ?? `the broker is not connected (${problem})`;
   return points.map((point) => {
     const reading = read.get(point.series) ?? { point, problem: silence, hint };
@@ -119,14 +126,17 @@ export async function listenTo(
 export function testedReport(
   { name, spec }: Pick<Source, 'name' | 'spec'>,
   kind: SourceKind,
-  { point, raw, timeMs, quality = 'good', problem, hint }: ObservedReading,
+  { point, raw, exponent, timeMs, quality = 'good', timeProblem, problem, hint }: ObservedReading,
   clock: Clock,
 ): TestedReport {
   // Split at the last space, because a tag may contain spaces but a key cannot.
   const space = point.name.lastIndexOf(' ');
   const [tag, key] = [point.name.slice(0, space), point.name.slice(space + 1)];
-  const report = { source: name, tag, key, address: kind.addressOf?.(spec, point.spec) ?? null, raw: raw ?? null };
-  const shaped = raw === undefined || problem !== undefined ? { problem: problem ?? 'not read' } : shape(raw, point);
+  const address = kind.addressOf?.(spec, point.spec) ?? null;
+  const warning = timeProblem === undefined ? null : `time of arrival used: ${timeProblem}`;
+  const report = { source: name, tag, key, address, raw: raw ?? null, warning };
+  const shaped =
+    raw === undefined || problem !== undefined ? { problem: problem ?? 'not read' } : shape(raw, point, exponent);
   if ('problem' in shaped) {
     return { ...report, value: null, timestamp: null, quality: null, problem: shaped.problem, hint: hint ?? null };
   }

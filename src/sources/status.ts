@@ -8,7 +8,7 @@ import type { CertificateInUse, Certificates } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Logger } from '../base/logger.ts';
 import type { STATUS_FLAGS } from '../buffer/format/value-columns.ts';
-import type { RawReading } from './intake/shaping.ts';
+import type { NoMeasurement, RawReading } from './intake/shaping.ts';
 import { TroubleLog } from './intake/trouble-log.ts';
 import type { Point } from './points.ts';
 
@@ -29,6 +29,8 @@ export interface SourceReport {
   unusable: { readings: number; since_seconds: number; problem: string } | null;
   /** Readings, messages, lines and rows without a usable value since startup, with the latest problem. */
   rejected: { count: number; problem: string; seconds_ago: number } | null;
+  /** Warnings about accepted values, by event, with the latest problem. */
+  warnings: readonly { event: string; message: string; count: number; problem: string; seconds_ago: number }[];
   /** Number of configured values. */
   values: number;
   /** Values that have not arrived since the source was opened; `null` if none is missing. */
@@ -66,8 +68,11 @@ export interface ObservedReading {
   point: Point;
   /** Before mapping and scaling. */
   raw?: RawReading | undefined;
+  exponent?: number;
   timeMs?: number | undefined;
   quality?: keyof typeof STATUS_FLAGS | undefined;
+  /** Reason why the timestamp was replaced with the arrival time. */
+  timeProblem?: string | undefined;
   /** Reason why the reading has no value. */
   problem?: string | undefined;
   hint?: string | undefined;
@@ -106,8 +111,8 @@ interface PointState {
   /** Readings without a value since the latest one with a value, with the latest problem. */
   failures: number;
   problem: string | undefined;
-  /** Whether the latest reading was not a number. */
-  isText: boolean;
+  /** Reason why the latest reading was not a measurement. */
+  fault: NoMeasurement | undefined;
 }
 
 const MINUTE_MS = 60_000;
@@ -123,15 +128,34 @@ const GRACE_MS = 20_000;
 const GRACE_POLLS = 3;
 const MISSING_SHOWN = 5;
 const NOT_READ = 'not read';
+/** Log messages by fault. */
+const NO_MEASUREMENT: Readonly<Record<NoMeasurement, { reported: string; restored: string }>> = {
+  not_a_number: { reported: 'reading is not a number', restored: 'numeric readings restored' },
+  no_value: { reported: 'reading means "no value"', restored: 'readings restored' },
+  out_of_range: {
+    reported: 'reading out of range',
+    restored: 'in-range readings restored',
+  },
+};
 /** Data is reported as unusable after this time without a value. */
 const UNUSABLE_MS = 15 * MINUTE_MS;
 /** Minimum number of readings after which the shorter limit applies. */
 const MANY_READINGS = 100;
 const UNUSABLE_MANY_MS = MINUTE_MS;
 
+/** Warnings about accepted values: log event and message. */
+const WARNINGS = {
+  timeReplaced: [{ event: 'source.time_replaced' }, 'implausible timestamp replaced with the arrival time'],
+  zoneMissing: [{ event: 'source.zone_missing' }, 'timestamp without a UTC offset is probably local time'],
+  sameTime: [{ event: 'source.same_time' }, 'duplicate timestamps, the platform keeps only one value'],
+} as const;
+
+type SourceWarning = keyof typeof WARNINGS;
+
 /** Times are monotonic unless stated otherwise. */
 export class SourceStatus {
   readonly name: string;
+  readonly kind: string;
   readonly #options: SourceStatusOptions;
   readonly #trouble: TroubleLog;
   readonly #openedMs: number;
@@ -163,12 +187,14 @@ export class SourceStatus {
   readonly #states = new Map<number, PointState>();
   readonly #listeners = new Set<(reading: ObservedReading) => void>();
   #rejected: { count: number; problem: string; atMs: number } | undefined;
+  readonly #warnings = new Map<SourceWarning, { count: number; problem: string; atMs: number }>();
   /** Data that arrived since the latest value without yielding one. */
   #useless: { readings: number; sinceMs: number; problem: string; isReported: boolean } | undefined;
 
   constructor(options: SourceStatusOptions) {
     const { name, points, clock, log } = options;
     this.name = name;
+    this.kind = options.kind;
     this.points = points;
     this.#options = options;
     this.#openedMs = this.sinceMs = clock.monotonicMs();
@@ -200,7 +226,7 @@ export class SourceStatus {
   #stateOf(series: number): PointState {
     let state = this.#states.get(series);
     if (state === undefined) {
-      state = { latest: undefined, failures: 0, problem: undefined, isText: false };
+      state = { latest: undefined, failures: 0, problem: undefined, fault: undefined };
       this.#states.set(series, state);
     }
     return state;
@@ -215,35 +241,48 @@ export class SourceStatus {
     state.problem = undefined;
     this.recordValues(nowMs);
     for (const listener of this.#listeners) listener(reading);
-    if (!state.isText) return;
-    state.isText = false;
-    const fields = { source: this.name, value: name };
-    this.#trouble.recovered('source.not_a_number', fields, 'numeric readings restored', name);
+    const { fault } = state;
+    if (fault === undefined) return;
+    state.fault = undefined;
+    this.#trouble.recovered(
+      `source.${fault}`,
+      { source: this.name, value: name },
+      NO_MEASUREMENT[fault].restored,
+      name,
+    );
   }
 
   latestOf(series: number): number | undefined {
     return this.#states.get(series)?.latest;
   }
 
-  /** Records that a value could not be read. `problem`: the problem with the data; `undefined` if none arrived. */
-  recordFailure(point: Point, problem: string | undefined, details: Pick<ObservedReading, 'raw' | 'hint'> = {}): void {
+  /**
+   * Records that a value could not be read. `problem`: the problem with the data; `undefined` if none arrived. `count`:
+   * number of readings; 0 if the data contains other values.
+   */
+  recordFailure(
+    point: Point,
+    problem: string | undefined,
+    details: Pick<ObservedReading, 'raw' | 'hint'> = {},
+    count = 1,
+  ): void {
     const silence = { point, problem: this.problem ?? NOT_READ, hint: this.hint };
     const reading = problem === undefined ? silence : { point, problem, ...details };
     for (const listener of this.#listeners) listener(reading);
     if (problem === undefined) return;
     const state = this.#stateOf(point.series);
-    state.failures++;
+    state.failures += count;
     state.problem = problem;
-    this.#recordUseless(problem, 1);
+    if (count > 0) this.#recordUseless(problem, count);
   }
 
-  /** Logs a reading that is not a number and not in the map of its value. */
-  reportNotNumber({ series, name }: Point, error: string): void {
-    this.errors++;
-    this.#stateOf(series).isText = true;
-    this.recordRejected(`${name}: ${error}`);
+  /** Counts and logs readings that are not measurements. */
+  reportNoMeasurement({ series, name }: Point, error: string, fault: NoMeasurement, count = 1): void {
+    this.errors += count;
+    this.#stateOf(series).fault = fault;
+    this.recordRejected(`${name}: ${error}`, count);
     const fields = { source: this.name, value: name, error };
-    this.#trouble.report({ event: 'source.not_a_number', ...fields }, 'reading is not a number', name);
+    this.#trouble.report({ event: `source.${fault}`, ...fields }, NO_MEASUREMENT[fault].reported, name);
   }
 
   /** Records that data yielded values. */
@@ -258,6 +297,27 @@ export class SourceStatus {
   reject(problem: string, count = 1): void {
     this.recordRejected(problem, count);
     this.#recordUseless(problem, count);
+  }
+
+  /** Records the rejection of a value with an implausible timestamp. */
+  rejectTime(point: Point, problem: string): void {
+    this.errors++;
+    this.recordFailure(point, problem);
+    this.recordRejected(`${point.name}: ${problem}`);
+    const fields = { source: this.name, value: point.name, error: problem };
+    this.#trouble.report(
+      { event: 'source.time_rejected', ...fields },
+      'value with an implausible timestamp rejected',
+      point.name,
+    );
+  }
+
+  /** Records a warning about accepted values. `problem` contains an example. `value`: name of the value, if known. */
+  warn(kind: SourceWarning, problem: string, count = 1, value = ''): void {
+    const atMs = this.#options.clock.monotonicMs();
+    this.#warnings.set(kind, { count: (this.#warnings.get(kind)?.count ?? 0) + count, problem, atMs });
+    const [event, message] = WARNINGS[kind];
+    this.#trouble.report({ ...event, source: this.name, error: problem }, message, value);
   }
 
   /** Records messages or readings without a usable value, whose values are recorded with `recordFailure`. */
@@ -296,7 +356,7 @@ export class SourceStatus {
     const rejected = this.#rejected;
     return {
       name: this.name,
-      kind: this.#options.kind,
+      kind: this.kind,
       connected,
       since_seconds: secondsSince(sinceMs),
       problem: broker?.problem ?? this.problem ?? null,
@@ -309,6 +369,10 @@ export class SourceStatus {
       rejected: rejected
         ? { count: rejected.count, problem: rejected.problem, seconds_ago: secondsSince(rejected.atMs) }
         : null,
+      warnings: [...this.#warnings].map(([warning, { count, problem, atMs }]) => {
+        const [event, message] = WARNINGS[warning];
+        return { ...event, message, count, problem, seconds_ago: secondsSince(atMs) };
+      }),
       values: this.points.length,
       missing: this.#missingReport(nowMs - this.#openedMs),
       stored: this.stored,
@@ -369,6 +433,11 @@ export function certificatesInUse(others: Certificates, reports: readonly Source
 /** Describes rejected data, for example `12 rejected, latest: line 3: …`. */
 export function rejectedText({ count, problem }: NonNullable<SourceReport['rejected']>): string {
   return count === 1 ? `rejected: ${problem}` : `${countText(count)} rejected, latest: ${problem}`;
+}
+
+/** Example: `implausible timestamp replaced with the arrival time (3 times), latest: …` */
+export function warningText({ message, count, problem }: SourceReport['warnings'][number]): string {
+  return count === 1 ? `${message}: ${problem}` : `${message} (${countText(count)} times), latest: ${problem}`;
 }
 
 /** Describes data that does not yield values, for example `no value in the latest 120 readings: …`. */

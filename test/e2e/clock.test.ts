@@ -40,6 +40,23 @@ const arrived = (count: number) =>
 const valuesOf = (key: string) => platform.stored(881, key).map(({ value }) => value);
 const ascending = (values: readonly number[]) => [...values].sort((one, other) => one - other);
 
+describe('wall clock that is two weeks behind', () => {
+  it('does not make the timestamps of senders implausible', async () => {
+    clock.move(-14 * DAY_MS);
+    platform.addFault({ path: '/oauth/token', status: 503 });
+    await start();
+    const timestamps = [Date.now(), Date.now() + 1];
+    const pushAt = (timestamp: number) => agent.push([{ tag: 'T', key: 'a', value: 1, timestamp }]);
+    expect((await pushAt(timestamps[0]!)).status).toBe(204);
+    platform.clearFaults();
+    await arrived(1);
+    expect((await pushAt(timestamps[1]!)).status).toBe(204);
+    await arrived(2);
+    expect(platform.stored(881, 'a').map(({ timestampMs }) => timestampMs)).toEqual(timestamps);
+    expect((await pushAt(Date.now() + 2 * DAY_MS)).status).toBe(422);
+  });
+});
+
 describe('wall clock that is set back between two runs', () => {
   it('repeats and reorders no arrival times, after SIGTERM and after kill -9', async () => {
     let sent = 0;

@@ -97,6 +97,10 @@ const hasReacted = (numbers: readonly number[]) => {
   return numbers.every((number) => received.has(number));
 };
 
+async function conflicts(agent: AgentProcess): Promise<{ kind: string }[]> {
+  return ((await agent.status()) as { identity_conflicts: { kind: string }[] }).identity_conflicts;
+}
+
 /** Sends a request to the platform as the technical user, like an operator's script. */
 async function asTechnicalUser(method: string, path: string, body?: object): Promise<Record<string, unknown>> {
   const { clientId, clientSecret, technicalUsername: username, technicalPassword: password } = CREDENTIALS;
@@ -303,6 +307,17 @@ describe('secret rotation', () => {
     expect(await deliver({ ...old, secret: 'neither' }, newEvent().body)).toBe(401);
     expect(await listEvents(agent)).toHaveLength(4);
     for (const { secret } of [old, webhook()]) expect(agent.output).not.toContain(secret);
+  });
+
+  it('clears the report of a secret that another client changed', async () => {
+    const agent = await begin();
+    await asTechnicalUser('POST', `/${platform.webhooks()[0]!.id}/reset_secret`);
+    announce(1);
+    await agent.until(async () => (await conflicts(agent)).length > 0, 'the changed secret is reported');
+    expect(await conflicts(agent)).toMatchObject([{ kind: 'webhook' }]);
+    expect(await runVerb(agent, 'webhook', 'rotate-secret')).toMatchObject({ status: 0 });
+    announce(1);
+    await agent.until(async () => (await conflicts(agent)).length === 0, 'the report is cleared');
   });
 
   it('ends with a secret known to both sides if kill -9 prevents the response', async () => {

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Platform } from '../e2e/harness/platform.ts';
-import { GatewayProcess } from '../old/agent/gateway-process.ts';
+import { GatewayProcess } from './gateway-process.ts';
 
 const TAGS = 'tags: { FT-101: { asset: 881, values: { flow: { unit: 1 } } } }\n';
 const MB = 1_000_000;

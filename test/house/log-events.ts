@@ -38,6 +38,7 @@ const TELLERS = [
 /** Composed names as written in the source, and their possible values. */
 const COMPOSED: Readonly<Record<string, readonly string[]>> = {
   '`reaction.${reason}`': ['reaction.expired', 'reaction.cooldown'],
+  '`source.${fault}`': ['source.not_a_number', 'source.no_value', 'source.out_of_range'],
   '`${kind}.unreadable`': ['mqtt.unreadable', 'nats.unreadable'],
 };
 /** Files in which an `event` member need not be a literal: the callers pass the name, or it is not a log event. */

@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url';
 import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { compileDiskLayer, pullThePlug, readJournal } from '../host/faults/disk-fault.ts';
-import { GatewayProcess } from '../old/agent/gateway-process.ts';
+import { GatewayProcess } from '../host/gateway-process.ts';
 import { ManualClock } from '../unit/doubles/manual-clock.ts';
 import { EventsWay, type EventVerdict } from './events-way.ts';
 import { FarEnd } from './far-end.ts';

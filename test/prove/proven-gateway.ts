@@ -1,6 +1,6 @@
 import { type ChildProcess, execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
-import { GatewayProcess } from '../old/agent/gateway-process.ts';
+import { GatewayProcess } from '../host/gateway-process.ts';
 
 /** `TimeoutStopSec` of the unit, after which systemd kills the agent. */
 export const STOPPED_WITHIN_MS = 45_000;

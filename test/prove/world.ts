@@ -5,7 +5,7 @@ import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { HungShare } from '../e2e/harness/hung-share.ts';
 import { compileDiskLayer } from '../host/faults/disk-fault.ts';
 import { SmallDisk } from '../host/faults/small-disk.ts';
-import { MemoryBounds } from '../old/agent/memory-bounds.ts';
+import { MemoryBounds } from '../host/memory-bounds.ts';
 import { EventsWay } from './events-way.ts';
 import { FarEnd } from './far-end.ts';
 import { MachineClock } from './machine-clock.ts';

@@ -11,7 +11,7 @@ import { parseArgs } from 'node:util';
 import { Mosquitto } from '../../../test/e2e/harness/mosquitto.ts';
 import { NatsServers } from '../../../test/e2e/harness/nats-servers.ts';
 import { OpcuaServer } from '../../../test/e2e/harness/opcua-server.ts';
-import { asPackaged } from '../../../test/old/agent/packaged.ts';
+import { asPackaged } from '../../../test/host/packaged.ts';
 import { family, machine, median, table } from '../measure.ts';
 import { agentWith, awayPlatform, heldMb, pause } from '../on-disk.ts';
 import { modbusDevice } from './modbus-device.ts';

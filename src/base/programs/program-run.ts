@@ -29,6 +29,8 @@ export interface ProgramOptions {
   onErrorLine(line: string): void;
   /** Environment from which the variables are selected. */
   environment?: NodeJS.ProcessEnv;
+  /** Additional environment variables. */
+  variables?: Readonly<Record<string, string>>;
 }
 
 export interface RunEnd {
@@ -94,10 +96,10 @@ export async function runProgram(
 }
 
 function spawnProgram(options: ProgramOptions, mark: string): ChildProcess | Error {
-  const { command, writeInput, environment = process.env } = options;
+  const { command, writeInput, environment = process.env, variables } = options;
   const [file, ...args] = command;
   try {
-    const env = programEnvironment(environment, mark);
+    const env = { ...programEnvironment(environment, mark), ...variables };
     return spawn(file, args, {
       shell: false,
       detached: true,

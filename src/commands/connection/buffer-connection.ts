@@ -10,6 +10,7 @@ import { bufferRoutes } from '../../control/buffer-routes.ts';
 import type { ControlRoutes } from '../../control/control-server.ts';
 import { createMetrics } from '../../ops/metrics.ts';
 import { Intake } from '../../sources/intake/intake.ts';
+import { ValueTimes } from '../../sources/intake/times.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { neverRan } from '../../store/store-client.ts';
 import { giveToOwner } from '../service/service-folder.ts';
@@ -97,6 +98,7 @@ async function openFolder(config: string | undefined, environment: NodeJS.Proces
     byInstrumentation,
     committer: flow.committer,
     stamps: flow.stamps,
+    times: new ValueTimes(settings.earliestTimeMs),
     clock: systemClock,
     log,
   });

@@ -5,7 +5,7 @@ import { endsSoon } from '../../base/certificates.ts';
 import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
 import { Redactor } from '../../base/redactor.ts';
 import { readRegularFileSync } from '../../base/regular-file.ts';
-import { createDispatcher, goesDirect } from '../../platform/dispatcher.ts';
+import { createDispatcher, proxyFor } from '../../platform/dispatcher.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
 import { transportError } from '../../platform/transport-errors.ts';
 import { type CheckLine, type DoctorContext, failure, ok, warning } from './context.ts';
@@ -22,7 +22,7 @@ export async function checkNetwork(context: DoctorContext): Promise<CheckLine[]>
   }
   const lines: CheckLine[] = [];
   for (const [i, url] of urls.entries()) {
-    const proxy = proxyFor(url, settings);
+    const proxy = proxyFor(url, settings.httpsProxy, settings.noProxy);
     const found = proxy ? await checkWay(proxy, 'proxy', context) : await checkWay(url, 'network', context);
     lines.push(...found);
     if (found.some((line) => line.state === 'failure')) continue;
@@ -31,11 +31,6 @@ export async function checkNetwork(context: DoctorContext): Promise<CheckLine[]>
     if (i === 0) context.platformAnswers = answer.state !== 'failure';
   }
   return lines;
-}
-
-function proxyFor(url: URL, settings: DoctorContext['settings']): URL | undefined {
-  if (!settings.httpsProxy || goesDirect(url, settings.noProxy ?? '')) return undefined;
-  return new URL(settings.httpsProxy);
 }
 
 /** Stops at the first failure, because later steps would fail for the same reason. */

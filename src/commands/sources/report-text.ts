@@ -7,7 +7,7 @@ import { type Paint, table } from '../../base/table.ts';
 import { findings } from '../../ops/findings.ts';
 import type { ProposedMember, ScannedValue } from '../../sources/source-kind.ts';
 import type { TestedReport } from '../../sources/source-test.ts';
-import { missingText, rejectedText, type SourceReport, unusableText } from '../../sources/status.ts';
+import { missingText, rejectedText, type SourceReport, unusableText, warningText } from '../../sources/status.ts';
 import { proposeTemplates } from './templates.ts';
 
 const MAX_PROBLEMS_SHOWN = 4;
@@ -92,6 +92,9 @@ function notesOf(source: SourceReport): string[] {
   if (rejected !== null) {
     notes.push(plain(`${name}: ${rejectedText(rejected)} (${durationText(rejected.seconds_ago)} ago)`));
   }
+  for (const one of source.warnings) {
+    notes.push(plain(`${name}: ${warningText(one)} (${durationText(one.seconds_ago)} ago)`));
+  }
   if (hasMissingValues(source)) notes.push(missingLine(source));
   if (window && window.size !== null && window.used >= window.size) {
     notes.push(`${plain(name)}: receive window of ${counted(window.size, 'message')} is full, waiting for the disk`);
@@ -110,17 +113,29 @@ export function testedTable(values: readonly TestedReport[], width: number, pain
     key,
     String(raw),
     String(value),
-    timestamp?.slice(11, 23) ?? '',
+    timeText(timestamp),
     quality ?? '',
     `${plain(source)} ${plain(address ?? '')}`,
   ]);
   const head = ['tag', 'key', 'raw', 'value', 'time (UTC)', 'quality', 'source'];
+  const warned = read.flatMap(({ tag, key, warning }) =>
+    warning === null ? [] : [`${plain(tag)} ${key}: ${plain(warning)}`],
+  );
   const unread = values.filter((value) => value.problem !== null).flatMap((value) => unreadLines(value));
   return [
     ...(rows.length > 0 ? [table([head, ...rows], width)] : []),
+    ...warned.map((line) => paint(line, 'yellow')),
     ...unread.map((line) => paint(line, 'red')),
     `${read.length} of ${counted(values.length, 'value')} read`,
   ].join('\n');
+}
+
+/** Returns the time of day, and the date unless it is today. */
+function timeText(timestamp: string | null): string {
+  if (timestamp === null) return '';
+  const [date, time] = [timestamp.slice(0, 10), timestamp.slice(11, 23)];
+  const today = new Date(systemClock.wallMs()).toISOString().slice(0, 10);
+  return date === today ? time : `${date} ${time}`;
 }
 
 function unreadLines({ tag, key, source, address, problem, hint }: TestedReport): string[] {

@@ -178,7 +178,7 @@ function putPosts({ uplink }: ShownStatus, put: Put): void {
 }
 
 const SHARE_TEXTS = {
-  refused: 'reduced after a 429 response: other gateways use the same limit',
+  refused: 'reduced after a 429 response; other clients may share the limit',
   growing: 'increasing until the next 429 response',
 } as const;
 

@@ -21,6 +21,8 @@ export type Form =
   | { as: 'duration'; minMs: number; maxMs: number }
   | { as: 'size'; min: number; max: number }
   | { as: 'size-or-share' }
+  /** ISO 8601 date or time in UTC. */
+  | { as: 'time'; minMs: number; maxMs: number }
   /** Listen address; an empty string disables the listener. */
   | { as: 'listen' }
   | { as: 'event-types' }
@@ -70,7 +72,7 @@ export type ValueOf<F extends Form> = F extends { as: 'choice'; of: readonly (in
   ? Choice
   : F extends { as: 'switch' }
     ? boolean
-    : F extends { as: 'count' | 'duration' | 'size' }
+    : F extends { as: 'count' | 'duration' | 'size' | 'time' }
       ? number
       : F extends { as: 'size-or-share' }
         ? { bytes: number } | { share: number }

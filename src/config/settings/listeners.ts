@@ -43,6 +43,13 @@ export const LISTENERS = {
     appliedBy: 'reload',
     text: 'Value key in line protocol, built from {field} and Influx tags, for example {field}_{cpu}. If an Influx tag is missing, its placeholder and the preceding text are omitted. Characters that a key cannot contain are replaced by _.',
   },
+  EARLIEST_TIME: {
+    member: 'earliestTimeMs',
+    form: { as: 'time', minMs: 0, maxMs: Date.UTC(2026, 0, 1) },
+    default: '2000-01-01T00:00:00Z',
+    appliedBy: 'reload',
+    text: 'Earliest plausible timestamp of a value. Earlier timestamps, and timestamps more than a day ahead, are implausible: they are replaced with the arrival time if the value was read live, and the value is rejected otherwise.',
+  },
   INGEST_TLS_CERT: { member: 'ingestTlsCert', form: { as: 'path' }, appliedBy: 'restart', text: CERTIFICATE },
   INGEST_TLS_KEY: {
     member: 'ingestTlsKey',

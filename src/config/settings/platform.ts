@@ -105,6 +105,6 @@ export const PLATFORM = {
     member: 'noProxy',
     form: { as: 'text' },
     appliedBy: 'restart',
-    text: 'Hosts that are called without the proxy, comma-separated.',
+    text: 'Hosts that bypass the proxy, comma-separated. Connections to this machine always bypass it.',
   },
 } as const satisfies SettingEntries;

@@ -1,6 +1,6 @@
 import { pageCountOf } from '../../contract/paging.ts';
 import { type DeliveryRecord, type DeliveryStatus, MAX_PER_PAGE } from '../../contract/webhooks.ts';
-import { type ApiCalls, entriesOf, expectSuccess, type PlatformCall, unreadable } from '../client.ts';
+import { type ApiCalls, entriesOf, expectSuccess, PAGING_REJECTED, type PlatformCall, unreadable } from '../client.ts';
 import type { PlatformAnswer } from '../http-boundary.ts';
 
 /** Optional filters for the delivery list (platform 10.4). */
@@ -25,7 +25,6 @@ const PAGE_SIZES = [MAX_PER_PAGE, 20, 4, 1];
 /** Maximum number of full pages, which allows for 100,000 deliveries. A list with more pages is an error. */
 const MAX_PAGES = 1_000;
 const LISTS = ['events', 'webhook_events'];
-const REJECTED: ReadonlySet<number> = new Set([400, 422]);
 
 /**
  * Yields the deliveries of one webhook, page by page (platform 2.5, 4.5). The list is the body, or its member `events`
@@ -57,7 +56,7 @@ export async function* readDeliveries(
     const call: PlatformCall = { method: 'GET', path, query, kind: 'other', signal };
     if (pages > MAX_PAGES * PAGE_SIZES.length) throw unreadable(call, 'the list does not end');
     const answer = await client.request(call);
-    if (REJECTED.has(answer.status) && page === 1 && (from !== undefined || isPaged)) {
+    if (PAGING_REJECTED.has(answer.status) && page === 1 && (from !== undefined || isPaged)) {
       if (from === undefined) isPaged = false;
       from = undefined;
       continue;

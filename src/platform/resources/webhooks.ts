@@ -1,7 +1,6 @@
 import type { ResendBody, Webhook, WebhookChange, WebhookCreate } from '../../contract/webhooks.ts';
-import { type ApiCalls, expectDone, listEntries, unreadable } from '../client.ts';
+import { type ApiCalls, expectDone, listEntries, PAGING_REJECTED, unreadable } from '../client.ts';
 import { isPage, jsonObjectOf } from '../response-body.ts';
-import { CallRefusal } from '../response-meanings.ts';
 import { ResponseRecord } from '../response-record.ts';
 
 /**
@@ -35,13 +34,12 @@ export class Webhooks {
   /** Returns whether the webhook exists. Uses a documented call, for platforms that cannot list or read webhooks. */
   async exists(id: number, signal?: AbortSignal): Promise<boolean> {
     const call = { method: 'GET', path: `${this.#base}/${id}/events`, kind: 'other', signal } as const;
-    return this.#client.call({ ...call, query: { status: 'failed', per_page: 1 } }).then(
-      () => true,
-      (error: unknown) => {
-        if (error instanceof CallRefusal && error.status === 404) return false;
-        throw error;
-      },
-    );
+    const query = { status: 'failed' };
+    let answer = await this.#client.request({ ...call, query: { ...query, per_page: 1 } });
+    if (PAGING_REJECTED.has(answer.status)) answer = await this.#client.request({ ...call, query });
+    if (answer.status === 404 && !isPage(answer)) return false;
+    expectDone(answer, call);
+    return true;
   }
 
   /** Creates a webhook. The ID is read from `Location` or from the body (docs/interface.md). */

@@ -16,7 +16,7 @@ export interface LiveToken {
   readonly accessToken: string;
   /** Undefined if the server issued none, or after the refresh token was exchanged for a new one. */
   refreshToken: string | undefined;
-  readonly lifeMs: number;
+  readonly lifetimeMs: number;
   readonly expiresAtMs: number;
   /** Expiry of the refresh token. */
   readonly refreshUntilMs: number;
@@ -117,9 +117,9 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
     log.info({ event: 'session.leftovers', tokens: left.length }, 'revoking tokens from the previous run');
     for (const { accessToken, refreshToken, expiresWallMs } of left) {
       redactor.learn(accessToken, refreshToken);
-      const lifeMs = (refreshToken === undefined ? ACCESS_TOKEN_LIFE_S : REFRESH_TOKEN_LIFE_S) * 1000;
-      const endsAtMs = clock.monotonicMs() + lifeMs;
-      const life = { lifeMs, expiresAtMs: endsAtMs, refreshUntilMs: endsAtMs, leftUntilWallMs: expiresWallMs };
+      const lifetimeMs = (refreshToken === undefined ? ACCESS_TOKEN_LIFE_S : REFRESH_TOKEN_LIFE_S) * 1000;
+      const endsAtMs = clock.monotonicMs() + lifetimeMs;
+      const life = { lifetimeMs, expiresAtMs: endsAtMs, refreshUntilMs: endsAtMs, leftUntilWallMs: expiresWallMs };
       const retired = { failures: 0, notBeforeMs: 0 };
       this.#tokens.push({ accessToken, refreshToken, ...life, inUse: 0, retired });
     }
@@ -184,12 +184,12 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
       return this.#drop(token);
     }
     try {
-      await this.#revokeTexts(this.#textsOf(token));
+      await this.#revokeEach(this.#tokensToRevoke(token));
       log.debug({ event: 'session.revoked' }, 'token revoked');
       this.#drop(token);
     } catch (error) {
       if (this.#ending.signal.aborted) return;
-      if (!mayPass(error)) {
+      if (!isRetryable(error)) {
         const fields = { event: 'session.revoke_refused', code: codeOf(error), error: messageOf(error) };
         log.warn(fields, 'failed to revoke a token');
         return this.#drop(token);
@@ -207,7 +207,7 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
    * refresh token (platform 3.3), or the refresh token if the access token has expired. Returns both if a previous run
    * issued the pair and the access token may have expired.
    */
-  #textsOf({ accessToken, refreshToken, expiresAtMs, leftUntilWallMs }: LiveToken): string[] {
+  #tokensToRevoke({ accessToken, refreshToken, expiresAtMs, leftUntilWallMs }: LiveToken): string[] {
     const { clock } = this.#options;
     if (refreshToken === undefined) return [accessToken];
     if (leftUntilWallMs === undefined) return clock.monotonicMs() < expiresAtMs ? [accessToken] : [refreshToken];
@@ -219,13 +219,13 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
    * Revokes all given tokens. Continues after a rejected revocation, because an expired access token may be rejected
    * while its refresh token is still valid.
    */
-  async #revokeTexts(texts: readonly string[]): Promise<void> {
+  async #revokeEach(texts: readonly string[]): Promise<void> {
     const refusals: unknown[] = [];
     for (const text of texts) {
       try {
         await this.#options.revoke(text, this.#ending.signal);
       } catch (error) {
-        if (mayPass(error)) throw error;
+        if (isRetryable(error)) throw error;
         refusals.push(error);
       }
     }
@@ -277,12 +277,12 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
 }
 
 /** Returns the time at which a token is revoked, or `Infinity` if it is not retired. */
-function dueAtMs({ retired, inUse, expiresAtMs, lifeMs }: LiveToken): number {
+function dueAtMs({ retired, inUse, expiresAtMs, lifetimeMs }: LiveToken): number {
   if (!retired) return Number.POSITIVE_INFINITY;
-  return Math.max(inUse === 0 ? 0 : revokeByMs(expiresAtMs, lifeMs), retired.notBeforeMs);
+  return Math.max(inUse === 0 ? 0 : revokeByMs(expiresAtMs, lifetimeMs), retired.notBeforeMs);
 }
 
-function mayPass(error: unknown): boolean {
+function isRetryable(error: unknown): boolean {
   return error instanceof TagferryError && error.retryable;
 }
 

@@ -14,24 +14,24 @@ const RENEW_SPREAD = 0.15;
  */
 export const MIN_RENEWAL_MS = 5_000;
 
-export function renewAtMs(issuedAtMs: number, lifeMs: number, random: () => number): number {
-  return issuedAtMs + Math.max(MIN_RENEWAL_MS, lifeMs * (RENEW_FROM + RENEW_SPREAD * random()));
+export function renewAtMs(issuedAtMs: number, lifetimeMs: number, random: () => number): number {
+  return issuedAtMs + Math.max(MIN_RENEWAL_MS, lifetimeMs * (RENEW_FROM + RENEW_SPREAD * random()));
 }
 
 /**
  * Returns the time until which a token is used. The margin ensures that the token is still valid on arrival over a slow
  * link.
  */
-export function usableUntilMs(expiresAtMs: number, lifeMs: number): number {
-  return expiresAtMs - Math.min(60_000, lifeMs / 10);
+export function usableUntilMs(expiresAtMs: number, lifetimeMs: number): number {
+  return expiresAtMs - Math.min(60_000, lifetimeMs / 10);
 }
 
 /**
  * Returns the time at which a replaced token must be revoked even if calls still use it, because expired tokens cannot
  * be revoked.
  */
-export function revokeByMs(expiresAtMs: number, lifeMs: number): number {
-  return expiresAtMs - Math.min(30_000, lifeMs / 20);
+export function revokeByMs(expiresAtMs: number, lifetimeMs: number): number {
+  return expiresAtMs - Math.min(30_000, lifetimeMs / 20);
 }
 
 /**
@@ -39,15 +39,15 @@ export function revokeByMs(expiresAtMs: number, lifeMs: number): number {
  * so that the password login takes place before the refresh token expires (platform 8).
  */
 export function nextGrant(
-  token: { refreshToken: string | undefined; refreshUntilMs: number; lifeMs: number } | undefined,
+  token: { refreshToken: string | undefined; refreshUntilMs: number; lifetimeMs: number } | undefined,
   nowMs: number,
 ): 'password' | 'refresh_token' {
   if (token?.refreshToken === undefined) return 'password';
-  return nowMs + token.lifeMs < token.refreshUntilMs ? 'refresh_token' : 'password';
+  return nowMs + token.lifetimeMs < token.refreshUntilMs ? 'refresh_token' : 'password';
 }
 
 /** Consecutive failures of the same kind. */
-export interface Trouble {
+export interface FailureStreak {
   /** `refused`: requires user intervention. `unavailable`: recovers without intervention. */
   kind: 'refused' | 'unavailable';
   sinceMs: number;
@@ -69,23 +69,23 @@ const MAX_RATE_REST_MS = 15 * 60_000;
 const MAX_UNAVAILABLE_REST_MS = 60_000;
 
 /** Returns the `Retry-After`, limited to the maximum that is honored. */
-export function maxRestMs(askedMs: number | undefined, isRateLimited: boolean): number {
-  return Math.min(askedMs ?? 0, isRateLimited ? MAX_RATE_REST_MS : MAX_UNAVAILABLE_REST_MS);
+export function maxRestMs(retryAfterMs: number | undefined, isRateLimited: boolean): number {
+  return Math.min(retryAfterMs ?? 0, isRateLimited ? MAX_RATE_REST_MS : MAX_UNAVAILABLE_REST_MS);
 }
 
 /**
  * Returns the delay after a failure. After a rejection, the delay starts at 5 s and doubles up to 60 s, and after 15
  * minutes up to 1 h (docs/interface.md).
  */
-export function retryDelayMs(trouble: Trouble, nowMs: number, random: () => number, restMs = 0): number {
-  if (trouble.kind === 'refused') return refusedDelayMs(trouble, nowMs);
-  return Math.max(fullJitterMs(trouble.failures - 1, UNAVAILABLE, random, UNAVAILABLE_FLOOR_MS), restMs);
+export function retryDelayMs(streak: FailureStreak, nowMs: number, random: () => number, restMs = 0): number {
+  if (streak.kind === 'refused') return refusedDelayMs(streak, nowMs);
+  return Math.max(fullJitterMs(streak.failures - 1, UNAVAILABLE, random, UNAVAILABLE_FLOOR_MS), restMs);
 }
 
-function refusedDelayMs(trouble: Trouble, nowMs: number): number {
-  if (trouble.lastDelayMs === 0) return REFUSED_FIRST_MS;
-  const patient = nowMs - trouble.sinceMs < REFUSED_PATIENCE_MS;
-  return Math.min(trouble.lastDelayMs * 2, patient ? REFUSED_CAP_MS : REFUSED_SLOW_CAP_MS);
+function refusedDelayMs(streak: FailureStreak, nowMs: number): number {
+  if (streak.lastDelayMs === 0) return REFUSED_FIRST_MS;
+  const patient = nowMs - streak.sinceMs < REFUSED_PATIENCE_MS;
+  return Math.min(streak.lastDelayMs * 2, patient ? REFUSED_CAP_MS : REFUSED_SLOW_CAP_MS);
 }
 
 /**

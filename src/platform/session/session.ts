@@ -3,7 +3,7 @@ import { codeOf, messageOf, PlatformError, TagferryError } from '../../base/erro
 import type { Logger } from '../../base/logger.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
-import type { Lease, TokenSource } from '../client.ts';
+import type { Attempt, Lease, TokenSource } from '../client.ts';
 import { type SessionCredentials, TokenRequests } from '../grants/technical-user.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
 import { GrantError, type Tokens } from '../response-meanings.ts';
@@ -11,6 +11,7 @@ import { NEVER_SENT, NO_RESPONSE } from '../transport-errors.ts';
 import { type LiveToken, LiveTokens, type SessionFile, type SessionGrant } from './live-tokens.ts';
 import { type SessionSnapshot, type SessionState, SignInFailures, tokenHint } from './session-report.ts';
 import {
+  type FailureStreak,
   MIN_RENEWAL_MS,
   maxRestMs,
   NEW_TOKEN_MS,
@@ -19,7 +20,6 @@ import {
   nextGrant,
   renewAtMs,
   retryDelayMs,
-  type Trouble,
   usableUntilMs,
 } from './session-timing.ts';
 
@@ -34,7 +34,7 @@ import {
  * - `revoked`: stopped. No further tokens are requested.
  *
  *   none ──start──► renewing ──tokens──► valid ──time, 401, renew()──► renewing
- *                      └────failure───► waiting ──time, tryNow()─────► renewing
+ *                      └────failure───► waiting ──time, retryNow()─────► renewing
  *   any ──stop──► revoked
  *
  * Invariants:
@@ -44,7 +44,8 @@ import {
  * 4. New tokens are on disk before their first use. `LiveTokens` revokes their predecessors.
  * 5. A 401 invalidates only the token that was rejected. If the token is new, a server may not know it yet. The call is
  *    then retried with the same token after 1, 2, 4 and 8 s. Until the platform accepts the token, the other calls wait
- *    and take turns, so that an endpoint that rejects every token does not delay the others.
+ *    and take turns, so that an endpoint that rejects every token does not delay the others. If a previously accepted
+ *    token is rejected twice without an accepted call in between, it was revoked and is replaced after 1 s.
  *
  * After a crash, the next startup revokes the tokens in `session.json` and logs in again. Tokens that were received but
  * not yet written are not revoked; they expire.
@@ -62,8 +63,8 @@ export interface SessionOptions {
   /** Called for each renewal, for the metric `tagferry_session_renewals_total{grant}`. */
   onRenewal?: (grant: SessionGrant) => void;
   /**
-   * Called if an accepted token was rejected before its expiry without an outage, and the next token is accepted. In
-   * this case, another client revoked the token.
+   * Called if an accepted token was rejected before its expiry without an outage, and the platform accepts the next token
+   * for the same call. In this case, another client revoked the token.
    */
   onRevokedElsewhere?: () => void;
 }
@@ -78,9 +79,9 @@ interface IssuedToken extends LiveToken {
   /** Whether the refresh token must not be used again, because the platform may have consumed it. */
   isRefreshSpent: boolean;
   /** Whether the platform rejected the token with a 401. */
-  refused: boolean;
-  /** Whether the platform accepted the token, that is, responded with a status other than 401 and 5xx. */
-  proven: boolean;
+  isRejected: boolean;
+  /** Monotonic time of the latest response other than 401 and 5xx, which shows that the platform accepts the token. */
+  acceptedAtMs?: number;
   /** Set after the first 401 until the token is accepted or replaced. */
   probation?: Probation | undefined;
 }
@@ -100,7 +101,7 @@ interface Probation {
 const STOP_BUDGET_MS = 5_000;
 const MIN_REVOKE_BUDGET_MS = 500;
 /** Time without a 401 after which the next 401 is treated as the first one. */
-const REFUSAL_MEMORY_MS = 60_000;
+const REJECTION_MEMORY_MS = 60_000;
 /** A 401 within this time before a token expires does not count as an early rejection, because clocks differ. */
 const NEAR_END_MS = 60_000;
 
@@ -116,12 +117,12 @@ export class Session implements TokenSource {
   #attempt: Promise<void> | undefined;
   #cancelTimer: (() => void) | undefined;
   #nextAtMs: number | undefined;
-  #trouble: Trouble | undefined;
+  #streak: FailureStreak | undefined;
   #lastError: unknown;
-  #lastRefusalMs = Number.NEGATIVE_INFINITY;
+  #lastInvalidMs = Number.NEGATIVE_INFINITY;
   /** Number of consecutive tokens that were rejected and never accepted. */
   #rejectedNewTokens = 0;
-  /** Whether an accepted token was rejected before its expiry, and the next token has not been accepted yet. */
+  /** Whether an accepted token was rejected before its expiry and the call has not been retried with the next token. */
   #isRejectedEarly = false;
   /** Whether a call received no response or a 5xx since the platform last accepted a token. */
   #hadOutage = false;
@@ -203,9 +204,9 @@ export class Session implements TokenSource {
   }
 
   /** Retries a failed attempt now and resets the retry delays, for SIGHUP. */
-  tryNow(): void {
+  retryNow(): void {
     if (this.#state !== 'waiting') return;
-    this.#trouble = undefined;
+    this.#streak = undefined;
     this.#renew();
   }
 
@@ -215,7 +216,7 @@ export class Session implements TokenSource {
    */
   async renewNow(): Promise<SessionSnapshot> {
     if (this.#state === 'revoked' || this.#state === 'none') throw this.#noSession();
-    this.#trouble = undefined;
+    this.#streak = undefined;
     this.#renew();
     await this.#attempt;
     if (this.#lastError !== undefined) throw this.#lastError;
@@ -241,10 +242,10 @@ export class Session implements TokenSource {
     if (this.#state === 'none' || this.#isStopped()) return undefined;
     let failure: unknown;
     const logIn = async () => {
-      const askedAtMs = this.#options.clock.monotonicMs();
+      const requestedAtMs = this.#options.clock.monotonicMs();
       const tokens = await this.#requests.login(this.#ending.signal, credentials);
       accept();
-      return { tokens, grant: 'password', askedAtMs } as const;
+      return { tokens, grant: 'password', requestedAtMs } as const;
     };
     const failed = (error: unknown) => {
       failure = error;
@@ -290,7 +291,7 @@ export class Session implements TokenSource {
       renewsInMs: state === 'valid' ? nextInMs : undefined,
       retryInMs: state === 'waiting' ? nextInMs : undefined,
       accessTokenHint: token && tokenHint(token.accessToken),
-      failures: this.#trouble?.failures ?? 0,
+      failures: this.#streak?.failures ?? 0,
       lastError:
         error === undefined ? undefined : { code: codeOf(error) ?? 'unknown', message: messageOf(error), hint },
     };
@@ -319,9 +320,11 @@ export class Session implements TokenSource {
         wasSent = token === this.#usable() && token.probation === probation;
         return wasSent;
       },
-      responded: (status, repeats = 0) => {
+      responded: (status, attempt = { repeats: 0, isTokenReplaced: false }) => {
         available = status < 500;
-        if (status === 401) return this.#rejected(token, probation, repeats);
+        // An endpoint that rejects both tokens does not show that the first one was revoked.
+        if (attempt.isTokenReplaced && available) this.#endEarlyRejection(status !== 401);
+        if (status === 401) return this.#rejected(token, probation, attempt);
         if (available) this.#accept(token);
         return undefined;
       },
@@ -338,22 +341,28 @@ export class Session implements TokenSource {
   }
 
   /**
-   * Handles a 401. Returns the delay before the call is repeated with the same token, in milliseconds, or `undefined` if
-   * the token is not used again. `probed`: retry state that this call tests. `repeats`: number of previous retries of
-   * the call.
+   * Handles a 401. Returns the delay before the call is retried with the same token, in milliseconds, or `undefined` if
+   * the token must not be used again. `probed`: retry state that this call tests.
    */
-  #rejected(token: IssuedToken, probed: Probation | undefined, repeats: number): number | undefined {
+  #rejected(token: IssuedToken, probed: Probation | undefined, attempt: Attempt): number | undefined {
     const { clock, log } = this.#options;
     const nowMs = clock.monotonicMs();
-    const isCurrent = token === this.#tokens.current && !token.refused && !this.#isStopped();
+    const isCurrent = token === this.#tokens.current && !token.isRejected && !this.#isStopped();
     // A call that was in progress when another one was rejected waits with the others.
     if (isCurrent && token.probation && token.probation !== probed) return 0;
-    const rejections = token.proven ? repeats : (token.probation?.repeats ?? 0);
+    const { acceptedAtMs } = token;
+    const rejections = acceptedAtMs === undefined ? (token.probation?.repeats ?? 0) : attempt.repeats;
     const delayMs = NEW_TOKEN_REPEATS_MS[rejections];
     const isNew = isCurrent && this.#mayWait && nowMs - token.issuedAtMs < NEW_TOKEN_MS;
-    if (!isNew || delayMs === undefined || !isUsable(token, nowMs + delayMs)) return this.#refuse(token);
+    const waitedMs = NEW_TOKEN_REPEATS_MS[rejections - 1] ?? 0;
+    // The endpoint also rejected the previous token, but other calls with this token were accepted.
+    const isEndpointSpecific = attempt.isTokenReplaced && acceptedAtMs !== undefined;
+    const isRevoked = !isEndpointSpecific && rejections > 0 && nowMs - (acceptedAtMs ?? nowMs) >= waitedMs;
+    if (!isNew || isRevoked || delayMs === undefined || !isUsable(token, nowMs + delayMs)) {
+      return isEndpointSpecific ? undefined : this.#invalidate(token);
+    }
     if (rejections === 0) log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
-    if (token.proven) return delayMs;
+    if (acceptedAtMs !== undefined) return delayMs;
     const probation: Probation = probed ?? { repeats: 0, phase: 'waiting', changed: Promise.withResolvers<void>() };
     probation.repeats++;
     probation.phase = 'waiting';
@@ -364,23 +373,26 @@ export class Session implements TokenSource {
 
   /** Records that the platform accepted the token. */
   #accept(token: IssuedToken): void {
-    token.proven = true;
+    token.acceptedAtMs = this.#options.clock.monotonicMs();
     endProbation(token);
     if (token !== this.#tokens.current) return;
     this.#rejectedNewTokens = 0;
     this.#hadOutage = false;
-    if (!this.#isRejectedEarly) return;
+  }
+
+  /** Records whether the next token was accepted for a call whose token was rejected. */
+  #endEarlyRejection(isAccepted: boolean): void {
+    if (this.#isRejectedEarly && isAccepted) this.#options.onRevokedElsewhere?.();
     this.#isRejectedEarly = false;
-    this.#options.onRevokedElsewhere?.();
   }
 
   /**
    * Handles a 401 that retries did not resolve. The token is not used again. A token that was accepted before is
    * replaced immediately, a new one after increasing delays.
    */
-  #refuse(token: IssuedToken): undefined {
-    if (token.refused) return;
-    token.refused = true;
+  #invalidate(token: IssuedToken): undefined {
+    if (token.isRejected) return;
+    token.isRejected = true;
     if (token === this.#tokens.current && !this.#isStopped()) this.#replace(token);
     endProbation(token);
   }
@@ -388,17 +400,18 @@ export class Session implements TokenSource {
   #replace(token: IssuedToken): void {
     const { clock, log } = this.#options;
     const nowMs = clock.monotonicMs();
-    this.#rejectedNewTokens = token.proven ? 0 : this.#rejectedNewTokens + 1;
+    const wasAccepted = token.acceptedAtMs !== undefined;
+    this.#rejectedNewTokens = wasAccepted ? 0 : this.#rejectedNewTokens + 1;
     const isEarly = token.expiresAtMs - nowMs > NEAR_END_MS;
     // Ignore rejections after an outage, because a platform may lose its tokens when it restarts.
-    this.#isRejectedEarly ||= token.proven && isEarly && !this.#hadOutage;
+    this.#isRejectedEarly ||= wasAccepted && isEarly && !this.#hadOutage;
     const fields = { event: 'session.token_refused', rejectedNewTokens: this.#rejectedNewTokens };
     log.info(fields, 'access token rejected');
     // If tokens are repeatedly accepted and rejected shortly afterwards, only the first one is replaced immediately.
-    const again = nowMs - this.#lastRefusalMs < REFUSAL_MEMORY_MS;
-    const restMs = again ? token.issuedAtMs + MIN_RENEWAL_MS - nowMs : 0;
+    const isRepeated = nowMs - this.#lastInvalidMs < REJECTION_MEMORY_MS;
+    const restMs = isRepeated ? token.issuedAtMs + MIN_RENEWAL_MS - nowMs : 0;
     const delayMs = Math.max(newTokenDelayMs(this.#rejectedNewTokens), restMs, 0);
-    this.#lastRefusalMs = nowMs;
+    this.#lastInvalidMs = nowMs;
     if (delayMs === 0) this.#renew();
     if (delayMs === 0 || this.#attempt) return;
     this.#lastError = new PlatformError('new access tokens are rejected with 401', {
@@ -427,33 +440,35 @@ export class Session implements TokenSource {
   }
 
   /** Runs one attempt: requests tokens, stores them and schedules the next renewal. Never rejects. */
-  async #obtain(ask = () => this.#ask(), failed = (error: unknown) => this.#failed(error)): Promise<void> {
+  async #obtain(
+    request = () => this.#requestTokens(),
+    failed = (error: unknown) => this.#failed(error),
+  ): Promise<void> {
     const { clock, onRenewal } = this.#options;
     try {
-      const { tokens, grant, askedAtMs } = await ask();
+      const { tokens, grant, requestedAtMs } = await request();
       const before = this.#tokens.current;
-      const lifeMs = tokens.expiresInMs;
+      const lifetimeMs = tokens.expiresInMs;
       const next: IssuedToken = {
         accessToken: tokens.accessToken,
         refreshToken: tokens.refreshToken,
         grant,
         userId: tokens.userId ?? before?.userId,
-        issuedAtMs: askedAtMs,
-        lifeMs,
-        expiresAtMs: askedAtMs + lifeMs,
-        renewAtMs: renewAtMs(askedAtMs, lifeMs, () => clock.random()),
+        issuedAtMs: requestedAtMs,
+        lifetimeMs,
+        expiresAtMs: requestedAtMs + lifetimeMs,
+        renewAtMs: renewAtMs(requestedAtMs, lifetimeMs, () => clock.random()),
         // Measured from the login. The platform does not document whether a rotation starts a new period of 24 h.
         refreshUntilMs:
-          grant === 'refresh_token' && before ? before.refreshUntilMs : askedAtMs + REFRESH_TOKEN_LIFE_S * 1000,
+          grant === 'refresh_token' && before ? before.refreshUntilMs : requestedAtMs + REFRESH_TOKEN_LIFE_S * 1000,
         isRefreshSpent: false,
         inUse: 0,
-        refused: false,
-        proven: false,
+        isRejected: false,
       };
       await this.#tokens.adopt(next);
       onRenewal?.(grant);
       this.#failures.recovered(grant);
-      this.#trouble = undefined;
+      this.#streak = undefined;
       this.#lastError = undefined;
       if (grant === 'password') this.#isLoginDue = false;
       if (before) endProbation(before);
@@ -464,15 +479,19 @@ export class Session implements TokenSource {
   }
 
   /** Requests tokens with the refresh token if it is certainly valid. Otherwise, or if the refresh fails, logs in. */
-  async #ask(): Promise<{ tokens: Tokens; grant: SessionGrant; askedAtMs: number }> {
+  async #requestTokens(): Promise<{ tokens: Tokens; grant: SessionGrant; requestedAtMs: number }> {
     const { clock, log } = this.#options;
     const { signal } = this.#ending;
     const token = this.#tokens.current;
-    const askedAtMs = clock.monotonicMs();
+    const requestedAtMs = clock.monotonicMs();
     const mayRefresh = token?.refreshToken !== undefined && !token.isRefreshSpent && !this.#isLoginDue;
-    if (mayRefresh && nextGrant(token, askedAtMs) === 'refresh_token') {
+    if (mayRefresh && nextGrant(token, requestedAtMs) === 'refresh_token') {
       try {
-        return { tokens: await this.#requests.refresh(token.refreshToken!, signal), grant: 'refresh_token', askedAtMs };
+        return {
+          tokens: await this.#requests.refresh(token.refreshToken!, signal),
+          grant: 'refresh_token',
+          requestedAtMs,
+        };
       } catch (error) {
         if (refreshTokenSurvives(error)) throw error;
         token.isRefreshSpent = true;
@@ -481,20 +500,20 @@ export class Session implements TokenSource {
         log.info(fields, 'refresh failed, logging in instead');
       }
     }
-    return { grant: 'password', askedAtMs: clock.monotonicMs(), tokens: await this.#requests.login(signal) };
+    return { grant: 'password', requestedAtMs: clock.monotonicMs(), tokens: await this.#requests.login(signal) };
   }
 
   #failed(error: unknown): void {
     const { clock } = this.#options;
     const nowMs = clock.monotonicMs();
-    const kind: Trouble['kind'] = isSignInRefused(error) ? 'refused' : 'unavailable';
-    const before = this.#trouble?.kind === kind ? this.#trouble : { kind, sinceMs: nowMs, failures: 0, lastDelayMs: 0 };
-    const trouble: Trouble = { ...before, failures: before.failures + 1 };
-    const askedMs = error instanceof GrantError ? error.retryAfterMs : undefined;
+    const kind: FailureStreak['kind'] = isSignInRefused(error) ? 'refused' : 'unavailable';
+    const before = this.#streak?.kind === kind ? this.#streak : { kind, sinceMs: nowMs, failures: 0, lastDelayMs: 0 };
+    const streak: FailureStreak = { ...before, failures: before.failures + 1 };
+    const retryAfterMs = error instanceof GrantError ? error.retryAfterMs : undefined;
     const isRateLimited = error instanceof GrantError && error.failure === 'rate_limited';
-    const restMs = maxRestMs(askedMs, isRateLimited);
-    const delayMs = retryDelayMs(trouble, nowMs, () => clock.random(), restMs);
-    this.#trouble = { ...trouble, lastDelayMs: delayMs };
+    const restMs = maxRestMs(retryAfterMs, isRateLimited);
+    const delayMs = retryDelayMs(streak, nowMs, () => clock.random(), restMs);
+    this.#streak = { ...streak, lastDelayMs: delayMs };
     if (kind === 'unavailable') this.#isRejectedEarly = false;
     this.#lastError = error;
     this.#failures.note(error, kind === 'refused', delayMs);
@@ -536,7 +555,7 @@ export class Session implements TokenSource {
 }
 
 function isUsable(token: IssuedToken, nowMs: number): boolean {
-  return !token.refused && nowMs < usableUntilMs(token.expiresAtMs, token.lifeMs);
+  return !token.isRejected && nowMs < usableUntilMs(token.expiresAtMs, token.lifetimeMs);
 }
 
 /** Lets the call that has waited longest retry with the token. */

@@ -2,15 +2,14 @@
 import { counted } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { nearestName } from '../../base/nearest.ts';
-import { isValidTime } from '../intake/draft.ts';
 import type { Reading } from '../intake/gate.ts';
+import type { LoggerTime, TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
-import { notANumber, numberOf, problemOfReading } from '../intake/shaping.ts';
+import { notANumber, numberOf, problemOfReading, shape } from '../intake/shaping.ts';
 import { parseDecimal } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
 import { assertValid, type CsvPosition, CsvReader, type CsvRecord, recordsOf } from './csv.ts';
 import type { FolderFile } from './folder.ts';
-import type { LoggerTime, TimeReader } from './logger-time.ts';
 
 /** A CSV source. The members of tags.yaml with the same names describe the fields. */
 export interface CsvSpec {
@@ -27,6 +26,8 @@ export interface CsvSpec {
   timeColumns: readonly (string | number)[];
   time: LoggerTime;
   tail: boolean;
+  /** Whether a last line without a line ending is read. */
+  isLastLineRead: boolean;
   settleMs: number;
   /** 0 means no limit. */
   keepMs: number;
@@ -38,6 +39,9 @@ export interface CsvValue {
 
 export type Thousands = '.' | ',' | ' ' | "'";
 
+/** Returns why a timestamp is implausible, or `undefined` if it is plausible. */
+type ProblemOfTime = (timeMs: number) => string | undefined;
+
 /** Progress of reading a file, stored with its values. The position is the one after the latest accepted record. */
 export interface FileProgress extends FolderFile, CsvPosition {
   rows: number;
@@ -45,8 +49,18 @@ export interface FileProgress extends FolderFile, CsvPosition {
   refused: number;
   /** First problems of rejected rows. */
   problems: string[];
-  /** Time of the last row. */
-  afterMs?: number;
+  /** Time of the last row, or of the last row of the previous file. */
+  afterMs?: number | undefined;
+  /** Time of the last row of the previous file at the time when reading of this file began. */
+  carriedMs?: number | null;
+  /** Column names and separator, if the file does not begin with the header. */
+  header?: { names: readonly string[]; separator: string };
+  /** Problem of a later header without required columns. All rows below that header are rejected. */
+  headerProblem?: string;
+  /** Number of rows without values to skip: the header and the units rows below it. */
+  rowsToSkip?: number;
+  /** Name relative to the folder after the file was moved. */
+  movedTo?: string;
   /** First and last lines with ambiguous (`twice`) or non-existent (`skipped`) local times. */
   twice?: [number, number];
   skipped?: [number, number];
@@ -82,18 +96,23 @@ export function parseProgress(text: string): FileProgress | undefined {
   }
 }
 
-/** Reads the header of a file. Returns `undefined` if it is incomplete. */
+/**
+ * Reads the header of a file. Returns `undefined` if the header is incomplete, or the `previous` columns if the file
+ * was truncated and begins with a row.
+ */
 export async function readColumns(
   spec: CsvSpec,
   time: TimeReader,
   points: readonly Point<CsvValue>[],
   chunks: AsyncIterable<Uint8Array>,
   isComplete: boolean,
+  previous?: FileColumns,
 ): Promise<FileColumns | undefined> {
   const reader = new CsvReader(spec);
   let names: string[] | undefined;
   let unitsRows = 0;
   for await (const record of recordsOf(chunks, reader, isComplete)) {
+    if (previous?.isRow(record.fields)) return previous;
     if (!spec.hasHeader) return new FileColumns(spec, time, points, [], reader.separator!);
     if (names === undefined) names = assertValid(record).fields.map((name) => name.trim());
     else unitsRows++;
@@ -103,16 +122,21 @@ export async function readColumns(
 }
 
 export class FileColumns {
+  readonly #spec: CsvSpec;
+  readonly #points: readonly Point<CsvValue>[];
   readonly #time: TimeReader;
   readonly #number: (text: string) => number;
-  readonly #timeAt: readonly number[];
-  readonly #wide: { point: Point<CsvValue>; at: number }[] = [];
-  /** Indexes of the tag, key and value columns in the long format. */
-  readonly #long: readonly number[] | undefined;
   readonly #byName: ReadonlyMap<string, Point<CsvValue>>;
-  /** Values without a column in the files. */
-  readonly missing: string[] = [];
   readonly separator: string;
+  names: readonly string[] = [];
+  #timeAt: readonly number[] = [];
+  #wide: readonly { point: Point<CsvValue>; at: number }[] = [];
+  /** Indexes of the tag, key and value columns in the long format. */
+  #long: readonly number[] | undefined;
+  /** Index of the first column that contains a value. */
+  #firstAt = 0;
+  /** Values without a column in the file. */
+  missing: string[] = [];
 
   /** Throws `UnreadableValues` if a configured column is missing. */
   constructor(
@@ -122,50 +146,66 @@ export class FileColumns {
     names: readonly string[],
     separator: string,
   ) {
+    this.#spec = spec;
+    this.#points = points;
     this.separator = separator;
     this.#time = time;
     this.#number = numberReader(spec.decimal, spec.thousands);
+    this.#byName = new Map(points.map((point) => [point.name, point]));
+    this.#locate(names);
+  }
+
+  #locate(names: readonly string[]): void {
+    const { timeColumns, form } = this.#spec;
     const listed = names.length > 0 ? `; columns: ${names.slice(0, 20).join(', ')}` : '';
     const indexOf = (column: string | number, use: string) => {
       const at = typeof column === 'number' ? column - 1 : names.indexOf(column);
       if (at < 0) throw new UnreadableValues(`the header has no column "${column}" (${use})${listed}`);
       return at;
     };
-    this.#timeAt = spec.timeColumns.map((column) => indexOf(column, 'time_column'));
-    this.#byName = new Map(points.map((point) => [point.name, point]));
-    if (spec.form === 'long') {
-      this.#long = ['tag', 'key', 'value'].map((name) => indexOf(name, 'the long form'));
-      return;
-    }
-    for (const point of points) {
-      const column = point.spec.column ?? point.name.slice(point.name.lastIndexOf(' ') + 1);
-      const at = typeof column === 'number' ? column - 1 : names.indexOf(column);
-      if (at < 0) this.missing.push(`${point.name} (${column})`);
-      else this.#wide.push({ point, at });
-    }
-    if (points.length > 0 && this.#wide.length === 0) {
-      throw new UnreadableValues(`the header has no column that tags.yaml uses${listed}`);
-    }
-  }
-
-  /** Adds the readings of a row. Returns the problem if the whole row is rejected. */
-  read(record: CsvRecord, progress: FileProgress, readings: Reading[]): string | undefined {
-    const { line, fields } = record;
-    progress.rows++;
-    let { problem } = record;
-    if (problem === undefined && this.#timeAt.length > 0) {
-      const text = this.#timeAt
-        .map((at) => cellAt(fields, at))
-        .join(' ')
-        .trim();
-      const time = this.#time.read(text, progress.afterMs, this.#long !== undefined);
-      if (time === undefined) problem = `"${text.slice(0, 40)}" does not match the time format`;
-      else if (!isValidTime(time.timeMs)) problem = 'the time must be between 1970 and 9999';
-      else {
-        progress.afterMs = time.timeMs;
-        if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
+    const timeAt = timeColumns.map((column) => indexOf(column, 'time_column'));
+    const missing: string[] = [];
+    const wide: { point: Point<CsvValue>; at: number }[] = [];
+    if (form === 'long') this.#long = ['tag', 'key', 'value'].map((name) => indexOf(name, 'the long form'));
+    else {
+      for (const point of this.#points) {
+        const column = point.spec.column ?? point.name.slice(point.name.lastIndexOf(' ') + 1);
+        const at = typeof column === 'number' ? column - 1 : names.indexOf(column);
+        if (at < 0) missing.push(`${point.name} (${column})`);
+        else wide.push({ point, at });
+      }
+      if (this.#points.length > 0 && wide.length === 0) {
+        throw new UnreadableValues(`the header has no column that tags.yaml uses${listed}`);
       }
     }
+    this.names = names;
+    this.#timeAt = timeAt;
+    this.#wide = wide;
+    this.#firstAt = Math.min(...(this.#long ?? wide.map(({ at }) => at)));
+    this.missing = missing;
+  }
+
+  /**
+   * Adds the readings of a row. Returns the problem if the entire row is rejected. `problemOfTime` returns why a
+   * timestamp is implausible.
+   */
+  read(
+    record: CsvRecord,
+    progress: FileProgress,
+    readings: Reading[],
+    problemOfTime: ProblemOfTime,
+  ): string | undefined {
+    if (progress.rowsToSkip) {
+      progress.rowsToSkip--;
+      return undefined;
+    }
+    const { line, fields } = record;
+    let problem = record.problem ?? this.#readTime(fields, line, progress, problemOfTime);
+    // Without a time column, only the names of the value columns identify a header.
+    const isSuspect = problem !== undefined || this.#timeAt.length === 0 || fields.length > this.names.length;
+    if (isSuspect && this.#isHeader(fields)) return this.#changeHeader(record, progress);
+    progress.rows++;
+    problem ??= progress.headerProblem ?? this.#problemOfCells(fields);
     if (problem === undefined && this.#long) {
       const [tag, key, value] = this.#long.map((at) => cellAt(fields, at));
       const point = this.#byName.get(`${tag} ${key}`);
@@ -180,6 +220,73 @@ export class FileColumns {
     return undefined;
   }
 
+  /** Returns whether the cells belong to a row with values, not to a header. */
+  isRow(fields: readonly string[]): boolean {
+    if (this.#timeAt.length > 0) return this.#time.read(this.#timeText(fields)) !== undefined;
+    const cells = this.#wide.map(({ at }) => cellAt(fields, at)).filter((cell) => cell !== '');
+    return cells.length > 0 && cells.every((cell) => Number.isFinite(this.#number(cell)));
+  }
+
+  #timeText(fields: readonly string[]): string {
+    if (this.#timeAt.length === 1) return cellAt(fields, this.#timeAt[0]!);
+    return this.#timeAt
+      .map((at) => cellAt(fields, at))
+      .join(' ')
+      .trim();
+  }
+
+  /** Returns the problem of the timestamp, or `undefined` if it is valid or there is no time column. */
+  #readTime(
+    fields: readonly string[],
+    line: number,
+    progress: FileProgress,
+    problemOfTime: ProblemOfTime,
+  ): string | undefined {
+    if (this.#timeAt.length === 0) return undefined;
+    const text = this.#timeText(fields);
+    const time = this.#time.read(text, progress.afterMs, this.#long !== undefined);
+    if (time === undefined) return `"${text.slice(0, 40)}" does not match the time format`;
+    const problem = problemOfTime(time.timeMs);
+    if (problem !== undefined) return problem;
+    progress.afterMs = time.timeMs;
+    if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
+    return undefined;
+  }
+
+  /** Returns whether a row contains the names of the time columns or, without time columns, of all value columns. */
+  #isHeader(fields: readonly string[]): boolean {
+    if (this.names.length === 0 || fields.length === 0) return false;
+    const columns = this.#timeAt.length > 0 ? this.#timeAt : (this.#long ?? this.#wide.map(({ at }) => at));
+    const cells = fields.map((field) => field.trim());
+    return columns.every((at) => this.names[at] !== undefined && cells.includes(this.names[at]));
+  }
+
+  /** Reads a header in the middle of a file. If required columns are missing, the rows below it are rejected. */
+  #changeHeader({ fields, line }: CsvRecord, progress: FileProgress): string | undefined {
+    const names = fields.map((name) => name.trim());
+    progress.rowsToSkip = this.#spec.unitsRow;
+    try {
+      this.#locate(names);
+      progress.header = { names, separator: this.separator };
+      delete progress.headerProblem;
+      for (const name of this.missing) addProblem(progress, line, `no column for ${name}`);
+    } catch (error) {
+      if (!(error instanceof UnreadableValues)) throw error;
+      progress.headerProblem = `line ${line}: ${error.message}`;
+    }
+    return undefined;
+  }
+
+  #problemOfCells(fields: readonly string[]): string | undefined {
+    const { length } = this.names;
+    const has = `has ${counted(fields.length, 'cell')}`;
+    if (fields.length <= this.#firstAt) return `${has}, but the first value is in column ${this.#firstAt + 1}`;
+    if (length === 0 || fields.length <= length || fields.slice(length).every((field) => field.trim() === '')) {
+      return undefined;
+    }
+    return `${has}, but the header has ${length}; if the numbers contain decimal commas, set decimal: "," and let the writer quote them or use another separator`;
+  }
+
   #unknownName(name: string): string {
     const nearest = nearestName(name, [...this.#byName.keys()]);
     const suggestion = nearest?.likely ? `; did you mean "${nearest.name}"?` : '';
@@ -188,17 +295,24 @@ export class FileColumns {
 
   #readCell(point: Point<CsvValue>, text: string, line: number, progress: FileProgress, readings: Reading[]): void {
     if (text === '') return;
-    const { map } = point;
+    const { map, shaping } = point;
     const raw = map !== undefined && Object.hasOwn(map.numbers, text) ? text : this.#number(text);
     const isNumber = Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined);
-    if (isNumber || typeof raw === 'string') {
+    let problem: string | undefined;
+    if (!isNumber && typeof raw !== 'string') {
+      problem = map === undefined ? `"${text.slice(0, 40)}" ${notANumber(text)}` : problemOfReading(text, map);
+    } else if (shaping.noValue !== undefined || shaping.range !== undefined) {
+      const shaped = shape(raw, point);
+      if ('problem' in shaped) problem = shaped.problem;
+    }
+    const timeMs = this.#timeAt.length > 0 ? progress.afterMs : undefined;
+    if (problem === undefined) {
       progress.values++;
-      readings.push({ point, raw, timeMs: this.#timeAt.length > 0 ? progress.afterMs : undefined });
+      readings.push({ point, raw, timeMs });
       return;
     }
-    const problem = map === undefined ? `"${text.slice(0, 40)}" ${notANumber(text)}` : problemOfReading(text, map);
     addProblem(progress, line, `${point.name}: ${problem}`);
-    readings.push({ point, failure: plain(`line ${line}: ${problem}`) });
+    readings.push({ point, failure: plain(`line ${line}: ${problem}`), timeMs });
   }
 }
 

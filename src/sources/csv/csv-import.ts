@@ -1,7 +1,7 @@
 import { insteadOf } from '../../base/nearest.ts';
 import { addJsonValue } from '../formats/json-values.ts';
 import { quote } from '../intake/address-book.ts';
-import { type Draft, isValidTime } from '../intake/draft.ts';
+import type { Draft } from '../intake/draft.ts';
 import type { Intake } from '../intake/intake.ts';
 import { RejectedValues, UnreadableValues } from '../intake/problem-list.ts';
 import { parseDecimal } from '../intake/text-parsers.ts';
@@ -76,12 +76,6 @@ function addRow(draft: Draft, columns: readonly string[], fields: readonly strin
     ...(asset === undefined ? { tag } : { asset: Number(asset) }),
     ...(unit === undefined ? {} : { unit: /^\d+$/.test(unit) ? Number(unit) : { code: unit } }),
     ...(value === '' ? {} : { value: Number.isNaN(number) ? value : number }),
-    ...(timestamp === undefined ? {} : { timestamp: isoTimeOf(timestamp) }),
+    ...(timestamp === undefined ? {} : { timestamp: /^\d{1,15}$/.test(timestamp) ? Number(timestamp) : timestamp }),
   });
-}
-
-/** Returns milliseconds as ISO 8601, because pushed milliseconds that look like seconds are rejected. */
-function isoTimeOf(text: string): string {
-  const timeMs = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
-  return isValidTime(timeMs) ? new Date(timeMs).toISOString() : text;
 }

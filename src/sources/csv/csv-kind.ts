@@ -2,13 +2,16 @@ import { readDuration } from '../../base/quantity.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
+import { formatProblem } from '../intake/logger-time.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { CsvSpec, CsvValue, Thousands } from './columns.ts';
-import { formatProblem } from './logger-time.ts';
 
 const SETTLE = '10s';
 const KEEP = '30d';
 const FLAG = { type: 'boolean', title: 'true or false' };
+const OTHER_ENCODINGS = Object.fromEntries(
+  ['ansi', 'cp1252', 'iso-8859-1', 'iso-8859-15', 'latin1'].map((name) => [name, 'windows-1252']),
+);
 const COLUMN = {
   type: ['string', 'integer'],
   minLength: 1,
@@ -55,6 +58,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     },
     encoding: {
       enum: ['utf-8', 'windows-1252', 'utf-16le', 'utf-16be'],
+      otherNames: OTHER_ENCODINGS,
       default: 'utf-8',
       description: 'CSV: file encoding.',
     },
@@ -91,7 +95,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       maxLength: 64,
       title: 'a time format',
       description:
-        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A; or unix, unix_ms, excel. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
+        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A, MMM for the month name; or unix, unix_ms, excel. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
       examples: ['MM/DD/YYYY hh:mm:ss A'],
     },
     zone: {
@@ -107,6 +111,11 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       ...FLAG,
       default: false,
       description: 'CSV: read files while they grow, across rotations, without moving them.',
+    },
+    last_line: {
+      enum: ['skip', 'take'],
+      default: 'skip',
+      description: 'CSV: whether a last line without a line ending is read, although it may be incomplete.',
     },
     settle: {
       ...DURATION_SCHEMA,
@@ -143,6 +152,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       timeColumns: raw.time_column === undefined ? [] : ([raw.time_column].flat() as (string | number)[]),
       time,
       tail: raw.tail === true,
+      isLastLineRead: raw.last_line === 'take',
       settleMs,
       keepMs,
     };
@@ -170,6 +180,10 @@ function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefi
   if (thousands === decimal) {
     const instead = `set decimal: "${decimal === '.' ? ',' : '.'}", or remove thousands`;
     return ['thousands', `thousands "${decimal}" is also the decimal separator`, instead];
+  }
+  if (spec.time.format !== undefined && timeColumns.length === 0) {
+    const instead = 'add a time column, for example time_column: Zeit, or remove time_format';
+    return ['time_format', 'time_format requires time_column', instead];
   }
   if (hasHeader) return undefined;
   if (form === 'long') {
@@ -200,7 +214,7 @@ function readFormat(format: string | undefined, zone: string, report: MemberRepo
   if (format === undefined) return { zone };
   const problem = formatProblem(format);
   if (problem === undefined) return { zone, format };
-  const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", unix or excel';
+  const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", "DD MMM YYYY HH:mm", unix or excel';
   report.problem('time_format', `time_format "${printable(format)}" ${problem}`, instead);
   return undefined;
 }

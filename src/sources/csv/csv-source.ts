@@ -2,7 +2,7 @@
  * A folder to which a data logger or another machine writes files. A complete file has not changed for `settle`; it is
  * read and moved. With `tail`, growing files are read as lines are appended, across rotations.
  *
- *   listed ── settled ──► read ──► on disk ──► moved to done/ or failed/
+ *   listed ── settled ──► read ──► on disk ──► moved to done/ or failed/ ── settled ──► checked again
  *   listed ── changed ──► read ──► listed again, or renamed: read to the end before its successor
  *
  * The position in each file is a note in the commit of its values, so that a crash neither duplicates nor loses rows.
@@ -12,18 +12,20 @@
  * file remains. Positions of files that are no longer listed are kept, because their share may be mounted again.
  */
 import { createHash } from 'node:crypto';
+import { parse } from 'node:path';
 import { type Clock, raced } from '../../base/clock.ts';
 import { codeOf, StoreError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { Note } from '../../buffer/client/notes.ts';
 import type { Reading } from '../intake/gate.ts';
+import { formatFor, TimeReader, UNITS } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
 import {
   addProblem,
   type CsvSpec,
   type CsvValue,
-  type FileColumns,
+  FileColumns,
   type FileProgress,
   initialProgress,
   parseProgress,
@@ -32,9 +34,8 @@ import {
 } from './columns.ts';
 import { BYTES_BEFORE, CsvReader } from './csv.ts';
 import { FileReports } from './file-reports.ts';
-import { type FolderFile, isSameFile } from './folder.ts';
+import { type FolderFile, isSameFile, type OpenedFile } from './folder.ts';
 import { CHUNK_BYTES, type Folder, FolderFailure, Folders } from './folders.ts';
-import { TimeReader } from './logger-time.ts';
 
 const MAX_SCAN_MS = 5_000;
 const TAIL_SCAN_MS = 1_000;
@@ -46,8 +47,10 @@ const CLEAN_UP_EVERY_MS = 3_600_000;
 const MAX_UNMOVED = 1_000;
 /** Maximum number of positions in files that are no longer listed: as many as files are listed. */
 const MAX_VANISHED = 10_000;
-const COMPRESSED = /\.(gz|xz|bz2|zst)$/;
+/** Text that a rotation adds to a name. Files with other additions belong to other sources. */
+const ROTATION = /^[._-](?:old|bak|\d[\dTZ:+._-]*)$/;
 const NOTE = 'file/';
+const CARRIED = 'carried';
 
 interface KnownFile {
   progress: FileProgress;
@@ -59,6 +62,8 @@ interface KnownFile {
   stored?: Promise<void>;
   /** Attributes of a growing file when it was last read. */
   seen?: FolderFile;
+  /** Columns of a growing file before it was truncated. */
+  previous?: FileColumns | undefined;
 }
 
 export class CsvSource implements RunningSource {
@@ -72,6 +77,8 @@ export class CsvSource implements RunningSource {
   #running: Promise<void> | undefined;
   /** Files by identity. */
   readonly #files = new Map<string, KnownFile>();
+  /** Time of the last row of the previous complete file, if it is ambiguous (DST change). Also stored in a note. */
+  #carriedMs: number | undefined;
   /** Whether the notes on disk have been read. */
   #isResumed = false;
   #cleanUpAtMs = 0;
@@ -134,7 +141,9 @@ export class CsvSource implements RunningSource {
     const { signal } = this.#stopping;
     await raced(this.#context.gate.write([]), signal).catch(() => signal.throwIfAborted());
     this.#files.clear();
+    this.#carriedMs = undefined;
     for (const [note, text] of await this.#context.notes()) {
+      if (note === CARRIED) this.#carriedMs = Number(text);
       const progress = note.startsWith(NOTE) ? parseProgress(text) : undefined;
       if (progress) this.#files.set(progress.identity, { progress, sinceMs: this.#clock.monotonicMs() });
     }
@@ -155,7 +164,8 @@ export class CsvSource implements RunningSource {
     let read: KnownFile[] = [];
     for (const file of listed) {
       let known = this.#files.get(file.identity);
-      if (known === undefined || !isSameFile(known.progress, file)) known = this.#remember(file);
+      const isKnown = known && isSameFile(known.progress, file) && known.progress.movedTo === undefined;
+      if (known === undefined || !isKnown) known = this.#remember(file);
       known.progress.name = file.name;
       if (nowMs - known.sinceMs < this.#spec.settleMs) continue;
       const settled = known;
@@ -168,12 +178,47 @@ export class CsvSource implements RunningSource {
       read = [];
     }
     await this.#moveAll(read);
+    for (const file of [...this.#files.values()]) {
+      if (file.progress.movedTo !== undefined && nowMs - file.sinceMs >= this.#spec.settleMs)
+        await this.#checkMovedFile(file);
+    }
     await this.#deleteExpired();
+  }
+
+  /** Reads rows that a writer appended after the file was moved, because the writer kept the file open. */
+  async #checkMovedFile(file: KnownFile): Promise<void> {
+    const { progress } = file;
+    const { movedTo = '', size, position, line, rows, values, refused } = progress;
+    const where = movedTo.startsWith('done/') ? 'done' : 'failed';
+    const moved = { ...progress, name: movedTo.slice(where.length + 1), where } as const;
+    try {
+      const added = this.#folder.chunks(moved, size, Number.MAX_SAFE_INTEGER);
+      for await (const chunk of added) progress.size += chunk.length;
+      if (progress.size === size) return this.#forget(file);
+      file.sinceMs = this.#clock.monotonicMs();
+      await this.#readRows(file, { ...moved, size: progress.size }, false);
+      if (progress.position === position) return;
+      const found = {
+        rows: progress.rows - rows,
+        values: progress.values - values,
+        refused: progress.refused - refused,
+      };
+      this.#reports.grown(movedTo, line, found);
+    } catch (error) {
+      if (error instanceof FolderFailure && error.isLost) throw error;
+      if (!(error instanceof FolderFailure || error instanceof UnreadableValues)) throw error;
+      this.#forget(file);
+    }
   }
 
   async #readWhole(file: KnownFile): Promise<void> {
     const { progress } = file;
     if (progress.isRead) return;
+    if (progress.position === 0) {
+      // If the file is read again, ambiguous times are resolved as in the first pass.
+      if (progress.carriedMs === undefined) progress.carriedMs = this.#carriedMs ?? null;
+      progress.afterMs = progress.carriedMs ?? undefined;
+    }
     try {
       await this.#readRows(file, progress, true);
       if (file.columns === undefined) throw new UnreadableValues('the file is empty');
@@ -184,7 +229,15 @@ export class CsvSource implements RunningSource {
     }
     progress.isRead = true;
     delete file.columns;
-    file.stored = this.#context.gate.write([], [this.#noteOf(progress)]);
+    file.stored = this.#context.gate.write([], [this.#noteOf(progress), ...this.#carry(progress.afterMs)]);
+  }
+
+  /** Stores the time of the last row for the next file. Returns the note, if it changed. */
+  #carry(afterMs: number | undefined): Note[] {
+    const carriedMs = afterMs !== undefined && this.#time.isRepeated(afterMs) ? afterMs : undefined;
+    if (carriedMs === this.#carriedMs) return [];
+    this.#carriedMs = carriedMs;
+    return [{ name: this.#nameOf(CARRIED), text: carriedMs === undefined ? undefined : String(carriedMs) }];
   }
 
   async #moveAll(read: readonly KnownFile[]): Promise<void> {
@@ -199,7 +252,9 @@ export class CsvSource implements RunningSource {
         // The file was changed or removed, or its share is no longer mounted. The next scan detects the case.
         if (movedTo === undefined) continue;
         this.#reports.finished(progress, movedTo);
-        this.#forget(file);
+        progress.movedTo = movedTo;
+        file.sinceMs = this.#clock.monotonicMs();
+        this.#context.gate.record([], [this.#noteOf(progress)]);
       } catch (error) {
         if (!(error instanceof FolderFailure) || error.isLost) throw error;
         this.#reports.notMoved(progress, error);
@@ -230,53 +285,73 @@ export class CsvSource implements RunningSource {
 
   async #follow(file: FolderFile, listed: readonly FolderFile[]): Promise<void> {
     let known = this.#files.get(file.identity);
+    const isNew = known === undefined;
+    const rotated = [...this.#files.values()].filter(
+      ({ progress }) => progress.name === file.name && progress.identity !== file.identity,
+    );
+    if (rotated.length > 0) await this.#readRotated(file.name, rotated, isNew ? listed : undefined);
     if (known === undefined) {
-      await this.#readRotated(file.name, listed);
       known = this.#remember(file);
+      known.progress.afterMs = rotated.at(-1)?.progress.afterMs;
+      // After a crash, the note of each file is used to find the files that were rotated after it. Therefore, write the
+      // note of this file before the notes of its predecessors are deleted.
+      this.#context.gate.record([], [this.#noteOf(known.progress)]);
     }
     if (known.seen && isSameFile(known.seen, file)) return;
     if (!(await this.#readLines(known, file, false))) {
       this.#reports.rewritten(known.progress);
+      const { columns, progress } = known;
       known = this.#remember(file);
+      if (progress.headerProblem === undefined) known.previous = columns;
       await this.#readLines(known, file, false);
     }
     known.seen = file;
   }
 
-  /** Reads the files that had this name to their ends, including those that were rotated while the agent was stopped. */
-  async #readRotated(name: string, listed: readonly FolderFile[]): Promise<void> {
-    const old = [...this.#files.values()].filter(({ progress }) => progress.name === name);
-    if (old.length === 0) return;
+  /**
+   * Reads rotated files to their end, until they have not grown for `settle`, because the writer may keep a renamed
+   * file open. `listed` is set if a new file with this name appeared. In this case, files that were rotated while the
+   * agent was stopped are also read.
+   */
+  async #readRotated(name: string, old: KnownFile[], listed: readonly FolderFile[] | undefined): Promise<void> {
+    const nowMs = this.#clock.monotonicMs();
     const { files } = await this.#folder.call('list', '', '*');
-    const sinceMs = Math.min(...old.map(({ progress }) => progress.mtimeMs));
-    const stem = name.replace(/\.[^.]*$/, '');
-    const rotated = files.filter((file) => {
-      const isListed = listed.some(({ identity }) => identity === file.identity);
-      if (isListed || COMPRESSED.test(file.name)) return false;
-      const known = this.#files.get(file.identity);
-      return known ? old.includes(known) : file.name.startsWith(stem) && file.mtimeMs > sinceMs;
-    });
-    const removed = old.filter(({ progress }) => !rotated.some(({ identity }) => identity === progress.identity));
-    rotated.unshift(...removed.map(({ progress }) => ({ ...progress, size: Number.MAX_SAFE_INTEGER })));
-    for (const file of rotated) {
-      const known = this.#files.get(file.identity) ?? this.#remember({ ...file, name });
-      try {
-        if (!(await this.#readLines(known, file, true))) this.#reports.rotatedAway(known.progress);
-      } catch (error) {
-        if (codeOf(error) === 'ENOENT') this.#reports.rotatedAway(known.progress);
-        else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);
-        else throw error;
+    if (listed) {
+      for (const file of old) file.sinceMs = nowMs;
+      const sinceMs = Math.min(...old.map(({ progress }) => progress.mtimeMs));
+      for (const file of files) {
+        const isRotated = isRotatedName(file.name, name) && file.mtimeMs > sinceMs;
+        const isOther = this.#files.has(file.identity) || listed.some(({ identity }) => identity === file.identity);
+        if (isRotated && !isOther) old.push(this.#remember({ ...file, name }));
       }
     }
-    // The notes are deleted last, because after a crash the note of the old file leads to the other files.
-    for (const file of this.#files.values()) if (file.progress.name === name) this.#forget(file);
+    for (const known of old) {
+      const { progress } = known;
+      const { position } = progress;
+      const found = files.find(({ identity }) => identity === progress.identity);
+      const isSettled = nowMs - known.sinceMs >= this.#spec.settleMs;
+      try {
+        const file = found ?? { ...progress, size: Number.MAX_SAFE_INTEGER };
+        const isComplete = await this.#readLines(known, file, isSettled);
+        if (!isComplete) this.#reports.rotatedAway(progress);
+        if (progress.position > position) known.sinceMs = nowMs;
+        else if (isSettled || !isComplete) this.#forget(known);
+      } catch (error) {
+        // The next scan finds a file that was renamed after it was listed.
+        if (codeOf(error) === 'ENOENT' && found) throw error;
+        if (codeOf(error) === 'ENOENT') this.#reports.rotatedAway(progress);
+        else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);
+        else throw error;
+        this.#forget(known);
+      }
+    }
   }
 
   /** Like `#readRows`. With `isFinal`, a last line without a line feed is not going to be completed. */
   async #readLines(known: KnownFile, file: FolderFile, isFinal: boolean): Promise<boolean> {
     const { progress } = known;
     const { refused } = progress;
-    progress.mtimeMs = file.mtimeMs;
+    progress.mtimeMs = Math.max(progress.mtimeMs, file.mtimeMs);
     const isRead = await this.#readRows(known, file, isFinal);
     if (progress.refused > refused) this.#reports.refused(progress, progress.refused - refused);
     progress.problems = [];
@@ -288,8 +363,8 @@ export class CsvSource implements RunningSource {
    * full. With `isFinal`, includes a last row without a line feed. Returns `false` if a growing file no longer contains
    * what was read before.
    */
-  async #readRows(file: KnownFile, listed: FolderFile & { where?: 'done' | '' }, isFinal: boolean): Promise<boolean> {
-    const { gate, points, status, isTest } = this.#context;
+  async #readRows(file: KnownFile, listed: FolderFile & Pick<OpenedFile, 'where'>, isFinal: boolean): Promise<boolean> {
+    const { gate, status, isTest } = this.#context;
     const spec = this.#spec;
     const { progress } = file;
     const { position } = progress;
@@ -303,22 +378,26 @@ export class CsvSource implements RunningSource {
       for await (const chunk of chunks(Math.max(0, position - BYTES_BEFORE), position)) before = chunk;
       if (progress.mark !== undefined && progress.mark !== markOf(first, before, position)) return false;
     }
-    let headRows = 0;
-    if (position === 0 && spec.hasHeader) headRows = 1 + spec.unitsRow;
     if (file.columns === undefined) {
-      const columns = await readColumns(spec, this.#time, points, chunks(0, listed.size), isFinal);
+      const columns = await this.#columnsOf(file, chunks(0, listed.size), isFinal);
       if (columns === undefined) return true;
       file.columns = columns;
       if (position === 0) for (const name of columns.missing) addProblem(progress, 1, `no column for ${name}`);
     }
     const { columns } = file;
+    if (position === 0) progress.rowsToSkip = spec.hasHeader && progress.header === undefined ? 1 + spec.unitsRow : 0;
     const reader = new CsvReader({ ...spec, ...progress, separator: columns.separator, before });
+    const msOfUnit = UNITS[spec.time.format ?? ''];
+    const problemOfTime = (timeMs: number) => gate.problemOfTime(timeMs, msOfUnit, formatFor);
     const accept = (chunk?: Uint8Array) => {
       const readings: Reading[] = [];
       for (const record of reader.read(chunk)) {
-        if (headRows-- > 0) continue;
-        const problem = columns.read(record, progress, readings);
+        const problem = columns.read(record, progress, readings, problemOfTime);
         if (problem !== undefined) status.reject(plain(`${progress.name}: line ${record.line}: ${problem}`));
+      }
+      for (const reading of readings) {
+        if (!('failure' in reading)) continue;
+        status.recordRejected(plain(`${progress.name}: ${reading.point.name}: ${reading.failure}`));
       }
       if (reader.position === progress.position) return;
       progress.position = reader.position;
@@ -334,6 +413,19 @@ export class CsvSource implements RunningSource {
     }
     if (isFinal) accept();
     return true;
+  }
+
+  async #columnsOf(
+    { progress, previous }: KnownFile,
+    chunks: AsyncIterable<Uint8Array>,
+    isComplete: boolean,
+  ): Promise<FileColumns | undefined> {
+    const { points } = this.#context;
+    const { header } = progress;
+    if (header) return new FileColumns(this.#spec, this.#time, points, header.names, header.separator);
+    const columns = await readColumns(this.#spec, this.#time, points, chunks, isComplete, previous);
+    if (columns && columns === previous) progress.header = { names: columns.names, separator: columns.separator };
+    return columns;
   }
 
   /** Reads the beginning of the newest file, for a test. */
@@ -369,22 +461,34 @@ export class CsvSource implements RunningSource {
 
   #remember(file: FolderFile): KnownFile {
     const remembered = { progress: initialProgress(file), sinceMs: this.#clock.monotonicMs() };
+    const { carriedMs } = this.#files.get(file.identity)?.progress ?? {};
+    if (carriedMs !== undefined) remembered.progress.carriedMs = carriedMs;
     this.#files.set(file.identity, remembered);
     return remembered;
   }
 
   /** Deletes the note of a file with the next commit. Before that commit, the note refers to a missing file. */
   #forget({ progress }: KnownFile): void {
-    const { identity, position, isRead } = progress;
+    const { identity } = progress;
     this.#files.delete(identity);
-    if (position > 0 || isRead) this.#context.gate.record([], [{ ...this.#noteOf(progress), text: undefined }]);
+    this.#context.gate.record([], [{ ...this.#noteOf(progress), text: undefined }]);
     if (this.#spec.tail) this.#folder.call('release', identity).catch(() => {});
   }
 
   #noteOf(progress: FileProgress): Note {
-    const name = `source/${this.#context.source.name}/${NOTE}${progress.identity}`;
-    return { name, text: JSON.stringify(progress) };
+    return { name: this.#nameOf(`${NOTE}${progress.identity}`), text: JSON.stringify(progress) };
   }
+
+  #nameOf(note: string): string {
+    return `source/${this.#context.source.name}/${note}`;
+  }
+}
+
+/** Returns whether a file was renamed from `name` to `other`: `a.csv.1`, `a.csv.old`, `a-20261128.csv` or `a.1.csv`. */
+function isRotatedName(other: string, name: string): boolean {
+  if (other.startsWith(name)) return ROTATION.test(other.slice(name.length));
+  const { name: stem, ext } = parse(name);
+  return other.startsWith(stem) && other.endsWith(ext) && ROTATION.test(other.slice(stem.length, -ext.length));
 }
 
 /** Returns a hash of the first bytes of a file and those before a position. */

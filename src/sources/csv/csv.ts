@@ -1,10 +1,11 @@
 /**
- * Splits CSV (RFC 4180) into records and fields, for CSV folders and for `buffer import`. A quote is special only at the
- * start of a field; elsewhere it is an ordinary character (a 5" pipe). Two quotes within a quoted field represent one
- * quote. Quoted fields may contain separators and line feeds.
+ * Splits CSV (RFC 4180) into records and fields, for CSV folders and for `buffer import`. A quote is special only at
+ * the start of a field; elsewhere it is an ordinary character (a 5" pipe). Two quotes within a quoted field represent
+ * one quote. Quoted fields may contain separators and line endings. A line ends with LF, CR LF or CR.
  *
- * A record that cannot be split, is too long or is not valid in the encoding has a problem and no fields. The next record
- * begins after its first line. NUL bytes, which remain in a file after a power cut, are skipped.
+ * A record that cannot be split, is too long, is not valid in the encoding or contains NUL bytes has a problem and no
+ * fields. The next record begins after its first line. NUL bytes before a record are skipped. NUL bytes at the end of a
+ * file are not consumed, because a writer that allocates files in advance replaces them with rows.
  */
 import { UnreadableValues } from '../intake/problem-list.ts';
 
@@ -31,6 +32,11 @@ interface CsvReaderOptions extends Partial<CsvPosition> {
   separator?: string | undefined;
   /** utf-8, windows-1252, utf-16le or utf-16be. Default: utf-8. */
   encoding?: string;
+  /**
+   * Whether a last line without a line ending is read. If not, the record has a problem, and the position remains at
+   * its beginning. Default: true.
+   */
+  isLastLineRead?: boolean;
   /** Bytes before the position, up to `BYTES_BEFORE`. */
   before?: Uint8Array;
 }
@@ -39,6 +45,9 @@ interface CsvReaderOptions extends Partial<CsvPosition> {
 const MAX_RECORD = 64 * 1024;
 export const BYTES_BEFORE = 256;
 const BYTE_ORDER_MARK = /^(?:\ufeff|\u00ef\u00bb\u00bf)/;
+const UNFINISHED = 'has no line ending and may be incomplete; if files always end this way, set last_line: take';
+/** The cells on both sides of NUL bytes can be incomplete, because a power cut can replace any part of a file with them. */
+const CONTAINS_NULS = 'contains null characters and may be incomplete';
 /** Characters that are not decoded yet, and NUL. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: NUL bytes occur in files after a power cut.
 const UNDECODED = /[^\u0001-\u007f]/;
@@ -50,10 +59,16 @@ export class CsvReader implements CsvPosition {
   separator: string | undefined;
   before: Uint8Array;
   readonly #skipLines: number;
+  readonly #isLastLineRead: boolean;
   readonly #encoding: string;
+  readonly #canSetEncoding: boolean;
   readonly #isWide: boolean;
   readonly #decoder: InstanceType<typeof TextDecoder>;
-  /** Bytes from the position to the end of the latest chunk. */
+  /** Number of NUL bytes after the position that were skipped. */
+  #skippedBytes = 0;
+  /** The latest of the bytes up to the skipped ones, up to `BYTES_BEFORE`. */
+  #recent: Uint8Array;
+  /** Bytes from the skipped ones to the end of the latest chunk. */
   #rest: Uint8Array = new Uint8Array();
 
   constructor(options: CsvReaderOptions = {}) {
@@ -63,23 +78,29 @@ export class CsvReader implements CsvPosition {
     this.isInside = isInside;
     this.separator = separator;
     this.before = before;
+    this.#recent = before;
     this.#skipLines = options.skipLines ?? 0;
+    this.#isLastLineRead = options.isLastLineRead ?? true;
     this.#encoding = options.encoding ?? 'utf-8';
+    this.#canSetEncoding = options.encoding !== undefined;
     this.#isWide = this.#encoding.startsWith('utf-16');
     this.#decoder = new TextDecoder(this.#encoding, { fatal: true });
   }
 
   /**
    * Yields the records that end in this chunk, without empty lines. Without a chunk, yields the text after the final line
-   * feed. `position` and `line` follow the latest yielded record.
+   * end. `position` and `line` follow the latest yielded record.
    */
   *read(chunk?: Uint8Array): Generator<CsvRecord> {
     const isEnd = chunk === undefined;
     const bytes = Buffer.concat(chunk === undefined ? [this.#rest] : [this.#rest, chunk]);
     const text = this.#textOf(bytes);
     const { length } = text;
-    const begin = this.position;
+    const ends = new LineEndings(text);
+    const begin = this.position + this.#skippedBytes;
     const width = this.#isWide ? 2 : 1;
+    /** Index after the latest consumed line. */
+    let consumed = 0;
     let at = begin === 0 ? (BYTE_ORDER_MARK.exec(text)?.[0].length ?? 0) : 0;
     while (at < length) {
       if (text[at] === '\0') {
@@ -87,33 +108,44 @@ export class CsvReader implements CsvPosition {
         continue;
       }
       const { line, isInside } = this;
-      const lineEnd = indexOrEnd(text, '\n', at);
+      const lineEnd = ends.after(at);
       const isLong = lineEnd - at > MAX_RECORD;
-      if (lineEnd === length && !isEnd && !isLong && !isInside) break;
-      const firstLine = withoutReturn(text.slice(at, lineEnd));
+      // A line feed may follow the carriage return at the end of a chunk.
+      const isOpen = lineEnd >= length - 1 && text[lineEnd] !== '\n';
+      if (isOpen && !isEnd && !isLong && !isInside) break;
+      const firstLine = text.slice(at, lineEnd);
       const isSkipped = isInside || line <= this.#skipLines || firstLine.trim() === '';
       let record: Split = { fields: [], end: lineEnd };
       if (isLong) record.problem = 'longer than 64 KiB';
       else if (!isSkipped) {
         this.separator ??= separatorOf(firstLine);
-        if (firstLine.includes('"')) record = splitQuoted(text, at, this.separator);
+        if (firstLine.includes('"')) record = splitQuoted(text, at, this.separator, ends);
         else record.fields = firstLine.split(this.separator);
-        if (record.end >= length && !isEnd && length - at <= MAX_RECORD) break;
+        const isUnfinished = record.end >= length - 1 && text[record.end] !== '\n';
+        if (isUnfinished && !isEnd && length - at <= MAX_RECORD) break;
         if (record.end - at > MAX_RECORD) record = { fields: [], end: lineEnd, problem: 'unterminated quote' };
       }
       const { end } = record;
+      if (end >= length && isEnd && !isSkipped && !this.#isLastLineRead && record.problem === undefined) {
+        yield { line, fields: [], problem: UNFINISHED };
+        break;
+      }
       if (UNDECODED.test(text.slice(at, end)) && record.problem === undefined) this.#decodeFields(record);
       this.isInside = end === length && !isEnd;
-      if (!this.isInside) this.line += end === lineEnd ? 1 : text.slice(at, end).split('\n').length;
-      at = Math.min(end + 1, length);
+      if (!this.isInside) this.line += end === lineEnd ? 1 : text.slice(at, end).split(/\r\n?|\n/).length;
+      at = text[end] === '\r' && text[end + 1] === '\n' ? end + 2 : Math.min(end + 1, length);
+      consumed = at;
       this.position = begin + at * width;
       if (!isSkipped) yield { line, fields: record.fields, problem: record.problem };
     }
-    const consumed = at * width;
-    this.position = begin + consumed;
-    const last = bytes.subarray(Math.max(0, consumed - BYTES_BEFORE), consumed);
-    this.before = Buffer.concat([this.before, last]).subarray(-BYTES_BEFORE);
-    this.#rest = bytes.subarray(consumed);
+    const latest = (count: number) => {
+      const last = bytes.subarray(Math.max(0, count - BYTES_BEFORE), count);
+      return Buffer.concat([this.#recent, last]).subarray(-BYTES_BEFORE);
+    };
+    if (consumed > 0) this.before = latest(consumed * width);
+    this.#recent = latest(at * width);
+    this.#skippedBytes = begin + at * width - this.position;
+    this.#rest = bytes.subarray(at * width);
   }
 
   /** Returns one character per byte, or per two bytes, so that the position can be computed. */
@@ -124,19 +156,24 @@ export class CsvReader implements CsvPosition {
   }
 
   #decodeFields(record: Split): void {
-    const texts = record.fields.map((field) => field.replaceAll('\0', ''));
+    const { fields } = record;
+    const hasNuls = fields.some((field) => field.includes('\0'));
+    record.fields = [];
     try {
-      record.fields = this.#isWide ? texts : texts.map((text) => this.#decoder.decode(Buffer.from(text, 'latin1')));
-      if (record.fields.every((field) => field.isWellFormed())) return;
+      const texts = this.#isWide ? fields : fields.map((text) => this.#decoder.decode(Buffer.from(text, 'latin1')));
+      if (hasNuls) record.problem = CONTAINS_NULS;
+      else if (texts.every((text) => text.isWellFormed())) record.fields = texts;
+      else record.problem = `not valid ${this.#encoding}`;
     } catch {
       // The decoder reports invalid bytes with an error.
+      record.problem = `not valid ${this.#encoding}`;
+      if (this.#canSetEncoding)
+        record.problem += `; set encoding, for example ${hasNuls ? 'utf-16le' : 'windows-1252'}`;
     }
-    record.fields = [];
-    record.problem = `not valid ${this.#encoding}`;
   }
 }
 
-/** Yields the records of a file. If the file is incomplete, the text after the final line feed is not read. */
+/** Yields the records of a file. If the file is incomplete, the text after the final line ending is not read. */
 export async function* recordsOf(
   chunks: AsyncIterable<Uint8Array>,
   reader: CsvReader,
@@ -159,20 +196,19 @@ export function assertValid(record: CsvRecord): CsvRecord {
 
 interface Split {
   fields: string[];
-  /** Index of the line feed after the record, or the length of the text. Infinite if a quote is not closed. */
+  /** Index of the line ending after the record, or the length of the text. Infinite if a quote is not closed. */
   end: number;
   problem?: string;
 }
 
-/** Splits the record at `start`. A record with text after a quote ends at the next line feed. */
-function splitQuoted(text: string, start: number, separator: string): Split {
+/** Splits the record at `start`. A record with text after a quote ends at the next line ending. */
+function splitQuoted(text: string, start: number, separator: string, ends: LineEndings): Split {
   const fields: string[] = [];
   for (let at = start; ; at++) {
     if (text[at] !== '"') {
-      const lineEnd = indexOrEnd(text, '\n', at);
+      const lineEnd = ends.after(at);
       const end = Math.min(indexOrEnd(text, separator, at), lineEnd);
-      const field = text.slice(at, end);
-      fields.push(end === lineEnd ? withoutReturn(field) : field);
+      fields.push(text.slice(at, end));
       if (end === lineEnd) return { fields, end };
       at = end;
       continue;
@@ -188,8 +224,8 @@ function splitQuoted(text: string, start: number, separator: string): Split {
     }
     fields.push(field);
     if (text[at] === separator) continue;
-    const end = indexOrEnd(text, '\n', at);
-    if (withoutReturn(text.slice(at, end)) === '') return { fields, end };
+    const end = ends.after(at);
+    if (end === at) return { fields, end };
     return { fields: [], end, problem: 'unexpected text after a closing quote' };
   }
 }
@@ -206,6 +242,24 @@ function indexOrEnd(text: string, part: string, from: number): number {
   return at < 0 ? text.length : at;
 }
 
-function withoutReturn(line: string): string {
-  return line.endsWith('\r') ? line.slice(0, -1) : line;
+/** Finds line endings. Most files contain only one kind, so each kind is searched only once per character. */
+class LineEndings {
+  readonly #text: string;
+  #from = 0;
+  #feed = -1;
+  #return = -1;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  /** Returns the index of the first line feed or carriage return at or after `at`, or the length of the text. */
+  after(at: number): number {
+    // Reading continues at an earlier line after an unclosed quote.
+    const isEarlier = at < this.#from;
+    this.#from = at;
+    if (isEarlier || this.#feed < at) this.#feed = indexOrEnd(this.#text, '\n', at);
+    if (isEarlier || this.#return < at) this.#return = indexOrEnd(this.#text, '\r', at);
+    return Math.min(this.#feed, this.#return);
+  }
 }

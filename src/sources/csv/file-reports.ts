@@ -124,6 +124,13 @@ export class FileReports {
     this.#fileTrouble.report(fields, 'rows of a file rejected', plain(name));
   }
 
+  /** Records rows that were added to a file after it was moved. */
+  grown(movedTo: string, line: number, counts: Pick<FileProgress, 'rows' | 'values' | 'refused'>): void {
+    this.#status.errors += counts.refused;
+    const fields = { event: 'csv.grown', ...this.#about(movedTo), line, ...counts };
+    this.#log.warn(fields, 'file grew after it was moved, added rows read');
+  }
+
   rewritten({ name, line }: FileProgress): void {
     const fields = { event: 'csv.cut', ...this.#about(name), line };
     this.#log.warn(fields, 'tailed file was rewritten, reading it from the beginning');

@@ -31,7 +31,7 @@ export interface FolderFile {
 
 /** A file to read, in the folder itself or in its subfolder for finished files. */
 export interface OpenedFile extends Pick<FolderFile, 'name' | 'identity'> {
-  where?: '' | 'done';
+  where?: '' | 'done' | 'failed';
   /** Whether the file stays open, so that it can be read after it has been renamed or removed. */
   isKept?: boolean;
 }
@@ -185,7 +185,7 @@ export class ForeignFolders {
 }
 
 /** The folder is opened for each request, because a share may be mounted over it at any time. */
-function inFolder<Result>(path: string, where: '' | 'done', work: (folder: number) => Result): Result {
+function inFolder<Result>(path: string, where: '' | 'done' | 'failed', work: (folder: number) => Result): Result {
   return within(openSync(path, O_RDONLY | O_DIRECTORY), (folder) =>
     where === '' ? work(folder) : within(openSubfolder(folder, where), work),
   );

@@ -1,13 +1,13 @@
 /** Proposes values and members of a source for `sources scan` from the first rows of the newest file. */
 import type { Clock } from '../../base/clock.ts';
 import { TagferryError } from '../../base/errors.ts';
+import { TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ProposedMember, ScanStep } from '../source-kind.ts';
 import { type CsvSpec, GROUP_MARKS, numberReader, type Thousands } from './columns.ts';
-import { CsvReader, recordsOf } from './csv.ts';
+import { assertValid, CsvReader, recordsOf } from './csv.ts';
 import { Folders, folderProblem } from './folders.ts';
-import { TimeReader } from './logger-time.ts';
 
 type Rows = string[][];
 
@@ -29,6 +29,15 @@ const FORMATS = [
   'YYYY/MM/DD HH:mm',
   'DD-MM-YYYY HH:mm:ss',
   'YYYYMMDD HHmmss',
+  'DD-MMM-YYYY HH:mm:ss.SSS',
+  'DD-MMM-YYYY HH:mm:ss',
+  'DD-MMM-YYYY HH:mm',
+  'DD-MMM-YY HH:mm:ss',
+  'DD MMM YYYY HH:mm:ss',
+  'DD MMM YYYY HH:mm',
+  'DD. MMM YYYY HH:mm:ss',
+  'MMM DD, YYYY hh:mm:ss A',
+  'MMM DD YYYY HH:mm:ss',
 ];
 const LOOKS_NUMERIC = /^[+-]?\d[\d.,'\u2019 \u00a0\u202f]*(e[+-]?\d+)?$/i;
 
@@ -84,8 +93,10 @@ async function readSample(spec: CsvSpec, folders: Folders, signal: AbortSignal):
   try {
     const file = await folder.newest(spec.pattern);
     const rows: Rows = [];
-    for await (const { fields, problem } of recordsOf(folder.chunks(file, 0, file.size), new CsvReader(spec))) {
-      if (problem === undefined) rows.push(fields.map((field) => field.trim()));
+    const reader = new CsvReader({ ...spec, isLastLineRead: true });
+    for await (const record of recordsOf(folder.chunks(file, 0, file.size), reader)) {
+      if (rows.length === 0) assertValid(record);
+      if (record.problem === undefined) rows.push(record.fields.map((field) => field.trim()));
       if (rows.length > MAX_ROWS) break;
     }
     if (rows.length === 0) throw new UnreadableValues(`${file.name} is empty`);

@@ -5,6 +5,7 @@ import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { Members } from '../../config/source-kinds.ts';
 import { readDurationMember } from '../duration-member.ts';
+import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { ExecSpec, ExecValue } from './exec-source.ts';
 
@@ -33,6 +34,7 @@ export const EXEC: SourceKind<ExecSpec, ExecValue> = {
       description: 'Exec: output format, one JSON value per line or InfluxDB line protocol.',
     },
     timeout: DURATION_SCHEMA,
+    zone: ZONE_MEMBER,
   },
   valueMembers: {},
   everyMs: 0,
@@ -50,7 +52,12 @@ export const EXEC: SourceKind<ExecSpec, ExecValue> = {
     const timeoutMs = readDurationMember(raw, 'timeout', undefined, TIMEOUT, report);
     if (raw.timeout !== undefined && timeoutMs === undefined) return undefined;
     const format = (raw.format ?? 'ndjson') as ExecSpec['format'];
-    return { command: [file, ...rest], format, ...(timeoutMs === undefined ? {} : { timeoutMs }) };
+    if (raw.zone !== undefined && format === 'lines') {
+      report.problem('zone', 'zone requires format: ndjson, because times of lines are numbers', 'remove it');
+      return undefined;
+    }
+    const zone = readZone(raw, report);
+    return { command: [file, ...rest], format, ...(timeoutMs === undefined ? {} : { timeoutMs }), ...zone };
   },
   readValue: () => ({}),
   addressOf: ({ command }) => command[0],

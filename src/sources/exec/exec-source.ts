@@ -8,6 +8,7 @@
  * cut, so it is rejected unless it ends with a line feed.
  */
 import { isUtf8 } from 'node:buffer';
+import { existsSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { bytesText, durationText } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
@@ -15,7 +16,7 @@ import { CollectedBytes } from '../../base/inbound/collected-bytes.ts';
 import type { RunEnd } from '../../base/programs/program-run.ts';
 import { ScheduledProgram } from '../../base/programs/scheduled.ts';
 import { SupervisedProgram } from '../../base/programs/supervised.ts';
-import { STATUS_MASK } from '../../buffer/format/value-columns.ts';
+import { STAMPED_HERE, STATUS_MASK, type ValueColumns } from '../../buffer/format/value-columns.ts';
 import { readNdjsonBody } from '../formats/json-values.ts';
 import { readLineProtocol, type SeriesHeads } from '../formats/line-protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
@@ -34,6 +35,8 @@ export interface ExecSpec {
   format: 'ndjson' | 'lines';
   /** Maximum duration of a run with `every`, otherwise maximum time without output; in milliseconds. */
   timeoutMs?: number;
+  /** Time zone of timestamps without a UTC offset. */
+  zone?: string;
 }
 
 /** Empty, because each output line specifies its value. */
@@ -46,8 +49,33 @@ const MAX_RUN_BYTES = 16_000_000;
 /** Time without a rejected line after which the output counts as valid again. */
 const VALID_AGAIN_MS = 60_000;
 const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncertain', 'bad'];
-const NANOSECONDS = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined, maxLineLength: MAX_LINE_BYTES };
+const NANOSECONDS = {
+  msOfUnit: 1e-6,
+  unitFix: () => 'print timestamps in nanoseconds',
+  tagFrom: undefined,
+  maxLineLength: MAX_LINE_BYTES,
+};
 const FEED = 10;
+
+/** Libraries that `stdbuf -oL` preloads to make programs line-buffered. */
+const LINE_BUFFERS = ['/usr/libexec/coreutils/libstdbuf.so', '/usr/lib/coreutils/libstdbuf.so'];
+
+/** Error message of a program that the preloaded library prevents from starting. */
+const PRELOAD_ERROR = /libstdbuf|LD_PRELOAD/;
+
+/**
+ * Returns environment variables that disable block buffering, because buffered lines arrive late and together. These
+ * are the variables that `stdbuf -oL` sets; `stdbuf` itself would hide why a program cannot be started. The library
+ * prevents the start of programs that are linked with musl or built with AddressSanitizer.
+ */
+function unbufferedOutput(): Record<string, string> {
+  const library = LINE_BUFFERS.find((path) => existsSync(path));
+  const lines = library === undefined ? {} : { _STDBUF_O: 'L', LD_PRELOAD: library };
+  return { PYTHONUNBUFFERED: '1', ...lines };
+}
+
+/** Minimum number of repeated values without a timestamp in one read that indicates buffered output. */
+const MANY_REPEATED = 50;
 
 /** Output of one run, which may still be read when the next run has started. */
 interface Output {
@@ -66,6 +94,9 @@ export class ExecSource implements RunningSource {
   readonly #trouble: TroubleLog;
   /** Output of the latest run. */
   #output: Output | undefined;
+  #isBufferReported = false;
+  /** Additional environment variables of the next run. */
+  readonly #variables: Record<string, string> = unbufferedOutput();
   /** Monotonic time of the latest rejected line. */
   #rejectedMs = Number.NEGATIVE_INFINITY;
 
@@ -82,7 +113,11 @@ export class ExecSource implements RunningSource {
       instance: `${instance}-${source.name}`,
       clock,
       readOutput: (stream: Readable) => this.#readOutput(stream),
-      onErrorLine: (line: string) => outputLog.write(line),
+      onErrorLine: (line: string) => {
+        if (PRELOAD_ERROR.test(line)) this.#removePreload();
+        outputLog.write(line);
+      },
+      variables: this.#variables,
     };
     this.#program =
       everyMs > 0
@@ -187,7 +222,15 @@ export class ExecSource implements RunningSource {
   #store({ heads }: Output, lines: Buffer | undefined, rejection = ''): void {
     const { gate, source, clock, status, intake } = this.#context;
     const points = this.#points;
-    const draft = intake.draft({ isPartial: true, textBytes: lines?.length ?? 0 });
+    const draft = intake.draft({
+      isPartial: true,
+      textBytes: lines?.length ?? 0,
+      live: {
+        zone: source.spec.zone,
+        replaced: (problem) => gate.reportReplaced(problem),
+        zoneMissing: (problem) => gate.reportMissingZone(problem),
+      },
+    });
     if (lines === undefined) draft.reject('', rejection);
     else {
       const text = isUtf8(lines) ? lines : Buffer.from(lines.toString('utf8'));
@@ -201,6 +244,7 @@ export class ExecSource implements RunningSource {
         readings.push({ point: points.get(series)!, raw, timeMs, quality: QUALITIES[flags & STATUS_MASK] }),
     };
     const columns = draft.finish(interceptor);
+    this.#reportBuffer(readings, columns);
     gate.record(readings);
     gate.writeColumns(columns).catch(() => {});
     const { count, listed } = draft.problems;
@@ -215,6 +259,27 @@ export class ExecSource implements RunningSource {
     } else if (draft.count > 0 && nowMs - this.#rejectedMs >= VALID_AGAIN_MS) {
       this.#trouble.recovered('exec.refused', { source: source.name }, 'all values from a program are valid again');
     }
+  }
+
+  /** Warns once if many values of a series arrive together without timestamps, which indicates buffered output. */
+  #reportBuffer(readings: readonly Reading[], { length, series, flags }: ValueColumns): void {
+    if (this.#isBufferReported || readings.length + length < MANY_REPEATED) return;
+    const names = new Set<number>();
+    let untimed = 0;
+    for (const reading of readings) {
+      if (!('raw' in reading) || reading.timeMs !== undefined) continue;
+      untimed++;
+      names.add(reading.point.series);
+    }
+    for (let at = 0; at < length; at++) {
+      if ((flags[at]! & STAMPED_HERE) === 0) continue;
+      untimed++;
+      names.add(series[at]!);
+    }
+    if (untimed - names.size < MANY_REPEATED) return;
+    this.#isBufferReported = true;
+    const fields = { event: 'exec.buffered', source: this.#context.source.name, values: untimed };
+    this.#context.log.warn(fields, 'source program printed many values without timestamps at once');
   }
 
   /** Reports how a program ended. `againInMs`: delay before its restart if it has no `every`. */
@@ -236,6 +301,16 @@ export class ExecSource implements RunningSource {
       const ended = { ...fields, error: how, again_in_ms: againInMs };
       log.warn({ event: 'exec.ended', ...ended }, 'source program exited, restarting');
     }
+  }
+
+  /** Removes the preloaded library from further runs, because the program is incompatible with it. */
+  #removePreload(): void {
+    if (this.#variables.LD_PRELOAD === undefined) return;
+    delete this.#variables.LD_PRELOAD;
+    delete this.#variables._STDBUF_O;
+    const { source, log } = this.#context;
+    const fields = { event: 'exec.preload_removed', source: source.name, program: source.spec.command[0] };
+    log.info(fields, 'source program does not support LD_PRELOAD, further runs omit it');
   }
 
   #reportMissed(runs: number): void {

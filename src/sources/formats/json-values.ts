@@ -6,10 +6,11 @@ import { nearestName } from '../../base/nearest.ts';
 import { STATUS_FLAGS } from '../../buffer/format/value-columns.ts';
 import type { ValueMap } from '../../config/tags.ts';
 import { quote, type Slot } from '../intake/address-book.ts';
-import { type Draft, isSeconds, ON_ARRIVAL } from '../intake/draft.ts';
+import { type Draft, ON_ARRIVAL } from '../intake/draft.ts';
 import { UnreadableValues, withoutStackTraces } from '../intake/problem-list.ts';
 import { numberOf, problemOfReading, type RawReading, TEXTS_NEED_MAP } from '../intake/shaping.ts';
-import { hasMark, MAX_LINE_BYTES, parseDecimal, parseJson, requireUtf8 } from '../intake/text-parsers.ts';
+import { hasMark, MAX_LINE_BYTES, parseDecimal, parseJson, requireUtf8, unpadded } from '../intake/text-parsers.ts';
+import type { TimeUnit } from '../intake/times.ts';
 
 const FLAGS = new Map<unknown, number>(Object.entries(STATUS_FLAGS));
 const MEMBERS = ['tag', 'key', 'value', 'timestamp', 'status', 'asset', 'unit', 'group'];
@@ -19,7 +20,6 @@ const TOO_LONG = `is longer than ${MAX_LINE_BYTES} bytes`;
 const ONE_PER_LINE = 'Send one value per line, such as {"tag":"FT-101","key":"flow","value":12.5}.';
 const IS_JSON = 'If the body is one JSON document, send Content-Type: application/json.';
 
-const BLANK = /^[ \t\r]*$/;
 const BEGINS_AS_BODY = /^\s*\{\s*"values"\s*:/;
 /** Number of bytes inspected to detect the intended format. */
 const HEAD_BYTES = 4_096;
@@ -84,11 +84,11 @@ function isBody(value: unknown): boolean {
 }
 
 /** Adds the value of a line. Returns the problem of a line that is not one JSON value. */
-function addLine(line: string, draft: Draft): string | undefined {
-  if (BLANK.test(line)) return undefined;
+function addLine(written: string, draft: Draft): string | undefined {
+  const line = unpadded(written);
+  if (line === '') return undefined;
   if (BEGINS_AS_BODY.test(line)) return 'is a list of values, not one value';
-  // Whitespace around a value does not count.
-  if (line.length * 3 > MAX_LINE_BYTES && Buffer.byteLength(line.trim()) > MAX_LINE_BYTES) {
+  if (line.length * 3 > MAX_LINE_BYTES && Buffer.byteLength(line) > MAX_LINE_BYTES) {
     draft.reject('', TOO_LONG);
     return undefined;
   }
@@ -133,13 +133,22 @@ export function addJsonValue(draft: Draft, item: unknown): void {
   const number = typeof value === 'number' && slot.map === undefined ? value : mappedNumber(value, slot.map);
   let timeMs = ON_ARRIVAL;
   if (typeof timestamp === 'string') timeMs = draft.timeOf(timestamp);
-  else if (typeof timestamp === 'number' && draft.isPlausibleTime(timestamp)) timeMs = timestamp;
+  else if (typeof timestamp === 'number' && Number.isInteger(timestamp)) timeMs = timestamp;
   const flag = status === undefined ? 0 : (FLAGS.get(status) ?? -1);
   if (!Number.isFinite(number)) draft.reject('value', wrongValue, value, slot.map);
   else if (timestamp !== undefined && Number.isNaN(timeMs)) draft.reject('timestamp', wrongTimestamp, timestamp);
   else if (flag < 0) draft.reject('status', 'must be "good", "uncertain" or "bad"');
-  else draft.add(slot, number, timeMs, flag);
+  else {
+    const msOfUnit = typeof timestamp === 'number' ? 1 : undefined;
+    const ownMs = timestamp === undefined ? timeMs : draft.plausibleTime(timeMs, msOfUnit, looksLike);
+    if (ownMs === undefined) draft.reject('timestamp', implausible, draft, timeMs, msOfUnit);
+    else draft.add(slot, number, ownMs, flag);
+  }
 }
+
+const looksLike = (unit: TimeUnit) => `the number appears to be in ${unit}, use milliseconds or ISO 8601`;
+const implausible = (draft: Draft, timeMs: number, msOfUnit: number | undefined) =>
+  draft.problemOfTime(timeMs, msOfUnit, looksLike);
 
 /** Returns the number that the map assigns to a number, text or boolean, or NaN. */
 function mappedNumber(value: unknown, map: ValueMap | undefined): number {
@@ -189,9 +198,7 @@ function wrongTimestamp(timestamp: unknown): string {
   if (typeof timestamp === 'string' && /^\d{12,14}$/.test(timestamp))
     return 'milliseconds must be a number without quotes';
   if (typeof timestamp === 'number' && !Number.isInteger(timestamp)) return 'milliseconds must be a whole number';
-  if (typeof timestamp === 'number' && isSeconds(timestamp))
-    return 'looks like seconds: use milliseconds since 1970, or ISO 8601';
-  return 'must be ISO 8601 like "2026-11-21T00:00:00.000Z", or milliseconds since 1970, from 1970 to 9999';
+  return 'must be an ISO 8601 timestamp such as "2026-11-21T00:00:00.000Z", or Unix time in milliseconds';
 }
 
 function unknownMember(name: string): string {

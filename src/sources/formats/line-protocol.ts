@@ -9,16 +9,17 @@
  */
 import type { ValueMap } from '../../config/tags.ts';
 import { quote, type Slot } from '../intake/address-book.ts';
-import { type Draft, explain, isValidTime, ON_ARRIVAL } from '../intake/draft.ts';
+import { type Draft, explain, ON_ARRIVAL } from '../intake/draft.ts';
 import { withoutStackTraces } from '../intake/problem-list.ts';
 import { numberOf, problemOfReading, type RawReading, TEXTS_NEED_MAP } from '../intake/shaping.ts';
-import { parseDecimal, textOf } from '../intake/text-parsers.ts';
+import { parseDecimal, textOf, unpadded } from '../intake/text-parsers.ts';
+import type { TimeUnit } from '../intake/times.ts';
 
 export interface LineOptions {
   /** Timestamp unit, in milliseconds. */
   msOfUnit: number;
-  /** Whether the unit is a guess because the request did not specify it. */
-  isUnitGuessed: boolean;
+  /** Returns the correction for timestamps that are plausible in another unit. Default: the query parameter. */
+  unitFix?: (unit: TimeUnit) => string;
   /** Influx tag whose value is the tag name; if `undefined`, the measurement is the tag name. */
   tagFrom: string | undefined;
   /** Composes the key from the field and the Influx tags; if `undefined`, the field is the key. */
@@ -74,7 +75,9 @@ export function readLineProtocol(
   draft: Draft,
   rejected = new RejectedLines(),
 ): void {
-  withoutStackTraces(() => new LineReader(textOf(bytes), options, draft, rejected).read());
+  let text = textOf(bytes);
+  if (text.includes('\0') || text.includes('\ufeff')) text = text.split('\n').map(unpadded).join('\n');
+  withoutStackTraces(() => new LineReader(text, options, draft, rejected).read());
 }
 
 /** The current line cannot be parsed. */
@@ -243,16 +246,15 @@ class LineReader {
   }
 
   #endLine(timeMs: number): void {
-    const isArrival = Number.isNaN(timeMs);
-    const isPlausible = this.#options.isUnitGuessed ? this.#draft.isPlausibleTime(timeMs) : isValidTime(timeMs);
-    if (!isArrival && !isPlausible) {
-      const what = isValidTime(timeMs) ? 'is close to 1970' : 'must be between 1970 and 9999';
-      this.#rejectLine('timestamp', `the timestamp ${what}: check precision`);
+    const { msOfUnit, unitFix = precisionFix } = this.#options;
+    const ownMs = Number.isNaN(timeMs) ? ON_ARRIVAL : this.#draft.plausibleTime(timeMs, msOfUnit, unitFix);
+    if (ownMs === undefined) {
+      this.#rejectLine('timestamp', this.#draft.problemOfTime(timeMs, msOfUnit, unitFix));
       return;
     }
-    const problem = this.#otherSeries(timeMs);
+    const problem = this.#otherSeries(ownMs);
     if (problem !== undefined) this.#rejectLine('key', problem);
-    else if (!isArrival) this.#draft.setTimeFrom(this.#first, timeMs);
+    else if (!Number.isNaN(ownMs)) this.#draft.setTimeFrom(this.#first, ownMs);
   }
 
   /** Returns the problem if another Influx series already set a key of this line at the same time. */
@@ -414,6 +416,7 @@ function difference(head: string, other: string): string | undefined {
   return mine.measurement === others.measurement ? undefined : `${SAME_KEY} and differs in the measurement`;
 }
 
+const precisionFix = (unit: TimeUnit) => `use precision=${unit}`;
 const missingTag = (tagFrom = '') => `the line has no tag ${quote(tagFrom)}, which INGEST_TAG_FROM specifies`;
 const wrongField = (tag: string, field: string, what: string) => `the field ${quote(field)} of ${quote(tag)} ${what}`;
 const unmappedField = (tag: string, field: string, raw: RawReading, map: ValueMap | undefined) =>

@@ -192,6 +192,12 @@ export class AddressBook {
     return slot.series;
   }
 
+  /** Returns the name of an open series, for example `asset 881 flow`. */
+  nameOf(series: number): string | undefined {
+    const found = this.#catalogue.get(series);
+    return found && `asset ${found.asset} ${found.key}`;
+  }
+
   #hint(name: string, candidates: Iterable<string>, within: string): string {
     const question = `${within}\n${name}`;
     const before = this.#hints.get(question);

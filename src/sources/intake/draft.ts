@@ -1,21 +1,28 @@
 import { STAMPED_HERE, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { AddressBook, DirectAddress, Slot } from './address-book.ts';
+import { missingZone, parseZonedTime } from './logger-time.ts';
 import { type Problem, RejectedValues, TooManyValues } from './problem-list.ts';
-import { isTrusted, type Stamps } from './stamps.ts';
-import { EARLIEST_MS, LATEST_MS, parseIsoTime } from './text-parsers.ts';
+import type { Stamps } from './stamps.ts';
+import { parseIsoTime } from './text-parsers.ts';
+import type { TimeUnit, ValueTimes } from './times.ts';
 
 /** Time of a value that gets the arrival time: NaN. */
 export const ON_ARRIVAL = Number.NaN;
 
-/**
- * Integers below this value are interpreted as seconds. As milliseconds they would be before March 1973; as seconds
- * they cover times up to the year 5138.
- */
-const EARLIEST_IN_MS = 100_000_000_000;
 /** Approximate size of a value as text, used to reserve columns. If there are more values, the columns are copied. */
 const BYTES_OF_WRITTEN_VALUE = 80;
 /** Maximum number of problems that are described. */
 const MAX_LISTED = 100;
+
+/** Handling of timestamps of live values. */
+export interface LiveTimes {
+  /** Time zone of timestamps without a UTC offset. Default: UTC. */
+  zone: string | undefined;
+  /** Called for each implausible timestamp that is replaced with the arrival time. */
+  replaced(problem: string): void;
+  /** Called for each timestamp without a UTC offset that is probably local time, if `zone` is not set. */
+  zoneMissing(problem: string): void;
+}
 
 export interface DraftOptions {
   /** Size of the values as text, from which their number is estimated. */
@@ -24,6 +31,8 @@ export interface DraftOptions {
   isPartial?: boolean;
   /** Maximum number of values. A request with more values is rejected as too large. */
   maxValues?: number;
+  /** Set if values are read live. If omitted, values with implausible timestamps are rejected. */
+  live?: LiveTimes;
 }
 
 /**
@@ -47,7 +56,9 @@ export class Draft {
   readonly book: AddressBook;
   readonly #columns: ValueColumns;
   readonly #stamps: Stamps;
+  readonly #times: ValueTimes;
   readonly #arrivalMs: number;
+  readonly #live: LiveTimes | undefined;
   readonly #maxValues: number;
   /** Values whose series is not open: their index in the request and in the columns. */
   readonly #unopened: { slot: Slot; index: number; at: number }[] = [];
@@ -57,10 +68,12 @@ export class Draft {
   #lastTimeMs = Number.NaN;
 
   /** `arrivalMs`: current wall clock time in whole milliseconds. */
-  constructor(book: AddressBook, stamps: Stamps, arrivalMs: number, options: DraftOptions = {}) {
+  constructor(book: AddressBook, stamps: Stamps, times: ValueTimes, arrivalMs: number, options: DraftOptions = {}) {
     this.book = book;
     this.#stamps = stamps;
+    this.#times = times;
     this.#arrivalMs = arrivalMs;
+    this.#live = options.live;
     this.#columns = new ValueColumns(Math.ceil((options.textBytes ?? 0) / BYTES_OF_WRITTEN_VALUE));
     this.isPartial = options.isPartial ?? false;
     this.#maxValues = options.maxValues ?? Number.POSITIVE_INFINITY;
@@ -113,20 +126,39 @@ export class Draft {
 
   /**
    * Parses a timestamp and caches the latest one, because consecutive values often share a time. Returns NaN if the
-   * timestamp is not acceptable.
+   * text is not a timestamp.
    */
   timeOf(text: string): number {
     if (text === this.#lastTimeText) return this.#lastTimeMs;
-    const timeMs = parseIsoTime(text);
-    if (!isValidTime(timeMs)) return Number.NaN;
+    const timeMs = this.#live === undefined ? parseIsoTime(text) : this.#liveTimeOf(text, this.#live);
     this.#lastTimeText = text;
     this.#lastTimeMs = timeMs;
     return timeMs;
   }
 
-  /** Returns whether a number without a unit is an acceptable time in milliseconds. */
-  isPlausibleTime(timeMs: number): boolean {
-    return isValidTime(timeMs) && !(isSeconds(timeMs) && isTrusted(this.#arrivalMs));
+  #liveTimeOf(text: string, { zone, zoneMissing }: LiveTimes): number {
+    const arrivalMs = this.#arrivalMs;
+    if (zone !== undefined) return parseZonedTime(text, zone, arrivalMs);
+    const timeMs = parseIsoTime(text);
+    const problem = missingZone(text, timeMs, arrivalMs);
+    if (problem !== undefined) zoneMissing(problem);
+    return timeMs;
+  }
+
+  /**
+   * Returns the timestamp of a value: `timeMs` if it is plausible, `ON_ARRIVAL` if it is replaced with the arrival
+   * time, or `undefined` if the value must be rejected. For the other arguments, see `problemOfTime`.
+   */
+  plausibleTime(timeMs: number, msOfUnit?: number, fix?: (unit: TimeUnit) => string): number | undefined {
+    if (this.#times.isPlausible(timeMs, this.#arrivalMs)) return timeMs;
+    if (this.#live === undefined) return undefined;
+    this.#live.replaced(this.problemOfTime(timeMs, msOfUnit, fix));
+    return ON_ARRIVAL;
+  }
+
+  /** See `ValueTimes.problemOf`. */
+  problemOfTime(timeMs: number, msOfUnit?: number, fix?: (unit: TimeUnit) => string): string {
+    return this.#times.problemOf(timeMs, this.#arrivalMs, msOfUnit, fix);
   }
 
   /** Sets the time of the values that were added at index `first` or later. */
@@ -203,13 +235,3 @@ export class Draft {
 }
 
 export const explain = (book: AddressBook, tag: string, key: string): string => book.explain(tag, key);
-
-/** Returns whether an integer is a time in seconds rather than milliseconds since 1970. */
-export function isSeconds(time: number): boolean {
-  return Number.isInteger(time) && time >= 0 && time < EARLIEST_IN_MS;
-}
-
-/** Returns whether a time is acceptable: whole milliseconds in the years 1970 to 9999. */
-export function isValidTime(timeMs: number): boolean {
-  return Number.isInteger(timeMs) && timeMs >= EARLIEST_MS && timeMs <= LATEST_MS;
-}

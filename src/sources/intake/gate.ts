@@ -31,8 +31,9 @@ import type { Source } from '../../config/tags.ts';
 import type { ValueStatus } from '../../contract/values.ts';
 import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
-import { isSent, type LastSent, type RawReading, shape } from './shaping.ts';
-import { countAheadOf, type Stamps } from './stamps.ts';
+import { isSent, type LastSent, type NoMeasurement, type RawReading, shape } from './shaping.ts';
+import type { Stamps } from './stamps.ts';
+import { type Duplicates, type TimeUnit, ValueTimes } from './times.ts';
 import { TroubleLog } from './trouble-log.ts';
 
 export type Quality = keyof typeof STATUS_FLAGS;
@@ -74,29 +75,48 @@ export interface GateOptions {
   clock: Clock;
   log: Logger;
   countIngested?: CountIngested;
-  /** Called with the number of values whose timestamp is more than a day ahead of a trusted clock. */
-  countAhead?: CountIngested;
+  /** Plausibility rules for timestamps. Default: rules with the default EARLIEST_TIME. */
+  times?: ValueTimes | undefined;
   /** Latest readings, for display. */
   readings?: ReadingRecorder | undefined;
   watch?: ValueWatch | undefined;
+  /** Returns the display name of a series that the source does not list. */
+  nameOf?: (series: number) => string | undefined;
   /** Maximum number of values waiting for the disk. Default: 20,000. */
   maxWaiting?: number;
   /** Whether senders repeat a request after an error. A batch that cannot be stored is then rejected, not retried. */
   repeats?: boolean;
 }
 
+/** Timestamp of a reading. */
+interface ReadingTime {
+  /** In milliseconds. If omitted, the arrival time is used. */
+  timeMs?: number | undefined;
+  /** Unit of a numeric timestamp, in milliseconds. */
+  msOfUnit?: number | undefined;
+  /** Returns the hint for a timestamp in another unit. */
+  unitFix?: (unit: TimeUnit) => string;
+  /**
+   * Returns the time that replaces an implausible timestamp. `unknown`: the value was not read live, so it is rejected.
+   * Default: the arrival time.
+   */
+  arrival?: 'unknown' | ((series: number) => number) | undefined;
+}
+
 /** A reading of one value: a number or a text, or the reason why there is none. */
 export type Reading = { point: Point } & (
-  | {
+  | ({
       raw: RawReading;
-      /** Timestamp of the reading: whole milliseconds, 1970 to 9999. If omitted, the arrival time is used. */
-      timeMs?: number | undefined;
       quality?: Quality | undefined;
-    }
-  /** Data that arrived but is not a number. */
-  | { problem: string }
+      /** Power of ten by which the number is multiplied, from a scale register. */
+      exponent?: number;
+    } & ReadingTime)
+  /** Data that arrived but is not a measurement. Default of `fault`: `not_a_number`. `count`: number of readings. */
+  | ({ problem: string; fault?: NoMeasurement; count?: number } & ReadingTime)
   /** The value could not be read. `undefined` if no data arrived. */
-  | { failure: string | undefined; hint?: string | undefined }
+  | ({ failure: string | undefined; hint?: string | undefined; count?: number } & ReadingTime)
+  /** Data that arrived without the value, which is not a failure. `isAlone`: whether it contains no other value. */
+  | { absent: string; isAlone: boolean }
 );
 
 const MAX_WAITING = 20_000;
@@ -107,6 +127,12 @@ const TRANSITIONS_MS = 5_000;
 /** Maximum initial capacity of a batch, in values. */
 const MAX_ROOM = 4_096;
 const DONE = Promise.resolve();
+/** Hints for duplicate timestamps, by source kind. */
+const SAME_TIME_FIX = 'send timestamps with milliseconds, or set time_from: arrival';
+const SAME_TIME_FIXES: Readonly<Record<string, string>> = {
+  push: 'send timestamps with milliseconds (in line protocol, precision=ms or finer)',
+  csv: 'check that time_column and time_format include the seconds and their fraction',
+};
 
 /** Time of the readings that are written together. */
 interface Now {
@@ -118,6 +144,7 @@ interface Now {
 export class Gate implements Supply {
   readonly #options: GateOptions;
   readonly #trouble: TroubleLog;
+  readonly #times: ValueTimes;
   /** Latest value that was sent, by series. */
   readonly #sent = new Map<number, LastSent>();
   #open: Batch | undefined;
@@ -135,6 +162,7 @@ export class Gate implements Supply {
     this.#options = options;
     this.#trouble = new TroubleLog(options.log, options.clock);
     this.status = options.status;
+    this.#times = options.times ?? new ValueTimes();
   }
 
   /** Returns whether this gate assigns times according to the configuration of the source. */
@@ -222,30 +250,95 @@ export class Gate implements Supply {
   }
 
   #accept(reading: Reading, now: Now): void {
-    if (!('raw' in reading)) {
-      this.#fail(reading, 'problem' in reading ? reading.problem : reading.failure, 'problem' in reading, now);
+    if ('absent' in reading) {
+      this.status.recordFailure(reading.point, reading.absent, {}, reading.isAlone ? 1 : 0);
       return;
     }
-    const { point, raw, timeMs, quality } = reading;
-    const shaped = shape(raw, point);
+    if (!('raw' in reading)) {
+      if ('problem' in reading) this.#fail(reading, reading.problem, reading.fault ?? 'not_a_number', now);
+      else this.#fail(reading, reading.failure, undefined, now);
+      return;
+    }
+    const { point, raw, quality } = reading;
+    const shaped = shape(raw, point, reading.exponent);
     if ('problem' in shaped) {
-      this.#fail(reading, shaped.problem, shaped.isText, now);
+      this.#fail(reading, shaped.problem, shaped.fault, now);
       return;
     }
     const { number, value } = shaped;
-    this.status.recordNumber(reading, value, now.ms);
+    let { timeMs } = reading;
+    let timeProblem: string | undefined;
+    if (timeMs !== undefined && this.#options.timeFrom === 'source' && !this.#times.isPlausible(timeMs, now.wallMs)) {
+      const { msOfUnit, unitFix, arrival } = reading;
+      const problem = this.#times.problemOf(timeMs, now.wallMs, msOfUnit, unitFix);
+      if (arrival === 'unknown') {
+        this.status.rejectTime(point, problem);
+        return;
+      }
+      this.reportReplaced(`${point.name}: ${problem}`, point.name);
+      timeMs = arrival?.(point.series);
+      timeProblem = problem;
+    }
+    const observed = timeProblem === undefined ? reading : { ...reading, timeMs, timeProblem };
+    this.status.recordNumber(observed, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
     this.#add(point, value, timeMs, quality, now);
   }
 
-  /** With `on_failure: bad`, a failure sends the latest value again with the current time and the status bad. */
-  #fail(reading: Reading, problem: string | undefined, isText: boolean, now: Now): void {
-    const { point, raw, hint } = reading as { point: Point } & Pick<ObservedReading, 'raw' | 'hint'>;
-    if (isText) this.status.reportNotNumber(point, problem!);
-    this.status.recordFailure(point, problem, { raw, hint });
+  /** Reports an implausible timestamp that was replaced with the arrival time. */
+  reportReplaced(problem: string, value?: string): void {
+    if (this.#options.timeFrom === 'source') this.status.warn('timeReplaced', problem, 1, value);
+  }
+
+  /** Reports a timestamp without a UTC offset that is probably local time. */
+  reportMissingZone(problem: string): void {
+    if (this.#options.timeFrom === 'source') this.status.warn('zoneMissing', problem);
+  }
+
+  /** Returns whether the timestamp of a live value is plausible. */
+  isPlausible(timeMs: number): boolean {
+    const { stamps, clock } = this.#options;
+    return this.#times.isPlausible(timeMs, stamps.nowMs(clock));
+  }
+
+  /**
+   * Returns why the timestamp of a value that was not read live is implausible, or `undefined` if it is plausible or
+   * not used. For the other arguments, see `ValueTimes.problemOf`.
+   */
+  problemOfTime(timeMs: number, msOfUnit?: number, unitFix?: (unit: TimeUnit) => string): string | undefined {
+    const { stamps, clock, timeFrom } = this.#options;
+    if (timeFrom === 'arrival' || this.isPlausible(timeMs)) return undefined;
+    return this.#times.problemOf(timeMs, stamps.nowMs(clock), msOfUnit, unitFix);
+  }
+
+  /** Rejects a past value if its timestamp is implausible. Returns whether the value was rejected. */
+  rejectsPast(point: Point, timeMs: number): boolean {
+    const problem = this.problemOfTime(timeMs);
+    if (problem !== undefined) this.status.rejectTime(point, problem);
+    return problem !== undefined;
+  }
+
+  /**
+   * With `on_failure: bad`, a failure sends the latest value again with the status bad, and with the time of the reading
+   * or, if it is unknown, the current time.
+   */
+  #fail(
+    reading: { point: Point; count?: number } & ReadingTime & Pick<ObservedReading, 'raw' | 'hint'>,
+    problem: string | undefined,
+    fault: NoMeasurement | undefined,
+    now: Now,
+  ): void {
+    const { point, raw, hint, count, arrival } = reading;
+    if (fault !== undefined) this.status.reportNoMeasurement(point, problem!, fault, count);
+    this.status.recordFailure(point, problem, { raw, hint }, count);
     const sent = this.#sent.get(point.series);
     if (point.shaping.onFailure !== 'bad' || sent === undefined || sent.isBad) return;
-    this.#add(point, sent.value, undefined, 'bad', now);
+    let { timeMs } = reading;
+    if (timeMs !== undefined && !this.#times.isPlausible(timeMs, now.wallMs)) {
+      if (arrival === 'unknown') return;
+      timeMs = arrival?.(point.series);
+    }
+    this.#add(point, sent.value, timeMs, 'bad', now);
   }
 
   /** Resolves when everything accepted so far is on disk; rejects like `write`. */
@@ -279,20 +372,19 @@ export class Gate implements Supply {
     this.#open = undefined;
     this.#written = batch;
     this.#room = Math.min(batch.columns.length, MAX_ROOM);
-    const { stamps, clock, repeats } = this.#options;
     const { length } = batch.columns;
-    const ahead = countAheadOf(batch.columns, stamps.nowMs(clock));
+    const duplicates = this.#times.duplicatesIn(batch.columns);
     return {
       columns: batch.columns,
       notes: [...batch.notes.values()],
-      isKept: !repeats,
-      stored: () => this.#stored(batch, length, ahead),
+      isKept: !this.#options.repeats,
+      stored: () => this.#stored(batch, length, duplicates),
       failed: (failure) => this.#failed(batch, failure),
     };
   }
 
-  #stored(batch: Batch, values: number, ahead: number): void {
-    const { status, clock, countIngested, countAhead, repeats } = this.#options;
+  #stored(batch: Batch, values: number, duplicates: Duplicates | undefined): void {
+    const { status, clock, countIngested, repeats } = this.#options;
     const source = status.name;
     this.#written = undefined;
     this.#hasFailed = false;
@@ -301,8 +393,8 @@ export class Gate implements Supply {
       status.stored += values;
       status.lastStoredMs = clock.monotonicMs();
       countIngested?.(source, values);
-      if (ahead > 0) countAhead?.(source, ahead);
     }
+    if (duplicates !== undefined) this.#reportDuplicates(duplicates);
     if (batch.after.length === 0) {
       batch.resolve();
       return;
@@ -311,6 +403,13 @@ export class Gate implements Supply {
     batch.done.catch(() => {}).finally(() => this.#observed.delete(batch));
     if (repeats || this.#isStopped) this.#limit(batch);
     Promise.all(batch.after).then(() => batch.resolve(), batch.reject);
+  }
+
+  #reportDuplicates({ count, series, timeMs }: Duplicates): void {
+    const { status, nameOf } = this.#options;
+    const name = status.points.find((point) => point.series === series)?.name ?? nameOf?.(series) ?? 'a value';
+    const time = new Date(timeMs).toISOString();
+    status.warn('sameTime', `${name} at ${time}: ${SAME_TIME_FIXES[status.kind] ?? SAME_TIME_FIX}`, count);
   }
 
   /** Rejects a batch on disk if its rule transitions are not on disk in time, so that nothing waits for them forever. */

@@ -2,6 +2,7 @@ import { SourceStatus } from '../status.ts';
 import { AddressBook, type AddressBookOptions } from './address-book.ts';
 import { Draft, type DraftOptions } from './draft.ts';
 import { Gate, type GateOptions } from './gate.ts';
+import { ValueTimes } from './times.ts';
 
 export type IntakeOptions = AddressBookOptions & Omit<GateOptions, 'status' | 'timeFrom' | 'repeats' | 'maxWaiting'>;
 
@@ -11,18 +12,20 @@ export type IntakeOptions = AddressBookOptions & Omit<GateOptions, 'status' | 't
  */
 export class Intake extends AddressBook {
   readonly #options: IntakeOptions;
+  readonly #times: ValueTimes;
   /** Gates of pushed values, by kind of request. */
   readonly #gates = new Map<string, Gate>();
 
   constructor(options: IntakeOptions) {
     super(options);
     this.#options = options;
+    this.#times = options.times ?? new ValueTimes();
   }
 
   /** Returns a draft for one request. Values without a time get the current time. */
   draft(options?: DraftOptions): Draft {
     const { stamps, clock } = this.#options;
-    return new Draft(this, stamps, stamps.nowMs(clock), options);
+    return new Draft(this, stamps, this.#times, stamps.nowMs(clock), options);
   }
 
   /**
@@ -42,7 +45,8 @@ export class Intake extends AddressBook {
     if (known) return known;
     const { clock, log } = this.#options;
     const status = new SourceStatus({ name: source, kind: 'push', points: [], isPolled: false, clock, log });
-    const gate = new Gate({ ...this.#options, status, timeFrom: 'source', repeats: true });
+    const nameOf = (series: number) => this.nameOf(series);
+    const gate = new Gate({ ...this.#options, times: this.#times, nameOf, status, timeFrom: 'source', repeats: true });
     this.#gates.set(source, gate);
     return gate;
   }

@@ -2,7 +2,7 @@
 import type { Shaping, ValueMap } from '../../config/tags.ts';
 import type { Point } from '../points.ts';
 import { quote } from './address-book.ts';
-import { parseDecimal } from './text-parsers.ts';
+import { parseDecimal, unpadded } from './text-parsers.ts';
 
 /** Reading as contained in the device, message or file. */
 export type RawReading = number | string | boolean;
@@ -24,10 +24,13 @@ const MAX_LISTED = 10;
  */
 export function numberOf(raw: RawReading, map: ValueMap | undefined): number | undefined {
   if (typeof raw === 'number' && map === undefined) return raw;
-  const text = String(raw).trim();
+  const text = unpadded(String(raw));
   if (map !== undefined && Object.hasOwn(map.numbers, text)) return map.numbers[text];
-  const number = typeof raw === 'number' ? raw : plainNumber(text);
-  if (map === undefined) return Number.isNaN(number) ? undefined : number;
+  if (map === undefined) {
+    const number = plainNumber(text);
+    return Number.isNaN(number) ? undefined : number;
+  }
+  const number = typeof raw === 'number' ? raw : parseDecimal(text);
   const known = String(number);
   if (Object.hasOwn(map.numbers, known)) return map.numbers[known];
   return map.passesNumbers && Number.isFinite(number) ? number : undefined;
@@ -41,7 +44,7 @@ function plainNumber(text: string): number {
 
 /** Describes a reading for which `numberOf` returns `undefined`. */
 export function problemOfReading(raw: RawReading, map: ValueMap | undefined): string {
-  const shown = typeof raw === 'string' ? quote(raw.trim()) : String(raw);
+  const shown = typeof raw === 'string' ? quote(unpadded(raw)) : String(raw);
   if (map === undefined) return `${shown} ${notANumber(String(raw))}`;
   const texts = Object.keys(map.numbers);
   const listed = texts.slice(0, MAX_LISTED).map(quote);
@@ -57,20 +60,38 @@ export interface LastSent {
   atMs: number;
 }
 
+/** Reason why a reading is not a measurement, and suffix of the log event. */
+export type NoMeasurement = 'not_a_number' | 'no_value' | 'out_of_range';
+
 /**
- * Returns a raw reading of any source as its number before scaling and the value that is sent, in this order: map,
- * number, scale and offset, finite number. `isSent` then decides whether the dead band suppresses the value. `isText`:
- * whether the reading is not a number and not in the map.
+ * Returns the number before scaling and the value to send for a raw reading. Applies codes for "no value", map, number
+ * parsing, `exponent` (power of ten from a scale register), scale, offset and range, in this order. `isSent` then
+ * determines whether the dead band suppresses the value.
  */
 export function shape(
   raw: RawReading,
   { map, shaping }: Pick<Point, 'map' | 'shaping'>,
-): { number: number; value: number } | { problem: string; isText: boolean } {
+  exponent = 0,
+): { number: number; value: number } | { problem: string; fault: NoMeasurement } {
   const number = numberOf(raw, map);
-  if (number === undefined) return { problem: problemOfReading(raw, map), isText: true };
-  const value = scaledOf(number, shaping);
-  if (!Number.isFinite(value)) return { problem: `${raw} is not a finite number after scaling`, isText: false };
+  const { noValue, range } = shaping;
+  if (noValue !== undefined && [number, numberOf(raw, undefined)].some((one) => noValue.includes(one!))) {
+    return { problem: `${raw} means "no value" (no_value)`, fault: 'no_value' };
+  }
+  if (number === undefined) return { problem: problemOfReading(raw, map), fault: 'not_a_number' };
+  const value = scaledOf(exponent === 0 ? number : shifted(number, exponent), shaping);
+  if (!Number.isFinite(value)) {
+    return { problem: `${raw} is not a finite number after scaling`, fault: 'not_a_number' };
+  }
+  if (range !== undefined && (value < range[0] || value > range[1])) {
+    return { problem: `${value} is outside range [${range[0]}, ${range[1]}]`, fault: 'out_of_range' };
+  }
   return { number, value };
+}
+
+/** Returns a number x 10^exponent. A division by a power of ten is rounded correctly: 2346 / 10 is 234.6. */
+function shifted(number: number, exponent: number): number {
+  return exponent < 0 ? number / 10 ** -exponent : number * 10 ** exponent;
 }
 
 /** Returns raw x scale + offset, calculated in decimal arithmetic: 3 x 0.1 is 0.3. */

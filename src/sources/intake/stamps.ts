@@ -14,7 +14,6 @@
  * after that stamp. Storing the latest stamp of each series instead would require one write per series and commit.
  */
 import { type Clock, EARLIEST_TRUSTED_MS } from '../../base/clock.ts';
-import { type Columns, STAMPED_HERE } from '../../buffer/format/value-columns.ts';
 
 const MAX_STEP_BACK_MS = 24 * 3_600_000;
 /** Maximum number of series whose stamps ahead of the clock are stored individually. */
@@ -100,21 +99,8 @@ export class Stamps {
   }
 }
 
-const DAY_MS = 86_400_000;
-
 /** Returns whether a wall clock time is plausible. */
 export const isTrusted = (wallMs: number): boolean => wallMs >= EARLIEST_TRUSTED_MS;
-
-/**
- * Returns the number of values whose own timestamp is more than a day ahead of the clock; 0 if the clock is not trusted.
- * Such values are accepted unchanged, counted, and reported once.
- */
-export function countAheadOf({ length, timeMs, flags }: Columns, wallMs: number): number {
-  if (!isTrusted(wallMs)) return 0;
-  let ahead = 0;
-  for (let at = 0; at < length; at++) if (timeMs[at]! > wallMs + DAY_MS && (flags[at]! & STAMPED_HERE) === 0) ahead++;
-  return ahead;
-}
 
 /**
  * Assigns times to stream values: the time at which the stream stored the message, so that a message redelivered to

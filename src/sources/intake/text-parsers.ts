@@ -21,6 +21,27 @@ export function textOf(bytes: Buffer): string {
   return bytes.toString('utf8', hasMark(bytes) ? 3 : 0);
 }
 
+/**
+ * Removes leading and trailing white space, null characters and byte order marks, because devices pad their buffers.
+ */
+export function unpadded(text: string): string {
+  const trimmed = text.trim();
+  if (!isPadded(trimmed)) return trimmed;
+  let [from, to] = [0, trimmed.length];
+  while (from < to && isPadding(trimmed.charCodeAt(from))) from++;
+  while (to > from && isPadding(trimmed.charCodeAt(to - 1))) to--;
+  return trimmed.slice(from, to).trim();
+}
+
+function isPadded(text: string): boolean {
+  return text.charCodeAt(0) === 0 || text.charCodeAt(text.length - 1) === 0;
+}
+
+/** Returns whether a character is a control character, a space or a byte order mark. */
+function isPadding(code: number): boolean {
+  return code <= SPACE || code === BYTE_ORDER_MARK;
+}
+
 /** Returns `undefined` if the text is not JSON. The parser's message would quote text that must not be logged. */
 export function parseJson(text: string): unknown {
   try {
@@ -30,6 +51,8 @@ export function parseJson(text: string): unknown {
   }
 }
 
+const SPACE = 32;
+const BYTE_ORDER_MARK = 0xfeff;
 const PLUS = 43;
 const DOT = 46;
 const ZERO = 48;
@@ -46,9 +69,12 @@ export function parseDecimal(text: string): number {
   return start === ZERO && /^.[xbo]/i.test(text) ? Number.NaN : Number(text);
 }
 
-/** Range of accepted times: the years 1970 to 9999. */
-export const EARLIEST_MS = 0;
-export const LATEST_MS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
+const LATEST_MS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
+
+/** Returns whether a timestamp is a whole number of milliseconds in the years 1970 to 9999. */
+export function isValidTime(timeMs: number): boolean {
+  return Number.isInteger(timeMs) && timeMs >= 0 && timeMs <= LATEST_MS;
+}
 
 const MAX_TIME_LENGTH = 64;
 /**

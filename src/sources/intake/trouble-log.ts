@@ -62,7 +62,8 @@ export class TroubleLog {
     const shared = Object.entries(fields).filter(
       ([name, value]) => name === 'error' || ready.every((one) => one.fields[name] === value),
     );
-    const kinds = [...new Set(ready.map(({ kind }) => kind))];
+    const kinds = [...new Set(ready.map(({ kind }) => kind))].filter((kind) => kind !== '');
+    if (kinds.length === 0) return Object.fromEntries(shared);
     const named = kinds.slice(0, MAX_NAMED);
     return { ...Object.fromEntries(shared), [this.#plural]: named, objects: kinds.length };
   }

@@ -7,7 +7,9 @@ import { covers, type TopicGrammar } from '../../broker/topic-filters.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { addressCorrection, printable, printableAddress } from '../../config/problem.ts';
 import type { MemberReport, Members, WritingRules } from '../../config/source-kinds.ts';
-import type { MessageValue, TimeUnit } from './payload.ts';
+import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
+import type { TimeUnit } from '../intake/times.ts';
+import type { MessageValue } from './payload.ts';
 
 const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
 const POINTER = { type: 'string', pattern: '^(/.*)?$', title: 'a JSON pointer' };
@@ -66,6 +68,7 @@ export const MESSAGE_MEMBERS = {
     enum: ['s', 'ms', 'us', 'ns'],
     description: 'Unit of a numeric time. Default: ms; a number that looks like seconds is then rejected.',
   },
+  zone: ZONE_MEMBER,
   status: {
     ...POINTER,
     description: 'Pointer to good, uncertain or bad in a JSON message.',
@@ -165,6 +168,7 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
     ...(raw.client_id === undefined ? {} : { clientId: String(raw.client_id) }),
     ...(raw.share === undefined ? {} : { share: String(raw.share) }),
     ...(raw.retained === 'take' ? { retained: 'take' } : {}),
+    ...readZone(raw, report),
   };
 }
 
@@ -176,6 +180,10 @@ export function readMessageMembers(
 ): Omit<MessageValue, 'topic' | 'template'> | undefined {
   if (raw.time_unit !== undefined && raw.time === undefined && raw.time_property === undefined) {
     report.problem('time_unit', 'time_unit requires time', 'add time: with a JSON pointer');
+    return undefined;
+  }
+  if (raw.zone !== undefined && raw.time === undefined && raw.time_property === undefined) {
+    report.problem('zone', 'zone requires time', 'add time: with a JSON pointer');
     return undefined;
   }
   if (raw.samples !== undefined && raw.time_property !== undefined) {
@@ -198,6 +206,7 @@ export function readMessageMembers(
     ...pointer('time', raw.time),
     ...pointer('status', raw.status),
     ...(raw.time_unit === undefined ? {} : { timeUnit: raw.time_unit as TimeUnit }),
+    ...readZone(raw, report),
     ...(target === undefined ? {} : { writeTo: target }),
   };
 }

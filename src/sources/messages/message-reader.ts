@@ -3,7 +3,7 @@ import type { TopicGrammar } from '../../broker/topic-filters.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import type { SourceContext } from '../source-kind.ts';
-import { type MessageValue, readMessage } from './payload.ts';
+import { type MessageTimes, type MessageValue, readMessage } from './payload.ts';
 import { TopicRouter } from './topic-plan.ts';
 
 /**
@@ -11,12 +11,12 @@ import { TopicRouter } from './topic-plan.ts';
  * send the same bytes again.
  */
 export class MessageReader {
-  readonly #context: SourceContext<unknown, MessageValue>;
+  readonly #context: SourceContext<{ zone?: string }, MessageValue>;
   readonly #grammar: TopicGrammar;
   readonly #router: TopicRouter;
   readonly #trouble: TroubleLog;
 
-  constructor(context: SourceContext<unknown, MessageValue>, grammar: TopicGrammar) {
+  constructor(context: SourceContext<{ zone?: string }, MessageValue>, grammar: TopicGrammar) {
     this.#context = context;
     this.#grammar = grammar;
     this.#router = new TopicRouter(context.points, grammar);
@@ -28,15 +28,21 @@ export class MessageReader {
     return this.#router.pointsOf(topic);
   }
 
-  /** Writes the values of a message. Resolves when they are on disk. `timeOf`: see `readMessage`. */
+  /** Writes the values of a message. Resolves when they are on disk. */
   write(
     topic: string,
     message: Parameters<typeof readMessage>[0],
     points: readonly Point<MessageValue>[],
-    timeOf?: Parameters<typeof readMessage>[3],
+    times?: Partial<MessageTimes>,
   ): Promise<void> {
     const { gate, status, source, clock } = this.#context;
-    const { readings, problem } = readMessage(message, clock.wallMs(), points, timeOf);
+    const { zone } = source.spec;
+    const { readings, problem, zoneProblem } = readMessage(message, points, {
+      arrivalMs: clock.wallMs(),
+      zone,
+      ...times,
+    });
+    if (zoneProblem !== undefined) gate.reportMissingZone(zoneProblem);
     const { kind } = source;
     const { name } = this.#grammar;
     if (problem === undefined) {

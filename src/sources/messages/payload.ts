@@ -1,14 +1,12 @@
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import { quote } from '../intake/address-book.ts';
-import { isSeconds, isValidTime } from '../intake/draft.ts';
 import type { Quality, Reading } from '../intake/gate.ts';
-import { withoutStackTraces } from '../intake/problem-list.ts';
+import { missingZone, parseZonedTime } from '../intake/logger-time.ts';
 import { notANumber, type RawReading } from '../intake/shaping.ts';
 import { isTrusted } from '../intake/stamps.ts';
-import { parseDecimal, parseIsoTime } from '../intake/text-parsers.ts';
+import { parseDecimal, parseIsoTime, unpadded } from '../intake/text-parsers.ts';
+import { MS_OF_UNIT, type TimeUnit } from '../intake/times.ts';
 import type { Point } from '../points.ts';
-
-export type TimeUnit = 's' | 'ms' | 'us' | 'ns';
 
 /** Location of a value in broker messages. */
 export interface MessageValue {
@@ -24,63 +22,97 @@ export interface MessageValue {
   /** Name of an MQTT 5 user property, in lower case. */
   timeProperty?: string;
   timeUnit?: TimeUnit;
+  /** Time zone of timestamps without a UTC offset. */
+  zone?: string;
   status?: string;
   /** Topic or subject to which writes are published. */
   writeTo?: string;
 }
 
-/** One value in a message. */
+/** One value in a message, or the reason why it cannot be read. */
 interface PayloadReading {
-  /** A number, or a text or boolean if the value has a map. */
-  value: RawReading;
-  /** Whole milliseconds since 1970. */
+  /** A number, or a text or boolean if the value has a map. `undefined` if it cannot be read. */
+  value: RawReading | undefined;
+  problem?: string;
+  /** Whether the message does not contain the value. */
+  isAbsent?: boolean;
+  /** Whole milliseconds since 1970, not necessarily plausible. */
   timeMs?: number;
+  /** Whether the timestamp is a number. */
+  isNumeric?: boolean;
+  /** Problem of a timestamp that is probably local time. */
+  zoneProblem?: string;
   quality?: Quality;
 }
 
 /** Maximum message size. Larger messages are assumed not to contain readings. */
 export const MAX_PAYLOAD_BYTES = 256 * 1024;
 export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
-/** Maximum number of samples of one value in a message. */
+/** Maximum number of samples in a message, added up over its values. */
 const MAX_SAMPLES = 50_000;
-const BYTE_ORDER_MARK = '\ufeff';
 
 /** A message, parsed as JSON at most once regardless of the number of values read from it. */
 export class Payload {
   readonly #text: string;
-  readonly #arrivalMs: number;
   readonly #headers: ReadonlyMap<string, string> | undefined;
-  #json: { value: unknown } | undefined;
+  readonly #times: MessageTimes | undefined;
+  #json: { value: unknown } | { problem: string } | undefined;
 
-  /**
-   * `arrivalMs`: current wall clock time. If the gateway clock is not set, times near 1970 are also accepted.
-   * `headers`: user properties.
-   */
-  constructor(bytes: Uint8Array, arrivalMs: number, headers?: ReadonlyMap<string, string>) {
+  /** `headers`: user properties. `times`: used for timestamps without a UTC offset. */
+  constructor(bytes: Uint8Array, headers?: ReadonlyMap<string, string>, times?: MessageTimes) {
     this.#headers = headers;
-    this.#arrivalMs = arrivalMs;
-    const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
-    this.#text = text.startsWith(BYTE_ORDER_MARK) ? text.slice(1) : text;
+    this.#times = times;
+    this.#text = unpadded(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8'));
   }
 
   /**
    * Returns the reading of a value. `isMapped`: whether the value has a map and can therefore be a text. `sample`: element
-   * of a list of samples; if omitted, the whole message is read. Throws a `TagferryError` that quotes only the beginning
-   * of the value.
+   * of a list of samples; if omitted, the whole message is read. Problems quote only the beginning of the value. Throws a
+   * `TagferryError` if the message is not JSON.
    */
-  read(value: MessageValue, isMapped = false, sample?: { json: unknown }): PayloadReading {
-    const { at, time, timeProperty, timeUnit, status } = value;
+  read(value: MessageValue, isMapped = false, sample?: { json: unknown; afterMs: number | undefined }): PayloadReading {
+    const { at, time, timeProperty, status } = value;
     const isWhole = at === undefined && sample === undefined;
     const found = isWhole ? this.#text : this.#at(at ?? '', sample);
-    const reading: PayloadReading = { value: isMapped ? textOf(found, at) : numberOf(found, at) };
-    if (time !== undefined) reading.timeMs = timeOf(this.#at(time, sample), time, timeUnit, this.#arrivalMs);
+    if (found === undefined) return { value: undefined, problem: `no value at ${at}`, isAbsent: true };
+    const reading: PayloadReading = { value: isMapped ? textOf(found) : numberOf(found) };
+    if (reading.value === undefined) reading.problem = problemOf(found, at);
+    if (time !== undefined) this.#readTime(reading, this.#at(time, sample), time, value, sample);
     if (timeProperty !== undefined) {
-      const property = this.#headers?.get(timeProperty);
-      reading.timeMs = timeOf(property, `the user property ${timeProperty}`, timeUnit, this.#arrivalMs);
+      const place = `the user property ${timeProperty}`;
+      this.#readTime(reading, this.#headers?.get(timeProperty), place, value, sample);
     }
     const quality = status === undefined ? undefined : qualityOf(this.#at(status, sample));
     if (quality !== undefined) reading.quality = quality;
     return reading;
+  }
+
+  /** Reads an ISO 8601 time, or a plain or quoted number. A value whose time cannot be read is not used. */
+  #readTime(
+    reading: PayloadReading,
+    found: unknown,
+    at: string,
+    { timeUnit = 'ms', zone = this.#times?.zone }: MessageValue,
+    sample: { afterMs: number | undefined } | undefined,
+  ): void {
+    const text = typeof found === 'string' ? found.trim() : '';
+    const isNumeric = typeof found === 'number' || /^-?\d+(\.\d+)?$/.test(text);
+    const { arrivalMs = 0, isPast = false } = this.#times ?? {};
+    let timeMs: number;
+    if (isNumeric) timeMs = Math.round(Number(found) * MS_OF_UNIT[timeUnit]);
+    else if (zone !== undefined) timeMs = parseZonedTime(text, zone, arrivalMs, sample);
+    else timeMs = parseIsoTime(text);
+    if (Number.isNaN(timeMs)) {
+      reading.value = undefined;
+      reading.problem ??= `no time at ${at}`;
+      return;
+    }
+    reading.timeMs = timeMs;
+    reading.isNumeric = isNumeric;
+    // The check requires live values, because it compares the timestamp with the arrival time.
+    if (isNumeric || zone !== undefined || isPast || sample !== undefined || !isTrusted(arrivalMs)) return;
+    const problem = missingZone(text, timeMs, arrivalMs);
+    if (problem !== undefined) reading.zoneProblem = problem;
   }
 
   /** Returns the list at a JSON pointer. Throws a `TagferryError`. */
@@ -99,59 +131,36 @@ export class Payload {
 
   /** Returns the parsed message. Throws a `TagferryError`. */
   json(): unknown {
-    this.#json ??= { value: parse(this.#text) };
+    this.#json ??= parse(this.#text);
+    if ('problem' in this.#json) throw new TagferryError(this.#json.problem, { code: 'message.no_json' });
     return this.#json.value;
   }
 }
 
 /**
- * Returns the number in a message: the payload itself, or the value at the JSON pointer (RFC 6901) `at`. Accepts
- * numbers, quoted numbers (the only form that many senders support), and `true` and `false` as 1 and 0.
+ * Returns the number in a message, or `undefined` if there is none. Accepts numbers, quoted numbers (the only form that
+ * many senders support), and `true` and `false` as 1 and 0.
  */
-function numberOf(found: unknown, at: string | undefined): number {
-  const plain = typeof found === 'string' ? found.trim() : found;
+function numberOf(found: unknown): number | undefined {
+  const plain = typeof found === 'string' ? unpadded(found) : found;
   if (plain === true || plain === 'true') return 1;
   if (plain === false || plain === 'false') return 0;
   const value = typeof plain === 'string' ? parseDecimal(unquoted(plain)) : plain;
-  if (typeof value === 'number' && Number.isFinite(value)) return value;
-  throw new TagferryError(problemOf(found, at), { code: 'message.no_number' });
+  return typeof value === 'number' && Number.isFinite(value) ? value : undefined;
 }
 
-/** Returns the number, text or boolean that a map replaces. */
-function textOf(found: unknown, at: string | undefined): RawReading {
-  if (typeof found === 'string') return unquoted(found.trim());
-  if (typeof found === 'number' || typeof found === 'boolean') return found;
-  throw new TagferryError(problemOf(found, at), { code: 'message.no_number' });
+/** Returns the number, text or boolean that a map replaces, or `undefined` if there is none. */
+function textOf(found: unknown): RawReading | undefined {
+  if (typeof found === 'string') return unquoted(unpadded(found));
+  return typeof found === 'number' || typeof found === 'boolean' ? found : undefined;
 }
 
 function problemOf(found: unknown, at: string | undefined): string {
   const where = at === undefined ? 'the payload' : `the value at ${at}`;
-  if (found === undefined) return `no value at ${at}`;
-  if (typeof found === 'string') return `${where}, ${quote(found.trim())}, ${notANumber(found)}`;
+  if (typeof found === 'string') return `${where}, ${quote(unpadded(found))}, ${notANumber(found)}`;
+  if (typeof found === 'number') return `${where} exceeds the range of a 64-bit number`;
   return `${where} is ${found === null ? 'null' : Array.isArray(found) ? 'a list' : 'an object'}, not a number`;
 }
-
-/** Milliseconds per unit. */
-const IN_A_MS: Readonly<Record<TimeUnit, number>> = { s: 1e-3, ms: 1, us: 1e3, ns: 1e6 };
-
-/**
- * Parses an ISO 8601 time (UTC if it has no offset), or a plain or quoted number in `unit`. Default unit: milliseconds.
- */
-function timeOf(found: unknown, at: string, unit: TimeUnit | undefined, arrivalMs: number): number {
-  const text = typeof found === 'string' ? found.trim() : undefined;
-  const isCount = typeof found === 'number' || (text !== undefined && /^-?\d+(\.\d+)?$/.test(text));
-  const timeMs = isCount ? Math.round(Number(found) / IN_A_MS[unit ?? 'ms']) : parseIsoTime(text ?? '');
-  if (!isValidTime(timeMs)) {
-    const outside = `the time at ${at} must be between 1970 and 9999: check time_unit`;
-    throw wrongTime(isCount ? outside : `no time at ${at}`);
-  }
-  if (isCount && unit === undefined && isTrusted(arrivalMs) && isSeconds(timeMs)) {
-    throw wrongTime(`the time at ${at} looks like seconds: set time_unit: s`);
-  }
-  return timeMs;
-}
-
-const wrongTime = (reason: string) => new TagferryError(reason, { code: 'message.no_time' });
 
 /** Returns `undefined` for a status that the platform does not support. The value is then stored without a status. */
 function qualityOf(found: unknown): Quality | undefined {
@@ -163,11 +172,11 @@ function unquoted(text: string): string {
   return text.length > 1 && text.startsWith('"') && text.endsWith('"') ? text.slice(1, -1) : text;
 }
 
-function parse(text: string): unknown {
+function parse(text: string): { value: unknown } | { problem: string } {
   try {
-    return JSON.parse(text);
+    return { value: JSON.parse(text) };
   } catch {
-    throw new TagferryError('the payload is not JSON', { code: 'message.no_json' });
+    return { problem: 'the payload is not JSON' };
   }
 }
 
@@ -204,67 +213,135 @@ interface ReadMessage {
   readings: Reading[];
   /** Set if no value could be read. */
   problem: string | undefined;
+  /** Problem of a timestamp that is probably local time. */
+  zoneProblem?: string | undefined;
 }
 
-/** Returns the readings in a message. `timeOf` replaces the arrival time for values that have no timestamp. */
+/** Options for the timestamps of a message. */
+export interface MessageTimes {
+  /** Replaces the arrival time for values without a plausible timestamp. */
+  timeOf?: TimeOf | undefined;
+  /** Time of arrival at the broker or, if it is unknown, at the agent. */
+  arrivalMs: number;
+  /** Default time zone of timestamps without a UTC offset. */
+  zone?: string | undefined;
+  /** Whether the message can be older than its arrival, so that values with an implausible timestamp are rejected. */
+  isPast?: boolean;
+}
+
+interface ReadSoFar {
+  readings: Reading[];
+  /** Number of samples. */
+  samples: number;
+  /** Whether the message contains a readable value. */
+  hasRead: boolean;
+  zoneProblem?: string;
+}
+
+/** Returns the readings in a message. */
 export function readMessage(
   message: { payload: Uint8Array; headers?: ReadonlyMap<string, string> },
-  arrivalMs: number,
   points: readonly Point<MessageValue>[],
-  timeOf?: TimeOf,
+  times: MessageTimes,
 ): ReadMessage {
   if (message.payload.length > MAX_PAYLOAD_BYTES) {
     return { readings: points.map((point) => ({ point, failure: PAYLOAD_TOO_LONG })), problem: PAYLOAD_TOO_LONG };
   }
-  const payload = new Payload(message.payload, arrivalMs, message.headers);
-  const read = { readings: [], problem: undefined, hasRead: false };
+  const payload = new Payload(message.payload, message.headers, times);
+  const read: ReadSoFar = { readings: [], samples: 0, hasRead: false };
   for (const point of points) {
-    if (point.spec.samples === undefined) readInto(read, payload, point, timeOf);
-    else readSamples(read, payload, point, timeOf);
+    if (point.spec.samples === undefined) read.readings.push(readOne(read, payload, point, times));
+    else readSamples(read, payload, point, times);
   }
-  const { readings, hasRead, problem = 'it is empty' } = read;
-  // Missing values are not a problem, because senders may omit values that did not change.
-  return { readings, problem: hasRead ? undefined : problem };
+  const { hasRead, zoneProblem } = read;
+  if (!hasRead) return { readings: read.readings, problem: problemIn(read.readings) ?? 'it is empty', zoneProblem };
+  // The message counts as read, so its unreadable values are counted individually.
+  const readings = read.readings.map((reading): Reading => {
+    if ('absent' in reading) return { ...reading, isAlone: false };
+    return 'failure' in reading ? { ...reading, problem: reading.failure! } : reading;
+  });
+  return { readings, problem: undefined, zoneProblem };
 }
 
-function readSamples(
-  read: ReadMessage & { hasRead: boolean },
-  payload: Payload,
-  point: Point<MessageValue>,
-  timeOf: TimeOf | undefined,
-): void {
-  try {
-    const samples = payload.samples(point.spec.samples!);
-    if (samples.length === 0) read.hasRead = true;
-    let afterMs: number | undefined;
-    withoutStackTraces(() => {
-      for (let at = 0; at < samples.length; at++) {
-        afterMs = readInto(read, payload, point, timeOf, { json: samples[at], number: at + 1, afterMs }) ?? afterMs;
-      }
-    });
-  } catch (error) {
-    read.problem = messageOf(error);
-    read.readings.push({ point, failure: read.problem });
+/** Returns the latest problem of a value. Absent values are only a problem if there is no other. */
+function problemIn(readings: readonly Reading[]): string | undefined {
+  let absent: string | undefined;
+  for (const reading of readings.toReversed()) {
+    if ('failure' in reading) return reading.failure;
+    if ('absent' in reading) absent ??= reading.absent;
   }
+  return absent;
 }
 
-/** Adds the reading of a value, or its failure. Returns the time of the reading, if it has one. */
-function readInto(
-  read: ReadMessage & { hasRead: boolean },
+/** Reads the samples of a value. Consecutive unreadable samples are one reading. */
+function readSamples(read: ReadSoFar, payload: Payload, point: Point<MessageValue>, times: MessageTimes): void {
+  let samples: readonly unknown[];
+  try {
+    samples = payload.samples(point.spec.samples!);
+  } catch (error) {
+    read.readings.push({ point, failure: messageOf(error) });
+    return;
+  }
+  read.samples += samples.length;
+  if (read.samples > MAX_SAMPLES) {
+    const failure = `the message has more than ${MAX_SAMPLES} samples for all its values`;
+    read.readings.push({ point, failure });
+    return;
+  }
+  if (samples.length === 0) read.hasRead = true;
+  let absent: Reading | undefined;
+  let failed: { count?: number } | undefined;
+  let isAbsent = true;
+  let afterMs: number | undefined;
+  for (let at = 0; at < samples.length; at++) {
+    const reading = readOne(read, payload, point, times, { json: samples[at], afterMs });
+    if ('absent' in reading) {
+      absent ??= { ...reading, absent: `sample ${at + 1}: ${reading.absent}` };
+      continue;
+    }
+    isAbsent = false;
+    if ('timeMs' in reading) afterMs = reading.timeMs ?? afterMs;
+    if (!('failure' in reading)) {
+      failed = undefined;
+      read.readings.push(reading);
+    } else if (failed === undefined) {
+      const first = { ...reading, failure: `sample ${at + 1}: ${reading.failure}`, count: 1 };
+      read.readings.push(first);
+      failed = first;
+    } else {
+      failed.count!++;
+    }
+  }
+  if (isAbsent && absent !== undefined) read.readings.push(absent);
+}
+
+const unitFix = (unit: TimeUnit) => `set time_unit: ${unit}`;
+
+/** Returns the reading of a value. */
+function readOne(
+  read: ReadSoFar,
   payload: Payload,
   point: Point<MessageValue>,
-  timeOf: TimeOf | undefined,
-  sample?: { json: unknown; number: number; afterMs: number | undefined },
-): number | undefined {
+  { timeOf, isPast = false }: MessageTimes,
+  sample?: { json: unknown; afterMs: number | undefined },
+): Reading {
+  let found: PayloadReading;
   try {
-    const { value, timeMs: own, quality } = payload.read(point.spec, point.map !== undefined, sample);
-    const timeMs = own ?? timeOf?.(point.series, sample?.afterMs);
-    read.hasRead = true;
-    read.readings.push({ point, raw: value, timeMs, quality });
-    return timeMs;
+    found = payload.read(point.spec, point.map !== undefined, sample);
   } catch (error) {
-    read.problem = sample === undefined ? messageOf(error) : `sample ${sample.number}: ${messageOf(error)}`;
-    read.readings.push({ point, failure: read.problem });
-    return undefined;
+    return { point, failure: messageOf(error) };
   }
+  const { value, problem, isAbsent, timeMs: own, isNumeric, quality, zoneProblem } = found;
+  if (isAbsent) return { point, absent: problem!, isAlone: true };
+  const time = {
+    timeMs: own ?? timeOf?.(point.series, sample?.afterMs),
+    msOfUnit: isNumeric ? MS_OF_UNIT[point.spec.timeUnit ?? 'ms'] : undefined,
+    unitFix,
+    // List samples were measured before the message was sent.
+    arrival: isPast || sample !== undefined ? ('unknown' as const) : timeOf,
+  };
+  if (value === undefined) return { point, failure: problem, ...time };
+  read.hasRead = true;
+  if (zoneProblem !== undefined) read.zoneProblem = `${point.name}: ${zoneProblem}`;
+  return { point, raw: value, quality, ...time };
 }

@@ -78,7 +78,7 @@ interface FoundNumber {
 /** Yields the message itself if it is a number, otherwise each number in its JSON with the message time. */
 function* valuesOf(topic: string, bytes: Uint8Array): Generator<FoundNumber> {
   // The arrival time is not used for a scan.
-  const payload = new Payload(bytes, 0);
+  const payload = new Payload(bytes);
   const whole = attempt(() => payload.read({ topic, template: topic }).value);
   if (whole !== undefined) {
     yield { path: topic, members: {}, sample: whole };

@@ -19,6 +19,8 @@ export interface ModbusSpec {
   connections: number;
   /** Minimum time between a response and the next request, in milliseconds. */
   pauseMs: number;
+  /** Whether values without `no_value` use the SunSpec codes. */
+  isSunSpec?: true;
   /** Whether to disconnect after each poll, because the device accepts only one client. */
   closeAfterPoll: boolean;
 }

@@ -8,6 +8,7 @@ import {
   type ModbusRegister,
   type ModbusTable,
   type ModbusValue,
+  noValueOf,
   REGISTER_TYPES,
   type RegisterType,
   registersOf,
@@ -106,6 +107,12 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       description: 'Modbus: maximum number of registers per request, or of groups of 16 coils or discrete inputs.',
       examples: [16],
     },
+    no_value: {
+      const: 'sunspec',
+      title: '"sunspec" (other codes belong to the values)',
+      examples: ['sunspec'],
+      description: 'Modbus: sunspec if all values use the SunSpec codes for "no value".',
+    },
     close_after_poll: {
       type: 'boolean',
       default: false,
@@ -146,6 +153,12 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       description: 'Modbus: number of characters in a string, two per register.',
       examples: [8],
     },
+    scale_register: {
+      type: ['string', 'integer'],
+      title: 'a Modbus register',
+      description: 'Modbus: register that contains a power of ten as a scale factor, such as a SunSpec scale factor.',
+      examples: ['holding 40084'],
+    },
   },
   needs: { member: 'register', example: 'register: holding 1013' },
   everyMs: 1_000,
@@ -156,12 +169,16 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
     if (address === undefined || timeoutMs === undefined || pauseMs === undefined) return undefined;
     const { unit = 1, connections = 1, max_registers: maxRegisters = MAX_REGISTERS } = raw as Record<string, number>;
     const closeAfterPoll = raw.close_after_poll === true;
-    return { address, unit, connections, timeoutMs, pauseMs, maxRegisters, closeAfterPoll };
+    const codes = raw.no_value === 'sunspec' ? { isSunSpec: true as const } : {};
+    return { address, unit, connections, timeoutMs, pauseMs, maxRegisters, closeAfterPoll, ...codes };
   },
   readValue(raw, report) {
     const register = readRegister(raw, report);
-    return register && { register };
+    if (register === undefined || raw.scale_register === undefined) return register && { register };
+    const scaleRegister = readScaleRegister(raw, register, report);
+    return scaleRegister && { register, scaleRegister };
   },
+  noValueOf,
   compareSources,
   writing: { problem: writeProblem, storedFor: storedNumber, targetsOf },
   placeOf: ({ address }) =>
@@ -268,6 +285,33 @@ function readRegister(raw: Members, report: MemberReport): ModbusRegister | unde
     ...(bits === undefined ? {} : { bits }),
     ...(characters === undefined ? {} : { characters }),
   };
+}
+
+/** Reads the int16 register of a scale factor. Returns `undefined` after reporting a problem. */
+function readScaleRegister(raw: Members, register: ModbusRegister, report: MemberReport): ModbusRegister | undefined {
+  const written = String(raw.scale_register).trim();
+  const problem = (reason: string, instead: string): undefined => {
+    report.problem('scale_register', `scale_register ${shown(written)} ${reason}`, instead);
+  };
+  if (register.type === 'bool' || register.bits !== undefined) {
+    return problem('cannot be combined with single bits', 'remove it');
+  }
+  const place = readPlace(written);
+  if ('reason' in place) return problem(place.reason, place.instead);
+  if (isBits(place.table))
+    return problem('is a single bit', 'use a register of the table holding or input: holding 40084');
+  const { table, address, length, bytesSwapped } = register;
+  if (place.table === table && place.address >= address && place.address < address + length) {
+    return problem('is the register of the value', 'use the register of its scale factor');
+  }
+  const isModicon = (text: unknown) => /^\d+$/.test(String(text).trim());
+  if (isModicon(written) !== isModicon(raw.register)) {
+    const [number, of] = isModicon(written) ? [written, place] : [String(raw.register).trim(), register];
+    const reason = `is combined with a different notation: ${number} is the Modicon number of ${registerText(of)}`;
+    const instead = 'use the table and the protocol address for both';
+    report.warning('scale_register', `scale_register ${shown(written)} ${reason}`, instead);
+  }
+  return { ...place, length: 1, type: 'int16', wordsReversed: false, bytesSwapped };
 }
 
 /**

@@ -7,7 +7,7 @@ import { readRequest, writeRequests } from './frames.ts';
 import { type LineUser, ModbusLine } from './line.ts';
 import type { ModbusSpec } from './line-spec.ts';
 import { ILLEGAL_FUNCTION, ModbusError } from './modbus-error.ts';
-import { encode, type ModbusValue, registerText, type Span } from './register.ts';
+import { encode, type ModbusValue, type Span, sunSpecCodes } from './register.ts';
 
 type Context = SourceContext<ModbusSpec, ModbusValue>;
 
@@ -29,9 +29,10 @@ export class ModbusSource implements RunningSource, LineUser {
   readonly #pollers: Poller<ModbusValue>[] = [];
 
   constructor(context: Context) {
-    const { source, points, shared, status, clock, log } = context;
+    const { source, shared, status, clock, log } = context;
     const { name, spec } = source;
-    const { maxRegisters } = spec;
+    const { maxRegisters, isSunSpec } = spec;
+    const points = context.points.map((point) => withNoValueCodes(point, isSunSpec));
     this.name = name;
     this.spec = spec;
     this.#context = context;
@@ -85,8 +86,7 @@ export class ModbusSource implements RunningSource, LineUser {
     else status.disconnect();
     const [first, ...others] = this.#readers.flatMap((one) => one.failures());
     const more = others.length > 0 ? ` and ${others.length} more` : '';
-    const of =
-      first && `${first.point.name} (${registerText(first.point.spec.register)})${more}: ${first.error.message}`;
+    const of = first && `${first.point.name} (${first.register})${more}: ${first.error.message}`;
     status.problem = problem?.message ?? of;
     status.hint = (problem ?? first?.error)?.hint;
     return readings;
@@ -111,4 +111,13 @@ export class ModbusSource implements RunningSource, LineUser {
       else if (error?.failure !== 'garbled' || tries >= GARBLED_TRIES) return response;
     }
   }
+}
+
+/** Adds the SunSpec codes. The codes of a bit value apply to the entire register. */
+function withNoValueCodes(point: ModbusPoint, isSunSpec = false): ModbusPoint {
+  const { shaping, spec } = point;
+  const { noValue = isSunSpec ? sunSpecCodes(spec.register) : [], ...others } = shaping;
+  if (noValue.length === 0) return point;
+  if (spec.register.bits === undefined) return { ...point, shaping: { ...others, noValue } };
+  return { ...point, shaping: others, spec: { ...spec, noValueWords: noValue } };
 }

@@ -42,6 +42,10 @@ export const REGISTER_TYPES: readonly RegisterType[] = [...(Object.keys(NUMBERS)
 /** Specification of a value in tags.yaml. */
 export interface ModbusValue {
   register: ModbusRegister;
+  /** Register that contains a power of ten as a scale factor. */
+  scaleRegister?: ModbusRegister;
+  /** Register contents that mean "no value", for a bit value. */
+  noValueWords?: readonly number[];
 }
 
 export interface ModbusRegister extends Span {
@@ -119,6 +123,69 @@ export function encode(raw: number, register: ModbusRegister): Written | undefin
   });
 }
 
+/** Codes for "no value" in the SunSpec information model. Floats use NaN, which is always rejected. */
+const SUNSPEC: Partial<Record<RegisterType, bigint>> = {
+  int16: 0x8000n,
+  uint16: 0xffffn,
+  int32: 0x8000_0000n,
+  uint32: 0xffff_ffffn,
+  int64: 0x8000_0000_0000_0000n,
+  uint64: 0xffff_ffff_ffff_ffffn,
+};
+
+/** Returns the SunSpec codes for "no value" of a register. The list may be empty. */
+export function sunSpecCodes({ bits, type, table }: ModbusRegister): readonly number[] {
+  if (isBits(table)) return [];
+  const code = SUNSPEC[bits === undefined ? type : 'uint16'];
+  return code === undefined ? [] : [patternNumber(code, bits === undefined ? (type as NumberType) : 'uint16')];
+}
+
+/** Returns the number that a bit pattern represents in a type. */
+function patternNumber(pattern: bigint, type: NumberType): number {
+  const { registers, get } = NUMBERS[type];
+  scratch.setBigUint64(0, pattern);
+  const number = Number(scratch[get](8 - registers * 2));
+  return type === 'float32' ? shortest(number) : number;
+}
+
+/** Example bit patterns by size, in registers. */
+const PATTERNS: Readonly<Record<number, string>> = { 1: '0x8000', 2: '0x80000000', 4: '0x8000000000000000' };
+
+/**
+ * Returns the numbers that `decode` returns for a code in `no_value`: `sunspec`, a bit pattern such as `0x8000`, or a
+ * number. An integer that exceeds a signed type is also a bit pattern: 65535 is -1 for int16. With `bit`, the code is
+ * the content of the entire register.
+ */
+export function noValueOf(
+  { register }: ModbusValue,
+  code: number | string,
+): { numbers: readonly number[] } | { reason: string; instead: string } {
+  const { table, bits } = register;
+  if (isBits(table)) return { reason: `does not fit ${table} registers, which contain one bit`, instead: 'remove it' };
+  const type = bits === undefined ? register.type : 'uint16';
+  if (code === 'sunspec') {
+    if (SUNSPEC[type] !== undefined || type.startsWith('float')) return { numbers: sunSpecCodes(register) };
+    return { reason: `is not defined for ${type}`, instead: 'use a number' };
+  }
+  if (type === 'string' || type === 'bool') {
+    if (typeof code === 'number') return { numbers: [code] };
+    return { reason: 'is not a number', instead: 'use a number: -9999' };
+  }
+  const { registers, min, max } = NUMBERS[type];
+  const example = `use a number from ${min} to ${max}, or a bit pattern of ${registers * 16} bits: ${PATTERNS[registers]}`;
+  if (typeof code === 'string') {
+    if (!/^0x[0-9a-f]+$/i.test(code)) return { reason: 'is not a bit pattern', instead: example };
+    if (BigInt(code) >> BigInt(registers * 16) > 0n) return { reason: `does not fit ${type}`, instead: example };
+    // A pattern that is not a number, such as a float NaN, is always rejected.
+    return { numbers: [patternNumber(BigInt(code), type)].filter(Number.isFinite) };
+  }
+  const isExact = Number.isSafeInteger(code) || type.startsWith('float');
+  if (!isExact) return { reason: `is not an exact number of type ${type}`, instead: example };
+  if (code >= min && code <= max) return { numbers: [type === 'float32' ? shortest(Math.fround(code)) : code] };
+  if (code >= 0 && code < 2 ** (registers * 16)) return { numbers: [patternNumber(BigInt(code), type)] };
+  return { reason: `does not fit ${type}`, instead: example };
+}
+
 /** Returns the number that a device returns after `raw` was written; `undefined` if `raw` does not fit. */
 export function storedNumber({ register }: ModbusValue, raw: number): number | undefined {
   const written = encode(raw, register);
@@ -129,13 +196,17 @@ export function storedNumber({ register }: ModbusValue, raw: number): number | u
 }
 
 /** Returns the reason why the register cannot be written, and a correction. */
-export function writeProblem({ register }: ModbusValue): { reason: string; instead: string } | undefined {
+export function writeProblem({
+  register,
+  scaleRegister,
+}: ModbusValue): { reason: string; instead: string } | undefined {
   const { table, bits, type } = register;
   let reason: string | undefined;
   if (table === 'input' || table === 'discrete') reason = `${table} registers are read-only`;
   // Reading and writing back the register would overwrite changes of its other bits.
   else if (bits) reason = `${registerText(register)} cannot be written without the other bits of the register`;
   else if (type === 'string') reason = 'a string cannot be written';
+  else if (scaleRegister) reason = 'a value with scale_register cannot be written';
   return reason === undefined ? undefined : { reason, instead: 'remove writable' };
 }
 

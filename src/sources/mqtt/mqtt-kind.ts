@@ -3,6 +3,7 @@ import { MQTT_TOPICS } from '../../broker/topic-filters.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import { wrongTopic } from '../../config/topics.ts';
+import { ZONE_MEMBER } from '../intake/logger-time.ts';
 import {
   BROKER_MEMBERS,
   MESSAGE_MEMBERS,
@@ -35,6 +36,7 @@ export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
       description:
         'MQTT: whether retained messages without a time of their own are skipped or get the time of arrival. They can be older than the current value.',
     },
+    zone: ZONE_MEMBER,
     share: {
       type: 'string',
       pattern: '^[^/+#\\u0000]{1,128}$',

@@ -118,7 +118,7 @@ export class MqttSource implements RunningSource {
       for (const point of points) if (!hasOwnTime(point)) status.recordFailure(point, RETAINED_SKIPPED);
       points = points.filter(hasOwnTime);
     }
-    return points.length === 0 ? DONE : this.#reader.write(topic, message, points);
+    return points.length === 0 ? DONE : this.#reader.write(topic, message, points, { isPast: retained });
   }
 }
 

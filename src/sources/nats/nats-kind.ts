@@ -5,6 +5,7 @@ import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import { wrongSubject } from '../../config/topics.ts';
+import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
 import {
   CONNECTION_MEMBERS,
   MESSAGE_MEMBERS,
@@ -65,6 +66,7 @@ export const NATS: SourceKind<NatsSpec, MessageValue> = {
       description: 'NATS: credentials file (.creds) created by nsc.',
       examples: ['gateway.creds'],
     },
+    zone: ZONE_MEMBER,
     ...CONNECTION_MEMBERS,
   },
   valueMembers: {
@@ -113,6 +115,7 @@ function readSource(raw: Members, report: MemberReport): NatsSpec | undefined {
     ...(raw.stream === undefined ? {} : { stream: String(raw.stream) }),
     ...(raw.durable === undefined ? {} : { durable: String(raw.durable) }),
     ...(raw.creds === undefined ? {} : { credsFile: report.pathOf(String(raw.creds)) }),
+    ...readZone(raw, report),
   };
 }
 

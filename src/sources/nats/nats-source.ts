@@ -68,7 +68,8 @@ export class NatsSource implements RunningSource {
     if (points.length === 0) return;
     const storedMs = Number(timestampNanos / 1_000_000n);
     const timeOf = (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, afterMs);
-    // Ignore the stored time if the server clock was not set.
-    await this.#reader.write(subject, { payload }, points, isTrusted(storedMs) ? timeOf : undefined);
+    // Without the stream timestamp, the age of the message is unknown.
+    const times = isTrusted(storedMs) ? { timeOf, arrivalMs: storedMs } : { isPast: true };
+    await this.#reader.write(subject, { payload }, points, times);
   }
 }

@@ -19,7 +19,6 @@ import type {
   Rejected,
 } from '../../opcua/protocol.ts';
 import { ProgramOutputLog } from '../formats/program-output-log.ts';
-import { isValidTime } from '../intake/draft.ts';
 import type { Reading } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
@@ -244,7 +243,7 @@ export class OpcuaSource implements RunningSource {
 
   /** Returns the reading of a value; none if the value is a duplicate. */
   #readingOf([item, raw, timeMs, status, detail]: ReadValue): Reading[] {
-    const { status: sourceStatus, points, source } = this.#context;
+    const { status: sourceStatus, points, source, gate } = this.#context;
     const point = points[item];
     if (point === undefined) return [];
     const { name } = point;
@@ -254,8 +253,10 @@ export class OpcuaSource implements RunningSource {
       const text = 'the server discarded values because its queue was full';
       this.#valueTrouble.report({ event: 'opcua.overflow', source: source.name, value: name }, text, name);
     }
-    const time = timeMs !== null && isValidTime(timeMs) ? timeMs : undefined;
-    if (raw !== null && time !== undefined && !this.#past.record(item, time, isOverflow)) return [];
+    // The earliest OPC UA timestamp, in 1601, means that the timestamp is missing.
+    const time = timeMs !== null && timeMs >= 0 ? timeMs : undefined;
+    const isPlausible = time !== undefined && gate.isPlausible(time);
+    if (raw !== null && isPlausible && !this.#past.record(item, time, isOverflow)) return [];
     if (raw !== null) return [{ point, raw, timeMs: time, quality: QUALITIES[status] }];
     const problem = plain(detail?.problem ?? 'not a number or text');
     const hint = detail?.hint;

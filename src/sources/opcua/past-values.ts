@@ -8,7 +8,6 @@
 import { messageOf } from '../../base/errors.ts';
 import { STATUS_FLAGS, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { HistoryPage, HistorySpan } from '../../opcua/protocol.ts';
-import { isValidTime } from '../intake/draft.ts';
 import type { Quality } from '../intake/gate.ts';
 import { isSent, type LastSent, shape } from '../intake/shaping.ts';
 import type { Point } from '../points.ts';
@@ -190,8 +189,8 @@ export class PastValues {
       const { fromMs } = gap;
       for (const [raw, timeMs, status] of past) {
         // A second value with the same time would replace the first.
-        if (raw === null || timeMs === null || timeMs <= gap.fromMs || timeMs >= untilMs || !isValidTime(timeMs))
-          continue;
+        if (raw === null || timeMs === null || timeMs <= gap.fromMs || timeMs >= untilMs) continue;
+        if (context().gate.rejectsPast(context().points[item]!, timeMs)) continue;
         gap.fromMs = timeMs;
         gap.attempts = 0;
         sent = addShaped(columns, context().points[item]!, sent, { raw, timeMs, quality: QUALITIES[status]! });

@@ -10,7 +10,7 @@ import { addJsonValue } from '../formats/json-values.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Draft } from '../intake/draft.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
-import { parseJson, requireUtf8, textOf } from '../intake/text-parsers.ts';
+import { parseJson, requireUtf8, textOf, unpadded } from '../intake/text-parsers.ts';
 import { noRoom, PushRejection, tooLarge } from './responses.ts';
 
 const ENCODINGS = ['gzip', 'x-gzip', 'deflate', 'zstd'];
@@ -102,7 +102,7 @@ export function readJsonBody(bytes: Buffer, draft: Draft): void {
 
 function parseBody(bytes: Buffer, draft: Draft): void {
   requireUtf8(bytes);
-  const text = textOf(bytes);
+  const text = unpadded(textOf(bytes));
   if (isCostly(text)) throw wrongBody(text, 'the body is not a list of values');
   const body = parseJson(text);
   if (body === undefined) throw wrongBody(text, 'the body is not JSON');

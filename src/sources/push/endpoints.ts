@@ -84,7 +84,6 @@ function linesFormat(_contentType: string | undefined, query: URLSearchParams, s
   const { tagFrom, keyFrom = '{field}' } = settings;
   const options: LineOptions = {
     msOfUnit,
-    isUnitGuessed: precision === '',
     tagFrom: tagFrom === 'measurement' ? undefined : tagFrom,
     keyOf: keyFrom === '{field}' ? undefined : keyComposer(keyFrom),
     maxLineLength: MAX_LINE_BYTES,

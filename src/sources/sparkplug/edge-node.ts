@@ -5,7 +5,8 @@
  *
  * States: *born* from a birth certificate until a missed message, the node's death or a new connection; otherwise
  * *unborn*. The aliases of an unborn node may have changed, so messages with aliases wait for the next birth
- * certificate. Metrics with a name are always read.
+ * certificate, as do messages with integers whose data type only the birth certificate contains: -11 and 4294967285 are
+ * encoded equally. All other metrics with a name are always read.
  */
 import type { SparkplugMetric, SparkplugPayload } from './payload.ts';
 
@@ -30,7 +31,7 @@ export interface NodeOutcome {
   died?: string;
   /** Reason for requesting a birth certificate. */
   rebirth?: string;
-  /** Number of values whose alias is unknown. */
+  /** Number of values whose alias or data type is unknown. */
   unknown: number;
   /** Set if the message was not read and must wait for a birth certificate. */
   mustWait?: true;
@@ -81,10 +82,18 @@ export class EdgeNode {
     return { device, name: path.slice(device.length + 1), datatype };
   }
 
-  /** Returns whether the aliases of a data message can be resolved now. Devices that are not configured need none. */
+  /**
+   * Returns whether the aliases and data types of a data message can be resolved now. Devices that are not configured
+   * do not require them.
+   */
   canResolve({ device, payload }: Pick<NodeMessage, 'device' | 'payload'>): boolean {
-    if (!payload.metrics.some(isAliased)) return true;
+    if (!payload.metrics.some((metric) => this.#needsBirth(device, metric))) return true;
     return this.#isBorn && (device === undefined || this.#devices.get(device) !== false);
+  }
+
+  #needsBirth(device: string | undefined, metric: SparkplugMetric): boolean {
+    if (isAliased(metric)) return true;
+    return metric.isInteger && !metric.datatype && this.#datatypes.has(pathOf(device, metric.name!));
   }
 
   /** `mayWait`: whether a message with unknown aliases can wait for a birth certificate. */
@@ -112,7 +121,7 @@ export class EdgeNode {
     return `message ${seq} followed message ${before}`;
   }
 
-  /** Returns the values of a data message. Aliases that cannot be resolved are counted. */
+  /** Returns the values of a data message. Counts unresolved aliases and data types. */
   read({ type, device, payload }: NodeMessage, canResolve = this.canResolve({ device, payload })): NodeOutcome {
     if (type === 'DDEATH') {
       if (device !== undefined && this.#devices.has(device)) this.#devices.set(device, false);
@@ -121,9 +130,9 @@ export class EdgeNode {
     const outcome: NodeOutcome = { values: [], unknown: 0 };
     for (const metric of payload.metrics) {
       let path: string | undefined;
-      if (!isAliased(metric)) path = pathOf(device, metric.name!);
-      else if (canResolve) path = this.#byAlias.get(metric.alias ?? -1);
-      else outcome.unknown++;
+      if (!canResolve && this.#needsBirth(device, metric)) outcome.unknown++;
+      else if (isAliased(metric)) path = this.#byAlias.get(metric.alias ?? -1);
+      else path = pathOf(device, metric.name!);
       if (path !== undefined) outcome.values.push({ path, metric, born: this.#datatypes.get(path) });
     }
     return outcome;

@@ -9,7 +9,7 @@ import { codeOf } from '../../base/errors.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Quality } from '../intake/gate.ts';
 import type { RawReading } from '../intake/shaping.ts';
-import { parseDecimal } from '../intake/text-parsers.ts';
+import { parseDecimal, unpadded } from '../intake/text-parsers.ts';
 
 export interface SparkplugMetric {
   name: string | undefined;
@@ -18,8 +18,12 @@ export interface SparkplugMetric {
   timeMs: number | undefined;
   datatype: number | undefined;
   isNull: boolean;
+  /** Whether the node stored the value and sent it later. */
+  isHistorical: boolean;
   /** Raw value. Its meaning depends on the data type, which may be specified only in the birth certificate. */
   value: number | bigint | boolean | string | undefined;
+  /** Whether the value is encoded as an unsigned integer, which may represent a negative number. */
+  isInteger: boolean;
   /** Content that is not a single value, if the metric has any. */
   compound: 'Bytes' | 'DataSet' | 'Template' | 'Extension' | undefined;
   quality: Quality | undefined;
@@ -110,11 +114,14 @@ export function readingOf(metric: SparkplugMetric, born: number | undefined, isM
   const { isNull, value, compound } = metric;
   if (isNull) return { problem: 'the metric is null' };
   if (typeof value === 'boolean') return { raw: value };
+  if (metric.isInteger && !typeOf(metric, born)) {
+    return { problem: `the metric is the integer ${value} without a data type, so its sign is unknown` };
+  }
   const number = numberOf(metric, born);
   if (number !== undefined) return Number.isFinite(number) ? { raw: number } : { problem: `the metric is ${number}` };
-  const type = TYPE_NAMES[metric.datatype ?? born ?? 0];
+  const type = TYPE_NAMES[typeOf(metric, born)];
   if (typeof value === 'string') {
-    if (isMapped || Number.isFinite(parseDecimal(value.trim()))) return { raw: value };
+    if (isMapped || Number.isFinite(parseDecimal(unpadded(value)))) return { raw: value };
     return { problem: `the metric is of type ${type ?? 'String'} (${quote(value)}), not a number` };
   }
   if (compound === undefined) return { problem: 'the metric has no value' };
@@ -125,8 +132,9 @@ export function readingOf(metric: SparkplugMetric, born: number | undefined, isM
  * Returns the value as a number, or `undefined` if the data type is not numeric. `born`: data type according to the
  * birth certificate, used if the metric specifies no data type.
  */
-export function numberOf({ value, datatype }: SparkplugMetric, born: number | undefined): number | undefined {
-  const type = datatype ?? born;
+export function numberOf(metric: SparkplugMetric, born: number | undefined): number | undefined {
+  const { value } = metric;
+  const type = typeOf(metric, born);
   if (typeof value === 'boolean') return value ? 1 : 0;
   if (typeof value === 'bigint') return Number(type === INT64 ? BigInt.asIntN(64, value) : value);
   if (typeof value !== 'number') return undefined;
@@ -137,9 +145,14 @@ export function numberOf({ value, datatype }: SparkplugMetric, born: number | un
 }
 
 /** Returns whether a metric with a value is numeric. */
-export function isNumber({ datatype }: SparkplugMetric, born: number | undefined): boolean {
-  const type = datatype ?? born ?? 0;
+export function isNumber(metric: SparkplugMetric, born: number | undefined): boolean {
+  const type = typeOf(metric, born);
   return type >= INT8 && type <= BOOLEAN;
+}
+
+/** Returns the data type; 0 if it is unknown. */
+function typeOf({ datatype }: SparkplugMetric, born: number | undefined): number {
+  return datatype || born || 0;
 }
 
 /** Calls `read` for each field up to `end`. Skips the field if `read` returns `false`. */
@@ -157,16 +170,18 @@ function endOf(reader: BinaryReader): number {
   return end;
 }
 
+const [INT_VALUE, LONG_VALUE] = [10, 11];
 /** Members of a metric by field number. */
 const FIELDS: Readonly<Record<number, readonly [keyof SparkplugMetric, (reader: BinaryReader) => unknown]>> = {
   1: ['name', (reader) => reader.string()],
   2: ['alias', (reader) => Number(reader.uint64())],
   3: ['timeMs', (reader) => Number(reader.uint64())],
   4: ['datatype', (reader) => reader.uint32()],
+  5: ['isHistorical', (reader) => reader.bool()],
   7: ['isNull', (reader) => reader.bool()],
   9: ['quality', readQuality],
-  10: ['value', (reader) => reader.uint32()],
-  11: ['value', (reader) => BigInt(reader.uint64())],
+  [INT_VALUE]: ['value', (reader) => reader.uint32()],
+  [LONG_VALUE]: ['value', (reader) => BigInt(reader.uint64())],
   12: ['value', (reader) => reader.float()],
   13: ['value', (reader) => reader.double()],
   14: ['value', (reader) => reader.bool()],
@@ -187,12 +202,15 @@ function readMetric(reader: BinaryReader): SparkplugMetric {
     timeMs: undefined,
     datatype: undefined,
     isNull: false,
+    isHistorical: false,
     value: undefined,
+    isInteger: false,
     compound: undefined,
     quality: undefined,
   };
   eachField(reader, endOf(reader), (field) => {
     const found = FIELDS[field];
+    if (found) metric.isInteger ||= field === INT_VALUE || field === LONG_VALUE;
     if (found) (metric as unknown as Record<string, unknown>)[found[0]] = found[1](reader);
     else metric.compound = COMPOUNDS[field] ?? metric.compound;
     return found !== undefined;

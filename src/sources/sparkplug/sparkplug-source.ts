@@ -2,7 +2,6 @@ import { codeOf, messageOf, SourceStopped, TagferryError } from '../../base/erro
 import { plain } from '../../base/foreign-text.ts';
 import { type Broker, READ_ACCESS } from '../../broker/broker.ts';
 import type { Message } from '../../broker/connection.ts';
-import { isValidTime } from '../intake/draft.ts';
 import type { Reading } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG } from '../messages/payload.ts';
@@ -215,7 +214,7 @@ export class SparkplugSource implements RunningSource {
     return made;
   }
 
-  #receive({ topic, payload }: Message): Promise<void> {
+  #receive({ topic, payload, retained }: Message): Promise<void> {
     if (this.#isStopped) return Promise.reject(new SourceStopped());
     const parsed = readTopic(topic);
     if (parsed === undefined) return DONE;
@@ -230,6 +229,8 @@ export class SparkplugSource implements RunningSource {
     try {
       if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError(PAYLOAD_TOO_LONG);
       message = { type, device, payload: decodePayload(payload) };
+      // A retained message can be older than its arrival.
+      if (retained) for (const metric of message.payload.metrics) metric.isHistorical = true;
     } catch (error) {
       this.#reportUnreadable(topic, messageOf(error));
       known.node.miss();
@@ -276,10 +277,12 @@ export class SparkplugSource implements RunningSource {
     for (const { path, metric, born } of values) {
       for (const point of known.points.get(path) ?? []) {
         const reading = readingOf(metric, born, point.map !== undefined);
-        const timeMs = metric.timeMs ?? payload.timeMs ?? Number.NaN;
-        if ('raw' in reading) {
-          const time = isValidTime(timeMs) ? timeMs : undefined;
-          readings.push({ point, raw: reading.raw, timeMs: time, quality: metric.quality });
+        const timeMs = metric.timeMs ?? payload.timeMs;
+        if (metric.isHistorical && timeMs === undefined) {
+          readings.push({ point, failure: 'the historical metric has no timestamp' });
+        } else if ('raw' in reading) {
+          const arrival = metric.isHistorical ? 'unknown' : undefined;
+          readings.push({ point, raw: reading.raw, timeMs, msOfUnit: 1, arrival, quality: metric.quality });
         } else if (metric.isNull) readings.push({ point, failure: reading.problem });
         else readings.push({ point, problem: reading.problem });
       }
@@ -289,7 +292,10 @@ export class SparkplugSource implements RunningSource {
         if (path.startsWith(died)) for (const point of points) readings.push({ point, failure: undefined });
       }
     }
-    this.#context.status.errors += unknown;
+    const { status } = this.#context;
+    status.errors += unknown;
+    if (unknown > 0)
+      status.reject(`${plain(known.name)}: no birth certificate defines the name or data type of a metric`, unknown);
     if (rebirth !== undefined) this.#requestBirth(known, rebirth);
     return this.#context.gate.write(readings);
   }
@@ -352,7 +358,7 @@ export class SparkplugSource implements RunningSource {
 
   #reportDiscarded(node: string, messages: number): void {
     const fields = { event: 'sparkplug.discarded', source: this.#context.source.name, node: plain(node), messages };
-    this.#trouble.report(fields, 'messages discarded: no birth certificate defines their aliases', node);
+    this.#trouble.report(fields, 'messages discarded: no birth certificate defines their aliases and data types', node);
   }
 }
 

@@ -1,5 +1,5 @@
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
-import { isValidTime } from '../intake/draft.ts';
+import { isValidTime } from '../intake/text-parsers.ts';
 
 export interface SparkplugSpec extends BrokerSpec {
   /** If omitted, messages from all groups are read. */

@@ -1,7 +1,8 @@
 """Modbus devices by pymodbus, for the tests: peer.py tcp PORT | peer.py rtu-over-tcp PORT | peer.py rtu DEVICE BAUD PARITY
 
 Every unit has the same holding registers: a SunSpec-like map from 40000, a counter at 10 (two registers, incremented by each read),
-100 to 199 with their own addresses as values, and BCD and text from 300. Each line of standard input is a JSON command:
+100 to 199 with their own addresses as values, BCD and text from 300, and from 320 a number with its scale factor and a code for "no
+value". Each line of standard input is a JSON command:
 {"unit": 3, "delay": 0.7} delays responses, {"unit": 9, "hang": true} sends none, {"unit": 5, "max_count": 10} sends none to longer
 requests, {"unit": 2, "busy": 4} responds with exception 6 four times, {"connections": 1} limits simultaneous connections, and
 {"gap": 0.05} ignores requests that arrive earlier than this after a response. {"unit": 1, "unsupported": [6]} rejects functions,
@@ -45,6 +46,8 @@ class Registers(ModbusSparseDataBlock):
             map_[300 + at] = word
         for at, word in enumerate(struct.unpack(">8H", b"00123.50" + b"RUN\0" + b"    ")):
             map_[310 + at] = word
+        for at, word in enumerate((2346, 0xFFFF, 0x8000)):
+            map_[320 + at] = word
         super().__init__(map_)
         self.count = 0
 

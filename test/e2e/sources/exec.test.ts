@@ -38,6 +38,19 @@ sys.stderr.write("flooded\\n" * 1000); sys.stderr.flush()
 time.sleep(1000)
 `;
 
+/** Prints a number every 20 ms without flushing its output. */
+const BUFFERED = `
+import time
+for n in range(1000): print("T python=%d" % n); time.sleep(0.02)
+`;
+
+/** Prints many numbers at once, without timestamps. */
+const TOGETHER = `
+import os, time
+os.write(1, b"".join(b"T together=%d\\n" % n for n in range(100)))
+time.sleep(1000)
+`;
+
 /** Prints one number per run; the fourth run fails after it. */
 const ONCE = `
 import sys
@@ -166,6 +179,38 @@ describe('program source', () => {
     expect(said()).toHaveLength(20);
   });
 
+  it('replaces implausible timestamps of a program, and reads timestamps without a UTC offset in its zone', async () => {
+    const text =
+      'import datetime, json, time\nnow = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)\n';
+    const say = (key: string, time: string) =>
+      `print(json.dumps({"tag": "T", "key": "${key}", "value": now.timestamp(), "timestamp": ${time}}), flush=True)\n`;
+    const tokyo = 'now.astimezone(datetime.timezone(datetime.timedelta(hours=9))).strftime("%Y-%m-%dT%H:%M:%S")';
+    const clocks = program(
+      'clocks.py',
+      `${text}${say('unset', 'int(now.timestamp())')}${say('zoned', tokyo)}time.sleep(99)`,
+    );
+    const local = program('local.py', `${text}${say('local', tokyo)}time.sleep(99)`);
+    await reload(
+      `clocks: { ${clocks}, zone: Asia/Tokyo }, local: { ${local} }, ` +
+        `lines: { exec: [sh, -c, 'echo "T lines=1 $(date +%s)"; sleep 1000'], format: lines }`,
+      'unset: { from: clocks }, zoned: {}, local: {}, lines: { from: lines }',
+    );
+    const keys = ['unset', 'zoned', 'lines'];
+    await agent.until(() => keys.every((key) => stored(key).length > 0), 'the values arrive');
+    const [unset, zoned] = [stored('unset')[0]!, stored('zoned')[0]!];
+    expect(zoned.timestampMs).toBe(zoned.value * 1_000);
+    expect(unset.timestampMs).toBeGreaterThanOrEqual(unset.value * 1_000);
+    const errorsOf = (event: string) => agent.logged(event).map(({ source, error }) => `${source}: ${error}`);
+    expect(errorsOf('source.time_replaced').sort()).toEqual([
+      expect.stringMatching(/^clocks: .* appears to be in s, use milliseconds/),
+      expect.stringMatching(/^lines: .*: print timestamps in nanoseconds$/),
+    ]);
+    await agent.until(() => errorsOf('source.zone_missing').length > 0, 'the missing zone is reported');
+    expect(errorsOf('source.zone_missing')).toEqual([
+      expect.stringMatching(/^local: .* 9 h ahead of the arrival time/),
+    ]);
+  });
+
   it('runs at an interval, stores each run once, reports failed runs, and kills hung ones with their children', async () => {
     const pids = file('pids');
     await reload(
@@ -184,6 +229,37 @@ describe('program source', () => {
     expect(good.map(({ value }) => value).slice(0, 6)).toEqual([0, 1, 2, 3, 4, 5]);
     // The failed run repeats its value with the status bad.
     expect(stored('once').filter(({ status }) => status === 'bad')).toMatchObject([{ value: 3 }]);
+  });
+
+  it('prevents buffered output of Python and C programs, and reports values without timestamps that arrive together', async () => {
+    writeFileSync(file('numbers'), Array.from({ length: 500 }, (_, n) => `T sed=${n}\n`).join(''));
+    await reload(
+      `python: { ${program('buffered.py', BUFFERED)}, format: lines }, ` +
+        `sed: { exec: [sh, -c, "while read line; do echo \\"$line\\"; sleep 0.02; done <${file('numbers')} | sed s/a/a/"], format: lines }, ` +
+        `together: { ${program('together.py', TOGETHER)}, format: lines }`,
+      'python: { from: python }, sed: { from: sed }, together: { from: together }',
+    );
+    for (const key of ['python', 'sed']) {
+      await agent.until(() => numbers(key).length > 5, `the first numbers of ${key} arrive`);
+      expect(numbers(key).length).toBeLessThan(400);
+    }
+    await agent.until(() => agent.logged('exec.buffered').length > 0, 'the values without timestamps are reported');
+    expect(agent.logged('exec.buffered')).toMatchObject([{ source: 'together', values: 100 }]);
+  });
+
+  it('omits LD_PRELOAD if the program reports that it does not support it', async () => {
+    const script = (name: string) =>
+      `[ -z "$LD_PRELOAD" ] || { echo "Error relocating $LD_PRELOAD: symbol not found" >&2; exit 127; }; [ -n "$PYTHONUNBUFFERED" ] && echo "T ${name}=1"; [ -z "$1" ] && sleep 1000`;
+    const sourceOf = (name: string, rest: string) =>
+      `${name}: { exec: [sh, -c, '${script(name)}'${rest}, format: lines`;
+    await reload(
+      `${sourceOf('musl', ']')} }, ${sourceOf('musl_runs', ', sh, end]')}, every: 200ms }`,
+      'musl: { from: musl }, musl_runs: { from: musl_runs }',
+    );
+    const hasAll = () => numbers('musl').length > 0 && numbers('musl_runs').length > 2;
+    await agent.until(hasAll, 'both programs print values');
+    const removed = agent.logged('exec.preload_removed').map(({ source }) => String(source));
+    expect(removed.sort()).toEqual(['musl', 'musl_runs']);
   });
 
   it('rejects a line that is cut by a limit, and reports programs that are silent or cannot be started', async () => {

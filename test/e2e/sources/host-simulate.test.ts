@@ -39,7 +39,7 @@ tags:
   H: { asset: 881, values: { ${readings.join(', ')} } }
   S:
     asset: 882
-    values: { ${shapes.join(', ')}, still: { from: play, shape: sine, deadband: 1000 }, changes: { from: play, shape: step, low: 0, high: 1, on_change: true } }
+    values: { ${shapes.join(', ')}, still: { from: play, shape: sine, deadband: 1000 }, plausible: { from: play, shape: sine, low: -10, high: 10, range: [0, 5] }, changes: { from: play, shape: step, low: 0, high: 1, on_change: true } }
 `,
     // Long enough for a kill between a premature count and its commit.
     env: { COMMIT_INTERVAL: '300ms', POST_INTERVAL: '100ms' },
@@ -93,6 +93,8 @@ describe('simulated source', () => {
       expect(Math.max(...of(key))).toBeLessThanOrEqual(high);
     }
     expect(of('still')).toHaveLength(1);
+    await agent.until(() => of('plausible').length > 0, 'a value within its range arrives');
+    expect(of('plausible').filter((value) => value < 0 || value > 5)).toEqual([]);
     const changes = of('changes');
     expect(changes.filter((value, at) => at > 0 && value === changes[at - 1])).toEqual([]);
   });
@@ -100,7 +102,7 @@ describe('simulated source', () => {
   it('delivers each counted value across kill -9', async () => {
     const SOURCES = {
       self: [881, READINGS],
-      play: [882, [...Object.keys(SHAPES), 'still', 'changes']],
+      play: [882, [...Object.keys(SHAPES), 'still', 'changes', 'plausible']],
     } as const;
     const times = (source: keyof typeof SOURCES) => {
       const [asset, keys] = SOURCES[source];

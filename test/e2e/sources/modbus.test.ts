@@ -24,6 +24,7 @@ const MAP = [
   ['long', 'holding 301, type: bcd32', 123_456],
   ['text', 'holding 310, type: string, length: 8', 123.5],
   ['state', 'holding 314, type: string, length: 4, map: { RUN: 7 }', 7],
+  ['scaled', 'holding 320, scale_register: holding 321', 234.6],
 ] as const;
 const COUNTERS = ['tcp', 'rtu'] as const;
 
@@ -47,6 +48,7 @@ beforeAll(async () => {
   rtu: { modbus: "rtu:${pair.ours}", unit: 1, every: 50ms }
   other: { modbus: "rtu:${pair.ours}", unit: 2, every: 50ms }
   map: { modbus: "tcp://127.0.0.1:${port}", unit: 2, every: 100ms, timeout: 500ms }
+  inverter: { modbus: "tcp://127.0.0.1:${port}", unit: 2, every: 100ms, no_value: sunspec }
 tags:
   C:
     asset: 881
@@ -59,6 +61,13 @@ tags:
     values:
 ${values}      beyond: { from: map, register: holding 40050 }
       wrong: { from: map, register: holding 201 }
+  I:
+    asset: 883
+    values:
+      power: { from: inverter, register: holding 320, type: int16, scale_register: holding 321, range: [0, 500] }
+      none: { from: inverter, register: holding 322, type: int16, scale: 0.1 }
+      alarm: { from: inverter, register: holding 321, bit: 0 }
+      hot: { from: inverter, register: holding 320, scale: 0.1, range: [-40, 125] }
 `,
     // Long enough for a kill between a premature count and its commit.
     env: { COMMIT_INTERVAL: '300ms', POST_INTERVAL: '100ms' },
@@ -100,6 +109,27 @@ describe('Modbus source', () => {
     const before = platform.stored(882, 'input').length;
     await agent.until(() => platform.stored(882, 'input').length > before + 2, 'the other registers are read');
     expect([...platform.stored(882, 'wrong'), ...platform.stored(882, 'beyond')]).toEqual([]);
+  });
+
+  it('rejects and reports codes for "no value" and out-of-range values', async () => {
+    const before = platform.stored(883, 'power').length;
+    await agent.until(() => platform.stored(883, 'power').length > before + 2, 'the other values are read');
+    expect(new Set(platform.stored(883, 'power').map(({ value }) => value))).toEqual(new Set([234.6]));
+    expect(['none', 'alarm', 'hot'].flatMap((key) => platform.stored(883, key))).toEqual([]);
+    const { stdout } = await runVerb(agent, 'sources', 'test', '--json', 'inverter');
+    expect(JSON.parse(stdout)).toMatchObject([
+      { key: 'power', raw: 2346, value: 234.6, problem: null },
+      { key: 'none', value: null, problem: expect.stringContaining('-32768 means "no value"') },
+      { key: 'alarm', value: null, problem: expect.stringContaining('65535, which means "no value"') },
+      { key: 'hot', value: null, problem: expect.stringContaining('234.6 is outside range [-40, 125]') },
+    ]);
+    expect((await runVerb(agent, 'sources', 'ls')).stdout).toMatch(
+      /^inverter: \d+ rejected, latest: I \w+: .*(range|value)/m,
+    );
+    for (const event of ['source.no_value', 'source.out_of_range']) {
+      await agent.until(() => agent.logged(event).length > 0, `${event} is logged`);
+      expect(agent.logged(event)).toHaveLength(1);
+    }
   });
 
   it('is tested over the line of the running source, which continues to read', async () => {
@@ -154,8 +184,9 @@ describe('Modbus source', () => {
     // The other device of this host is still read.
     const before = platform.stored(882, 'input').length;
     await agent.until(() => platform.stored(882, 'input').length > before, 'the other device is read');
+    const isConnected = () => agent.metric('tagferry_source_connected{source="tcp"');
+    await agent.until(async () => (await isConnected()) === 0, 'the metric shows the lost connection');
     expect((await runVerb(agent, 'sources', 'ls')).stdout).toMatch(/^tcp +modbus +not connected/m);
-    expect(await agent.metric('tagferry_source_connected{source="tcp"')).toBe(0);
     await peers.tcp.configure({ unit: 1, hang: false });
     await agent.until(() => agent.logged('modbus.silent_over').length > 0, 'the device responds');
 
@@ -163,7 +194,9 @@ describe('Modbus source', () => {
     await pair.unplug();
     await peers.rtu.end();
     await agent.until(() => agent.logged('modbus.disconnected').length > 1, 'both failures are reported');
-    for (const name of COUNTERS) expect(await problemOf(name)).not.toBe('');
+    for (const name of COUNTERS) {
+      await agent.until(async () => (await problemOf(name)) !== '', `the state names the problem of ${name}`);
+    }
     await pair.plug();
     peers = { tcp: await Peer.tcp(peers.tcp.port), rtu: await Peer.rtu(pair.theirs) };
     await untilMore(...COUNTERS, 'other');

@@ -19,8 +19,19 @@ const CONFIRMING = ['version: 3, qos: 1', 'qos: 1', 'qos: 2'] as const;
 const UNCONFIRMED = 3;
 const SHARED = 4;
 const RETAINED = 5;
-/** Values of a topic without times: of a source with the default, and of one with `retained: take`. */
-const UNTIMED = { skipped: '', taken: ', retained: take' };
+/** Sources of values without timestamps, by key. All of them except `taken` skip retained messages. */
+const UNTIMED = {
+  skipped: '',
+  older: ', version: 3, qos: 0',
+  exact: ', qos: 2',
+  grouped: ', share: untimed',
+  taken: ', retained: take',
+};
+const SKIPPING = ['skipped', 'older', 'exact', 'grouped'];
+/** Values of senders with incorrect clocks, and their members. */
+const CLOCKS = { unset: '', local: '', zoned: ', zone: Asia/Tokyo', coarse: '' };
+/** Value of a device that sends padded strings, words and a code for "no value". */
+const ODD = '      odd: { from: taken, topic: site/odd, map: { ON: 1, "OFF": 0 }, no_value: -9999, range: [0, 900] }\n';
 const FLOWING = [0, 1, 2, UNCONFIRMED];
 // Long enough for a kill between a premature acknowledgement and its commit.
 const ENV = { COMMIT_INTERVAL: '300ms', POST_INTERVAL: '100ms' };
@@ -53,8 +64,15 @@ function tagsOf(topics: readonly number[]): string {
     (topic) =>
       `      k${topic}: { from: s${topic === RETAINED ? 1 : topic}, topic: site/t${topic}, at: /v, time: /t }\n`,
   );
-  const untimedValues = untimed.map(([key]) => `      ${key}: { from: ${key}, topic: site/untimed }\n`);
-  return `sources:\n${sources.join('')}tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}${untimedValues.join('')}`;
+  const untimedValues = untimed.map(([key]) => {
+    const topic = key === 'exact' ? '+/untimed' : 'site/untimed';
+    return `      ${key}: { from: ${key}, topic: ${topic} }\n`;
+  });
+  if (topics.includes(RETAINED)) untimedValues.push('      added: { from: skipped, topic: site/added }\n');
+  sources.push(`  clocks: { mqtt: "mqtt://127.0.0.1:${broker.port}" }\n`);
+  for (const [key, more] of Object.entries(CLOCKS))
+    untimedValues.push(`      ${key}: { from: clocks, topic: site/${key}, at: /v, time: /t${more} }\n`);
+  return `sources:\n${sources.join('')}tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}${untimedValues.join('')}${ODD}`;
 }
 
 const shared = () => `  s${SHARED}: { mqtt: "mqtt://127.0.0.1:${broker.port}", share: gateways }\n`;
@@ -126,7 +144,8 @@ beforeAll(async () => {
   ports = await Promise.all(ways.map((way) => way.start()));
   plant = await connectAsync(`mqtt://127.0.0.1:${broker.port}`, { reconnectPeriod: 50, clientId: 'plant' });
   plant.on('error', () => {});
-  await plant.publishAsync('site/untimed', '1', { qos: 1, retain: true });
+  for (const topic of ['untimed', 'added']) await plant.publishAsync(`site/${topic}`, '1', { qos: 1, retain: true });
+  await plant.publishAsync('site/unset', '{"v":1,"t":8}', { qos: 1, retain: true });
   agent = new AgentProcess(platform.url, { tags: tagsOf([...FLOWING, SHARED]), env: ENV });
   await agent.start();
   await untilHeard([...FLOWING, SHARED]);
@@ -161,8 +180,53 @@ describe('MQTT source', () => {
     const values = (key: string) => platform.stored(ASSET, key).map(({ value }) => value);
     await agent.until(() => values('taken').includes(1), 'the retained message arrives');
     await plant.publishAsync('site/untimed', '2', { qos: 1 });
-    await agent.until(() => values('taken').includes(2) && values('skipped').includes(2), 'the next message arrives');
-    expect(values('skipped')).not.toContain(1);
+    const hasNext = () => ['taken', ...SKIPPING].every((key) => values(key).includes(2));
+    await agent.until(hasNext, 'the next message arrives');
+    for (const key of SKIPPING) expect([key, values(key).includes(1)]).toEqual([key, false]);
+  });
+
+  it('replaces implausible timestamps of live messages, rejects retained messages, and suggests time_unit', async () => {
+    const isRejected = () => agent.logged('source.time_rejected').some(({ source }) => source === 'clocks');
+    await agent.until(isRejected, 'the retained message is rejected');
+    const beforeMs = Date.now();
+    await plant.publishAsync('site/unset', `{"v":2,"t":${Math.floor(beforeMs / 1_000)}}`, { qos: 1 });
+    await agent.until(() => platform.stored(ASSET, 'unset').some(({ value }) => value === 2), 'the value arrives');
+    const [first, ...more] = platform.stored(ASSET, 'unset');
+    expect([first!.value, more]).toEqual([2, []]);
+    expect(first!.timestampMs).toBeGreaterThanOrEqual(beforeMs);
+    const errors = agent.logged('source.time_replaced').map(({ error }) => error);
+    expect(errors).toEqual([expect.stringContaining('T unset: timestamp 1970')]);
+    expect(errors[0]).toContain('set time_unit: s');
+  });
+
+  it('reads timestamps without a UTC offset in their zone, and reports a missing zone and duplicate timestamps', async () => {
+    const timeMs = Math.floor(Date.now() / 1_000) * 1_000;
+    const tokyo = new Date(timeMs + 9 * 3_600_000).toISOString().replace('.000Z', '');
+    for (const key of ['local', 'zoned']) await plant.publishAsync(`site/${key}`, `{"v":1,"t":"${tokyo}"}`, { qos: 1 });
+    for (const v of [1, 1, 2]) await plant.publishAsync('site/coarse', `{"v":${v},"t":${timeMs}}`, { qos: 1 });
+    await agent.until(() => platform.stored(ASSET, 'zoned').length > 0, 'the value arrives');
+    expect(platform.stored(ASSET, 'zoned')[0]!.timestampMs).toBe(timeMs);
+    const errorsOf = (event: string) => agent.logged(event).map(({ error }) => error);
+    await agent.until(() => errorsOf('source.zone_missing').length > 0, 'the missing zone is reported');
+    expect(errorsOf('source.zone_missing')).toEqual([expect.stringMatching(/^T local: .* 9 h ahead of .*set zone/)]);
+    await agent.until(() => errorsOf('source.same_time').length > 0, 'the overwritten value is reported');
+    expect(errorsOf('source.same_time')).toEqual([expect.stringMatching(/^T coarse at .*time_from: arrival/)]);
+    const { stdout } = await runVerb(agent, 'sources', 'ls');
+    for (const words of ['implausible timestamp replaced', 'probably local time', 'keeps only one'])
+      expect(stdout).toContain(words);
+  });
+
+  it('reads padded numbers and mapped words, and rejects other text, codes and out-of-range values', async () => {
+    const sent = ['\ufeff7\0\0', 'ON', '-9999', '21,5 kg', '0x1F', '1.234.567', '1e400', '901', 'OFF\0', '12.5'];
+    for (const text of sent) await plant.publishAsync('site/odd', text, { qos: 1 });
+    const values = () => platform.stored(ASSET, 'odd').map(({ value }) => value);
+    await agent.until(() => values().includes(12.5), 'the final value arrives');
+    expect(values()).toEqual([7, 1, 0, 12.5]);
+    expect((await runVerb(agent, 'sources', 'ls')).stdout).toMatch(/^taken: \d+ rejected, latest: /m);
+    expect(agent.logged('source.no_value')).toMatchObject([
+      { value: 'T odd', error: '-9999 means "no value" (no_value)' },
+    ]);
+    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is outside range [0, 900]' }]);
   });
 
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {
@@ -224,6 +288,9 @@ describe('MQTT source', () => {
     const retained = await say(RETAINED, { retain: true });
     await reload([...FLOWING, SHARED, RETAINED]);
     await agent.until(() => arrived(RETAINED).has(retained), 'the retained message arrives');
+    await plant.publishAsync('site/added', '2', { qos: 1 });
+    const ofAdded = () => platform.stored(ASSET, 'added').map(({ value }) => value);
+    await agent.until(() => ofAdded().includes(2), 'a message of the added topic arrives');
     await agent.end('SIGKILL');
     await agent.start();
     await untilHeard([RETAINED]);
@@ -235,6 +302,9 @@ describe('MQTT source', () => {
       timestampMs: START_MS + retained,
     });
     expect(arrived(RETAINED).has(removed)).toBe(false);
+    // The retained message is missing, even after the restart.
+    expect(ofAdded()).toEqual([2]);
+    for (const key of SKIPPING) expect(platform.stored(ASSET, key).map(({ value }) => value)).not.toContain(1);
   });
 
   it('shares messages with another agent, and loses none when one of them is killed', async () => {

@@ -51,7 +51,9 @@ function files(more = ''): { tags: string; env: Record<string, string> } {
   const tags =
     `sources:\n  line: { nats: "${servers.url}", durable: ${DURABLE}, ack_wait: 1s }\n` +
     `tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}` +
-    `      untimed: { from: line, subject: site.untimed }\n${more}`;
+    `      untimed: { from: line, subject: site.untimed }\n` +
+    `      odd: { from: line, subject: site.odd, map: { ON: 1, "OFF": 0 }, no_value: -9999, range: [0, 900] }\n` +
+    `      unset: { from: line, subject: site.unset, at: /v, time: /t }\n${more}`;
   return { tags, env: ENV };
 }
 
@@ -123,6 +125,28 @@ describe('NATS source', () => {
     expect(arrived().map(({ value, timestampMs }) => [value, timestampMs])).toEqual([...sent]);
   });
 
+  it('reads padded numbers and mapped words, and rejects other text, codes and out-of-range values', async () => {
+    const sent = ['\ufeff7\0\0', 'ON', '-9999', '21,5 kg', '0x1F', '1.234.567', '1e400', '901', 'OFF\0', '12.5'];
+    for (const text of sent) await stream.publish('site.odd', text);
+    const values = () => platform.stored(ASSET, 'odd').map(({ value }) => value);
+    await agent.until(() => values().includes(12.5), 'the final value arrives');
+    expect(values()).toEqual([7, 1, 0, 12.5]);
+    expect((await runVerb(agent, 'sources', 'ls')).stdout).toMatch(/^line: \d+ rejected, latest: /m);
+    expect(agent.logged('source.no_value')).toMatchObject([
+      { value: 'T odd', error: '-9999 means "no value" (no_value)' },
+    ]);
+    expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is outside range [0, 900]' }]);
+  });
+
+  it('replaces an implausible timestamp with the stream timestamp of the message', async () => {
+    const { seq } = await stream.publish('site.unset', '{"v":1,"t":8}');
+    const timeMs = (await manager.streams.getMessage('PLANT', { seq }))!.time.getTime();
+    await agent.until(() => platform.stored(ASSET, 'unset').length > 0, 'the value arrives');
+    expect(platform.stored(ASSET, 'unset').map(({ timestampMs }) => timestampMs)).toEqual([timeMs]);
+    const [{ error }] = agent.logged('source.time_replaced') as [{ error: string }];
+    expect(error).toContain('T unset: timestamp 1970-01-01T00:00:00.008Z is before 2000-01-01');
+  });
+
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {
     const reports = agent.logged('nats.unreadable').length;
     await stream.publish('site.t0', 'garbage');
@@ -166,6 +190,8 @@ describe('NATS source', () => {
       ['k0', latest[0], null],
       ['k1', latest[1], null],
       ['untimed', untimed, null],
+      ['odd', '12.5', null],
+      ['unset', 1, null],
     ]);
     expect(Date.parse(tested[0]!.timestamp)).toBe(START_MS + latest[0]!);
     await agent.until(async () => (await info())[2] === unchanged[2], 'the consumer of the test is deleted');
@@ -177,6 +203,7 @@ describe('NATS source', () => {
     await stream.publish('site.t0', new Uint8Array(4 * 1024 * 1024 + 1));
     await say(0);
     await expectAll();
+    await agent.until(() => agent.logged('broker.discarded').length > 0, 'the message is reported');
     expect(agent.logged('broker.discarded')).toMatchObject([{ broker: 'line', topic: 'site.t0', bound: 'packet' }]);
   });
 

@@ -185,6 +185,27 @@ describe('push', () => {
     },
   );
 
+  it('rejects implausible timestamps, suggests the matching precision, and stores the other lines', async () => {
+    const at = START_MS + 400_000;
+    const errorOf = async (text: string, query = '') => JSON.parse((await lines(text, query)).text).error as string;
+    for (const query of ['', '?precision=ns']) {
+      expect(await errorOf(`T a=1 ${at / 1_000}\n`, query)).toContain('use precision=s dropped=1');
+      expect(await errorOf(`T a=1 ${at}\n`, query)).toContain('use precision=ms dropped=1');
+    }
+    const board = await errorOf(`T a=1 8\nT a=2 ${at / 1_000}\n`, '?precision=s');
+    expect(board).toContain('line 1 "T a=1 8": timestamp 1970-01-01T00:00:08.000Z is before 2000-01-01');
+    const response = await agent.push([{ tag: 'T', key: 'a', value: 1, timestamp: Date.now() + 90_000_000 }]);
+    expect([response.status, response.text]).toEqual([422, expect.stringContaining('more than a day ahead')]);
+    expect((await lines(`T a=3 ${at / 1_000}\n`, '?precision=s')).status).toBe(204);
+    const here = () => stored('a').filter(([timeMs]) => timeMs! < START_MS || timeMs! >= at);
+    await agent.until(() => here().some(([, value]) => value === 3), 'the valid lines arrive');
+    expect(here()).toEqual([[at, 3]]);
+    expect((await lines(`T a=4 ${at / 1_000}\nT a=5 ${at / 1_000}\n`, '?precision=s')).status).toBe(204);
+    const reported = () => agent.logged('source.same_time').map(({ source, error }) => `${source}: ${error}`);
+    await agent.until(() => reported().length > 0, 'the overwritten values are reported');
+    expect(reported()).toEqual([expect.stringMatching(/^influx: asset 882 a at .*precision=ms or finer/)]);
+  });
+
   it('keeps timestamps in every notation and precision, and separates the arrival times of one request', async () => {
     const at = START_MS + 300_000;
     const iso = new Date(at).toISOString();
@@ -205,7 +226,7 @@ describe('push', () => {
     ]);
     expect(responses.map(({ status, text }) => [status, text])).toEqual(responses.map(() => [204, '']));
     await agent.until(() => platform.stored(882, 'state').length >= 4, 'the last values arrive');
-    const times = () => stored('a').filter(([timeMs]) => timeMs! >= at);
+    const times = () => stored('a').filter(([timeMs]) => timeMs! >= at && timeMs! < at + 100_000);
     await agent.until(() => times().length >= 9, 'the values with times arrive');
     expect(times().map(([timeMs, value]) => [timeMs! - at, value])).toEqual([
       [0, 1],

@@ -1,6 +1,7 @@
 // Requires: mosquitto
 import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { connectAsync, type MqttClient } from 'mqtt';
 import { newClient } from 'sparkplug-client';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -14,6 +15,8 @@ const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
   get(version: string): { encodePayload(payload: object): Uint8Array };
 };
 const { encodePayload } = get('spBv1.0');
+/** Time of a node whose clock was not set. */
+const UNSET_MS = 900_000_000;
 const START_MS = 1_700_000_000_000;
 const REBIRTH = { name: 'Node Control/Rebirth', type: 'Boolean', value: false };
 
@@ -123,6 +126,10 @@ class ConfirmedNode {
     return this.#publish('NDATA', []);
   }
 
+  sayAt(timestamp: number, more: { isHistorical?: true } = {}): Promise<unknown> {
+    return this.#publish('NDATA', [{ name: 'Count', timestamp, type: 'Int32', value: timestamp, ...more }]);
+  }
+
   #publish(type: string, more: object[]): Promise<unknown> {
     const timestamp = START_MS + this.n;
     const metrics = [...more, { name: 'Count', timestamp, type: 'Int32', value: this.n }];
@@ -150,6 +157,7 @@ tags:
     values:
       count: { unit: 1, from: cells, metric: "press-4/Line/Count" }
       pressure: { unit: 1, from: cells, metric: press-4/press/Pressure, on_failure: bad }
+      cold: { unit: 1, from: cells, metric: press-7/Temperature }
       sure: { unit: 1, from: cells, metric: press-9/Count }
 `,
     env: { COMMIT_INTERVAL: '200ms', POST_INTERVAL: '100ms' },
@@ -178,6 +186,27 @@ describe('Sparkplug B source', () => {
     );
     expect(all.map((n) => at('pressure', n)!.value)).toEqual(all.map((n) => -n));
     expect(at('count', 0)).toMatchObject({ value: 0, status: undefined });
+  });
+
+  it('delivers an integer without a data type only after the birth certificate defines its sign', async () => {
+    const client = await connectAsync(url(), { clientId: 'press-7' });
+    const data = (value: number) => {
+      const metric = new BinaryWriter().tag(1, WireType.LengthDelimited).string('Temperature');
+      metric
+        .tag(3, WireType.Varint)
+        .uint64(String(START_MS + value))
+        .tag(10, WireType.Varint)
+        .uint32(2 ** 32 - value);
+      return Buffer.from(new BinaryWriter().tag(2, WireType.LengthDelimited).bytes(metric.finish()).finish());
+    };
+    await client.publishAsync('spBv1.0/Plant1/NDATA/press-7', data(11), { qos: 1 });
+    const metrics = [REBIRTH, { name: 'Temperature', timestamp: START_MS, type: 'Int32', value: -10 }];
+    const born = encodePayload({ timestamp: START_MS, seq: 0, metrics });
+    await client.publishAsync('spBv1.0/Plant1/NBIRTH/press-7', Buffer.from(born), { qos: 1 });
+    await client.publishAsync('spBv1.0/Plant1/NDATA/press-7', data(12), { qos: 1 });
+    await agent.until(() => stored('cold').length === 3, 'all values arrive');
+    expect(new Set(stored('cold').map(({ value }) => value))).toEqual(new Set([-10, -11, -12]));
+    await client.endAsync();
   });
 
   it('requests birth certificates after a restart, and loses no stored value and no current state by kill -9', async () => {
@@ -268,6 +297,24 @@ describe('Sparkplug B source', () => {
       await agent.until(() => platform.compare(881, 'sure', sent).missing.length === 0, 'all values arrive');
       const withFirst = [{ timestampMs: START_MS, value: 0 }, ...sent];
       expect(platform.compare(881, 'sure', withFirst)).toMatchObject({ invented: [], different: [] });
+    } finally {
+      await node.end();
+    }
+  });
+
+  it('replaces the implausible timestamp of a live metric, and rejects a historical metric', async () => {
+    const node = await ConfirmedNode.open();
+    try {
+      const beforeMs = Date.now();
+      const live = () => stored('sure').filter(({ value }) => value === Math.floor(beforeMs / 1_000));
+      await node.sayAt(UNSET_MS, { isHistorical: true });
+      await node.sayAt(Math.floor(beforeMs / 1_000));
+      await agent.until(() => live().length > 0, 'the live value arrives');
+      expect(live()[0]!.timestampMs).toBeGreaterThanOrEqual(beforeMs);
+      expect(stored('sure').filter(({ value }) => value === UNSET_MS)).toEqual([]);
+      const errorOf = (event: string) => agent.logged(event).map(({ error }) => error);
+      expect(errorOf('source.time_rejected')).toEqual([expect.stringContaining('1970-01-11T10:00:00.000Z is before')]);
+      expect(errorOf('source.time_replaced')).toEqual([expect.stringContaining('the number appears to be in s')]);
     } finally {
       await node.end();
     }

@@ -14,8 +14,8 @@ import type { AgentFiles } from '../../e2e/harness/agent-process.ts';
 import { compileDiskLayer } from '../../host/faults/disk-fault.ts';
 import { fillBuffer } from '../../host/faults/filled-buffer.ts';
 import { SECTOR, sectorOf } from '../../host/faults/page-map.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
 import { anEvent, SECRET } from '../../unit/webhook/parts/listening.ts';
-import { GatewayProcess } from './gateway-process.ts';
 
 const MiB = 2 ** 20;
 const TAGS = 'tags: { FT-101: { asset: 881, values: { flow: { unit: 12 } } } }\n';

@@ -6,8 +6,8 @@ import { pathToFileURL } from 'node:url';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { VALUE_TAGS, type ValueCount, ValuePlant } from '../../e2e/harness/value-plant.ts';
 import { SmallDisk } from '../../host/faults/small-disk.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
 import { ManualClock } from '../../unit/doubles/manual-clock.ts';
-import { GatewayProcess } from './gateway-process.ts';
 
 const MAX_SERIES = 3_000;
 const MiB = 2 ** 20;

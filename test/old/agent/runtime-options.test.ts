@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { MAIN } from '../../built-agent.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
-import { asPackaged } from './packaged.ts';
+import { asPackaged } from '../../host/packaged.ts';
 
 const CHECKOUT_MAIN = join(import.meta.dirname, '../../../src/main.ts');
 /** Address without a listener. */

@@ -60,7 +60,7 @@ beforeEach(async () => {
     kinds: [probe.kind],
     buffer: buffer as unknown as SourcesFlowOptions['buffer'],
     countIngested: () => {},
-    countAhead: () => {},
+    platformMs: () => undefined,
     brokers: new Brokers({ clientId: (name) => name, clock, logger: silentLogger() }),
     clock,
     log: silentLogger(),

@@ -11,7 +11,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../../e2e/harness/agent-process.ts';
 import { compileDiskLayer } from '../../host/faults/disk-fault.ts';
-import { GatewayProcess } from '../agent/gateway-process.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
 import { runVerb } from '../commands/verb-run.ts';
 
 const SERIES_AN_ASSET = 500;

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MAIN } from '../../built-agent.ts';
-import { GatewayProcess } from '../agent/gateway-process.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
 
 const BOUND = 1_000_000;
 const REQUESTS = 30;

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../../src/base/port-claim.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { deliverEvent } from '../../e2e/harness/delivering.ts';
-import { GatewayProcess } from '../agent/gateway-process.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
 
 let sandbox: Sandbox;
 let gateway: GatewayProcess;

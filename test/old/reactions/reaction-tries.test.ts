@@ -8,8 +8,8 @@ import { freePort } from '../../../src/base/port-claim.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { Inbox } from '../../../src/webhook/inbox.ts';
 import { sign } from '../../../src/webhook/signature.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
 import { wholeLines } from '../../whole-lines.ts';
-import { GatewayProcess } from '../agent/gateway-process.ts';
 
 const TAGS = `tags:
   FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }

@@ -4,8 +4,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import type { SourceReport } from '../../../src/sources/status.ts';
 import { OpcuaServer } from '../../e2e/harness/opcua-server.ts';
-import { GatewayProcess } from '../agent/gateway-process.ts';
-import { MemoryBounds } from '../agent/memory-bounds.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
+import { MemoryBounds } from '../../host/memory-bounds.ts';
 import { runVerb } from '../commands/verb-run.ts';
 
 const server = new OpcuaServer();

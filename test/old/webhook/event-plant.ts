@@ -4,8 +4,8 @@ import { freePort } from '../../../src/base/port-claim.ts';
 import { readStoppedInbox } from '../../../src/control/stopped-inbox.ts';
 import type { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import type { InboxEvent } from '../../../src/webhook/inbox-event.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
 import { wholeLines } from '../../whole-lines.ts';
-import { GatewayProcess } from '../agent/gateway-process.ts';
 
 const TAGS = 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n';
 

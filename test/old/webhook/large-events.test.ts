@@ -6,8 +6,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../../src/base/port-claim.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { deliverEvent } from '../../e2e/harness/delivering.ts';
+import { GatewayProcess } from '../../host/gateway-process.ts';
 import { wholeLines } from '../../whole-lines.ts';
-import { GatewayProcess } from '../agent/gateway-process.ts';
 
 let sandbox: Sandbox;
 /** `dispose` throws if the kernel killed the agent for exceeding the memory limit. */

@@ -16,6 +16,7 @@ import { AddressBook } from '../../../src/sources/intake/address-book.ts';
 import { Draft } from '../../../src/sources/intake/draft.ts';
 import { RejectedValues } from '../../../src/sources/intake/problem-list.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
+import { ValueTimes } from '../../../src/sources/intake/times.ts';
 
 const PLACE = { boot: 'one', wallMs: 0 };
 
@@ -158,7 +159,7 @@ describe('MAX_SERIES', () => {
     ],
   ]);
   const offer = (book: AddressBook, count: number, asset: number) => {
-    const draft = new Draft(book, new Stamps(), nowMs);
+    const draft = new Draft(book, new Stamps(), new ValueTimes(), nowMs);
     for (let i = 0; i < count; i++) {
       const slot = book.findDirect({ asset, key: `k${i}`, unit: undefined, group: undefined });
       if ('series' in slot) draft.add(slot, 1, nowMs, 0);
@@ -170,7 +171,7 @@ describe('MAX_SERIES', () => {
     const book = new AddressBook({ catalogue, tags: TAGS, maxSeries: 5, log: silentLogger() });
     expect(offer(book, 5, 1).finish().length).toBe(5);
     expect(() => offer(book, 1, 2).finish()).toThrow(RejectedValues);
-    const draft = new Draft(book, new Stamps(), nowMs);
+    const draft = new Draft(book, new Stamps(), new ValueTimes(), nowMs);
     for (const key of ['a', 'b', 'c']) draft.add(draft.slotOfTag('FT-101', key)!, 1, nowMs, 0);
     expect(draft.finish().length).toBe(3);
     expect(() => offer(book, 1, 2).finish()).toThrow(RejectedValues);

@@ -16,6 +16,7 @@ const SOURCE: ShownStatus['sources'][number] = {
   silent_seconds: 0,
   unusable: null,
   rejected: null,
+  warnings: [],
   values: 3,
   missing: null,
   stored: 100,
@@ -203,6 +204,11 @@ describe('status screen', () => {
     expect(flat(piped)).toContain('unit: unknown '.repeat(20).trim());
     // An address longer than a line is not wrapped.
     for (const line of piped.split('\n')) expect(line, line).toMatch(/^.{1,80}$|^.{10}\S+$/);
+  });
+
+  it('reports other clients only as a possible cause of a 429 response', () => {
+    const screen = statusScreen(BAD_DAY, 80, (text) => text, 'wrap').replaceAll(/\s+/g, ' ');
+    expect(screen).toContain('limited to 120.5 per minute, reduced after a 429 response; other clients may share');
   });
 
   it('has the same width with or without colours', () => {

@@ -579,6 +579,11 @@ describe('check of tags.yaml', () => {
       '4: register "holding 65535" exceeds the last address 65535, use holding 0 (protocol address) or 40001 (Modicon number)',
     ],
     [
+      'an encoding by another name',
+      'sources:\n  f: { csv: /srv/in, encoding: Latin1 }\ntags:\n  A: { asset: 1, values: { k: { from: f } } }\n',
+      '2: "Latin1" is not one of utf-8, windows-1252, utf-16le, utf-16be, use "windows-1252"',
+    ],
+    [
       'an unknown MQTT quality of service',
       'sources:\n  b: { mqtt: "mqtt://127.0.0.1:1883", qos: 3 }\ntags:\n  A: { asset: 1, values: { k: {} } }\n',
       '2: 3 is unknown, use 0 or 1 or 2',
@@ -621,7 +626,7 @@ describe('check of tags.yaml', () => {
     [
       'a topic of a Modbus source',
       value('{ from: plc1, register: input 1, topic: x }'),
-      '4: "topic" is not supported by the modbus source "plc1", remove it; modbus values support type, byte_order, bit, length',
+      '4: "topic" is not supported by the modbus source "plc1", remove it; modbus values support type, byte_order, bit, length, scale_register',
     ],
     [
       'a wildcard for part of a level',

@@ -16,6 +16,12 @@ const settingsOf = (lines: string, environment: Record<string, string> = {}) => 
 };
 
 describe('settings', () => {
+  it.each(['2000-02-31', '2001-02-29T00:00:00Z', '2000-13-01'])('do not accept the nonexistent date %s', (date) => {
+    const { lines } = check({ 'agent.env': `EARLIEST_TIME=${date}` }, ENOUGH);
+    expect(lines).toEqual([expect.stringContaining('is not a time')]);
+    expect(settingsOf('EARLIEST_TIME=2000-02-29').earliestTimeMs).toBe(Date.UTC(2000, 1, 29));
+  });
+
   it('have the documented defaults if only required keys are set', () => {
     expect(settingsOf('', { STATE_DIRECTORY: '/srv/state' })).toEqual({
       platformUrl: 'https://api.example.com',
@@ -68,6 +74,7 @@ describe('settings', () => {
       httpsProxy: undefined,
       noProxy: undefined,
       ingestHosts: undefined,
+      earliestTimeMs: Date.UTC(2000, 0, 1),
       ingestTagFrom: 'measurement',
       ingestKeyFrom: '{field}',
       ingestTlsCert: undefined,
@@ -267,6 +274,43 @@ describe('setting value', () => {
       'DIR/agent.env:3: TECHNICAL_USERNAME_FILE: two contains more than one line of text, remove everything except the value',
       'DIR/agent.env:4: TECHNICAL_PASSWORD_FILE: . cannot be read: it is a folder, replace it with a file',
     ]);
+  });
+
+  it.each([
+    [
+      'a quoted secret',
+      '"quoted"\n',
+      '"quoted"',
+      ['TECHNICAL_PASSWORD: the quotes are part of the value, remove them'],
+    ],
+    ['CRLF', 'plain\r\n', 'plain', []],
+    ['a byte order mark', '\ufeffplain\n', 'plain', []],
+    ['a quote at one end', '"plain\n', '"plain', []],
+  ])('is used verbatim from a secret file with %s', (_, password, used, warnings) => {
+    const files = { 'agent.env': 'TECHNICAL_PASSWORD_FILE=password\n', password };
+    const { configuration, lines } = check(files, without('TECHNICAL_PASSWORD'));
+    expect(configuration?.settings.technicalPassword).toBe(used);
+    expect(lines).toEqual(warnings.map((line) => `DIR/password:1: warning: ${line}`));
+    const CREDENTIALS_DIRECTORY = makeFolder({ technical_password: password });
+    const loaded = check({}, { ...without('TECHNICAL_PASSWORD'), CREDENTIALS_DIRECTORY });
+    expect(loaded.configuration?.settings.technicalPassword).toBe(used);
+    expect(loaded.lines).toEqual(warnings.map((line) => `credential technical_password: warning: ${line}`));
+  });
+
+  it.each([
+    ['quotes', "'quoted'", ': the quotes are part of the value, remove them from the --env-file or the environment'],
+    ['CRLF', 'plain\r', ' ends with a carriage return, save the --env-file with LF line endings'],
+  ])('is used verbatim from an --env-file with %s', (_, TECHNICAL_PASSWORD, warning) => {
+    const { configuration, lines } = check({}, { ...ENOUGH, TECHNICAL_PASSWORD });
+    expect(configuration?.settings.technicalPassword).toBe(TECHNICAL_PASSWORD);
+    expect(lines).toEqual([`environment: warning: TECHNICAL_PASSWORD${warning}`]);
+  });
+
+  it('is reported as ignored if a byte order mark of an --env-file precedes its name', () => {
+    const { errors } = check({}, { ...without('CLIENT_ID'), '\ufeffCLIENT_ID': 'key' });
+    expect(errors).toContain(
+      'environment: CLIENT_ID is ignored, because a byte order mark precedes its name, save the --env-file without a byte order mark',
+    );
   });
 
   it('is the path of a credential that contains a PEM file', () => {

@@ -5,8 +5,8 @@ import { readLogRow } from '../../../src/buffer/format/log-row.ts';
 import { unpackRanges } from '../../../src/buffer/format/settled-ranges.ts';
 import { processTokenAnswer } from '../../../src/platform/response-meanings.ts';
 import { readCsv } from '../../../src/sources/csv/csv.ts';
-import { TimeReader } from '../../../src/sources/csv/logger-time.ts';
 import { RejectedLines, readLineProtocol } from '../../../src/sources/formats/line-protocol.ts';
+import { TimeReader } from '../../../src/sources/intake/logger-time.ts';
 import { makeIntakeBench } from '../sources/sink-double.ts';
 
 /** Returns bytes with a valid checksum. */

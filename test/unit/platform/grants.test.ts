@@ -139,6 +139,7 @@ describe('technical user grants', () => {
     [403, '<title>Hotel Lobby</title>', /Hotel Lobby/, /captive portal/],
     [200, '<title>Hotel Lobby</title>', /text\/html/, /captive portal/],
     [511, '', /511/, /captive portal/],
+    [302, '', /302/, /Redirects are not followed/],
     [502, '<title>Bad Gateway</title>', /Bad Gateway/, undefined],
   ] as const)('name the cause of a page with status %i', (status, page, message, hint) => {
     const error = failureOf(() => read(answerOf(status, page, { 'content-type': 'text/html' })));

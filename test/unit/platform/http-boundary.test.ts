@@ -15,7 +15,7 @@ import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { Redactor } from '../../../src/base/redactor.ts';
-import { createDispatcher, type DispatcherOptions, goesDirect } from '../../../src/platform/dispatcher.ts';
+import { createDispatcher, type DispatcherOptions, proxyFor } from '../../../src/platform/dispatcher.ts';
 import { HttpBoundary, type HttpBoundaryOptions } from '../../../src/platform/http-boundary.ts';
 import { hasNoBody } from '../../../src/platform/response-body.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
@@ -231,6 +231,23 @@ describe('204', () => {
 });
 
 describe('host with several addresses', () => {
+  it('is called at its new address after a 503 from the previous address', async () => {
+    const old = createServer((_, response) => response.writeHead(503).end());
+    const port = await listening(old);
+    const current = createServer((_, response) => response.end('moved'));
+    await new Promise<void>((resolve) => current.listen(port, '127.0.0.2', resolve));
+    toClose.push(() => new Promise((resolve) => current.close(resolve)).finally(() => current.closeAllConnections()));
+    let address = '127.0.0.1';
+    const lookup = ((_host: string, _options: object, call: (error: null, addresses: object[]) => void) =>
+      call(null, [{ address, family: 4 }])) as unknown as NonNullable<DispatcherOptions['lookup']>;
+    const boundary = boundaryOf({ lookup, connections: 1 });
+    const statusOf = async () => (await get(boundary, `http://platform.test:${port}/`)).status;
+    expect(await statusOf()).toBe(503);
+    address = '127.0.0.2';
+    expect([await statusOf(), await statusOf()]).toEqual([503, 200]);
+    expect(await statusOf()).toBe(200);
+  });
+
   it('is reached over a slow link if another address is unreachable', async () => {
     // The listener accepts no connections for half a second, so that a handshake takes about a second.
     const shared = new Int32Array(new SharedArrayBuffer(8));
@@ -287,6 +304,24 @@ describe('TLS connection', () => {
     expect((await call()).text).toBe('secure');
   });
 
+  it('trusts a private certificate authority that is renewed on disk without a reload', async () => {
+    const port = await tlsServer('server.pem');
+    const folder = mkdtempSync(join(tmpdir(), 'tagferry-ca-'));
+    toClose.push(async () => rmSync(folder, { recursive: true }));
+    const caPath = join(folder, 'ca.pem');
+    writeFileSync(caPath, pem('authority.pem'));
+    const clock = new ManualClock();
+    const boundary = boundaryOf({ caPem: pem('self-signed.pem'), caPath, clock });
+    const call = () =>
+      get(boundary, `https://localhost:${port}/`).then(
+        ({ text }) => text,
+        ({ code }) => code,
+      );
+    expect(await call()).toBe('platform.tls');
+    await clock.advance(60_000);
+    await expect.poll(call).toBe('secure');
+  });
+
   it('trusts a private certificate authority in PLATFORM_CA', async () => {
     const port = await tlsServer('server.pem');
     const boundary = boundaryOf({ caPem: pem('authority.pem') });
@@ -335,14 +370,17 @@ describe('TLS connection', () => {
 });
 
 describe('proxy connection', () => {
-  async function proxy(verdict = 200) {
+  const OTHER_NAME = 'other.example';
+
+  /** `isSilent`: whether the proxy ignores CONNECT for now. `waiting`: connections without a response. */
+  async function proxy(verdict: number | (() => boolean) = 200, waiting: Socket[] = []) {
     const tunnels: { target: string; authorization: string | undefined }[] = [];
     const server = createServer();
     server.on('connect', (request: IncomingMessage, socket: Socket, head: Buffer) => {
       tunnels.push({ target: request.url!, authorization: request.headers['proxy-authorization'] });
-      if (verdict !== 200) return void socket.end(`HTTP/1.1 ${verdict} No\r\n\r\n`);
-      const [host, port] = request.url!.split(':');
-      const onward = connect(Number(port), host, () => {
+      if (typeof verdict === 'function' && verdict()) return void waiting.push(socket);
+      if (typeof verdict === 'number' && verdict !== 200) return void socket.end(`HTTP/1.1 ${verdict} No\r\n\r\n`);
+      const onward = connect(Number(request.url!.split(':')[1]), '127.0.0.1', () => {
         socket.write('HTTP/1.1 200 OK\r\n\r\n');
         onward.write(head);
         onward.pipe(socket).pipe(onward);
@@ -355,20 +393,20 @@ describe('proxy connection', () => {
 
   it('uses an authenticated tunnel for HTTPS, and keeps it open', async () => {
     const { tunnels, port } = await proxy();
-    const target = await tlsServer('server.pem');
+    const target = await tlsServer('other-name.pem');
     const boundary = boundaryOf({
       caPem: pem('authority.pem'),
       httpsProxy: `http://someone:p%40ss@127.0.0.1:${port}`,
       noProxy: 'elsewhere.example',
     });
     for (let call = 0; call < 3; call++) {
-      expect((await get(boundary, `https://localhost:${target}/`)).text).toBe('secure');
+      expect((await get(boundary, `https://${OTHER_NAME}:${target}/`)).text).toBe('secure');
     }
     const authorization = `Basic ${Buffer.from('someone:p@ss').toString('base64')}`;
-    expect(tunnels).toEqual([{ target: `localhost:${target}`, authorization }]);
+    expect(tunnels).toEqual([{ target: `${OTHER_NAME}:${target}`, authorization }]);
   });
 
-  it('is bypassed for hosts in NO_PROXY, and for plain HTTP on the same machine', async () => {
+  it('is bypassed for hosts in NO_PROXY and on the same machine', async () => {
     const { tunnels, port } = await proxy();
     const secure = await tlsServer('server.pem');
     const plain = await httpServer((_, response) => response.end('plain'));
@@ -383,7 +421,7 @@ describe('proxy connection', () => {
     for (const verdict of [403, 407]) {
       const { port } = await proxy(verdict);
       const boundary = boundaryOf({ httpsProxy: `http://127.0.0.1:${port}` });
-      const error = await get(boundary, 'https://localhost:1/').catch((thrown) => thrown);
+      const error = await get(boundary, 'https://platform.test:1/').catch((thrown) => thrown);
       expect(error).toMatchObject({ code: 'platform.proxy', retryable: true });
       expect(error.message).toContain(String(verdict));
       expect(error.hint).toContain('HTTPS_PROXY');
@@ -394,22 +432,46 @@ describe('proxy connection', () => {
     const { port } = await proxy();
     await toClose.pop()!();
     const boundary = boundaryOf({ httpsProxy: `http://127.0.0.1:${port}` });
-    const call = get(boundary, 'https://localhost:1/');
+    const call = get(boundary, 'https://platform.test:1/');
     await expect(call).rejects.toMatchObject({ code: 'platform.proxy', retryable: true });
   });
 
-  it('supports every NO_PROXY format', () => {
+  it('is reported as the cause if it does not respond to CONNECT, and is used as soon as it responds', async () => {
+    const waiting: Socket[] = [];
+    let isSilent = true;
+    const { port } = await proxy(() => isSilent, waiting);
+    const target = await tlsServer('other-name.pem');
+    const httpsProxy = `http://127.0.0.1:${port}`;
+    const boundary = boundaryOf({ caPem: pem('authority.pem'), connections: 1, httpsProxy, connectTimeoutMs: 500 });
+    const call = () => get(boundary, `https://${OTHER_NAME}:${target}/`);
+    const error = await call().catch((thrown) => thrown);
+    expect(waiting).toHaveLength(1);
+    expect(error).toMatchObject({ code: 'platform.proxy', hint: expect.stringContaining('HTTPS_PROXY') });
+    isSilent = false;
+    expect((await call()).text).toBe('secure');
+  });
+
+  it.each([
+    ['https://example.com/', false],
+    ['https://a.example.com/', false],
+    ['https://badexample.com/', true],
+    ['https://below.test/', false],
+    ['https://a.only.test/', false],
+    ['https://only.test/', true],
+    ['https://host.test:8443/', false],
+    ['https://host.test/', true],
+    ['https://[::1]/', false],
+    ['http://127.0.0.1:1/', false],
+    ['http://platform.test/', true],
+  ])('to %s is used, and reported: %s', async (address, isProxied) => {
+    const { port } = await proxy(403);
+    const httpsProxy = `http://127.0.0.1:${port}`;
     const noProxy = 'example.com, .below.test *.only.test host.test:8443,[::1]:443';
-    const direct = (address: string) => goesDirect(new URL(address), noProxy);
-    expect(direct('https://example.com/')).toBe(true);
-    expect(direct('https://a.example.com/')).toBe(true);
-    expect(direct('https://badexample.com/')).toBe(false);
-    expect(direct('https://below.test/')).toBe(true);
-    expect(direct('https://a.only.test/')).toBe(true);
-    expect(direct('https://only.test/')).toBe(false);
-    expect(direct('https://host.test:8443/')).toBe(true);
-    expect(direct('https://host.test/')).toBe(false);
-    expect(direct('https://[::1]/')).toBe(true);
-    expect(goesDirect(new URL('https://anything.test/'), '*')).toBe(true);
+    const lookup = ((_host: string, _options: object, call: (error: Error) => void) =>
+      call(Object.assign(new Error('not found'), { code: 'ENOTFOUND' }))) as unknown as DispatcherOptions['lookup'];
+    const error = await get(boundaryOf({ httpsProxy, noProxy, lookup: lookup! }), address).catch((thrown) => thrown);
+    expect(error.code === 'platform.proxy').toBe(isProxied);
+    expect(proxyFor(new URL(address), httpsProxy, noProxy) !== undefined).toBe(isProxied);
+    expect(proxyFor(new URL(address), httpsProxy, '*')).toBeUndefined();
   });
 });

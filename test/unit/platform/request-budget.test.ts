@@ -58,8 +58,8 @@ describe('request budget', () => {
       for (let restart = 0; restart < 12; restart++) {
         const budget = new RequestBudget(clock, { requestsPerMinute, requestsPerDay: 0 });
         if (clock.random() < 0.5) clock.skip(clock.random() * 200_000);
-        const lifeMs = clock.random() * (requestsPerMinute > 1000 ? 20_000 : 90_000);
-        times.push(...(await takeFor(clock, budget, 'live', lifeMs, seed % 2 ? 300 : 0)));
+        const lifetimeMs = clock.random() * (requestsPerMinute > 1000 ? 20_000 : 90_000);
+        times.push(...(await takeFor(clock, budget, 'live', lifetimeMs, seed % 2 ? 300 : 0)));
         if (clock.random() < 0.3) clock.skip(clock.random() * 5_000);
       }
       expect(mostInAnyWindow(times, 60_000)).toBeLessThanOrEqual(requestsPerMinute);

@@ -297,6 +297,29 @@ describe('undocumented responses', () => {
     await expect(act()).rejects.toMatchObject({ code: 'platform.unreadable' });
   });
 
+  const failed: [string, () => Promise<unknown>][] = [
+    ['the webhook list', () => Array.fromAsync(webhooks().list())],
+    ['the deliveries list', () => Array.fromAsync(readDeliveries(bench.client, 3, 7))],
+    ['the deliveries of a webhook that may not exist', () => webhooks().exists(7)],
+  ];
+  it.each(failed.flatMap(([what, act]) => [400, 422].map((status) => [what, status, act] as const)))(
+    'to %s with status %d are retried once without paging parameters',
+    async (_, status, act) => {
+      answers = [
+        [status, { errors: [{ type: 'x', message: 'unknown parameter per_page' }] }],
+        [200, { webhooks: [], events: [] }],
+      ];
+      await act();
+      expect(wire().map(([, target]) => target.includes('per_page'))).toEqual([true, false]);
+      answers = [
+        [status, {}],
+        [status, {}],
+        [200, { webhooks: [], events: [] }],
+      ];
+      await expect(act()).rejects.toMatchObject({ code: 'platform.invalid' });
+    },
+  );
+
   it('are read as a complete list if pagination is rejected, or as a bare array of deliveries', async () => {
     answers = [
       [400, { errors: [{ type: 'x', message: 'unknown parameter page' }] }],

@@ -23,6 +23,8 @@ export class SessionBench {
   readonly folder = mkdtempSync(join(tmpdir(), 'tagferry-session-'));
   readonly lines: Record<string, unknown>[] = [];
   readonly renewals: string[] = [];
+  /** Number of reported tokens that another client revoked. */
+  revokedElsewhere = 0;
   credentials: SessionCredentials = {
     client: { clientId: 'client-id', clientSecret: CLIENT_SECRET, clientAuth: 'basic' },
     user: { username: 'gateway@example.com', password: this.server.password },
@@ -68,6 +70,7 @@ export class SessionBench {
       clock,
       log,
       onRenewal: (grant) => this.renewals.push(grant),
+      onRevokedElsewhere: () => this.revokedElsewhere++,
     });
   }
 

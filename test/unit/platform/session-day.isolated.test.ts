@@ -197,7 +197,7 @@ describe('token revocation', () => {
     await bench.session.start(new AbortController().signal);
     await bench.quiet();
     await bench.session.stop();
-    bench.session.tryNow();
+    bench.session.retryNow();
     await bench.pass(3_600_000, 60_000);
     expect(bench.server.count('/oauth/token')).toBe(1);
     expect(bench.clock.waiting).toBe(0);

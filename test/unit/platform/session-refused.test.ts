@@ -63,14 +63,14 @@ describe('rejected sign-in', () => {
     expect(bench.session.snapshot().retryInMs).toBe(5_000);
   });
 
-  it('is retried immediately with the current credentials by tryNow and renewNow', async () => {
+  it('is retried immediately with the current credentials by retryNow and renewNow', async () => {
     bench.credentials.user.password = 'wrong';
     await bench.session.start(new AbortController().signal);
     await bench.quiet();
     await bench.pass(100_000, 1_000);
     await expect(bench.session.renewNow()).rejects.toMatchObject({ code: 'platform.sign_in_refused' });
     bench.credentials.user.password = bench.server.password;
-    bench.session.tryNow();
+    bench.session.retryNow();
     await untilValid(bench.session);
     expect(bench.session.snapshot()).toMatchObject({ state: 'valid', usable: true, lastError: undefined, failures: 0 });
     const call = { method: 'GET', path: '/v1/assets', kind: 'other' } as const;

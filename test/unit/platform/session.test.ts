@@ -346,13 +346,18 @@ describe('new token that the platform does not know yet', () => {
   it('is replaced after four retries, and the waiting calls use the next one', async () => {
     await bench.start();
     const [token] = bench.server.tokens;
+    const startMs = bench.clock.monotonicMs();
+    const rejectedMs: number[] = [];
     bench.server.faults.push((seen, response) => {
       if (!seen.headers.authorization?.endsWith(token!.access)) return false;
+      rejectedMs.push(bench.clock.monotonicMs() - startMs);
       response.writeHead(401).end();
       return true;
     });
     const calls = [get(), get(), get()];
+    await until(() => rejectedMs.length === 3);
     await bench.pass(20_000, 1_000);
+    expect(rejectedMs).toEqual([0, 0, 0, 1_000, 3_000, 7_000, 15_000]);
     expect((await Promise.all(calls)).map(({ status }) => status)).toEqual([200, 200, 200]);
     expect(bench.server.tokens).toHaveLength(2);
     expect(bench.server.count('/v1/assets')).toBe(3 + 4 + 3);
@@ -396,6 +401,91 @@ describe('new token that the platform does not know yet', () => {
     bench.client.stopRetries();
     expect((await Promise.all(calls)).map(({ status }) => status)).toEqual([401, 401]);
     expect(rejected).toHaveLength(2);
+  });
+});
+
+describe('token that the platform has accepted', () => {
+  const other = () => bench.client.request({ method: 'GET', path: '/v1/other', kind: 'other' });
+  const reject = (path: string, isRejected: (access: string) => boolean) =>
+    bench.server.faults.push((seen, response) => {
+      if (seen.path !== path || !isRejected(seen.headers.authorization ?? '')) return false;
+      response.writeHead(401).end();
+      return true;
+    });
+
+  it.each([1_000, 120_000])('is replaced within one second if another client revokes it after %d ms', async (ageMs) => {
+    await bench.start();
+    await bench.pass(ageMs, ageMs);
+    await get();
+    bench.server.tokens[0]!.revokedMs = bench.clock.monotonicMs();
+    const call = get();
+    await bench.pass(1_000, 500);
+    expect((await call).status).toBe(200);
+    expect(bench.server.tokens).toHaveLength(2);
+    expect(bench.revokedElsewhere).toBe(1);
+  });
+
+  it('is kept while one of several servers does not know it yet', async () => {
+    await bench.start();
+    await get();
+    const knownAtMs = bench.clock.monotonicMs() + 6_000;
+    reject('/v1/other', () => bench.clock.monotonicMs() < knownAtMs);
+    const call = other();
+    const calls = [get()];
+    await bench.pass(8_000, 500, async () => void calls.push(get()));
+    expect((await call).status).toBe(200);
+    expect(new Set((await Promise.all(calls)).map(({ status }) => status))).toEqual(new Set([200]));
+    expect(bench.server.tokens).toHaveLength(1);
+  });
+
+  it.each([1_000, 120_000])('is not reported as revoked if one endpoint rejects it after %d ms', async (ageMs) => {
+    await bench.start();
+    await bench.pass(ageMs, ageMs);
+    await get();
+    reject('/v1/other', () => true);
+    const call = other();
+    const calls = [get()];
+    await bench.pass(40_000, 500, async () => void calls.push(get()));
+    expect((await call).status).toBe(401);
+    expect(new Set((await Promise.all(calls)).map(({ status }) => status))).toEqual(new Set([200]));
+    expect(bench.server.tokens).toHaveLength(2);
+    expect(bench.revokedElsewhere).toBe(0);
+  });
+});
+
+describe('token revoked by another client', () => {
+  const REVOCATION_MS = 60_000;
+
+  /** Lets the platform accept the current token, and revokes it when it is no longer new. */
+  async function revoke(): Promise<void> {
+    expect((await get()).status).toBe(200);
+    await bench.pass(REVOCATION_MS, REVOCATION_MS);
+    bench.server.tokens.at(-1)!.revokedMs = bench.clock.monotonicMs();
+  }
+
+  beforeEach(() => bench.start());
+
+  it('is reported once when the platform accepts the next token', async () => {
+    await revoke();
+    for (let call = 0; call < 2; call++) expect((await get()).status).toBe(200);
+    expect([bench.revokedElsewhere, bench.server.tokens.length]).toEqual([1, 2]);
+  });
+
+  it('is not reported if the platform was unavailable before, because it may have lost its tokens', async () => {
+    await revoke();
+    bench.server.once('/v1/assets', (response) => response.writeHead(503).end());
+    for (const status of [503, 200]) expect((await get()).status).toBe(status);
+    expect([bench.revokedElsewhere, bench.server.tokens.length]).toEqual([0, 2]);
+  });
+
+  it('is not reported if an operator renews or revokes the session', async () => {
+    for (const renew of [() => bench.session.renewNow(), () => bench.session.revokeNow()]) {
+      expect((await get()).status).toBe(200);
+      await renew();
+      await bench.quiet();
+      expect((await get()).status).toBe(200);
+    }
+    expect([bench.revokedElsewhere, bench.server.tokens.length]).toEqual([0, 3]);
   });
 });
 

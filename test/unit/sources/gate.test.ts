@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { StoreError } from '../../../src/base/errors.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { type CommitPort, Committer } from '../../../src/buffer/client/committer.ts';
-import { STAMPED_HERE, STATUS_FLAGS, ValueColumns } from '../../../src/buffer/format/value-columns.ts';
+import { STATUS_FLAGS } from '../../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../../src/buffer/series.ts';
 import type { StoreFacts } from '../../../src/buffer/store-facts.ts';
 import type { Shaping } from '../../../src/config/tags.ts';
@@ -11,7 +11,7 @@ import { Intake } from '../../../src/sources/intake/intake.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
-import { makeIntakeBench, originOf, statusOf, tagOf, until } from './sink-double.ts';
+import { makeIntakeBench, originOf, statusOf, tagOf } from './sink-double.ts';
 
 function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source' = 'source') {
   const tags = new Map([['T', tagOf('T', 1, [{ key: 'v', from: originOf('host', 's', true, shaping) }])]]);
@@ -53,31 +53,6 @@ describe('source gate', () => {
     const { take, sink, clock } = gateWith({}, 'arrival');
     await take(1, 1_000, 'bad');
     expect(sink.stored).toMatchObject([{ timeMs: clock.wallMs(), status: STATUS_FLAGS.bad, stampedHere: true }]);
-  });
-
-  it('counts stored values with timestamps more than a day ahead of a trusted clock', async () => {
-    const { take, gate, point, sink, clock, ahead } = gateWith();
-    const day = 86_400_000;
-    sink.holds = true;
-    const taken = [day - 1, day + 1, 300 * day].map((by) => take(by, clock.wallMs() + by));
-    expect(ahead.get('s')).toBeUndefined();
-    await until(() => sink.waiting > 0);
-    sink.commit();
-    await Promise.all(taken);
-    expect([ahead.get('s'), sink.stored.map(({ timeMs }) => timeMs - clock.wallMs())]).toEqual([
-      2,
-      [day - 1, day + 1, 300 * day],
-    ]);
-    sink.holds = false;
-    // Columns from a program, with one value per row and its arrival time.
-    const columns = new ValueColumns();
-    for (const flags of [0, STAMPED_HERE]) columns.add(point.series, clock.wallMs() + 2 * day, 1, flags);
-    await gate.writeColumns(columns);
-    expect(ahead.get('s')).toBe(3);
-    // Not counted while the clock is in 1970, because every time is ahead.
-    clock.jumpWall(-clock.wallMs());
-    await take(1, 300 * day);
-    expect(ahead.get('s')).toBe(3);
   });
 
   it.each([

@@ -1,9 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { Payload } from '../../../src/sources/messages/payload.ts';
 
-const NOW_MS = 1_795_219_200_000;
-const read = (text: string, members: Record<string, string> = {}, arrivalMs = NOW_MS) =>
-  new Payload(Buffer.from(text), arrivalMs).read({ topic: 't', template: 't', ...members });
+const read = (text: string, members: Record<string, string> = {}) =>
+  new Payload(Buffer.from(text)).read({ topic: 't', template: 't', ...members });
 
 describe('MQTT message', () => {
   it.each([
@@ -30,7 +29,9 @@ describe('MQTT message', () => {
     ['NaN', undefined],
     ['null', undefined],
   ])('contains no number: %s at %s', (text, at) => {
-    expect(() => read(text, at === undefined ? {} : { at })).toThrow(/not a number|no value at|not JSON/);
+    const problemOf = () => read(text, at === undefined ? {} : { at }).problem;
+    if (text === '{"a":') expect(problemOf).toThrow('not JSON');
+    else expect(problemOf()).toMatch(/not a number|no value at|exceeds the range/);
   });
 
   it.each([
@@ -45,24 +46,13 @@ describe('MQTT message', () => {
     ['1795219200123456789', 'ns', 1_795_219_200_123],
   ])('is stored with its own time: %s in %s', (time, timeUnit, timeMs) => {
     const members = { at: '/v', time: '/t', ...(timeUnit === undefined ? {} : { timeUnit }) };
-    expect(read(`{"v":1,"t":${time}}`, members)).toEqual({ value: 1, timeMs });
+    expect(read(`{"v":1,"t":${time}}`, members)).toMatchObject({ value: 1, timeMs });
   });
 
-  it.each(['"yesterday"', 'null', '-1', '{}', '1e300'])('is rejected if its timestamp is invalid: %s', (time) => {
-    expect(() => read(`{"v":1,"t":${time}}`, { at: '/v', time: '/t' })).toThrow('time at /t');
+  it.each(['"yesterday"', 'null', '{}'])('is rejected if its timestamp is invalid: %s', (time) => {
+    const reading = read(`{"v":1,"t":${time}}`, { at: '/v', time: '/t' });
+    expect(reading).toEqual({ value: undefined, problem: 'no time at /t' });
   });
-
-  it.each(['1795219200', '"1795219200"', '1795219200.5'])(
-    'is rejected if its timestamp is in seconds but time_unit is not set: %s',
-    (time) => {
-      const members = { at: '/v', time: '/t' };
-      const text = `{"v":1,"t":${time}}`;
-      expect(() => read(text, members)).toThrow(/time_unit/);
-      // Accepted with an explicit unit, and if the gateway clock is not set.
-      expect(read(text, { ...members, timeUnit: 'ms' }).timeMs).toBe(Math.round(Number(time.replaceAll('"', ''))));
-      expect(read(text, members, 60_000).timeMs).toBeDefined();
-    },
-  );
 
   it('has a status only if the platform supports it', () => {
     const of = (status: string) => read(`{"v":1,"q":${status}}`, { at: '/v', status: '/q' }).quality;

@@ -7,13 +7,18 @@ import { makeIntakeBench, originOf, tagOf } from './sink-double.ts';
 
 const AT = { topic: 'a', template: 'a' };
 
-function read(spec: Omit<MessageValue, 'topic' | 'template'>, payload: string, timeOf?: (series: number) => number) {
-  const value = { key: 'v', from: originOf<MessageValue>('mqtt', 's', { ...AT, ...spec }) };
+function read(
+  spec: Omit<MessageValue, 'topic' | 'template'>,
+  payload: string,
+  timeOf?: (series: number) => number,
+  onFailure: 'skip' | 'bad' = 'skip',
+) {
+  const value = { key: 'v', from: originOf<MessageValue>('mqtt', 's', { ...AT, ...spec }, { onFailure }) };
   const tags = new Map([['T', tagOf('T', 1, [value])]]);
   const bench = makeIntakeBench(tags);
   const gate = bench.gateOf('s');
   const points = pointsOf<MessageValue>(tags, 's', bench.intake);
-  const outcome = readMessage({ payload: Buffer.from(payload) }, bench.clock.wallMs(), points, timeOf);
+  const outcome = readMessage({ payload: Buffer.from(payload) }, points, { timeOf, arrivalMs: bench.clock.wallMs() });
   gate.record(outcome.readings);
   return { ...bench, gate, outcome, point: points[0]! };
 }
@@ -49,8 +54,51 @@ describe('samples in a message', () => {
     expect(outcome.problem).toBeUndefined();
     expect(sink.stored.map(({ value }) => value)).toEqual([1, 4]);
     expect(gate.status.lastAcceptedMs).toBeDefined();
+    const problem = 'T v: sample 3: the value at /v is null, not a number';
+    expect(gate.status.report(0)).toMatchObject({ errors: 1, rejected: { count: 1, problem } });
     const { outcome: other } = read({ samples: '/s', at: '/v' }, '{"s":[{"w":2}]}');
     expect(other.problem).toBe('sample 1: no value at /v');
+  });
+
+  it('are counted with one example if consecutive samples are unreadable', async () => {
+    const { gate, outcome } = read(
+      { samples: '/s', at: '/v' },
+      '{"s":[{"v":1},{"v":null},{"v":"x"},{"v":{}},{"v":2}]}',
+    );
+    expect(outcome.readings).toHaveLength(3);
+    expect(gate.status.report(0)).toMatchObject({
+      errors: 3,
+      rejected: { count: 3, problem: 'T v: sample 2: the value at /v is null, not a number' },
+    });
+  });
+
+  it('turn bad at their own time if they are unreadable', async () => {
+    const spec = { samples: '/s', at: '/v', time: '/t' };
+    const message = '{"s":[{"v":1,"t":1790000000000},{"v":null,"t":1790000000100},{"v":2,"t":1790000000200}]}';
+    const { gate, sink } = read(spec, message, undefined, 'bad');
+    await gate.write([]);
+    expect(sink.stored.map(({ value, timeMs, status }) => [value, timeMs - 1_790_000_000_000, status > 0])).toEqual([
+      [1, 0, false],
+      [1, 100, true],
+      [2, 200, false],
+    ]);
+  });
+
+  it('are limited to 50,000 for all values of a message, and use one reading for absent members', () => {
+    const payload = Buffer.from(`{"l":[${'{},'.repeat(30_000)}{}]}`);
+    const values = ['a', 'b', 'c'].map((key) => ({
+      key,
+      from: originOf<MessageValue>('mqtt', 's', { ...AT, samples: '/l', at: `/${key}` }),
+    }));
+    const tags = new Map([['T', tagOf('T', 1, values)]]);
+    const points = pointsOf<MessageValue>(tags, 's', makeIntakeBench(tags).intake);
+    const { readings, problem } = readMessage({ payload }, points, { arrivalMs: 0 });
+    expect(problem).toBe('the message has more than 50000 samples for all its values');
+    expect(readings).toMatchObject([
+      { absent: 'sample 1: no value at /a' },
+      { failure: problem },
+      { failure: problem },
+    ]);
   });
 
   it.each([
@@ -96,5 +144,54 @@ describe('message with a byte order mark', () => {
     const { gate, sink } = read(spec, message);
     await gate.write([]);
     expect(sink.stored.map(({ value }) => value)).toEqual([1.5]);
+  });
+});
+
+describe('message with several values', () => {
+  function plant() {
+    const values = ['a', 'b'].map((key) => ({
+      key,
+      from: originOf<MessageValue>('mqtt', 's', { ...AT, at: `/${key}`, time: '/t' }, { onFailure: 'bad' }),
+    }));
+    const tags = new Map([['T', tagOf('T', 1, values)]]);
+    const bench = makeIntakeBench(tags);
+    const points = pointsOf<MessageValue>(tags, 's', bench.intake);
+    const gate = bench.gateOf('s');
+    const send = (text: string) => {
+      const outcome = readMessage({ payload: Buffer.from(text) }, points, { arrivalMs: bench.clock.wallMs() });
+      gate.record(outcome.readings);
+      return outcome.problem;
+    };
+    const stored = () => bench.sink.stored.map(({ value, timeMs, status }) => [value, timeMs, status > 0]);
+    return { gate, send, stored };
+  }
+
+  it('counts a present member that is unreadable, and turns its value bad at the time of the message', async () => {
+    const { gate, send, stored } = plant();
+    expect(send('{"a":1,"b":2,"t":1790000000000}')).toBeUndefined();
+    expect(send('{"a":3,"b":null,"t":1790000000100}')).toBeUndefined();
+    await gate.write([]);
+    expect(stored()).toEqual([
+      [1, 1_790_000_000_000, false],
+      [2, 1_790_000_000_000, false],
+      [3, 1_790_000_000_100, false],
+      [2, 1_790_000_000_100, true],
+    ]);
+    const problem = 'T b: the value at /b is null, not a number';
+    expect(gate.status.report(0)).toMatchObject({ errors: 1, rejected: { count: 1, problem } });
+  });
+
+  it('ignores absent members', async () => {
+    const { gate, send, stored } = plant();
+    send('{"a":1,"b":2,"t":1790000000000}');
+    expect(send('{"a":3,"t":1790000000100}')).toBeUndefined();
+    expect(send('{"t":1790000000200}')).toBe('no value at /b');
+    await gate.write([]);
+    expect(stored().map(([value, , isBad]) => [value, isBad])).toEqual([
+      [1, false],
+      [2, false],
+      [3, false],
+    ]);
+    expect(gate.status.report(0)).toMatchObject({ errors: 0, rejected: null });
   });
 });

@@ -8,6 +8,7 @@ import { type Shaping, type Tag, type TagValue, UNSHAPED, type ValueOrigin } fro
 import { Gate, type ValueWatch } from '../../../src/sources/intake/gate.ts';
 import { Intake } from '../../../src/sources/intake/intake.ts';
 import { Stamps } from '../../../src/sources/intake/stamps.ts';
+import { ValueTimes } from '../../../src/sources/intake/times.ts';
 import { SourceStatus, type SourceStatusOptions } from '../../../src/sources/status.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
@@ -141,11 +142,14 @@ export interface IntakeBench {
   sink: MemorySink;
   intake: Intake;
   stamps: Stamps;
+  /** Without EARLIEST_TIME, so that tests can use early timestamps. */
+  times: ValueTimes;
+  /** Clock of the platform. Default: the wall clock. */
+  platform: { nowMs(): number | undefined };
   /** Returns a gate of a source with the same store. */
   gateOf(source: string, timeFrom?: 'arrival' | 'source'): Gate;
   clock: ManualClock;
   counted: Map<string, number>;
-  ahead: Map<string, number>;
 }
 
 /** Returns an intake of the given tags with a store in memory. */
@@ -154,22 +158,23 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT, watch?: 
   const clock = new ManualClock();
   const sink = new MemorySink(catalogue, clock);
   const counted = new Map<string, number>();
-  const ahead = new Map<string, number>();
   const countInto = (counts: Map<string, number>) => (source: string, values: number) => {
     counts.set(source, (counts.get(source) ?? 0) + values);
   };
   const countIngested = countInto(counted);
   const stamps = new Stamps();
+  const platform = { nowMs: (): number | undefined => clock.wallMs() };
+  const times = new ValueTimes(0, () => platform.nowMs());
   const intake = new Intake({
     watch,
     catalogue,
     tags,
     committer: sink,
     stamps,
+    times,
     clock,
     log: silentLogger(),
     countIngested,
-    countAhead: countInto(ahead),
   });
   const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source') =>
     new Gate({
@@ -178,12 +183,12 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT, watch?: 
       timeFrom,
       committer: sink,
       stamps,
+      times,
       clock,
       log: silentLogger(),
       countIngested,
-      countAhead: countInto(ahead),
     });
-  return { catalogue, sink, clock, counted, ahead, stamps, intake, gateOf };
+  return { catalogue, sink, clock, counted, stamps, times, platform, intake, gateOf };
 }
 
 /** Returns the status of a source without points. */

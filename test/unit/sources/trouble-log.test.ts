@@ -1,13 +1,15 @@
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
+import { UNSHAPED } from '../../../src/config/tags.ts';
 import { TroubleLog } from '../../../src/sources/intake/trouble-log.ts';
+import { SourceStatus } from '../../../src/sources/status.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 function begin(gatherAs?: string) {
   const clock = new ManualClock();
   const lines: Record<string, unknown>[] = [];
   const log = pino({ base: null, level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
-  return { clock, lines, trouble: new TroubleLog(log, clock, gatherAs) };
+  return { clock, lines, log, trouble: new TroubleLog(log, clock, gatherAs) };
 }
 
 describe('failure log for many topics', () => {
@@ -41,5 +43,24 @@ describe('failure log for many topics', () => {
     const { lines, trouble } = begin();
     for (const kind of ['a', 'b', 'c']) trouble.report({ event: 'modbus.unreadable', register: kind }, 'refused', kind);
     expect(lines.map(({ register }) => register)).toEqual(['a', 'b', 'c']);
+  });
+});
+
+describe('log entry about implausible timestamps', () => {
+  it('contains the names of all affected values', async () => {
+    const { clock, lines, log } = begin();
+    const status = new SourceStatus({ name: 's', kind: 'mqtt', points: [], isPolled: false, clock, log });
+    for (const name of ['T a', 'T b', 'T c']) {
+      const point = { name, series: 1, everyMs: 0, shaping: UNSHAPED, spec: {} };
+      status.rejectTime(point, 'before 2000');
+      status.warn('timeReplaced', `${name}: before 2000`, 1, name);
+    }
+    for (let at = 0; at < 8; at++) status.warn('zoneMissing', 'local time');
+    await clock.advance(30_000);
+    for (const event of ['source.time_rejected', 'source.time_replaced']) {
+      const latest = lines.findLast((line) => line.event === event);
+      expect(latest).toMatchObject({ values: ['T b', 'T c'], objects: 2 });
+    }
+    expect(lines.findLast(({ event }) => event === 'source.zone_missing')).not.toHaveProperty('values');
   });
 });

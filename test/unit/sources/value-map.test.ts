@@ -28,7 +28,9 @@ describe('value map', () => {
     ['constructor', STATES, undefined],
     [7, STATES, 7],
     ['7.5', STATES, 7.5],
-    [true, STATES, 1],
+    [true, STATES, undefined],
+    ['true', STATES, undefined],
+    [true, undefined, 1],
     [10, PHASES, 1],
     ['20.0', PHASES, 2],
     [30, PHASES, undefined],
@@ -58,8 +60,8 @@ describe('value map', () => {
     const gate = gateOf('s');
     const points = pointsOf<typeof spec>(tags, 's', intake);
     const whole = points.map((point) => ({ ...point, spec: { topic: 'a', template: 'a' } }));
-    const read = (text: string, of: Parameters<typeof readMessage>[2]) =>
-      gate.record(readMessage({ payload: Buffer.from(text) }, 0, of).readings);
+    const read = (text: string, of: Parameters<typeof readMessage>[1]) =>
+      gate.record(readMessage({ payload: Buffer.from(text) }, of, { arrivalMs: 0 }).readings);
     read('{"state":"RUN"}', points);
     read('OFF', whole);
     read('"RUN"', whole);

@@ -2,7 +2,7 @@ import { deflateSync, gzipSync } from 'node:zlib';
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import { TagferryError } from '../../../../src/base/errors.ts';
 import { readCsv } from '../../../../src/sources/csv/csv.ts';
-import { formatProblem, TimeReader } from '../../../../src/sources/csv/logger-time.ts';
+import { formatProblem, TimeReader } from '../../../../src/sources/intake/logger-time.ts';
 import { parseDecimal, parseIsoTime } from '../../../../src/sources/intake/text-parsers.ts';
 import type { MessageValue } from '../../../../src/sources/messages/payload.ts';
 import { Payload } from '../../../../src/sources/messages/payload.ts';
@@ -35,9 +35,10 @@ const mqttPayload: FuzzTarget = {
       ...(time === undefined ? {} : { time }),
       ...(status === undefined ? {} : { status }),
     };
-    const reading = refusing(isOurs, () => new Payload(rest, Date.UTC(2026, 10, 21)).read(value));
+    const reading = refusing(isOurs, () => new Payload(rest).read(value));
     if (reading === undefined) return;
-    demand(Number.isFinite(reading.value), 'a reading is no finite number');
+    const isNumber = reading.problem === undefined;
+    demand(isNumber === Number.isFinite(reading.value), 'a reading is neither a finite number nor a problem');
     demand(reading.timeMs === undefined || Number.isInteger(reading.timeMs), 'a time is no whole number');
   },
 };

@@ -1,16 +1,21 @@
 import {
   appendFileSync,
+  closeSync,
   mkdirSync,
+  openSync,
   renameSync,
   rmSync,
+  statSync,
   symlinkSync,
   truncateSync,
   unlinkSync,
   utimesSync,
   writeFileSync,
+  writeSync,
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import type { OpenedFile } from '../../../../src/sources/csv/folder.ts';
 import { listenTo } from '../../../../src/sources/source-test.ts';
 import { CsvBench, LocalProgram } from './csv-bench.ts';
 
@@ -46,7 +51,9 @@ describe('source of complete CSV files', () => {
     expect(bench.read('failed/empty.csv.report.txt')).toContain('the file is empty');
     expect(bench.status.errors).toBe(4);
     expect(bench.below()).toEqual(['.hidden.csv', 'done', 'failed']);
-    expect(bench.sink.notes.size).toBe(0);
+    await bench.clock.advance(1_000);
+    // The next file may continue in the repeated hour.
+    expect([...bench.sink.notes.keys()]).toEqual(['source/drop/carried']);
   });
 
   it('reports unusable rows and files once with an example, counts them, and shows them in its status', async () => {
@@ -74,9 +81,25 @@ describe('source of complete CSV files', () => {
     expect(bench.logged('csv.failed').length).toBeLessThan(8);
   });
 
+  it('counts rejected cells with an example', async () => {
+    const bench = new CsvBench(TIMED, 'n: { from: drop, no_value: -9999, range: [0, 9] }, m: { from: drop }');
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n,m\n${at}0Z,1,1\n${at}1Z,-9999,2\n${at}2Z,99,NAN\n${at}3Z,2,3\n`);
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    const { rejected, errors } = bench.status.report(0);
+    expect(rejected).toMatchObject({
+      count: 3,
+      problem: 'a.csv: T m: line 4: "NAN" is not a number; for texts, set map in tags.yaml',
+    });
+    expect(errors).toBe(3);
+    const error = 'line 3: T n: -9999 means "no value" (no_value)';
+    expect(bench.logged('csv.taken')).toMatchObject([{ refused: 3, error }]);
+  });
+
   it('reads quotes in the header and in rows by the separator in use', async () => {
     const bench = new CsvBench('settle: 50ms', 'n: { from: drop }, m: { from: drop, column: "m;\\n2" }');
-    bench.write('a.csv', 'text;n;"m;\n2"\n1,"pipe;1;2\n"a ""b""\nc";3;4\n"a"b;5;6\n;7;8');
+    bench.write('a.csv', 'text;n;"m;\n2"\n1,"pipe;1;2\n"a ""b""\nc";3;4\n"a"b;5;6\n;7;8\n');
     await bench.open();
     await bench.until(() => bench.below('done').length === 2);
     expect([bench.values('n'), bench.values('m')]).toEqual([
@@ -109,6 +132,132 @@ describe('source of complete CSV files', () => {
     expect(bench.read('done/large.csv.report.txt')).toBe(
       'large.csv: 100,000 values of 100,000 rows were stored, 0 rejected.\n',
     );
+  });
+
+  it('reads the repeated hour from one file per hour, even after a crash', async () => {
+    const bench = new CsvBench('settle: 50ms, zone: Europe/Berlin, time_column: t', ONE);
+    const hour = (n: number, local: string) => `t,n\n25.10.2026 ${local}:00,${n}\n25.10.2026 ${local}:30,${n + 1}\n`;
+    bench.write('a.csv', hour(1, '02'));
+    await bench.open();
+    await bench.until(() => bench.below('done').includes('a.csv'));
+    await bench.crash();
+    bench.write('b.csv', hour(3, '02'));
+    await bench.open();
+    await bench.until(() => bench.below('done').includes('b.csv'));
+    bench.write('c.csv', hour(5, '03'));
+    await bench.until(() => bench.below('done').includes('c.csv'));
+    const times = bench.sink.stored.map(({ value, timeMs }) => [value, new Date(timeMs).toISOString().slice(11, 16)]);
+    expect(times).toEqual([
+      [1, '00:00'],
+      [2, '00:30'],
+      [3, '01:00'],
+      [4, '01:30'],
+      [5, '02:00'],
+      [6, '02:30'],
+    ]);
+    await bench.clock.advance(1_000);
+    expect(bench.sink.notes.size).toBe(0);
+  });
+
+  it('assigns the same timestamps if a file in the repeated hour is read again', async () => {
+    const bench = new CsvBench('settle: 10s, zone: Europe/Berlin, time_column: t', ONE);
+    const text = 't,n\n25.10.2026 02:00,1\n25.10.2026 02:30,2\n';
+    bench.write('done', 'in place of the folder');
+    bench.write('a.csv', text);
+    await bench.open();
+    await bench.until(() => bench.values().length === 2);
+    bench.write('a.csv', `${text}25.10.2026 02:59,3\n`);
+    await bench.until(() => bench.values().includes(3));
+    expect(new Set(bench.sink.stored.map(({ timeMs }) => timeMs)).size).toBe(3);
+  });
+
+  it('rejects rows with more cells than the header, or that end before the first value column', async () => {
+    const bench = new CsvBench(TIMED, 'n: { from: drop }, m: { from: drop }');
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n,m\n${at}1Z,21,5,3,25\n${at}2Z,1,2,, \n${at}3Z\n${at}4Z,3\n`);
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    expect(bench.values()).toEqual([1, 2, 3]);
+    const report = bench.read('done/a.csv.report.txt');
+    expect(report).toMatch(/line 2: has 5 cells, but the header has 3; .* set decimal: ","/);
+    expect(report).toContain('line 4: has 1 cell, but the first value is in column 2');
+  });
+
+  it('moves a file without any valid row to failed/', async () => {
+    const bench = new CsvBench('settle: 50ms, separator: ";"', 'n: { from: drop, column: n }');
+    bench.write('a.csv', 'm;n\n1,2\n3,4\n');
+    await bench.open();
+    await bench.until(() => bench.below('failed').length === 2);
+    expect(bench.read('failed/a.csv.report.txt')).toContain('0 values of 2 rows were stored, 2 rejected');
+  });
+
+  it.each([
+    ['with times', TIMED, 'time,n', '2026-11-21T00:00:00Z,1', 'x,n,time', '9,2,2026-11-21T00:00:01Z,'],
+    ['without times', 'settle: 50ms', 'a,n', '9,1', 'n,a', '2,9'],
+    ['and a units row', 'settle: 50ms, units_row: 1', 'a,n\n7,7', '9,1', 'n,a\n7,7', '2,9'],
+  ])(
+    'reads the columns again from a header in the middle of a file %s, even after a crash',
+    async (_, more, ...text) => {
+      const bench = new CsvBench(more, ONE);
+      const [header, row1, second, row2] = text;
+      bench.write('a.csv', `${header}\n${row1}\n${second}\n${`${row2}\n`.repeat(30_000)}`);
+      bench.sink.holds = true;
+      await bench.open();
+      await bench.until(() => bench.sink.waiting > 0);
+      bench.sink.commit();
+      await bench.until(() => bench.sink.waiting > 0);
+      await bench.crash();
+      await bench.open();
+      await bench.until(() => bench.below('done').length === 2);
+      expect(bench.values()).toEqual([1, ...Array.from({ length: 30_000 }, () => 2)]);
+      expect(bench.read('done/a.csv.report.txt')).toContain('30,001 values of 30,001 rows were stored, 0 rejected');
+    },
+  );
+
+  it('rejects the rows below a header without value columns', async () => {
+    const bench = new CsvBench(TIMED, ONE);
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n\n${at}0Z,1\ntime,m\n${at}1Z,2\ntime,m,n\n${at}2Z,9,3\n`);
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    expect(bench.values()).toEqual([1, 3]);
+    expect(bench.read('done/a.csv.report.txt')).toContain('line 4: line 3: the header has no column');
+  });
+
+  it('reads a last line without a line ending only if the writer completes the line after the file was moved', async () => {
+    const bench = new CsvBench('settle: 10s, time_column: time', ONE);
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n\n${at}0Z,1\n${at}1Z,133`);
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    expect(bench.read('done/a.csv.report.txt')).toContain('line 3: has no line ending and may be incomplete');
+    await bench.crash();
+    await bench.open();
+    appendFileSync(join(bench.folder, 'done/a.csv'), `4.25\n${at}2Z,3\n`);
+    await bench.until(() => bench.values().length === 3);
+    expect(bench.values()).toEqual([1, 1334.25, 3]);
+    expect(bench.logged('csv.grown')).toMatchObject([{ file: 'done/a.csv', line: 3, rows: 2, values: 2 }]);
+    await bench.clock.advance(60_000);
+    expect(bench.sink.notes.size).toBe(0);
+  });
+
+  it('reads a last line without a line ending with last_line: take', async () => {
+    const bench = new CsvBench('settle: 50ms, last_line: take', ONE);
+    bench.write('a.csv', 'n\n1\n2');
+    await bench.open();
+    await bench.until(() => bench.values().length === 2);
+  });
+
+  it.each([
+    ['a row', 'settle: 50ms, header: false', 'n: { from: drop, column: 1 }', '133'],
+    ['a header', 'settle: 50ms', ONE, 'm,n'],
+  ])('rejects a file whose only line is %s without a line ending', async (_what, members, values, text) => {
+    const bench = new CsvBench(members, values);
+    bench.write('a.csv', text);
+    await bench.open();
+    await bench.until(() => bench.below('failed').length === 2);
+    expect(bench.values()).toEqual([]);
+    expect(bench.read('failed/a.csv.report.txt')).toContain('line 1: has no line ending and may be incomplete');
   });
 
   it('stores many small files in one commit', async () => {
@@ -263,11 +412,71 @@ describe('source of growing CSV files', () => {
     logger.write(5);
     await bench.open();
     await arrived();
-    await bench.clock.advance(5_000);
+    await bench.clock.advance(15_000);
     expect(bench.values().toSorted((a, b) => a - b)).toEqual(logger.all);
     expect(bench.sink.notes.size).toBe(1);
     expect(bench.below('done')).toEqual([]);
     expect(bench.logged('csv.rotated_away')).toEqual([]);
+  });
+
+  it.each([
+    ['is listed', 'list', '*'],
+    ['is read', 'read', undefined],
+  ])(
+    'reads each line once if the file is rotated just before it %s and the agent is killed',
+    async (_, call, pattern) => {
+      const bench = new CsvBench(MEMBERS, COLUMN);
+      const logger = new Logger(bench);
+      const { path } = logger;
+      logger.write(10);
+      await bench.open();
+      await bench.until(() => bench.values().length === 10);
+      await bench.stop();
+      logger.write(5);
+      renameSync(path, `${path}.1`);
+      logger.write(5);
+      const { ino } = statSync(path);
+      let rotations = 0;
+      LocalProgram.isHung = ({ operation, args }) => {
+        const isCall = operation === call && (args[2] === pattern || (args[1] as OpenedFile).identity === String(ino));
+        if (!isCall || rotations++ > 0) return false;
+        renameSync(path, `${path}.2`);
+        logger.write(5);
+        return false;
+      };
+      await bench.open();
+      await bench.until(() => rotations > 0);
+      await bench.crash();
+      logger.write(5);
+      renameSync(path, `${path}.3`);
+      logger.write(5);
+      await bench.open();
+      await bench.until(() => bench.values().length >= logger.written);
+      await bench.clock.advance(30_000);
+      expect(bench.values().toSorted((a, b) => a - b)).toEqual(logger.all);
+    },
+  );
+
+  it('reads lines that are written to a renamed file after the next file was created', async () => {
+    const bench = new CsvBench(MEMBERS, COLUMN);
+    const logger = new Logger(bench);
+    const rotated = `${logger.path}.1`;
+    logger.write(10);
+    await bench.open();
+    await bench.until(() => bench.values().length === 10);
+    renameSync(logger.path, rotated);
+    writeFileSync(logger.path, '');
+    await bench.clock.advance(5_000);
+    logger.write(5, rotated);
+    await bench.until(() => bench.values().length === 15);
+    await bench.crash();
+    logger.write(5, rotated);
+    await bench.open();
+    await bench.until(() => bench.values().length === 20);
+    logger.write(5);
+    await bench.clock.advance(30_000);
+    expect(bench.values()).toEqual(logger.all);
+    expect(bench.sink.notes.size).toBe(1);
   });
 
   it('reads the rest of a file that was compressed and removed after its rotation', async () => {
@@ -299,6 +508,36 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.rotated_away')).toMatchObject([{ file: 'values.csv', line: 11 }]);
   });
 
+  it.each([
+    ['values.csv.1', true],
+    ['values.csv.old', true],
+    ['values.csv-20261128', true],
+    ['values.csv.2026-11-28_12-00-00', true],
+    ['values-20261128.csv', true],
+    ['values.1.csv', true],
+    ['values0.csv', false],
+    ['values_daily.csv', false],
+    ['values.csv.part', false],
+    ['values.txt', false],
+    ['values.csv.1.gz', false],
+  ])('distinguishes rotated files from files of other sources by their name: %s', async (name, isRotated) => {
+    const bench = new CsvBench(MEMBERS, COLUMN);
+    const logger = new Logger(bench);
+    logger.write(1);
+    await bench.open();
+    await bench.until(() => bench.values().length === 1);
+    await bench.crash();
+    renameSync(logger.path, `${logger.path}.2`);
+    const other = join(bench.folder, name);
+    writeFileSync(other, '1700000500,500\n');
+    utimesSync(other, new Date(), new Date(Date.now() + 5_000));
+    logger.write(1);
+    await bench.open();
+    await bench.until(() => bench.values().includes(1));
+    await bench.clock.advance(30_000);
+    expect(bench.values().includes(500)).toBe(isRotated);
+  });
+
   it('continues to read a file whose rotated name matches the pattern', async () => {
     const bench = new CsvBench(MEMBERS.replace('values.csv', '"values*"'), COLUMN);
     const logger = new Logger(bench);
@@ -326,6 +565,57 @@ describe('source of growing CSV files', () => {
     writeFileSync(logger.path, '1700002000,8888\n1700002001,9999\n');
     await bench.until(() => bench.values().includes(9999));
     expect(bench.logged('csv.cut')).toMatchObject([{ line: 11 }, { line: 2 }]);
+  });
+
+  it.each(['time,n\n', ''])('reads a file that was copied and truncated, with the header %j', async (header) => {
+    const bench = new CsvBench('tail: true, time_column: time', ONE);
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n\n${at}0Z,1\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 1);
+    // A writer without O_APPEND continues at its previous position.
+    bench.write('a.csv', `${'\0'.repeat(100_000)}${header}${at}1Z,2\n`);
+    await bench.until(() => bench.values().length === 2);
+    await bench.crash();
+    appendFileSync(join(bench.folder, 'a.csv'), `${at}2Z,3\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 3);
+    expect(bench.values()).toEqual([1, 2, 3]);
+    expect(bench.logged('csv.cut').length).toBe(1);
+  });
+
+  it('rejects the rows below a header without value columns until the next header, even after a restart', async () => {
+    const bench = new CsvBench('tail: true, units_row: 1, time_column: time', ONE);
+    const at = '2026-11-21T00:00:0';
+    const add = (text: string) => appendFileSync(join(bench.folder, 'a.csv'), text);
+    bench.write('a.csv', `time,n\n,m\n${at}0Z,1\ntime,m\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 1);
+    await bench.crash();
+    await bench.open();
+    add(`,s\n${at}1Z,2\n`);
+    await bench.until(() => bench.logged('csv.refused').length === 1);
+    add('time,x,n\n');
+    await bench.clock.advance(5_000);
+    await bench.crash();
+    await bench.open();
+    add(`${at}2Z,7,7\n${at}3Z,8,3\n`);
+    await bench.until(() => bench.values().length === 2);
+    expect(bench.values()).toEqual([1, 3]);
+    const error = expect.stringContaining('line 6: line 4: the header has no column');
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
+    expect(bench.logged('csv.unreadable')).toEqual([]);
+  });
+
+  it('does not read a truncated file without a header by the columns of an unusable one', async () => {
+    const bench = new CsvBench('tail: true, time_column: time', ONE);
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n\n${at}0Z,1\ntime,m\n${at}1Z,2\n`);
+    await bench.open();
+    await bench.until(() => bench.logged('csv.refused').length === 1);
+    bench.write('a.csv', `${at}2Z,3\n`);
+    await bench.until(() => bench.logged('csv.unreadable').length === 1);
+    expect(bench.values()).toEqual([1]);
   });
 
   it('reads the header again after a restart, and reports rejected lines', async () => {
@@ -377,13 +667,63 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1 }]);
   });
 
-  it('skips NUL bytes', async () => {
+  it.each([4_096, 200_000])('reads each row of a file preallocated with %d NUL bytes once', async (size) => {
     const bench = new CsvBench('tail: true', ONE);
-    bench.write('a.csv', `m,n\n1,1\n${'\0'.repeat(100_000)}1,2\n1,\0\x003\0\n\0\n`);
+    const path = join(bench.folder, 'a.csv');
+    const content = Buffer.alloc(size);
+    let end = content.write('m,n\n1,1\n');
+    bench.write('a.csv', content);
+    await bench.open();
+    for (let n = 2; n <= 6; n++) {
+      await bench.until(() => bench.values().length === n - 1);
+      if (n === 4) {
+        await bench.crash();
+        await bench.open();
+      }
+      end += content.write(`1,${n}\n`, end);
+      const file = openSync(path, 'r+');
+      writeSync(file, content, 0, end, 0);
+      closeSync(file);
+      utimesSync(path, new Date(), new Date(Date.now() + n * 1_000));
+    }
+    await bench.until(() => bench.values().length === 6);
+    await bench.clock.advance(5_000);
+    expect(bench.values()).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(bench.logged('csv.cut')).toEqual([]);
+  });
+
+  it('sends a bad value with the timestamp of the row', async () => {
+    const bench = new CsvBench('tail: true, time_column: t', 'n: { from: drop, no_value: -1, on_failure: bad }');
+    bench.write('a.csv', 't,n\n2026-01-01T00:00:00Z,1\n2026-01-01T00:01:00Z,-1\n2026-01-01T00:02:00Z,2\n');
+    await bench.open();
+    await bench.until(() => bench.values().length === 3);
+    expect(bench.sink.stored.map(({ timeMs }) => new Date(timeMs).getUTCMinutes())).toEqual([0, 1, 2]);
+    expect(bench.values()).toEqual([1, 1, 2]);
+  });
+
+  it('skips NUL bytes before a row', async () => {
+    const bench = new CsvBench('tail: true', ONE);
+    bench.write('a.csv', `m,n\n1,1\n${'\0'.repeat(100_000)}1,2\n\0\n\x001,3\n`);
     await bench.open();
     await bench.until(() => bench.values().length === 3);
     expect(bench.values()).toEqual([1, 2, 3]);
     expect(bench.status.errors).toBe(0);
+  });
+
+  it.each([
+    ['between digits', '1,2\0\x003\n'],
+    ['before the line ending', `1,13${'\0'.repeat(4_000)}\r\n`],
+    ['after another cell', '1\0\0,13\n'],
+    ['before a number', '1,\0\x004.25\n'],
+  ])('rejects a row with NUL bytes %s', async (_where, text) => {
+    const bench = new CsvBench('tail: true', ONE);
+    bench.write('a.csv', `m,n\n1,1\n${text}1,4\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 2);
+    expect(bench.values()).toEqual([1, 4]);
+    await bench.until(() => bench.logged('csv.refused').length === 1);
+    const error = 'line 3: contains null characters and may be incomplete';
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
   });
 
   it.each(['header of more than 256 bytes', 'first rows'])(

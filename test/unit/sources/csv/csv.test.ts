@@ -51,6 +51,34 @@ describe('CSV parser', () => {
     ]);
   });
 
+  it.each([1, 3, 1_000])(
+    'accepts any line ending, including mixed line endings, in chunks of %d bytes',
+    async (length) => {
+      const text = 'a;b\r1;2\r\n\r"x\ry";3\n"un"closed;4\r5;6\r\r\n7;8\r';
+      const all = await collect(allRecords(pieces(Buffer.from(text), length), new CsvReader()));
+      expect(all.map(({ line, fields }) => [line, ...fields])).toEqual([
+        [1, 'a', 'b'],
+        [2, '1', '2'],
+        [4, 'x\ry', '3'],
+        [6],
+        [7, '5', '6'],
+        [9, '7', '8'],
+      ]);
+    },
+  );
+
+  it('continues at the next line after an unclosed quote', async () => {
+    const text = `a;b\n"x\ny";"z;1\n2;3\n${'4;5\n'.repeat(20_000)}`;
+    const all = await collect(allRecords(pieces(Buffer.from(text), 100_000), new CsvReader()));
+    expect(all.slice(0, 4).map(({ line, fields }) => [line, ...fields])).toEqual([
+      [1, 'a', 'b'],
+      [2],
+      [3],
+      [4, '2', '3'],
+    ]);
+    expect(all.length).toBe(20_004);
+  });
+
   it('treats a quote inside an unquoted field as an ordinary character', async () => {
     expect(await recordsOf('a;b\npipe 5";3\nlast;4')).toEqual([
       ['a', 'b'],
@@ -95,6 +123,15 @@ describe('CSV parser', () => {
       ['a,b', 'c'],
       ['1', '2'],
     ]);
+  });
+
+  it.each([
+    ['windows-1252', Buffer.from('\xd6l;1\n', 'latin1'), 'utf-8', '; set encoding, for example windows-1252'],
+    ['utf-16le', Buffer.from('\ufeffa;b\n', 'utf16le'), 'utf-8', '; set encoding, for example utf-16le'],
+    ['windows-1252', Buffer.from('\xd6l;1\n', 'latin1'), undefined, ''],
+  ])('suggests an encoding for %s text if one can be configured', async (_what, bytes, encoding, instead) => {
+    const [record] = await rawOf(bytes, encoding === undefined ? {} : { encoding });
+    expect(record).toMatchObject({ fields: [], problem: `not valid utf-8${instead}` });
   });
 
   it.each(['utf-16le', 'utf-16be', 'windows-1252'])('reads %s', async (encoding) => {

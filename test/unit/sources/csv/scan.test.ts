@@ -50,6 +50,13 @@ describe('CSV folder scan', () => {
     ]);
   });
 
+  it('fails with a hint if the header is not valid in the encoding', async () => {
+    writeFileSync(join(folder, 'a.csv'), Buffer.from('time;H\xf6he\n2026-01-01;1\n', 'latin1'));
+    const clock = new ManualClock();
+    const steps = scanCsv(SPEC as unknown as CsvSpec, clock, new AbortController().signal, localFolders(clock));
+    await expect(Array.fromAsync(steps)).rejects.toThrow('not valid utf-8; set encoding, for example windows-1252');
+  });
+
   it('skips unit rows and shows the units with the values', async () => {
     const text = 'Zeit;Flow;State\n;m³/h;\n2026-01-01T00:00:00Z;1;RUN\n';
     const flow = { key: 'flow', members: { column: 'Flow' }, sample: '1 m³/h' };
@@ -91,6 +98,11 @@ describe('CSV folder scan', () => {
       'American dates',
       'when;Flow\n01/31/2026 12:00:01,25;1\n',
       { time_column: 'when', time_format: 'MM/DD/YYYY HH:mm:ss.SSS' },
+    ],
+    [
+      'month names',
+      'when;Flow\n31-Jan-2026 12:00:01;1\n',
+      { time_column: 'when', time_format: 'DD-MMM-YYYY HH:mm:ss' },
     ],
     ['dates whose order is unknown', 'when;Flow\n01/02/2026 12:00;1\n', { time_column: 'when' }],
     ['only numbers', 'a;b\n1;2.5\n', undefined],

@@ -53,5 +53,12 @@ describe('thousands separator', () => {
     ]);
     expect(linesOf('header: false, units_row: 1')).toEqual([expect.stringMatching(/units_row requires a header/)]);
     expect(linesOf('thousands: x')).toEqual([expect.stringContaining('use one of')]);
+    expect(linesOf('last_line: last')).toEqual([expect.stringContaining('use one of')]);
+    expect(linesOf('time_column: 1, time_format: "DD.MM.YYYY HH:mm:SS"')).toEqual([
+      expect.stringMatching(/tags\.yaml:1.*contains "SS", which is not a token, use a value such as/),
+    ]);
+    expect(linesOf('time_format: unix')).toEqual([
+      expect.stringMatching(/time_format requires time_column, add a time/),
+    ]);
   });
 });

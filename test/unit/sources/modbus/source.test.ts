@@ -52,6 +52,98 @@ describe('Modbus source', () => {
     expect(device.taken()).toEqual(['3: 6+2']);
   });
 
+  it('multiplies a number by the power of ten in its scale register, which is read in the same poll', async () => {
+    const words = { 40083: 2346, 40084: 0xffff, 40090: 0x8000, 40091: 11, 40092: 2, 40093: 0xffff };
+    for (const [address, word] of Object.entries(words)) device.words.set(Number(address), word);
+    const source = await open(
+      {
+        power: 'register: holding 40083, type: int16, scale_register: holding 40084, no_value: 2346',
+        down: 'register: holding 40083, scale_register: holding 40084, scale: 2, offset: 1',
+        up: 'register: holding 40083, scale_register: holding 40092',
+        unknown: 'register: holding 40083, scale_register: holding 40090',
+        absurd: 'register: holding 40083, scale_register: holding 40091',
+        missing: 'register: holding 40093, scale_register: holding 40084',
+        bits: 'register: holding 40093, bit: 0-3',
+        rejected: 'register: holding 40083, scale_register: holding 50',
+      },
+      ', no_value: sunspec',
+    );
+    device.missing.add(50);
+    const readings = await plant.start(source);
+    const values = source.points.map((point) => [point.name, source.status.latestOf(point.series)]);
+    expect(Object.fromEntries(values.filter(([, value]) => value !== undefined))).toEqual({
+      'plc down': 470.2,
+      'plc up': 234_600,
+    });
+    expect(readings).toMatchObject({
+      power: '2346 means "no value" (no_value)',
+      unknown: 'holding 40090 (scale_register) contains 0x8000, which means "not implemented"',
+      absurd: 'holding 40091 (scale_register) contains 11, but the exponent must be between -10 and 10',
+      missing: '65535 means "no value" (no_value)',
+      bits: 'the register contains 65535, which means "no value" (no_value)',
+      rejected: expect.stringContaining('holding 50 (scale_register)'),
+    });
+    expect(source.status.problem).toMatch(/^plc rejected \(scale_register holding 50\): /);
+    expect(device.taken()).toEqual(['3: 50+1', '3: 40083+11']);
+  });
+
+  it.each([
+    ['over a gap', '', 'register: holding 36, scale_register: holding 52', ['3: 36+17']],
+    ['in front of the value', '', 'register: holding 36, scale_register: holding 2', ['3: 2+35']],
+    ['at the end of a model', '', 'register: holding 36, scale_register: holding 155', ['3: 36+120']],
+    [
+      'that does not fit into the request',
+      ', max_registers: 10',
+      'register: holding 36, scale_register: holding 52',
+      ['3: 52+1', '3: 36+1', '3: 52+1'],
+    ],
+    ['in another table', '', 'register: input 36, scale_register: holding 52', ['3: 52+1', '4: 36+1', '3: 52+1']],
+  ])(
+    'reads a scale register %s in the request of its value, or before and after',
+    async (_, members, value, requests) => {
+      for (const address of [2, 52, 155]) device.words.set(address, 1);
+      device.words.set(36, 52);
+      const source = await open({ v: value }, members);
+      await plant.start(source);
+      expect(source.status.latestOf(source.points[0]!.series)).toBe(520);
+      expect(device.taken()).toEqual(requests);
+    },
+  );
+
+  it.each([
+    ['a small `max_registers`', ', max_registers: 4', 125, []],
+    ['rejected gaps', '', 125, [45]],
+    ['a length limit of the device', '', 10, []],
+  ])('never multiplies a value by the scale factor of another moment: %s', async (_, members, maxCount, missing) => {
+    device.maxCount = maxCount;
+    for (const address of missing) device.missing.add(address);
+    // The device changes the scale after 5 to 11 requests: 100 x 10^0 is 10 x 10^1.
+    const random = seeded(3);
+    let isLarge = false;
+    let remaining = 5;
+    device.respond = (request) => {
+      if (remaining-- === 0) [isLarge, remaining] = [!isLarge, 5 + Math.floor(random() * 7)];
+      for (const address of [36, 60]) device.words.set(address, isLarge ? 10 : 100);
+      device.words.set(52, isLarge ? 1 : 0);
+      return device.read(request);
+    };
+    const registers = {
+      before: 'register: holding 36, scale_register: holding 52',
+      after: 'register: holding 60, scale_register: holding 52',
+    };
+    const source = await open(registers, members);
+    const values = new Set<unknown>();
+    const problems = new Set<unknown>();
+    for (let polls = 0; polls < 40; polls++) {
+      const readings = await (polls === 0 ? plant.start(source) : plant.poll(source));
+      for (const { series } of source.points) values.add(source.status.latestOf(series));
+      for (const reading of Object.values(readings)) if (typeof reading === 'string') problems.add(reading);
+    }
+    values.delete(undefined);
+    expect([...values]).toEqual([100]);
+    expect([...problems]).toContain('holding 52 (scale_register) changed while the value was read');
+  });
+
   it('reads all tables and types', async () => {
     const words = {
       300: 0x1234,

@@ -27,7 +27,7 @@ class Server {
     const source = { timeFrom: 'source', spec: { historyMs } };
     const past: PastValues = new PastValues(
       {
-        context: () => ({ clock: this.clock, source, points: [point] }) as never,
+        context: () => ({ clock: this.clock, source, points: [point], gate: { rejectsPast: () => false } }) as never,
         readPage: async (_, { fromMs, untilMs }) => this.#page(fromMs, untilMs),
         store: async (columns) => {
           for (let at = 0; at < columns.length; at++) this.seconds.push((columns.timeMs[at]! - NOW) / SECOND);

@@ -1,4 +1,5 @@
 import { createRequire } from 'node:module';
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/base/logger.ts';
 import type { MessageHandler, SubscribeOptions } from '../../../../src/broker/broker.ts';
@@ -35,7 +36,14 @@ beforeEach(() => {
       permitted = options.permitted!;
       return () => {};
     },
-    state: () => ({ connected: true, sinceMs: connectedMs, failures: 0, discarded: 0 }),
+    state: () => ({
+      connected: true,
+      sinceMs: connectedMs,
+      failures: 0,
+      discarded: 0,
+      redelivered: 0,
+      window: { used: 0, size: 0 },
+    }),
     publish: async (topic: string) => void published.push(topic),
   };
   gate = bench.gateOf('cells');
@@ -53,7 +61,21 @@ beforeEach(() => {
 
 /** Delivers a message; `is` tells whether it was acknowledged. */
 function deliver(type: string, seq: number, metrics: object[]): { is: string } {
-  const payload = encodePayload({ timestamp: 1_700_000_000_000 + seq, seq, metrics });
+  return deliverBytes(type, encodePayload({ timestamp: 1_700_000_000_000 + seq, seq, metrics }));
+}
+
+/** Payload with a metric that has a name and an integer, but no data type. */
+function untyped(seq: number, name: string, value: number): Uint8Array {
+  const metric = new BinaryWriter()
+    .tag(1, WireType.LengthDelimited)
+    .string(name)
+    .tag(10, WireType.Varint)
+    .uint32(value);
+  const payload = new BinaryWriter().tag(2, WireType.LengthDelimited).bytes(metric.finish());
+  return payload.tag(3, WireType.Varint).uint32(seq).finish();
+}
+
+function deliverBytes(type: string, payload: Uint8Array): { is: string } {
   const [group, node] = NODE.split('/');
   const message: Message = {
     topic: `spBv1.0/${group}/${type}/${node}`,
@@ -96,6 +118,42 @@ describe('Sparkplug B source without a birth certificate', () => {
     await bench.clock.advance(1_000);
     expect(published).toHaveLength(2);
     expect(deliver('NDATA', 1, [{ alias: 2, type: 'Int32', value: 1 }]).is).toBe('waiting');
+  });
+
+  it('defines the sign of an integer without a data type, which is not stored before', async () => {
+    const early = deliverBytes('NDATA', untyped(7, 'b', 4_294_967_285));
+    const foreign = deliverBytes('NDATA', untyped(8, 'other', 1));
+    await bench.clock.advance(1_000);
+    expect([early.is, foreign.is, stored()]).toEqual(['waiting', 'acknowledged', []]);
+    birth();
+    deliverBytes('NDATA', untyped(1, 'b', 4_294_967_284));
+    await bench.clock.advance(0);
+    expect(early.is).toBe('acknowledged');
+    expect(stored().filter(([key, value]) => key === 'b' && value !== 20)).toEqual([
+      ['b', -11],
+      ['b', -12],
+    ]);
+  });
+
+  it('counts and reports metrics that require it and are discarded after 30 s', async () => {
+    const early = deliverBytes('NDATA', untyped(7, 'b', 4_294_967_285));
+    await bench.clock.advance(31_000);
+    deliverBytes('NDATA', untyped(8, 'b', 5));
+    await bench.clock.advance(0);
+    expect([early.is, stored()]).toEqual(['acknowledged', []]);
+    expect(gate.status.report(0)).toMatchObject({
+      errors: 2,
+      rejected: { count: 2, problem: 'press: no birth certificate defines the name or data type of a metric' },
+    });
+  });
+
+  it('reports an integer that the birth certificate does not define', async () => {
+    deliver('NBIRTH', 0, [{ name: 'a', type: 'Int32', value: 1 }]);
+    deliverBytes('NDATA', untyped(1, 'b', 5));
+    await bench.clock.advance(0);
+    expect(stored()).toEqual([['a', 1]]);
+    const problem = 'T b: the metric is the integer 5 without a data type, so its sign is unknown';
+    expect(gate.status.report(0).rejected).toMatchObject({ count: 1, problem });
   });
 
   it('requests it after each gap and again after five seconds, at most three times per minute', async () => {

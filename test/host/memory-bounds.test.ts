@@ -1,3 +1,4 @@
+// Requires: root, a writable memory control group
 /** Checks the memory limits used by the hostile day tests. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

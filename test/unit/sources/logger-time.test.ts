@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { formatProblem, TimeReader } from '../../../../src/sources/csv/logger-time.ts';
+import { formatProblem, missingZone, parseZonedTime, TimeReader } from '../../../src/sources/intake/logger-time.ts';
+import { parseIsoTime } from '../../../src/sources/intake/text-parsers.ts';
 
 const berlin = (format?: string) => new TimeReader({ zone: 'Europe/Berlin', ...(format ? { format } : {}) });
 const iso = (resolved: { timeMs: number } | undefined) =>
@@ -21,6 +22,13 @@ describe('data logger timestamp', () => {
     ['2026-11-21 13:05:07,125', '2026-11-21T12:05:07.125Z'],
     ['11/21/2026 13:05:07,5', '2026-11-21T12:05:07.500Z', 'MM/DD/YYYY HH:mm:ss.SSS'],
     ['11/21/2026 13:05:07.5', '2026-11-21T12:05:07.500Z', 'MM/DD/YYYY HH:mm:ss,SSS'],
+    ['05-Mär-2026 12:00:00', '2026-03-05T11:00:00.000Z', 'DD-MMM-YYYY HH:mm:ss'],
+    ['5. März 2026 12:00', '2026-03-05T11:00:00.000Z', 'DD. MMM YYYY HH:mm'],
+    ['05 Mrz 26 12:00', '2026-03-05T11:00:00.000Z', 'DD MMM YY HH:mm'],
+    ['05-mrt-2026 12:00', '2026-03-05T11:00:00.000Z', 'DD-MMM-YYYY HH:mm'],
+    ['DEC 5, 2026 01:00:00 PM', '2026-12-05T12:00:00.000Z', 'MMM DD, YYYY hh:mm:ss A'],
+    ['21-Okt.-2026 12:00', '2026-10-21T10:00:00.000Z', 'DD-MMM-YYYY HH:mm'],
+    ['21 août 2026 12:00', '2026-08-21T10:00:00.000Z', 'DD MMM YYYY HH:mm'],
     ['1700000000.5', '2023-11-14T22:13:20.500Z', 'unix'],
     ['1700000000123', '2023-11-14T22:13:20.123Z', 'unix_ms'],
     ['46347,5', '2026-11-21T11:00:00.000Z', 'excel'],
@@ -35,6 +43,8 @@ describe('data logger timestamp', () => {
     ['a month that does not exist', '2026-13-01 10:00'],
     ['an hour that does not exist', '21.11.2026 25:00:00'],
     ['an unknown format', '21/11/2026'],
+    ['an ambiguous month', '01 jui 2026', 'DD MMM YYYY'],
+    ['a word as a month', '01 foo 2026', 'DD MMM YYYY'],
     ['an empty Unix time', '', 'unix'],
     ['a word as an Excel time', '12 o clock', 'excel'],
   ])('rejects %s', (_what, text, format?: string) => {
@@ -74,10 +84,60 @@ describe('data logger timestamp', () => {
     expect(howe.read('2026-04-05 01:15')!.shift).toBeUndefined();
   });
 
-  it.each(['HH:mm', 'YYYY-MM', 'YYYY-MM-DD hh:mm', 'YYYY-MM-DD DD'])(
-    'cannot be configured with the format %s',
-    (format) => {
-      expect(formatProblem(format)).toMatch(/^(has|must|contains) /);
+  it.each([
+    'HH:mm',
+    'YYYY-MM',
+    'YYYY-MM-DD hh:mm',
+    'YYYY-MM-DD DD',
+    'DD.MM.YYYY HH:MM:ss',
+    'DD.MM.YYYY HH:mm:SS',
+    'dd.mm.yyyy',
+    '%d.%m.%Y %H:%M:%S',
+    "YYYY-MM-DD'T'HH:mm",
+    'DD.MM.YYYY mm:ss',
+    'DD.MM.YYYY HH:ss',
+    'DD.MM.YYYY HH:mm.SSS',
+  ])('cannot be configured with the format %s', (format) => {
+    expect(formatProblem(format)).toMatch(/^(has|must|contains) /);
+  });
+});
+
+describe('live timestamp without a UTC offset', () => {
+  it('is interpreted as local time in the zone, even in the repeated hour', () => {
+    const hour = 3_600_000;
+    const firstMs = Date.UTC(2026, 9, 25, 0, 30);
+    const read = (text: string, arrivalMs: number) => parseZonedTime(text, 'Europe/Berlin', arrivalMs);
+    expect(read('2026-07-01T12:00:00', Date.UTC(2026, 6, 1, 10))).toBe(Date.UTC(2026, 6, 1, 10));
+    expect(read('2026-10-25T02:30:00', firstMs + 5_000)).toBe(firstMs);
+    expect(read('2026-10-25T02:30:00', firstMs + hour + 5_000)).toBe(firstMs + hour);
+    expect(read('2026-07-01T12:00:00+05:00', firstMs)).toBe(Date.UTC(2026, 6, 1, 7));
+    expect(read('yesterday', firstMs)).toBeNaN();
+  });
+
+  it.each([-2_000, -500, 500, 2_000, 300_000])(
+    'is interpreted as the time nearest to the arrival in the repeated hour if the message arrives %d ms later',
+    (delayMs) => {
+      for (const timeMs of [Date.UTC(2026, 9, 25, 0, 30), Date.UTC(2026, 9, 25, 1, 30)]) {
+        const read = (sample?: { afterMs: undefined }) =>
+          parseZonedTime('2026-10-25T02:30:00', 'Europe/Berlin', timeMs + delayMs, sample);
+        expect([read(), read({ afterMs: undefined })]).toEqual([timeMs, timeMs]);
+      }
     },
   );
+
+  it('is suspicious if it differs from the arrival time by a multiple of 30 minutes', () => {
+    const arrivalMs = Date.UTC(2026, 10, 21, 12, 0, 5);
+    const of = (text: string) => missingZone(text, parseIsoTime(text), arrivalMs);
+    expect(of('2026-11-21T13:00:00')).toContain('is 1 h ahead of the arrival time: set zone');
+    expect(of('2026-11-21 07:00:00')).toContain('is 5 h behind the arrival time');
+    expect(of('2026-11-21T17:30:04.5')).toContain('5.5 h ahead');
+    for (const text of [
+      '2026-11-21T12:00:00',
+      '2026-11-21T13:00:00Z',
+      '2026-11-21T13:10:00',
+      '2026-11-19T13:00:00',
+      '2026-11-21',
+    ])
+      expect([text, of(text)]).toEqual([text, undefined]);
+  });
 });

@@ -1,5 +1,5 @@
-import { MAIN } from '../../built-agent.ts';
-import { type AgentFiles, AgentProcess } from '../../e2e/harness/agent-process.ts';
+import { MAIN } from '../built-agent.ts';
+import { type AgentFiles, AgentProcess } from '../e2e/harness/agent-process.ts';
 import { MemoryBounds } from './memory-bounds.ts';
 import { asPackaged } from './packaged.ts';
 

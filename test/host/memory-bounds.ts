@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-const EXAMPLES = join(import.meta.dirname, '../../../systemd/examples');
+const EXAMPLES = join(import.meta.dirname, '../../systemd/examples');
 
 let groups = 0;
 
