@@ -14,12 +14,6 @@ export const NEVER_SENT: ReadonlySet<string> = new Set([
   'platform.tls',
   'platform.proxy',
 ]);
-/** Codes of requests without a response. */
-export const NO_RESPONSE: ReadonlySet<string> = new Set([
-  ...NEVER_SENT,
-  'platform.connection_reset',
-  'platform.timeout',
-]);
 
 const RESET: Failure = { code: 'platform.connection_reset', what: 'closed the connection before it responded' };
 const TIMEOUT: Failure = { code: 'platform.timeout', what: 'did not respond in time' };

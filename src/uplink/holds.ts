@@ -360,7 +360,10 @@ export class Holds implements EventHolds {
         last_probe: hold.lastTryAtMs === undefined ? null : isoOf(toWallMs + hold.lastTryAtMs),
         next_probe_in_seconds: Math.max(0, Math.round((hold.nextTryAtMs - clock.monotonicMs()) / 1000)),
         tags: this.#tagsOf(hold).map(({ name }) => name),
-        values_wait: hold.kind === 'asset' ? lanes().has(hold.id) : !hold.isEmpty,
+        values_wait:
+          hold.kind === 'asset'
+            ? lanes().has(hold.id)
+            : !hold.isEmpty && this.#seriesOfInstrumentation(hold.id).size > 0,
       }));
   }
 

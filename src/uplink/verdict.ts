@@ -1,7 +1,7 @@
 /** Meaning of a response to a post, defined by a single table, which is also in docs/reference/verdicts.md. */
 import { codeOf, messageOf } from '../base/errors.ts';
 import { answerWords, foreignWords, hasNoBody, isPage } from '../platform/response-body.ts';
-import { isPlatformUnavailable } from '../platform/session/session.ts';
+import { noTokenState } from '../platform/response-meanings.ts';
 
 /** Response to a post. */
 export interface ValuesAnswer {
@@ -105,7 +105,8 @@ function meaningOfAnswer(answer: ValuesAnswer, success: readonly number[]): Mean
 /** Returns the verdict on an error without a response. If no token can be requested, its cause counts. */
 export function verdictOfError(error: unknown): Verdict {
   const { cause } = error as { cause?: unknown };
-  const isWithoutSession = codeOf(error) === 'platform.no_session' && isPlatformUnavailable(cause);
+  const isWithoutSession =
+    codeOf(error) === 'platform.no_session' && noTokenState(codeOf(cause)) === 'platform unavailable';
   const code = codeOf(isWithoutSession ? cause : error) ?? 'unknown';
   const meaning = isWithoutSession ? 'unreachable' : (MEANINGS.get(code) ?? MEANINGS.get('other error')!);
   return { meaning, code, status: 0, reason: foreignWords(messageOf(error)) };

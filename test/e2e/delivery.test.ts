@@ -565,7 +565,7 @@ describe('platform outage', () => {
     expect([platform.counts(881).received, platform.counts(882).received]).toEqual([300, 200]);
   });
 
-  it('is reported as such by status and log after a restart, not as a rejected sign-in', async () => {
+  it('is reported as such by status, doctor, session and log after a restart, not as a rejected sign-in', async () => {
     await platform.fail();
     await agent.start();
     await push(881, 0);
@@ -574,6 +574,11 @@ describe('platform outage', () => {
     expect({ session, state }).toMatchObject({ session: { usable: false }, state: 'platform unavailable' });
     expect(agent.logged('uplink.away').at(-1)).toMatchObject({ code: 'platform.connection_refused' });
     expect(agent.logged('uplink.signed_out')).toEqual([]);
+    for (const verb of [['status'], ['doctor'], ['session', 'show']]) {
+      const { stdout } = await runVerb(agent, ...verb);
+      expect(stdout).toContain('platform unavailable');
+      expect(stdout).not.toMatch(/signed out/i);
+    }
     await platform.recover();
     await arrived(881, 1);
   });

@@ -63,8 +63,8 @@ function postsOf({ state, uplink, session, buffer, holds, rates }: StatusReport)
   if (resting)
     return { kind: 'waits', words: 'paused', why: `rate limited (429) until ${resting.until.slice(11, 19)} UTC` };
   const waiting = uplink.waiting_series.length;
-  if (holds.length > 0)
-    return { kind: 'held', words: `${counted(holds.length, 'object')} held`, why: 'other values are posted' };
+  const held = holds.filter((hold) => hold.values_wait).length;
+  if (held > 0) return { kind: 'held', words: `${counted(held, 'object')} held`, why: 'other values are posted' };
   if (waiting > 0)
     return { kind: 'refused', words: `${counted(waiting, 'series')} rejected`, why: 'other values are posted' };
   if (rates.delivered_per_minute > 0) return { kind: 'flows' };

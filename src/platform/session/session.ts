@@ -7,7 +7,7 @@ import type { Attempt, Lease, TokenSource } from '../client.ts';
 import { type SessionCredentials, TokenRequests } from '../grants/technical-user.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
 import { GrantError, type Tokens } from '../response-meanings.ts';
-import { NEVER_SENT, NO_RESPONSE } from '../transport-errors.ts';
+import { NEVER_SENT } from '../transport-errors.ts';
 import { type LiveToken, LiveTokens, type SessionFile, type SessionGrant } from './live-tokens.ts';
 import { type SessionSnapshot, type SessionState, SignInFailures, tokenHint } from './session-report.ts';
 import {
@@ -265,9 +265,9 @@ export class Session implements TokenSource {
     return this.#usable() !== undefined;
   }
 
-  /** Whether there is no valid token because the platform is unavailable. */
-  get lacksPlatform(): boolean {
-    return !this.isUsable && isPlatformUnavailable(this.#lastError);
+  /** Error code of the latest token request, if it failed. */
+  get lastErrorCode(): string | undefined {
+    return codeOf(this.#lastError);
   }
 
   /** User ID of the current token, if the token response contained it. */
@@ -578,12 +578,6 @@ function refreshTokenSurvives(error: unknown): boolean {
 /** Returns whether the platform rejected the credentials. */
 export function isSignInRefused(error: unknown): boolean {
   return error instanceof GrantError && error.failure === 'refused';
-}
-
-/** Returns whether a token request failed because the platform was unavailable or another server responded. */
-export function isPlatformUnavailable(error: unknown): boolean {
-  if (error instanceof GrantError) return error.failure === 'unavailable' || error.failure === 'unreadable';
-  return NO_RESPONSE.has(codeOf(error) ?? '');
 }
 
 /** Lets all waiting calls continue. */

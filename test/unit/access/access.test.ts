@@ -201,6 +201,20 @@ describe('lost instrumentation', () => {
     plant.accept(881, 2);
     expect([plant.held(), plant.holds.heldSeries()]).toEqual([[], []]);
   });
+
+  it('has waiting values only if its tags have series and its latest probe found values', async () => {
+    const tags = [tag('A', 881, 4711, 'flow'), tag('B', 881, 4712, 'never-measured')];
+    const plant = await buildPlant({ tags });
+    const waiting = () => plant.holds.list().map(({ id, values_wait }) => [id, values_wait]);
+    for (const id of [4711, 4712]) await plant.receive(accessEvent('instrumentation_disappeared', id, 10));
+    expect(waiting()).toEqual([
+      [4711, true],
+      [4712, false],
+    ]);
+    await plant.clock.advance(15 * MINUTE);
+    plant.holds.foundNothing(plant.holds.due(plant.clock.monotonicMs())[0]!);
+    expect(waiting()[0]).toEqual([4711, false]);
+  });
 });
 
 describe('access event of a user', () => {
