@@ -22,7 +22,18 @@ const SRC = join(import.meta.dirname, '../../src');
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'];
 const NAME = /^[a-z]+\.[a-z0-9_]+$/;
 /** Methods that log an event name passed as an argument. */
-const TELLERS = ['#log', 'report', 'recovered', '#report', '#tell', '#say'];
+const TELLERS = [
+  '#log',
+  'report',
+  'recovered',
+  '#report',
+  '#tell',
+  '#say',
+  '#debug',
+  '#repeated',
+  '#failed',
+  '#warnOnce',
+];
 
 /** Composed names as written in the source, and their possible values. */
 const COMPOSED: Readonly<Record<string, readonly string[]>> = {
@@ -36,7 +47,8 @@ const PASSED_ON = [
   'config/event-outline.ts',
   'sources/intake/trouble-log.ts',
   'reactions/engine/reaction-run.ts',
-  'uplink/sender.ts',
+  'access/follower.ts',
+  'uplink/uplink-log.ts',
   'sandbox/events/plant-changes.ts',
   'sandbox/permissions/visibility.ts',
 ];
