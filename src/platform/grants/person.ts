@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { PlatformError } from '../../base/errors.ts';
 import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../contract/tokens.ts';
 import type { HttpRequest } from '../http-boundary.ts';
@@ -59,9 +59,10 @@ export function challengeOf(codeVerifier: string, encoding: 'base64url' | 'base6
   return createHash('sha256').update(codeVerifier, 'ascii').digest(encoding);
 }
 
-/** Returns whether a redirect contains the state of this sign-in (platform 5.3). */
+/** Returns whether a redirect contains the state of this sign-in (platform 5.3). The comparison takes constant time. */
 export function carriesState(redirect: URL, signIn: Pick<SignIn, 'state'>): boolean {
-  return redirect.searchParams.get('state') === signIn.state;
+  const digest = (text: string) => createHash('sha256').update(text).digest();
+  return timingSafeEqual(digest(redirect.searchParams.get('state') ?? ''), digest(signIn.state));
 }
 
 /**
