@@ -80,8 +80,8 @@ interface IssuedToken extends LiveToken {
   isRefreshSpent: boolean;
   /** Whether the platform rejected the token with a 401. */
   isRejected: boolean;
-  /** Monotonic time of the latest response other than 401 and 5xx, which shows that the platform accepts the token. */
-  acceptedAtMs?: number;
+  /** Whether the platform accepted the token: it answered a call with a status other than 401 and 5xx. */
+  isAccepted: boolean;
   /** Set after the first 401 until the token is accepted or replaced. */
   probation?: Probation | undefined;
 }
@@ -345,19 +345,17 @@ export class Session implements TokenSource {
     const isCurrent = token === this.#tokens.current && !token.isRejected && !this.#isStopped();
     // A call that was in progress when another one was rejected waits with the others.
     if (isCurrent && token.probation && token.probation !== probed) return 0;
-    const { acceptedAtMs } = token;
-    const rejections = acceptedAtMs === undefined ? (token.probation?.repeats ?? 0) : attempt.repeats;
+    const { isAccepted } = token;
+    const rejections = isAccepted ? attempt.repeats : (token.probation?.repeats ?? 0);
     const delayMs = NEW_TOKEN_REPEATS_MS[rejections];
     const isNew = isCurrent && this.#mayWait && nowMs - token.issuedAtMs < NEW_TOKEN_MS;
-    const waitedMs = NEW_TOKEN_REPEATS_MS[rejections - 1] ?? 0;
     // The endpoint also rejected the previous token, but other calls with this token were accepted.
-    const isEndpointSpecific = attempt.isTokenReplaced && acceptedAtMs !== undefined;
-    const isRevoked = !isEndpointSpecific && rejections > 0 && nowMs - (acceptedAtMs ?? nowMs) >= waitedMs;
-    if (!isNew || isRevoked || delayMs === undefined || !isUsable(token, nowMs + delayMs)) {
+    const isEndpointSpecific = attempt.isTokenReplaced && isAccepted;
+    if (!isNew || delayMs === undefined || !isUsable(token, nowMs + delayMs)) {
       return isEndpointSpecific ? undefined : this.#invalidate(token);
     }
     if (rejections === 0) log.info({ event: 'session.token_unknown' }, 'new access token rejected, retrying the call');
-    if (acceptedAtMs !== undefined) return delayMs;
+    if (isAccepted) return delayMs;
     const probation: Probation = probed ?? { repeats: 0, phase: 'waiting', changed: Promise.withResolvers<void>() };
     probation.repeats++;
     probation.phase = 'waiting';
@@ -368,7 +366,7 @@ export class Session implements TokenSource {
 
   /** Records that the platform accepted the token. */
   #accept(token: IssuedToken): void {
-    token.acceptedAtMs = this.#options.clock.monotonicMs();
+    token.isAccepted = true;
     endProbation(token);
     if (token !== this.#tokens.current) return;
     this.#rejectedNewTokens = 0;
@@ -395,11 +393,10 @@ export class Session implements TokenSource {
   #replace(token: IssuedToken): void {
     const { clock, log } = this.#options;
     const nowMs = clock.monotonicMs();
-    const wasAccepted = token.acceptedAtMs !== undefined;
-    this.#rejectedNewTokens = wasAccepted ? 0 : this.#rejectedNewTokens + 1;
+    this.#rejectedNewTokens = token.isAccepted ? 0 : this.#rejectedNewTokens + 1;
     const isEarly = token.expiresAtMs - nowMs > NEAR_END_MS;
     // Ignore rejections after an outage, because a platform may lose its tokens when it restarts.
-    this.#isRejectedEarly ||= wasAccepted && isEarly && !this.#hadOutage;
+    this.#isRejectedEarly ||= token.isAccepted && isEarly && !this.#hadOutage;
     const fields = { event: 'session.token_refused', rejectedNewTokens: this.#rejectedNewTokens };
     log.info(fields, 'access token rejected');
     // If tokens are repeatedly accepted and rejected shortly afterwards, only the first one is replaced immediately.
@@ -459,6 +456,7 @@ export class Session implements TokenSource {
         isRefreshSpent: false,
         inUse: 0,
         isRejected: false,
+        isAccepted: false,
       };
       await this.#tokens.adopt(next);
       onRenewal?.(grant);
