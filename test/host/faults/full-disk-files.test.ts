@@ -142,3 +142,15 @@ describe('tagferry restore on a full disk', () => {
     }
   });
 });
+
+describe('tagferry doctor --bundle on a full disk', () => {
+  it('fails, and leaves the previous archive unchanged', async () => {
+    const file = join(disk.mount, 'support.tar.gz');
+    writeFileSync(file, 'previous archive');
+    mkdirSync(gateway.config);
+    disk.fill();
+    const { status, stderr } = await runVerb(gateway, 'doctor', '--bundle', file);
+    expect([status, readFileSync(file, 'utf8')]).toEqual([1, 'previous archive']);
+    expect(stderr).toContain('cannot write the archive');
+  });
+});
