@@ -263,8 +263,10 @@ describe('state of the agent', () => {
   }
   /** Exit statuses of status and doctor, and whether doctor reports a failure of the network. */
   async function verbs() {
-    const status = await runVerb(agent, 'status', '--json');
-    const doctor = await runVerb(agent, 'doctor', '--json');
+    const [status, doctor] = await Promise.all([
+      runVerb(agent, 'status', '--json'),
+      runVerb(agent, 'doctor', '--json'),
+    ]);
     const { checks } = JSON.parse(doctor.stdout) as { checks: Check[] };
     const failed = checks.filter(({ state }) => state === 'failure').map(({ check }) => check);
     return {
