@@ -387,7 +387,9 @@ describe('address with an unescaped password', () => {
     outputs.push(other.output);
     expect(other.logged('config.refused')).not.toEqual([]);
     expect(outputs.filter((text) => text.includes(REST))).toEqual([]);
-    const mistakes = (check!.stdout + check!.stderr).split('\n').filter((line) => line.includes('gw') || line.includes('***@'));
+    const mistakes = (check!.stdout + check!.stderr)
+      .split('\n')
+      .filter((line) => line.includes('gw') || line.includes('***@'));
     expect(mistakes.length).toBeGreaterThanOrEqual(3 * MARKS.length);
     expect(mistakes.join('\n')).toContain('%2F');
   });

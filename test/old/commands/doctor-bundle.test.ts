@@ -48,7 +48,15 @@ const SHOWN = [
     'value.group',
     'value.max_silence',
   ],
-  ...['value.member', 'value.metric', 'value.no_value', 'value.node', 'value.on_change', 'value.reading', 'value.register'],
+  ...[
+    'value.member',
+    'value.metric',
+    'value.no_value',
+    'value.node',
+    'value.on_change',
+    'value.reading',
+    'value.register',
+  ],
   ...[
     'value.samples',
     'value.scale_register',
