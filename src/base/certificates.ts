@@ -26,7 +26,7 @@ export class Certificates {
   }
 }
 
-/** Returns the expiry of the first certificate in a PEM text, or `undefined` if there is none. */
+/** Returns the expiry of the first certificate in a PEM text or a DER file, or `undefined` if there is none. */
 export function pemEndsMs(pem: string | Buffer): number | undefined {
   try {
     return validMs(new X509Certificate(pem).validTo);

@@ -228,9 +228,9 @@ class TagReader {
     }
     const raw = filled.members;
     const report = reportOf(raw);
-    const everyMs = this.#named.sources.get(String(from))?.everyMs ?? kind.everyMs ?? 0;
+    const source = this.#named.sources.get(String(from));
     const readable = { raw, template: written.members, at: written.at, pointerOf: written.pointerOf, report };
-    const origin = readOrigin(readable, kind, this.#context.kinds, everyMs, this.#file, problems);
+    const origin = readOrigin(readable, kind, this.#context.kinds, source, this.#file, problems);
     if (origin === undefined || known === undefined) return undefined;
     const owner = { tag: tag.name, key, at: written.at };
     return this.#sharesTarget(origin, known, owner, report) ? undefined : { ...value, from: origin };

@@ -22,6 +22,8 @@ export interface SourceReading<SourceSpec = unknown, ValueSpec = unknown> {
   readSource(raw: Members, report: MemberReport): SourceSpec | undefined;
   /** Reads a value. Placeholders such as `{tag}` are replaced in `raw` but not in `template`. */
   readValue(raw: Members, report: MemberReport, template: Members): ValueSpec | undefined;
+  /** Returns the arguments of `problem` if the members of a value contradict those of its source. */
+  conflictOf?(source: SourceSpec, value: ValueSpec): Parameters<MemberReport['problem']> | undefined;
   /** Returns the raw numbers that a `no_value` entry stands for. If omitted, only numbers are supported. */
   noValueOf?(
     value: ValueSpec,

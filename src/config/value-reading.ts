@@ -3,7 +3,7 @@ import { COMMON_VALUE_MEMBERS, readEvery, readNoValue, readShaping } from './com
 import type { YamlFile } from './placed-yaml.ts';
 import { type Problems, printable } from './problem.ts';
 import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
-import type { ValueOrigin } from './tags.ts';
+import type { Source, ValueOrigin } from './tags.ts';
 import { readWritable } from './writable.ts';
 
 /** Members of a value that are independent of its source. */
@@ -37,12 +37,12 @@ export interface ReadableValue {
   report: MemberReport;
 }
 
-/** Returns `undefined` after reporting a problem. `everyMs` is the interval of the source. */
+/** Returns `undefined` after reporting a problem. `origin`: the source; `undefined` if it has a problem. */
 export function readOrigin(
   value: ReadableValue,
   kind: SourceReading,
   kinds: SourceKinds,
-  everyMs: number,
+  origin: Source | undefined,
   file: YamlFile,
   problems: Problems,
 ): ValueOrigin | undefined {
@@ -65,17 +65,22 @@ export function readOrigin(
   }
   if (foreign.length > 0) return undefined;
   const shaping = readShaping(raw, report);
-  const every = readEvery(raw, kind, everyMs, report);
+  const every = readEvery(raw, kind, origin?.everyMs ?? kind.everyMs ?? 0, report);
   const spec = kind.readValue(raw, report, value.template);
   if (shaping === undefined || every === undefined || spec === undefined) return undefined;
+  const conflict = origin && kind.conflictOf?.(origin.spec, spec);
+  if (conflict !== undefined) {
+    report.problem(...conflict);
+    return undefined;
+  }
   if (raw.no_value !== undefined) {
     const textOf = (pointer: string) => file.textOf(value.pointerOf('no_value') + pointer);
     const noValue = readNoValue(raw, kind, spec, report, textOf);
     if (noValue === undefined) return undefined;
     if (noValue.length > 0) shaping.noValue = noValue;
   }
-  const origin = { kind: kind.kind, source, everyMs: every, shaping, spec };
-  if (raw.writable === undefined) return origin;
+  const read = { kind: kind.kind, source, everyMs: every, shaping, spec };
+  if (raw.writable === undefined) return read;
   const writable = readWritable(raw, { kind, kinds, shaping, spec }, report);
-  return writable && { ...origin, writable };
+  return writable && { ...read, writable };
 }

@@ -21,7 +21,7 @@ process.on('SIGTERM', stop);
 
 for await (const text of createInterface({ input: process.stdin })) {
   const line = JSON.parse(text) as AgentLine;
-  if ('start' in line) reader.start(line.start);
+  if ('open' in line) reader.open(line.open);
   else if ('stored' in line) reader.stored(line.stored);
   else if ('ask' in line) void reader.answer(line.ask, line.question);
   else deletesSubscription = true;

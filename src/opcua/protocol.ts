@@ -3,17 +3,24 @@
  * imports only this file from the folder, because the others load node-opcua.
  *
  *   agent                         reader                          server
- *     │──── start: what to read ───►│──── session, subscription ───►│
+ *     │──── open: what to read ────►│──── session, subscription ───►│
  *     │                             │◄─── notification 17 ──────────│
  *     │◄─── values, message 17 ─────│
  *     │  (on disk)                  │
  *     │──── stored: 17 ────────────►│──── acknowledges 17 ─────────►│
+ *     │◄─── disconnected ───────────│
+ *     │──── open: what to read, the subscription, and its messages so far
  */
 
 /** Interval between heartbeats of the reader, in milliseconds. */
 export const HEARTBEAT_MS = 5_000;
 /** Maximum number of values per line. */
 export const MAX_VALUES_PER_LINE = 5_000;
+/**
+ * Maximum size of a message from a server, in bytes. A value uses 7 to 22 bytes in a message and up to 300 bytes of
+ * memory, so the largest message requires about 30 MB.
+ */
+export const MAX_MESSAGE_BYTES = 2 * 1024 * 1024;
 
 export type SecurityPolicyName = 'None' | 'Basic256Sha256' | 'Aes128_Sha256_RsaOaep' | 'Aes256_Sha256_RsaPss';
 
@@ -56,24 +63,40 @@ export interface KeptSubscription {
   id: number;
   /** Start time of the server. After a server restart, a different subscription may have the same ID. */
   serverStartMs: number;
-  /** `key`: settings with which the server monitors the item. */
-  items: readonly (readonly [key: string, handle: number, monitoredItem: number])[];
+  /** Response timeout of a Publish request. */
+  publishTimeoutMs: number;
+  /** Publishing interval, as revised by the server. */
+  publishingMs: number;
+  items: readonly (readonly [handle: number, item: MonitoredItem])[];
 }
 
-export interface ReaderTask {
-  endpoint: Endpoint;
-  items: readonly Item[];
-  kept?: KeptSubscription | undefined;
-  /** Latest message on disk. */
-  stored?: MessageId | undefined;
-  /** Latest message that the agent has accepted. */
-  received?: MessageId | undefined;
+/** Item as the server monitors it. */
+export interface MonitoredItem {
+  /** Requested settings. */
+  key: string;
+  monitoredItem: number;
+  /** As revised by the server. */
+  samplingMs: number;
+  queueSize: number;
 }
 
 export type MessageId = readonly [subscription: number, sequence: number];
 
+/** One session. */
+export interface ReaderTask {
+  endpoint: Endpoint;
+  items: readonly Item[];
+  /** Namespace URIs by index in the first session, to which `ns=` node IDs refer. */
+  namespaces: readonly string[];
+  kept?: KeptSubscription | undefined;
+  /** Latest message on disk. */
+  stored?: MessageId | undefined;
+  /** Latest message that the agent has received. */
+  received?: MessageId | undefined;
+}
+
 export type AgentLine =
-  | { start: ReaderTask }
+  | { open: ReaderTask }
   /** Everything up to this message is on disk. */
   | { stored: MessageId }
   | { ask: number; question: Question }
@@ -96,7 +119,7 @@ export interface HistorySpan {
   fromMs: number;
   untilMs: number;
   /** Continuation point of the previous page, in Base64. */
-  point?: string;
+  point?: string | undefined;
 }
 
 export interface HistoryPage {
@@ -148,8 +171,6 @@ export type Reading = readonly [
 /** Index of the item in the task, and its reading. */
 export type ReadValue = readonly [item: number, ...Reading];
 
-export type Rejected = readonly (readonly [item: number, why: string])[];
-
 export type AnswerLine = { answer: number } & (
   | { reading: Reading }
   | { page: HistoryPage }
@@ -160,21 +181,28 @@ export type AnswerLine = { answer: number } & (
   | { end: true }
 );
 
+/** The subscription was created or transferred, or its items have changed. */
+export interface SubscriptionLine {
+  subscription: KeptSubscription;
+  isNew: boolean;
+  /** Namespace URIs of the server, by index. */
+  namespaces: readonly string[];
+  rejected: readonly (readonly [item: number, why: string])[];
+  /** Items for which the server does less than requested. */
+  revised: readonly (readonly [item: number, what: string])[];
+  certificateEndsMs?: number | undefined;
+}
+
 export type ReaderLine =
-  | { connected: true; certificateEndsMs?: number }
-  | ({ connected: false } & Problem)
-  /** The subscription was created, transferred or changed. */
-  | { subscription: KeptSubscription; namespaces: readonly string[]; isNew: boolean }
-  /** Values of a message, or a part of them if `message` is omitted. */
-  | { values: readonly ReadValue[]; message?: MessageId }
-  /** Replaces the previous list. */
-  | { rejected: Rejected }
+  | SubscriptionLine
   /** Items whose history this user is allowed to read. This line is sent once per session, after the subscription. */
   | { history: readonly number[] }
+  /** Values of a message, or a part of them if `message` is omitted. */
+  | { values: readonly ReadValue[]; message?: MessageId }
   /** Number of messages that the server discarded. This line is sent before the next values. */
   | { lost: number }
-  /** The server sent a message of more than this size, in bytes. Its subscription is replaced. */
-  | { oversized: number }
+  /** The session has ended. `isOversized`: the server sent a message of more than `MAX_MESSAGE_BYTES`. */
+  | ({ disconnected: true; isOversized: boolean } & Problem)
   /** Sent every `HEARTBEAT_MS`. */
   | { alive: true }
   | AnswerLine;

@@ -1,83 +1,52 @@
 /** Connections to servers: limits of the transport, certificates, users, and the services of a session. */
-import {
-  AttributeIds,
-  type ClientSession,
-  type ClientSessionPublishService,
-  type ClientSessionRawSubscriptionService,
-  crypto_utils,
-  DataTypeExtractStrategy,
-  type DataValue,
-  extractDataValueToPromote,
-  MessageSecurityMode,
-  type NodeId,
-  OPCUAClient,
-  type OPCUAClientOptions,
-  PublishRequest,
-  type PublishResponse,
-  promoteOpaqueStructure,
-  type ReadValueIdOptions,
-  RepublishRequest,
-  type RepublishResponse,
-  SecurityPolicy,
-  type TransferSubscriptionsResponse,
-  type UserIdentityInfo,
-  UserTokenType,
-} from 'node-opcua-client';
-import type { IClientTransportFactory } from 'node-opcua-transport';
+import * as ua from 'node-opcua-client';
 import { ClientTCP_transport } from 'node-opcua-transport';
-import { Redactor } from '../base/redactor.ts';
+import { pemEndsMs } from '../base/certificates.ts';
 import { readRegularFileSync } from '../base/regular-file.ts';
-import { ownCertificate, TrustFolder, UntrustedServer } from './certificates.ts';
+import { ownCertificate, TrustFolder } from './certificates.ts';
 import { Namespaces } from './namespaces.ts';
-import type { Endpoint, Inspected } from './protocol.ts';
+import { type Endpoint, type Inspected, MAX_MESSAGE_BYTES } from './protocol.ts';
 
 /** Timeout for server responses. */
-const RESPONSE_MS = 15_000;
+export const RESPONSE_MS = 15_000;
 /** Requested timeout of an idle session. */
 const SESSION_MS = 120_000;
-/**
- * Maximum size of a message, in bytes, checked chunk by chunk before anything is decoded. A value uses 7 to 22 bytes in a
- * message and up to 300 bytes of memory, so the largest message requires about 30 MB.
- */
-export const MAX_MESSAGE_BYTES = 2 * 1024 * 1024;
 const MAX_CHUNK_BYTES = 64 * 1024;
-/** node-opcua error message for messages that exceed these limits. */
-const TOO_LARGE = /max (chunk count|message size) exceeded/;
-/** Maximum number of operations per request; small controllers do not accept more. */
+const MIN_CHUNK_BYTES = 8 * 1024;
+/** Maximum number of operations per request; small controllers do not accept more, and may not report their limit. */
 const MAX_OPERATIONS = 100;
 /** Maximum number of references per Browse response. Further references are requested with the continuation point. */
 const MAX_REFERENCES = 1_000;
 const MAX_PASSWORD_BYTES = 4096;
 const NAMESPACE_ARRAY = 'i=2255';
-const POLICY = /#([^#]+)$/;
-
-type Limits = Parameters<ClientTCP_transport['setLimits']>[0];
-
-/** Limits that the client requests in its Hello and enforces. By default, node-opcua uses the server's limits. */
-class BoundedTransport extends ClientTCP_transport {
-  override setLimits({ receiveBufferSize, sendBufferSize, maxMessageSize, maxChunkCount }: Limits): void {
-    super.setLimits({
-      receiveBufferSize: bounded(receiveBufferSize, MAX_CHUNK_BYTES),
-      sendBufferSize: bounded(sendBufferSize, MAX_CHUNK_BYTES),
-      maxMessageSize: bounded(maxMessageSize, MAX_MESSAGE_BYTES),
-      // Bounded by the message size; 0 selects the node-opcua default.
-      maxChunkCount,
-    });
-  }
-}
+/** MaxNodesPerRead and MaxMonitoredItemsPerCall (OPC 10000-5, 6.3.11). */
+const OPERATION_LIMITS = ['i=11705', 'i=11714'];
 
 /** Returns the server's limit, but at most `max`. A server limit of 0 means no limit. */
-function bounded(limit: number, max: number): number {
-  return limit === 0 ? max : Math.min(limit, max);
+const bounded = (limit: number, max: number): number => (limit === 0 ? max : Math.min(limit, max));
+
+/**
+ * Limits that the client requests in its Hello and enforces chunk by chunk, before anything is decoded. By default,
+ * node-opcua uses the server's limits.
+ */
+class BoundedTransport extends ClientTCP_transport {
+  override setLimits(limits: Parameters<ClientTCP_transport['setLimits']>[0]): void {
+    super.setLimits({
+      ...limits,
+      receiveBufferSize: bounded(limits.receiveBufferSize, MAX_CHUNK_BYTES),
+      sendBufferSize: bounded(limits.sendBufferSize, MAX_CHUNK_BYTES),
+      maxMessageSize: bounded(limits.maxMessageSize, MAX_MESSAGE_BYTES),
+    });
+  }
 }
 
 async function createClient(
   identity: Endpoint['identity'],
   trust: TrustFolder,
-  options: OPCUAClientOptions = {},
-): Promise<OPCUAClient> {
+  options: ua.OPCUAClientOptions = {},
+): Promise<ua.OPCUAClient> {
   const { certFile, keyFile, applicationUri } = await ownCertificate(identity);
-  return OPCUAClient.create({
+  return ua.OPCUAClient.create({
     applicationName: 'tagferry',
     applicationUri,
     certificateFile: certFile,
@@ -88,11 +57,11 @@ async function createClient(
     connectionStrategy: { maxRetry: 0 },
     transportSettings: {
       maxMessageSize: MAX_MESSAGE_BYTES,
-      maxChunkCount: MAX_MESSAGE_BYTES / 8_192,
+      maxChunkCount: MAX_MESSAGE_BYTES / MIN_CHUNK_BYTES,
       receiveBufferSize: MAX_CHUNK_BYTES,
       sendBufferSize: MAX_CHUNK_BYTES,
     },
-    transportFactory: { create: (settings) => new BoundedTransport(settings) } satisfies IClientTransportFactory,
+    transportFactory: { create: (settings) => new BoundedTransport(settings) },
     transportTimeout: RESPONSE_MS,
     defaultTransactionTimeout: RESPONSE_MS,
     ...options,
@@ -111,9 +80,9 @@ export async function inspect({ url, identity }: Pick<Endpoint, 'url' | 'identit
       own,
       ...(withCertificate ? { certificate: withCertificate.serverCertificate.toString('base64') } : {}),
       endpoints: endpoints.map(({ securityPolicyUri, securityMode, userIdentityTokens }) => ({
-        policy: POLICY.exec(securityPolicyUri ?? '')?.[1] ?? 'None',
-        mode: MessageSecurityMode[securityMode],
-        users: [...new Set((userIdentityTokens ?? []).map(({ tokenType }) => UserTokenType[tokenType]))],
+        policy: /#([^#]+)$/.exec(securityPolicyUri ?? '')?.[1] ?? 'None',
+        mode: ua.MessageSecurityMode[securityMode],
+        users: [...new Set((userIdentityTokens ?? []).map(({ tokenType }) => ua.UserTokenType[tokenType]))],
       })),
     };
   } finally {
@@ -122,40 +91,29 @@ export async function inspect({ url, identity }: Pick<Endpoint, 'url' | 'identit
 }
 
 /** Returns the user of a session. Throws if its files cannot be read. */
-function userOf({ user }: Endpoint): UserIdentityInfo {
-  if (user === undefined) return { type: UserTokenType.Anonymous };
-  if ('certFile' in user) {
-    return {
-      type: UserTokenType.Certificate,
-      certificateData: crypto_utils.convertPEMtoDER(readRegularFileSync(user.certFile).bytes.toString('latin1')),
-      privateKey: readRegularFileSync(user.keyFile).bytes.toString('latin1'),
-    };
-  }
-  return { type: UserTokenType.UserName, userName: user.name, password: passwordOf(user.passwordFile) };
+function userOf({ user }: Endpoint): ua.UserIdentityInfo {
+  if (user === undefined) return { type: ua.UserTokenType.Anonymous };
+  if ('name' in user) return { type: ua.UserTokenType.UserName, userName: user.name, password: passwordOf(user) };
+  return {
+    type: ua.UserTokenType.Certificate,
+    certificateData: ua.crypto_utils.convertPEMtoDER(readRegularFileSync(user.certFile).bytes.toString('latin1')),
+    privateKey: readRegularFileSync(user.keyFile).bytes.toString('latin1'),
+  };
 }
 
-function passwordOf(file: string | undefined): string {
-  if (file === undefined) return '';
-  return readRegularFileSync(file, MAX_PASSWORD_BYTES)
-    .bytes.toString()
-    .replace(/\r?\n$/, '');
+export function passwordOf({ passwordFile }: { passwordFile?: string }): string {
+  if (passwordFile === undefined) return '';
+  const { bytes } = readRegularFileSync(passwordFile, MAX_PASSWORD_BYTES);
+  return bytes.toString().replace(/\r?\n$/, '');
 }
 
-/** Removes the password that was sent to the server from an error message of the server. */
-export function withoutPassword(text: string, { user }: Partial<Endpoint>): string {
-  const redactor = new Redactor();
-  try {
-    if (user && 'name' in user) redactor.configure([passwordOf(user.passwordFile)]);
-  } catch {
-    // An unreadable password was not sent.
-  }
-  return redactor.redact(text);
-}
+/** The server certificate is not in the trust folder. */
+export class UntrustedServer extends Error {
+  readonly certificate: Buffer;
 
-/** A notification exceeds the limits of the transport. The server would send it again after a transfer. */
-export class OversizedMessage extends Error {
-  constructor() {
-    super('messages of the server are too large');
+  constructor(certificate: Buffer) {
+    super('server certificate is not trusted');
+    this.certificate = certificate;
   }
 }
 
@@ -164,49 +122,57 @@ export class OversizedMessage extends Error {
  * those of the specification: the library's `ClientSubscription` acknowledges a message when it arrives.
  */
 export class Session {
-  readonly raw: ClientSession & ClientSessionRawSubscriptionService & ClientSessionPublishService;
-  /** Expiry time of the server certificate; `undefined` if there is none. */
-  readonly certificateEndsMs: number | undefined;
+  readonly raw: ua.ClientSession & ua.ClientSessionRawSubscriptionService & ua.ClientSessionPublishService;
   namespaces = new Namespaces([]);
-  readonly #client: OPCUAClient;
-  readonly #broken = Promise.withResolvers<never>();
+  /** Rejects when the connection or the session ends. */
+  readonly broken: Promise<never>;
+  readonly #client: ua.OPCUAClient;
+  readonly #endpoint: Endpoint;
+  readonly #firstNamespaces: readonly string[];
   #operations = MAX_OPERATIONS;
   /** Encodings of structures that cannot be decoded. */
   readonly #unknownTypes = new Set<string>();
-  /** Whether a notification has exceeded the limits: node-opcua fails its request, then ends the connection. */
-  #isOversized = false;
 
-  private constructor(client: OPCUAClient, session: ClientSession, certificate: Buffer | undefined) {
+  private constructor(
+    client: ua.OPCUAClient,
+    raw: ua.ClientSession,
+    endpoint: Endpoint,
+    firstNamespaces: readonly string[],
+  ) {
     this.#client = client;
-    this.raw = session as Session['raw'];
+    this.#endpoint = endpoint;
+    this.#firstNamespaces = firstNamespaces;
+    this.raw = raw as Session['raw'];
     this.raw.requestedMaxReferencesPerNode = MAX_REFERENCES;
-    this.certificateEndsMs =
-      certificate && crypto_utils.exploreCertificate(certificate).tbsCertificate.validity.notAfter.getTime();
-    this.#broken.promise.catch(() => {});
-    const onLost = () => this.#broken.reject(this.#isOversized ? new OversizedMessage() : new Error('connection lost'));
-    client.once('connection_lost', onLost);
-    client.once('close', onLost);
-    this.raw.once('session_closed', () => this.#broken.reject(new Error('session closed by the server')));
+    const { promise, reject } = Promise.withResolvers<never>();
+    this.broken = promise;
+    promise.catch(() => {});
+    // Later than the requests that fail for the same reason, because their errors are more specific.
+    const onLost = (why: string) => () => setImmediate(() => reject(new Error(why)));
+    client.once('connection_lost', onLost('connection lost'));
+    client.once('close', onLost('connection lost'));
+    this.raw.once('session_closed', onLost('session closed by the server'));
   }
 
-  /** Throws server, network and file errors, and `UntrustedServer`. */
-  static async open(endpoint: Endpoint): Promise<Session> {
+  /**
+   * Throws server, network and file errors, and `UntrustedServer`. `firstNamespaces`: the URIs to which `ns=` node IDs
+   * refer.
+   */
+  static async open(endpoint: Endpoint, firstNamespaces: readonly string[] = []): Promise<Session> {
     const trust = new TrustFolder(endpoint.trustFolder);
     const client = await createClient(endpoint.identity, trust, {
       clientName: 'tagferry',
-      securityPolicy: SecurityPolicy[endpoint.policy],
-      securityMode: MessageSecurityMode[endpoint.mode],
+      securityPolicy: ua.SecurityPolicy[endpoint.policy],
+      securityMode: ua.MessageSecurityMode[endpoint.mode],
       requestedSessionTimeout: SESSION_MS,
       // `close` decides whether to delete the subscriptions of the session.
       keepPendingSessionsOnDisconnect: true,
       // Load only the types of structures that are read.
-      dataTypeExtractStrategy: DataTypeExtractStrategy.Lazy,
+      dataTypeExtractStrategy: ua.DataTypeExtractStrategy.Lazy,
     });
     try {
       await client.connect(endpoint.url);
-      const raw = await client.createSession(userOf(endpoint));
-      const [certificate] = [client.serverCertificate].flat();
-      const session = new Session(client, raw, endpoint.policy === 'None' ? undefined : certificate);
+      const session = new Session(client, await client.createSession(userOf(endpoint)), endpoint, firstNamespaces);
       await session.readNamespaces();
       return session;
     } catch (error) {
@@ -215,14 +181,23 @@ export class Session {
     }
   }
 
-  async readNamespaces(): Promise<void> {
-    const { value } = await this.raw.read({ nodeId: NAMESPACE_ARRAY, attributeId: AttributeIds.Value });
-    this.namespaces = new Namespaces(Array.isArray(value?.value) ? (value.value as string[]) : []);
+  /** Expiry time of the server certificate; `undefined` if it is not used. */
+  get certificateEndsMs(): number | undefined {
+    const [certificate] = [this.#client.serverCertificate].flat();
+    return this.#endpoint.policy === 'None' || certificate === undefined ? undefined : pemEndsMs(certificate);
   }
 
-  /** Rejects when the connection or the session ends. */
-  get broken(): Promise<never> {
-    return this.#broken.promise;
+  /** Reads the namespaces and the operation limits of the server. */
+  async readNamespaces(): Promise<void> {
+    const ids = [NAMESPACE_ARRAY, ...OPERATION_LIMITS].map((nodeId) => {
+      return { nodeId, attributeId: ua.AttributeIds.Value };
+    });
+    const [uris, ...limits] = (await this.inBatches(ids, (some) => this.raw.read([...some]))).flat();
+    this.namespaces = new Namespaces(Array.isArray(uris?.value?.value) ? uris.value.value : [], this.#firstNamespaces);
+    for (const { value } of limits) {
+      const limit = Number(value?.value);
+      if (Number.isInteger(limit) && limit > 0) this.#operations = Math.min(this.#operations, limit);
+    }
   }
 
   /** Never rejects. */
@@ -231,39 +206,9 @@ export class Session {
     await this.#client.disconnect().catch(() => {});
   }
 
-  /** Waits for the next message of a subscription. */
-  publish(subscriptionId: number, acknowledged: readonly number[], timeoutHint: number): Promise<PublishResponse> {
-    const subscriptionAcknowledgements = acknowledged.map((sequenceNumber) => ({ subscriptionId, sequenceNumber }));
-    const request = new PublishRequest({ requestHeader: { timeoutHint }, subscriptionAcknowledgements });
-    return this.#call((callback) => this.raw.publish(request, callback));
-  }
-
-  republish(subscriptionId: number, retransmitSequenceNumber: number): Promise<RepublishResponse> {
-    const request = new RepublishRequest({ subscriptionId, retransmitSequenceNumber });
-    return this.#call((callback) => this.raw.republish(request, callback));
-  }
-
-  /** Does not request the current values, because they have already been reported. */
-  transfer(subscriptionId: number): Promise<TransferSubscriptionsResponse> {
-    const request = { subscriptionIds: [subscriptionId], sendInitialValues: false };
-    return this.#call((callback) => this.raw.transferSubscriptions(request, callback));
-  }
-
-  #call<Response>(send: (callback: (error: Error | null, response?: Response) => void) => void): Promise<Response> {
-    return new Promise((resolve, reject) => {
-      send((error, response) => {
-        // Recorded before the promise rejects, because node-opcua ends the connection next.
-        this.#isOversized ||= TOO_LARGE.test(error?.message ?? '');
-        if (response !== undefined) resolve(response);
-        else reject(this.#isOversized ? new OversizedMessage() : (error ?? new Error('no response')));
-      });
-    });
-  }
-
   /**
-   * Runs a service for all items, in requests as large as the server accepts (OPC 10000-5, OperationLimits). If the
-   * server rejects a request as too large, the size of this request and all later requests is halved. Rejects with any
-   * other error from `send`.
+   * Runs a service for all items, in requests as large as the server accepts. If the server rejects a request as too
+   * large, the size of this request and all later requests is halved. Rejects with any other error from `send`.
    */
   async inBatches<Item, Result>(
     all: readonly Item[],
@@ -284,26 +229,25 @@ export class Session {
   }
 
   /** Reads values in order and decodes their structures. */
-  async read(values: readonly ReadValueIdOptions[]): Promise<DataValue[]> {
+  async read(values: readonly ua.ReadValueIdOptions[]): Promise<ua.DataValue[]> {
     const found = (await this.inBatches(values, (some) => this.raw.read([...some]))).flat();
     await this.decodeStructures(found);
     return found;
   }
 
   /** Decodes structures in place. Loads their types from the server if necessary. */
-  async decodeStructures(values: readonly DataValue[]): Promise<void> {
-    const isKnown = (value: Opaque) => !this.#unknownTypes.has(encodingOf(value));
-    const opaque = extractDataValueToPromote([...values]).filter(isKnown);
+  async decodeStructures(values: readonly ua.DataValue[]): Promise<void> {
+    const opaque = ua
+      .extractDataValueToPromote([...values])
+      .filter((value) => !this.#unknownTypes.has(encodingOf(value)));
     if (opaque.length === 0) return;
-    await promoteOpaqueStructure(this.raw, opaque);
+    await ua.promoteOpaqueStructure(this.raw, opaque);
     // Do not retry unknown types, because each attempt would load the type again.
-    for (const value of extractDataValueToPromote(opaque)) this.#unknownTypes.add(encodingOf(value));
+    for (const value of ua.extractDataValueToPromote(opaque)) this.#unknownTypes.add(encodingOf(value));
   }
 }
 
-type Opaque = ReturnType<typeof extractDataValueToPromote>[number];
-
 /** Returns the encoding that identifies the type of a structure. */
-function encodingOf({ value }: Opaque): string {
-  return String(([value.value].flat()[0] as { nodeId: NodeId }).nodeId);
+function encodingOf({ value }: ReturnType<typeof ua.extractDataValueToPromote>[number]): string {
+  return String(([value.value].flat()[0] as { nodeId: ua.NodeId }).nodeId);
 }

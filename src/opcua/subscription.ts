@@ -1,37 +1,25 @@
 /**
- * Subscription to server values. A notification is acknowledged when its values are on disk; until then the server
- * stores it. After a lost connection or a crash, the next session transfers the subscription, requests unacknowledged
- * notifications again, and receives the values queued in the meantime. A server that rejects the transfer gets a new
- * subscription, which begins with the current values.
+ * Subscription to server values, used by one session. A notification is acknowledged when its values are on disk; until
+ * then the server stores it. After a lost connection or a crash, the next session transfers the subscription, requests
+ * unread notifications again, and receives the values queued in the meantime. A server that rejects the transfer gets a
+ * new subscription, which begins with the current values.
  */
-import {
-  AttributeIds,
-  DataChangeFilter,
-  DataChangeNotification,
-  DataChangeTrigger,
-  DataType,
-  DeadbandType,
-  MonitoringMode,
-  type NodeId,
-  type NotificationMessage,
-  StatusChangeNotification,
-  type StatusCode,
-  StatusCodes,
-  TimestampsToReturn,
-  Variant,
-} from 'node-opcua-client';
+import { promisify } from 'node:util';
+import * as ua from 'node-opcua-client';
 import type { Clock } from '../base/clock.ts';
-import { missingNamespace } from './namespaces.ts';
+import { messageOf } from '../base/errors.ts';
 import {
   type Item,
   type KeptSubscription,
   MAX_VALUES_PER_LINE,
   type MessageId,
+  type MonitoredItem,
   type ReaderLine,
   type ReaderTask,
   type ReadValue,
+  type SubscriptionLine,
 } from './protocol.ts';
-import { OversizedMessage, type Session } from './session.ts';
+import { RESPONSE_MS, type Session } from './session.ts';
 import { isGood, readingOf, statusText, valueIdOf } from './values.ts';
 
 const MIN_PUBLISHING_MS = 100;
@@ -48,325 +36,318 @@ const MAX_UNSTORED = 10_000;
 /** Minimum number of messages that a server retains (OPC 10000-4, 5.14.1.1: two per Publish request). */
 const MIN_RETAINED = 2;
 const RETRY_REJECTED_MS = 60_000;
-const RESPONSE_MS = 15_000;
 const SERVER = 'i=2253';
 const SERVER_START = 'i=2257';
 const RESEND_DATA = 'i=12873';
-const MAX_SEQUENCE = 0xffff_ffff;
-
-/** The subscription and its messages up to now, which outlive a connection. */
-export class Progress {
-  kept: KeptSubscription | undefined;
-  /** Servers transfer a subscription only to the same user, or to an application with a certificate. */
-  canTransfer: boolean;
-  #subscription: number | undefined;
-  #stored: MessageId | undefined;
-  #received: MessageId | undefined;
-  readonly #unstored: { id: MessageId; values: number }[] = [];
-  #unstoredValues = 0;
-  /** Sequence numbers of messages that are on disk and not acknowledged yet. */
-  #acknowledgements: number[] = [];
-  #wake = Promise.withResolvers<void>();
-
-  constructor({ endpoint, kept, stored, received = stored }: ReaderTask) {
-    this.kept = kept;
-    this.#stored = stored;
-    this.#received = received;
-    this.canTransfer = endpoint.policy !== 'None' || endpoint.user !== undefined;
-  }
-
-  /** Sequence number of the latest message of a subscription that is on disk. */
-  storedIn(subscription: number): number | undefined {
-    return this.#stored?.[0] === subscription ? this.#stored[1] : undefined;
-  }
-
-  /** The same for messages that the agent has received. */
-  receivedIn(subscription: number): number | undefined {
-    return this.#received?.[0] === subscription ? this.#received[1] : undefined;
-  }
-
-  /** Continues with a subscription, whose stored messages are acknowledged again. */
-  use(subscription: number, acknowledgements: number[]): void {
-    this.#subscription = subscription;
-    this.#acknowledgements = acknowledgements;
-  }
-
-  received(id: MessageId, values: number): void {
-    this.#unstored.push({ id, values });
-    this.#unstoredValues += values;
-    this.#received = id;
-  }
-
-  /** Everything up to this message is on disk. */
-  stored([subscription, sequence]: MessageId): void {
-    const at = this.#unstored.findIndex(({ id }) => id[0] === subscription && id[1] === sequence);
-    for (const { id, values } of this.#unstored.splice(0, at + 1)) {
-      this.#unstoredValues -= values;
-      this.#stored = id;
-      if (id[0] === this.#subscription) this.#acknowledgements.push(id[1]);
-    }
-    this.#wake.resolve();
-    this.#wake = Promise.withResolvers();
-  }
-
-  takeAcknowledgements(): number[] {
-    return this.#acknowledgements.splice(0);
-  }
-
-  /** Resolves when more values may be requested. */
-  async untilRoom(): Promise<void> {
-    while (this.#unstoredValues >= MAX_UNSTORED) await this.#wake.promise;
-  }
-}
+const TRIGGERS = {
+  status: ua.DataChangeTrigger.Status,
+  value: ua.DataChangeTrigger.StatusValue,
+  timestamp: ua.DataChangeTrigger.StatusValueTimestamp,
+};
+const FILTER_ERRORS = /MonitoredItemFilter|FilterNotAllowed|DeadbandFilter/;
+const VANISHED = /BadNodeId(Unknown|Invalid)/;
 
 /** Item on this server, and the indices of equal items in the task. */
 interface ResolvedItem {
   item: Item;
-  nodeId: NodeId;
+  nodeId: ua.NodeId;
   places: number[];
 }
 
-type Monitored = { handle: number; monitoredItem: number } | { why: string; isFilterProblem: boolean };
-
-interface SubscriptionOptions {
-  session: Session;
-  items: readonly Item[];
-  progress: Progress;
-  send(line: ReaderLine): void;
-  clock: Clock;
-  /** Aborted when the session ends. */
-  signal: AbortSignal;
-}
-
-/** Use of a subscription by one session. */
 export class Subscription {
-  readonly #options: SubscriptionOptions;
   readonly #session: Session;
-  /** Items by the settings with which the server monitors them. */
-  #wanted = new Map<string, ResolvedItem>();
-  readonly #handles = new Map<number, { key: string; monitoredItem: number }>();
-  #hasRejected = false;
+  readonly #task: ReaderTask;
+  readonly #send: (line: ReaderLine) => void;
+  /** Whether the next session can transfer this subscription. */
+  isKept = false;
   #id = 0;
   #serverStartMs = 0;
-  #nextHandle = 1;
   #publishTimeoutMs = 0;
-  /** Sequence number of the next message. */
-  #next: number | undefined;
+  #publishingMs = 0;
+  /** Items by the settings with which the server monitors them. */
+  readonly #wanted = new Map<string, ResolvedItem>();
+  /** Monitored items by client handle. */
+  readonly #monitored = new Map<number, MonitoredItem>();
+  #nextHandle = 1;
+  #rejected: [item: number, why: string][] = [];
+  /** Received messages that are not on disk, and those that are on disk and not acknowledged yet. */
+  #unstored: { sequence: number; values: number }[] = [];
+  #acknowledgements: number[] = [];
+  /** Latest report of the items, as JSON. */
+  #reported = '';
+  #wake = Promise.withResolvers<void>();
 
-  constructor(options: SubscriptionOptions) {
-    this.#options = options;
-    this.#session = options.session;
+  constructor(session: Session, task: ReaderTask, send: (line: ReaderLine) => void) {
+    this.#session = session;
+    this.#task = task;
+    this.#send = send;
   }
 
-  /** Transfers the subscription of the previous session, or creates one. */
-  async open(): Promise<void> {
-    const { progress } = this.#options;
-    const { value } = await this.#session.raw.read({ nodeId: SERVER_START, attributeId: AttributeIds.Value });
-    this.#serverStartMs = value.value instanceof Date ? value.value.getTime() : 0;
-    const unknown = this.#resolveItems();
-    const { kept } = progress;
-    const isTried = progress.canTransfer && kept?.serverStartMs === this.#serverStartMs;
+  /**
+   * Transfers the subscription of the previous session, or creates one. Returns `false` if the server does not transfer
+   * subscriptions of this user.
+   */
+  async open(canTransfer: boolean): Promise<boolean> {
+    const { kept } = this.#task;
+    const { value } = await this.#session.raw.read({ nodeId: SERVER_START, attributeId: ua.AttributeIds.Value });
+    this.#serverStartMs = value?.value instanceof Date ? value.value.getTime() : 0;
+    this.#resolveItems();
+    const isTried = canTransfer && kept?.serverStartMs === this.#serverStartMs;
     const result = isTried ? await this.#transfer(kept) : 'expired';
-    if (result !== 'transferred') await this.#create();
-    if (result === 'rejected') progress.canTransfer = false;
-    await this.#updateItems(unknown, result !== 'transferred');
+    const isTransferable = canTransfer && result !== 'rejected';
+    if (result !== 'transferred') await this.#create(isTransferable);
+    await this.#updateItems(result !== 'transferred');
+    this.isKept = isTransferable;
+    return isTransferable;
+  }
+
+  /** Acknowledges a message that is on disk, and all earlier ones. */
+  stored([subscription, sequence]: MessageId): void {
+    if (subscription !== this.#id) return;
+    const after = this.#unstored.findIndex((one) => distance(sequence, one.sequence) > 0);
+    const stored = this.#unstored.splice(0, after === -1 ? this.#unstored.length : after);
+    this.#acknowledgements.push(...stored.map((one) => one.sequence));
+    this.#wake.resolve();
+    this.#wake = Promise.withResolvers();
   }
 
   /** Receives notifications until the session ends, then rejects. */
-  async run(): Promise<never> {
-    return await Promise.race([this.#receive(), this.#retryRejected()]);
-  }
-
-  async #receive(): Promise<never> {
-    const { progress } = this.#options;
+  async receive(): Promise<never> {
+    const { raw } = this.#session;
+    const publish = promisify(raw.publish.bind(raw));
     for (;;) {
-      await progress.untilRoom();
-      const acknowledged = progress.takeAcknowledgements();
-      const response = await this.#session.publish(this.#id, acknowledged, this.#publishTimeoutMs);
-      const { subscriptionId, notificationMessage } = response;
-      const { sequenceNumber, notificationData } = notificationMessage;
-      // A keep-alive contains the number of the next message.
-      if (subscriptionId !== this.#id || !notificationData?.length) continue;
-      if (this.#next !== undefined) await this.#reportLost(distance(this.#next, sequenceNumber));
-      await this.#report(notificationMessage);
+      while (this.#unstored.reduce((sum, { values }) => sum + values, 0) >= MAX_UNSTORED) await this.#wake.promise;
+      const request = new ua.PublishRequest({
+        requestHeader: { timeoutHint: this.#publishTimeoutMs },
+        subscriptionAcknowledgements: this.#acknowledgements.splice(0).map((sequenceNumber) => {
+          return { subscriptionId: this.#id, sequenceNumber };
+        }),
+      });
+      const { subscriptionId, notificationMessage } = (await publish(request))!;
+      // No data is a keep-alive. A subscription of a previous session may report that it was transferred.
+      if (subscriptionId === this.#id && notificationMessage.notificationData?.length)
+        await this.#report(notificationMessage);
     }
   }
 
-  /** Retries rejected nodes, because servers may load their models after startup. */
-  async #retryRejected(): Promise<never> {
-    const { clock, signal } = this.#options;
+  /** Retries rejected nodes until the signal, because servers may load their models after startup. */
+  async retryRejected(clock: Clock, signal: AbortSignal): Promise<never> {
     for (;;) {
       await clock.sleep(RETRY_REJECTED_MS, signal);
-      if (!this.#hasRejected) continue;
+      if (this.#rejected.length === 0) continue;
       await this.#session.readNamespaces();
-      await this.#updateItems(this.#resolveItems(), false);
+      this.#resolveItems();
+      await this.#updateItems(false);
     }
   }
 
-  async #report({ sequenceNumber, notificationData }: NotificationMessage): Promise<void> {
-    const { items, progress, send } = this.#options;
-    this.#next = sequenceNumber >= MAX_SEQUENCE ? 1 : sequenceNumber + 1;
-    const status = notificationData?.find((data) => data instanceof StatusChangeNotification)?.status;
+  /** Reports the items whose history this user is allowed to read. */
+  async reportHistory(): Promise<void> {
+    const items = [...this.#wanted.values()];
+    const nodes = new Map(items.map(({ nodeId }) => [String(nodeId), nodeId]));
+    const ids = [...nodes.values()].map((nodeId) => ({ nodeId, attributeId: ua.AttributeIds.UserAccessLevel }));
+    const levels = await this.#session.read(ids);
+    const readable = [...nodes.keys()].filter(
+      (_, at) => (levels[at]?.value?.value ?? 0) & ua.AccessLevelFlag.HistoryRead,
+    );
+    const names = new Set(readable);
+    this.#send({ history: items.flatMap(({ nodeId, places }) => (names.has(String(nodeId)) ? places : [])) });
+  }
+
+  async #report({ sequenceNumber, notificationData }: ua.NotificationMessage): Promise<void> {
+    const status = notificationData?.find((data) => data instanceof ua.StatusChangeNotification)?.status;
     if (status && !isGood(status)) throw new Error(`the subscription was closed (${status.name})`);
     const changes = (notificationData ?? []).flatMap((data) =>
-      data instanceof DataChangeNotification ? (data.monitoredItems ?? []) : [],
+      data instanceof ua.DataChangeNotification ? (data.monitoredItems ?? []) : [],
     );
     await this.#session.decodeStructures(changes.map(({ value }) => value));
     const values: ReadValue[] = [];
     for (const { clientHandle, value } of changes) {
-      const places = this.#wanted.get(this.#handles.get(clientHandle)?.key ?? '')?.places ?? [];
-      for (const place of places) values.push([place, ...readingOf(value, items[place]!)]);
+      const monitored = this.#monitored.get(clientHandle);
+      const { places = [] } = this.#wanted.get(monitored?.key ?? '') ?? {};
+      for (const place of places) values.push([place, ...readingOf(value, this.#task.items[place]!)]);
+      if (monitored === undefined || !VANISHED.test(value.statusCode.name)) continue;
+      // Servers do not report a node again after it was deleted, so its item is replaced.
+      monitored.key = '';
+      for (const place of places) this.#rejected.push([place, statusText(value.statusCode)]);
     }
-    const message: MessageId = [this.#id, sequenceNumber];
-    progress.received(message, values.length);
-    while (values.length > MAX_VALUES_PER_LINE) send({ values: values.splice(0, MAX_VALUES_PER_LINE) });
-    send({ values, message });
+    this.#unstored.push({ sequence: sequenceNumber, values: values.length });
+    while (values.length > MAX_VALUES_PER_LINE) this.#send({ values: values.splice(0, MAX_VALUES_PER_LINE) });
+    this.#send({ values, message: [this.#id, sequenceNumber] });
   }
 
   /** Requests the current value of each item after a loss. Some servers do not support this. */
   async #reportLost(messages: number): Promise<void> {
     if (messages <= 0) return;
-    this.#options.send({ lost: messages });
-    const value = new Variant({ dataType: DataType.UInt32, value: this.#id });
+    this.#send({ lost: messages });
+    const value = new ua.Variant({ dataType: ua.DataType.UInt32, value: this.#id });
     const call = { objectId: SERVER, methodId: RESEND_DATA, inputArguments: [value] };
     await this.#session.raw.call(call).catch(() => {});
   }
 
-  async #transfer({ id, items }: KeptSubscription): Promise<'transferred' | 'rejected' | 'expired'> {
-    const { progress } = this.#options;
-    const { results } = await this.#session.transfer(id).catch(() => ({ results: null }));
-    const [result] = results ?? [];
-    if (result?.statusCode === StatusCodes.BadSubscriptionIdInvalid) return 'expired';
+  /** Does not request the current values, because they have already been reported. */
+  async #transfer(kept: KeptSubscription): Promise<'transferred' | 'rejected' | 'expired'> {
+    const { raw } = this.#session;
+    const request = { subscriptionIds: [kept.id], sendInitialValues: false };
+    const transfer = promisify<object, ua.TransferSubscriptionsResponse>(raw.transferSubscriptions.bind(raw));
+    const response = await transfer(request).catch(() => undefined);
+    const [result] = response?.results ?? [];
+    if (result?.statusCode === ua.StatusCodes.BadSubscriptionIdInvalid) return 'expired';
     if (!result || !isGood(result.statusCode)) return 'rejected';
-    this.#id = id;
-    this.#publishTimeoutMs = publishTimeoutMs(MAX_PUBLISHING_MS, KEEP_ALIVE_MS / MIN_PUBLISHING_MS);
-    for (const [key, handle, monitoredItem] of items) {
-      this.#handles.set(handle, { key, monitoredItem });
+    this.isKept = true;
+    this.#id = kept.id;
+    this.#publishTimeoutMs = kept.publishTimeoutMs;
+    this.#publishingMs = kept.publishingMs;
+    for (const [handle, item] of kept.items) {
+      this.#monitored.set(handle, item);
       this.#nextHandle = Math.max(this.#nextHandle, handle + 1);
     }
-    const [stored, received] = [progress.storedIn(id), progress.receivedIn(id)];
+    const { stored, received = stored } = this.#task;
+    const latest = received?.[0] === kept.id ? received[1] : undefined;
     const available = [...(result.availableSequenceNumbers ?? [])].sort((one, other) => distance(other, one));
-    const unread = available.filter((sequence) => received === undefined || distance(received, sequence) > 0);
-    progress.use(
-      id,
-      available.filter((sequence) => stored !== undefined && distance(stored, sequence) <= 0),
-    );
+    const isUnread = (sequence: number) => latest === undefined || distance(latest, sequence) > 0;
+    this.#unstored = available.filter((one) => !isUnread(one)).map((sequence) => ({ sequence, values: 0 }));
+    if (stored) this.stored(stored);
     // A server with a full queue discards the oldest messages. Otherwise, missing numbers belong to messages about
     // transfers.
-    if (received !== undefined && available.length >= MIN_RETAINED)
-      await this.#reportLost(distance(received, available[0]!) - 1);
-    for (const sequence of unread) if (!(await this.#republish(sequence))) await this.#reportLost(1);
-    this.#next = undefined;
+    if (latest !== undefined && available.length >= MIN_RETAINED)
+      await this.#reportLost(distance(latest, available[0]!) - 1);
+    const republish = promisify(raw.republish.bind(raw));
+    for (const retransmitSequenceNumber of available.filter(isUnread)) {
+      try {
+        const message = await republish(new ua.RepublishRequest({ subscriptionId: kept.id, retransmitSequenceNumber }));
+        await this.#report(message!.notificationMessage);
+      } catch (error) {
+        if (!/BadMessageNotAvailable/.test(messageOf(error))) throw error;
+        await this.#reportLost(1);
+      }
+    }
     return 'transferred';
   }
 
-  async #republish(sequence: number): Promise<boolean> {
-    const response = await this.#session.republish(this.#id, sequence).catch((error: unknown) => {
-      if (error instanceof OversizedMessage) throw error;
-    });
-    if (response) await this.#report(response.notificationMessage);
-    return response !== undefined;
-  }
-
-  async #create(): Promise<void> {
-    const { items, progress } = this.#options;
-    const fastest = Math.min(...items.map(({ samplingMs }) => samplingMs));
-    const publishingMs = Math.min(Math.max(fastest, MIN_PUBLISHING_MS), MAX_PUBLISHING_MS);
+  async #create(isTransferable: boolean): Promise<void> {
+    const publishingMs = publishingMsOf(this.#task);
     const created = await this.#session.raw.createSubscription({
       requestedPublishingInterval: publishingMs,
       requestedMaxKeepAliveCount: Math.ceil(KEEP_ALIVE_MS / publishingMs),
-      requestedLifetimeCount: Math.ceil((progress.canTransfer ? LIFETIME_MS : SHORT_LIFETIME_MS) / publishingMs),
+      requestedLifetimeCount: Math.ceil((isTransferable ? LIFETIME_MS : SHORT_LIFETIME_MS) / publishingMs),
       maxNotificationsPerPublish: MAX_VALUES_OF_MESSAGE,
       publishingEnabled: true,
       priority: 0,
     });
     this.#id = created.subscriptionId;
-    this.#publishTimeoutMs = publishTimeoutMs(created.revisedPublishingInterval, created.revisedMaxKeepAliveCount);
-    progress.use(this.#id, []);
+    this.#publishingMs = created.revisedPublishingInterval;
+    const keepAliveMs = created.revisedPublishingInterval * created.revisedMaxKeepAliveCount;
+    this.#publishTimeoutMs = Math.ceil(keepAliveMs * 2 + RESPONSE_MS);
   }
 
-  /** Finds the node IDs of the items. Returns the items whose namespace the server does not have. */
-  #resolveItems(): [item: number, why: string][] {
-    const { items } = this.#options;
-    const { namespaces } = this.#session;
-    const rejected: [item: number, why: string][] = [];
-    this.#wanted = new Map();
-    for (const [place, item] of items.entries()) {
-      const nodeId = namespaces.nodeIdOf(item.node);
-      if (nodeId === undefined) {
-        rejected.push([place, missingNamespace(item.node)]);
-        continue;
+  /** Finds the node IDs of the items. */
+  #resolveItems(): void {
+    this.#wanted.clear();
+    this.#rejected = [];
+    for (const [place, item] of this.#task.items.entries()) {
+      try {
+        const nodeId = this.#session.namespaces.nodeIdOf(item.node);
+        const key = keyOf(item, nodeId);
+        const known = this.#wanted.get(key);
+        if (known) known.places.push(place);
+        else this.#wanted.set(key, { item, nodeId, places: [place] });
+      } catch (error) {
+        this.#rejected.push([place, messageOf(error)]);
       }
-      const key = keyOf(item, nodeId);
-      const known = this.#wanted.get(key);
-      if (known) known.places.push(place);
-      else this.#wanted.set(key, { item, nodeId, places: [place] });
     }
-    return rejected;
   }
 
   /** Deletes unused items, adds new ones and reports the result. Other items keep their queues. */
-  async #updateItems(rejected: [item: number, why: string][], isNew: boolean): Promise<void> {
-    const { progress, send } = this.#options;
-    const unused = [...this.#handles].filter(([, { key }]) => !this.#wanted.has(key));
+  async #updateItems(isNew: boolean): Promise<void> {
+    const subscriptionId = this.#id;
+    const unused = [...this.#monitored].filter(([, { key }]) => !this.#wanted.has(key));
     await this.#session.inBatches(unused, async (some) => {
       const monitoredItemIds = some.map(([, { monitoredItem }]) => monitoredItem);
-      await this.#session.raw.deleteMonitoredItems({ subscriptionId: this.#id, monitoredItemIds });
-      for (const [handle] of some) this.#handles.delete(handle);
+      await this.#session.raw.deleteMonitoredItems({ subscriptionId, monitoredItemIds });
+      for (const [handle] of some) this.#monitored.delete(handle);
     });
-    const existing = new Set([...this.#handles.values()].map(({ key }) => key));
+    const existing = new Set([...this.#monitored.values()].map(({ key }) => key));
     const added = [...this.#wanted].filter(([key]) => !existing.has(key));
-    await this.#session.inBatches(added, async (some) => {
-      const results = await this.#monitor(some.map(([, item]) => item));
-      for (const [at, [key, { places }]] of some.entries()) {
-        const result = results[at]!;
-        if ('why' in result) rejected.push(...places.map((place): [number, string] => [place, result.why]));
-        else this.#handles.set(result.handle, { key, monitoredItem: result.monitoredItem });
-      }
+    await this.#monitor(added, true);
+    const state: Omit<SubscriptionLine, 'isNew'> = {
+      subscription: {
+        id: subscriptionId,
+        serverStartMs: this.#serverStartMs,
+        publishTimeoutMs: this.#publishTimeoutMs,
+        publishingMs: this.#publishingMs,
+        items: [...this.#monitored],
+      },
+      namespaces: this.#session.namespaces.uris,
+      rejected: this.#rejected,
+      revised: this.#revised(),
+      certificateEndsMs: this.#session.certificateEndsMs,
+    };
+    const text = JSON.stringify(state);
+    if (text !== this.#reported) this.#send({ ...state, isNew });
+    this.#reported = text;
+  }
+
+  /** Returns the items that the server samples more slowly, queues less or reports less often than requested. */
+  #revised(): [item: number, what: string][] {
+    const publishingMs = publishingMsOf(this.#task);
+    return [...this.#monitored.values()].flatMap(({ key, samplingMs, queueSize }) => {
+      const { item, places } = this.#wanted.get(key)!;
+      const what: string[] = [];
+      if (item.samplingMs > 0 && samplingMs > item.samplingMs)
+        what.push(`sampled every ${samplingMs} ms instead of ${item.samplingMs} ms`);
+      if (queueSize < item.queueSize) what.push(`${queueSize} of ${item.queueSize} values queued`);
+      if (this.#publishingMs > publishingMs && this.#publishingMs > queueSize * samplingMs)
+        what.push(`sent every ${this.#publishingMs} ms instead of ${publishingMs} ms`);
+      return what.length === 0 ? [] : places.map((place): [number, string] => [place, what.join(', ')]);
     });
-    this.#hasRejected = rejected.length > 0;
-    send({ rejected });
-    const kept = [...this.#handles].map(([handle, { key, monitoredItem }]) => [key, handle, monitoredItem] as const);
-    progress.kept = { id: this.#id, serverStartMs: this.#serverStartMs, items: kept };
-    send({ subscription: progress.kept, namespaces: this.#session.namespaces.uris, isNew });
   }
 
   /** Omits a filter that the server does not support for a value; the agent applies the dead band itself. */
-  async #monitor(items: readonly ResolvedItem[]): Promise<Monitored[]> {
-    const first = await this.#createItems(items, true);
-    const isUnfiltered = (_: unknown, at: number) => 'why' in first[at]! && first[at].isFilterProblem;
-    const unfiltered = items.filter(isUnfiltered);
-    if (unfiltered.length === 0) return first;
-    const second = await this.#createItems(unfiltered, false);
-    return first.map((one, at) => (isUnfiltered(one, at) ? second.shift()! : one));
+  async #monitor(all: readonly [key: string, ResolvedItem][], hasFilter: boolean): Promise<void> {
+    const unfiltered: [string, ResolvedItem][] = [];
+    await this.#session.inBatches(all, async (some) => {
+      const first = this.#nextHandle;
+      this.#nextHandle += some.length;
+      const { results } = await this.#session.raw.createMonitoredItems({
+        subscriptionId: this.#id,
+        timestampsToReturn: ua.TimestampsToReturn.Both,
+        itemsToCreate: some.map(([, { item, nodeId }], at) => ({
+          itemToMonitor: valueIdOf(nodeId, item),
+          monitoringMode: ua.MonitoringMode.Reporting,
+          requestedParameters: {
+            clientHandle: first + at,
+            samplingInterval: item.samplingMs,
+            queueSize: item.queueSize,
+            discardOldest: true,
+            filter: hasFilter ? filterOf(item) : null,
+          },
+        })),
+      });
+      for (const [at, [key, resolved]] of some.entries()) {
+        const { statusCode, monitoredItemId, revisedSamplingInterval, revisedQueueSize } = results?.[at] ?? {};
+        if (statusCode && isGood(statusCode)) {
+          this.#monitored.set(first + at, {
+            key,
+            monitoredItem: monitoredItemId!,
+            samplingMs: revisedSamplingInterval!,
+            queueSize: revisedQueueSize!,
+          });
+        } else if (hasFilter && FILTER_ERRORS.test(statusCode?.name ?? '')) unfiltered.push([key, resolved]);
+        else {
+          const why = statusCode ? statusText(statusCode) : 'no response';
+          this.#rejected.push(...resolved.places.map((place): [number, string] => [place, why]));
+        }
+      }
+    });
+    if (unfiltered.length > 0) await this.#monitor(unfiltered, false);
   }
+}
 
-  async #createItems(items: readonly ResolvedItem[], withFilter: boolean): Promise<Monitored[]> {
-    const handles = items.map(() => this.#nextHandle++);
-    const itemsToCreate = items.map(({ item, nodeId }, at) => ({
-      itemToMonitor: valueIdOf(nodeId, item),
-      monitoringMode: MonitoringMode.Reporting,
-      requestedParameters: {
-        clientHandle: handles[at]!,
-        samplingInterval: item.samplingMs,
-        queueSize: item.queueSize,
-        discardOldest: true,
-        filter: withFilter ? filterOf(item) : null,
-      },
-    }));
-    const { results } = await this.#session.raw.createMonitoredItems({
-      subscriptionId: this.#id,
-      timestampsToReturn: TimestampsToReturn.Both,
-      itemsToCreate,
-    });
-    return handles.map((handle, at) => {
-      const { statusCode, monitoredItemId } = results?.[at] ?? {};
-      if (statusCode && isGood(statusCode) && monitoredItemId !== undefined)
-        return { handle, monitoredItem: monitoredItemId };
-      const why = statusCode ? statusText(statusCode) : 'no response';
-      return { why, isFilterProblem: withFilter && isFilterError(statusCode) };
-    });
-  }
+/** Returns the requested publishing interval, in milliseconds. */
+function publishingMsOf({ items }: ReaderTask): number {
+  const fastest = Math.min(...items.map(({ samplingMs }) => samplingMs));
+  return Math.min(Math.max(fastest, MIN_PUBLISHING_MS), MAX_PUBLISHING_MS);
 }
 
 /** Returns how far `to` is after `from`. Numbers wrap around at 32 bits. */
@@ -375,36 +356,16 @@ function distance(from: number, to: number): number {
 }
 
 /** Returns the key of the settings with which the server monitors an item. */
-function keyOf({ index, samplingMs, queueSize, trigger, deadband }: Item, nodeId: NodeId): string {
+function keyOf({ index, samplingMs, queueSize, trigger, deadband }: Item, nodeId: ua.NodeId): string {
   return [nodeId.toString(), index ?? '', samplingMs, queueSize, trigger, deadband ?? ''].join(' ');
 }
 
-function isFilterError(code: StatusCode | undefined): boolean {
-  return [
-    StatusCodes.BadMonitoredItemFilterUnsupported,
-    StatusCodes.BadMonitoredItemFilterInvalid,
-    StatusCodes.BadFilterNotAllowed,
-    StatusCodes.BadDeadbandFilterInvalid,
-  ].some((one) => one === code);
-}
-
-const TRIGGERS = {
-  status: DataChangeTrigger.Status,
-  value: DataChangeTrigger.StatusValue,
-  timestamp: DataChangeTrigger.StatusValueTimestamp,
-};
-
 /** Returns null if the filter equals the server default. */
-function filterOf({ trigger, deadband }: Item): DataChangeFilter | null {
+function filterOf({ trigger, deadband }: Item): ua.DataChangeFilter | null {
   if (trigger === 'value' && deadband === undefined) return null;
-  return new DataChangeFilter({
+  return new ua.DataChangeFilter({
     trigger: TRIGGERS[trigger],
-    deadbandType: deadband === undefined ? DeadbandType.None : DeadbandType.Absolute,
+    deadbandType: deadband === undefined ? ua.DeadbandType.None : ua.DeadbandType.Absolute,
     deadbandValue: deadband ?? 0,
   });
-}
-
-/** Returns the response timeout for a Publish request. */
-function publishTimeoutMs(publishingMs: number, keepAlives: number): number {
-  return Math.ceil(publishingMs * keepAlives * 2 + RESPONSE_MS);
 }

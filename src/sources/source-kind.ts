@@ -70,7 +70,7 @@ export type ScanStep =
   | { source: Readonly<Record<string, ProposedMember>> }
   | { done: number; total: number };
 
-export type ProposedMember = string | number | readonly (string | number)[];
+export type ProposedMember = string | number | readonly (string | number)[] | Readonly<Record<string, string>>;
 
 /**
  * Endpoint of a source: a host and port, a device file on this gateway, or a folder in which the source reads and moves

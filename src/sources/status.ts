@@ -148,6 +148,7 @@ const WARNINGS = {
   timeReplaced: [{ event: 'source.time_replaced' }, 'implausible timestamp replaced with the arrival time'],
   zoneMissing: [{ event: 'source.zone_missing' }, 'timestamp without a UTC offset is probably local time'],
   sameTime: [{ event: 'source.same_time' }, 'duplicate timestamps, the platform keeps only one value'],
+  revised: [{ event: 'opcua.revised' }, 'server samples more slowly or queues less than configured'],
 } as const;
 
 type SourceWarning = keyof typeof WARNINGS;
@@ -318,6 +319,15 @@ export class SourceStatus {
     this.#warnings.set(kind, { count: (this.#warnings.get(kind)?.count ?? 0) + count, problem, atMs });
     const [event, message] = WARNINGS[kind];
     this.#trouble.report({ ...event, source: this.name, error: problem }, message, value);
+  }
+
+  /** Records a warning that lasts until this is called without a problem. */
+  warnWhile(kind: SourceWarning, problem: string | undefined): void {
+    if (this.#warnings.get(kind)?.problem === problem) return;
+    this.#warnings.delete(kind);
+    if (problem === undefined) return;
+    this.warn(kind, problem);
+    this.#warnings.get(kind)!.atMs = Number.POSITIVE_INFINITY;
   }
 
   /** Records messages or readings without a usable value, whose values are recorded with `recordFailure`. */

@@ -363,7 +363,7 @@ export class World {
 function readerOf(agentPid: number): number | undefined {
   try {
     const children = readFileSync(`/proc/${agentPid}/task/${agentPid}/children`, 'utf8').trim().split(' ').map(Number);
-    return children.find((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('opcua'));
+    return children.find((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('tagferry-opcua/main.'));
   } catch {
     return undefined;
   }

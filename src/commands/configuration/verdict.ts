@@ -1,8 +1,11 @@
 import { join } from 'node:path';
+import { systemClock } from '../../base/clock.ts';
+import { codeOf } from '../../base/errors.ts';
 import { type Configuration, checkConfiguration } from '../../config/configuration.ts';
 import type { Problem } from '../../config/problem.ts';
 import { countReactions } from '../../config/reactions.ts';
 import { ACTION_KINDS } from '../../reactions/actions.ts';
+import { Folders, folderProblem } from '../../sources/csv/folders.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { markDescription } from '../../store/decommission-mark.ts';
 import { previewStateFolder } from '../../store/state-folder.ts';
@@ -49,6 +52,7 @@ export async function verifyConfiguration(
     ...(isOwn ? [] : stateFolderProblems(checked.stateDir)),
     ...narrowFilters(checked.configuration, directory),
     ...outOfService(checked.stateDir),
+    ...(await missingFolders(checked.configuration, directory)),
   ];
   const errors = problems.filter(({ severity }) => severity === 'error');
   const { configuration } = checked;
@@ -78,6 +82,29 @@ function narrowFilters(configuration: Configuration | undefined, directory: stri
     instead: `add the names that the reactions require, or use ${type}=*`,
     severity: 'warning',
   }));
+}
+
+/** Warns about folders of sources that do not exist, because the files may be expected elsewhere. */
+async function missingFolders(configuration: Configuration | undefined, directory: string): Promise<Problem[]> {
+  const problems: Problem[] = [];
+  for (const { kind, name, spec } of configuration?.tags.sources.values() ?? []) {
+    const place = SOURCE_KINDS.find((one) => one.kind === kind)?.placeOf?.(spec);
+    if (place === undefined || !('folder' in place)) continue;
+    // A share that does not respond must not block the check.
+    const folder = new Folders(systemClock).open(place.folder, new AbortController().signal);
+    const error = await folder.call('list', '', '').then(
+      () => undefined,
+      (failure: unknown) => failure,
+    );
+    folder.close();
+    if (codeOf(error) !== 'ENOENT') continue;
+    const { problem, hint = '' } = folderProblem(place.folder, error);
+    const instead = hint.replace(/^./, (first) => first.toLowerCase()).replace(/\.$/, '');
+    const reason = `source "${name}": ${problem}`;
+    const at = { file: join(directory, 'tags.yaml'), line: null, column: null, text: '' };
+    problems.push({ ...at, reason, instead, severity: 'warning' });
+  }
+  return problems;
 }
 
 /** Returns problems with state folders that the agent would reject or change at startup. */

@@ -162,10 +162,14 @@ export function scannedLines(source: string, found: readonly ScannedValue[], isL
  * are required.
  */
 export function proposedLine(source: string, members: Readonly<Record<string, ProposedMember>>): string {
-  const texts = Object.entries(members).map(([name, value]) => {
-    const text = typeof value === 'object' ? `[${value.map(yamlText).join(', ')}]` : yamlText(value);
-    return `${name}: ${text}`;
-  });
+  const textOf = (value: ProposedMember): string => {
+    if (typeof value !== 'object') return yamlText(value);
+    if (Array.isArray(value)) return `[${value.map(yamlText).join(', ')}]`;
+    return `{ ${Object.entries(value)
+      .map(([name, text]) => `${yamlText(name)}: ${yamlText(text)}`)
+      .join(', ')} }`;
+  };
+  const texts = Object.entries(members).map(([name, value]) => `${name}: ${textOf(value)}`);
   return texts.length === 0 ? '' : `# add to ${yamlText(source)} under sources: ${texts.join(', ')}\n`;
 }
 

@@ -2,6 +2,7 @@
 import { counted } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { nearestName } from '../../base/nearest.ts';
+import { quote } from '../intake/address-book.ts';
 import type { Reading } from '../intake/gate.ts';
 import type { LoggerTime, TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
@@ -10,6 +11,7 @@ import { parseDecimal } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
 import { assertValid, type CsvPosition, CsvReader, type CsvRecord, recordsOf } from './csv.ts';
 import type { FolderFile } from './folder.ts';
+import { type QualityMap, qualityOf } from './quality.ts';
 
 /** A CSV source. The members of tags.yaml with the same names describe the fields. */
 export interface CsvSpec {
@@ -23,7 +25,12 @@ export interface CsvSpec {
   hasHeader: boolean;
   unitsRow: number;
   form: 'wide' | 'long';
-  timeColumns: readonly (string | number)[];
+  /** Columns of the name and the value in the long format. Default: `tag` and `key`, and `value`. */
+  nameColumn: ColumnName | undefined;
+  valueColumn: ColumnName | undefined;
+  qualityColumn: ColumnName | undefined;
+  qualityMap: QualityMap | undefined;
+  timeColumns: readonly ColumnName[];
   time: LoggerTime;
   tail: boolean;
   /** Whether a last line without a line ending is read. */
@@ -34,8 +41,14 @@ export interface CsvSpec {
 }
 
 export interface CsvValue {
-  column?: string | number;
+  column?: ColumnName;
+  /** Name in the name column. */
+  name?: string;
+  qualityColumn?: ColumnName;
 }
+
+/** Name or number of a column. */
+export type ColumnName = string | number;
 
 export type Thousands = '.' | ',' | ' ' | "'";
 
@@ -49,6 +62,8 @@ export interface FileProgress extends FolderFile, CsvPosition {
   refused: number;
   /** First problems of rejected rows. */
   problems: string[];
+  /** Number of rows whose names tags.yaml does not contain, and the first of these names. */
+  unused?: { rows: number; names: string[] };
   /** Time of the last row, or of the last row of the previous file. */
   afterMs?: number | undefined;
   /** Time of the last row of the previous file at the time when reading of this file began. */
@@ -73,8 +88,9 @@ export interface FileProgress extends FolderFile, CsvPosition {
 }
 
 const MAX_PROBLEMS = 50;
+const MAX_UNUSED_NAMES = 10;
 /** Characters that separate groups of three digits, as in a regular expression. */
-export const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
+const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
   '.': '\\.',
   ',': ',',
   ' ': '[ \\u00a0\\u202f]',
@@ -126,16 +142,18 @@ export class FileColumns {
   readonly #points: readonly Point<CsvValue>[];
   readonly #time: TimeReader;
   readonly #number: (text: string) => number;
-  readonly #byName: ReadonlyMap<string, Point<CsvValue>>;
+  /** Points by the text that identifies them in a row of the long format. */
+  readonly #byName: ReadonlyMap<string, Point<CsvValue>[]>;
   readonly separator: string;
   names: readonly string[] = [];
   #timeAt: readonly number[] = [];
-  #wide: readonly { point: Point<CsvValue>; at: number }[] = [];
-  /** Indexes of the tag, key and value columns in the long format. */
+  #wide: readonly { point: Point<CsvValue>; at: number; qualityAt: number | undefined }[] = [];
+  /** Indexes of the columns in the long format. The last one contains the value, and the others its name. */
   #long: readonly number[] | undefined;
+  #qualityAt: number | undefined;
   /** Index of the first column that contains a value. */
   #firstAt = 0;
-  /** Values without a column in the file. */
+  /** Problems of values that have no column in the file, or several. */
   missing: string[] = [];
 
   /** Throws `UnreadableValues` if a configured column is missing. */
@@ -151,35 +169,50 @@ export class FileColumns {
     this.separator = separator;
     this.#time = time;
     this.#number = numberReader(spec.decimal, spec.thousands);
-    this.#byName = new Map(points.map((point) => [point.name, point]));
+    const nameOf = ({ name, spec: { name: written } }: Point<CsvValue>) => written ?? lastWordOf(name);
+    this.#byName = Map.groupBy(points, (point) => (spec.nameColumn === undefined ? point.name : nameOf(point)));
     this.#locate(names);
   }
 
   #locate(names: readonly string[]): void {
-    const { timeColumns, form } = this.#spec;
+    const { timeColumns, form, nameColumn, valueColumn, qualityColumn } = this.#spec;
     const listed = names.length > 0 ? `; columns: ${names.slice(0, 20).join(', ')}` : '';
-    const indexOf = (column: string | number, use: string) => {
-      const at = typeof column === 'number' ? column - 1 : names.indexOf(column);
-      if (at < 0) throw new UnreadableValues(`the header has no column "${column}" (${use})${listed}`);
-      return at;
+    const placeOf = (column: ColumnName) => (typeof column === 'number' ? column - 1 : names.indexOf(column));
+    const problemOf = (column: ColumnName) => {
+      if (placeOf(column) < 0) return `no column "${column}"`;
+      const count = names.filter((name) => name === column).length;
+      return count > 1 ? `${count} columns "${column}", specify a column number` : undefined;
+    };
+    const indexOf = (column: ColumnName, use: string) => {
+      const problem = problemOf(column);
+      if (problem !== undefined) throw new UnreadableValues(`the header has ${problem} (${use})${listed}`);
+      return placeOf(column);
     };
     const timeAt = timeColumns.map((column) => indexOf(column, 'time_column'));
+    const qualityAt = qualityColumn === undefined ? undefined : indexOf(qualityColumn, 'quality_column');
     const missing: string[] = [];
-    const wide: { point: Point<CsvValue>; at: number }[] = [];
-    if (form === 'long') this.#long = ['tag', 'key', 'value'].map((name) => indexOf(name, 'the long form'));
-    else {
+    const wide: { point: Point<CsvValue>; at: number; qualityAt: number | undefined }[] = [];
+    if (form === 'long') {
+      const nameAt =
+        nameColumn === undefined
+          ? ['tag', 'key'].map((name) => indexOf(name, 'the long form'))
+          : [indexOf(nameColumn, 'name_column')];
+      this.#long = [...nameAt, indexOf(valueColumn ?? 'value', 'value_column')];
+    } else {
       for (const point of this.#points) {
-        const column = point.spec.column ?? point.name.slice(point.name.lastIndexOf(' ') + 1);
-        const at = typeof column === 'number' ? column - 1 : names.indexOf(column);
-        if (at < 0) missing.push(`${point.name} (${column})`);
-        else wide.push({ point, at });
+        const { column = lastWordOf(point.name), qualityColumn: own } = point.spec;
+        const problem = problemOf(column) ?? (own === undefined ? undefined : problemOf(own));
+        if (problem !== undefined) missing.push(`${point.name}: the header has ${problem}`);
+        else wide.push({ point, at: placeOf(column), qualityAt: own === undefined ? qualityAt : placeOf(own) });
       }
       if (this.#points.length > 0 && wide.length === 0) {
-        throw new UnreadableValues(`the header has no column that tags.yaml uses${listed}`);
+        const [problem] = missing;
+        throw new UnreadableValues(`the header has no column that tags.yaml uses (${problem})${listed}`);
       }
     }
     this.names = names;
     this.#timeAt = timeAt;
+    this.#qualityAt = qualityAt;
     this.#wide = wide;
     this.#firstAt = Math.min(...(this.#long ?? wide.map(({ at }) => at)));
     this.missing = missing;
@@ -206,17 +239,25 @@ export class FileColumns {
     if (isSuspect && this.#isHeader(fields)) return this.#changeHeader(record, progress);
     progress.rows++;
     problem ??= progress.headerProblem ?? this.#problemOfCells(fields);
+    const add = (point: Point<CsvValue>, at: number, qualityAt: number | undefined) => {
+      const cell = {
+        text: cellAt(fields, at),
+        quality: qualityAt === undefined ? undefined : cellAt(fields, qualityAt),
+      };
+      this.#readCell(point, cell, line, progress, readings);
+    };
     if (problem === undefined && this.#long) {
-      const [tag, key, value] = this.#long.map((at) => cellAt(fields, at));
-      const point = this.#byName.get(`${tag} ${key}`);
-      if (point) this.#readCell(point, value!, line, progress, readings);
-      else problem = this.#unknownName(`${tag} ${key}`);
+      const name = this.#long.slice(0, -1).map((at) => cellAt(fields, at));
+      const points = this.#byName.get(name.join(' '));
+      if (points) for (const point of points) add(point, this.#long.at(-1)!, this.#qualityAt);
+      else if (this.#spec.nameColumn === undefined) problem = this.#unknownName(name.join(' '));
+      else addUnused(progress, name.join(' '));
     }
     if (problem !== undefined) {
       addProblem(progress, line, problem);
       return problem;
     }
-    for (const { point, at } of this.#wide) this.#readCell(point, cellAt(fields, at), line, progress, readings);
+    for (const { point, at, qualityAt } of this.#wide) add(point, at, qualityAt);
     return undefined;
   }
 
@@ -269,7 +310,7 @@ export class FileColumns {
       this.#locate(names);
       progress.header = { names, separator: this.separator };
       delete progress.headerProblem;
-      for (const name of this.missing) addProblem(progress, line, `no column for ${name}`);
+      for (const problem of this.missing) addProblem(progress, line, problem);
     } catch (error) {
       if (!(error instanceof UnreadableValues)) throw error;
       progress.headerProblem = `line ${line}: ${error.message}`;
@@ -287,20 +328,45 @@ export class FileColumns {
     return `${has}, but the header has ${length}; if the numbers contain decimal commas, set decimal: "," and let the writer quote them or use another separator`;
   }
 
+  #notANumber(text: string): string {
+    const shown = `"${text.slice(0, 40)}"`;
+    const isUsed = (mark: string | undefined) => mark === undefined || new RegExp(mark).test(text);
+    const choices = separatorsFor([text], this.#spec)
+      .filter(({ decimal, thousands }) => isUsed(decimal) && isUsed(thousands && GROUP_MARKS[thousands]))
+      .map(({ decimal, thousands }) =>
+        [decimal && 'decimal: ","', thousands && `thousands: "${thousands}"`].filter(Boolean).join(', '),
+      );
+    if (choices.length === 0) return `${shown} ${notANumber(text)}`;
+    return `${shown} is not a number; set ${choices.join(' or ')}`;
+  }
+
   #unknownName(name: string): string {
     const nearest = nearestName(name, [...this.#byName.keys()]);
     const suggestion = nearest?.likely ? `; did you mean "${nearest.name}"?` : '';
     return `no value "${name.slice(0, 80)}" of this source in tags.yaml${suggestion}`;
   }
 
-  #readCell(point: Point<CsvValue>, text: string, line: number, progress: FileProgress, readings: Reading[]): void {
-    if (text === '') return;
+  /** `cell`: text of the value, and of its quality if there is a column for it. */
+  #readCell(
+    point: Point<CsvValue>,
+    cell: { text: string; quality: string | undefined },
+    line: number,
+    progress: FileProgress,
+    readings: Reading[],
+  ): void {
+    const { text } = cell;
+    const quality = cell.quality === undefined ? undefined : qualityOf(cell.quality, this.#spec.qualityMap);
+    if (text === '' && quality !== 'bad') return;
     const { map, shaping } = point;
     const raw = map !== undefined && Object.hasOwn(map.numbers, text) ? text : this.#number(text);
     const isNumber = Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined);
     let problem: string | undefined;
-    if (!isNumber && typeof raw !== 'string') {
-      problem = map === undefined ? `"${text.slice(0, 40)}" ${notANumber(text)}` : problemOfReading(text, map);
+    if (cell.quality !== undefined && quality === undefined) {
+      problem = `unknown quality ${quote(cell.quality)}; set quality_map, for example quality_map: { 1: good, 0: bad }`;
+    } else if (text === '') {
+      problem = `no value, quality ${quote(cell.quality!)}`;
+    } else if (!isNumber && typeof raw !== 'string') {
+      problem = map === undefined ? this.#notANumber(text) : problemOfReading(text, map);
     } else if (shaping.noValue !== undefined || shaping.range !== undefined) {
       const shaped = shape(raw, point);
       if ('problem' in shaped) problem = shaped.problem;
@@ -308,12 +374,41 @@ export class FileColumns {
     const timeMs = this.#timeAt.length > 0 ? progress.afterMs : undefined;
     if (problem === undefined) {
       progress.values++;
-      readings.push({ point, raw, timeMs });
+      readings.push({ point, raw, timeMs, quality });
       return;
     }
     addProblem(progress, line, `${point.name}: ${problem}`);
     readings.push({ point, failure: plain(`line ${line}: ${problem}`), timeMs });
   }
+}
+
+/** Returns the key in the name of a point. */
+function lastWordOf(name: string): string {
+  return name.slice(name.lastIndexOf(' ') + 1);
+}
+
+/** Separators that a source lacks. */
+export interface Separators {
+  decimal?: ',' | undefined;
+  thousands?: Thousands | undefined;
+}
+
+/** Returns the separators that the source lacks and with which all cells are numbers, most likely first. */
+export function separatorsFor(cells: readonly string[], spec: Pick<CsvSpec, 'decimal' | 'thousands'>): Separators[] {
+  if (spec.thousands !== undefined) return [];
+  const decimals = spec.decimal === ',' ? ([','] as const) : (['.', ','] as const);
+  const choices = [undefined, ...(Object.keys(GROUP_MARKS) as Thousands[])].flatMap((thousands) =>
+    decimals.filter((decimal) => decimal !== thousands).map((decimal) => ({ decimal, thousands })),
+  );
+  return choices
+    .filter(({ decimal, thousands }) => {
+      const read = numberReader(decimal, thousands);
+      return cells.every((cell) => Number.isFinite(read(cell)));
+    })
+    .map(({ decimal, thousands }) => ({
+      ...(decimal === spec.decimal || decimal === '.' ? {} : { decimal }),
+      ...(thousands === undefined ? {} : { thousands }),
+    }));
 }
 
 /** Returns a function that reads numbers with these separators, or NaN for other text. */
@@ -341,9 +436,21 @@ export function addProblem(progress: FileProgress, line: number, problem: string
   if (progress.problems.length < MAX_PROBLEMS) progress.problems.push(`line ${line}: ${problem}`);
 }
 
+function addUnused(progress: FileProgress, name: string): void {
+  progress.unused ??= { rows: 0, names: [] };
+  const { names } = progress.unused;
+  progress.unused.rows++;
+  const shown = name.slice(0, 80);
+  if (names.length < MAX_UNUSED_NAMES && !names.includes(shown)) names.push(shown);
+}
+
+export function textOfUnused({ names }: NonNullable<FileProgress['unused']>): string {
+  return `tags.yaml contains no value of this source with the name ${names.map(quote).join(', ')}`;
+}
+
 /** Returns the text of the report stored next to a file in `done/` or `failed/`. */
 export function reportText(progress: FileProgress, zone: string): string {
-  const { name, rows, values, refused, problems, twice, skipped, failure } = progress;
+  const { name, rows, values, refused, problems, unused, twice, skipped, failure } = progress;
   const lines = [
     `${name}: ${counted(values, 'value')} of ${counted(rows, 'row', 'was', 'were')} stored, ${refused} rejected.`,
   ];
@@ -353,6 +460,9 @@ export function reportText(progress: FileProgress, zone: string): string {
   }
   if (skipped) {
     lines.push(`Lines ${skipped.join(' to ')}: an hour skipped in ${zone}; times assigned as before the clock change.`);
+  }
+  if (unused) {
+    lines.push(`${counted(unused.rows, 'row')} ignored: ${textOfUnused(unused)}`);
   }
   lines.push(...problems);
   if (refused > problems.length) lines.push(`… and ${refused - problems.length} more.`);

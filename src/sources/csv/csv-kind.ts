@@ -1,13 +1,15 @@
-import { readDuration } from '../../base/quantity.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
-import { formatProblem } from '../intake/logger-time.ts';
+import { readDurationMember } from '../duration-member.ts';
+import type { Quality } from '../intake/gate.ts';
+import { formatProblem, readZone } from '../intake/logger-time.ts';
 import type { SourceKind } from '../source-kind.ts';
-import type { CsvSpec, CsvValue, Thousands } from './columns.ts';
+import type { ColumnName, CsvSpec, CsvValue, Thousands } from './columns.ts';
 
-const SETTLE = '10s';
-const KEEP = '30d';
+const SETTLE_MS = 10_000;
+const KEEP_MS = 30 * 86_400_000;
+const ANY_DURATION = { minMs: 0, maxMs: Number.POSITIVE_INFINITY, range: 'a duration', example: '10s or 30d' };
 const FLAG = { type: 'boolean', title: 'true or false' };
 const OTHER_ENCODINGS = Object.fromEntries(
   ['ansi', 'cp1252', 'iso-8859-1', 'iso-8859-15', 'latin1'].map((name) => [name, 'windows-1252']),
@@ -46,6 +48,32 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       enum: ['wide', 'long'],
       default: 'wide',
       description: 'CSV: one column per value (wide), or one value per row with columns tag and key (long).',
+    },
+    name_column: {
+      ...COLUMN,
+      description: 'CSV: column with the name of the value, for files with one value per row.',
+      examples: ['VarName'],
+    },
+    value_column: {
+      ...COLUMN,
+      description: 'CSV: column with the value, for files with one value per row.',
+      examples: ['VarValue'],
+    },
+    quality_column: {
+      ...COLUMN,
+      description:
+        'CSV: quality column: words that begin with good, uncertain or bad, or OPC Classic codes such as 192.',
+      examples: ['Quality'],
+    },
+    quality_map: {
+      type: 'object',
+      minProperties: 1,
+      maxProperties: 100,
+      title: 'a mapping of texts to good, uncertain or bad',
+      description: 'CSV: quality of other texts in the quality column.',
+      examples: ['{ 1: good, 0: bad }'],
+      propertyNames: { maxLength: 64, title: 'a text of at most 64 characters', examples: ['OK'] },
+      additionalProperties: { enum: ['good', 'uncertain', 'bad'] },
     },
     separator: {
       enum: [',', ';', '\t', '|'],
@@ -95,7 +123,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       maxLength: 64,
       title: 'a time format',
       description:
-        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A, MMM for the month name; or unix, unix_ms, excel. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
+        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A, MMM for the month name; or unix, unix_ms, excel, wincc. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
       examples: ['MM/DD/YYYY hh:mm:ss A'],
     },
     zone: {
@@ -119,11 +147,11 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     },
     settle: {
       ...DURATION_SCHEMA,
-      description: `CSV: time without changes after which a file is complete. Default: ${SETTLE}.`,
+      description: 'CSV: time without changes after which a file is complete. Default: 10s.',
     },
     keep: {
       ...DURATION_SCHEMA,
-      description: `CSV: retention period for files in done/; 0 keeps them forever. Default: ${KEEP}.`,
+      description: 'CSV: retention period for files in done/; 0 keeps them forever. Default: 30d.',
     },
   },
   valueMembers: {
@@ -132,12 +160,26 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       description: 'CSV: value column. Default: the column with the same name as the key.',
       examples: ['Durchfluss', 3],
     },
+    name: {
+      type: 'string',
+      minLength: 1,
+      maxLength: 256,
+      title: 'a name',
+      description: 'CSV: name of the value in name_column. Default: the key.',
+      examples: ['Tank1_Level'],
+    },
+    quality_column: {
+      ...COLUMN,
+      description: "CSV: quality column of this value. Default: the source's quality column.",
+      examples: ['Durchfluss Q'],
+    },
   },
   readSource(raw: Members, report) {
-    const settleMs = readTime('settle', raw.settle ?? SETTLE, report);
-    const keepMs = readTime('keep', raw.keep ?? KEEP, report);
-    const time = readFormat(raw.time_format as string | undefined, String(raw.zone ?? 'UTC'), report);
+    const settleMs = readDurationMember(raw, 'settle', SETTLE_MS, ANY_DURATION, report);
+    const keepMs = readDurationMember(raw, 'keep', KEEP_MS, ANY_DURATION, report);
+    const time = readFormat(raw, report);
     if (settleMs === undefined || keepMs === undefined || time === undefined) return undefined;
+    const nameColumn = raw.name_column as ColumnName | undefined;
     const spec: CsvSpec = {
       folder: report.pathOf(String(raw.csv)),
       pattern: String(raw.pattern ?? '*.csv'),
@@ -148,8 +190,12 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       skipLines: Number(raw.skip_lines ?? 0),
       hasHeader: raw.header !== false,
       unitsRow: Number(raw.units_row ?? 0),
-      form: (raw.form ?? 'wide') as CsvSpec['form'],
-      timeColumns: raw.time_column === undefined ? [] : ([raw.time_column].flat() as (string | number)[]),
+      form: (raw.form ?? (nameColumn === undefined ? 'wide' : 'long')) as CsvSpec['form'],
+      nameColumn,
+      valueColumn: raw.value_column as ColumnName | undefined,
+      qualityColumn: raw.quality_column as ColumnName | undefined,
+      qualityMap: raw.quality_map as Readonly<Record<string, Quality>> | undefined,
+      timeColumns: raw.time_column === undefined ? [] : ([raw.time_column].flat() as ColumnName[]),
       time,
       tail: raw.tail === true,
       isLastLineRead: raw.last_line === 'take',
@@ -157,13 +203,43 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       keepMs,
     };
     const conflict = conflictOf(spec);
-    if (conflict === undefined) return spec;
-    report.problem(...conflict);
-    return undefined;
+    if (conflict !== undefined) {
+      report.problem(...conflict);
+      return undefined;
+    }
+    if (spec.timeColumns.length === 0 && raw.time_from !== 'arrival') {
+      const reason = 'without time_column, rows are stored with the arrival time';
+      report.warning('csv', reason, 'add a time column, for example time_column: Zeit, or set time_from: arrival');
+    }
+    return spec;
   },
-  readValue: ({ column }: Members) => (column === undefined ? {} : { column: column as string | number }),
+  readValue: ({ column, name, quality_column: qualityColumn }: Members) =>
+    ({
+      ...(column === undefined ? {} : { column }),
+      ...(name === undefined ? {} : { name }),
+      ...(qualityColumn === undefined ? {} : { qualityColumn }),
+    }) as CsvValue,
+  conflictOf({ form, nameColumn }, value) {
+    if (form === 'wide') {
+      if (value.name === undefined) return undefined;
+      return ['name', 'name requires name_column of the source', 'set name_column and value_column, or use column'];
+    }
+    if (value.column !== undefined) {
+      const instead = nameColumn === undefined ? 'remove column' : 'set name, for example name: Tank1_Level';
+      return ['column', 'column is not used if each row contains one value', instead];
+    }
+    if (value.name !== undefined && nameColumn === undefined) {
+      return ['name', 'name requires name_column of the source', 'set name_column and value_column, or remove name'];
+    }
+    if (value.qualityColumn === undefined) return undefined;
+    const instead = 'set quality_column of the source';
+    return ['quality_column', 'quality_column of a value is not used if each row contains one value', instead];
+  },
   placeOf: ({ folder, tail }) => ({ folder, isWritten: !tail }),
-  addressOf: ({ folder }, { column }) => (column === undefined ? folder : `${folder} column ${column}`),
+  addressOf({ folder }, { column, name }) {
+    if (name !== undefined) return `${folder} name ${name}`;
+    return column === undefined ? folder : `${folder} column ${column}`;
+  },
   async open(context) {
     const { CsvSource } = await import('./csv-source.ts');
     return new CsvSource(context);
@@ -176,7 +252,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
 
 /** Returns the arguments of `problem` if members contradict each other. */
 function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefined {
-  const { decimal, thousands, hasHeader, form, timeColumns, unitsRow } = spec;
+  const { decimal, thousands, hasHeader, form, nameColumn, valueColumn, qualityColumn, timeColumns, unitsRow } = spec;
   if (thousands === decimal) {
     const instead = `set decimal: "${decimal === '.' ? ',' : '.'}", or remove thousands`;
     return ['thousands', `thousands "${decimal}" is also the decimal separator`, instead];
@@ -185,33 +261,49 @@ function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefi
     const instead = 'add a time column, for example time_column: Zeit, or remove time_format';
     return ['time_format', 'time_format requires time_column', instead];
   }
-  if (hasHeader) return undefined;
-  if (form === 'long') {
-    return ['form', 'form: long requires a header', 'remove "header: false", or use form: wide'];
+  if (nameColumn === undefined && valueColumn !== undefined) {
+    return [
+      'value_column',
+      'value_column requires name_column',
+      'add name_column; if each column is a value, set column',
+    ];
   }
-  if (timeColumns.some((column) => typeof column === 'string')) {
-    const instead = 'specify a column number, for example time_column: 1';
-    return ['time_column', 'without a header, columns must be numbers from 1', instead];
+  if (nameColumn !== undefined && valueColumn === undefined) {
+    return ['name_column', 'name_column requires value_column', 'add it, for example value_column: VarValue'];
+  }
+  if (nameColumn !== undefined && form === 'wide') {
+    return ['form', 'form: wide contradicts name_column', 'remove form, or set column for each value instead'];
+  }
+  const used = [
+    ...timeColumns.map((column) => ['time_column', column] as const),
+    ...(nameColumn === undefined ? [] : [['name_column', nameColumn] as const]),
+    ...(valueColumn === undefined ? [] : [['value_column', valueColumn] as const]),
+    ...(qualityColumn === undefined ? [] : [['quality_column', qualityColumn] as const]),
+  ];
+  for (const [at, [member, column]] of used.entries()) {
+    const [other] = used.slice(0, at).find(([, one]) => one === column) ?? [];
+    if (other !== undefined) {
+      return [member, `${other} and ${member} are both "${printable(String(column))}"`, 'use one column for each'];
+    }
+  }
+  if (hasHeader) return undefined;
+  if (form === 'long' && nameColumn === undefined) {
+    return ['form', 'form: long requires a header', 'remove "header: false", or set name_column and value_column'];
+  }
+  const [named] = used.find(([, column]) => typeof column === 'string') ?? [];
+  if (named !== undefined) {
+    const instead = `specify a column number, for example ${named}: 1`;
+    return [named, 'without a header, columns must be numbers from 1', instead];
   }
   if (unitsRow === 0) return undefined;
   return ['units_row', 'units_row requires a header', 'set skip_lines, or remove "header: false"'];
 }
 
-function readTime(member: string, raw: unknown, report: MemberReport): number | undefined {
-  const reading = readDuration(String(raw));
-  if ('value' in reading) return reading.value;
-  report.problem(member, `${member} "${printable(String(raw))}" ${reading.reason}`, 'use a value such as 10s or 30d');
-  return undefined;
-}
-
-function readFormat(format: string | undefined, zone: string, report: MemberReport): CsvSpec['time'] | undefined {
-  try {
-    new Intl.DateTimeFormat('en-US', { timeZone: zone });
-  } catch {
-    report.problem('zone', `unknown time zone "${printable(zone)}"`, 'use a value such as Europe/Berlin or UTC');
-    return undefined;
-  }
-  if (format === undefined) return { zone };
+function readFormat(raw: Members, report: MemberReport): CsvSpec['time'] | undefined {
+  const { zone = raw.zone === undefined ? 'UTC' : undefined } = readZone(raw, report);
+  if (zone === undefined) return undefined;
+  if (raw.time_format === undefined) return { zone };
+  const format = String(raw.time_format);
   const problem = formatProblem(format);
   if (problem === undefined) return { zone, format };
   const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", "DD MMM YYYY HH:mm", unix or excel';

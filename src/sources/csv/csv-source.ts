@@ -31,6 +31,7 @@ import {
   parseProgress,
   readColumns,
   reportText,
+  textOfUnused,
 } from './columns.ts';
 import { BYTES_BEFORE, CsvReader } from './csv.ts';
 import { FileReports } from './file-reports.ts';
@@ -222,6 +223,8 @@ export class CsvSource implements RunningSource {
     try {
       await this.#readRows(file, progress, true);
       if (file.columns === undefined) throw new UnreadableValues('the file is empty');
+      const { unused, values, refused } = progress;
+      if (unused !== undefined && values + refused === 0) throw new UnreadableValues(textOfUnused(unused));
     } catch (error) {
       if (!(error instanceof UnreadableValues)) throw error;
       progress.failure = error.message;
@@ -382,7 +385,7 @@ export class CsvSource implements RunningSource {
       const columns = await this.#columnsOf(file, chunks(0, listed.size), isFinal);
       if (columns === undefined) return true;
       file.columns = columns;
-      if (position === 0) for (const name of columns.missing) addProblem(progress, 1, `no column for ${name}`);
+      if (position === 0) for (const problem of columns.missing) addProblem(progress, 1, problem);
     }
     const { columns } = file;
     if (position === 0) progress.rowsToSkip = spec.hasHeader && progress.header === undefined ? 1 + spec.unitsRow : 0;
@@ -437,7 +440,9 @@ export class CsvSource implements RunningSource {
       const progress = initialProgress(file);
       await this.#readRows({ progress, sinceMs: 0 }, { ...file, size }, size === file.size);
       status.connect();
-      status.problem = plain(`${file.name}: ${progress.problems[0] ?? 'the value is not in the first rows'}`);
+      const { problems, unused } = progress;
+      const missing = unused === undefined ? 'the value is not in the first rows' : textOfUnused(unused);
+      status.problem = plain(`${file.name}: ${problems[0] ?? missing}`);
     } catch (error) {
       if (this.#stopping.signal.aborted) return;
       if (!(error instanceof UnreadableValues)) return this.#reports.folderFailed(error);

@@ -5,7 +5,7 @@
  *
  * A record that cannot be split, is too long, is not valid in the encoding or contains NUL bytes has a problem and no
  * fields. The next record begins after its first line. NUL bytes before a record are skipped. NUL bytes at the end of a
- * file are not consumed, because a writer that allocates files in advance replaces them with rows.
+ * file are not consumed, even after an incomplete row, because a writer that allocates files in advance replaces them.
  */
 import { UnreadableValues } from '../intake/problem-list.ts';
 
@@ -68,8 +68,10 @@ export class CsvReader implements CsvPosition {
   #skippedBytes = 0;
   /** The latest of the bytes up to the skipped ones, up to `BYTES_BEFORE`. */
   #recent: Uint8Array;
-  /** Bytes from the skipped ones to the end of the latest chunk. */
+  /** Bytes from the skipped ones to the end of the latest chunk, or to the NUL bytes at its end. */
   #rest: Uint8Array = new Uint8Array();
+  /** Number of NUL bytes after an incomplete row. */
+  #nulBytes = 0;
 
   constructor(options: CsvReaderOptions = {}) {
     const { position = 0, line = 1, isInside = false, separator, before = new Uint8Array() } = options;
@@ -93,12 +95,23 @@ export class CsvReader implements CsvPosition {
    */
   *read(chunk?: Uint8Array): Generator<CsvRecord> {
     const isEnd = chunk === undefined;
-    const bytes = Buffer.concat(chunk === undefined ? [this.#rest] : [this.#rest, chunk]);
-    const text = this.#textOf(bytes);
-    const { length } = text;
+    const width = this.#isWide ? 2 : 1;
+    if (this.#nulBytes > 0 && chunk !== undefined) {
+      if (chunk.every((byte) => byte === 0)) {
+        this.#nulBytes += chunk.length;
+        return;
+      }
+      yield* this.#skipIncomplete();
+    }
+    const bytes = Buffer.concat([this.#rest, chunk ?? new Uint8Array(this.#nulBytes > 0 ? width : 0)]);
+    const all = this.#textOf(bytes);
+    let { length } = all;
+    if (!isEnd && bytes.length === length * width) while (all[length - 1] === '\0') length--;
+    const text = all.slice(0, length);
+    /** Index from which a carriage return may be followed by a line feed in the next chunk. */
+    const lastAt = length < all.length ? length : length - 1;
     const ends = new LineEndings(text);
     const begin = this.position + this.#skippedBytes;
-    const width = this.#isWide ? 2 : 1;
     /** Index after the latest consumed line. */
     let consumed = 0;
     let at = begin === 0 ? (BYTE_ORDER_MARK.exec(text)?.[0].length ?? 0) : 0;
@@ -110,9 +123,8 @@ export class CsvReader implements CsvPosition {
       const { line, isInside } = this;
       const lineEnd = ends.after(at);
       const isLong = lineEnd - at > MAX_RECORD;
-      // A line feed may follow the carriage return at the end of a chunk.
-      const isOpen = lineEnd >= length - 1 && text[lineEnd] !== '\n';
-      if (isOpen && !isEnd && !isLong && !isInside) break;
+      const isOpen = lineEnd >= lastAt && text[lineEnd] !== '\n';
+      if (isOpen && !isEnd && !isLong && (!isInside || text[lineEnd] === '\r')) break;
       const firstLine = text.slice(at, lineEnd);
       const isSkipped = isInside || line <= this.#skipLines || firstLine.trim() === '';
       let record: Split = { fields: [], end: lineEnd };
@@ -121,7 +133,7 @@ export class CsvReader implements CsvPosition {
         this.separator ??= separatorOf(firstLine);
         if (firstLine.includes('"')) record = splitQuoted(text, at, this.separator, ends);
         else record.fields = firstLine.split(this.separator);
-        const isUnfinished = record.end >= length - 1 && text[record.end] !== '\n';
+        const isUnfinished = record.end >= lastAt && text[record.end] !== '\n';
         if (isUnfinished && !isEnd && length - at <= MAX_RECORD) break;
         if (record.end - at > MAX_RECORD) record = { fields: [], end: lineEnd, problem: 'unterminated quote' };
       }
@@ -143,9 +155,27 @@ export class CsvReader implements CsvPosition {
       return Buffer.concat([this.#recent, last]).subarray(-BYTES_BEFORE);
     };
     if (consumed > 0) this.before = latest(consumed * width);
+    if (at === length) at = all.length;
     this.#recent = latest(at * width);
     this.#skippedBytes = begin + at * width - this.position;
-    this.#rest = bytes.subarray(at * width);
+    this.#nulBytes = at < length ? (all.length - length) * width : 0;
+    this.#rest = bytes.subarray(at * width, bytes.length - this.#nulBytes);
+  }
+
+  /** Rejects an incomplete row that is followed by NUL bytes and then by other text, which is skipped to its line ending. */
+  *#skipIncomplete(): Generator<CsvRecord> {
+    const { line, isInside } = this;
+    this.position += this.#skippedBytes + this.#rest.length + this.#nulBytes;
+    const nuls = new Uint8Array(Math.min(this.#nulBytes, BYTES_BEFORE));
+    // A quoted field can contain line endings.
+    this.line += this.#textOf(Buffer.from(this.#rest)).split(/\r\n?|\n/).length - 1;
+    this.before = Buffer.concat([this.#recent, this.#rest, nuls]).subarray(-BYTES_BEFORE);
+    this.#recent = this.before;
+    this.#skippedBytes = 0;
+    this.#rest = new Uint8Array();
+    this.#nulBytes = 0;
+    this.isInside = true;
+    if (!isInside && line > this.#skipLines) yield { line, fields: [], problem: CONTAINS_NULS };
   }
 
   /** Returns one character per byte, or per two bytes, so that the position can be computed. */

@@ -4,7 +4,7 @@ import { codeOf, messageOf } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { GatheredLines, MAX_NAMED } from '../../base/gathered-lines.ts';
 import type { Logger } from '../../base/logger.ts';
-import { TroubleLog } from '../intake/trouble-log.ts';
+import { type Trouble, TroubleLog } from '../intake/trouble-log.ts';
 import type { SourceStatus } from '../status.ts';
 import type { FileProgress } from './columns.ts';
 import { folderProblem } from './folders.ts';
@@ -58,10 +58,7 @@ export class FileReports {
   unreadable(name: string, error: unknown): void {
     // Errors of Node end with the operation and the path of a handle: `EACCES: permission denied, open '/proc/…'`.
     const problem = plain(messageOf(error).replace(/^E[A-Z]+: ([^,]+),.*$/, '$1'));
-    const fields = { event: 'csv.unreadable', ...this.#about(name), error: problem };
-    if (this.#isNew('read', name, problem)) {
-      this.#fileTrouble.report(fields, 'failed to read file', plain(name));
-    }
+    this.#report('read', name, { problem }, { event: 'csv.unreadable', error: problem });
   }
 
   readable(name: string): void {
@@ -71,21 +68,23 @@ export class FileReports {
   }
 
   notMoved({ name, rows, values, refused }: FileProgress, error: unknown): void {
-    const { problem, hint } = folderProblem(this.#folder, error);
-    const found = { rows, values, refused, code: codeOf(error), problem, hint, error: messageOf(error) };
-    const fields = { event: 'csv.not_moved', ...this.#about(name), ...found };
-    if (this.#isNew('move', name, problem, hint)) {
-      this.#fileTrouble.report(fields, 'failed to move file', plain(name));
-    }
+    const found = folderProblem(this.#folder, error);
+    const fields = { rows, values, refused, code: codeOf(error), ...found, error: messageOf(error) };
+    this.#report('move', name, found, { event: 'csv.not_moved', ...fields });
   }
 
-  /** Adds a problem to the status. Returns whether it has not been reported yet. */
-  #isNew(action: 'read' | 'move', name: string, problem: string, hint?: string): boolean {
+  /** Adds a problem to the status, and logs it unless it has been reported. */
+  #report(
+    action: 'read' | 'move',
+    name: string,
+    { problem, hint }: { problem: string; hint?: string },
+    fields: Trouble,
+  ): void {
     const summary = plain(`failed to ${action} ${name}: ${problem}`);
-    if (this.#problems.get(name)?.summary === summary) return false;
+    if (this.#problems.get(name)?.summary === summary) return;
     this.#problems.set(name, { action, summary, hint });
     this.#status.errors++;
-    return true;
+    this.#fileTrouble.report({ ...this.#about(name), ...fields }, `failed to ${action} file`, plain(name));
   }
 
   /** Logs finished files with the same outcome in one line. */

@@ -5,14 +5,15 @@ import { TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ProposedMember, ScanStep } from '../source-kind.ts';
-import { type CsvSpec, GROUP_MARKS, numberReader, type Thousands } from './columns.ts';
+import { type CsvSpec, separatorsFor } from './columns.ts';
 import { assertValid, CsvReader, recordsOf } from './csv.ts';
 import { Folders, folderProblem } from './folders.ts';
+import { qualityOf } from './quality.ts';
 
 type Rows = string[][];
 
 /** Maximum number of rows that are read. */
-const MAX_ROWS = 50;
+const MAX_ROWS = 500;
 /** Maximum number of rows between header and values. */
 const MAX_UNITS_ROWS = 3;
 /** Formats that a time without a configured format does not match. */
@@ -28,6 +29,10 @@ const FORMATS = [
   'YYYY/MM/DD HH:mm:ss',
   'YYYY/MM/DD HH:mm',
   'DD-MM-YYYY HH:mm:ss',
+  'YYYY/MM/DD HH:mm:ss SSS',
+  'DD/MM/YYYY HH:mm:ss SSS',
+  'DD.MM.YYYY HH:mm:ss SSS',
+  'YYYY-MM-DD HH:mm:ss SSS',
   'YYYYMMDD HHmmss',
   'DD-MMM-YYYY HH:mm:ss.SSS',
   'DD-MMM-YYYY HH:mm:ss',
@@ -39,6 +44,13 @@ const FORMATS = [
   'MMM DD, YYYY hh:mm:ss A',
   'MMM DD YYYY HH:mm:ss',
 ];
+/** Headers, without spaces and other marks, of files with one value per row, such as archives of WinCC panels. */
+const NAME_HEADER = /^(var|tag|point|signal|item)?name$|^(variable|tag|signal|point|messstelle)$/;
+const VALUE_HEADER = /^(var)?(value|wert)$|^messwert$/;
+const QUALITY_HEADER = /quality|qualit(ä|ae)t|validity/;
+/** Rows of WinCC archives about the archive itself. */
+const NOT_A_VALUE = /^\$RT_/;
+const MILLISECONDS_HEADER = /^(ms|milli.*)$/;
 const LOOKS_NUMERIC = /^[+-]?\d[\d.,'\u2019 \u00a0\u202f]*(e[+-]?\d+)?$/i;
 
 /** Lists the columns of the newest file. In the long format, lists the tags and keys in its first rows. */
@@ -63,26 +75,46 @@ export async function* scanCsv(
   }
   const units = rows.splice(0, Number(members.units_row ?? spec.unitsRow));
   const written = spec.timeColumns.map((column) => (typeof column === 'number' ? column - 1 : header.indexOf(column)));
-  const found = timeIn(rows, written, spec);
+  const found = timeIn(rows, written, spec, header);
   const timeAt = found?.at ?? written;
-  const cells = rows.flatMap((row) => row.filter((cell, at) => isNumber(cell) && !timeAt.includes(at)));
-  Object.assign(members, numberMembers(cells, spec));
+  const indexOf = (column: string | number) => (typeof column === 'number' ? column - 1 : header.indexOf(column));
+  const isNamed = (at: number) =>
+    spec.hasHeader && header[at] && header.indexOf(header[at]) === header.lastIndexOf(header[at]);
+  const nameOf = (at: number) => (isNamed(at) ? header[at]! : at + 1);
+  const { nameAt, valueAt } = nameAndValueIn(header, rows, spec, indexOf);
+  const qualityAt = header
+    .map((_, at) => at)
+    .filter((at) => !timeAt.includes(at) && at !== nameAt && at !== valueAt && isQuality(rows, at, header[at]!));
+  const isOther = (at: number) => timeAt.includes(at) || qualityAt.includes(at);
+  const cells = rows.flatMap((row) => row.filter((cell, at) => isNumber(cell) && !isOther(at)));
+  Object.assign(members, separatorsFor(cells, spec)[0]);
   if (written.length === 0 && found) {
-    const columns = found.at.map((at) => (spec.hasHeader && header[at]) || at + 1);
+    const columns = found.at.map(nameOf);
     members.time_column = columns.length === 1 ? columns[0]! : columns;
   }
   if (found?.format !== undefined) members.time_format = found.format;
+  if (nameAt !== undefined && spec.nameColumn === undefined) {
+    members.name_column = nameOf(nameAt);
+    members.value_column = nameOf(valueAt!);
+  }
+  const isLong = spec.form === 'long' || nameAt !== undefined;
+  const isShared = spec.qualityColumn === undefined && qualityAt.length > 0 && (isLong || qualityAt.length === 1);
+  if (isShared) members.quality_column = nameOf(qualityAt[0]!);
+  const isFlag = qualityAt.some((at) => rows.some((row) => row[at] === '1'));
+  if (isFlag && spec.qualityMap === undefined) members.quality_map = { 1: 'good', 0: 'bad' };
   if (Object.keys(members).length > 0) yield { source: members };
-  if (spec.form === 'long') {
-    yield* scanLong(header, rows);
+  if (isLong) {
+    yield* scanLong(header, rows, nameAt, valueAt);
     return;
   }
   const keys = new ScannedNames();
   for (const [at, name] of header.entries()) {
-    if (timeAt.includes(at) || name === '') continue;
+    if (isOther(at) || name === '') continue;
     const key = keys.unique(name, `column_${at + 1}`);
     const texts = [rows[0] ?? [], ...units].map((row) => row[at] ?? '').filter((text) => text !== '');
-    yield { found: { key, members: { column: spec.hasHeader ? name : at + 1 }, sample: texts.join(' ') } };
+    // If there are several quality columns, each one follows its value.
+    const own = qualityAt.length > 1 && qualityAt.includes(at + 1) ? { quality_column: nameOf(at + 1) } : {};
+    yield { found: { key, members: { column: nameOf(at), ...own }, sample: texts.join(' ') } };
   }
   yield { done: header.length, total: header.length };
 }
@@ -106,14 +138,47 @@ async function readSample(spec: CsvSpec, folders: Folders, signal: AbortSignal):
   }
 }
 
-function* scanLong(header: readonly string[], rows: Rows): Generator<ScanStep> {
-  const columns = ['tag', 'key', 'value'].map((name) => header.indexOf(name));
+/** Returns the indexes of the name and value columns of a file with one value per row, from tags.yaml or the header. */
+function nameAndValueIn(
+  header: readonly string[],
+  rows: Rows,
+  { form, nameColumn, valueColumn }: CsvSpec,
+  indexOf: (column: string | number) => number,
+): { nameAt?: number; valueAt?: number } {
+  if (nameColumn !== undefined) return { nameAt: indexOf(nameColumn), valueAt: indexOf(valueColumn!) };
+  if (form === 'long') return {};
+  const plain = header.map((name) => name.toLowerCase().replaceAll(/[^\p{L}]/gu, ''));
+  const nameAt = plain.findIndex((name) => NAME_HEADER.test(name));
+  const valueAt = plain.findIndex((name) => VALUE_HEADER.test(name));
+  const isText = rows.every((row) => row[nameAt] && !LOOKS_NUMERIC.test(row[nameAt]));
+  return nameAt >= 0 && valueAt >= 0 && rows.length > 0 && isText ? { nameAt, valueAt } : {};
+}
+
+/** Returns whether a column contains words for a quality, or has a suitable header and contains codes. */
+function isQuality(rows: Rows, at: number, header: string): boolean {
+  const cells = rows.map((row) => row[at] ?? '').filter((cell) => cell !== '');
+  const qualities = cells.map((cell) => qualityOf(cell, { 1: 'good' }));
+  if (!qualities.includes('good') || qualities.includes(undefined)) return false;
+  return QUALITY_HEADER.test(header.toLowerCase()) || cells.every((cell) => Number.isNaN(Number(cell)));
+}
+
+/** Lists the names in the name column or, without one, the tags and keys. */
+function* scanLong(
+  header: readonly string[],
+  rows: Rows,
+  nameAt: number | undefined,
+  valueAt = header.indexOf('value'),
+): Generator<ScanStep> {
+  const [tagAt, keyAt] = ['tag', 'key'].map((name) => header.indexOf(name));
+  const keys = new ScannedNames();
   const seen = new Set<string>();
   for (const row of rows) {
-    const [tag, key, sample = ''] = columns.map((at) => row[at]);
-    if (!tag || !key || seen.has(`${tag} ${key}`)) continue;
-    seen.add(`${tag} ${key}`);
-    yield { found: { tag, key, members: {}, sample } };
+    const [tag, name] = nameAt === undefined ? [row[tagAt!], row[keyAt!]] : ['any', row[nameAt]];
+    if (!tag || !name || seen.has(`${tag} ${name}`) || NOT_A_VALUE.test(name)) continue;
+    seen.add(`${tag} ${name}`);
+    const sample = row[valueAt] ?? '';
+    if (nameAt === undefined) yield { found: { tag, key: name, members: {}, sample } };
+    else yield { found: { key: keys.unique(name), members: { name }, sample } };
   }
   yield { done: rows.length, total: rows.length };
 }
@@ -123,9 +188,18 @@ function timeIn(
   rows: Rows,
   written: readonly number[],
   { time }: CsvSpec,
+  header: readonly string[],
 ): { at: readonly number[]; format?: string | undefined } | undefined {
   const columns = (rows[0] ?? []).map((_, at) => at);
-  const choices = written.length > 0 ? [written] : [...columns.map((at) => [at]), ...columns.map((at) => [at, at + 1])];
+  const withMilliseconds = columns.filter((at) => MILLISECONDS_HEADER.test((header[at + 2] ?? '').toLowerCase()));
+  const choices =
+    written.length > 0
+      ? [written]
+      : [
+          ...columns.map((at) => [at]),
+          ...withMilliseconds.map((at) => [at, at + 1, at + 2]),
+          ...columns.map((at) => [at, at + 1]),
+        ];
   for (const at of choices) {
     const texts = rows.map((row) =>
       at
@@ -146,22 +220,4 @@ function timeIn(
     if (fitting.length > 0) return { at, format: isAmbiguous ? undefined : fitting[0] };
   }
   return undefined;
-}
-
-/** Returns the separators that the source lacks and with which all cells are numbers. */
-function numberMembers(cells: readonly string[], spec: CsvSpec): { decimal?: ','; thousands?: Thousands } {
-  if (spec.thousands !== undefined) return {};
-  const decimals = spec.decimal === ',' ? ([','] as const) : (['.', ','] as const);
-  for (const thousands of [undefined, ...(Object.keys(GROUP_MARKS) as Thousands[])]) {
-    for (const decimal of decimals) {
-      if (decimal === thousands) continue;
-      const read = numberReader(decimal, thousands);
-      if (!cells.every((cell) => Number.isFinite(read(cell)))) continue;
-      return {
-        ...(decimal === spec.decimal || decimal === '.' ? {} : { decimal }),
-        ...(thousands === undefined ? {} : { thousands }),
-      };
-    }
-  }
-  return {};
 }

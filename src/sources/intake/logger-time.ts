@@ -32,6 +32,8 @@ const LANGUAGES = ['en', 'de', 'fr', 'it', 'es', 'nl'];
 export const UNITS: Readonly<Record<string, number>> = { unix: 1_000, unix_ms: 1 };
 const GERMAN = ['DD.MM.YYYY HH:mm:ss.SSS', 'DD.MM.YYYY HH:mm:ss', 'DD.MM.YYYY HH:mm', 'DD.MM.YYYY'];
 const DAY_MS = 86_400_000;
+/** Days since `EXCEL_MS` per unit of numeric local times. WinCC archives contain millionths of a day. */
+const DAYS_OF_UNIT: Readonly<Record<string, number>> = { excel: 1, wincc: 1e-6 };
 /** Day 0 of Excel dates. Excel counts the non-existent 29 February 1900 as day 60. */
 const EXCEL_MS = Date.UTC(1899, 11, 30);
 const HAS_OFFSET = /^.{10}.*(?:[zZ]|[+-]\d{2}(?::?\d{2})?)$/;
@@ -56,7 +58,7 @@ export function formatFor(unit: TimeUnit): string {
 
 /** Returns the reason why a format is invalid, or `undefined` if it is valid. */
 export function formatProblem(format: string): string | undefined {
-  if (format in UNITS || format === 'excel') return undefined;
+  if (format in UNITS || format in DAYS_OF_UNIT) return undefined;
   const found: string[] = format.match(TOKEN) ?? [];
   const hasMonth = found.includes('MM') || found.includes('MMM');
   if (!found.some((token) => token.startsWith('Y')) || !hasMonth || !found.includes('DD')) {
@@ -119,8 +121,9 @@ export class TimeReader {
   }
 
   #wall(text: string): number {
-    if (this.#format === 'excel') {
-      return text === '' ? Number.NaN : EXCEL_MS + Math.round(Number(text.replace(',', '.')) * DAY_MS);
+    const days = DAYS_OF_UNIT[this.#format ?? ''];
+    if (days !== undefined) {
+      return text === '' ? Number.NaN : EXCEL_MS + Math.round(Number(text.replace(',', '.')) * days * DAY_MS);
     }
     for (const format of this.#formats) {
       const wallMs = format(text);
@@ -244,11 +247,12 @@ function compile(format: string): (text: string) => number {
   const parts = format.split(TOKEN).map((literal, at) => {
     const token = tokens[at];
     const text = literal.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&');
-    // Loggers write fractions of a second after a point or a comma.
+    // Loggers write fractions of a second after a point or a comma, and numbers of milliseconds after other characters.
     const before = token === 'SSS' ? text.replace(/(?:\\\.|,)$/, '[.,]') : text;
     return token === undefined ? text : `${before}(?<${token}>${TOKENS[token]})`;
   });
   const pattern = new RegExp(`^${parts.join('')}$`);
+  const isFraction = /(?:[.,]|ss)SSS/.test(format);
   return (text) => {
     const found = pattern.exec(text)?.groups;
     if (found === undefined) return Number.NaN;
@@ -260,7 +264,9 @@ function compile(format: string): (text: string) => number {
     const isDate = midnight.getUTCMonth() === Number(MM) - 1 && midnight.getUTCDate() === Number(DD);
     if (!isDate || hour > 24 || Number(mm) > 59 || Number(ss) > 60) return Number.NaN;
     const seconds = (hour * 60 + Number(mm)) * 60 + Number(ss);
-    return midnight.getTime() + seconds * 1_000 + Math.floor(Number(`0.${SSS}`) * 1_000);
+    return (
+      midnight.getTime() + seconds * 1_000 + Math.floor(Number(`0.${isFraction ? SSS : SSS.padStart(3, '0')}`) * 1_000)
+    );
   };
 }
 

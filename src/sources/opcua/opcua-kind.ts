@@ -5,7 +5,14 @@ import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SecurityPolicyName } from '../../opcua/protocol.ts';
 import { CONNECTION_MEMBERS } from '../messages/message-members.ts';
 import type { SourceKind } from '../source-kind.ts';
-import { type OpcuaSpec, type OpcuaValue, READER_MISSING, readerCommand } from './reader-process.ts';
+import {
+  inspectServer,
+  type OpcuaSpec,
+  type OpcuaValue,
+  READER_MISSING,
+  readerCommand,
+  scanOpcua,
+} from './reader-process.ts';
 
 const PORT = 4840;
 const TRUST_FOLDER = 'opcua-trust';
@@ -177,14 +184,8 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
     const { OpcuaSource } = await import('./opcua-source.ts');
     return new OpcuaSource(context, await context.notes());
   },
-  async inspectServer(context) {
-    const { inspectServer } = await import('./reader-process.ts');
-    return await inspectServer(context);
-  },
-  async *scan(context, what) {
-    const { scanOpcua } = await import('./reader-process.ts');
-    yield* scanOpcua(context, what);
-  },
+  inspectServer,
+  scan: scanOpcua,
 };
 
 function placeOf(url: string): { host: string; port: number } {

@@ -1,16 +1,19 @@
 /**
- * Fills gaps in the values of a server from its history, after the live values. The time of the latest stored value of
- * each item with history, and its gaps, are in one note that is written with the values. After a kill -9, gaps are
- * therefore filled completely.
+ * Fills gaps in the values of a server from its history, after the live values. The notes `times/N` contain the time of
+ * the latest stored value of each item and its gaps, except for items without history. They are written with the values,
+ * so gaps are filled completely even after a kill -9. Each note belongs to 100 items and is written only if one of them
+ * has changed.
  *
  *   latest ──── subscription lost ──── first value of the next one ──► gap (latest, first) ──► filled page by page
  */
 import { messageOf } from '../../base/errors.ts';
+import { plain } from '../../base/foreign-text.ts';
+import type { Note } from '../../buffer/client/notes.ts';
 import { STATUS_FLAGS, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { HistoryPage, HistorySpan } from '../../opcua/protocol.ts';
 import type { Quality } from '../intake/gate.ts';
 import { isSent, type LastSent, shape } from '../intake/shaping.ts';
-import type { Point } from '../points.ts';
+import { TroubleLog } from '../intake/trouble-log.ts';
 import type { SourceContext } from '../source-kind.ts';
 import type { OpcuaSpec, OpcuaValue } from './reader-process.ts';
 
@@ -19,119 +22,147 @@ export const QUALITIES: readonly Quality[] = ['good', 'uncertain', 'bad'];
 
 /** Interval between searches for gaps. */
 const CHECK_MS = 1_000;
-/** Maximum number of failed requests per gap, for example because a page ends the connection. */
-const MAX_ATTEMPTS = 3;
+/** Maximum number of failed requests per page, for example because the page ends the connection. */
+const MAX_ATTEMPTS = 5;
 /** Maximum number of gaps per item. */
 const MAX_GAPS = 8;
-/** Maximum number of past values that are not on disk yet. */
-const MAX_UNSTORED = 10_000;
+const ITEMS_PER_NOTE = 100;
 
 /** Values between the two times, both exclusive, are missing. */
-export interface Gap {
-  readonly item: number;
+interface Gap {
   fromMs: number;
   untilMs: number;
   attempts: number;
 }
 
-/** Result of filling. */
-export interface Filled {
+interface PastItem {
+  /** Time of the latest value. */
+  latestMs: number | undefined;
+  gaps: Gap[];
+  /** `undefined` until the server has reported it. */
+  hasHistory: boolean | undefined;
+  /** Whether the next value ends a gap. */
+  isGapExpected: boolean;
+}
+
+/** The latest time, then both ends of each gap; `null` for an item without history. */
+type StoredTimes = number[] | null;
+
+/** Values that were read from the history in one search for gaps. */
+interface Filled {
   values: number;
   gaps: number;
   fromMs: number;
   untilMs: number;
 }
 
-/** Milliseconds before the time of the note: the latest value, then both ends of each gap. `null`: no history. */
-type StoredItem = number[] | null;
-
-interface PastOptions {
-  context(): SourceContext<OpcuaSpec, OpcuaValue>;
-  /** Rejects without a connection. */
-  readPage(item: number, span: Omit<HistorySpan, 'item'>, signal: AbortSignal): Promise<HistoryPage>;
-  /** Writes columns with the current note. */
-  store(columns: ValueColumns): Promise<void>;
-  filled(filled: Filled): void;
-  missing(gap: Gap, why: string): void;
-}
+/** Rejects without a connection. */
+type ReadPage = (item: number, span: Omit<HistorySpan, 'item'>, signal: AbortSignal) => Promise<HistoryPage>;
 
 export class PastValues {
-  readonly #options: PastOptions;
-  /** Time of the latest value of each item. */
-  readonly #latest = new Map<number, number>();
-  readonly #gaps = new Set<Gap>();
-  #history = new Set<number>();
-  /** Items whose next value ends a gap. */
-  #expected = new Set<number>();
+  readonly #context: () => SourceContext<OpcuaSpec, OpcuaValue>;
+  readonly #readPage: ReadPage;
+  readonly #trouble: TroubleLog;
+  readonly #items: PastItem[];
+  /** Numbers of the notes that must be written with the next values. */
+  readonly #changed = new Set<number>();
   #isConnected = false;
-  #filled: Filled | undefined;
-  #unstored = 0;
 
-  /** `stored`: as returned by `toJSON`, one entry per item; `undefined` for an item that was not stored. */
-  constructor(options: PastOptions, baseMs: number, stored: readonly (StoredItem | undefined)[]) {
-    this.#options = options;
-    for (const [item, entry] of stored.entries()) {
-      if (entry === undefined || entry === null) continue;
-      const [latestMs, ...ends] = entry.map((beforeMs) => baseMs - beforeMs);
-      this.#latest.set(item, latestMs!);
-      this.#history.add(item);
-      for (let end = 0; end < ends.length; end += 2)
-        this.#gaps.add({ item, fromMs: ends[end]!, untilMs: ends[end + 1]!, attempts: 0 });
+  /** `keys`: identify the items. `storedKeys`: those when the notes were written. */
+  constructor(
+    context: () => SourceContext<OpcuaSpec, OpcuaValue>,
+    readPage: ReadPage,
+    notes: ReadonlyMap<string, string>,
+    keys: readonly string[],
+    storedKeys: readonly string[],
+  ) {
+    this.#context = context;
+    this.#readPage = readPage;
+    this.#trouble = new TroubleLog(context().log, context().clock, 'values');
+    const stored = new Map<string, StoredTimes>();
+    for (let first = 0; first < storedKeys.length; first += ITEMS_PER_NOTE) {
+      const number = first / ITEMS_PER_NOTE;
+      const times = JSON.parse(notes.get(`times/${number}`) ?? '[]') as StoredTimes[];
+      for (const [at, one] of times.entries()) stored.set(storedKeys[first + at]!, one);
+      // The items may have changed their places.
+      this.#changed.add(number);
     }
+    this.#items = keys.map((key, item) => {
+      const [latestMs, ...ends] = stored.get(key) ?? [];
+      const known = latestMs === undefined ? undefined : true;
+      const gaps: Gap[] = [];
+      for (let at = 0; at < ends.length; at += 2) gaps.push({ fromMs: ends[at]!, untilMs: ends[at + 1]!, attempts: 0 });
+      return { latestMs, gaps, hasHistory: this.#isUsed(item) ? known : false, isGapExpected: false };
+    });
   }
 
-  /** Returns the latest time of all items, and the other times relative to it. */
-  toJSON(): { baseMs: number; times: StoredItem[] } {
-    const { length } = this.#history.size === 0 ? [] : this.#options.context().points;
-    let baseMs = 0;
-    for (const item of this.#history) baseMs = Math.max(baseMs, this.#latest.get(item) ?? 0);
-    const times = Array.from({ length }, (_, item): StoredItem => {
-      const latestMs = this.#history.has(item) ? this.#latest.get(item) : undefined;
-      if (latestMs === undefined) return null;
-      return [baseMs - latestMs];
+  /** Returns the notes that changed since the previous call. */
+  notes(): Note[] {
+    const { name } = this.#context().source;
+    const changed = [...this.#changed];
+    this.#changed.clear();
+    return changed.map((number) => {
+      const items = this.#items.slice(number * ITEMS_PER_NOTE, (number + 1) * ITEMS_PER_NOTE);
+      const times = items.map(({ latestMs, gaps, hasHistory }): StoredTimes => {
+        if (hasHistory === false || latestMs === undefined) return null;
+        return [latestMs, ...gaps.flatMap(({ fromMs, untilMs }) => [fromMs, untilMs])];
+      });
+      const text = times.some((one) => one !== null) ? JSON.stringify(times) : undefined;
+      return { name: `source/${name}/times/${number}`, text };
     });
-    for (const { item, fromMs, untilMs } of this.#gaps) times[item]?.push(baseMs - fromMs, baseMs - untilMs);
-    return { baseMs, times };
+  }
+
+  /** Deletes all notes with the next call of `notes`. */
+  forget(): void {
+    for (const at of this.#items.keys()) this.#markChanged(at);
+    this.#items.length = 0;
   }
 
   /** The connection can be used. `items`: those whose history can be read. */
   resume(items: readonly number[]): void {
-    this.#history = new Set(items.filter((item) => this.#isUsed(item)));
+    const readable = new Set(items);
+    for (const [at, item] of this.#items.entries()) {
+      const hasHistory = readable.has(at) && this.#isUsed(at);
+      if (hasHistory !== item.hasHistory) this.#markChanged(at);
+      item.hasHistory = hasHistory;
+    }
     this.#isConnected = true;
+  }
+
+  /** A status trigger reports only some of the values in the history; arrival times differ from those in the history. */
+  #isUsed(at: number): boolean {
+    const { source, points } = this.#context();
+    return source.spec.historyMs > 0 && source.timeFrom === 'source' && points[at]?.spec.trigger !== 'status';
   }
 
   pause(): void {
     this.#isConnected = false;
   }
 
-  get hasAll(): boolean {
-    return this.#history.size === this.#options.context().points.length;
+  /** Whether the history contains all values. */
+  get isComplete(): boolean {
+    return this.#items.every(({ hasHistory }) => hasHistory === true);
   }
 
-  /** A status trigger reports only some of the values in the history; arrival times differ from those in the history. */
-  #isUsed(item: number): boolean {
-    const { source, points } = this.#options.context();
-    return source.spec.historyMs > 0 && source.timeFrom === 'source' && points[item]?.spec.trigger !== 'status';
-  }
-
-  /** Values of all items may be missing: the next value of each item ends a gap. */
+  /** The next value of each item ends a gap. */
   expectGaps(): void {
-    this.#expected = new Set(this.#latest.keys());
+    for (const item of this.#items) item.isGapExpected = true;
   }
 
   /**
-   * Records the time of a live value. `isAfterGap`: the server discarded values before it. Returns whether the value is
-   * new: a subscription begins with the current values, and a change of value or status has a new time (OPC 10000-4,
-   * 7.11.3).
+   * Records a value. Returns `false` for a value that is already stored: a subscription begins with the current values,
+   * and a change of value or status has a new time (OPC 10000-4, 7.11.3).
    */
-  record(item: number, timeMs: number, isAfterGap: boolean): boolean {
-    const latestMs = this.#latest.get(item);
-    const isExpected = this.#expected.delete(item);
-    if (latestMs !== undefined && timeMs <= latestMs) return !isExpected || timeMs < latestMs;
-    this.#latest.set(item, timeMs);
-    if (latestMs === undefined || timeMs - latestMs <= 1 || !(isExpected || isAfterGap)) return true;
-    const gaps = [...this.#gaps].filter((gap) => gap.item === item);
-    if (gaps.length < MAX_GAPS) this.#gaps.add({ item, fromMs: latestMs, untilMs: timeMs, attempts: 0 });
+  record(at: number, timeMs: number, isAfterGap: boolean): boolean {
+    const item = this.#items[at]!;
+    const { latestMs, gaps, isGapExpected } = item;
+    item.isGapExpected = false;
+    if (latestMs !== undefined && timeMs <= latestMs) return !isGapExpected || timeMs < latestMs;
+    item.latestMs = timeMs;
+    // Also before the server has reported it: a crash in between would lose the beginning of the next gap.
+    if (item.hasHistory !== false) this.#markChanged(at);
+    if (latestMs === undefined || timeMs - latestMs <= 1 || !(isGapExpected || isAfterGap)) return true;
+    if (gaps.length < MAX_GAPS) gaps.push({ fromMs: latestMs, untilMs: timeMs, attempts: 0 });
     // The last gap is then filled together with the values between the two.
     else gaps.at(-1)!.untilMs = timeMs;
     return true;
@@ -139,97 +170,114 @@ export class PastValues {
 
   /** Fills gaps until the signal; then rejects. */
   async run(signal: AbortSignal): Promise<never> {
-    const { context, filled } = this.#options;
     for (;;) {
-      await context().clock.sleep(CHECK_MS, signal);
-      for (const gap of this.#gaps) if (this.#isConnected) await this.#fill(gap, signal);
-      if (this.#filled === undefined || this.#gaps.size > 0) continue;
-      filled(this.#filled);
-      this.#filled = undefined;
+      await this.#context().clock.sleep(CHECK_MS, signal);
+      const filled = { values: 0, gaps: 0, fromMs: Number.POSITIVE_INFINITY, untilMs: 0 };
+      for (const [at, { gaps }] of this.#items.entries()) {
+        for (const gap of [...gaps]) if (this.#isConnected) await this.#fill(at, gap, filled, signal);
+      }
+      if (filled.values === 0 && filled.gaps === 0) continue;
+      const { log, source } = this.#context();
+      const { values, gaps } = filled;
+      const fields = {
+        source: source.name,
+        values,
+        gaps,
+        from: isoTime(filled.fromMs),
+        until: isoTime(filled.untilMs),
+      };
+      log.info({ event: 'opcua.gap_filled', ...fields }, 'missing values read from the server history');
     }
   }
 
-  async #fill(gap: Gap, signal: AbortSignal): Promise<void> {
-    const { context, missing, store } = this.#options;
-    const { item, untilMs } = gap;
-    const earliestMs = untilMs - context().source.spec.historyMs;
+  async #fill(at: number, gap: Gap, filled: Filled, signal: AbortSignal): Promise<void> {
+    const { gaps, hasHistory } = this.#items[at]!;
+    const { untilMs } = gap;
+    const earliestMs = untilMs - this.#context().source.spec.historyMs;
     let why: string | undefined;
     try {
-      if (!this.#history.has(item)) why = 'there is no history of this value';
+      if (!hasHistory) why = 'there is no history of this value';
       else if (gap.fromMs < earliestMs) {
-        missing({ ...gap, untilMs: earliestMs }, 'the gap is longer than history:');
+        this.#reportMissing(at, gap.fromMs, earliestMs, 'the gap is longer than history:');
         gap.fromMs = earliestMs;
       }
-      why ??= await this.#readPages(gap, untilMs, signal);
+      why ??= await this.#readPages(at, gap, untilMs, filled, signal);
     } catch (error) {
       signal.throwIfAborted();
       gap.attempts++;
       if (gap.attempts < MAX_ATTEMPTS) return;
       why = messageOf(error);
     }
-    if (why !== undefined) missing(gap, why);
-    else if (this.#filled) this.#filled.gaps++;
-    if (gap.untilMs === untilMs) this.#gaps.delete(gap);
+    if (why === undefined) filled.gaps++;
+    else this.#reportMissing(at, gap.fromMs, untilMs, why);
+    if (gap.untilMs === untilMs) gaps.splice(gaps.indexOf(gap), 1);
     else gap.fromMs = untilMs;
-    store(new ValueColumns(0)).catch(() => {});
+    if (hasHistory) this.#markChanged(at);
+    this.#context().gate.record([], this.notes());
   }
 
-  /** Returns why the gap cannot be filled. Continues after the last stored value. Rejects if a request fails. */
-  async #readPages(gap: Gap, untilMs: number, signal: AbortSignal): Promise<string | undefined> {
-    const { readPage, context } = this.#options;
-    const { item } = gap;
+  /**
+   * Returns why the gap cannot be filled. Continues after the last stored value. Rejects if a request fails. The dead
+   * band is applied independently of the live values.
+   */
+  async #readPages(at: number, gap: Gap, untilMs: number, filled: Filled, signal: AbortSignal) {
     let sent: LastSent | undefined;
-    let span: Omit<HistorySpan, 'item'> = { fromMs: gap.fromMs, untilMs };
+    let point: string | undefined;
+    const { fromMs } = gap;
     for (;;) {
-      const { past, point, problem } = await readPage(item, span, signal);
+      const page = await this.#readPage(at, { fromMs, untilMs, point }, signal);
       // A continuation point is valid only in its session.
-      if (problem !== undefined && span.point !== undefined) throw new Error(problem);
-      if (problem !== undefined) return problem;
-      const columns = new ValueColumns(past.length);
-      const { fromMs } = gap;
-      for (const [raw, timeMs, status] of past) {
+      if (page.problem !== undefined && point !== undefined) throw new Error(page.problem);
+      if (page.problem !== undefined) return page.problem;
+      const { gate, points, status } = this.#context();
+      const { name, series, shaping, map } = points[at]!;
+      const columns = new ValueColumns(page.past.length);
+      for (const [raw, timeMs, severity, detail] of page.past) {
         // A second value with the same time would replace the first.
-        if (raw === null || timeMs === null || timeMs <= gap.fromMs || timeMs >= untilMs) continue;
-        if (context().gate.rejectsPast(context().points[item]!, timeMs)) continue;
+        if (timeMs !== null && (timeMs <= gap.fromMs || timeMs >= untilMs)) continue;
+        if (raw === null || timeMs === null) {
+          status.errors++;
+          status.recordRejected(
+            `${name}: ${raw === null ? plain(detail?.problem ?? '') : 'no timestamp'} (in the history)`,
+          );
+          continue;
+        }
+        if (gate.rejectsPast(points[at]!, timeMs)) continue;
         gap.fromMs = timeMs;
         gap.attempts = 0;
-        sent = addShaped(columns, context().points[item]!, sent, { raw, timeMs, quality: QUALITIES[status]! });
+        const shaped = shape(raw, { shaping, map });
+        if ('problem' in shaped) {
+          status.reportNoMeasurement(points[at]!, shaped.problem, shaped.fault);
+          continue;
+        }
+        const { value } = shaped;
+        const isBad = QUALITIES[severity] === 'bad';
+        if (!isSent(shaping, sent, value, isBad, timeMs)) continue;
+        sent = { value, isBad, atMs: timeMs };
+        columns.add(series, timeMs, value, STATUS_FLAGS[QUALITIES[severity]!]);
       }
-      if (gap.fromMs > fromMs) await this.#store(columns, fromMs, gap.fromMs);
-      if (point === undefined) return undefined;
-      span = { ...span, point };
+      filled.values += columns.length;
+      filled.fromMs = Math.min(filled.fromMs, fromMs);
+      filled.untilMs = Math.max(filled.untilMs, untilMs);
+      this.#markChanged(at);
+      gate.writePast(columns, this.notes()).catch(() => {});
+      await gate.untilRoom();
+      if (page.point === undefined) return undefined;
+      point = page.point;
     }
   }
 
-  /** Waits only while too many values are not on disk. */
-  async #store(columns: ValueColumns, fromMs: number, untilMs: number): Promise<void> {
-    const { length } = columns;
-    this.#filled ??= { values: 0, gaps: 0, fromMs, untilMs };
-    this.#filled.values += length;
-    this.#filled.fromMs = Math.min(this.#filled.fromMs, fromMs);
-    this.#filled.untilMs = Math.max(this.#filled.untilMs, untilMs);
-    this.#unstored += length;
-    const stored = this.#options.store(columns).finally(() => {
-      this.#unstored -= length;
-    });
-    stored.catch(() => {});
-    if (this.#unstored >= MAX_UNSTORED) await stored;
+  #reportMissing(at: number, fromMs: number, untilMs: number, error: string): void {
+    const { source, points } = this.#context();
+    const name = points[at]?.name;
+    if (name === undefined || source.spec.historyMs === 0) return;
+    const fields = { source: source.name, value: name, from: isoTime(fromMs), until: isoTime(untilMs), error };
+    this.#trouble.report({ event: 'opcua.gap', ...fields }, 'value changes may be missing', name);
+  }
+
+  #markChanged(at: number): void {
+    this.#changed.add(Math.floor(at / ITEMS_PER_NOTE));
   }
 }
 
-interface PastReading {
-  raw: number | string | boolean;
-  timeMs: number;
-  quality: Quality;
-}
-
-/** Applies the settings of a value to a past reading, independently of the live ones. Returns the latest sent value. */
-function addShaped(columns: ValueColumns, point: Point, sent: LastSent | undefined, reading: PastReading) {
-  const shaped = shape(reading.raw, point);
-  if ('problem' in shaped) return sent;
-  const { value } = shaped;
-  const isBad = reading.quality === 'bad';
-  if (!isSent(point.shaping, sent, value, isBad, reading.timeMs)) return sent;
-  columns.add(point.series, reading.timeMs, value, STATUS_FLAGS[reading.quality]);
-  return { value, isBad, atMs: reading.timeMs };
-}
+const isoTime = (ms: number): string => new Date(ms).toISOString();

@@ -7,7 +7,7 @@ import type { Clock } from '../../base/clock.ts';
 import { TagferryError } from '../../base/errors.ts';
 import { installedFile } from '../../base/installation.ts';
 import { memoryLimitBytes } from '../../base/memory-limit.ts';
-import { SupervisedProgram } from '../../base/programs/supervised.ts';
+import { type SupervisedOptions, SupervisedProgram } from '../../base/programs/supervised.ts';
 import type { Source } from '../../config/tags.ts';
 import type { AgentLine, AnswerLine, Endpoint, Item, Question, ReaderLine } from '../../opcua/protocol.ts';
 import { ScannedNames } from '../scanned-names.ts';
@@ -35,8 +35,13 @@ const MAX_HEAP_MIB = 192;
 const HEAP_SHARE = 0.4;
 /** Maximum line length, sufficient for ten thousand subscription items. */
 const MAX_LINE_BYTES = 16 * MIB;
-/** Time without output after which the reader is restarted, in seconds. Equals six heartbeats. */
-const MAX_SILENT_S = 30;
+/**
+ * Maximum length of the lines that wait for their handler: those of 10,000 values that are not on disk, and of one message
+ * of the maximum size.
+ */
+const MAX_WAITING_LENGTH = 2 * MAX_LINE_BYTES;
+/** Time without output after which the reader is restarted. Equals six heartbeats. */
+const MAX_SILENT_MS = 30_000;
 
 export const READER_MISSING = {
   problem: 'the package tagferry-opcua is not installed',
@@ -61,10 +66,10 @@ export function endpointOf({ spec }: Source<OpcuaSpec>, stateDir: string): Endpo
   return { ...endpoint, identity };
 }
 
-/** Calls `handle` for each line from the reader, one line at a time. Rejects if a line exceeds `MAX_LINE_BYTES`. */
+/** Calls `onLine` for each line from the reader. Rejects if a line exceeds `MAX_LINE_BYTES`. */
 export async function eachReaderLine(
   output: Readable,
-  handle: (line: ReaderLine) => Promise<void> | void,
+  onLine: (line: ReaderLine, length: number) => void,
 ): Promise<void> {
   output.setEncoding('utf8');
   let rest = '';
@@ -72,35 +77,68 @@ export async function eachReaderLine(
     const lines = (rest + chunk).split('\n');
     rest = lines.pop()!;
     if (rest.length > MAX_LINE_BYTES) throw new Error('a line from the OPC UA process exceeds the size limit');
-    for (const line of lines) await handle(JSON.parse(line) as ReaderLine);
+    for (const line of lines) onLine(JSON.parse(line) as ReaderLine, line.length);
   }
 }
 
-interface ReaderOptions {
-  command: [string, ...string[]];
-  instance: string;
+interface ReaderLines {
   clock: Clock;
-  /** Called when the process can receive lines. */
-  started(): void;
-  /** Further output is not read until the promise resolves. */
+  /** Called for each line except heartbeats, when the promise of the previous one has resolved. */
   handle(line: ReaderLine): Promise<void> | void;
-  onErrorLine(line: string): void;
-  ended(how: string, againInMs: number): void;
+  /** Called if the reader sends no line, including heartbeats, for `MAX_SILENT_MS`. */
+  silent(): void;
 }
 
+/**
+ * Handles the lines of one reader process. Lines are read while others wait for their handler, for example because the
+ * disk is full, so that a frozen process is detected. Rejects if too much output is waiting.
+ */
+export async function handleReaderLines(output: Readable, { clock, handle, silent }: ReaderLines): Promise<void> {
+  let endWatch = () => {};
+  // In two steps, so that a suspended agent reads the output before it restarts the process.
+  const watch = (isSecondStep = false): void => {
+    endWatch = clock.after(MAX_SILENT_MS / 2, () => (isSecondStep ? silent() : watch(true)));
+  };
+  let handled = Promise.resolve();
+  let waitingLength = 0;
+  watch();
+  try {
+    await eachReaderLine(output, (line, length) => {
+      endWatch();
+      watch();
+      if ('alive' in line) return;
+      waitingLength += length;
+      if (waitingLength > MAX_WAITING_LENGTH) throw new Error('the OPC UA process does not wait for the agent');
+      handled = handled.then(async () => {
+        await handle(line);
+        waitingLength -= length;
+      });
+      handled.catch((error: Error) => output.destroy(error));
+    });
+    await handled;
+  } finally {
+    endWatch();
+  }
+}
+
+interface ReaderOptions extends Pick<SupervisedOptions, 'command' | 'instance' | 'clock' | 'onErrorLine' | 'ended'> {
+  /** Called when the process can receive lines. */
+  started(): void;
+  /** Called when the promise of the previous line has resolved. */
+  handle(line: ReaderLine): Promise<void> | void;
+}
+
+/** Supervised reader. It is restarted if it sends no lines, including heartbeats. */
 export class ReaderProcess {
-  readonly #options: ReaderOptions;
+  readonly #clock: Clock;
   readonly #program: SupervisedProgram;
   /** Emits the lines of each answer under its number. */
-  readonly #answers = new EventEmitter();
-  readonly #end = new AbortController();
+  readonly #answers = new EventEmitter().setMaxListeners(0);
   #asked = 0;
   #input: Writable | undefined;
-  #silentS = 0;
 
   constructor(options: ReaderOptions) {
-    this.#options = options;
-    this.#answers.setMaxListeners(0);
+    this.#clock = options.clock;
     this.#program = new SupervisedProgram({
       ...options,
       started: () => {},
@@ -108,28 +146,25 @@ export class ReaderProcess {
         this.#input = input;
         options.started();
       },
-      readOutput: (output) => eachReaderLine(output, (line) => this.#receive(line)),
-      ended: (how, againInMs) => {
+      readOutput: (output) => this.#read(output, options.handle),
+      ended: (how, againInMs, hasExited) => {
         this.#input = undefined;
         if (this.#answers.listenerCount('error') > 0)
           this.#answers.emit('error', failure(`the OPC UA process ended: ${how}`));
-        options.ended(how, againInMs);
+        options.ended(how, againInMs, hasExited);
       },
     });
   }
 
   start(): void {
     this.#program.start();
-    this.#watch().catch(() => {});
   }
 
   /** Closes the input and waits up to `graceMs` for the process to end by itself. */
   async stop(graceMs = 0): Promise<void> {
-    const { clock } = this.#options;
-    this.#end.abort();
     this.#input?.end();
-    const endMs = clock.monotonicMs() + graceMs;
-    while (this.#program.startedMs !== undefined && clock.monotonicMs() < endMs) await clock.sleep(50);
+    const endMs = this.#clock.monotonicMs() + graceMs;
+    while (this.#program.startedMs !== undefined && this.#clock.monotonicMs() < endMs) await this.#clock.sleep(50);
     await this.#program.stop();
   }
 
@@ -154,23 +189,17 @@ export class ReaderProcess {
     }
   }
 
-  async #receive(line: ReaderLine): Promise<void> {
-    this.#silentS = 0;
-    if ('answer' in line) this.#answers.emit(String(line.answer), line);
-    else await this.#options.handle(line);
-    this.#silentS = 0;
-  }
-
-  /**
-   * Restarts the process if it sends no lines, including heartbeats. Counts one-second steps, so that a suspension of
-   * the gateway counts as one second.
-   */
-  async #watch(): Promise<never> {
-    for (;;) {
-      await this.#options.clock.sleep(1_000, this.#end.signal);
-      this.#silentS = this.#input === undefined ? 0 : this.#silentS + 1;
-      if (this.#silentS >= MAX_SILENT_S) this.#program.restart(`no output for ${MAX_SILENT_S} s`);
-    }
+  #read(output: Readable, handle: ReaderOptions['handle']): Promise<void> {
+    const input = this.#input;
+    return handleReaderLines(output, {
+      clock: this.#clock,
+      handle: (line) => {
+        if ('answer' in line) this.#answers.emit(String(line.answer), line);
+        // Lines that still wait after the process has ended are discarded, because the server resends their values.
+        else if (this.#input === input) return handle(line);
+      },
+      silent: () => this.#program.restart(`no output for ${MAX_SILENT_MS / 1_000} s`),
+    });
   }
 }
 

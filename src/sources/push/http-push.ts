@@ -120,14 +120,19 @@ export class HttpPush {
 
   async #serve(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
     const memory = this.#memory.reserve();
-    const [path = '', ...search] = (request.url ?? '').split('?');
+    // The target can contain the host (RFC 9112 section 3.2.2).
+    const [path = '', ...search] = (request.url ?? '').replace(/^https?:\/\/[^/?]*/i, '').split('?');
     const endpoint = ENDPOINTS.get(path);
+    const requestBody = () => {
+      if (expectsContinue && promisedBytes(request) !== 0) response.writeContinue();
+    };
     try {
       if (endpoint === undefined) throw new PushRejection(404, 'not found', 'Send values to /v1/values or /write.');
       const query = new URLSearchParams(search.join('?'));
       this.#admit(request, endpoint, query);
       const format = endpoint.format?.(request.headers['content-type'], query, this.#rules.lines ?? {});
       if (format === undefined) {
+        requestBody();
         const body = textOf(await readBody(request, BYTES_OF_REQUEST, memory));
         respond(response, INFLUX_HEADERS, endpoint.probe?.(query, body));
         return;
@@ -135,7 +140,7 @@ export class HttpPush {
       const encoding = encodingOf(request.headers['content-encoding']);
       if ((promisedBytes(request) ?? 0) > format.maxBytes) throw tooLarge();
       if (!memory.grow(BYTES_OF_REQUEST)) throw noRoom();
-      if (expectsContinue) response.writeContinue();
+      requestBody();
       await this.#acceptValues(request, response, endpoint, format, encoding, memory);
     } catch (error) {
       // If the connection was closed by the agent, the response and the log entry have already been written.

@@ -3,22 +3,18 @@
  * namespace, indexed from 3 in this order, with the node `s=Flow` that commands call `URI Flow`. Each line of standard input
  * is a JSON command:
  *
- *   {"set": {"Flow": 1.5}, "status": "Uncertain"}, {"zones": [1, 2]}   sets values
- *   {"motor": 1500}           sets the speed of the motor
- *   {"past": 2000, "step": 5} adds values of Count before the latest one, 5 ms apart, to the ledger and the history
- *   {"behind": 60000}         sets the times of later values of Count back by a minute
- *   {"history": false}        does not allow the history of Count to be read
+ *   {"set": {"Flow": 1.5}, "status": "Uncertain", "time": 0}   sets values
+ *   {"holdRights": true}      does not respond to requests for the access rights of nodes
  *   {"holdHistory": true}     does not respond to requests for history until the next such command
- *   {"discard": true}         discards unacknowledged messages except the latest four, as a server with a full queue does
  *   {"count": 20}             increments Count 20 times; 0 stops counting
  *   {"flood": 50000}          sends 50,000 values of one node in the next message
  *   {"maxOperations": 2}      rejects larger requests
  *   {"trust": FILE}           trusts the user certificate in this file
  *   {"expire": true}          ends all sessions as if they had timed out
- *   {"transfer": false}       does not support TransferSubscriptions
  *
  * Values of Count are written to `FOLDER/ledger` before they are readable, and to `FOLDER/acknowledged` when their message
- * is acknowledged.
+ * is acknowledged. Requests that exceed the operation limits are written to `FOLDER/excess`. The node Slow is sampled every
+ * 500 ms at most.
  */
 import { appendFileSync, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -26,6 +22,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OPCUACertificateManager } from 'node-opcua-certificate-manager';
 import {
+  AttributeIds,
   crypto_utils,
   DataChangeNotification,
   DataType,
@@ -45,6 +42,12 @@ const STANDARD_TYPES = join(
   import.meta.dirname,
   '../../../node_modules/node-opcua-nodesets/nodesets/Opc.Ua.NodeSet2.ndjson.gz',
 );
+/** The server announces a host name that cannot be resolved, and its certificate has expired. */
+const UNKNOWN_HOST = 'opcua-server.invalid';
+const EXPIRED_CERTIFICATE = { from: new Date('2020-01-01'), days: 365 };
+const OPERATION_LIMITS = { maxNodesPerRead: 10, maxMonitoredItemsPerCall: 8 };
+/** Sampling interval of the node Slow. */
+const SLOW_MS = 500;
 /** Waits several event loop turns between two values, so that each one is sampled (every 20 ms). */
 const TURNS = 4;
 const TURN_MS = 25;
@@ -54,11 +57,15 @@ const manager = new OPCUACertificateManager({
   automaticallyAcceptUnknownCertificate: true,
   disableFileWatchers: true,
 });
+const createCertificate = manager.createSelfSignedCertificate.bind(manager);
+manager.createSelfSignedCertificate = (parameters) =>
+  createCertificate({ ...parameters, startDate: EXPIRED_CERTIFICATE.from, validity: EXPIRED_CERTIFICATE.days });
 /** Trusts user certificates one by one. */
 const users = new OPCUACertificateManager({ rootFolder: join(folder, 'users'), disableFileWatchers: true });
 const server = new OPCUAServer({
   port: Number(port),
-  hostname: '127.0.0.1',
+  hostname: UNKNOWN_HOST,
+  serverCapabilities: { operationLimits: OPERATION_LIMITS },
   serverCertificateManager: manager,
   userCertificateManager: users,
   userManager: { isValidUser: (name: string, password: string) => name === 'reader' && password === 'swordfish' },
@@ -72,13 +79,19 @@ const own = space.getOwnNamespace();
 type Variable = ReturnType<typeof own.addVariable>;
 const line = own.addFolder(space.rootFolder.objects, { browseName: 'Line1' });
 const pump = own.addObject({ browseName: 'Pump', componentOf: line });
-const add = (name: string, dataType: string, value: unknown, parent: typeof line | typeof pump = line): Variable =>
+const add = (
+  name: string,
+  dataType: string,
+  value: unknown,
+  parent = line as typeof line | typeof pump,
+  ms = 10,
+): Variable =>
   own.addVariable({
     browseName: name,
     nodeId: `s=Line1.${name}`,
     dataType,
     componentOf: parent,
-    minimumSamplingInterval: 10,
+    minimumSamplingInterval: ms,
     value: { dataType: DataType[dataType as keyof typeof DataType], arrayType: VariantArrayType.Scalar, value },
   } as never);
 const variables = new Map<string, Variable>([
@@ -88,8 +101,9 @@ const variables = new Map<string, Variable>([
   ['Total', add('Total', 'UInt64', [1, 5], pump)],
   ['Name', add('Name', 'String', 'P-1', pump)],
   ['Count', add('Count', 'Int32', 0)],
+  ['Slow', add('Slow', 'Double', 1, line, SLOW_MS)],
 ]);
-const zones = own.addVariable({
+own.addVariable({
   browseName: 'Zones',
   nodeId: 's=Line1.Zones',
   dataType: 'Double',
@@ -120,7 +134,7 @@ const motorOf = (speed: number) =>
       { position: 1.5, steps: [1, 8] },
     ],
   });
-const motor = own.addVariable({
+own.addVariable({
   browseName: 'Motor',
   nodeId: 's=Line1.Motor',
   dataType: motorType,
@@ -151,29 +165,7 @@ interface Channel {
   send_response(...parameters: unknown[]): void;
 }
 
-interface Service {
-  _on_TransferSubscriptionsRequest?(message: object, channel: Channel): void;
-}
-
-/** Without support, responds like servers without this service. */
-function setTransfer(isSupported: boolean): void {
-  const service = server as unknown as Service;
-  if (isSupported) delete service._on_TransferSubscriptionsRequest;
-  else {
-    service._on_TransferSubscriptionsRequest = (message, channel) => {
-      const responseHeader = { serviceResult: StatusCodes.BadServiceUnsupported };
-      channel.send_response('MSG', new ServiceFault({ responseHeader } as never), message);
-    };
-  }
-}
-
-/** Number of unacknowledged messages that `discard` retains. */
-const RETAINED = 4;
-/** Unacknowledged messages of each subscription. */
-const queues = new Set<object[]>();
-
 interface MessageSource {
-  readonly _sent_notification_messages: object[];
   _popNotificationToSend(): NotificationMessage;
 }
 
@@ -185,7 +177,6 @@ let flood = 0;
 const source = Subscription.prototype as unknown as MessageSource;
 const popNotification = source._popNotificationToSend;
 source._popNotificationToSend = function () {
-  queues.add(this._sent_notification_messages);
   const message = popNotification.call(this);
   const [data] = message.notificationData ?? [];
   const first = data instanceof DataChangeNotification ? data.monitoredItems?.[0] : undefined;
@@ -208,17 +199,21 @@ MessageChunker.prototype.chunkSecureMessage = function (...parameters) {
   return chunkSecureMessage.apply(this, parameters);
 };
 
-/** Rejects requests with more operations, as small controllers do. */
+/** Rejects requests with more operations, as small controllers do that report no limits. */
 let maxOperations = Number.POSITIVE_INFINITY;
+let areRightsHeld = false;
 const dispatch = server as unknown as Record<string, (message: { request: object }, channel: Channel) => void>;
-for (const [service, member] of [
-  ['Read', 'nodesToRead'],
-  ['CreateMonitoredItems', 'itemsToCreate'],
+for (const [service, member, limitName] of [
+  ['Read', 'nodesToRead', 'maxNodesPerRead'],
+  ['CreateMonitoredItems', 'itemsToCreate', 'maxMonitoredItemsPerCall'],
 ] as const) {
   const name = `_on_${service}Request`;
   const handle = dispatch[name]!;
   dispatch[name] = function (message, channel) {
-    const operations = (message.request as Record<string, object[] | null>)[member] ?? [];
+    const operations = (message.request as Record<string, { attributeId?: AttributeIds }[] | null>)[member] ?? [];
+    if (areRightsHeld && operations[0]?.attributeId === AttributeIds.UserAccessLevel) return;
+    const limit = OPERATION_LIMITS[limitName];
+    if (operations.length > limit) appendFileSync(join(folder, 'excess'), `${operations.length} for ${limitName}\n`);
     if (operations.length <= maxOperations) return handle.call(this, message, channel);
     const responseHeader = { serviceResult: StatusCodes.BadTooManyOperations };
     channel.send_response('MSG', new ServiceFault({ responseHeader } as never), message);
@@ -232,17 +227,10 @@ interface Command {
   status?: string;
   time?: number;
   count?: number;
-  past?: number;
-  step?: number;
-  behind?: number;
-  history?: boolean;
-  discard?: true;
   holdHistory?: boolean;
-  zones?: number[];
-  motor?: number;
+  holdRights?: boolean;
   trust?: string;
   expire?: true;
-  transfer?: boolean;
 }
 
 /** Returns values of Count, which is the only integer. */
@@ -262,7 +250,6 @@ Subscription.prototype.acknowledgeNotification = function (sequence) {
 const ledger = join(folder, 'ledger');
 let count = existsSync(ledger) ? readFileSync(ledger, 'utf8').split('\n').length - 1 : 0;
 let left = 0;
-let behindMs = 0;
 
 /** History of Count, which a restart of the server does not end. */
 const past: DataValue[] = [];
@@ -290,23 +277,8 @@ space.installHistoricalDataNode(counter, {
     },
   },
 });
-function setHistory(isReadable: boolean): void {
-  counter.userAccessLevel = makeAccessLevelFlag(isReadable ? 'CurrentRead | HistoryRead' : 'CurrentRead');
-  counter.accessLevel = counter.userAccessLevel;
-}
-setHistory(true);
-
-/** Adds values before the latest value. */
-function addPast(values: number, stepMs: number): void {
-  const known = new Set(past.map(({ sourceTimestamp }) => sourceTimestamp!.getTime()));
-  const fromMs = Math.max(...known) - values * stepMs;
-  const times = Array.from({ length: values }, (_, at) => fromMs + at * stepMs).filter((timeMs) => !known.has(timeMs));
-  for (const timeMs of times) {
-    remember(++count, timeMs);
-    appendFileSync(ledger, `${count} ${timeMs}\n`);
-  }
-  past.sort((one, other) => one.sourceTimestamp!.getTime() - other.sourceTimestamp!.getTime());
-}
+counter.userAccessLevel = makeAccessLevelFlag('CurrentRead | HistoryRead');
+counter.accessLevel = counter.userAccessLevel;
 
 /** Waits several turns between two numbers, so that each one is sampled even on a slow machine. */
 async function keepCounting(): Promise<never> {
@@ -314,7 +286,7 @@ async function keepCounting(): Promise<never> {
     for (let turn = 0; turn < TURNS; turn++) await sleep(TURN_MS);
     if (left === 0) continue;
     left--;
-    const now = new Date(Date.now() - behindMs);
+    const now = new Date();
     appendFileSync(ledger, `${++count} ${now.getTime()}\n`);
     remember(count, now.getTime());
     counter.setValueFromSource({ dataType: DataType.Int32, value: count }, StatusCodes.Good, now);
@@ -325,28 +297,16 @@ void keepCounting();
 createInterface({ input: process.stdin })
   .on('line', (text) => {
     const command = JSON.parse(text) as Command;
-    if (command.zones)
-      zones.setValueFromSource({
-        dataType: DataType.Double,
-        arrayType: VariantArrayType.Array,
-        value: new Float64Array(command.zones),
-      });
-    if (command.motor !== undefined)
-      motor.setValueFromSource({ dataType: DataType.ExtensionObject, value: motorOf(command.motor) });
     if (command.trust !== undefined)
       void users.trustCertificate(crypto_utils.convertPEMtoDER(readFileSync(command.trust, 'latin1')));
     if (command.expire) expireSessions();
-    if (command.transfer !== undefined) setTransfer(command.transfer);
+    if (command.holdRights !== undefined) areRightsHeld = command.holdRights;
     if (command.maxOperations !== undefined) maxOperations = command.maxOperations;
     if (command.flood !== undefined) flood = command.flood;
-    if (command.behind !== undefined) behindMs = command.behind;
-    if (command.past !== undefined) addPast(command.past, command.step ?? 1);
-    if (command.history !== undefined) setHistory(command.history);
     if (command.holdHistory !== undefined) {
       for (const respond of held ?? []) respond();
       held = command.holdHistory ? [] : undefined;
     }
-    if (command.discard) for (const retained of queues) retained.splice(0, retained.length - RETAINED);
     if (command.count !== undefined) left = command.count;
     const status = StatusCodes[(command.status ?? 'Good') as keyof typeof StatusCodes];
     for (const [name, value] of Object.entries(command.set ?? {})) {

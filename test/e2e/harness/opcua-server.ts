@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { freePort } from '../../../src/base/port-claim.ts';
@@ -15,11 +15,6 @@ export class OpcuaServer {
 
   get url(): string {
     return `opc.tcp://127.0.0.1:${this.port}`;
-  }
-
-  get certificate(): Buffer {
-    const pem = readFileSync(join(this.folder, 'pki/own/certs/certificate.pem'), 'latin1');
-    return Buffer.from(pem.replaceAll(/-----[^-]+-----|\s/g, ''), 'base64');
   }
 
   /** `namespaces`: see `server-process.ts`. */
@@ -58,17 +53,6 @@ export class OpcuaServer {
     await ended;
   }
 
-  /** The next startup creates a new key and certificate. */
-  forgetCertificate(): void {
-    rmSync(join(this.folder, 'pki'), { recursive: true });
-    mkdirSync(join(this.folder, 'pki'));
-  }
-
-  /** The next start begins with an empty history. */
-  forgetHistory(): void {
-    for (const name of ['ledger', 'acknowledged']) rmSync(join(this.folder, name), { force: true });
-  }
-
   /** Values of Count with their times. */
   emitted(): { value: number; timeMs: number }[] {
     return wholeLines(join(this.folder, 'ledger')).map((line) => {
@@ -80,6 +64,11 @@ export class OpcuaServer {
   /** Values of Count in acknowledged messages. */
   acknowledged(): number[] {
     return wholeLines(join(this.folder, 'acknowledged')).map(Number);
+  }
+
+  /** Requests that exceeded the operation limits of the server. */
+  excess(): string[] {
+    return wholeLines(join(this.folder, 'excess'));
   }
 
   async dispose(): Promise<void> {

@@ -2,6 +2,7 @@ import {
   appendFileSync,
   chmodSync,
   chownSync,
+  copyFileSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -45,7 +46,7 @@ beforeAll(async () => {
   platform = await Platform.start();
   agent = new AgentProcess(platform.url);
   exposed = new AgentProcess(platform.url);
-  for (const name of ['large', 'night', 'night/done', 'log', 'scanned', 'field']) mkdirSync(folder(name));
+  for (const name of ['large', 'night', 'night/done', 'log', 'scanned', 'field', 'archive']) mkdirSync(folder(name));
   // Setgid and sticky bits.
   chmodSync(folder('large'), 0o3770);
   // Files that were read long ago, and whose retention period is over.
@@ -77,6 +78,7 @@ function writeTags(scanned = '', tag = ''): void {
   log: { csv: "${folder('log')}", pattern: values.csv, tail: true, header: false, time_column: 1, time_format: unix }
   scanned: { csv: "${folder('scanned')}"${scanned} }
   field: { csv: "${folder('field')}", zone: Europe/Berlin, time_column: time, settle: 1s }
+  archive: { csv: "${folder('archive')}", decimal: ",", time_column: TimeString, name_column: VarName, value_column: VarValue, quality_column: Validity, quality_map: { 1: good }, settle: 50ms }
 tags:
   T:
     asset: 881
@@ -86,6 +88,7 @@ tags:
       level: { from: night }
       line: { from: log, column: 2 }
       field: { from: field, column: v }
+      tank: { from: archive, name: Tank1_Level, scale: 10, no_value: -9999, range: [0, 1000] }
   S:
     asset: 882
 ${tag}`,
@@ -240,6 +243,47 @@ describe('CSV source', () => {
     expect(readFileSync(folder('field/done/1.csv.report.txt'), 'utf8')).toContain('line 5: has 4 cells');
     expect(readFileSync(folder('field/done/2.csv.report.txt'), 'utf8')).toContain('line 3: has no line ending');
     expect(agent.logged('csv.grown')).toMatchObject([{ file: 'done/2.csv', rows: 1, values: 1 }]);
+  });
+
+  it('delivers named values with their quality, and rejects codes for "no value" and values out of range', async () => {
+    const rows = ['Tank1_Level;12;1', 'Tank1_Level;-9999;1', 'Tank1_Level;100,5;1', 'Pump;7;1', 'Tank1_Level;13,5;0'];
+    const lines = rows.map((row, at) => row.replace(';', `;01.02.2026 12:00:0${at};`));
+    const text = ['VarName;TimeString;VarValue;Validity', ...lines, 'Tank1_Level;01.02.2026 12:00:09;1;9999', ''];
+    writeFileSync(folder('archive/.part'), text.join('\r\n'));
+    renameSync(folder('archive/.part'), folder('archive/a.csv'));
+    await agent.until(() => stored('tank').length >= 2, 'both values arrive');
+    expect(stored('tank').map(({ value, status, timestampMs }) => [value, status, timestampMs])).toEqual([
+      [120, 'good', Date.UTC(2026, 1, 1, 12, 0, 0)],
+      [135, 'bad', Date.UTC(2026, 1, 1, 12, 0, 4)],
+    ]);
+    await agent.until(() => below('archive/done').length === 2, 'the file is moved with its report');
+    const report = readFileSync(folder('archive/done/a.csv.report.txt'), 'utf8');
+    expect(report).toContain('2 values of 6 rows were stored, 3 rejected');
+    for (const part of [
+      'line 3: T tank: -9999 means "no value"',
+      'line 4: T tank: 1005 is outside range',
+      'line 7: T tank: unknown quality "9999"',
+      '"Pump"',
+    ])
+      expect(report).toContain(part);
+    const { sources } = (await agent.status()) as { sources: Record<string, unknown>[] };
+    expect(sources.find(({ name }) => name === 'archive')).toMatchObject({ errors: 3, rejected: { count: 3 } });
+  });
+
+  it('is reported by check if its folder does not exist', async () => {
+    const config = folder('checked');
+    mkdirSync(config, { mode: 0o700 });
+    copyFileSync(join(agent.config, 'agent.env'), join(config, 'agent.env'));
+    const members = (name: string) => `{ csv: "${folder(name)}", time_column: time }`;
+    const values = 'a: { from: present, column: n }, b: { from: absent, column: n }';
+    writeFileSync(
+      join(config, 'tags.yaml'),
+      `sources: { present: ${members('field')}, absent: ${members('absent')} }\ntags: { T: { asset: 881, values: { ${values} } } }\n`,
+    );
+    const { status, stdout } = await runVerb({ config }, 'check');
+    const warnings = stdout.match(/warning: source .*/g);
+    const warning = `warning: source "absent": folder ${folder('absent')} does not exist, run \`install`;
+    expect([status, warnings]).toEqual([0, [expect.stringContaining(warning)]]);
   });
 
   it('reads values with the members and lines that a scan prints', async () => {

@@ -72,6 +72,7 @@ const SHOWN = [
   ...['action.working_folder', 'action.publish.to', 'action.publish.topic'],
   ...['action.write.tag', 'action.write.key', 'action.write.group', 'action.write.value'],
   ...['value.writable.max_rate.per', 'value.write_to', 'value.zone'],
+  ...['source.name_column', 'source.quality_column', 'source.value_column', 'value.name', 'value.quality_column'],
 ];
 const ADDRESSES = ['source.modbus', 'source.mqtt', 'source.nats', 'source.sparkplug', 'source.opcua', 'action.post'];
 

@@ -580,7 +580,7 @@ describe('check of tags.yaml', () => {
     ],
     [
       'an encoding by another name',
-      'sources:\n  f: { csv: /srv/in, encoding: Latin1 }\ntags:\n  A: { asset: 1, values: { k: { from: f } } }\n',
+      'sources:\n  f: { csv: /srv/in, time_column: 1, encoding: Latin1 }\ntags:\n  A: { asset: 1, values: { k: { from: f } } }\n',
       '2: "Latin1" is not one of utf-8, windows-1252, utf-16le, utf-16be, use "windows-1252"',
     ],
     [

@@ -23,31 +23,23 @@ describe('OPC UA client certificate', () => {
     expect(bytesOf('own-certificate.pem')).toBe(created);
   });
 
-  it.each([
-    ['the certificate is empty after a power cut', 'own-certificate.pem', ''],
-    ['the key is empty after a power cut', 'own-key.pem', ''],
-    [
-      'the certificate is damaged',
-      'own-certificate.pem',
-      '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n',
-    ],
-  ])('is recreated if %s', async (_what, name, content) => {
-    const own = await ownCertificate({ folder });
-    writeFileSync(join(folder, name), content);
+  it.each(['own-certificate.pem', 'own-key.pem'])('is recreated if %s is missing', async (name) => {
     await ownCertificate({ folder });
-    const certificate = new X509Certificate(bytesOf('own-certificate.pem'));
-    expect(certificate.subjectAltName).toContain(own.applicationUri);
-    expect(bytesOf(`${name}.unusable`)).toBe(content);
+    const before = bytesOf('own-certificate.pem');
+    rmSync(join(folder, name));
+    const own = await ownCertificate({ folder });
+    expect(bytesOf('own-certificate.pem')).not.toBe(before);
+    expect(new X509Certificate(bytesOf('own-certificate.pem')).subjectAltName).toContain(own.applicationUri);
   });
 
-  it('is recreated if its key belongs to another certificate', async () => {
-    await ownCertificate({ folder });
+  it('is not used with a damaged file or the key of another certificate, which the error names', async () => {
+    const { keyFile } = await ownCertificate({ folder });
     const key = bytesOf('own-key.pem');
-    rmSync(join(folder, 'own-certificate.pem'));
+    rmSync(keyFile);
     await ownCertificate({ folder });
-    writeFileSync(join(folder, 'own-key.pem'), key);
-    const other = bytesOf('own-certificate.pem');
-    await ownCertificate({ folder });
-    expect(bytesOf('own-certificate.pem')).not.toBe(other);
+    for (const content of [key, '']) {
+      writeFileSync(keyFile, content);
+      await expect(ownCertificate({ folder })).rejects.toThrow(keyFile);
+    }
   });
 });

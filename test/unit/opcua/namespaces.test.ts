@@ -12,11 +12,14 @@ describe('OPC UA namespace table', () => {
     ['ns=5;s=Any', 'ns=5;s=Any'],
     ['i=2258', 'ns=0;i=2258'],
   ])('find %s as %s', (node, found) => {
-    expect(NAMESPACES.nodeIdOf(node)?.toString()).toBe(found);
+    expect(NAMESPACES.nodeIdOf(node).toString()).toBe(found);
   });
 
-  it('returns nothing for a URI unknown to the server', () => {
-    expect(NAMESPACES.nodeIdOf('nsu=urn:c;s=Line')).toBeUndefined();
+  it('rejects a URI unknown to the server, and an index that belonged to another URI before', () => {
+    const renumbered = new Namespaces(['http://opcfoundation.org/UA/', 'urn:b', 'urn:a'], NAMESPACES.uris.slice(0, 2));
+    expect(() => NAMESPACES.nodeIdOf('nsu=urn:c;s=Line')).toThrow('does not have the namespace urn:c');
+    expect(() => renumbered.nodeIdOf('ns=1;s=Line')).toThrow('1 was urn:a and is now urn:b');
+    expect(['nsu=urn:a;i=1', 'ns=2;i=1', 'i=1'].map((node) => renumbered.nodeIdOf(node).namespace)).toEqual([2, 2, 0]);
   });
 
   it.each([

@@ -80,6 +80,12 @@ describe('OPC UA connection error message', () => {
       'BadCertificateUntrusted (0x801a0000)',
       "the server does not trust this gateway's certificate (BadCertificateUntrusted)",
     ],
+    ['serviceResult = BadSessionIdInvalid (0x80250000)', 'the server closed the session (BadSessionIdInvalid)'],
+    ['the subscription was closed (BadTimeout)', 'the server closed the subscription (BadTimeout)'],
+    ['serviceResult = BadUnexpectedError (0x80010000)', 'the server rejected a request (BadUnexpectedError)'],
+    ['Connection Break', 'plc:4840 closed the connection'],
+    ['Secure Channel Closed', 'plc:4840 closed the connection'],
+    ['Channel1 not found in the path Channel1/Pump', 'Channel1 not found in the path Channel1/Pump'],
     ['something else', 'something else'],
   ])('describes "%s"', (text, problem) => {
     const endpoint: Endpoint = { ...endpointAt('opc.tcp://plc'), policy: 'Basic256Sha256', mode: 'Sign' };

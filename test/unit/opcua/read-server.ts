@@ -48,7 +48,7 @@ export async function readServer(url: string, items: readonly Item[], folder: st
     return lines.filter((line): line is AnswerLine => 'answer' in line && line.answer === number);
   };
   try {
-    reader.start({ endpoint, items });
+    reader.open({ endpoint, items, namespaces: [] });
     const messages = () => lines.filter((line) => 'message' in line).length;
     await until(() => messages() >= MESSAGES && lines.some((line) => 'history' in line));
     const found = (await ask({ scan: endpoint, below: ['Line'] })).flatMap((line) =>

@@ -32,6 +32,10 @@ describe('data logger timestamp', () => {
     ['1700000000.5', '2023-11-14T22:13:20.500Z', 'unix'],
     ['1700000000123', '2023-11-14T22:13:20.123Z', 'unix_ms'],
     ['46347,5', '2026-11-21T11:00:00.000Z', 'excel'],
+    ['46352630475.694446', '2026-11-26T14:07:53.100Z', 'wincc'],
+    ['2026/11/21 13:05:07 5', '2026-11-21T12:05:07.005Z', 'YYYY/MM/DD HH:mm:ss SSS'],
+    ['2026/11/21 13:05:07:250', '2026-11-21T12:05:07.250Z', 'YYYY/MM/DD HH:mm:ss:SSS'],
+    ['20261121130507250', '2026-11-21T12:05:07.250Z', 'YYYYMMDDHHmmssSSS'],
   ])('of %s in Berlin is %s', (text, expected, format?: string) => {
     expect(iso(berlin(format).read(text))).toBe(expected);
   });

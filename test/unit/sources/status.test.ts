@@ -206,3 +206,18 @@ describe('source whose data yields no values', () => {
     expect(findings({ sources: [report()] })).toEqual([]);
   });
 });
+
+describe('warning about a source that lasts', () => {
+  it('is one finding until it is withdrawn', async () => {
+    const clock = new ManualClock();
+    const status = statusOf('cell', { points: [], isPolled: false, clock });
+    status.connect();
+    const found = () => findings({ sources: [status.report(0)] }).map(({ event, sentence }) => [event, sentence]);
+    status.warnWhile('revised', 'T flow: 10 of 100 values queued');
+    await clock.advance(24 * 60 * MINUTE_MS);
+    status.warnWhile('revised', 'T flow: 10 of 100 values queued');
+    expect(found()).toEqual([['opcua.revised', expect.stringContaining('T flow: 10 of 100 values queued')]]);
+    status.warnWhile('revised', undefined);
+    expect(found()).toEqual([]);
+  });
+});

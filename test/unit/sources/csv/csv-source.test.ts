@@ -183,6 +183,16 @@ describe('source of complete CSV files', () => {
     expect(report).toContain('line 4: has 1 cell, but the first value is in column 2');
   });
 
+  it('rejects values whose column name occurs twice in the header', async () => {
+    const bench = new CsvBench(TIMED, 'a: { from: drop }, b: { from: drop, column: 3 }, n: { from: drop }');
+    bench.write('x.csv', 'time,a,a,n\n2026-11-21T00:00:00Z,1,2,3\n');
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    expect(bench.values()).toEqual([2, 3]);
+    const problem = 'line 1: T a: the header has 2 columns "a", specify a column number';
+    expect(bench.read('done/x.csv.report.txt')).toContain(problem);
+  });
+
   it('moves a file without any valid row to failed/', async () => {
     const bench = new CsvBench('settle: 50ms, separator: ";"', 'n: { from: drop, column: n }');
     bench.write('a.csv', 'm;n\n1,2\n3,4\n');
@@ -692,6 +702,38 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.cut')).toEqual([]);
   });
 
+  it('reads a row that is completed in a preallocated file with more than 64 KiB of NUL bytes', async () => {
+    const bench = new CsvBench('tail: true', ONE);
+    const path = join(bench.folder, 'a.csv');
+    const content = Buffer.alloc(300_000);
+    content.write('m,n\n1,1\n1,13');
+    bench.write('a.csv', content);
+    await bench.open();
+    await bench.until(() => bench.values().length === 1);
+    await bench.clock.advance(5_000);
+    content.write('34.25\n1,2\n', 'm,n\n1,1\n1,13'.length);
+    const file = openSync(path, 'r+');
+    writeSync(file, content, 0, 100, 0);
+    closeSync(file);
+    utimesSync(path, new Date(), new Date(Date.now() + 5_000));
+    await bench.until(() => bench.values().length === 3);
+    expect(bench.values()).toEqual([1, 1334.25, 2]);
+    expect([bench.status.errors, bench.logged('csv.cut')]).toEqual([0, []]);
+  });
+
+  it.each([100, 300_000])('rejects an incomplete row before %d NUL bytes, and reads the next row', async (size) => {
+    const bench = new CsvBench('tail: true', ONE);
+    bench.write('a.csv', `m,n\n1,1\n1,13${'\0'.repeat(size)}1,2\n1,3\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 2);
+    appendFileSync(join(bench.folder, 'a.csv'), '1,4\n');
+    await bench.until(() => bench.values().length === 3);
+    expect(bench.values()).toEqual([1, 3, 4]);
+    const error = 'line 3: contains null characters and may be incomplete';
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
+    expect(bench.logged('csv.cut')).toEqual([]);
+  });
+
   it('sends a bad value with the timestamp of the row', async () => {
     const bench = new CsvBench('tail: true, time_column: t', 'n: { from: drop, no_value: -1, on_failure: bad }');
     bench.write('a.csv', 't,n\n2026-01-01T00:00:00Z,1\n2026-01-01T00:01:00Z,-1\n2026-01-01T00:02:00Z,2\n');
@@ -827,7 +869,7 @@ describe('test of a CSV source', () => {
     await bench.clock.advance(2_000);
     expect(await tested).toMatchObject([
       { raw: 2, timeMs: Date.UTC(2026, 10, 21, 0, 0, 2) },
-      { problem: expect.stringContaining('no column for T m') },
+      { problem: expect.stringContaining('T m: the header has no column "m"') },
     ]);
     expect(bench.below(where)).toEqual(['new.csv', 'old.csv']);
   });

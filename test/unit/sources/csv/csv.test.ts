@@ -38,6 +38,25 @@ describe('CSV parser', () => {
     }
   });
 
+  it.each(['utf-8', 'utf-16le'])(
+    'parses random %s text with NUL bytes split into chunks of any size',
+    async (encoding) => {
+      const random = seeded(12);
+      const letters = ['1', '2', ',', '\n', '\r\n', '\r', '\0', '\0\0\0'];
+      const rowsOf = async (bytes: Buffer, size: number) => {
+        const all = await collect(allRecords(pieces(bytes, size), new CsvReader({ encoding, separator: ',' })));
+        return all.map(({ line, fields, problem }) => [line, fields, problem]);
+      };
+      for (let round = 0; round < 2_000; round++) {
+        const length = 1 + Math.floor(random() * 30);
+        const text = Array.from({ length }, () => letters[Math.floor(random() * letters.length)]).join('');
+        const bytes = Buffer.from(text, encoding === 'utf-8' ? 'utf8' : 'utf16le');
+        const size = (1 + Math.floor(random() * 9)) * (encoding === 'utf-8' ? 1 : 2);
+        expect([text, await rowsOf(bytes, size)]).toEqual([text, await rowsOf(bytes, bytes.length)]);
+      }
+    },
+  );
+
   it('detects the separator, skips empty lines, and counts lines like a text editor', async () => {
     const text = '\ufeffa;b\n\n"x\ny";1,5\r\n\r\nz;\n';
     expect(await collect(readCsv(pieces(text)))).toEqual([

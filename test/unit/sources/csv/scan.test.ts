@@ -122,6 +122,58 @@ describe('CSV folder scan', () => {
     expect(await proposed(text, members)).toBeUndefined();
   });
 
+  it.each([
+    [
+      'names in a column, as in archives of WinCC panels',
+      'VarName;TimeString;VarValue;Validity;Time_ms\nTank 1;26.11.2026 15:07:53;66,5;1;46352630475,7\n$RT_OFF$;26.11.2026 15:07:54;0;2;46352630475,7\nP;26.11.2026 15:07:54;5;0;46352630475,7\n',
+      {
+        decimal: ',',
+        time_column: 'TimeString',
+        name_column: 'VarName',
+        value_column: 'VarValue',
+        quality_column: 'Validity',
+        quality_map: { 0: 'bad', 1: 'good' },
+      },
+      [
+        { key: 'tank_1', members: { name: 'Tank 1' }, sample: '66,5' },
+        { key: 'p', members: { name: 'P' }, sample: '5' },
+      ],
+    ],
+    [
+      'a quality per row',
+      'time,a,b,Quality\n2026-01-01,1,2,192\n2026-01-02,3,4,0\n',
+      { time_column: 'time', quality_column: 'Quality' },
+      [
+        { key: 'a', members: { column: 'a' }, sample: '1' },
+        { key: 'b', members: { column: 'b' }, sample: '2' },
+      ],
+    ],
+    [
+      'a quality per value',
+      'time,a,a_st,b,b_st\n2026-01-01,1,Good,2,Bad\n2026-01-02,3,Bad,4,Good\n',
+      { time_column: 'time' },
+      [
+        { key: 'a', members: { column: 'a', quality_column: 'a_st' }, sample: '1' },
+        { key: 'b', members: { column: 'b', quality_column: 'b_st' }, sample: '2' },
+      ],
+    ],
+    [
+      'a state of 0 and 1',
+      'time,status\n2026-01-01,1\n2026-01-02,0\n',
+      { time_column: 'time' },
+      [{ key: 'status', members: { column: 'status' }, sample: '1' }],
+    ],
+    [
+      'milliseconds in their own column, as in logs of Weintek panels',
+      'Date,Time,Millisecond,P\n2026/01/31,12:00:01,5,7\n2026/01/31,12:00:01,250,8\n',
+      { time_column: ['Date', 'Time', 'Millisecond'], time_format: 'YYYY/MM/DD HH:mm:ss SSS' },
+      [{ key: 'p', members: { column: 'P' }, sample: '7' }],
+    ],
+  ])('proposes members and values for a file with %s', async (_what, text, members, values) => {
+    expect(await proposed(text)).toEqual(members);
+    expect(await scan(text, {})).toEqual(values);
+  });
+
   it('lists tags and keys if the rows contain them', async () => {
     const text = 'time,tag,key,value\nx,S-4,ph,7.1\nx,S-5,ph,7.2\nx,S-4,ph,7.3\nx,S-4,ec,2\n';
     expect(await scan(text, { form: 'long', timeColumns: ['time'] })).toEqual([

@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { check } from '../../config/folder.ts';
 import { CsvBench } from './csv-bench.ts';
 
 /** Returns the number that is stored for a cell, or the report of its file. */
@@ -41,24 +40,4 @@ describe('thousands separator', () => {
       expect(await read(text, decimal, thousands)).toContain(`"${text}" is not a number`);
     },
   );
-
-  it('must differ from the decimal separator, and a row of units requires a header', () => {
-    const linesOf = (members: string) =>
-      check({
-        'tags.yaml': `sources: { a: { csv: /srv/in, ${members} } }\ntags: { T: { asset: 1, values: { v: { from: a, column: 1 } } } }\n`,
-      }).lines;
-    expect(linesOf('decimal: ",", thousands: "."')).toEqual([]);
-    expect(linesOf('thousands: "."')).toEqual([
-      expect.stringMatching(/thousands "\." is also the decimal separator, set decimal: ",", or remove thousands/),
-    ]);
-    expect(linesOf('header: false, units_row: 1')).toEqual([expect.stringMatching(/units_row requires a header/)]);
-    expect(linesOf('thousands: x')).toEqual([expect.stringContaining('use one of')]);
-    expect(linesOf('last_line: last')).toEqual([expect.stringContaining('use one of')]);
-    expect(linesOf('time_column: 1, time_format: "DD.MM.YYYY HH:mm:SS"')).toEqual([
-      expect.stringMatching(/tags\.yaml:1.*contains "SS", which is not a token, use a value such as/),
-    ]);
-    expect(linesOf('time_format: unix')).toEqual([
-      expect.stringMatching(/time_format requires time_column, add a time/),
-    ]);
-  });
 });

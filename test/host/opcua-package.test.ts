@@ -12,10 +12,10 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { MAIN } from '../../built-agent.ts';
-import { OpcuaServer } from '../../e2e/harness/opcua-server.ts';
+import { MAIN } from '../built-agent.ts';
+import { OpcuaServer } from '../e2e/harness/opcua-server.ts';
 
-const ROOT = join(import.meta.dirname, '../../..');
+const ROOT = join(import.meta.dirname, '../..');
 const folder = mkdtempSync(join(tmpdir(), 'tagferry-opcua-package-'));
 const config = join(folder, 'config');
 const agent = join(folder, 'usr/lib/tagferry');
