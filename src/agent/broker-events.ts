@@ -1,5 +1,5 @@
 /** Subscription to the events that a relay publishes on a broker (WEBHOOK_FROM). */
-import { isOfAnother, type OwnUser } from '../access/own-access.ts';
+import { isOfAnother, type OwnUser } from '../access/access-event.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Broker } from '../broker/broker.ts';

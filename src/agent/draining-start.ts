@@ -89,12 +89,12 @@ async function drainRound(
   report: () => void,
 ): Promise<void> {
   const holds = makeHolds({ tags: tags.values(), buffer, clock, log });
-  await holds.start();
+  holds.start(await buffer.holds.load());
   const addresses = new PostAddresses(buffer.catalogue, settings.valuesPath, tags.values());
   const uplink = makeUplink({
     settings,
     buffer: buffer.outgoing,
-    access: holds,
+    holds,
     addresses,
     platform,
     clock,

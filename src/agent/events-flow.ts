@@ -4,9 +4,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
+import type { OwnUser } from '../access/access-event.ts';
 import { AccessFollower } from '../access/follower.ts';
-import { Holds } from '../access/holds.ts';
-import { type OwnUser, ownAccessOnly } from '../access/own-access.ts';
 import type { Clock } from '../base/clock.ts';
 import type { InboundServer } from '../base/inbound/inbound-server.ts';
 import { reactionBudgetBytes, webhookBudgetBytes } from '../base/inbound/memory-budget.ts';
@@ -28,6 +27,7 @@ import { SOURCE_KINDS } from '../sources/kinds.ts';
 import type { Writer } from '../sources/writes/writer.ts';
 import { gatewayName } from '../store/gateway-identity.ts';
 import type { Remote } from '../store/store-api.ts';
+import { Holds } from '../uplink/holds.ts';
 import { Arrivals } from '../webhook/arrivals.ts';
 import { CatchUp } from '../webhook/catch-up.ts';
 import { Deliveries } from '../webhook/deliveries.ts';
@@ -70,7 +70,8 @@ const UNREADABLE_NOTE_MS = 24 * 3_600_000;
 /** Creates the holds for series that the technical user currently cannot access. */
 export function makeHolds(parts: { tags: Iterable<Tag>; buffer: BufferFlow; clock: Clock; log: Logger }): Holds {
   const { tags, buffer, clock, log } = parts;
-  return new Holds({ store: buffer.holds, tags, series: buffer.catalogue, clock, logger: log });
+  const lanes = () => buffer.outgoing.lanes();
+  return new Holds({ store: buffer.holds, tags, series: buffer.catalogue, lanes, clock, logger: log });
 }
 
 export class EventsFlow {
@@ -95,6 +96,7 @@ export class EventsFlow {
   readonly #listener: WebhookListener | undefined;
   readonly #stopping = new AbortController();
   #cancelPrune: () => void = () => {};
+  #tags: Tags;
   /** Number of damaged events reported since startup. */
   #reportedDamaged = 0;
   /** Events of known types that could not be read since startup. */
@@ -104,6 +106,7 @@ export class EventsFlow {
     const { settings, tags, buffer, platform, clock, log, metrics } = options;
     const { client, identityConflicts } = platform;
     this.#options = options;
+    this.#tags = tags;
     this.#inbox = buffer.inbox;
     this.#instance = gatewayName(settings.stateDir, 'reactions');
     this.brokers = new Brokers({
@@ -163,6 +166,11 @@ export class EventsFlow {
     else this.#listener = this.#makeListener(arrivals, foreignSecret);
   }
 
+  /** Nodes that disappeared, for `status`. */
+  lostNodes(): { node: number; since: string }[] {
+    return this.#follower.lostNodes();
+  }
+
   /** Sentences for the notes in `/healthz`. */
   get notes(): string[] {
     const { count, latest, latestMs } = this.#unreadable ?? {};
@@ -194,10 +202,17 @@ export class EventsFlow {
   }
 
   #makeFollower(): AccessFollower {
-    const { settings, clock, log } = this.#options;
-    const isRelayed = settings.webhookFrom !== undefined;
-    const holds = ownAccessOnly(this.holds, { user: () => this.ownUser, isRelayed, log });
-    return new AccessFollower({ feed: accessFeedOf(this.#inbox), holds, clock, logger: log });
+    const { buffer, clock, log, settings } = this.#options;
+    return new AccessFollower({
+      feed: accessFeedOf(this.#inbox),
+      store: buffer.holds,
+      holds: this.holds,
+      tags: () => this.#tags.tags.values(),
+      user: () => this.ownUser,
+      isRelayed: settings.webhookFrom !== undefined,
+      clock,
+      logger: log,
+    });
   }
 
   #makeRunner(): ReactionRunner {
@@ -265,7 +280,8 @@ export class EventsFlow {
 
   /** Starts the holds first, so that no held value is posted before the hold table is loaded. */
   async start(): Promise<void> {
-    await this.holds.start();
+    const stored = await this.#options.buffer.holds.load();
+    this.holds.start(stored);
     await this.#setBrokers(this.#options.tags);
     // Load the secret before the listener accepts deliveries, so that no delivery is rejected.
     await this.registration.load();
@@ -276,7 +292,7 @@ export class EventsFlow {
     if (!this.#stopping.signal.aborted) this.#listener?.start();
     // Terminate commands left running by a killed agent before their reactions run again.
     await endOrphans(this.#instance);
-    this.#follower.start();
+    this.#follower.start(stored);
     this.runner.start();
     await this.registration.start(this.#stopping.signal);
     this.catchUp.start(this.#stopping.signal);
@@ -314,6 +330,7 @@ export class EventsFlow {
   async reload(tags: Tags, reactions: readonly Reaction[]): Promise<void> {
     this.runner.setReactions(reactions, tagNames(tags.tags.values()));
     this.registration.setFilters(this.#filters(reactions));
+    this.#tags = tags;
     this.holds.setTags(tags.tags.values());
     await this.#setBrokers(tags);
     this.#brokerEvents?.reload(tags, reactions);

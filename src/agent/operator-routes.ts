@@ -22,8 +22,6 @@ export interface OperatorParts extends AgentParts {
   session: Session;
   /** Retries a post immediately, regardless of any delay. */
   tryPosting(): void;
-  /** Called after values of these series were deleted or moved. */
-  withdrawn(series: readonly number[]): void;
   /** Latest log lines; if undefined, the route `logs` returns none. */
   recentLines: RecentLines | undefined;
   buffer: BufferFlow;
@@ -46,10 +44,7 @@ export function operatorRoutes(parts: OperatorParts): ControlRoutes {
     intake: sources.intake,
     clock,
     isHeld: (asset) => events.holds.isHeld(asset),
-    withdrawn: (series) => {
-      events.holds.withdrawn(new Set(series.map(({ asset }) => asset)));
-      parts.withdrawn(series.map(({ id }) => id));
-    },
+    withdrawn: (series) => events.holds.withdrawn(series.map(({ id }) => id)),
   });
   return {
     ...agentRoutes(parts),

@@ -116,7 +116,7 @@ export class RunningAgent {
     this.#uplink = makeUplink({
       settings,
       buffer: buffer.outgoing,
-      access: this.#events.holds,
+      holds: this.#events.holds,
       addresses: this.#addresses,
       platform,
       clock,
@@ -197,7 +197,6 @@ export class RunningAgent {
       tags: () => this.#configuration.tags.tags,
       reactions: () => this.#configuration.reactions,
       tryPosting: () => this.#uplink.tryNowOnRequest(),
-      withdrawn: (series) => this.#uplink.withdrawn(series),
       status: async () => {
         await Promise.all([this.#quota.refresh(), this.#options.files.checkFiles()]);
         return this.status();
@@ -247,7 +246,7 @@ export class RunningAgent {
     log.level = settings.logLevel;
     platform.reload(settings);
     await buffer.reload(settings);
-    if (this.#addresses.replace(settings.valuesPath, tags.tags.values())) this.#uplink.addressesChanged();
+    this.#addresses.replace(settings.valuesPath, tags.tags.values());
     this.#uplink.setPace(uplinkPace(settings));
     await this.#events.reload(tags, reactions);
     await this.#placeRules();

@@ -42,6 +42,8 @@ const RETRY_MS = 60_000;
 interface Running {
   /** Configuration of the source, as returned by `#describe`. */
   configuration: string;
+  /** Configuration of the source without its values. */
+  device: string;
   kind: SourceKind;
   gate: Gate;
   source: RunningSource;
@@ -97,7 +99,7 @@ export class TagSources {
         this.#replaced.set(source.name, running.source);
         await end(running, false);
       }
-      await this.#open(source, configuration);
+      await this.#open(source, configuration, running);
     }
     if (this.#unopened.size > 0) this.#cancelRetry = this.#options.clock.after(RETRY_MS, this.#options.retry);
     // A broker sends stored messages as soon as it is connected, so all sources must subscribe first.
@@ -203,22 +205,26 @@ export class TagSources {
     const context = this.#contextOf(source, running.gate);
     if (!(await running.source.follow?.(context))) return false;
     running.configuration = configuration;
+    running.device = deviceOf(source);
     running.points = running.gate.status.points = (context as SourceContext).points;
     return true;
   }
 
-  async #open(source: Source, configuration: string): Promise<void> {
+  /** `replaced`: source whose counters are continued. */
+  async #open(source: Source, configuration: string, replaced?: Running): Promise<void> {
     const { gate: options, clock, log } = this.#options;
     const { name, timeFrom } = source;
     const kind = this.#kindOf(source);
     const points = pointsOf(this.#tags.tags, name, this.#options.intake);
     const isPolled = !kind.reportsOnlyChanges;
     const status = new SourceStatus({ name, kind: kind.kind, points, isPolled, clock, log });
+    if (replaced) status.continue(replaced.gate.status, replaced.device === deviceOf(source));
     const gate = new Gate({ ...options, status, timeFrom, clock, log });
     try {
       const opened = await kind.open(this.#contextOf(source, gate));
       opened.start();
-      this.#running.set(name, { configuration, kind, gate, source: opened, points });
+      const device = deviceOf(source);
+      this.#running.set(name, { configuration, device, kind, gate, source: opened, points });
     } catch (error) {
       status.errors++;
       status.disconnect(codeOf(error) ?? messageOf(error));
@@ -281,6 +287,10 @@ export class TagSources {
     );
     return JSON.stringify([source, namesInstrumentation(this.#valuesPath), values]);
   }
+}
+
+function deviceOf(source: Source): string {
+  return JSON.stringify(source);
 }
 
 async function end({ source, gate }: Running, isGone: boolean): Promise<void> {

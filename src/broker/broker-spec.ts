@@ -8,6 +8,15 @@ export interface ConnectionSpec {
   keyFile?: string;
 }
 
+/** How devices announce that they are offline. Texts are in lower case. */
+export interface Availability {
+  topic?: string;
+  /** Default: `online`. */
+  available?: string;
+  /** Default: `offline`. */
+  unavailable?: string;
+}
+
 /** Settings of an MQTT broker in tags.yaml. */
 export interface BrokerSpec extends ConnectionSpec {
   /** `mqtt://`, `mqtts://`, `ws://` or `wss://`; may contain a user and password, so it is never logged. */
@@ -26,6 +35,8 @@ export interface BrokerSpec extends ConnectionSpec {
   share?: string;
   /** Time zone of message timestamps without a UTC offset. */
   zone?: string;
+  /** Default for values. */
+  availability?: Availability;
   /**
    * Topic on which a Sparkplug host application publishes its state, including through its will (Eclipse Sparkplug 3.0,
    * chapter 5.9).
@@ -56,4 +67,6 @@ export interface NatsSpec extends ConnectionSpec {
   credsFile?: string;
   /** Time zone of message timestamps without a UTC offset. */
   zone?: string;
+  /** Default for values. */
+  availability?: Availability;
 }

@@ -31,12 +31,13 @@ export const COMMON_VALUE_MEMBERS: Readonly<Record<string, SchemaObject>> = {
   offset: { ...NUMBER, default: 0, description: 'Value = raw x scale + offset.', examples: [-40] },
   no_value: {
     type: ['number', 'string', 'array'],
-    items: { type: ['number', 'string'], title: 'a number or a bit pattern' },
+    items: { type: ['number', 'string'], maxLength: 256, title: 'a number, a text or a bit pattern' },
     minItems: 1,
     maxItems: 100,
-    title: 'a number, a bit pattern such as 0x8000, or a list of them',
-    description: 'Raw numbers that mean "no value". Modbus: also register bit patterns, or sunspec (SunSpec codes).',
-    examples: [-9999, '[0x7FFF, 0x8000]'],
+    title: 'a number, a text, a bit pattern such as 0x8000, or a list of them',
+    description:
+      'Raw numbers and texts that mean "no value". Modbus: numbers, register bit patterns, or sunspec (SunSpec codes).',
+    examples: [-9999, 'NAN', '[0x7FFF, 0x8000]'],
   },
   range: {
     type: 'array',
@@ -136,7 +137,7 @@ export function readShaping(raw: Members, report: MemberReport): Shaping | undef
 }
 
 /**
- * Returns the raw numbers that mean "no value", or `undefined` after reporting a problem. `textOf` returns a number as
+ * Returns the raw numbers and texts that mean "no value", or `undefined` after reporting a problem. `textOf` returns a number as
  * written, by its pointer below the member: 0x8000 is a bit pattern, although YAML reads it as 32768.
  */
 export function readNoValue<Spec>(
@@ -145,8 +146,8 @@ export function readNoValue<Spec>(
   spec: Spec,
   report: MemberReport,
   textOf: (pointer: string) => string | undefined,
-): readonly number[] | undefined {
-  const numbers: number[] = [];
+): readonly (number | string)[] | undefined {
+  const codes: (number | string)[] = [];
   const isList = Array.isArray(raw.no_value);
   for (const [index, written] of ([raw.no_value].flat() as (number | string)[]).entries()) {
     const text = typeof written === 'string' ? written.trim() : (textOf(isList ? `/${index}` : '') ?? '');
@@ -156,24 +157,20 @@ export function readNoValue<Spec>(
     if (kind.noValueOf !== undefined) {
       const found = kind.noValueOf(spec, code);
       if ('numbers' in found) {
-        numbers.push(...found.numbers);
+        codes.push(...found.numbers);
         continue;
       }
       report.problem('no_value', `no_value ${shown(code)} ${found.reason}`, found.instead);
       return undefined;
     }
-    if (typeof code === 'number') numbers.push(code);
-    else {
-      const what = isPattern(text) ? 'is a bit pattern, which only Modbus sources support' : 'is not a number';
-      report.problem(
-        'no_value',
-        `no_value ${shown(code)} ${what}`,
-        'use a number that the source sends, such as -9999',
-      );
+    if (isPattern(text)) {
+      const reason = `no_value ${shown(code)} is a bit pattern, which only Modbus sources support`;
+      report.problem('no_value', reason, 'use a number that the source sends, such as -9999');
       return undefined;
     }
+    codes.push(isNumber ? Number(text) : text);
   }
-  return numbers;
+  return codes;
 }
 
 const isPattern = (text: string) => /^0x/i.test(text);

@@ -72,8 +72,8 @@ export interface Shaping {
   /** value = raw x scale + offset. */
   scale: number;
   offset: number;
-  /** Raw numbers that mean "no value". */
-  noValue?: readonly number[];
+  /** Raw numbers and texts that mean "no value". */
+  noValue?: readonly (number | string)[];
   /** Lowest and highest plausible value, in the value's unit. */
   range?: readonly [low: number, high: number];
   /** Minimum difference from the latest sent value: in units, or as a share of that value. */

@@ -20,67 +20,82 @@ export interface Finding {
   command: string;
 }
 
-/** Time for which rejected data is a finding, in seconds. */
-const REJECTED_SHOWN_S = 3_600;
+/** Time for which rejected data and warnings about data are findings, in seconds. */
+const DATA_SHOWN_S = 3_600;
 
 /** Returns the findings of a status report, the most important ones first. */
 export function findings({ sources }: { sources: readonly SourceReport[] }): Finding[] {
-  return sources.flatMap(sourceFinding).toSorted((one, other) => rankOf(one) - rankOf(other));
+  return sources.flatMap(sourceFindings).toSorted((one, other) => rankOf(one) - rankOf(other));
 }
 
 function rankOf({ severity }: Finding): number {
   return severity === 'error' ? 0 : 1;
 }
 
-/** Returns the most important finding of a source, or none. */
-export function sourceFinding(source: SourceReport): Finding[] {
+/** Returns the findings of a source, the most important one first. */
+export function sourceFindings(source: SourceReport): Finding[] {
   const { name, kind, hint } = source;
-  const found = conditionOf(source);
-  if (found === undefined) return [];
   const subject = `${kind} source ${name}`;
-  return [{ ...found, subject, hint, command: `tagferry sources test ${shellWord(name)}` }];
+  const command = `tagferry sources test ${shellWord(name)}`;
+  return [...stateOf(source), ...dataOf(source)].map(({ isHinted = false, ...found }) => ({
+    ...found,
+    subject,
+    hint: isHinted ? hint : null,
+    command,
+  }));
 }
 
-type Condition = Pick<Finding, 'severity' | 'event' | 'sentence'>;
+/** `isHinted`: whether the hint of the source is about this condition. */
+type Condition = Pick<Finding, 'severity' | 'event' | 'sentence'> & { isHinted?: true };
 
-function conditionOf(source: SourceReport): Condition | undefined {
+/** Returns why values are missing. */
+function stateOf(source: SourceReport): Condition[] {
   const { problem, silent, connected, unusable, missing, rejected, last_value_seconds_ago: last } = source;
   const because = problem === null ? '' : `: ${problem}`;
-  const time = (seconds: number) => durationText(seconds);
+  const error = (event: string, sentence: string): Condition[] => [
+    { severity: 'error', event, sentence, isHinted: true },
+  ];
   if (silent) {
-    const since = time(source.silent_seconds);
-    if (last !== null)
-      return { severity: 'error', event: 'source.silent', sentence: `no value for ${since}${because}` };
+    const since = durationText(source.silent_seconds);
+    if (last !== null) return error('source.silent', `no value for ${since}${because}`);
     const example = problem === null && rejected !== null ? `: ${rejectedText(rejected)}` : because;
-    const sentence = `no value since it was opened ${since} ago${example}`;
-    return { severity: 'error', event: 'source.silent', sentence };
+    return error('source.silent', `no value since it was opened ${since} ago${example}`);
   }
   if (connected === false) {
-    const sentence = `not connected for ${time(source.since_seconds)}${because}`;
-    return { severity: 'error', event: 'source.disconnected', sentence };
+    return error('source.disconnected', `not connected for ${durationText(source.since_seconds)}${because}`);
   }
   if (unusable !== null) {
-    const sentence = `${unusableText(unusable)}, for ${time(unusable.since_seconds)}`;
-    return { severity: 'error', event: 'source.unusable', sentence };
+    return error('source.unusable', `${unusableText(unusable)}, for ${durationText(unusable.since_seconds)}`);
+  }
+  const found: Condition[] = [];
+  if (problem !== null) {
+    const sentence = `some values cannot be read${because}`;
+    found.push({ severity: 'warning', event: 'source.partial', sentence, isHinted: true });
   }
   if (missing?.overdue) {
-    const isExplained = rejected === null || missing.first.some((value) => value.problem !== null);
-    const example = isExplained ? '' : `; ${rejectedText(rejected)}`;
-    const sentence = `${missingText(missing)}, for ${time(missing.since_seconds)}${example}`;
-    return { severity: 'warning', event: 'source.incomplete', sentence };
+    const sentence = `${missingText(missing)}, for ${durationText(missing.since_seconds)}`;
+    found.push({ severity: 'warning', event: 'source.incomplete', sentence });
   }
-  if (problem !== null) {
-    return { severity: 'warning', event: 'source.partial', sentence: `some values cannot be read${because}` };
-  }
+  return found;
+}
+
+/** Returns what is wrong with the data that arrives. An error of the whole source already contains an example. */
+function dataOf(source: SourceReport): Condition[] {
+  const { silent, connected, unusable, missing, rejected, warnings } = source;
+  if (silent || connected === false || unusable !== null) return [];
+  const found: Condition[] = [];
   // A value that has not arrived yet is listed with its own problem.
-  if (rejected !== null && missing === null && rejected.seconds_ago <= REJECTED_SHOWN_S) {
-    const sentence = `${rejectedText(rejected)}, ${time(rejected.seconds_ago)} ago`;
-    return { severity: 'warning', event: 'source.rejected', sentence };
+  const isListed = missing?.first.some(({ problem }) => problem !== null && rejected?.problem.includes(problem));
+  if (rejected !== null && !isListed && rejected.seconds_ago <= DATA_SHOWN_S) {
+    const sentence = `${rejectedText(rejected)}, ${durationText(rejected.seconds_ago)} ago`;
+    found.push({ severity: 'warning', event: 'source.rejected', sentence });
   }
-  const warning = source.warnings.find((one) => one.seconds_ago <= REJECTED_SHOWN_S);
-  if (warning === undefined) return undefined;
-  const sentence = `${warningText(warning)}, ${time(warning.seconds_ago)} ago`;
-  return { severity: 'warning', event: warning.event, sentence };
+  for (const warning of warnings) {
+    if (warning.seconds_ago > DATA_SHOWN_S) continue;
+    const sentence = `${warningText(warning)}, ${durationText(warning.seconds_ago)} ago`;
+    found.push({ severity: 'warning', event: warning.event, sentence });
+  }
+  return found;
 }
 
 /** Quotes text for a shell, because names come from files and the command is copied. */

@@ -1,6 +1,5 @@
 /** Parts of the agent that status and metrics are read from. */
-import type { Holds } from '../access/holds.ts';
-import type { OwnUser } from '../access/own-access.ts';
+import type { OwnUser } from '../access/access-event.ts';
 import type { CertificateInUse } from '../base/certificates.ts';
 import type { IdentityConflict } from '../base/identity-conflicts.ts';
 import type { SeriesCatalogue } from '../buffer/series.ts';
@@ -11,6 +10,7 @@ import type { RequestBudget } from '../platform/request-budget.ts';
 import type { Session } from '../platform/session/session.ts';
 import type { SilentTarget } from '../reactions/engine/targets.ts';
 import type { SourceReport } from '../sources/status.ts';
+import type { Holds } from '../uplink/holds.ts';
 import type { Uplink } from '../uplink/uplink.ts';
 import type { FailingWebhook } from '../webhook/delivery-failures.ts';
 import type { WebhookRegistration } from '../webhook/registration.ts';
@@ -50,7 +50,8 @@ export interface ReportedBuffer {
 }
 
 interface ReportedEvents {
-  readonly holds: Pick<Holds, 'heldCount' | 'list' | 'lostNodes'>;
+  readonly holds: Pick<Holds, 'heldCount' | 'list'>;
+  lostNodes(): { node: number; since: string }[];
   readonly registration: Pick<WebhookRegistration, 'current' | 'disabledBy' | 'isSecretKnown'>;
   /** Persistent delivery failures that will disable the webhook. */
   readonly failingWebhook: FailingWebhook | undefined;

@@ -1,6 +1,7 @@
 /** Content of `tagferry status` and `/status`: the agent's state as one JSON object without secrets. */
 import type { Clock } from '../base/clock.ts';
 import type { Tags } from '../config/tags.ts';
+import { noTokenState } from '../platform/response-meanings.ts';
 import { sessionReport } from '../platform/session/session-report.ts';
 import { SeriesNames, unitText } from '../sources/intake/series-names.ts';
 import type { Uplink } from '../uplink/uplink.ts';
@@ -28,7 +29,7 @@ const REFUSALS: ReadonlySet<string> = new Set(['400', '401', '403', '404', '413'
 /** Returns the overall state for systemd, status and page. Clients compare these values of the JSON member `state`. */
 export function overallState(parts: Pick<StatusParts, 'session' | 'uplink' | 'buffer' | 'budget'>): string {
   if (parts.buffer.problems.length > 0) return 'rejecting values';
-  if (!parts.session.isUsable) return 'signed out';
+  if (!parts.session.isUsable) return noTokenState(parts.session.lastErrorCode);
   const { outage } = parts.uplink;
   if (outage && !outage.isForeign) {
     if (outage.code === '402') return 'quota used up';
@@ -114,7 +115,7 @@ export async function statusReport(parts: StatusParts) {
     // ones do not.
     access_user: events.ownUser ?? null,
     holds: events.holds.list(),
-    lost_nodes: events.holds.lostNodes(),
+    lost_nodes: events.lostNodes(),
     silent_targets: events.silentTargets.map(({ target, reactions, silentSeconds }) => ({
       target,
       reactions,

@@ -13,11 +13,12 @@
  * The budget is not persisted. A new process assumes that no tolerance is left and waits for one interval, so restarts
  * never exceed the pace. `quietSinceMs` shortens this wait if no other process can have made requests since that time.
  *
- * Waiting callers (`acquire`) are served by priority, and alternate with the uplink, which polls (`tryAcquire`).
+ * Callers are served in order of arrival. If posts and other calls wait, they are served alternately. The uplink decides
+ * whether its next post is a live post or a backlog post.
  */
 import type { Clock } from '../base/clock.ts';
 
-/** In order of priority. `paid`: the caller has already acquired the request from the budget. */
+/** `paid`: the caller has already acquired the request from the budget. */
 export type RequestKind = 'live' | 'backlog' | 'other' | 'probe' | 'paid';
 
 export interface RequestBudgetOptions {
@@ -79,9 +80,6 @@ const REQUESTS_PER_PROBE = 10;
 const LEFT_AFTER_REFUSAL = 0.5;
 const ADDED_PER_MINUTE = 1 / 20;
 const MIN_SHARE = 1;
-/** Time within which the uplink must poll to receive the next request after a waiting caller. */
-const TURN_MS = 50;
-const PRIORITY: readonly RequestKind[] = ['live', 'backlog', 'other', 'probe'];
 
 interface Waiter {
   kind: RequestKind;
@@ -109,8 +107,8 @@ export class RequestBudget {
   #restUntilMs = Number.NEGATIVE_INFINITY;
   #waiters: Waiter[] = [];
   #cancelPump: (() => void) | undefined;
-  #wasWaiterServed = false;
-  #isUplinkWaiting = false;
+  /** Whether the latest request was for a post. */
+  #wasPost = false;
 
   constructor(clock: Clock, options: RequestBudgetOptions) {
     this.#clock = clock;
@@ -136,17 +134,6 @@ export class RequestBudget {
     return Math.max(0, ...this.#paces.map((pace) => pace.intervalMs));
   }
 
-  /** Acquires a request if one is available now. */
-  tryAcquire(kind: RequestKind): boolean {
-    if (kind === 'paid') return true;
-    this.#serveWaiters();
-    this.#isUplinkWaiting = this.nextAtMs(kind) > this.#clock.monotonicMs();
-    if (this.#isUplinkWaiting) return false;
-    this.#wasWaiterServed = false;
-    this.#spend(kind);
-    return true;
-  }
-
   /** Returns the monotonic time at which a request of this kind is available; `-Infinity` without limits. */
   nextAtMs(kind: RequestKind): number {
     if (kind === 'paid') return Number.NEGATIVE_INFINITY;
@@ -154,7 +141,7 @@ export class RequestBudget {
     return kind === 'probe' ? Math.max(atMs, this.#probeAtMs) : atMs;
   }
 
-  /** Waits for a request of this kind, in order of arrival. Rejects with the abort reason of the signal. */
+  /** Waits for a request of this kind. Rejects with the abort reason of the signal. */
   acquire(kind: RequestKind, signal?: AbortSignal): Promise<void> {
     if (kind === 'paid') return Promise.resolve();
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -171,8 +158,7 @@ export class RequestBudget {
         },
       };
       signal?.addEventListener('abort', leave, { once: true });
-      const after = this.#waiters.findIndex((other) => PRIORITY.indexOf(other.kind) > PRIORITY.indexOf(kind));
-      this.#waiters.splice(after < 0 ? this.#waiters.length : after, 0, waiter);
+      this.#waiters.push(waiter);
       this.#serveWaiters();
       this.#armPump();
     });
@@ -267,17 +253,17 @@ export class RequestBudget {
     for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs);
   }
 
-  /** Grants available requests to waiting callers, unless it is the uplink's turn. */
-  #serveWaiters(evenIfUplinkWaits = false): void {
+  /** Grants available requests to waiting callers. */
+  #serveWaiters(): void {
     for (;;) {
-      if (this.#wasWaiterServed && this.#isUplinkWaiting && !evenIfUplinkWaits) return;
       const nowMs = this.#clock.monotonicMs();
-      const at = this.#waiters.findIndex((waiter) => this.nextAtMs(waiter.kind) <= nowMs);
-      if (at < 0) return;
-      const [waiter] = this.#waiters.splice(at, 1);
-      this.#wasWaiterServed = true;
-      this.#spend(waiter!.kind);
-      waiter!.grant();
+      const ready = this.#waiters.filter((waiter) => this.nextAtMs(waiter.kind) <= nowMs);
+      const next = ready.find(({ kind }) => isPost(kind) !== this.#wasPost) ?? ready[0];
+      if (!next) return;
+      this.#waiters = this.#waiters.filter((waiter) => waiter !== next);
+      this.#wasPost = isPost(next.kind);
+      this.#spend(next.kind);
+      next.grant();
     }
   }
 
@@ -285,14 +271,16 @@ export class RequestBudget {
     this.#cancelPump?.();
     this.#cancelPump = undefined;
     if (this.#waiters.length === 0) return;
-    const nowMs = this.#clock.monotonicMs();
-    const yields = this.#wasWaiterServed && this.#isUplinkWaiting;
-    const atMs = Math.max(nowMs, Math.min(...this.#waiters.map((waiter) => this.nextAtMs(waiter.kind))));
-    this.#cancelPump = this.#clock.after(atMs - nowMs + (yields ? TURN_MS : 0), () => {
-      this.#serveWaiters(yields);
+    const atMs = Math.min(...this.#waiters.map((waiter) => this.nextAtMs(waiter.kind)));
+    this.#cancelPump = this.#clock.after(Math.max(0, atMs - this.#clock.monotonicMs()), () => {
+      this.#serveWaiters();
       this.#armPump();
     });
   }
+}
+
+function isPost(kind: RequestKind): boolean {
+  return kind === 'live' || kind === 'backlog';
 }
 
 /** Even spacing with a tolerance. */

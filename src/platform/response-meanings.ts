@@ -16,6 +16,7 @@ import {
   problemsOf,
   quoted,
 } from './response-body.ts';
+import { NEVER_SENT } from './transport-errors.ts';
 
 /* API calls */
 
@@ -141,6 +142,19 @@ const GRANT_CODES: Record<GrantFailure, string> = {
   unavailable: 'platform.sign_in_unavailable',
   unreadable: 'platform.sign_in_unreadable',
 };
+
+const UNAVAILABLE: ReadonlySet<string> = new Set([
+  ...NEVER_SENT,
+  'platform.connection_reset',
+  'platform.timeout',
+  GRANT_CODES.unavailable,
+  GRANT_CODES.unreadable,
+]);
+
+/** Returns why the token request that failed with this code provided no token, in the words of `status`. */
+export function noTokenState(code: string | undefined): 'platform unavailable' | 'signed out' {
+  return UNAVAILABLE.has(code ?? '') ? 'platform unavailable' : 'signed out';
+}
 
 /**
  * Error for a token request that received a response. The message quotes the response but contains no data from the

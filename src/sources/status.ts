@@ -158,7 +158,7 @@ export class SourceStatus {
   readonly name: string;
   readonly kind: string;
   readonly #options: SourceStatusOptions;
-  readonly #trouble: TroubleLog;
+  #trouble: TroubleLog;
   readonly #openedMs: number;
   points: readonly Point[];
 
@@ -200,6 +200,27 @@ export class SourceStatus {
     this.#options = options;
     this.#openedMs = this.sinceMs = clock.monotonicMs();
     this.#trouble = new TroubleLog(log, clock, 'values');
+  }
+
+  /**
+   * Continues the counters, warnings and repeated log entries of the source that this one replaces after a reload.
+   * `isSameDevice`: whether the source itself is unchanged, so that unchanged values keep their state.
+   */
+  continue(previous: SourceStatus, isSameDevice: boolean): void {
+    this.#trouble = previous.#trouble;
+    this.errors = previous.errors;
+    this.pollsLate = previous.pollsLate;
+    this.stored = previous.stored;
+    this.lastStoredMs = previous.lastStoredMs;
+    this.#rejected = previous.#rejected;
+    for (const [kind, warning] of previous.#warnings) this.#warnings.set(kind, warning);
+    if (!isSameDevice) return;
+    this.lastAcceptedMs = previous.lastAcceptedMs;
+    const unchanged = new Set(previous.points.map((point) => JSON.stringify(point)));
+    for (const point of this.points) {
+      const state = previous.#states.get(point.series);
+      if (state !== undefined && unchanged.has(JSON.stringify(point))) this.#states.set(point.series, state);
+    }
   }
 
   /** Records that the device, server or program responds. Clears the problem. */

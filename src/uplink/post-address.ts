@@ -27,6 +27,7 @@ interface KnownSeries {
 export class PostAddresses {
   readonly #series: KnownSeries;
   #template: string;
+  #version = 0;
   #instrumentations: Instrumentations;
 
   constructor(series: KnownSeries, valuesPath: string, tags: Iterable<Tag>) {
@@ -35,15 +36,16 @@ export class PostAddresses {
     this.#instrumentations = new Instrumentations(tags);
   }
 
-  /**
-   * Applies settings after a reload. Returns whether the path changed. If it did, batches that were already read must
-   * be created again.
-   */
-  replace(valuesPath: string, tags: Iterable<Tag>): boolean {
-    const isOther = valuesPath !== this.#template;
+  /** Number of changes of the path. After a change, batches that were already taken must be taken again. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** Applies settings after a reload. */
+  replace(valuesPath: string, tags: Iterable<Tag>): void {
+    if (valuesPath !== this.#template) this.#version++;
     this.#template = valuesPath;
     this.#instrumentations = new Instrumentations(tags);
-    return isOther;
   }
 
   /** Whether values of different instrumentations are posted to different URLs and require separate batches. */

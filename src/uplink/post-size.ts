@@ -1,52 +1,44 @@
 /**
- * Maximum body size of posts: POST_MAX_BYTES, or less after a 413. A 413 halves the size of the rejected body for ten
- * minutes, then the configured limit is retried. A 413 for one asset does not change the limit if a body of the same
- * size has just been accepted for another asset. The end of an outage and a reload restore the configured limit.
+ * Maximum body size of posts, in bytes. A post that is too large halves the size; each accepted post doubles it again,
+ * up to the configured size. A size that failed twice while smaller ones passed is not tried for an hour.
  */
-const REDUCED_MS = 10 * 60_000;
-/** Time within which an accepted body contradicts a 413 for a body that is not larger. */
-const CONTRADICTS_MS = 10_000;
+const RETRY_MS = 3_600_000;
 /** Minimum size, which always fits one value with its key, group and unit. */
 const MIN_BYTES = 1_000;
 
 export class PostSize {
-  #configured: number;
-  #limit: number;
-  #reducedUntilMs = Number.NEGATIVE_INFINITY;
-  #accepted = { bytes: 0, atMs: Number.NEGATIVE_INFINITY };
+  #limit = Number.POSITIVE_INFINITY;
+  /** Smallest body that failed, and how often bodies of its size failed. */
+  #failed = { bytes: Number.POSITIVE_INFINITY, times: 0, atMs: 0 };
 
-  constructor(maxBytes: number) {
-    this.#configured = maxBytes;
-    this.#limit = maxBytes;
+  /** Returns the limit; Infinity if only the configured one applies. */
+  get maxBytes(): number {
+    return this.#limit;
   }
 
-  maxBytes(nowMs: number): number {
-    return nowMs < this.#reducedUntilMs ? this.#limit : this.#configured;
-  }
-
-  /** Applies settings after a reload. */
-  setLimit(maxBytes: number): void {
-    this.#configured = maxBytes;
-    this.reset();
-  }
-
-  reset(): void {
-    this.#reducedUntilMs = Number.NEGATIVE_INFINITY;
+  /** Limits the next post, and forgets failures. */
+  restart(bytes = Number.POSITIVE_INFINITY): void {
+    this.#limit = Math.max(MIN_BYTES, bytes);
+    this.#failed = { bytes: Number.POSITIVE_INFINITY, times: 0, atMs: 0 };
   }
 
   accepted(bytes: number, nowMs: number): void {
-    if (bytes >= this.#accepted.bytes || nowMs - this.#accepted.atMs > CONTRADICTS_MS) {
-      this.#accepted = { bytes, atMs: nowMs };
-    }
+    if (bytes * 2 < this.#limit && this.#limit > MIN_BYTES) return;
+    if (nowMs - this.#failed.atMs > RETRY_MS) this.#failed = { bytes: Number.POSITIVE_INFINITY, times: 0, atMs: 0 };
+    const next = this.#limit * 2;
+    // Bodies of the same number of values differ slightly in size.
+    if (this.#failed.times >= 2 && next * 2 > this.#failed.bytes) return;
+    this.#limit = next;
   }
 
-  /** Records a 413 response to a body of this size. Returns the new limit if it changed. */
-  tooLarge(bytes: number, nowMs: number): number | undefined {
-    if (this.#accepted.bytes >= bytes && nowMs - this.#accepted.atMs <= CONTRADICTS_MS) return undefined;
-    const next = Math.max(MIN_BYTES, Math.floor(bytes / 2));
-    if (next >= this.maxBytes(nowMs)) return undefined;
-    this.#limit = next;
-    this.#reducedUntilMs = nowMs + REDUCED_MS;
-    return next;
+  /** Records a post that was too large. */
+  tooLarge(bytes: number, nowMs: number): void {
+    const isSame = bytes * 2 > this.#failed.bytes;
+    this.#failed = {
+      bytes: Math.min(bytes, this.#failed.bytes),
+      times: isSame ? this.#failed.times + 1 : 1,
+      atMs: nowMs,
+    };
+    this.#limit = Math.max(MIN_BYTES, Math.min(this.#limit, Math.floor(bytes / 2)));
   }
 }

@@ -1,27 +1,32 @@
 /**
- * Posts buffered values to the platform: a loop that plans posts, starts them and sleeps until something changes. Its
- * state is in memory only and is rebuilt after a restart.
+ * Posts buffered values to the platform. Three loops post live values, the backlog, and probes of held objects. Each
+ * waits until a post is due, acquires a permit, chooses the most urgent post at that time, takes its values and delivers
+ * them. During an outage, only the first loop posts: one trial at a time. The state is in memory only and is rebuilt
+ * after a restart.
  */
 import type { Clock } from '../base/clock.ts';
-import { messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
-import { Repeats } from '../base/repeats.ts';
-import type { OutgoingBuffer } from '../buffer/client/lanes.ts';
-import { AssetSchedule } from './asset-schedule.ts';
+import type { OutgoingBuffer, TakenBatch } from '../buffer/client/lanes.ts';
+import { Assets } from './assets.ts';
 import { BackfillRate } from './backfill-rate.ts';
-import { BatchResults } from './batch-results.ts';
-import { DeliveryLog } from './delivery-log.ts';
-import { FaultAttribution } from './fault-attribution.ts';
-import { creditAfter, type PlanInput, type PlanOptions, type PostDecision, plan } from './planner.ts';
-import { type Outage, PlatformAvailability } from './platform-availability.ts';
-import type { AccessPort, AddressPort, PostBudget, UplinkHooks, ValuesClient } from './ports.ts';
+import {
+  type Choice,
+  chooseBacklog,
+  chooseLive,
+  chooseProbe,
+  chooseTrial,
+  liveWaitsFor,
+  type PostOptions,
+} from './choose.ts';
+import { type DeliverParts, deliver, type ValuesClient } from './deliver.ts';
+import { Health, type Outage } from './health.ts';
+import type { Holds } from './holds.ts';
+import { type Permit, Permits, type PostBudget, type PostKind } from './permits.ts';
+import type { PostAddresses } from './post-address.ts';
 import { PostLag } from './post-lag.ts';
-import { PostSize } from './post-size.ts';
-import { Probes } from './probes.ts';
-import { Sender } from './sender.ts';
-import { SeriesWaits } from './series-waits.ts';
+import { type UplinkHooks, UplinkLog } from './uplink-log.ts';
 
-export interface UplinkOptions extends PlanOptions {
+export interface UplinkOptions extends PostOptions {
   postMaxBytes: number;
   /** POST_SUCCESS. */
   success: readonly number[];
@@ -33,105 +38,77 @@ export interface UplinkParts {
   buffer: OutgoingBuffer;
   client: ValuesClient;
   budget: PostBudget;
-  access: AccessPort;
+  holds: Holds;
+  addresses: Pick<PostAddresses, 'of' | 'version' | 'byInstrumentation'>;
   clock: Clock;
   log: Logger;
-  addresses: AddressPort;
   hooks?: UplinkHooks;
 }
 
-/** State for `status`. Times are wall-clock times; durations are in milliseconds. */
-export interface UplinkSnapshot {
-  state: 'online' | 'away';
-  /** Set while the platform is unavailable. */
-  outage:
-    | { forMs: number; code: string; reason: string; isForeign: boolean; attempts: number; nextTryInMs: number }
-    | undefined;
-  /** Remaining pause after a 429. */
-  restsForMs: number | undefined;
-  lastPostAtMs: number | undefined;
-  lastDeliveredAtMs: number | undefined;
-  /** Latest post that was not accepted. */
-  lastRefusal: { atMs: number; code: string; reason: string } | undefined;
-  deliveredValues: number;
-  quarantinedValues: number;
-  postsInProgress: number;
-  /** POST_INTERVAL, or longer if the budget is too small. */
-  intervalMs: number;
-  maxBytes: number;
-  /** Ids of all paused series. */
-  waitingIds: readonly number[];
-  waitingSeries: { series: number; asset: number; status: number; reason: string; nextTryInMs: number }[];
-  pausedAssets: { asset: number; failures: number; forMs: number }[];
-}
+type Post = Exclude<Choice, { untilMs: number }>;
 
-const ACTIVE_MS = 120_000;
-/** Maximum sleep of the loop. */
-const PLAN_MS = 5_000;
+/** Maximum sleep of a loop, and interval of the regular checks. */
+const TICK_MS = 5_000;
 const MAX_LISTED = 50;
-/** A loop that has not planned for this long is considered hung. */
+/** An uplink without a regular check for this long is considered hung. */
 const ALIVE_MS = 120_000;
+/** Pause of an asset after a failed store call. */
+const STORE_RETRY_MS = 1_000;
+/** Pause of an asset whose lanes and buffer disagree. */
+const EMPTY_TAKE_MS = 250;
 
 export class Uplink {
   readonly #parts: UplinkParts;
   readonly #options: UplinkOptions;
-  readonly #availability: PlatformAvailability;
-  readonly #faults: FaultAttribution;
-  readonly #schedule: AssetSchedule;
-  readonly #waits = new SeriesWaits();
-  readonly #probes: Probes;
-  readonly #size: PostSize;
-  readonly #lag: PostLag;
+  readonly #assets: Assets;
+  readonly #health: Health;
+  readonly #permits: Permits;
+  readonly #log: UplinkLog;
   readonly #backfill: BackfillRate;
-  readonly #results: BatchResults;
-  readonly #sender: Sender;
+  readonly #lag: PostLag;
+  readonly #deliverParts: DeliverParts;
+  /** Ends the loops. */
+  readonly #stopping = new AbortController();
   /** Aborts posts in progress. */
   readonly #abortPosts = new AbortController();
-  readonly #performing = new Set<Promise<void>>();
-  readonly #repeats = new Repeats();
-  readonly #startedMs: number;
-  #credit = 0;
-  #isStopping = false;
-  #awake = false;
-  #wakeUp: (() => void) | undefined;
+  readonly #delivering = new Set<Promise<void>>();
+  readonly #sleepers = new Set<() => void>();
+  /** Distinguishes the batches of this run in logs. */
+  readonly #run: string;
+  #batches = 0;
+  #wakes = 0;
+  #tickedMs: number;
+  #held: readonly number[] = [];
   #unsubscribe: (() => void)[] = [];
-  #running: Promise<void> | undefined;
+  #loops: Promise<unknown> = Promise.resolve();
   #stopped: Promise<void> | undefined;
-  #plannedMs = Number.NEGATIVE_INFINITY;
 
   constructor(parts: UplinkParts, options: UplinkOptions) {
-    const { clock } = parts;
+    const { clock, holds, addresses, client } = parts;
+    const { backfillValuesPerSecond, concurrency, postIntervalMs, postMaxBytes, postMaxValues } = options;
     this.#parts = parts;
     this.#options = { ...options };
-    this.#startedMs = clock.monotonicMs();
-    this.#availability = new PlatformAvailability(clock);
-    this.#faults = new FaultAttribution(activeMsOf(options.postIntervalMs));
-    this.#schedule = new AssetSchedule(clock);
-    this.#probes = new Probes({ ...parts, schedule: this.#schedule, waits: this.#waits });
-    this.#size = new PostSize(options.postMaxBytes);
-    this.#lag = new PostLag(options.postIntervalMs);
-    const { backfillValuesPerSecond, postIntervalMs, postMaxValues } = options;
+    this.#run = Math.floor(clock.wallMs() / 1000).toString(36);
+    this.#tickedMs = clock.monotonicMs();
+    this.#assets = new Assets(clock, postMaxBytes);
+    this.#health = new Health(clock, postIntervalMs);
+    this.#permits = new Permits(parts.budget, concurrency, this.#stopping.signal);
+    this.#log = new UplinkLog(clock, parts.log, parts.hooks ?? {});
     this.#backfill = new BackfillRate(backfillValuesPerSecond, postIntervalMs, postMaxValues, clock.monotonicMs());
-    const shared = {
-      ...parts,
-      hooks: parts.hooks ?? {},
-      deliveryLog: new DeliveryLog(clock, parts.log),
-      availability: this.#availability,
-      faults: this.#faults,
-      schedule: this.#schedule,
-      waits: this.#waits,
-      probes: this.#probes,
-      size: this.#size,
-      signal: this.#abortPosts.signal,
-      wake: () => this.wake(),
-    };
-    this.#results = new BatchResults(shared);
-    this.#sender = new Sender({
-      ...shared,
-      backfill: this.#backfill,
-      results: this.#results,
+    this.#lag = new PostLag(postIntervalMs);
+    this.#deliverParts = {
+      client,
+      addresses,
+      holds,
+      clock,
+      assets: this.#assets,
+      health: this.#health,
+      permits: this.#permits,
+      log: this.#log,
       options: this.#options,
-    });
+      stopping: this.#stopping.signal,
+      signal: this.#abortPosts.signal,
+    };
   }
 
   /**
@@ -139,22 +116,22 @@ export class Uplink {
    * same way as `stop(0)`.
    */
   async start(signal?: AbortSignal): Promise<void> {
-    const { buffer, access } = this.#parts;
+    const { buffer, holds } = this.#parts;
     signal?.addEventListener('abort', () => void this.stop(0), { once: true });
-    await this.#probes.updateHeldSeries();
+    await this.#registerHeld();
     this.#unsubscribe = [
       buffer.onChange(() => this.wake()),
-      access.onChange(() => {
-        void this.#probes.updateHeldSeries().catch(() => {});
+      holds.onChange(() => {
+        void this.#registerHeld();
         this.wake();
       }),
     ];
-    this.#running = this.#run();
+    this.#loops = Promise.all([this.#loop('live'), this.#loop('backlog'), this.#loop('probe'), this.#tick()]);
   }
 
   /**
    * Stops new posts. Posts in progress may finish within the budget (the shortest budget if called several times); the
-   * other batches are returned to the buffer.
+   * other values return to the buffer.
    */
   async stop(budgetMs: number): Promise<void> {
     const cancel = this.#parts.clock.after(budgetMs, () => this.#abort());
@@ -164,13 +141,11 @@ export class Uplink {
 
   async #stop(): Promise<void> {
     for (const unsubscribe of this.#unsubscribe) unsubscribe();
-    this.#isStopping = true;
-    this.#results.recallAll(true);
+    this.#stopping.abort(new Error('the uplink is stopping'));
     this.wake();
-    await this.#running;
-    while (this.#performing.size > 0) await Promise.all(this.#performing);
+    await this.#loops;
+    await Promise.all(this.#delivering);
     this.#abort();
-    await this.#results.settled();
   }
 
   #abort(): void {
@@ -179,7 +154,7 @@ export class Uplink {
 
   /** Calls the listener after each outage with its duration. Returns a function that removes the listener. */
   onRestored(listener: (unavailableMs: number) => void): () => void {
-    return this.#availability.onRestored(listener);
+    return this.#health.onRestored(listener);
   }
 
   /**
@@ -187,188 +162,256 @@ export class Uplink {
    * in effect.
    */
   tryNow(): void {
-    this.#availability.tryNow();
+    this.#health.tryNow('session');
     this.wake();
   }
 
-  /**
-   * Sends a post immediately at an operator's request (reload, `session renew`), even during a pause after a 429 or an
-   * exhausted quota.
-   */
+  /** Sends a post at an operator's request (reload, `session renew`), even after a 429 or with an exhausted quota. */
   tryNowOnRequest(): void {
     this.#parts.budget.endRest();
-    this.#availability.tryNow('person');
-    this.wake();
-  }
-
-  /** Checks paused series after an operator removed values, because a series may have no values left. */
-  withdrawn(series: Iterable<number>): void {
-    const nowMs = this.#parts.clock.monotonicMs();
-    for (const id of series) this.#waits.makeDue(id, nowMs);
+    this.#health.tryNow('operator');
     this.wake();
   }
 
   /** Applies settings after a reload and sends a post immediately. */
   setPace(pace: UplinkOptions): void {
+    const { backfillValuesPerSecond, concurrency, postIntervalMs, postMaxBytes, postMaxValues } = pace;
     Object.assign(this.#options, pace);
-    const { postIntervalMs, postMaxValues, postMaxBytes, backfillValuesPerSecond } = pace;
-    this.#faults.setActiveMs(activeMsOf(postIntervalMs));
-    this.#size.setLimit(postMaxBytes);
+    this.#assets.setMaxBytes(postMaxBytes);
+    this.#health.setInterval(postIntervalMs);
+    this.#permits.concurrency = concurrency;
     this.#lag.setInterval(postIntervalMs);
     this.#backfill.setRate(backfillValuesPerSecond, postIntervalMs, postMaxValues);
-    this.#waits.makeAllDue(this.#parts.clock.monotonicMs());
     this.tryNowOnRequest();
   }
 
-  /** Returns batches to the buffer after a reload changed VALUES_PATH, so that they are created again. */
-  addressesChanged(): void {
-    this.#results.recallAll();
-    this.wake();
-  }
-
-  /** Whether the loop is running. */
+  /** Whether the uplink is running. */
   isAlive(nowMs: number): boolean {
-    return nowMs - Math.max(this.#plannedMs, this.#startedMs) < ALIVE_MS;
+    return nowMs - this.#tickedMs < ALIVE_MS;
   }
 
-  /** Wakes the loop. */
+  /** Wakes the loops. */
   wake(): void {
-    this.#awake = true;
-    this.#wakeUp?.();
+    this.#wakes++;
+    for (const wakeUp of this.#sleepers) wakeUp();
   }
 
-  async #run(): Promise<void> {
+  get #isStopping(): boolean {
+    return this.#stopping.signal.aborted;
+  }
+
+  async #loop(kind: PostKind): Promise<void> {
     while (!this.#isStopping) {
-      this.#awake = false;
+      const wakes = this.#wakes;
       let untilMs: number;
       try {
-        untilMs = this.#planAll();
+        untilMs = await this.#step(kind);
       } catch (error) {
-        // A planning error must not stop the uplink.
-        const nowMs = this.#parts.clock.monotonicMs();
-        const count = this.#repeats.note('plan', nowMs);
-        const fields = { event: 'uplink.plan_failed', error: messageOf(error), count };
-        if (count !== undefined) this.#parts.log.error(fields, 'failed to select the next post');
-        untilMs = nowMs + PLAN_MS;
+        // An unexpected error must not stop the loop.
+        if (!this.#isStopping) this.#log.planFailed(error);
+        untilMs = this.#parts.clock.monotonicMs() + TICK_MS;
       }
-      await this.#sleep(untilMs);
+      await this.#sleep(untilMs, wakes);
     }
   }
 
-  /** Starts all posts that may start now. Returns the time of the next planning run. */
-  #planAll(): number {
-    const { clock, buffer, access, budget } = this.#parts;
+  /** Starts a post if one is due. Returns the time of the next step. */
+  async #step(kind: PostKind): Promise<number> {
+    const { clock } = this.#parts;
+    if (kind === 'probe') this.#endUnusedHolds();
+    const due = this.#choose(kind);
+    if ('untilMs' in due) return due.untilMs;
+    const permit = await this.#permits.acquire(kind);
+    // The choice follows the permit, so that it is the most urgent post at this time.
+    const choice = this.#choose(kind);
+    if ('untilMs' in choice) {
+      permit.refund();
+      return choice.untilMs;
+    }
+    const isTrial = this.#health.outage !== undefined;
+    const delivery = this.#deliver(choice, kind, permit, isTrial).finally(() => {
+      this.#delivering.delete(delivery);
+      this.wake();
+    });
+    this.#delivering.add(delivery);
+    if (isTrial || kind === 'probe') await delivery;
+    return clock.monotonicMs();
+  }
+
+  #choose(kind: PostKind): Choice {
+    const { buffer, clock, holds } = this.#parts;
     const nowMs = clock.monotonicMs();
-    const nextProbeMs = access.nextProbeAtMs() ?? nowMs;
-    const planMs = nextProbeMs > nowMs ? Math.min(nextProbeMs, nowMs + PLAN_MS) : nowMs + PLAN_MS;
-    // Waiting during a pause does not mean that the budget is too small.
-    if (budget.restingUntilMs !== undefined) this.#schedule.clearDueTimes();
-    else if (this.#availability.outage === undefined) {
-      this.#schedule.noteDueTimes(buffer.lanes(), nowMs, this.#options, (asset) => access.isHeld(asset));
-    }
-    if (nowMs - this.#plannedMs >= PLAN_MS) {
-      this.#plannedMs = nowMs;
-      this.#results.reconsiderParked();
-      this.#logInterval(nowMs);
-    }
-    if (!buffer.isReady()) return planMs;
-    for (const probe of this.#probes.unused(nowMs, buffer.lanes())) void access.foundNothing(probe);
-    for (;;) {
-      const decision = plan(this.#input(nowMs));
-      if (decision.do === 'wait') return Math.min(decision.untilMs, planMs);
-      this.#perform(decision, nowMs);
-    }
-  }
-
-  #perform(decision: PostDecision, nowMs: number): void {
-    this.#credit = creditAfter(this.#credit, decision);
-    if (decision.do === 'post') {
-      const entry = this.#schedule.of(decision.take.asset);
-      if (decision.kind === 'live') {
-        if (entry.dueSinceMs !== undefined) this.#lag.note(nowMs - entry.dueSinceMs, nowMs);
-        entry.dueSinceMs = undefined;
-      }
-    }
-    const done: Promise<void> = this.#sender
-      .perform(decision)
-      .catch((error) => {
-        // Happens only if the buffer fails during shutdown. The batches are posted after the next startup.
-        this.#parts.log.error({ event: 'uplink.post_failed', error: messageOf(error) }, 'POST request failed');
-      })
-      .finally(() => {
-        this.#performing.delete(done);
-        this.wake();
-      });
-    this.#performing.add(done);
-  }
-
-  #input(nowMs: number): PlanInput {
-    const { buffer, budget, access } = this.#parts;
-    const schedule = this.#schedule;
-    const { outage } = this.#availability;
-    return {
+    if (!buffer.isReady()) return { untilMs: nowMs + TICK_MS };
+    const state = {
       nowMs,
       options: this.#options,
       lanes: buffer.lanes(),
-      schedule: schedule.map,
-      ready: schedule.ready(),
-      isHeld: (asset) => access.isHeld(asset),
-      probes: this.#probes.due(nowMs),
-      inProgress: schedule.inProgress(),
-      unpaid: schedule.isPaying && budget.isLimited,
-      freeAtMs: budget.nextAtMs('live'),
-      probeFreeAtMs: budget.nextAtMs('probe'),
-      requestIntervalMs: budget.intervalMs,
-      backfill: {
-        available: this.#backfill.available(nowMs),
-        limited: this.#backfill.isLimited,
-        atMs: (values) => this.#backfill.availableAtMs(values, nowMs),
-      },
-      outage: outage && { nextTryAtMs: outage.nextTryAtMs, trialInProgress: schedule.hasTrial },
-      backlogCredit: this.#credit,
+      assets: this.#assets.states,
+      isHeld: (asset: number) => holds.isHeld(asset),
+      backfill: this.#backfill,
+      failing: this.#assets.failing,
     };
+    const { outage } = this.#health;
+    if (outage) {
+      if (kind !== 'live') return { untilMs: Number.POSITIVE_INFINITY };
+      if (outage.nextTryAtMs > nowMs) return { untilMs: outage.nextTryAtMs };
+      return chooseTrial(state, outage.cause === 'rejected');
+    }
+    if (kind === 'live') {
+      // A pause after a 429 delays all assets equally.
+      if (this.#parts.budget.restingUntilMs !== undefined) this.#assets.clearDueTimes();
+      else this.#assets.noteDueTimes(state.lanes, (lane, asset) => liveWaitsFor(state, lane, asset));
+      return chooseLive(state);
+    }
+    if (kind === 'backlog') return chooseBacklog(state);
+    const choice = chooseProbe(state, holds.due(nowMs));
+    const nextTryAtMs = holds.nextTryAtMs();
+    return 'untilMs' in choice && nextTryAtMs > nowMs ? { untilMs: Math.min(choice.untilMs, nextTryAtMs) } : choice;
   }
 
-  async #sleep(untilMs: number): Promise<void> {
+  #endUnusedHolds(): void {
+    const { buffer, clock, holds } = this.#parts;
+    for (const probe of holds.due(clock.monotonicMs())) {
+      const state = this.#assets.states.get(probe.asset);
+      if (!probe.onlySeries && !buffer.lanes().has(probe.asset) && !state?.live && !state?.backlog) {
+        holds.foundNothing(probe);
+      }
+    }
+  }
+
+  async #deliver({ take, probe }: Post, kind: PostKind, permit: Permit, isTrial: boolean): Promise<void> {
+    const { buffer, clock, holds } = this.#parts;
+    const { asset, lane } = take;
+    const state = this.#assets.of(asset);
+    const own: ('live' | 'backlog')[] = probe ? ['live', 'backlog'] : [lane];
+    for (const one of own) state[one] = true;
+    const acceptedMs = lane === 'live' ? buffer.lanes().get(asset)?.oldestLiveAtMs : undefined;
+    if (kind === 'live' && !isTrial) {
+      const nowMs = clock.monotonicMs();
+      if (state.dueSinceMs < nowMs) this.#lag.note(nowMs - state.dueSinceMs, nowMs);
+      state.dueSinceMs = Number.POSITIVE_INFINITY;
+    }
+    let used: Permit | undefined = permit;
+    try {
+      const batch = await this.#take(take, probe !== undefined);
+      if (!batch) {
+        if (probe) holds.foundNothing(probe);
+        else state.pausedUntilMs = Math.max(state.pausedUntilMs, clock.monotonicMs() + EMPTY_TAKE_MS);
+        return;
+      }
+      const { backlogValues } = batch.whole;
+      state.isDraining = backlogValues > 0 && (buffer.lanes().get(asset)?.backlog ?? 0) > 0;
+      if (backlogValues > 0) {
+        state.lastBacklogAtMs = clock.monotonicMs();
+        if (!state.backlog) own.push('backlog');
+        state.backlog = true;
+      }
+      const name = `${this.#run}-${++this.#batches}`;
+      this.#log.taken({ name, asset }, batch.whole, { lane, kind: probe ? 'probe' : kind, isTrial });
+      if (probe) holds.tried(probe);
+      used = undefined;
+      const isSearch = probe?.hold.cause === 'rejected' || (isTrial && this.#health.outage?.cause === 'rejected');
+      await deliver({ name, asset, batch, acceptedMs, probe, isTrial, isSearch }, permit, this.#deliverParts);
+    } catch (error) {
+      if (error === this.#stopping.signal.reason) return;
+      if (this.#isStopping) this.#log.postFailed(error);
+      else this.#log.storeFailed(error);
+      state.pausedUntilMs = clock.monotonicMs() + STORE_RETRY_MS;
+    } finally {
+      used?.refund();
+      for (const one of own) state[one] = false;
+    }
+  }
+
+  async #take(take: Post['take'], isProbe: boolean): Promise<TakenBatch | undefined> {
+    const { addresses, buffer } = this.#parts;
+    // Reserved first, because the next post may be chosen in the meantime.
+    const reserved = this.#backfill.isLimited
+      ? take.lane === 'backlog'
+        ? take.maxValues
+        : (take.alongValues ?? 0)
+      : 0;
+    this.#backfill.spend(reserved);
+    let batch: TakenBatch | undefined;
+    try {
+      const maxBytes = this.#assets.maxBytes(take.asset);
+      const request = { ...take, maxBytes, oneInstrumentation: addresses.byInstrumentation };
+      batch = await buffer.take(request);
+      if (!batch && isProbe) batch = await buffer.take({ ...request, lane: 'live' });
+      return batch;
+    } finally {
+      this.#backfill.spend((batch?.whole.backlogValues ?? 0) - reserved);
+    }
+  }
+
+  /** Registers the held series with the buffer. */
+  async #registerHeld(): Promise<void> {
+    const held = this.#parts.holds.heldSeries();
+    if (held.length === this.#held.length && held.every((id, at) => id === this.#held[at])) return;
+    const before = this.#held;
+    this.#held = held;
+    try {
+      await this.#parts.buffer.holdSeries(held);
+    } catch (error) {
+      // Repeated by the next regular check.
+      this.#held = before;
+      this.#log.storeFailed(error);
+    }
+  }
+
+  async #tick(): Promise<void> {
+    const { budget, clock } = this.#parts;
+    while (!this.#isStopping) {
+      const nowMs = clock.monotonicMs();
+      this.#tickedMs = nowMs;
+      void this.#registerHeld();
+      const change = this.#lag.change(nowMs);
+      if (change) {
+        const facts = { intervalMs: change.intervalMs, configuredMs: this.#options.postIntervalMs };
+        const cause = budget.isLimited ? 'the request budget is too small' : 'posts take too long';
+        this.#log.intervalChanged(change.isLengthened, facts, cause);
+      }
+      await clock.sleep(TICK_MS, this.#stopping.signal).catch(() => {});
+    }
+  }
+
+  /** Sleeps until the time or the next wake-up. `wakes` is the number of wake-ups before the decision to sleep. */
+  async #sleep(untilMs: number, wakes: number): Promise<void> {
     const { clock } = this.#parts;
-    // Combines lane changes within one event loop turn.
-    if (!this.#awake) {
+    const nowMs = clock.monotonicMs();
+    if (untilMs > nowMs && wakes === this.#wakes && !this.#isStopping) {
       await new Promise<void>((resolve) => {
-        const cancel = clock.after(Math.max(1, untilMs - clock.monotonicMs()), resolve);
-        this.#wakeUp = () => {
+        const wakeUp = () => {
           cancel();
+          this.#sleepers.delete(wakeUp);
           resolve();
         };
+        const cancel = clock.after(Math.min(untilMs - nowMs, TICK_MS), wakeUp);
+        this.#sleepers.add(wakeUp);
       });
-      this.#wakeUp = undefined;
     }
+    // Combines the wake-ups within one turn of the event loop.
     await new Promise((resolve) => setImmediate(resolve));
   }
 
-  #logInterval(nowMs: number): void {
-    const change = this.#lag.change(nowMs);
-    if (!change) return;
-    const facts = { intervalMs: change.intervalMs, configuredMs: this.#options.postIntervalMs };
-    const cause = this.#parts.budget.isLimited ? 'the request budget is too small' : 'posts take too long';
-    if (change.isLengthened)
-      this.#parts.log.warn({ event: 'uplink.interval_lengthened', ...facts }, `post interval lengthened: ${cause}`);
-    else this.#parts.log.info({ event: 'uplink.interval_normal', ...facts }, 'post interval restored');
-  }
-
   get deliveredValues(): number {
-    return this.#results.deliveredValues;
+    return this.#log.deliveredValues;
   }
 
   get outage(): Readonly<Outage> | undefined {
-    return this.#availability.outage;
+    return this.#health.outage;
   }
 
-  snapshot(): UplinkSnapshot {
-    const nowMs = this.#parts.clock.monotonicMs();
-    const { outage } = this.#availability;
-    const { restingUntilMs } = this.#parts.budget;
+  /** State for `status`. Times ending in `AtMs` are wall-clock times; durations are in milliseconds. */
+  snapshot() {
+    const { clock, budget, holds } = this.#parts;
+    const nowMs = clock.monotonicMs();
+    const { outage } = this.#health;
+    const { restingUntilMs } = budget;
+    const { deliveredValues, lastDeliveredAtMs, lastPostAtMs, lastRefusal, quarantinedValues } = this.#log;
+    const waiting = holds.waitingSeries();
     return {
-      state: outage ? 'away' : 'online',
+      state: outage ? ('away' as const) : ('online' as const),
       outage: outage && {
         forMs: nowMs - outage.sinceMs,
         code: outage.code,
@@ -377,24 +420,21 @@ export class Uplink {
         attempts: outage.attempts,
         nextTryInMs: Math.max(0, outage.nextTryAtMs - nowMs),
       },
+      // Remaining pause after a 429.
       restsForMs: restingUntilMs === undefined ? undefined : restingUntilMs - nowMs,
-      lastPostAtMs: this.#sender.lastPostMs,
-      lastDeliveredAtMs: this.#results.lastDeliveredMs,
-      lastRefusal: this.#results.lastRefusal,
-      deliveredValues: this.#results.deliveredValues,
-      quarantinedValues: this.#results.quarantinedValues,
-      postsInProgress: this.#schedule.inProgress().all,
+      lastPostAtMs,
+      lastDeliveredAtMs,
+      lastRefusal,
+      deliveredValues,
+      quarantinedValues,
+      postsInProgress: this.#permits.used,
+      // POST_INTERVAL, or longer if the budget is too small.
       intervalMs: this.#lag.intervalMs(nowMs),
-      maxBytes: this.#size.maxBytes(nowMs),
-      waitingIds: this.#waits.ids(),
-      waitingSeries: this.#waits.describe(nowMs, MAX_LISTED),
-      pausedAssets: this.#schedule
-        .paused(nowMs)
-        .slice(0, MAX_LISTED)
-        .map(({ asset, failures, untilMs }) => ({ asset, failures, forMs: untilMs - nowMs })),
+      maxBytes: this.#assets.maxBytes(),
+      // Held series.
+      waitingIds: waiting.map(({ series }) => series),
+      waitingSeries: waiting.slice(0, MAX_LISTED),
+      pausedAssets: this.#assets.paused().slice(0, MAX_LISTED),
     };
   }
 }
-
-/** Time for which an asset counts as active after an accepted post. */
-const activeMsOf = (postIntervalMs: number) => Math.max(ACTIVE_MS, 3 * postIntervalMs);

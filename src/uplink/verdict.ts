@@ -1,7 +1,18 @@
 /** Meaning of a response to a post, defined by a single table, which is also in docs/reference/verdicts.md. */
 import { codeOf, messageOf } from '../base/errors.ts';
 import { answerWords, foreignWords, hasNoBody, isPage } from '../platform/response-body.ts';
-import type { ValuesAnswer } from './ports.ts';
+import { noTokenState } from '../platform/response-meanings.ts';
+
+/** Response to a post. */
+export interface ValuesAnswer {
+  status: number;
+  header(name: string): string | undefined;
+  text: string;
+  /** Removes secrets from response text that is quoted. */
+  redact(text: string): string;
+  /** Whether the body is incomplete. */
+  truncated?: boolean;
+}
 
 export type Meaning =
   | 'delivered'
@@ -91,11 +102,22 @@ function meaningOfAnswer(answer: ValuesAnswer, success: readonly number[]): Mean
   return MEANINGS.get(String(status)) ?? MEANINGS.get(`${Math.floor(status / 100)}xx`) ?? MEANINGS.get('other status')!;
 }
 
-/** Returns the verdict on an error without a response. */
+/** Returns the verdict on an error without a response. If no token can be requested, its cause counts. */
 export function verdictOfError(error: unknown): Verdict {
-  const code = codeOf(error) ?? 'unknown';
-  const meaning = MEANINGS.get(code) ?? MEANINGS.get('other error')!;
+  const { cause } = error as { cause?: unknown };
+  const isWithoutSession =
+    codeOf(error) === 'platform.no_session' && noTokenState(codeOf(cause)) === 'platform unavailable';
+  const code = codeOf(isWithoutSession ? cause : error) ?? 'unknown';
+  const meaning = isWithoutSession ? 'unreachable' : (MEANINGS.get(code) ?? MEANINGS.get('other error')!);
   return { meaning, code, status: 0, reason: foreignWords(messageOf(error)) };
+}
+
+/** Responses that gateways between agent and platform may give to large bodies while they forward small ones. */
+const MAY_BE_TOO_LARGE = new Set(['408', '502', '504', 'platform.timeout', 'platform.connection_reset']);
+
+/** Whether a smaller post may be accepted although this one was not. */
+export function mayBeTooLarge({ code, meaning }: Verdict): boolean {
+  return meaning === 'later' && MAY_BE_TOO_LARGE.has(code);
 }
 
 /** Returns the text of a response in readable form. */

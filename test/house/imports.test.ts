@@ -15,7 +15,7 @@ const LAYERS: Record<string, number> = {
   uplink: 4,
   webhook: 4,
   reactions: 4,
-  access: 4,
+  access: 3,
   store: 3,
   buffer: 2,
   platform: 2,

@@ -22,20 +22,33 @@ const SRC = join(import.meta.dirname, '../../src');
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'];
 const NAME = /^[a-z]+\.[a-z0-9_]+$/;
 /** Methods that log an event name passed as an argument. */
-const TELLERS = ['#log', 'report', 'recovered', '#report', '#tell', '#say'];
+const TELLERS = [
+  '#log',
+  'report',
+  'recovered',
+  '#report',
+  '#tell',
+  '#say',
+  '#debug',
+  '#repeated',
+  '#failed',
+  '#warnOnce',
+];
 
 /** Composed names as written in the source, and their possible values. */
 const COMPOSED: Readonly<Record<string, readonly string[]>> = {
   '`reaction.${reason}`': ['reaction.expired', 'reaction.cooldown'],
   '`source.${fault}`': ['source.not_a_number', 'source.no_value', 'source.out_of_range'],
   '`${kind}.unreadable`': ['mqtt.unreadable', 'nats.unreadable'],
+  '`${kind}.unavailable`': ['mqtt.unavailable', 'nats.unavailable'],
 };
 /** Files in which an `event` member need not be a literal: the callers pass the name, or it is not a log event. */
 const PASSED_ON = [
   'config/event-outline.ts',
   'sources/intake/trouble-log.ts',
   'reactions/engine/reaction-run.ts',
-  'uplink/sender.ts',
+  'access/follower.ts',
+  'uplink/uplink-log.ts',
   'sandbox/events/plant-changes.ts',
   'sandbox/permissions/visibility.ts',
 ];

@@ -30,7 +30,11 @@ describe('data path diagram', () => {
     ]);
     expect(posts({ state: 'quota used up', uplink: away('402') })).toEqual(['refused', 'quota used up for 5 min']);
     expect(posts({ session: { state: 'refused', usable: false } })).toEqual(['away', 'signed out']);
-    expect(posts({ holds: [{}, {}] })).toEqual(['held', '2 objects held']);
+    const held = { values_wait: true, next_probe_in_seconds: 60 };
+    expect(posts({ holds: [held, held] })).toEqual(['held', '2 objects held']);
+    const unused = { ...held, values_wait: false };
+    expect(posts({ holds: [unused] })).toEqual(['flows', undefined]);
+    expect(waitsOf(status({ holds: [unused] }))).toEqual([]);
     expect(valueLinks(status({ buffer: { ...CALM_STATUS.buffer, problems: ['the disk is full'] } }))[0]).toMatchObject({
       kind: 'refused',
       why: 'the disk is full',

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Portal } from '../old/uplink/portal.ts';
+import { Portal } from '../e2e/harness/portal.ts';
 import type { FarEnd } from './far-end.ts';
 
 const PAGE = '<html><title>Guest WLAN</title><form action="/login"><input name="password"></form></html>';

@@ -112,6 +112,7 @@ async function ownReader(port: number): Promise<() => Promise<unknown>> {
     maxRegisters: 120,
     connections: 1,
     pauseMs: 0,
+    settleMs: 0,
     closeAfterPoll: false,
   };
   const user = { name: 'plc', spec };

@@ -25,6 +25,8 @@ export interface ProgramOptions {
    * program may have exited.
    */
   writeInput?(input: Writable): void;
+  /** Whether a program that exits with status 0 is still running while a child of it can write to its output. */
+  continuesInChild?: boolean;
   /** Receives a line of standard error, truncated to `MAX_LINE` characters. */
   onErrorLine(line: string): void;
   /** Environment from which the variables are selected. */
@@ -79,8 +81,10 @@ export async function runProgram(
   signal.addEventListener('abort', onStop, { once: true });
   if (signal.aborted) onStop(undefined);
   // If the reader stops, the program is no longer needed and is terminated as well.
+  const isSuccessful = (end: ProgramEnd | Error) => endOf(end, file).isSuccess;
+  const finished = ended.then((end) => (options.continuesInChild && isSuccessful(end) ? outputRead : undefined));
   await Promise.race([
-    ended,
+    finished.catch(() => {}),
     stopped,
     outputRead.catch(() => {}).then(() => clock.sleep(GRACE_MS, stop).catch(() => {})),
   ]);

@@ -1,9 +1,6 @@
 /**
  * The buffer as seen by the uplink. The store thread contains the values. The main thread has only the number of
  * waiting values per asset and lane, which is updated with every store result.
- *
- * A batch ends in exactly one way: settled, released (its values are waiting again at their previous position), divided
- * (into new batches), or quarantined. After a crash, the values of unfinished batches are waiting again.
  */
 export interface AssetLanes {
   asset: number;
@@ -38,6 +35,7 @@ export interface TakeRequest {
   trustedOffsetMs?: number;
 }
 
+/** Values that were taken from the buffer, or a part of them, with their request body. */
 export interface Batch {
   id: number;
   asset: number;
@@ -60,6 +58,26 @@ export interface Refusal {
   message: string;
 }
 
+/**
+ * A batch that was taken from the buffer. Each of its values is settled, quarantined or waiting again after `end`.
+ * After a crash, the values of unfinished batches are waiting again.
+ */
+export interface TakenBatch {
+  /** All values of the batch. */
+  readonly whole: Batch;
+  /**
+   * Divides a part by series, or a single series into halves in order of acceptance; `[]` for a single value. The parts
+   * replace the divided one.
+   */
+  divide(part: Batch): Promise<Batch[]>;
+  /** Marks a part as accepted by the platform. Saved with the next commit, even if this call fails. */
+  settle(part: Batch): Promise<void>;
+  /** Moves a part to quarantine. */
+  quarantine(part: Batch, refusal: Refusal): Promise<void>;
+  /** Ends the batch. Values that are neither settled nor quarantined are waiting again at their previous position. */
+  end(): Promise<void>;
+}
+
 export interface OutgoingBuffer {
   /** Returns `false` until times can be corrected. Batches taken before then contain uncorrected times. */
   isReady(): boolean;
@@ -68,18 +86,7 @@ export interface OutgoingBuffer {
   /** Calls `listener` when lanes change. Returns a function that removes it. */
   onChange(listener: () => void): () => void;
   /** Resolves with undefined if no values can be taken. One batch per asset and lane is in flight at a time. */
-  take(request: TakeRequest): Promise<Batch | undefined>;
-  /** Marks the batch as accepted by the platform. Saved with the next commit. */
-  settle(batch: number): Promise<void>;
-  /** Marks the batch as not accepted. Its values are waiting again. */
-  release(batch: number): Promise<void>;
-  /**
-   * Divides a batch by series, or a single series into halves in order of acceptance; `[]` for a single value. The
-   * original batch no longer exists.
-   */
-  divide(batch: number): Promise<Batch[]>;
-  /** Moves the values to quarantine. */
-  quarantine(batch: number, refusal: Refusal): Promise<void>;
+  take(request: TakeRequest): Promise<TakenBatch | undefined>;
   /** Replaces the set of held series. Values of held series are taken only with `onlySeries`. */
   holdSeries(series: readonly number[]): Promise<void>;
 }

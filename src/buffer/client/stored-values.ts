@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { StoreFacts } from '../store-facts.ts';
-import type { AssetLanes, Batch, OutgoingBuffer, Refusal, TakeRequest } from './lanes.ts';
+import type { AssetLanes, Batch, OutgoingBuffer, Refusal, TakenBatch, TakeRequest } from './lanes.ts';
 
 /** Store thread as used by the uplink. */
 export interface OutgoingPort {
@@ -29,10 +29,11 @@ export class StoredValues implements OutgoingBuffer {
   readonly #port: OutgoingPort;
   readonly #clock: Clock;
   readonly #note: (facts: StoreFacts) => void;
+  readonly #time: TrustedTime;
   readonly #lanes = new Map<number, AssetLanes>();
   readonly #listeners = new Set<() => void>();
-
-  readonly #time: TrustedTime;
+  /** Ends of batches that the store has not recorded, because a call failed. Repeated after its next result. */
+  #owed: (() => Promise<StoreFacts>)[] = [];
 
   /** `note` receives every store result. */
   constructor(port: OutgoingPort, clock: Clock, note: (facts: StoreFacts) => void, time: TrustedTime = {}) {
@@ -44,6 +45,7 @@ export class StoredValues implements OutgoingBuffer {
 
   /** Updates lanes from a store result. */
   update(lanes: readonly AssetLanes[]): void {
+    for (const call of this.#owed.splice(0)) void this.#insist(call).catch(() => {});
     if (lanes.length === 0) return;
     for (const lane of lanes) {
       if (lane.live === 0 && lane.backlog === 0) this.#lanes.delete(lane.asset);
@@ -66,35 +68,55 @@ export class StoredValues implements OutgoingBuffer {
     return () => this.#listeners.delete(listener);
   }
 
-  async take(request: TakeRequest): Promise<Batch | undefined> {
+  async take(request: TakeRequest): Promise<TakenBatch | undefined> {
     const trustedMs = this.#time.nowMs?.();
     const timed =
       trustedMs === undefined ? request : { ...request, trustedOffsetMs: trustedMs - this.#clock.monotonicMs() };
     const { batch, facts } = await this.#port.take(timed);
     this.#note(facts);
     if (batch?.corrected || batch?.doubtful) this.#time.restamped?.(batch.corrected ?? 0, batch.doubtful ?? 0);
-    return batch;
-  }
-
-  async settle(batch: number): Promise<void> {
-    this.#note(await this.#port.settle(batch));
-  }
-
-  async release(batch: number): Promise<void> {
-    this.#note(await this.#port.release(batch));
-  }
-
-  async divide(batch: number): Promise<Batch[]> {
-    const { batches, facts } = await this.#port.divide(batch);
-    this.#note(facts);
-    return batches;
-  }
-
-  async quarantine(batch: number, refusal: Refusal): Promise<void> {
-    this.#note(await this.#port.quarantine(batch, { ...refusal, atMs: this.#clock.wallMs() }));
+    return batch && this.#taken(batch);
   }
 
   async holdSeries(series: readonly number[]): Promise<void> {
     this.#note(await this.#port.holdSeries(series));
+  }
+
+  #taken(whole: Batch): TakenBatch {
+    const port = this.#port;
+    const open = new Set([whole.id]);
+    return {
+      whole,
+      divide: async (part) => {
+        const { batches, facts } = await port.divide(part.id);
+        if (batches.length > 0) open.delete(part.id);
+        for (const { id } of batches) open.add(id);
+        this.#note(facts);
+        return batches;
+      },
+      settle: (part) => {
+        open.delete(part.id);
+        return this.#insist(() => port.settle(part.id));
+      },
+      quarantine: async (part, refusal) => {
+        this.#note(await port.quarantine(part.id, { ...refusal, atMs: this.#clock.wallMs() }));
+        open.delete(part.id);
+      },
+      end: async () => {
+        const released = [...open].map((id) => this.#insist(() => port.release(id)));
+        open.clear();
+        await Promise.all(released);
+      },
+    };
+  }
+
+  /** Makes a store call, which is repeated later if it fails. Rejects with the error of the first attempt. */
+  async #insist(call: () => Promise<StoreFacts>): Promise<void> {
+    try {
+      this.#note(await call());
+    } catch (error) {
+      this.#owed.push(call);
+      throw error;
+    }
   }
 }

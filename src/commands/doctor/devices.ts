@@ -2,7 +2,7 @@ import { statSync } from 'node:fs';
 import { counted, durationText } from '../../base/amounts.ts';
 import { systemClock } from '../../base/clock.ts';
 import type { Source } from '../../config/tags.ts';
-import { sourceFinding } from '../../ops/findings.ts';
+import { sourceFindings } from '../../ops/findings.ts';
 import { Folders, folderProblem } from '../../sources/csv/folders.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { missingText, type SourceReport } from '../../sources/status.ts';
@@ -17,7 +17,7 @@ const CONCURRENCY = 8;
  * they accept connections. Skips devices that accept only one connection, because the agent needs that connection.
  */
 export async function checkDevices({ configuration, agent }: DoctorContext): Promise<CheckLine[]> {
-  if (agent?.sources) return agent.sources.map(lineOfSource);
+  if (agent?.sources) return agent.sources.flatMap(linesOfSource);
   const sources = [...(configuration?.tags.sources.values() ?? [])];
   const lines: CheckLine[] = [];
   for (let from = 0; from < sources.length; from += CONCURRENCY) {
@@ -27,20 +27,21 @@ export async function checkDevices({ configuration, agent }: DoctorContext): Pro
   return lines;
 }
 
-function lineOfSource(source: SourceReport): CheckLine {
+function linesOfSource(source: SourceReport): CheckLine[] {
   const { name, kind, values, missing } = source;
   const check = SOURCE_KINDS.find((one) => one.kind === kind)?.publishes ? 'broker' : kind;
-  const [finding] = sourceFinding(source);
-  if (finding === undefined) {
+  const found = sourceFindings(source);
+  if (found.length === 0) {
     const words =
       missing === null
         ? `${counted(values, 'value')} received`
         : `${missingText(missing)}, for ${durationText(missing.since_seconds)}`;
-    return ok(check, `${name}: ${words}`);
+    return [ok(check, `${name}: ${words}`)];
   }
-  const { severity, sentence, hint, command } = finding;
-  const line = severity === 'error' ? failure : warning;
-  return line(check, `${name}: ${sentence}`, hint ?? `Run \`${command}\` to read each value.`);
+  return found.map(({ severity, sentence, hint, command }) => {
+    const line = severity === 'error' ? failure : warning;
+    return line(check, `${name}: ${sentence}`, hint ?? `Run \`${command}\` to read each value.`);
+  });
 }
 
 async function checkOne({ kind, name, spec }: Source): Promise<CheckLine | undefined> {

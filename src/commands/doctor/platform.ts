@@ -8,6 +8,7 @@ import type { StatusReport } from '../../ops/status-report.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import { findClientApplication } from '../../platform/resources/connect-subscription.ts';
 import { Webhooks } from '../../platform/resources/webhooks.ts';
+import { noTokenState } from '../../platform/response-meanings.ts';
 import { fillValuesPath } from '../../uplink/post-address.ts';
 import { sameAddress } from '../../webhook/drift.ts';
 import type { ListedWebhook } from '../../webhook/registration.ts';
@@ -101,7 +102,9 @@ function sessionLine({ session }: StatusReport): CheckLine {
   const retry = session.retry_in_seconds === undefined ? '' : `; retries in ${durationText(session.retry_in_seconds)}`;
   const why = error ? plain(error.message) : `the session is ${session.state}`;
   const next = error?.hint ?? 'See `tagferry session show`. To retry now, run `tagferry session renew`.';
-  return failure('sign_in', `the agent is signed out: ${why}${retry}`, next);
+  const isUnavailable = noTokenState(error?.code) === 'platform unavailable';
+  const state = isUnavailable ? 'platform unavailable, the agent cannot sign in' : 'the agent is signed out';
+  return failure('sign_in', `${state}: ${why}${retry}`, next);
 }
 
 /** Reports responses to the agent's posts that did not come from the platform. */

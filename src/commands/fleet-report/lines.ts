@@ -1,6 +1,7 @@
 /** Converts a gateway's `status --json` output, of any version, into a report line. */
 
 import type { StatusReport } from '../../ops/status-report.ts';
+import { noTokenState } from '../../platform/response-meanings.ts';
 
 /** A status report, or the reason why it could not be read. */
 export type ReadGateway = { gateway: string } & ({ status: unknown } | { unread: string });
@@ -71,12 +72,14 @@ export function worstFirst(one: GatewayLine, other: GatewayLine): number {
 function failuresOf(status: Members<StatusReport>, oldestSeconds: number): string[] {
   const session = membersOf<StatusReport['session']>(status.session);
   const lastError = membersOf<NonNullable<StatusReport['session']['last_error']>>(session.last_error);
+  const code = wordsOf(lastError.code);
   const { refused, changed_files } = membersOf<StatusReport['configuration']>(status.configuration);
   const { problems, quarantined } = membersOf<StatusReport['buffer']>(status.buffer);
   const sources = listOf(status.sources).map((source) => membersOf<StatusReport['sources'][number]>(source));
   const silent = sources.filter((source) => source.silent === true).map(({ name }) => wordsOf(name));
   const changed = listOf(changed_files).map(wordsOf);
-  const held = listOf(status.holds).length;
+  const holds = listOf(status.holds).map((hold) => membersOf<StatusReport['holds'][number]>(hold));
+  const held = holds.filter((hold) => hold.values_wait !== false).length;
   const conflicts = listOf(status.identity_conflicts).map((conflict) =>
     wordsOf(membersOf<StatusReport['identity_conflicts'][number]>(conflict).kind),
   );
@@ -84,7 +87,7 @@ function failuresOf(status: Members<StatusReport>, oldestSeconds: number): strin
   const { message } = membersOf<{ message: string }>(status);
   return [
     ...(message === undefined ? [] : [wordsOf(message)]),
-    ...(session.usable === false ? [`signed out: ${wordsOf(lastError.code) || 'no error reported'}`] : []),
+    ...(session.usable === false ? [`${noTokenState(code)}: ${code || 'no error reported'}`] : []),
     ...listOf(problems).map(wordsOf),
     ...(typeof refused === 'object' && refused !== null ? ['configuration rejected'] : []),
     ...(changed.length > 0 ? [`changed but not loaded: ${changed.join(', ').slice(0, MAX_WORDS)}`] : []),

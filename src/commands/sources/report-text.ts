@@ -41,7 +41,7 @@ function lastValueText({ last_value_seconds_ago: last }: SourceReport): string {
 export function sourceLines(sources: readonly SourceReport[]): { text: string; bad: boolean }[] {
   if (sources.length === 0) return [];
   const found = findings({ sources });
-  const summary = `${counted(sources.length, 'source')}, ${found.length === 0 ? 'all OK' : `${found.length} with problems`}`;
+  const summary = `${counted(sources.length, 'source')}, ${found.length === 0 ? 'all OK' : `${new Set(found.map(({ subject }) => subject)).size} with problems`}`;
   const shown = found.slice(0, MAX_PROBLEMS_SHOWN);
   const more = found.length - shown.length;
   return [

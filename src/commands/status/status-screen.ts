@@ -247,7 +247,8 @@ function putHolds(status: ShownStatus, put: Put): void {
     put('silent', `${silent.target} has not responded for ${durationText(silent.silent_seconds)}${more}`, true);
   }
   const { holds } = status;
-  put('held', holds.length === 0 ? 'none' : `${holds.length}, values stay in the buffer`, holds.length > 0);
+  const waiting = holds.some((hold) => hold.values_wait) ? ', values stay in the buffer' : '';
+  put('held', holds.length === 0 ? 'none' : `${holds.length}${waiting}`, holds.length > 0);
   for (const hold of holds.slice(0, MAX_HOLDS)) {
     // The most important facts come first, because a narrow screen cuts off the rest.
     const next =

@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { durationText } from '../../base/amounts.ts';
 import { jsonText, plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';
+import { noTokenState } from '../../platform/response-meanings.ts';
 import type { sessionReport } from '../../platform/session/session-report.ts';
 import { agentOf, askAgent } from '../connection/control-client.ts';
 
@@ -23,14 +24,15 @@ export function define(program: Command): void {
         process.stdout.write(`${flags.json ? jsonText(now) : `${done}${sessionText(now)}`}\n`);
         if (!now.usable) process.exitCode = 1;
       });
-  add('show', 'show state, grant, age and renewal time; exit status 1 if signed out', '');
+  add('show', 'show state, grant, age and renewal time; exit status 1 without a valid token', '');
   add('renew', 'request new tokens now, even while a rejected login delays the next attempt', 'Session renewed.\n');
   add('revoke', 'revoke the current tokens; the agent signs in again', 'Tokens revoked. New session:\n');
 }
 
 function sessionText(session: SessionReport): string {
+  const isSignedIn = session.state === 'valid' || session.usable;
   const rows: string[][] = [
-    ['state', session.state === 'valid' || session.usable ? session.state : `${session.state} (signed out)`],
+    ['state', isSignedIn ? session.state : `${session.state} (${noTokenState(session.last_error?.code)})`],
   ];
   const time = (name: string, seconds: number | undefined) => {
     if (seconds !== undefined) rows.push([name, durationText(seconds)]);

@@ -91,7 +91,8 @@ export function define(program: Command): void {
       const address = addressOf(name);
       const target = what.length > 0 ? `${what.join(', ')} of ${name}` : name;
       const question = `Scan ${target}? A broker or server can have many values.`;
-      if (!(await confirm(question, flags.yes))) {
+      // A scan changes nothing, so a script does not have to confirm it.
+      if (process.stdin.isTTY && !(await confirm(question, flags.yes))) {
         process.exitCode = 1;
         return;
       }

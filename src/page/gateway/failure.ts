@@ -72,11 +72,12 @@ function bufferFailures({ buffer }: StatusReport): Failure[] {
   return found;
 }
 
-function sessionFailures({ session }: StatusReport): Failure[] {
+function sessionFailures({ session, state }: StatusReport): Failure[] {
   const { last_error: error } = session;
   if (session.usable || !error) return [];
   const hint = error.hint ? { hint: error.hint } : {};
-  return [{ id: 'session', title: 'Signed out', words: error.message, ...hint, command: 'tagferry session renew' }];
+  const title = state === 'platform unavailable' ? 'No session, because the platform is unavailable' : 'Signed out';
+  return [{ id: 'session', title, words: error.message, ...hint, command: 'tagferry session renew' }];
 }
 
 /** Returns advice for the status code with which the platform rejects every post. */
@@ -130,11 +131,15 @@ function platformFailures({ state, uplink }: StatusReport): Failure[] {
 }
 
 function holdFailures({ holds }: StatusReport): Failure[] {
-  if (holds.length === 0) return [];
-  const [first] = holds;
-  const title = `${counted(holds.length, 'object')} held, values stay in the buffer`;
-  const words = `${first!.kind} ${first!.id}: ${first!.cause}`.replaceAll('_', ' ');
-  const hint = 'Grant the technical user the permission on the platform. The agent retries automatically.';
+  const waiting = holds.filter((hold) => hold.values_wait);
+  const [first] = waiting;
+  if (!first) return [];
+  const title = `${counted(waiting.length, 'object')} held, values stay in the buffer`;
+  const words = `${first.kind} ${first.id}: ${first.cause}`.replaceAll('_', ' ');
+  const hint =
+    first.cause === 'rejected'
+      ? 'Correct the unit, key or asset in tags.yaml. The agent retries automatically.'
+      : 'Grant the technical user the permission on the platform. The agent retries automatically.';
   return [{ id: 'holds', title, words, hint, command: 'tagferry doctor' }];
 }
 

@@ -56,12 +56,15 @@ function postsOf({ state, uplink, session, buffer, holds, rates }: StatusReport)
     if (REFUSED_STATES.has(state)) return { kind: 'refused', words: `${state} for ${since}`, why: away.message };
     return { kind: 'away', words: `unavailable for ${since}`, why: away.message };
   }
-  if (!session.usable) return { kind: 'away', words: 'signed out', why: session.last_error?.message ?? session.state };
+  if (!session.usable) {
+    const words = state === 'platform unavailable' ? 'unavailable' : 'signed out';
+    return { kind: 'away', words, why: session.last_error?.message ?? session.state };
+  }
   if (resting)
     return { kind: 'waits', words: 'paused', why: `rate limited (429) until ${resting.until.slice(11, 19)} UTC` };
   const waiting = uplink.waiting_series.length;
-  if (holds.length > 0)
-    return { kind: 'held', words: `${counted(holds.length, 'object')} held`, why: 'other values are posted' };
+  const held = holds.filter((hold) => hold.values_wait).length;
+  if (held > 0) return { kind: 'held', words: `${counted(held, 'object')} held`, why: 'other values are posted' };
   if (waiting > 0)
     return { kind: 'refused', words: `${counted(waiting, 'series')} rejected`, why: 'other values are posted' };
   if (rates.delivered_per_minute > 0) return { kind: 'flows' };

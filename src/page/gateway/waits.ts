@@ -20,10 +20,11 @@ export function waitsOf({ session, uplink, buffer, holds }: StatusReport): Wait[
   if (uplink.away)
     waits.push({ what: 'platform', until: `next attempt ${inSeconds(uplink.away.next_try_in_seconds)}` });
   if (uplink.resting) waits.push({ what: 'rate limit', until: inSeconds(uplink.resting.for_seconds) });
-  const probes = holds.map((hold) => hold.next_probe_in_seconds).filter((seconds) => seconds !== null);
-  if (holds.length > 0) {
+  const waiting = holds.filter((hold) => hold.values_wait);
+  const probes = waiting.map((hold) => hold.next_probe_in_seconds).filter((seconds) => seconds !== null);
+  if (waiting.length > 0) {
     const next = probes.length > 0 ? `, next attempt ${inSeconds(Math.min(...probes))}` : '';
-    waits.push({ what: 'permissions', until: `${counted(holds.length, 'object')}${next}` });
+    waits.push({ what: 'permissions', until: `${counted(waiting.length, 'object')}${next}` });
   }
   if (uplink.waiting_series.length > 0) {
     const next = Math.min(...uplink.waiting_series.map((series) => series.next_try_in_seconds));

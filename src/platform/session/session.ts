@@ -265,6 +265,11 @@ export class Session implements TokenSource {
     return this.#usable() !== undefined;
   }
 
+  /** Error code of the latest token request, if it failed. */
+  get lastErrorCode(): string | undefined {
+    return codeOf(this.#lastError);
+  }
+
   /** User ID of the current token, if the token response contained it. */
   get userId(): number | undefined {
     return this.#tokens.current?.userId;

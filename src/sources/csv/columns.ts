@@ -358,7 +358,8 @@ export class FileColumns {
     const quality = cell.quality === undefined ? undefined : qualityOf(cell.quality, this.#spec.qualityMap);
     if (text === '' && quality !== 'bad') return;
     const { map, shaping } = point;
-    const raw = map !== undefined && Object.hasOwn(map.numbers, text) ? text : this.#number(text);
+    const isKnownText = (map !== undefined && Object.hasOwn(map.numbers, text)) || shaping.noValue?.includes(text);
+    const raw = isKnownText ? text : this.#number(text);
     const isNumber = Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined);
     let problem: string | undefined;
     if (cell.quality !== undefined && quality === undefined) {

@@ -131,6 +131,8 @@ export class ExecSource implements RunningSource {
           })
         : new SupervisedProgram({
             ...options,
+            // A wrapper may start the actual program in the background.
+            continuesInChild: true,
             started: () => status.connect(),
             ended: (how, againInMs, hasExited) => this.#end({ how, isSuccess: false, hasExited }, againInMs),
           });
@@ -222,8 +224,18 @@ export class ExecSource implements RunningSource {
   #store({ heads }: Output, lines: Buffer | undefined, rejection = ''): void {
     const { gate, source, clock, status, intake } = this.#context;
     const points = this.#points;
+    const readings: Reading[] = [];
+    const interceptor: Interceptor = {
+      has: (series) => points.has(series),
+      accept(series, value, timeMs, flags) {
+        const point = points.get(series)!;
+        if (typeof value === 'object') readings.push({ point, ...value, timeMs });
+        else readings.push({ point, raw: value, timeMs, quality: QUALITIES[flags & STATUS_MASK] });
+      },
+    };
     const draft = intake.draft({
       isPartial: true,
+      interceptor,
       textBytes: lines?.length ?? 0,
       live: {
         zone: source.spec.zone,
@@ -237,13 +249,7 @@ export class ExecSource implements RunningSource {
       if (source.spec.format === 'ndjson') readNdjsonBody(text, draft);
       else readLineProtocol(text, { ...NANOSECONDS, heads }, draft);
     }
-    const readings: Reading[] = [];
-    const interceptor: Interceptor = {
-      has: (series) => points.has(series),
-      accept: (series, raw, timeMs, flags) =>
-        readings.push({ point: points.get(series)!, raw, timeMs, quality: QUALITIES[flags & STATUS_MASK] }),
-    };
-    const columns = draft.finish(interceptor);
+    const columns = draft.finish();
     this.#reportBuffer(readings, columns);
     gate.record(readings);
     gate.writeColumns(columns).catch(() => {});
@@ -321,7 +327,6 @@ export class ExecSource implements RunningSource {
   }
 }
 
-/** The points have no map, because drafts contain numbers that were already mapped. */
 function bySeries(points: readonly Point<ExecValue>[]): ReadonlyMap<number, Point<ExecValue>> {
-  return new Map(points.map((point) => [point.series, { ...point, map: undefined }]));
+  return new Map(points.map((point) => [point.series, point]));
 }

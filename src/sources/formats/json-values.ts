@@ -130,19 +130,23 @@ export function addJsonValue(draft: Draft, item: unknown): void {
   }
   const slot = slotOf(draft, tag, key, asset, unit, group);
   if (slot === undefined) return;
-  const number = typeof value === 'number' && slot.map === undefined ? value : mappedNumber(value, slot.map);
+  const isPlain = typeof value === 'number' && slot.map === undefined;
+  const isIntercepted = !isPlain && draft.intercepts(slot);
+  const number = isPlain || isIntercepted ? Number(value) : mappedNumber(value, slot.map);
   let timeMs = ON_ARRIVAL;
   if (typeof timestamp === 'string') timeMs = draft.timeOf(timestamp);
   else if (typeof timestamp === 'number' && Number.isInteger(timestamp)) timeMs = timestamp;
   const flag = status === undefined ? 0 : (FLAGS.get(status) ?? -1);
-  if (!Number.isFinite(number)) draft.reject('value', wrongValue, value, slot.map);
+  if (!isIntercepted && !Number.isFinite(number)) draft.reject('value', wrongValue, value, slot.map);
   else if (timestamp !== undefined && Number.isNaN(timeMs)) draft.reject('timestamp', wrongTimestamp, timestamp);
   else if (flag < 0) draft.reject('status', 'must be "good", "uncertain" or "bad"');
   else {
     const msOfUnit = typeof timestamp === 'number' ? 1 : undefined;
     const ownMs = timestamp === undefined ? timeMs : draft.plausibleTime(timeMs, msOfUnit, looksLike);
     if (ownMs === undefined) draft.reject('timestamp', implausible, draft, timeMs, msOfUnit);
-    else draft.add(slot, number, ownMs, flag);
+    else if (!isIntercepted) draft.add(slot, number, ownMs, flag);
+    else
+      draft.addIntercepted(slot, isRawReading(value) ? value : { problem: wrongValue(value, undefined) }, ownMs, flag);
   }
 }
 

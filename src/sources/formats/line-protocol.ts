@@ -205,14 +205,16 @@ class LineReader {
       while (at < text.length && !isFieldEnd(text.charCodeAt(at))) at++;
       if (at === start) throw new InvalidLine('a field has no value');
       this.#at = at;
-      const value = fieldValue(text.slice(start, at));
-      if (typeof value === 'string') this.#reject('value', wrongField, tag ?? '', field, value);
+      const written = text.slice(start, at);
+      const value = fieldValue(written);
+      if (typeof value === 'string') this.#addValue(tag, field, written, value);
       else this.#addValue(tag, field, value);
     }
     if (this.#at < text.length && !isFieldEnd(this.#next())) throw new InvalidLine('unexpected text after a field');
   }
 
-  #addValue(tag: string | undefined, field: string, raw: number | boolean | string): void {
+  /** `problem`: problem of a text without quotes. */
+  #addValue(tag: string | undefined, field: string, raw: number | boolean | string, problem?: string): void {
     const draft = this.#draft;
     if (tag === undefined) {
       this.#reject('tag', missingTag, this.#options.tagFrom);
@@ -224,8 +226,13 @@ class LineReader {
       this.#reject(draft.book.wrongFieldOf(tag), explain, draft.book, tag, key);
       return;
     }
-    if (typeof raw === 'string' && slot.map === undefined) {
-      this.#reject('value', wrongField, tag, field, `is a string, not a number; ${TEXTS_NEED_MAP}`);
+    if (draft.intercepts(slot) && (typeof raw !== 'number' || slot.map !== undefined)) {
+      draft.addIntercepted(slot, raw, ON_ARRIVAL, 0);
+      this.#slots.push(slot);
+      return;
+    }
+    if (problem !== undefined || (typeof raw === 'string' && slot.map === undefined)) {
+      this.#reject('value', wrongField, tag, field, problem ?? `is a string, not a number; ${TEXTS_NEED_MAP}`);
       return;
     }
     const number = typeof raw === 'number' && slot.map === undefined ? raw : numberOf(raw, slot.map);

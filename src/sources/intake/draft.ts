@@ -2,6 +2,7 @@ import { STAMPED_HERE, ValueColumns } from '../../buffer/format/value-columns.ts
 import type { AddressBook, DirectAddress, Slot } from './address-book.ts';
 import { missingZone, parseZonedTime } from './logger-time.ts';
 import { type Problem, RejectedValues, TooManyValues } from './problem-list.ts';
+import type { RawReading } from './shaping.ts';
 import type { Stamps } from './stamps.ts';
 import { parseIsoTime } from './text-parsers.ts';
 import type { TimeUnit, ValueTimes } from './times.ts';
@@ -33,6 +34,7 @@ export interface DraftOptions {
   maxValues?: number;
   /** Set if values are read live. If omitted, values with implausible timestamps are rejected. */
   live?: LiveTimes;
+  interceptor?: Interceptor;
 }
 
 /**
@@ -42,8 +44,11 @@ export interface DraftOptions {
 export interface Interceptor {
   has(series: number): boolean;
   /** `timeMs` is undefined for a value without a time. `status` has the same format as in `Draft.add`. */
-  accept(series: number, value: number, timeMs: number | undefined, status: number): void;
+  accept(series: number, value: Intercepted, timeMs: number | undefined, status: number): void;
 }
+
+/** A reading before mapping, or the problem of one that is neither a number nor a text. */
+export type Intercepted = RawReading | { problem: string };
 
 /**
  * Values of one request. Unless the draft is partial, all values are accepted or none. Valid values are added to
@@ -60,6 +65,9 @@ export class Draft {
   readonly #arrivalMs: number;
   readonly #live: LiveTimes | undefined;
   readonly #maxValues: number;
+  readonly #interceptor: Interceptor | undefined;
+  /** Intercepted readings that are not plain numbers, by index in the columns. */
+  readonly #intercepted = new Map<number, Intercepted>();
   /** Values whose series is not open: their index in the request and in the columns. */
   readonly #unopened: { slot: Slot; index: number; at: number }[] = [];
   #needsStamps = false;
@@ -74,6 +82,7 @@ export class Draft {
     this.#times = times;
     this.#arrivalMs = arrivalMs;
     this.#live = options.live;
+    this.#interceptor = options.interceptor;
     this.#columns = new ValueColumns(Math.ceil((options.textBytes ?? 0) / BYTES_OF_WRITTEN_VALUE));
     this.isPartial = options.isPartial ?? false;
     this.#maxValues = options.maxValues ?? Number.POSITIVE_INFINITY;
@@ -102,6 +111,20 @@ export class Draft {
       // Adding 0 converts -0 to 0, because encoders distinguish the two.
       this.#columns.add(series, timeMs + 0, value, status);
     }
+  }
+
+  /** Whether the values of a series are intercepted. */
+  intercepts(slot: Slot): boolean {
+    if (this.#interceptor === undefined) return false;
+    // The source has already opened the series of its values.
+    const series = slot.ofTag ? this.book.open(slot) : slot.series;
+    return series !== undefined && this.#interceptor.has(series);
+  }
+
+  /** Like `add`, for a series that is intercepted. */
+  addIntercepted(slot: Slot, reading: Intercepted, timeMs: number, status: number): void {
+    this.#intercepted.set(this.#columns.length, reading);
+    this.add(slot, Number.NaN, timeMs, status);
   }
 
   /** Records a problem with a value. `problem` can be a function of `args`, which is called if the problem is listed. */
@@ -175,6 +198,7 @@ export class Draft {
     if (first === this.#columns.length) this.reject(field, problem);
     for (let at = first; at < this.#columns.length; at++) this.#addProblem(this.#index - 1, field, problem);
     while ((this.#unopened.at(-1)?.at ?? -1) >= first) this.#unopened.pop();
+    for (let at = first; at < this.#columns.length; at++) this.#intercepted.delete(at);
     this.#columns.length = first;
   }
 
@@ -182,7 +206,7 @@ export class Draft {
    * Returns the columns, without intercepted values. Throws `RejectedValues` if a value is invalid and the draft is not
    * partial; in this case, neither a series nor a stamp is used.
    */
-  finish(interceptor?: Interceptor): ValueColumns {
+  finish(): ValueColumns {
     if (this.problems.count > 0 && !this.isPartial) throw new RejectedValues(this.problems);
     let hasUnopened = false;
     for (const { slot, index, at } of this.#unopened) {
@@ -192,12 +216,13 @@ export class Draft {
       this.#addProblem(index, 'key', 'no further series allowed (MAX_SERIES)');
     }
     if (hasUnopened && !this.isPartial) throw new RejectedValues(this.problems);
-    if (hasUnopened || interceptor !== undefined || this.#needsStamps) this.#complete(interceptor);
+    if (hasUnopened || this.#interceptor !== undefined || this.#needsStamps) this.#complete();
     return this.#columns;
   }
 
   /** Removes values without a series, passes intercepted values on, and stamps the others. */
-  #complete(interceptor: Interceptor | undefined): void {
+  #complete(): void {
+    const interceptor = this.#interceptor;
     const { series, timeMs, value, flags, length } = this.#columns;
     let kept = 0;
     for (let at = 0; at < length; at++) {
@@ -206,7 +231,8 @@ export class Draft {
       if (number === 0) continue;
       const isStampedHere = (flag & STAMPED_HERE) !== 0;
       if (interceptor?.has(number)) {
-        interceptor.accept(number, value[at]!, isStampedHere ? undefined : timeMs[at]!, flag & ~STAMPED_HERE);
+        const reading = this.#intercepted.get(at) ?? value[at]!;
+        interceptor.accept(number, reading, isStampedHere ? undefined : timeMs[at]!, flag & ~STAMPED_HERE);
         continue;
       }
       series[kept] = number;

@@ -113,8 +113,11 @@ export type Reading = { point: Point } & (
     } & ReadingTime)
   /** Data that arrived but is not a measurement. Default of `fault`: `not_a_number`. `count`: number of readings. */
   | ({ problem: string; fault?: NoMeasurement; count?: number } & ReadingTime)
-  /** The value could not be read. `undefined` if no data arrived. */
-  | ({ failure: string | undefined; hint?: string | undefined; count?: number } & ReadingTime)
+  /**
+   * The value could not be read. `undefined` if no data arrived. `isUnavailable`: whether the latest value is sent with
+   * the status bad regardless of `on_failure`.
+   */
+  | ({ failure: string | undefined; hint?: string | undefined; count?: number; isUnavailable?: true } & ReadingTime)
   /** Data that arrived without the value, which is not a failure. `isAlone`: whether it contains no other value. */
   | { absent: string; isAlone: boolean }
 );
@@ -323,16 +326,18 @@ export class Gate implements Supply {
    * or, if it is unknown, the current time.
    */
   #fail(
-    reading: { point: Point; count?: number } & ReadingTime & Pick<ObservedReading, 'raw' | 'hint'>,
+    reading: { point: Point; count?: number; isUnavailable?: true } & ReadingTime &
+      Pick<ObservedReading, 'raw' | 'hint'>,
     problem: string | undefined,
     fault: NoMeasurement | undefined,
     now: Now,
   ): void {
-    const { point, raw, hint, count, arrival } = reading;
+    const { point, raw, hint, count, arrival, isUnavailable } = reading;
     if (fault !== undefined) this.status.reportNoMeasurement(point, problem!, fault, count);
     this.status.recordFailure(point, problem, { raw, hint }, count);
     const sent = this.#sent.get(point.series);
-    if (point.shaping.onFailure !== 'bad' || sent === undefined || sent.isBad) return;
+    const sendsBad = point.shaping.onFailure === 'bad' || isUnavailable;
+    if (!sendsBad || sent === undefined || sent.isBad) return;
     let { timeMs } = reading;
     if (timeMs !== undefined && !this.#times.isPlausible(timeMs, now.wallMs)) {
       if (arrival === 'unknown') return;

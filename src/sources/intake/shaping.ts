@@ -36,6 +36,11 @@ export function numberOf(raw: RawReading, map: ValueMap | undefined): number | u
   return map.passesNumbers && Number.isFinite(number) ? number : undefined;
 }
 
+/** Whether texts of the value are read: those in its map, and those that mean "no value". */
+export function readsTexts({ map, shaping }: Pick<Point, 'map' | 'shaping'>): boolean {
+  return map !== undefined || shaping.noValue?.some((code) => typeof code === 'string') === true;
+}
+
 /** Returns the number in a text; `true` and `false` are 1 and 0. */
 function plainNumber(text: string): number {
   if (text === 'true') return 1;
@@ -75,8 +80,10 @@ export function shape(
 ): { number: number; value: number } | { problem: string; fault: NoMeasurement } {
   const number = numberOf(raw, map);
   const { noValue, range } = shaping;
-  if (noValue !== undefined && [number, numberOf(raw, undefined)].some((one) => noValue.includes(one!))) {
-    return { problem: `${raw} means "no value" (no_value)`, fault: 'no_value' };
+  if (noValue !== undefined) {
+    const forms = [number, numberOf(raw, undefined), typeof raw === 'string' ? unpadded(raw) : raw];
+    const isCode = noValue.some((code) => forms.includes(code));
+    if (isCode) return { problem: `${raw} means "no value" (no_value)`, fault: 'no_value' };
   }
   if (number === undefined) return { problem: problemOfReading(raw, map), fault: 'not_a_number' };
   const value = scaledOf(exponent === 0 ? number : shifted(number, exponent), shaping);

@@ -51,7 +51,9 @@ export class TroubleLog {
 
   #write(level: 'warn' | 'info', { event, ...fields }: Trouble, message: string, kind: string): void {
     const write = (ready: readonly Ready[]) => this.#log[level]({ event, ...this.#fieldsOf(ready) }, message);
-    if (this.#gathered) this.#gathered.note(event, { fields, kind }, write);
+    // An entry about the end of a failure must not precede the entry about the failure.
+    const subject = event.replace(/_over$/, '');
+    if (this.#gathered) this.#gathered.note(event, { fields, kind }, write, { subject, object: kind });
     else write([{ fields, kind }]);
   }
 

@@ -7,8 +7,10 @@ import { covers, type TopicGrammar } from '../../broker/topic-filters.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { addressCorrection, printable, printableAddress } from '../../config/problem.ts';
 import type { MemberReport, Members, WritingRules } from '../../config/source-kinds.ts';
+import { wrongTopic } from '../../config/topics.ts';
 import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
 import type { TimeUnit } from '../intake/times.ts';
+import { AVAILABILITY_MEMBERS, readAvailability } from './availability.ts';
 import type { MessageValue } from './payload.ts';
 
 const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
@@ -74,6 +76,7 @@ export const MESSAGE_MEMBERS = {
     description: 'Pointer to good, uncertain or bad in a JSON message.',
     examples: ['/quality'],
   },
+  ...AVAILABILITY_MEMBERS,
   write_to: {
     type: 'string',
     minLength: 1,
@@ -159,6 +162,8 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
     report.problem(file, `${file} requires TLS`, 'use mqtts:// or wss://, or remove it');
     return undefined;
   }
+  const availability = readAvailability(raw, report, wrongTopic);
+  if (availability === undefined) return undefined;
   return {
     ...connection,
     url,
@@ -167,6 +172,7 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
     sessionExpiryMs: expiry.value,
     ...(raw.client_id === undefined ? {} : { clientId: String(raw.client_id) }),
     ...(raw.share === undefined ? {} : { share: String(raw.share) }),
+    ...availability,
     ...(raw.retained === 'take' ? { retained: 'take' } : {}),
     ...readZone(raw, report),
   };
@@ -198,6 +204,8 @@ export function readMessageMembers(
     report.problem('write_to', `write_to "${printable(target!)}" ${wrong}`, instead);
     return undefined;
   }
+  const availability = readAvailability(raw, report, wrongTarget);
+  if (availability === undefined) return undefined;
   const pointer = (member: string, text: unknown) =>
     text === undefined || text === '' ? {} : { [member]: String(text) };
   return {
@@ -207,6 +215,7 @@ export function readMessageMembers(
     ...pointer('status', raw.status),
     ...(raw.time_unit === undefined ? {} : { timeUnit: raw.time_unit as TimeUnit }),
     ...readZone(raw, report),
+    ...availability,
     ...(target === undefined ? {} : { writeTo: target }),
   };
 }

@@ -1,8 +1,9 @@
 import { messageOf, TagferryError } from '../../base/errors.ts';
+import type { Availability } from '../../broker/broker-spec.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Quality, Reading } from '../intake/gate.ts';
 import { missingZone, parseZonedTime } from '../intake/logger-time.ts';
-import { notANumber, type RawReading } from '../intake/shaping.ts';
+import { notANumber, type RawReading, readsTexts } from '../intake/shaping.ts';
 import { isTrusted } from '../intake/stamps.ts';
 import { parseDecimal, parseIsoTime, unpadded } from '../intake/text-parsers.ts';
 import { MS_OF_UNIT, type TimeUnit } from '../intake/times.ts';
@@ -25,6 +26,7 @@ export interface MessageValue {
   /** Time zone of timestamps without a UTC offset. */
   zone?: string;
   status?: string;
+  availability?: Availability;
   /** Topic or subject to which writes are published. */
   writeTo?: string;
 }
@@ -66,16 +68,16 @@ export class Payload {
   }
 
   /**
-   * Returns the reading of a value. `isMapped`: whether the value has a map and can therefore be a text. `sample`: element
+   * Returns the reading of a value. `isText`: whether the value can be a text. `sample`: element
    * of a list of samples; if omitted, the whole message is read. Problems quote only the beginning of the value. Throws a
    * `TagferryError` if the message is not JSON.
    */
-  read(value: MessageValue, isMapped = false, sample?: { json: unknown; afterMs: number | undefined }): PayloadReading {
+  read(value: MessageValue, isText = false, sample?: { json: unknown; afterMs: number | undefined }): PayloadReading {
     const { at, time, timeProperty, status } = value;
     const isWhole = at === undefined && sample === undefined;
     const found = isWhole ? this.#text : this.#at(at ?? '', sample);
     if (found === undefined) return { value: undefined, problem: `no value at ${at}`, isAbsent: true };
-    const reading: PayloadReading = { value: isMapped ? textOf(found) : numberOf(found) };
+    const reading: PayloadReading = { value: isText ? textOf(found) : numberOf(found) };
     if (reading.value === undefined) reading.problem = problemOf(found, at);
     if (time !== undefined) this.#readTime(reading, this.#at(time, sample), time, value, sample);
     if (timeProperty !== undefined) {
@@ -327,7 +329,7 @@ function readOne(
 ): Reading {
   let found: PayloadReading;
   try {
-    found = payload.read(point.spec, point.map !== undefined, sample);
+    found = payload.read(point.spec, readsTexts(point), sample);
   } catch (error) {
     return { point, failure: messageOf(error) };
   }

@@ -12,7 +12,7 @@ const WILDCARD_FROM = 10;
  * `rejected`: filters that this broker does not allow.
  */
 export function planFilters(
-  points: readonly Point<MessageValue>[],
+  points: readonly { spec: Pick<MessageValue, 'topic' | 'template'> }[],
   grammar: TopicGrammar,
   rejected: ReadonlySet<string> = new Set(),
 ): string[] {

@@ -6,6 +6,9 @@
  * rejects the gaps (unused registers) or the length of the block. Later blocks omit the gaps, or are half as long.
  * Registers with invalid responses and other failures are retried in the same way.
  *
+ * If the device does not respond to a block that is longer than all blocks that it has returned, the next poll begins
+ * with a short request. If the device responds to it but again not to the block, later blocks are half as long.
+ *
  * A value and its scale register are read in one block if `max_registers` allows it. Otherwise the scale register is
  * read before and after the value, which is a failure if the scale factor has changed.
  */
@@ -78,11 +81,18 @@ export class BlockReader {
   #scales: Block[] = [];
   /** Items that are retried later. */
   #skipped: Item[] = [];
+  /** Maximum number of registers per request: `max_registers`, or less if the device ignores longer requests. */
+  #maxRegisters: number;
+  /** Largest number of registers that the device has returned in one response. */
+  #returned = 0;
+  /** Length and first item of a block without a response, which may be too long for the device. */
+  #ignored: { registers: number; first: Item } | undefined;
   /** Monotonic time from which the plan is outdated. */
   #planUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: BlockReaderOptions) {
     this.#options = options;
+    this.#maxRegisters = options.maxRegisters;
     const items = new Map<string, Item>();
     const itemOf = ({ table, address, length }: Span): Item => {
       const key = `${table} ${address} ${length}`;
@@ -139,9 +149,11 @@ export class BlockReader {
       if (known !== undefined) return known;
       const response = await request(span);
       const error = response instanceof ModbusError ? response : undefined;
+      if (error?.failure === 'silent' && error.exception === undefined) this.#recordIgnored(span, items, hasResponded);
       if (error?.isUnreachable || (error?.failure === 'garbled' && !hasResponded)) problem = error;
       else if (error?.failure !== 'garbled') [hasResponded, problem] = [true, undefined];
       if (response instanceof ModbusError) return response;
+      this.#returned = Math.max(this.#returned, registersIn(span));
       for (const item of items) {
         for (const point of item.points) {
           const reading = readingOf(point, span.address, response);
@@ -158,7 +170,9 @@ export class BlockReader {
     const fail = (items: readonly Item[], error: ModbusError | undefined) => {
       const failure = error?.isUnreachable ? undefined : error?.message;
       for (const { points, scaled } of items) {
-        for (const point of points) readings.set(point, { point, failure });
+        // The short request before an ignored block may have returned the value.
+        const isRead = (point: ModbusPoint) => failure === undefined && 'raw' in (readings.get(point) ?? {});
+        for (const point of points) if (!isRead(point)) readings.set(point, { point, failure });
         if (failure !== undefined) for (const point of scaled) addExponent(point, failure);
       }
       // An unresponsive device is read again in the next poll.
@@ -166,7 +180,8 @@ export class BlockReader {
     };
     this.#planBlocks();
     fail(this.#skipped, undefined);
-    const planned = [...this.#scales, ...this.#blocks];
+    const ignored = this.#ignored;
+    const planned = [...(ignored === undefined ? [] : [blockOf(ignored.first)]), ...this.#scales, ...this.#blocks];
     for (const [index, block] of [...planned, ...this.#scales].entries()) {
       const { table, items } = block;
       // Scale registers that could not be read before the values are not read after them.
@@ -195,6 +210,7 @@ export class BlockReader {
       if (point.spec.scaleRegister === undefined || !('raw' in reading) || reading.exponent !== undefined) continue;
       readings.set(point, withExponent(reading, stableExponent(exponents.get(point) ?? {})));
     }
+    if (hasResponded && problem === undefined) this.#recordAllReturned();
     return { readings: [...readings.values()], hasResponded, problem };
   }
 
@@ -209,7 +225,7 @@ export class BlockReader {
       item.failure = { error, retryInMs, dueMs: clock.monotonicMs() + retryInMs };
       for (const { point, register } of isFirst ? affectedBy(item) : []) {
         const fields = { ...this.#fieldsOf(point, register), error: error.message, hint: error.hint, retryInMs };
-        const invalid = { event: 'modbus.invalid_response', ...fields };
+        const invalid = { event: 'modbus.invalid_response', ...fields, ...error.frames };
         if (error.failure === 'garbled') trouble.report(invalid, 'invalid response from Modbus device', point.name);
         else trouble.report({ event: 'modbus.unreadable', ...fields }, 'failed to read register', point.name);
       }
@@ -243,6 +259,28 @@ export class BlockReader {
     if (!hasGap) items[items.length >> 1]!.beginsBlock = true;
   }
 
+  /** `hasResponded`: whether the device responded to a shorter request in the same poll. */
+  #recordIgnored(span: Span, items: readonly Item[], hasResponded: boolean): void {
+    const registers = registersIn(span);
+    if (registers <= this.#returned || items.length === 1) return;
+    if (hasResponded && this.#ignored !== undefined) {
+      this.#maxRegisters = registers >> 1;
+      this.#planUntilMs = Number.NEGATIVE_INFINITY;
+    }
+    this.#ignored = { registers, first: items[0]! };
+  }
+
+  /** Ends the search for the length of requests to which the device responds. */
+  #recordAllReturned(): void {
+    if (this.#ignored === undefined) return;
+    this.#ignored = undefined;
+    const { source, maxRegisters, trouble } = this.#options;
+    if (this.#maxRegisters === maxRegisters) return;
+    const hint = `To avoid the search after each start, set \`max_registers: ${this.#maxRegisters}\`.`;
+    const fields = { source, registers: this.#maxRegisters, hint };
+    trouble.report({ event: 'modbus.requests_shortened', ...fields }, 'device ignores long requests, shortened them');
+  }
+
   /** Plans blocks of readable items and blocks of items to be retried. */
   #planBlocks(): void {
     const nowMs = this.#options.clock.monotonicMs();
@@ -254,12 +292,12 @@ export class BlockReader {
       if (item.failure.dueMs > nowMs) this.#skipped.push(item);
     }
     const blocks = this.#blocksOf(this.#items);
-    const blockOf = new Map<ModbusPoint, Block>();
+    const blockWith = new Map<ModbusPoint, Block>();
     for (const block of blocks) {
-      for (const { points } of block.items) for (const point of points) blockOf.set(point, block);
+      for (const { points } of block.items) for (const point of points) blockWith.set(point, block);
     }
     const isApart = (point: ModbusPoint) =>
-      blockOf.has(point) && !contains(blockOf.get(point)!, point.spec.scaleRegister!);
+      blockWith.has(point) && !contains(blockWith.get(point)!, point.spec.scaleRegister!);
     const apart = new Set(this.#items.filter(({ scaled }) => scaled.some(isApart)));
     this.#blocks = blocks.filter(({ items }) => items.some((item) => item.points.length > 0 || !apart.has(item)));
     this.#scales = this.#blocksOf([...apart]);
@@ -267,12 +305,12 @@ export class BlockReader {
 
   /** Returns blocks of consecutive items, none of which contains a skipped item. */
   #blocksOf(items: readonly Item[]): Block[] {
-    const { maxRegisters } = this.#options;
+    const maxRegisters = this.#maxRegisters;
     const skipped = new Set(this.#skipped);
     const blocks: Block[] = [];
     let previous: Item | undefined;
     for (const item of items) {
-      const { table, address, length, reach, failure, beginsBlock } = item;
+      const { table, reach, failure, beginsBlock } = item;
       if (skipped.has(item)) {
         previous = undefined;
         continue;
@@ -285,12 +323,21 @@ export class BlockReader {
         block!.length = Math.max(endOf(item), endOf(block!)) - block!.address;
         block!.reach = Math.max(reach, block!.reach);
       } else {
-        blocks.push({ table, address, length, reach, items: [item] });
+        blocks.push(blockOf(item));
       }
       previous = item;
     }
     return blocks;
   }
+}
+
+function blockOf(item: Item): Block {
+  const { table, address, length, reach } = item;
+  return { table, address, length, reach, items: [item] };
+}
+
+function registersIn({ table, length }: Span): number {
+  return isBits(table) ? Math.ceil(length / BITS_PER_REGISTER) : length;
 }
 
 const hasFailed = ({ failure }: Item) => failure !== undefined;

@@ -14,6 +14,10 @@ const CLOSE_MS = 500;
 const MAX_RECEIVED_BYTES = 2 * MAX_FRAME_BYTES;
 /** Number of consecutive unanswered requests after which a connection is considered dead. */
 const MAX_UNANSWERED = 2;
+/** Time within which some devices ignore requests after a connection is opened. */
+const IGNORED_MS = 3_000;
+/** Maximum number of bytes of a frame in the log. */
+const MAX_SHOWN_BYTES = 32;
 const NOTHING = Buffer.alloc(0);
 
 /** Opens a connection. Rejects with a `ModbusError`. */
@@ -67,6 +71,7 @@ export class ModbusConnection {
   #transaction = 0;
   #unanswered = 0;
   #closing: Promise<void> | undefined;
+  readonly #openedMs: number;
   /** Whether a device has responded. */
   hasResponded = false;
 
@@ -75,6 +80,7 @@ export class ModbusConnection {
     this.#stream = stream;
     this.#isSerial = isSerial;
     this.#clock = clock;
+    this.#openedMs = clock.monotonicMs();
     stream.on('data', (bytes: Buffer) => this.#receive(bytes));
     // The event `close` follows an error.
     stream.on('error', () => {});
@@ -104,9 +110,15 @@ export class ModbusConnection {
     const onAbort = () => void this.close();
     const endsOnAbort = request.isWrite && this.#stream instanceof Socket;
     if (endsOnAbort) signal.addEventListener('abort', onAbort, { once: true });
-    this.#stream.write(this.#isSerial ? serialFrame(request) : tcpFrame(request, transaction));
+    const frame = this.#isSerial ? serialFrame(request) : tcpFrame(request, transaction);
+    this.#stream.write(frame);
     try {
       return await response;
+    } catch (error) {
+      if (error instanceof ModbusError && error.failure === 'garbled') {
+        error.frames = { sent: shownBytes(frame), received: shownBytes(this.#received) };
+      }
+      throw error;
     } finally {
       this.#exchange = undefined;
       cancelTimeout();
@@ -133,7 +145,8 @@ export class ModbusConnection {
   /** Ends the request in progress with an exception of the device, or without a valid response. */
   #fail(error: ModbusError): void {
     if (error.exception === undefined) {
-      const isDead = ++this.#unanswered >= MAX_UNANSWERED;
+      const isNew = !this.hasResponded && this.#clock.monotonicMs() - this.#openedMs < IGNORED_MS;
+      const isDead = ++this.#unanswered >= MAX_UNANSWERED && !isNew;
       const isUsable = error.failure === 'silent' && !this.#isSerial && !this.#exchange?.request.isWrite && !isDead;
       if (this.#stream instanceof Socket && !isUsable) this.#closing ??= this.#closeStream();
     } else {
@@ -165,6 +178,11 @@ export class ModbusConnection {
     await closed.catch(() => {});
     cancel();
   }
+}
+
+function shownBytes(bytes: Buffer): string {
+  const hex = bytes.toString('hex', 0, MAX_SHOWN_BYTES);
+  return bytes.length > MAX_SHOWN_BYTES ? `${hex}…` : hex;
 }
 
 function closedError(): ModbusError {

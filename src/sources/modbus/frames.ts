@@ -11,6 +11,8 @@ export interface ModbusRequest {
   /** Length of the PDU of a valid response. */
   responseBytes: number;
   isWrite: boolean;
+  /** Whether the response may contain another unit number. */
+  isAnyUnit?: boolean | undefined;
 }
 
 /** Maximum length of a frame. */
@@ -18,6 +20,7 @@ export const MAX_FRAME_BYTES = 260;
 const TCP_HEADER_BYTES = 6;
 /** Unit number and checksum of a serial frame. */
 const SERIAL_OVERHEAD = 3;
+const OTHER_UNIT = 'If the device always responds with another unit number, set `any_unit: true`.';
 const EXCEPTION_PDU_BYTES = 2;
 const EXCEPTION_FLAG = 0x80;
 const READ_FUNCTION: Readonly<Record<ModbusTable, number>> = { coil: 1, discrete: 2, holding: 3, input: 4 };
@@ -75,7 +78,10 @@ export function tcpResponse(received: Buffer, request: ModbusRequest, transactio
     }
     if (end > frame.length) return undefined;
     if (frame.readUInt16BE(0) === transaction) {
-      if (frame[TCP_HEADER_BYTES] !== request.unit) throw invalidResponse('wrong unit number');
+      const unit = frame[TCP_HEADER_BYTES];
+      if (unit !== request.unit && !request.isAnyUnit) {
+        throw invalidResponse(`unit ${unit} instead of ${request.unit}`, OTHER_UNIT);
+      }
       return dataOf(frame.subarray(TCP_HEADER_BYTES + 1, end), request);
     }
     start += end;

@@ -4,8 +4,8 @@ export type ModbusAddress =
   | { transport: 'rtu'; path: string; baud: number; parity: 'none' | 'even' | 'odd'; stopBits: 1 | 2 };
 
 /**
- * Specification of a source in tags.yaml. If sources on one line differ, the maximum of `connections` and `pauseMs`
- * applies, and `closeAfterPoll` if any of them sets it.
+ * Specification of a source in tags.yaml. If sources on one line differ, the maximum of `connections`, `pauseMs` and
+ * `settleMs` applies, and `closeAfterPoll` if any of them sets it.
  */
 export interface ModbusSpec {
   address: ModbusAddress;
@@ -19,6 +19,10 @@ export interface ModbusSpec {
   connections: number;
   /** Minimum time between a response and the next request, in milliseconds. */
   pauseMs: number;
+  /** Minimum time between connecting and the first request, in milliseconds. */
+  settleMs: number;
+  /** Whether responses may contain another unit number. */
+  isAnyUnit?: true;
   /** Whether values without `no_value` use the SunSpec codes. */
   isSunSpec?: true;
   /** Whether to disconnect after each poll, because the device accepts only one client. */

@@ -25,6 +25,8 @@ export interface LineUser {
 /** Slot for one connection, reused after reconnects. */
 interface Slot {
   connection?: ModbusConnection;
+  /** Earliest time of the first request on the connection. */
+  settledAtMs: number;
   isBusy: boolean;
   /** Keeps the connection open for another request. */
   cancelClose?: () => void;
@@ -57,6 +59,7 @@ export class ModbusLine {
   readonly #rests = new Map<number | 'line', Rest>();
   #closesAfterPoll = false;
   #pauseMs = 0;
+  #settleMs = 0;
   /** Earliest time of the next request. */
   #freeAtMs = Number.NEGATIVE_INFINITY;
 
@@ -86,10 +89,11 @@ export class ModbusLine {
     // A frame on a serial line is preceded by a silent interval of three and a half characters of eleven bits.
     const silenceMs = 'baud' in this.#address ? Math.max(2, Math.ceil((3.5 * 11 * 1000) / this.#address.baud)) : 0;
     this.#pauseMs = Math.max(silenceMs, ...specs.map(({ pauseMs }) => pauseMs));
+    this.#settleMs = Math.max(0, ...specs.map(({ settleMs }) => settleMs));
     this.#closesAfterPoll = specs.some(({ closeAfterPoll }) => closeAfterPoll);
     // Connections beyond the maximum after a reload are reused until the line is closed.
     const count = transport === 'rtu' ? 1 : Math.max(1, ...specs.map(({ connections }) => connections));
-    while (this.#slots.length < count) this.#slots.push({ isBusy: false });
+    while (this.#slots.length < count) this.#slots.push({ isBusy: false, settledAtMs: 0 });
   }
 
   /**
@@ -99,7 +103,8 @@ export class ModbusLine {
    * a write.
    */
   send(user: LineUser, request: ModbusRequest, signal: AbortSignal, guard: () => void = () => {}): Promise<Buffer> {
-    return raced(this.#sendInTurn(user.spec.timeoutMs, request, signal, guard), signal);
+    const { timeoutMs, isAnyUnit } = user.spec;
+    return raced(this.#sendInTurn(timeoutMs, { ...request, isAnyUnit }, signal, guard), signal);
   }
 
   async #sendInTurn(timeoutMs: number, request: ModbusRequest, signal: AbortSignal, guard: () => void) {
@@ -115,6 +120,8 @@ export class ModbusLine {
         let hasWorked = false;
         try {
           const connection = await this.#connectionOf(slot);
+          const settleMs = slot.settledAtMs - this.#clock.monotonicMs();
+          if (settleMs > 0) await this.#clock.sleep(settleMs, signal);
           if (this.#pauseMs > 0) await this.#pause(signal);
           signal.throwIfAborted();
           hasWorked = connection.hasResponded;
@@ -152,6 +159,7 @@ export class ModbusLine {
     // A device may accept only one connection.
     await slot.connection?.close();
     slot.connection = await openConnection(this.#address, this.#clock);
+    slot.settledAtMs = this.#settleMs > 0 ? this.#clock.monotonicMs() + this.#settleMs : 0;
     return slot.connection;
   }
 

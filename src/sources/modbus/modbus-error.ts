@@ -34,7 +34,7 @@ const HINTS: Readonly<Record<ModbusFailure, string>> = {
   exception: 'Check the register, its table and its type against the device manual.',
   silent:
     'Check the unit number, the wiring and the power. A slow device requires a longer `timeout`, and some gateways ' +
-    'require a `pause` between requests.',
+    'require a `pause` between requests, or `settle` after connecting.',
   garbled:
     'Check the unit number, and that no two devices have the same one. On a serial line, also check baud, parity, ' +
     'stop bits and line termination.',
@@ -44,6 +44,8 @@ const HINTS: Readonly<Record<ModbusFailure, string>> = {
 export class ModbusError extends TagferryError {
   readonly failure: ModbusFailure;
   readonly exception: number | undefined;
+  /** Bytes sent and received, in hexadecimal digits, of an invalid response. */
+  frames: { sent: string; received: string } | undefined;
 
   constructor(
     message: string,

@@ -1,3 +1,4 @@
+import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable, printableAddress, shown } from '../../config/problem.ts';
 import type { ComparedSource, MemberReport, Members } from '../../config/source-kinds.ts';
 import { readDurationMember } from '../duration-member.ts';
@@ -22,11 +23,15 @@ const BAUD = 19_200;
 const PARITY = 'even';
 const TIMEOUT_MS = { tcp: 3_000, rtu: 1_000 };
 const TIMEOUT = { minMs: 20, maxMs: 60_000, range: 'between 20ms and 60s', example: '1s' };
+const SETTLE = { minMs: 0, maxMs: 60_000, range: 'at most 60s', example: '2s' };
 const PAUSE = { minMs: 0, maxMs: 10_000, range: 'at most 10s', example: '50ms' };
 /** The protocol allows 125 registers; some devices support slightly fewer. */
 const MAX_REGISTERS = 120;
 /** Members that are accepted for only one of the two transports. */
-const ONLY = { tcp: ['connections', 'framing', 'close_after_poll'], rtu: ['baud', 'parity', 'stop_bits'] } as const;
+const ONLY = {
+  tcp: ['connections', 'framing', 'close_after_poll', 'any_unit'],
+  rtu: ['baud', 'parity', 'stop_bits'],
+} as const;
 const EXAMPLES = 'tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0';
 /** Byte orders of 32-bit values, and their long form for four registers. */
 const BYTE_ORDERS = ['ABCD', 'CDAB', 'BADC', 'DCBA', 'ABCDEFGH', 'GHEFCDAB', 'BADCFEHG', 'HGFEDCBA'];
@@ -92,6 +97,17 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       description:
         'Modbus: minimum time between a response and the next request to the host or on the line. Default: 0.',
       examples: ['50ms', '100ms'],
+    },
+    settle: {
+      ...DURATION_SCHEMA,
+      description:
+        'Modbus: minimum time between connecting and the first request. Default: 0. CSV: time without changes after which a file is complete. Default: 10s.',
+    },
+    any_unit: {
+      type: 'boolean',
+      default: false,
+      title: 'true or false',
+      description: 'Modbus TCP: accept responses with another unit number.',
     },
     framing: {
       enum: ['tcp', 'rtu'],
@@ -166,11 +182,28 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
     const address = readAddress(raw, report);
     const timeoutMs = readDurationMember(raw, 'timeout', TIMEOUT_MS[address?.transport ?? 'tcp'], TIMEOUT, report);
     const pauseMs = readDurationMember(raw, 'pause', 0, PAUSE, report);
-    if (address === undefined || timeoutMs === undefined || pauseMs === undefined) return undefined;
+    const settleMs = readDurationMember(raw, 'settle', 0, SETTLE, report);
+    if (address === undefined || timeoutMs === undefined || pauseMs === undefined || settleMs === undefined) {
+      return undefined;
+    }
+    if (raw.any_unit === true && raw.framing === 'rtu') {
+      report.problem('any_unit', 'any_unit is not supported for framing: rtu', 'remove it');
+      return undefined;
+    }
     const { unit = 1, connections = 1, max_registers: maxRegisters = MAX_REGISTERS } = raw as Record<string, number>;
     const closeAfterPoll = raw.close_after_poll === true;
-    const codes = raw.no_value === 'sunspec' ? { isSunSpec: true as const } : {};
-    return { address, unit, connections, timeoutMs, pauseMs, maxRegisters, closeAfterPoll, ...codes };
+    return {
+      address,
+      unit,
+      connections,
+      timeoutMs,
+      pauseMs,
+      settleMs,
+      maxRegisters,
+      closeAfterPoll,
+      ...(raw.any_unit === true ? { isAnyUnit: true } : {}),
+      ...(raw.no_value === 'sunspec' ? { isSunSpec: true } : {}),
+    };
   },
   readValue(raw, report) {
     const register = readRegister(raw, report);

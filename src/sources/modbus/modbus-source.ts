@@ -119,5 +119,5 @@ function withNoValueCodes(point: ModbusPoint, isSunSpec = false): ModbusPoint {
   const { noValue = isSunSpec ? sunSpecCodes(spec.register) : [], ...others } = shaping;
   if (noValue.length === 0) return point;
   if (spec.register.bits === undefined) return { ...point, shaping: { ...others, noValue } };
-  return { ...point, shaping: others, spec: { ...spec, noValueWords: noValue } };
+  return { ...point, shaping: others, spec: { ...spec, noValueWords: noValue as readonly number[] } };
 }

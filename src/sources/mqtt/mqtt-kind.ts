@@ -4,6 +4,7 @@ import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import { wrongTopic } from '../../config/topics.ts';
 import { ZONE_MEMBER } from '../intake/logger-time.ts';
+import { AVAILABILITY_MEMBERS } from '../messages/availability.ts';
 import {
   BROKER_MEMBERS,
   MESSAGE_MEMBERS,
@@ -37,6 +38,7 @@ export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
         'MQTT: whether retained messages without a time of their own are skipped or get the time of arrival. They can be older than the current value.',
     },
     zone: ZONE_MEMBER,
+    ...AVAILABILITY_MEMBERS,
     share: {
       type: 'string',
       pattern: '^[^/+#\\u0000]{1,128}$',

@@ -33,6 +33,7 @@ export class MqttSource implements RunningSource {
   /** Filters that the broker rejects. */
   readonly #denied = new Set<string>();
   #unsubscribe: () => void = () => {};
+  #unsubscribeAvailability: () => void = () => {};
   #isStopped = false;
 
   /** `notes`: notes stored by a previous process. Throws for an unknown broker. */
@@ -55,6 +56,15 @@ export class MqttSource implements RunningSource {
       this.#broker.resume(stored, (filters) => gate.record([], [{ name, text: JSON.stringify([...filters]) }]));
     }
     this.#subscribe();
+    const topics = this.#reader.availabilityPlaces.map(({ spec }) => spec.topic);
+    if (topics.length === 0) return;
+    // Without `share`, because each agent of a group has its own latest values.
+    this.#unsubscribeAvailability = this.#broker.subscribe(topics, (message) => this.#receiveAvailability(message), {
+      qos: isTest ? 0 : source.spec.qos,
+      stalled: () => gate.commitSoon(),
+      isFull: () => this.#isStopped || gate.isFull,
+      permitted: (topic, isPermitted) => this.#setDenied(topic, !isPermitted),
+    });
   }
 
   async stop(isGone = false): Promise<void> {
@@ -65,6 +75,7 @@ export class MqttSource implements RunningSource {
 
   leave(): void {
     this.#unsubscribe();
+    this.#unsubscribeAvailability();
   }
 
   write({ spec }: Point, ...rest: [raw: number, guard: () => void, signal: AbortSignal]): Promise<void> {
@@ -96,17 +107,35 @@ export class MqttSource implements RunningSource {
       this.#subscribe();
     }
     if (!isConfigured) return;
-    if (isPermitted) this.#denied.delete(filter);
-    else this.#denied.add(filter);
-    const topics = new Set([...this.#denied].filter((one) => points.some(({ spec }) => spec.topic === one)));
-    status.problem = deniedText(topics);
-    status.hint = status.problem && READ_ACCESS;
+    this.#setDenied(filter, !isPermitted);
     if (isPermitted) return;
     for (const point of points) {
       if (covers(filter, point.spec.topic, MQTT_TOPICS)) {
         status.recordFailure(point, deniedText(new Set([filter])), { hint: READ_ACCESS });
       }
     }
+  }
+
+  #setDenied(filter: string, isDenied: boolean): void {
+    if (isDenied) this.#denied.add(filter);
+    else this.#denied.delete(filter);
+    this.#setProblem();
+  }
+
+  #setProblem(): void {
+    const { points, status } = this.#context;
+    const places = [...points, ...this.#reader.availabilityPlaces];
+    const topics = new Set(places.map(({ spec }) => spec.topic));
+    const denied = deniedText(new Set([...this.#denied].filter((filter) => topics.has(filter))));
+    status.problem = denied ?? this.#reader.unavailable;
+    status.hint = denied && READ_ACCESS;
+  }
+
+  #receiveAvailability({ topic, payload }: Message): Promise<void> {
+    if (this.#isStopped) return Promise.reject(new SourceStopped());
+    const written = this.#reader.writeAvailability(topic, payload);
+    this.#setProblem();
+    return written ?? DONE;
   }
 
   #receive(message: Message): Promise<void> {

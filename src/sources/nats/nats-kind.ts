@@ -6,6 +6,7 @@ import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import { wrongSubject } from '../../config/topics.ts';
 import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
+import { AVAILABILITY_MEMBERS, readAvailability } from '../messages/availability.ts';
 import {
   CONNECTION_MEMBERS,
   MESSAGE_MEMBERS,
@@ -67,6 +68,7 @@ export const NATS: SourceKind<NatsSpec, MessageValue> = {
       examples: ['gateway.creds'],
     },
     zone: ZONE_MEMBER,
+    ...AVAILABILITY_MEMBERS,
     ...CONNECTION_MEMBERS,
   },
   valueMembers: {
@@ -107,6 +109,8 @@ function readSource(raw: Members, report: MemberReport): NatsSpec | undefined {
     report.problem('ack_wait', `ack_wait "${raw.ack_wait}" ${reason}`, 'use a value such as 30s');
     return undefined;
   }
+  const availability = readAvailability(raw, report, (text) => wrongSubject(text, 'plain'));
+  if (availability === undefined) return undefined;
   return {
     ...connection,
     servers,
@@ -116,6 +120,7 @@ function readSource(raw: Members, report: MemberReport): NatsSpec | undefined {
     ...(raw.durable === undefined ? {} : { durable: String(raw.durable) }),
     ...(raw.creds === undefined ? {} : { credsFile: report.pathOf(String(raw.creds)) }),
     ...readZone(raw, report),
+    ...availability,
   };
 }
 

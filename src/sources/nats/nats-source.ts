@@ -45,7 +45,7 @@ export class NatsSource implements RunningSource {
       durable,
       ordered,
       isTest,
-      subjects: planFilters(points, NATS_SUBJECTS),
+      subjects: planFilters([...points, ...this.#reader.availabilityPlaces], NATS_SUBJECTS),
       handler: (message) => this.#receive(message),
       isFull: () => gate.isFull,
       stalled: () => gate.commitSoon(),
@@ -65,7 +65,9 @@ export class NatsSource implements RunningSource {
   async #receive({ subject, data: payload, seq, timestampNanos }: JsMsg): Promise<void> {
     if (this.#isStopped) throw new SourceStopped();
     const points = this.#reader.pointsOf(subject);
-    if (points.length === 0) return;
+    const written = this.#reader.writeAvailability(subject, payload);
+    if (written !== undefined) this.#context.status.problem = this.#reader.unavailable;
+    if (points.length === 0) return await written;
     const storedMs = Number(timestampNanos / 1_000_000n);
     const timeOf = (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, afterMs);
     // Without the stream timestamp, the age of the message is unknown.

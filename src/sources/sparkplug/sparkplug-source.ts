@@ -3,6 +3,7 @@ import { plain } from '../../base/foreign-text.ts';
 import { type Broker, READ_ACCESS } from '../../broker/broker.ts';
 import type { Message } from '../../broker/connection.ts';
 import type { Reading } from '../intake/gate.ts';
+import { readsTexts } from '../intake/shaping.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG } from '../messages/payload.ts';
 import { deniedText } from '../messages/topic-plan.ts';
@@ -276,7 +277,7 @@ export class SparkplugSource implements RunningSource {
     const readings: Reading[] = [];
     for (const { path, metric, born } of values) {
       for (const point of known.points.get(path) ?? []) {
-        const reading = readingOf(metric, born, point.map !== undefined);
+        const reading = readingOf(metric, born, readsTexts(point));
         const timeMs = metric.timeMs ?? payload.timeMs;
         if (metric.isHistorical && timeMs === undefined) {
           readings.push({ point, failure: 'the historical metric has no timestamp' });

@@ -27,10 +27,11 @@ export class HttpProxy {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
-      const body = Buffer.concat(chunks).toString();
+      const bytes = Buffer.concat(chunks);
+      const body = bytes.toString();
       const exchange = { method, path, headers, body, status: 0, response: '' };
       this.exchanges.push(exchange);
-      if (this.answer?.(exchange, response) !== true) this.#forward(exchange, response);
+      if (this.answer?.(exchange, response) !== true) this.#forward(exchange, bytes, response);
     });
   });
   readonly #sockets = new Set<Socket>();
@@ -70,9 +71,9 @@ export class HttpProxy {
     await closed;
   }
 
-  #forward(exchange: Exchange, response: ServerResponse): void {
+  #forward(exchange: Exchange, bytes: Buffer, response: ServerResponse): void {
     const { hostname, port } = this.#platform;
-    const { method, path, headers, body } = exchange;
+    const { method, path, headers } = exchange;
     const onward = httpRequest({ hostname, port, method, path, headers, agent: false }, (from) => {
       from.setEncoding('utf8').on('data', (text: string) => {
         exchange.response += text;
@@ -88,6 +89,6 @@ export class HttpProxy {
       from.on('error', () => response.destroy());
     });
     onward.on('error', () => response.destroy());
-    onward.end(body);
+    onward.end(bytes);
   }
 }

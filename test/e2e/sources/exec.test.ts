@@ -31,7 +31,7 @@ while True:
 /** Prints many lines at once and then nothing. */
 const FLOODING = `
 import sys, time
-print("T bad=x", flush=True)
+print('T bad=x\\nT state="run"\\nT state="broken"', flush=True)
 for n in range(${FLOOD}): sys.stdout.write("T half=%d,whole=%d %d\\n" % (n, n, (${START_MS} + n) * 1000000))
 sys.stdout.flush()
 sys.stderr.write("flooded\\n" * 1000); sys.stderr.flush()
@@ -167,13 +167,20 @@ describe('program source', () => {
   it('delivers every line of a program that outpaces the disk, scales values, and reports invalid lines', async () => {
     await reload(
       `flood: { ${program('flood.py', FLOODING)}, format: lines }`,
-      'half: { from: flood, scale: 0.5, offset: 1 }, whole: {}',
+      'half: { from: flood, scale: 0.5, offset: 1 }, whole: {}, state: { from: flood, map: { run: 1 }, on_failure: bad }',
     );
     await agent.until(() => numbers('half').length + numbers('whole').length >= 2 * FLOOD, 'all values arrive');
     expect(numbers('half')).toEqual(Array.from({ length: FLOOD }, (_, n) => n / 2 + 1));
     expect(numbers('whole')).toEqual(Array.from({ length: FLOOD }, (_, n) => n));
-    const isReported = () => agent.logged('exec.refused').some(({ source }) => source === 'flood');
-    await agent.until(isReported, 'the invalid lines are reported');
+    const isReported = (event: string) => agent.logged(event).some(({ source }) => source === 'flood');
+    await agent.until(() => isReported('exec.refused'), 'the invalid line is reported');
+    // A text that is not in the map is a failure of its value.
+    await agent.until(() => numbers('state').length === 2, 'the failure is delivered');
+    expect(stored('state').map(({ value, status }) => [value, status])).toEqual([
+      [1, undefined],
+      [1, 'bad'],
+    ]);
+    expect(isReported('source.not_a_number')).toBe(true);
     const said = () => agent.logged('exec.said').filter(({ line }) => line === 'flooded');
     await agent.until(() => said().length >= 20, 'its errors are logged');
     expect(said()).toHaveLength(20);
@@ -245,6 +252,21 @@ describe('program source', () => {
     }
     await agent.until(() => agent.logged('exec.buffered').length > 0, 'the values without timestamps are reported');
     expect(agent.logged('exec.buffered')).toMatchObject([{ source: 'together', values: 100 }]);
+  });
+
+  it('delivers the values of a child whose parent has exited, and terminates the child at the end', async () => {
+    writeFileSync(file('reader.sh'), 'echo $$ >>$1\nwhile sleep 0.05; do echo "T child=1"; done\n');
+    const wrapper = `sh ${file('reader.sh')} ${file('readers')} &`;
+    await reload(
+      `wrapper: { exec: [sh, "-c", ${JSON.stringify(wrapper)}], format: lines }`,
+      'child: { from: wrapper }',
+    );
+    await agent.until(() => numbers('child').length >= 20, 'the child prints values');
+    const readers = wholeLines(file('readers')).map(Number);
+    expect(readers).toHaveLength(1);
+    expect(agent.logged('exec.ended').filter(({ source }) => source === 'wrapper')).toEqual([]);
+    await reload('quiet: { exec: [sleep, "1000"] }', 'quiet: { from: quiet }');
+    await agent.until(() => !isAlive(readers[0]!), 'the child is terminated');
   });
 
   it('omits LD_PRELOAD if the program reports that it does not support it', async () => {

@@ -270,7 +270,7 @@ describe('MQTT source', () => {
   });
 
   it('lists topics with numbers for tags.yaml without affecting its session', async () => {
-    const { stdout } = await runVerb(agent, 'sources', 'scan', 'taken', 'site/#', '--yes', '--wait', '2s');
+    const { stdout } = await runVerb(agent, 'sources', 'scan', 'taken', 'site/#', '--wait', '2s');
     expect(stdout).toContain('{ from: taken, topic: "site/untimed" }');
     const next = await say(1);
     await agent.until(() => arrived(1).has(next), 'the session continues');

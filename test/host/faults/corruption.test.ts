@@ -78,9 +78,11 @@ async function postAll(opened: BufferFlow): Promise<number[]> {
       for (const lane of ['backlog', 'live'] as const) {
         const batch = await opened.outgoing.take({ asset, lane, maxValues: 5000, maxBytes: 480_000 });
         if (!batch) continue;
-        const body = JSON.parse(new TextDecoder().decode(batch.body)) as { values: { data: { value: number }[] }[] };
+        const body = JSON.parse(new TextDecoder().decode(batch.whole.body)) as {
+          values: { data: { value: number }[] }[];
+        };
         values.push(...body.values.flatMap((key) => key.data.map((point) => point.value)));
-        await opened.outgoing.settle(batch.id);
+        await batch.settle(batch.whole);
         quiet = 0;
       }
     }
@@ -320,7 +322,7 @@ describe('corruption detected while the agent is running', () => {
     const asset = 5;
     await takeMore(opened);
     const batch = await opened.outgoing.take({ asset: 99, lane: 'live', maxValues: 5, maxBytes: 10_000 });
-    expect(batch?.values).toBe(1);
+    expect(batch?.whole.values).toBe(1);
     // Overwritten without SQLite, as by a failing SD card.
     const reader = new Database(join(folder, 'buffer.db'), { readonly: true });
     const leaves = reader
@@ -332,13 +334,13 @@ describe('corruption detected while the agent is running', () => {
     for (const page of leaves.slice(10, 20)) damageFile('buffer.db', 'random bytes', (page - 1) * 1024, page * 1024);
     for (let i = 0; i < 200 && events.every(({ event }) => event !== 'store.corrupt'); i++) {
       const taken = await opened.outgoing.take({ asset, lane: 'backlog', maxValues: 5000, maxBytes: 480_000 });
-      if (taken) await opened.outgoing.settle(taken.id);
+      await taken?.settle(taken.whole);
       await takeMore(opened);
     }
     expect(events.find(({ event }) => event === 'store.corrupt')).toMatchObject({ values: expect.any(Number) });
     expect(setAside().length).toBe(1);
     // The platform accepted the post, according to a sender that is unaware of the damage.
-    if (batch) await opened.outgoing.settle(batch.id);
+    await batch?.settle(batch.whole);
     await takeMore(opened);
     const found = await postAll(opened);
     expect(found).toContain(10_000_000);

@@ -29,9 +29,11 @@ async function postAll(flow: BufferFlow): Promise<number[]> {
       for (const lane of ['backlog', 'live'] as const) {
         const batch = await flow.outgoing.take({ asset, lane, maxValues: 5000, maxBytes: 480_000 });
         if (!batch) continue;
-        const body = JSON.parse(new TextDecoder().decode(batch.body)) as { values: { data: { value: number }[] }[] };
+        const body = JSON.parse(new TextDecoder().decode(batch.whole.body)) as {
+          values: { data: { value: number }[] }[];
+        };
         values.push(...body.values.flatMap((key) => key.data.map((point) => Math.floor(point.value))));
-        await flow.outgoing.settle(batch.id);
+        await batch.settle(batch.whole);
         quiet = 0;
       }
     }

@@ -224,7 +224,7 @@ describe.each([
   it('shows quarantined values with the platform’s message, and requeues them', async () => {
     await arrange(daemon, async (opened) => {
       const batch = await opened.outgoing.take({ asset: 77, lane: 'live', maxValues: 3, maxBytes: 10_000 });
-      await opened.outgoing.quarantine(batch!.id, { status: 422, message: 'unit\u001b[31m unknown' });
+      await batch!.quarantine(batch!.whole, { status: 422, message: 'unit\u001b[31m unknown' });
       await opened.committer.flush();
     });
     const { stdout } = await tagferry('quarantine', '--json');
@@ -251,11 +251,11 @@ describe('tagferry buffer during posts', () => {
   it('skips values in flight and reports this', async () => {
     await arrange(true);
     const batch = await flow!.outgoing.take({ asset: 77, lane: 'live', maxValues: 4, maxBytes: 10_000 });
-    expect(bodyOf(batch!).values[0]?.key).toBe('level');
+    expect(bodyOf(batch!.whole).values[0]?.key).toBe('level');
     const { stdout } = await tagferry('purge', '--asset', '77', '--yes', '--json');
     expect(JSON.parse(stdout)).toEqual({ purged: 6 });
     expect((await listed()).find((row) => row.asset === 77)).toMatchObject({ values: 4, under_way: 4 });
-    await flow!.outgoing.settle(batch!.id);
+    await batch!.settle(batch!.whole);
     expect((await listed()).find((row) => row.asset === 77)).toBeUndefined();
   });
 });

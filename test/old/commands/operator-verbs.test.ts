@@ -47,6 +47,7 @@ beforeAll(async () => {
     env: {
       WEBHOOK_LISTEN: listener.webhook,
       WEBHOOK_URL: `http://${listener.webhook}/hook`,
+      TECHNICAL_USER_ID: '5',
       REQUESTS_PER_DAY: '50000000',
     },
   });

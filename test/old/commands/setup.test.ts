@@ -114,7 +114,7 @@ describe('setup', () => {
       const holds = new HoldTable(database, objects);
       objects.open();
       holds.open();
-      holds.save({ named: named.map((one) => ({ ...one, seenMs: Date.UTC(2026, 10, 21) })) });
+      objects.noteNames(named.map((one) => ({ ...one, seenMs: Date.UTC(2026, 10, 21) })));
       database.close();
     }
     const objectsOf = () => {

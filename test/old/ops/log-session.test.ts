@@ -85,6 +85,7 @@ beforeAll(async () => {
   const port = await freePort();
   const env = {
     LOG_LEVEL: 'trace',
+    TECHNICAL_USER_ID: '5',
     INGEST_TOKEN,
     WEBHOOK_LISTEN: `127.0.0.1:${port}`,
     WEBHOOK_URL: `http://127.0.0.1:${port}/webhook`,

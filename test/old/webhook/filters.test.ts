@@ -21,6 +21,7 @@ beforeEach(async () => {
   env = {
     WEBHOOK_LISTEN: `127.0.0.1:${port}`,
     WEBHOOK_URL: `http://127.0.0.1:${port}/hook`,
+    TECHNICAL_USER_ID: '5',
     WEBHOOK_EVENTS: 'threshold_reached,asset_appeared,asset_disappeared,asset_updated',
   };
   agent = new AgentProcess(sandbox.url, { env, reactions: rule('{ asset.description: open }') });

@@ -17,8 +17,9 @@ const ids = (objects: KnownObjects, text?: string) => listed(objects, text).obje
 
 describe('known objects', () => {
   it('are evicted above the limit, least recently seen first', async () => {
-    const { objects, table } = await buildPlant();
-    table.save({ named: Array.from({ length: MAX_OBJECTS }, (_, i) => asset(i + 1)) });
+    const { objects, database } = await buildPlant();
+    const many = Array.from({ length: MAX_OBJECTS }, (_, i) => asset(i + 1));
+    database.transaction(() => objects.noteNames(many))();
     objects.noteNames([asset(1), asset(MAX_OBJECTS + 1), asset(MAX_OBJECTS + 2)]);
     const { objects: shown, total } = listed(objects, '', 3);
     expect(total).toBe(MAX_OBJECTS);
@@ -43,15 +44,16 @@ describe('known objects', () => {
   });
 
   it('change in the same commit as the holds, but not after a repeated event', async () => {
-    const { holds, objects, database } = await buildPlant();
+    const plant = await buildPlant();
+    const { objects, database } = plant;
     const appeared = accessEvent('asset_appeared', 881, 1);
-    await holds.apply(appeared);
-    await holds.apply(accessEvent('asset_disappeared', 881, 2));
+    await plant.receive(appeared);
+    await plant.receive(accessEvent('asset_disappeared', 881, 2));
     expect(listed(objects).objects).toMatchObject([{ id: 881, state: 'lost' }]);
     const changes = objects.changes();
     const rows = () => database.prepare('SELECT total_changes() AS count').get();
     const before = rows();
-    await holds.apply(appeared);
+    await plant.receive(appeared);
     expect([objects.changes(), rows()]).toEqual([changes, before]);
   });
 });

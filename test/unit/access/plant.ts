@@ -1,16 +1,20 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { pino } from 'pino';
 import { onTestFinished } from 'vitest';
+import type { ArrivedAccessEvent, OwnUser } from '../../../src/access/access-event.ts';
+import { AccessFollower } from '../../../src/access/follower.ts';
 import { HoldTable } from '../../../src/access/hold-table.ts';
-import { type HoldStore, Holds, type HoldsOptions } from '../../../src/access/holds.ts';
 import { KnownObjects } from '../../../src/access/known-objects.ts';
-import { type Database, openDatabase } from '../../../src/base/database.ts';
-import { silentLogger } from '../../../src/base/logger.ts';
+import { openDatabase } from '../../../src/base/database.ts';
 import type { Tag, TagValue } from '../../../src/config/tags.ts';
+import { Holds } from '../../../src/uplink/holds.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 export const START_MS = Date.UTC(2026, 10, 21);
+export const MINUTE = 60_000;
+const OWN = 5;
 
 export function tag(name: string, asset: number, instrumentation: number | undefined, ...keys: string[]): Tag {
   const values = new Map<string, TagValue>(keys.map((key) => [key, { key }]));
@@ -18,103 +22,127 @@ export function tag(name: string, asset: number, instrumentation: number | undef
 }
 
 /** FT-101 and FT-102 share asset 881; only FT-101 has an instrumentation, 4711. */
-export const TAGS = [
+const TAGS = [
   tag('FT-101', 881, 4711, 'flow', 'temperature'),
   tag('FT-102', 881, undefined, 'level'),
   tag('PT-200', 882, 4712, 'pressure'),
   tag('GW-01', 900, undefined, 'load'),
 ];
 
-export class SeriesList {
-  readonly list: {
-    id: number;
-    asset: number;
-    key: string;
-    group: string | undefined;
-    instrumentation?: number;
-  }[] = [
-    { id: 1, asset: 881, key: 'flow', group: undefined },
-    { id: 2, asset: 881, key: 'temperature', group: undefined },
-    { id: 3, asset: 881, key: 'level', group: undefined },
-    { id: 4, asset: 882, key: 'pressure', group: undefined },
-    { id: 5, asset: 900, key: 'load', group: undefined },
-  ];
+const series = (id: number, asset: number, key: string) => ({ id, asset, key, group: undefined });
 
-  ofAsset(asset: number) {
-    return this.list.filter((one) => one.asset === asset);
-  }
-
-  ofInstrumentation(instrumentation: number) {
-    return this.list.filter((one) => one.instrumentation === instrumentation);
-  }
-
-  get size() {
-    return this.list.length;
-  }
+export interface PlantOptions {
+  tags?: readonly Tag[];
+  user?: OwnUser | undefined;
+  isRelayed?: boolean;
 }
 
-export interface Plant {
-  holds: Holds;
-  clock: ManualClock;
-  series: SeriesList;
-  table: HoldTable;
-  objects: KnownObjects;
-  database: Database;
-  /** Recreates the holds, as after a restart. */
-  restart: (more?: Partial<HoldsOptions>) => Promise<Holds>;
-}
-
-function storeOf(table: HoldTable): HoldStore {
-  return {
-    load: async () => table.load(),
-    save: async (change) => table.save(change),
-  };
-}
-
-export async function buildPlant(more: Partial<HoldsOptions> = {}): Promise<Plant> {
+/** Holds on disk with the events that change them. A restart keeps the database. */
+export async function buildPlant(more: PlantOptions = {}) {
+  const { tags = TAGS, isRelayed = false } = more;
+  const user = 'user' in more ? more.user : ({ id: OWN, from: 'setting' } as const);
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-access-'));
   const database = openDatabase(join(folder, 'inbox.db'));
-  onTestFinished(() => {
-    database.close();
-    rmSync(folder, { recursive: true });
-  });
   const objects = new KnownObjects(database);
   objects.open();
   const table = new HoldTable(database, objects);
   table.open();
   const clock = new ManualClock(START_MS);
-  const series = new SeriesList();
-  const restart = async (changed: Partial<HoldsOptions> = {}) => {
-    const holds = new Holds({
-      store: storeOf(table),
-      tags: TAGS,
-      series,
-      clock,
-      logger: silentLogger(),
-      ...more,
-      ...changed,
-    });
-    await holds.start();
-    return holds;
+  const events: ArrivedAccessEvent[] = [];
+  const logged: Record<string, unknown>[] = [];
+  const logger = pino({ base: null, level: 'info' }, { write: (line: string) => void logged.push(JSON.parse(line)) });
+  const known = [
+    series(1, 881, 'flow'),
+    series(2, 881, 'temperature'),
+    series(3, 881, 'level'),
+    series(4, 882, 'pressure'),
+    series(5, 900, 'load'),
+  ];
+  /** Assets with values. */
+  const lanes = new Map<number, unknown>([881, 882, 900].map((asset) => [asset, {}]));
+  const plant = {
+    clock,
+    table,
+    objects,
+    database,
+    logged,
+    known,
+    lanes,
+    /** Error of the store; `undefined` if it works. */
+    failure: undefined as Error | undefined,
+    holds: undefined as unknown as Holds,
+    follower: undefined as unknown as AccessFollower,
+    async restart(): Promise<void> {
+      await plant.follower?.stop();
+      const call = async <Result>(work: () => Result) => {
+        if (plant.failure) throw plant.failure;
+        return work();
+      };
+      const stored = table.load();
+      plant.holds = new Holds({
+        store: {
+          hold: (hold) => call(() => table.hold(hold)),
+          release: (object) => call(() => table.release(object)),
+        },
+        tags,
+        series: {
+          get: (id) => known.find((one) => one.id === id),
+          ofAsset: (asset) => known.filter((one) => one.asset === asset),
+          ofInstrumentation: () => [],
+          get size() {
+            return known.length;
+          },
+        },
+        lanes: () => lanes,
+        clock,
+        logger,
+      });
+      plant.holds.start(stored);
+      const feed = {
+        ofAccess: async (limit: number, after: number) => events.filter(({ id }) => id > after).slice(0, limit),
+      };
+      const store = { apply: (event: Parameters<HoldTable['apply']>[0]) => call(() => table.apply(event)) };
+      const options = { feed, store, holds: plant.holds, tags: () => tags, user: () => user, isRelayed, clock, logger };
+      plant.follower = new AccessFollower(options);
+      plant.follower.start(stored);
+    },
+    /** Puts events in the inbox and waits until they have been read. */
+    async receive(...arrived: Omit<ArrivedAccessEvent, 'id'>[]): Promise<void> {
+      for (const event of arrived) events.push({ ...event, id: events.length + 1 });
+      plant.follower.wake();
+      await plant.follower.idle();
+    },
+    /** Sends all due probes one after another. */
+    tryDue(): { asset: number; onlySeries?: readonly number[] }[] {
+      const tried = [];
+      for (let probe = due()[0]; probe; probe = due()[0]) {
+        plant.holds.tried(probe);
+        tried.push({ asset: probe.asset, ...(probe.onlySeries ? { onlySeries: probe.onlySeries } : {}) });
+      }
+      return tried;
+    },
+    /** Records an accepted post that starts now. */
+    accept(asset: number, ...ids: number[]): void {
+      plant.holds.accepted(asset, ids, clock.monotonicMs());
+    },
+    deny(asset: number, status: 403 | 404 = 403, startedMs = clock.monotonicMs()): void {
+      plant.holds.denied(asset, status, { startedMs });
+    },
+    held: () => plant.holds.list().map(({ id }) => id),
   };
-  return { holds: await restart(), clock, series, table, objects, database, restart };
+  const due = () => plant.holds.due(clock.monotonicMs());
+  onTestFinished(async () => {
+    await plant.follower.stop();
+    database.close();
+    rmSync(folder, { recursive: true });
+  });
+  await plant.restart();
+  return plant;
 }
-
-/** Latest inbox id. */
-let serial = 0;
 
 /** Returns an access event that occurred `atSeconds` after the start of the test. */
-export function accessEvent(eventType: string, id: number, atSeconds: number | undefined) {
+export function accessEvent(eventType: string, id: number, atSeconds?: number, user: unknown = { id: OWN }) {
   const kind = eventType.split('_')[0]!;
   const occurredAtMs = atSeconds === undefined ? undefined : START_MS + atSeconds * 1000;
-  const content = {
-    [kind]: { id, href: `https://api.example/v1/${kind}s/${id}` },
-  };
-  return { id: ++serial, eventType, occurredAtMs, envelope: { event_type: eventType, content } };
-}
-
-export function association(asset: number, instrumentation: number, change: 'created' | 'destroyed') {
-  const eventType = `asset_instrumentation_association_${change}`;
-  const content = { asset: { id: asset }, instrumentation: { id: instrumentation } };
-  return { id: ++serial, eventType, occurredAtMs: START_MS, envelope: { event_type: eventType, content } };
+  return { eventType, occurredAtMs, envelope: { event_type: eventType, content: { [kind]: { id }, user } } };
 }

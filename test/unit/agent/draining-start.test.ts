@@ -30,7 +30,7 @@ function start() {
     },
     outgoing,
     holds: {
-      load: () => Promise.resolve({ objects: [], refusals: [], cursor: 0, damaged: 0 }),
+      load: () => Promise.resolve({ holds: [], lostNodes: [], cursor: 0, damaged: 0 }),
       save: () => Promise.resolve(),
     },
     committer: { failure: undefined },
@@ -54,9 +54,7 @@ function start() {
         client: platform,
         budget: {
           isLimited: false,
-          intervalMs: 0,
-          tryAcquire: () => true,
-          nextAtMs: () => 0,
+          acquire: () => Promise.resolve(),
           refund() {},
           endRest() {},
         },
@@ -87,7 +85,7 @@ function start() {
 describe('backlog drain at startup', () => {
   it('waits for a slow response until the post deadline', async () => {
     const { clock, platform, outgoing, answer, done, assets, renewals } = start();
-    await clock.advance(MINUTE);
+    await clock.advance(15_000);
     expect([assets(), outgoing.waiting, platform.inFlight]).toEqual([[QUICK], 1, 1]);
     expect(renewals()).toBe(0);
     answer.resolve(TAKEN);
@@ -105,7 +103,7 @@ describe('backlog drain at startup', () => {
 
   it('ends within ten seconds at shutdown', async () => {
     const { clock, platform, outgoing, stopping, done, renewals } = start();
-    await clock.advance(30_000);
+    await clock.advance(15_000);
     stopping.abort(new Error('the agent is stopping'));
     await clock.advance(10_000);
     expect(await done).toBeUndefined();

@@ -30,7 +30,7 @@ async function setMaxBytes(maxBytes: number): Promise<void> {
 
 async function deliver(asset: number): Promise<void> {
   const batch = await flow.outgoing.take({ asset, lane: 'live', maxValues: 10, maxBytes: 10_000 });
-  await flow.outgoing.settle(batch!.id);
+  await batch!.settle(batch!.whole);
   await flow.committer.flush();
 }
 

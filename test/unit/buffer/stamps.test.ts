@@ -261,7 +261,7 @@ describe('CLOCK_UNTRUSTED', () => {
       columns.add(series, TRUE_MS, 2, STAMPED_HERE);
       await commitColumns(flow.committer, columns);
       const batch = await flow.outgoing.take({ asset: 1, lane: 'live', maxValues: 100, maxBytes: 10_000 });
-      const body = JSON.parse(new TextDecoder().decode(batch!.body)) as {
+      const body = JSON.parse(new TextDecoder().decode(batch!.whole.body)) as {
         values: { data: { timestamp: string }[] }[];
       };
       const { values } = metrics.restamped;

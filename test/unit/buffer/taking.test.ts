@@ -114,4 +114,13 @@ describe('backlog batch', () => {
     expect(contents(take({ lane: 'live', alongValues: 9 }))).toBe('a: 4 7, b: 2 5 8');
     expect([take({ lane: 'live' }), take()]).toEqual([undefined, undefined]);
   });
+
+  it('contains no value that is later than one in flight in its series, even after a flush', () => {
+    world.commit({ '1/a': [1] }, { monotonicMs: nowMs });
+    const live = take({ lane: 'live' })!;
+    span({ '1/a': [2], '1/b': [3] });
+    expect(preview({})).toBe('b: 3');
+    world.store.release(live.id);
+    expect(preview({})).toBe('a: 1 2, b: 3');
+  });
 });

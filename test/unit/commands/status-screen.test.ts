@@ -143,6 +143,7 @@ const BAD_DAY: ShownStatus = {
     last_probe: null,
     next_probe_in_seconds: 60,
     tags: [`FT-10${i}`],
+    values_wait: true,
   })),
   lost_nodes: [{ node: 70, since: '2026-11-20T00:00:00.000Z' }],
   sources: [

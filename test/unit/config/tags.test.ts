@@ -33,6 +33,7 @@ const MODBUS_DEFAULTS = {
   connections: 1,
   timeoutMs: 3000,
   pauseMs: 0,
+  settleMs: 0,
   maxRegisters: 120,
   closeAfterPoll: false,
 };

@@ -1,4 +1,11 @@
-import type { AssetLanes, Batch, OutgoingBuffer, Refusal, TakeRequest } from '../../../src/buffer/client/lanes.ts';
+import type {
+  AssetLanes,
+  Batch,
+  OutgoingBuffer,
+  Refusal,
+  TakenBatch,
+  TakeRequest,
+} from '../../../src/buffer/client/lanes.ts';
 
 export interface MemoryValue {
   /** Value that tests count at the platform. */
@@ -24,6 +31,8 @@ interface Waiting {
 interface BatchInProgress {
   batch: Batch;
   lane: 'live' | 'backlog';
+  /** Whether the batch had backlog values when it was taken. A flush moves its live values to its backlog values. */
+  hasBacklog: boolean;
   live: MemoryValue[];
   backlog: MemoryValue[];
 }
@@ -68,14 +77,24 @@ export class MemoryBuffer implements OutgoingBuffer {
     return newest;
   }
 
-  /** Moves accepted values to the backlog, as a flush of the store does. */
+  /**
+   * Moves accepted values to the backlog, as a flush of the store does. Values in flight move as well, so that later
+   * values of their series cannot overtake them.
+   */
   flush(acceptedBeforeMs: number): void {
     const place = this.#nextPlace++;
+    const isOld = (value: MemoryValue) => value.acceptedMs < acceptedBeforeMs;
+    for (const one of this.inProgress.values()) {
+      one.backlog.push(...one.live.filter(isOld).map((value) => ({ ...value, place })));
+      one.live = one.live.filter((value) => !isOld(value));
+    }
     for (const waiting of this.#assets.values()) {
-      const old = [...waiting.live, ...waiting.late].filter((value) => value.acceptedMs < acceptedBeforeMs);
-      waiting.live = waiting.live.filter((value) => value.acceptedMs >= acceptedBeforeMs);
-      waiting.late = waiting.late.filter((value) => value.acceptedMs >= acceptedBeforeMs);
-      for (const value of old.sort((a, b) => a.number - b.number)) waiting.backlog.push({ ...value, place });
+      const old = [...waiting.live, ...waiting.late].filter(isOld);
+      waiting.live = waiting.live.filter((value) => !isOld(value));
+      waiting.late = waiting.late.filter((value) => !isOld(value));
+      for (const value of old) waiting.backlog.push({ ...value, place });
+      // A value that returned from a failed post may precede values that were flushed before it.
+      waiting.backlog.sort((a, b) => a.number - b.number);
       this.#sortOutLate(waiting);
       waiting.lanes = undefined;
     }
@@ -123,32 +142,57 @@ export class MemoryBuffer implements OutgoingBuffer {
     return () => this.#listeners.delete(listener);
   }
 
-  async take(request: TakeRequest): Promise<Batch | undefined> {
+  async take(request: TakeRequest): Promise<TakenBatch | undefined> {
     await Promise.resolve();
     const { asset, lane, maxValues, alongValues = 0, onlySeries } = request;
     const waiting = this.#of(asset);
+    const inProgress = [...this.inProgress.values()].filter((one) => one.batch.asset === asset);
     const busy = (which: 'live' | 'backlog') =>
-      [...this.inProgress.values()].some(
-        (one) => one.batch.asset === asset && (one.lane === which || (which === 'backlog' && one.backlog.length > 0)),
-      );
+      inProgress.some((one) => one.lane === which || (which === 'backlog' && one.hasBacklog));
     if (busy(lane)) return undefined;
     const wanted = (value: MemoryValue) =>
       onlySeries ? onlySeries.includes(value.series) : !this.held.has(value.series);
     const live = lane === 'live' ? waiting.live.filter(wanted).slice(0, maxValues) : [];
     if (lane === 'live' && live.length === 0) return undefined;
     const room = lane === 'backlog' ? maxValues : busy('backlog') ? 0 : Math.min(alongValues, maxValues - live.length);
-    const backlog = waiting.backlog.filter(wanted).slice(0, room);
+    const blocked = new Set(inProgress.flatMap((one) => one.backlog.map(({ series }) => series)));
+    const backlog = waiting.backlog.filter((value) => wanted(value) && !blocked.has(value.series)).slice(0, room);
     if (live.length + backlog.length === 0) return undefined;
     const taken = new Set([...live, ...backlog]);
     waiting.live = waiting.live.filter((value) => !taken.has(value));
     waiting.backlog = waiting.backlog.filter((value) => !taken.has(value));
     waiting.lanes = undefined;
-    const batch = this.#send(lane, asset, live, backlog);
+    const batch = this.#send({ lane, hasBacklog: backlog.length > 0, live, backlog }, asset);
     this.#changed();
-    return batch;
+    return this.#taken(batch);
   }
 
-  #send(lane: 'live' | 'backlog', asset: number, live: MemoryValue[], backlog: MemoryValue[]): Batch {
+  #taken(whole: Batch): TakenBatch {
+    const open = new Set([whole.id]);
+    return {
+      whole,
+      divide: async ({ id }) => {
+        const parts = await this.divide(id);
+        if (parts.length > 0) open.delete(id);
+        for (const part of parts) open.add(part.id);
+        return parts;
+      },
+      settle: async ({ id }) => {
+        open.delete(id);
+        await this.settle(id);
+      },
+      quarantine: async ({ id }, refusal) => {
+        open.delete(id);
+        await this.quarantine(id, refusal);
+      },
+      end: async () => {
+        for (const id of open) await this.release(id);
+      },
+    };
+  }
+
+  #send(taken: Omit<BatchInProgress, 'batch'>, asset: number): Batch {
+    const { live, backlog } = taken;
     const points = new Map<number, string[]>();
     for (const value of [...backlog, ...live]) {
       value.point ??= `{"timestamp":"${new Date(value.timeMs).toISOString()}","value":${value.number}}`;
@@ -166,7 +210,7 @@ export class MemoryBuffer implements OutgoingBuffer {
       backlogValues: backlog.length,
       body: new TextEncoder().encode(`{"values":[${keys.join(',')}]}`),
     };
-    this.inProgress.set(batch.id, { batch, lane, live, backlog });
+    this.inProgress.set(batch.id, { ...taken, batch });
     return batch;
   }
 
@@ -200,7 +244,7 @@ export class MemoryBuffer implements OutgoingBuffer {
         : (value: MemoryValue) => values.indexOf(value) < values.length >> 1;
     this.inProgress.delete(batch);
     return [inFirst, (value: MemoryValue) => !inFirst(value)].map((isIn) =>
-      this.#send(whole.lane, whole.batch.asset, whole.live.filter(isIn), whole.backlog.filter(isIn)),
+      this.#send({ ...whole, live: whole.live.filter(isIn), backlog: whole.backlog.filter(isIn) }, whole.batch.asset),
     );
   }
 

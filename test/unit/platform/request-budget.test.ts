@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { RequestBudget, type RequestKind } from '../../../src/platform/request-budget.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { acquireNow } from './acquire-now.ts';
 
 const UNLIMITED = { requestsPerMinute: 0, requestsPerDay: 0 };
 
@@ -39,7 +40,7 @@ async function takeFor(
   const endMs = clock.monotonicMs() + forMs;
   const times: number[] = [];
   while (clock.monotonicMs() < endMs) {
-    if (budget.tryAcquire(kind)) times.push(clock.monotonicMs());
+    if (acquireNow(clock, budget, kind)) times.push(clock.monotonicMs());
     else {
       const waitMs = budget.nextAtMs(kind) - clock.monotonicMs() + clock.random() * lateMs;
       clock.skip(Math.max(0.001, Math.min(waitMs, endMs - clock.monotonicMs())));
@@ -94,10 +95,12 @@ describe('request budget', () => {
     const startedMs = clock.monotonicMs();
     clock.skip(200);
     const options = { requestsPerMinute: 400, requestsPerDay: 0, quietSinceMs: startedMs };
-    expect(new RequestBudget(clock, options).tryAcquire('live')).toBe(true);
-    expect(new RequestBudget(clock, { ...options, quietSinceMs: clock.monotonicMs() }).tryAcquire('live')).toBe(false);
+    expect(acquireNow(clock, new RequestBudget(clock, options), 'live')).toBe(true);
+    expect(acquireNow(clock, new RequestBudget(clock, { ...options, quietSinceMs: clock.monotonicMs() }), 'live')).toBe(
+      false,
+    );
     const first = new RequestBudget(clock, { requestsPerMinute: 1, requestsPerDay: 0, quietSinceMs: -Infinity });
-    expect(first.tryAcquire('live')).toBe(true);
+    expect(acquireNow(clock, first, 'live')).toBe(true);
   });
 
   it('never exceeds the daily limit in any 24 h window, even across restarts', async () => {
@@ -139,10 +142,9 @@ describe('request budget', () => {
   it('is unlimited if set to 0, but respects a pause', () => {
     const clock = new ManualClock();
     const budget = new RequestBudget(clock, UNLIMITED);
-    for (let i = 0; i < 1_000; i++) expect(budget.tryAcquire('live')).toBe(true);
+    for (let i = 0; i < 1_000; i++) expect(acquireNow(clock, budget, 'live')).toBe(true);
     budget.restUntil(clock.monotonicMs() + 10);
-    expect(budget.tryAcquire('live')).toBe(false);
-    expect(budget.tryAcquire('paid')).toBe(true);
+    expect(acquireNow(clock, budget, 'live')).toBe(false);
   });
 
   it('does not shorten a pause when another pause starts', () => {
@@ -158,10 +160,10 @@ describe('request budget', () => {
     const budget = new RequestBudget(clock, UNLIMITED);
     budget.restUntil(clock.monotonicMs() + 300_000);
     const waiting = budget.acquire('other');
-    expect(budget.tryAcquire('live')).toBe(false);
+    expect(acquireNow(clock, budget, 'live')).toBe(false);
     budget.endRest();
     await waiting;
-    expect(budget.tryAcquire('live')).toBe(true);
+    expect(acquireNow(clock, budget, 'live')).toBe(true);
     expect(budget.stats().restingUntilMs).toBeUndefined();
   });
 
@@ -169,13 +171,13 @@ describe('request budget', () => {
     const clock = new ManualClock();
     const budget = new RequestBudget(clock, { requestsPerMinute: 1, requestsPerDay: 0, quietSinceMs: -Infinity });
     for (const ms of [3, 3, 3, 3_000]) {
-      expect(budget.tryAcquire('live')).toBe(true);
+      expect(acquireNow(clock, budget, 'live')).toBe(true);
       await clock.advance(ms);
       budget.refund();
     }
     expect(budget.stats()).toMatchObject({ minuteUsed: 0, dayUsed: 0 });
-    expect(budget.tryAcquire('live')).toBe(true);
-    expect(budget.tryAcquire('live')).toBe(false);
+    expect(acquireNow(clock, budget, 'live')).toBe(true);
+    expect(acquireNow(clock, budget, 'live')).toBe(false);
   });
 
   it('serves waiting calls in order, and skips aborted calls', async () => {
@@ -210,8 +212,8 @@ describe('request budget', () => {
     })().catch(() => {});
     const posts = (async () => {
       while (!stop.signal.aborted) {
-        if (budget.tryAcquire('live')) counts.live++;
-        else await clock.sleep(Math.max(1, budget.nextAtMs('live') - clock.monotonicMs()), stop.signal);
+        await budget.acquire('live', stop.signal);
+        counts.live++;
       }
     })().catch(() => {});
     await clock.advance(120_000);

@@ -3,6 +3,7 @@ import type { Clock } from '../../../src/base/clock.ts';
 import { PlatformClock } from '../../../src/platform/platform-clock.ts';
 import { RequestBudget, type RequestKind } from '../../../src/platform/request-budget.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { acquireNow } from './acquire-now.ts';
 
 const MINUTE_MS = 60_000;
 const TICK_MS = 100;
@@ -29,12 +30,12 @@ class Ticking implements Clock {
 class Greedy {
   readonly clock: Ticking;
   readonly budget: RequestBudget;
-  readonly kind: RequestKind;
+  readonly kind: Exclude<RequestKind, 'paid'>;
   readonly taken: number[] = [];
   #nextMs = 0;
   readonly #platformClock: PlatformClock;
 
-  constructor(seed: number, kind: RequestKind) {
+  constructor(seed: number, kind: Exclude<RequestKind, 'paid'>) {
     this.clock = new Ticking(seed);
     this.kind = kind;
     this.budget = new RequestBudget(this.clock, { requestsPerMinute: CONFIGURED, requestsPerDay: 0 });
@@ -45,7 +46,7 @@ class Greedy {
   work(nowMs: number, isTaken: () => boolean): void {
     this.clock.nowMs = nowMs;
     if (this.clock.monotonicMs() < this.#nextMs) return;
-    while (this.budget.tryAcquire(this.kind)) {
+    while (acquireNow(this.clock, this.budget, this.kind)) {
       if (isTaken()) {
         const minute = Math.floor(nowMs / MINUTE_MS);
         this.taken[minute] = (this.taken[minute] ?? 0) + 1;
@@ -84,7 +85,7 @@ function share(agents: readonly Greedy[], limit: number, minutes: number, fromMi
 }
 
 /** `chance`: offset of the seeds. */
-const greedy = (count: number, kind: RequestKind = 'backlog', chance = 0) =>
+const greedy = (count: number, kind: Exclude<RequestKind, 'paid'> = 'backlog', chance = 0) =>
   Array.from({ length: count }, (_, at) => new Greedy(chance + at + 1, kind));
 
 describe('request limit share', () => {

@@ -57,7 +57,13 @@ function runningWith(text: string, kind = COUNTER as SourceKind) {
     clock,
     log,
   });
-  return { ...bench, sources, events };
+  const reload = async (changed: string) => {
+    writeFileSync(join(folder, 'tags.yaml'), changed);
+    const read = readTagsLeniently({ directory: folder, environment: {}, kinds });
+    sources.setTags(read, '/v1/assets/{asset}/values');
+    await sources.apply(() => true);
+  };
+  return { ...bench, sources, events, reload };
 }
 
 const table = (sources: TagSources) => sourcesTable(sources.reports(), Number.POSITIVE_INFINITY, (text) => text);
@@ -121,6 +127,27 @@ describe('example source kind of CONTRIBUTING.md', () => {
     isBroken = false;
     await clock.advance(60_000);
     await until(() => findings({ sources: sources.reports() }).length === 0);
+    await sources.close();
+  });
+});
+
+describe('source whose values a reload changes', () => {
+  const VALUES = TAGS.replace('scale: 0.5 }', 'range: [0, 11] }\n      b: { from: lamp, step: 3 }');
+
+  it('keeps its counters and warnings, unlike the states of values of another device', async () => {
+    const { sources, clock, reload } = runningWith(VALUES);
+    await sources.apply(() => true);
+    await clock.advance(25_400);
+    const [before] = sources.reports();
+    expect(before).toMatchObject({ stored: 27, errors: 25, rejected: { count: 25 }, missing: null });
+    await reload(VALUES.replace('step: 3', 'step: 4'));
+    const [after] = sources.reports();
+    expect(after).toMatchObject({ stored: 29, errors: 25, rejected: before!.rejected, last_value_seconds_ago: 0 });
+    await reload(VALUES.replace('counter: 10', 'counter: 20').replace('step: 3', 'step: 4'));
+    await clock.advance(21_000);
+    const [replaced] = sources.reports();
+    expect(replaced).toMatchObject({ missing: { first: [{ name: 'T-1 a' }] } });
+    expect(replaced!.errors).toBeGreaterThan(25);
     await sources.close();
   });
 });

@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { STATUS_FLAGS } from '../../../src/buffer/format/value-columns.ts';
 import type { TagValue } from '../../../src/config/tags.ts';
-import { pointsOf } from '../../../src/sources/points.ts';
+import { shape } from '../../../src/sources/intake/shaping.ts';
+import { type MessageValue, readMessage } from '../../../src/sources/messages/payload.ts';
+import { type Point, pointsOf } from '../../../src/sources/points.ts';
 import type { SourceKind } from '../../../src/sources/source-kind.ts';
 import { listenTo, testedReport } from '../../../src/sources/source-test.ts';
 import { check } from '../config/folder.ts';
@@ -62,7 +64,7 @@ describe('codes for "no value"', () => {
     ['register: holding 7, no_value: none', 'no_value "none" is not a bit pattern'],
     ['register: holding 7, type: bcd16, no_value: sunspec', 'no_value "sunspec" is not defined for bcd16'],
     ['register: coil 7, no_value: 1', 'does not fit coil registers'],
-    ['register: holding 7, no_value: []', 'is not a number, a bit pattern such as 0x8000, or a list of them'],
+    ['register: holding 7, no_value: []', 'is not a number, a text, a bit pattern such as 0x8000, or a list of them'],
     [
       'register: holding 7, range: [125, -40]',
       'range [125, -40] must begin with the lower value, use range: [-40, 125]',
@@ -90,15 +92,15 @@ describe('codes for "no value"', () => {
     expect(lines[0]).toContain(problem);
   });
 
-  it('must be numbers for source kinds other than Modbus', () => {
+  it('can be texts but not bit patterns for source kinds other than Modbus', () => {
     const mqtt = 's: { mqtt: "mqtt://10.0.0.5" }';
-    expect(codesOf('topic: a, no_value: [-9999, "32767"]', mqtt)).toEqual([-9_999, 32_767]);
+    expect(codesOf('topic: a, no_value: [-9999, "32767", NAN, "---"]', mqtt)).toEqual([-9_999, 32_767, 'NAN', '---']);
+    expect(codesOf('register: holding 7, no_value: NAN')).toEqual([expect.stringContaining('is not a bit pattern')]);
     for (const pattern of ['"0x8000"', '0x8000', '[-1, 0x8000]']) {
       expect(codesOf(`topic: a, no_value: ${pattern}`, mqtt)).toEqual([
         expect.stringContaining('no_value "0x8000" is a bit pattern, which only Modbus sources support'),
       ]);
     }
-    expect(codesOf('topic: a, no_value: sunspec', mqtt)).toEqual([expect.stringContaining('is not a number')]);
   });
 
   it('are read as bit patterns under `like` and behind an alias', () => {
@@ -139,14 +141,37 @@ tags:
     expect(sink.stored.map(({ value }) => value)).toEqual([1, 8]);
   });
 
+  it('can be texts, with and without `map`, before and after padding is removed', async () => {
+    const code = 'means "no value" (no_value)';
+    for (const map of [{}, { map: { numbers: { ON: 1 }, passesNumbers: true } }]) {
+      const { gate, point, sink } = plant({ ...map, from: originOf('mqtt', 's', {}, { noValue: ['NAN', -1] }) });
+      await gate.write(['3', ' NAN ', -1, 'nan'].map((raw) => ({ point, raw })));
+      expect(sink.stored.map(({ value }) => value)).toEqual([3]);
+      expect(gate.status.report(0).rejected).toMatchObject({ count: 3, problem: expect.stringContaining('"nan"') });
+      await gate.write([{ point, raw: 'NAN' }]);
+      expect(gate.status.report(0).rejected?.problem).toBe(`T v: NAN ${code}`);
+    }
+  });
+
+  it.each(['NAN', '"NAN"', '\ufeffNAN\0'])('can be the text of a message: %j', (payload) => {
+    const spec = { topic: 'a', template: 'a' };
+    const { point } = plant({ from: originOf('mqtt', 's', spec, { noValue: ['NAN'] }) });
+    const { readings } = readMessage({ payload: Buffer.from(payload) }, [point as Point<MessageValue>], {
+      arrivalMs: 0,
+    });
+    expect(readings).toMatchObject([{ raw: 'NAN' }]);
+    expect(shape('NAN', point)).toMatchObject({ fault: 'no_value' });
+  });
+
   it('are listed in the report of a CSV file', async () => {
-    const bench = new CsvBench('settle: 50ms', 'v: { from: drop, no_value: -9999, range: [0, 9] }');
-    bench.write('a.csv', 'v\n1\n-9999\n10\n');
+    const bench = new CsvBench('settle: 50ms', 'v: { from: drop, no_value: [-9999, NAN], range: [0, 9] }');
+    bench.write('a.csv', 'v\n1\n-9999\n10\nNAN\n');
     await bench.open();
     await bench.until(() => bench.below('done').length === 2);
     expect(bench.values()).toEqual([1]);
     const report = bench.read('done/a.csv.report.txt');
-    expect(report).toContain('1 value of 3 rows');
+    expect(report).toContain('1 value of 4 rows');
+    expect(report).toContain('line 5: T v: NAN means "no value" (no_value)');
     expect(report).toContain('line 3: T v: -9999 means "no value" (no_value)');
     expect(report).toContain('line 4: T v: 10 is outside range [0, 9]');
   });

@@ -1,5 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { silentLogger } from '../../../src/base/logger.ts';
+import { MQTT_TOPICS } from '../../../src/broker/topic-filters.ts';
 import { StreamTimes } from '../../../src/sources/intake/stamps.ts';
+import { MessageReader } from '../../../src/sources/messages/message-reader.ts';
 import { type MessageValue, readMessage } from '../../../src/sources/messages/payload.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
 import { check } from '../config/folder.ts';
@@ -163,8 +166,34 @@ describe('message with several values', () => {
       return outcome.problem;
     };
     const stored = () => bench.sink.stored.map(({ value, timeMs, status }) => [value, timeMs, status > 0]);
-    return { gate, send, stored };
+    const reader = new MessageReader(
+      {
+        source: { kind: 'mqtt', name: 's', everyMs: 0, timeFrom: 'source', spec: {} },
+        points,
+        gate,
+        status: gate.status,
+        clock: bench.clock,
+        log: silentLogger(),
+      } as unknown as ConstructorParameters<typeof MessageReader>[0],
+      MQTT_TOPICS,
+    );
+    const receive = (text: string) => reader.write('a', { payload: Buffer.from(text) }, points);
+    return { gate, send, stored, receive };
   }
+
+  it('is rejected without any of them, unless earlier messages contained all of them', async () => {
+    const { gate, receive } = plant();
+    await receive('{"a":1,"t":1790000000000}');
+    await receive('{"battery":90}');
+    expect(gate.status.report(0).rejected).toMatchObject({ count: 1, problem: 'a: no value at /b' });
+    await receive('{"b":2,"t":1790000000100}');
+    await receive('{"battery":89}');
+    expect(gate.status.report(0)).toMatchObject({ errors: 1, rejected: { count: 1 } });
+    await receive('null');
+    expect(gate.status.report(0)).toMatchObject({ errors: 1, rejected: { count: 1 } });
+    await receive('low battery');
+    expect(gate.status.report(0).rejected).toMatchObject({ count: 2, problem: 'a: the payload is not JSON' });
+  });
 
   it('counts a present member that is unreadable, and turns its value bad at the time of the message', async () => {
     const { gate, send, stored } = plant();

@@ -1,5 +1,5 @@
 import { StoreError } from '../../../src/base/errors.ts';
-import { silentLogger } from '../../../src/base/logger.ts';
+import { type Logger, silentLogger } from '../../../src/base/logger.ts';
 import type { Supply } from '../../../src/buffer/client/committer.ts';
 import type { Note } from '../../../src/buffer/client/notes.ts';
 import { STAMPED_HERE, STATUS_MASK, type ValueColumns } from '../../../src/buffer/format/value-columns.ts';
@@ -147,7 +147,7 @@ export interface IntakeBench {
   /** Clock of the platform. Default: the wall clock. */
   platform: { nowMs(): number | undefined };
   /** Returns a gate of a source with the same store. */
-  gateOf(source: string, timeFrom?: 'arrival' | 'source'): Gate;
+  gateOf(source: string, timeFrom?: 'arrival' | 'source', log?: Logger): Gate;
   clock: ManualClock;
   counted: Map<string, number>;
 }
@@ -176,10 +176,10 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT, watch?: 
     log: silentLogger(),
     countIngested,
   });
-  const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source') =>
+  const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source', log = silentLogger()) =>
     new Gate({
       watch,
-      status: statusOf(source, { clock }),
+      status: statusOf(source, { clock, log }),
       timeFrom,
       committer: sink,
       stamps,

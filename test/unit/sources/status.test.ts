@@ -1,6 +1,6 @@
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
-import { sourcesTable } from '../../../src/commands/sources/report-text.ts';
+import { sourceLines, sourcesTable } from '../../../src/commands/sources/report-text.ts';
 import { UNSHAPED } from '../../../src/config/tags.ts';
 import { findings } from '../../../src/ops/findings.ts';
 import { missingText, type SourceReport } from '../../../src/sources/status.ts';
@@ -125,6 +125,53 @@ describe('source report', () => {
         command: 'tagferry sources test plc1',
       },
     ]);
+  });
+});
+
+describe('source that replaces another one after a reload', () => {
+  it('has the latest values of unchanged points, unless it reads another device', async () => {
+    const points = [1, 2].map((series) => {
+      return { name: `T ${series}`, series, everyMs: 0, shaping: UNSHAPED, spec: { topic: 'a' } };
+    });
+    const previous = statusOf('plant', { points });
+    for (const point of points) previous.recordNumber({ point, raw: 5 }, 5, 0);
+    previous.warn('sameTime', 'T 1', 3);
+    const changed = [points[0]!, { ...points[1]!, spec: { topic: 'b' } }];
+    const latest = (isSameDevice: boolean) => {
+      const status = statusOf('plant', { points: changed });
+      status.continue(previous, isSameDevice);
+      expect(status.report(0).warnings).toMatchObject([{ event: 'source.same_time', count: 3 }]);
+      return changed.map(({ series }) => status.latestOf(series));
+    };
+    expect([latest(true), latest(false)]).toEqual([
+      [5, undefined],
+      [undefined, undefined],
+    ]);
+  });
+});
+
+describe('source with several problems', () => {
+  it('has a finding for each of them, and counts as one source with problems', async () => {
+    const report: SourceReport = {
+      ...(await reportOf({ lastAcceptedMs: 119_000, connected: true }, 120_000)),
+      problem: 'the broker rejects the subscription to site/a',
+      hint: 'Grant access.',
+      missing: { values: 1, first: [{ name: 'T w', problem: 'no value at /w' }], since_seconds: 120, overdue: true },
+      rejected: { count: 2, problem: 'site/b: it is empty', seconds_ago: 60 },
+      warnings: [{ event: 'source.same_time', message: 'duplicate', count: 1, problem: 'T v', seconds_ago: 60 }],
+    };
+    const found = findings({ sources: [report] });
+    expect(found.map(({ event, hint }) => [event, hint])).toEqual([
+      ['source.partial', 'Grant access.'],
+      ['source.incomplete', null],
+      ['source.rejected', null],
+      ['source.same_time', null],
+    ]);
+    const [summary, ...lines] = sourceLines([report]);
+    expect(summary!.text).toBe('1 source, 1 with problems');
+    expect(lines).toHaveLength(4);
+    const listed = { ...report, rejected: { count: 1, problem: 'T w: no value at /w', seconds_ago: 60 } };
+    expect(findings({ sources: [listed] }).map(({ event }) => event)).not.toContain('source.rejected');
   });
 });
 

@@ -39,6 +39,27 @@ describe('failure log for many topics', () => {
     ]);
   });
 
+  it('contains the failures and recoveries of each topic in the order in which they occurred', async () => {
+    const { clock, lines, trouble } = begin('topics');
+    const fail = (topic: string) => trouble.report({ event: 'mqtt.unreadable', topic }, 'no value', topic);
+    const recover = (topic: string) => trouble.recovered('mqtt.unreadable', { topic }, 'values again', topic);
+    for (const topic of ['a', 'b', 'c']) fail(topic);
+    recover('a');
+    recover('b');
+    fail('a');
+    await clock.advance(5_000);
+    recover('c');
+    fail('b');
+    recover('b');
+    await clock.advance(60_000);
+    expect(lines.map(({ event, topic, topics }) => [event, topic ?? topics])).toEqual([
+      ['mqtt.unreadable', 'a'],
+      ['mqtt.unreadable', ['c', 'b']],
+      ['mqtt.unreadable_over', ['a', 'c', 'b']],
+      ['mqtt.unreadable', 'a'],
+    ]);
+  });
+
   it('contains one entry per topic if entries are not combined', () => {
     const { lines, trouble } = begin();
     for (const kind of ['a', 'b', 'c']) trouble.report({ event: 'modbus.unreadable', register: kind }, 'refused', kind);

@@ -113,6 +113,31 @@ describe('value map', () => {
     expect(numbers()).toEqual([1, 3]);
   });
 
+  it.each([
+    ['NDJSON', readNdjsonBody, (raw: string) => `{"tag":"T","key":"v","value":${raw},"timestamp":1790000000000}`],
+    [
+      'line protocol',
+      (bytes: Buffer, draft: ReturnType<ReturnType<typeof plant>['intake']['draft']>) =>
+        readLineProtocol(bytes, { msOfUnit: 1e-6, tagFrom: undefined }, draft),
+      (raw: string) => `T v=${raw} 1790000000000000000`,
+    ],
+  ])('passes the readings of a program to its source, with their timestamps: %s', (_, read, line) => {
+    const { intake, tags } = plant({ map: STATES, from: originOf('exec', 's', {}) });
+    const series = pointsOf(tags, 's', intake)[0]!.series;
+    const passed: unknown[] = [];
+    const interceptor = {
+      has: (one: number) => one === series,
+      accept: (_: number, value: unknown, timeMs: number | undefined) => passed.push([value, timeMs]),
+    };
+    const draft = intake.draft({ isPartial: true, interceptor });
+    const raws = ['"RUN"', '"STOP"', '4', 'true', ...(line('').startsWith('{') ? ['null'] : ['NaN'])];
+    read(Buffer.from(`${raws.map(line).join('\n')}\n`), draft);
+    expect(draft.finish()).toHaveLength(0);
+    expect(draft.problems.count).toBe(0);
+    const last = line('').startsWith('{') ? { problem: expect.stringContaining('not null') } : 'NaN';
+    expect(passed).toEqual(['RUN', 'STOP', 4, true, last].map((value) => [value, 1_790_000_000_000]));
+  });
+
   it('can contain NaN and Infinity without affecting numbers', () => {
     const problems = { problem: () => {}, warning: () => {} } as unknown as Parameters<typeof readValueMap>[1];
     const map = readValueMap({ map: { NaN: -1, Infinity: -2, RUN: 1 } }, problems)!;

@@ -92,7 +92,7 @@ describe('server that replaces the platform', () => {
     expect(plant.uplink.snapshot().outage).toMatchObject({ isForeign: true, reason: expect.stringMatching(/./) });
     expect(plant.buffer.waiting).toBe(VALUES);
     expect(plant.counts).toMatchObject({ delivered: 0, quarantined: 0 });
-    expect(plant.access.refusals).toEqual([]);
+    expect(plant.holds.heldCount()).toBe(0);
     platform.bodies.length = 0;
     platform.manners = WELL_BEHAVED;
     expect(await turnUntil(() => plant.buffer.waiting === 0, 180_000)).toBeLessThan(75_000);
@@ -203,13 +203,13 @@ describe('faulty server', () => {
     expect(plant.counts).toMatchObject({ delivered: 0, quarantined: 0 });
     platform.bodies.length = 0;
     platform.manners = WELL_BEHAVED;
-    // A running trial post may hang until its deadline of 50 s.
-    expect(await turnUntil(() => plant.buffer.waiting === 0, 180_000)).toBeLessThan(125_000);
+    // A running trial post may hang until its deadline.
+    expect(await turnUntil(() => plant.buffer.waiting === 0, 180_000)).toBeLessThan(95_000);
     expect(sorted()).toEqual(numbers);
     expect(plant.counts).toMatchObject({ delivered: VALUES, quarantined: 0 });
   });
 
-  it('that hangs for one asset has 30 s to respond, or 60 s after a failure', async () => {
+  it('that hangs for one asset has 20 s to respond', async () => {
     const quick = acceptAll();
     await turnUntil(() => plant.buffer.waiting === 0);
     let hung = 0;
@@ -230,9 +230,9 @@ describe('faulty server', () => {
       expect(waitedMs).toBeGreaterThan(atLeastMs);
       expect(waitedMs).toBeLessThan(maxMs);
     };
-    await others(29_000, 31_000);
+    await others(19_000, 21_000);
     await turnUntil(() => hung === 2);
-    await others(59_000, 61_000);
+    await others(19_000, 21_000);
     platform.manners = WELL_BEHAVED;
     await turnUntil(() => plant.buffer.waiting === 0);
     expect(new Set(sorted())).toEqual(new Set([...Array(plant.accepted).keys()]));

@@ -1,16 +1,16 @@
-import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { pino } from 'pino';
+import type { StoredHold } from '../../../src/access/hold-table.ts';
 import type { Clock } from '../../../src/base/clock.ts';
 import { PlatformError } from '../../../src/base/errors.ts';
-import { freePort } from '../../../src/base/port-claim.ts';
 import type { OutgoingBuffer } from '../../../src/buffer/client/lanes.ts';
+import type { Tag } from '../../../src/config/tags.ts';
 import { PlatformClock } from '../../../src/platform/platform-clock.ts';
 import { RequestBudget } from '../../../src/platform/request-budget.ts';
-import type { AccessPort, Probe, ValuesAnswer, ValuesCall, ValuesClient } from '../../../src/uplink/ports.ts';
+import type { ValuesClient } from '../../../src/uplink/deliver.ts';
+import { Holds } from '../../../src/uplink/holds.ts';
 import { Uplink, type UplinkOptions } from '../../../src/uplink/uplink.ts';
+import type { ValuesAnswer } from '../../../src/uplink/verdict.ts';
 import { MemoryBuffer } from '../doubles/memory-buffer.ts';
-import { requestBody } from '../doubles/request-body.ts';
 
 export interface Posted {
   asset: number;
@@ -75,55 +75,7 @@ function readPost(path: string, body: Uint8Array, atMs: number): Posted {
   return { asset: Number(/assets\/(\d+)\//.exec(path)?.[1]), series, values, bytes: body.length, atMs };
 }
 
-/** HTTP platform on loopback. */
-export class LoopbackPlatform implements ValuesClient {
-  readonly ledger = new Ledger();
-  #server: Server | undefined;
-  #port = 0;
-
-  async open(): Promise<void> {
-    const server = createServer((request, response) => void this.#serve(request, response));
-    this.#port ||= await freePort();
-    server.listen(this.#port, '127.0.0.1');
-    await once(server, 'listening');
-    this.#server = server;
-  }
-
-  /** Closes the port, so that connections are refused. */
-  async close(): Promise<void> {
-    const server = this.#server;
-    this.#server = undefined;
-    if (!server) return;
-    server.closeAllConnections();
-    server.close();
-    await once(server, 'close');
-  }
-
-  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const body = await requestBody(request);
-    if (!body) return;
-    const reply = await this.ledger.answer(request.url ?? '', body, performance.now());
-    if (!reply) return void request.socket.destroy();
-    response.writeHead(reply.status, reply.headers ?? {}).end(reply.body);
-  }
-
-  async request(call: ValuesCall): Promise<ValuesAnswer> {
-    try {
-      const answer = await fetch(`http://127.0.0.1:${this.#port}${call.path}`, {
-        method: call.method,
-        body: call.body.slice(),
-        headers: call.headers,
-        signal: call.signal,
-      });
-      const text = await answer.text();
-      return { status: answer.status, header: (name) => answer.headers.get(name) ?? undefined, text, redact: String };
-    } catch (error) {
-      const cause = (error as { cause?: { code?: string } }).cause?.code;
-      const code = cause === 'ECONNREFUSED' ? 'platform.connection_refused' : 'platform.connection_reset';
-      throw new PlatformError('no answer', { code, retryable: true, cause: error });
-    }
-  }
-}
+type ValuesCall = Parameters<ValuesClient['request']>[0];
 
 /** Platform without a network, for tests with a manual clock. */
 export class DirectPlatform implements ValuesClient {
@@ -145,79 +97,23 @@ export class DirectPlatform implements ValuesClient {
     this.inFlight++;
     this.mostInFlight = Math.max(this.mostInFlight, this.inFlight);
     const atMs = this.#clock.monotonicMs();
+    let cancel = () => {};
     try {
       const error = this.failing?.();
       if (error) throw error;
       await this.#clock.sleep(this.latencyMs, call.signal);
       const hung = new Promise<never>((_, reject) => {
-        call.signal.addEventListener('abort', () => reject(call.signal.reason), { once: true });
+        call.signal?.addEventListener('abort', () => reject(call.signal?.reason), { once: true });
+        const timeout = new PlatformError('timed out', { code: 'platform.timeout', retryable: true });
+        cancel = this.#clock.after(call.deadlineMs!, () => reject(timeout));
       });
       const reply = await Promise.race([this.ledger.answer(call.path, call.body, atMs), hung]);
       if (!reply) throw new PlatformError('reset', { code: 'platform.connection_reset', retryable: true });
       return { status: reply.status, header: (name) => reply.headers?.[name], text: reply.body ?? '', redact: String };
     } finally {
+      cancel();
       this.inFlight--;
     }
-  }
-}
-
-/** Holds of assets, in memory. */
-export class MemoryAccess implements AccessPort {
-  readonly held = new Map<number, number>();
-  readonly refusals: { asset: number; status: number }[] = [];
-  readonly deliveries: number[] = [];
-  readonly #listeners = new Set<() => void>();
-  readonly #clock: Clock;
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  isHeld(asset: number): boolean {
-    return this.held.has(asset);
-  }
-
-  heldSeries(): readonly number[] {
-    return [];
-  }
-
-  dueProbes(nowMs: number): readonly Probe[] {
-    return [...this.held].filter(([, atMs]) => atMs <= nowMs).map(([asset]) => ({ asset }));
-  }
-
-  nextProbeAtMs(): number | undefined {
-    return this.held.size === 0 ? undefined : Math.min(...this.held.values());
-  }
-
-  probed({ asset }: Probe): void {
-    if (this.held.has(asset)) this.held.set(asset, this.#clock.monotonicMs() + 120_000);
-  }
-
-  unanswered({ asset }: Probe): void {
-    if (this.held.has(asset)) this.held.set(asset, this.#clock.monotonicMs());
-  }
-
-  async refused(asset: number, status: 403 | 404): Promise<void> {
-    this.refusals.push({ asset, status });
-    this.held.set(asset, this.#clock.monotonicMs() + 120_000);
-    this.#changed();
-  }
-
-  async delivered(asset: number): Promise<void> {
-    this.deliveries.push(asset);
-    this.held.delete(asset);
-    this.#changed();
-  }
-
-  async foundNothing(): Promise<void> {}
-
-  onChange(listener: () => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
-  }
-
-  #changed(): void {
-    for (const listener of this.#listeners) listener();
   }
 }
 
@@ -231,29 +127,34 @@ export const OPTIONS: UplinkOptions = {
   backfillValuesPerSecond: 0,
 };
 
-/** Uplink with its buffer, budget, holds and log. */
+export interface PlantOptions {
+  options?: Partial<UplinkOptions>;
+  requestsPerMinute?: number;
+  outgoing?: OutgoingBuffer;
+  tags?: readonly Tag[];
+  level?: 'info' | 'debug';
+}
+
+/** Uplink with its buffer, budget, holds and log. The key of a series is `s` and its number. */
 export class Plant {
   readonly clock: Clock;
   readonly buffer = new MemoryBuffer();
-  readonly access: MemoryAccess;
   readonly budget: RequestBudget;
+  readonly holds: Holds;
   readonly uplink: Uplink;
   readonly counts = { delivered: 0, quarantined: 0, backs: 0 };
   /** Log lines, at `info` and above by default. */
   readonly logged: { level: number; event: string; msg: string; [member: string]: unknown }[] = [];
+  /** Holds on disk, by kind and ID. */
+  readonly storedHolds = new Map<string, StoredHold>();
+  readonly series = new Map<number, { id: number; asset: number; key: string; group: undefined }>();
+  /** Changes the addresses, like a reload of VALUES_PATH. */
+  addressVersion = 0;
   accepted = 0;
 
-  constructor(
-    clock: Clock,
-    client: ValuesClient,
-    options: Partial<UplinkOptions> = {},
-    requestsPerMinute = 0,
-    outgoing?: OutgoingBuffer,
-    holds?: AccessPort,
-    level: 'info' | 'debug' = 'info',
-  ) {
+  constructor(clock: Clock, client: ValuesClient, more: PlantOptions = {}) {
+    const { options = {}, requestsPerMinute = 0, outgoing, tags = [], level = 'info' } = more;
     this.clock = clock;
-    this.access = new MemoryAccess(clock);
     this.budget = new RequestBudget(clock, { requestsPerMinute, requestsPerDay: 0 });
     const hooks = {
       delivered: (values: number) => {
@@ -263,8 +164,7 @@ export class Plant {
         this.counts.quarantined += values;
       },
     };
-    const { budget } = this;
-    const access = holds ?? this.access;
+    const { budget, series, storedHolds } = this;
     const platformClock = new PlatformClock(clock);
     // The client pauses the budget after a 429.
     const resting: ValuesClient = {
@@ -275,12 +175,36 @@ export class Plant {
       },
     };
     const buffer = outgoing ?? this.buffer;
-    const of = ({ asset }: { asset: number }) => ({ path: `/v1/assets/${asset}/values` });
-    const addresses = { byInstrumentation: false, of };
+    const version = () => this.addressVersion;
+    const addresses = {
+      byInstrumentation: false,
+      of: ({ asset }: { asset: number }) => ({ path: `/v1/assets/${asset}/values` }),
+      get version() {
+        return version();
+      },
+    };
     const timestamp = () => `,"atMs":${clock.monotonicMs()}`;
     const write = (line: string) => void this.logged.push(JSON.parse(line));
     const log = pino({ base: null, level, timestamp }, { write });
-    const parts = { buffer, client: resting, budget, access, clock, log, addresses, hooks };
+    this.holds = new Holds({
+      store: {
+        hold: async (hold) => void storedHolds.set(`${hold.kind} ${hold.id}`, hold),
+        release: async ({ kind, id }) => void storedHolds.delete(`${kind} ${id}`),
+      },
+      tags,
+      series: {
+        get: (id) => series.get(id),
+        ofAsset: (asset) => [...series.values()].filter((one) => one.asset === asset),
+        ofInstrumentation: () => [],
+        get size() {
+          return series.size;
+        },
+      },
+      lanes: () => buffer.lanes(),
+      clock,
+      logger: log,
+    });
+    const parts = { buffer, client: resting, budget, holds: this.holds, clock, log, addresses, hooks };
     this.uplink = new Uplink(parts, { ...OPTIONS, ...options });
     this.uplink.onRestored(() => {
       this.counts.backs++;
@@ -290,6 +214,7 @@ export class Plant {
   /** Accepts `count` values of one series and returns their numbers. */
   accept(asset: number, series: number, count = 1, timeMs = () => this.clock.wallMs()): number[] {
     const acceptedMs = this.clock.monotonicMs();
+    this.series.set(series, { id: series, asset, key: `s${series}`, group: undefined });
     const values = Array.from({ length: count }, () => ({
       number: this.accepted++,
       asset,

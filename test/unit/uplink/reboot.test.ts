@@ -76,7 +76,10 @@ describe('gateway after a reboot', () => {
     gateway.accept(1, 2);
     gateway.accept(2, 3);
     const platform = new DirectPlatform(clock);
-    const plant = new Plant(clock, platform, { postIntervalMs: POST_INTERVAL_MS }, 0, gateway.outgoing);
+    const plant = new Plant(clock, platform, {
+      options: { postIntervalMs: POST_INTERVAL_MS },
+      outgoing: gateway.outgoing,
+    });
     await plant.uplink.start();
     await clock.advance(POST_INTERVAL_MS + 100);
     expect(platform.ledger.numbers).toEqual(new Set([1, 2, 3]));

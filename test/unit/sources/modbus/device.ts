@@ -31,6 +31,8 @@ export class ScriptedDevice {
   maxCount = 125;
   /** Words by address, if they differ from the address. */
   readonly words = new Map<number, number>();
+  /** Called with the number of each new connection. */
+  opening: (connection: number) => void = () => {};
   respond: (request: DeviceRequest) => Response = (request) => this.read(request);
   readonly sockets = new Set<Socket>();
   readonly #server: Server;
@@ -84,6 +86,7 @@ export class ScriptedDevice {
 
   #accept(socket: Socket): void {
     const connection = ++this.opened;
+    this.opening(connection);
     this.sockets.add(socket);
     this.mostOpen = Math.max(this.mostOpen, this.sockets.size);
     socket.on('close', () => this.sockets.delete(socket));

@@ -146,6 +146,17 @@ describe('Modbus line', () => {
     expect(plant.events()).toEqual([]);
   });
 
+  it('is read without errors if the device closes the connection after each response', async () => {
+    device.respond = (request) => {
+      setImmediate(() => device.disconnectAll());
+      return device.read(request);
+    };
+    const source = await open(1, '', TWO_BLOCKS);
+    expect(await plant.start(source)).toEqual({ v: 10, w: 150 });
+    expect(await plant.poll(source)).toEqual({ v: 10, w: 150 });
+    expect([source.status.errors, plant.events()]).toEqual([0, []]);
+  });
+
   it('pauses after a connection that ended before any response', async () => {
     device.respond = () => {
       device.disconnectAll();
@@ -164,6 +175,27 @@ describe('Modbus line', () => {
     await polled;
     const gaps = device.requests.slice(1).map(({ atMs }, index) => atMs - device.requests[index]!.atMs);
     expect(Math.min(...gaps)).toBeGreaterThanOrEqual(50);
+  });
+
+  it.each([
+    ['tcp', 3_000, ''],
+    ['tcp', 500, ''],
+    ['rtu', 3_000, ', settle: 2s'],
+    ['tcp', 500, ', settle: 2s'],
+  ])('reads a device that ignores requests for 1.5 s after connecting: framing %s, timeout %i ms%s', async (...how) => {
+    const [framing, timeoutMs, settle] = how;
+    device = await plant.device(framing === 'rtu');
+    const connectedMs = new Map<number, number>();
+    device.opening = (connection) => connectedMs.set(connection, plant.clock.monotonicMs());
+    device.respond = (request) =>
+      request.atMs - connectedMs.get(request.connection)! < 1_500 ? undefined : device.read(request);
+    const members = `${at(device)}, framing: ${framing}, timeout: ${timeoutMs}ms, every: 1s${settle}`;
+    const source = await plant.open(members, VALUE);
+    source.running.start();
+    for (let times = 0; times < 200; times++) await plant.clock.advance(100);
+    expect([source.status.connected, device.opened]).toEqual([true, 1]);
+    expect(source.readings).toContain(10);
+    if (settle !== '') expect(source.status.errors).toBe(0);
   });
 
   it('uses the settings of the remaining sources after a reload', async () => {

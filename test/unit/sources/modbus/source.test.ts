@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { seeded, until } from '../sink-double.ts';
 import { type DeviceRequest, exception, type ScriptedDevice } from './device.ts';
-import { at, EVERY_MS, Plant } from './plant.ts';
+import { at, EVERY_MS, type OpenedSource, Plant } from './plant.ts';
 
 const MINUTE_MS = 60_000;
 const TIMEOUT_MS = 3_000;
@@ -304,6 +304,63 @@ describe('Modbus device that rejects registers', () => {
   });
 });
 
+describe('Modbus device that ignores long requests', () => {
+  const LIMIT = 40;
+  let ignored = 0;
+  const ignore = () => {
+    ignored++;
+    return undefined;
+  };
+  /** Polls the source once, with a timeout after a request without a response. */
+  const pollIgnored = async (source: OpenedSource, isFirst = false) => {
+    const { clock } = plant;
+    const started = isFirst ? plant.start(source) : plant.poll(source, EVERY_MS - (clock.monotonicMs() % EVERY_MS));
+    const before = ignored;
+    let isDone = false;
+    void started.then(() => {
+      isDone = true;
+    });
+    await until(() => isDone || ignored > before);
+    if (!isDone) await clock.advance(TIMEOUT_MS);
+    return read(await started);
+  };
+
+  it.each([
+    ['holding', 100, [25, 25, 25, 25]],
+    ['discrete', 1600, [400, 400, 400, 400]],
+  ] as const)('is read in shorter blocks, which are logged once: %s', async (table, count, lengths) => {
+    const isLong = ({ code, count }: DeviceRequest) => count > LIMIT * (code === 2 ? 16 : 1);
+    device.maxCount = 2_000;
+    device.respond = (request) => (isLong(request) ? ignore() : device.read(request));
+    const registers = range(0, count).map((address) => [`v${address}`, `register: ${table} ${address}`]);
+    const source = await open(Object.fromEntries(registers));
+    expect(await pollIgnored(source, true)).toEqual([]);
+    for (let polls = 0; !plant.events().includes('modbus.requests_shortened'); polls++) {
+      expect(polls).toBeLessThan(20);
+      await pollIgnored(source);
+    }
+    device.taken();
+    expect((await pollIgnored(source)).length).toBe(count);
+    expect(device.requests.map((request) => request.count)).toEqual(lengths);
+    expect(source.status).toMatchObject({ connected: true, problem: undefined });
+    const shortened = plant.logged.filter(({ event }) => event === 'modbus.requests_shortened');
+    expect(shortened).toMatchObject([{ source: 'plc', registers: 25 }]);
+  });
+
+  it('is read in full blocks after a time without any response', async () => {
+    device.respond = ignore;
+    const source = await open(holding(range(0, 100)));
+    await pollIgnored(source, true);
+    for (let polls = 0; polls < 10; polls++) await pollIgnored(source);
+    device.respond = (request) => device.read(request);
+    while (!source.status.connected) await pollIgnored(source);
+    device.taken();
+    expect(await pollIgnored(source)).toEqual(range(0, 100));
+    expect(device.taken()).toEqual(['3: 0+100']);
+    expect(plant.events()).not.toContain('modbus.requests_shortened');
+  });
+});
+
 describe('Modbus device that stops responding', () => {
   it('keeps the values of its earlier responses', async () => {
     device.respond = (request) => (request.address >= 50 ? undefined : device.read(request));
@@ -372,6 +429,20 @@ describe('Modbus device that sends invalid responses', () => {
       errors: 3,
     });
     expect(plant.events()).toEqual(['modbus.invalid_response']);
+  });
+
+  it('is reported with both unit numbers and frames, and is read with `any_unit`', async () => {
+    device.respond = (request) => ({ frame: device.frameOf({ ...request, unit: 255 }, device.read(request)) });
+    const source = await open(holding([10]));
+    await plant.start(source);
+    expect(source.status.problem).toBe('invalid response (unit 255 instead of 1)');
+    expect(source.status.hint).toContain('`any_unit: true`');
+    const { sent, received } = plant.logged[0] as unknown as { sent: string; received: string };
+    expect([sent.slice(4), received.slice(4)]).toEqual(['00000006' + '0103000a0001', '00000005' + 'ff0302000a']);
+    await source.running.stop();
+    const tolerant = await open(holding([10]), ', any_unit: true');
+    expect(await plant.start(tolerant)).toEqual({ v10: 10 });
+    expect(tolerant.status).toMatchObject({ connected: true, errors: 0 });
   });
 
   it('is retried at increasing intervals of up to one minute, and is reported as restored', async () => {

@@ -22,6 +22,8 @@ let handler: MessageHandler;
 let permitted: NonNullable<SubscribeOptions['permitted']>;
 /** Topics to which the source published. */
 let published: string[];
+/** Warnings of the source status. */
+let logged: { event: string }[];
 let connectedMs: number;
 
 beforeEach(() => {
@@ -46,7 +48,10 @@ beforeEach(() => {
     }),
     publish: async (topic: string) => void published.push(topic),
   };
-  gate = bench.gateOf('cells');
+  const log = silentLogger();
+  logged = [];
+  log.warn = ((fields: { event: string }) => logged.push(fields)) as typeof log.warn;
+  gate = bench.gateOf('cells', 'source', log);
   source = new SparkplugSource({
     source: { kind: 'sparkplug', name: 'cells', spec: { qos: 1, group: 'Plant1', rebirth: true } },
     points: pointsOf(tags, 'cells', bench.intake),
@@ -225,6 +230,29 @@ describe('Sparkplug B source without a birth certificate', () => {
 });
 
 describe('Sparkplug B source', () => {
+  it('names metrics without a number in the report, in a test of the source, and once in the log', async () => {
+    const tested: unknown[] = [];
+    gate.status.listen(({ point, problem }) => tested.push([point.name, problem]));
+    const dataSet = { numOfColumns: 1, types: ['Int64'], columns: ['a'], rows: [[1]] };
+    for (let seq = 0; seq < 20; seq++) {
+      deliver('NBIRTH', 0, [
+        { name: 'a', type: 'Double', value: Number.NaN },
+        { name: 'b', type: 'DataSet', value: dataSet },
+      ]);
+    }
+    const problems = ['the metric is NaN', 'the metric is of type DataSet, not a number'];
+    expect(tested.slice(0, 2)).toEqual([
+      ['T a', problems[0]],
+      ['T b', problems[1]],
+    ]);
+    const { rejected, errors } = gate.status.report(0);
+    expect([errors, rejected]).toEqual([40, expect.objectContaining({ count: 40, problem: `T b: ${problems[1]}` })]);
+    await bench.clock.advance(30_000);
+    const lines = logged.filter(({ event }) => event === 'source.not_a_number');
+    // The first value at once, and all others in one entry.
+    expect(lines).toMatchObject([{ value: 'T a', error: problems[0] }, { objects: 2 }]);
+  });
+
   it('reads at most 1,000 edge nodes, and acknowledges and counts the messages of others', async () => {
     const payload = encodePayload({ timestamp: 1_700_000_000_000, seq: 0, metrics: [] });
     const message = { payload, qos: 1, retained: false, redelivered: false } as const;

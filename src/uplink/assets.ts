@@ -1,0 +1,147 @@
+/** Delivery state of each asset: lanes in progress, pauses and post size. */
+import type { Clock } from '../base/clock.ts';
+import { fullJitterMs } from '../base/retry.ts';
+import type { AssetLanes } from '../buffer/client/lanes.ts';
+import { PostSize } from './post-size.ts';
+
+/** Times are monotonic, in milliseconds. */
+export interface AssetState {
+  /** Whether a batch of the lane is in progress. */
+  live: boolean;
+  backlog: boolean;
+  /** Number of failures since the latest accepted post. */
+  failures: number;
+  pausedUntilMs: number;
+  lastPostAtMs: number;
+  /** Time of its latest post with backlog values. */
+  lastBacklogAtMs: number;
+  /** Whether backlog values remained after its latest post with backlog values, because they did not fit. */
+  isDraining: boolean;
+  /** Time since which live values wait only for other assets; Infinity if none do. */
+  dueSinceMs: number;
+  readonly size: PostSize;
+}
+
+/** Reason why live values of an asset wait: for its own posts, for other assets, or for more values. */
+export type WaitsFor = 'itself' | 'others' | 'values';
+
+const PAUSE = { baseMs: 2_000, capMs: 60_000 };
+const MIN_PAUSE_MS = 500;
+
+export class Assets {
+  readonly states = new Map<number, AssetState>();
+  readonly #clock: Clock;
+  /** Limits all posts after an outage. */
+  readonly #afterOutage = new PostSize();
+  #configuredBytes: number;
+
+  constructor(clock: Clock, postMaxBytes: number) {
+    this.#clock = clock;
+    this.#configuredBytes = postMaxBytes;
+  }
+
+  of(asset: number): AssetState {
+    let state = this.states.get(asset);
+    if (!state) {
+      const never = Number.NEGATIVE_INFINITY;
+      state = {
+        live: false,
+        backlog: false,
+        failures: 0,
+        pausedUntilMs: never,
+        lastPostAtMs: never,
+        lastBacklogAtMs: never,
+        isDraining: false,
+        dueSinceMs: Number.POSITIVE_INFINITY,
+        size: new PostSize(),
+      };
+      this.states.set(asset, state);
+    }
+    return state;
+  }
+
+  /** Maximum body size of a post for the asset; without an asset, the smallest limit of any asset. */
+  maxBytes(asset?: number): number {
+    const states = asset === undefined ? [...this.states.values()] : [this.of(asset)];
+    return Math.min(this.#configuredBytes, this.#afterOutage.maxBytes, ...states.map(({ size }) => size.maxBytes));
+  }
+
+  /** Applies POST_MAX_BYTES after a reload, and forgets all limits. */
+  setMaxBytes(postMaxBytes: number): void {
+    this.#configuredBytes = postMaxBytes;
+    this.#afterOutage.restart();
+    for (const { size } of this.states.values()) size.restart();
+  }
+
+  /** Limits posts after an outage to twice the size of the accepted trial. */
+  restart(trialBytes: number): void {
+    this.#afterOutage.restart(2 * trialBytes);
+  }
+
+  /** Records an accepted post. Returns whether the asset was failing. */
+  accepted(asset: number, bytes: number): boolean {
+    const state = this.of(asset);
+    const wasFailing = state.failures > 0;
+    state.failures = 0;
+    state.pausedUntilMs = Number.NEGATIVE_INFINITY;
+    const nowMs = this.#clock.monotonicMs();
+    state.size.accepted(bytes, nowMs);
+    this.#afterOutage.accepted(bytes, nowMs);
+    return wasFailing;
+  }
+
+  /** Pauses a failing asset. Returns the duration of the pause, in milliseconds. */
+  pause(asset: number, askedMs: number): number {
+    const state = this.of(asset);
+    const waitMs = fullJitterMs(state.failures++, PAUSE, () => this.#clock.random(), MIN_PAUSE_MS);
+    const pauseMs = Math.max(waitMs, Math.min(askedMs, PAUSE.capMs));
+    state.pausedUntilMs = this.#clock.monotonicMs() + pauseMs;
+    return pauseMs;
+  }
+
+  /** Records since when assets are due. A flush to the backlog does not change an asset's position in the order. */
+  noteDueTimes(lanes: ReadonlyMap<number, AssetLanes>, waits: (lane: AssetLanes, state: AssetState) => WaitsFor): void {
+    const nowMs = this.#clock.monotonicMs();
+    // forEach allocates no iterator results, and these loops visit every asset for every post.
+    this.states.forEach((state, asset) => {
+      const lane = lanes.get(asset);
+      const isEmpty = !lane || (lane.live === 0 && (lane.backlog === 0 || state.lastPostAtMs > state.dueSinceMs));
+      if (isEmpty) state.dueSinceMs = Number.POSITIVE_INFINITY;
+    });
+    lanes.forEach((lane) => {
+      const state = this.of(lane.asset);
+      const cause = waits(lane, state);
+      if (cause === 'itself') state.dueSinceMs = Number.POSITIVE_INFINITY;
+      else if (cause === 'others') state.dueSinceMs = Math.min(state.dueSinceMs, nowMs);
+    });
+  }
+
+  /** Clears all due times, because all assets wait for the same reason. */
+  clearDueTimes(): void {
+    for (const state of this.states.values()) state.dueSinceMs = Number.POSITIVE_INFINITY;
+  }
+
+  /** Clears failures and pauses, because the platform failed rather than the assets. */
+  resetFailures(): void {
+    this.clearDueTimes();
+    for (const state of this.states.values()) {
+      state.failures = 0;
+      state.pausedUntilMs = Number.NEGATIVE_INFINITY;
+    }
+  }
+
+  /** Number of posts in progress for failing assets. */
+  get failing(): number {
+    let count = 0;
+    for (const { failures, live, backlog } of this.states.values()) if (failures > 0 && (live || backlog)) count++;
+    return count;
+  }
+
+  /** Returns the paused assets, for `status`. */
+  paused(): { asset: number; failures: number; forMs: number }[] {
+    const nowMs = this.#clock.monotonicMs();
+    return [...this.states]
+      .map(([asset, { failures, pausedUntilMs }]) => ({ asset, failures, forMs: pausedUntilMs - nowMs }))
+      .filter(({ failures, forMs }) => failures > 0 && forMs > 0);
+  }
+}
