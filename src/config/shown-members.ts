@@ -24,7 +24,7 @@ const SOURCE: Shown = {
     ...membersShown(
       `ack_wait baud byte_order ca cert client_id close_after_poll connections creds csv decimal durable encoding every form format
       framing group header history host keep key last_line max_registers member mode name_column no_value ordered parity password_file pattern pause period
-      primary_host qos quality_column rebirth security separator session_expiry settle share simulate skip_lines stop_bits stream tail thousands time_column
+      primary_host qos quality_column rebirth retained security separator session_expiry settle share simulate skip_lines stop_bits stream tail thousands time_column
       time_format time_from timeout trust unit units_row user_cert user_key username value_column version zone`,
     ),
     quality_map: { each: 'all' },
@@ -42,7 +42,7 @@ const VALUES: Shown = {
       ...membersShown(
         `at bit byte_order column deadband every from group high index length low max_silence member metric name no_value node offset on_change
       on_failure quality_column queue range reading register samples scale scale_register shape status subject time time_from time_property time_unit topic trigger type
-      write_to`,
+      write_to zone`,
       ),
       map: { each: 'all' },
       writable: {

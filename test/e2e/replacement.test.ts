@@ -146,6 +146,30 @@ describe('command that replaces a file', () => {
     expect(limited.stderr).toContain(`cannot write ${path}`);
     expect(readFileSync(path, 'utf8')).toBe(before);
   });
+
+  it.each([
+    ['setup', ['--no-login', '--answers', 'answers']],
+    ['restore', ['backup.tar', '--yes']],
+  ] as const)(
+    'leaves settings and tags unchanged if the disk has no room for all of a file: %s',
+    async (verb, args) => {
+      const write = (name: string, text: string) => writeFileSync(join(agent.config, name), text, { mode: 0o600 });
+      const read = () => ['agent.env', 'tags.yaml'].map((name) => readFileSync(join(agent.config, name), 'utf8'));
+      const original = read();
+      write('answers', 'CLIENT_ID=replaced\nFIRST_TAG=FT-102\nFIRST_TAG_ASSET=882\n');
+      expect(await runVerb(agent, 'backup', 'backup.tar')).toMatchObject({ status: 0 });
+      if (verb === 'restore')
+        for (const name of ['agent.env', 'tags.yaml']) write(name, `${TAGS.replace('tags', '#')}\n`);
+      const before = read();
+      const limited = await runVerbIn(['prlimit', '--fsize=200'], agent, verb, ...args);
+      expect(limited).toMatchObject({ status: 1 });
+      expect(limited.stderr).toContain('cannot write');
+      expect(read()).toEqual(before);
+      expect(await runVerb(agent, verb, ...args)).toMatchObject({ status: 0 });
+      if (verb === 'restore') expect(read()).toEqual(original);
+      else expect(read().join()).toMatch(/CLIENT_ID=replaced.*FT-102/s);
+    },
+  );
 });
 
 describe('buffer export', () => {

@@ -6,7 +6,7 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { createServer as createTlsServer } from 'node:tls';
 import Database from 'better-sqlite3';
-import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
 import { AgentProcess } from './harness/agent-process.ts';
 import { NotifySocket } from './harness/notify-socket.ts';
@@ -27,6 +27,31 @@ afterEach(async () => {
   second = undefined;
   await agent.dispose();
   await platform.stop();
+});
+
+/** Agents that cannot listen on an address and on the path of a socket. Their retries take 10 s, beside the other tests. */
+let blocked: { platform: Platform; onAddress: AgentProcess; onFile: AgentProcess; address: string };
+const occupied = createServer();
+
+beforeAll(async () => {
+  const far = await Platform.start();
+  const onAddress = new AgentProcess(far.url, { tags: `tags:\n${VALUE_TAGS}` });
+  const onFile = new AgentProcess(far.url);
+  await new Promise<void>((resolve) => occupied.listen(0, '127.0.0.1', resolve));
+  const address = `127.0.0.1:${(occupied.address() as AddressInfo).port}`;
+  blocked = { platform: far, onAddress, onFile, address };
+  await onAddress.start({ POST_INTERVAL: '1h' });
+  expect((await onAddress.push([{ tag: 'T-881', key: 'a', value: 1 }])).status).toBe(204);
+  expect(await onAddress.end('SIGTERM')).toBe(0);
+  writeFileSync(onFile.ingest, 'file of another program');
+  onFile.launch();
+  onAddress.launch({ INGEST_LISTEN: address });
+});
+afterAll(async () => {
+  await blocked.onAddress.dispose();
+  await blocked.onFile.dispose();
+  await blocked.platform.stop();
+  occupied.close();
 });
 
 const push = async (value = 1) => (await agent.push([{ tag: 'T-881', key: 'a', value }])).status;
@@ -105,26 +130,6 @@ describe('agent startup', () => {
     expect(await push(2)).toBe(204);
     await agent.until(() => platform.counts(881).stored === 2, 'both values arrive');
     expect(platform.stored(881, 'a').map(({ value }) => value)).toEqual([1, 2]);
-  });
-
-  it('exits with 1 if an address or the path of a socket is in use, and keeps the values of the previous run', async () => {
-    await agent.start({ POST_INTERVAL: '1h' });
-    expect(await push()).toBe(204);
-    expect(await agent.end('SIGTERM')).toBe(0);
-    const other = createServer();
-    onTestFinished(() => void other.close());
-    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
-    const address = `127.0.0.1:${(other.address() as AddressInfo).port}`;
-    second = new AgentProcess(platform.url);
-    writeFileSync(second.ingest, 'file of another program');
-    second.launch();
-    agent.launch({ INGEST_LISTEN: address });
-    expect(await Promise.all([agent.ended(), second.ended()])).toEqual([1, 1]);
-    expect(JSON.stringify(agent.logged('agent.start_failed'))).toContain(address);
-    expect(JSON.stringify(second.logged('agent.start_failed'))).toContain(second.ingest);
-    expect(readFileSync(second.ingest, 'utf8')).toBe('file of another program');
-    await agent.start();
-    await agent.until(() => platform.counts(881).stored === 1, 'the value arrives');
   });
 
   it('replaces the sockets of a killed agent, and only its user and group can access them', async () => {
@@ -258,8 +263,10 @@ describe('state of the agent', () => {
   }
   /** Exit statuses of status and doctor, and whether doctor reports a failure of the network. */
   async function verbs() {
-    const status = await runVerb(agent, 'status', '--json');
-    const doctor = await runVerb(agent, 'doctor', '--json');
+    const [status, doctor] = await Promise.all([
+      runVerb(agent, 'status', '--json'),
+      runVerb(agent, 'doctor', '--json'),
+    ]);
     const { checks } = JSON.parse(doctor.stdout) as { checks: Check[] };
     const failed = checks.filter(({ state }) => state === 'failure').map(({ check }) => check);
     return {
@@ -436,5 +443,17 @@ describe('log that cannot be written', () => {
     await agent.until(() => lines().some(({ event }) => event === 'config.reloaded'), 'the log continues');
     expect(lines()[0]).toMatchObject({ event: 'log.lines_dropped', level: 'warn', lines: await agent.metric(DROPPED) });
     await delivers();
+  });
+});
+
+describe('agent whose address is in use', () => {
+  it('exits with 1 and names the address, and keeps the values of the previous run', async () => {
+    const { platform: far, onAddress, onFile, address } = blocked;
+    expect(await Promise.all([onAddress.ended(), onFile.ended()])).toEqual([1, 1]);
+    expect(JSON.stringify(onAddress.logged('agent.start_failed'))).toContain(address);
+    expect(JSON.stringify(onFile.logged('agent.start_failed'))).toContain(onFile.ingest);
+    expect(readFileSync(onFile.ingest, 'utf8')).toBe('file of another program');
+    await onAddress.start();
+    await onAddress.until(() => far.counts(881).stored === 1, 'the value arrives');
   });
 });

@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { AgentProcess } from './harness/agent-process.ts';
 import { type Exchange, HttpProxy } from './harness/http-proxy.ts';
 import { CREDENTIALS, Platform } from './harness/platform.ts';
@@ -14,33 +14,90 @@ interface Tokens {
   readonly refresh_token: string;
 }
 
+interface Bench {
+  platform: Platform;
+  proxy: HttpProxy;
+  agent: AgentProcess;
+}
+
 let platform: Platform;
 let proxy: HttpProxy;
 let agent: AgentProcess;
+/** Its token is revoked by another client. The retries take 15 s, during which the other tests run. */
+let revoked: Bench & { token: Tokens; usesBefore: number };
+/** Its token is refreshed after 6 s, while values are pushed. `pushed`: number of values, when the next token is used. */
+let refreshing: Bench & { aliveAtRefresh: number[]; pushed: Promise<number> };
 
-async function begin(options: Parameters<typeof Platform.start>[0] = {}, env: Record<string, string> = {}) {
-  platform = await Platform.start(options);
-  proxy = await HttpProxy.start(platform.url);
-  agent = new AgentProcess(proxy.url, { tags: TAGS, env: { POST_INTERVAL: '100ms', ...env } });
+async function open(
+  options: Parameters<typeof Platform.start>[0] = {},
+  env: Record<string, string> = {},
+): Promise<Bench> {
+  const platform = await Platform.start(options);
+  const proxy = await HttpProxy.start(platform.url);
+  const agent = new AgentProcess(proxy.url, { tags: TAGS, env: { POST_INTERVAL: '100ms', ...env } });
+  return { platform, proxy, agent };
 }
 
-afterEach(async () => {
+async function begin(...options: Parameters<typeof open>): Promise<void> {
+  ({ platform, proxy, agent } = await open(...options));
+}
+
+async function close({ platform, proxy, agent }: Bench): Promise<void> {
   await agent.dispose();
   await proxy.stop();
   await platform.stop();
+}
+
+beforeAll(async () => {
+  await begin({}, { POST_CONCURRENCY: '1' });
+  await agent.start();
+  await push(1);
+  await agent.until(() => arrived(1), 'the first value is on the platform');
+  const [token] = issued();
+  revoked = { platform, proxy, agent, token: token!, usesBefore: usesOf(token!).length };
+  platform.revokeTokens();
+  await push(2);
+
+  const bench = await open({ accessTokenLifeS: 10 });
+  const aliveAtRefresh: number[] = [];
+  bench.proxy.answer = ({ path, body }) => {
+    if (path === TOKEN_PATH && body.includes('refresh_token')) aliveAtRefresh.push(bench.platform.tokens().alive);
+    return false;
+  };
+  await bench.agent.start();
+  refreshing = { ...bench, aliveAtRefresh, pushed: pushUntilRefreshed(bench) };
+  // The test reports a failure.
+  refreshing.pushed.catch(() => {});
+});
+afterAll(async () => {
+  await close(revoked);
+  await close(refreshing);
+});
+afterEach(async () => {
+  if (![revoked.agent, refreshing.agent].includes(agent)) await close({ platform, proxy, agent });
 });
 
-const tokenRequests = () => proxy.exchanges.filter(({ path }) => path === TOKEN_PATH);
-const issued = () =>
-  tokenRequests()
+async function pushUntilRefreshed({ proxy, agent }: Bench): Promise<number> {
+  let pushed = 0;
+  await agent.until(async () => {
+    await push(++pushed, [881], agent);
+    const [, second] = issued(proxy);
+    return second !== undefined && usesOf(second, proxy).length > 0;
+  }, 'the second token is used');
+  return pushed;
+}
+
+const tokenRequests = (by = proxy) => by.exchanges.filter(({ path }) => path === TOKEN_PATH);
+const issued = (by = proxy) =>
+  tokenRequests(by)
     .filter(({ status }) => status === 200)
     .map(({ response }) => JSON.parse(response) as Tokens);
 const grantOf = ({ body }: Exchange) => new URLSearchParams(body).get('grant_type');
-const usesOf = (token: Tokens) =>
-  proxy.exchanges.filter(({ headers }) => headers.authorization === `Bearer ${token.access_token}`);
+const usesOf = (token: Tokens, by = proxy) =>
+  by.exchanges.filter(({ headers }) => headers.authorization === `Bearer ${token.access_token}`);
 
-async function push(value: number, assets: readonly number[] = [881]): Promise<void> {
-  const { status } = await agent.push(assets.map((asset) => ({ tag: `T-${asset}`, key: 'flow', value })));
+async function push(value: number, assets: readonly number[] = [881], to = agent): Promise<void> {
+  const { status } = await to.push(assets.map((asset) => ({ tag: `T-${asset}`, key: 'flow', value })));
   expect(status).toBe(204);
 }
 
@@ -66,29 +123,6 @@ async function accepted(pairs: readonly Tokens[]): Promise<string[]> {
 }
 
 describe('session of the technical user', () => {
-  it('signs in with the password, refreshes each token before it expires, and revokes the replaced one', async () => {
-    await begin({ accessTokenLifeS: 10 });
-    const aliveAtRefresh: number[] = [];
-    proxy.answer = ({ path, body }) => {
-      if (path === TOKEN_PATH && body.includes('refresh_token')) aliveAtRefresh.push(platform.tokens().alive);
-      return false;
-    };
-    await agent.start();
-    let pushed = 0;
-    await agent.until(async () => {
-      await push(++pushed);
-      return issued().length > 1 && usesOf(issued()[1]!).length > 0;
-    }, 'the second token is used');
-    await agent.until(() => arrived(pushed), 'all values are on the platform');
-    await agent.until(() => platform.tokens().revoked > 0, 'the first token is revoked');
-    expect(tokenRequests().map(grantOf).slice(0, 2)).toEqual(['password', 'refresh_token']);
-    expect(aliveAtRefresh[0]).toBe(1);
-    expect(proxy.exchanges.filter(({ status }) => status === 401)).toEqual([]);
-    expect(await agent.metric('tagferry_session_renewals_total{grant="password"}')).toBe(1);
-    expect(await agent.metric('tagferry_session_renewals_total{grant="refresh_token"}')).toBeGreaterThan(0);
-    expect(platform.counts(881).stored).toBe(pushed);
-  });
-
   it('never requests two tokens at a time', async () => {
     await begin();
     let pending = 0;
@@ -157,24 +191,6 @@ describe('session of the technical user', () => {
     const before = rejected;
     expect(await agent.end('SIGTERM')).toBe(0);
     expect(rejected).toBe(before);
-  });
-
-  it('replaces a token that another client revoked, and delivers the value with a new one', async () => {
-    await begin({}, { POST_CONCURRENCY: '1' });
-    await agent.start();
-    await push(1);
-    await agent.until(() => arrived(1), 'the first value is on the platform');
-    const [token] = issued();
-    const before = usesOf(token!).length;
-    platform.revokeTokens();
-    await push(2);
-    await agent.until(() => arrived(2), 'the second value is on the platform');
-    // The token is new, so a second server of the platform might not have known it yet.
-    const later = usesOf(token!).slice(before);
-    expect(later.map(({ status }) => status)).toEqual([401, 401, 401, 401, 401]);
-    await expect.poll(() => agent.logged('session.token_refused')).toHaveLength(1);
-    await expect.poll(async () => (await agent.status()).identity_conflicts).toMatchObject([{ kind: 'token' }]);
-    expect(platform.stored(881, 'flow').map(({ times }) => times)).toEqual([1, 1]);
   });
 
   it('reports a rejected password, keeps accepting values, and applies a corrected password on reload', async () => {
@@ -330,5 +346,33 @@ describe('refresh token whose access token expired during an outage', () => {
     await agent.until(() => issued().length > left.length, 'the agent has signed in');
     expect(await agent.end('SIGTERM')).toBe(0);
     expect(await accepted(left)).toEqual([]);
+  });
+});
+
+describe('token that another client revoked', () => {
+  it('is replaced after its retries, and the value is delivered with a new one', async () => {
+    ({ platform, proxy, agent } = revoked);
+    await agent.until(() => arrived(2), 'the second value is on the platform');
+    // The token is new, so a second server of the platform might not have known it yet.
+    const later = usesOf(revoked.token).slice(revoked.usesBefore);
+    expect(later.map(({ status }) => status)).toEqual([401, 401, 401, 401, 401]);
+    await expect.poll(() => agent.logged('session.token_refused')).toHaveLength(1);
+    await expect.poll(async () => (await agent.status()).identity_conflicts).toMatchObject([{ kind: 'token' }]);
+    expect(platform.stored(881, 'flow').map(({ times }) => times)).toEqual([1, 1]);
+  });
+});
+
+describe('token that expires soon', () => {
+  it('is obtained with the password, refreshed before it expires, and then revoked', async () => {
+    ({ platform, proxy, agent } = refreshing);
+    const pushed = await refreshing.pushed;
+    await agent.until(() => arrived(pushed), 'all values are on the platform');
+    await agent.until(() => platform.tokens().revoked > 0, 'the first token is revoked');
+    expect(tokenRequests().map(grantOf).slice(0, 2)).toEqual(['password', 'refresh_token']);
+    expect(refreshing.aliveAtRefresh[0]).toBe(1);
+    expect(proxy.exchanges.filter(({ status }) => status === 401)).toEqual([]);
+    expect(await agent.metric('tagferry_session_renewals_total{grant="password"}')).toBe(1);
+    expect(await agent.metric('tagferry_session_renewals_total{grant="refresh_token"}')).toBeGreaterThan(0);
+    expect(platform.counts(881).stored).toBe(pushed);
   });
 });

@@ -21,6 +21,7 @@ import { dirname, join } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import { syncFolder } from '../../base/durable-file.ts';
 import { codeOf, TagferryError } from '../../base/errors.ts';
+import { isDiskFull } from '../../buffer/space/reserve.ts';
 import { clearDecommissionMark, markRestoring } from '../../store/decommission-mark.ts';
 import { storeSecrets } from '../configuration/credentials.ts';
 import { readText, setEnvLines, writeWhole } from '../configuration/files.ts';
@@ -143,7 +144,8 @@ export function makeStateFolder(stateDir: string, isService: boolean): void {
 }
 
 function unwritable(cause: unknown): TagferryError {
-  return new TagferryError(`cannot restore the backup (${codeOf(cause) ?? 'unknown'})`, {
+  const why = isDiskFull(cause) ? ': the disk is full' : ` (${codeOf(cause) ?? 'unknown'})`;
+  return new TagferryError(`cannot restore the backup${why}`, {
     code: 'restore.unwritable',
     hint: 'Free up space, or use sudo, then restore again. The service does not start until the restore succeeds.',
     cause,

@@ -1,11 +1,11 @@
 import { execFile, spawn } from 'node:child_process';
-import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { chmodSync, readdirSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { TagferryError } from '../../base/errors.ts';
 import { readSettingsLeniently } from '../../config/configuration.ts';
 import { KEY_NAMES, type KeyName, settingKey } from '../../config/setting-keys.ts';
 import { isServiceFolder, serviceEnvironment } from '../service/service-folder.ts';
-import { readText, writeWhole } from './files.ts';
+import { makeFolder, readText, writeWhole } from './files.ts';
 
 /** Secrets by credential name, which is the agent.env key in lower case. */
 export type Secrets = Readonly<Record<string, string | Buffer>>;
@@ -44,7 +44,7 @@ export async function storeSecrets(
     env.set(`${key}_FILE`, '');
   }
   // With this mode, the service can detect changes to known files, but cannot list the folder.
-  mkdirSync(folder, { recursive: true, mode: isService ? 0o711 : 0o700 });
+  makeFolder(folder, isService ? 0o711 : 0o700);
   if ((how === 'systemd' || (how === 'auto' && isService)) && (await encryptAll(folder, secrets))) {
     for (const name of Object.keys(secrets)) rmSync(join(folder, name), { force: true });
     await writeDropIn(folder);

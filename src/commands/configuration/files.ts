@@ -4,6 +4,7 @@ import { writeDurably } from '../../base/durable-file.ts';
 import { codeOf, TagferryError } from '../../base/errors.ts';
 import { SHIPPED_CONFIGURATION } from '../../base/installation.ts';
 import { readRegularFileSync } from '../../base/regular-file.ts';
+import { isDiskFull } from '../../buffer/space/reserve.ts';
 import { envText, parseEnvFile } from '../../config/env-file.ts';
 import { Problems } from '../../config/problem.ts';
 import { AGENT_ENV_KEYS } from '../../config/setting-keys.ts';
@@ -39,12 +40,28 @@ export async function writeWhole(path: string, content: string | Uint8Array, mod
     const before = statSync(path, { throwIfNoEntry: false });
     await writeDurably(path, content, before ? { mode: before.mode & 0o777, owner: before } : { mode });
   } catch (error) {
-    throw new TagferryError(`cannot write ${path} (${codeOf(error)})`, {
-      code: 'setup.unwritable',
-      hint: 'Use sudo, specify a folder that this user can write to (--config), or free up space on the disk.',
-      cause: error,
-    });
+    throw unwritable(path, error);
   }
+}
+
+/** Creates a folder and its parents. Throws `setup.unwritable`. */
+export function makeFolder(path: string, mode: number): void {
+  try {
+    mkdirSync(path, { recursive: true, mode });
+  } catch (error) {
+    throw unwritable(path, error);
+  }
+}
+
+function unwritable(path: string, cause: unknown): TagferryError {
+  const isFull = isDiskFull(cause);
+  return new TagferryError(`cannot write ${path}${isFull ? ': the disk is full' : ` (${codeOf(cause)})`}`, {
+    code: 'setup.unwritable',
+    hint: isFull
+      ? 'Free up space on its file system, then run the command again.'
+      : 'Use sudo, or specify a folder that this user can write to (--config).',
+    cause,
+  });
 }
 
 /** Adds missing shipped files: reactions.yaml and the schemas for editors. */

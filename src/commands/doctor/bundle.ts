@@ -1,7 +1,8 @@
-import { readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
 import { arch, release, totalmem, type } from 'node:os';
 import { join, relative } from 'node:path';
 import { gzipSync } from 'node:zlib';
+import { writeDurably } from '../../base/durable-file.ts';
 import { codeOf, TagferryError } from '../../base/errors.ts';
 import { REDACTED, Redactor } from '../../base/redactor.ts';
 import { readRegularFileSync } from '../../base/regular-file.ts';
@@ -65,7 +66,7 @@ export async function writeBundle(
   const properties = UNIT_PROPERTIES.map((name) => `--property=${name}`);
   const unit = await outputOf('systemctl', ['show', UNIT, '--no-pager', ...properties]);
   if (unit !== undefined) add('service.txt', unit);
-  write(file, gzipSync(writeTar(entries, clock.wallMs() / 1000)));
+  await write(file, gzipSync(writeTar(entries, clock.wallMs() / 1000)));
   return { file, entries: entries.map(({ name }) => name) };
 }
 
@@ -94,10 +95,9 @@ function withoutCredentials(text: string): string {
     .replaceAll(/\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}/gi, `$1 ${REDACTED}`);
 }
 
-function write(file: string, bytes: Buffer): void {
+async function write(file: string, bytes: Buffer): Promise<void> {
   try {
-    rmSync(file, { force: true });
-    writeFileSync(file, bytes, { mode: 0o600, flag: 'wx' });
+    await writeDurably(file, bytes);
   } catch (error) {
     throw new TagferryError(`cannot write the archive ${file} (${codeOf(error)})`, {
       code: 'doctor.bundle',

@@ -4,7 +4,8 @@ import mqtt from 'mqtt-packet';
 
 /**
  * Proxy between a client and its broker that records delivered and acknowledged messages. Its record of
- * acknowledgements remains valid even if a killed broker loses them.
+ * acknowledgements remains valid even if a killed broker loses them. With `forbidden`, it closes each connection on which
+ * a client subscribes to this topic, like a broker in a cloud.
  */
 export class RecordingProxy {
   readonly #server: Server;
@@ -14,7 +15,10 @@ export class RecordingProxy {
   /** Number of unacknowledged messages that were redelivered with DUP. */
   redelivered = 0;
 
-  constructor(brokerPort: number) {
+  readonly #forbidden: string | undefined;
+
+  constructor(brokerPort: number, { forbidden }: { forbidden?: string } = {}) {
+    this.#forbidden = forbidden;
     this.#server = createServer((client) => this.#join(client, connect(brokerPort, '127.0.0.1')));
   }
 
@@ -44,6 +48,10 @@ export class RecordingProxy {
       // The broker responds in the client's version.
       if (packet.cmd === 'connect') {
         down = mqtt.parser({ protocolVersion: packet.protocolVersion ?? 4 }).on('packet', hear);
+      }
+      if (packet.cmd === 'subscribe' && packet.subscriptions.some(({ topic }) => topic === this.#forbidden)) {
+        client.destroy();
+        broker.destroy();
       }
       // A client acknowledges a QoS 2 message with PUBREC.
       const text = packet.cmd === 'puback' || packet.cmd === 'pubrec' ? sent.get(packet.messageId!) : undefined;

@@ -32,6 +32,9 @@ const SKIPPING = ['skipped', 'older', 'exact', 'grouped'];
 const CLOCKS = { unset: '', local: '', zoned: ', zone: Asia/Tokyo', coarse: '' };
 /** Value of a device that sends padded strings, words and a code for "no value". */
 const ODD = '      odd: { from: taken, topic: site/odd, map: { ON: 1, "OFF": 0 }, no_value: -9999, range: [0, 900] }\n';
+const LIMITED_WAY = CONFIRMING.length;
+/** Topics of a broker that closes the connection when a client subscribes to one of them. */
+const LIMITED = ['first', 'forbidden', 'last'];
 const FLOWING = [0, 1, 2, UNCONFIRMED];
 // Long enough for a kill between a premature acknowledgement and its commit.
 const ENV = { COMMIT_INTERVAL: '300ms', POST_INTERVAL: '100ms' };
@@ -48,6 +51,7 @@ interface Tested {
 let platform: Platform;
 let broker: Mosquitto;
 let ways: RecordingProxy[];
+let limiting: RecordingProxy;
 let ports: number[];
 let agent: AgentProcess;
 let plant: MqttClient;
@@ -69,6 +73,8 @@ function tagsOf(topics: readonly number[]): string {
     return `      ${key}: { from: ${key}, topic: ${topic} }\n`;
   });
   if (topics.includes(RETAINED)) untimedValues.push('      added: { from: skipped, topic: site/added }\n');
+  sources.push(`  limited: { mqtt: "mqtt://127.0.0.1:${ports[LIMITED_WAY]}" }\n`);
+  for (const key of LIMITED) untimedValues.push(`      ${key}: { from: limited, topic: site/${key} }\n`);
   sources.push(`  clocks: { mqtt: "mqtt://127.0.0.1:${broker.port}" }\n`);
   for (const [key, more] of Object.entries(CLOCKS))
     untimedValues.push(`      ${key}: { from: clocks, topic: site/${key}, at: /v, time: /t${more} }\n`);
@@ -141,7 +147,8 @@ beforeAll(async () => {
   broker = await Mosquitto.make();
   await broker.start();
   ways = CONFIRMING.map(() => new RecordingProxy(broker.port));
-  ports = await Promise.all(ways.map((way) => way.start()));
+  limiting = new RecordingProxy(broker.port, { forbidden: 'site/forbidden' });
+  ports = await Promise.all([...ways, limiting].map((way) => way.start()));
   plant = await connectAsync(`mqtt://127.0.0.1:${broker.port}`, { reconnectPeriod: 50, clientId: 'plant' });
   plant.on('error', () => {});
   for (const topic of ['untimed', 'added']) await plant.publishAsync(`site/${topic}`, '1', { qos: 1, retain: true });
@@ -153,7 +160,7 @@ beforeAll(async () => {
 afterAll(async () => {
   plant?.end(true);
   await agent?.dispose();
-  await Promise.all((ways ?? []).map((way) => way.stop()));
+  await Promise.all([...(ways ?? []), limiting].map((way) => way?.stop()));
   await broker?.dispose();
   await platform?.stop();
 });
@@ -240,7 +247,8 @@ describe('MQTT source', () => {
   });
 
   it('is tested beside the running sessions, which keep their connections and messages', async () => {
-    const losses = agent.logged('broker.away').length;
+    const losses = () => agent.logged('broker.away').filter(({ broker: name }) => name !== 'limited').length;
+    const before = losses();
     const flowing = flow(FLOWING);
     const { stdout } = await runVerb(
       agent,
@@ -258,7 +266,7 @@ describe('MQTT source', () => {
       expect([value, Date.parse(timestamp)]).toEqual([raw, START_MS + raw]);
     }
     await expectAll();
-    expect(agent.logged('broker.away').length).toBe(losses);
+    expect(losses()).toBe(before);
   });
 
   it('lists topics with numbers for tags.yaml without affecting its session', async () => {
@@ -266,6 +274,19 @@ describe('MQTT source', () => {
     expect(stdout).toContain('{ from: taken, topic: "site/untimed" }');
     const next = await say(1);
     await agent.until(() => arrived(1).has(next), 'the session continues');
+  });
+
+  it('reports a topic on which the broker closes the connection, and receives the other topics', async () => {
+    const isFound = () => agent.logged('broker.not_allowed').length > 0;
+    await agent.until(isFound, 'the forbidden topic is found');
+    const allowed = LIMITED.filter((key) => key !== 'forbidden');
+    await agent.until(async () => {
+      for (const key of LIMITED) await plant.publishAsync(`site/${key}`, '7', { qos: 1 });
+      return allowed.every((key) => platform.stored(ASSET, key).length > 0);
+    }, 'messages of the other topics arrive');
+    expect(platform.stored(ASSET, 'forbidden')).toEqual([]);
+    expect(agent.logged('broker.not_allowed')).toMatchObject([{ broker: 'limited', topic: 'site/forbidden' }]);
+    expect((await runVerb(agent, 'sources', 'ls')).stdout).toContain('rejects the subscription to site/forbidden');
   });
 
   it('resumes with all topics after the broker is killed, without losing an acknowledged message', async () => {

@@ -27,7 +27,7 @@ const SHOWN = [
     'source.csv',
     'source.durable',
   ],
-  ...['source.every', 'source.group', 'source.history', 'source.host', 'source.keep', 'source.key', 'source.member'],
+  ...['source.every', 'source.group', 'source.history', 'source.host', 'source.keep', 'source.key', 'source.no_value'],
   ...[
     'source.password_file',
     'source.pattern',
@@ -48,9 +48,18 @@ const SHOWN = [
     'value.group',
     'value.max_silence',
   ],
-  ...['value.member', 'value.metric', 'value.node', 'value.on_change', 'value.reading', 'value.register'],
+  ...[
+    'value.member',
+    'value.metric',
+    'value.no_value',
+    'value.node',
+    'value.on_change',
+    'value.reading',
+    'value.register',
+  ],
   ...[
     'value.samples',
+    'value.scale_register',
     'value.status',
     'value.subject',
     'value.time',
@@ -62,7 +71,8 @@ const SHOWN = [
   ...['reaction.name', 'reaction.on', 'reaction.if', 'reaction.cooldown', 'reaction.max_age', 'action.timeout'],
   ...['action.working_folder', 'action.publish.to', 'action.publish.topic'],
   ...['action.write.tag', 'action.write.key', 'action.write.group', 'action.write.value'],
-  ...['value.writable.max_rate.per', 'value.write_to'],
+  ...['value.writable.max_rate.per', 'value.write_to', 'value.zone'],
+  ...['source.name_column', 'source.quality_column', 'source.value_column', 'value.name', 'value.quality_column'],
 ];
 const ADDRESSES = ['source.modbus', 'source.mqtt', 'source.nats', 'source.sparkplug', 'source.opcua', 'action.post'];
 

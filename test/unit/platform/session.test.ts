@@ -112,7 +112,11 @@ describe('session', () => {
     await bench.pass(60_000, 1_000);
     expect(await Promise.all(calls)).toContain('platform.no_session');
     expect(bench.server.tokens.length).toBeLessThanOrEqual(4);
-    expect(bench.lines.some(({ code }) => code === 'platform.fresh_token_refused')).toBe(true);
+    expect(bench.lines.find(({ code }) => code === 'platform.fresh_token_refused')).toMatchObject({
+      hint: expect.stringMatching(
+        /If the platform has several servers, check that all of them accept a new token within/,
+      ),
+    });
     const refusals = bench.lines.filter(({ event }) => event === 'session.token_refused');
     expect(refusals.map(({ rejectedNewTokens }) => rejectedNewTokens)).toEqual(refusals.map((_, at) => at + 1));
     bench.server.faults = [];
@@ -345,8 +349,8 @@ describe('new token that the platform does not know yet', () => {
     expect(bench.events().filter((event) => event === 'session.token_unknown')).toHaveLength(1);
   });
 
-  it('is replaced after four retries, and the waiting calls use the next one', async () => {
-    await bench.start();
+  /** Rejects every call with the current token. Returns the times of these calls, in milliseconds from now. */
+  const neverKnown = () => {
     const [token] = bench.server.tokens;
     const startMs = bench.clock.monotonicMs();
     const rejectedMs: number[] = [];
@@ -356,6 +360,31 @@ describe('new token that the platform does not know yet', () => {
       response.writeHead(401).end();
       return true;
     });
+    return rejectedMs;
+  };
+
+  it.each([
+    [44_000, [0, 1_000, 3_000, 7_000, 15_000]],
+    [59_000, [0, 1_000]],
+    [61_000, [0]],
+  ] as const)(
+    'is retried only within 60 s of its issue, if its first call is after %d ms',
+    async (ageMs, retriesMs) => {
+      await bench.start();
+      await bench.pass(ageMs, ageMs);
+      const rejectedMs = neverKnown();
+      const call = get();
+      await until(() => rejectedMs.length === 1);
+      await bench.pass(16_000, 500);
+      expect((await call).status).toBe(200);
+      expect(rejectedMs).toEqual(retriesMs);
+      expect(bench.server.tokens).toHaveLength(2);
+    },
+  );
+
+  it('is replaced after four retries, and the waiting calls use the next one', async () => {
+    await bench.start();
+    const rejectedMs = neverKnown();
     const calls = [get(), get(), get()];
     await until(() => rejectedMs.length === 3);
     await bench.pass(20_000, 1_000);
