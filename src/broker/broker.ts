@@ -14,7 +14,7 @@ import { type Backoff, fullJitterMs } from '../base/retry.ts';
 import { BrokerClient, type BrokerOptions, type BrokerState, type Publishing, SHORT_MS } from './broker-client.ts';
 import { BrokerError, brokerTooLarge, notAcknowledged } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
-import { Connection, type Message, RECEIVE_MAXIMUM } from './connection.ts';
+import { Connection, type Message, RECEIVE_MAXIMUM, type Subscription } from './connection.ts';
 import { readCredentials } from './credentials.ts';
 import { covers, hasWildcard, MQTT_TOPICS } from './topic-filters.ts';
 import { readBrokerAddress } from './transport.ts';
@@ -26,6 +26,8 @@ export interface SubscribeOptions {
   qos?: 0 | 1 | 2;
   /** Group of clients that share the messages of this subscription. */
   share?: string | undefined;
+  /** Whether retained messages are sent again on each connection and for each new subscriber. */
+  resendsRetained?: boolean;
   /** Called when the broker is waiting for an acknowledgement, so that an early commit is useful. */
   stalled?(): void;
   /** Called when the broker accepts or rejects a filter. */
@@ -138,7 +140,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     };
     for (const name of names) {
       // Request rejected filters again.
-      if (!this.#granted.has(name)) this.#requested.delete(name);
+      if (options.resendsRetained || !this.#granted.has(name)) this.#requested.delete(name);
       this.#forbidden.delete(name);
     }
     this.#subscribers.add(subscriber);
@@ -357,18 +359,25 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   async #updateSession(): Promise<void> {
     const { connection } = this;
     if (connection === undefined || this.stopping.signal.aborted) return;
-    const wanted = new Map<string, 0 | 1 | 2>();
-    for (const { filters, qos = 1 } of this.#subscribers) {
-      for (const name of filters.keys()) wanted.set(name, Math.max(qos, wanted.get(name) ?? 0) as 0 | 1 | 2);
+    const wanted = new Map<string, Subscription>();
+    for (const { filters, qos = 1, resendsRetained = false } of this.#subscribers) {
+      for (const topic of filters.keys()) {
+        const other = wanted.get(topic);
+        wanted.set(topic, {
+          topic,
+          qos: Math.max(qos, other?.qos ?? 0) as 0 | 1 | 2,
+          resendsRetained: resendsRetained || other?.resendsRetained === true,
+        });
+      }
     }
-    const added = [...wanted].filter(
-      ([filter, qos]) => this.#requested.get(filter) !== qos && !this.#forbidden.has(filter),
+    const added = [...wanted.values()].filter(
+      ({ topic, qos }) => this.#requested.get(topic) !== qos && !this.#forbidden.has(topic),
     );
     const removed = [...this.#granted].filter((filter) => !wanted.has(filter));
     const before = [...this.#granted].join();
     if (this.#requestsOneByOne) {
       for (const one of added) {
-        [this.#asked] = one;
+        this.#asked = one.topic;
         await this.#request(connection, [one]);
         this.#asked = undefined;
       }
@@ -385,13 +394,13 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     if (before !== [...this.#granted].join()) this.#onGranted?.(this.#granted);
   }
 
-  async #request(connection: Connection, filters: readonly (readonly [string, 0 | 1 | 2])[]): Promise<void> {
-    const accepted = await connection.subscribe(filters);
-    for (const [at, [filter, qos]] of filters.entries()) {
-      this.#requested.set(filter, qos);
-      if (accepted[at]) this.#granted.add(filter);
-      else this.#granted.delete(filter);
-      this.#reportPermission(filter, accepted[at]!);
+  async #request(connection: Connection, subscriptions: readonly Subscription[]): Promise<void> {
+    const accepted = await connection.subscribe(subscriptions);
+    for (const [at, { topic, qos }] of subscriptions.entries()) {
+      this.#requested.set(topic, qos);
+      if (accepted[at]) this.#granted.add(topic);
+      else this.#granted.delete(topic);
+      this.#reportPermission(topic, accepted[at]!);
     }
   }
 

@@ -29,6 +29,14 @@ export interface Message {
   headers?: ReadonlyMap<string, string>;
 }
 
+export interface Subscription {
+  /** Topic filter. */
+  topic: string;
+  qos: 0 | 1 | 2;
+  /** Whether retained messages are sent even if the session already contains the subscription. */
+  resendsRetained: boolean;
+}
+
 export interface ConnectionOptions {
   address: URL;
   credentials: Credentials;
@@ -296,13 +304,16 @@ export class Connection {
     });
   }
 
-  /** Returns whether the broker accepts each filter. */
-  async subscribe(filters: readonly (readonly [filter: string, qos: 0 | 1 | 2])[]): Promise<boolean[]> {
-    // Requests retained messages only if the subscription is new to the session.
-    const options = this.#options.version === 5 ? { nl: false, rap: false, rh: 1 } : {};
-    const subscriptions = filters.map(([topic, qos]) => ({ topic, qos, ...options }));
+  /** Returns whether the broker accepts each subscription. A 3.1.1 broker always resends retained messages. */
+  async subscribe(wanted: readonly Subscription[]): Promise<boolean[]> {
+    const supportsOptions = this.#options.version === 5;
+    const subscriptions = wanted.map(({ topic, qos, resendsRetained }) => ({
+      topic,
+      qos,
+      ...(supportsOptions ? { nl: false, rap: false, rh: resendsRetained ? 0 : 1 } : {}),
+    }));
     const codes = await this.#exchanges.request({ cmd: 'subscribe', subscriptions });
-    return filters.map((_, at) => (codes[at] ?? 0x80) < 0x80);
+    return wanted.map((_, at) => (codes[at] ?? 0x80) < 0x80);
   }
 
   async unsubscribe(filter: string): Promise<void> {

@@ -61,6 +61,7 @@ export class MqttSource implements RunningSource {
     // Without `share`, because each agent of a group has its own latest values.
     this.#unsubscribeAvailability = this.#broker.subscribe(topics, (message) => this.#receiveAvailability(message), {
       qos: isTest ? 0 : source.spec.qos,
+      resendsRetained: true,
       stalled: () => gate.commitSoon(),
       isFull: () => this.#isStopped || gate.isFull,
       permitted: (topic, isPermitted) => this.#setDenied(topic, !isPermitted),

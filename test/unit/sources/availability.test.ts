@@ -74,16 +74,20 @@ describe('MQTT device that announces that it is offline', () => {
     await server.stop();
   });
 
-  const start = async (source: string, values: string) => {
-    const port = await server.start();
-    const text = `sources: { plant: { mqtt: "mqtt://127.0.0.1:${port}"${source} } }
-tags: { T: { asset: 1, values: { ${values} } } }
-`;
+  let text: string;
+  const reopen = async () => {
     await open(text, async ({ spec }) => {
       await brokers.set([{ name: 'plant', spec: spec as BrokerSpec }]);
-      brokers.start();
       return brokers;
     });
+    brokers.start();
+  };
+  const start = async (source: string, values: string) => {
+    const port = await server.start();
+    text = `sources: { plant: { mqtt: "mqtt://127.0.0.1:${port}"${source} } }
+tags: { T: { asset: 1, values: { ${values} } } }
+`;
+    await reopen();
   };
 
   it.each([
@@ -138,6 +142,26 @@ tags: { T: { asset: 1, values: { ${values} } } }
     expect(stored().slice(before)).toEqual(['t 20 bad']);
     server.publish('a', '21');
     await vi.waitUntil(() => stored().at(-1) === 't 21 good');
+  });
+
+  it('is still known after a restart and after a reload, which lose no queued messages', async () => {
+    await start('', 't: { from: plant, topic: a, availability: s }');
+    await vi.waitUntil(() => server.filters.length === 2);
+    server.publish('s', 'offline', { retain: true });
+    await vi.waitUntil(() => report().problem !== null && server.pending === 0);
+    await running!.stop();
+    await brokers.stop(0);
+    server.publish('a', '20');
+    brokers = new Brokers({ clientId: () => 'gw', clock: systemClock, logger: log });
+    await reopen();
+    await vi.waitUntil(() => report().problem === 'device unavailable according to s');
+    expect(stored()).toEqual(['t 20 good', 't 20 bad']);
+    const replaced = running!;
+    await replaced.stop();
+    await reopen();
+    replaced.leave?.();
+    await vi.waitUntil(() => report().problem === 'device unavailable according to s');
+    expect([stored(), server.pending]).toEqual([[], 0]);
   });
 
   it('is reported with other texts, and the values stay good', async () => {
