@@ -55,6 +55,8 @@ export class TagSources {
   #tags: Tags;
   #valuesPath: string;
   readonly #running = new Map<string, Running>();
+  /** Latest sent values, by series, which outlive the sources that a reload replaces. */
+  readonly #sent: NonNullable<GateOptions['sent']> = new Map();
   readonly #shared = new Shared();
   /** Sources that were stopped for a reload and not yet replaced, by name. */
   readonly #replaced = new Map<string, RunningSource>();
@@ -219,7 +221,7 @@ export class TagSources {
     const isPolled = !kind.reportsOnlyChanges;
     const status = new SourceStatus({ name, kind: kind.kind, points, isPolled, clock, log });
     if (replaced) status.continue(replaced.gate.status, replaced.device === deviceOf(source));
-    const gate = new Gate({ ...options, status, timeFrom, clock, log });
+    const gate = new Gate({ ...options, status, timeFrom, sent: this.#sent, clock, log });
     try {
       const opened = await kind.open(this.#contextOf(source, gate));
       opened.start();

@@ -80,6 +80,8 @@ export interface GateOptions {
   /** Latest readings, for display. */
   readings?: ReadingRecorder | undefined;
   watch?: ValueWatch | undefined;
+  /** Latest sent values, by series, which the gate continues and updates. Default: none. */
+  sent?: Map<number, LastSent>;
   /** Returns the display name of a series that the source does not list. */
   nameOf?: (series: number) => string | undefined;
   /** Maximum number of values waiting for the disk. Default: 20,000. */
@@ -148,8 +150,7 @@ export class Gate implements Supply {
   readonly #options: GateOptions;
   readonly #trouble: TroubleLog;
   readonly #times: ValueTimes;
-  /** Latest value that was sent, by series. */
-  readonly #sent = new Map<number, LastSent>();
+  readonly #sent: Map<number, LastSent>;
   #open: Batch | undefined;
   #written: Batch | undefined;
   /** Batches on disk that wait for rule transitions. */
@@ -163,6 +164,7 @@ export class Gate implements Supply {
 
   constructor(options: GateOptions) {
     this.#options = options;
+    this.#sent = options.sent ?? new Map();
     this.#trouble = new TroubleLog(options.log, options.clock);
     this.status = options.status;
     this.#times = options.times ?? new ValueTimes();
@@ -437,7 +439,7 @@ export class Gate implements Supply {
     }
     this.#trouble.report({ event: 'source.store_refused', ...fields }, 'source values rejected by the store');
     if (this.#isStopped) {
-      batch.reject(failure);
+      this.#reject(batch, failure);
       this.#rejectOpen(failure);
       return;
     }
@@ -448,8 +450,14 @@ export class Gate implements Supply {
   }
 
   #rejectOpen(error: Error): void {
-    this.#open?.reject(error);
+    if (this.#open) this.#reject(this.#open, error);
     this.#open = undefined;
+  }
+
+  /** Rejects a batch whose values will not be on disk, so that later values are not compared with them. */
+  #reject({ columns, reject }: Batch, error: Error): void {
+    for (const series of columns.series.subarray(0, columns.length)) this.#sent.delete(series);
+    reject(error);
   }
 
   #add(

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TagSources } from '../../../src/agent/tag-sources.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { Brokers } from '../../../src/broker/brokers.ts';
+import { STATUS_FLAGS } from '../../../src/buffer/format/value-columns.ts';
 import { sourcesTable, testedTable } from '../../../src/commands/sources/report-text.ts';
 import { checkConfiguration, readTagsLeniently } from '../../../src/config/configuration.ts';
 import { problemLine } from '../../../src/config/problem.ts';
@@ -148,6 +149,22 @@ describe('source whose values a reload changes', () => {
     const [replaced] = sources.reports();
     expect(replaced).toMatchObject({ missing: { first: [{ name: 'T-1 a' }] } });
     expect(replaced!.errors).toBeGreaterThan(25);
+    await sources.close();
+  });
+
+  it('sends its latest value once with the status bad if its new device fails from the start', async () => {
+    const text = TAGS.replace('scale: 0.5', 'range: [0, 11], on_failure: bad');
+    const { sources, clock, reload, sink } = runningWith(text);
+    await sources.apply(() => true);
+    await clock.advance(500);
+    for (const counter of [20, 30]) {
+      await reload(text.replace('counter: 10', `counter: ${counter}`));
+      await clock.advance(5_000);
+    }
+    expect(sink.stored.map(({ value, status }) => [value, status])).toEqual([
+      [10, 0],
+      [10, STATUS_FLAGS.bad],
+    ]);
     await sources.close();
   });
 });
