@@ -327,7 +327,14 @@ describe('broker inspection by sources test', () => {
       shaping: UNSHAPED,
       spec: { topic, template: topic, at, status: '/q' },
     });
-    const points = [pointOf('a', '/v'), pointOf('a', '/x'), pointOf('b', '/v')];
+    const offline = pointOf('c', '/v');
+    const points = [
+      pointOf('a', '/v'),
+      pointOf('a', '/x'),
+      pointOf('b', '/v'),
+      { ...offline, spec: { ...offline.spec, availability: { topic: 'c/state' } } },
+    ];
+    server.publish('c/state', 'offline', { retain: true });
     const source = { kind: 'mqtt', name: 'plant', everyMs: 0, timeFrom: 'source' } as const;
     const spec: BrokerSpec = {
       url: `mqtt://127.0.0.1:${port}`,
@@ -353,6 +360,7 @@ describe('broker inspection by sources test', () => {
       { tag: 'a', key: '/v', raw: 7, value: 7, quality: 'bad' },
       { tag: 'a', key: '/x', raw: null, problem: 'no value at /x' },
       { tag: 'b', key: '/v', raw: null, problem: 'no message within 1 s' },
+      { tag: 'c', key: '/v', raw: null, problem: 'device unavailable according to c/state' },
     ]);
     expect([got.length, one.state().connected]).toEqual([1, true]);
     confirm();
