@@ -10,6 +10,7 @@ interface Seen {
   loggedCount: number;
   loggedMs: number;
   sinceMs: number;
+  latestMs: number;
 }
 
 export class Repeats {
@@ -20,20 +21,24 @@ export class Repeats {
     const seen = this.#seen.get(key);
     if (!seen) {
       if (this.#seen.size >= MAX_KEYS) this.#seen.delete(this.#seen.keys().next().value!);
-      this.#seen.set(key, { count: 1, loggedCount: 1, loggedMs: nowMs, sinceMs: nowMs });
+      this.#seen.set(key, { count: 1, loggedCount: 1, loggedMs: nowMs, sinceMs: nowMs, latestMs: nowMs });
       return 1;
     }
     seen.count++;
+    seen.latestMs = nowMs;
     if (seen.count < seen.loggedCount * 2 && nowMs - seen.loggedMs < QUIET_MS) return undefined;
     seen.loggedCount = seen.count;
     seen.loggedMs = nowMs;
     return seen.count;
   }
 
-  /** Ends a problem. Returns its count and duration, or `undefined` if there was none. */
-  over(key: string, nowMs: number): { count: number; lastedMs: number } | undefined {
+  /**
+   * Ends a problem that has not occurred for `quietMs`. Returns its count and duration, or `undefined` if there was none
+   * or it continues.
+   */
+  over(key: string, nowMs: number, quietMs = 0): { count: number; lastedMs: number } | undefined {
     const seen = this.#seen.get(key);
-    if (!seen) return undefined;
+    if (!seen || nowMs - seen.latestMs < quietMs) return undefined;
     this.#seen.delete(key);
     return { count: seen.count, lastedMs: Math.round(nowMs - seen.sinceMs) };
   }

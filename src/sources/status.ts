@@ -9,7 +9,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Logger } from '../base/logger.ts';
 import type { STATUS_FLAGS } from '../buffer/format/value-columns.ts';
 import type { NoMeasurement, RawReading } from './intake/shaping.ts';
-import { TroubleLog } from './intake/trouble-log.ts';
+import { TroubleLog, USABLE_MS } from './intake/trouble-log.ts';
 import type { Point } from './points.ts';
 
 export interface SourceReport {
@@ -111,7 +111,7 @@ interface PointState {
   /** Readings without a value since the latest one with a value, with the latest problem. */
   failures: number;
   problem: string | undefined;
-  /** Reason why the latest reading was not a measurement. */
+  /** Reason why a reading was not a measurement, until its recovery is logged. */
   fault: NoMeasurement | undefined;
 }
 
@@ -130,7 +130,7 @@ const MISSING_SHOWN = 5;
 const NOT_READ = 'not read';
 /** Log messages by fault. */
 const NO_MEASUREMENT: Readonly<Record<NoMeasurement, { reported: string; restored: string }>> = {
-  not_a_number: { reported: 'reading is not a number', restored: 'numeric readings restored' },
+  not_a_number: { reported: 'reading is not a number or not in map', restored: 'usable readings restored' },
   no_value: { reported: 'reading means "no value"', restored: 'readings restored' },
   out_of_range: {
     reported: 'reading out of range',
@@ -265,13 +265,10 @@ export class SourceStatus {
     for (const listener of this.#listeners) listener(reading);
     const { fault } = state;
     if (fault === undefined) return;
-    state.fault = undefined;
-    this.#trouble.recovered(
-      `source.${fault}`,
-      { source: this.name, value: name },
-      NO_MEASUREMENT[fault].restored,
-      name,
-    );
+    const fields = { source: this.name, value: name };
+    const { restored } = NO_MEASUREMENT[fault];
+    const isOver = this.#trouble.recovered(`source.${fault}`, fields, restored, name, USABLE_MS);
+    if (isOver) state.fault = undefined;
   }
 
   latestOf(series: number): number | undefined {

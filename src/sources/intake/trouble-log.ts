@@ -18,6 +18,9 @@ interface Ready {
   kind: string;
 }
 
+/** Time after which a value or topic is considered usable again, in milliseconds. */
+export const USABLE_MS = 60_000;
+
 /** Logs source failures at the repeat interval, and their recovery once. */
 export class TroubleLog {
   readonly #log: Logger;
@@ -43,10 +46,14 @@ export class TroubleLog {
     if (count !== undefined) this.#write('warn', { ...trouble, count }, message, kind);
   }
 
-  /** Logs the recovery if a failure was reported before. */
-  recovered(event: string, fields: Omit<Trouble, 'event'>, message: string, kind = ''): void {
-    const trouble = this.#repeats.over(`${event} ${kind}`, this.#clock.monotonicMs());
+  /**
+   * Logs the recovery if a failure was reported before. `quietMs`: minimum time since the latest failure, for failures
+   * that alternate with successes. Returns whether the recovery was logged.
+   */
+  recovered(event: string, fields: Omit<Trouble, 'event'>, message: string, kind = '', quietMs = 0): boolean {
+    const trouble = this.#repeats.over(`${event} ${kind}`, this.#clock.monotonicMs(), quietMs);
     if (trouble !== undefined) this.#write('info', { event: `${event}_over`, ...fields, ...trouble }, message, kind);
+    return trouble !== undefined;
   }
 
   #write(level: 'warn' | 'info', { event, ...fields }: Trouble, message: string, kind: string): void {

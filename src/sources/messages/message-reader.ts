@@ -2,7 +2,7 @@ import { plain } from '../../base/foreign-text.ts';
 import type { Availability } from '../../broker/broker-spec.ts';
 import type { TopicGrammar } from '../../broker/topic-filters.ts';
 import type { Reading } from '../intake/gate.ts';
-import { TroubleLog } from '../intake/trouble-log.ts';
+import { TroubleLog, USABLE_MS } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import type { SourceContext } from '../source-kind.ts';
 import { DeviceAvailability } from './availability.ts';
@@ -89,7 +89,7 @@ export class MessageReader {
     const { name } = this.#grammar;
     if (problem === undefined) {
       const words = `messages on a ${name} contain values again`;
-      this.#trouble.recovered(`${kind}.unreadable`, { [name]: topic }, words, topic);
+      this.#trouble.recovered(`${kind}.unreadable`, { [name]: topic }, words, topic, USABLE_MS);
     } else if (!readings.every((reading) => this.#isOmitted(reading))) {
       status.errors++;
       status.recordRejected(`${plain(topic)}: ${problem}`);

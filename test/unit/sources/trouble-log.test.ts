@@ -85,3 +85,27 @@ describe('log entry about implausible timestamps', () => {
     expect(lines.findLast(({ event }) => event === 'source.zone_missing')).not.toHaveProperty('values');
   });
 });
+
+describe('log of a value with unusable readings', () => {
+  it('contains no recovery before the readings were usable for a minute', async () => {
+    const { clock, lines, log } = begin();
+    const status = new SourceStatus({ name: 's', kind: 'mqtt', points: [], isPolled: false, clock, log });
+    const point = { name: 'T a', series: 1, everyMs: 0, shaping: UNSHAPED, spec: {} };
+    const readNumber = () => status.recordNumber({ point, raw: 1 }, 1, clock.monotonicMs());
+    for (let at = 0; at < 32; at++) {
+      status.reportNoMeasurement(point, '"cleaning" is not a number', 'not_a_number');
+      await clock.advance(6_000);
+      readNumber();
+      await clock.advance(6_000);
+    }
+    expect(lines.map(({ event, count }) => [event, count])).toEqual(
+      [1, 2, 4, 8, 16, 32].map((count) => ['source.not_a_number', count]),
+    );
+    lines.length = 0;
+    await clock.advance(60_000);
+    readNumber();
+    readNumber();
+    await clock.advance(10_000);
+    expect(lines).toMatchObject([{ event: 'source.not_a_number_over', count: 32 }]);
+  });
+});
