@@ -155,6 +155,8 @@ export class FileColumns {
   #firstAt = 0;
   /** Problems of values that have no column in the file, or several. */
   missing: string[] = [];
+  /** Latest time since the reader of the rows cleared this member. */
+  latest: { text: string; timeMs: number } | undefined;
 
   /** Throws `UnreadableValues` if a configured column is missing. */
   constructor(
@@ -290,6 +292,7 @@ export class FileColumns {
     const problem = problemOfTime(time.timeMs);
     if (problem !== undefined) return problem;
     progress.afterMs = time.timeMs;
+    if (this.latest === undefined || time.timeMs > this.latest.timeMs) this.latest = { text, timeMs: time.timeMs };
     if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
     return undefined;
   }
@@ -450,7 +453,7 @@ export function textOfUnused({ names }: NonNullable<FileProgress['unused']>): st
 }
 
 /** Returns the text of the report stored next to a file in `done/` or `failed/`. */
-export function reportText(progress: FileProgress, zone: string): string {
+export function reportText(progress: FileProgress, zone = 'UTC'): string {
   const { name, rows, values, refused, problems, unused, twice, skipped, failure } = progress;
   const lines = [
     `${name}: ${counted(values, 'value')} of ${counted(rows, 'row', 'was', 'were')} stored, ${refused} rejected.`,

@@ -18,7 +18,7 @@ import { codeOf, StoreError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { Note } from '../../buffer/client/notes.ts';
 import type { Reading } from '../intake/gate.ts';
-import { formatFor, TimeReader, UNITS } from '../intake/logger-time.ts';
+import { formatFor, missingOffset, missingZoneOfRow, TimeReader, UNITS } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
 import {
@@ -223,6 +223,7 @@ export class CsvSource implements RunningSource {
     try {
       await this.#readRows(file, progress, true);
       if (file.columns === undefined) throw new UnreadableValues('the file is empty');
+      this.#checkZone(file.columns, progress.mtimeMs);
       const { unused, values, refused } = progress;
       if (unused !== undefined && values + refused === 0) throw new UnreadableValues(textOfUnused(unused));
     } catch (error) {
@@ -308,7 +309,17 @@ export class CsvSource implements RunningSource {
       if (progress.headerProblem === undefined) known.previous = columns;
       await this.#readLines(known, file, false);
     }
+    if (known.columns) this.#checkZone(known.columns, file.mtimeMs);
     known.seen = file;
+  }
+
+  /** Reports times that are probably local although the source has no time zone. */
+  #checkZone(columns: FileColumns, writtenMs: number): void {
+    const { latest } = columns;
+    columns.latest = undefined;
+    if (latest === undefined || this.#spec.time.zone !== undefined || !this.#time.isLocal(latest.text)) return;
+    const problem = missingZoneOfRow(latest.text, latest.timeMs, writtenMs);
+    if (problem !== undefined) this.#context.gate.reportMissingZone(problem);
   }
 
   /**
@@ -398,6 +409,9 @@ export class CsvSource implements RunningSource {
         const problem = columns.read(record, progress, readings, problemOfTime);
         if (problem !== undefined) status.reject(plain(`${progress.name}: line ${record.line}: ${problem}`));
       }
+      const { latest } = columns;
+      const isAssumedUtc = latest && spec.time.zone === undefined && this.#time.isLocal(latest.text);
+      if (isTest && isAssumedUtc) warnOfZone(readings, latest.text);
       for (const reading of readings) {
         if (!('failure' in reading)) continue;
         status.recordRejected(plain(`${progress.name}: ${reading.point.name}: ${reading.failure}`));
@@ -487,6 +501,12 @@ export class CsvSource implements RunningSource {
   #nameOf(note: string): string {
     return `source/${this.#context.source.name}/${note}`;
   }
+}
+
+/** Adds a warning to the first value that a test reads. */
+function warnOfZone(readings: readonly Reading[], text: string): void {
+  const first = readings.find((reading) => 'raw' in reading);
+  if (first) first.warning = missingOffset(text, 'is read as UTC');
 }
 
 /** Returns whether a file was renamed from `name` to `other`: `a.csv.1`, `a.csv.old`, `a-20261128.csv` or `a.1.csv`. */
