@@ -89,6 +89,10 @@ export interface FileProgress extends FolderFile, CsvPosition {
 
 const MAX_PROBLEMS = 50;
 const MAX_UNUSED_NAMES = 10;
+/** Maximum length of a text in `quality_map`. */
+const MAX_QUALITY = 64;
+/** Texts that YAML reads as they are written. */
+const IS_PLAIN_KEY = /^(?!(?:true|false|null|yes|no|on|off|y|n)$)(?:0|[1-9]\d{0,8}|[a-z]\w{0,63})$/i;
 /** Characters that separate groups of three digits, as in a regular expression. */
 const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
   '.': '\\.',
@@ -366,7 +370,8 @@ export class FileColumns {
     const isNumber = Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined);
     let problem: string | undefined;
     if (cell.quality !== undefined && quality === undefined) {
-      problem = `unknown quality ${quote(cell.quality)}; set quality_map, for example quality_map: { 1: good, 0: bad }`;
+      const name = IS_PLAIN_KEY.test(cell.quality) ? cell.quality : JSON.stringify(cell.quality.slice(0, MAX_QUALITY));
+      problem = `unknown quality ${quote(cell.quality)}; set quality_map, for example quality_map: { ${name}: bad }`;
     } else if (text === '') {
       problem = `no value, quality ${quote(cell.quality!)}`;
     } else if (!isNumber && typeof raw !== 'string') {

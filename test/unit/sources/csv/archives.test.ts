@@ -132,7 +132,9 @@ describe('CSV quality column', () => {
       await bench.open();
       await bench.until(() => bench.below('done').length === 2);
       expect(bench.values()).toEqual([2]);
-      const problem = `line 2: T n: unknown quality ${JSON.stringify(text)}; set quality_map`;
+      const shown = JSON.stringify(text);
+      const key = /^(\d+|ok)$/.test(text) ? text : shown;
+      const problem = `line 2: T n: unknown quality ${shown}; set quality_map, for example quality_map: { ${key}: bad }`;
       expect(bench.read('done/a.csv.report.txt')).toContain(problem);
       expect(bench.status.report(0).rejected).toMatchObject({ count: 1 });
       expect(bench.status.errors).toBe(1);
