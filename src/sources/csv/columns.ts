@@ -460,10 +460,10 @@ export function textOfUnused({ names }: NonNullable<FileProgress['unused']>): st
 /** Returns the text of the report stored next to a file in `done/` or `failed/`. */
 export function reportText(progress: FileProgress, zone = 'UTC'): string {
   const { name, rows, values, refused, problems, unused, twice, skipped, failure } = progress;
-  const lines = [
-    `${name}: ${counted(values, 'value')} of ${counted(rows, 'row', 'was', 'were')} stored, ${refused} rejected.`,
-  ];
-  if (failure !== undefined) lines.push(`Reading stopped: ${failure}`);
+  const counts = unused === undefined ? `${refused} rejected` : `${refused} rejected, ${unused.rows} ignored`;
+  const lines = [`${name}: ${counted(values, 'value')} of ${counted(rows, 'row', 'was', 'were')} stored, ${counts}.`];
+  const isUnused = unused !== undefined && failure === textOfUnused(unused);
+  if (failure !== undefined && !isUnused) lines.push(`Reading stopped: ${failure}`);
   if (twice) {
     lines.push(`Lines ${twice.join(' to ')}: an hour that occurred twice in ${zone}; times assigned in file order.`);
   }
@@ -471,7 +471,7 @@ export function reportText(progress: FileProgress, zone = 'UTC'): string {
     lines.push(`Lines ${skipped.join(' to ')}: an hour skipped in ${zone}; times assigned as before the clock change.`);
   }
   if (unused) {
-    lines.push(`${counted(unused.rows, 'row')} ignored: ${textOfUnused(unused)}`);
+    lines.push(`Rows ignored: ${textOfUnused(unused)}`);
   }
   lines.push(...problems);
   if (refused > problems.length) lines.push(`… and ${refused - problems.length} more.`);
