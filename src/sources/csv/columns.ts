@@ -159,7 +159,7 @@ export class FileColumns {
   #firstAt = 0;
   /** Problems of values that have no column in the file, or several. */
   missing: string[] = [];
-  /** Latest time since the reader of the rows cleared this member. */
+  /** Latest time since the reader of the rows cleared this member, unless the source has a time zone. */
   latest: { text: string; timeMs: number } | undefined;
 
   /** Throws `UnreadableValues` if a configured column is missing. */
@@ -296,7 +296,8 @@ export class FileColumns {
     const problem = problemOfTime(time.timeMs);
     if (problem !== undefined) return problem;
     progress.afterMs = time.timeMs;
-    if (this.latest === undefined || time.timeMs > this.latest.timeMs) this.latest = { text, timeMs: time.timeMs };
+    const isLatest = this.latest === undefined || time.timeMs > this.latest.timeMs;
+    if (isLatest && this.#spec.time.zone === undefined) this.latest = { text, timeMs: time.timeMs };
     if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
     return undefined;
   }

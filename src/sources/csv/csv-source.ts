@@ -317,7 +317,7 @@ export class CsvSource implements RunningSource {
   #checkZone(columns: FileColumns, writtenMs: number): void {
     const { latest } = columns;
     columns.latest = undefined;
-    if (latest === undefined || this.#spec.time.zone !== undefined || !this.#time.isLocal(latest.text)) return;
+    if (latest === undefined || !this.#time.isLocal(latest.text)) return;
     const problem = missingZoneOfRow(latest.text, latest.timeMs, writtenMs);
     if (problem !== undefined) this.#context.gate.reportMissingZone(problem);
   }
@@ -378,7 +378,7 @@ export class CsvSource implements RunningSource {
    * what was read before.
    */
   async #readRows(file: KnownFile, listed: FolderFile & Pick<OpenedFile, 'where'>, isFinal: boolean): Promise<boolean> {
-    const { gate, status, isTest } = this.#context;
+    const { gate, source, status, isTest } = this.#context;
     const spec = this.#spec;
     const { progress } = file;
     const { position } = progress;
@@ -410,8 +410,9 @@ export class CsvSource implements RunningSource {
         if (problem !== undefined) status.reject(plain(`${progress.name}: line ${record.line}: ${problem}`));
       }
       const { latest } = columns;
-      const isAssumedUtc = latest && spec.time.zone === undefined && this.#time.isLocal(latest.text);
-      if (isTest && isAssumedUtc) warnOfZone(readings, latest.text);
+      if (isTest && latest && source.timeFrom === 'source' && this.#time.isLocal(latest.text)) {
+        warnOfZone(readings, latest.text);
+      }
       for (const reading of readings) {
         if (!('failure' in reading)) continue;
         status.recordRejected(plain(`${progress.name}: ${reading.point.name}: ${reading.failure}`));
