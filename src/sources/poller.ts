@@ -15,6 +15,8 @@ export interface PollerOptions<Spec> {
   log: Logger;
   /** Reads these points once. If it rejects, the poll and each of its points have failed, and polling continues. */
   read(points: readonly Point<Spec>[], signal: AbortSignal): Promise<readonly Reading[]>;
+  /** Whether a delay of the poll that began at `startedMs` is configured, or reported as another problem. */
+  isDelayExpected?(startedMs: number): boolean;
 }
 
 /** Points with the same poll interval. */
@@ -59,17 +61,18 @@ export class Poller<Spec> {
     const nowMs = clock.monotonicMs();
     for (const schedule of this.#schedules) schedule.dueMs = nowMs;
     while (!signal.aborted && this.#schedules.length > 0) {
-      const due = this.#schedules.filter(({ dueMs }) => dueMs <= clock.monotonicMs());
+      const startedMs = clock.monotonicMs();
+      const due = this.#schedules.filter(({ dueMs }) => dueMs <= startedMs);
       if (due.length > 0 && gate.isFull) this.#reportLate(due.length);
       else if (due.length > 0) await this.#poll(due, signal);
-      this.#plan(due);
+      this.#plan(due, startedMs);
       const nextMs = Math.min(...this.#schedules.map(({ dueMs }) => dueMs));
       await clock.sleep(nextMs - clock.monotonicMs(), signal).catch(() => {});
     }
   }
 
-  /** Schedules the next poll of each point. Missed polls count as late. */
-  #plan(due: readonly Schedule<Spec>[]): void {
+  /** Schedules the next poll of each point. Missed polls count as late unless the delay is expected. */
+  #plan(due: readonly Schedule<Spec>[], startedMs: number): void {
     const nowMs = this.#options.clock.monotonicMs();
     let late = 0;
     for (const schedule of due) {
@@ -77,7 +80,7 @@ export class Poller<Spec> {
       schedule.dueMs = dueMs;
       late += missed;
     }
-    if (late > 0) this.#reportLate(late);
+    if (late > 0 && !this.#options.isDelayExpected?.(startedMs)) this.#reportLate(late);
   }
 
   #reportLate(polls: number): void {

@@ -64,10 +64,14 @@ export interface ScannedValue {
   tag?: string;
 }
 
-/** `source`: proposed members of the source that tags.yaml does not contain yet. */
+/**
+ * `source`: proposed members of the source that tags.yaml does not contain yet. `comment`: what the proposal does not
+ * cover.
+ */
 export type ScanStep =
   | { found: ScannedValue }
   | { source: Readonly<Record<string, ProposedMember>> }
+  | { comment: string }
   | { done: number; total: number };
 
 export type ProposedMember = string | number | readonly (string | number)[] | Readonly<Record<string, string>>;

@@ -25,7 +25,7 @@ export interface TestedReport {
   value: number | null;
   timestamp: string | null;
   quality: Quality | null;
-  /** Problem of a value that was read: its timestamp was replaced with the arrival time. */
+  /** Problem with the timestamp of a value that was read. */
   warning: string | null;
   /** Reason why no value was read. */
   problem: string | null;
@@ -126,15 +126,14 @@ export async function listenTo(
 export function testedReport(
   { name, spec }: Pick<Source, 'name' | 'spec'>,
   kind: SourceKind,
-  { point, raw, exponent, timeMs, quality = 'good', timeProblem, problem, hint }: ObservedReading,
+  { point, raw, exponent, timeMs, quality = 'good', warning, problem, hint }: ObservedReading,
   clock: Clock,
 ): TestedReport {
   // Split at the last space, because a tag may contain spaces but a key cannot.
   const space = point.name.lastIndexOf(' ');
   const [tag, key] = [point.name.slice(0, space), point.name.slice(space + 1)];
   const address = kind.addressOf?.(spec, point.spec) ?? null;
-  const warning = timeProblem === undefined ? null : `time of arrival used: ${timeProblem}`;
-  const report = { source: name, tag, key, address, raw: raw ?? null, warning };
+  const report = { source: name, tag, key, address, raw: raw ?? null, warning: warning ?? null };
   const shaped =
     raw === undefined || problem !== undefined ? { problem: problem ?? 'not read' } : shape(raw, point, exponent);
   if ('problem' in shaped) {

@@ -71,8 +71,8 @@ export interface ObservedReading {
   exponent?: number;
   timeMs?: number | undefined;
   quality?: keyof typeof STATUS_FLAGS | undefined;
-  /** Reason why the timestamp was replaced with the arrival time. */
-  timeProblem?: string | undefined;
+  /** Problem with the timestamp of a value that was read. */
+  warning?: string | undefined;
   /** Reason why the reading has no value. */
   problem?: string | undefined;
   hint?: string | undefined;

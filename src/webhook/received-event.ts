@@ -13,6 +13,8 @@ export interface ArrivedEvent {
   delivery?: Uint8Array;
   /** Event type in the payload, truncated to a maximum length; may be empty. */
   eventType: string;
+  /** Object of a recognised event, for the log, for example `asset 881`. */
+  object?: string;
   /** Event time according to the platform clock; undefined if the event contains no valid time. */
   occurredAtMs: number | undefined;
   /** Arrival time according to the gateway's wall clock. */
@@ -31,6 +33,8 @@ export interface ArrivedEvent {
 /** Source of an event: the listener, the deliveries list, or a broker. */
 export type ArrivalPath = 'push' | 'list' | 'broker';
 
+/** Members of the content that contain objects. An event of an instrumentation may also contain its asset. */
+const OBJECTS = ['instrumentation', 'asset', 'node', 'edge_device', 'product', 'event', 'add_on'];
 /** Maximum length of an unrecognised event type. */
 const MAX_TYPE = 100;
 
@@ -43,7 +47,8 @@ export function readEvent(body: Uint8Array, receivedAtMs: number): ArrivedEvent 
   const event = recognise(payload);
   const base = { identity: identityOf(body), receivedAtMs, payload: body };
   if (event !== 'unrecognised') {
-    return { ...base, eventType: event.eventType, occurredAtMs: event.occurredAtMs, unrecognised: false };
+    const { eventType, occurredAtMs, content } = event;
+    return { ...base, eventType, ...objectOf(content), occurredAtMs, unrecognised: false };
   }
   const name = (payload as { event_type?: unknown } | null | undefined)?.event_type;
   const eventType = typeof name === 'string' ? name.slice(0, MAX_TYPE) : '';
@@ -57,17 +62,30 @@ export function readEvent(body: Uint8Array, receivedAtMs: number): ArrivedEvent 
   };
 }
 
+/** Returns the first object of an event with an ID. */
+function objectOf(content: Readonly<Record<string, unknown>>): { object?: string } {
+  for (const kind of OBJECTS) {
+    const id = (content[kind] as { id?: unknown } | null | undefined)?.id;
+    if (Number.isSafeInteger(id)) return { object: `${kind} ${id}` };
+  }
+  return {};
+}
+
 function parse(body: Uint8Array): unknown {
   const text = decode(body);
   return text === undefined ? undefined : parseEvent(text);
 }
 
 /** Returns the log fields of a received event. */
-export function arrivalLine({ identity, eventType, occurredAtMs, unrecognised }: ArrivedEvent, via: ArrivalPath) {
+export function arrivalLine(
+  { identity, eventType, object, occurredAtMs, unrecognised }: ArrivedEvent,
+  via: ArrivalPath,
+) {
   return {
     event: 'webhook.received',
     digest: digestOf(identity),
     eventType,
+    object,
     occurredAt: isoTime(occurredAtMs),
     via,
     ...(unrecognised ? { unrecognised } : {}),

@@ -28,13 +28,14 @@ export async function checkDevices({ configuration, agent }: DoctorContext): Pro
 }
 
 function linesOfSource(source: SourceReport): CheckLine[] {
-  const { name, kind, values, missing } = source;
+  const { name, kind, values, missing, last_value_seconds_ago: last } = source;
   const check = SOURCE_KINDS.find((one) => one.kind === kind)?.publishes ? 'broker' : kind;
   const found = sourceFindings(source);
   if (found.length === 0) {
+    const latest = last === null ? 'none received yet' : `latest received ${durationText(last)} ago`;
     const words =
       missing === null
-        ? `${counted(values, 'value')} received`
+        ? `${counted(values, 'configured value')}, ${latest}`
         : `${missingText(missing)}, for ${durationText(missing.since_seconds)}`;
     return [ok(check, `${name}: ${words}`)];
   }

@@ -2,6 +2,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { stringify } from 'yaml';
 import { systemClock } from '../../base/clock.ts';
 import { TagferryError, UsageError } from '../../base/errors.ts';
+import { plain } from '../../base/foreign-text.ts';
 import { readDuration } from '../../base/quantity.ts';
 import { painter, widthOf } from '../../base/table.ts';
 import type { ProposedMember, ScannedValue, ScanStep } from '../../sources/source-kind.ts';
@@ -96,12 +97,13 @@ export function define(program: Command): void {
         process.exitCode = 1;
         return;
       }
-      const { found, members } = address
-        ? { found: await scanAddress(address, what, flags.wait), members: {} }
+      const { found, members, comments } = address
+        ? { found: await scanAddress(address, what, flags.wait), members: {}, comments: [] }
         : await scan(config(), name, what, flags.wait);
       const lines = scannedLines(address?.name ?? name, found, flags.like === true);
       const head = address ? headOf(address, flags.like === true) : proposedLine(name, members);
-      print(flags.json ? JSON.stringify(found, null, 2) : `${head}${lines}`);
+      const notes = comments.map((comment) => `# ${plain(comment)}\n`).join('');
+      print(flags.json ? JSON.stringify(found, null, 2) : `${head}${notes}${lines}`);
       if (found.length === 0) process.exitCode = 1;
     });
 }
@@ -151,6 +153,7 @@ interface Scanned {
   found: ScannedValue[];
   /** Members that the source requires. */
   members: Readonly<Record<string, ProposedMember>>;
+  comments: string[];
 }
 
 /** Scans through the running agent, if any, because a device may accept only one connection. */
@@ -162,10 +165,12 @@ async function scan(
 ): Promise<Scanned> {
   const found: ScannedValue[] = [];
   let members: Scanned['members'] = {};
+  const comments: string[] = [];
   let bar: ProgressBar | undefined;
   let done = 0;
   const add = (step: ScanStep) => {
     if ('found' in step) return void found.push(step.found);
+    if ('comment' in step) return void comments.push(step.comment);
     if ('source' in step) {
       members = step.source;
       return;
@@ -183,7 +188,7 @@ async function scan(
     for await (const step of scanAlone(config, process.env, name, what, waitMs)) add(step);
   }
   bar?.end(done);
-  return { found, members };
+  return { found, members, comments };
 }
 
 /**

@@ -89,6 +89,10 @@ export interface FileProgress extends FolderFile, CsvPosition {
 
 const MAX_PROBLEMS = 50;
 const MAX_UNUSED_NAMES = 10;
+/** Maximum length of a text in `quality_map`. */
+const MAX_QUALITY = 64;
+/** Texts that YAML reads as they are written. */
+const IS_PLAIN_KEY = /^(?!(?:true|false|null|yes|no|on|off|y|n)$)(?:0|[1-9]\d{0,8}|[a-z]\w{0,63})$/i;
 /** Characters that separate groups of three digits, as in a regular expression. */
 const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
   '.': '\\.',
@@ -155,6 +159,8 @@ export class FileColumns {
   #firstAt = 0;
   /** Problems of values that have no column in the file, or several. */
   missing: string[] = [];
+  /** Latest time since the reader of the rows cleared this member, unless the source has a time zone. */
+  latest: { text: string; timeMs: number } | undefined;
 
   /** Throws `UnreadableValues` if a configured column is missing. */
   constructor(
@@ -290,6 +296,8 @@ export class FileColumns {
     const problem = problemOfTime(time.timeMs);
     if (problem !== undefined) return problem;
     progress.afterMs = time.timeMs;
+    const isLatest = this.latest === undefined || time.timeMs > this.latest.timeMs;
+    if (isLatest && this.#spec.time.zone === undefined) this.latest = { text, timeMs: time.timeMs };
     if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
     return undefined;
   }
@@ -363,7 +371,8 @@ export class FileColumns {
     const isNumber = Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined);
     let problem: string | undefined;
     if (cell.quality !== undefined && quality === undefined) {
-      problem = `unknown quality ${quote(cell.quality)}; set quality_map, for example quality_map: { 1: good, 0: bad }`;
+      const name = IS_PLAIN_KEY.test(cell.quality) ? cell.quality : JSON.stringify(cell.quality.slice(0, MAX_QUALITY));
+      problem = `unknown quality ${quote(cell.quality)}; set quality_map, for example quality_map: { ${name}: bad }`;
     } else if (text === '') {
       problem = `no value, quality ${quote(cell.quality!)}`;
     } else if (!isNumber && typeof raw !== 'string') {
@@ -450,12 +459,12 @@ export function textOfUnused({ names }: NonNullable<FileProgress['unused']>): st
 }
 
 /** Returns the text of the report stored next to a file in `done/` or `failed/`. */
-export function reportText(progress: FileProgress, zone: string): string {
+export function reportText(progress: FileProgress, zone = 'UTC'): string {
   const { name, rows, values, refused, problems, unused, twice, skipped, failure } = progress;
-  const lines = [
-    `${name}: ${counted(values, 'value')} of ${counted(rows, 'row', 'was', 'were')} stored, ${refused} rejected.`,
-  ];
-  if (failure !== undefined) lines.push(`Reading stopped: ${failure}`);
+  const counts = unused === undefined ? `${refused} rejected` : `${refused} rejected, ${unused.rows} ignored`;
+  const lines = [`${name}: ${counted(values, 'value')} of ${counted(rows, 'row', 'was', 'were')} stored, ${counts}.`];
+  const isUnused = unused !== undefined && failure === textOfUnused(unused);
+  if (failure !== undefined && !isUnused) lines.push(`Reading stopped: ${failure}`);
   if (twice) {
     lines.push(`Lines ${twice.join(' to ')}: an hour that occurred twice in ${zone}; times assigned in file order.`);
   }
@@ -463,7 +472,7 @@ export function reportText(progress: FileProgress, zone: string): string {
     lines.push(`Lines ${skipped.join(' to ')}: an hour skipped in ${zone}; times assigned as before the clock change.`);
   }
   if (unused) {
-    lines.push(`${counted(unused.rows, 'row')} ignored: ${textOfUnused(unused)}`);
+    lines.push(`Rows ignored: ${textOfUnused(unused)}`);
   }
   lines.push(...problems);
   if (refused > problems.length) lines.push(`… and ${refused - problems.length} more.`);

@@ -300,8 +300,8 @@ function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefi
 }
 
 function readFormat(raw: Members, report: MemberReport): CsvSpec['time'] | undefined {
-  const { zone = raw.zone === undefined ? 'UTC' : undefined } = readZone(raw, report);
-  if (zone === undefined) return undefined;
+  const { zone } = readZone(raw, report);
+  if (raw.zone !== undefined && zone === undefined) return undefined;
   if (raw.time_format === undefined) return { zone };
   const format = String(raw.time_format);
   const problem = formatProblem(format);

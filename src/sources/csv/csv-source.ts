@@ -18,7 +18,7 @@ import { codeOf, StoreError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { Note } from '../../buffer/client/notes.ts';
 import type { Reading } from '../intake/gate.ts';
-import { formatFor, TimeReader, UNITS } from '../intake/logger-time.ts';
+import { formatFor, missingOffset, missingZoneOfRow, TimeReader, UNITS } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
 import {
@@ -223,6 +223,7 @@ export class CsvSource implements RunningSource {
     try {
       await this.#readRows(file, progress, true);
       if (file.columns === undefined) throw new UnreadableValues('the file is empty');
+      this.#checkZone(file.columns, progress.mtimeMs);
       const { unused, values, refused } = progress;
       if (unused !== undefined && values + refused === 0) throw new UnreadableValues(textOfUnused(unused));
     } catch (error) {
@@ -308,7 +309,17 @@ export class CsvSource implements RunningSource {
       if (progress.headerProblem === undefined) known.previous = columns;
       await this.#readLines(known, file, false);
     }
+    if (known.columns) this.#checkZone(known.columns, file.mtimeMs);
     known.seen = file;
+  }
+
+  /** Reports times that are probably local although the source has no time zone. */
+  #checkZone(columns: FileColumns, writtenMs: number): void {
+    const { latest } = columns;
+    columns.latest = undefined;
+    if (latest === undefined || !this.#time.isLocal(latest.text)) return;
+    const problem = missingZoneOfRow(latest.text, latest.timeMs, writtenMs);
+    if (problem !== undefined) this.#context.gate.reportMissingZone(problem);
   }
 
   /**
@@ -367,7 +378,7 @@ export class CsvSource implements RunningSource {
    * what was read before.
    */
   async #readRows(file: KnownFile, listed: FolderFile & Pick<OpenedFile, 'where'>, isFinal: boolean): Promise<boolean> {
-    const { gate, status, isTest } = this.#context;
+    const { gate, source, status, isTest } = this.#context;
     const spec = this.#spec;
     const { progress } = file;
     const { position } = progress;
@@ -397,6 +408,10 @@ export class CsvSource implements RunningSource {
       for (const record of reader.read(chunk)) {
         const problem = columns.read(record, progress, readings, problemOfTime);
         if (problem !== undefined) status.reject(plain(`${progress.name}: line ${record.line}: ${problem}`));
+      }
+      const { latest } = columns;
+      if (isTest && latest && source.timeFrom === 'source' && this.#time.isLocal(latest.text)) {
+        warnOfZone(readings, latest.text);
       }
       for (const reading of readings) {
         if (!('failure' in reading)) continue;
@@ -487,6 +502,12 @@ export class CsvSource implements RunningSource {
   #nameOf(note: string): string {
     return `source/${this.#context.source.name}/${note}`;
   }
+}
+
+/** Adds a warning to the first value that a test reads. */
+function warnOfZone(readings: readonly Reading[], text: string): void {
+  const first = readings.find((reading) => 'raw' in reading);
+  if (first) first.warning = missingOffset(text, 'is read as UTC');
 }
 
 /** Returns whether a file was renamed from `name` to `other`: `a.csv.1`, `a.csv.old`, `a-20261128.csv` or `a.1.csv`. */

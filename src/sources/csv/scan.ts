@@ -1,6 +1,7 @@
 /** Proposes values and members of a source for `sources scan` from the first rows of the newest file. */
 import type { Clock } from '../../base/clock.ts';
 import { TagferryError } from '../../base/errors.ts';
+import { quote } from '../intake/address-book.ts';
 import { TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { ScannedNames } from '../scanned-names.ts';
@@ -8,7 +9,7 @@ import type { ProposedMember, ScanStep } from '../source-kind.ts';
 import { type CsvSpec, separatorsFor } from './columns.ts';
 import { assertValid, CsvReader, recordsOf } from './csv.ts';
 import { Folders, folderProblem } from './folders.ts';
-import { qualityOf } from './quality.ts';
+import { type QualityMap, qualityOf } from './quality.ts';
 
 type Rows = string[][];
 
@@ -48,6 +49,10 @@ const FORMATS = [
 const NAME_HEADER = /^(var|tag|point|signal|item)?name$|^(variable|tag|signal|point|messstelle)$/;
 const VALUE_HEADER = /^(var)?(value|wert)$|^messwert$/;
 const QUALITY_HEADER = /quality|qualit(ä|ae)t|validity/;
+/** Headers of columns that may also contain something else. */
+const MAYBE_QUALITY_HEADER = /qualit|validity|status|\b(good|gut)\b/;
+/** Maximum number of texts in a comment. */
+const MAX_TEXTS = 5;
 /** Rows of WinCC archives about the archive itself. */
 const NOT_A_VALUE = /^\$RT_/;
 const MILLISECONDS_HEADER = /^(ms|milli.*)$/;
@@ -103,6 +108,18 @@ export async function* scanCsv(
   const isFlag = qualityAt.some((at) => rows.some((row) => row[at] === '1'));
   if (isFlag && spec.qualityMap === undefined) members.quality_map = { 1: 'good', 0: 'bad' };
   if (Object.keys(members).length > 0) yield { source: members };
+  if (found?.isLocal && spec.time.zone === undefined) {
+    const times = `the times in ${found.at.map((at) => `column ${quote(String(nameOf(at)))}`).join(' and ')}`;
+    const fix = 'for local time, set zone, for example zone: Europe/Berlin';
+    yield { comment: `${times} have no UTC offset and are read as UTC; ${fix}` };
+  }
+  const usedAt = [...timeAt, ...qualityAt, nameAt, valueAt, spec.qualityColumn && indexOf(spec.qualityColumn)];
+  for (const at of header.keys()) {
+    const problem = usedAt.includes(at) ? undefined : problemOfQuality(rows, at, header[at]!, spec.qualityMap);
+    if (problem === undefined) continue;
+    const fix = 'set quality_column and quality_map';
+    yield { comment: `column ${quote(String(nameOf(at)))} is not used as quality: ${problem}; ${fix}` };
+  }
   if (isLong) {
     yield* scanLong(header, rows, nameAt, valueAt);
     return;
@@ -162,6 +179,19 @@ function isQuality(rows: Rows, at: number, header: string): boolean {
   return QUALITY_HEADER.test(header.toLowerCase()) || cells.every((cell) => Number.isNaN(Number(cell)));
 }
 
+/** Returns why a column that probably contains qualities is not proposed as a quality column. */
+function problemOfQuality(rows: Rows, at: number, header: string, map: QualityMap = {}): string | undefined {
+  const cells = rows.map((row) => row[at] ?? '').filter((cell) => cell !== '');
+  const unknown = cells.filter((cell) => qualityOf(cell, { 1: 'good', ...map }) === undefined);
+  const words = cells.filter((cell) => Number.isNaN(Number(cell)) && !unknown.includes(cell));
+  const isLikely = MAYBE_QUALITY_HEADER.test(header.toLowerCase()) || words.length > cells.length / 2;
+  if (!isLikely || cells.length === 0) return undefined;
+  if (unknown.length === 0) return 'no cell means good';
+  const texts = [...new Set(unknown)];
+  const more = texts.length > MAX_TEXTS ? ', …' : '';
+  return `unknown texts ${texts.slice(0, MAX_TEXTS).map(quote).join(', ')}${more}`;
+}
+
 /** Lists the names in the name column or, without one, the tags and keys. */
 function* scanLong(
   header: readonly string[],
@@ -189,7 +219,7 @@ function timeIn(
   written: readonly number[],
   { time }: CsvSpec,
   header: readonly string[],
-): { at: readonly number[]; format?: string | undefined } | undefined {
+): { at: readonly number[]; format?: string | undefined; isLocal: boolean } | undefined {
   const columns = (rows[0] ?? []).map((_, at) => at);
   const withMilliseconds = columns.filter((at) => MILLISECONDS_HEADER.test((header[at + 2] ?? '').toLowerCase()));
   const choices =
@@ -200,6 +230,7 @@ function timeIn(
           ...withMilliseconds.map((at) => [at, at + 1, at + 2]),
           ...columns.map((at) => [at, at + 1]),
         ];
+  const reader = new TimeReader(time);
   for (const at of choices) {
     const texts = rows.map((row) =>
       at
@@ -210,14 +241,14 @@ function timeIn(
     // A number without separators is more likely a value.
     if (texts.length === 0 || texts.some((text) => text === '' || /^[\d.,]*\d$/.test(text))) continue;
     const isReadBy = (format?: string) => {
-      const reader = new TimeReader(format === undefined ? time : { ...time, format });
-      return texts.every((text) => reader.read(text) !== undefined);
+      const one = format === undefined ? reader : new TimeReader({ ...time, format });
+      return texts.every((text) => one.read(text) !== undefined);
     };
-    if (isReadBy()) return { at };
+    if (isReadBy()) return { at, isLocal: texts.every((text) => reader.isLocal(text)) };
     const fitting = time.format === undefined ? FORMATS.filter(isReadBy) : [];
     // Without a day after the 12th, the order of day and month is unknown.
     const isAmbiguous = ['DD/', 'MM/'].every((start) => fitting.some((format) => format.startsWith(start)));
-    if (fitting.length > 0) return { at, format: isAmbiguous ? undefined : fitting[0] };
+    if (fitting.length > 0) return { at, format: isAmbiguous ? undefined : fitting[0], isLocal: true };
   }
   return undefined;
 }

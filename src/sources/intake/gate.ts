@@ -112,6 +112,8 @@ export type Reading = { point: Point } & (
       quality?: Quality | undefined;
       /** Power of ten by which the number is multiplied, from a scale register. */
       exponent?: number;
+      /** Problem with the timestamp, shown by a test. */
+      warning?: string;
     } & ReadingTime)
   /** Data that arrived but is not a measurement. Default of `fault`: `not_a_number`. `count`: number of readings. */
   | ({ problem: string; fault?: NoMeasurement; count?: number } & ReadingTime)
@@ -272,7 +274,7 @@ export class Gate implements Supply {
     }
     const { number, value } = shaped;
     let { timeMs } = reading;
-    let timeProblem: string | undefined;
+    let { warning } = reading;
     if (timeMs !== undefined && this.#options.timeFrom === 'source' && !this.#times.isPlausible(timeMs, now.wallMs)) {
       const { msOfUnit, unitFix, arrival } = reading;
       const problem = this.#times.problemOf(timeMs, now.wallMs, msOfUnit, unitFix);
@@ -282,9 +284,9 @@ export class Gate implements Supply {
       }
       this.reportReplaced(`${point.name}: ${problem}`, point.name);
       timeMs = arrival?.(point.series);
-      timeProblem = problem;
+      warning = `time of arrival used: ${problem}`;
     }
-    const observed = timeProblem === undefined ? reading : { ...reading, timeMs, timeProblem };
+    const observed = warning === undefined ? reading : { ...reading, timeMs, warning };
     this.status.recordNumber(observed, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
     this.#add(point, value, timeMs, quality, now);

@@ -5,7 +5,8 @@ import { parseIsoTime } from './text-parsers.ts';
 import { MS_OF_UNIT, type TimeUnit } from './times.ts';
 
 export interface LoggerTime {
-  zone: string;
+  /** Time zone of times without an offset. Default: UTC. */
+  zone?: string | undefined;
   /** Format such as `DD.MM.YYYY HH:mm:ss`. Default: ISO 8601 or the German format. */
   format?: string;
 }
@@ -88,7 +89,7 @@ export class TimeReader {
   readonly #offsets = new Map<number, number>();
 
   /** Throws `RangeError` for an unknown zone. */
-  constructor({ zone, format }: LoggerTime) {
+  constructor({ zone = 'UTC', format }: LoggerTime) {
     this.#format = format;
     this.#formats = (format === undefined ? GERMAN : [format]).map(compile);
     const date = { year: 'numeric', month: 'numeric', day: 'numeric' } as const;
@@ -113,6 +114,12 @@ export class TimeReader {
     const wallMs = isIso ? parseIsoTime(text) : this.#wall(text);
     if (!(Math.abs(wallMs) <= MAX_WALL_MS)) return undefined;
     return isIso && HAS_OFFSET.test(text) ? { timeMs: wallMs } : this.#resolve(wallMs, afterMs, orEqual, nearMs);
+  }
+
+  /** Returns whether a time that `read` parses has no UTC offset. */
+  isLocal(text: string): boolean {
+    if (this.#format !== undefined) return !(this.#format in UNITS);
+    return !(/^\d{4}-/.test(text) && HAS_OFFSET.test(text));
   }
 
   /** Returns whether the local time is ambiguous, because it occurs twice when clocks are set back. */
@@ -214,9 +221,33 @@ export function missingZone(text: string, timeMs: number, arrivalMs: number): st
     return undefined;
   }
   if (!LOCAL_ISO.test(text)) return undefined;
-  const difference = `${Math.abs(offsetMs) / HOUR_MS} h ${offsetMs > 0 ? 'ahead of' : 'behind'}`;
+  return missingOffset(text, `is ${differenceText(offsetMs)} the arrival time`);
+}
+
+/**
+ * Like `missingZone`, for the latest row of a file. `writtenMs`: time at which the file was written. The row may be old
+ * when it is written, so any time that is at least 30 minutes ahead is a problem. A row on the half hour that is behind
+ * is usually a mean value, or was written by a scheduled transfer.
+ */
+export function missingZoneOfRow(text: string, timeMs: number, writtenMs: number): string | undefined {
+  const aheadMs = timeMs - writtenMs + DELAY_MS;
+  const offsetMs = Math.round(aheadMs / HALF_HOUR_MS) * HALF_HOUR_MS;
+  const isMultiple = offsetMs !== 0 && Math.abs(aheadMs - offsetMs) <= DEVIATION_MS;
+  const isBehind = isMultiple && timeMs % HALF_HOUR_MS !== 0;
+  const isWrong = aheadMs > 0 ? isMultiple || aheadMs > HALF_HOUR_MS : isBehind;
+  if (!isWrong || Math.abs(aheadMs) > MAX_OFFSET_MS + DEVIATION_MS) return undefined;
+  return missingOffset(text, `is ${differenceText(isMultiple ? offsetMs : aheadMs)} the time of the file`);
+}
+
+/** Example: `1.5 h ahead of`. */
+function differenceText(offsetMs: number): string {
+  return `${Math.round(Math.abs(offsetMs / HOUR_MS) * 10) / 10} h ${offsetMs > 0 ? 'ahead of' : 'behind'}`;
+}
+
+/** Returns the problem of a timestamp without a UTC offset in a source without a time zone. */
+export function missingOffset(text: string, problem: string): string {
   const fix = 'set zone, for example zone: Europe/Berlin, or zone: UTC if the time is correct';
-  return `timestamp ${JSON.stringify(text)} has no UTC offset and is ${difference} the arrival time: ${fix}`;
+  return `timestamp ${JSON.stringify(text)} has no UTC offset and ${problem}: ${fix}`;
 }
 
 export const ZONE_MEMBER = {

@@ -60,6 +60,8 @@ export class ModbusLine {
   #closesAfterPoll = false;
   #pauseMs = 0;
   #settleMs = 0;
+  /** Latest end of a pause after connecting (`settle`). */
+  settledMs = Number.NEGATIVE_INFINITY;
   /** Earliest time of the next request. */
   #freeAtMs = Number.NEGATIVE_INFINITY;
 
@@ -160,6 +162,7 @@ export class ModbusLine {
     await slot.connection?.close();
     slot.connection = await openConnection(this.#address, this.#clock);
     slot.settledAtMs = this.#settleMs > 0 ? this.#clock.monotonicMs() + this.#settleMs : 0;
+    if (this.#settleMs > 0) this.settledMs = slot.settledAtMs;
     return slot.connection;
   }
 

@@ -41,6 +41,14 @@ const HINTS: Readonly<Record<ModbusFailure, string>> = {
   closed: 'Check address, cable and power. Many devices accept only a few connections.',
 };
 
+/** Hints for exceptions that do not concern the requested registers. */
+const EXCEPTION_HINTS: Readonly<Record<number, string>> = {
+  4: 'Check the display, the log and the power of the device.',
+  5: 'Increase `every`, and check whether other programs poll the device.',
+  6: 'Increase `every`, and check whether other programs poll the device.',
+  8: 'Check the display, the log and the power of the device.',
+};
+
 export class ModbusError extends TagferryError {
   readonly failure: ModbusFailure;
   readonly exception: number | undefined;
@@ -76,7 +84,8 @@ export class ModbusError extends TagferryError {
 /** Returns the error for a device exception. */
 export function exceptionOf(code: number): ModbusError {
   const text = `exception ${code}: ${EXCEPTION_TEXTS[code] ?? 'unknown'}`;
-  return new ModbusError(text, GATEWAY_SILENT.includes(code) ? 'silent' : 'exception', { exception: code });
+  const failure = GATEWAY_SILENT.includes(code) ? 'silent' : 'exception';
+  return new ModbusError(text, failure, { exception: code, hint: EXCEPTION_HINTS[code] ?? HINTS[failure] });
 }
 
 export function invalidResponse(reason: string, hint?: string): ModbusError {

@@ -27,6 +27,8 @@ export class ModbusSource implements RunningSource, LineUser {
   readonly #line: ModbusLine;
   readonly #readers: BlockReader[] = [];
   readonly #pollers: Poller<ModbusValue>[] = [];
+  /** Time of the latest poll that ended with an unresponsive device. */
+  #unansweredMs = Number.NEGATIVE_INFINITY;
 
   constructor(context: Context) {
     const { source, shared, status, clock, log } = context;
@@ -44,7 +46,10 @@ export class ModbusSource implements RunningSource, LineUser {
     for (const group of Map.groupBy(points, ({ everyMs }) => everyMs).values()) {
       const reader = new BlockReader({ source: name, points: group, maxRegisters, clock, trouble });
       this.#readers.push(reader);
-      this.#pollers.push(new Poller({ ...context, points: group, read: (_, signal) => this.#poll(reader, signal) }));
+      // The line reports an unresponsive device, and `settle` is configured.
+      const isDelayExpected = (startedMs: number) => Math.max(this.#line.settledMs, this.#unansweredMs) >= startedMs;
+      const read = (_: unknown, signal: AbortSignal) => this.#poll(reader, signal);
+      this.#pollers.push(new Poller({ ...context, points: group, read, isDelayExpected }));
     }
   }
 
@@ -81,9 +86,10 @@ export class ModbusSource implements RunningSource, LineUser {
     const { readings, hasResponded, problem } = await reader.poll((span) => this.#read(span, signal));
     // Nothing is known about the device if no register was due.
     if (!hasResponded && problem === undefined) return readings;
-    const { status } = this.#context;
+    const { status, clock } = this.#context;
     if (hasResponded) status.connect();
     else status.disconnect();
+    if (problem !== undefined) this.#unansweredMs = clock.monotonicMs();
     const [first, ...others] = this.#readers.flatMap((one) => one.failures());
     const more = others.length > 0 ? ` and ${others.length} more` : '';
     const of = first && `${first.point.name} (${first.register})${more}: ${first.error.message}`;

@@ -288,9 +288,12 @@ describe('CSV source', () => {
 
   it('reads values with the members and lines that a scan prints', async () => {
     const scanned = await runVerb(agent, 'sources', 'scan', 'scanned', '--yes');
-    const [head = '', ...lines] = scanned.stdout.split('\n');
+    const [head = '', zone, ...lines] = scanned.stdout.split('\n');
     expect(head).toBe(
       '# add to scanned under sources: units_row: 1, decimal: ",", thousands: ".", time_column: [Datum, Zeit]',
+    );
+    expect(zone).toMatch(
+      /^# the times in column "Datum" and column "Zeit" have no UTC offset and are read as UTC; .*set zone/,
     );
     expect(lines[1]).toMatch(/flow_m_h: \{ from: scanned, column: "Flow \[m³\/h\]" \} +# 1\.234,5 m³\/h$/);
     writeTags(`, ${head.slice('# add to scanned under sources: '.length)}, settle: 50ms`, lines.join('\n'));

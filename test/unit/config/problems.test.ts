@@ -629,6 +629,11 @@ describe('check of tags.yaml', () => {
       '4: "topic" is not supported by the modbus source "plc1", remove it; modbus values support type, byte_order, bit, length, scale_register',
     ],
     [
+      'an address of a value from a program',
+      'sources: { probe: { exec: [/bin/cat] } }\ntags: { T: { asset: 1, values: { v: { from: probe, topic: x, scale: 2 } } } }',
+      '2: "topic" is not supported by the exec source "probe", remove it; exec values are assigned by tag and key',
+    ],
+    [
       'a wildcard for part of a level',
       value('{ from: broker, topic: site/ft+ }'),
       '4: topic "site/ft+" contains a wildcard (+ or #) that is not a whole level, use a value such as site/+/flow',

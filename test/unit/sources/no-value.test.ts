@@ -181,7 +181,7 @@ tags:
     const tested = (raw: number, exponent = 0) =>
       testedReport({ name: 's', spec: {} }, {} as SourceKind, { point, raw, exponent }, clock);
     expect(tested(7)).toMatchObject({ raw: 7, value: null, problem: '7 is outside range [0, 5]' });
-    const replaced = { point, raw: 1, timeProblem: 'timestamp is before 2000' };
+    const replaced = { point, raw: 1, warning: 'time of arrival used: timestamp is before 2000' };
     expect(testedReport({ name: 's', spec: {} }, {} as SourceKind, replaced, clock)).toMatchObject({
       value: 1,
       warning: 'time of arrival used: timestamp is before 2000',

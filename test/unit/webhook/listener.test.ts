@@ -32,6 +32,7 @@ describe('webhook listener', () => {
     expect(await answer.text()).toBe('');
     expect(shown(at.inbox)).toMatchObject([{ payload: body, state: 'received', unrecognised: false }]);
     expect(at.received).toEqual(['threshold_reached']);
+    expect(at.logged.text).toContain('"eventType":"threshold_reached","object":"asset 881"');
   });
 
   it('stores a duplicate with a different member order only once', async () => {

@@ -39,7 +39,7 @@ describe('CSV file with one value per row', () => {
       ['level', 67.5, '14:08:53.000', 'bad'],
     ]);
     expect(bench.read('done/a.csv.report.txt')).toBe(
-      'a.csv: 3 values of 5 rows were stored, 0 rejected.\n2 rows ignored: tags.yaml contains no value of this source with the name "Pump_Hours", "$RT_OFF$"\n',
+      'a.csv: 3 values of 5 rows were stored, 0 rejected, 2 ignored.\nRows ignored: tags.yaml contains no value of this source with the name "Pump_Hours", "$RT_OFF$"\n',
     );
     expect(bench.status.errors).toBe(0);
   });
@@ -59,7 +59,9 @@ describe('CSV file with one value per row', () => {
     await bench.until(() => bench.below('failed').length === 2);
     const problem =
       'tags.yaml contains no value of this source with the name "Tank1_Level", "Tank1_Temp", "Pump_Hours"';
-    expect(bench.read('failed/a.csv.report.txt')).toContain(`Reading stopped: ${problem}`);
+    expect(bench.read('failed/a.csv.report.txt')).toBe(
+      `a.csv: 0 values of 5 rows were stored, 0 rejected, 5 ignored.\nRows ignored: ${problem}, "$RT_OFF$"\n`,
+    );
     expect(bench.status.report(0).rejected).toMatchObject({ problem: expect.stringContaining(problem) });
   });
 
@@ -132,7 +134,9 @@ describe('CSV quality column', () => {
       await bench.open();
       await bench.until(() => bench.below('done').length === 2);
       expect(bench.values()).toEqual([2]);
-      const problem = `line 2: T n: unknown quality ${JSON.stringify(text)}; set quality_map`;
+      const shown = JSON.stringify(text);
+      const key = /^(\d+|ok)$/.test(text) ? text : shown;
+      const problem = `line 2: T n: unknown quality ${shown}; set quality_map, for example quality_map: { ${key}: bad }`;
       expect(bench.read('done/a.csv.report.txt')).toContain(problem);
       expect(bench.status.report(0).rejected).toMatchObject({ count: 1 });
       expect(bench.status.errors).toBe(1);

@@ -23,6 +23,59 @@ const ONE = 'n: { from: drop }';
 const TIMED = 'settle: 50ms, time_column: time';
 const row = (n: number) => `time,n\n2026-11-21T00:00:${String(n % 60).padStart(2, '0')}Z,${n}\n`;
 
+describe('time zone of CSV times', () => {
+  const MINUTE = 60_000;
+  const localText = (ms: number) => new Date(ms).toISOString().slice(0, 19).replace('T', ' ');
+
+  /** Reads a file whose latest row is `aheadMs` ahead of the time at which the file was written. */
+  async function problemsOf(aheadMs: number, members = '', suffix = '', writtenMs = Date.UTC(2026, 10, 20, 22, 7)) {
+    const bench = new CsvBench(`settle: 50ms, time_column: time${members}`, ONE);
+    const times = [writtenMs + aheadMs - 20 * MINUTE, writtenMs + aheadMs].map(localText);
+    bench.write('a.csv', `time,n\n${times.map((text, n) => `${text}${suffix},${n}\n`).join('')}`);
+    utimesSync(join(bench.folder, 'a.csv'), writtenMs / 1_000, writtenMs / 1_000);
+    await bench.open();
+    await bench.until(() => bench.values().length === 2);
+    await bench.clock.advance(1_000);
+    return bench.logged('source.zone_missing').map(({ error }) => error);
+  }
+
+  it.each([
+    [60 * MINUTE - 5_000, '1 h ahead of'],
+    [120 * MINUTE - 9 * MINUTE, '1.9 h ahead of'],
+    [-300 * MINUTE - 5_000, '5 h behind'],
+  ])('is reported as missing if a row is %i ms ahead of the file', async (aheadMs, difference) => {
+    const text = localText(Date.UTC(2026, 10, 20, 22, 7) + aheadMs);
+    for (const members of ['', ', tail: true']) {
+      expect(await problemsOf(aheadMs, members)).toEqual([
+        `timestamp "${text}" has no UTC offset and is ${difference} the time of the file: ` +
+          'set zone, for example zone: Europe/Berlin, or zone: UTC if the time is correct',
+      ]);
+    }
+  });
+
+  it('is not reported as missing if the rows may be UTC', async () => {
+    const hourMs = 60 * MINUTE;
+    expect(await problemsOf(-5_000)).toEqual([]);
+    expect(await problemsOf(-17 * MINUTE)).toEqual([]);
+    expect(await problemsOf(2 * MINUTE)).toEqual([]);
+    expect(await problemsOf(hourMs, ', zone: UTC')).toEqual([]);
+    expect(await problemsOf(hourMs, '', 'Z')).toEqual([]);
+    // A mean value of the previous hour.
+    expect(await problemsOf(-hourMs, '', '', Date.UTC(2026, 10, 20, 22))).toEqual([]);
+  });
+
+  it.each([
+    ['', [expect.stringContaining('"2026-11-20 12:00:00" has no UTC offset and is read as UTC: set zone')]],
+    [', zone: UTC', [undefined]],
+  ])('is proposed by a test if it is missing (time_column: time%s)', async (zone, warnings) => {
+    const bench = new CsvBench(`time_column: time${zone}`, ONE);
+    bench.write('a.csv', 'time,n\n2026-11-20 12:00:00,1\n');
+    await bench.open(true);
+    const tested = await listenTo(bench.status, bench.points, bench.clock, 1_000, new AbortController().signal);
+    expect(tested.map(({ warning }) => warning)).toEqual(warnings);
+  });
+});
+
 describe('source of complete CSV files', () => {
   it('stores valid rows, reports invalid ones next to the file, and sets unusable files aside', async () => {
     const bench = new CsvBench(

@@ -110,6 +110,31 @@ describe('CSV folder scan', () => {
     expect(await proposed(text)).toEqual(members);
   });
 
+  it.each([
+    ['Gut\n2026-01-02Z;2;Schlecht', 'unknown texts "Gut", "Schlecht"'],
+    ['192\n2026-01-02Z;2;0\n2026-01-03Z;3;888', 'unknown texts "888"'],
+    ['0\n2026-01-02Z;2;0', 'no cell means good'],
+  ])('comments on a quality column that it does not propose', async (cells, problem) => {
+    const steps = await stepsOf(`time;P;Qualitaet\n2026-01-01T00:00Z;1;${cells.replaceAll('Z', 'T00:00Z')}\n`, {});
+    const fix = 'set quality_column and quality_map';
+    const comment = `column "Qualitaet" is not used as quality: ${problem}; ${fix}`;
+    expect(steps.filter((step) => 'comment' in step)).toEqual([{ comment }]);
+    expect(await stepsOf('time;P;Pump\n2026-01-01T00:00Z;1;RUN\n', {})).not.toContainEqual({
+      comment: expect.anything(),
+    });
+  });
+
+  it('comments on times without an offset unless zone is set', async () => {
+    const text = 'Datum;Zeit;P\n05.03.2026;12:00;1\n';
+    const comments = async (more: Partial<CsvSpec>) =>
+      (await stepsOf(text, more)).flatMap((step) => ('comment' in step ? [step.comment] : []));
+    expect(await comments({ time: {} })).toEqual([
+      'the times in column "Datum" and column "Zeit" have no UTC offset and are read as UTC; ' +
+        'for local time, set zone, for example zone: Europe/Berlin',
+    ]);
+    expect(await comments({ time: { zone: 'UTC' } })).toEqual([]);
+  });
+
   it('proposes only members that are missing from tags.yaml', async () => {
     const text = 'Datum;Zeit;Flow\n;;m³/h\n01.02.2026;12:00:01,250;1.234,5\n';
     const members = { decimal: ',', thousands: '.', unitsRow: 1, timeColumns: ['Datum', 'Zeit'] } as const;

@@ -195,6 +195,8 @@ describe('Modbus line', () => {
     for (let times = 0; times < 200; times++) await plant.clock.advance(100);
     expect([source.status.connected, device.opened]).toEqual([true, 1]);
     expect(source.readings).toContain(10);
+    // Delays by `settle`, or by timeouts that are reported as such, are not late polls.
+    expect(source.status.pollsLate).toBe(0);
     if (settle !== '') expect(source.status.errors).toBe(0);
   });
 

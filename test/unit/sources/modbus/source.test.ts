@@ -207,6 +207,7 @@ describe('Modbus device that rejects registers', () => {
     const source = await open(holding([100, 101, 102, 103, 104]));
     expect(read(await plant.start(source))).toEqual([100, 101, 103, 104]);
     device.taken();
+    expect(source.status.hint).toBe('Check the display, the log and the power of the device.');
     for (let polls = 0; polls < 10; polls++) expect(read(await plant.poll(source))).toEqual([100, 101, 103, 104]);
     isFaulty = false;
     for (let polls = 0; polls < 20; polls++) await plant.poll(source);
