@@ -268,7 +268,7 @@ export class Holds implements EventHolds {
     this.#changed();
   }
 
-  /** Counts a value that was rejected alone. Returns what should be held because too many values were rejected. */
+  /** Counts a value that was rejected alone. Returns the kind of object to hold if too many values were rejected. */
   countRejection(asset: number, series: number): 'asset' | 'series' | undefined {
     for (const [kind, id] of [
       ['asset', asset],
