@@ -150,7 +150,7 @@ export class Holds implements EventHolds {
     this.#gathered = new GatheredLines(options.clock);
   }
 
-  /** Applies the holds that were stored. Before that, nothing is held. */
+  /** Applies the holds that were stored. Nothing is held before this call. */
   start({ holds, damaged }: Pick<LoadedHolds, 'holds' | 'damaged'>): void {
     const { clock, logger } = this.#options;
     if (damaged > 0) logger.warn({ event: 'access.damaged', rows: damaged }, 'holds with an invalid checksum removed');
