@@ -148,8 +148,8 @@ export class AccessFollower {
   }
 
   /**
-   * Returns whose access an event reports. A webhook receives only events for the technical user of its subscription,
-   * so without a relay, an event without a user concerns this gateway's user.
+   * Returns whether the event concerns the own, an unknown or another user. A webhook receives only events for the
+   * technical user of its subscription, so without a relay, an event without a user concerns this gateway's user.
    */
   #whose({ eventType, envelope }: ArrivedAccessEvent): 'own' | 'unknown' | 'another' {
     const { user, isRelayed } = this.#options;
@@ -163,7 +163,8 @@ export class AccessFollower {
     if (named === undefined) return isRelayed ? 'another' : 'own';
     if (own === undefined) return 'unknown';
     if (named === own.id) return 'own';
-    const hint = 'Check TECHNICAL_USER_ID, and that the webhook belongs to the subscription of this technical user.';
+    const hint =
+      'Check that TECHNICAL_USER_ID is correct and that the webhook belongs to the subscription of this user.';
     const facts = { eventType, user: named, ownUser: own.id, hint };
     if (!isRelayed) this.#warnOnce('access.other_user', facts, 'access events of another user ignored');
     return 'another';

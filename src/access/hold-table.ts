@@ -32,7 +32,7 @@ export interface LoadedHolds {
   damaged: number;
 }
 
-/** Access event with what the agent knows about its object. */
+/** Access event with the related objects in tags.yaml. */
 export interface ArrivedVisibility extends VisibilityEvent {
   /** Inbox ID of the event. All earlier events are in the table. */
   cursor: number;

@@ -58,7 +58,7 @@ export function uplinkPace(settings: Settings): UplinkOptions {
 }
 
 const compress = promisify(gzip);
-/** The fastest level reduces the size of readings by nine tenths. Higher levels gain little and take twice as long. */
+/** The fastest level reduces the size of readings by 90 %. Higher levels save little more and take twice as long. */
 const LEVEL = 1;
 
 /**

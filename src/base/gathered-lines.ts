@@ -33,8 +33,9 @@ export class GatheredLines<Item> {
   }
 
   /**
-   * Calls `write` with the first item of a cause immediately, and with later items combined. `subject`: what the cause
-   * and others refer to. `object`: what the item is about; of several items with the same cause, only the latest is kept.
+   * Calls `write` with the first item of a cause immediately, and with later items combined. `subject`: common subject
+   * of several causes. `object`: object that the item concerns; of several items with the same cause, only the latest
+   * is kept.
    */
   note(
     cause: string,

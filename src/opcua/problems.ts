@@ -10,7 +10,7 @@ import { NodeRejection } from './values.ts';
 const MAX_LENGTH = 300;
 const REACHABLE = 'Check address, port and firewall, and that the server is running.';
 const LIMITS = 'Close sessions of other clients on the server, or raise its limit.';
-const LISTED = 'Run `tagferry sources trust` to list the kinds of users and the security policies of the server.';
+const LISTED = 'Run `tagferry sources trust` to list the user types and security policies of the server.';
 
 /**
  * Problems with a connection or session. The first pattern that matches the error text applies. `AT` is replaced with
@@ -19,7 +19,7 @@ const LISTED = 'Run `tagferry sources trust` to list the kinds of users and the 
 const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: string])[] = [
   [/BadSession(IdInvalid|Closed|NotActivated)|session closed by the server/, 'the server closed the session'],
   [/subscription was closed|BadNoSubscription|BadSubscriptionIdInvalid/, 'the server closed the subscription'],
-  [/ECONNREFUSED/, 'nothing listens on AT', REACHABLE],
+  [/ECONNREFUSED/, 'AT refused the connection', REACHABLE],
   [/EHOSTUNREACH|ENETUNREACH/, 'HOST is unreachable', REACHABLE],
   [/ENOTFOUND|EAI_AGAIN/, 'cannot resolve host name HOST', 'Check the host name and the name server.'],
   [
@@ -34,7 +34,7 @@ const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: str
   ],
   [
     /(USERNAME|Certificate \(X509\)) user token policy/,
-    'the server does not accept this kind of user with SECURITY',
+    'the server does not accept this user type with SECURITY',
     LISTED,
   ],
   [
@@ -60,11 +60,7 @@ const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: str
   [/BadTooManySubscriptions/, 'the server has too many subscriptions', LIMITS],
   [/BadTcpEndpointUrlInvalid/, 'the server has no endpoint at this address', 'Check the path after host and port.'],
   [/BadServerHalted|BadShutdown/, 'the server is shutting down'],
-  [
-    /ERROR in waiting for data/,
-    'AT does not respond as an OPC UA server',
-    'Check that the port belongs to an OPC UA server.',
-  ],
+  [/ERROR in waiting for data/, 'AT is not an OPC UA server', 'Check that the port belongs to an OPC UA server.'],
   [/ETIMEDOUT|timed? ?out|BadTimeout/i, 'AT does not respond', REACHABLE],
   [
     /ECONNRESET|EPIPE|premature disconnection|BadConnectionClosed|BadTcpInternalError|socket has been disconnected|connection (break|lost|aborted)|Secure ?Channel|session has been closed/i,

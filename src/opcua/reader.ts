@@ -1,4 +1,4 @@
-/** Reads from one server, one session at a time, and answers the questions of the agent. */
+/** Reads from one server, one session at a time, and responds to requests of the agent. */
 import { type Clock, raced } from '../base/clock.ts';
 import { messageOf } from '../base/errors.ts';
 import { problemOf } from './problems.ts';
@@ -94,7 +94,7 @@ export class Reader {
     const isOversized = TOO_LARGE.test(messageOf(failure));
     const session = this.#session;
     this.#session = undefined;
-    // Sent first, because closing takes up to 15 s without a response, in which the agent would ask in vain.
+    // Sent first, because closing takes up to 15 s without a response, and requests of the agent would fail meanwhile.
     if (!this.#stopping.signal.aborted)
       this.#send({ disconnected: true, isOversized, ...problemOf(failure, endpoint) });
     // The server would send an oversized message again after a transfer.

@@ -13,7 +13,9 @@ export const RESPONSE_MS = 15_000;
 const SESSION_MS = 120_000;
 const MAX_CHUNK_BYTES = 64 * 1024;
 const MIN_CHUNK_BYTES = 8 * 1024;
-/** Maximum number of operations per request; small controllers do not accept more, and may not report their limit. */
+/**
+ * Maximum number of operations per request; small controllers do not accept more, and some do not report their limit.
+ */
 const MAX_OPERATIONS = 100;
 /** Maximum number of references per Browse response. Further references are requested with the continuation point. */
 const MAX_REFERENCES = 1_000;

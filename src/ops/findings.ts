@@ -20,7 +20,7 @@ export interface Finding {
   command: string;
 }
 
-/** Time for which rejected data and warnings about data are findings, in seconds. */
+/** Time for which rejected data and data warnings are reported as findings, in seconds. */
 const DATA_SHOWN_S = 3_600;
 
 /** Returns the findings of a status report, the most important ones first. */
@@ -59,7 +59,7 @@ function stateOf(source: SourceReport): Condition[] {
     const since = durationText(source.silent_seconds);
     if (last !== null) return error('source.silent', `no value for ${since}${because}`);
     const example = problem === null && rejected !== null ? `: ${rejectedText(rejected)}` : because;
-    return error('source.silent', `no value since it was opened ${since} ago${example}`);
+    return error('source.silent', `no value since the source was opened ${since} ago${example}`);
   }
   if (connected === false) {
     return error('source.disconnected', `not connected for ${durationText(source.since_seconds)}${because}`);
@@ -79,7 +79,7 @@ function stateOf(source: SourceReport): Condition[] {
   return found;
 }
 
-/** Returns what is wrong with the data that arrives. An error of the whole source already contains an example. */
+/** Returns the problems with received data. An error of the whole source already contains an example. */
 function dataOf(source: SourceReport): Condition[] {
   const { silent, connected, unusable, missing, rejected, warnings } = source;
   if (silent || connected === false || unusable !== null) return [];

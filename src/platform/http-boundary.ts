@@ -147,7 +147,7 @@ export class HttpBoundary {
         method: request.method,
         headers: { 'user-agent': userAgent, accept: 'application/json', ...request.headers },
         body: request.body ?? null,
-        // The deadline includes both.
+        // The deadline of the call covers headers and body.
         headersTimeout: 0,
         bodyTimeout: 0,
         // After a 5xx, close the connection, because the host name may resolve to another address.

@@ -4,7 +4,7 @@
  * - Pace (per minute and per day): requests are evenly spaced (GCRA, a token bucket stored as a single time). A request
  *   may precede its scheduled time by at most the tolerance, so limit + 1 requests always span more than the window.
  * - Share: if several agents use the same limit, the platform rejects requests with 429. Each minute with a 429 halves
- *   the share of the limit that this agent uses, and each minute without one adds a twentieth of the limit (AIMD, as in
+ *   the share of the limit that this agent uses, and each minute without one adds 5 % of the limit (AIMD, as in
  *   TCP). The share is at least one request per minute.
  * - Rest: after a 429, no requests are made until the limit is reset. The first request then has a random time within
  *   its interval, so that no agent is always the last one.

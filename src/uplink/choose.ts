@@ -36,7 +36,7 @@ export type Choice = { take: Take; probe?: Probe } | { untilMs: number };
 
 /** Maximum number of values in a trial that looks for an accepted value. */
 const SEARCH_VALUES = 500;
-/** Maximum number of values in a probe of a hold because of access. */
+/** Maximum number of values in an access probe. */
 const PROBE_VALUES = 50;
 const NEVER = Number.POSITIVE_INFINITY;
 

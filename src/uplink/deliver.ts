@@ -250,7 +250,7 @@ function noteResponded(bytes: number, { assets, health, holds, log }: DeliverPar
   log.restored(ended);
 }
 
-/** Responses that cause an outage at once, without a second asset. */
+/** Responses that cause an outage immediately, without a second asset. */
 const AT_ONCE: ReadonlySet<Meaning> = new Set(['quota', 'session', 'unreachable']);
 const CAUSES: Partial<Record<Meaning, OutageCause>> = {
   quota: 'quota',

@@ -1,5 +1,5 @@
 /**
- * Decides whether an asset or the platform is at fault, and when to try again during an outage.
+ * Decides whether an asset or the platform is at fault, and when to retry during an outage.
  *
  *   online ── three assets, or all active ones, failed ──► outage ── trial at `nextTryAtMs` accepted ──► online
  *

@@ -150,7 +150,7 @@ export class Holds implements EventHolds {
     this.#gathered = new GatheredLines(options.clock);
   }
 
-  /** Applies the holds that were stored. Before that, nothing is held. */
+  /** Applies the holds that were stored. Nothing is held before this call. */
   start({ holds, damaged }: Pick<LoadedHolds, 'holds' | 'damaged'>): void {
     const { clock, logger } = this.#options;
     if (damaged > 0) logger.warn({ event: 'access.damaged', rows: damaged }, 'holds with an invalid checksum removed');
@@ -268,7 +268,7 @@ export class Holds implements EventHolds {
     this.#changed();
   }
 
-  /** Counts a value that was rejected alone. Returns what should be held because too many values were rejected. */
+  /** Counts a value that was rejected alone. Returns the kind of object to hold if too many values were rejected. */
   countRejection(asset: number, series: number): 'asset' | 'series' | undefined {
     for (const [kind, id] of [
       ['asset', asset],

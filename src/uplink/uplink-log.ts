@@ -167,7 +167,7 @@ export class UplinkLog {
 
   intervalChanged(isLengthened: boolean, facts: { intervalMs: number; configuredMs: number }, cause: string): void {
     const fields = { event: isLengthened ? 'uplink.interval_lengthened' : 'uplink.interval_normal', ...facts };
-    if (isLengthened) this.#log.warn(fields, `post interval lengthened: ${cause}`);
+    if (isLengthened) this.#log.warn(fields, `post interval increased: ${cause}`);
     else this.#log.info(fields, 'post interval restored');
   }
 

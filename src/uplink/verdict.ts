@@ -112,7 +112,7 @@ export function verdictOfError(error: unknown): Verdict {
   return { meaning, code, status: 0, reason: foreignWords(messageOf(error)) };
 }
 
-/** Responses that gateways between agent and platform may give to large bodies while they forward small ones. */
+/** Responses that proxies between agent and platform may return to large bodies although they forward small ones. */
 const MAY_BE_TOO_LARGE = new Set(['408', '502', '504', 'platform.timeout', 'platform.connection_reset']);
 
 /** Whether a smaller post may be accepted although this one was not. */

@@ -26,7 +26,7 @@ async function end(): Promise<void> {
   await platform.stop();
 }
 
-/** Gives each test of a `describe` a platform and an agent of its own. */
+/** Starts a platform and an agent for each test of a `describe`. */
 function withOwnAgents(): void {
   beforeEach(begin);
   afterEach(end);
@@ -215,7 +215,7 @@ describe('response to a post', () => {
     expect(platform.counts(881).received).toBe(receivedBefore + 10_000);
   });
 
-  it('of a portal is reported as such, and the values arrive when it is gone', async () => {
+  it('of a portal is reported as such, and the values are posted after the portal is removed', async () => {
     proxy.answer = (exchange, response) => {
       if (!isPost(exchange)) return false;
       response.writeHead(200, { 'content-type': 'text/html' }).end('<html><title>Guest WLAN</title></html>');
@@ -333,7 +333,7 @@ describe('asset without permission', () => {
     };
   }
 
-  it('is posted to once if access is lost and regained within a second, in any order of arrival', async () => {
+  it('receives one post if access is lost and regained within a second, in any order of arrival', async () => {
     const send = await listen({ TECHNICAL_USER_ID: String(OWN_USER) });
     const startMs = Date.now();
     const [lost, regained] = ['disappeared', 'appeared'] as const;
@@ -355,7 +355,7 @@ describe('asset without permission', () => {
     await agent.until(async () => (await held()).length === 1, 'an asset that stays lost is held');
   });
 
-  it('is posted to before it is held if the event may concern another user', async () => {
+  it('is held only after a rejected post if the event may concern another user', async () => {
     const send = await listen();
     await send('disappeared', 6, Date.now());
     await push(881, 0);
@@ -369,7 +369,7 @@ describe('asset without permission', () => {
     await send('appeared', 6, Date.now() + 5_000);
     await arrived(881, 2);
     await agent.end('SIGTERM');
-    // An event about a user other than the known one holds nothing.
+    // An event about a user other than the known one does not hold the asset.
     const sendAgain = await listen({ TECHNICAL_USER_ID: String(OWN_USER) });
     await sendAgain('disappeared', 6, Date.now() + 10_000);
     await agent.until(() => agent.logged('access.other_user').length === 1, 'the event is reported');

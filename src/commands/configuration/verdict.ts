@@ -84,7 +84,7 @@ function narrowFilters(configuration: Configuration | undefined, directory: stri
   }));
 }
 
-/** Warns about folders of sources that do not exist, because the files may be expected elsewhere. */
+/** Warns about missing source folders, because files may be written to another path. */
 async function missingFolders(configuration: Configuration | undefined, directory: string): Promise<Problem[]> {
   const problems: Problem[] = [];
   for (const { kind, name, spec } of configuration?.tags.sources.values() ?? []) {

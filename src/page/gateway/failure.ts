@@ -139,7 +139,7 @@ function holdFailures({ holds }: StatusReport): Failure[] {
   const hint =
     first.cause === 'rejected'
       ? 'Correct the unit, key or asset in tags.yaml. The agent retries automatically.'
-      : 'Grant the technical user the permission on the platform. The agent retries automatically.';
+      : 'Grant can_read and can_update to the technical user. The agent retries automatically.';
   return [{ id: 'holds', title, words, hint, command: 'tagferry doctor' }];
 }
 

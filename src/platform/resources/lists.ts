@@ -56,7 +56,7 @@ export async function* readPages(client: ApiCalls, list: List): AsyncGenerator<L
       kind: 'other',
       signal,
     };
-    if (requests > MAX_REQUESTS) throw unreadable(call, 'the list does not end');
+    if (requests > MAX_REQUESTS) throw unreadable(call, 'the list has too many pages');
     const answer = await client.request(call);
     if (PAGING_REJECTED.has(answer.status) && page === 1 && (filter || isPaged)) {
       if (filter) filter = undefined;
@@ -71,7 +71,7 @@ export async function* readPages(client: ApiCalls, list: List): AsyncGenerator<L
       size++;
       continue;
     }
-    if (!body) throw unreadable(call, 'a page that is not JSON, or too large', answer);
+    if (!body) throw unreadable(call, 'the page is too large or not JSON', answer);
     const entries = entriesOf(body, members);
     if (!entries) throw unreadable(call, `no list named ${members.join(' or ')}`);
     if (page > 1 && isDeepStrictEqual(entries, previous)) return;

@@ -197,7 +197,7 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
 
   /**
    * Returns the tokens to send to the revocation endpoint: the access token, whose revocation also invalidates the
-   * refresh token (platform 3.3), or the refresh token if the access token has expired, or both if this is unknown.
+   * refresh token (platform 3.3), the refresh token if the access token has expired, or both if the expiry is unknown.
    */
   #tokensToRevoke(token: LiveToken): string[] {
     const { accessToken, refreshToken, isLeftover } = token;

@@ -47,7 +47,7 @@ interface IssuedToken extends LiveToken {
   readonly lifetimeMs: number;
   /** Whether the platform rejected the token with a 401. */
   isRejected: boolean;
-  /** Whether the platform accepted the token: it answered a call with a status other than 401 and 5xx. */
+  /** Whether the platform accepted the token: it responded to a call with a status other than 401 and 5xx. */
   isAccepted: boolean;
   /** Set after the first 401 until the token is accepted or replaced. */
   trial?: TokenTrial | undefined;
@@ -91,7 +91,7 @@ type SessionState = 'none' | 'renewing' | 'valid' | 'waiting' | 'revoked';
  * 2. Callers without a valid token wait for a renewal in progress.
  * 3. A refresh token that may be invalid is never used again. The next grant is a login.
  * 4. New tokens are on disk before their first use. `LiveTokens` revokes their predecessors.
- * 5. A 401 invalidates only the token that was rejected. If the token is new, a server may not know it yet. The call is
+ * 5. A 401 invalidates only the token that was rejected. If the token is new, a server may not accept it yet. The call is
  *    then retried with the same token after 1, 2, 4 and 8 s. Until the platform accepts the token, the other calls wait
  *    and take turns, so that an endpoint that rejects every token does not delay the others.
  *

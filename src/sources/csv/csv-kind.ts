@@ -123,7 +123,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       maxLength: 64,
       title: 'a time format',
       description:
-        'CSV: time format made of YYYY MM DD HH mm ss SSS, hh and A, MMM for the month name; or unix, unix_ms, excel, wincc. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
+        'CSV: time format consisting of YYYY MM DD HH mm ss SSS, hh and A, MMM for the month name; or unix, unix_ms, excel, wincc. Default: ISO 8601 or DD.MM.YYYY HH:mm:ss.',
       examples: ['MM/DD/YYYY hh:mm:ss A'],
     },
     zone: {
@@ -265,11 +265,11 @@ function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefi
     return [
       'value_column',
       'value_column requires name_column',
-      'add name_column; if each column is a value, set column',
+      'set name_column, or set column if each column contains one value',
     ];
   }
   if (nameColumn !== undefined && valueColumn === undefined) {
-    return ['name_column', 'name_column requires value_column', 'add it, for example value_column: VarValue'];
+    return ['name_column', 'name_column requires value_column', 'set value_column, for example value_column: VarValue'];
   }
   if (nameColumn !== undefined && form === 'wide') {
     return ['form', 'form: wide contradicts name_column', 'remove form, or set column for each value instead'];
@@ -283,7 +283,11 @@ function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefi
   for (const [at, [member, column]] of used.entries()) {
     const [other] = used.slice(0, at).find(([, one]) => one === column) ?? [];
     if (other !== undefined) {
-      return [member, `${other} and ${member} are both "${printable(String(column))}"`, 'use one column for each'];
+      return [
+        member,
+        `${other} and ${member} are both "${printable(String(column))}"`,
+        'use a separate column for each',
+      ];
     }
   }
   if (hasHeader) return undefined;

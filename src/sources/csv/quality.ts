@@ -4,8 +4,8 @@ import type { Quality } from '../intake/gate.ts';
 export type QualityMap = Readonly<Record<string, Quality>>;
 
 /**
- * Returns the quality that a cell stands for: the one in `map`, a word, or a code of OPC Classic. Returns `undefined` for
- * other text, and for 1, which means good in some archives and bad in OPC Classic.
+ * Returns the quality that a cell represents: the one in `map`, a word, or a code of OPC Classic. Returns `undefined`
+ * for other text, and for 1, which means good in some archives and bad in OPC Classic.
  */
 export function qualityOf(text: string, map: QualityMap | undefined): Quality | undefined {
   if (map !== undefined && Object.hasOwn(map, text)) return map[text];

@@ -29,11 +29,16 @@ export const AVAILABILITY_MEMBERS = {
       'MQTT and NATS: topic or subject on which the device announces that it is offline. The latest value is then sent with status bad.',
     examples: ['zigbee2mqtt/ft101/availability', 'tele/{tag}/LWT'],
   },
-  payload_available: { ...PAYLOAD, default: 'online', description: 'Text for an available device.', examples: ['1'] },
+  payload_available: {
+    ...PAYLOAD,
+    default: 'online',
+    description: 'Message text that announces an available device.',
+    examples: ['1'],
+  },
   payload_not_available: {
     ...PAYLOAD,
     default: 'offline',
-    description: 'Text for an unavailable device.',
+    description: 'Message text that announces an unavailable device.',
     examples: ['0'],
   },
 };
@@ -54,7 +59,7 @@ export function readAvailability(
   const words = [available ?? 'online', unavailable ?? 'offline'].map((word) => String(word).trim().toLowerCase());
   if (words[0] === words[1]) {
     const instead = 'use different texts, such as online and offline';
-    report.problem('payload_not_available', 'payload_not_available is the same text as payload_available', instead);
+    report.problem('payload_not_available', 'payload_not_available must differ from payload_available', instead);
     return undefined;
   }
   const read: Availability = {

@@ -276,9 +276,12 @@ export class BlockReader {
     this.#ignored = undefined;
     const { source, maxRegisters, trouble } = this.#options;
     if (this.#maxRegisters === maxRegisters) return;
-    const hint = `To avoid the search after each start, set \`max_registers: ${this.#maxRegisters}\`.`;
+    const hint = `To avoid the search after each startup, set \`max_registers: ${this.#maxRegisters}\`.`;
     const fields = { source, registers: this.#maxRegisters, hint };
-    trouble.report({ event: 'modbus.requests_shortened', ...fields }, 'device ignores long requests, shortened them');
+    trouble.report(
+      { event: 'modbus.requests_shortened', ...fields },
+      'device ignores long requests, requests shortened',
+    );
   }
 
   /** Plans blocks of readable items and blocks of items to be retried. */

@@ -107,7 +107,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       type: 'boolean',
       default: false,
       title: 'true or false',
-      description: 'Modbus TCP: accept responses with another unit number.',
+      description: 'Modbus TCP: whether responses with another unit number are accepted.',
     },
     framing: {
       enum: ['tcp', 'rtu'],
@@ -133,7 +133,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       type: 'boolean',
       default: false,
       title: 'true or false',
-      description: 'Modbus TCP: disconnect after each poll, so that other clients can connect.',
+      description: 'Modbus TCP: whether the agent disconnects after each poll, so that other clients can connect.',
     },
   },
   valueMembers: {
@@ -187,7 +187,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       return undefined;
     }
     if (raw.any_unit === true && raw.framing === 'rtu') {
-      report.problem('any_unit', 'any_unit is not supported for framing: rtu', 'remove it');
+      report.problem('any_unit', 'any_unit is not supported for framing: rtu', 'remove any_unit');
       return undefined;
     }
     const { unit = 1, connections = 1, max_registers: maxRegisters = MAX_REGISTERS } = raw as Record<string, number>;

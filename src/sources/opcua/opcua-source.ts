@@ -206,7 +206,7 @@ export class OpcuaSource implements RunningSource {
       this.#stored = message;
       send({ stored: message! });
     };
-    // If the source stops first, the server will resend the message. So it does if a part is stored without the end.
+    // If the source stops first, or if only the first parts of the message are stored, the server resends the message.
     stored.then(message && acknowledge, () => {});
     // A test stores nothing.
     if (!isTest) await gate.untilRoom();
@@ -237,7 +237,7 @@ export class OpcuaSource implements RunningSource {
     sourceStatus.errors++;
     if (status === 0) sourceStatus.recordRejected(`${name}: ${problem}`);
     const fields = { source: source.name, value: name, error: problem };
-    this.#valueTrouble.report({ event: 'opcua.unreadable', ...fields }, 'value cannot be read', name);
+    this.#valueTrouble.report({ event: 'opcua.unreadable', ...fields }, 'failed to read value', name);
     this.#unreadable.set(item, hint === undefined ? { problem } : { problem, hint });
   }
 
@@ -246,7 +246,7 @@ export class OpcuaSource implements RunningSource {
     const { namespaces: first } = this.#server;
     if (isNew) this.#past.expectGaps();
     if (first.some((uri, at) => uri !== namespaces[at])) {
-      const text = 'the server has renumbered its namespaces';
+      const text = 'server renumbered its namespaces';
       this.#trouble.report({ event: 'opcua.namespaces_changed', source: source.name }, text);
     }
     const all = namespaces.map((uri, at) => first[at] ?? uri);

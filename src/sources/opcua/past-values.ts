@@ -1,8 +1,8 @@
 /**
  * Fills gaps in the values of a server from its history, after the live values. The notes `times/N` contain the time of
- * the latest stored value of each item and its gaps, except for items without history. They are written with the values,
- * so gaps are filled completely even after a kill -9. Each note belongs to 100 items and is written only if one of them
- * has changed.
+ * the latest stored value of each item and its gaps, except for items without history. The notes are written with the
+ * values, so gaps are filled completely even after a kill -9. Each note belongs to 100 items and is written only if one
+ * of them has changed.
  *
  *   latest ──── subscription lost ──── first value of the next one ──► gap (latest, first) ──► filled page by page
  */
@@ -84,7 +84,7 @@ export class PastValues {
       const number = first / ITEMS_PER_NOTE;
       const times = JSON.parse(notes.get(`times/${number}`) ?? '[]') as StoredTimes[];
       for (const [at, one] of times.entries()) stored.set(storedKeys[first + at]!, one);
-      // The items may have changed their places.
+      // The items may be in a different order.
       this.#changed.add(number);
     }
     this.#items = keys.map((key, item) => {
@@ -159,7 +159,7 @@ export class PastValues {
     item.isGapExpected = false;
     if (latestMs !== undefined && timeMs <= latestMs) return !isGapExpected || timeMs < latestMs;
     item.latestMs = timeMs;
-    // Also before the server has reported it: a crash in between would lose the beginning of the next gap.
+    // Also marked before the server has reported the history: a crash would otherwise lose the start of the next gap.
     if (item.hasHistory !== false) this.#markChanged(at);
     if (latestMs === undefined || timeMs - latestMs <= 1 || !(isGapExpected || isAfterGap)) return true;
     if (gaps.length < MAX_GAPS) gaps.push({ fromMs: latestMs, untilMs: timeMs, attempts: 0 });
@@ -196,9 +196,9 @@ export class PastValues {
     const earliestMs = untilMs - this.#context().source.spec.historyMs;
     let why: string | undefined;
     try {
-      if (!hasHistory) why = 'there is no history of this value';
+      if (!hasHistory) why = 'the server stores no history of this value';
       else if (gap.fromMs < earliestMs) {
-        this.#reportMissing(at, gap.fromMs, earliestMs, 'the gap is longer than history:');
+        this.#reportMissing(at, gap.fromMs, earliestMs, 'the gap is longer than `history`');
         gap.fromMs = earliestMs;
       }
       why ??= await this.#readPages(at, gap, untilMs, filled, signal);

@@ -108,7 +108,7 @@ export async function handleReaderLines(output: Readable, { clock, handle, silen
       watch();
       if ('alive' in line) return;
       waitingLength += length;
-      if (waitingLength > MAX_WAITING_LENGTH) throw new Error('the OPC UA process does not wait for the agent');
+      if (waitingLength > MAX_WAITING_LENGTH) throw new Error('too much unprocessed output of the OPC UA process');
       handled = handled.then(async () => {
         await handle(line);
         waitingLength -= length;

@@ -199,7 +199,7 @@ MessageChunker.prototype.chunkSecureMessage = function (...parameters) {
   return chunkSecureMessage.apply(this, parameters);
 };
 
-/** Rejects requests with more operations, as small controllers do that report no limits. */
+/** Rejects requests with more operations, like small controllers that do not report their limits. */
 let maxOperations = Number.POSITIVE_INFINITY;
 let areRightsHeld = false;
 const dispatch = server as unknown as Record<string, (message: { request: object }, channel: Channel) => void>;

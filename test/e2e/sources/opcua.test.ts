@@ -178,7 +178,7 @@ describe('OPC UA source', () => {
     expect((await report()).rejected?.count).toBe(2);
   });
 
-  it('obeys the operation limits of the server, and reports what it samples more slowly and queues less', async () => {
+  it('obeys the operation limits of the server, and reports slower sampling and smaller queues', async () => {
     expect(server.excess()).toEqual([]);
     expect((await report()).warnings).toMatchObject([
       {

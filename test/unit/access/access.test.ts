@@ -193,7 +193,7 @@ describe('lost instrumentation', () => {
     await plant.clock.advance(15 * MINUTE);
     const [probe] = plant.holds.due(plant.clock.monotonicMs());
     expect(probe).toMatchObject({ asset: 882, onlySeries: [4, 6] });
-    // Its rejection says nothing about the whole asset.
+    // The rejection does not concern the whole asset.
     plant.holds.denied(882, 403, { startedMs: plant.clock.monotonicMs(), probe });
     expect(plant.holds.isHeld(882)).toBe(false);
     plant.accept(881, 3);
@@ -243,7 +243,7 @@ describe('access event of a user', () => {
     expect(warned.map(({ event }) => event)).toEqual(logged ? [logged] : []);
   });
 
-  it('that is not known to be the own one makes the next probe of a held asset due', async () => {
+  it('makes the next probe of a held asset due if it concerns another user', async () => {
     const plant = await buildPlant();
     plant.deny(881);
     await plant.receive(accessEvent('asset_appeared', 881, 1, { id: 6 }));

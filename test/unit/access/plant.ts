@@ -106,7 +106,7 @@ export async function buildPlant(more: PlantOptions = {}) {
       plant.follower = new AccessFollower(options);
       plant.follower.start(stored);
     },
-    /** Puts events in the inbox and waits until they have been read. */
+    /** Adds events to the inbox and waits until they have been read. */
     async receive(...arrived: Omit<ArrivedAccessEvent, 'id'>[]): Promise<void> {
       for (const event of arrived) events.push({ ...event, id: events.length + 1 });
       plant.follower.wake();

@@ -14,7 +14,7 @@ describe('fleet report line', () => {
     expect(failuresOf({ session: { usable: false } })).toEqual(['signed out: no error reported']);
   });
 
-  it('counts only holds for which values wait', () => {
+  it('counts only holds with waiting values', () => {
     const holds = [true, false, true].map((values_wait) => ({ kind: 'asset', id: 1, values_wait }));
     expect(failuresOf({ holds })).toEqual(['2 held']);
     expect(failuresOf({ holds: holds.filter((hold) => !hold.values_wait) })).toEqual([]);

@@ -31,7 +31,7 @@ interface Waiting {
 interface BatchInProgress {
   batch: Batch;
   lane: 'live' | 'backlog';
-  /** Whether the batch had backlog values when it was taken. A flush moves its live values to its backlog values. */
+  /** Whether the batch had backlog values when it was taken. A flush moves the live values of the batch to the backlog. */
   hasBacklog: boolean;
   live: MemoryValue[];
   backlog: MemoryValue[];

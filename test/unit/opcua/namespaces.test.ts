@@ -15,7 +15,7 @@ describe('OPC UA namespace table', () => {
     expect(NAMESPACES.nodeIdOf(node).toString()).toBe(found);
   });
 
-  it('rejects a URI unknown to the server, and an index that belonged to another URI before', () => {
+  it('rejects a URI unknown to the server, and an index that previously belonged to another URI', () => {
     const renumbered = new Namespaces(['http://opcfoundation.org/UA/', 'urn:b', 'urn:a'], NAMESPACES.uris.slice(0, 2));
     expect(() => NAMESPACES.nodeIdOf('nsu=urn:c;s=Line')).toThrow('does not have the namespace urn:c');
     expect(() => renumbered.nodeIdOf('ns=1;s=Line')).toThrow('1 was urn:a and is now urn:b');

@@ -46,7 +46,7 @@ describe('OPC UA connection error message', () => {
   it('names an address on which no server is listening', async () => {
     const port = await freePort();
     const url = `opc.tcp://127.0.0.1:${port}`;
-    const problem = `nothing listens on 127.0.0.1:${port}`;
+    const problem = `127.0.0.1:${port} refused the connection`;
     expect(await problemAt(url)).toMatchObject({ problem, hint: expect.stringContaining('firewall') });
     const inspected = await inspect({ url, identity: { folder } }).catch((error: unknown) => error);
     expect(problemOf(inspected, { url }).problem).toBe(problem);
@@ -61,7 +61,7 @@ describe('OPC UA connection error message', () => {
   it('names an address on which a different kind of server responds', async () => {
     const port = await listen(createWebServer((_, response) => response.end('no')));
     expect(await problemAt(`opc.tcp://127.0.0.1:${port}`)).toMatchObject({
-      problem: `127.0.0.1:${port} does not respond as an OPC UA server`,
+      problem: `127.0.0.1:${port} is not an OPC UA server`,
     });
   });
 

@@ -132,7 +132,7 @@ describe('transferred OPC UA subscription', () => {
     // The queue contains all values of the longer interval.
     [{ publishingMs: 2_000 }, []],
     [{}, []],
-  ])('reports what the server does less often than requested: %j', async (revised, expected) => {
+  ])('reports revised intervals and queue sizes: %j', async (revised, expected) => {
     const { lines } = await new Server([12], revised).open();
     expect(lines.flatMap((line) => ('revised' in line ? line.revised : []))).toEqual(expected.map((what) => [0, what]));
   });
@@ -143,7 +143,7 @@ describe('transferred OPC UA subscription', () => {
 });
 
 describe('OPC UA subscription with a rejected node', () => {
-  it('reports the node again when the server has it, and not at each attempt', async () => {
+  it('reports the node only when its state changes, not at each attempt', async () => {
     const lines: ReaderLine[] = [];
     const clock = new ManualClock();
     const uris = ['', 'urn:a'];

@@ -176,7 +176,7 @@ tags: { T: { asset: 1, values: { ${values} } } }
     expect(logged).toContain('mqtt.unreadable');
   });
 
-  it('is not known if the broker rejects the topic, which is a problem of the source', async () => {
+  it('is unknown if the broker rejects the topic, which the source reports as a problem', async () => {
     server.forbidden.add('s');
     await start('', 't: { from: plant, topic: a, availability: s }');
     await vi.waitUntil(() => report().problem === 'the broker rejects the subscription to s');
@@ -208,7 +208,7 @@ tags: { T: { asset: 1, values: { t: { from: plant, subject: "p.>", availability:
 describe('availability in tags.yaml', () => {
   it.each([
     ['availability: "a/+"', 'contains a wildcard'],
-    ['availability: a, payload_available: X, payload_not_available: x', 'is the same text as payload_available'],
+    ['availability: a, payload_available: X, payload_not_available: x', 'must differ from payload_available'],
   ])('is rejected by check: %s', (members, reason) => {
     const text = `sources: { plant: { mqtt: "mqtt://127.0.0.1" } }
 tags: { T: { asset: 1, values: { t: { from: plant, topic: a, ${members} } } } }

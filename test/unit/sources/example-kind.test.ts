@@ -132,10 +132,10 @@ describe('example source kind of CONTRIBUTING.md', () => {
   });
 });
 
-describe('source whose values a reload changes', () => {
+describe('source with values changed by a reload', () => {
   const VALUES = TAGS.replace('scale: 0.5 }', 'range: [0, 11] }\n      b: { from: lamp, step: 3 }');
 
-  it('keeps its counters and warnings, unlike the states of values of another device', async () => {
+  it('keeps its counters and warnings, but not the value states of another device', async () => {
     const { sources, clock, reload } = runningWith(VALUES);
     await sources.apply(() => true);
     await clock.advance(25_400);

@@ -147,7 +147,7 @@ describe('HTTP client that sends Expect: 100-continue', () => {
   const EXPECT = 'Expect: 100-continue\r\n';
   const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
 
-  it.each(['/write', '/v1/values', '/query'])('to %s is asked for the body once', async (path) => {
+  it.each(['/write', '/v1/values', '/query'])('to %s receives one 100 Continue', async (path) => {
     await listener.listen();
     const json = '{"values":[{"tag":"FT-101","key":"flow","value":1}]}';
     const body = { '/write': LINE, '/v1/values': json, '/query': 'q=SHOW+DATABASES' }[path]!;
@@ -161,7 +161,7 @@ describe('HTTP client that sends Expect: 100-continue', () => {
     expect(received().slice(CONTINUE.length)).toMatch(/^HTTP\/1\.1 20[04] /);
   });
 
-  it('and the body at once is answered once', async () => {
+  it('and the body without waiting receives one response', async () => {
     const received = await exchange([request(LINE, EXPECT)]);
     expect(received.replace(CONTINUE, '')).toMatch(/^HTTP\/1\.1 204 /);
     expect(listener.stored).toEqual([12.5]);

@@ -120,7 +120,7 @@ describe('source report', () => {
         severity: 'error',
         event: 'source.silent',
         subject: 'modbus source plc1',
-        sentence: 'no value since it was opened 2 min ago: no response within 3000 ms',
+        sentence: 'no value since the source was opened 2 min ago: no response within 3000 ms',
         hint: null,
         command: 'tagferry sources test plc1',
       },

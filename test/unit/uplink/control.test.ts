@@ -171,7 +171,7 @@ describe('size of posts', () => {
     ['504', { status: 504 }],
     ['502', { status: 502 }],
     ['a reset', undefined],
-  ])('is halved if large bodies get %s, tried again, and then kept for an hour', async (_name, reply) => {
+  ])('is halved if large bodies cause %s, and restored an hour later', async (_name, reply) => {
     const maxBytes = 3_000;
     let isBroken = true;
     await begin((post) => (isBroken && post.bytes > maxBytes ? reply : TAKEN));
@@ -197,14 +197,14 @@ describe('size of posts', () => {
     expect(posts().some(({ bytes }) => bytes > 2 * maxBytes)).toBe(true);
   });
 
-  it('is halved if a link swallows large bodies until the deadline', async () => {
+  it('is halved if large bodies have no response before the deadline', async () => {
     await begin((post) => (post.bytes > 3_000 ? new Promise<undefined>(() => {}) : TAKEN));
     plant.accept(1, 1, 1_000);
     await clock.advance(1_800_000);
     expect(plant.buffer.waiting).toBe(0);
   });
 
-  it('is not changed for other assets by one that hangs, and restored by a reload', async () => {
+  it('is unchanged for other assets if one asset fails, and is restored by a reload', async () => {
     await begin((post) => (post.asset === 1 ? { status: 504 } : TAKEN));
     plant.accept(1, 1, 1_000);
     plant.accept(2, 2, 5_000);

@@ -143,7 +143,7 @@ describe('CSV quality column', () => {
     },
   );
 
-  it('can differ between values, and ends a value without a number', async () => {
+  it('can differ between values, and marks an empty value as bad', async () => {
     const bench = new CsvBench(
       'settle: 50ms, time_column: t, quality_column: q',
       'a: { from: drop, quality_column: a_q }, b: { from: drop, on_failure: bad }',

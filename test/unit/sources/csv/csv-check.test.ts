@@ -35,7 +35,7 @@ describe('check of a CSV source', () => {
     ['time_column: 1, time_format: "DD.MM.YYYY HH:mm:SS"', 'contains "SS", which is not a token, use a value such as'],
     ['time_column: 1, time_format: "HH:mm:ss"', 'has no year, month and day'],
     ['time_column: 1, zone: Berlin', 'unknown time zone "Berlin", use a value such as Europe/Berlin or UTC'],
-    ['time_column: t, name_column: n', 'name_column requires value_column, add it'],
+    ['time_column: t, name_column: n', 'name_column requires value_column, set value_column'],
     ['time_column: t, value_column: n', 'value_column requires name_column'],
     [`form: wide, ${NAMES}`, 'form: wide contradicts name_column'],
     ['time_column: t, name_column: n, value_column: n', 'name_column and value_column are both "n"'],

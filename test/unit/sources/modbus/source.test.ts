@@ -348,7 +348,7 @@ describe('Modbus device that ignores long requests', () => {
     expect(shortened).toMatchObject([{ source: 'plc', registers: 25 }]);
   });
 
-  it('is read in full blocks after a time without any response', async () => {
+  it('is still read in full blocks after an outage', async () => {
     device.respond = ignore;
     const source = await open(holding(range(0, 100)));
     await pollIgnored(source, true);

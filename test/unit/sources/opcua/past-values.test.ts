@@ -31,7 +31,7 @@ class Server {
       this.log[level] = ((fields: { event: string }) => this.events.push(fields.event)) as typeof this.log.info;
   }
 
-  /** Opens the source as at a startup, with the stored notes. */
+  /** Opens the source with the stored notes, as at startup. */
   open(items = ITEMS, historyMs = 1e9): PastValues {
     const points = Array.from({ length: items }, (_, series) => {
       return {
@@ -83,7 +83,7 @@ class Server {
     return notes.reduce((sum, { text = '' }) => sum + text.length, 0);
   }
 
-  /** Reads the history until all gaps are filled or given up. */
+  /** Reads the history until all gaps are filled or abandoned. */
   async search(past: PastValues): Promise<void> {
     const end = new AbortController();
     past.run(end.signal).catch(() => {});
@@ -94,7 +94,7 @@ class Server {
 
 const ALL = Array.from({ length: ITEMS }, (_, at) => at);
 
-/** A source that has stored a value of each item at NOW, and starts again. */
+/** Restarted source that has stored a value of each item at NOW. */
 function restarted(items = ALL, historyMs?: number): { server: Server; past: PastValues } {
   const server = new Server();
   const before = server.open();
@@ -108,7 +108,7 @@ function restarted(items = ALL, historyMs?: number): { server: Server; past: Pas
 }
 
 describe('past values of an OPC UA server', () => {
-  it('are read between the stored value and the first value after a restart, once', async () => {
+  it('are read once between the stored value and the first value after a restart', async () => {
     const { server, past } = restarted();
     past.record(120, NOW + 4 * SECOND, false);
     past.record(120, NOW + 9 * SECOND, false);
@@ -163,7 +163,7 @@ describe('past values of an OPC UA server', () => {
     expect([server.events.filter((event) => event === 'opcua.gap'), server.seconds]).toEqual([['opcua.gap'], read]);
   });
 
-  it('are counted as rejected if they are no measurements', async () => {
+  it('are counted as rejected if they are not measurements', async () => {
     const { server, past } = restarted();
     past.record(0, NOW + 9 * SECOND, false);
     server.history = [

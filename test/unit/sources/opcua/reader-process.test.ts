@@ -36,7 +36,7 @@ class Output {
     await turn();
   }
 
-  /** Passes a minute. `isAlive`: whether the process sends heartbeats. */
+  /** Advances the clock by one minute. `isAlive`: whether the process sends heartbeats. */
   async minute(isAlive: boolean): Promise<void> {
     for (let at = 0; at < MINUTE_S; at += HEARTBEAT_S) {
       if (isAlive) await this.send({ alive: true });
@@ -52,7 +52,7 @@ class Output {
 }
 
 describe('watch of the OPC UA process', () => {
-  it('detects a frozen process while its values wait for room on the disk', async () => {
+  it('detects a frozen process while its values wait for disk space', async () => {
     const output = new Output();
     await output.send({ values: [[0, 1, 2, 0]] });
     await output.minute(true);
@@ -74,6 +74,6 @@ describe('watch of the OPC UA process', () => {
     const output = new Output();
     const values = [[0, 'x'.repeat(1024 * 1024), 2, 0]];
     for (let at = 0; at < 64; at++) await output.send({ values });
-    await expect(output.ended).rejects.toThrow('does not wait');
+    await expect(output.ended).rejects.toThrow('too much unprocessed output');
   });
 });

@@ -249,7 +249,7 @@ describe('Sparkplug B source', () => {
     expect([errors, rejected]).toEqual([40, expect.objectContaining({ count: 40, problem: `T b: ${problems[1]}` })]);
     await bench.clock.advance(30_000);
     const lines = logged.filter(({ event }) => event === 'source.not_a_number');
-    // The first value at once, and all others in one entry.
+    // The first value is logged immediately, and all others in one entry.
     expect(lines).toMatchObject([{ value: 'T a', error: problems[0] }, { objects: 2 }]);
   });
 
