@@ -234,6 +234,21 @@ describe('uplink over several hours', () => {
     expect(posts()[first]!.atMs - posts()[0]!.atMs).toBeLessThanOrEqual(206_000);
   });
 
+  it.each([4, 8])('isolates an invalid value although every %dth post for its asset gets 429', async (every) => {
+    let tries = 0;
+    const limited = { status: 429, headers: { 'retry-after': '1' } };
+    await begin((post) => {
+      if (post.asset !== 1) return TAKEN;
+      if (++tries % every === 0) return limited;
+      return post.series.some(({ data }) => data.some(({ number }) => number === 0)) ? refusal() : TAKEN;
+    });
+    plant.accept(1, 1, 1_000);
+    await flow(120, [2, 3]);
+    expect(platform.ledger.taken.filter((value) => value.asset === 1)).toHaveLength(999);
+    expect(plant.buffer.quarantined.map((one) => one.value.number)).toEqual([0]);
+    expect(posts((post) => post.asset === 1 && post.values > 500)).toHaveLength(1);
+  });
+
   it('does not report a longer interval for an asset without values', async () => {
     await begin();
     // The values become backlog before the live lane posts them.
