@@ -248,8 +248,7 @@ function noteResponded(bytes: number, { assets, health, holds, log }: DeliverPar
   const ended = health.responded();
   if (!ended) return;
   assets.restart(bytes);
-  // Access to these assets was denied during the outage.
-  if (ended.cause === 'denied') holds.tryNow();
+  if (ended.cause === 'denied') holds.tryUnprobed();
   log.restored(ended);
 }
 
@@ -279,7 +278,8 @@ function noteFailed({ verdict, ...posted }: Answered, delivery: Delivery, parts:
     assets.clearDueTimes();
     log.rateLimited(delivery, permits.restMs(clock.monotonicMs()));
   } else if (meaning === 'no-access') {
-    const isEveryones = health.isOutage(asset, 'denied');
+    // The denial of a probe is no news: its object is held already.
+    const isEveryones = !probe && health.isOutage(asset, 'denied');
     holds.denied(asset, status === 403 ? 403 : 404, { ...posted, probe });
     if (isEveryones) platformFails('denied');
     else if (isTrial) noteResponded(0, parts);

@@ -295,6 +295,23 @@ describe('uplink over several hours', () => {
     expect(new Set(platform.ledger.taken.map((value) => value.asset)).size).toBe(30);
   });
 
+  it('treats 404 for three of six assets as an outage once, and probes each of them immediately afterwards', async () => {
+    let broken = false;
+    await begin((post) => (broken && post.asset <= 3 ? { status: 404 } : TAKEN), {}, 0);
+    await flow(30, range(6));
+    broken = true;
+    const startMs = clock.monotonicMs();
+    await flow(110, range(6));
+    expect(plant.logged.filter(({ event }) => event === 'uplink.none_visible')).toHaveLength(1);
+    const denied = posts((post) => post.status === 404);
+    for (const asset of [1, 2, 3]) expect(denied.filter((post) => post.asset === asset)).toHaveLength(2);
+    expect(denied.at(-1)!.atMs - startMs).toBeLessThan(60_000);
+    const taken = platform.ledger.taken.filter((value) => value.asset > 3);
+    expect(taken.length).toBeGreaterThanOrEqual(3 * 120);
+    await flow(300, range(6));
+    expect(plant.logged.filter(({ event }) => event === 'uplink.none_visible')).toHaveLength(1);
+  });
+
   it('probes a held asset every two minutes, and releases it after an accepted post', async () => {
     let forbidden = true;
     await begin((post) => (forbidden && post.asset === 1 ? { status: 404 } : TAKEN));
