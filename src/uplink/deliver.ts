@@ -5,7 +5,8 @@
  * - Rejected: the batch is divided by series, then into halves. A value that is rejected alone is set aside and posted
  *   once more after the platform has accepted something else. If it is rejected again, it is quarantined with the
  *   platform's message. If nothing else is accepted, the platform may reject everything, and nothing is quarantined.
- * - Rate limited, access denied, failed, or aborted at shutdown: the remaining values return to the buffer.
+ * - Rate limited: a divided batch continues after the pause. Otherwise, the values return to the buffer.
+ * - Access denied, failed, or aborted at shutdown: the remaining values return to the buffer.
  *
  * One part is posted at a time, and the parts of a series in order of acceptance, except for values that were set aside.
  * Parts after the first one have the priority of the backlog. After a crash, unfinished batches are posted again.
@@ -169,7 +170,9 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
       } else {
         if (mayBeTooLarge(verdict) && part.values > 1) reduceSize(part, delivery, parts);
         noteFailed(answered, delivery, parts);
-        return;
+        const isContinued = verdict.meaning === 'rest' && part !== batch.whole && !probe && !isTrial;
+        if (!isContinued) return;
+        waiting.splice(at, 0, part);
       }
     }
   } finally {
@@ -245,8 +248,7 @@ function noteResponded(bytes: number, { assets, health, holds, log }: DeliverPar
   const ended = health.responded();
   if (!ended) return;
   assets.restart(bytes);
-  // Access to these assets was denied during the outage.
-  if (ended.cause === 'denied') holds.tryNow();
+  if (ended.cause === 'denied') holds.tryUnprobed();
   log.restored(ended);
 }
 
@@ -259,7 +261,7 @@ const CAUSES: Partial<Record<Meaning, OutageCause>> = {
   'not-understood': 'foreign',
 };
 
-/** Records a post after which the rest of the batch returns to the buffer. */
+/** Records a post after which the rest of the batch waits. */
 function noteFailed({ verdict, ...posted }: Answered, delivery: Delivery, parts: DeliverParts): void {
   const { assets, clock, health, holds, log, permits } = parts;
   const { asset, isTrial, probe } = delivery;
@@ -276,7 +278,8 @@ function noteFailed({ verdict, ...posted }: Answered, delivery: Delivery, parts:
     assets.clearDueTimes();
     log.rateLimited(delivery, permits.restMs(clock.monotonicMs()));
   } else if (meaning === 'no-access') {
-    const isEveryones = health.isOutage(asset, 'denied');
+    // The denial of a probe is no news: its object is held already.
+    const isEveryones = !probe && health.isOutage(asset, 'denied');
     holds.denied(asset, status === 403 ? 403 : 404, { ...posted, probe });
     if (isEveryones) platformFails('denied');
     else if (isTrial) noteResponded(0, parts);

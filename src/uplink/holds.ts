@@ -202,6 +202,12 @@ export class Holds implements EventHolds {
     this.#changed();
   }
 
+  /** Probes the holds that were not probed yet, because the outage that ended may have caused them. */
+  tryUnprobed(): void {
+    for (const hold of this.#all()) if (hold.tries === 0) this.#makeDue(hold);
+    this.#changed();
+  }
+
   /** Probes holds of which an operator withdrew values, because they may be unused. */
   withdrawn(series: Iterable<number>): void {
     for (const id of series) {

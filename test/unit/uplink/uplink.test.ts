@@ -234,6 +234,21 @@ describe('uplink over several hours', () => {
     expect(posts()[first]!.atMs - posts()[0]!.atMs).toBeLessThanOrEqual(206_000);
   });
 
+  it.each([4, 8])('isolates an invalid value although every %dth post for its asset gets 429', async (every) => {
+    let tries = 0;
+    const limited = { status: 429, headers: { 'retry-after': '1' } };
+    await begin((post) => {
+      if (post.asset !== 1) return TAKEN;
+      if (++tries % every === 0) return limited;
+      return post.series.some(({ data }) => data.some(({ number }) => number === 0)) ? refusal() : TAKEN;
+    });
+    plant.accept(1, 1, 1_000);
+    await flow(120, [2, 3]);
+    expect(platform.ledger.taken.filter((value) => value.asset === 1)).toHaveLength(999);
+    expect(plant.buffer.quarantined.map((one) => one.value.number)).toEqual([0]);
+    expect(posts((post) => post.asset === 1 && post.values > 500)).toHaveLength(1);
+  });
+
   it('does not report a longer interval for an asset without values', async () => {
     await begin();
     // The values become backlog before the live lane posts them.
@@ -278,6 +293,23 @@ describe('uplink over several hours', () => {
     expect(plant.holds.heldCount()).toBe(0);
     await flow(30, range(30));
     expect(new Set(platform.ledger.taken.map((value) => value.asset)).size).toBe(30);
+  });
+
+  it('treats 404 for three of six assets as an outage once, and probes each of them immediately afterwards', async () => {
+    let broken = false;
+    await begin((post) => (broken && post.asset <= 3 ? { status: 404 } : TAKEN), {}, 0);
+    await flow(30, range(6));
+    broken = true;
+    const startMs = clock.monotonicMs();
+    await flow(110, range(6));
+    expect(plant.logged.filter(({ event }) => event === 'uplink.none_visible')).toHaveLength(1);
+    const denied = posts((post) => post.status === 404);
+    for (const asset of [1, 2, 3]) expect(denied.filter((post) => post.asset === asset)).toHaveLength(2);
+    expect(denied.at(-1)!.atMs - startMs).toBeLessThan(60_000);
+    const taken = platform.ledger.taken.filter((value) => value.asset > 3);
+    expect(taken.length).toBeGreaterThanOrEqual(3 * 120);
+    await flow(300, range(6));
+    expect(plant.logged.filter(({ event }) => event === 'uplink.none_visible')).toHaveLength(1);
   });
 
   it('probes a held asset every two minutes, and releases it after an accepted post', async () => {
