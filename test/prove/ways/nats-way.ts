@@ -9,6 +9,8 @@ const OVERSIZED_BYTES = 32_000_000;
 /** The default of the server would reject the oversized message. */
 const MAX_PAYLOAD = 'max_payload: 64MB';
 const [STREAM, DURABLE] = ['PLANT', 'gateway'];
+/** Longer than a fault of the disk, after which the server would redeliver messages that the agent already holds. */
+const ACK_WAIT = '15s';
 /** Time limit for messages that the stream still has when the producer stops, including their `ack_wait` after a crash. */
 const ACKNOWLEDGED_WITHIN_MS = 180_000;
 
@@ -39,7 +41,7 @@ export class NatsWay implements Way {
     this.#servers = servers;
     this.#context = context;
     this.#asset = asset;
-    this.sources = `  line: { nats: "${servers.url}", stream: ${STREAM}, durable: ${DURABLE}, ack_wait: 5s }\n`;
+    this.sources = `  line: { nats: "${servers.url}", stream: ${STREAM}, durable: ${DURABLE}, ack_wait: ${ACK_WAIT} }\n`;
     const values = KEYS.map(
       (key) => `${key}: { unit: 12, from: line, subject: site.${key}, at: /v, time: /t, status: /q }`,
     );
