@@ -2,6 +2,7 @@
  * Availability topics, on which brokers, gateways and devices announce that a device is offline, often through a will
  * message: `offline`, or `{"state":"offline"}`.
  */
+import { countText } from '../../base/amounts.ts';
 import type { Availability } from '../../broker/broker-spec.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
@@ -17,6 +18,7 @@ const PAYLOAD = {
   title: 'a text',
 };
 const MAX_PAYLOAD_BYTES = 1_024;
+const SHOWN_TOPIC = 100;
 
 /** Members of sources and values. Those of a value override those of its source. */
 export const AVAILABILITY_MEMBERS = {
@@ -73,6 +75,7 @@ export function readAvailability(
 /** Availability of the devices of a source, by topic. */
 export class DeviceAvailability {
   readonly #rules = new Map<string, { point: Point<MessageValue>; available: string; unavailable: string }[]>();
+  readonly #topicOf = new Map<Point<MessageValue>, string>();
   /** Topics whose latest message announces an unavailable device, and the affected values. */
   readonly #unavailable = new Map<string, ReadonlySet<Point<MessageValue>>>();
 
@@ -83,6 +86,7 @@ export class DeviceAvailability {
       const rules = this.#rules.get(topic) ?? [];
       rules.push({ point, available, unavailable });
       this.#rules.set(topic, rules);
+      this.#topicOf.set(point, topic);
     }
   }
 
@@ -92,15 +96,15 @@ export class DeviceAvailability {
 
   /** Returns the problem of the source while devices are unavailable. */
   get problem(): string | undefined {
-    const [first, ...others] = this.#unavailable.keys();
+    const [first] = this.#unavailable.keys();
     if (first === undefined) return undefined;
-    const more = others.length > 0 ? ` and ${others.length} more` : '';
-    return `device unavailable according to ${first}${more}`;
+    const { size } = this.#unavailable;
+    const devices = size === 1 ? 'device unavailable' : `${countText(size)} devices unavailable, for example`;
+    return `${devices} according to ${first.length > SHOWN_TOPIC ? `${first.slice(0, SHOWN_TOPIC)}…` : first}`;
   }
 
   isUnavailable(point: Point<MessageValue>): boolean {
-    for (const points of this.#unavailable.values()) if (points.has(point)) return true;
-    return false;
+    return this.#unavailable.get(this.#topicOf.get(point) ?? '')?.has(point) === true;
   }
 
   /**
@@ -128,7 +132,7 @@ export class DeviceAvailability {
   }
 }
 
-/** Returns the text of a message, or of its member `state`, in lower case. */
+/** Returns the text of a message, or of its member `state`, in lower case. Returns other JSON as it was sent. */
 function wordIn(payload: Uint8Array): string {
   const text = unpadded(Buffer.from(payload.subarray(0, MAX_PAYLOAD_BYTES)).toString('utf8'));
   let word: unknown = text;
@@ -138,5 +142,6 @@ function wordIn(payload: Uint8Array): string {
   } catch {
     // Plain text.
   }
-  return String(word ?? text).toLowerCase();
+  const isText = word !== undefined && typeof word !== 'object';
+  return (isText ? unpadded(String(word)) : text).toLowerCase();
 }

@@ -1,3 +1,4 @@
+import { messageOf, TagferryError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { Availability } from '../../broker/broker-spec.ts';
 import type { TopicGrammar } from '../../broker/topic-filters.ts';
@@ -45,19 +46,15 @@ export class MessageReader {
    * the status bad. Returns `undefined` for other topics.
    */
   writeAvailability(topic: string, payload: Uint8Array): Promise<void> | undefined {
-    const { gate, status, source } = this.#context;
+    const { gate, source } = this.#context;
     const { kind } = source;
     const read = this.#availability.read(topic, payload);
     if (read === undefined) return undefined;
     const { unavailable, isRepeated, problem } = read;
     const fields = { source: source.name, [this.#grammar.name]: topic };
     const failure = `device unavailable according to ${topic}`;
-    if (problem !== undefined) {
-      status.errors++;
-      status.recordRejected(`${plain(topic)}: ${plain(problem)}`);
-      const event = { event: `${kind}.unreadable`, ...fields, error: problem };
-      this.#trouble.report(event, 'message without a value', topic);
-    } else if (unavailable.length > 0) {
+    if (problem !== undefined) this.#reportUnreadable(topic, problem);
+    else if (unavailable.length > 0) {
       if (!isRepeated) this.#trouble.report({ event: `${kind}.unavailable`, ...fields }, 'device unavailable', topic);
     } else {
       this.#trouble.recovered(`${kind}.unavailable`, fields, 'device available again', topic);
@@ -77,7 +74,7 @@ export class MessageReader {
     points: readonly Point<MessageValue>[],
     times?: Partial<MessageTimes>,
   ): Promise<void> {
-    const { gate, status, source, clock } = this.#context;
+    const { gate, source, clock } = this.#context;
     const { zone } = source.spec;
     const { readings, problem, zoneProblem } = readMessage(message, points, {
       arrivalMs: clock.wallMs(),
@@ -91,16 +88,36 @@ export class MessageReader {
       const words = `messages on a ${name} contain values again`;
       this.#trouble.recovered(`${kind}.unreadable`, { [name]: topic }, words, topic, USABLE_MS);
     } else if (!readings.every((reading) => this.#isOmitted(reading))) {
-      status.errors++;
-      status.recordRejected(`${plain(topic)}: ${problem}`);
-      const fields = { source: source.name, [name]: topic, error: problem };
-      this.#trouble.report({ event: `${kind}.unreadable`, ...fields }, 'message without a value', topic);
+      this.#reportUnreadable(topic, problem);
     }
     // A message that can be older than its arrival does not show that the device is available again.
     if (times?.isPast === true && this.#availability.problem !== undefined) {
       return gate.write(readings.map((reading) => this.#withAvailability(reading)));
     }
     return gate.write(readings);
+  }
+
+  /**
+   * Calls `read`, which returns a promise of the gate. If `read` throws, the message is reported, and acknowledged when
+   * its earlier values are on disk, because the next delivery would fail in the same way.
+   */
+  handle(topic: string, read: () => Promise<void>): Promise<void> {
+    try {
+      return read();
+    } catch (error) {
+      if (error instanceof TagferryError) throw error;
+      this.#reportUnreadable(topic, messageOf(error));
+      return this.#context.gate.write([]);
+    }
+  }
+
+  #reportUnreadable(topic: string, problem: string): void {
+    const { status, source } = this.#context;
+    status.errors++;
+    status.recordRejected(`${plain(topic)}: ${plain(problem)}`);
+    const { kind } = source;
+    const fields = { source: source.name, [this.#grammar.name]: topic, error: problem };
+    this.#trouble.report({ event: `${kind}.unreadable`, ...fields }, 'message without a value', topic);
   }
 
   /** Whether a message omits a value that an earlier message contained, because the device sends only changes. */

@@ -30,8 +30,11 @@ export class MqttSource implements RunningSource {
   readonly #broker: Broker;
   readonly #notes: ReadonlyMap<string, string>;
   readonly #reader: MessageReader;
-  /** Filters that the broker rejects. */
+  readonly #valueTopics: ReadonlySet<string>;
+  /** Topics of values and devices that the broker rejects. */
   readonly #denied = new Set<string>();
+  /** Wildcards for several topics that the broker rejects. */
+  readonly #deniedWildcards = new Set<string>();
   #unsubscribe: () => void = () => {};
   #unsubscribeAvailability: () => void = () => {};
   #isStopped = false;
@@ -45,6 +48,7 @@ export class MqttSource implements RunningSource {
     this.#broker = broker;
     context.status.broker = broker;
     this.#reader = new MessageReader(context, MQTT_TOPICS);
+    this.#valueTopics = new Set(context.points.map(({ spec }) => spec.topic));
     this.#notes = notes;
   }
 
@@ -55,7 +59,13 @@ export class MqttSource implements RunningSource {
     if (!isTest) {
       this.#broker.resume(stored, (filters) => gate.record([], [{ name, text: JSON.stringify([...filters]) }]));
     }
+    this.#subscribeAvailability();
     this.#subscribe();
+  }
+
+  /** Precedes the subscription to the values, so that retained values of an unavailable device are never stored as good. */
+  #subscribeAvailability(): void {
+    const { source, gate, isTest } = this.#context;
     const topics = this.#reader.availabilityPlaces.map(({ spec }) => spec.topic);
     if (topics.length === 0) return;
     // Without `share`, because each agent of a group has its own latest values.
@@ -88,7 +98,7 @@ export class MqttSource implements RunningSource {
     const { source, points, gate, isTest } = this.#context;
     const { qos, share }: Pick<BrokerSpec, 'qos' | 'share'> = isTest ? { qos: 0 } : source.spec;
     const before = this.#unsubscribe;
-    const filters = planFilters(points, MQTT_TOPICS, this.#denied);
+    const filters = planFilters(points, MQTT_TOPICS, this.#deniedWildcards);
     this.#unsubscribe = this.#broker.subscribe(filters, (message) => this.#receive(message), {
       qos,
       share,
@@ -102,9 +112,9 @@ export class MqttSource implements RunningSource {
   /** If the broker rejects a wildcard that stands for several topics, subscribes to each topic individually. */
   #setPermitted(filter: string, isPermitted: boolean): void {
     const { points, status } = this.#context;
-    const isConfigured = points.some(({ spec }) => spec.topic === filter);
+    const isConfigured = this.#valueTopics.has(filter);
     if (!isConfigured && !isPermitted) {
-      this.#denied.add(filter);
+      this.#deniedWildcards.add(filter);
       this.#subscribe();
     }
     if (!isConfigured) return;
@@ -124,21 +134,21 @@ export class MqttSource implements RunningSource {
   }
 
   #setProblem(): void {
-    const { points, status, isTest } = this.#context;
+    const { status, isTest } = this.#context;
     // A test reports the problems of each value.
     if (isTest) return;
-    const places = [...points, ...this.#reader.availabilityPlaces];
-    const topics = new Set(places.map(({ spec }) => spec.topic));
-    const denied = deniedText(new Set([...this.#denied].filter((filter) => topics.has(filter))));
+    const denied = deniedText(this.#denied);
     status.problem = denied ?? this.#reader.unavailable;
     status.hint = denied && READ_ACCESS;
   }
 
   #receiveAvailability({ topic, payload }: Message): Promise<void> {
     if (this.#isStopped) return Promise.reject(new SourceStopped());
-    const written = this.#reader.writeAvailability(topic, payload);
-    this.#setProblem();
-    return written ?? DONE;
+    return this.#reader.handle(topic, () => {
+      const written = this.#reader.writeAvailability(topic, payload);
+      this.#setProblem();
+      return written ?? DONE;
+    });
   }
 
   #receive(message: Message): Promise<void> {
@@ -150,7 +160,8 @@ export class MqttSource implements RunningSource {
       for (const point of points) if (!hasOwnTime(point)) status.recordFailure(point, RETAINED_SKIPPED);
       points = points.filter(hasOwnTime);
     }
-    return points.length === 0 ? DONE : this.#reader.write(topic, message, points, { isPast: retained });
+    if (points.length === 0) return DONE;
+    return this.#reader.handle(topic, () => this.#reader.write(topic, message, points, { isPast: retained }));
   }
 }
 

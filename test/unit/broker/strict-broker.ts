@@ -312,9 +312,8 @@ export class StrictBroker {
       return qos;
     });
     this.#send(session, { cmd: 'suback', messageId, granted });
-    for (const [topic, delivery] of this.#retained) {
-      if (fresh.some((filter) => !filter.startsWith('$share/') && fits(filter, topic)))
-        this.#deliver(session, delivery);
+    for (const filter of fresh.filter((one) => !one.startsWith('$share/'))) {
+      for (const [topic, delivery] of this.#retained) if (fits(filter, topic)) this.#deliver(session, delivery);
     }
   }
 }

@@ -134,7 +134,8 @@ tags: { T: { asset: 1, values: { ${values} } } }
     server.publish('a', '20', { retain: true });
     server.publish('s', 'offline', { retain: true });
     await start(', retained: take', 't: { from: plant, topic: a, availability: s }');
-    await vi.waitUntil(() => stored().at(-1) === 't 20 bad');
+    await vi.waitUntil(() => stored().length > 0);
+    expect(stored()).toEqual(['t 20 bad']);
     const before = stored().length;
     // The broker sends both retained messages again.
     server.forget();
@@ -174,6 +175,47 @@ tags: { T: { asset: 1, values: { ${values} } } }
     expect(report().rejected).toMatchObject({ count: 1, problem: 's: "asleep" is neither "online" nor "offline"' });
     expect(stored()).toEqual(['t 20 good']);
     expect(logged).toContain('mqtt.unreadable');
+  });
+
+  it('is reported with unreadable JSON, and later messages are stored', async () => {
+    await start('', 't: { from: plant, topic: a, availability: s }');
+    await vi.waitUntil(() => server.filters.length === 2);
+    for (const payload of ['{"state":{"toString":1}}', '[{"toString":1}]', '{"state":["offline"]}']) {
+      server.publish('s', payload);
+    }
+    server.publish('a', '20');
+    server.publish('s', '{"state":"\ufeffoffline\\u0000"}');
+    await vi.waitUntil(() => stored().at(-1) === 't 20 bad' && server.pending === 0);
+    const problem = String.raw`s: "{\"state\":[\"offline\"]}" is neither "online" nor "offline"`;
+    expect(report()).toMatchObject({ errors: 3, rejected: { count: 3, problem } });
+  });
+
+  it('sends a message that fails to be read, which is reported once and acknowledged', async () => {
+    await start('', 't: { from: plant, topic: a, availability: s }');
+    await vi.waitUntil(() => server.filters.length === 2);
+    vi.spyOn(gate, 'write').mockImplementationOnce(() => {
+      throw new TypeError('cannot read the message');
+    });
+    server.publish('a', '20');
+    await vi.waitUntil(() => report().rejected !== null && server.pending === 0);
+    expect(report()).toMatchObject({ errors: 1, rejected: { count: 1, problem: 'a: cannot read the message' } });
+    // The message is redelivered after a failed commit.
+    vi.spyOn(gate, 'write').mockRejectedValueOnce(new TypeError('failed commit'));
+    server.publish('a', '21');
+    await vi.waitUntil(() => stored().length > 0 && server.pending === 0);
+    expect([stored(), report().errors]).toEqual([['t 21 good'], 1]);
+  });
+
+  it('shares the problem of the source with other devices, of bounded length', async () => {
+    const topic = 'd'.repeat(1_000);
+    await start(
+      '',
+      `t: { from: plant, topic: a, availability: ${topic} }, u: { from: plant, topic: b, availability: s }`,
+    );
+    await vi.waitUntil(() => server.filters.length === 4);
+    for (const one of [topic, 's']) server.publish(one, 'offline');
+    const problem = `2 devices unavailable, for example according to ${'d'.repeat(100)}…`;
+    await vi.waitUntil(() => report().problem === problem);
   });
 
   it('is unknown if the broker rejects the topic, which the source reports as a problem', async () => {
