@@ -24,7 +24,7 @@ import { quote } from '../intake/address-book.ts';
 import type { Interceptor } from '../intake/draft.ts';
 import type { Quality, Reading } from '../intake/gate.ts';
 import { MAX_LINE_BYTES } from '../intake/text-parsers.ts';
-import { TroubleLog } from '../intake/trouble-log.ts';
+import { TroubleLog, USABLE_MS } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
 
@@ -46,8 +46,6 @@ export type ExecValue = Readonly<Record<never, never>>;
 const MIN_DEFAULT_TIMEOUT_MS = 60_000;
 /** Maximum output of one run with `every`. */
 const MAX_RUN_BYTES = 16_000_000;
-/** Time without a rejected line after which the output counts as valid again. */
-const VALID_AGAIN_MS = 60_000;
 const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncertain', 'bad'];
 const NANOSECONDS = {
   msOfUnit: 1e-6,
@@ -60,13 +58,9 @@ const FEED = 10;
 /** Libraries that `stdbuf -oL` preloads to make programs line-buffered. */
 const LINE_BUFFERS = ['/usr/libexec/coreutils/libstdbuf.so', '/usr/lib/coreutils/libstdbuf.so'];
 
-/** Error message of a program that the preloaded library prevents from starting. */
-const PRELOAD_ERROR = /libstdbuf|LD_PRELOAD/;
-
 /**
  * Returns environment variables that disable block buffering, because buffered lines arrive late and together. These
- * are the variables that `stdbuf -oL` sets; `stdbuf` itself would hide why a program cannot be started. The library
- * prevents the start of programs that are linked with musl or built with AddressSanitizer.
+ * are the variables that `stdbuf -oL` sets; `stdbuf` itself would hide why a program cannot be started.
  */
 function unbufferedOutput(): Record<string, string> {
   const library = LINE_BUFFERS.find((path) => existsSync(path));
@@ -95,10 +89,6 @@ export class ExecSource implements RunningSource {
   /** Output of the latest run. */
   #output: Output | undefined;
   #isBufferReported = false;
-  /** Additional environment variables of the next run. */
-  readonly #variables: Record<string, string> = unbufferedOutput();
-  /** Monotonic time of the latest rejected line. */
-  #rejectedMs = Number.NEGATIVE_INFINITY;
 
   constructor(context: SourceContext<ExecSpec, ExecValue>) {
     const { source, clock, log, instance, status } = context;
@@ -113,11 +103,8 @@ export class ExecSource implements RunningSource {
       instance: `${instance}-${source.name}`,
       clock,
       readOutput: (stream: Readable) => this.#readOutput(stream),
-      onErrorLine: (line: string) => {
-        if (PRELOAD_ERROR.test(line)) this.#removePreload();
-        outputLog.write(line);
-      },
-      variables: this.#variables,
+      onErrorLine: (line: string) => outputLog.write(line),
+      variables: unbufferedOutput(),
     };
     this.#program =
       everyMs > 0
@@ -222,7 +209,7 @@ export class ExecSource implements RunningSource {
 
   /** Stores the values of lines, or rejects a line. Invalid UTF-8 is replaced, so that only its line is rejected. */
   #store({ heads }: Output, lines: Buffer | undefined, rejection = ''): void {
-    const { gate, source, clock, status, intake } = this.#context;
+    const { gate, source, status, intake } = this.#context;
     const points = this.#points;
     const readings: Reading[] = [];
     const interceptor: Interceptor = {
@@ -254,37 +241,28 @@ export class ExecSource implements RunningSource {
     gate.record(readings);
     gate.writeColumns(columns).catch(() => {});
     const { count, listed } = draft.problems;
-    const nowMs = clock.monotonicMs();
     if (count > 0) {
-      this.#rejectedMs = nowMs;
       const { field = '', problem = '' } = listed[0] ?? {};
       status.errors += count;
       status.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
       const fields = { source: source.name, refused: count, field, error: plain(problem) };
       this.#trouble.report({ event: 'exec.refused', ...fields }, 'some values from a program were rejected');
-    } else if (draft.count > 0 && nowMs - this.#rejectedMs >= VALID_AGAIN_MS) {
-      this.#trouble.recovered('exec.refused', { source: source.name }, 'all values from a program are valid again');
+    } else if (draft.count > 0) {
+      const message = 'all values from a program are valid again';
+      this.#trouble.recovered('exec.refused', { source: source.name }, message, '', USABLE_MS);
     }
   }
 
   /** Warns once if many values of a series arrive together without timestamps, which indicates buffered output. */
   #reportBuffer(readings: readonly Reading[], { length, series, flags }: ValueColumns): void {
     if (this.#isBufferReported || readings.length + length < MANY_REPEATED) return;
-    const names = new Set<number>();
-    let untimed = 0;
-    for (const reading of readings) {
-      if (!('raw' in reading) || reading.timeMs !== undefined) continue;
-      untimed++;
-      names.add(reading.point.series);
-    }
-    for (let at = 0; at < length; at++) {
-      if ((flags[at]! & STAMPED_HERE) === 0) continue;
-      untimed++;
-      names.add(series[at]!);
-    }
-    if (untimed - names.size < MANY_REPEATED) return;
+    const untimed = [
+      ...readings.filter((one) => 'raw' in one && one.timeMs === undefined).map(({ point }) => point.series),
+      ...series.subarray(0, length).filter((_, at) => (flags[at]! & STAMPED_HERE) !== 0),
+    ];
+    if (untimed.length - new Set(untimed).size < MANY_REPEATED) return;
     this.#isBufferReported = true;
-    const fields = { event: 'exec.buffered', source: this.#context.source.name, values: untimed };
+    const fields = { event: 'exec.buffered', source: this.#context.source.name, values: untimed.length };
     this.#context.log.warn(fields, 'source program printed many values without timestamps at once');
   }
 
@@ -307,16 +285,6 @@ export class ExecSource implements RunningSource {
       const ended = { ...fields, error: how, again_in_ms: againInMs };
       log.warn({ event: 'exec.ended', ...ended }, 'source program exited, restarting');
     }
-  }
-
-  /** Removes the preloaded library from further runs, because the program is incompatible with it. */
-  #removePreload(): void {
-    if (this.#variables.LD_PRELOAD === undefined) return;
-    delete this.#variables.LD_PRELOAD;
-    delete this.#variables._STDBUF_O;
-    const { source, log } = this.#context;
-    const fields = { event: 'exec.preload_removed', source: source.name, program: source.spec.command[0] };
-    log.info(fields, 'source program does not support LD_PRELOAD, further runs omit it');
   }
 
   #reportMissed(runs: number): void {

@@ -269,21 +269,6 @@ describe('program source', () => {
     await agent.until(() => !isAlive(readers[0]!), 'the child is terminated');
   });
 
-  it('omits LD_PRELOAD if the program reports that it does not support it', async () => {
-    const script = (name: string) =>
-      `[ -z "$LD_PRELOAD" ] || { echo "Error relocating $LD_PRELOAD: symbol not found" >&2; exit 127; }; [ -n "$PYTHONUNBUFFERED" ] && echo "T ${name}=1"; [ -z "$1" ] && sleep 1000`;
-    const sourceOf = (name: string, rest: string) =>
-      `${name}: { exec: [sh, -c, '${script(name)}'${rest}, format: lines`;
-    await reload(
-      `${sourceOf('musl', ']')} }, ${sourceOf('musl_runs', ', sh, end]')}, every: 200ms }`,
-      'musl: { from: musl }, musl_runs: { from: musl_runs }',
-    );
-    const hasAll = () => numbers('musl').length > 0 && numbers('musl_runs').length > 2;
-    await agent.until(hasAll, 'both programs print values');
-    const removed = agent.logged('exec.preload_removed').map(({ source }) => String(source));
-    expect(removed.sort()).toEqual(['musl', 'musl_runs']);
-  });
-
   it('rejects a line that is cut by a limit, and reports programs that are silent or cannot be started', async () => {
     await reload(
       `size: { ${program('cut.py', CUT, 'size')}, format: lines, every: 1h }, ` +
