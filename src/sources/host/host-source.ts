@@ -16,13 +16,6 @@ export interface HostValue {
 }
 
 const THERMAL = 'sys/class/thermal';
-interface Poll {
-  /** Monotonic time in seconds. */
-  now: number;
-  /** Reads once per poll what several values have in common: a file, or the usage of a file system. */
-  once<Result>(name: string, read: () => Promise<Result>): Promise<Result>;
-  signal: AbortSignal;
-}
 
 /**
  * Reads values of the gateway itself (see contract/host-readings.ts) from /proc and /sys. Rates require two readings, so
@@ -44,7 +37,7 @@ export class HostSource implements RunningSource {
     const { points, clock, log } = context;
     this.#trouble = new TroubleLog(log, clock, 'values');
     this.#root = root;
-    this.#fileSystems = new FileSystems(clock);
+    this.#fileSystems = new FileSystems();
     const pathOf = ({ spec }: Point<HostValue>) => {
       const { reading, argument } = parseHostReading(spec.reading)!;
       return reading.argument?.what === 'path' ? (argument ?? '/') : undefined;
@@ -65,27 +58,20 @@ export class HostSource implements RunningSource {
 
   /** Reads all points concurrently. Failures are logged. */
   async #read(points: readonly Point<HostValue>[], signal: AbortSignal): Promise<Reading[]> {
-    const parts = new Map<string, Promise<unknown>>();
-    const once: Poll['once'] = (name, read) => {
-      const part = parts.get(name) ?? read();
-      parts.set(name, part);
-      return part as ReturnType<typeof read>;
-    };
-    const poll = { now: this.#context.clock.monotonicMs() / 1_000, once, signal };
-    const readings = await Promise.all(points.map((point) => this.#readPoint(point, poll)));
+    const readings = await Promise.all(points.map((point) => this.#readPoint(point, signal)));
     return readings.filter((reading) => reading !== undefined);
   }
 
-  async #readPoint(point: Point<HostValue>, poll: Poll): Promise<Reading | undefined> {
+  async #readPoint(point: Point<HostValue>, signal: AbortSignal): Promise<Reading | undefined> {
     const { reading } = point.spec;
     const fields = { value: point.name, reading };
     try {
-      const raw = await this.#valueOf(point, poll);
+      const raw = await this.#valueOf(point, signal);
       if (raw !== undefined && !Number.isFinite(raw)) throw new Error(`${reading} is not available on this machine`);
       this.#trouble.recovered('host.unreadable', fields, 'reading restored', point.name);
       return raw === undefined ? undefined : { point, raw };
     } catch (error) {
-      if (poll.signal.aborted) return undefined;
+      if (signal.aborted) return undefined;
       this.#context.status.errors++;
       const trouble = { event: 'host.unreadable', ...fields, error: messageOf(error) };
       this.#trouble.report(trouble, 'failed to read a value from the host', point.name);
@@ -94,10 +80,10 @@ export class HostSource implements RunningSource {
   }
 
   /** Returns NaN if this machine does not provide the reading, and `undefined` if a rate requires a second one. */
-  async #valueOf(point: Point<HostValue>, { now, once, signal }: Poll): Promise<number | undefined> {
+  async #valueOf(point: Point<HostValue>, signal: AbortSignal): Promise<number | undefined> {
     const { reading, argument } = parseHostReading(point.spec.reading)!;
     const { name } = reading;
-    const file = (path: string) => once(path, () => readFile(join(this.#root, path), 'latin1'));
+    const file = (path: string) => readFile(join(this.#root, path), 'latin1');
     switch (name.split('_')[0]) {
       case 'load1':
       case 'load5':
@@ -117,11 +103,11 @@ export class HostSource implements RunningSource {
       }
       case 'network': {
         const bytes = networkBytes(name === 'network_rx' ? 0 : 8, argument, await file('proc/net/dev'));
-        return this.#rate(point, bytes, now, 1);
+        return this.#rate(point, bytes, this.#context.clock.monotonicMs() / 1_000, 1);
       }
       case 'disk': {
         const path = argument ?? '/';
-        const { used, free } = await once(`disk ${path}`, () => this.#fileSystems.space(path, signal));
+        const { used, free } = await this.#fileSystems.space(path, signal);
         // As in `df`, space reserved for root counts as neither used nor free.
         return { disk_used: used, disk_free: free }[name] ?? rounded(used / (used + free), 4);
       }
