@@ -113,15 +113,16 @@ async function ownReader(port: number): Promise<() => Promise<unknown>> {
     connections: 1,
     pauseMs: 0,
     settleMs: 0,
+    isAnyUnit: false,
+    isSunSpec: false,
     closeAfterPoll: false,
   };
-  const user = { name: 'plc', spec };
   const line = new ModbusLine(spec.address, clock, log);
-  line.join(user);
+  line.join({ name: 'plc', spec });
   const trouble = new TroubleLog(log, clock);
   const reader = new BlockReader({ source: 'plc', points, maxRegisters: 120, clock, trouble });
   const { signal } = new AbortController();
-  const read = (span: Span) => line.send(user, readRequest(spec.unit, span), signal);
+  const read = (span: Span) => line.send(readRequest(spec, span), signal);
   return async () => {
     const { readings } = await reader.poll(read);
     await gate.write(readings);

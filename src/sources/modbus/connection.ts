@@ -12,10 +12,11 @@ const CONNECT_MS = 5_000;
 const CLOSE_MS = 500;
 /** A late response can precede the response to a request. */
 const MAX_RECEIVED_BYTES = 2 * MAX_FRAME_BYTES;
-/** Number of consecutive unanswered requests after which a connection is considered dead. */
-const MAX_UNANSWERED = 2;
-/** Time within which some devices ignore requests after a connection is opened. */
-const IGNORED_MS = 3_000;
+/**
+ * Number of consecutive unanswered requests after which a connection is considered dead. Some devices ignore the first
+ * requests on a connection.
+ */
+const MAX_UNANSWERED = 3;
 /** Maximum number of bytes of a frame in the log. */
 const MAX_SHOWN_BYTES = 32;
 const NOTHING = Buffer.alloc(0);
@@ -71,7 +72,6 @@ export class ModbusConnection {
   #transaction = 0;
   #unanswered = 0;
   #closing: Promise<void> | undefined;
-  readonly #openedMs: number;
   /** Whether a device has responded. */
   hasResponded = false;
 
@@ -80,7 +80,6 @@ export class ModbusConnection {
     this.#stream = stream;
     this.#isSerial = isSerial;
     this.#clock = clock;
-    this.#openedMs = clock.monotonicMs();
     stream.on('data', (bytes: Buffer) => this.#receive(bytes));
     // The event `close` follows an error.
     stream.on('error', () => {});
@@ -96,8 +95,9 @@ export class ModbusConnection {
    * Sends a request. Returns the data of the response: registers, packed bits (the first bit is the lowest bit of the
    * first byte), or the confirmation of a write. Rejects with a `ModbusError`. An abort ends a write over TCP.
    */
-  async send(request: ModbusRequest, timeoutMs: number, signal: AbortSignal): Promise<Buffer> {
+  async send(request: ModbusRequest, signal: AbortSignal): Promise<Buffer> {
     if (!this.isOpen) throw closedError();
+    const { timeoutMs } = request.device;
     const transaction = (this.#transaction + 1) & 0xffff;
     const { promise: response, resolve, reject } = Promise.withResolvers<Buffer>();
     this.#transaction = transaction;
@@ -145,8 +145,7 @@ export class ModbusConnection {
   /** Ends the request in progress with an exception of the device, or without a valid response. */
   #fail(error: ModbusError): void {
     if (error.exception === undefined) {
-      const isNew = !this.hasResponded && this.#clock.monotonicMs() - this.#openedMs < IGNORED_MS;
-      const isDead = ++this.#unanswered >= MAX_UNANSWERED && !isNew;
+      const isDead = ++this.#unanswered >= MAX_UNANSWERED;
       const isUsable = error.failure === 'silent' && !this.#isSerial && !this.#exchange?.request.isWrite && !isDead;
       if (this.#stream instanceof Socket && !isUsable) this.#closing ??= this.#closeStream();
     } else {

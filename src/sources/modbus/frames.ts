@@ -2,17 +2,16 @@
  * Modbus requests and responses. A protocol data unit (PDU) consists of a function code and data. Modbus TCP adds a
  * transaction number and a length; serial frames add a checksum.
  */
+import type { ModbusSpec } from './line-spec.ts';
 import { exceptionOf, invalidResponse } from './modbus-error.ts';
 import { isBits, type ModbusTable, type Span, type Written } from './register.ts';
 
 export interface ModbusRequest {
-  unit: number;
+  device: ModbusSpec;
   pdu: Buffer;
   /** Length of the PDU of a valid response. */
   responseBytes: number;
   isWrite: boolean;
-  /** Whether the response may contain another unit number. */
-  isAnyUnit?: boolean | undefined;
 }
 
 /** Maximum length of a frame. */
@@ -29,21 +28,21 @@ const WRITE_REGISTER = [6, 16] as const;
 const WRITE_COIL = [5, 15] as const;
 const COIL_ON = 0xff00;
 
-export function readRequest(unit: number, { table, address, length }: Span): ModbusRequest {
+export function readRequest(device: ModbusSpec, { table, address, length }: Span): ModbusRequest {
   const dataBytes = isBits(table) ? Math.ceil(length / 8) : length * 2;
   const pdu = pduOf(READ_FUNCTION[table], address, length);
-  return { unit, pdu, responseBytes: 2 + dataBytes, isWrite: false };
+  return { device, pdu, responseBytes: 2 + dataBytes, isWrite: false };
 }
 
 /**
  * Returns the request that writes consecutive holding registers or a coil. A single one can be written with two
  * functions, of which a device may support only one: in this case, returns two requests.
  */
-export function writeRequests(unit: number, address: number, written: Written): [ModbusRequest, ModbusRequest?] {
+export function writeRequests(device: ModbusSpec, address: number, written: Written): [ModbusRequest, ModbusRequest?] {
   const isCoil = typeof written === 'boolean';
   const words = isCoil ? [written ? COIL_ON : 0] : written;
   const data = isCoil ? [Number(written)] : words.flatMap((word) => [word >> 8, word & 0xff]);
-  const requestOf = (pdu: Buffer) => ({ unit, pdu, responseBytes: 5, isWrite: true });
+  const requestOf = (pdu: Buffer) => ({ device, pdu, responseBytes: 5, isWrite: true });
   const [one, several] = isCoil ? WRITE_COIL : WRITE_REGISTER;
   const request = requestOf(Buffer.of(...pduOf(several, address, words.length), data.length, ...data));
   return words.length === 1 ? [requestOf(pduOf(one, address, words[0]!)), request] : [request];
@@ -54,12 +53,13 @@ function pduOf(code: number, first: number, second: number) {
 }
 
 /** `transaction` identifies the response. */
-export function tcpFrame({ unit, pdu }: ModbusRequest, transaction: number): Buffer {
+export function tcpFrame({ device, pdu }: ModbusRequest, transaction: number): Buffer {
   const length = 1 + pdu.length;
-  return Buffer.concat([Buffer.of(transaction >> 8, transaction & 0xff, 0, 0, length >> 8, length & 0xff, unit), pdu]);
+  const header = [transaction >> 8, transaction & 0xff, 0, 0, length >> 8, length & 0xff, device.unit];
+  return Buffer.concat([Buffer.from(header), pdu]);
 }
 
-export function serialFrame({ unit, pdu }: ModbusRequest): Buffer {
+export function serialFrame({ device: { unit }, pdu }: ModbusRequest): Buffer {
   const sum = checksum([unit, ...pdu]);
   return Buffer.of(unit, ...pdu, sum & 0xff, sum >> 8);
 }
@@ -69,6 +69,7 @@ export function serialFrame({ unit, pdu }: ModbusRequest): Buffer {
  * requests. Throws a `ModbusError`.
  */
 export function tcpResponse(received: Buffer, request: ModbusRequest, transaction: number): Buffer | undefined {
+  const { device } = request;
   for (let start = 0; start + TCP_HEADER_BYTES < received.length; ) {
     const frame = received.subarray(start);
     const end = TCP_HEADER_BYTES + frame.readUInt16BE(4);
@@ -79,8 +80,8 @@ export function tcpResponse(received: Buffer, request: ModbusRequest, transactio
     if (end > frame.length) return undefined;
     if (frame.readUInt16BE(0) === transaction) {
       const unit = frame[TCP_HEADER_BYTES];
-      if (unit !== request.unit && !request.isAnyUnit) {
-        throw invalidResponse(`unit ${unit} instead of ${request.unit}`, OTHER_UNIT);
+      if (unit !== device.unit && !device.isAnyUnit) {
+        throw invalidResponse(`unit ${unit} instead of ${device.unit}`, OTHER_UNIT);
       }
       return dataOf(frame.subarray(TCP_HEADER_BYTES + 1, end), request);
     }
@@ -93,7 +94,7 @@ export function tcpResponse(received: Buffer, request: ModbusRequest, transactio
 export function serialResponse(received: Buffer, request: ModbusRequest): Buffer | undefined {
   const code = request.pdu[0]!;
   for (let start = 0; start < received.length - 1; start++) {
-    if (received[start] !== request.unit || (received[start + 1]! & ~EXCEPTION_FLAG) !== code) continue;
+    if (received[start] !== request.device.unit || (received[start + 1]! & ~EXCEPTION_FLAG) !== code) continue;
     const bytes = SERIAL_OVERHEAD + (received[start + 1] === code ? request.responseBytes : EXCEPTION_PDU_BYTES);
     const frame = received.subarray(start, start + bytes);
     if (frame.length < bytes) return undefined;

@@ -22,9 +22,9 @@ export interface ModbusSpec {
   /** Minimum time between connecting and the first request, in milliseconds. */
   settleMs: number;
   /** Whether responses may contain another unit number. */
-  isAnyUnit?: true;
+  isAnyUnit: boolean;
   /** Whether values without `no_value` use the SunSpec codes. */
-  isSunSpec?: true;
+  isSunSpec: boolean;
   /** Whether to disconnect after each poll, because the device accepts only one client. */
   closeAfterPoll: boolean;
 }

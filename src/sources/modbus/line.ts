@@ -60,8 +60,6 @@ export class ModbusLine {
   #closesAfterPoll = false;
   #pauseMs = 0;
   #settleMs = 0;
-  /** Latest end of a pause after connecting (`settle`). */
-  settledMs = Number.NEGATIVE_INFINITY;
   /** Earliest time of the next request. */
   #freeAtMs = Number.NEGATIVE_INFINITY;
 
@@ -99,18 +97,17 @@ export class ModbusLine {
   }
 
   /**
-   * Sends a request of a source. Returns the data of the response. Rejects with a `ModbusError`, with the reason of the
+   * Sends a request. Returns the data of the response. Rejects with a `ModbusError`, with the reason of the
    * signal, or with the error of `guard`, which is called immediately before the request is sent and throws if it must
    * no longer be sent. After an abort, the line still waits for the response to a read; a TCP connection is reset during
    * a write.
    */
-  send(user: LineUser, request: ModbusRequest, signal: AbortSignal, guard: () => void = () => {}): Promise<Buffer> {
-    const { timeoutMs, isAnyUnit } = user.spec;
-    return raced(this.#sendInTurn(timeoutMs, { ...request, isAnyUnit }, signal, guard), signal);
+  send(request: ModbusRequest, signal: AbortSignal, guard: () => void = () => {}): Promise<Buffer> {
+    return raced(this.#sendInTurn(request, signal, guard), signal);
   }
 
-  async #sendInTurn(timeoutMs: number, request: ModbusRequest, signal: AbortSignal, guard: () => void) {
-    const { unit } = request;
+  async #sendInTurn(request: ModbusRequest, signal: AbortSignal, guard: () => void) {
+    const { unit, timeoutMs } = request.device;
     const free = this.#slots.find(({ isBusy }) => !isBusy);
     const slot = free ?? (await new Promise<Slot>((resolve) => this.#waiting.push(resolve)));
     slot.isBusy = true;
@@ -128,7 +125,7 @@ export class ModbusLine {
           signal.throwIfAborted();
           hasWorked = connection.hasResponded;
           guard();
-          const data = await connection.send(request, timeoutMs, signal);
+          const data = await connection.send(request, signal);
           this.#recordResponse(unit);
           return data;
         } catch (error) {
@@ -161,8 +158,7 @@ export class ModbusLine {
     // A device may accept only one connection.
     await slot.connection?.close();
     slot.connection = await openConnection(this.#address, this.#clock);
-    slot.settledAtMs = this.#settleMs > 0 ? this.#clock.monotonicMs() + this.#settleMs : 0;
-    if (this.#settleMs > 0) this.settledMs = slot.settledAtMs;
+    slot.settledAtMs = this.#clock.monotonicMs() + this.#settleMs;
     return slot.connection;
   }
 

@@ -11,17 +11,22 @@ export type ModbusFailure =
   /** No connection, or the connection was closed during the request. */
   | 'closed';
 
-/** Exception codes defined by the protocol (application specification, section 7). */
-const EXCEPTION_TEXTS: Readonly<Record<number, string>> = {
-  1: 'illegal function: the device does not support this table',
-  2: 'illegal data address: the device has no such register',
-  3: 'illegal data value: too many registers in one request',
-  4: 'device failure',
-  5: 'acknowledge: the device is still processing the request',
-  6: 'the device is busy',
-  8: 'memory parity error in the device',
-  10: 'the gateway has no path to the device',
-  11: 'the device does not respond to its gateway',
+const BUSY_HINT = 'Increase `every`, and check whether other programs poll the device.';
+const DEVICE_HINT = 'Check the display, the log and the power of the device.';
+/**
+ * Exception codes defined by the protocol (application specification, section 7). `hint`: set if the exception does not
+ * concern the requested registers.
+ */
+const EXCEPTIONS: Readonly<Record<number, { text: string; hint?: string }>> = {
+  1: { text: 'illegal function: the device does not support this table' },
+  2: { text: 'illegal data address: the device has no such register' },
+  3: { text: 'illegal data value: too many registers in one request' },
+  4: { text: 'device failure', hint: DEVICE_HINT },
+  5: { text: 'acknowledge: the device is still processing the request', hint: BUSY_HINT },
+  6: { text: 'the device is busy', hint: BUSY_HINT },
+  8: { text: 'memory parity error in the device', hint: DEVICE_HINT },
+  10: { text: 'the gateway has no path to the device' },
+  11: { text: 'the device does not respond to its gateway' },
 };
 export const ILLEGAL_FUNCTION = 1;
 const LAST_REJECTION = 3;
@@ -39,14 +44,6 @@ const HINTS: Readonly<Record<ModbusFailure, string>> = {
     'Check the unit number, and that no two devices have the same one. On a serial line, also check baud, parity, ' +
     'stop bits and line termination.',
   closed: 'Check address, cable and power. Many devices accept only a few connections.',
-};
-
-/** Hints for exceptions that do not concern the requested registers. */
-const EXCEPTION_HINTS: Readonly<Record<number, string>> = {
-  4: 'Check the display, the log and the power of the device.',
-  5: 'Increase `every`, and check whether other programs poll the device.',
-  6: 'Increase `every`, and check whether other programs poll the device.',
-  8: 'Check the display, the log and the power of the device.',
 };
 
 export class ModbusError extends TagferryError {
@@ -83,9 +80,9 @@ export class ModbusError extends TagferryError {
 
 /** Returns the error for a device exception. */
 export function exceptionOf(code: number): ModbusError {
-  const text = `exception ${code}: ${EXCEPTION_TEXTS[code] ?? 'unknown'}`;
   const failure = GATEWAY_SILENT.includes(code) ? 'silent' : 'exception';
-  return new ModbusError(text, failure, { exception: code, hint: EXCEPTION_HINTS[code] ?? HINTS[failure] });
+  const { text, hint = HINTS[failure] } = EXCEPTIONS[code] ?? { text: 'unknown' };
+  return new ModbusError(`exception ${code}: ${text}`, failure, { exception: code, hint });
 }
 
 export function invalidResponse(reason: string, hint?: string): ModbusError {

@@ -85,18 +85,14 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       examples: [2],
     },
     timeout: {
-      type: ['string', 'integer'],
-      title: 'a duration',
+      ...DURATION_SCHEMA,
       description:
         'Modbus: response timeout. Default: 3s, 1s on a serial line. Exec: maximum duration of a run with `every` (default: the longer of `every` and 1m), or maximum time without output.',
-      examples: ['500ms', '2s'],
     },
     pause: {
-      type: ['string', 'integer'],
-      title: 'a duration',
+      ...DURATION_SCHEMA,
       description:
         'Modbus: minimum time between a response and the next request to the host or on the line. Default: 0.',
-      examples: ['50ms', '100ms'],
     },
     settle: {
       ...DURATION_SCHEMA,
@@ -191,7 +187,6 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       return undefined;
     }
     const { unit = 1, connections = 1, max_registers: maxRegisters = MAX_REGISTERS } = raw as Record<string, number>;
-    const closeAfterPoll = raw.close_after_poll === true;
     return {
       address,
       unit,
@@ -200,9 +195,9 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       pauseMs,
       settleMs,
       maxRegisters,
-      closeAfterPoll,
-      ...(raw.any_unit === true ? { isAnyUnit: true } : {}),
-      ...(raw.no_value === 'sunspec' ? { isSunSpec: true } : {}),
+      isAnyUnit: raw.any_unit === true,
+      isSunSpec: raw.no_value === 'sunspec',
+      closeAfterPoll: raw.close_after_poll === true,
     };
   },
   readValue(raw, report) {

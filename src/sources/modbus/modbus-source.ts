@@ -11,24 +11,19 @@ import { encode, type ModbusValue, type Span, sunSpecCodes } from './register.ts
 
 type Context = SourceContext<ModbusSpec, ModbusValue>;
 
-/** Pauses before retries within one poll while a device is busy. */
-const BUSY_PAUSES_MS = [100, 200, 400];
-/** Maximum number of attempts within one poll in case of invalid responses, for example because of line noise. */
-const GARBLED_TRIES = 3;
+/** Maximum number of attempts within one poll if a device is busy, or its response is invalid because of line noise. */
+const MAX_TRIES = 3;
+const BUSY_PAUSE_MS = 200;
 
-/**
- * A running Modbus source. One poller per poll interval reads the values with this interval, so that many slow values
- * do not delay fast ones.
- */
+/** A running Modbus source. The values of each poll interval have their own reader, and do not delay the others. */
 export class ModbusSource implements RunningSource, LineUser {
   readonly name: string;
   readonly spec: ModbusSpec;
   readonly #context: Context;
   readonly #line: ModbusLine;
-  readonly #readers: BlockReader[] = [];
-  readonly #pollers: Poller<ModbusValue>[] = [];
-  /** Time of the latest poll that ended with an unresponsive device. */
-  #unansweredMs = Number.NEGATIVE_INFINITY;
+  /** By poll interval. */
+  readonly #readers = new Map<number, BlockReader>();
+  readonly #poller: Poller<ModbusValue>;
 
   constructor(context: Context) {
     const { source, shared, status, clock, log } = context;
@@ -43,22 +38,23 @@ export class ModbusSource implements RunningSource, LineUser {
     this.#line.join(this);
     status.disconnect();
     const trouble = new TroubleLog(log, clock, 'values');
-    for (const group of Map.groupBy(points, ({ everyMs }) => everyMs).values()) {
+    for (const [everyMs, group] of Map.groupBy(points, (point) => point.everyMs)) {
       const reader = new BlockReader({ source: name, points: group, maxRegisters, clock, trouble });
-      this.#readers.push(reader);
-      // The line reports an unresponsive device, and `settle` is configured.
-      const isDelayExpected = (startedMs: number) => Math.max(this.#line.settledMs, this.#unansweredMs) >= startedMs;
-      const read = (_: unknown, signal: AbortSignal) => this.#poll(reader, signal);
-      this.#pollers.push(new Poller({ ...context, points: group, read, isDelayExpected }));
+      this.#readers.set(everyMs, reader);
     }
+    this.#poller = new Poller({
+      ...context,
+      points,
+      read: ([first], signal) => this.#poll(this.#readers.get(first!.everyMs)!, signal),
+    });
   }
 
   start(): void {
-    for (const poller of this.#pollers) poller.start();
+    this.#poller.start();
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.#pollers.map((poller) => poller.stop()));
+    await this.#poller.stop();
     await this.#line.leave(this);
   }
 
@@ -73,12 +69,12 @@ export class ModbusSource implements RunningSource, LineUser {
 
   /** Writes with the function for one register or coil, or with that for several if the device does not support it. */
   async write({ spec: { register } }: ModbusPoint, raw: number, guard: () => void, signal: AbortSignal): Promise<void> {
-    const [request, other] = writeRequests(this.spec.unit, register.address, encode(raw, register)!);
+    const [request, other] = writeRequests(this.spec, register.address, encode(raw, register)!);
     try {
-      await this.#line.send(this, request, signal, guard);
+      await this.#line.send(request, signal, guard);
     } catch (error) {
       if (other === undefined || (error as ModbusError).exception !== ILLEGAL_FUNCTION) throw error;
-      await this.#line.send(this, other, signal, guard);
+      await this.#line.send(other, signal, guard);
     }
   }
 
@@ -86,11 +82,10 @@ export class ModbusSource implements RunningSource, LineUser {
     const { readings, hasResponded, problem } = await reader.poll((span) => this.#read(span, signal));
     // Nothing is known about the device if no register was due.
     if (!hasResponded && problem === undefined) return readings;
-    const { status, clock } = this.#context;
+    const { status } = this.#context;
     if (hasResponded) status.connect();
     else status.disconnect();
-    if (problem !== undefined) this.#unansweredMs = clock.monotonicMs();
-    const [first, ...others] = this.#readers.flatMap((one) => one.failures());
+    const [first, ...others] = [...this.#readers.values()].flatMap((reader) => reader.failures());
     const more = others.length > 0 ? ` and ${others.length} more` : '';
     const of = first && `${first.point.name} (${first.register})${more}: ${first.error.message}`;
     status.problem = problem?.message ?? of;
@@ -104,23 +99,22 @@ export class ModbusSource implements RunningSource, LineUser {
    */
   async #read(span: Span, signal: AbortSignal): Promise<Buffer | ModbusError> {
     const { status, clock } = this.#context;
-    const request = readRequest(this.spec.unit, span);
+    const request = readRequest(this.spec, span);
     for (let tries = 1; ; tries++) {
-      const response = await this.#line.send(this, request, signal).catch((error: unknown) => {
-        if (error instanceof ModbusError) return error;
-        throw error;
-      });
-      const error = response instanceof ModbusError ? response : undefined;
-      if (error !== undefined) status.errors++;
-      const pauseMs = error?.isBusy ? BUSY_PAUSES_MS[tries - 1] : undefined;
-      if (pauseMs !== undefined) await clock.sleep(pauseMs, signal);
-      else if (error?.failure !== 'garbled' || tries >= GARBLED_TRIES) return response;
+      try {
+        return await this.#line.send(request, signal);
+      } catch (error) {
+        if (!(error instanceof ModbusError)) throw error;
+        status.errors++;
+        if (tries >= MAX_TRIES || !(error.isBusy || error.failure === 'garbled')) return error;
+        if (error.isBusy) await clock.sleep(BUSY_PAUSE_MS, signal);
+      }
     }
   }
 }
 
 /** Adds the SunSpec codes. The codes of a bit value apply to the entire register. */
-function withNoValueCodes(point: ModbusPoint, isSunSpec = false): ModbusPoint {
+function withNoValueCodes(point: ModbusPoint, isSunSpec: boolean): ModbusPoint {
   const { shaping, spec } = point;
   const { noValue = isSunSpec ? sunSpecCodes(spec.register) : [], ...others } = shaping;
   if (noValue.length === 0) return point;

@@ -123,21 +123,24 @@ export function encode(raw: number, register: ModbusRegister): Written | undefin
   });
 }
 
-/** Codes for "no value" in the SunSpec information model. Floats use NaN, which is always rejected. */
-const SUNSPEC: Partial<Record<RegisterType, bigint>> = {
-  int16: 0x8000n,
-  uint16: 0xffffn,
-  int32: 0x8000_0000n,
-  uint32: 0xffff_ffffn,
-  int64: 0x8000_0000_0000_0000n,
-  uint64: 0xffff_ffff_ffff_ffffn,
+/**
+ * Codes for "no value" in the SunSpec information model, as the numbers that `decode` returns. Floats use NaN, which is
+ * always rejected.
+ */
+const SUNSPEC: Partial<Record<RegisterType, number>> = {
+  int16: -0x8000,
+  uint16: 0xffff,
+  int32: -0x8000_0000,
+  uint32: 0xffff_ffff,
+  int64: -(2 ** 63),
+  uint64: 2 ** 64,
 };
 
 /** Returns the SunSpec codes for "no value" of a register. The list may be empty. */
 export function sunSpecCodes({ bits, type, table }: ModbusRegister): readonly number[] {
   if (isBits(table)) return [];
   const code = SUNSPEC[bits === undefined ? type : 'uint16'];
-  return code === undefined ? [] : [patternNumber(code, bits === undefined ? (type as NumberType) : 'uint16')];
+  return code === undefined ? [] : [code];
 }
 
 /** Returns the number that a bit pattern represents in a type. */

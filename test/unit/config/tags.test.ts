@@ -35,6 +35,8 @@ const MODBUS_DEFAULTS = {
   pauseMs: 0,
   settleMs: 0,
   maxRegisters: 120,
+  isAnyUnit: false,
+  isSunSpec: false,
   closeAfterPoll: false,
 };
 

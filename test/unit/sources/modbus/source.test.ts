@@ -88,20 +88,20 @@ describe('Modbus source', () => {
   });
 
   it.each([
-    ['over a gap', '', 'register: holding 36, scale_register: holding 52', ['3: 36+17']],
-    ['in front of the value', '', 'register: holding 36, scale_register: holding 2', ['3: 2+35']],
-    ['at the end of a model', '', 'register: holding 36, scale_register: holding 155', ['3: 36+120']],
+    ['after the value', '', 'register: holding 36, scale_register: holding 45', ['3: 36+10']],
+    ['in front of the value', '', 'register: holding 36, scale_register: holding 30', ['3: 30+7']],
+    ['over a larger gap', '', 'register: holding 36, scale_register: holding 52', ['3: 52+1', '3: 36+1', '3: 52+1']],
     [
       'that does not fit into the request',
-      ', max_registers: 10',
-      'register: holding 36, scale_register: holding 52',
-      ['3: 52+1', '3: 36+1', '3: 52+1'],
+      ', max_registers: 9',
+      'register: holding 36, scale_register: holding 45',
+      ['3: 45+1', '3: 36+1', '3: 45+1'],
     ],
     ['in another table', '', 'register: input 36, scale_register: holding 52', ['3: 52+1', '4: 36+1', '3: 52+1']],
   ])(
     'reads a scale register %s in the request of its value, or before and after',
     async (_, members, value, requests) => {
-      for (const address of [2, 52, 155]) device.words.set(address, 1);
+      for (const address of [30, 45, 52]) device.words.set(address, 1);
       device.words.set(36, 52);
       const source = await open({ v: value }, members);
       await plant.start(source);
@@ -144,42 +144,22 @@ describe('Modbus source', () => {
     expect([...problems]).toContain('holding 52 (scale_register) changed while the value was read');
   });
 
-  it('reads all tables and types', async () => {
-    const words = {
-      300: 0x1234,
-      301: 0x0012,
-      302: 0x3456,
-      303: 0x00a0,
-      304: 0x0a5c,
-      310: 0x3132,
-      311: 0x2e35,
-      312: 0x2000,
-    };
-    for (const [address, word] of Object.entries(words)) device.words.set(Number(address), word);
+  it('reads all tables, and reports registers that do not contain a number of their type', async () => {
+    device.words.set(303, 0x00a0);
     for (const address of [320, 321, 322, 323]) device.words.set(address, address === 320 ? 0x7ff0 : 0);
     const source = await open({
       coil: 'register: coil 17',
       discrete: 'register: discrete 20',
       input: 'register: 30012',
-      swapped: 'register: holding 300, byte_order: BADC',
-      reversed: 'register: holding 301, type: uint32, byte_order: CDAB',
-      bcd: 'register: holding 301, type: bcd32',
       no_bcd: 'register: holding 303, type: bcd16',
       infinite: 'register: holding 320, type: float64',
-      bits: 'register: holding 304, bit: 4-7',
-      text: 'register: holding 310, type: string, length: 6',
     });
     expect(await plant.start(source)).toEqual({
       coil: 1,
       discrete: 0,
       input: 11,
-      swapped: 0x3412,
-      reversed: 0x3456_0012,
-      bcd: 123_456,
       no_bcd: 'the register does not contain BCD digits',
       infinite: 'the register does not contain a number',
-      bits: 5,
-      text: '12.5',
     });
     expect(new Set(device.requests.map(({ code }) => code))).toEqual(new Set([1, 2, 3, 4]));
   });
@@ -291,7 +271,7 @@ describe('Modbus device that rejects registers', () => {
     device.respond = (request) => (request.code === 3 ? exception(3, 1) : device.read(request));
     const source = await open({ ...holding([...range(0, 100), ...range(200, 100)]), input: 'register: input 5' });
     expect(read(await plant.start(source))).toEqual([5]);
-    expect(device.taken()).toEqual(['3: 0+100', '3: 0+1', '4: 5+1']);
+    expect(device.taken()).toEqual(['3: 0+100', '3: 0+1', '3: 200+100', '3: 200+1', '4: 5+1']);
   });
 
   it('is retried within the poll while it is busy', async () => {
@@ -472,14 +452,6 @@ describe('Modbus device that sends invalid responses', () => {
     expect(read(await plant.poll(source))).toEqual([150]);
   });
 
-  it('is named in the status if only the latest response is invalid', async () => {
-    const invalid = frameWith(FRAMES['the wrong unit']);
-    device.respond = (request) => (request.address === 150 ? invalid(request) : device.read(request));
-    const source = await open(holding([10, 150]));
-    expect(read(await plant.start(source))).toEqual([10]);
-    expect(source.status).toMatchObject({ connected: true, problem: expect.stringMatching(/^plc v150 /) });
-  });
-
   it('is read again on a new connection after line noise', async () => {
     let noise = 2;
     const invalid = frameWith(FRAMES['too few registers']);
@@ -576,12 +548,6 @@ describe('Modbus host that forwards serial frames', () => {
       await plant.clock.advance(TIMEOUT_MS);
     }
     expect(await started).toEqual({ v10: 'invalid response (no complete response within 3000 ms)' });
-  });
-
-  it('is disconnected if it sends more than two frames', async () => {
-    const source = await openSerial(holding([10]));
-    device.respond = () => ({ frame: Buffer.alloc(600, 9) });
-    expect(await plant.start(source)).toEqual({ v10: 'invalid response (too long)' });
   });
 
   it('is reconnected after a missing response, so that a late frame is not mistaken for a later response', async () => {
