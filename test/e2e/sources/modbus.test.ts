@@ -85,9 +85,17 @@ afterAll(async () => {
 const delivered = (key: string) => platform.stored(881, key).map(({ value }) => value);
 const ingested = (source: string) => agent.metric(`tagferry_values_ingested_total{source="${source}"`);
 
+async function reportOf(name: string) {
+  const sources = (await agent.status()).sources as {
+    name: string;
+    problem: string | null;
+    rejected: { count: number } | null;
+  }[];
+  return sources.find((source) => source.name === name);
+}
+
 async function problemOf(name: string): Promise<string> {
-  const sources = (await agent.status()).sources as { name: string; problem: string | null }[];
-  return sources.find((source) => source.name === name)?.problem ?? '';
+  return (await reportOf(name))?.problem ?? '';
 }
 
 async function untilMore(...keys: readonly string[]): Promise<void> {
@@ -128,7 +136,8 @@ describe('Modbus source', () => {
     );
     for (const event of ['source.no_value', 'source.out_of_range']) {
       await agent.until(() => agent.logged(event).length > 0, `${event} is logged`);
-      expect(agent.logged(event)).toHaveLength(1);
+      // Repetitions are combined, so the lines are fewer than the readings.
+      expect(agent.logged(event).length).toBeLessThan((await reportOf('inverter'))!.rejected!.count / 3);
     }
   });
 
