@@ -249,7 +249,7 @@ describe('reload with changed credentials', () => {
   );
 
   it('is accepted with a warning if the platform does not test them, and signs in when the platform recovers', async () => {
-    for (const fault of [{ drop: 'before' }, { status: 503 }, { status: 429 }] as const) {
+    for (const fault of [{ status: 429 }, { status: 503 }, { drop: 'before' }] as const) {
       platform.clearFaults();
       platform.addFault({ path: TOKEN_PATH, ...fault });
       const reloads = agent.logged('config.reloaded').length;
