@@ -7,9 +7,8 @@ import type { HttpBoundary, HttpRequest, PlatformAnswer } from './http-boundary.
 import { PlatformClock } from './platform-clock.ts';
 import type { RequestBudget, RequestKind } from './request-budget.ts';
 import { isSuccess, jsonObjectOf, reportsDone } from './response-body.ts';
-import { CallRefusal, standInHint } from './response-meanings.ts';
+import { CallRefusal, isNeverSent, standInHint } from './response-meanings.ts';
 import { ResponseRecord } from './response-record.ts';
-import { NEVER_SENT } from './transport-errors.ts';
 
 /** API call (platform 4). */
 export interface PlatformCall {
@@ -238,7 +237,7 @@ export class PlatformClient extends ApiCalls {
       }
       return { answer, repeatInMs };
     } catch (error) {
-      if (NEVER_SENT.has(codeOf(error) ?? '')) budget?.refund();
+      if (isNeverSent(codeOf(error))) budget?.refund();
       throw error;
     } finally {
       lease.release();

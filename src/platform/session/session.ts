@@ -6,8 +6,7 @@ import { REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
 import type { Attempt, Lease, TokenSource } from '../client.ts';
 import { type SessionCredentials, TokenRequests } from '../grants/technical-user.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
-import { GrantError, isSignInRefused, type Tokens } from '../response-meanings.ts';
-import { NEVER_SENT } from '../transport-errors.ts';
+import { GrantError, isNeverSent, isSignInRefused, type Tokens } from '../response-meanings.ts';
 import { type LiveToken, LiveTokens, type SessionFile, type SessionGrant } from './live-tokens.ts';
 import {
   NEW_TOKEN_MS,
@@ -520,7 +519,7 @@ function isUsable(token: IssuedToken, nowMs: number): boolean {
  */
 function refreshTokenSurvives(error: unknown): boolean {
   if (error instanceof GrantError) return error.failure === 'rate_limited';
-  return NEVER_SENT.has(codeOf(error) ?? '');
+  return isNeverSent(codeOf(error));
 }
 
 /** Lets all waiting calls continue. */

@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { PlatformClient, type PlatformClientOptions } from '../../../src/platform/client.ts';
 import { listEntries } from '../../../src/platform/resources/lists.ts';
-import { CallRefusal, meaningOf } from '../../../src/platform/response-meanings.ts';
+import { CallRefusal, callErrorOf } from '../../../src/platform/response-meanings.ts';
 import type { ResponseRecord } from '../../../src/platform/response-record.ts';
 import { SessionBench, until } from './session-bench.ts';
 import { json, type SeenRequest } from './token-server.ts';
@@ -199,11 +199,11 @@ describe('API call error', () => {
   });
 
   it('is classified by the status alone', () => {
-    const retryable = [401, 402, 408, 425, 429, 500, 502, 503, 504, 599];
+    const retryable = [401, 402, 408, 429, 500, 502, 503, 504, 599];
     const final = [302, 400, 403, 404, 405, 409, 413, 422];
-    for (const status of retryable) expect(meaningOf(status).retryable, String(status)).toBe(true);
-    for (const status of final) expect(meaningOf(status).retryable, String(status)).toBe(false);
-    expect(meaningOf(422).code).toBe(meaningOf(400).code);
+    for (const status of retryable) expect(callErrorOf(status).retryable, String(status)).toBe(true);
+    for (const status of final) expect(callErrorOf(status).retryable, String(status)).toBe(false);
+    expect(callErrorOf(422).code).toBe(callErrorOf(400).code);
   });
 
   it('omits a body that is not JSON', async () => {

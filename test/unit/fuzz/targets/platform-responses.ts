@@ -14,8 +14,8 @@ import {
   GrantError,
   processRevokeAnswer,
   processTokenAnswer,
+  verdictOfAnswer,
 } from '../../../../src/platform/response-meanings.ts';
-import { verdictOfAnswer } from '../../../../src/uplink/verdict.ts';
 import { readArrivals } from '../../../../src/webhook/delivery-list.ts';
 import { canonicalise, decode, identityOf } from '../../../../src/webhook/identity.ts';
 import { arrivalLine, readEvent } from '../../../../src/webhook/received-event.ts';

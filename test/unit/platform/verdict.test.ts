@@ -4,8 +4,12 @@ import { describe, expect, it } from 'vitest';
 import { PlatformError } from '../../../src/base/errors.ts';
 import { httpDateMs } from '../../../src/base/retry.ts';
 import { PlatformClock } from '../../../src/platform/platform-clock.ts';
-import { fillValuesPath } from '../../../src/uplink/post-address.ts';
-import { platformWords, VERDICTS, verdictOfAnswer, verdictOfError } from '../../../src/uplink/verdict.ts';
+import {
+  type ValuesAnswer,
+  VERDICTS,
+  verdictOfAnswer,
+  verdictOfError,
+} from '../../../src/platform/response-meanings.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 const restMs = (of: Parameters<PlatformClock['restMs']>[0], clock: ManualClock) => new PlatformClock(clock).restMs(of);
@@ -16,6 +20,8 @@ const answer = (status: number, text = '', headers: Record<string, string> = {})
   header: (name: string) => headers[name],
   redact: String,
 });
+
+const platformWords = (of: ValuesAnswer) => verdictOfAnswer(of, [204]).reason;
 
 describe('verdict table', () => {
   it('matches docs/reference/verdicts.md row by row', () => {
@@ -169,12 +175,4 @@ describe('HTTP date', () => {
     'rejects “%s”',
     (text) => expect(httpDateMs(text)).toBeUndefined(),
   );
-});
-
-describe('VALUES_PATH', () => {
-  it('contains the asset and the instrumentation after substitution', () => {
-    expect(fillValuesPath('/v1/assets/{asset_id}/values', 881, undefined)).toBe('/v1/assets/881/values');
-    expect(fillValuesPath('/x/{instrumentation_id}/{asset_id}', 881, 4711)).toBe('/x/4711/881');
-    expect(fillValuesPath('/{asset_id}/{instrumentation_id}/{asset_id}', 881, undefined)).toBe('/881//881');
-  });
 });
