@@ -39,7 +39,7 @@ export interface PlatformClientOptions {
    * Request budget; undefined for manual commands. A call of kind `paid` does not acquire a request from the budget. If
    * a request did not reach the platform, the client refunds it, even if the caller acquired it.
    */
-  budget?: Pick<RequestBudget, 'acquire' | 'refund' | 'refused' | 'restUntil'>;
+  budget?: Pick<RequestBudget, 'acquire' | 'refund' | 'refused'>;
   /** API_KEY_HEADER, and the client ID that the header contains. */
   apiKey?: { header: string; clientId: string } | undefined;
   clock: Clock;
@@ -57,8 +57,6 @@ export interface Attempt {
 /** Access token that is in use by one call. */
 export interface Lease {
   readonly accessToken: string;
-  /** Returns whether the token can still be sent. Must be called before it is sent. Default: always. */
-  isUsable?(): boolean;
   /**
    * Records the status of the response. After a 401, returns the delay before the next retry with the same token, in
    * milliseconds, because a server may not accept a new token immediately. If it returns `undefined`, the token is not
@@ -154,24 +152,24 @@ export class PlatformClient extends ApiCalls {
   override async request(call: PlatformCall): Promise<PlatformAnswer> {
     this.#noteDeprecation(call);
     let { kind } = call;
+    let attempt: Attempt = { repeats: 0, isTokenReplaced: false };
     let rejected: PlatformAnswer | undefined;
-    let isTokenReplaced = false;
-    for (let repeats = 0; ; repeats++) {
-      const lease = await this.#lease(call, kind);
+    for (;;) {
+      const lease = await this.#lease(kind, call.signal);
       if (rejected && this.#stopping.signal.aborted) {
         lease.release();
         return rejected;
       }
-      const { answer, repeatInMs } = await this.#send(call, lease, { repeats, isTokenReplaced });
+      const { answer, repeatInMs } = await this.#send(call, lease, attempt);
       if (answer.status !== 401) return answer;
-      rejected = answer;
-      if (repeatInMs !== undefined) {
+      if (repeatInMs === undefined) {
+        if (attempt.isTokenReplaced) return answer;
+        attempt = { repeats: 0, isTokenReplaced: true };
+      } else {
         if (!(await this.#pause(repeatInMs, call.signal))) return answer;
-      } else if (isTokenReplaced) return answer;
-      else {
-        isTokenReplaced = true;
-        repeats = -1;
+        attempt = { ...attempt, repeats: attempt.repeats + 1 };
       }
+      rejected = answer;
       // The repeated call is a separate request. A `paid` caller has acquired only the first request.
       if (kind === 'paid') kind = 'live';
     }
@@ -194,31 +192,22 @@ export class PlatformClient extends ApiCalls {
    * Returns a token, and acquires a request from the budget. The request is acquired last, because requests that wait
    * for a token would exceed the limit of the minute in which they are sent.
    */
-  async #lease(call: PlatformCall, kind: RequestKind): Promise<Lease> {
+  async #lease(kind: RequestKind, signal: AbortSignal | undefined): Promise<Lease> {
     const { budget, tokens, clock } = this.#options;
-    let isPaid = kind === 'paid';
-    const refund = () => {
+    const isPaid = kind === 'paid';
+    const startMs = clock.monotonicMs();
+    const lease = await tokens.lease(signal).catch((error: unknown) => {
       if (isPaid) budget?.refund();
-      isPaid = false;
-    };
-    for (;;) {
-      const startMs = clock.monotonicMs();
-      const lease = await tokens.lease(call.signal).catch((error: unknown) => {
-        refund();
-        throw error;
-      });
-      if (clock.monotonicMs() - startMs > PAID_FOR_MS) refund();
-      try {
-        if (!isPaid) await budget?.acquire(kind === 'paid' ? 'live' : kind, call.signal);
-      } catch (error) {
-        lease.release();
-        throw error;
-      }
-      if (lease.isUsable?.() ?? true) return lease;
-      // The token was rejected or replaced while the call waited for the budget.
-      isPaid = true;
-      refund();
+      throw error;
+    });
+    if (isPaid && clock.monotonicMs() - startMs <= PAID_FOR_MS) return lease;
+    if (isPaid) budget?.refund();
+    try {
+      await budget?.acquire(isPaid ? 'live' : kind, signal);
+      return lease;
+    } catch (error) {
       lease.release();
+      throw error;
     }
   }
 
@@ -227,15 +216,11 @@ export class PlatformClient extends ApiCalls {
     lease: Lease,
     attempt: Attempt,
   ): Promise<{ answer: PlatformAnswer; repeatInMs: number | undefined }> {
-    const { budget, boundary, clock } = this.#options;
+    const { budget, boundary } = this.#options;
     try {
       const answer = await boundary.send(this.#toHttp(call, lease.accessToken));
-      const repeatInMs = lease.responded(answer.status, attempt);
-      if (answer.status === 429 && budget) {
-        budget.refused(this.platformClock.closedMs(answer));
-        budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
-      }
-      return { answer, repeatInMs };
+      if (answer.status === 429) budget?.refused(this.platformClock.closedMs(answer));
+      return { answer, repeatInMs: lease.responded(answer.status, attempt) };
     } catch (error) {
       if (isNeverSent(codeOf(error))) budget?.refund();
       throw error;

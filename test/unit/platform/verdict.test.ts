@@ -3,16 +3,12 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { PlatformError } from '../../../src/base/errors.ts';
 import { httpDateMs } from '../../../src/base/retry.ts';
-import { PlatformClock } from '../../../src/platform/platform-clock.ts';
 import {
   type ValuesAnswer,
   VERDICTS,
   verdictOfAnswer,
   verdictOfError,
 } from '../../../src/platform/response-meanings.ts';
-import { ManualClock } from '../doubles/manual-clock.ts';
-
-const restMs = (of: Parameters<PlatformClock['restMs']>[0], clock: ManualClock) => new PlatformClock(clock).restMs(of);
 
 const answer = (status: number, text = '', headers: Record<string, string> = {}) => ({
   status,
@@ -136,33 +132,6 @@ describe('verdict', () => {
   ])('for a redirect to %j contains the target without its query and fragment', (location, place) => {
     expect(platformWords(answer(302, '', { location }))).toBe(`status 302, a redirect to ${place}`);
   });
-});
-
-describe('pause after a 429', () => {
-  const clock = new ManualClock(Date.UTC(2020, 0, 1));
-
-  it.each(['999999999', '9'.repeat(30), 'Fri, 01 Jan 2100 00:00:00 GMT'])(
-    'lasts at most five minutes (%s)',
-    (asked) => {
-      const ms = restMs(answer(429, '', { 'retry-after': asked }), clock);
-      expect(ms).toBeGreaterThanOrEqual(300_000);
-      expect(ms).toBeLessThanOrEqual(301_000);
-    },
-  );
-
-  it.each(['0', 'Tue, 01 Jan 2019 00:00:00 GMT'])('lasts at least one second (%s)', (asked) => {
-    expect(restMs(answer(429, '', { 'retry-after': asked }), clock)).toBeGreaterThanOrEqual(1_000);
-  });
-
-  it.each(['-5', '1.5', '1e3', '+7', '0x10', '7 s', '2026-11-21', 'soon', ''])(
-    'ignores the invalid Retry-After “%s”',
-    (asked) => {
-      const headers = { 'retry-after': asked, date: 'Sat, 21 Nov 2026 00:00:45 GMT' };
-      const ms = restMs(answer(429, '', headers), clock);
-      expect(ms).toBeGreaterThanOrEqual(15_000);
-      expect(ms).toBeLessThanOrEqual(25_000);
-    },
-  );
 });
 
 describe('HTTP date', () => {

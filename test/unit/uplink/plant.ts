@@ -170,7 +170,7 @@ export class Plant {
     const resting: ValuesClient = {
       request: async (call) => {
         const answer = await client.request(call);
-        if (answer.status === 429) budget.restUntil(clock.monotonicMs() + platformClock.restMs(answer));
+        if (answer.status === 429) budget.refused(platformClock.closedMs(answer));
         return answer;
       },
     };
