@@ -2,13 +2,12 @@ import type { Clock } from '../base/clock.ts';
 import { codeOf, PlatformError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { deprecationOf, requireBeforeSunset } from '../contract/deprecations.ts';
-import { addressOf } from './grants/form-request.ts';
+import { addressOf } from './grants.ts';
 import type { HttpBoundary, HttpRequest, PlatformAnswer } from './http-boundary.ts';
 import { PlatformClock } from './platform-clock.ts';
 import type { RequestBudget, RequestKind } from './request-budget.ts';
-import { isSuccess, jsonObjectOf, reportsDone } from './response-body.ts';
+import { type CallName, isSuccess, jsonObjectOf, ResponseRecord, reportsDone } from './response-body.ts';
 import { CallRefusal, isNeverSent, standInHint } from './response-meanings.ts';
-import { ResponseRecord } from './response-record.ts';
 
 /** API call (platform 4). */
 export interface PlatformCall {
@@ -78,9 +77,6 @@ export interface TokenSource {
   endWaits?(): void;
 }
 
-/** Success statuses used by the platform. Any other 2xx status comes from a different server. */
-const SUCCESS: ReadonlySet<number> = new Set([200, 201, 204]);
-
 /** Time for which an acquired request may wait for a token, in milliseconds. Afterwards, another one is acquired. */
 const PAID_FOR_MS = 1_000;
 /** API calls used by the resource classes. */
@@ -94,25 +90,9 @@ export abstract class ApiCalls {
   abstract request(call: PlatformCall): Promise<PlatformAnswer>;
 
   /**
-   * Makes a call and returns the parsed JSON response, or `undefined` if the body is empty. Members are read with
-   * `ResponseRecord`. Throws `CallRefusal` if the platform rejects the call, or `platform.unreadable` for any other
-   * response.
-   */
-  async call(call: PlatformCall): Promise<unknown> {
-    return readBody(await this.answered(call), call);
-  }
-
-  /**
-   * Makes a call and returns the record in the response. The record is the body itself or its member `wrapper`. Throws
-   * the same errors as `call`.
-   */
-  async record(call: PlatformCall, wrapper: string): Promise<ResponseRecord> {
-    return ResponseRecord.single(call, await this.call(call), wrapper);
-  }
-
-  /**
-   * Makes a call whose response body is not documented. Any 2xx response with JSON or an empty body is a success.
-   * Returns the JSON object in the response, if any. Throws the same errors as `call`.
+   * Makes a call and returns the JSON object in the response, if any. Any 2xx response with JSON or an empty body is a
+   * success, because many bodies are not documented. Throws `CallRefusal` if the platform rejects the call, or
+   * `platform.unreadable` for any other response.
    */
   async act(call: PlatformCall): Promise<Record<string, unknown> | undefined> {
     const answer = await this.request(call);
@@ -120,11 +100,12 @@ export abstract class ApiCalls {
     return jsonObjectOf(answer);
   }
 
-  /** Makes a call that must return 200, 201 or 204, and returns the complete response. */
-  async answered(call: PlatformCall): Promise<PlatformAnswer> {
-    const answer = await this.request(call);
-    expectSuccess(answer, call);
-    return answer;
+  /**
+   * Makes a call and returns the record in the response. The record is the body itself or its member `wrapper`. Throws
+   * the same errors as `act`.
+   */
+  async record(call: PlatformCall, wrapper: string): Promise<ResponseRecord> {
+    return ResponseRecord.single(call, await this.act(call), wrapper);
   }
 }
 
@@ -264,47 +245,28 @@ export class PlatformClient extends ApiCalls {
   }
 }
 
-/** Throws `CallRefusal` if the platform rejects the call, or `platform.unreadable` for an unknown success status. */
-export function expectSuccess(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
-  const { status } = answer;
-  if (SUCCESS.has(status)) return;
-  throw isSuccess(status) ? unreadable(call, `status ${status}`) : new CallRefusal(answer, nameOf(call));
+/** Throws `CallRefusal` for a status other than 2xx. */
+export function expectSuccess(answer: PlatformAnswer, call: CallName): void {
+  if (!isSuccess(answer.status)) throw new CallRefusal(answer, nameOf(call));
 }
 
 /**
  * Throws `CallRefusal` for a status other than 2xx, or `platform.unreadable` if a 2xx response has a body other than
- * JSON.
+ * JSON, or JSON with errors.
  */
-export function expectDone(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
-  if (reportsDone(answer)) return;
-  throw isSuccess(answer.status)
-    ? unreadable(call, 'the body is not JSON', answer)
-    : new CallRefusal(answer, nameOf(call));
+export function expectDone(answer: PlatformAnswer, call: CallName): void {
+  expectSuccess(answer, call);
+  // The body is not quoted, because it may contain a secret.
+  if (!reportsDone(answer)) throw unreadable(call, 'the body is incomplete, not JSON, or contains errors', answer);
 }
 
 /** Returns the call name for error messages. The query is omitted, because it may identify people. */
-function nameOf(call: Pick<PlatformCall, 'method' | 'path'>): string {
+function nameOf(call: CallName): string {
   return `${call.method} ${call.path}`;
 }
 
-function readBody(answer: PlatformAnswer, call: PlatformCall): unknown {
-  if (answer.truncated) throw unreadable(call, 'the body is too large');
-  if (answer.status === 204 || answer.text.trim() === '') return undefined;
-  if (jsonObjectOf(answer)?.errors !== undefined) throw unreadable(call, `status ${answer.status} and errors`);
-  try {
-    return JSON.parse(answer.text);
-  } catch {
-    // The parser error is not attached as the cause, because its message quotes the body, which may contain a secret.
-    throw unreadable(call, 'the body is not JSON', answer);
-  }
-}
-
 /** `answer`: response whose body may be a page from a captive portal. */
-export function unreadable(
-  call: Pick<PlatformCall, 'method' | 'path'>,
-  what: string,
-  answer?: PlatformAnswer,
-): PlatformError {
+export function unreadable(call: CallName, what: string, answer?: PlatformAnswer): PlatformError {
   const usual = 'Check that PLATFORM_URL is the address of the API, and that no proxy responds in its place.';
   return new PlatformError(`unexpected response to ${nameOf(call)}: ${what}`, {
     code: 'platform.unreadable',

@@ -4,7 +4,7 @@ import type { Logger } from '../../base/logger.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
 import type { Attempt, Lease, TokenSource } from '../client.ts';
-import { type SessionCredentials, TokenRequests } from '../grants/technical-user.ts';
+import { type SessionCredentials, TokenRequests } from '../grants.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
 import { GrantError, isNeverSent, isSignInRefused, type Tokens } from '../response-meanings.ts';
 import { type LiveToken, LiveTokens, type SessionFile, type SessionGrant } from './live-tokens.ts';

@@ -2,8 +2,8 @@ import type { ServerResponse } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { PlatformClient, type PlatformClientOptions } from '../../../src/platform/client.ts';
 import { listEntries } from '../../../src/platform/resources/lists.ts';
+import type { ResponseRecord } from '../../../src/platform/response-body.ts';
 import { CallRefusal, callErrorOf } from '../../../src/platform/response-meanings.ts';
-import type { ResponseRecord } from '../../../src/platform/response-record.ts';
 import { SessionBench, until } from './session-bench.ts';
 import { json, type SeenRequest } from './token-server.ts';
 import { untilValid } from './until-valid.ts';
@@ -186,7 +186,7 @@ describe('API call error', () => {
   it('contains the platform message, the status and a hint', async () => {
     const errors = [{ type: 'invalid', message: 'must be\na number', attribute: 'id' }, { type: 'other' }, null, 7];
     answering((response) => json(response, 400, { errors }));
-    const error = await thrownBy(clientOf().call(list));
+    const error = await thrownBy(clientOf().act(list));
     expect(error).toBeInstanceOf(CallRefusal);
     expect(error).toMatchObject({ status: 400, code: 'platform.invalid', retryable: false });
     expect(error.message).toBe('the platform responded 400 (invalid) to GET /v1/things: id: must be a number; other');
@@ -203,7 +203,7 @@ describe('API call error', () => {
 
   it('omits a body that is not JSON', async () => {
     answering((response) => response.writeHead(200).end('secret-in-a-page'));
-    const error = await thrownBy(clientOf().call(list));
+    const error = await thrownBy(clientOf().act(list));
     expect(error.code).toBe('platform.unreadable');
     expect(String(error.stack) + String(error.cause)).not.toContain('secret-in-a-page');
   });

@@ -9,14 +9,15 @@ import { PlatformClient } from '../../../src/platform/client.ts';
 import { createDispatcher } from '../../../src/platform/dispatcher.ts';
 import {
   beginSignIn,
+  type ClientCredentials,
   codeGrantRequest,
   codeOfRedirect,
   type PersonClient,
   personRefreshRequest,
   personRevokeRequest,
   type SignIn,
-} from '../../../src/platform/grants/person.ts';
-import { type ClientCredentials, TokenRequests } from '../../../src/platform/grants/technical-user.ts';
+  TokenRequests,
+} from '../../../src/platform/grants.ts';
 import type { HttpRequest } from '../../../src/platform/http-boundary.ts';
 import { HttpBoundary } from '../../../src/platform/http-boundary.ts';
 import {

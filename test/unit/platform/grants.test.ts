@@ -2,13 +2,14 @@ import { describe, expect, it } from 'vitest';
 import { Redactor } from '../../../src/base/redactor.ts';
 import {
   beginSignIn,
+  type ClientCredentials,
   challengeOf,
   codeGrantRequest,
   codeOfRedirect,
   personRefreshRequest,
   personRevokeRequest,
-} from '../../../src/platform/grants/person.ts';
-import { type ClientCredentials, TokenRequests } from '../../../src/platform/grants/technical-user.ts';
+  TokenRequests,
+} from '../../../src/platform/grants.ts';
 import type { HttpRequest, PlatformAnswer } from '../../../src/platform/http-boundary.ts';
 import { GrantError, processTokenAnswer } from '../../../src/platform/response-meanings.ts';
 

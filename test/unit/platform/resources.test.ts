@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { findClientApplication, listApiSubscriptions } from '../../../src/platform/resources/connect-subscription.ts';
-import { readDeliveries } from '../../../src/platform/resources/deliveries.ts';
 import {
   changeMembers,
   changeOwner,
@@ -10,7 +9,7 @@ import {
   listPermissions,
   readPermission,
 } from '../../../src/platform/resources/permissions.ts';
-import { Webhooks } from '../../../src/platform/resources/webhooks.ts';
+import { readDeliveries, Webhooks } from '../../../src/platform/resources/webhooks.ts';
 import { SessionBench } from './session-bench.ts';
 import { json } from './token-server.ts';
 
