@@ -120,14 +120,10 @@ export class HttpBoundary {
       abortSocket?.(error);
     };
     const onAbort = () => giveUp(abortedError(url.origin, signal?.reason));
-    // If the process was suspended or the event loop was blocked, timers run before sockets are read. Accept a response
-    // that arrived in the meantime.
-    const cancelDeadline = clock.after(request.deadlineMs ?? DEADLINE_MS, () =>
-      setImmediate(() => {
-        const code = answer ? 'UND_ERR_BODY_TIMEOUT' : 'UND_ERR_HEADERS_TIMEOUT';
-        giveUp(transportError({ code }, url.origin));
-      }),
-    );
+    const cancelDeadline = clock.after(request.deadlineMs ?? DEADLINE_MS, () => {
+      const code = answer ? 'UND_ERR_BODY_TIMEOUT' : 'UND_ERR_HEADERS_TIMEOUT';
+      giveUp(transportError({ code }, url.origin));
+    });
     signal?.addEventListener('abort', onAbort, { once: true });
     // undici releases the socket two event loop turns after the response. A request sent earlier would open another
     // connection.

@@ -160,6 +160,8 @@ export class RequestBudget {
   /** Ends the rest when an operator requests it (reload, `session renew`). */
   endRest(): void {
     this.#restUntilMs = Number.NEGATIVE_INFINITY;
+    // The next 429 starts another rest.
+    this.#openMs = Math.min(this.#openMs, this.#clock.monotonicMs());
     this.#serve();
   }
 

@@ -239,16 +239,6 @@ describe('technical user grants with oidc-provider', () => {
     await requests.revoke(second.accessToken, signal());
   });
 
-  it('fail with a hint if the password, key or secret is wrong', async () => {
-    const client = { clientId, clientSecret, clientAuth: 'basic-encoded' as const };
-    const user = { ...TECHNICAL_USER, password: 'wrong' };
-    const password = await rejectionOf(requestsOf(client, user).login(signal()));
-    expect(password).toMatchObject({ status: 400, oauthError: 'invalid_grant', retryable: false });
-    expect(password.hint).toContain('TECHNICAL_PASSWORD');
-    const secret = await rejectionOf(requestsOf({ ...client, clientSecret: 'wrong' }).login(signal()));
-    expect(secret).toMatchObject({ status: 401, oauthError: 'invalid_client', retryable: false });
-    expect(secret.hint).toContain('CLIENT_SECRET');
-  });
 });
 
 describe('session with oidc-provider', () => {

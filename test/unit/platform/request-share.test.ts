@@ -123,6 +123,8 @@ describe('request limit share', () => {
     expect(budget.nextAtMs('live')).toBeGreaterThanOrEqual(clock.monotonicMs() + 30_000);
     budget.endRest();
     expect(budget.nextAtMs('live')).toBeLessThan(clock.monotonicMs() + 30_000);
+    budget.refused(30_000);
+    expect(budget.nextAtMs('live')).toBeGreaterThanOrEqual(clock.monotonicMs() + 30_000);
     clock.nowMs += 30_000 + MINUTE_MS;
     expect(now()).toEqual([CONFIGURED / 2 + CONFIGURED / 20, 'growing']);
     clock.nowMs += MINUTE_MS;

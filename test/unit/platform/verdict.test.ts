@@ -111,20 +111,6 @@ describe('verdict', () => {
   });
 
   it.each([
-    [199, 'wait', 'wait'],
-    [200, 'hello', 'status 200 with a body: hello'],
-    [200, '<p> </p>', 'status 200 with a body'],
-    [204, '', 'status 204'],
-    [299, 'hello', 'status 299 with a body: hello'],
-    [300, 'moved', 'status 300, a redirect to nowhere'],
-    [399, 'moved', 'status 399, a redirect to nowhere'],
-    [400, 'moved', 'moved'],
-    [500, '', 'status 500'],
-  ])('for %d with the text “%s” has the reason “%s”', (status, text, words) => {
-    expect(platformWords(answer(status, text))).toBe(words);
-  });
-
-  it.each([
     ['https://portal/a?token=x', 'https://portal/a'],
     ['https://portal/a#token=x', 'https://portal/a'],
     ['https://portal/a?b\n#c', 'https://portal/a'],
