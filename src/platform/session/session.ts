@@ -315,8 +315,10 @@ export class Session implements TokenSource {
         return undefined;
       },
       release: () => {
-        if (!available) this.#hadOutage = true;
-        trial?.leave();
+        if (!available) {
+          this.#hadOutage = true;
+          trial?.open();
+        }
         token.inUse--;
         if (token.inUse === 0) this.#tokens.revokeDue();
       },
@@ -540,7 +542,8 @@ function endTrial(token: IssuedToken): void {
 class TokenTrial {
   /** Number of rejections so far. */
   rejections = 0;
-  #state: 'waiting' | 'ready' | 'testing' = 'waiting';
+  /** Whether the next call may test the token. */
+  #isOpen = false;
   #changed = Promise.withResolvers<void>();
   #cancelTimer: (() => void) | undefined;
 
@@ -551,31 +554,26 @@ class TokenTrial {
 
   /** Returns whether the call may test the token now. */
   enter(): boolean {
-    if (this.#state !== 'ready') return false;
-    this.#state = 'testing';
-    return true;
+    const mayEnter = this.#isOpen;
+    this.#isOpen = false;
+    return mayEnter;
   }
 
   /** Records a rejection. The next call may enter after the delay. */
   rejected(clock: Clock, delayMs: number): void {
     this.rejections++;
-    this.#state = 'waiting';
-    this.#cancelTimer = clock.after(delayMs, () => this.#admitNext());
+    this.#cancelTimer = clock.after(delayMs, () => this.open());
   }
 
-  /** Ends the use of the token. If the call that tested it received no response, the next one may enter. */
-  leave(): void {
-    if (this.#state === 'testing') this.#admitNext();
+  /** Lets the next call enter. */
+  open(): void {
+    this.#isOpen = true;
+    this.#changed.resolve();
+    this.#changed = Promise.withResolvers<void>();
   }
 
   end(): void {
     this.#cancelTimer?.();
     this.#changed.resolve();
-  }
-
-  #admitNext(): void {
-    this.#state = 'ready';
-    this.#changed.resolve();
-    this.#changed = Promise.withResolvers<void>();
   }
 }
