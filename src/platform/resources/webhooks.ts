@@ -6,7 +6,7 @@ import type {
   WebhookChange,
   WebhookCreate,
 } from '../../contract/webhooks.ts';
-import { type ApiCalls, expectDone, unreadable } from '../client.ts';
+import { type ApiCalls, expectDone, expectSuccess, unreadable } from '../client.ts';
 import { isPage, jsonObjectOf, ResponseRecord } from '../response-body.ts';
 import { listEntries, PAGING_REJECTED, readPages } from './lists.ts';
 
@@ -53,7 +53,7 @@ export class Webhooks {
   async create(body: WebhookCreate, signal?: AbortSignal): Promise<NewWebhook> {
     const call = { method: 'POST', path: this.#base, body, kind: 'other', signal } as const;
     const answer = await this.#client.request(call);
-    expectDone(answer, call);
+    expectSuccess(answer, call);
     const json = jsonObjectOf(answer);
     const created = json && ResponseRecord.single(call, json, 'webhook');
     const id = idIn(answer.header('location')) ?? created?.optional('id', created.integer);
