@@ -29,7 +29,7 @@ const SECRET_FIELDS = ['password', 'refresh_token', 'client_secret', 'code', 'co
  * Creates a form request to a token endpoint (platform 4). `secrets`: additional secrets that the headers contain in
  * encoded form.
  */
-export function formRequest(
+function formRequest(
   url: URL,
   form: URLSearchParams,
   headers: Record<string, string>,

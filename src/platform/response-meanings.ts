@@ -58,7 +58,7 @@ const RETRIED = 'stay in the buffer; retried with increasing pauses';
 const PLATFORM_RETRIED = 'stay in the buffer; retried at least every 60 s';
 
 /** Meanings of all responses (platform 10.3), defined only here. docs/reference/verdicts.md contains the same rows. */
-const RESPONSES: readonly ResponseMeaning[] = [
+export const RESPONSES: readonly ResponseMeaning[] = [
   {
     response: '204',
     meaning: 'delivered',
@@ -188,13 +188,6 @@ export function isNeverSent(code: string | undefined): boolean {
 }
 
 /* Posts of values */
-
-/** Rows of docs/reference/verdicts.md: response, meaning, effect on the values. */
-export const VERDICTS: readonly (readonly string[])[] = RESPONSES.map(({ response, meaning, effect }) => [
-  response,
-  meaning,
-  effect,
-]);
 
 /** Response to a post. */
 export type ValuesAnswer = Pick<PlatformAnswer, 'status' | 'header' | 'text' | 'redact' | 'truncated'>;

@@ -238,7 +238,6 @@ describe('technical user grants with oidc-provider', () => {
     // The revocation of an invalid token succeeds (RFC 7009 section 2.2).
     await requests.revoke(second.accessToken, signal());
   });
-
 });
 
 describe('session with oidc-provider', () => {

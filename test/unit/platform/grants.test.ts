@@ -5,9 +5,6 @@ import {
   type ClientCredentials,
   challengeOf,
   codeGrantRequest,
-  codeOfRedirect,
-  personRefreshRequest,
-  personRevokeRequest,
   TokenRequests,
 } from '../../../src/platform/grants.ts';
 import type { HttpRequest, PlatformAnswer } from '../../../src/platform/http-boundary.ts';
@@ -213,7 +210,6 @@ describe('user sign-in', () => {
       'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM',
     );
   });
-
 });
 
 describe('access token', () => {

@@ -168,7 +168,6 @@ describe('HTTP client', () => {
     await failed;
     await expect(get(boundary, `http://127.0.0.1:${port}/`)).rejects.toMatchObject({ code: 'platform.aborted' });
   });
-
 });
 
 describe('compressed response', () => {

@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { SessionBench, until } from './session-bench.ts';

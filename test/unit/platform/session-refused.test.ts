@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CLIENT_SECRET, SessionBench } from './session-bench.ts';
-import { refuse } from './token-server.ts';
 import { untilValid } from './until-valid.ts';
 
 let bench: SessionBench;

@@ -66,7 +66,6 @@ describe('unsolicited response', () => {
       (error: { code: string }) => error.code,
     );
   const turn = () => new Promise((resolve) => setImmediate(resolve));
-  const later = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
   const BUSY = 'HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n';
 
   it.each([
@@ -108,5 +107,4 @@ describe('unsolicited response', () => {
     expect(await statusOf(post())).toBe('platform.connection_reset');
     expect(await statusOf(post())).toBe(204);
   });
-
 });

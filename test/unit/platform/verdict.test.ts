@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest';
 import { PlatformError } from '../../../src/base/errors.ts';
 import { httpDateMs } from '../../../src/base/retry.ts';
 import {
+  RESPONSES,
   type ValuesAnswer,
-  VERDICTS,
   verdictOfAnswer,
   verdictOfError,
 } from '../../../src/platform/response-meanings.ts';
@@ -23,7 +23,7 @@ describe('verdict table', () => {
   it('matches docs/reference/verdicts.md row by row', () => {
     const text = readFileSync(join(import.meta.dirname, '../../../docs/reference/verdicts.md'), 'utf8');
     const rows = [...text.matchAll(/^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$/gm)].map((row) => row.slice(1));
-    expect(rows.slice(1)).toEqual(VERDICTS);
+    expect(rows.slice(1)).toEqual(RESPONSES.map(({ response, meaning, effect }) => [response, meaning, effect]));
   });
 
   it.each([
