@@ -15,7 +15,7 @@ import { type KeyName, secretsIn } from '../config/setting-keys.ts';
 import type { Settings } from '../config/settings.ts';
 import { PlatformClient } from '../platform/client.ts';
 import { createDispatcher, type Sockets } from '../platform/dispatcher.ts';
-import type { SessionCredentials } from '../platform/grants/technical-user.ts';
+import type { SessionCredentials } from '../platform/grants.ts';
 import { HttpBoundary } from '../platform/http-boundary.ts';
 import { RequestBudget } from '../platform/request-budget.ts';
 import { isSignInRefused, type SecretCommands } from '../platform/response-meanings.ts';

@@ -1,7 +1,7 @@
 import type { Registry } from 'prom-client';
 import type { DropReason } from '../buffer/store-facts.ts';
+import type { Meaning } from '../platform/response-meanings.ts';
 import type { SessionGrant } from '../platform/session/live-tokens.ts';
-import type { Meaning } from '../uplink/verdict.ts';
 import type { RejectReason } from '../webhook/listener.ts';
 import { Count } from './count.ts';
 import type { MetricParts } from './exposition.ts';

@@ -2,14 +2,12 @@ import type { Clock } from '../base/clock.ts';
 import { codeOf, PlatformError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { deprecationOf, requireBeforeSunset } from '../contract/deprecations.ts';
-import { addressOf } from './grants/form-request.ts';
+import { addressOf } from './grants.ts';
 import type { HttpBoundary, HttpRequest, PlatformAnswer } from './http-boundary.ts';
 import { PlatformClock } from './platform-clock.ts';
 import type { RequestBudget, RequestKind } from './request-budget.ts';
-import { isSuccess, jsonObjectOf, reportsDone } from './response-body.ts';
-import { CallRefusal, standInHint } from './response-meanings.ts';
-import { ResponseRecord } from './response-record.ts';
-import { NEVER_SENT } from './transport-errors.ts';
+import { type CallName, isSuccess, jsonObjectOf, ResponseRecord, reportsDone } from './response-body.ts';
+import { CallRefusal, isNeverSent, standInHint } from './response-meanings.ts';
 
 /** API call (platform 4). */
 export interface PlatformCall {
@@ -40,7 +38,7 @@ export interface PlatformClientOptions {
    * Request budget; undefined for manual commands. A call of kind `paid` does not acquire a request from the budget. If
    * a request did not reach the platform, the client refunds it, even if the caller acquired it.
    */
-  budget?: Pick<RequestBudget, 'acquire' | 'refund' | 'refused' | 'restUntil'>;
+  budget?: Pick<RequestBudget, 'acquire' | 'refund' | 'refused'>;
   /** API_KEY_HEADER, and the client ID that the header contains. */
   apiKey?: { header: string; clientId: string } | undefined;
   clock: Clock;
@@ -58,8 +56,6 @@ export interface Attempt {
 /** Access token that is in use by one call. */
 export interface Lease {
   readonly accessToken: string;
-  /** Returns whether the token can still be sent. Must be called before it is sent. Default: always. */
-  isUsable?(): boolean;
   /**
    * Records the status of the response. After a 401, returns the delay before the next retry with the same token, in
    * milliseconds, because a server may not accept a new token immediately. If it returns `undefined`, the token is not
@@ -81,9 +77,6 @@ export interface TokenSource {
   endWaits?(): void;
 }
 
-/** Success statuses used by the platform. Any other 2xx status comes from a different server. */
-const SUCCESS: ReadonlySet<number> = new Set([200, 201, 204]);
-
 /** Time for which an acquired request may wait for a token, in milliseconds. Afterwards, another one is acquired. */
 const PAID_FOR_MS = 1_000;
 /** API calls used by the resource classes. */
@@ -97,25 +90,9 @@ export abstract class ApiCalls {
   abstract request(call: PlatformCall): Promise<PlatformAnswer>;
 
   /**
-   * Makes a call and returns the parsed JSON response, or `undefined` if the body is empty. Members are read with
-   * `ResponseRecord`. Throws `CallRefusal` if the platform rejects the call, or `platform.unreadable` for any other
-   * response.
-   */
-  async call(call: PlatformCall): Promise<unknown> {
-    return readBody(await this.answered(call), call);
-  }
-
-  /**
-   * Makes a call and returns the record in the response. The record is the body itself or its member `wrapper`. Throws
-   * the same errors as `call`.
-   */
-  async record(call: PlatformCall, wrapper: string): Promise<ResponseRecord> {
-    return ResponseRecord.single(call, await this.call(call), wrapper);
-  }
-
-  /**
-   * Makes a call whose response body is not documented. Any 2xx response with JSON or an empty body is a success.
-   * Returns the JSON object in the response, if any. Throws the same errors as `call`.
+   * Makes a call and returns the JSON object in the response, if any. Any 2xx response with JSON or an empty body is a
+   * success, because many bodies are not documented. Throws `CallRefusal` if the platform rejects the call, or
+   * `platform.unreadable` for any other response.
    */
   async act(call: PlatformCall): Promise<Record<string, unknown> | undefined> {
     const answer = await this.request(call);
@@ -123,11 +100,12 @@ export abstract class ApiCalls {
     return jsonObjectOf(answer);
   }
 
-  /** Makes a call that must return 200, 201 or 204, and returns the complete response. */
-  async answered(call: PlatformCall): Promise<PlatformAnswer> {
-    const answer = await this.request(call);
-    expectSuccess(answer, call);
-    return answer;
+  /**
+   * Makes a call and returns the record in the response. The record is the body itself or its member `wrapper`. Throws
+   * the same errors as `act`.
+   */
+  async record(call: PlatformCall, wrapper: string): Promise<ResponseRecord> {
+    return ResponseRecord.single(call, await this.act(call), wrapper);
   }
 }
 
@@ -155,24 +133,24 @@ export class PlatformClient extends ApiCalls {
   override async request(call: PlatformCall): Promise<PlatformAnswer> {
     this.#noteDeprecation(call);
     let { kind } = call;
+    let attempt: Attempt = { repeats: 0, isTokenReplaced: false };
     let rejected: PlatformAnswer | undefined;
-    let isTokenReplaced = false;
-    for (let repeats = 0; ; repeats++) {
-      const lease = await this.#lease(call, kind);
+    for (;;) {
+      const lease = await this.#lease(kind, call.signal);
       if (rejected && this.#stopping.signal.aborted) {
         lease.release();
         return rejected;
       }
-      const { answer, repeatInMs } = await this.#send(call, lease, { repeats, isTokenReplaced });
+      const { answer, repeatInMs } = await this.#send(call, lease, attempt);
       if (answer.status !== 401) return answer;
-      rejected = answer;
-      if (repeatInMs !== undefined) {
+      if (repeatInMs === undefined) {
+        if (attempt.isTokenReplaced) return answer;
+        attempt = { repeats: 0, isTokenReplaced: true };
+      } else {
         if (!(await this.#pause(repeatInMs, call.signal))) return answer;
-      } else if (isTokenReplaced) return answer;
-      else {
-        isTokenReplaced = true;
-        repeats = -1;
+        attempt = { ...attempt, repeats: attempt.repeats + 1 };
       }
+      rejected = answer;
       // The repeated call is a separate request. A `paid` caller has acquired only the first request.
       if (kind === 'paid') kind = 'live';
     }
@@ -195,31 +173,22 @@ export class PlatformClient extends ApiCalls {
    * Returns a token, and acquires a request from the budget. The request is acquired last, because requests that wait
    * for a token would exceed the limit of the minute in which they are sent.
    */
-  async #lease(call: PlatformCall, kind: RequestKind): Promise<Lease> {
+  async #lease(kind: RequestKind, signal: AbortSignal | undefined): Promise<Lease> {
     const { budget, tokens, clock } = this.#options;
-    let isPaid = kind === 'paid';
-    const refund = () => {
+    const isPaid = kind === 'paid';
+    const startMs = clock.monotonicMs();
+    const lease = await tokens.lease(signal).catch((error: unknown) => {
       if (isPaid) budget?.refund();
-      isPaid = false;
-    };
-    for (;;) {
-      const startMs = clock.monotonicMs();
-      const lease = await tokens.lease(call.signal).catch((error: unknown) => {
-        refund();
-        throw error;
-      });
-      if (clock.monotonicMs() - startMs > PAID_FOR_MS) refund();
-      try {
-        if (!isPaid) await budget?.acquire(kind === 'paid' ? 'live' : kind, call.signal);
-      } catch (error) {
-        lease.release();
-        throw error;
-      }
-      if (lease.isUsable?.() ?? true) return lease;
-      // The token was rejected or replaced while the call waited for the budget.
-      isPaid = true;
-      refund();
+      throw error;
+    });
+    if (isPaid && clock.monotonicMs() - startMs <= PAID_FOR_MS) return lease;
+    if (isPaid) budget?.refund();
+    try {
+      await budget?.acquire(isPaid ? 'live' : kind, signal);
+      return lease;
+    } catch (error) {
       lease.release();
+      throw error;
     }
   }
 
@@ -228,17 +197,13 @@ export class PlatformClient extends ApiCalls {
     lease: Lease,
     attempt: Attempt,
   ): Promise<{ answer: PlatformAnswer; repeatInMs: number | undefined }> {
-    const { budget, boundary, clock } = this.#options;
+    const { budget, boundary } = this.#options;
     try {
       const answer = await boundary.send(this.#toHttp(call, lease.accessToken));
-      const repeatInMs = lease.responded(answer.status, attempt);
-      if (answer.status === 429 && budget) {
-        budget.refused(this.platformClock.closedMs(answer));
-        budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
-      }
-      return { answer, repeatInMs };
+      if (answer.status === 429) budget?.refused(this.platformClock.closedMs(answer));
+      return { answer, repeatInMs: lease.responded(answer.status, attempt) };
     } catch (error) {
-      if (NEVER_SENT.has(codeOf(error) ?? '')) budget?.refund();
+      if (isNeverSent(codeOf(error))) budget?.refund();
       throw error;
     } finally {
       lease.release();
@@ -280,47 +245,28 @@ export class PlatformClient extends ApiCalls {
   }
 }
 
-/** Throws `CallRefusal` if the platform rejects the call, or `platform.unreadable` for an unknown success status. */
-export function expectSuccess(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
-  const { status } = answer;
-  if (SUCCESS.has(status)) return;
-  throw isSuccess(status) ? unreadable(call, `status ${status}`) : new CallRefusal(answer, nameOf(call));
+/** Throws `CallRefusal` for a status other than 2xx. */
+export function expectSuccess(answer: PlatformAnswer, call: CallName): void {
+  if (!isSuccess(answer.status)) throw new CallRefusal(answer, nameOf(call));
 }
 
 /**
  * Throws `CallRefusal` for a status other than 2xx, or `platform.unreadable` if a 2xx response has a body other than
- * JSON.
+ * JSON, or JSON with errors.
  */
-export function expectDone(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
-  if (reportsDone(answer)) return;
-  throw isSuccess(answer.status)
-    ? unreadable(call, 'the body is not JSON', answer)
-    : new CallRefusal(answer, nameOf(call));
+export function expectDone(answer: PlatformAnswer, call: CallName): void {
+  expectSuccess(answer, call);
+  // The body is not quoted, because it may contain a secret.
+  if (!reportsDone(answer)) throw unreadable(call, 'the body is incomplete, not JSON, or contains errors', answer);
 }
 
 /** Returns the call name for error messages. The query is omitted, because it may identify people. */
-function nameOf(call: Pick<PlatformCall, 'method' | 'path'>): string {
+function nameOf(call: CallName): string {
   return `${call.method} ${call.path}`;
 }
 
-function readBody(answer: PlatformAnswer, call: PlatformCall): unknown {
-  if (answer.truncated) throw unreadable(call, 'the body is too large');
-  if (answer.status === 204 || answer.text.trim() === '') return undefined;
-  if (jsonObjectOf(answer)?.errors !== undefined) throw unreadable(call, `status ${answer.status} and errors`);
-  try {
-    return JSON.parse(answer.text);
-  } catch {
-    // The parser error is not attached as the cause, because its message quotes the body, which may contain a secret.
-    throw unreadable(call, 'the body is not JSON', answer);
-  }
-}
-
 /** `answer`: response whose body may be a page from a captive portal. */
-export function unreadable(
-  call: Pick<PlatformCall, 'method' | 'path'>,
-  what: string,
-  answer?: PlatformAnswer,
-): PlatformError {
+export function unreadable(call: CallName, what: string, answer?: PlatformAnswer): PlatformError {
   const usual = 'Check that PLATFORM_URL is the address of the API, and that no proxy responds in its place.';
   return new PlatformError(`unexpected response to ${nameOf(call)}: ${what}`, {
     code: 'platform.unreadable',

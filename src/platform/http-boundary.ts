@@ -56,9 +56,8 @@ export interface HttpBoundaryOptions {
 const DEADLINE_MS = 90_000;
 /** Default maximum size of the response text, larger than a page with a hundred deliveries and their payloads. */
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
-/** Size limit and timeout for the error text if the status alone determines the result. */
+/** Maximum size of the error text if the status alone determines the result. */
 const MAX_WORDS_BYTES = 64 * 1024;
-const WORDS_WITHIN_MS = 5_000;
 
 /**
  * Sends all HTTP requests to the platform. Sockets are kept alive per origin, and all waiting times and response sizes
@@ -111,7 +110,6 @@ export class HttpBoundary {
       if (ended) return;
       ended = true;
       cancelDeadline();
-      cancelTail();
       signal?.removeEventListener('abort', onAbort);
       settle();
     };
@@ -121,15 +119,11 @@ export class HttpBoundary {
       else end(() => reject(error));
       abortSocket?.(error);
     };
-    let cancelTail = () => {};
     const onAbort = () => giveUp(abortedError(url.origin, signal?.reason));
-    // If the process was suspended or the event loop was blocked, timers run before sockets are read. Accept a response
-    // that arrived in the meantime.
-    const cancelDeadline = clock.after(request.deadlineMs ?? DEADLINE_MS, () =>
-      setImmediate(() => giveUp(answerTimeout())),
-    );
-    const answerTimeout = () =>
-      transportError({ code: answer ? 'UND_ERR_BODY_TIMEOUT' : 'UND_ERR_HEADERS_TIMEOUT' }, url.origin);
+    const cancelDeadline = clock.after(request.deadlineMs ?? DEADLINE_MS, () => {
+      const code = answer ? 'UND_ERR_BODY_TIMEOUT' : 'UND_ERR_HEADERS_TIMEOUT';
+      giveUp(transportError({ code }, url.origin));
+    });
     signal?.addEventListener('abort', onAbort, { once: true });
     // undici releases the socket two event loop turns after the response. A request sent earlier would open another
     // connection.
@@ -165,7 +159,6 @@ export class HttpBoundary {
           answer = { status, headers: headers as Headers };
           if (status >= 500) failing.add(url.origin);
           else failing.delete(url.origin);
-          if (statusSuffices) cancelTail = clock.after(WORDS_WITHIN_MS, () => giveUp(answerTimeout()));
         },
         onResponseData(controller, chunk) {
           if (ended) return;

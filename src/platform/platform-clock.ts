@@ -3,12 +3,7 @@ import { retryAfterMs } from '../base/retry.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
 import { dateOf, jsonObjectOf } from './response-body.ts';
 
-/**
- * Maximum random delay of the first request after a 429, so that the gateways in a fleet do not retry at the same time.
- */
-const REST_SPREAD_MS = 10_000;
 const MINUTE_MS = 60_000;
-const RETRY_AFTER_SPREAD_MS = 1_000;
 /** Maximum pause. A longer `Retry-After` is considered an error. */
 const MAX_REST_MS = 5 * MINUTE_MS;
 /** Minimum pause, so that a `Retry-After` of 0 or in the past does not cause a retry loop. */
@@ -61,26 +56,13 @@ export class PlatformClock {
 
   /**
    * Returns the time for which the platform rejects requests after a 429 (docs/interface.md): the `Retry-After`, or the
-   * time until the next minute according to the `Date` of the 429, because the limit applies per minute.
+   * time until the next minute according to the `Date` of the 429, because the limit applies per minute. A `Retry-After`
+   * that is a date is relative to the `Date` of the response.
    */
   closedMs(answer: Pick<PlatformAnswer, 'header'>): number {
-    const retryMs = this.#retryAfterMs(answer);
-    if (retryMs !== undefined) return Math.min(Math.max(retryMs, MIN_REST_MS), MAX_REST_MS);
     const nowMs = dateOf(answer) ?? this.nowMs();
+    const retryMs = retryAfterMs(answer.header('retry-after'), nowMs ?? this.#clock.wallMs());
+    if (retryMs !== undefined) return Math.min(Math.max(retryMs, MIN_REST_MS), MAX_REST_MS);
     return nowMs === undefined ? MINUTE_MS : MINUTE_MS - (nowMs % MINUTE_MS);
-  }
-
-  /**
-   * Returns the time for which all requests are paused after a 429: until the limit is reset, plus a random delay so
-   * that gateways do not retry in the same second.
-   */
-  restMs(answer: Pick<PlatformAnswer, 'header'>): number {
-    const spreadMs = this.#retryAfterMs(answer) === undefined ? REST_SPREAD_MS : RETRY_AFTER_SPREAD_MS;
-    return this.closedMs(answer) + this.#clock.random() * spreadMs;
-  }
-
-  /** Returns `Retry-After` in milliseconds. A date is relative to the `Date` of the response. */
-  #retryAfterMs(answer: Pick<PlatformAnswer, 'header'>): number | undefined {
-    return retryAfterMs(answer.header('retry-after'), dateOf(answer) ?? this.trustedMs() ?? this.#clock.wallMs());
   }
 }

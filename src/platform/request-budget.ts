@@ -3,11 +3,11 @@
  *
  * - Pace (per minute and per day): requests are evenly spaced (GCRA, a token bucket stored as a single time). A request
  *   may precede its scheduled time by at most the tolerance, so limit + 1 requests always span more than the window.
- * - Share: if several agents use the same limit, the platform rejects requests with 429. Each minute with a 429 halves
- *   the share of the limit that this agent uses, and each minute without one adds 5 % of the limit (AIMD, as in
+ * - Share: if several agents use the same limit, the platform rejects requests with 429. A 429 halves the share of the
+ *   limit that this agent uses, at most once per minute, and each minute without one adds 5 % of the limit (AIMD, as in
  *   TCP). The share is at least one request per minute.
- * - Rest: after a 429, no requests are made until the limit is reset. The first request then has a random time within
- *   its interval, so that no agent is always the last one.
+ * - Rest: after a 429, no requests are made until the limit is reset. The first request then has a random time, so that
+ *   no agent is always the last one and the gateways in a fleet do not retry at the same time.
  * - Probes: at most one request in ten is a probe.
  *
  * The budget is not persisted. A new process assumes that no tolerance is left and waits for one interval, so restarts
@@ -16,7 +16,7 @@
  * Callers are served in order of arrival. If posts and other calls wait, they are served alternately. The uplink decides
  * whether its next post is a live post or a backlog post.
  */
-import type { Clock } from '../base/clock.ts';
+import { type Clock, raced } from '../base/clock.ts';
 
 /** `paid`: the caller has already acquired the request from the budget. */
 export type RequestKind = 'live' | 'backlog' | 'other' | 'probe' | 'paid';
@@ -31,27 +31,6 @@ export interface RequestBudgetOptions {
    * process, or `-Infinity` if no process has run before. Default: the time of construction.
    */
   quietSinceMs?: number;
-}
-
-interface RequestBudgetStats {
-  /** Number of requests in the last 60 s. */
-  minuteUsed: number;
-  minuteLimit: number;
-  /** Maximum number of requests per minute for this agent; 0 without a limit. */
-  share: number;
-  /** `refused`: reduced by a 429 within the last minute. `growing`: reduced, without a 429 for a minute. */
-  shareReason: 'configured' | 'refused' | 'growing';
-  /** Number of requests made by this process in the last 24 h. */
-  dayUsed: number;
-  dayLimit: number;
-  /** Projected number of requests in 24 h, based on the last hour. */
-  dayProjected: number | undefined;
-  /** Monotonic time at which the rest after a 429 ends. */
-  restingUntilMs: number | undefined;
-  /** Limit that delays the next request. */
-  limitedBy: 'rest' | 'day' | 'minute' | undefined;
-  /** Monotonic time of the next request. */
-  nextAtMs: number;
 }
 
 const MINUTE_MS = 60_000;
@@ -76,10 +55,12 @@ const SPAN_MS = MINUTE_MS + WAY_MS + MINUTE_TOLERANCE_MS;
  */
 const DAY_TOLERANCE_MS = 2 * HOUR_MS;
 const REQUESTS_PER_PROBE = 10;
-/** Share of the limit that remains after a minute with a 429, and that each minute without one adds. */
+/** Share of the limit that remains after a 429, and that each minute without one adds. */
 const LEFT_AFTER_REFUSAL = 0.5;
 const ADDED_PER_MINUTE = 1 / 20;
 const MIN_SHARE = 1;
+/** Maximum random delay of the first request after a 429; at most the length of the rest. */
+const REST_SPREAD_MS = 10_000;
 
 interface Waiter {
   kind: RequestKind;
@@ -90,12 +71,11 @@ export class RequestBudget {
   readonly #clock: Clock;
   readonly #options: RequestBudgetOptions;
   readonly #minute: Pace | undefined;
-  readonly #day: Pace | undefined;
   readonly #paces: readonly Pace[];
-  /** Current share, in requests per minute. */
-  #share: number;
-  /** Monotonic time up to which the share has been adjusted. After a 429, the end of the closed minute. */
-  #adjustedMs = 0;
+  /** Share after the latest 429, in requests per minute. */
+  #shareAfterRefusal: number;
+  /** Monotonic time at which the platform accepts requests again after the latest 429. */
+  #openMs = 0;
   /** Monotonic time at which a 429 halved the share. */
   #halvedMs = Number.NEGATIVE_INFINITY;
   /** Monotonic time of the next probe. */
@@ -105,7 +85,7 @@ export class RequestBudget {
   readonly #startedMs: number;
   #restUntilMs = Number.NEGATIVE_INFINITY;
   #waiters: Waiter[] = [];
-  #cancelPump: (() => void) | undefined;
+  #cancelTimer: (() => void) | undefined;
   /** Whether the latest request was for a post. */
   #wasPost = false;
 
@@ -114,23 +94,17 @@ export class RequestBudget {
     this.#options = options;
     this.#startedMs = clock.monotonicMs();
     const { requestsPerMinute, requestsPerDay, quietSinceMs = this.#startedMs } = options;
-    this.#share = requestsPerMinute;
+    this.#shareAfterRefusal = requestsPerMinute;
     const dayMs = (DAY_MS + WAY_MS + DAY_TOLERANCE_MS) / requestsPerDay;
     this.#minute =
       requestsPerMinute > 0 ? new Pace(SPAN_MS / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs) : undefined;
-    this.#day = requestsPerDay > 0 ? new Pace(dayMs, DAY_TOLERANCE_MS, quietSinceMs) : undefined;
-    this.#paces = [this.#minute, this.#day].filter((pace) => pace !== undefined);
+    const day = requestsPerDay > 0 ? new Pace(dayMs, DAY_TOLERANCE_MS, quietSinceMs) : undefined;
+    this.#paces = [this.#minute, day].filter((pace) => pace !== undefined);
   }
 
   /** Whether a limit is configured. */
   get isLimited(): boolean {
     return this.#paces.length > 0;
-  }
-
-  /** Current interval between requests; 0 without a limit. */
-  get intervalMs(): number {
-    this.#grow();
-    return Math.max(0, ...this.#paces.map((pace) => pace.intervalMs));
   }
 
   /** Returns the monotonic time at which a request of this kind is available; `-Infinity` without limits. */
@@ -141,26 +115,18 @@ export class RequestBudget {
   }
 
   /** Waits for a request of this kind. Rejects with the abort reason of the signal. */
-  acquire(kind: RequestKind, signal?: AbortSignal): Promise<void> {
-    if (kind === 'paid') return Promise.resolve();
-    if (signal?.aborted) return Promise.reject(signal.reason);
-    return new Promise((resolve, reject) => {
-      const leave = () => {
-        this.#waiters = this.#waiters.filter((other) => other !== waiter);
-        reject(signal?.reason);
-      };
-      const waiter: Waiter = {
-        kind,
-        grant: () => {
-          signal?.removeEventListener('abort', leave);
-          resolve();
-        },
-      };
-      signal?.addEventListener('abort', leave, { once: true });
-      this.#waiters.push(waiter);
-      this.#serveWaiters();
-      this.#armPump();
-    });
+  async acquire(kind: RequestKind, signal?: AbortSignal): Promise<void> {
+    if (kind === 'paid') return;
+    signal?.throwIfAborted();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const waiter = { kind, grant: resolve };
+    this.#waiters.push(waiter);
+    this.#serve();
+    try {
+      await raced(promise, signal);
+    } finally {
+      this.#waiters = this.#waiters.filter((other) => other !== waiter);
+    }
   }
 
   /** Refunds the latest request, because it did not reach the platform. */
@@ -172,14 +138,13 @@ export class RequestBudget {
   /** Records a 429 response. The platform rejects requests for `closedMs`, in which further 429 have no effect. */
   refused(closedMs: number): void {
     const nowMs = this.#clock.monotonicMs();
-    if (!this.#minute || nowMs < this.#adjustedMs) return;
-    this.#grow();
-    if (nowMs - this.#halvedMs >= MINUTE_MS) {
-      this.#halvedMs = nowMs;
-      this.#setShare(Math.max(MIN_SHARE, this.#share * LEFT_AFTER_REFUSAL));
-    }
-    this.#adjustedMs = nowMs + closedMs;
-    this.restUntil(this.#adjustedMs + this.#clock.random() * this.#minute.intervalMs);
+    if (nowMs < this.#openMs) return;
+    const isHalved = nowMs - this.#halvedMs >= MINUTE_MS;
+    if (isHalved) this.#halvedMs = nowMs;
+    this.#shareAfterRefusal = isHalved ? Math.max(MIN_SHARE, this.#share * LEFT_AFTER_REFUSAL) : this.#share;
+    this.#openMs = nowMs + closedMs;
+    const spreadMs = Math.max(Math.min(closedMs, REST_SPREAD_MS), this.#minute ? SPAN_MS / this.#share : 0);
+    this.restUntil(this.#openMs + this.#clock.random() * spreadMs);
   }
 
   /** Delays every request until `monotonicMs`. Does not shorten an existing rest. */
@@ -195,8 +160,9 @@ export class RequestBudget {
   /** Ends the rest when an operator requests it (reload, `session renew`). */
   endRest(): void {
     this.#restUntilMs = Number.NEGATIVE_INFINITY;
-    this.#serveWaiters();
-    this.#armPump();
+    // The next 429 starts another rest.
+    this.#openMs = Math.min(this.#openMs, this.#clock.monotonicMs());
+    this.#serve();
   }
 
   /** Number of requests in the last 60 s. */
@@ -204,76 +170,62 @@ export class RequestBudget {
     return this.#minuteCount.sum(this.#clock.monotonicMs(), MINUTE_MS);
   }
 
-  stats(): RequestBudgetStats {
-    this.#grow();
+  stats() {
     const { requestsPerMinute, requestsPerDay } = this.#options;
     const nowMs = this.#clock.monotonicMs();
-    const nextAtMs = this.nextAtMs('live');
+    const share = this.#share;
     const observedMs = Math.min(HOUR_MS, nowMs - this.#startedMs);
     const projected = Math.round((this.#dayCount.sum(nowMs, HOUR_MS) * DAY_MS) / observedMs);
-    const reduced = nowMs - this.#adjustedMs < MINUTE_MS ? 'refused' : 'growing';
-    const paced = this.#day && this.#day.nextAtMs >= nextAtMs ? 'day' : 'minute';
-    const limitedBy = this.#restUntilMs >= nextAtMs ? 'rest' : paced;
+    const reduced = nowMs - this.#openMs < MINUTE_MS ? 'refused' : 'growing';
+    /** `refused`: reduced by a 429 within the last minute. `growing`: reduced, without a 429 for a minute. */
+    const shareReason: 'configured' | 'refused' | 'growing' = share === requestsPerMinute ? 'configured' : reduced;
     return {
       minuteUsed: this.minuteUsed,
       minuteLimit: requestsPerMinute,
-      share: this.#share,
-      shareReason: this.#share === requestsPerMinute ? 'configured' : reduced,
+      /** Maximum number of requests per minute for this agent; 0 without a limit. */
+      share,
+      shareReason,
+      /** Number of requests made by this process in the last 24 h. */
       dayUsed: this.#dayCount.sum(nowMs, DAY_MS),
       dayLimit: requestsPerDay,
+      /** Projected number of requests in 24 h, based on the last hour. */
       dayProjected: observedMs < PROJECTED_FROM_MS ? undefined : projected,
       restingUntilMs: this.restingUntilMs,
-      limitedBy: nextAtMs <= nowMs ? undefined : limitedBy,
-      nextAtMs,
     };
   }
 
-  /** Adds to the share for each full minute without a 429. */
-  #grow(): void {
+  /** Current share of the limit, in requests per minute, which grows in each full minute without a 429. */
+  get #share(): number {
     const max = this.#options.requestsPerMinute;
-    if (this.#share >= max) return;
-    const minutes = Math.floor((this.#clock.monotonicMs() - this.#adjustedMs) / MINUTE_MS);
-    if (minutes <= 0) return;
-    this.#adjustedMs += minutes * MINUTE_MS;
-    this.#setShare(Math.min(max, this.#share + minutes * max * ADDED_PER_MINUTE));
-  }
-
-  #setShare(perMinute: number): void {
-    this.#share = perMinute;
-    if (this.#minute) this.#minute.intervalMs = SPAN_MS / perMinute;
+    const quietMinutes = Math.max(0, Math.floor((this.#clock.monotonicMs() - this.#openMs) / MINUTE_MS));
+    return Math.min(max, this.#shareAfterRefusal + quietMinutes * max * ADDED_PER_MINUTE);
   }
 
   #spend(kind: RequestKind): void {
-    this.#grow();
     const nowMs = this.#clock.monotonicMs();
+    if (this.#minute) this.#minute.intervalMs = SPAN_MS / this.#share;
     for (const pace of this.#paces) pace.spend(nowMs);
-    if (kind === 'probe') this.#probeAtMs = nowMs + REQUESTS_PER_PROBE * this.intervalMs;
+    const intervalMs = Math.max(0, ...this.#paces.map((pace) => pace.intervalMs));
+    if (kind === 'probe') this.#probeAtMs = nowMs + REQUESTS_PER_PROBE * intervalMs;
     for (const count of [this.#minuteCount, this.#dayCount]) count.add(nowMs);
   }
 
-  /** Grants available requests to waiting callers. */
-  #serveWaiters(): void {
+  /** Grants available requests to waiting callers, and continues when the next request is available. */
+  #serve(): void {
+    this.#cancelTimer?.();
+    const nowMs = this.#clock.monotonicMs();
     for (;;) {
-      const nowMs = this.#clock.monotonicMs();
       const ready = this.#waiters.filter((waiter) => this.nextAtMs(waiter.kind) <= nowMs);
       const next = ready.find(({ kind }) => isPost(kind) !== this.#wasPost) ?? ready[0];
-      if (!next) return;
+      if (!next) break;
       this.#waiters = this.#waiters.filter((waiter) => waiter !== next);
       this.#wasPost = isPost(next.kind);
       this.#spend(next.kind);
       next.grant();
     }
-  }
-
-  #armPump(): void {
-    this.#cancelPump?.();
-    this.#cancelPump = undefined;
     if (this.#waiters.length === 0) return;
     const atMs = Math.min(...this.#waiters.map((waiter) => this.nextAtMs(waiter.kind)));
-    this.#cancelPump = this.#clock.after(Math.max(0, atMs - this.#clock.monotonicMs()), () => {
-      this.#serveWaiters();
-      this.#armPump();
-    });
+    this.#cancelTimer = this.#clock.after(Math.max(0, atMs - nowMs), () => this.#serve());
   }
 }
 

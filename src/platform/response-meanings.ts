@@ -1,14 +1,16 @@
 /**
- * Meanings of all responses to API calls and token requests. Requests without a response are in transport-errors.ts, the
- * verdicts on posts of values in uplink/verdict.ts.
+ * Meanings of all platform responses: to posts of values (verdicts), other API calls, and token requests. Requests
+ * without a response are described in transport-errors.ts.
  */
-import { PlatformError } from '../base/errors.ts';
+import { codeOf, messageOf, PlatformError } from '../base/errors.ts';
 import { retryAfterMs } from '../base/retry.ts';
 import { ACCESS_TOKEN_LIFE_S } from '../contract/tokens.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
 import {
   answerWords,
   dateOf,
+  foreignWords,
+  hasNoBody,
   isPage,
   isSuccess,
   jsonObjectOf,
@@ -16,79 +18,248 @@ import {
   problemsOf,
   quoted,
 } from './response-body.ts';
-import { NEVER_SENT } from './transport-errors.ts';
 
-/* API calls */
+/** Meaning of the response to a post of values. */
+export type Meaning =
+  | 'delivered'
+  /** The platform rejects the values: divide the batch. */
+  | 'refused'
+  /** The user has no access to the asset, or the asset does not exist: hold the asset. */
+  | 'no-access'
+  /** The renewed token was rejected too: treat as an outage. */
+  | 'session'
+  | 'quota'
+  /** Too many requests: pause all posts. */
+  | 'rest'
+  /** The response was not sent by the platform: treat like `later`. */
+  | 'not-understood'
+  /** Retry later. Results for other assets show whether the asset or the platform is at fault. */
+  | 'later'
+  /** The request did not reach the platform. It does not count against the budget. */
+  | 'unreachable';
 
-interface StatusMeaning {
-  code: string;
-  what: string;
-  /** Whether the same call may succeed later without user intervention. */
-  retryable: boolean;
+interface ResponseMeaning {
+  /** Status, class of statuses (`5xx`), error code, `other status` or `other error`. */
+  response: string;
+  meaning: Meaning;
+  /** Effect on the posted values. */
+  effect: string;
+  /** Error code of an API call with this status. Default: `platform.unexpected`. */
+  code?: string;
+  /** Description of the status in error messages. Default: `unexpected`. */
+  what?: string;
+  /** Whether the same call may succeed later without user intervention. Default: false. */
+  retryable?: boolean;
   hint?: string;
 }
 
-const INVALID: StatusMeaning = {
-  code: 'platform.invalid',
-  what: 'invalid',
-  retryable: false,
-  hint: 'Correct the input that the platform rejected.',
-};
+const INVALID = { code: 'platform.invalid', what: 'invalid', hint: 'Correct the input that the platform rejected.' };
+const RETRIED = 'stay in the buffer; retried with increasing pauses';
+const PLATFORM_RETRIED = 'stay in the buffer; retried at least every 60 s';
 
-/** Meanings of the response statuses (platform 10.3), defined only here. */
-const MEANINGS: Readonly<Record<number, StatusMeaning>> = {
-  400: INVALID,
-  401: {
+/** Meanings of all responses (platform 10.3), defined only here. docs/reference/verdicts.md contains the same rows. */
+export const RESPONSES: readonly ResponseMeaning[] = [
+  {
+    response: '204',
+    meaning: 'delivered',
+    effect: 'delivered; also applies to the statuses in POST_SUCCESS, if the body is empty',
+  },
+  {
+    response: '2xx',
+    meaning: 'not-understood',
+    effect: 'stay in the buffer; retried as for 5xx, because the response does not come from the platform',
+  },
+  {
+    response: '3xx',
+    meaning: 'not-understood',
+    effect: 'stay in the buffer; retried as for 2xx; redirects are not followed',
+    code: 'platform.redirected',
+    what: 'redirect',
+    hint: 'Set PLATFORM_URL to the final address. Redirects are not followed.',
+  },
+  {
+    response: 'HTML page',
+    meaning: 'not-understood',
+    effect: 'stay in the buffer; retried as for 2xx, if the status is 400, 402, 403, 404 or 422',
+  },
+  {
+    response: '400',
+    meaning: 'refused',
+    effect: 'split by series, then in half; a value that is rejected on its own is quarantined',
+    ...INVALID,
+  },
+  {
+    response: '413',
+    meaning: 'refused',
+    effect: 'split as for 400; later posts are smaller',
+    code: 'platform.too_large',
+    what: 'too large',
+    hint: 'Lower POST_MAX_BYTES.',
+  },
+  { response: '422', meaning: 'refused', effect: 'split as for 400', ...INVALID },
+  {
+    response: '401',
+    meaning: 'session',
+    effect: 'stay in the buffer; posted again with a new token, then retried as in an outage',
     code: 'platform.unauthorized',
     what: 'token rejected',
     retryable: true,
     hint: 'Run `tagferry session show`.',
   },
-  402: {
+  {
+    response: '402',
+    meaning: 'quota',
+    effect: 'stay in the buffer; all posts pause for 1 minute, doubling to 1 hour',
     code: 'platform.quota_exceeded',
     what: 'quota exceeded',
     retryable: true,
     hint: 'Increase the quota of the connect subscription, or wait for its next period. To stay below the quota, set REQUESTS_PER_DAY.',
   },
-  403: {
+  {
+    response: '403',
+    meaning: 'no-access',
+    effect: 'stay in the buffer; the asset is held and probed with single posts',
     code: 'platform.forbidden',
     what: 'forbidden',
-    retryable: false,
     hint: 'Grant the permission to the user. Use `tagferry permissions` to list permissions.',
   },
-  404: {
+  {
+    response: '404',
+    meaning: 'no-access',
+    effect: 'stay in the buffer; held as for 403',
     code: 'platform.not_found',
     what: 'not found, or no permission to see it',
-    retryable: false,
     hint: 'Check the ID. If it is correct, grant can_read to the user.',
   },
-  408: { code: 'platform.timeout', what: 'the request took too long', retryable: true },
-  409: {
+  {
+    response: '408',
+    meaning: 'later',
+    effect: RETRIED,
+    code: 'platform.timeout',
+    what: 'the request took too long',
+    retryable: true,
+  },
+  {
+    response: '409',
+    meaning: 'later',
+    effect: RETRIED,
     code: 'platform.conflict',
     what: 'conflict',
-    retryable: false,
     hint: 'The object already exists or has changed. Read it again.',
   },
-  413: { code: 'platform.too_large', what: 'too large', retryable: false, hint: 'Lower POST_MAX_BYTES.' },
-  422: INVALID,
-  425: { code: 'platform.server_error', what: 'too early', retryable: true },
-  429: {
+  {
+    response: '429',
+    meaning: 'rest',
+    effect: 'stay in the buffer; all posts pause for `Retry-After`, or until the next minute without it',
     code: 'platform.rate_limited',
     what: 'too many requests',
     retryable: true,
     hint: 'Lower REQUESTS_PER_MINUTE, or check for another client with the same user or API key.',
   },
-};
+  {
+    response: '5xx',
+    meaning: 'later',
+    effect: RETRIED,
+    code: 'platform.server_error',
+    what: 'server error',
+    retryable: true,
+  },
+  { response: 'other status', meaning: 'later', effect: RETRIED },
+  { response: 'platform.connection_refused', meaning: 'unreachable', effect: PLATFORM_RETRIED },
+  { response: 'platform.dns', meaning: 'unreachable', effect: PLATFORM_RETRIED },
+  { response: 'platform.unreachable', meaning: 'unreachable', effect: PLATFORM_RETRIED },
+  { response: 'platform.proxy', meaning: 'unreachable', effect: PLATFORM_RETRIED },
+  { response: 'platform.tls', meaning: 'unreachable', effect: PLATFORM_RETRIED },
+  { response: 'platform.no_session', meaning: 'unreachable', effect: PLATFORM_RETRIED },
+  { response: 'platform.connection_reset', meaning: 'later', effect: RETRIED },
+  { response: 'platform.timeout', meaning: 'later', effect: RETRIED },
+  { response: 'other error', meaning: 'later', effect: RETRIED },
+];
+const BY_RESPONSE = new Map(RESPONSES.map((row) => [row.response, row]));
 
-export function meaningOf(status: number): StatusMeaning {
-  const known = MEANINGS[status];
-  if (known) return known;
-  if (status >= 500) return { code: 'platform.server_error', what: 'server error', retryable: true };
+function rowOf(status: number): ResponseMeaning {
+  const ofClass = `${Math.floor(status / 100)}xx`;
+  return BY_RESPONSE.get(String(status)) ?? BY_RESPONSE.get(ofClass) ?? BY_RESPONSE.get('other status')!;
+}
+
+/** Returns whether a request that failed with this error code certainly did not reach the platform. */
+export function isNeverSent(code: string | undefined): boolean {
+  return BY_RESPONSE.get(code ?? '')?.meaning === 'unreachable';
+}
+
+/* Posts of values */
+
+/** Response to a post. */
+export type ValuesAnswer = Pick<PlatformAnswer, 'status' | 'header' | 'text' | 'redact' | 'truncated'>;
+
+export interface Verdict {
+  meaning: Meaning;
+  /** Status as text, or error code, for logs and metrics. */
+  code: string;
+  /** 0 if there is no response. */
+  status: number;
+  /** Text of the response or error, limited in length. */
+  reason: string;
+  answer?: ValuesAnswer;
+}
+
+/** Returns the verdict on a response. `success` are the statuses in POST_SUCCESS. */
+export function verdictOfAnswer(answer: ValuesAnswer, success: readonly number[]): Verdict {
+  const { status } = answer;
+  const meaning = meaningOfAnswer(answer, success);
+  return { meaning, code: String(status), status, reason: platformWords(answer), answer };
+}
+
+/** Excludes 413, because proxies send it with an HTML page. */
+const NEVER_WITH_A_PAGE = new Set([400, 402, 403, 404, 422]);
+
+function meaningOfAnswer(answer: ValuesAnswer, success: readonly number[]): Meaning {
+  const { status } = answer;
+  if (isSuccess(status)) return success.includes(status) && hasNoBody(answer) ? 'delivered' : meaningIn('2xx');
+  return NEVER_WITH_A_PAGE.has(status) && isPage(answer) ? meaningIn('HTML page') : rowOf(status).meaning;
+}
+
+function meaningIn(row: '2xx' | 'HTML page'): Meaning {
+  return BY_RESPONSE.get(row)!.meaning;
+}
+
+/** Returns the verdict on an error without a response. If no token can be requested, its cause counts. */
+export function verdictOfError(error: unknown): Verdict {
+  const { cause } = error as { cause?: unknown };
+  const isWithoutSession =
+    codeOf(error) === 'platform.no_session' && noTokenState(codeOf(cause)) === 'platform unavailable';
+  const code = codeOf(isWithoutSession ? cause : error) ?? 'unknown';
+  const meaning = isWithoutSession ? 'unreachable' : (BY_RESPONSE.get(code)?.meaning ?? 'later');
+  return { meaning, code, status: 0, reason: foreignWords(messageOf(error)) };
+}
+
+/** Responses that proxies between agent and platform may return to large bodies although they forward small ones. */
+const MAY_BE_TOO_LARGE = new Set(['408', '502', '504', 'platform.timeout', 'platform.connection_reset']);
+
+/** Whether a smaller post may be accepted although this one was not. */
+export function mayBeTooLarge({ code, meaning }: Verdict): boolean {
+  return meaning === 'later' && MAY_BE_TOO_LARGE.has(code);
+}
+
+/** Returns the text of a response in readable form. */
+function platformWords(answer: ValuesAnswer): string {
+  const { status } = answer;
   if (status >= 300 && status < 400) {
-    const hint = 'Set PLATFORM_URL to the final address. Redirects are not followed.';
-    return { code: 'platform.redirected', what: 'redirect', retryable: false, hint };
+    const target = answer.redact(answer.header('location') ?? 'nowhere').replace(/[?#].*/s, '');
+    return foreignWords(`status ${status}, a redirect to ${target}`);
   }
-  return { code: 'platform.unexpected', what: 'unexpected', retryable: false };
+  const reason = answerWords(answer);
+  if (!isSuccess(status)) return reason || `status ${status}`;
+  if (hasNoBody(answer)) return `status ${status}`;
+  return foreignWords(`status ${status} with a body${reason && `: ${reason}`}`);
+}
+
+/* API calls */
+
+/** Returns the error of an API call with this status. */
+export function callErrorOf(status: number) {
+  const { code = 'platform.unexpected', what = 'unexpected', retryable = false, hint } = rowOf(status);
+  return { code, what, retryable, hint };
 }
 
 /** Non-2xx response to an API call. `call` is the call name, for example `POST /v1/assets/1/values`. */
@@ -98,7 +269,7 @@ export class CallRefusal extends PlatformError {
 
   constructor(answer: PlatformAnswer, call: string) {
     const { status } = answer;
-    const { code, what, retryable, hint } = meaningOf(status);
+    const { code, what, retryable, hint } = callErrorOf(status);
     const problems = problemsOf(answer);
     const words = problems.map(({ attribute, message }) => (attribute ? `${attribute}: ${message}` : message));
     const said = words.length > 0 ? `: ${words.join('; ')}` : '';
@@ -139,10 +310,9 @@ const GRANT_CODES: Record<GrantFailure, string> = {
   unreadable: 'platform.sign_in_unreadable',
 };
 
+/** Error codes of requests without a response from the platform. */
 const UNAVAILABLE: ReadonlySet<string> = new Set([
-  ...NEVER_SENT,
-  'platform.connection_reset',
-  'platform.timeout',
+  ...RESPONSES.map(({ response }) => response).filter((response) => response.startsWith('platform.')),
   GRANT_CODES.unavailable,
   GRANT_CODES.unreadable,
 ]);
@@ -173,7 +343,7 @@ export class GrantError extends PlatformError {
     const { status } = answer;
     const needsUser = failure === 'refused' || failure === 'unreadable';
     const isRedirect = status >= 300 && status < 400;
-    const cause = standInHint(answer) ?? (isRedirect ? meaningOf(status).hint : undefined);
+    const cause = standInHint(answer) ?? (isRedirect ? callErrorOf(status).hint : undefined);
     const hint = cause ?? (needsUser ? hintOf(context, oauthError, status) : undefined);
     // A retry with the same credentials can succeed unless they were rejected, which requires user intervention,
     // possibly on a different system.

@@ -6,13 +6,11 @@ interface Failure {
   hint?: string;
 }
 
-/** Codes of requests that certainly did not reach the platform. */
-export const NEVER_SENT: ReadonlySet<string> = new Set([
+/** Failures that refer to the proxy, if one is used. */
+const UNREACHABLE_CODES: ReadonlySet<string> = new Set([
   'platform.connection_refused',
   'platform.dns',
   'platform.unreachable',
-  'platform.tls',
-  'platform.proxy',
 ]);
 
 const RESET: Failure = { code: 'platform.connection_reset', what: 'closed the connection before it responded' };
@@ -116,9 +114,8 @@ export function transportError(error: unknown, origin: string, proxy?: string): 
 
 function failureBehind(code: string | undefined, source: unknown, proxy: string | undefined): Failure {
   const known = code === undefined ? undefined : FAILURES[code];
-  const isUnreachable =
-    known && known.code !== 'platform.tls' && (NEVER_SENT.has(known.code) || code === 'UND_ERR_CONNECT_TIMEOUT');
-  if (isUnreachable && known.code !== 'platform.proxy' && proxy !== undefined) {
+  const isUnreachable = known && (UNREACHABLE_CODES.has(known.code) || code === 'UND_ERR_CONNECT_TIMEOUT');
+  if (isUnreachable && proxy !== undefined) {
     const what = `is behind the proxy ${proxy}, which ${known.what}`;
     return { code: 'platform.proxy', what, hint: 'Check HTTPS_PROXY, or add the platform to NO_PROXY.' };
   }

@@ -16,12 +16,6 @@ import { announce } from '../base/crash-points.ts';
 import { retryAfterMs } from '../base/retry.ts';
 import type { Batch, TakenBatch } from '../buffer/client/lanes.ts';
 import type { PlatformCall } from '../platform/client.ts';
-import type { Assets } from './assets.ts';
-import type { Health, OutageCause, Posted } from './health.ts';
-import type { Holds, Probe } from './holds.ts';
-import type { Permit, Permits } from './permits.ts';
-import type { PostAddress, PostAddresses } from './post-address.ts';
-import type { UplinkLog } from './uplink-log.ts';
 import {
   type Meaning,
   mayBeTooLarge,
@@ -29,7 +23,13 @@ import {
   type Verdict,
   verdictOfAnswer,
   verdictOfError,
-} from './verdict.ts';
+} from '../platform/response-meanings.ts';
+import type { Assets } from './assets.ts';
+import type { Health, OutageCause, Posted } from './health.ts';
+import type { Holds, Probe } from './holds.ts';
+import type { Permit, Permits } from './permits.ts';
+import type { PostAddress, PostAddresses } from './post-address.ts';
+import type { UplinkLog } from './uplink-log.ts';
 
 /** Part of the platform client that posts require. */
 export interface ValuesClient {

@@ -7,8 +7,8 @@ import { messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import type { Batch, Refusal } from '../buffer/client/lanes.ts';
+import type { Verdict } from '../platform/response-meanings.ts';
 import type { Outage, OutageCause } from './health.ts';
-import type { Verdict } from './verdict.ts';
 
 /** Callbacks for metrics. */
 export interface UplinkHooks {

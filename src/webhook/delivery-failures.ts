@@ -5,7 +5,7 @@ import { occurredAtMs } from '../contract/events/occurred-at.ts';
 import { timestampMs } from '../contract/events.ts';
 import type { DeliveryRecord } from '../contract/webhooks.ts';
 import type { ApiCalls } from '../platform/client.ts';
-import { type DeliveryFilter, readDeliveries } from '../platform/resources/deliveries.ts';
+import { type DeliveryFilter, readDeliveries } from '../platform/resources/webhooks.ts';
 import { parseDeliveryPage } from './delivery-list.ts';
 import type { Registered } from './registration-file.ts';
 

@@ -2,7 +2,7 @@ import { countMarks } from '../contract/events/event-text.ts';
 import { timestampMs } from '../contract/events.ts';
 import { type DeliveryRecord, FAILED_EVENTS_KEPT_DAYS } from '../contract/webhooks.ts';
 import type { ApiCalls } from '../platform/client.ts';
-import { readDeliveries } from '../platform/resources/deliveries.ts';
+import { readDeliveries } from '../platform/resources/webhooks.ts';
 import { deliveryIdentity, parseExactly } from './identity.ts';
 import { type ArrivedEvent, readEvent } from './received-event.ts';
 import type { Registered } from './registration-file.ts';

@@ -7,7 +7,7 @@ import { secretsIn } from '../../config/setting-keys.ts';
 import type { Settings } from '../../config/settings.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
-import { TokenRequests } from '../../platform/grants/technical-user.ts';
+import { TokenRequests } from '../../platform/grants.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
 import { RequestBudget } from '../../platform/request-budget.ts';
 

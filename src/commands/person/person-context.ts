@@ -12,7 +12,7 @@ import { DEPRECATIONS, type DeprecatedArea, requireBeforeSunset } from '../../co
 import type { TokenSource } from '../../platform/client.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
-import type { PersonClient } from '../../platform/grants/person.ts';
+import type { PersonClient } from '../../platform/grants.ts';
 import { HttpBoundary, type HttpRequest, type PlatformAnswer } from '../../platform/http-boundary.ts';
 import { CallRefusal } from '../../platform/response-meanings.ts';
 import { confirmChange } from '../terminal/input.ts';

@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { PlatformError } from '../../base/errors.ts';
 import type { Lease, TokenSource } from '../../platform/client.ts';
-import { type PersonClient, personRefreshRequest, personRevokeRequest } from '../../platform/grants/person.ts';
+import { type PersonClient, personRefreshRequest, personRevokeRequest } from '../../platform/grants.ts';
 import type { HttpBoundary } from '../../platform/http-boundary.ts';
 import { GrantError, processRevokeAnswer, processTokenAnswer, type Tokens } from '../../platform/response-meanings.ts';
 import type { PersonFile, SignInFlow, StoredPerson } from './person-file.ts';

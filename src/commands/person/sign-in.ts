@@ -8,7 +8,7 @@ import {
   codeOfRedirect,
   type PersonClient,
   type SignIn,
-} from '../../platform/grants/person.ts';
+} from '../../platform/grants.ts';
 import type { HttpBoundary } from '../../platform/http-boundary.ts';
 import { processTokenAnswer, type Tokens } from '../../platform/response-meanings.ts';
 import { hasBrowser, openBrowser } from '../terminal/input.ts';

@@ -2,8 +2,8 @@ import { PlatformError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { ClientApplication } from '../../contract/webhooks.ts';
 import type { ApiCalls } from '../client.ts';
+import type { ResponseRecord } from '../response-body.ts';
 import { isMissingCall } from '../response-meanings.ts';
-import type { ResponseRecord } from '../response-record.ts';
 import { listEntries } from './lists.ts';
 
 /** Connect subscription: its client application (platform 2.3, 4.5) and its quota (platform 10.3). */

@@ -3,8 +3,7 @@ import { pageCountOf } from '../../contract/paging.ts';
 import { MAX_PER_PAGE } from '../../contract/webhooks.ts';
 import { type ApiCalls, expectSuccess, type PlatformCall, unreadable } from '../client.ts';
 import type { PlatformAnswer } from '../http-boundary.ts';
-import { isPage } from '../response-body.ts';
-import { ResponseRecord } from '../response-record.ts';
+import { isPage, ResponseRecord } from '../response-body.ts';
 
 type Query = NonNullable<PlatformCall['query']>;
 

@@ -12,7 +12,7 @@ import {
   type Permitable,
 } from '../../contract/permissions.ts';
 import type { ApiCalls } from '../client.ts';
-import type { ResponseRecord } from '../response-record.ts';
+import type { ResponseRecord } from '../response-body.ts';
 import { listEntries } from './lists.ts';
 
 /**

@@ -46,8 +46,9 @@ const RETRY = { baseMs: 1_000, capMs: 60_000 };
  * revoke all tokens after a crash.
  *
  * A replaced token is retired with its refresh token, unless the current token has the same refresh token, which the
- * revocation would invalidate (platform 3.1). A retired token is revoked as soon as no call uses it. One revocation runs at a time, earliest expiry first. While the platform is unavailable,
- * the revocation is retried until both tokens of the pair have expired. If the platform rejects it, the pair is dropped.
+ * revocation would invalidate (platform 3.1). A retired token is revoked as soon as no call uses it, one at a time.
+ * While the platform is unavailable, the revocation is retried until both tokens of the pair have expired. If the
+ * platform rejects it, the pair is dropped.
  */
 export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
   readonly #options: LiveTokensOptions;
@@ -58,8 +59,6 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
   #working: Promise<void> | undefined;
   #cancelTimer: (() => void) | undefined;
   #storeFailed = false;
-  /** Whether the tokens of the previous run are being read. Until then, they are stored only in the file. */
-  #isReading = false;
 
   constructor(options: LiveTokensOptions) {
     this.#options = options;
@@ -95,14 +94,12 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
   async revokeLeftovers(): Promise<void> {
     const { file, clock, log, redactor } = this.#options;
     let left: StoredToken[] = [];
-    this.#isReading = true;
     try {
       left = await file.read();
     } catch (error) {
       const fields = { event: 'session.file_unreadable', error: messageOf(error) };
       log.warn(fields, 'failed to read tokens from the previous run');
     }
-    this.#isReading = false;
     if (left.length === 0) return;
     log.info({ event: 'session.leftovers', tokens: left.length }, 'revoking tokens from the previous run');
     const nowMs = clock.monotonicMs();
@@ -118,15 +115,22 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
     this.revokeDue();
   }
 
-  /** Revokes tokens that are due. Called when a call has ended, a timer has expired, or a token was retired. */
+  /** Revokes the next token that is due. Called when a call or a revocation has ended, or a token was retired. */
   revokeDue(): void {
     if (this.#isEnding || this.#working) return;
     const { clock } = this.#options;
     this.#cancelTimer?.();
-    const dueMs = Math.min(...this.#tokens.map(dueAtMs));
-    if (dueMs === Number.POSITIVE_INFINITY) return;
-    if (dueMs <= clock.monotonicMs()) this.#working = this.#revokeAllDue();
-    else this.#cancelTimer = clock.after(dueMs - clock.monotonicMs(), () => this.revokeDue());
+    const unused = this.#tokens.filter(({ retired, inUse }) => retired && inUse === 0);
+    const [next] = unused.sort((a, b) => a.retired!.notBeforeMs - b.retired!.notBeforeMs);
+    if (!next) return;
+    const delayMs = next.retired!.notBeforeMs - clock.monotonicMs();
+    if (delayMs > 0) this.#cancelTimer = clock.after(delayMs, () => this.revokeDue());
+    else {
+      this.#working = this.#revoke(next).finally(() => {
+        this.#working = undefined;
+        this.revokeDue();
+      });
+    }
   }
 
   /** Revokes all tokens within the budget, even if they are in use or still being stored. The current one is last. */
@@ -148,19 +152,7 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
       const fields = { event: 'session.not_revoked', tokens: this.#tokens.length };
       log.warn(fields, 'tokens not revoked, they will be revoked on the next startup');
     }
-    // If the disk hangs and the tokens of the previous run have not been read yet, keep the file for the next startup.
-    if (!this.#isReading) await this.#store();
-  }
-
-  async #revokeAllDue(): Promise<void> {
-    for (let token = this.#nextDue(); token && !this.#isEnding; token = this.#nextDue()) await this.#revoke(token);
-    this.#working = undefined;
-    this.revokeDue();
-  }
-
-  #nextDue(): LiveToken | undefined {
-    const nowMs = this.#options.clock.monotonicMs();
-    return this.#tokens.filter((token) => dueAtMs(token) <= nowMs).sort((a, b) => a.expiresAtMs - b.expiresAtMs)[0];
+    await this.#store();
   }
 
   async #revoke(token: LiveToken): Promise<void> {
@@ -237,11 +229,6 @@ export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
       log.warn(fields, 'failed to store the session, a crash would leave its tokens unrevoked');
     }
   }
-}
-
-/** Returns the time at which a token is revoked, or `Infinity` if it is not retired or a call uses it. */
-function dueAtMs({ retired, inUse }: LiveToken): number {
-  return retired && inUse === 0 ? retired.notBeforeMs : Number.POSITIVE_INFINITY;
 }
 
 export const SESSION_FILE = 'session.json';

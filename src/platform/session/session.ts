@@ -4,19 +4,10 @@ import type { Logger } from '../../base/logger.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
 import type { Attempt, Lease, TokenSource } from '../client.ts';
-import { type SessionCredentials, TokenRequests } from '../grants/technical-user.ts';
+import { type SessionCredentials, TokenRequests } from '../grants.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
-import { GrantError, isSignInRefused, type Tokens } from '../response-meanings.ts';
-import { NEVER_SENT } from '../transport-errors.ts';
+import { GrantError, isNeverSent, isSignInRefused, type Tokens } from '../response-meanings.ts';
 import { type LiveToken, LiveTokens, type SessionFile, type SessionGrant } from './live-tokens.ts';
-import {
-  NEW_TOKEN_MS,
-  NEW_TOKEN_REPEATS_MS,
-  newTokenDelayMs,
-  outlastsRenewal,
-  renewAtMs,
-  usableUntilMs,
-} from './session-timing.ts';
 import { SignInFailures } from './sign-in-failures.ts';
 
 export interface SessionOptions {
@@ -61,6 +52,23 @@ interface Issued {
 }
 
 /**
+ * Range of the random renewal time, as a fraction of the token lifetime: between 396 and 495 s for a lifetime of 660 s.
+ * The renewals of gateways that started at the same time therefore spread out.
+ */
+const RENEW_FROM = 0.6;
+const RENEW_SPREAD = 0.15;
+/**
+ * Minimum interval between renewals. For very short lifetimes, a period without a token is better than a renewal loop.
+ */
+const MIN_RENEWAL_MS = 5_000;
+/** Maximum age at which a rejected token is retried, because some platform servers accept it late. */
+const NEW_TOKEN_MS = 60_000;
+/** Delays before the retries with a new token that was rejected with 401. */
+const NEW_TOKEN_REPEATS_MS: readonly number[] = [1_000, 2_000, 4_000, 8_000];
+/** After two consecutive tokens that never worked, the delay before the next token request doubles up to a minute. */
+const NEW_TOKEN_DELAY_MS = 5_000;
+const MAX_NEW_TOKEN_DELAY_MS = 60_000;
+/**
  * Time budget for stopping the session, out of 20 s for the whole shutdown (docs/interface.md). A token request in
  * progress may use half of it; the rest is for revocations.
  */
@@ -87,7 +95,7 @@ type SessionState = 'none' | 'renewing' | 'valid' | 'waiting' | 'revoked';
  *   any ──stop──► revoked
  *
  * Invariants:
- * 1. A token is used only if it will still be valid on arrival, according to the monotonic clock alone.
+ * 1. A call receives only a token that will still be valid on arrival, according to the monotonic clock alone.
  * 2. Callers without a valid token wait for a renewal in progress.
  * 3. A refresh token that may be invalid is never used again. The next grant is a login.
  * 4. New tokens are on disk before their first use. `LiveTokens` revokes their predecessors.
@@ -295,14 +303,9 @@ export class Session implements TokenSource {
   #leaseOf(token: IssuedToken): Lease {
     const { trial } = token;
     token.inUse++;
-    let wasSent = false;
     let available = false;
     return {
       accessToken: token.accessToken,
-      isUsable: () => {
-        wasSent = token === this.#usable() && token.trial === trial;
-        return wasSent;
-      },
       responded: (status, attempt = { repeats: 0, isTokenReplaced: false }) => {
         available = status < 500;
         // An endpoint that rejects both tokens does not show that the first one was revoked.
@@ -312,8 +315,10 @@ export class Session implements TokenSource {
         return undefined;
       },
       release: () => {
-        if (wasSent && !available) this.#hadOutage = true;
-        trial?.leave();
+        if (!available) {
+          this.#hadOutage = true;
+          trial?.open();
+        }
         token.inUse--;
         if (token.inUse === 0) this.#tokens.revokeDue();
       },
@@ -380,9 +385,10 @@ export class Session implements TokenSource {
     this.#isRejectedEarly ||= token.isAccepted && isEarly && !this.#hadOutage;
     const fields = { event: 'session.token_refused', rejectedNewTokens: this.#rejectedNewTokens };
     log.info(fields, 'access token rejected');
-    const delayMs = newTokenDelayMs(this.#rejectedNewTokens);
-    if (delayMs === 0) this.#renew();
-    if (delayMs === 0 || this.#attempt) return;
+    const isFirst = this.#rejectedNewTokens <= 1;
+    if (isFirst) this.#renew();
+    if (isFirst || this.#attempt) return;
+    const delayMs = Math.min(NEW_TOKEN_DELAY_MS * 2 ** (this.#rejectedNewTokens - 2), MAX_NEW_TOKEN_DELAY_MS);
     const error = new PlatformError('new access tokens are rejected with 401', {
       code: 'platform.fresh_token_refused',
       retryable: true,
@@ -442,8 +448,8 @@ export class Session implements TokenSource {
     if (grant === 'password') this.#isLoginDue = false;
     if (before) endTrial(before);
     if (this.#isStopped()) return;
-    const nextMs = renewAtMs(requestedAtMs, lifetimeMs, () => clock.random());
-    this.#enter('valid', nextMs - clock.monotonicMs());
+    const renewedAfterMs = Math.max(MIN_RENEWAL_MS, lifetimeMs * (RENEW_FROM + RENEW_SPREAD * clock.random()));
+    this.#enter('valid', requestedAtMs + renewedAfterMs - clock.monotonicMs());
   }
 
   /** Requests tokens with the refresh token if it is certainly valid. Otherwise, or if the refresh fails, logs in. */
@@ -451,7 +457,9 @@ export class Session implements TokenSource {
     const { clock, log } = this.#options;
     const token = this.#tokens.current;
     const requestedAtMs = clock.monotonicMs();
-    if (token?.refreshToken !== undefined && !this.#isLoginDue && outlastsRenewal(token, requestedAtMs)) {
+    // If the refresh token would expire before the following renewal, log in before it does (platform 8).
+    const isLasting = token && requestedAtMs + token.lifetimeMs < token.refreshUntilMs;
+    if (token?.refreshToken !== undefined && !this.#isLoginDue && isLasting) {
       try {
         const tokens = await this.#requests.refresh(token.refreshToken, this.#ending.signal);
         return { tokens, grant: 'refresh_token', requestedAtMs };
@@ -510,8 +518,9 @@ function tokenHint(accessToken: string): string {
   return accessToken.length >= 16 ? `…${accessToken.slice(-4)}` : '…';
 }
 
-function isUsable(token: IssuedToken, nowMs: number): boolean {
-  return !token.isRejected && nowMs < usableUntilMs(token.expiresAtMs, token.lifetimeMs);
+/** Returns whether a token can be sent. The margin ensures that it is still valid on arrival over a slow link. */
+function isUsable({ isRejected, expiresAtMs, lifetimeMs }: IssuedToken, nowMs: number): boolean {
+  return !isRejected && nowMs < expiresAtMs - Math.min(60_000, lifetimeMs / 10);
 }
 
 /**
@@ -520,7 +529,7 @@ function isUsable(token: IssuedToken, nowMs: number): boolean {
  */
 function refreshTokenSurvives(error: unknown): boolean {
   if (error instanceof GrantError) return error.failure === 'rate_limited';
-  return NEVER_SENT.has(codeOf(error) ?? '');
+  return isNeverSent(codeOf(error));
 }
 
 /** Lets all waiting calls continue. */
@@ -533,7 +542,8 @@ function endTrial(token: IssuedToken): void {
 class TokenTrial {
   /** Number of rejections so far. */
   rejections = 0;
-  #state: 'waiting' | 'ready' | 'testing' = 'waiting';
+  /** Whether the next call may test the token. */
+  #isOpen = false;
   #changed = Promise.withResolvers<void>();
   #cancelTimer: (() => void) | undefined;
 
@@ -544,31 +554,26 @@ class TokenTrial {
 
   /** Returns whether the call may test the token now. */
   enter(): boolean {
-    if (this.#state !== 'ready') return false;
-    this.#state = 'testing';
-    return true;
+    const mayEnter = this.#isOpen;
+    this.#isOpen = false;
+    return mayEnter;
   }
 
   /** Records a rejection. The next call may enter after the delay. */
   rejected(clock: Clock, delayMs: number): void {
     this.rejections++;
-    this.#state = 'waiting';
-    this.#cancelTimer = clock.after(delayMs, () => this.#admitNext());
+    this.#cancelTimer = clock.after(delayMs, () => this.open());
   }
 
-  /** Ends the use of the token. If the call that tested it received no response, the next one may enter. */
-  leave(): void {
-    if (this.#state === 'testing') this.#admitNext();
+  /** Lets the next call enter. */
+  open(): void {
+    this.#isOpen = true;
+    this.#changed.resolve();
+    this.#changed = Promise.withResolvers<void>();
   }
 
   end(): void {
     this.#cancelTimer?.();
     this.#changed.resolve();
-  }
-
-  #admitNext(): void {
-    this.#state = 'ready';
-    this.#changed.resolve();
-    this.#changed = Promise.withResolvers<void>();
   }
 }

@@ -73,7 +73,7 @@ describe('webhook filters', () => {
     const path = `/v1/client_applications/${sandbox.webhooks()[0]!.application}/webhooks`;
     const body = { url: 'https://consumer.example/hook', event_types: ['node_appeared'] };
     const platform = await TestPlatform.at(sandbox);
-    await platform.answered({ method: 'POST', path, body, kind: 'other' });
+    await platform.act({ method: 'POST', path, body, kind: 'other' });
     const other = sandbox.webhooks()[1]!.id;
     expect((await verb('ls')).stdout).toMatch(/\* .*asset_updated=serial_number\n[^*]*consumer\.example/);
     expect(await verb('disable', `${other}`)).toMatchObject({ status: 0 });

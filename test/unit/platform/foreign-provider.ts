@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { errors, Provider } from 'oidc-provider';
 import { vi } from 'vitest';
 import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../../src/contract/tokens.ts';
-import { basicCredentials, formEncode } from '../../../src/platform/grants/technical-user.ts';
+import { basicCredentials, formEncode } from '../../../src/platform/grants.ts';
 
 /** Redirect address of a native client, which may use any port (RFC 8252 section 7.3). */
 export const NATIVE_REDIRECT = 'http://127.0.0.1:41234/callback';

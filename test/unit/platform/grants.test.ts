@@ -2,13 +2,11 @@ import { describe, expect, it } from 'vitest';
 import { Redactor } from '../../../src/base/redactor.ts';
 import {
   beginSignIn,
+  type ClientCredentials,
   challengeOf,
   codeGrantRequest,
-  codeOfRedirect,
-  personRefreshRequest,
-  personRevokeRequest,
-} from '../../../src/platform/grants/person.ts';
-import { type ClientCredentials, TokenRequests } from '../../../src/platform/grants/technical-user.ts';
+  TokenRequests,
+} from '../../../src/platform/grants.ts';
 import type { HttpRequest, PlatformAnswer } from '../../../src/platform/http-boundary.ts';
 import { GrantError, processTokenAnswer } from '../../../src/platform/response-meanings.ts';
 
@@ -74,21 +72,6 @@ describe('client credentials', () => {
 });
 
 describe('technical user grants', () => {
-  it('are sent to {base_url}/oauth as specified', async () => {
-    const { requests, sent } = requestsOf();
-    await requests.login(signal);
-    await requests.revoke('a1', signal);
-    const [login, revoke] = sent;
-    expect(String(login!.url)).toBe('https://api.example.com/base/oauth/token');
-    expect(login!.headers).toEqual({
-      'content-type': 'application/x-www-form-urlencoded',
-      authorization: `Basic ${Buffer.from('key:secret').toString('base64')}`,
-    });
-    expect(Object.fromEntries(formOf(login!.body))).toEqual({ grant_type: 'password', ...user });
-    expect(String(revoke!.url)).toBe('https://api.example.com/base/oauth/revoke');
-    expect(Object.fromEntries(formOf(revoke!.body))).toEqual({ token: 'a1' });
-  });
-
   it('are sent with the key and secret as form fields instead of a header if CLIENT_AUTH is body', async () => {
     const { requests, sent } = requestsOf({ clientAuth: 'body' });
     await requests.refresh('r1', signal);
@@ -226,49 +209,6 @@ describe('user sign-in', () => {
     expect(challengeOf('dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk')).toBe(
       'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM',
     );
-  });
-
-  it('with a client secret uses the web flow', () => {
-    const web = { clientId: 'key', clientSecret: 'secret' };
-    const signIn = beginSignIn(WEB, web, REDIRECT);
-    expect(signIn.address.searchParams.has('code_challenge')).toBe(false);
-    const form = formOf(codeGrantRequest(WEB, web, signIn, 'c').body);
-    expect(form.get('client_secret')).toBe('secret');
-    expect(form.has('code_verifier')).toBe(false);
-    const renewal = formOf(personRefreshRequest(WEB, web, 'r').body);
-    expect(['grant_type', 'refresh_token', 'client_secret'].map((field) => renewal.get(field))).toEqual([
-      'refresh_token',
-      'r',
-      'secret',
-    ]);
-  });
-
-  it('accepts a code only from a redirect with its own state', () => {
-    const signIn = beginSignIn(WEB, { clientId: 'key' }, REDIRECT);
-    const back = (query: Record<string, string>) => new URL(`${REDIRECT}?${new URLSearchParams(query)}`);
-    expect(codeOfRedirect(back({ code: 'c', state: signIn.state }), signIn)).toBe('c');
-    const code = 'platform.sign_in_redirect';
-    for (const query of [
-      { code: 'c', state: `${signIn.state}x` },
-      { code: 'c', state: '' },
-      { state: signIn.state },
-      { error: 'access_denied', state: signIn.state },
-    ]) {
-      expect(() => codeOfRedirect(back(query as Record<string, string>), signIn)).toThrow(
-        expect.objectContaining({ code }),
-      );
-    }
-    const refused = back({ error: 'access_denied', error_description: 'by whom', state: signIn.state });
-    expect(() => codeOfRedirect(refused, signIn)).toThrow('the sign-in was rejected: access_denied by whom');
-    expect(beginSignIn(WEB, { clientId: 'key' }, REDIRECT).state).not.toBe(signIn.state);
-  });
-
-  it('is revoked with the bearer form, including the client ID if there is no secret', () => {
-    const pkce = personRevokeRequest(WEB, { clientId: 'key' }, 'a1');
-    expect(pkce.headers).toMatchObject({ authorization: 'Bearer a1' });
-    expect(Object.fromEntries(formOf(pkce.body))).toEqual({ token: 'a1', client_id: 'key' });
-    const web = personRevokeRequest(WEB, { clientId: 'key', clientSecret: 's' }, 'a1');
-    expect(Object.fromEntries(formOf(web.body))).toEqual({ token: 'a1' });
   });
 });
 

@@ -168,11 +168,6 @@ describe('HTTP client', () => {
     await failed;
     await expect(get(boundary, `http://127.0.0.1:${port}/`)).rejects.toMatchObject({ code: 'platform.aborted' });
   });
-
-  it('reports a server that does not use HTTP', async () => {
-    const port = await listening(createTcpServer((socket) => void socket.end('SSH-2.0-OpenSSH_9.2\r\n')));
-    await expect(get(boundaryOf(), `http://127.0.0.1:${port}/`)).rejects.toMatchObject({ retryable: true });
-  });
 });
 
 describe('compressed response', () => {

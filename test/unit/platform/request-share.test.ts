@@ -55,7 +55,6 @@ class Greedy {
       const date = new Date(nowMs).toUTCString();
       const answer = { header: (name: string) => (name === 'date' ? date : undefined) };
       this.budget.refused(this.#platformClock.closedMs(answer));
-      this.budget.restUntil(this.clock.monotonicMs() + this.#platformClock.restMs(answer));
     }
     this.#nextMs = this.budget.nextAtMs(this.kind);
   }
@@ -124,8 +123,10 @@ describe('request limit share', () => {
     expect(budget.nextAtMs('live')).toBeGreaterThanOrEqual(clock.monotonicMs() + 30_000);
     budget.endRest();
     expect(budget.nextAtMs('live')).toBeLessThan(clock.monotonicMs() + 30_000);
+    budget.refused(30_000);
+    expect(budget.nextAtMs('live')).toBeGreaterThanOrEqual(clock.monotonicMs() + 30_000);
     clock.nowMs += 30_000 + MINUTE_MS;
-    expect(now()).toEqual([CONFIGURED / 2 + CONFIGURED / 20, 'refused']);
+    expect(now()).toEqual([CONFIGURED / 2 + CONFIGURED / 20, 'growing']);
     clock.nowMs += MINUTE_MS;
     expect(budget.stats().share).toBe(CONFIGURED / 2 + CONFIGURED / 10);
     clock.nowMs += 10 * MINUTE_MS;

@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { findClientApplication, listApiSubscriptions } from '../../../src/platform/resources/connect-subscription.ts';
-import { readDeliveries } from '../../../src/platform/resources/deliveries.ts';
 import {
   changeMembers,
   changeOwner,
@@ -10,7 +9,7 @@ import {
   listPermissions,
   readPermission,
 } from '../../../src/platform/resources/permissions.ts';
-import { Webhooks } from '../../../src/platform/resources/webhooks.ts';
+import { readDeliveries, Webhooks } from '../../../src/platform/resources/webhooks.ts';
 import { SessionBench } from './session-bench.ts';
 import { json } from './token-server.ts';
 
@@ -261,26 +260,33 @@ describe('undocumented responses', () => {
     await expect(act()).rejects.toMatchObject({ code: 'platform.unreadable' });
   });
 
-  const failed: [string, () => Promise<unknown>][] = [
-    ['the webhook list', () => Array.fromAsync(webhooks().list())],
-    ['the deliveries list', () => Array.fromAsync(readDeliveries(bench.client, 3, 7))],
+  const lists: [string, () => Promise<unknown>][] = [
+    ['v2 permissions', () => Array.fromAsync(listPermissions(bench.client, 2, ASSET))],
+    ['v1 permissions', () => Array.fromAsync(listPermissions(bench.client, 1, ASSET))],
+    ['client applications', () => findClientApplication(bench.client, 'mine')],
+    ['API subscriptions', () => Array.fromAsync(listApiSubscriptions(bench.client))],
+    ['webhooks', () => Array.fromAsync(webhooks().list())],
+    ['deliveries', () => Array.fromAsync(readDeliveries(bench.client, 3, 7))],
     ['the deliveries of a webhook that may not exist', () => webhooks().exists(7)],
   ];
-  it.each(failed.flatMap(([what, act]) => [400, 422].map((status) => [what, status, act] as const)))(
-    'to %s with status %d are retried once without paging parameters',
+  it.each(lists.flatMap(([what, act]) => [400, 422].map((status) => [what, status, act] as const)))(
+    'to a list of %s with status %d are retried once without paging parameters',
     async (_, status, act) => {
+      const empty = { permissions: [], api_subscriptions: [], webhooks: [], events: [] };
+      const rejection = { errors: [{ type: 'x', message: 'unknown parameter per_page' }] };
       answers = [
-        [status, { errors: [{ type: 'x', message: 'unknown parameter per_page' }] }],
-        [200, { webhooks: [], events: [] }],
+        [status, rejection],
+        [200, { ...empty, client_applications: [{ id: 1, name: 'mine' }] }],
       ];
       await act();
-      expect(wire().map(([, target]) => target.includes('per_page'))).toEqual([true, false]);
+      expect(wire().map(([, target]) => /\bper_page=/.test(target))).toEqual([true, false]);
       answers = [
-        [status, {}],
-        [status, {}],
-        [200, { webhooks: [], events: [] }],
+        [status, rejection],
+        [status, rejection],
+        [200, empty],
       ];
       await expect(act()).rejects.toMatchObject({ code: 'platform.invalid' });
+      expect(wire()).toHaveLength(4);
     },
   );
 

@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { Redactor } from '../../../src/base/redactor.ts';
 import { answerWords, foreignWords, problemsOf } from '../../../src/platform/response-body.ts';
-import { CallRefusal, processTokenAnswer } from '../../../src/platform/response-meanings.ts';
-import { verdictOfAnswer } from '../../../src/uplink/verdict.ts';
+import { CallRefusal, processTokenAnswer, verdictOfAnswer } from '../../../src/platform/response-meanings.ts';
 
 const answer = (status: number, text: string, headers: Record<string, string> = {}) => ({
   status,

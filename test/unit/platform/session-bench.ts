@@ -6,7 +6,7 @@ import type { Logger } from '../../../src/base/logger.ts';
 import { Redactor } from '../../../src/base/redactor.ts';
 import { PlatformClient } from '../../../src/platform/client.ts';
 import { createDispatcher } from '../../../src/platform/dispatcher.ts';
-import type { SessionCredentials } from '../../../src/platform/grants/technical-user.ts';
+import type { SessionCredentials } from '../../../src/platform/grants.ts';
 import { HttpBoundary } from '../../../src/platform/http-boundary.ts';
 import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { Session } from '../../../src/platform/session/session.ts';

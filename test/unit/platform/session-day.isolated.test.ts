@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { SessionBench, until } from './session-bench.ts';
@@ -100,55 +100,6 @@ describe('token revocation', () => {
     expect(bench.server.story).toContain('revoke:1');
   });
 
-  it('includes the refresh token of an expired access token whose refresh failed', async () => {
-    await bench.start();
-    bench.server.faults.push((seen, response) => {
-      if (seen.path !== '/oauth/token') return false;
-      response.writeHead(500).end();
-      return true;
-    });
-    await bench.pass(700_000, 10_000);
-    bench.server.faults = [];
-    await bench.pass(60_000, 1_000);
-    await until(() => bench.server.story.includes('revoke:1'));
-    const revoked = bench.server.seen.flatMap((seen) =>
-      seen.path === '/oauth/revoke' ? [seen.form.get('token')] : [],
-    );
-    expect(revoked).toEqual([bench.server.tokens[0]!.refresh]);
-    expect(bench.server.violations).toEqual([]);
-  });
-
-  it('at shutdown revokes every token, the current token last, and removes the session file', async () => {
-    bench.server.rotate = false;
-    await bench.start();
-    await bench.session.renewNow();
-    await bench.session.stop();
-    expect(bench.server.story).toEqual(['issue:1', 'issue:2', 'revoke:1', 'revoke:2']);
-    expect(existsSync(`${bench.folder}/session.json`)).toBe(false);
-    await expect(get()).rejects.toMatchObject({ code: 'platform.no_session' });
-    expect(bench.session.snapshot().state).toBe('revoked');
-  });
-
-  it('at shutdown waits for a renewal in progress and also revokes the new token', async () => {
-    await bench.start();
-    let release = () => {};
-    const held = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    bench.server.faults.push(async (seen) => {
-      if (seen.path === '/oauth/token') await held;
-      return false;
-    });
-    const renewal = bench.session.renewNow().catch(() => undefined);
-    await until(() => bench.server.count('/oauth/token') === 2);
-    const stopping = bench.session.stop();
-    release();
-    await stopping;
-    await renewal;
-    expect(bench.server.tokens).toHaveLength(2);
-    expect(neverRevoked()).toEqual([]);
-  });
-
   it('at shutdown waits for a token request for at most half its time limit, then revokes the current token', async () => {
     await bench.start();
     bench.server.faults.push((seen) => seen.path === '/oauth/token');
@@ -232,17 +183,6 @@ describe('token revocation', () => {
 });
 
 describe('startup after a crash', () => {
-  it('logs in again and revokes the previous tokens', async () => {
-    await bench.start();
-    await bench.session.renewNow();
-    await bench.quiet();
-    bench.renewSession();
-    await bench.start();
-    await until(() => bench.server.story.includes('revoke:2'));
-    expect(bench.server.tokens[2]!.grant).toBe('password');
-    expect(neverRevoked()).toEqual([bench.server.tokens[2]]);
-  });
-
   it('revokes a refresh token whose access token has expired', async () => {
     await bench.start();
     const left = bench.server.tokens[0]!;
@@ -253,21 +193,6 @@ describe('startup after a crash', () => {
     bench.renewSession();
     await bench.start();
     await until(() => bench.server.seen.some((seen) => seen.form.get('token') === left.refresh));
-  });
-
-  it('revokes a refresh token even if the platform was unavailable for longer than an access token lifetime', async () => {
-    await bench.start();
-    await bench.quiet();
-    await bench.server.stop();
-    bench.renewSession();
-    await bench.session.start(new AbortController().signal);
-    await bench.quiet();
-    await bench.pass(20 * 60_000, 5_000);
-    await bench.server.start();
-    const left = bench.server.tokens[0]!;
-    await bench.pass(130_000, 1_000);
-    expect(bench.server.seen.some((seen) => seen.form.get('token') === left.refresh)).toBe(true);
-    expect(bench.session.snapshot().usable).toBe(true);
   });
 
   it('tolerates a truncated session file, and never logs its content', async () => {

@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CLIENT_SECRET, SessionBench } from './session-bench.ts';
-import { refuse } from './token-server.ts';
 import { untilValid } from './until-valid.ts';
 
 let bench: SessionBench;
@@ -49,18 +48,6 @@ describe('rejected sign-in', () => {
     expect(summaries[0]).toMatchObject({ attempts: 2, failingForMs: 5_000 });
     // At most six doublings, then one line every ten minutes.
     expect(summaries.length).toBeLessThanOrEqual(12);
-  });
-
-  it('is reported with a hint about the client credentials after invalid_client', async () => {
-    bench.server.faults.push((seen, response) => {
-      if (seen.path !== '/oauth/token') return false;
-      refuse(response, 'invalid_client', 401);
-      return true;
-    });
-    await bench.session.start(new AbortController().signal);
-    await bench.quiet();
-    expect(bench.session.snapshot().last_error?.hint).toContain('CLIENT_SECRET');
-    expect(bench.session.snapshot().retry_in_seconds).toBe(5);
   });
 
   it('is retried immediately with the current credentials by retryNow and renewNow', async () => {

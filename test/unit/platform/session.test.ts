@@ -44,28 +44,6 @@ describe('session', () => {
     expect([bench.server.tokens.length, changes]).toEqual([2, 0]);
   });
 
-  it('does not request a token while waiting to retry', async () => {
-    bench.server.faults.push((seen, response) => {
-      if (seen.path !== '/oauth/token') return false;
-      response.writeHead(503).end();
-      return true;
-    });
-    await bench.session.start(new AbortController().signal);
-    await bench.quiet();
-    expect(bench.session.snapshot().state).toBe('waiting');
-    const asked = bench.server.count('/oauth/token');
-    for (let call = 0; call < 3; call++)
-      await expect(bench.session.lease()).rejects.toMatchObject({ code: 'platform.no_session' });
-    await bench.quiet();
-    expect(bench.server.count('/oauth/token')).toBe(asked);
-  });
-
-  it('reports the age of its token', async () => {
-    await bench.start();
-    await bench.clock.advance(7_000);
-    expect(bench.session.snapshot().age_seconds).toBe(7);
-  });
-
   it('renews the token only once for two hundred calls at token expiry', async () => {
     await bench.start();
     // The token expires before the renewal timer runs, as after a suspend.
@@ -231,15 +209,6 @@ describe('session', () => {
     await bench.session.renewNow();
     expect((await get()).status).toBe(200);
     expect(bench.events().filter((event) => event === 'session.file_failed')).toHaveLength(1);
-  });
-
-  it('stops waiting for a token when its signal is aborted', async () => {
-    await bench.server.stop();
-    await bench.session.start(new AbortController().signal);
-    const abort = new AbortController();
-    const waiting = bench.session.lease(abort.signal);
-    abort.abort(new Error('enough'));
-    await expect(waiting).rejects.toThrow('enough');
   });
 
   it('leaves its files unchanged if stopped before startup', async () => {

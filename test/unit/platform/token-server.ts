@@ -205,6 +205,6 @@ export function json(
   response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body));
 }
 
-export function refuse(response: ServerResponse, error: string, status = 400): void {
+function refuse(response: ServerResponse, error: string, status = 400): void {
   json(response, status, { error, error_description: `because of ${error}` });
 }

@@ -13,8 +13,8 @@ import {
   codeOfRedirect,
   personRefreshRequest,
   personRevokeRequest,
-} from '../../../src/platform/grants/person.ts';
-import { TokenRequests } from '../../../src/platform/grants/technical-user.ts';
+  TokenRequests,
+} from '../../../src/platform/grants.ts';
 import { HttpBoundary } from '../../../src/platform/http-boundary.ts';
 import { SessionFile } from '../../../src/platform/session/live-tokens.ts';
 import { Session } from '../../../src/platform/session/session.ts';

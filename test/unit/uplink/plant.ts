@@ -6,10 +6,10 @@ import type { OutgoingBuffer } from '../../../src/buffer/client/lanes.ts';
 import type { Tag } from '../../../src/config/tags.ts';
 import { PlatformClock } from '../../../src/platform/platform-clock.ts';
 import { RequestBudget } from '../../../src/platform/request-budget.ts';
+import type { ValuesAnswer } from '../../../src/platform/response-meanings.ts';
 import type { ValuesClient } from '../../../src/uplink/deliver.ts';
 import { Holds } from '../../../src/uplink/holds.ts';
 import { Uplink, type UplinkOptions } from '../../../src/uplink/uplink.ts';
-import type { ValuesAnswer } from '../../../src/uplink/verdict.ts';
 import { MemoryBuffer } from '../doubles/memory-buffer.ts';
 
 export interface Posted {
@@ -170,7 +170,7 @@ export class Plant {
     const resting: ValuesClient = {
       request: async (call) => {
         const answer = await client.request(call);
-        if (answer.status === 429) budget.restUntil(clock.monotonicMs() + platformClock.restMs(answer));
+        if (answer.status === 429) budget.refused(platformClock.closedMs(answer));
         return answer;
       },
     };

@@ -372,7 +372,7 @@ describe('unused webhook', () => {
     // A webhook that was registered manually with another address.
     const stranger = { url: `${URL_}/stranger`, event_types: ['asset_appeared'] };
     const path = `/v1/client_applications/${application}/webhooks`;
-    await platform.answered({ method: 'POST', path, body: stranger, kind: 'other' });
+    await platform.act({ method: 'POST', path, body: stranger, kind: 'other' });
     const moved = registration(platform, { url: elsewhere });
     await moved.load();
     await moved.register();
@@ -409,7 +409,7 @@ describe('unused webhook', () => {
     await first.load();
     const { webhook, application } = await first.register();
     const at = `/v1/client_applications/${application}/webhooks/${webhook}`;
-    await platform.answered({ method: 'PATCH', path: at, body: { url: `${URL_}/person` }, kind: 'other' });
+    await platform.act({ method: 'PATCH', path: at, body: { url: `${URL_}/person` }, kind: 'other' });
     const moved = registration(platform, { url: elsewhere });
     await moved.load();
     await moved.register();

@@ -14,8 +14,8 @@ import {
   GrantError,
   processRevokeAnswer,
   processTokenAnswer,
+  verdictOfAnswer,
 } from '../../../../src/platform/response-meanings.ts';
-import { verdictOfAnswer } from '../../../../src/uplink/verdict.ts';
 import { readArrivals } from '../../../../src/webhook/delivery-list.ts';
 import { canonicalise, decode, identityOf } from '../../../../src/webhook/identity.ts';
 import { arrivalLine, readEvent } from '../../../../src/webhook/received-event.ts';
@@ -90,8 +90,8 @@ const platformAnswer: FuzzTarget = {
     demand(verdict.meaning !== 'delivered' || (answer.status === 204 && answer.text === ''), 'delivered without a 204');
     demand(verdict.reason.length <= 300 && PLAIN.test(verdict.reason), 'words of the platform are not plain');
     demand(PLAIN.test(new CallRefusal(answer, 'GET /x').message), 'an error is not plain');
-    const restMs = new PlatformClock(new ManualClock(0)).restMs(answer);
-    demand(restMs > 0 && restMs < 400_000, `a 429 rests for ${restMs}`);
+    const closedMs = new PlatformClock(new ManualClock(0)).closedMs(answer);
+    demand(closedMs > 0 && closedMs < 400_000, `a 429 rests for ${closedMs}`);
     await reading(answer);
   },
 };

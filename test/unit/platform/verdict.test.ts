@@ -3,12 +3,12 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { PlatformError } from '../../../src/base/errors.ts';
 import { httpDateMs } from '../../../src/base/retry.ts';
-import { PlatformClock } from '../../../src/platform/platform-clock.ts';
-import { fillValuesPath } from '../../../src/uplink/post-address.ts';
-import { platformWords, VERDICTS, verdictOfAnswer, verdictOfError } from '../../../src/uplink/verdict.ts';
-import { ManualClock } from '../doubles/manual-clock.ts';
-
-const restMs = (of: Parameters<PlatformClock['restMs']>[0], clock: ManualClock) => new PlatformClock(clock).restMs(of);
+import {
+  RESPONSES,
+  type ValuesAnswer,
+  verdictOfAnswer,
+  verdictOfError,
+} from '../../../src/platform/response-meanings.ts';
 
 const answer = (status: number, text = '', headers: Record<string, string> = {}) => ({
   status,
@@ -17,11 +17,13 @@ const answer = (status: number, text = '', headers: Record<string, string> = {})
   redact: String,
 });
 
+const platformWords = (of: ValuesAnswer) => verdictOfAnswer(of, [204]).reason;
+
 describe('verdict table', () => {
   it('matches docs/reference/verdicts.md row by row', () => {
     const text = readFileSync(join(import.meta.dirname, '../../../docs/reference/verdicts.md'), 'utf8');
     const rows = [...text.matchAll(/^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$/gm)].map((row) => row.slice(1));
-    expect(rows.slice(1)).toEqual(VERDICTS);
+    expect(rows.slice(1)).toEqual(RESPONSES.map(({ response, meaning, effect }) => [response, meaning, effect]));
   });
 
   it.each([
@@ -109,20 +111,6 @@ describe('verdict', () => {
   });
 
   it.each([
-    [199, 'wait', 'wait'],
-    [200, 'hello', 'status 200 with a body: hello'],
-    [200, '<p> </p>', 'status 200 with a body'],
-    [204, '', 'status 204'],
-    [299, 'hello', 'status 299 with a body: hello'],
-    [300, 'moved', 'status 300, a redirect to nowhere'],
-    [399, 'moved', 'status 399, a redirect to nowhere'],
-    [400, 'moved', 'moved'],
-    [500, '', 'status 500'],
-  ])('for %d with the text “%s” has the reason “%s”', (status, text, words) => {
-    expect(platformWords(answer(status, text))).toBe(words);
-  });
-
-  it.each([
     ['https://portal/a?token=x', 'https://portal/a'],
     ['https://portal/a#token=x', 'https://portal/a'],
     ['https://portal/a?b\n#c', 'https://portal/a'],
@@ -130,33 +118,6 @@ describe('verdict', () => {
   ])('for a redirect to %j contains the target without its query and fragment', (location, place) => {
     expect(platformWords(answer(302, '', { location }))).toBe(`status 302, a redirect to ${place}`);
   });
-});
-
-describe('pause after a 429', () => {
-  const clock = new ManualClock(Date.UTC(2020, 0, 1));
-
-  it.each(['999999999', '9'.repeat(30), 'Fri, 01 Jan 2100 00:00:00 GMT'])(
-    'lasts at most five minutes (%s)',
-    (asked) => {
-      const ms = restMs(answer(429, '', { 'retry-after': asked }), clock);
-      expect(ms).toBeGreaterThanOrEqual(300_000);
-      expect(ms).toBeLessThanOrEqual(301_000);
-    },
-  );
-
-  it.each(['0', 'Tue, 01 Jan 2019 00:00:00 GMT'])('lasts at least one second (%s)', (asked) => {
-    expect(restMs(answer(429, '', { 'retry-after': asked }), clock)).toBeGreaterThanOrEqual(1_000);
-  });
-
-  it.each(['-5', '1.5', '1e3', '+7', '0x10', '7 s', '2026-11-21', 'soon', ''])(
-    'ignores the invalid Retry-After “%s”',
-    (asked) => {
-      const headers = { 'retry-after': asked, date: 'Sat, 21 Nov 2026 00:00:45 GMT' };
-      const ms = restMs(answer(429, '', headers), clock);
-      expect(ms).toBeGreaterThanOrEqual(15_000);
-      expect(ms).toBeLessThanOrEqual(25_000);
-    },
-  );
 });
 
 describe('HTTP date', () => {
@@ -169,12 +130,4 @@ describe('HTTP date', () => {
     'rejects “%s”',
     (text) => expect(httpDateMs(text)).toBeUndefined(),
   );
-});
-
-describe('VALUES_PATH', () => {
-  it('contains the asset and the instrumentation after substitution', () => {
-    expect(fillValuesPath('/v1/assets/{asset_id}/values', 881, undefined)).toBe('/v1/assets/881/values');
-    expect(fillValuesPath('/x/{instrumentation_id}/{asset_id}', 881, 4711)).toBe('/x/4711/881');
-    expect(fillValuesPath('/{asset_id}/{instrumentation_id}/{asset_id}', 881, undefined)).toBe('/881//881');
-  });
 });
