@@ -4,8 +4,8 @@
  * values.
  */
 import { UsageError } from '../../base/errors.ts';
-import { type Listening, listenFor } from '../messages/listen-for.ts';
 import { MAX_PAYLOAD_BYTES } from '../messages/payload.ts';
+import { type Listening, listenFor } from '../messages/scan.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ScanStep } from '../source-kind.ts';
 import { pathOf } from './edge-node.ts';

@@ -61,8 +61,11 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
   readValue({ metric }: Members, report) {
     const path = String(metric);
     if (/^[^/+#]+\/./.test(path)) return { metric: path };
-    report.problem('metric', `metric "${path}" must begin with the edge node`, 'set edge-node/device/metric name');
-    return undefined;
+    return report.problem(
+      'metric',
+      `metric "${path}" must begin with the edge node`,
+      'set edge-node/device/metric name',
+    );
   },
   writing: {
     problem: () => undefined,

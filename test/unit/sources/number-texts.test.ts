@@ -47,7 +47,7 @@ function csvCell(text: string, map: ValueMap | undefined, read = numberReader('.
 }
 
 function metric(text: string, map: ValueMap | undefined): number[] {
-  const reading = readingOf({ value: text, datatype: 12, isNull: false } as SparkplugMetric, undefined, !!map);
+  const reading = readingOf({ value: text, datatype: 12, valueField: 15, isNull: false } as SparkplugMetric, undefined, !!map);
   return 'raw' in reading ? shaped(reading.raw, map) : [];
 }
 
