@@ -86,14 +86,15 @@ export class MessageReader {
     if (rules === undefined || payload.length === 0) return rules && gate.write([]);
     const word = wordIn(payload);
     const points = rules.filter(({ unavailable }) => unavailable === word).map(({ point }) => point);
-    const event = `${source.kind}.unavailable`;
+    const { kind } = source;
     const fields = { source: source.name, [this.#grammar.name]: topic };
     if (points.length > 0) {
-      if (!this.#unavailable.has(topic)) this.#trouble.report({ event, ...fields }, 'device unavailable', topic);
+      const isRepeated = this.#unavailable.has(topic);
       this.#unavailable.set(topic, points);
+      if (!isRepeated) this.#trouble.report({ event: `${kind}.unavailable`, ...fields }, 'device unavailable', topic);
     } else if (rules.some(({ available }) => available === word)) {
       this.#unavailable.delete(topic);
-      this.#trouble.recovered(event, fields, 'device available again', topic);
+      this.#trouble.recovered(`${kind}.unavailable`, fields, 'device available again', topic);
     } else {
       const [{ available, unavailable }] = rules as [AvailabilityRule];
       this.#reportUnreadable(topic, `${quote(word)} is neither ${quote(available)} nor ${quote(unavailable)}`);
@@ -115,14 +116,14 @@ export class MessageReader {
     times?: Partial<MessageTimes>,
   ): Promise<void> {
     const { gate, source, clock } = this.#context;
-    const { zone } = source.spec;
-    const read = readMessage(message, points, { arrivalMs: clock.wallMs(), zone, ...times });
+    const { kind, spec } = source;
+    const read = readMessage(message, points, { arrivalMs: clock.wallMs(), zone: spec.zone, ...times });
     const { readings, problem, zoneProblem } = read;
     if (zoneProblem !== undefined) gate.reportMissingZone(zoneProblem);
     if (problem === undefined) {
       const words = `messages on a ${this.#grammar.name} contain values again`;
       const fields = { [this.#grammar.name]: topic };
-      this.#trouble.recovered(`${source.kind}.unreadable`, fields, words, topic, USABLE_MS);
+      this.#trouble.recovered(`${kind}.unreadable`, fields, words, topic, USABLE_MS);
     } else if (!readings.every((reading) => this.#isOmitted(reading))) {
       this.#reportUnreadable(topic, problem);
     }
@@ -151,8 +152,9 @@ export class MessageReader {
     const { status, source } = this.#context;
     status.errors++;
     status.recordRejected(`${plain(topic)}: ${plain(problem)}`);
+    const { kind } = source;
     const fields = { source: source.name, [this.#grammar.name]: topic, error: problem };
-    this.#trouble.report({ event: `${source.kind}.unreadable`, ...fields }, 'message without a value', topic);
+    this.#trouble.report({ event: `${kind}.unreadable`, ...fields }, 'message without a value', topic);
   }
 
   /** Whether a message omits a value that an earlier message contained, because the device sends only changes. */

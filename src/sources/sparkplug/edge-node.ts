@@ -1,14 +1,17 @@
 /**
- * State of one edge node: the names, aliases and data types that its latest birth certificates define, and whether they
- * are still valid. Decides when a birth certificate must be requested. Has no side effects; `SparkplugSource` acts on
- * the decisions. Only configured metrics are stored, so memory use is limited by the configuration. Times are monotonic.
+ * State of one edge node: the aliases and data types of its configured metrics according to its latest birth
+ * certificates, and whether they are still valid. Reads messages, and decides when a birth certificate must be requested.
+ * Has no side effects; `SparkplugSource` acts on the decisions. Times are monotonic.
  *
  * States: *born* from a birth certificate until a missed message, the node's death or a new connection; otherwise
  * *unborn*. The aliases of an unborn node may have changed, so messages with aliases wait for the next birth
  * certificate, as do messages with integers whose data type only the birth certificate contains: -11 and 4294967285 are
  * encoded equally. All other metrics with a name are always read.
  */
-import { isInteger, type SparkplugMetric, type SparkplugPayload } from './payload.ts';
+import type { Reading } from '../intake/gate.ts';
+import { readsTexts } from '../intake/shaping.ts';
+import type { Point } from '../points.ts';
+import { isInteger, readingOf, type SparkplugMetric, type SparkplugPayload } from './payload.ts';
 
 export interface NodeMessage {
   /** For example `DBIRTH`. */
@@ -18,12 +21,10 @@ export interface NodeMessage {
   payload: SparkplugPayload;
 }
 
-interface NamedMetric {
-  /** `device/metric name` or `metric name`. */
-  path: string;
-  metric: SparkplugMetric;
+interface ConfiguredMetric {
+  points: readonly Point[];
   /** Data type according to the birth certificate. */
-  born: number | undefined;
+  datatype: number | undefined;
 }
 
 const SEQUENCES = 256;
@@ -37,12 +38,11 @@ const REQUEST_MS = 20_000;
 const NO_BIRTH_MS = 30_000;
 
 export class EdgeNode {
-  /** Data types of the configured metrics according to the birth certificate, by path. */
-  readonly #datatypes = new Map<string, number | undefined>();
-  /** Paths of configured metrics by alias. */
-  readonly #byAlias = new Map<number, string>();
+  /** By path: `device/metric name` or `metric name`. */
+  readonly #metrics: ReadonlyMap<string, ConfiguredMetric>;
+  readonly #byAlias = new Map<number, ConfiguredMetric>();
   /** Devices with configured metrics, and whether their birth certificate has arrived. */
-  readonly #devices = new Map<string, boolean>();
+  readonly #devices: Map<string, boolean>;
   #isBorn = false;
   #seq: number | undefined;
   #birthSeq: number | undefined;
@@ -53,12 +53,10 @@ export class EdgeNode {
   /** Time of the latest request on this connection. */
   #requestedMs = Number.NEGATIVE_INFINITY;
 
-  /** `paths`: the configured metrics, as `device/metric name` or `metric name`. */
-  constructor(paths: Iterable<string>) {
-    for (const path of paths) {
-      this.#datatypes.set(path, undefined);
-      this.#devices.set(deviceOf(path), false);
-    }
+  /** `points`: the configured metrics, by path. */
+  constructor(points: ReadonlyMap<string, readonly Point[]>) {
+    this.#metrics = new Map([...points].map(([path, some]) => [path, { points: some, datatype: undefined }]));
+    this.#devices = new Map([...points.keys()].map((path) => [deviceOf(path), false]));
   }
 
   get isBorn(): boolean {
@@ -102,7 +100,7 @@ export class EdgeNode {
    * birth certificate does not contain the metric.
    */
   commandTarget(path: string): { device: string | undefined; name: string; datatype: number } | undefined {
-    const datatype = this.#datatypes.get(path);
+    const datatype = this.#metrics.get(path)?.datatype;
     if (!this.#isBorn || datatype === undefined) return undefined;
     const device = deviceOf(path);
     if (device === '' || !this.#devices.get(device)) return { device: undefined, name: path, datatype };
@@ -120,25 +118,19 @@ export class EdgeNode {
     return seq !== undefined && this.#birthSeq !== undefined && seq !== this.#birthSeq;
   }
 
-  /**
-   * Updates the state. Returns the path prefix of the metrics that are no longer valid, which is empty if the node itself
-   * is offline, or `undefined` if all metrics are valid. Ignores a death certificate of the previous session that arrives
-   * after the next birth certificate.
-   */
-  observe(message: NodeMessage, nowMs: number): string | undefined {
+  /** Updates the state. */
+  observe(message: NodeMessage, nowMs: number): void {
     const { type, device, payload } = message;
     if (type === 'NDEATH') {
-      if (this.#isOfOtherSession(payload)) return undefined;
-      this.#isBorn = false;
-      return '';
+      // A death certificate of the previous session can arrive after the next birth certificate.
+      if (this.endsSession(message)) this.#isBorn = false;
+      return;
     }
     if (type === 'NBIRTH') this.#restart(payload);
     else this.#follow(payload, nowMs);
     if (type.endsWith('BIRTH')) this.#recordBirth(device, payload);
+    else if (type === 'DDEATH') this.#setDevice(device, false);
     else if (!this.canResolve(message)) this.#require('no birth certificate of a device received', nowMs);
-    if (type !== 'DDEATH') return undefined;
-    this.#setDevice(device, false);
-    return `${device}/`;
   }
 
   #restart(payload: SparkplugPayload): void {
@@ -161,13 +153,12 @@ export class EdgeNode {
   #recordBirth(device: string | undefined, { metrics }: SparkplugPayload): void {
     this.#setDevice(device, true);
     if (this.#isBorn) this.#reason = this.#requiredSinceMs = undefined;
-    for (const { name, alias, datatype } of metrics) {
-      if (name === undefined) continue;
-      const path = pathOf(device, name);
+    for (const { name = '', alias, datatype } of metrics) {
+      const metric = this.#metrics.get(pathOf(device, name));
       if (alias !== undefined) this.#byAlias.delete(alias);
-      if (!this.#datatypes.has(path)) continue;
-      this.#datatypes.set(path, datatype);
-      if (alias !== undefined) this.#byAlias.set(alias, path);
+      if (metric === undefined) continue;
+      metric.datatype = datatype;
+      if (alias !== undefined) this.#byAlias.set(alias, metric);
     }
   }
 
@@ -186,24 +177,51 @@ export class EdgeNode {
 
   #needsBirth(device: string | undefined, metric: SparkplugMetric): boolean {
     if (isAliased(metric)) return true;
-    return isInteger(metric) && !metric.datatype && this.#datatypes.has(pathOf(device, metric.name!));
+    return isInteger(metric) && !metric.datatype && this.#metrics.has(pathOf(device, metric.name!));
   }
 
-  /** Returns the values of a message, and the number of metrics whose alias or data type is unknown. */
-  read(message: NodeMessage): { values: NamedMetric[]; unknown: number } {
+  /**
+   * Returns the readings in a message, and the number of metrics whose alias or data type is unknown. A death certificate
+   * is a failure of all metrics of its node or device.
+   */
+  read(message: NodeMessage): { readings: Reading[]; unknown: number } {
     const { type, device, payload } = message;
-    const values: NamedMetric[] = [];
+    const readings: Reading[] = [];
     let unknown = 0;
-    if (type.endsWith('DEATH')) return { values, unknown };
+    if (type.endsWith('DEATH')) {
+      const prefix = device === undefined ? '' : `${device}/`;
+      for (const [path, { points }] of this.#metrics) {
+        if (!path.startsWith(prefix) || (type === 'NDEATH' && !this.endsSession(message))) continue;
+        for (const point of points) readings.push({ point, failure: undefined });
+      }
+      return { readings, unknown };
+    }
     const canResolve = this.canResolve(message);
     for (const metric of payload.metrics) {
-      let path: string | undefined;
+      let known: ConfiguredMetric | undefined;
       if (!canResolve && this.#needsBirth(device, metric)) unknown++;
-      else if (isAliased(metric)) path = this.#byAlias.get(metric.alias ?? -1);
-      else path = pathOf(device, metric.name!);
-      if (path !== undefined) values.push({ path, metric, born: this.#datatypes.get(path) });
+      else if (isAliased(metric)) known = this.#byAlias.get(metric.alias ?? -1);
+      else known = this.#metrics.get(pathOf(device, metric.name!));
+      if (known !== undefined) addReadings(readings, metric, known, payload.timeMs);
     }
-    return { values, unknown };
+    return { readings, unknown };
+  }
+}
+
+function addReadings(
+  readings: Reading[],
+  metric: SparkplugMetric,
+  { points, datatype }: ConfiguredMetric,
+  payloadMs: number | undefined,
+): void {
+  const { timeMs = payloadMs, isHistorical, quality } = metric;
+  const arrival = isHistorical ? 'unknown' : undefined;
+  for (const point of points) {
+    const reading = readingOf(metric, datatype, readsTexts(point));
+    if (isHistorical && timeMs === undefined) {
+      readings.push({ point, problem: 'the historical metric has no timestamp' });
+    } else if ('problem' in reading) readings.push({ point, problem: reading.problem, timeMs, arrival });
+    else readings.push({ point, raw: reading.raw, timeMs, msOfUnit: 1, arrival, quality });
   }
 }
 

@@ -2,15 +2,13 @@ import { messageOf, SourceStopped, TagferryError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { type Broker, READ_ACCESS } from '../../broker/broker.ts';
 import type { Message } from '../../broker/connection.ts';
-import type { Reading } from '../intake/gate.ts';
-import { readsTexts } from '../intake/shaping.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG } from '../messages/payload.ts';
 import { deniedText } from '../messages/topic-plan.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, SourceContext } from '../source-kind.ts';
 import { EdgeNode, type NodeMessage } from './edge-node.ts';
-import { commandPayload, decodePayload, readingOf, rebirthCommand } from './payload.ts';
+import { commandPayload, decodePayload, rebirthCommand } from './payload.ts';
 import {
   commandTopic,
   filterOf,
@@ -37,7 +35,6 @@ interface Known {
   group: string;
   name: string;
   state: EdgeNode;
-  points: NodePoints;
   /** Unacknowledged messages whose aliases or data types are not known yet. */
   waiting: { message: Message; topic: NodeTopic; settle(stored: Promise<void>): void }[];
 }
@@ -173,8 +170,7 @@ export class SparkplugSource implements RunningSource {
     const key = `${group}/${name}`;
     const known = this.#nodes.get(key);
     if (known || this.#nodes.size >= MAX_NODES) return known;
-    const points: NodePoints = this.#points.get(name) ?? new Map();
-    const made: Known = { group, name, state: new EdgeNode(points.keys()), points, waiting: [] };
+    const made: Known = { group, name, state: new EdgeNode(this.#points.get(name) ?? new Map()), waiting: [] };
     this.#nodes.set(key, made);
     return made;
   }
@@ -208,10 +204,16 @@ export class SparkplugSource implements RunningSource {
     const nowMs = clock.monotonicMs();
     try {
       const read = decode(message, topic);
-      const died = pass === 'new' ? this.#observe(known, read, nowMs) : undefined;
+      const words = 'messages on a topic are readable again';
+      this.#trouble.recovered('sparkplug.unreadable', { topic: message.topic }, words, message.topic);
+      if (pass === 'new') this.#observe(known, read, nowMs);
       const mayWait = pass !== 'final' && waiting.length < MAX_WAITING && !state.isOverdue(nowMs);
-      if (!mayWait || state.canResolve(read)) return gate.write(this.#readingsOf(known, read, died));
-      return new Promise((settle) => waiting.push({ message, topic, settle }));
+      if (mayWait && !state.canResolve(read)) {
+        return new Promise((settle) => waiting.push({ message, topic, settle }));
+      }
+      const { readings, unknown } = state.read(read);
+      if (unknown > 0) this.#countUnknown(known, unknown);
+      return gate.write(readings);
     } catch (error) {
       this.#reportUnreadable(message.topic, messageOf(error));
       state.miss('unreadable message', nowMs);
@@ -219,16 +221,13 @@ export class SparkplugSource implements RunningSource {
     }
   }
 
-  /** Updates the state of the node. Returns the path prefix of the metrics that are no longer valid. */
-  #observe(known: Known, message: NodeMessage & { topic: string }, nowMs: number): string | undefined {
-    const { topic, type } = message;
-    this.#trouble.recovered('sparkplug.unreadable', { topic }, 'messages on a topic are readable again', topic);
+  /** Updates the state of the node. Waiting messages precede a birth certificate, because their values are older. */
+  #observe(known: Known, message: NodeMessage, nowMs: number): void {
     // The next session may use the same aliases for other metrics.
     if (known.state.endsSession(message)) this.#discard(known);
-    const died = known.state.observe(message, nowMs);
-    if (type.endsWith('BIRTH')) this.#resume(known, 'again');
-    if (!type.endsWith('DATA')) this.#setProblem();
-    return died;
+    known.state.observe(message, nowMs);
+    if (message.type.endsWith('BIRTH')) this.#resume(known, 'again');
+    if (!message.type.endsWith('DATA')) this.#setProblem();
   }
 
   #resume(known: Known, pass: 'again' | 'final'): void {
@@ -248,39 +247,18 @@ export class SparkplugSource implements RunningSource {
     this.#resume(known, 'final');
   }
 
-  /** `died`: path prefix of the metrics that are no longer valid. */
-  #readingsOf({ name, state, points }: Known, message: NodeMessage, died: string | undefined): Reading[] {
+  #countUnknown({ name }: Known, metrics: number): void {
     const { status } = this.#context;
-    const readings: Reading[] = [];
-    const { values, unknown } = state.read(message);
-    for (const { path, metric, born } of values) {
-      const timeMs = metric.timeMs ?? message.payload.timeMs;
-      const arrival = metric.isHistorical ? 'unknown' : undefined;
-      for (const point of points.get(path) ?? []) {
-        const reading = readingOf(metric, born, readsTexts(point));
-        if (metric.isHistorical && timeMs === undefined) {
-          status.rejectTime(point, 'the historical metric has no timestamp');
-        } else if ('problem' in reading) readings.push({ point, problem: reading.problem, timeMs, arrival });
-        else readings.push({ point, raw: reading.raw, timeMs, msOfUnit: 1, arrival, quality: metric.quality });
-      }
-    }
-    for (const [path, some] of points) {
-      if (died === undefined || !path.startsWith(died)) continue;
-      for (const point of some) readings.push({ point, failure: undefined });
-    }
-    if (unknown > 0) {
-      status.errors += unknown;
-      status.reject(`${plain(name)}: no birth certificate defines the name or data type of a metric`, unknown);
-    }
-    return readings;
+    status.errors += metrics;
+    status.reject(`${plain(name)}: no birth certificate defines the name or data type of a metric`, metrics);
   }
 
   #requestBirth({ group, name, state }: Known): void {
     const { clock, log, source } = this.#context;
     const reason = source.spec.rebirth ? state.nextRequest(clock.monotonicMs()) : undefined;
     if (reason === undefined) return;
-    const fields = { event: 'sparkplug.rebirth', source: source.name, node: plain(name), reason };
-    log.info(fields, 'birth certificate requested');
+    const fields = { source: source.name, node: plain(name), reason };
+    log.info({ event: 'sparkplug.rebirth', ...fields }, 'birth certificate requested');
     // A failed request is repeated with a later message or on the next connection.
     this.#broker.publish(commandTopic(group, name), rebirthCommand(clock.wallMs())).catch(() => {});
   }
@@ -314,12 +292,12 @@ export class SparkplugSource implements RunningSource {
 }
 
 /** Throws if the message is not a Sparkplug B payload or exceeds a limit. */
-function decode({ topic, payload, retained }: Message, { type, device }: NodeTopic): NodeMessage & { topic: string } {
+function decode({ payload, retained }: Message, { type, device }: NodeTopic): NodeMessage {
   if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError(PAYLOAD_TOO_LONG);
   const decoded = decodePayload(payload);
   // A retained message can be older than its arrival.
   if (retained) for (const metric of decoded.metrics) metric.isHistorical = true;
-  return { topic, type, device, payload: decoded };
+  return { type, device, payload: decoded };
 }
 
 function writeFailed(text: string): TagferryError {

@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module';
 import { deflateSync, gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import { UNSHAPED } from '../../../../src/config/tags.ts';
 import { EdgeNode } from '../../../../src/sources/sparkplug/edge-node.ts';
 import { decodePayload, readingOf, rebirthCommand } from '../../../../src/sources/sparkplug/payload.ts';
 
@@ -168,7 +169,9 @@ describe('edge node', () => {
     payload: { timeMs: undefined, seq, metrics: metrics.map(metric) },
   });
   type Message = ReturnType<typeof message>;
-  const paths = (node: EdgeNode, one: Message) => node.read(one).values.map(({ path }) => path);
+  const nodeOf = (...all: string[]) => new EdgeNode(new Map(all.map((path, series) => [path, [pointOf(path, series)]])));
+  const pointOf = (name: string, series: number) => ({ name, series, everyMs: 0, shaping: UNSHAPED, spec: undefined });
+  const paths = (node: EdgeNode, one: Message) => node.read(one).readings.map(({ point }) => point.name);
   /** Returns the paths of the values in a message, after it has updated the state. */
   const receive = (node: EdgeNode, ...args: Parameters<typeof message>) => {
     node.observe(message(...args), NOW_MS);
@@ -176,7 +179,7 @@ describe('edge node', () => {
   };
 
   it('resolves aliases after its birth certificate, with device metrics below the device name', () => {
-    const node = new EdgeNode(['load', 'pump/P']);
+    const node = nodeOf('load', 'pump/P');
     expect(receive(node, 'NBIRTH', 0, [{ name: 'load', alias: 1 }])).toEqual(['load']);
     expect(receive(node, 'DBIRTH', 1, [{ name: 'P', alias: 2 }], 'pump')).toEqual(['pump/P']);
     expect(receive(node, 'DDATA', 2, [{ alias: 2 }, { alias: 1 }], 'pump')).toEqual(['pump/P', 'load']);
@@ -186,7 +189,7 @@ describe('edge node', () => {
   });
 
   it('does not resolve an alias that a later birth certificate uses for another metric', () => {
-    const node = new EdgeNode(['pump/P']);
+    const node = nodeOf('pump/P');
     receive(node, 'NBIRTH', 0, []);
     receive(node, 'DBIRTH', 1, [{ name: 'P', alias: 5 }], 'pump');
     receive(node, 'DBIRTH', 2, [{ name: 'other', alias: 5 }], 'pump');
@@ -194,7 +197,7 @@ describe('edge node', () => {
   });
 
   it('does not resolve aliases after a missed message', () => {
-    const node = new EdgeNode(['a', 'b']);
+    const node = nodeOf('a', 'b');
     receive(node, 'NBIRTH', 0, [{ name: 'a', alias: 1 }]);
     expect(receive(node, 'NDATA', 2, [{ alias: 1 }, { name: 'a' }])).toEqual(['a']);
     expect(node.read(message('NDATA', 2, [{ alias: 1 }])).unknown).toBe(1);
@@ -204,13 +207,13 @@ describe('edge node', () => {
   });
 
   it('ignores aliases of other metrics and devices, and counts unknown aliases of a configured device before its birth certificate', () => {
-    const node = new EdgeNode(['pump/P']);
+    const node = nodeOf('pump/P');
     receive(node, 'NBIRTH', 0, [{ name: 'load', alias: 1 }]);
     const ignored = [message('NDATA', 1, [{ alias: 1 }, { alias: 7 }]), message('DDATA', 2, [{ alias: 3 }], 'fan')];
-    for (const one of ignored) expect(node.read(one)).toEqual({ values: [], unknown: 0 });
+    for (const one of ignored) expect(node.read(one)).toEqual({ readings: [], unknown: 0 });
     const early = message('DDATA', 1, [{ alias: 2 }], 'pump');
     expect(node.canResolve(early)).toBe(false);
-    expect(node.read(early)).toEqual({ values: [], unknown: 1 });
+    expect(node.read(early)).toEqual({ readings: [], unknown: 1 });
     receive(node, 'DBIRTH', 1, [{ name: 'P', alias: 2 }], 'pump');
     expect(paths(node, early)).toEqual(['pump/P']);
     receive(node, 'DDEATH', 2, [], 'pump');
@@ -218,14 +221,13 @@ describe('edge node', () => {
   });
 
   it('ignores a death certificate from a previous session', () => {
-    const node = new EdgeNode([]);
-    const birth = (bdSeq: number) => message('NBIRTH', 0, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
-    const death = (bdSeq: number) => message('NDEATH', undefined, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
-    node.observe(birth(3), NOW_MS);
-    expect(node.observe(death(2), NOW_MS)).toBeUndefined();
+    const node = nodeOf('load', 'pump/P');
+    const bdSeq = (value: number) => [{ name: 'bdSeq', type: 'Int64', value }];
+    receive(node, 'NBIRTH', 0, bdSeq(3));
+    expect(receive(node, 'NDEATH', undefined, bdSeq(2))).toEqual([]);
     expect(node.isBorn).toBe(true);
-    expect(node.observe(death(3), NOW_MS)).toBe('');
+    expect(receive(node, 'DDEATH', 1, [], 'pump')).toEqual(['pump/P']);
+    expect(receive(node, 'NDEATH', undefined, bdSeq(3))).toEqual(['load', 'pump/P']);
     expect(node.isBorn).toBe(false);
-    expect(node.observe(message('DDEATH', 4, [], 'pump'), NOW_MS)).toBe('pump/');
   });
 });
