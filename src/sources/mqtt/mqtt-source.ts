@@ -67,19 +67,14 @@ export class MqttSource implements RunningSource {
     if (!isTest) {
       this.#broker.resume(stored, (filters) => gate.record([], [{ name, text: JSON.stringify([...filters]) }]));
     }
-    this.#subscribeAvailability();
+    // Precedes the values, so that retained values of an unavailable device are never stored as good. Without `share`,
+    // because each agent of a group has its own latest values.
+    if (this.#availabilityTopics.length > 0) {
+      const options = { ...this.#options, resendsRetained: true };
+      const receive = (message: Message) => this.#receiveAvailability(message);
+      this.#unsubscribeAvailability = this.#broker.subscribe(this.#availabilityTopics, receive, options);
+    }
     this.#subscribe();
-  }
-
-  /** Precedes the subscription to the values, so that retained values of an unavailable device are never stored as good. */
-  #subscribeAvailability(): void {
-    if (this.#availabilityTopics.length === 0) return;
-    this.#unsubscribeAvailability = this.#broker.subscribe(
-      this.#availabilityTopics,
-      (message) => this.#receiveAvailability(message),
-      // Without `share`, because each agent of a group has its own latest values.
-      { ...this.#options, resendsRetained: true },
-    );
   }
 
   async stop(isGone = false): Promise<void> {
