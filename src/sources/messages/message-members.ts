@@ -181,12 +181,9 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
   if (connection === undefined) return undefined;
   const expiry = readDuration(String(raw.session_expiry ?? '7d'));
   if (!('value' in expiry) || expiry.value > MAX_EXPIRY_MS) {
-    const reason = 'reason' in expiry ? expiry.reason : 'exceeds the maximum of MQTT';
-    return report.problem(
-      'session_expiry',
-      `session_expiry "${raw.session_expiry}" ${reason}`,
-      'use a value such as 7d',
-    );
+    const wrong = 'reason' in expiry ? expiry.reason : 'exceeds the maximum of MQTT';
+    const reason = `session_expiry "${raw.session_expiry}" ${wrong}`;
+    return report.problem('session_expiry', reason, 'use a value such as 7d');
   }
   const file = ['ca', 'cert', 'key'].find((one) => raw[one] !== undefined);
   if (file !== undefined && !/^(mqtts|wss):/i.test(url)) {

@@ -77,8 +77,9 @@ export class MessageReader {
   }
 
   /**
-   * Handles a message on an availability topic. Resolves when the latest values of an unavailable device are on disk with
-   * the status bad. Returns `undefined` for other topics. Ignores empty messages, which only remove a retained message.
+   * Handles a message on an availability topic. Resolves when the latest values of an unavailable device are on disk
+   * with the status bad. Returns `undefined` for other topics. Ignores empty messages, which only remove a retained
+   * message.
    */
   writeAvailability(topic: string, payload: Uint8Array): Promise<void> | undefined {
     const { gate, source } = this.#context;

@@ -172,8 +172,8 @@ class Payload {
   }
 
   /**
-   * Returns the timestamp of a value in whole milliseconds since 1970, not necessarily plausible: an ISO 8601 time, or a
-   * plain or quoted number with its unit in milliseconds. Returns `undefined` if it cannot be read.
+   * Returns the timestamp of a value in whole milliseconds since 1970, not necessarily plausible: an ISO 8601 time, or
+   * a plain or quoted number with its unit in milliseconds. Returns `undefined` if it cannot be read.
    */
   #timeOf(
     { name, spec }: Point<MessageValue>,

@@ -1,7 +1,7 @@
 /**
  * State of one edge node: the aliases and data types of its configured metrics according to its latest birth
- * certificates, and whether they are still valid. Reads messages, and decides when a birth certificate must be requested.
- * Has no side effects; `SparkplugSource` acts on the decisions. Times are monotonic.
+ * certificates, and whether they are still valid. Reads messages, and decides when a birth certificate must be
+ * requested. Has no side effects; `SparkplugSource` acts on the decisions. Times are monotonic.
  *
  * States: *born* from a birth certificate until a missed message, the node's death or a new connection; otherwise
  * *unborn*. The aliases of an unborn node may have changed, so messages with aliases wait for the next birth
@@ -181,8 +181,8 @@ export class EdgeNode {
   }
 
   /**
-   * Returns the readings in a message, and the number of metrics whose alias or data type is unknown. A death certificate
-   * is a failure of all metrics of its node or device.
+   * Returns the readings in a message, and the number of metrics whose alias or data type is unknown. A death
+   * certificate is a failure of all metrics of its node or device.
    */
   read(message: NodeMessage): { readings: Reading[]; unknown: number } {
     const { type, device, payload } = message;

@@ -194,9 +194,9 @@ export class SparkplugSource implements RunningSource {
   }
 
   /**
-   * Processes a new message, or a waiting one again. Resolves when its values are on disk. A message that cannot be read
-   * is reported, and acknowledged when earlier values are on disk, because the broker would send the same bytes again.
-   * `final`: the message must not wait.
+   * Processes a new message, or a waiting one again. Resolves when its values are on disk. A message that cannot be
+   * read is reported, and acknowledged when earlier values are on disk, because the broker would send the same bytes
+   * again. `final`: the message must not wait.
    */
   #process(known: Known, message: Message, topic: NodeTopic, pass: 'new' | 'again' | 'final'): Promise<void> {
     const { gate, clock } = this.#context;
