@@ -215,6 +215,7 @@ export class SparkplugSource implements RunningSource {
       if (unknown > 0) this.#countUnknown(known, unknown);
       return gate.write(readings);
     } catch (error) {
+      if (error instanceof TagferryError) return Promise.reject(error);
       this.#reportUnreadable(message.topic, messageOf(error));
       state.miss('unreadable message', nowMs);
       return gate.write([]);

@@ -169,7 +169,8 @@ describe('edge node', () => {
     payload: { timeMs: undefined, seq, metrics: metrics.map(metric) },
   });
   type Message = ReturnType<typeof message>;
-  const nodeOf = (...all: string[]) => new EdgeNode(new Map(all.map((path, series) => [path, [pointOf(path, series)]])));
+  const nodeOf = (...all: string[]) =>
+    new EdgeNode(new Map(all.map((path, series) => [path, [pointOf(path, series)]])));
   const pointOf = (name: string, series: number) => ({ name, series, everyMs: 0, shaping: UNSHAPED, spec: undefined });
   const paths = (node: EdgeNode, one: Message) => node.read(one).readings.map(({ point }) => point.name);
   /** Returns the paths of the values in a message, after it has updated the state. */
