@@ -7,7 +7,7 @@ import type { Message } from '../../../../src/broker/connection.ts';
 import type { Gate } from '../../../../src/sources/intake/gate.ts';
 import { pointsOf } from '../../../../src/sources/points.ts';
 import { SparkplugSource } from '../../../../src/sources/sparkplug/sparkplug-source.ts';
-import { makeIntakeBench, originOf, tagOf } from '../sink-double.ts';
+import { makeIntakeBench, originOf, storeFault, tagOf } from '../sink-double.ts';
 
 const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
   get(version: string): { encodePayload(payload: object): Uint8Array };
@@ -278,6 +278,16 @@ describe('Sparkplug B source', () => {
     deliver('NDATA', 2, [{ name: 'a', type: 'Int32', value: 12 }]);
     await bench.clock.advance(0);
     expect(stored().at(-1)).toEqual(['a', 12]);
+  });
+
+  it('does not acknowledge a message that the store rejects', async () => {
+    birth();
+    vi.spyOn(gate, 'write').mockImplementationOnce(() => {
+      throw storeFault('buffer.full');
+    });
+    const rejected = deliver('NDATA', 1, [{ alias: 1, type: 'Int32', value: 11 }]);
+    await bench.clock.advance(0);
+    expect([rejected.is, gate.status.report(0).rejected]).toEqual(['rejected', null]);
   });
 
   it('reads at most 1,000 edge nodes, and acknowledges and counts the messages of others', async () => {
