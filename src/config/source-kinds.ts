@@ -69,7 +69,8 @@ export type Members = Readonly<Record<string, unknown>>;
 export interface MemberReport {
   /** Printable name of the source or value. */
   readonly name: string;
-  problem(member: string, reason: string, instead: string): void;
+  /** Returns `undefined`, like the functions that report a problem. */
+  problem(member: string, reason: string, instead: string): undefined;
   warning(member: string, reason: string, instead: string): void;
   /** Resolves the path in a member against the configuration folder. */
   pathOf(file: string): string;

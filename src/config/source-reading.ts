@@ -92,8 +92,9 @@ export function reportAt(
   const pathOf = (path: string) => resolve(directory, path);
   return {
     name: printable(name),
-    problem: (member, reason, instead) =>
-      problems.error(file.placeOf(pointerOf(member)), reason, instead, textOf(member)),
+    problem(member, reason, instead) {
+      problems.error(file.placeOf(pointerOf(member)), reason, instead, textOf(member));
+    },
     warning: (member, reason, instead) =>
       problems.warning(file.placeOf(pointerOf(member)), reason, instead, textOf(member)),
     pathOf,

@@ -1,6 +1,6 @@
 /** Members of tags.yaml shared by message-based source kinds, their parsers, and writes by message. */
 import { readDuration } from '../../base/quantity.ts';
-import type { BrokerSpec, ConnectionSpec } from '../../broker/broker-spec.ts';
+import type { Availability, BrokerSpec, ConnectionSpec } from '../../broker/broker-spec.ts';
 import type { Brokers } from '../../broker/brokers.ts';
 import { MAX_TOPIC_BYTES } from '../../broker/limits.ts';
 import { covers, type TopicGrammar } from '../../broker/topic-filters.ts';
@@ -10,12 +10,18 @@ import type { MemberReport, Members, WritingRules } from '../../config/source-ki
 import { wrongTopic } from '../../config/topics.ts';
 import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
 import type { TimeUnit } from '../intake/times.ts';
-import { AVAILABILITY_MEMBERS, readAvailability } from './availability.ts';
 import type { MessageValue } from './payload.ts';
 
 const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
 const POINTER = { type: 'string', pattern: '^(/.*)?$', title: 'a JSON pointer' };
 const FILE = { type: 'string', minLength: 1, maxLength: 1024, title: 'a file' };
+const PAYLOAD = {
+  type: ['string', 'number', 'boolean'],
+  minLength: 1,
+  maxLength: 256,
+  title: 'a text',
+};
+const ONE_TOPIC = 'use one topic or subject, without wildcards';
 /** MQTT encodes the session expiry as a 32-bit number of seconds; the highest value means "never". */
 const MAX_EXPIRY_MS = (2 ** 32 - 2) * 1000;
 
@@ -49,6 +55,31 @@ export const BROKER_MEMBERS = {
     ...DURATION_SCHEMA,
     description: 'MQTT 5: how long the broker keeps messages for this gateway. Default: 7d.',
     examples: ['7d'],
+  },
+};
+
+/** Members of sources and values. Those of a value override those of its source. */
+export const AVAILABILITY_MEMBERS = {
+  availability: {
+    type: 'string',
+    minLength: 1,
+    maxLength: 1024,
+    title: 'a topic or subject',
+    description:
+      'MQTT and NATS: topic or subject on which the device announces that it is offline. The latest value is then sent with status bad.',
+    examples: ['zigbee2mqtt/ft101/availability', 'tele/{tag}/LWT'],
+  },
+  payload_available: {
+    ...PAYLOAD,
+    default: 'online',
+    description: 'Message text that announces an available device.',
+    examples: ['1'],
+  },
+  payload_not_available: {
+    ...PAYLOAD,
+    default: 'offline',
+    description: 'Message text that announces an unavailable device.',
+    examples: ['0'],
   },
 };
 
@@ -108,18 +139,15 @@ export function readConnection(
     const text = String(raw[member]);
     const [[protocol, port]] = Object.entries(ports) as [[string, number]];
     const instead = addressCorrection(text, `use a value such as ${protocol}//127.0.0.1:${port}`);
-    report.problem(member, `"${printableAddress(text)}" ${wrong}`, instead);
-    return undefined;
+    return report.problem(member, `"${printableAddress(text)}" ${wrong}`, instead);
   }
   if ((raw.cert === undefined) !== (raw.key === undefined)) {
     const [there, missing] = raw.cert === undefined ? ['key', 'cert'] : ['cert', 'key'];
-    report.problem(there, `${there} requires ${missing}`, `add ${missing}: with its file`);
-    return undefined;
+    return report.problem(there, `${there} requires ${missing}`, `add ${missing}: with its file`);
   }
   const hasUser = raw.username !== undefined || addresses.some((address) => URL.parse(address)?.username);
   if (raw.password_file !== undefined && !hasUser) {
-    report.problem('password_file', 'password_file requires a user name', 'add username:');
-    return undefined;
+    return report.problem('password_file', 'password_file requires a user name', 'add username:');
   }
   return {
     ...(raw.username === undefined ? {} : { username: String(raw.username) }),
@@ -153,14 +181,13 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
   if (connection === undefined) return undefined;
   const expiry = readDuration(String(raw.session_expiry ?? '7d'));
   if (!('value' in expiry) || expiry.value > MAX_EXPIRY_MS) {
-    const reason = 'reason' in expiry ? expiry.reason : 'exceeds the maximum of MQTT';
-    report.problem('session_expiry', `session_expiry "${raw.session_expiry}" ${reason}`, 'use a value such as 7d');
-    return undefined;
+    const wrong = 'reason' in expiry ? expiry.reason : 'exceeds the maximum of MQTT';
+    const reason = `session_expiry "${raw.session_expiry}" ${wrong}`;
+    return report.problem('session_expiry', reason, 'use a value such as 7d');
   }
   const file = ['ca', 'cert', 'key'].find((one) => raw[one] !== undefined);
   if (file !== undefined && !/^(mqtts|wss):/i.test(url)) {
-    report.problem(file, `${file} requires TLS`, 'use mqtts:// or wss://, or remove it');
-    return undefined;
+    return report.problem(file, `${file} requires TLS`, 'use mqtts:// or wss://, or remove it');
   }
   const availability = readAvailability(raw, report, wrongTopic);
   if (availability === undefined) return undefined;
@@ -184,26 +211,17 @@ export function readMessageMembers(
   report: MemberReport,
   wrongTarget: (topic: string) => string | undefined,
 ): Omit<MessageValue, 'topic' | 'template'> | undefined {
-  if (raw.time_unit !== undefined && raw.time === undefined && raw.time_property === undefined) {
-    report.problem('time_unit', 'time_unit requires time', 'add time: with a JSON pointer');
-    return undefined;
-  }
-  if (raw.zone !== undefined && raw.time === undefined && raw.time_property === undefined) {
-    report.problem('zone', 'zone requires time', 'add time: with a JSON pointer');
-    return undefined;
+  const dependent = ['time_unit', 'zone'].find((member) => raw[member] !== undefined);
+  if (dependent !== undefined && raw.time === undefined && raw.time_property === undefined) {
+    return report.problem(dependent, `${dependent} requires time`, 'add time: with a JSON pointer');
   }
   if (raw.samples !== undefined && raw.time_property !== undefined) {
     const reason = 'time_property would assign the same time to all samples of a message';
-    report.problem('time_property', reason, 'set time: with a JSON pointer in each sample');
-    return undefined;
+    return report.problem('time_property', reason, 'set time: with a JSON pointer in each sample');
   }
   const target = raw.write_to === undefined ? undefined : String(raw.write_to);
   const wrong = target === undefined ? undefined : wrongTarget(target);
-  if (wrong !== undefined) {
-    const instead = 'use one topic or subject, without wildcards';
-    report.problem('write_to', `write_to "${printable(target!)}" ${wrong}`, instead);
-    return undefined;
-  }
+  if (wrong !== undefined) return report.problem('write_to', `write_to "${printable(target!)}" ${wrong}`, ONE_TOPIC);
   const availability = readAvailability(raw, report, wrongTarget);
   if (availability === undefined) return undefined;
   const pointer = (member: string, text: unknown) =>
@@ -218,6 +236,33 @@ export function readMessageMembers(
     ...availability,
     ...(target === undefined ? {} : { writeTo: target }),
   };
+}
+
+/**
+ * Parses the availability members. Returns `undefined` after reporting a problem. `wrongTarget`: returns the problem
+ * with a topic.
+ */
+export function readAvailability(
+  { availability, payload_available: available, payload_not_available: unavailable }: Members,
+  report: MemberReport,
+  wrongTarget: (topic: string) => string | undefined,
+): { availability?: Availability } | undefined {
+  const topic = availability === undefined ? undefined : String(availability);
+  const wrong = topic === undefined ? undefined : wrongTarget(topic);
+  if (wrong !== undefined) {
+    return report.problem('availability', `availability "${printable(topic!)}" ${wrong}`, ONE_TOPIC);
+  }
+  const words = [available ?? 'online', unavailable ?? 'offline'].map((word) => String(word).trim().toLowerCase());
+  if (words[0] === words[1]) {
+    const reason = 'payload_not_available must differ from payload_available';
+    return report.problem('payload_not_available', reason, 'use different texts, such as online and offline');
+  }
+  const read: Availability = {
+    ...(topic === undefined ? {} : { topic }),
+    ...(available === undefined ? {} : { available: words[0]! }),
+    ...(unavailable === undefined ? {} : { unavailable: words[1]! }),
+  };
+  return Object.keys(read).length === 0 ? {} : { availability: read };
 }
 
 /** If a topic filter cannot match any message, returns the reason and a correction. */
@@ -236,6 +281,11 @@ export function wrongFilter(topic: string): [reason: string, instead: string] | 
   }
   if (levels.slice(0, -1).includes('#')) return ['contains a # before the last level', 'use a value such as site/#'];
   return undefined;
+}
+
+/** Whether messages contain the time of the value. */
+export function hasOwnTime({ time, timeProperty }: MessageValue): boolean {
+  return time !== undefined || timeProperty !== undefined;
 }
 
 /** Returns the place of a value as shown by `sources test`, for example `site/ft101 /temp`; `*` stands for each sample. */

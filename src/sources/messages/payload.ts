@@ -1,11 +1,11 @@
-import { messageOf, TagferryError } from '../../base/errors.ts';
+/** Reads the values in broker messages: numbers and texts, with their times and statuses. Pure. */
 import type { Availability } from '../../broker/broker-spec.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Quality, Reading } from '../intake/gate.ts';
 import { missingZone, parseZonedTime } from '../intake/logger-time.ts';
-import { notANumber, type RawReading, readsTexts } from '../intake/shaping.ts';
+import { notANumber, numberOf, type RawReading, readsTexts } from '../intake/shaping.ts';
 import { isTrusted } from '../intake/stamps.ts';
-import { parseDecimal, parseIsoTime, unpadded } from '../intake/text-parsers.ts';
+import { parseIsoTime, parseJson, unpadded } from '../intake/text-parsers.ts';
 import { MS_OF_UNIT, type TimeUnit } from '../intake/times.ts';
 import type { Point } from '../points.ts';
 
@@ -31,130 +31,204 @@ export interface MessageValue {
   writeTo?: string;
 }
 
-/** One value in a message, or the reason why it cannot be read. */
-interface PayloadReading {
-  /** A number, or a text or boolean if the value has a map. `undefined` if it cannot be read. */
-  value: RawReading | undefined;
-  problem?: string;
-  /** Whether the message does not contain the value. */
-  isAbsent?: boolean;
-  /** Whole milliseconds since 1970, not necessarily plausible. */
-  timeMs?: number;
-  /** Whether the timestamp is a number. */
-  isNumeric?: boolean;
-  /** Problem of a timestamp that is probably local time. */
-  zoneProblem?: string;
-  quality?: Quality;
-}
-
 /** Maximum message size. Larger messages are assumed not to contain readings. */
 export const MAX_PAYLOAD_BYTES = 256 * 1024;
 export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
+const NOT_JSON = 'the payload is not JSON';
 /** Maximum number of samples in a message, added up over its values. */
 const MAX_SAMPLES = 50_000;
 
-/** A message, parsed as JSON at most once regardless of the number of values read from it. */
-export class Payload {
+/** Options for the timestamps of a message. */
+export interface MessageTimes {
+  /**
+   * Returns the time of a value without a plausible timestamp, which replaces the arrival time. `afterMs`: time of the
+   * previous sample in the message.
+   */
+  timeOf?: ((series: number, afterMs?: number) => number) | undefined;
+  /** Time of arrival at the broker or, if it is unknown, at the agent. */
+  arrivalMs: number;
+  /** Default time zone of timestamps without a UTC offset. */
+  zone?: string | undefined;
+  /** Whether the message can be older than its arrival, so that values with an implausible timestamp are rejected. */
+  isPast?: boolean;
+}
+
+interface ReadMessage {
+  readings: Reading[];
+  /** Set if no value could be read. */
+  problem: string | undefined;
+  /** Problem of a timestamp that is probably local time. */
+  zoneProblem: string | undefined;
+}
+
+/** Element of a list of samples. */
+interface Sample {
+  json: unknown;
+  /** Time of the previous sample. */
+  afterMs: number | undefined;
+}
+
+/** Returns the readings in a message. `headers`: user properties. */
+export function readMessage(
+  { payload, headers }: { payload: Uint8Array; headers?: ReadonlyMap<string, string> },
+  points: readonly Point<MessageValue>[],
+  times: MessageTimes,
+): ReadMessage {
+  if (payload.length > MAX_PAYLOAD_BYTES) {
+    const readings = points.map((point) => ({ point, failure: PAYLOAD_TOO_LONG }));
+    return { readings, problem: PAYLOAD_TOO_LONG, zoneProblem: undefined };
+  }
+  return new Payload(payload, headers, times).read(points);
+}
+
+/** A message while it is read. It is parsed as JSON at most once, regardless of the number of its values. */
+class Payload {
   readonly #text: string;
   readonly #headers: ReadonlyMap<string, string> | undefined;
-  readonly #times: MessageTimes | undefined;
-  #json: { value: unknown } | { problem: string } | undefined;
+  readonly #times: MessageTimes;
+  #json: { value: unknown } | undefined;
+  readonly #readings: Reading[] = [];
+  #samples = 0;
+  /** Whether the message contains a readable value. */
+  #hasRead = false;
+  #zoneProblem: string | undefined;
 
-  /** `headers`: user properties. `times`: used for timestamps without a UTC offset. */
-  constructor(bytes: Uint8Array, headers?: ReadonlyMap<string, string>, times?: MessageTimes) {
+  constructor(bytes: Uint8Array, headers: ReadonlyMap<string, string> | undefined, times: MessageTimes) {
+    this.#text = textOf(bytes);
     this.#headers = headers;
     this.#times = times;
-    this.#text = unpadded(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8'));
+  }
+
+  read(points: readonly Point<MessageValue>[]): ReadMessage {
+    for (const point of points) {
+      if (point.spec.samples === undefined) this.#readings.push(this.#readOne(point));
+      else this.#readSamples(point, point.spec.samples);
+    }
+    const zoneProblem = this.#zoneProblem;
+    if (!this.#hasRead) {
+      return { readings: this.#readings, problem: problemIn(this.#readings) ?? 'it is empty', zoneProblem };
+    }
+    // The message counts as read, so its unreadable values are counted individually.
+    const readings = this.#readings.map((reading): Reading => {
+      if ('absent' in reading) return { ...reading, isAlone: false };
+      return 'failure' in reading ? { ...reading, problem: reading.failure! } : reading;
+    });
+    return { readings, problem: undefined, zoneProblem };
+  }
+
+  #readSamples(point: Point<MessageValue>, pointer: string): void {
+    const list = pointedAt(this.#parsed(), pointer);
+    if (!Array.isArray(list)) {
+      const where = pointer === '' ? 'the payload' : `the value at ${pointer}`;
+      this.#readings.push({ point, failure: this.#parsed() === undefined ? NOT_JSON : `${where} is not a list` });
+      return;
+    }
+    this.#samples += list.length;
+    if (this.#samples > MAX_SAMPLES) {
+      this.#readings.push({ point, failure: `the message has more than ${MAX_SAMPLES} samples` });
+      return;
+    }
+    this.#hasRead ||= list.length === 0;
+    const before = this.#readings.length;
+    let absent: Reading | undefined;
+    let afterMs: number | undefined;
+    for (let at = 0; at < list.length; at++) {
+      const reading = this.#readOne(point, { json: list[at], afterMs });
+      if ('timeMs' in reading) afterMs = reading.timeMs ?? afterMs;
+      if ('absent' in reading) absent ??= { ...reading, absent: `sample ${at + 1}: ${reading.absent}` };
+      else if ('failure' in reading) {
+        this.#readings.push({ ...reading, failure: `sample ${at + 1}: ${reading.failure}` });
+      } else this.#readings.push(reading);
+    }
+    if (absent !== undefined && this.#readings.length === before) this.#readings.push(absent);
+  }
+
+  /** Reads a value in the whole message or in a sample. Problems quote only the beginning of the value. */
+  #readOne(point: Point<MessageValue>, sample?: Sample): Reading {
+    const { at, time, timeProperty, status } = point.spec;
+    const isWhole = at === undefined && sample === undefined;
+    if (!isWhole && sample === undefined && this.#parsed() === undefined) return { point, failure: NOT_JSON };
+    const found = isWhole ? this.#text : this.#at(at ?? '', sample);
+    if (found === undefined) return { point, absent: `no value at ${at}`, isAlone: true };
+    const raw = rawOf(found, readsTexts(point));
+    let failure = raw === undefined ? problemOf(found, at) : undefined;
+    let own: { timeMs: number; msOfUnit?: number } | undefined;
+    if (time !== undefined || timeProperty !== undefined) {
+      own = this.#timeOf(point, sample);
+      if (own === undefined) failure ??= `no time at ${time ?? `the user property ${timeProperty}`}`;
+    }
+    const { timeOf, isPast = false } = this.#times;
+    const times = {
+      timeMs: own?.timeMs ?? timeOf?.(point.series, sample?.afterMs),
+      msOfUnit: own?.msOfUnit,
+      unitFix,
+      // List samples were measured before the message was sent.
+      arrival: isPast || sample !== undefined ? ('unknown' as const) : timeOf,
+    };
+    if (raw === undefined || failure !== undefined) return { point, failure, ...times };
+    this.#hasRead = true;
+    const quality = status === undefined ? undefined : qualityOf(this.#at(status, sample));
+    return { point, raw, quality, ...times };
   }
 
   /**
-   * Returns the reading of a value. `isText`: whether the value can be a text. `sample`: element
-   * of a list of samples; if omitted, the whole message is read. Problems quote only the beginning of the value. Throws a
-   * `TagferryError` if the message is not JSON.
+   * Returns the timestamp of a value in whole milliseconds since 1970, not necessarily plausible: an ISO 8601 time, or
+   * a plain or quoted number with its unit in milliseconds. Returns `undefined` if it cannot be read.
    */
-  read(value: MessageValue, isText = false, sample?: { json: unknown; afterMs: number | undefined }): PayloadReading {
-    const { at, time, timeProperty, status } = value;
-    const isWhole = at === undefined && sample === undefined;
-    const found = isWhole ? this.#text : this.#at(at ?? '', sample);
-    if (found === undefined) return { value: undefined, problem: `no value at ${at}`, isAbsent: true };
-    const reading: PayloadReading = { value: isText ? textOf(found) : numberOf(found) };
-    if (reading.value === undefined) reading.problem = problemOf(found, at);
-    if (time !== undefined) this.#readTime(reading, this.#at(time, sample), time, value, sample);
-    if (timeProperty !== undefined) {
-      const place = `the user property ${timeProperty}`;
-      this.#readTime(reading, this.#headers?.get(timeProperty), place, value, sample);
-    }
-    const quality = status === undefined ? undefined : qualityOf(this.#at(status, sample));
-    if (quality !== undefined) reading.quality = quality;
-    return reading;
-  }
-
-  /** Reads an ISO 8601 time, or a plain or quoted number. A value whose time cannot be read is not used. */
-  #readTime(
-    reading: PayloadReading,
-    found: unknown,
-    at: string,
-    { timeUnit = 'ms', zone = this.#times?.zone }: MessageValue,
-    sample: { afterMs: number | undefined } | undefined,
-  ): void {
+  #timeOf(
+    { name, spec }: Point<MessageValue>,
+    sample: Sample | undefined,
+  ): { timeMs: number; msOfUnit?: number } | undefined {
+    const { arrivalMs, isPast = false } = this.#times;
+    const { time = '', timeProperty, timeUnit = 'ms', zone = this.#times.zone } = spec;
+    const found = timeProperty === undefined ? this.#at(time, sample) : this.#headers?.get(timeProperty);
     const text = typeof found === 'string' ? found.trim() : '';
-    const isNumeric = typeof found === 'number' || /^-?\d+(\.\d+)?$/.test(text);
-    const { arrivalMs = 0, isPast = false } = this.#times ?? {};
-    let timeMs: number;
-    if (isNumeric) timeMs = Math.round(Number(found) * MS_OF_UNIT[timeUnit]);
-    else if (zone !== undefined) timeMs = parseZonedTime(text, zone, arrivalMs, sample);
-    else timeMs = parseIsoTime(text);
-    if (Number.isNaN(timeMs)) {
-      reading.value = undefined;
-      reading.problem ??= `no time at ${at}`;
-      return;
+    if (typeof found === 'number' || /^-?\d+(\.\d+)?$/.test(text)) {
+      const msOfUnit = MS_OF_UNIT[timeUnit];
+      return { timeMs: Math.round(Number(found) * msOfUnit), msOfUnit };
     }
-    reading.timeMs = timeMs;
-    reading.isNumeric = isNumeric;
+    const timeMs = zone === undefined ? parseIsoTime(text) : parseZonedTime(text, zone, arrivalMs, sample);
+    if (Number.isNaN(timeMs)) return undefined;
     // The check requires live values, because it compares the timestamp with the arrival time.
-    if (isNumeric || zone !== undefined || isPast || sample !== undefined || !isTrusted(arrivalMs)) return;
-    const problem = missingZone(text, timeMs, arrivalMs);
-    if (problem !== undefined) reading.zoneProblem = problem;
+    if (zone === undefined && !isPast && sample === undefined && isTrusted(arrivalMs)) {
+      const problem = missingZone(text, timeMs, arrivalMs);
+      if (problem !== undefined) this.#zoneProblem = `${name}: ${problem}`;
+    }
+    return { timeMs };
   }
 
-  /** Returns the list at a JSON pointer. Throws a `TagferryError`. */
-  samples(pointer: string): readonly unknown[] {
-    const found = this.#at(pointer, undefined);
-    const where = pointer === '' ? 'the payload' : `the value at ${pointer}`;
-    const facts = { code: 'message.no_samples' };
-    if (!Array.isArray(found)) throw new TagferryError(`${where} is not a list`, facts);
-    if (found.length > MAX_SAMPLES) throw new TagferryError(`${where} has more than ${MAX_SAMPLES} samples`, facts);
-    return found;
+  #at(pointer: string, sample: Sample | undefined): unknown {
+    return pointedAt(sample === undefined ? this.#parsed() : sample.json, pointer);
   }
 
-  #at(pointer: string, sample: { json: unknown } | undefined): unknown {
-    return pointedAt(sample === undefined ? this.json() : sample.json, pointer);
-  }
-
-  /** Returns the parsed message. Throws a `TagferryError`. */
-  json(): unknown {
-    this.#json ??= parse(this.#text);
-    if ('problem' in this.#json) throw new TagferryError(this.#json.problem, { code: 'message.no_json' });
+  /** Returns `undefined` if the message is not JSON. */
+  #parsed(): unknown {
+    this.#json ??= { value: parseJson(this.#text) };
     return this.#json.value;
   }
 }
 
-/**
- * Returns the number in a message, or `undefined` if there is none. Accepts numbers, quoted numbers (the only form that
- * many senders support), and `true` and `false` as 1 and 0.
- */
-function numberOf(found: unknown): number | undefined {
-  const plain = typeof found === 'string' ? unpadded(found) : found;
-  if (plain === true || plain === 'true') return 1;
-  if (plain === false || plain === 'false') return 0;
-  const value = typeof plain === 'string' ? parseDecimal(unquoted(plain)) : plain;
-  return typeof value === 'number' && Number.isFinite(value) ? value : undefined;
+const unitFix = (unit: TimeUnit) => `set time_unit: ${unit}`;
+
+/** Returns the text of a message without padding. */
+export function textOf(bytes: Uint8Array): string {
+  return unpadded(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8'));
 }
 
-/** Returns the number, text or boolean that a map replaces, or `undefined` if there is none. */
-function textOf(found: unknown): RawReading | undefined {
-  if (typeof found === 'string') return unquoted(unpadded(found));
-  return typeof found === 'number' || typeof found === 'boolean' ? found : undefined;
+/**
+ * Returns the number in a message, or its text or boolean if `isText`. Accepts numbers, quoted numbers (the only form
+ * that many senders support), and `true` and `false` as 1 and 0. Returns `undefined` for other values.
+ */
+export function rawOf(found: unknown, isText = false): RawReading | undefined {
+  if (typeof found !== 'string' && typeof found !== 'number' && typeof found !== 'boolean') return undefined;
+  const raw = typeof found === 'string' ? unquoted(found) : found;
+  if (isText) return raw;
+  const number = numberOf(raw, undefined);
+  return Number.isFinite(number) ? number : undefined;
+}
+
+function unquoted(text: string): string {
+  return text.length > 1 && text.startsWith('"') && text.endsWith('"') ? text.slice(1, -1) : text;
 }
 
 function problemOf(found: unknown, at: string | undefined): string {
@@ -164,26 +238,21 @@ function problemOf(found: unknown, at: string | undefined): string {
   return `${where} is ${found === null ? 'null' : Array.isArray(found) ? 'a list' : 'an object'}, not a number`;
 }
 
+/** Returns the latest problem of a value. Absent values are only a problem if there is no other. */
+function problemIn(readings: readonly Reading[]): string | undefined {
+  const failed = readings.findLast((reading) => 'failure' in reading);
+  if (failed !== undefined) return failed.failure;
+  return readings.findLast((reading) => 'absent' in reading)?.absent;
+}
+
 /** Returns `undefined` for a status that the platform does not support. The value is then stored without a status. */
 function qualityOf(found: unknown): Quality | undefined {
   const word = typeof found === 'string' ? found.trim().toLowerCase() : undefined;
   return word === 'good' || word === 'uncertain' || word === 'bad' ? word : undefined;
 }
 
-function unquoted(text: string): string {
-  return text.length > 1 && text.startsWith('"') && text.endsWith('"') ? text.slice(1, -1) : text;
-}
-
-function parse(text: string): { value: unknown } | { problem: string } {
-  try {
-    return { value: JSON.parse(text) };
-  } catch {
-    return { problem: 'the payload is not JSON' };
-  }
-}
-
 /** Returns the value at a JSON pointer, or `undefined` if there is none. */
-export function pointedAt(json: unknown, pointer: string): unknown {
+function pointedAt(json: unknown, pointer: string): unknown {
   let found = json;
   for (const name of namesOf(pointer)) {
     if (typeof found !== 'object' || found === null) return undefined;
@@ -193,157 +262,15 @@ export function pointedAt(json: unknown, pointer: string): unknown {
   return found;
 }
 
-/** Parsed JSON pointers. All of them are from tags.yaml. */
+/** Member names of the pointers in tags.yaml. */
 const POINTERS = new Map<string, readonly string[]>();
-const MAX_POINTERS = 20_000;
 
-/** Returns the member names in a JSON pointer. */
 function namesOf(pointer: string): readonly string[] {
-  const known = POINTERS.get(pointer);
-  if (known !== undefined) return known;
-  const parts = pointer.split('/').slice(1);
-  const names = parts.map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
-  if (POINTERS.size >= MAX_POINTERS) POINTERS.clear();
-  POINTERS.set(pointer, names);
+  let names = POINTERS.get(pointer);
+  if (names === undefined) {
+    const parts = pointer.split('/').slice(1);
+    names = parts.map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
+    POINTERS.set(pointer, names);
+  }
   return names;
-}
-
-/** Returns the time to use for a value without its own. `afterMs`: time of the previous sample in the message. */
-type TimeOf = (series: number, afterMs?: number) => number;
-
-interface ReadMessage {
-  readings: Reading[];
-  /** Set if no value could be read. */
-  problem: string | undefined;
-  /** Problem of a timestamp that is probably local time. */
-  zoneProblem?: string | undefined;
-}
-
-/** Options for the timestamps of a message. */
-export interface MessageTimes {
-  /** Replaces the arrival time for values without a plausible timestamp. */
-  timeOf?: TimeOf | undefined;
-  /** Time of arrival at the broker or, if it is unknown, at the agent. */
-  arrivalMs: number;
-  /** Default time zone of timestamps without a UTC offset. */
-  zone?: string | undefined;
-  /** Whether the message can be older than its arrival, so that values with an implausible timestamp are rejected. */
-  isPast?: boolean;
-}
-
-interface ReadSoFar {
-  readings: Reading[];
-  /** Number of samples. */
-  samples: number;
-  /** Whether the message contains a readable value. */
-  hasRead: boolean;
-  zoneProblem?: string;
-}
-
-/** Returns the readings in a message. */
-export function readMessage(
-  message: { payload: Uint8Array; headers?: ReadonlyMap<string, string> },
-  points: readonly Point<MessageValue>[],
-  times: MessageTimes,
-): ReadMessage {
-  if (message.payload.length > MAX_PAYLOAD_BYTES) {
-    return { readings: points.map((point) => ({ point, failure: PAYLOAD_TOO_LONG })), problem: PAYLOAD_TOO_LONG };
-  }
-  const payload = new Payload(message.payload, message.headers, times);
-  const read: ReadSoFar = { readings: [], samples: 0, hasRead: false };
-  for (const point of points) {
-    if (point.spec.samples === undefined) read.readings.push(readOne(read, payload, point, times));
-    else readSamples(read, payload, point, times);
-  }
-  const { hasRead, zoneProblem } = read;
-  if (!hasRead) return { readings: read.readings, problem: problemIn(read.readings) ?? 'it is empty', zoneProblem };
-  // The message counts as read, so its unreadable values are counted individually.
-  const readings = read.readings.map((reading): Reading => {
-    if ('absent' in reading) return { ...reading, isAlone: false };
-    return 'failure' in reading ? { ...reading, problem: reading.failure! } : reading;
-  });
-  return { readings, problem: undefined, zoneProblem };
-}
-
-/** Returns the latest problem of a value. Absent values are only a problem if there is no other. */
-function problemIn(readings: readonly Reading[]): string | undefined {
-  let absent: string | undefined;
-  for (const reading of readings.toReversed()) {
-    if ('failure' in reading) return reading.failure;
-    if ('absent' in reading) absent ??= reading.absent;
-  }
-  return absent;
-}
-
-/** Reads the samples of a value. Consecutive unreadable samples are one reading. */
-function readSamples(read: ReadSoFar, payload: Payload, point: Point<MessageValue>, times: MessageTimes): void {
-  let samples: readonly unknown[];
-  try {
-    samples = payload.samples(point.spec.samples!);
-  } catch (error) {
-    read.readings.push({ point, failure: messageOf(error) });
-    return;
-  }
-  read.samples += samples.length;
-  if (read.samples > MAX_SAMPLES) {
-    const failure = `the message has more than ${MAX_SAMPLES} samples for all its values`;
-    read.readings.push({ point, failure });
-    return;
-  }
-  if (samples.length === 0) read.hasRead = true;
-  let absent: Reading | undefined;
-  let failed: { count?: number } | undefined;
-  let isAbsent = true;
-  let afterMs: number | undefined;
-  for (let at = 0; at < samples.length; at++) {
-    const reading = readOne(read, payload, point, times, { json: samples[at], afterMs });
-    if ('absent' in reading) {
-      absent ??= { ...reading, absent: `sample ${at + 1}: ${reading.absent}` };
-      continue;
-    }
-    isAbsent = false;
-    if ('timeMs' in reading) afterMs = reading.timeMs ?? afterMs;
-    if (!('failure' in reading)) {
-      failed = undefined;
-      read.readings.push(reading);
-    } else if (failed === undefined) {
-      const first = { ...reading, failure: `sample ${at + 1}: ${reading.failure}`, count: 1 };
-      read.readings.push(first);
-      failed = first;
-    } else {
-      failed.count!++;
-    }
-  }
-  if (isAbsent && absent !== undefined) read.readings.push(absent);
-}
-
-const unitFix = (unit: TimeUnit) => `set time_unit: ${unit}`;
-
-/** Returns the reading of a value. */
-function readOne(
-  read: ReadSoFar,
-  payload: Payload,
-  point: Point<MessageValue>,
-  { timeOf, isPast = false }: MessageTimes,
-  sample?: { json: unknown; afterMs: number | undefined },
-): Reading {
-  let found: PayloadReading;
-  try {
-    found = payload.read(point.spec, readsTexts(point), sample);
-  } catch (error) {
-    return { point, failure: messageOf(error) };
-  }
-  const { value, problem, isAbsent, timeMs: own, isNumeric, quality, zoneProblem } = found;
-  if (isAbsent) return { point, absent: problem!, isAlone: true };
-  const time = {
-    timeMs: own ?? timeOf?.(point.series, sample?.afterMs),
-    msOfUnit: isNumeric ? MS_OF_UNIT[point.spec.timeUnit ?? 'ms'] : undefined,
-    unitFix,
-    // List samples were measured before the message was sent.
-    arrival: isPast || sample !== undefined ? ('unknown' as const) : timeOf,
-  };
-  if (value === undefined) return { point, failure: problem, ...time };
-  read.hasRead = true;
-  if (zoneProblem !== undefined) read.zoneProblem = `${point.name}: ${zoneProblem}`;
-  return { point, raw: value, quality, ...time };
 }

@@ -2,13 +2,18 @@
  * Listens to a broker for a limited time and lists the topics of all retained and new messages, with the numbers in
  * their latest messages, as lines for tags.yaml.
  */
+import type { Clock } from '../../base/clock.ts';
 import { TagferryError, UsageError } from '../../base/errors.ts';
+import type { Broker } from '../../broker/broker.ts';
+import { parseJson } from '../intake/text-parsers.ts';
 import { ScannedNames } from '../scanned-names.ts';
-import type { ScannedValue, ScanStep } from '../source-kind.ts';
-import { type Listening, listenFor } from './listen-for.ts';
+import type { ScanStep } from '../source-kind.ts';
 import { wrongFilter } from './message-members.ts';
-import { Payload, pointedAt } from './payload.ts';
+import { rawOf, textOf } from './payload.ts';
 
+const CHECK_INTERVAL_MS = 200;
+/** Connect timeout, in milliseconds. Listening starts after the connection is established. */
+const CONNECT_MS = 10_000;
 const MAX_TOPICS = 5_000;
 const MAX_MESSAGE_BYTES = 64 * 1024;
 /** Limit for the total size of stored messages, in bytes, because the scan may run inside the agent. */
@@ -21,6 +26,37 @@ const MAX_SAMPLE = 60;
 /** Common names of JSON members that contain the time of a message. */
 const TIMES = ['time', 'timestamp', 'ts', 't'];
 const SECONDS = { from: 1e9, to: 1e11 };
+
+/** A separate client with its subscriptions, started and stopped by the scan, and the time for which it listens. */
+export interface Listening {
+  broker: Broker;
+  waitMs: number;
+  clock: Clock;
+  signal: AbortSignal;
+}
+
+/** Listens until `isOver`, or for a limited time. Yields its progress. Throws if the broker is unreachable. */
+export async function* listenFor(
+  { broker, waitMs, clock, signal }: Listening,
+  isOver = () => false,
+): AsyncGenerator<{ done: number; total: number }> {
+  broker.start();
+  try {
+    const endMs = clock.monotonicMs() + CONNECT_MS;
+    const isConnecting = () => !broker.state().connected && broker.state().failures === 0;
+    while (isConnecting() && clock.monotonicMs() < endMs) await clock.sleep(CHECK_INTERVAL_MS, signal);
+    const { connected, problem = 'no response' } = broker.state();
+    if (!connected) throw new TagferryError(`the broker is not connected (${problem})`, { code: 'broker.away' });
+    const startMs = clock.monotonicMs();
+    for (let passedMs = 0; passedMs < waitMs && !isOver(); ) {
+      await clock.sleep(Math.min(CHECK_INTERVAL_MS, waitMs - passedMs), signal);
+      passedMs = clock.monotonicMs() - startMs;
+      yield { done: Math.min(passedMs, waitMs), total: waitMs };
+    }
+  } finally {
+    await broker.leave();
+  }
+}
 
 /**
  * `what`: topic filters; empty means all topics. Throws `UsageError` for an invalid filter and a `TagferryError` if
@@ -60,91 +96,75 @@ export async function* scanMessages({
   }
   const names = new ScannedNames();
   for (const topic of [...latest.keys()].toSorted()) {
-    for (const { path, members, sample } of valuesOf(topic, latest.get(topic)!)) {
+    for (const { members, sample } of valuesIn(latest.get(topic)!)) {
+      const path = members.at ?? topic;
       const key = names.unique(path.split('/').findLast((level) => level !== '') ?? '');
-      const found: ScannedValue = { key, members: { topic, ...members }, sample: String(sample).slice(0, MAX_SAMPLE) };
-      yield { found };
+      yield { found: { key, members: { topic, ...members }, sample: String(sample).slice(0, MAX_SAMPLE) } };
     }
   }
 }
 
-/** A number in a message. `path` ends with its name. */
 interface FoundNumber {
-  path: string;
-  members: Readonly<Record<string, string>>;
+  members: { samples?: string; at?: string; time?: string; time_unit?: string };
   sample: unknown;
 }
 
 /** Yields the message itself if it is a number, otherwise each number in its JSON with the message time. */
-function* valuesOf(topic: string, bytes: Uint8Array): Generator<FoundNumber> {
-  // The arrival time is not used for a scan.
-  const payload = new Payload(bytes);
-  const whole = attempt(() => payload.read({ topic, template: topic }).value);
+function* valuesIn(bytes: Uint8Array): Generator<FoundNumber> {
+  const text = textOf(bytes);
+  const whole = rawOf(text);
   if (whole !== undefined) {
-    yield { path: topic, members: {}, sample: whole };
+    yield { members: {}, sample: whole };
     return;
   }
-  const json = attempt(() => payload.json());
-  if (typeof json !== 'object' || json === null) return;
-  const lists = sampleListsOf(json);
-  for (const { samples, last } of lists) {
-    const time = timeOf(last);
-    for (const at of numbersOf(last, [])) {
-      if (at !== time.time) yield { path: at, members: { samples, at, ...time }, sample: pointedAt(last, at) };
-    }
+  const json = parseJson(text);
+  const lists = sampleListsIn(json);
+  for (const { pointer: samples, value } of lists) {
+    for (const { members, sample } of numbersIn(value.at(-1))) yield { members: { samples, ...members }, sample };
   }
+  yield* numbersIn(json, lists);
+}
+
+interface Member {
+  pointer: string;
+  value: unknown;
+}
+
+/** Yields the numbers in the JSON with its time, in message order, except those in `lists`. */
+function* numbersIn(json: unknown, lists: readonly Member[] = []): Generator<FoundNumber> {
   const time = timeOf(json);
-  for (const at of numbersOf(
-    json,
-    lists.map(({ samples }) => samples),
-  )) {
-    const sample = at === time.time ? undefined : attempt(() => payload.read({ topic, template: topic, at }).value);
-    if (sample !== undefined) yield { path: at, members: { at, ...time }, sample };
+  let count = 0;
+  for (const { pointer: at, value } of membersOf(json)) {
+    const sample = rawOf(value);
+    if (sample === undefined || at === time.time || lists.some(({ pointer }) => at.startsWith(`${pointer}/`))) continue;
+    if (++count > MAX_NUMBERS) return;
+    yield { members: { at, ...time }, sample };
   }
 }
 
-function attempt<Result>(read: () => Result): Result | undefined {
-  try {
-    return read();
-  } catch {
-    return undefined;
+/** Returns the lists whose elements all have a time: several samples of the same values. */
+function sampleListsIn(json: unknown): { pointer: string; value: unknown[] }[] {
+  const found: { pointer: string; value: unknown[] }[] = [];
+  for (const { pointer, value } of membersOf(json)) {
+    const isList = Array.isArray(value) && value.length > 1 && value.every((one) => timeOf(one).time !== undefined);
+    if (isList && !found.some((list) => pointer.startsWith(`${list.pointer}/`))) found.push({ pointer, value });
+    if (found.length === MAX_SAMPLE_LISTS) break;
   }
-}
-
-/** Returns the lists whose elements all have a time, with their last element: several samples of the same values. */
-function sampleListsOf(json: object): { samples: string; last: object }[] {
-  const found: { samples: string; last: object }[] = [];
-  const isSample = (one: unknown) => typeof one === 'object' && one !== null && timeOf(one).time !== undefined;
-  walk(json, (value, samples) => {
-    if (!Array.isArray(value) || found.length >= MAX_SAMPLE_LISTS) return !Array.isArray(value);
-    if (value.length > 1 && value.every(isSample)) found.push({ samples, last: value.at(-1) as object });
-    return false;
-  });
   return found;
 }
 
-/** Returns JSON pointers to the numbers in the message, in message order. `except`: pointers of omitted members. */
-function numbersOf(json: object, except: readonly string[]): string[] {
-  const found: string[] = [];
-  walk(json, (value, pointer) => {
-    if (found.length >= MAX_NUMBERS || except.includes(pointer)) return false;
-    const isText = typeof value === 'string' && /^\s*[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?\s*$/i.test(value);
-    if (isText || typeof value === 'number' || typeof value === 'boolean') found.push(pointer);
-    return true;
-  });
-  return found;
-}
-
-/** Calls `visit` with each value and its JSON pointer. Visits the members of a value if `visit` returns true. */
-function walk(value: unknown, visit: (value: unknown, pointer: string) => boolean, pointer = '', depth = 0): void {
-  if (!visit(value, pointer) || typeof value !== 'object' || value === null || depth >= MAX_DEPTH) return;
+/** Yields the JSON and its members in message order, with their JSON pointers. */
+function* membersOf(value: unknown, pointer = '', depth = 0): Generator<Member> {
+  yield { pointer, value };
+  if (typeof value !== 'object' || value === null || depth >= MAX_DEPTH) return;
   for (const [name, member] of Object.entries(value)) {
-    walk(member, visit, `${pointer}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, depth + 1);
+    yield* membersOf(member, `${pointer}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, depth + 1);
   }
 }
 
 /** Returns the first member that has a common name and contains a valid time, if any. */
-function timeOf(json: object): { time?: string; time_unit?: string } {
+function timeOf(json: unknown): { time?: string; time_unit?: string } {
+  if (typeof json !== 'object' || json === null) return {};
   for (const [name, value] of Object.entries(json)) {
     if (!TIMES.includes(name.toLowerCase())) continue;
     const isSeconds = typeof value === 'number' && value >= SECONDS.from && value < SECONDS.to;

@@ -4,9 +4,10 @@ import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import { wrongTopic } from '../../config/topics.ts';
 import { ZONE_MEMBER } from '../intake/logger-time.ts';
-import { AVAILABILITY_MEMBERS } from '../messages/availability.ts';
 import {
+  AVAILABILITY_MEMBERS,
   BROKER_MEMBERS,
+  hasOwnTime,
   MESSAGE_MEMBERS,
   messageWriting,
   placeOf,
@@ -71,7 +72,7 @@ export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
   readValue,
   writing: messageWriting(MQTT_TOPICS, ({ url }) => [placeOf(url)]),
   groupOf: ({ share }) => share,
-  hasTime: ({ time, timeProperty }) => time !== undefined || timeProperty !== undefined,
+  hasTime: hasOwnTime,
   placeOf: ({ url }) => placeOf(url),
   addressOf: (_, value) => placeText(value),
   async open(context) {
@@ -90,12 +91,10 @@ function readValue(raw: Members, report: MemberReport, template: Members): Messa
   const wrong = wrongFilter(topic);
   if (wrong !== undefined) {
     const [reason, instead] = wrong;
-    report.problem('topic', `topic "${printable(topic)}" ${reason}`, instead);
-    return undefined;
+    return report.problem('topic', `topic "${printable(topic)}" ${reason}`, instead);
   }
   if (raw.time_property !== undefined && raw.time !== undefined) {
-    report.problem('time_property', 'time_property and time are mutually exclusive', 'keep only one');
-    return undefined;
+    return report.problem('time_property', 'time_property and time are mutually exclusive', 'keep only one');
   }
   const members = readMessageMembers(raw, report, wrongTopic);
   const property = raw.time_property === undefined ? {} : { timeProperty: String(raw.time_property).toLowerCase() };

@@ -1,9 +1,9 @@
-import { SourceStopped, TagferryError } from '../../base/errors.ts';
-import { type Broker, READ_ACCESS } from '../../broker/broker.ts';
+import { SourceStopped } from '../../base/errors.ts';
+import { type Broker, READ_ACCESS, type SubscribeOptions } from '../../broker/broker.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
 import { covers, MQTT_TOPICS } from '../../broker/topic-filters.ts';
-import { publishValue } from '../messages/message-members.ts';
+import { hasOwnTime, publishValue } from '../messages/message-members.ts';
 import { MessageReader } from '../messages/message-reader.ts';
 import type { MessageValue } from '../messages/payload.ts';
 import { deniedText, planFilters } from '../messages/topic-plan.ts';
@@ -30,8 +30,11 @@ export class MqttSource implements RunningSource {
   readonly #broker: Broker;
   readonly #notes: ReadonlyMap<string, string>;
   readonly #reader: MessageReader;
-  readonly #valueTopics: ReadonlySet<string>;
-  /** Topics of values and devices that the broker rejects. */
+  readonly #options: SubscribeOptions;
+  readonly #availabilityTopics: readonly string[];
+  /** Configured topics of values and devices. Other filters are wildcards for several of them. */
+  readonly #topics: ReadonlySet<string>;
+  /** Configured topics that the broker rejects. */
   readonly #denied = new Set<string>();
   /** Wildcards for several topics that the broker rejects. */
   readonly #deniedWildcards = new Set<string>();
@@ -39,17 +42,22 @@ export class MqttSource implements RunningSource {
   #unsubscribeAvailability: () => void = () => {};
   #isStopped = false;
 
-  /** `notes`: notes stored by a previous process. Throws for an unknown broker. */
+  /** `notes`: notes stored by a previous process. */
   constructor(context: Context, notes: ReadonlyMap<string, string>) {
-    const { source, brokers } = context;
-    const broker = brokers.get(source.name);
-    if (!broker) throw new TagferryError(`unknown broker ${source.name}`, { code: 'broker.unknown' });
+    const { source, brokers, gate, points, isTest, status } = context;
     this.#context = context;
-    this.#broker = broker;
-    context.status.broker = broker;
-    this.#reader = new MessageReader(context, MQTT_TOPICS);
-    this.#valueTopics = new Set(context.points.map(({ spec }) => spec.topic));
+    this.#broker = brokers.get(source.name)!;
+    status.broker = this.#broker;
     this.#notes = notes;
+    this.#reader = new MessageReader(context, MQTT_TOPICS);
+    this.#availabilityTopics = this.#reader.availabilityPlaces.map(({ spec }) => spec.topic);
+    this.#topics = new Set([...points.map(({ spec }) => spec.topic), ...this.#availabilityTopics]);
+    this.#options = {
+      qos: isTest ? 0 : source.spec.qos,
+      stalled: () => gate.commitSoon(),
+      isFull: () => this.#isStopped || gate.isFull,
+      permitted: (filter, isPermitted) => this.#setPermitted(filter, isPermitted),
+    };
   }
 
   start(): void {
@@ -59,23 +67,14 @@ export class MqttSource implements RunningSource {
     if (!isTest) {
       this.#broker.resume(stored, (filters) => gate.record([], [{ name, text: JSON.stringify([...filters]) }]));
     }
-    this.#subscribeAvailability();
+    // Precedes the values, so that retained values of an unavailable device are never stored as good. Without `share`,
+    // because each agent of a group has its own latest values.
+    if (this.#availabilityTopics.length > 0) {
+      const options = { ...this.#options, resendsRetained: true };
+      const receive = (message: Message) => this.#receiveAvailability(message);
+      this.#unsubscribeAvailability = this.#broker.subscribe(this.#availabilityTopics, receive, options);
+    }
     this.#subscribe();
-  }
-
-  /** Precedes the subscription to the values, so that retained values of an unavailable device are never stored as good. */
-  #subscribeAvailability(): void {
-    const { source, gate, isTest } = this.#context;
-    const topics = this.#reader.availabilityPlaces.map(({ spec }) => spec.topic);
-    if (topics.length === 0) return;
-    // Without `share`, because each agent of a group has its own latest values.
-    this.#unsubscribeAvailability = this.#broker.subscribe(topics, (message) => this.#receiveAvailability(message), {
-      qos: isTest ? 0 : source.spec.qos,
-      resendsRetained: true,
-      stalled: () => gate.commitSoon(),
-      isFull: () => this.#isStopped || gate.isFull,
-      permitted: (topic, isPermitted) => this.#setDenied(topic, !isPermitted),
-    });
   }
 
   async stop(isGone = false): Promise<void> {
@@ -95,42 +94,30 @@ export class MqttSource implements RunningSource {
 
   /** Subscribes and unsubscribes within one event loop turn, so that only the differences are applied to the session. */
   #subscribe(): void {
-    const { source, points, gate, isTest } = this.#context;
-    const { qos, share }: Pick<BrokerSpec, 'qos' | 'share'> = isTest ? { qos: 0 } : source.spec;
+    const { source, points, isTest } = this.#context;
     const before = this.#unsubscribe;
     const filters = planFilters(points, MQTT_TOPICS, this.#deniedWildcards);
-    this.#unsubscribe = this.#broker.subscribe(filters, (message) => this.#receive(message), {
-      qos,
-      share,
-      stalled: () => gate.commitSoon(),
-      isFull: () => this.#isStopped || gate.isFull,
-      permitted: (filter, isPermitted) => this.#setPermitted(filter, isPermitted),
-    });
+    const options = isTest ? this.#options : { ...this.#options, share: source.spec.share };
+    this.#unsubscribe = this.#broker.subscribe(filters, (message) => this.#receive(message), options);
     before();
   }
 
   /** If the broker rejects a wildcard that stands for several topics, subscribes to each topic individually. */
   #setPermitted(filter: string, isPermitted: boolean): void {
     const { points, status } = this.#context;
-    const isConfigured = this.#valueTopics.has(filter);
-    if (!isConfigured && !isPermitted) {
+    if (!this.#topics.has(filter)) {
+      if (isPermitted) return;
       this.#deniedWildcards.add(filter);
       this.#subscribe();
+    } else if (isPermitted) {
+      this.#denied.delete(filter);
+      this.#setProblem();
+    } else {
+      this.#denied.add(filter);
+      this.#setProblem();
+      const denied = points.filter(({ spec }) => covers(filter, spec.topic, MQTT_TOPICS));
+      for (const point of denied) status.recordFailure(point, deniedText(new Set([filter])), { hint: READ_ACCESS });
     }
-    if (!isConfigured) return;
-    this.#setDenied(filter, !isPermitted);
-    if (isPermitted) return;
-    for (const point of points) {
-      if (covers(filter, point.spec.topic, MQTT_TOPICS)) {
-        status.recordFailure(point, deniedText(new Set([filter])), { hint: READ_ACCESS });
-      }
-    }
-  }
-
-  #setDenied(filter: string, isDenied: boolean): void {
-    if (isDenied) this.#denied.add(filter);
-    else this.#denied.delete(filter);
-    this.#setProblem();
   }
 
   #setProblem(): void {
@@ -157,15 +144,10 @@ export class MqttSource implements RunningSource {
     const { topic, retained } = message;
     let points = this.#reader.pointsOf(topic);
     if (retained && source.spec.retained !== 'take') {
-      for (const point of points) if (!hasOwnTime(point)) status.recordFailure(point, RETAINED_SKIPPED);
-      points = points.filter(hasOwnTime);
+      for (const point of points) if (!hasOwnTime(point.spec)) status.recordFailure(point, RETAINED_SKIPPED);
+      points = points.filter(({ spec }) => hasOwnTime(spec));
     }
     if (points.length === 0) return DONE;
     return this.#reader.handle(topic, () => this.#reader.write(topic, message, points, { isPast: retained }));
   }
-}
-
-/** Whether messages contain the time of the value. */
-function hasOwnTime({ spec }: Point<MessageValue>): boolean {
-  return spec.time !== undefined || spec.timeProperty !== undefined;
 }

@@ -6,13 +6,14 @@ import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import { wrongSubject } from '../../config/topics.ts';
 import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
-import { AVAILABILITY_MEMBERS, readAvailability } from '../messages/availability.ts';
 import {
+  AVAILABILITY_MEMBERS,
   CONNECTION_MEMBERS,
   MESSAGE_MEMBERS,
   messageWriting,
   placeOf,
   placeText,
+  readAvailability,
   readConnection,
   readMessageMembers,
 } from '../messages/message-members.ts';

@@ -1,73 +1,98 @@
 /**
- * State of one edge node: the names and data types that its latest birth certificates define, and whether a message was
- * missed. Has no side effects; `SparkplugSource` applies the outcome. Only configured metrics are stored, so memory use
- * is limited by the configuration.
+ * State of one edge node: the aliases and data types of its configured metrics according to its latest birth
+ * certificates, and whether they are still valid. Reads messages, and decides when a birth certificate must be
+ * requested. Has no side effects; `SparkplugSource` acts on the decisions. Times are monotonic.
  *
  * States: *born* from a birth certificate until a missed message, the node's death or a new connection; otherwise
  * *unborn*. The aliases of an unborn node may have changed, so messages with aliases wait for the next birth
  * certificate, as do messages with integers whose data type only the birth certificate contains: -11 and 4294967285 are
  * encoded equally. All other metrics with a name are always read.
  */
-import type { SparkplugMetric, SparkplugPayload } from './payload.ts';
+import type { Reading } from '../intake/gate.ts';
+import { readsTexts } from '../intake/shaping.ts';
+import type { Point } from '../points.ts';
+import { isInteger, readingOf, type SparkplugMetric, type SparkplugPayload } from './payload.ts';
 
-/** Message type, for example `DBIRTH`; `device` is set for device messages. */
 export interface NodeMessage {
+  /** For example `DBIRTH`. */
   type: string;
+  /** Set for device messages. */
   device: string | undefined;
   payload: SparkplugPayload;
 }
 
-interface NamedMetric {
-  /** `device/metric name` or `metric name`. */
-  path: string;
-  metric: SparkplugMetric;
+interface ConfiguredMetric {
+  points: readonly Point[];
   /** Data type according to the birth certificate. */
-  born: number | undefined;
-}
-
-export interface NodeOutcome {
-  values: NamedMetric[];
-  /** Path prefix of the metrics that are no longer valid; empty if the node itself is offline. */
-  died?: string;
-  /** Reason for requesting a birth certificate. */
-  rebirth?: string;
-  /** Number of values whose alias or data type is unknown. */
-  unknown: number;
-  /** Set if the message was not read and must wait for a birth certificate. */
-  mustWait?: true;
-  /** Set if waiting messages belong to an earlier session of the node, so that their aliases cannot be resolved. */
-  isNewSession?: boolean;
+  datatype: number | undefined;
 }
 
 const SEQUENCES = 256;
 const BIRTH_SEQUENCE = 'bdSeq';
+/** Minimum interval between two birth certificate requests. A response can saturate a slow radio link. */
+const REQUEST_MS = 20_000;
+/**
+ * Maximum time for which messages wait for a birth certificate. A missing response then also indicates that the client
+ * may lack permission to publish the request.
+ */
+const NO_BIRTH_MS = 30_000;
 
 export class EdgeNode {
-  /** Data types of the configured metrics according to the birth certificate, by path. */
-  readonly #datatypes = new Map<string, number | undefined>();
-  /** Paths of configured metrics by alias. */
-  readonly #byAlias = new Map<number, string>();
+  /** By path: `device/metric name` or `metric name`. */
+  readonly #metrics: ReadonlyMap<string, ConfiguredMetric>;
+  readonly #byAlias = new Map<number, ConfiguredMetric>();
   /** Devices with configured metrics, and whether their birth certificate has arrived. */
-  readonly #devices = new Map<string, boolean>();
+  readonly #devices: Map<string, boolean>;
+  #isBorn = false;
   #seq: number | undefined;
   #birthSeq: number | undefined;
-  #isBorn = false;
+  /** Time since which a birth certificate is required, or `undefined` if none is. */
+  #requiredSinceMs: number | undefined;
+  /** Reason for the next request. */
+  #reason: string | undefined;
+  /** Time of the latest request on this connection. */
+  #requestedMs = Number.NEGATIVE_INFINITY;
 
-  /** `paths`: the configured metrics, as `device/metric name` or `metric name`. */
-  constructor(paths: Iterable<string>) {
-    for (const path of paths) {
-      this.#datatypes.set(path, undefined);
-      this.#devices.set(deviceOf(path), false);
-    }
+  /** `points`: the configured metrics, by path. */
+  constructor(points: ReadonlyMap<string, readonly Point[]>) {
+    this.#metrics = new Map([...points].map(([path, some]) => [path, { points: some, datatype: undefined }]));
+    this.#devices = new Map([...points.keys()].map((path) => [deviceOf(path), false]));
   }
 
   get isBorn(): boolean {
     return this.#isBorn;
   }
 
-  /** Records that messages may be missing: on a new connection, or because a message cannot be read. */
-  miss(): void {
+  /** Whether a required birth certificate has not arrived in time. Messages then do not wait for it any longer. */
+  isOverdue(nowMs: number): boolean {
+    return this.#requiredSinceMs !== undefined && nowMs - this.#requiredSinceMs >= NO_BIRTH_MS;
+  }
+
+  /** Returns the reason for which the birth certificate must be requested now, if any. */
+  nextRequest(nowMs: number): string | undefined {
+    const reason = this.#reason;
+    if (reason === undefined || nowMs - this.#requestedMs < REQUEST_MS) return undefined;
+    this.#reason = undefined;
+    this.#requestedMs = nowMs;
+    return reason;
+  }
+
+  /** Records that messages may be missing, because a message cannot be read. */
+  miss(reason: string, nowMs: number): void {
     this.#isBorn = false;
+    this.#require(reason, nowMs);
+  }
+
+  /** Records a new connection, which requires a birth certificate immediately. */
+  reconnect(nowMs: number): void {
+    this.#requiredSinceMs = undefined;
+    this.#requestedMs = Number.NEGATIVE_INFINITY;
+    this.miss('new connection', nowMs);
+  }
+
+  #require(reason: string, nowMs: number): void {
+    this.#reason ??= reason;
+    this.#requiredSinceMs ??= nowMs;
   }
 
   /**
@@ -75,108 +100,135 @@ export class EdgeNode {
    * birth certificate does not contain the metric.
    */
   commandTarget(path: string): { device: string | undefined; name: string; datatype: number } | undefined {
-    const datatype = this.#datatypes.get(path);
+    const datatype = this.#metrics.get(path)?.datatype;
     if (!this.#isBorn || datatype === undefined) return undefined;
     const device = deviceOf(path);
     if (device === '' || !this.#devices.get(device)) return { device: undefined, name: path, datatype };
     return { device, name: path.slice(device.length + 1), datatype };
   }
 
-  /**
-   * Returns whether the aliases and data types of a data message can be resolved now. Devices that are not configured
-   * do not require them.
-   */
-  canResolve({ device, payload }: Pick<NodeMessage, 'device' | 'payload'>): boolean {
-    if (!payload.metrics.some((metric) => this.#needsBirth(device, metric))) return true;
-    return this.#isBorn && (device === undefined || this.#devices.get(device) !== false);
+  /** Whether the message ends the node's session, so that the aliases in earlier messages can no longer be resolved. */
+  endsSession({ type, payload }: NodeMessage): boolean {
+    if (type === 'NBIRTH') return this.#isOfOtherSession(payload);
+    return type === 'NDEATH' && !this.#isOfOtherSession(payload);
   }
 
-  #needsBirth(device: string | undefined, metric: SparkplugMetric): boolean {
-    if (isAliased(metric)) return true;
-    return metric.isInteger && !metric.datatype && this.#datatypes.has(pathOf(device, metric.name!));
+  #isOfOtherSession(payload: SparkplugPayload): boolean {
+    const seq = birthSeqOf(payload);
+    return seq !== undefined && this.#birthSeq !== undefined && seq !== this.#birthSeq;
   }
 
-  /** `mayWait`: whether a message with unknown aliases can wait for a birth certificate. */
-  process(message: NodeMessage, mayWait = false): NodeOutcome {
+  /** Updates the state. */
+  observe(message: NodeMessage, nowMs: number): void {
     const { type, device, payload } = message;
-    if (type === 'NBIRTH') return this.#restart(payload);
-    if (type === 'NDEATH') return this.#recordDeath(payload);
-    if (!['DBIRTH', 'NDATA', 'DDATA', 'DDEATH'].includes(type)) return { values: [], unknown: 0 };
-    const rebirth = this.#follow(payload);
-    if (mayWait && type.endsWith('DATA') && !this.canResolve(message)) {
-      const reason = rebirth ?? 'no birth certificate of a device received';
-      return { values: [], unknown: 0, mustWait: true, rebirth: reason };
+    if (type === 'NDEATH') {
+      // A death certificate of the previous session can arrive after the next birth certificate.
+      if (this.endsSession(message)) this.#isBorn = false;
+      return;
     }
-    const outcome = type === 'DBIRTH' ? this.#recordBirth(device, payload) : this.read(message);
-    return rebirth === undefined ? outcome : { ...outcome, rebirth };
+    if (type === 'NBIRTH') this.#restart(payload);
+    else this.#follow(payload, nowMs);
+    if (type.endsWith('BIRTH')) this.#recordBirth(device, payload);
+    else if (type === 'DDEATH') this.#setDevice(device, false);
+    else if (!this.canResolve(message)) this.#require('no birth certificate of a device received', nowMs);
   }
 
-  /** Updates the sequence number. Returns the reason for requesting a birth certificate if one is required. */
-  #follow({ seq }: SparkplugPayload): string | undefined {
-    const before = this.#seq;
-    this.#seq = seq;
-    if (!this.#isBorn) return 'no birth certificate received';
-    if (seq === undefined || before === undefined || seq === (before + 1) % SEQUENCES) return undefined;
-    this.#isBorn = false;
-    return `message ${seq} followed message ${before}`;
-  }
-
-  /** Returns the values of a data message. Counts unresolved aliases and data types. */
-  read({ type, device, payload }: NodeMessage, canResolve = this.canResolve({ device, payload })): NodeOutcome {
-    if (type === 'DDEATH') {
-      if (device !== undefined && this.#devices.has(device)) this.#devices.set(device, false);
-      return { values: [], unknown: 0, died: `${device}/` };
-    }
-    const outcome: NodeOutcome = { values: [], unknown: 0 };
-    for (const metric of payload.metrics) {
-      let path: string | undefined;
-      if (!canResolve && this.#needsBirth(device, metric)) outcome.unknown++;
-      else if (isAliased(metric)) path = this.#byAlias.get(metric.alias ?? -1);
-      else path = pathOf(device, metric.name!);
-      if (path !== undefined) outcome.values.push({ path, metric, born: this.#datatypes.get(path) });
-    }
-    return outcome;
-  }
-
-  #restart(payload: SparkplugPayload): NodeOutcome {
+  #restart(payload: SparkplugPayload): void {
     this.#byAlias.clear();
     for (const device of this.#devices.keys()) this.#devices.set(device, false);
     this.#isBorn = true;
     this.#seq = payload.seq ?? 0;
-    const before = this.#birthSeq;
     this.#birthSeq = birthSeqOf(payload);
-    const isNewSession = before !== undefined && before !== this.#birthSeq;
-    return { ...this.#recordBirth(undefined, payload), isNewSession };
   }
 
-  /** Ignores a death certificate of the previous session that arrives after the next birth certificate. */
-  #recordDeath(payload: SparkplugPayload): NodeOutcome {
-    const seq = birthSeqOf(payload);
-    if (seq !== undefined && this.#birthSeq !== undefined && seq !== this.#birthSeq) return { values: [], unknown: 0 };
-    this.#isBorn = false;
-    return { values: [], unknown: 0, died: '', isNewSession: true };
+  /** Updates the sequence number. */
+  #follow({ seq }: SparkplugPayload, nowMs: number): void {
+    const before = this.#seq;
+    this.#seq = seq;
+    const isNext = seq === undefined || before === undefined || seq === (before + 1) % SEQUENCES;
+    if (!this.#isBorn) this.#require('no birth certificate received', nowMs);
+    else if (!isNext) this.miss(`message ${seq} followed message ${before}`, nowMs);
   }
 
-  #recordBirth(device: string | undefined, payload: SparkplugPayload): NodeOutcome {
-    const values: NamedMetric[] = [];
-    if (device !== undefined && this.#devices.has(device)) this.#devices.set(device, true);
-    for (const metric of payload.metrics) {
-      if (metric.name === undefined) continue;
-      const path = pathOf(device, metric.name);
-      if (metric.alias !== undefined) this.#byAlias.delete(metric.alias);
-      if (this.#datatypes.has(path)) {
-        this.#datatypes.set(path, metric.datatype);
-        if (metric.alias !== undefined) this.#byAlias.set(metric.alias, path);
-      }
-      values.push({ path, metric, born: metric.datatype });
+  #recordBirth(device: string | undefined, { metrics }: SparkplugPayload): void {
+    this.#setDevice(device, true);
+    if (this.#isBorn) this.#reason = this.#requiredSinceMs = undefined;
+    for (const { name = '', alias, datatype } of metrics) {
+      const metric = this.#metrics.get(pathOf(device, name));
+      if (alias !== undefined) this.#byAlias.delete(alias);
+      if (metric === undefined) continue;
+      metric.datatype = datatype;
+      if (alias !== undefined) this.#byAlias.set(alias, metric);
     }
-    return { values, unknown: 0 };
+  }
+
+  #setDevice(device: string | undefined, isBorn: boolean): void {
+    if (device !== undefined && this.#devices.has(device)) this.#devices.set(device, isBorn);
+  }
+
+  /**
+   * Returns whether the aliases and data types of a message can be resolved now. Devices that are not configured do not
+   * require them.
+   */
+  canResolve({ type, device, payload }: NodeMessage): boolean {
+    if (this.#isBorn && (device === undefined || this.#devices.get(device) !== false)) return true;
+    return !type.endsWith('DATA') || !payload.metrics.some((metric) => this.#needsBirth(device, metric));
+  }
+
+  #needsBirth(device: string | undefined, metric: SparkplugMetric): boolean {
+    if (isAliased(metric)) return true;
+    return isInteger(metric) && !metric.datatype && this.#metrics.has(pathOf(device, metric.name!));
+  }
+
+  /**
+   * Returns the readings in a message, and the number of metrics whose alias or data type is unknown. A death
+   * certificate is a failure of all metrics of its node or device.
+   */
+  read(message: NodeMessage): { readings: Reading[]; unknown: number } {
+    const { type, device, payload } = message;
+    const readings: Reading[] = [];
+    let unknown = 0;
+    if (type.endsWith('DEATH')) {
+      const prefix = device === undefined ? '' : `${device}/`;
+      for (const [path, { points }] of this.#metrics) {
+        if (!path.startsWith(prefix) || (type === 'NDEATH' && !this.endsSession(message))) continue;
+        for (const point of points) readings.push({ point, failure: undefined });
+      }
+      return { readings, unknown };
+    }
+    const canResolve = this.canResolve(message);
+    for (const metric of payload.metrics) {
+      let known: ConfiguredMetric | undefined;
+      if (!canResolve && this.#needsBirth(device, metric)) unknown++;
+      else if (isAliased(metric)) known = this.#byAlias.get(metric.alias ?? -1);
+      else known = this.#metrics.get(pathOf(device, metric.name!));
+      if (known !== undefined) addReadings(readings, metric, known, payload.timeMs);
+    }
+    return { readings, unknown };
+  }
+}
+
+function addReadings(
+  readings: Reading[],
+  metric: SparkplugMetric,
+  { points, datatype }: ConfiguredMetric,
+  payloadMs: number | undefined,
+): void {
+  const { timeMs = payloadMs, isHistorical, quality } = metric;
+  const arrival = isHistorical ? 'unknown' : undefined;
+  for (const point of points) {
+    const reading = readingOf(metric, datatype, readsTexts(point));
+    if (isHistorical && timeMs === undefined) {
+      readings.push({ point, problem: 'the historical metric has no timestamp' });
+    } else if ('problem' in reading) readings.push({ point, problem: reading.problem, timeMs, arrival });
+    else readings.push({ point, raw: reading.raw, timeMs, msOfUnit: 1, arrival, quality });
   }
 }
 
 const isAliased = ({ name }: SparkplugMetric) => name === undefined || name === '';
 
-const pathOf = (device: string | undefined, name: string) => (device === undefined ? name : `${device}/${name}`);
+/** Returns the path of a metric below its node. */
+export const pathOf = (device: string | undefined, name: string) => (device === undefined ? name : `${device}/${name}`);
 
 /** Returns the device of a path, or an empty text. Whether it is a device is known from its birth certificate. */
 const deviceOf = (path: string) => path.slice(0, Math.max(0, path.indexOf('/')));

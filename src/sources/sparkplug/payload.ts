@@ -1,10 +1,10 @@
 /**
- * Reads values from Sparkplug B payloads (Eclipse Sparkplug 3.0, chapter 6.4) with a protobuf reader and a built-in
- * schema. Skips fields unrelated to values (metadata, the content of data sets and templates). Compressed payloads are
- * expanded up to a limit. Pure.
+ * Sparkplug B payloads (Eclipse Sparkplug 3.0, chapter 6.4), read and written with a protobuf reader and writer and a
+ * built-in schema. Skips fields unrelated to values (metadata, the content of data sets and templates). Compressed
+ * payloads are expanded up to a limit. Pure.
  */
 import { gunzipSync, inflateSync } from 'node:zlib';
-import { BinaryReader, type WireType } from '@bufbuild/protobuf/wire';
+import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { codeOf } from '../../base/errors.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Quality } from '../intake/gate.ts';
@@ -22,10 +22,8 @@ export interface SparkplugMetric {
   isHistorical: boolean;
   /** Raw value. Its meaning depends on the data type, which may be specified only in the birth certificate. */
   value: number | bigint | boolean | string | undefined;
-  /** Whether the value is encoded as an unsigned integer, which may represent a negative number. */
-  isInteger: boolean;
-  /** Content that is not a single value, if the metric has any. */
-  compound: 'Bytes' | 'DataSet' | 'Template' | 'Extension' | undefined;
+  /** Number of the field that contains the value, or content that is not read. `undefined` if there is none. */
+  valueField: number | undefined;
   quality: Quality | undefined;
 }
 
@@ -43,8 +41,23 @@ const TYPE_NAMES =
   'Unknown Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Float Double Boolean String DateTime Text UUID DataSet Bytes File Template PropertySet PropertySetList Int8Array Int16Array Int32Array Int64Array UInt8Array UInt16Array UInt32Array UInt64Array FloatArray DoubleArray BooleanArray StringArray DateTimeArray'.split(
     ' ',
   );
-const [INT8, INT16, INT32, INT64] = [1, 2, 3, 4];
-const BOOLEAN = 11;
+const [INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT, DOUBLE, BOOLEAN] = [
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,
+] as const;
+/** Limits of the integer types. 64-bit values are limited to exact doubles. */
+const LIMITS: Readonly<Record<number, readonly [min: number, max: number]>> = {
+  [INT8]: [-128, 127],
+  [INT16]: [-32_768, 32_767],
+  [INT32]: [-2_147_483_648, 2_147_483_647],
+  [INT64]: [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER],
+  [UINT8]: [0, 255],
+  [UINT16]: [0, 65_535],
+  [UINT32]: [0, 4_294_967_295],
+  [UINT64]: [0, Number.MAX_SAFE_INTEGER],
+};
+/** Fields of a metric that contain its value, and the data type of those that are not numbers. */
+const [INT_VALUE, LONG_VALUE, EXTENSION_VALUE] = [10, 11, 19];
+const TYPE_OF_FIELD: Readonly<Record<number, number>> = { 15: 12, 16: 17, 17: 16, 18: 19 };
 
 /** Marks a payload whose body contains another payload, as Eclipse Tahu compresses it. */
 const COMPRESSED = 'SPBV1.0_COMPRESSED';
@@ -111,48 +124,40 @@ function expand(body: Uint8Array | undefined, { metrics }: SparkplugPayload): Ui
  * the value has a map, so any text is a reading.
  */
 export function readingOf(metric: SparkplugMetric, born: number | undefined, isMapped: boolean): MetricReading {
-  const { isNull, value, compound } = metric;
-  if (isNull) return { problem: 'the metric is null' };
+  const { value, valueField } = metric;
+  if (metric.isNull) return { problem: 'the metric is null' };
+  if (valueField === undefined) return { problem: 'the metric has no value' };
   if (typeof value === 'boolean') return { raw: value };
-  if (metric.isInteger && !typeOf(metric, born)) {
-    return { problem: `the metric is the integer ${value} without a data type, so its sign is unknown` };
+  const type = metric.datatype || born || 0;
+  if (typeof value === 'number' || typeof value === 'bigint') {
+    if (type === 0 && isInteger(metric)) {
+      return { problem: `the metric is the integer ${value} without a data type, so its sign is unknown` };
+    }
+    const number = numberOf(value, type);
+    return Number.isFinite(number) ? { raw: number } : { problem: `the metric is ${number}` };
   }
-  const number = numberOf(metric, born);
-  if (number !== undefined) return Number.isFinite(number) ? { raw: number } : { problem: `the metric is ${number}` };
-  const type = TYPE_NAMES[typeOf(metric, born)];
-  if (typeof value === 'string') {
-    if (isMapped || Number.isFinite(parseDecimal(unpadded(value)))) return { raw: value };
-    return { problem: `the metric is of type ${type ?? 'String'} (${quote(value)}), not a number` };
-  }
-  if (compound === undefined) return { problem: 'the metric has no value' };
-  return { problem: `the metric is of type ${type ?? compound}, not a number` };
+  if (typeof value === 'string' && (isMapped || Number.isFinite(parseDecimal(unpadded(value))))) return { raw: value };
+  const name = TYPE_NAMES[type || (TYPE_OF_FIELD[valueField] ?? 0)] ?? type;
+  const text = typeof value === 'string' ? ` (${quote(value)})` : '';
+  return { problem: `the metric is of type ${name}${text}, not a number` };
 }
 
-/**
- * Returns the value as a number, or `undefined` if the data type is not numeric. `born`: data type according to the
- * birth certificate, used if the metric specifies no data type.
- */
-export function numberOf(metric: SparkplugMetric, born: number | undefined): number | undefined {
-  const { value } = metric;
-  const type = typeOf(metric, born);
-  if (typeof value === 'boolean') return value ? 1 : 0;
+/** Returns a number in its data type. Signed integers are encoded as unsigned integers of 32 or 64 bits. */
+function numberOf(value: number | bigint, type: number): number {
   if (typeof value === 'bigint') return Number(type === INT64 ? BigInt.asIntN(64, value) : value);
-  if (typeof value !== 'number') return undefined;
-  // Signed integers of up to 32 bits are encoded as unsigned integers.
   if (type === INT8) return (value << 24) >> 24;
   if (type === INT16) return (value << 16) >> 16;
   return type === INT32 ? value | 0 : value;
 }
 
-/** Returns whether a metric with a value is numeric. */
-export function isNumber(metric: SparkplugMetric, born: number | undefined): boolean {
-  const type = typeOf(metric, born);
-  return type >= INT8 && type <= BOOLEAN;
+/** Returns whether the value is encoded as an unsigned integer, which represents a negative number in some types. */
+export function isInteger({ valueField }: SparkplugMetric): boolean {
+  return valueField === INT_VALUE || valueField === LONG_VALUE;
 }
 
-/** Returns the data type; 0 if it is unknown. */
-function typeOf({ datatype }: SparkplugMetric, born: number | undefined): number {
-  return datatype || born || 0;
+/** Returns whether the data type is numeric. */
+export function isNumeric({ datatype = 0 }: SparkplugMetric): boolean {
+  return datatype >= INT8 && datatype <= BOOLEAN;
 }
 
 /** Calls `read` for each field up to `end`. Skips the field if `read` returns `false`. */
@@ -170,7 +175,6 @@ function endOf(reader: BinaryReader): number {
   return end;
 }
 
-const [INT_VALUE, LONG_VALUE] = [10, 11];
 /** Members of a metric by field number. */
 const FIELDS: Readonly<Record<number, readonly [keyof SparkplugMetric, (reader: BinaryReader) => unknown]>> = {
   1: ['name', (reader) => reader.string()],
@@ -187,13 +191,6 @@ const FIELDS: Readonly<Record<number, readonly [keyof SparkplugMetric, (reader: 
   14: ['value', (reader) => reader.bool()],
   15: ['value', (reader) => reader.string()],
 };
-/** Content that is not read, by field number. */
-const COMPOUNDS: Readonly<Record<number, SparkplugMetric['compound']>> = {
-  16: 'Bytes',
-  17: 'DataSet',
-  18: 'Template',
-  19: 'Extension',
-};
 
 function readMetric(reader: BinaryReader): SparkplugMetric {
   const metric: SparkplugMetric = {
@@ -204,15 +201,13 @@ function readMetric(reader: BinaryReader): SparkplugMetric {
     isNull: false,
     isHistorical: false,
     value: undefined,
-    isInteger: false,
-    compound: undefined,
+    valueField: undefined,
     quality: undefined,
   };
   eachField(reader, endOf(reader), (field) => {
+    if (field >= INT_VALUE && field <= EXTENSION_VALUE) metric.valueField = field;
     const found = FIELDS[field];
-    if (found) metric.isInteger ||= field === INT_VALUE || field === LONG_VALUE;
     if (found) (metric as unknown as Record<string, unknown>)[found[0]] = found[1](reader);
-    else metric.compound = COMPOUNDS[field] ?? metric.compound;
     return found !== undefined;
   });
   return metric;
@@ -242,4 +237,35 @@ function readProperty(reader: BinaryReader): number | undefined {
     return true;
   });
   return value;
+}
+
+/** Returns the payload of the command that requests a node's birth certificate (chapter 6.4.20). */
+export function rebirthCommand(wallMs: number): Uint8Array {
+  return commandPayload('Node Control/Rebirth', BOOLEAN, 1, wallMs)!;
+}
+
+/**
+ * Returns the payload of a command with one metric (chapters 6.4.20 and 6.4.24), or `undefined` if the number does not
+ * fit. Numbers are not rounded.
+ */
+export function commandPayload(name: string, datatype: number, raw: number, wallMs: number): Uint8Array | undefined {
+  const time = BigInt(Math.round(wallMs));
+  const metric = new BinaryWriter().tag(1, WireType.LengthDelimited).string(name);
+  metric.tag(3, WireType.Varint).uint64(time).tag(4, WireType.Varint).uint32(datatype);
+  if (!writeNumber(metric, datatype, raw)) return undefined;
+  const payload = new BinaryWriter().tag(1, WireType.Varint).uint64(time);
+  return payload.tag(2, WireType.LengthDelimited).bytes(metric.finish()).finish();
+}
+
+/** Returns whether the number fits the data type. */
+function writeNumber(metric: BinaryWriter, datatype: number, raw: number): boolean {
+  const [min, max] = LIMITS[datatype] ?? [];
+  if (datatype === FLOAT && Number.isFinite(Math.fround(raw))) metric.tag(12, WireType.Bit32).float(raw);
+  else if (datatype === DOUBLE) metric.tag(13, WireType.Bit64).double(raw);
+  else if (datatype === BOOLEAN && (raw === 0 || raw === 1)) metric.tag(14, WireType.Varint).bool(raw === 1);
+  else if (min === undefined || max === undefined || !Number.isInteger(raw) || raw < min || raw > max) return false;
+  else if (datatype === INT64 || datatype === UINT64) {
+    metric.tag(LONG_VALUE, WireType.Varint).uint64(BigInt.asUintN(64, BigInt(raw)));
+  } else metric.tag(INT_VALUE, WireType.Varint).uint32(raw >>> 0);
+  return true;
 }

@@ -4,13 +4,12 @@
  * values.
  */
 import { UsageError } from '../../base/errors.ts';
-import { type Listening, listenFor } from '../messages/listen-for.ts';
 import { MAX_PAYLOAD_BYTES } from '../messages/payload.ts';
+import { type Listening, listenFor } from '../messages/scan.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ScanStep } from '../source-kind.ts';
-import { rebirthCommand } from './commands.ts';
-import { EdgeNode } from './edge-node.ts';
-import { decodePayload, isNumber, numberOf } from './payload.ts';
+import { pathOf } from './edge-node.ts';
+import { decodePayload, isNumeric, readingOf, rebirthCommand } from './payload.ts';
 import { commandTopic, filterOf, readTopic, type SparkplugSpec } from './sparkplug-spec.ts';
 
 const MAX_NODES = 1_000;
@@ -31,35 +30,33 @@ export async function* scanSparkplug({ spec, what, ...listening }: SparkplugScan
     if (!/^[^/+#]+$/.test(name))
       throw new UsageError(`"${name}" is not an edge node name`, 'Use a name such as press-4.');
   }
-  const nodes = new Map<string, EdgeNode>();
+  const asked = new Set<string>();
   const samples = new Map<string, string>();
-  const nodeOf = (group: string, name: string): EdgeNode => {
-    const key = `${group}/${name}`;
-    const node = nodes.get(key) ?? new EdgeNode([]);
-    if (nodes.has(key) || nodes.size >= MAX_NODES) return node;
-    nodes.set(key, node);
+  const requestBirth = (group: string, name: string): void => {
+    const topic = commandTopic(group, name);
+    if (!spec.rebirth || asked.has(topic) || asked.size >= MAX_NODES) return;
+    asked.add(topic);
     // The broker may allow subscribing but not publishing.
-    if (spec.rebirth) broker.publish(commandTopic(group, name), rebirthCommand(clock.wallMs())).catch(() => {});
-    return node;
+    broker.publish(topic, rebirthCommand(clock.wallMs())).catch(() => {});
   };
-  const filters = what.length > 0 ? what.map((name) => filterOf(spec.group, name)) : [filterOf(spec.group)];
   const receive = async ({ topic, payload }: { topic: string; payload: Uint8Array }) => {
     const parsed = readTopic(topic);
     if (parsed === undefined || payload.length > MAX_PAYLOAD_BYTES) return;
-    const node = nodeOf(parsed.group, parsed.node);
-    const { values } = node.process({ ...parsed, payload: decodePayload(payload) });
-    for (const { path, metric, born } of values) {
-      const number = metric.isNull ? undefined : numberOf(metric, born);
-      const isNumeric = number !== undefined || (metric.isNull && isNumber(metric, born));
+    requestBirth(parsed.group, parsed.node);
+    for (const metric of decodePayload(payload).metrics) {
+      const path = pathOf(parsed.device, metric.name ?? '');
       const name = `${parsed.node}/${path}`;
-      if (!isNumeric || CONTROLS.test(path) || (!samples.has(name) && samples.size >= MAX_METRICS)) continue;
-      samples.set(name, number === undefined ? 'null' : String(number));
+      if (!metric.name || CONTROLS.test(path) || (!samples.has(name) && samples.size >= MAX_METRICS)) continue;
+      const reading = readingOf(metric, undefined, false);
+      if ('raw' in reading) samples.set(name, String(reading.raw));
+      else if (metric.isNull && isNumeric(metric)) samples.set(name, 'null');
     }
   };
+  const filters = what.length > 0 ? what.map((name) => filterOf(spec.group, name)) : [filterOf(spec.group)];
   // Ignore corrupt messages and messages that are not Sparkplug payloads.
   broker.subscribe(filters, (message) => receive(message).catch(() => {}), { qos: 0 });
   // If the group is configured, a node can be asked before its first message arrives.
-  if (spec.group !== undefined) for (const name of what) nodeOf(spec.group, name);
+  if (spec.group !== undefined) for (const name of what) requestBirth(spec.group, name);
   yield* listenFor(listening);
   const names = new ScannedNames();
   for (const metric of [...samples.keys()].toSorted()) {

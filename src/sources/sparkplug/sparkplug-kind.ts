@@ -61,8 +61,8 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
   readValue({ metric }: Members, report) {
     const path = String(metric);
     if (/^[^/+#]+\/./.test(path)) return { metric: path };
-    report.problem('metric', `metric "${path}" must begin with the edge node`, 'set edge-node/device/metric name');
-    return undefined;
+    const reason = `metric "${path}" must begin with the edge node`;
+    return report.problem('metric', reason, 'set edge-node/device/metric name');
   },
   writing: {
     problem: () => undefined,

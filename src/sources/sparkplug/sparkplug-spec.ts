@@ -15,6 +15,7 @@ export interface SparkplugValue {
 
 /** Sparkplug B topics (Eclipse Sparkplug 3.0, chapter 4): `spBv1.0/group/type/node[/device]`. */
 const NAMESPACE = 'spBv1.0';
+const NODE_TYPES = /^[ND](BIRTH|DATA|DEATH)$/;
 const MAX_STATE_BYTES = 1_024;
 
 export interface NodeTopic {
@@ -32,7 +33,7 @@ export interface NodeTopic {
 export function readTopic(topic: string): NodeTopic | undefined {
   const [space, group, type, node, device, ...more] = topic.split('/');
   if (space !== NAMESPACE || group === undefined || type === undefined || node === undefined) return undefined;
-  return more.length > 0 || type.endsWith('CMD') ? undefined : { group, type, node, device };
+  return more.length > 0 || !NODE_TYPES.test(type) ? undefined : { group, type, node, device };
 }
 
 /** Returns the topic filter for all messages of a node. An omitted group or node matches any group or node. */
@@ -45,14 +46,17 @@ export function commandTopic(group: string, node: string, device?: string): stri
   return `${NAMESPACE}/${group}/${device === undefined ? `NCMD/${node}` : `DCMD/${node}/${device}`}`;
 }
 
-/** Reads a STATE message (chapter 6.4.28). A message in another form announces no host. */
-export function readState(payload: Uint8Array): { isOnline: boolean; timeMs: number } {
-  let state: { online?: unknown; timestamp?: unknown } | null = null;
+/**
+ * Returns the timestamp of a STATE message (chapter 6.4.28) that announces a host as offline. Returns `undefined` for
+ * other messages.
+ */
+export function offlineTimeOf(payload: Uint8Array): number | undefined {
   try {
-    if (payload.length <= MAX_STATE_BYTES) state = JSON.parse(Buffer.from(payload).toString('utf8'));
+    const state = payload.length > MAX_STATE_BYTES ? null : JSON.parse(Buffer.from(payload).toString('utf8'));
+    if (state?.online === true) return undefined;
+    const timeMs = Number(state?.timestamp);
+    return isValidTime(timeMs) ? timeMs : 0;
   } catch {
-    // Not JSON.
+    return 0;
   }
-  const timeMs = Number(state?.timestamp);
-  return { isOnline: state?.online === true, timeMs: isValidTime(timeMs) ? timeMs : 0 };
 }

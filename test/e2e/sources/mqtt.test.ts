@@ -32,6 +32,8 @@ const SKIPPING = ['skipped', 'older', 'exact', 'grouped'];
 const CLOCKS = { unset: '', local: '', zoned: ', zone: Asia/Tokyo', coarse: '' };
 /** Value of a device that sends padded strings, words and a code for "no value". */
 const ODD = '      odd: { from: taken, topic: site/odd, map: { ON: 1, "OFF": 0 }, no_value: -9999, range: [0, 900] }\n';
+/** Value of a device with a will message. */
+const GAUGE = '      gauge: { from: clocks, topic: site/gauge, availability: "site/gauge/state" }\n';
 const LIMITED_WAY = CONFIRMING.length;
 /** Topics of a broker that closes the connection when a client subscribes to one of them. */
 const LIMITED = ['first', 'forbidden', 'last'];
@@ -78,7 +80,7 @@ function tagsOf(topics: readonly number[]): string {
   sources.push(`  clocks: { mqtt: "mqtt://127.0.0.1:${broker.port}" }\n`);
   for (const [key, more] of Object.entries(CLOCKS))
     untimedValues.push(`      ${key}: { from: clocks, topic: site/${key}, at: /v, time: /t${more} }\n`);
-  return `sources:\n${sources.join('')}tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}${untimedValues.join('')}${ODD}`;
+  return `sources:\n${sources.join('')}tags:\n  T:\n    asset: ${ASSET}\n    values:\n${values.join('')}${untimedValues.join('')}${ODD}${GAUGE}`;
 }
 
 const shared = () => `  s${SHARED}: { mqtt: "mqtt://127.0.0.1:${broker.port}", share: gateways }\n`;
@@ -234,6 +236,31 @@ describe('MQTT source', () => {
       { value: 'T odd', error: '-9999 means "no value" (no_value)' },
     ]);
     expect(agent.logged('source.out_of_range')).toMatchObject([{ error: '901 is outside range [0, 900]' }]);
+  });
+
+  it('sends the latest value of a killed device with status bad after its will message, until its next value', async () => {
+    const topic = 'site/gauge/state';
+    const will = { topic, payload: Buffer.from('offline'), qos: 1, retain: true } as const;
+    const options = { clientId: 'gauge', reconnectPeriod: 0, will };
+    const device = await connectAsync(`mqtt://127.0.0.1:${broker.port}`, options);
+    device.on('error', () => {});
+    await device.publishAsync(topic, 'online', { qos: 1, retain: true });
+    await device.publishAsync('site/gauge', '20', { qos: 1 });
+    const values = () => platform.stored(ASSET, 'gauge');
+    await agent.until(() => values().length === 1, 'the value arrives');
+    // The connection ends without DISCONNECT, as that of a killed process.
+    device.stream.destroy();
+    await agent.until(() => values().length === 2, 'the value arrives again');
+    expect(values()[1]).toMatchObject({ value: 20, status: 'bad' });
+    expect(agent.logged('mqtt.unavailable')).toMatchObject([{ source: 'clocks', topic }]);
+    const words = `device unavailable according to ${topic}`;
+    expect((await runVerb(agent, 'sources', 'ls')).stdout).toContain(words);
+    await plant.publishAsync(topic, 'online', { qos: 1, retain: true });
+    await plant.publishAsync('site/gauge', '21', { qos: 1 });
+    await agent.until(() => values().length === 3, 'the next value arrives');
+    expect(values()[2]!.value).toBe(21);
+    expect(values()[2]!.status).not.toBe('bad');
+    expect((await runVerb(agent, 'sources', 'ls')).stdout).not.toContain(words);
   });
 
   it('acknowledges and reports a message without a number, and continues with the next one', async () => {

@@ -47,7 +47,8 @@ function csvCell(text: string, map: ValueMap | undefined, read = numberReader('.
 }
 
 function metric(text: string, map: ValueMap | undefined): number[] {
-  const reading = readingOf({ value: text, datatype: 12, isNull: false } as SparkplugMetric, undefined, !!map);
+  const found = { value: text, valueField: 15, datatype: 12, isNull: false } as SparkplugMetric;
+  const reading = readingOf(found, undefined, map !== undefined);
   return 'raw' in reading ? shaped(reading.raw, map) : [];
 }
 

@@ -1,11 +1,11 @@
 import { deflateSync, gzipSync } from 'node:zlib';
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import { TagferryError } from '../../../../src/base/errors.ts';
+import { UNSHAPED } from '../../../../src/config/tags.ts';
 import { readCsv } from '../../../../src/sources/csv/csv.ts';
 import { formatProblem, TimeReader } from '../../../../src/sources/intake/logger-time.ts';
 import { parseDecimal, parseIsoTime } from '../../../../src/sources/intake/text-parsers.ts';
-import type { MessageValue } from '../../../../src/sources/messages/payload.ts';
-import { Payload } from '../../../../src/sources/messages/payload.ts';
+import { type MessageValue, readMessage } from '../../../../src/sources/messages/payload.ts';
 import { decodePayload, readingOf } from '../../../../src/sources/sparkplug/payload.ts';
 import { demand, demandSame, type FuzzTarget, headAndRest, refusing } from '../target.ts';
 
@@ -35,11 +35,13 @@ const mqttPayload: FuzzTarget = {
       ...(time === undefined ? {} : { time }),
       ...(status === undefined ? {} : { status }),
     };
-    const reading = refusing(isOurs, () => new Payload(rest).read(value));
-    if (reading === undefined) return;
-    const isNumber = reading.problem === undefined;
-    demand(isNumber === Number.isFinite(reading.value), 'a reading is neither a finite number nor a problem');
-    demand(reading.timeMs === undefined || Number.isInteger(reading.timeMs), 'a time is no whole number');
+    const point = { name: 'T v', series: 1, everyMs: 0, shaping: UNSHAPED, spec: value };
+    const { readings, problem } = readMessage({ payload: rest }, [point], { arrivalMs: 0 });
+    const reading = readings[0]!;
+    const isNumber = 'raw' in reading && Number.isFinite(reading.raw);
+    demand(isNumber === (problem === undefined), 'a reading is neither a finite number nor a problem');
+    if (!('timeMs' in reading) || reading.timeMs === undefined) return;
+    demand(Number.isInteger(reading.timeMs), 'a time is no whole number');
   },
 };
 

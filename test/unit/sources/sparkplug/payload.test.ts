@@ -1,9 +1,9 @@
 import { createRequire } from 'node:module';
 import { deflateSync, gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { rebirthCommand } from '../../../../src/sources/sparkplug/commands.ts';
+import { UNSHAPED } from '../../../../src/config/tags.ts';
 import { EdgeNode } from '../../../../src/sources/sparkplug/edge-node.ts';
-import { decodePayload, numberOf, readingOf } from '../../../../src/sources/sparkplug/payload.ts';
+import { decodePayload, readingOf, rebirthCommand } from '../../../../src/sources/sparkplug/payload.ts';
 
 /** Encoder from Eclipse Tahu. */
 const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
@@ -29,15 +29,15 @@ describe('Sparkplug B payload', () => {
     ['UInt64', 5_000_000_000, 5_000_000_000],
     ['Float', 1.5, 1.5],
     ['Double', -0.1, -0.1],
-    ['Boolean', true, 1],
-    ['Boolean', false, 0],
+    ['Boolean', true, true],
+    ['Boolean', false, false],
     ['DateTime', 1_700_000_000_123, 1_700_000_000_123],
-    ['String', 'seven', undefined],
+    ['String', 'seven', 'seven'],
   ])('with the type %s and value %s is decoded to the value that Tahu encoded', (type, value, expected) => {
     const { metrics, timeMs, seq } = decodePayload(encode([{ name: 'm', type, value }], { seq: 7 }));
     expect({ timeMs, seq }).toEqual({ timeMs: 1_700_000_000_000, seq: 7 });
     expect(metrics[0]!.name).toBe('m');
-    expect(numberOf(metrics[0]!, undefined)).toBe(expected);
+    expect(readingOf(metrics[0]!, undefined, true)).toEqual({ raw: expected });
   });
 
   it.each([
@@ -161,76 +161,74 @@ describe('Sparkplug metric', () => {
 });
 
 describe('edge node', () => {
+  const NOW_MS = 1_000;
   const metric = (over: object) => decodePayload(encode([{ type: 'Double', value: 1, ...over }])).metrics[0]!;
   const message = (type: string, seq: number | undefined, metrics: object[], device?: string) => ({
     type,
     device,
     payload: { timeMs: undefined, seq, metrics: metrics.map(metric) },
   });
-  const paths = (outcome: { values: { path: string }[] }) => outcome.values.map(({ path }) => path);
+  type Message = ReturnType<typeof message>;
+  const nodeOf = (...all: string[]) =>
+    new EdgeNode(new Map(all.map((path, series) => [path, [pointOf(path, series)]])));
+  const pointOf = (name: string, series: number) => ({ name, series, everyMs: 0, shaping: UNSHAPED, spec: undefined });
+  const paths = (node: EdgeNode, one: Message) => node.read(one).readings.map(({ point }) => point.name);
+  /** Returns the paths of the values in a message, after it has updated the state. */
+  const receive = (node: EdgeNode, ...args: Parameters<typeof message>) => {
+    node.observe(message(...args), NOW_MS);
+    return paths(node, message(...args));
+  };
 
   it('resolves aliases after its birth certificate, with device metrics below the device name', () => {
-    const node = new EdgeNode(['load', 'pump/P']);
-    expect(paths(node.process(message('NBIRTH', 0, [{ name: 'load', alias: 1 }])))).toEqual(['load']);
-    expect(paths(node.process(message('DBIRTH', 1, [{ name: 'P', alias: 2 }], 'pump')))).toEqual(['pump/P']);
-    expect(paths(node.process(message('DDATA', 2, [{ alias: 2 }, { alias: 1 }], 'pump')))).toEqual(['pump/P', 'load']);
-    for (let seq = 3; seq < 256; seq++) node.process(message('NDATA', seq, []));
-    expect(node.process(message('NDATA', 0, [{ alias: 1 }])).rebirth).toBeUndefined();
+    const node = nodeOf('load', 'pump/P');
+    expect(receive(node, 'NBIRTH', 0, [{ name: 'load', alias: 1 }])).toEqual(['load']);
+    expect(receive(node, 'DBIRTH', 1, [{ name: 'P', alias: 2 }], 'pump')).toEqual(['pump/P']);
+    expect(receive(node, 'DDATA', 2, [{ alias: 2 }, { alias: 1 }], 'pump')).toEqual(['pump/P', 'load']);
+    for (let seq = 3; seq < 256; seq++) receive(node, 'NDATA', seq, []);
+    receive(node, 'NDATA', 0, [{ alias: 1 }]);
+    expect(node.nextRequest(NOW_MS)).toBeUndefined();
   });
 
   it('does not resolve an alias that a later birth certificate uses for another metric', () => {
-    const node = new EdgeNode(['pump/P']);
-    node.process(message('NBIRTH', 0, []));
-    node.process(message('DBIRTH', 1, [{ name: 'P', alias: 5 }], 'pump'));
-    node.process(message('DBIRTH', 2, [{ name: 'other', alias: 5 }], 'pump'));
-    expect(paths(node.process(message('DDATA', 3, [{ alias: 5 }], 'pump')))).toEqual([]);
+    const node = nodeOf('pump/P');
+    receive(node, 'NBIRTH', 0, []);
+    receive(node, 'DBIRTH', 1, [{ name: 'P', alias: 5 }], 'pump');
+    receive(node, 'DBIRTH', 2, [{ name: 'other', alias: 5 }], 'pump');
+    expect(receive(node, 'DDATA', 3, [{ alias: 5 }], 'pump')).toEqual([]);
   });
 
   it('does not resolve aliases after a missed message', () => {
-    const node = new EdgeNode(['a', 'b']);
-    expect(node.process(message('NDATA', 5, [{ alias: 1 }]))).toMatchObject({ values: [], unknown: 1 });
-    node.process(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
-    const missed = node.process(message('NDATA', 2, [{ alias: 1 }, { name: 'a' }]));
-    expect(missed).toMatchObject({ unknown: 1, rebirth: 'message 2 followed message 0' });
-    expect(paths(missed)).toEqual(['a']);
-    node.process(message('NBIRTH', 0, [{ name: 'b', alias: 1 }]));
-    expect(paths(node.process(message('NDATA', 1, [{ alias: 1 }])))).toEqual(['b']);
-  });
-
-  it('does not resolve aliases after a new connection until the next birth certificate', () => {
-    const node = new EdgeNode(['a']);
-    node.process(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
-    node.miss();
-    const early = message('NDATA', 1, [{ alias: 1 }, { name: 'a' }]);
-    expect(node.process(early, true)).toMatchObject({ values: [], mustWait: true, rebirth: expect.any(String) });
-    expect(paths(node.process(message('NDATA', 2, [{ name: 'a' }]), true))).toEqual(['a']);
-    node.process(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
-    expect(paths(node.read(early))).toEqual(['a', 'a']);
+    const node = nodeOf('a', 'b');
+    receive(node, 'NBIRTH', 0, [{ name: 'a', alias: 1 }]);
+    expect(receive(node, 'NDATA', 2, [{ alias: 1 }, { name: 'a' }])).toEqual(['a']);
+    expect(node.read(message('NDATA', 2, [{ alias: 1 }])).unknown).toBe(1);
+    expect(node.nextRequest(NOW_MS)).toBe('message 2 followed message 0');
+    receive(node, 'NBIRTH', 0, [{ name: 'b', alias: 1 }]);
+    expect(receive(node, 'NDATA', 1, [{ alias: 1 }])).toEqual(['b']);
   });
 
   it('ignores aliases of other metrics and devices, and counts unknown aliases of a configured device before its birth certificate', () => {
-    const node = new EdgeNode(['pump/P']);
-    node.process(message('NBIRTH', 0, [{ name: 'load', alias: 1 }]));
-    expect(node.process(message('NDATA', 1, [{ alias: 1 }, { alias: 7 }]))).toEqual({ values: [], unknown: 0 });
-    expect(node.process(message('DDATA', 2, [{ alias: 3 }], 'fan'))).toEqual({ values: [], unknown: 0 });
-    const early = message('DDATA', 3, [{ alias: 2 }], 'pump');
+    const node = nodeOf('pump/P');
+    receive(node, 'NBIRTH', 0, [{ name: 'load', alias: 1 }]);
+    const ignored = [message('NDATA', 1, [{ alias: 1 }, { alias: 7 }]), message('DDATA', 2, [{ alias: 3 }], 'fan')];
+    for (const one of ignored) expect(node.read(one)).toEqual({ readings: [], unknown: 0 });
+    const early = message('DDATA', 1, [{ alias: 2 }], 'pump');
     expect(node.canResolve(early)).toBe(false);
-    expect(node.process(early)).toMatchObject({ values: [], unknown: 1 });
-    node.process(message('DBIRTH', 4, [{ name: 'P', alias: 2 }], 'pump'));
-    expect(paths(node.read(early))).toEqual(['pump/P']);
-    node.process(message('DDEATH', 5, [], 'pump'));
-    expect(node.canResolve(message('DDATA', 6, [{ alias: 2 }], 'pump'))).toBe(false);
+    expect(node.read(early)).toEqual({ readings: [], unknown: 1 });
+    receive(node, 'DBIRTH', 1, [{ name: 'P', alias: 2 }], 'pump');
+    expect(paths(node, early)).toEqual(['pump/P']);
+    receive(node, 'DDEATH', 2, [], 'pump');
+    expect(node.canResolve(early)).toBe(false);
   });
 
   it('ignores a death certificate from a previous session', () => {
-    const node = new EdgeNode([]);
-    const birth = (bdSeq: number) => message('NBIRTH', 0, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
-    const death = (bdSeq: number) => message('NDEATH', undefined, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
-    node.process(birth(3));
-    expect(node.process(death(2)).died).toBeUndefined();
+    const node = nodeOf('load', 'pump/P');
+    const bdSeq = (value: number) => [{ name: 'bdSeq', type: 'Int64', value }];
+    receive(node, 'NBIRTH', 0, bdSeq(3));
+    expect(receive(node, 'NDEATH', undefined, bdSeq(2))).toEqual([]);
     expect(node.isBorn).toBe(true);
-    expect(node.process(death(3)).died).toBe('');
+    expect(receive(node, 'DDEATH', 1, [], 'pump')).toEqual(['pump/P']);
+    expect(receive(node, 'NDEATH', undefined, bdSeq(3))).toEqual(['load', 'pump/P']);
     expect(node.isBorn).toBe(false);
-    expect(node.process(message('DDEATH', 4, [], 'pump')).died).toBe('pump/');
   });
 });

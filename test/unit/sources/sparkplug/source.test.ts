@@ -1,13 +1,13 @@
 import { createRequire } from 'node:module';
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { silentLogger } from '../../../../src/base/logger.ts';
 import type { MessageHandler, SubscribeOptions } from '../../../../src/broker/broker.ts';
 import type { Message } from '../../../../src/broker/connection.ts';
 import type { Gate } from '../../../../src/sources/intake/gate.ts';
 import { pointsOf } from '../../../../src/sources/points.ts';
 import { SparkplugSource } from '../../../../src/sources/sparkplug/sparkplug-source.ts';
-import { makeIntakeBench, originOf, tagOf } from '../sink-double.ts';
+import { makeIntakeBench, originOf, storeFault, tagOf } from '../sink-double.ts';
 
 const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
   get(version: string): { encodePayload(payload: object): Uint8Array };
@@ -161,23 +161,21 @@ describe('Sparkplug B source without a birth certificate', () => {
     expect(gate.status.report(0).rejected).toMatchObject({ count: 1, problem });
   });
 
-  it('requests it after each gap and again after five seconds, at most three times per minute', async () => {
-    birth();
-    deliver('NDATA', 5, []);
-    expect(published).toHaveLength(2);
+  it('requests it after a gap, at most every 20 s, and immediately on a new connection', async () => {
     birth();
     deliver('NDATA', 5, []);
     deliver('NDATA', 6, []);
-    expect(published).toHaveLength(3);
+    expect(published).toHaveLength(1);
+    await bench.clock.advance(20_000);
+    expect(published).toHaveLength(2);
     birth();
+    await bench.clock.advance(60_000);
+    expect(published).toHaveLength(2);
     deliver('NDATA', 5, []);
-    await bench.clock.advance(55_000);
     expect(published).toHaveLength(3);
-    await bench.clock.advance(6_000);
-    expect(published).toHaveLength(4);
     connectedMs = 2;
     await bench.clock.advance(500);
-    expect(published).toHaveLength(5);
+    expect(published).toHaveLength(4);
   });
 
   it('reports that the broker rejects the subscription to its messages', () => {
@@ -251,6 +249,45 @@ describe('Sparkplug B source', () => {
     const lines = logged.filter(({ event }) => event === 'source.not_a_number');
     // The first value is logged immediately, and all others in one entry.
     expect(lines).toMatchObject([{ value: 'T a', error: problems[0] }, { objects: 2 }]);
+  });
+
+  it('counts a null metric as a reading without a value', async () => {
+    birth();
+    deliver('NDATA', 1, [{ name: 'a', type: 'Int32', value: null, isNull: true }]);
+    await bench.clock.advance(0);
+    expect(stored()).toEqual([
+      ['a', 10],
+      ['b', 20],
+    ]);
+    expect(gate.status.report(0)).toMatchObject({
+      errors: 1,
+      rejected: { count: 1, problem: 'T a: the metric is null' },
+    });
+  });
+
+  it('reports and acknowledges a message whose values cannot be accepted, and stores the next one', async () => {
+    birth();
+    vi.spyOn(gate, 'write').mockImplementationOnce(() => {
+      throw new TypeError('cannot read the metric');
+    });
+    const failed = deliver('NDATA', 1, [{ alias: 1, type: 'Int32', value: 11 }]);
+    await bench.clock.advance(0);
+    expect(failed.is).toBe('acknowledged');
+    const problem = 'spBv1.0/Plant1/NDATA/press: cannot read the metric';
+    expect(gate.status.report(0)).toMatchObject({ errors: 1, rejected: { count: 1, problem } });
+    deliver('NDATA', 2, [{ name: 'a', type: 'Int32', value: 12 }]);
+    await bench.clock.advance(0);
+    expect(stored().at(-1)).toEqual(['a', 12]);
+  });
+
+  it('does not acknowledge a message that the store rejects', async () => {
+    birth();
+    vi.spyOn(gate, 'write').mockImplementationOnce(() => {
+      throw storeFault('buffer.full');
+    });
+    const rejected = deliver('NDATA', 1, [{ alias: 1, type: 'Int32', value: 11 }]);
+    await bench.clock.advance(0);
+    expect([rejected.is, gate.status.report(0).rejected]).toEqual(['rejected', null]);
   });
 
   it('reads at most 1,000 edge nodes, and acknowledges and counts the messages of others', async () => {
