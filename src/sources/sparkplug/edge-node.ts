@@ -40,7 +40,8 @@ const NO_BIRTH_MS = 30_000;
 export class EdgeNode {
   /** By path: `device/metric name` or `metric name`. */
   readonly #metrics: ReadonlyMap<string, ConfiguredMetric>;
-  readonly #byAlias = new Map<number, ConfiguredMetric>();
+  /** By device and alias. Some nodes use the same alias for metrics of two devices. */
+  readonly #byAlias = new Map<string | undefined, Map<number, ConfiguredMetric>>();
   /** Devices with configured metrics, and whether their birth certificate has arrived. */
   readonly #devices: Map<string, boolean>;
   #isBorn = false;
@@ -153,12 +154,18 @@ export class EdgeNode {
   #recordBirth(device: string | undefined, { metrics }: SparkplugPayload): void {
     this.#setDevice(device, true);
     if (this.#isBorn) this.#reason = this.#requiredSinceMs = undefined;
+    if (device !== undefined && !this.#devices.has(device)) return;
+    const aliases = new Set<number>();
+    const byAlias = new Map<number, ConfiguredMetric>();
+    this.#byAlias.set(device, byAlias);
     for (const { name = '', alias, datatype } of metrics) {
       const metric = this.#metrics.get(pathOf(device, name));
-      if (alias !== undefined) this.#byAlias.delete(alias);
-      if (metric === undefined) continue;
-      metric.datatype = datatype;
-      if (alias !== undefined) this.#byAlias.set(alias, metric);
+      if (metric !== undefined) metric.datatype = datatype;
+      if (alias === undefined) continue;
+      // An alias of two metrics identifies neither of them.
+      if (metric === undefined || aliases.has(alias)) byAlias.delete(alias);
+      else byAlias.set(alias, metric);
+      aliases.add(alias);
     }
   }
 
@@ -197,10 +204,11 @@ export class EdgeNode {
       return { readings, unknown };
     }
     const canResolve = this.canResolve(message);
+    const byAlias = this.#byAlias.get(device);
     for (const metric of payload.metrics) {
       let known: ConfiguredMetric | undefined;
       if (!canResolve && this.#needsBirth(device, metric)) unknown++;
-      else if (isAliased(metric)) known = this.#byAlias.get(metric.alias ?? -1);
+      else if (isAliased(metric)) known = byAlias?.get(metric.alias ?? -1);
       else known = this.#metrics.get(pathOf(device, metric.name!));
       if (known !== undefined) addReadings(readings, metric, known, payload.timeMs);
     }

@@ -183,10 +183,29 @@ describe('edge node', () => {
     const node = nodeOf('load', 'pump/P');
     expect(receive(node, 'NBIRTH', 0, [{ name: 'load', alias: 1 }])).toEqual(['load']);
     expect(receive(node, 'DBIRTH', 1, [{ name: 'P', alias: 2 }], 'pump')).toEqual(['pump/P']);
-    expect(receive(node, 'DDATA', 2, [{ alias: 2 }, { alias: 1 }], 'pump')).toEqual(['pump/P', 'load']);
+    expect(receive(node, 'DDATA', 2, [{ alias: 2 }], 'pump')).toEqual(['pump/P']);
     for (let seq = 3; seq < 256; seq++) receive(node, 'NDATA', seq, []);
     receive(node, 'NDATA', 0, [{ alias: 1 }]);
     expect(node.nextRequest(NOW_MS)).toBeUndefined();
+  });
+
+  it('resolves equal aliases of two devices, and no alias that one birth certificate uses twice', () => {
+    const node = nodeOf('pump/P', 'fan/speed', 'fan/power');
+    receive(node, 'NBIRTH', 0, []);
+    receive(node, 'DBIRTH', 1, [{ name: 'P', alias: 1 }], 'pump');
+    receive(
+      node,
+      'DBIRTH',
+      2,
+      [
+        { name: 'speed', alias: 1 },
+        { name: 'power', alias: 5 },
+        { name: 'noise', alias: 5 },
+      ],
+      'fan',
+    );
+    expect(receive(node, 'DDATA', 3, [{ alias: 1 }], 'pump')).toEqual(['pump/P']);
+    expect(receive(node, 'DDATA', 4, [{ alias: 1 }, { alias: 5 }], 'fan')).toEqual(['fan/speed']);
   });
 
   it('does not resolve an alias that a later birth certificate uses for another metric', () => {
