@@ -240,7 +240,9 @@ export class OpcuaSource implements RunningSource {
     const { points } = this.#context;
     const { length } = problems;
     const named = problems.slice(0, MAX_NAMED).map(([item, problem]) => `${points[item]?.name}: ${plain(problem)}`);
-    return length === 0 ? undefined : `${named.join('; ')}${length > MAX_NAMED ? `; and ${length - MAX_NAMED} more` : ''}`;
+    return length === 0
+      ? undefined
+      : `${named.join('; ')}${length > MAX_NAMED ? `; and ${length - MAX_NAMED} more` : ''}`;
   }
 
   #endSession({ problem, hint, isOversized }: Extract<ReaderLine, { disconnected: true }>): void {
