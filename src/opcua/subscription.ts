@@ -91,9 +91,10 @@ export class Subscription {
     this.#resolveItems();
     const isTried = canTransfer && kept?.serverStartMs === this.#serverStartMs;
     const result = isTried ? await this.#transfer(kept) : 'expired';
-    this.isKept = canTransfer && result !== 'rejected';
-    if (result !== 'transferred') await this.#create();
+    const isTransferable = canTransfer && result !== 'rejected';
+    if (result !== 'transferred') await this.#create(isTransferable);
     await this.#updateItems(result !== 'transferred');
+    this.isKept = isTransferable;
   }
 
   /** Acknowledges a message that is on disk, and all earlier ones. */
@@ -182,7 +183,7 @@ export class Subscription {
       this.#monitored.set(handle, item);
       this.#nextHandle = Math.max(this.#nextHandle, handle + 1);
     }
-    const parameters = { subscriptionId: kept.id, ...this.#parameters() };
+    const parameters = { subscriptionId: kept.id, ...this.#parameters(true) };
     this.#applyRevised(await raw.modifySubscription(parameters));
     const { stored } = this.#task;
     const latest = stored?.[0] === kept.id ? stored[1] : undefined;
@@ -206,18 +207,19 @@ export class Subscription {
     return 'transferred';
   }
 
-  async #create(): Promise<void> {
-    const created = await this.#session.raw.createSubscription({ ...this.#parameters(), publishingEnabled: true });
+  async #create(isTransferable: boolean): Promise<void> {
+    const parameters = { ...this.#parameters(isTransferable), publishingEnabled: true };
+    const created = await this.#session.raw.createSubscription(parameters);
     this.#id = created.subscriptionId;
     this.#applyRevised(created);
   }
 
-  #parameters() {
+  #parameters(isTransferable: boolean) {
     const publishingMs = publishingMsOf(this.#task);
     return {
       requestedPublishingInterval: publishingMs,
       requestedMaxKeepAliveCount: Math.ceil(KEEP_ALIVE_MS / publishingMs),
-      requestedLifetimeCount: Math.ceil((this.isKept ? LIFETIME_MS : SHORT_LIFETIME_MS) / publishingMs),
+      requestedLifetimeCount: Math.ceil((isTransferable ? LIFETIME_MS : SHORT_LIFETIME_MS) / publishingMs),
       maxNotificationsPerPublish: MAX_VALUES_OF_MESSAGE,
       priority: 0,
     };

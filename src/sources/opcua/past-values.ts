@@ -1,6 +1,6 @@
 /**
  * Fills gaps in the values of a server from its history, after the live values. The notes `times/N` contain the time of
- * the latest stored value of each item and its gaps, except for items without history. The notes are written with the
+ * the latest stored value of each item and its gap, except for items without history. The notes are written with the
  * values, so gaps are filled completely even after a kill -9. Each note belongs to 100 items and is written only if one
  * of them has changed.
  *
@@ -42,8 +42,8 @@ interface PastItem {
   isGapExpected: boolean;
 }
 
-/** The latest time, and both ends of the gap if there is one; `null` for an item without history. */
-type StoredTimes = [latestMs: number, fromMs?: number, untilMs?: number] | null;
+/** `fromMs` and `untilMs`: the gap, if there is one. `null` for an item without history. */
+type StoredTimes = [latestMs: number, isGapExpected?: boolean, fromMs?: number, untilMs?: number] | null;
 
 /** Values that were read from the history in one search for gaps. */
 interface Filled {
@@ -85,9 +85,9 @@ export class PastValues {
       this.#changed.add(number);
     }
     this.#items = keys.map((key, item) => {
-      const [latestMs, fromMs, untilMs] = stored.get(key) ?? [];
+      const [latestMs, isGapExpected = false, fromMs, untilMs] = stored.get(key) ?? [];
       const gap = fromMs === undefined || untilMs === undefined ? undefined : { fromMs, untilMs, attempts: 0 };
-      return { latestMs, gap, hasHistory: latestMs !== undefined && this.#isUsed(item), isGapExpected: false };
+      return { latestMs, gap, hasHistory: latestMs !== undefined && this.#isUsed(item), isGapExpected };
     });
   }
 
@@ -98,9 +98,10 @@ export class PastValues {
     this.#changed.clear();
     return changed.map((number) => {
       const items = this.#items.slice(number * ITEMS_PER_NOTE, (number + 1) * ITEMS_PER_NOTE);
-      const times = items.map(({ latestMs, gap, hasHistory }): StoredTimes => {
+      const times = items.map(({ latestMs, gap, hasHistory, isGapExpected }): StoredTimes => {
         if (!hasHistory || latestMs === undefined) return null;
-        return gap ? [latestMs, gap.fromMs, gap.untilMs] : [latestMs];
+        if (gap) return [latestMs, isGapExpected, gap.fromMs, gap.untilMs];
+        return isGapExpected ? [latestMs, true] : [latestMs];
       });
       const text = times.some((one) => one !== null) ? JSON.stringify(times) : undefined;
       return { name: `source/${name}/times/${number}`, text };
@@ -139,9 +140,12 @@ export class PastValues {
     return this.#items.every(({ hasHistory }) => hasHistory);
   }
 
-  /** The next value of each item ends a gap. */
+  /** The next value of each item ends a gap. This is stored with the new subscription, which outlives a crash. */
   expectGaps(): void {
-    for (const item of this.#items) item.isGapExpected = true;
+    for (const [at, item] of this.#items.entries()) {
+      item.isGapExpected = true;
+      if (item.hasHistory) this.#markChanged(at);
+    }
   }
 
   /**
@@ -152,9 +156,9 @@ export class PastValues {
     const item = this.#items[at]!;
     const { latestMs, gap, isGapExpected } = item;
     item.isGapExpected = false;
+    if (item.hasHistory) this.#markChanged(at);
     if (latestMs !== undefined && timeMs <= latestMs) return !isGapExpected || timeMs < latestMs;
     item.latestMs = timeMs;
-    if (item.hasHistory) this.#markChanged(at);
     if (latestMs === undefined || timeMs - latestMs <= 1 || !(isGapExpected || isAfterGap)) return true;
     // A gap that is still open is then filled together with the values between the two.
     if (gap) gap.untilMs = timeMs;

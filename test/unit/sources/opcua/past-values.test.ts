@@ -134,6 +134,16 @@ describe('past values of an OPC UA server', () => {
     expect(server.seconds).toEqual([1, 2, 3, 4, 5]);
   });
 
+  it('are still missing after a crash before the first value of a new subscription', async () => {
+    const { server, past } = restarted();
+    server.store(past.notes());
+    const next = server.open();
+    next.resume(ALL);
+    next.record(0, NOW + 4 * SECOND, false);
+    await server.search(next);
+    expect(server.seconds).toEqual([1, 2, 3]);
+  });
+
   it('do not include the stored value with which a new subscription begins', () => {
     const { past } = restarted([]);
     past.record(0, NOW + SECOND, false);
