@@ -12,10 +12,9 @@ setInterval(() => send({ alive: true }), HEARTBEAT_MS);
 
 const { Reader } = await import('./reader.ts');
 const reader = new Reader(send, systemClock);
-let deletesSubscription = false;
 
 function stop(): void {
-  void reader.stop(deletesSubscription).then(() => process.exit(0));
+  void reader.stop().then(() => process.exit(0));
 }
 process.on('SIGTERM', stop);
 
@@ -23,8 +22,7 @@ for await (const text of createInterface({ input: process.stdin })) {
   const line = JSON.parse(text) as AgentLine;
   if ('open' in line) reader.open(line.open);
   else if ('stored' in line) reader.stored(line.stored);
-  else if ('ask' in line) void reader.answer(line.ask, line.question);
-  else deletesSubscription = true;
+  else void reader.answer(line.ask, line.question);
 }
 // The agent has exited.
 stop();

@@ -9,7 +9,7 @@
  *     │  (on disk)                  │
  *     │──── stored: 17 ────────────►│──── acknowledges 17 ─────────►│
  *     │◄─── disconnected ───────────│
- *     │──── open: what to read, the subscription, and its messages so far
+ *     │──── open: what to read, the subscription, and its latest message on disk
  */
 
 /** Interval between heartbeats of the reader, in milliseconds. */
@@ -54,8 +54,6 @@ export interface Item {
   samplingMs: number;
   queueSize: number;
   trigger: 'status' | 'value' | 'timestamp';
-  /** Absolute dead band, in the server's unit. */
-  deadband?: number;
 }
 
 /** A subscription that may still exist on the server. */
@@ -63,10 +61,6 @@ export interface KeptSubscription {
   id: number;
   /** Start time of the server. After a server restart, a different subscription may have the same ID. */
   serverStartMs: number;
-  /** Response timeout of a Publish request. */
-  publishTimeoutMs: number;
-  /** Publishing interval, as revised by the server. */
-  publishingMs: number;
   items: readonly (readonly [handle: number, item: MonitoredItem])[];
 }
 
@@ -89,19 +83,17 @@ export interface ReaderTask {
   /** Namespace URIs by index in the first session, to which `ns=` node IDs refer. */
   namespaces: readonly string[];
   kept?: KeptSubscription | undefined;
-  /** Latest message on disk. */
+  /** Latest message on disk. The agent has received no later one. */
   stored?: MessageId | undefined;
-  /** Latest message that the agent has received. */
-  received?: MessageId | undefined;
+  /** Whether the subscription is deleted with the session. */
+  isTest: boolean;
 }
 
 export type AgentLine =
   | { open: ReaderTask }
   /** Everything up to this message is on disk. */
   | { stored: MessageId }
-  | { ask: number; question: Question }
-  /** The subscription is no longer needed. */
-  | { leave: true };
+  | { ask: number; question: Question };
 
 /** The first three are for a reader with a session. The others open a connection of their own. */
 export type Question =
@@ -188,6 +180,8 @@ export interface SubscriptionLine {
   /** Namespace URIs of the server, by index. */
   namespaces: readonly string[];
   rejected: readonly (readonly [item: number, why: string])[];
+  /** Items whose history this user is allowed to read. */
+  history: readonly number[];
   /** Items for which the server does less than requested. */
   revised: readonly (readonly [item: number, what: string])[];
   certificateEndsMs?: number | undefined;
@@ -195,8 +189,6 @@ export interface SubscriptionLine {
 
 export type ReaderLine =
   | SubscriptionLine
-  /** Items whose history this user is allowed to read. This line is sent once per session, after the subscription. */
-  | { history: readonly number[] }
   /** Values of a message, or a part of them if `message` is omitted. */
   | { values: readonly ReadValue[]; message?: MessageId }
   /** Number of messages that the server discarded. This line is sent before the next values. */

@@ -17,7 +17,6 @@ export class Reader {
   readonly #clock: Clock;
   readonly #stopping = new AbortController();
   #running = Promise.resolve();
-  #deletesSubscription = false;
   #endpoint: Partial<Endpoint> = {};
   #session: Session | undefined;
   #subscription: Subscription | undefined;
@@ -34,9 +33,8 @@ export class Reader {
     this.#running = this.#running.then(() => this.#run(task));
   }
 
-  /** Ends the session. `deletesSubscription`: the agent no longer needs the subscription on the server. */
-  async stop(deletesSubscription: boolean): Promise<void> {
-    this.#deletesSubscription = deletesSubscription;
+  /** Ends the session. */
+  async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#running;
   }
@@ -98,17 +96,13 @@ export class Reader {
     if (!this.#stopping.signal.aborted)
       this.#send({ disconnected: true, isOversized, ...problemOf(failure, endpoint) });
     // The server would send an oversized message again after a transfer.
-    await session?.close(this.#deletesSubscription || isOversized || this.#subscription?.isKept !== true);
+    await session?.close(task.isTest || isOversized || this.#subscription?.isKept !== true);
     this.#subscription = undefined;
   }
 
   async #serve(subscription: Subscription, signal: AbortSignal): Promise<void> {
-    this.#canTransfer = await subscription.open(this.#canTransfer === true);
-    // Live values are reported without waiting for the history check.
-    await Promise.all([
-      subscription.receive(),
-      subscription.reportHistory(),
-      subscription.retryRejected(this.#clock, signal),
-    ]);
+    await subscription.open(this.#canTransfer === true);
+    this.#canTransfer = subscription.isKept;
+    await Promise.all([subscription.receive(), subscription.retryRejected(this.#clock, signal)]);
   }
 }

@@ -148,11 +148,9 @@ async function childrenOf({ raw }: Session, nodeId: ua.NodeId, clock: Clock): Pr
     resultMask: ua.ResultMask.BrowseName | ua.ResultMask.NodeClass,
   });
   const found = [...(result.references ?? [])];
-  while (result.continuationPoint?.length) {
+  while (result.continuationPoint?.length && found.length < MAX_NODES) {
     await clock.sleep(BROWSE_PAUSE_MS);
-    const isEnough = found.length >= MAX_NODES;
-    result = await raw.browseNext(result.continuationPoint, isEnough);
-    if (isEnough) break;
+    result = await raw.browseNext(result.continuationPoint, false);
     found.push(...(result.references ?? []));
   }
   return found;

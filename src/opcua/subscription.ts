@@ -41,10 +41,8 @@ const SERVER_START = 'i=2257';
 const RESEND_DATA = 'i=12873';
 const TRIGGERS = {
   status: ua.DataChangeTrigger.Status,
-  value: ua.DataChangeTrigger.StatusValue,
   timestamp: ua.DataChangeTrigger.StatusValueTimestamp,
 };
-const FILTER_ERRORS = /MonitoredItemFilter|FilterNotAllowed|DeadbandFilter/;
 const VANISHED = /BadNodeId(Unknown|Invalid)/;
 
 /** Item on this server, and the indices of equal items in the task. */
@@ -70,6 +68,8 @@ export class Subscription {
   readonly #monitored = new Map<number, MonitoredItem>();
   #nextHandle = 1;
   #rejected: [item: number, why: string][] = [];
+  /** Items whose history this user is allowed to read. */
+  #history: readonly number[] = [];
   /** Received messages that are not on disk, and those that are on disk and not acknowledged yet. */
   #unstored: { sequence: number; values: number }[] = [];
   #acknowledgements: number[] = [];
@@ -83,11 +83,8 @@ export class Subscription {
     this.#send = send;
   }
 
-  /**
-   * Transfers the subscription of the previous session, or creates one. Returns `false` if the server does not transfer
-   * subscriptions of this user.
-   */
-  async open(canTransfer: boolean): Promise<boolean> {
+  /** Transfers the subscription of the previous session, or creates one. */
+  async open(canTransfer: boolean): Promise<void> {
     const { kept } = this.#task;
     const { value } = await this.#session.raw.read({ nodeId: SERVER_START, attributeId: ua.AttributeIds.Value });
     this.#serverStartMs = value?.value instanceof Date ? value.value.getTime() : 0;
@@ -98,7 +95,6 @@ export class Subscription {
     if (result !== 'transferred') await this.#create(isTransferable);
     await this.#updateItems(result !== 'transferred');
     this.isKept = isTransferable;
-    return isTransferable;
   }
 
   /** Acknowledges a message that is on disk, and all earlier ones. */
@@ -139,19 +135,6 @@ export class Subscription {
       this.#resolveItems();
       await this.#updateItems(false);
     }
-  }
-
-  /** Reports the items whose history this user is allowed to read. */
-  async reportHistory(): Promise<void> {
-    const items = [...this.#wanted.values()];
-    const nodes = new Map(items.map(({ nodeId }) => [String(nodeId), nodeId]));
-    const ids = [...nodes.values()].map((nodeId) => ({ nodeId, attributeId: ua.AttributeIds.UserAccessLevel }));
-    const levels = await this.#session.read(ids);
-    const readable = [...nodes.keys()].filter(
-      (_, at) => (levels[at]?.value?.value ?? 0) & ua.AccessLevelFlag.HistoryRead,
-    );
-    const names = new Set(readable);
-    this.#send({ history: items.flatMap(({ nodeId, places }) => (names.has(String(nodeId)) ? places : [])) });
   }
 
   async #report({ sequenceNumber, notificationData }: ua.NotificationMessage): Promise<void> {
@@ -196,18 +179,17 @@ export class Subscription {
     if (!result || !isGood(result.statusCode)) return 'rejected';
     this.isKept = true;
     this.#id = kept.id;
-    this.#publishTimeoutMs = kept.publishTimeoutMs;
-    this.#publishingMs = kept.publishingMs;
     for (const [handle, item] of kept.items) {
       this.#monitored.set(handle, item);
       this.#nextHandle = Math.max(this.#nextHandle, handle + 1);
     }
-    const { stored, received = stored } = this.#task;
-    const latest = received?.[0] === kept.id ? received[1] : undefined;
+    const parameters = { subscriptionId: kept.id, ...this.#parameters(true) };
+    this.#applyRevised(await raw.modifySubscription(parameters));
+    const { stored } = this.#task;
+    const latest = stored?.[0] === kept.id ? stored[1] : undefined;
     const available = [...(result.availableSequenceNumbers ?? [])].sort((one, other) => distance(other, one));
     const isUnread = (sequence: number) => latest === undefined || distance(latest, sequence) > 0;
-    this.#unstored = available.filter((one) => !isUnread(one)).map((sequence) => ({ sequence, values: 0 }));
-    if (stored) this.stored(stored);
+    this.#acknowledgements = available.filter((one) => !isUnread(one));
     // A server with a full queue discards the oldest messages. Otherwise, missing numbers belong to messages about
     // transfers.
     if (latest !== undefined && available.length >= MIN_RETAINED)
@@ -226,19 +208,26 @@ export class Subscription {
   }
 
   async #create(isTransferable: boolean): Promise<void> {
+    const parameters = { ...this.#parameters(isTransferable), publishingEnabled: true };
+    const created = await this.#session.raw.createSubscription(parameters);
+    this.#id = created.subscriptionId;
+    this.#applyRevised(created);
+  }
+
+  #parameters(isTransferable: boolean) {
     const publishingMs = publishingMsOf(this.#task);
-    const created = await this.#session.raw.createSubscription({
+    return {
       requestedPublishingInterval: publishingMs,
       requestedMaxKeepAliveCount: Math.ceil(KEEP_ALIVE_MS / publishingMs),
       requestedLifetimeCount: Math.ceil((isTransferable ? LIFETIME_MS : SHORT_LIFETIME_MS) / publishingMs),
       maxNotificationsPerPublish: MAX_VALUES_OF_MESSAGE,
-      publishingEnabled: true,
       priority: 0,
-    });
-    this.#id = created.subscriptionId;
-    this.#publishingMs = created.revisedPublishingInterval;
-    const keepAliveMs = created.revisedPublishingInterval * created.revisedMaxKeepAliveCount;
-    this.#publishTimeoutMs = Math.ceil(keepAliveMs * 2 + RESPONSE_MS);
+    };
+  }
+
+  #applyRevised({ revisedPublishingInterval, revisedMaxKeepAliveCount }: ua.ModifySubscriptionResponse): void {
+    this.#publishingMs = revisedPublishingInterval;
+    this.#publishTimeoutMs = Math.ceil(revisedPublishingInterval * revisedMaxKeepAliveCount * 2 + RESPONSE_MS);
   }
 
   /** Finds the node IDs of the items. */
@@ -269,23 +258,34 @@ export class Subscription {
     });
     const existing = new Set([...this.#monitored.values()].map(({ key }) => key));
     const added = [...this.#wanted].filter(([key]) => !existing.has(key));
-    await this.#monitor(added, true);
+    const sizeBefore = this.#monitored.size;
+    await this.#monitor(added);
+    if (this.#monitored.size > sizeBefore || this.#reported === '') this.#history = await this.#readableHistory();
     const state: Omit<SubscriptionLine, 'isNew'> = {
       subscription: {
         id: subscriptionId,
         serverStartMs: this.#serverStartMs,
-        publishTimeoutMs: this.#publishTimeoutMs,
-        publishingMs: this.#publishingMs,
         items: [...this.#monitored],
       },
       namespaces: this.#session.namespaces.uris,
       rejected: this.#rejected,
+      history: this.#history,
       revised: this.#revised(),
       certificateEndsMs: this.#session.certificateEndsMs,
     };
     const text = JSON.stringify(state);
     if (text !== this.#reported) this.#send({ ...state, isNew });
     this.#reported = text;
+  }
+
+  async #readableHistory(): Promise<number[]> {
+    const items = [...this.#wanted.values()];
+    const nodes = new Map(items.map(({ nodeId }) => [String(nodeId), nodeId]));
+    const ids = [...nodes.values()].map((nodeId) => ({ nodeId, attributeId: ua.AttributeIds.UserAccessLevel }));
+    const levels = await this.#session.read(ids);
+    const isReadable = (at: number) => (levels[at]?.value?.value ?? 0) & ua.AccessLevelFlag.HistoryRead;
+    const readable = new Set([...nodes.keys()].filter((_, at) => isReadable(at)));
+    return items.flatMap(({ nodeId, places }) => (readable.has(String(nodeId)) ? places : []));
   }
 
   /** Returns the items that the server samples more slowly, queues less or reports less often than requested. */
@@ -303,9 +303,7 @@ export class Subscription {
     });
   }
 
-  /** Omits a filter that the server does not support for a value; the agent applies the dead band itself. */
-  async #monitor(all: readonly [key: string, ResolvedItem][], hasFilter: boolean): Promise<void> {
-    const unfiltered: [string, ResolvedItem][] = [];
+  async #monitor(all: readonly [key: string, ResolvedItem][]): Promise<void> {
     await this.#session.inBatches(all, async (some) => {
       const first = this.#nextHandle;
       this.#nextHandle += some.length;
@@ -320,11 +318,11 @@ export class Subscription {
             samplingInterval: item.samplingMs,
             queueSize: item.queueSize,
             discardOldest: true,
-            filter: hasFilter ? filterOf(item) : null,
+            filter: filterOf(item),
           },
         })),
       });
-      for (const [at, [key, resolved]] of some.entries()) {
+      for (const [at, [key, { places }]] of some.entries()) {
         const { statusCode, monitoredItemId, revisedSamplingInterval, revisedQueueSize } = results?.[at] ?? {};
         if (statusCode && isGood(statusCode)) {
           this.#monitored.set(first + at, {
@@ -333,14 +331,12 @@ export class Subscription {
             samplingMs: revisedSamplingInterval!,
             queueSize: revisedQueueSize!,
           });
-        } else if (hasFilter && FILTER_ERRORS.test(statusCode?.name ?? '')) unfiltered.push([key, resolved]);
-        else {
-          const why = statusCode ? statusText(statusCode) : 'no response';
-          this.#rejected.push(...resolved.places.map((place): [number, string] => [place, why]));
+          continue;
         }
+        const why = statusCode ? statusText(statusCode) : 'no response';
+        this.#rejected.push(...places.map((place): [number, string] => [place, why]));
       }
     });
-    if (unfiltered.length > 0) await this.#monitor(unfiltered, false);
   }
 }
 
@@ -356,16 +352,11 @@ function distance(from: number, to: number): number {
 }
 
 /** Returns the key of the settings with which the server monitors an item. */
-function keyOf({ index, samplingMs, queueSize, trigger, deadband }: Item, nodeId: ua.NodeId): string {
-  return [nodeId.toString(), index ?? '', samplingMs, queueSize, trigger, deadband ?? ''].join(' ');
+function keyOf({ index, samplingMs, queueSize, trigger }: Item, nodeId: ua.NodeId): string {
+  return [nodeId.toString(), index ?? '', samplingMs, queueSize, trigger].join(' ');
 }
 
 /** Returns null if the filter equals the server default. */
-function filterOf({ trigger, deadband }: Item): ua.DataChangeFilter | null {
-  if (trigger === 'value' && deadband === undefined) return null;
-  return new ua.DataChangeFilter({
-    trigger: TRIGGERS[trigger],
-    deadbandType: deadband === undefined ? ua.DeadbandType.None : ua.DeadbandType.Absolute,
-    deadbandValue: deadband ?? 0,
-  });
+function filterOf({ trigger }: Item): ua.DataChangeFilter | null {
+  return trigger === 'value' ? null : new ua.DataChangeFilter({ trigger: TRIGGERS[trigger] });
 }

@@ -48,6 +48,8 @@ const TEXTS: Readonly<Record<string, string>> = {
   BadIndexRangeNoData: 'the array does not have this element',
   BadIndexRangeInvalid: 'the value is not an array',
   BadTooManyMonitoredItems: 'the server does not accept more monitored values',
+  BadMonitoredItemFilterUnsupported: 'the node does not support this trigger',
+  BadFilterNotAllowed: 'the node does not support this trigger',
   BadNotConnected: 'the server is not connected to the device',
   BadNoCommunication: 'the server cannot communicate with the device',
   BadWaitingForInitialData: 'the server does not have a value yet',

@@ -7,8 +7,10 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { OpcuaServer } from '../e2e/harness/opcua-server.ts';
 import { Platform } from '../e2e/harness/platform.ts';
 import { GatewayProcess } from './gateway-process.ts';
+import { MemoryBounds } from './memory-bounds.ts';
 
 const TAGS = 'tags: { FT-101: { asset: 881, values: { flow: { unit: 1 } } } }\n';
 const MB = 1_000_000;
@@ -19,6 +21,8 @@ const [JSON_BYTES, LINES_BYTES] = [2 * MiB, 8 * MiB];
 const RESERVED_MB = 64;
 const JSON_TYPE = 'application/json';
 const NDJSON_TYPE = 'application/x-ndjson';
+/** `MemoryMax` of the unit, in MiB. */
+const UNIT_MB = 256;
 /** Sizes of the input before and after which memory is compared, and the accepted growth. */
 const [FIRST, ALL, GROWTH_MB] = [10 * MB, 100 * MB, 10];
 
@@ -159,6 +163,26 @@ while os.getppid() == parent: time.sleep(0.02)
     },
     240_000,
   );
+
+  it('delivers every value of an OPC UA message with 50,000 values', async () => {
+    const server = new OpcuaServer();
+    try {
+      await server.start();
+      const tags = `sources: { cell: { opcua: "${server.url}", security: None, every: 50ms } }
+tags: { T: { asset: 881, values: { flow: { from: cell, node: "ns=1;s=Line1.Flow" } } } }\n`;
+      gateway = new GatewayProcess(platform.url, { tags }, new MemoryBounds('bounds.conf', UNIT_MB));
+      await gateway.start();
+      const stored = () => platform.stored(881, 'flow');
+      await gateway.until(() => stored().length > 0, 'the first value arrives', 60_000);
+      const count = 50_000;
+      server.send({ flood: count, set: { Flow: 1 } });
+      await gateway.until(() => stored().length > count, 'the values of the message arrive', 60_000);
+      expect(stored().map(({ value }) => value)).toEqual([...Array(count).keys(), 12.5]);
+      expect([...gateway.logged('opcua.oversized'), ...gateway.logged('opcua.ended')]).toEqual([]);
+    } finally {
+      await server.dispose();
+    }
+  }, 180_000);
 
   it('with the maximum number of series loses no values if it is killed during an outage', async () => {
     gateway = new GatewayProcess(platform.url, { tags: TAGS });

@@ -22,8 +22,6 @@ export class SupervisedProgram {
   readonly #stopping = new AbortController();
   #run = new AbortController();
   #running: Promise<void> | undefined;
-  /** Monotonic time at which the current process started. */
-  startedMs: number | undefined;
 
   constructor(options: SupervisedOptions) {
     this.#options = options;
@@ -51,11 +49,8 @@ export class SupervisedProgram {
     for (let pauseMs = FIRST_PAUSE_MS; !signal.aborted; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
       const startedMs = clock.monotonicMs();
       this.#run = new AbortController();
-      const { how, hasExited } = await runProgram(this.#options, signal, this.#run.signal, () => {
-        this.startedMs = clock.monotonicMs();
-        this.#options.started?.();
-      });
-      this.startedMs = undefined;
+      const started = () => this.#options.started?.();
+      const { how, hasExited } = await runProgram(this.#options, signal, this.#run.signal, started);
       if (signal.aborted) return;
       if (clock.monotonicMs() - startedMs >= STABLE_MS) pauseMs = FIRST_PAUSE_MS;
       ended(how, pauseMs, hasExited);

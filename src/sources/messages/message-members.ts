@@ -160,10 +160,10 @@ export function readConnection(
 
 function wrongAddress(text: string, ports: Readonly<Record<string, number>>): string | undefined {
   const url = URL.parse(text);
-  if (url === null || !/^[a-z]+:\/\//i.test(text)) return 'is not an address';
+  if (url === null || !/^[a-z.]+:\/\//i.test(text)) return 'is not an address';
   if (!Object.hasOwn(ports, url.protocol)) return `has the unsupported scheme ${url.protocol}//`;
   if (url.hostname === '') return 'has no host';
-  if (!url.protocol.startsWith('ws') && !/^\/?$/.test(url.pathname + url.search + url.hash)) {
+  if (!/^(ws|opc)/.test(url.protocol) && !/^\/?$/.test(url.pathname + url.search + url.hash)) {
     return 'has unexpected text after the port';
   }
   try {

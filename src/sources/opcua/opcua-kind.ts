@@ -1,9 +1,10 @@
 import { readDuration } from '../../base/quantity.ts';
+import type { ConnectionSpec } from '../../broker/broker-spec.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
-import { printable, printableAddress } from '../../config/problem.ts';
+import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SecurityPolicyName } from '../../opcua/protocol.ts';
-import { CONNECTION_MEMBERS } from '../messages/message-members.ts';
+import { CONNECTION_MEMBERS, placeOf, readConnection } from '../messages/message-members.ts';
 import type { SourceKind } from '../source-kind.ts';
 import {
   inspectServer,
@@ -14,7 +15,7 @@ import {
   scanOpcua,
 } from './reader-process.ts';
 
-const PORT = 4840;
+const PORTS = { 'opc.tcp:': 4840 };
 const TRUST_FOLDER = 'opcua-trust';
 const QUEUE = 100;
 const HISTORY = '1d';
@@ -122,15 +123,15 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
   needs: { member: 'node', example: 'node: "ns=2;s=Line1.Flow"' },
   missing: () => (readerCommand() === undefined ? READER_MISSING : undefined),
   readSource(raw, report) {
-    const url = readUrl(String(raw.opcua), report);
-    const user = readUser(raw, report);
-    const identity = readPair('cert', 'key', raw, report);
+    const connection = readConnection('opcua', raw, report, { ports: PORTS });
+    const user = connection && readUser(connection, raw, report);
+    if (connection === undefined || user === 'wrong') return undefined;
+    const { certFile, keyFile } = connection;
     const history = readDuration(String(raw.history ?? HISTORY));
     if ('reason' in history) {
       report.problem('history', `history "${printable(String(raw.history))}" ${history.reason}`, 'set for example 1d');
       return undefined;
     }
-    if (url === undefined || user === 'wrong' || identity === 'wrong') return undefined;
     const security = String(raw.security ?? 'Basic256Sha256');
     if (security === 'None' && raw.mode !== undefined) {
       report.problem('mode', `mode "${raw.mode}" cannot be combined with security: None`, 'remove it');
@@ -143,12 +144,12 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
     if (readerCommand() === undefined)
       report.warning('opcua', READER_MISSING.problem, 'run apt install tagferry-opcua');
     return {
-      url,
+      url: String(raw.opcua),
       policy: POLICIES[security]!,
       mode: security === 'None' ? 'None' : ((raw.mode ?? 'SignAndEncrypt') as OpcuaSpec['mode']),
       historyMs: history.value,
       trustFolder: report.pathOf(String(raw.trust ?? TRUST_FOLDER)),
-      ...(identity === undefined ? {} : { identity }),
+      ...(certFile === undefined || keyFile === undefined ? {} : { identity: { certFile, keyFile } }),
       ...(user === undefined ? {} : { user }),
     };
   },
@@ -173,11 +174,11 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
         : { reason: 'a part of an array or structure cannot be written', instead: 'remove writable' },
     storedFor: (_, raw) => (Number.isFinite(raw) ? raw : undefined),
     targetsOf({ url }, { node }) {
-      const { host, port } = placeOf(url);
+      const { host, port } = placeOf(url, PORTS);
       return [`${host.toLowerCase()} ${port} ${node.replace(/^ns=0+;/, '')}`];
     },
   },
-  placeOf: ({ url }) => placeOf(url),
+  placeOf: ({ url }) => placeOf(url, PORTS),
   addressOf: (_, { node, index, member }) =>
     `${node}${index === undefined ? '' : ` [${index}]`}${member === undefined ? '' : ` ${member}`}`,
   async open(context) {
@@ -188,53 +189,33 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
   scan: scanOpcua,
 };
 
-function placeOf(url: string): { host: string; port: number } {
-  const { hostname, port } = new URL(url);
-  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || PORT) };
-}
-
-function readUrl(text: string, report: MemberReport): string | undefined {
-  const url = URL.parse(text);
-  const isServer = url !== null && url.protocol === 'opc.tcp:' && url.hostname !== '';
-  if (isServer && url.username === '' && url.password === '') return text;
-  const problem = isServer ? 'contains a user name' : 'is not an OPC UA server address';
-  const instead = 'use an address such as opc.tcp://10.0.0.5:4840, and set username:';
-  report.problem('opcua', `"${printableAddress(text)}" ${problem}`, instead);
-  return undefined;
-}
-
-function readUser(raw: Members, report: MemberReport): OpcuaSpec['user'] | 'wrong' {
-  const pair = readPair('user_cert', 'user_key', raw, report);
-  if (pair === 'wrong') return 'wrong';
-  if (pair !== undefined && raw.username !== undefined) {
-    report.problem('username', 'username and user_cert are mutually exclusive', 'remove one of them');
-    return 'wrong';
-  }
-  if (raw.password_file !== undefined && raw.username === undefined) {
-    report.problem('password_file', 'password_file requires a user name', 'add username:');
-    return 'wrong';
-  }
-  if (raw.username === undefined) return pair;
-  const file = raw.password_file === undefined ? {} : { passwordFile: report.pathOf(String(raw.password_file)) };
-  return { name: String(raw.username), ...file };
-}
-
-/** Parses the paths of a certificate and its key. Requires both or neither. */
-function readPair(
-  certificate: 'cert' | 'user_cert',
-  keyMember: 'key' | 'user_key',
+/** Returns the user of a session; `undefined` for an anonymous one, and `wrong` after reporting a problem. */
+function readUser(
+  { username, passwordFile }: ConnectionSpec,
   raw: Members,
   report: MemberReport,
-): { certFile: string; keyFile: string } | 'wrong' | undefined {
-  const [certFile, keyFile] = [raw[certificate], raw[keyMember]];
-  if (certFile === undefined && keyFile === undefined) return undefined;
-  if (certFile === undefined || keyFile === undefined) {
-    const [given, missing] = certFile === undefined ? [keyMember, certificate] : [certificate, keyMember];
+): OpcuaSpec['user'] | 'wrong' {
+  if (URL.parse(String(raw.opcua))?.username) {
+    report.problem('opcua', 'the address contains a user name', 'move it to username:');
+    return 'wrong';
+  }
+  const { user_cert: cert, user_key: key } = raw;
+  if ((cert === undefined) !== (key === undefined)) {
+    const [given, missing] = cert === undefined ? ['user_key', 'user_cert'] : ['user_cert', 'user_key'];
     report.problem(given, `${given} requires ${missing}`, `add ${missing}: with its file`);
     return 'wrong';
   }
+  if (cert === undefined) {
+    return username === undefined
+      ? undefined
+      : { name: username, ...(passwordFile === undefined ? {} : { passwordFile }) };
+  }
+  if (username !== undefined) {
+    report.problem('username', 'username and user_cert are mutually exclusive', 'remove one of them');
+    return 'wrong';
+  }
   return {
-    certFile: report.pemPathOf(certificate, String(certFile), 'certificate'),
-    keyFile: report.pemPathOf(keyMember, String(keyFile), 'key'),
+    certFile: report.pemPathOf('user_cert', String(cert), 'certificate'),
+    keyFile: report.pemPathOf('user_key', String(key), 'key'),
   };
 }

@@ -16,7 +16,6 @@ import {
   type KeptSubscription,
   MAX_MESSAGE_BYTES,
   type MessageId,
-  type Problem,
   type ReaderLine,
   type ReaderTask,
   type ReadValue,
@@ -53,17 +52,10 @@ const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 30_000;
 /** Minimum duration of a session after which the pause is reset. */
 const STABLE_MS = 5_000;
-/** Time limit for deleting the subscription on a removed server, in milliseconds. */
-const LEAVE_MS = 2_000;
 const MAX_NAMED = 3;
-/**
- * Tolerance for rounding errors in a quotient, so that the server's dead band never suppresses more values than the
- * agent's.
- */
-const ROUNDING = 1 - 1e-9;
 
 export class OpcuaSource implements RunningSource {
-  #context: Context;
+  readonly #context: Context;
   readonly #reader: ReaderProcess;
   readonly #isInstalled: boolean;
   readonly #past: PastValues;
@@ -73,12 +65,8 @@ export class OpcuaSource implements RunningSource {
   readonly #task: Pick<ReaderTask, 'endpoint' | 'items'>;
   #server: ServerNote;
   #isServerChanged = true;
-  /** Latest received message, and the latest one on disk. */
-  #received: MessageId | undefined;
+  /** Latest message on disk. */
   #stored: MessageId | undefined;
-  /** Values that the server rejects, and those whose latest reading is not a number or text. */
-  readonly #rejected = new Map<number, Problem>();
-  readonly #unreadable = new Map<number, Problem>();
   #pauseMs = FIRST_PAUSE_MS;
   readonly #end = new AbortController();
 
@@ -93,14 +81,14 @@ export class OpcuaSource implements RunningSource {
     const keys = points.map(keyOf);
     const stored = JSON.parse(notes.get('server') ?? '{"keys":[]}') as ServerNote;
     this.#server = stored.at === at ? { ...stored, keys } : { at, namespaces: [], keys };
-    if (stored.at === at) this.#stored = this.#received = JSON.parse(notes.get('message') ?? 'null') ?? undefined;
+    if (stored.at === at) this.#stored = JSON.parse(notes.get('message') ?? 'null') ?? undefined;
     const readPage: ConstructorParameters<typeof PastValues>[1] = async (item, span, signal) => {
       const history = { item: this.#task.items[item]!, ...span };
       for await (const line of this.#reader.ask({ history }, signal))
         if ('page' in line) return line.page as HistoryPage;
       throw failure('the OPC UA process did not respond');
     };
-    this.#past = new PastValues(() => this.#context, readPage, notes, keys, stored.keys);
+    this.#past = new PastValues(context, readPage, notes, keys, stored.keys);
     const command = readerCommand();
     this.#isInstalled = command !== undefined;
     if (this.#isInstalled) status.disconnect();
@@ -110,7 +98,7 @@ export class OpcuaSource implements RunningSource {
       command: command ?? [''],
       instance: `${instance}-${source.name}`,
       clock,
-      started: () => void this.#open(this.#reader.sender()),
+      started: () => void this.#open(this.#reader.sender()).catch(() => {}),
       handle: (line) => this.#process(line),
       onErrorLine: (line) => outputLog.write(line),
       ended: (how, againInMs) => {
@@ -130,27 +118,12 @@ export class OpcuaSource implements RunningSource {
   async stop(isGone = false): Promise<void> {
     const { gate } = this.#context;
     this.#end.abort();
-    if (isGone) this.#reader.sender()({ leave: true });
-    await this.#reader.stop(isGone ? LEAVE_MS : 0);
+    await this.#reader.stop();
     if (isGone) {
       this.#past.forget();
       gate.record([], [this.#note('server', undefined), this.#note('message', undefined), ...this.#past.notes()]);
     }
     gate.commitSoon();
-  }
-
-  /** Applies changed tags without recreating the subscription, if the nodes are the same. */
-  async follow(context: SourceContext<never, never>): Promise<boolean> {
-    const next = context as SourceContext as Context;
-    const task = taskOf(next);
-    const settingsOf = (historyMs: number, { endpoint, items }: typeof task) =>
-      JSON.stringify([historyMs, endpoint, items]);
-    const before = settingsOf(this.#context.source.spec.historyMs, this.#task);
-    if (task.items.length === 0 || settingsOf(next.source.spec.historyMs, task) !== before) return false;
-    this.#context = next;
-    this.#server = { ...this.#server, keys: next.points.map(keyOf) };
-    this.#isServerChanged = true;
-    return true;
   }
 
   /** Returns the current value. Rejects if it is not a number. */
@@ -170,46 +143,39 @@ export class OpcuaSource implements RunningSource {
     for await (const _ of this.#reader.ask({ write: { node, raw } }, signal));
   }
 
-  /** Opens a session as soon as the disk accepts values. */
+  /** Opens a session when all received values are on disk, so the server resends only messages that are missing. */
   async #open(send: SendLine): Promise<void> {
-    await this.#context.gate.untilRoom();
+    const { gate, isTest } = this.#context;
+    gate.commitSoon();
+    await gate.write([]);
     const { namespaces, subscription: kept } = this.#server;
-    send({ open: { ...this.#task, namespaces, kept, received: this.#received, stored: this.#stored } });
+    send({ open: { ...this.#task, namespaces, kept, stored: this.#stored, isTest } });
   }
 
-  async #process(line: ReaderLine): Promise<void> {
-    if ('values' in line) await this.#store(line.values, line.message);
+  #process(line: ReaderLine): void {
+    if ('values' in line) this.#store(line.values, line.message);
     else if ('subscription' in line) this.#connect(line);
-    else if ('history' in line) {
-      this.#past.resume(line.history);
-      this.#context.gate.record([], this.#notes());
-    } else if ('lost' in line) this.#reportLost(line.lost);
+    else if ('lost' in line) this.#reportLost(line.lost);
     else if ('disconnected' in line) this.#endSession(line);
   }
 
   /** Without `message`, the values are a part of a message. */
-  async #store(values: readonly ReadValue[], message: MessageId | undefined): Promise<void> {
-    const { gate, isTest } = this.#context;
+  #store(values: readonly ReadValue[], message: MessageId | undefined): void {
+    const { gate } = this.#context;
     const readings: Reading[] = [];
-    const hadUnreadable = this.#unreadable.size > 0;
     for (const value of values) this.#addReading(readings, value);
-    if (hadUnreadable || this.#unreadable.size > 0) this.#showProblems();
     const notes = this.#notes();
-    if (message !== undefined) {
-      this.#received = message;
-      notes.push(this.#note('message', message));
-    }
+    if (message !== undefined) notes.push(this.#note('message', message));
     // Message numbers are valid only for the current process.
     const send = this.#reader.sender();
-    const stored = gate.write(readings, notes);
     const acknowledge = () => {
+      if (message === undefined) return;
       this.#stored = message;
-      send({ stored: message! });
+      send({ stored: message });
     };
     // If the source stops first, or if only the first parts of the message are stored, the server resends the message.
-    stored.then(message && acknowledge, () => {});
-    // A test stores nothing.
-    if (!isTest) await gate.untilRoom();
+    gate.write(readings, notes).then(acknowledge, () => {});
+    if (gate.isFull) gate.commitSoon();
   }
 
   /** Adds the reading of a value, unless it is a duplicate. */
@@ -225,25 +191,23 @@ export class OpcuaSource implements RunningSource {
       this.#valueTrouble.report({ event: 'opcua.overflow', source: source.name, value: name }, text, name);
     }
     if (raw !== null) {
-      if (this.#unreadable.size > 0) this.#unreadable.delete(item);
       const isPlausible = timeMs !== null && gate.isPlausible(timeMs);
       if (!isPlausible || this.#past.record(item, timeMs, isOverflow))
         readings.push({ point, raw, timeMs: timeMs ?? undefined, quality: QUALITIES[status] });
       return;
     }
     const problem = plain(detail?.problem ?? 'not a number or text');
-    const hint = detail?.hint;
-    readings.push({ point, failure: problem, hint });
+    readings.push({ point, failure: problem, hint: detail?.hint });
     sourceStatus.errors++;
     if (status === 0) sourceStatus.recordRejected(`${name}: ${problem}`);
     const fields = { source: source.name, value: name, error: problem };
     this.#valueTrouble.report({ event: 'opcua.unreadable', ...fields }, 'failed to read value', name);
-    this.#unreadable.set(item, hint === undefined ? { problem } : { problem, hint });
   }
 
-  #connect({ subscription, namespaces, isNew, rejected, revised, certificateEndsMs }: SubscriptionLine): void {
+  #connect({ subscription, namespaces, isNew, rejected, history, revised, certificateEndsMs }: SubscriptionLine): void {
     const { gate, source, status, points } = this.#context;
     const { namespaces: first } = this.#server;
+    this.#past.resume(history);
     if (isNew) this.#past.expectGaps();
     if (first.some((uri, at) => uri !== namespaces[at])) {
       const text = 'server renumbered its namespaces';
@@ -256,39 +220,29 @@ export class OpcuaSource implements RunningSource {
     this.#server = server;
     status.connect();
     status.certificateEndsMs = certificateEndsMs;
-    const shortfalls = new Map(revised.map(([item, problem]) => [item, { problem }]));
-    status.warnWhile('revised', this.#textOf(shortfalls));
+    status.warnWhile('revised', this.#textOf(revised));
+    status.problem = this.#textOf(rejected);
     this.#trouble.recovered('opcua.away', { source: source.name }, 'OPC UA session restored');
-    this.#rejected.clear();
     const readings: Reading[] = [];
     for (const [item, why] of rejected) {
       const { name, spec } = points[item]!;
       const problem = plain(why);
       status.errors++;
-      this.#rejected.set(item, { problem });
       readings.push({ point: points[item]!, failure: problem });
       const fields = { source: source.name, value: name, node: spec.node, error: problem };
       this.#valueTrouble.report({ event: 'opcua.refused', ...fields }, 'value rejected by the server', name);
     }
     gate.record(readings, this.#notes());
-    this.#showProblems();
-  }
-
-  /** Shows the problems of a connected source. */
-  #showProblems(): void {
-    const { status } = this.#context;
-    if (status.connected !== true) return;
-    const problems = new Map([...this.#rejected, ...this.#unreadable]);
-    status.problem = this.#textOf(problems);
-    status.hint = [...problems.values()].find(({ hint }) => hint !== undefined)?.hint;
   }
 
   /** Returns the first problems with the names of their values, or `undefined` if there are none. */
-  #textOf(problems: ReadonlyMap<number, Problem>): string | undefined {
+  #textOf(problems: readonly (readonly [item: number, problem: string])[]): string | undefined {
     const { points } = this.#context;
-    const { size } = problems;
-    const named = [...problems].slice(0, MAX_NAMED).map(([item, { problem }]) => `${points[item]?.name}: ${problem}`);
-    return size === 0 ? undefined : `${named.join('; ')}${size > MAX_NAMED ? `; and ${size - MAX_NAMED} more` : ''}`;
+    const { length } = problems;
+    const named = problems.slice(0, MAX_NAMED).map(([item, problem]) => `${points[item]?.name}: ${plain(problem)}`);
+    return length === 0
+      ? undefined
+      : `${named.join('; ')}${length > MAX_NAMED ? `; and ${length - MAX_NAMED} more` : ''}`;
   }
 
   #endSession({ problem, hint, isOversized }: Extract<ReaderLine, { disconnected: true }>): void {
@@ -304,10 +258,8 @@ export class OpcuaSource implements RunningSource {
     const fields = { source: source.name, error: plain(problem) };
     this.#trouble.report({ event: 'opcua.away', ...fields }, 'OPC UA server unavailable');
     const send = this.#reader.sender();
-    clock.sleep(this.#pauseMs, this.#end.signal).then(
-      () => this.#open(send),
-      () => {},
-    );
+    const opened = clock.sleep(this.#pauseMs, this.#end.signal).then(() => this.#open(send));
+    opened.catch(() => {});
     this.#pauseMs = Math.min(this.#pauseMs * 2, MAX_PAUSE_MS);
   }
 
@@ -347,16 +299,8 @@ function taskOf({ source, stateDir, points }: Context): Pick<ReaderTask, 'endpoi
 }
 
 /** Returns the monitored item for a value. */
-function itemOf({ spec, everyMs, shaping }: Point<OpcuaValue>): Item {
-  const { deadband, scale, maxSilenceMs } = shaping;
-  // The server applies only absolute dead bands, because its relative dead bands have a different meaning. With a
-  // maximum silence, it must send all values, because suppressed values cannot end a silence.
-  const isForServer = deadband !== undefined && 'units' in deadband && deadband.units > 0 && maxSilenceMs === undefined;
-  return {
-    ...spec,
-    samplingMs: everyMs,
-    ...(isForServer ? { deadband: (deadband.units / Math.abs(scale)) * ROUNDING } : {}),
-  };
+function itemOf({ spec, everyMs }: Point<OpcuaValue>): Item {
+  return { ...spec, samplingMs: everyMs };
 }
 
 /** Identifies an item and its series across restarts. */

@@ -1,6 +1,6 @@
 /**
  * Fills gaps in the values of a server from its history, after the live values. The notes `times/N` contain the time of
- * the latest stored value of each item and its gaps, except for items without history. The notes are written with the
+ * the latest stored value of each item and its gap, except for items without history. The notes are written with the
  * values, so gaps are filled completely even after a kill -9. Each note belongs to 100 items and is written only if one
  * of them has changed.
  *
@@ -24,8 +24,6 @@ export const QUALITIES: readonly Quality[] = ['good', 'uncertain', 'bad'];
 const CHECK_MS = 1_000;
 /** Maximum number of failed requests per page, for example because the page ends the connection. */
 const MAX_ATTEMPTS = 5;
-/** Maximum number of gaps per item. */
-const MAX_GAPS = 8;
 const ITEMS_PER_NOTE = 100;
 
 /** Values between the two times, both exclusive, are missing. */
@@ -38,15 +36,14 @@ interface Gap {
 interface PastItem {
   /** Time of the latest value. */
   latestMs: number | undefined;
-  gaps: Gap[];
-  /** `undefined` until the server has reported it. */
-  hasHistory: boolean | undefined;
+  gap: Gap | undefined;
+  hasHistory: boolean;
   /** Whether the next value ends a gap. */
   isGapExpected: boolean;
 }
 
-/** The latest time, then both ends of each gap; `null` for an item without history. */
-type StoredTimes = number[] | null;
+/** `fromMs` and `untilMs`: the gap, if there is one. `null` for an item without history. */
+type StoredTimes = [latestMs: number, isGapExpected?: boolean, fromMs?: number, untilMs?: number] | null;
 
 /** Values that were read from the history in one search for gaps. */
 interface Filled {
@@ -60,7 +57,7 @@ interface Filled {
 type ReadPage = (item: number, span: Omit<HistorySpan, 'item'>, signal: AbortSignal) => Promise<HistoryPage>;
 
 export class PastValues {
-  readonly #context: () => SourceContext<OpcuaSpec, OpcuaValue>;
+  readonly #context: SourceContext<OpcuaSpec, OpcuaValue>;
   readonly #readPage: ReadPage;
   readonly #trouble: TroubleLog;
   readonly #items: PastItem[];
@@ -70,7 +67,7 @@ export class PastValues {
 
   /** `keys`: identify the items. `storedKeys`: those when the notes were written. */
   constructor(
-    context: () => SourceContext<OpcuaSpec, OpcuaValue>,
+    context: SourceContext<OpcuaSpec, OpcuaValue>,
     readPage: ReadPage,
     notes: ReadonlyMap<string, string>,
     keys: readonly string[],
@@ -78,7 +75,7 @@ export class PastValues {
   ) {
     this.#context = context;
     this.#readPage = readPage;
-    this.#trouble = new TroubleLog(context().log, context().clock, 'values');
+    this.#trouble = new TroubleLog(context.log, context.clock, 'values');
     const stored = new Map<string, StoredTimes>();
     for (let first = 0; first < storedKeys.length; first += ITEMS_PER_NOTE) {
       const number = first / ITEMS_PER_NOTE;
@@ -88,24 +85,23 @@ export class PastValues {
       this.#changed.add(number);
     }
     this.#items = keys.map((key, item) => {
-      const [latestMs, ...ends] = stored.get(key) ?? [];
-      const known = latestMs === undefined ? undefined : true;
-      const gaps: Gap[] = [];
-      for (let at = 0; at < ends.length; at += 2) gaps.push({ fromMs: ends[at]!, untilMs: ends[at + 1]!, attempts: 0 });
-      return { latestMs, gaps, hasHistory: this.#isUsed(item) ? known : false, isGapExpected: false };
+      const [latestMs, isGapExpected = false, fromMs, untilMs] = stored.get(key) ?? [];
+      const gap = fromMs === undefined || untilMs === undefined ? undefined : { fromMs, untilMs, attempts: 0 };
+      return { latestMs, gap, hasHistory: latestMs !== undefined && this.#isUsed(item), isGapExpected };
     });
   }
 
   /** Returns the notes that changed since the previous call. */
   notes(): Note[] {
-    const { name } = this.#context().source;
+    const { name } = this.#context.source;
     const changed = [...this.#changed];
     this.#changed.clear();
     return changed.map((number) => {
       const items = this.#items.slice(number * ITEMS_PER_NOTE, (number + 1) * ITEMS_PER_NOTE);
-      const times = items.map(({ latestMs, gaps, hasHistory }): StoredTimes => {
-        if (hasHistory === false || latestMs === undefined) return null;
-        return [latestMs, ...gaps.flatMap(({ fromMs, untilMs }) => [fromMs, untilMs])];
+      const times = items.map(({ latestMs, gap, hasHistory, isGapExpected }): StoredTimes => {
+        if (!hasHistory || latestMs === undefined) return null;
+        if (gap) return [latestMs, isGapExpected, gap.fromMs, gap.untilMs];
+        return isGapExpected ? [latestMs, true] : [latestMs];
       });
       const text = times.some((one) => one !== null) ? JSON.stringify(times) : undefined;
       return { name: `source/${name}/times/${number}`, text };
@@ -131,7 +127,7 @@ export class PastValues {
 
   /** A status trigger reports only some of the values in the history; arrival times differ from those in the history. */
   #isUsed(at: number): boolean {
-    const { source, points } = this.#context();
+    const { source, points } = this.#context;
     return source.spec.historyMs > 0 && source.timeFrom === 'source' && points[at]?.spec.trigger !== 'status';
   }
 
@@ -141,12 +137,15 @@ export class PastValues {
 
   /** Whether the history contains all values. */
   get isComplete(): boolean {
-    return this.#items.every(({ hasHistory }) => hasHistory === true);
+    return this.#items.every(({ hasHistory }) => hasHistory);
   }
 
-  /** The next value of each item ends a gap. */
+  /** The next value of each item ends a gap. This is stored with the new subscription, which outlives a crash. */
   expectGaps(): void {
-    for (const item of this.#items) item.isGapExpected = true;
+    for (const [at, item] of this.#items.entries()) {
+      item.isGapExpected = true;
+      if (item.hasHistory) this.#markChanged(at);
+    }
   }
 
   /**
@@ -155,29 +154,27 @@ export class PastValues {
    */
   record(at: number, timeMs: number, isAfterGap: boolean): boolean {
     const item = this.#items[at]!;
-    const { latestMs, gaps, isGapExpected } = item;
+    const { latestMs, gap, isGapExpected } = item;
     item.isGapExpected = false;
+    if (item.hasHistory) this.#markChanged(at);
     if (latestMs !== undefined && timeMs <= latestMs) return !isGapExpected || timeMs < latestMs;
     item.latestMs = timeMs;
-    // Also marked before the server has reported the history: a crash would otherwise lose the start of the next gap.
-    if (item.hasHistory !== false) this.#markChanged(at);
     if (latestMs === undefined || timeMs - latestMs <= 1 || !(isGapExpected || isAfterGap)) return true;
-    if (gaps.length < MAX_GAPS) gaps.push({ fromMs: latestMs, untilMs: timeMs, attempts: 0 });
-    // The last gap is then filled together with the values between the two.
-    else gaps.at(-1)!.untilMs = timeMs;
+    // A gap that is still open is then filled together with the values between the two.
+    if (gap) gap.untilMs = timeMs;
+    else item.gap = { fromMs: latestMs, untilMs: timeMs, attempts: 0 };
     return true;
   }
 
   /** Fills gaps until the signal; then rejects. */
   async run(signal: AbortSignal): Promise<never> {
     for (;;) {
-      await this.#context().clock.sleep(CHECK_MS, signal);
+      await this.#context.clock.sleep(CHECK_MS, signal);
       const filled = { values: 0, gaps: 0, fromMs: Number.POSITIVE_INFINITY, untilMs: 0 };
-      for (const [at, { gaps }] of this.#items.entries()) {
-        for (const gap of [...gaps]) if (this.#isConnected) await this.#fill(at, gap, filled, signal);
-      }
+      for (const [at, { gap }] of this.#items.entries())
+        if (gap && this.#isConnected) await this.#fill(at, gap, filled, signal);
       if (filled.values === 0 && filled.gaps === 0) continue;
-      const { log, source } = this.#context();
+      const { log, source } = this.#context;
       const { values, gaps } = filled;
       const fields = {
         source: source.name,
@@ -191,12 +188,12 @@ export class PastValues {
   }
 
   async #fill(at: number, gap: Gap, filled: Filled, signal: AbortSignal): Promise<void> {
-    const { gaps, hasHistory } = this.#items[at]!;
+    const item = this.#items[at]!;
     const { untilMs } = gap;
-    const earliestMs = untilMs - this.#context().source.spec.historyMs;
+    const earliestMs = untilMs - this.#context.source.spec.historyMs;
     let why: string | undefined;
     try {
-      if (!hasHistory) why = 'the server stores no history of this value';
+      if (!item.hasHistory) why = 'the server stores no history of this value';
       else if (gap.fromMs < earliestMs) {
         this.#reportMissing(at, gap.fromMs, earliestMs, 'the gap is longer than `history`');
         gap.fromMs = earliestMs;
@@ -210,10 +207,10 @@ export class PastValues {
     }
     if (why === undefined) filled.gaps++;
     else this.#reportMissing(at, gap.fromMs, untilMs, why);
-    if (gap.untilMs === untilMs) gaps.splice(gaps.indexOf(gap), 1);
+    if (gap.untilMs === untilMs) item.gap = undefined;
     else gap.fromMs = untilMs;
-    if (hasHistory) this.#markChanged(at);
-    this.#context().gate.record([], this.notes());
+    if (item.hasHistory) this.#markChanged(at);
+    this.#context.gate.record([], this.notes());
   }
 
   /**
@@ -229,7 +226,7 @@ export class PastValues {
       // A continuation point is valid only in its session.
       if (page.problem !== undefined && point !== undefined) throw new Error(page.problem);
       if (page.problem !== undefined) return page.problem;
-      const { gate, points, status } = this.#context();
+      const { gate, points, status } = this.#context;
       const { name, series, shaping, map } = points[at]!;
       const columns = new ValueColumns(page.past.length);
       for (const [raw, timeMs, severity, detail] of page.past) {
@@ -268,7 +265,7 @@ export class PastValues {
   }
 
   #reportMissing(at: number, fromMs: number, untilMs: number, error: string): void {
-    const { source, points } = this.#context();
+    const { source, points } = this.#context;
     const name = points[at]?.name;
     if (name === undefined || source.spec.historyMs === 0) return;
     const fields = { source: source.name, value: name, from: isoTime(fromMs), until: isoTime(untilMs), error };

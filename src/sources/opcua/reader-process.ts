@@ -35,11 +35,6 @@ const MAX_HEAP_MIB = 192;
 const HEAP_SHARE = 0.4;
 /** Maximum line length, sufficient for ten thousand subscription items. */
 const MAX_LINE_BYTES = 16 * MIB;
-/**
- * Maximum length of the lines that wait for their handler: those of 10,000 values that are not on disk, and of one message
- * of the maximum size.
- */
-const MAX_WAITING_LENGTH = 2 * MAX_LINE_BYTES;
 /** Time without output after which the reader is restarted. Equals six heartbeats. */
 const MAX_SILENT_MS = 30_000;
 
@@ -67,65 +62,22 @@ export function endpointOf({ spec }: Source<OpcuaSpec>, stateDir: string): Endpo
 }
 
 /** Calls `onLine` for each line from the reader. Rejects if a line exceeds `MAX_LINE_BYTES`. */
-export async function eachReaderLine(
-  output: Readable,
-  onLine: (line: ReaderLine, length: number) => void,
-): Promise<void> {
+export async function eachReaderLine(output: Readable, onLine: (line: ReaderLine) => void): Promise<void> {
   output.setEncoding('utf8');
   let rest = '';
   for await (const chunk of output as AsyncIterable<string>) {
     const lines = (rest + chunk).split('\n');
     rest = lines.pop()!;
     if (rest.length > MAX_LINE_BYTES) throw new Error('a line from the OPC UA process exceeds the size limit');
-    for (const line of lines) onLine(JSON.parse(line) as ReaderLine, line.length);
-  }
-}
-
-interface ReaderLines {
-  clock: Clock;
-  /** Called for each line except heartbeats, when the promise of the previous one has resolved. */
-  handle(line: ReaderLine): Promise<void> | void;
-  /** Called if the reader sends no line, including heartbeats, for `MAX_SILENT_MS`. */
-  silent(): void;
-}
-
-/**
- * Handles the lines of one reader process. Lines are read while others wait for their handler, for example because the
- * disk is full, so that a frozen process is detected. Rejects if too much output is waiting.
- */
-export async function handleReaderLines(output: Readable, { clock, handle, silent }: ReaderLines): Promise<void> {
-  let endWatch = () => {};
-  // In two steps, so that a suspended agent reads the output before it restarts the process.
-  const watch = (isSecondStep = false): void => {
-    endWatch = clock.after(MAX_SILENT_MS / 2, () => (isSecondStep ? silent() : watch(true)));
-  };
-  let handled = Promise.resolve();
-  let waitingLength = 0;
-  watch();
-  try {
-    await eachReaderLine(output, (line, length) => {
-      endWatch();
-      watch();
-      if ('alive' in line) return;
-      waitingLength += length;
-      if (waitingLength > MAX_WAITING_LENGTH) throw new Error('too much unprocessed output of the OPC UA process');
-      handled = handled.then(async () => {
-        await handle(line);
-        waitingLength -= length;
-      });
-      handled.catch((error: Error) => output.destroy(error));
-    });
-    await handled;
-  } finally {
-    endWatch();
+    for (const line of lines) onLine(JSON.parse(line) as ReaderLine);
   }
 }
 
 interface ReaderOptions extends Pick<SupervisedOptions, 'command' | 'instance' | 'clock' | 'onErrorLine' | 'ended'> {
   /** Called when the process can receive lines. */
   started(): void;
-  /** Called when the promise of the previous line has resolved. */
-  handle(line: ReaderLine): Promise<void> | void;
+  /** Called for each line except heartbeats and answers. */
+  handle(line: ReaderLine): void;
 }
 
 /** Supervised reader. It is restarted if it sends no lines, including heartbeats. */
@@ -160,11 +112,7 @@ export class ReaderProcess {
     this.#program.start();
   }
 
-  /** Closes the input and waits up to `graceMs` for the process to end by itself. */
-  async stop(graceMs = 0): Promise<void> {
-    this.#input?.end();
-    const endMs = this.#clock.monotonicMs() + graceMs;
-    while (this.#program.startedMs !== undefined && this.#clock.monotonicMs() < endMs) await this.#clock.sleep(50);
+  async stop(): Promise<void> {
     await this.#program.stop();
   }
 
@@ -189,17 +137,25 @@ export class ReaderProcess {
     }
   }
 
-  #read(output: Readable, handle: ReaderOptions['handle']): Promise<void> {
-    const input = this.#input;
-    return handleReaderLines(output, {
-      clock: this.#clock,
-      handle: (line) => {
+  /** Every line is read at once, so the reader limits the values that are not on disk. */
+  async #read(output: Readable, handle: ReaderOptions['handle']): Promise<void> {
+    let endWatch = () => {};
+    // In two steps, so that a suspended agent reads the output before it restarts the process.
+    const watch = (isSecondStep = false): void => {
+      const silent = () => this.#program.restart(`no output for ${MAX_SILENT_MS / 1_000} s`);
+      endWatch = this.#clock.after(MAX_SILENT_MS / 2, () => (isSecondStep ? silent() : watch(true)));
+    };
+    watch();
+    try {
+      await eachReaderLine(output, (line) => {
+        endWatch();
+        watch();
         if ('answer' in line) this.#answers.emit(String(line.answer), line);
-        // Lines that still wait after the process has ended are discarded, because the server resends their values.
-        else if (this.#input === input) return handle(line);
-      },
-      silent: () => this.#program.restart(`no output for ${MAX_SILENT_MS / 1_000} s`),
-    });
+        else if (!('alive' in line)) handle(line);
+      });
+    } finally {
+      endWatch();
+    }
   }
 }
 

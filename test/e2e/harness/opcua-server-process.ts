@@ -4,7 +4,6 @@
  * is a JSON command:
  *
  *   {"set": {"Flow": 1.5}, "status": "Uncertain", "time": 0}   sets values
- *   {"holdRights": true}      does not respond to requests for the access rights of nodes
  *   {"holdHistory": true}     does not respond to requests for history until the next such command
  *   {"count": 20}             increments Count 20 times; 0 stops counting
  *   {"flood": 50000}          sends 50,000 values of one node in the next message
@@ -22,7 +21,6 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OPCUACertificateManager } from 'node-opcua-certificate-manager';
 import {
-  AttributeIds,
   crypto_utils,
   DataChangeNotification,
   DataType,
@@ -201,7 +199,6 @@ MessageChunker.prototype.chunkSecureMessage = function (...parameters) {
 
 /** Rejects requests with more operations, like small controllers that do not report their limits. */
 let maxOperations = Number.POSITIVE_INFINITY;
-let areRightsHeld = false;
 const dispatch = server as unknown as Record<string, (message: { request: object }, channel: Channel) => void>;
 for (const [service, member, limitName] of [
   ['Read', 'nodesToRead', 'maxNodesPerRead'],
@@ -210,8 +207,7 @@ for (const [service, member, limitName] of [
   const name = `_on_${service}Request`;
   const handle = dispatch[name]!;
   dispatch[name] = function (message, channel) {
-    const operations = (message.request as Record<string, { attributeId?: AttributeIds }[] | null>)[member] ?? [];
-    if (areRightsHeld && operations[0]?.attributeId === AttributeIds.UserAccessLevel) return;
+    const operations = (message.request as Record<string, unknown[] | null>)[member] ?? [];
     const limit = OPERATION_LIMITS[limitName];
     if (operations.length > limit) appendFileSync(join(folder, 'excess'), `${operations.length} for ${limitName}\n`);
     if (operations.length <= maxOperations) return handle.call(this, message, channel);
@@ -228,7 +224,6 @@ interface Command {
   time?: number;
   count?: number;
   holdHistory?: boolean;
-  holdRights?: boolean;
   trust?: string;
   expire?: true;
 }
@@ -300,7 +295,6 @@ createInterface({ input: process.stdin })
     if (command.trust !== undefined)
       void users.trustCertificate(crypto_utils.convertPEMtoDER(readFileSync(command.trust, 'latin1')));
     if (command.expire) expireSessions();
-    if (command.holdRights !== undefined) areRightsHeld = command.holdRights;
     if (command.maxOperations !== undefined) maxOperations = command.maxOperations;
     if (command.flood !== undefined) flood = command.flood;
     if (command.holdHistory !== undefined) {

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AgentProcess } from '../harness/agent-process.ts';
@@ -10,6 +10,8 @@ import { runVerb } from '../harness/verb.ts';
 const START_MS = 1_700_000_000_000;
 const OVEN = 'urn:test:oven';
 const PRESS = 'urn:test:press';
+/** The agent waits for heartbeats for half a minute. */
+const REPLACED_WITHIN_MS = 180_000;
 
 const server = new OpcuaServer();
 let platform: Platform;
@@ -49,6 +51,7 @@ tags:
       label: { from: cell, ${node('Name')}, map: { P-1: 7 } }
       count: { from: cell, ${node('Count')}, queue: 5000 }
       limited: { from: cell, ${node('Flow')}, no_value: 9.5, range: [0, 12] }
+      unnamed: { from: cell, ${node('Name')}, no_value: P-1, map: { P-1: 7 } }
       slow: { from: cell, ${node('Slow')}, queue: 6000 }
       nowhere: { from: cell, ${node('Nowhere')} }
       nowhere2: { from: cell, ${node('Nowhere2')} }
@@ -60,6 +63,21 @@ tags:
     // Long enough for a kill between a premature acknowledgement and its commit.
     env: { COMMIT_INTERVAL: '500ms', POST_INTERVAL: '100ms', WRITES: 'on' },
   });
+}
+
+/** Process IDs of the OPC UA readers, which are children of the agent. */
+function readers(): number[] {
+  const children = readFileSync(`/proc/${agent.pid}/task/${agent.pid}/children`, 'utf8').trim().split(' ').map(Number);
+  return children.filter((pid) => commandOf(pid).includes('opcua/main.'));
+}
+
+/** Returns the command line of a process; empty if it has ended. */
+function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+  } catch {
+    return '';
+  }
 }
 
 /** Values of the counter from now on. */
@@ -171,11 +189,10 @@ describe('OPC UA source', () => {
     await agent.until(() => stored('limited').length >= 2, 'the other values arrive');
     expect(stored('limited').map(({ value }) => value)).toEqual([7.5, 8.5]);
     const errorsOf = (event: string) => agent.logged(event).map(({ value, error }) => `${value}: ${error}`);
-    expect([...errorsOf('source.out_of_range'), ...errorsOf('source.no_value')]).toEqual([
-      'T limited: 12.5 is outside range [0, 12]',
-      'T limited: 9.5 means "no value" (no_value)',
-    ]);
-    expect((await report()).rejected?.count).toBe(2);
+    expect(errorsOf('source.out_of_range')).toEqual(['T limited: 12.5 is outside range [0, 12]']);
+    expect(errorsOf('source.no_value')).toContain('T unnamed: P-1 means "no value" (no_value)');
+    expect(stored('unnamed')).toEqual([]);
+    expect((await report()).rejected?.count).toBe(3);
   });
 
   it('obeys the operation limits of the server, and reports slower sampling and smaller queues', async () => {
@@ -237,16 +254,33 @@ describe('OPC UA source', () => {
     expect([...agent.logged('opcua.lost'), ...agent.logged('opcua.gap')]).toEqual([]);
   });
 
+  it('replaces a frozen reader process, and delivers each value with its time', async () => {
+    server.send({ count: 1_000_000 });
+    const emitted = record();
+    await untilMore(emitted);
+    const frozen = readers();
+    for (const pid of frozen) process.kill(pid, 'SIGSTOP');
+    const isReplaced = () => readers().length === frozen.length && readers().every((pid) => !frozen.includes(pid));
+    await agent.until(isReplaced, 'the frozen processes are replaced', REPLACED_WITHIN_MS);
+    await untilMore(emitted);
+    await expectAll(emitted);
+    const why = agent.logged('opcua.ended').map(({ error }) => error);
+    expect(why).toEqual(frozen.map(() => expect.stringMatching(/^no output for \d+ s$/)));
+    expect([...agent.logged('opcua.lost'), ...agent.logged('opcua.gap')]).toEqual([]);
+  });
+
   it('discards and reports a message that is too large, and continues with a new subscription', async () => {
+    const before = readers();
     server.send({ flood: 200_000, set: { Flow: 2 } });
     await agent.until(() => agent.logged('opcua.oversized').length > 0, 'the message is reported');
     server.send({ set: { Flow: 77 } });
     await agent.until(() => latest('flow') === 154, 'a later value arrives');
-    expect([agent.logged('opcua.oversized').length, agent.logged('opcua.ended').length]).toEqual([1, 0]);
+    expect(agent.logged('opcua.oversized')).toHaveLength(1);
+    expect(readers()).toEqual(before);
   });
 
-  it('delivers the values missed after a kill -9 before the server reported which values have a history', async () => {
-    server.send({ holdRights: true, count: 1_000_000 });
+  it('delivers the values that only the history contains after a kill -9 of the agent and of the server', async () => {
+    server.send({ count: 1_000_000 });
     configure('1d');
     const reloads = agent.logged('config.reloaded').length;
     agent.signal('SIGHUP');

@@ -18,14 +18,15 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 
 const ID = 5;
 const HANDLE = 1;
-const KEY = 'ns=1;s=A  20 100 value ';
+const KEY = 'ns=1;s=A  20 100 value';
 const MONITORED = { key: KEY, monitoredItem: 9, samplingMs: 20, queueSize: 100 };
 const TASK: ReaderTask = {
   endpoint: { url: 'opc.tcp://h', policy: 'None', mode: 'None', identity: { folder: '' }, trustFolder: '' },
   items: [{ node: 'ns=1;s=A', samplingMs: 20, queueSize: 100, trigger: 'value' }],
   namespaces: [],
-  kept: { id: ID, serverStartMs: 0, publishTimeoutMs: 1, publishingMs: 100, items: [[HANDLE, MONITORED]] },
+  kept: { id: ID, serverStartMs: 0, items: [[HANDLE, MONITORED]] },
   stored: [ID, 10],
+  isTest: false,
 };
 
 type Callback = (error: Error | null, response?: unknown) => void;
@@ -41,12 +42,14 @@ class Server {
     retained: readonly number[],
     revised: { samplingMs?: number; queueSize?: number; publishingMs?: number } = {},
   ) {
+    const { publishingMs = 100, ...others } = revised;
     const raw = {
       read: async () => ({ value: undefined }),
       transferSubscriptions: (_: unknown, callback: Callback) =>
         callback(null, {
           results: [{ statusCode: StatusCodes.Good, availableSequenceNumbers: retained.map((one) => Math.abs(one)) }],
         }),
+      modifySubscription: async () => ({ revisedPublishingInterval: publishingMs, revisedMaxKeepAliveCount: 10 }),
       republish: ({ retransmitSequenceNumber: sequence }: { retransmitSequenceNumber: number }, callback: Callback) => {
         if (!retained.includes(sequence)) callback(new Error('BadMessageNotAvailable'));
         else callback(null, { notificationMessage: messageOf(sequence) });
@@ -55,8 +58,7 @@ class Server {
         this.acknowledged.push(...request.subscriptionAcknowledgements.map(({ sequenceNumber }) => sequenceNumber)),
       call: async () => {},
     };
-    const { publishingMs = 100, ...others } = revised;
-    const kept: KeptSubscription = { ...TASK.kept!, publishingMs, items: [[HANDLE, { ...MONITORED, ...others }]] };
+    const kept: KeptSubscription = { ...TASK.kept!, items: [[HANDLE, { ...MONITORED, ...others }]] };
     this.subscription = new Subscription(sessionOf(raw), { ...TASK, kept }, (line) => this.lines.push(line));
   }
 

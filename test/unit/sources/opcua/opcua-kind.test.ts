@@ -3,11 +3,27 @@ import { check } from '../../config/folder.ts';
 
 const EXAMPLE = '"nsu=urn:example:line1;s=Line1.Flow" or "ns=2;s=Line1.Flow"';
 
-/** Returns the problem of one value, without its place. */
-function problemOf(members: string): string | undefined {
-  const tags = `sources: { cell: { opcua: "opc.tcp://h" } }\ntags: { T: { asset: 1, values: { v: { from: cell, ${members} } } } }\n`;
+/** Returns the problem of one value or source, without its place. */
+function problemOf(value: string, source = 'opcua: "opc.tcp://h"'): string | undefined {
+  const tags = `sources: { cell: { ${source} } }\ntags: { T: { asset: 1, values: { v: { from: cell, ${value} } } } }\n`;
   return check({ 'tags.yaml': tags }).lines[0]?.replace(/^\S+ /, '');
 }
+
+describe('OPC UA source', () => {
+  it('accepts an address with a path', () => {
+    expect(problemOf('node: "i=2258"', 'opcua: "opc.tcp://10.0.0.5:4840/UA/Line1"')).toBeUndefined();
+  });
+
+  it.each([
+    ['opcua: "http://h"', 'has the unsupported scheme http://'],
+    ['opcua: "opc.tcp://reader@h"', 'the address contains a user name, move it to username:'],
+    ['opcua: "opc.tcp://h", password_file: p', 'password_file requires a user name, add username:'],
+    ['opcua: "opc.tcp://h", user_key: k', 'user_key requires user_cert, add user_cert: with its file'],
+    ['opcua: "opc.tcp://h", key: k', 'key requires cert, add cert: with its file'],
+  ])('with %s has the problem: %s', (source, problem) => {
+    expect(problemOf('node: "i=2258"', source)).toContain(problem);
+  });
+});
 
 describe('OPC UA source value', () => {
   it.each(['ns=2;s=Line1.Flow', 'nsu=http://b/?x%3By;s=Line;1', 'nsu=urn:a;i=7', 'i=2258', 'ns=3;b=AQID'])(

@@ -69,7 +69,7 @@ class Server {
       for (let timeMs = fromMs + SECOND; timeMs < untilMs; timeMs += SECOND) past.push([1, timeMs, 0] as const);
       return { past };
     };
-    const past = new PastValues(() => context as never, readPage, this.notes, keys, this.#keys);
+    const past = new PastValues(context as never, readPage, this.notes, keys, this.#keys);
     this.#keys = keys;
     return past;
   }
@@ -130,7 +130,18 @@ describe('past values of an OPC UA server', () => {
     next.expectGaps();
     next.record(0, NOW + 6 * SECOND, false);
     await server.search(next);
-    expect(server.seconds).toEqual([1, 2, 4, 5]);
+    // The value between the two gaps is read again.
+    expect(server.seconds).toEqual([1, 2, 3, 4, 5]);
+  });
+
+  it('are still missing after a crash before the first value of a new subscription', async () => {
+    const { server, past } = restarted();
+    server.store(past.notes());
+    const next = server.open();
+    next.resume(ALL);
+    next.record(0, NOW + 4 * SECOND, false);
+    await server.search(next);
+    expect(server.seconds).toEqual([1, 2, 3]);
   });
 
   it('do not include the stored value with which a new subscription begins', () => {
