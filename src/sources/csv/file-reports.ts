@@ -106,7 +106,7 @@ export class FileReports {
         objects: isOne ? undefined : files.length,
         rows: total('rows'),
         values: total('values'),
-        refused: total('refused'),
+        refused: isFailed ? total('refused') || undefined : total('refused'),
         moved_to: isOne ? plain(first.movedTo) : undefined,
         error: first.error === undefined ? undefined : plain(first.error),
       };
@@ -130,9 +130,18 @@ export class FileReports {
     this.#log.warn(fields, 'file grew after it was moved, added rows read');
   }
 
+  /** Records that a file changed after its last check. */
+  missed(movedTo: string): void {
+    this.#fileTrouble.report(
+      { event: 'csv.missed', ...this.#about(movedTo) },
+      'file grew after its last check, added rows not read',
+      plain(movedTo),
+    );
+  }
+
   rewritten({ name, line }: FileProgress): void {
     const fields = { event: 'csv.cut', ...this.#about(name), line };
-    this.#log.warn(fields, 'tailed file was rewritten, reading it from the beginning');
+    this.#log.warn(fields, 'file was rewritten, reading it from the beginning');
   }
 
   rotatedAway({ name, line }: FileProgress): void {

@@ -6,10 +6,9 @@ import { TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ProposedMember, ScanStep } from '../source-kind.ts';
-import { type CsvSpec, separatorsFor } from './columns.ts';
-import { assertValid, CsvReader, recordsOf } from './csv.ts';
+import { type CsvSpec, indexOf, type QualityMap, qualityOf, separatorsFor, timeText } from './columns.ts';
+import { assertValid, CsvReader } from './csv.ts';
 import { Folders, folderProblem } from './folders.ts';
-import { type QualityMap, qualityOf } from './quality.ts';
 
 type Rows = string[][];
 
@@ -79,14 +78,13 @@ export async function* scanCsv(
     members.units_row = firstValues;
   }
   const units = rows.splice(0, Number(members.units_row ?? spec.unitsRow));
-  const written = spec.timeColumns.map((column) => (typeof column === 'number' ? column - 1 : header.indexOf(column)));
+  const written = spec.timeColumns.map((column) => indexOf(header, column));
   const found = timeIn(rows, written, spec, header);
   const timeAt = found?.at ?? written;
-  const indexOf = (column: string | number) => (typeof column === 'number' ? column - 1 : header.indexOf(column));
   const isNamed = (at: number) =>
     spec.hasHeader && header[at] && header.indexOf(header[at]) === header.lastIndexOf(header[at]);
   const nameOf = (at: number) => (isNamed(at) ? header[at]! : at + 1);
-  const { nameAt, valueAt } = nameAndValueIn(header, rows, spec, indexOf);
+  const { nameAt, valueAt } = nameAndValueIn(header, rows, spec);
   const qualityAt = header
     .map((_, at) => at)
     .filter((at) => !timeAt.includes(at) && at !== nameAt && at !== valueAt && isQuality(rows, at, header[at]!));
@@ -113,7 +111,7 @@ export async function* scanCsv(
     const fix = 'for local time, set zone, for example zone: Europe/Berlin';
     yield { comment: `${times} have no UTC offset and are read as UTC; ${fix}` };
   }
-  const usedAt = [...timeAt, ...qualityAt, nameAt, valueAt, spec.qualityColumn && indexOf(spec.qualityColumn)];
+  const usedAt = [...timeAt, ...qualityAt, nameAt, valueAt, spec.qualityColumn && indexOf(header, spec.qualityColumn)];
   for (const at of header.keys()) {
     const problem = usedAt.includes(at) ? undefined : problemOfQuality(rows, at, header[at]!, spec.qualityMap);
     if (problem === undefined) continue;
@@ -143,11 +141,14 @@ async function readSample(spec: CsvSpec, folders: Folders, signal: AbortSignal):
     const file = await folder.newest(spec.pattern);
     const rows: Rows = [];
     const reader = new CsvReader({ ...spec, isLastLineRead: true });
-    for await (const record of recordsOf(folder.chunks(file, 0, file.size), reader)) {
-      if (rows.length === 0) assertValid(record);
-      if (record.problem === undefined) rows.push(record.fields.map((field) => field.trim()));
+    for await (const records of reader.batches(folder.chunks(file, 0, file.size))) {
+      for (const record of records) {
+        if (rows.length === 0) assertValid(record);
+        if (record.problem === undefined) rows.push(record.fields.map((field) => field.trim()));
+      }
       if (rows.length > MAX_ROWS) break;
     }
+    rows.length = Math.min(rows.length, MAX_ROWS + 1);
     if (rows.length === 0) throw new UnreadableValues(`${file.name} is empty`);
     return rows;
   } finally {
@@ -160,9 +161,8 @@ function nameAndValueIn(
   header: readonly string[],
   rows: Rows,
   { form, nameColumn, valueColumn }: CsvSpec,
-  indexOf: (column: string | number) => number,
 ): { nameAt?: number; valueAt?: number } {
-  if (nameColumn !== undefined) return { nameAt: indexOf(nameColumn), valueAt: indexOf(valueColumn!) };
+  if (nameColumn !== undefined) return { nameAt: indexOf(header, nameColumn), valueAt: indexOf(header, valueColumn!) };
   if (form === 'long') return {};
   const plain = header.map((name) => name.toLowerCase().replaceAll(/[^\p{L}]/gu, ''));
   const nameAt = plain.findIndex((name) => NAME_HEADER.test(name));
@@ -232,12 +232,7 @@ function timeIn(
         ];
   const reader = new TimeReader(time);
   for (const at of choices) {
-    const texts = rows.map((row) =>
-      at
-        .map((one) => row[one] ?? '')
-        .join(' ')
-        .trim(),
-    );
+    const texts = rows.map((row) => timeText(at, row));
     // A number without separators is more likely a value.
     if (texts.length === 0 || texts.some((text) => text === '' || /^[\d.,]*\d$/.test(text))) continue;
     const isReadBy = (format?: string) => {

@@ -1,4 +1,4 @@
-import {
+import fs, {
   appendFileSync,
   closeSync,
   mkdirSync,
@@ -13,8 +13,9 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { OpenedFile } from '../../../../src/sources/csv/folder.ts';
 import { listenTo } from '../../../../src/sources/source-test.ts';
 import { CsvBench, LocalProgram } from './csv-bench.ts';
@@ -209,7 +210,7 @@ describe('source of complete CSV files', () => {
       [6, '02:30'],
     ]);
     await bench.clock.advance(1_000);
-    expect(bench.sink.notes.size).toBe(0);
+    expect([...bench.sink.notes.keys()]).toEqual(['source/drop/carried']);
   });
 
   it('assigns the same timestamps if a file in the repeated hour is read again', async () => {
@@ -300,8 +301,58 @@ describe('source of complete CSV files', () => {
     await bench.until(() => bench.values().length === 3);
     expect(bench.values()).toEqual([1, 1334.25, 3]);
     expect(bench.logged('csv.grown')).toMatchObject([{ file: 'done/a.csv', line: 3, rows: 2, values: 2 }]);
+    expect(bench.read('done/a.csv.report.txt')).toContain('2 values of 2 rows were stored');
     await bench.clock.advance(60_000);
-    expect(bench.sink.notes.size).toBe(0);
+    expect([...bench.sink.notes.keys()]).toEqual(['source/drop/carried']);
+  });
+
+  it('reports rows that are added to a finished file after its last check, once per change', async () => {
+    const bench = new CsvBench('settle: 10s, time_column: time', ONE);
+    bench.write('a.csv', row(1));
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    await bench.clock.advance(60_000);
+    const reportPath = join(bench.folder, 'done/a.csv.report.txt');
+    for (let n = 2; n <= 3; n++) {
+      appendFileSync(join(bench.folder, 'done/a.csv'), '2026-11-21T00:01:00Z,2\n');
+      const laterS = statSync(reportPath).mtimeMs / 1_000 + 1;
+      utimesSync(join(bench.folder, 'done/a.csv'), laterS, laterS);
+      await bench.clock.advance(2 * 3_600_000);
+      expect(bench.logged('csv.missed').length).toBe(n - 1);
+    }
+    expect(bench.logged('csv.missed')[0]).toMatchObject({ file: 'done/a.csv' });
+    expect(bench.read('done/a.csv.report.txt')).toContain('Rows were added after the last check. They were not read.');
+    expect(bench.values()).toEqual([1]);
+  });
+
+  it('leaves no incomplete report behind if the disk is full', async () => {
+    const bench = new CsvBench(TIMED, ONE);
+    bench.write('a.csv', row(1));
+    const full = vi.spyOn(fs, 'writeFileSync').mockImplementation(() => {
+      throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' });
+    });
+    const restore = () => {
+      full.mockRestore();
+      syncBuiltinESMExports();
+    };
+    onTestFinished(restore);
+    syncBuiltinESMExports();
+    await bench.open();
+    await bench.until(() => bench.logged('csv.not_moved').length === 1);
+    await bench.clock.advance(5_000);
+    expect([bench.below('done'), bench.below()]).toEqual([[], ['a.csv', 'done']]);
+    restore();
+    await bench.until(() => bench.below('done').length === 2);
+    expect(bench.below('done')).toEqual(['a.csv', 'a.csv.report.txt']);
+  });
+
+  it('logs a rejected file without a count of rejected rows if none of its rows was read', async () => {
+    const bench = new CsvBench(TIMED, ONE);
+    bench.write('a.csv', 'time,m\n');
+    await bench.open();
+    await bench.until(() => bench.logged('csv.failed').length === 1);
+    expect(bench.logged('csv.failed')[0]).toMatchObject({ file: 'a.csv', moved_to: 'failed/a.csv' });
+    expect(bench.logged('csv.failed')[0]).not.toHaveProperty('refused');
   });
 
   it('reads a last line without a line ending with last_line: take', async () => {
@@ -483,7 +534,7 @@ describe('source of growing CSV files', () => {
   });
 
   it.each([
-    ['is listed', 'list', '*'],
+    ['is listed', 'list', 'values.csv'],
     ['is read', 'read', undefined],
   ])(
     'reads each line once if the file is rotated just before it %s and the agent is killed',
