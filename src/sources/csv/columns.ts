@@ -45,10 +45,10 @@ export interface CsvSpec {
 }
 
 export interface CsvValue {
-  column?: ColumnName;
+  column?: ColumnName | undefined;
   /** Name in the name column. */
-  name?: string;
-  qualityColumn?: ColumnName;
+  name?: string | undefined;
+  qualityColumn?: ColumnName | undefined;
 }
 
 /** Name or number of a column. */
@@ -94,10 +94,6 @@ export interface FileProgress extends FolderFile, CsvPosition {
 
 const MAX_PROBLEMS = 50;
 const MAX_UNUSED_NAMES = 10;
-/** Maximum length of a text in `quality_map`. */
-const MAX_QUALITY = 64;
-/** Texts that YAML reads as they are written. */
-const IS_PLAIN_KEY = /^(?!(?:true|false|null|yes|no|on|off|y|n)$)(?:0|[1-9]\d{0,8}|[a-z]\w{0,63})$/i;
 /** Characters that separate groups of three digits, as in a regular expression. */
 const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
   '.': '\\.',
@@ -327,8 +323,8 @@ export class RowReader {
     const isNumber = Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined);
     let problem: string | undefined;
     if (qualityText !== undefined && quality === undefined) {
-      const name = IS_PLAIN_KEY.test(qualityText) ? qualityText : JSON.stringify(qualityText.slice(0, MAX_QUALITY));
-      problem = `unknown quality ${quote(qualityText)}; set quality_map, for example quality_map: { ${name}: bad }`;
+      const text = quote(qualityText);
+      problem = `unknown quality ${text}; set quality_map, for example quality_map: { ${text}: bad }`;
     } else if (text === '') {
       problem = `no value, quality ${quote(qualityText!)}`;
     } else if (!isNumber && typeof raw !== 'string') {
@@ -478,17 +474,14 @@ export function reportText(progress: FileProgress, zone = 'UTC'): string {
   const { name, rows, values, refused, problems, unused, twice, skipped, failure } = progress;
   const counts = unused === undefined ? `${refused} rejected` : `${refused} rejected, ${unused.rows} ignored`;
   const lines = [`${name}: ${counted(values, 'value')} of ${counted(rows, 'row', 'was', 'were')} stored, ${counts}.`];
-  const isUnused = unused !== undefined && failure === textOfUnused(unused);
-  if (failure !== undefined && !isUnused) lines.push(`Reading stopped: ${failure}`);
+  if (failure !== undefined && unused === undefined) lines.push(`Reading stopped: ${failure}`);
   if (twice) {
     lines.push(`Lines ${twice.join(' to ')}: an hour that occurred twice in ${zone}; times assigned in file order.`);
   }
   if (skipped) {
     lines.push(`Lines ${skipped.join(' to ')}: an hour skipped in ${zone}; times assigned as before the clock change.`);
   }
-  if (unused) {
-    lines.push(`Rows ignored: ${textOfUnused(unused)}`);
-  }
+  if (unused) lines.push(`Rows ignored: ${textOfUnused(unused)}`);
   lines.push(...problems);
   if (refused > problems.length) lines.push(`… and ${refused - problems.length} more.`);
   return `${lines.join('\n')}\n`;

@@ -202,12 +202,12 @@ export class CsvSource implements RunningSource {
         const movedTo = await this.#folder.call('move', progress, isRejected ? 'failed' : 'done', report);
         // The file was changed or removed, or its share is no longer mounted. The next scan detects the case.
         if (movedTo === undefined) continue;
-        this.#reports.finished(progress, movedTo);
         progress.movedTo = movedTo;
+        this.#reports.finished({ ...progress, movedTo });
         file.changedMs = this.#clock.monotonicMs();
         this.#context.gate.record([], [this.#noteOf(progress)]);
       } catch (error) {
-        if (!(error instanceof FolderFailure) || error.isLost) throw error;
+        if (!isOfFile(error)) throw error;
         this.#reports.notMoved(progress, error);
       }
     }
@@ -233,12 +233,13 @@ export class CsvSource implements RunningSource {
         values: progress.values - values,
         refused: progress.refused - refused,
       };
-      this.#reports.grown(movedTo, line, added);
+      this.#context.status.errors += added.refused;
+      const message = 'file grew after it was moved, added rows read';
+      this.#reports.warn(movedTo, { event: 'csv.grown', line, ...added }, message);
       const text = `Rows added after the file was moved: ${added.values} values of ${added.rows} rows were stored.\n`;
       await this.#folder.call('appendToReport', movedTo, text);
     } catch (error) {
-      if (error instanceof FolderFailure && error.isLost) throw error;
-      if (!(error instanceof FolderFailure || error instanceof UnreadableValues)) throw error;
+      if (!isOfFile(error)) throw error;
       this.#forget(file);
     }
   }
@@ -256,7 +257,7 @@ export class CsvSource implements RunningSource {
       if (isComplete) this.#cleanUpAtMs = nowMs + CLEAN_UP_EVERY_MS;
     } catch (error) {
       // If `done/` is inaccessible, the next failed move to it is reported.
-      if (!(error instanceof FolderFailure) || error.isLost) throw error;
+      if (!isOfFile(error)) throw error;
       this.#cleanUpAtMs = nowMs + CLEAN_UP_EVERY_MS;
     }
   }
@@ -305,7 +306,7 @@ export class CsvSource implements RunningSource {
    * open.
    */
   async #readRotated(file: KnownFile, listed: readonly FolderFile[]): Promise<void> {
-    const { position, identity, name } = file.progress;
+    const { position, identity, name, line } = file.progress;
     const found = listed.find((each) => each.identity === identity);
     const isSettled = this.#isSettled(file);
     try {
@@ -315,7 +316,8 @@ export class CsvSource implements RunningSource {
     } catch (error) {
       // The next scan finds a file that was renamed after it was listed.
       if (codeOf(error) === 'ENOENT' && found) throw error;
-      if (codeOf(error) === 'ENOENT') this.#reports.rotatedAway(file.progress);
+      const message = 'rotated file was removed before it was read, rows from this line on are lost';
+      if (codeOf(error) === 'ENOENT') this.#reports.warn(name, { event: 'csv.rotated_away', line }, message);
       else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);
       else throw error;
       this.#forget(file);
@@ -341,7 +343,8 @@ export class CsvSource implements RunningSource {
     const opened = { ...listed, isKept: spec.tail && !isTest };
     const before = await this.#bytesBefore(opened, file.progress.position);
     if (file.progress.mark !== undefined && file.progress.mark !== markOf(before)) {
-      this.#reports.rewritten(file.progress);
+      const { name, line } = file.progress;
+      this.#reports.warn(name, { event: 'csv.cut', line }, 'file was rewritten, reading it from the beginning');
       file.progress = restarted(file.progress);
     }
     const { progress } = file;
@@ -417,8 +420,7 @@ export class CsvSource implements RunningSource {
       await work();
       this.#reports.readable(name);
     } catch (error) {
-      const isOfFile = error instanceof UnreadableValues || (error instanceof FolderFailure && !error.isLost);
-      if (!isOfFile) throw error;
+      if (!isOfFile(error)) throw error;
       // A file that was removed or replaced after it was listed is not a problem.
       if (codeOf(error) !== 'ENOENT') this.#reports.unreadable(name, error);
     }
@@ -460,6 +462,11 @@ export class CsvSource implements RunningSource {
   #nameOf(note: string): string {
     return `source/${this.#context.source.name}/${note}`;
   }
+}
+
+/** Returns whether an error concerns one file. Other errors concern the folder or the store. */
+function isOfFile(error: unknown): boolean {
+  return error instanceof UnreadableValues || (error instanceof FolderFailure && !error.isLost);
 }
 
 /** Returns the progress of a rewritten file. */

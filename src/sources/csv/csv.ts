@@ -44,6 +44,8 @@ interface CsvReaderOptions extends Partial<CsvPosition> {
 /** Maximum length of a record in characters, so that an unclosed quote does not buffer the whole file. */
 const MAX_RECORD = 64 * 1024;
 export const BYTES_BEFORE = 256;
+const FEED = 10;
+const RETURN = 13;
 const BYTE_ORDER_MARK = /^(?:\ufeff|\u00ef\u00bb\u00bf)/;
 const LINE_END = /\r\n?|\n/;
 const UNFINISHED = 'has no line ending and may be incomplete; if files always end this way, set last_line: take';
@@ -114,7 +116,6 @@ export class CsvReader implements CsvPosition {
     const bytes = chunk === undefined ? Buffer.from(this.#rest) : Buffer.concat([this.#rest, chunk]);
     const text = this.#textOf(bytes);
     const { length } = text;
-    const ends = new LineEndings(text);
     const records: CsvRecord[] = [];
     let at = this.position === 0 ? (BYTE_ORDER_MARK.exec(text)?.[0].length ?? 0) : 0;
     /** Index after the latest consumed line. */
@@ -125,7 +126,7 @@ export class CsvReader implements CsvPosition {
         continue;
       }
       const { line, isInside } = this;
-      const lineEnd = ends.after(at);
+      const lineEnd = lineEndOf(text, at);
       const isLong = lineEnd - at > MAX_RECORD;
       // A carriage return at the end may be followed by a line feed in the next chunk.
       const isOpen = lineEnd >= length - 1 && text[lineEnd] !== '\n';
@@ -136,7 +137,7 @@ export class CsvReader implements CsvPosition {
       if (isLong) record.problem = firstLine.includes('\0') ? CONTAINS_NULS : 'longer than 64 KiB';
       else if (!isSkipped) {
         this.separator ??= separatorOf(firstLine);
-        if (firstLine.includes('"')) record = splitQuoted(text, at, this.separator, ends);
+        if (firstLine.includes('"')) record = splitQuoted(text, at, this.separator, lineEnd);
         else record.fields = firstLine.split(this.separator);
         const isUnfinished = record.end >= length - 1 && text[record.end] !== '\n';
         if (isUnfinished && !isEnd && length - at <= MAX_RECORD) break;
@@ -208,12 +209,14 @@ interface Split {
 }
 
 /** Splits the record at `start`. A record with text after a quote ends at the next line ending. */
-function splitQuoted(text: string, start: number, separator: string, ends: LineEndings): Split {
+function splitQuoted(text: string, start: number, separator: string, firstLineEnd: number): Split {
   const fields: string[] = [];
+  let lineEnd = firstLineEnd;
   for (let at = start; ; at++) {
+    if (at > lineEnd) lineEnd = lineEndOf(text, at);
     if (text[at] !== '"') {
-      const lineEnd = ends.after(at);
-      const end = Math.min(indexOrEnd(text, separator, at), lineEnd);
+      const found = text.indexOf(separator, at);
+      const end = found < 0 || found > lineEnd ? lineEnd : found;
       fields.push(text.slice(at, end));
       if (end === lineEnd) return { fields, end };
       at = end;
@@ -230,7 +233,7 @@ function splitQuoted(text: string, start: number, separator: string, ends: LineE
     }
     fields.push(field);
     if (text[at] === separator) continue;
-    const end = ends.after(at);
+    const end = lineEndOf(text, at);
     if (end === at) return { fields, end };
     return { fields: [], end, problem: 'unexpected text after a closing quote' };
   }
@@ -243,29 +246,11 @@ function separatorOf(line: string): string {
   return [',', ';', '\t'].reduce((best, each) => (count(each) > count(best) ? each : best));
 }
 
-function indexOrEnd(text: string, part: string, from: number): number {
-  const at = text.indexOf(part, from);
-  return at < 0 ? text.length : at;
-}
-
-/** Finds line endings. Most files contain only one kind, so each kind is searched only once per character. */
-class LineEndings {
-  readonly #text: string;
-  #from = 0;
-  #feed = -1;
-  #return = -1;
-
-  constructor(text: string) {
-    this.#text = text;
+/** Returns the index of the first line feed or carriage return at or after `from`, or the length of the text. */
+function lineEndOf(text: string, from: number): number {
+  for (let at = from; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === FEED || code === RETURN) return at;
   }
-
-  /** Returns the index of the first line feed or carriage return at or after `at`, or the length of the text. */
-  after(at: number): number {
-    // Reading continues at an earlier line after an unclosed quote.
-    const isEarlier = at < this.#from;
-    this.#from = at;
-    if (isEarlier || this.#feed < at) this.#feed = indexOrEnd(this.#text, '\n', at);
-    if (isEarlier || this.#return < at) this.#return = indexOrEnd(this.#text, '\r', at);
-    return Math.min(this.#feed, this.#return);
-  }
+  return text.length;
 }

@@ -110,20 +110,6 @@ describe('CSV folder scan', () => {
     expect(await proposed(text)).toEqual(members);
   });
 
-  it.each([
-    ['Gut\n2026-01-02Z;2;Schlecht', 'unknown texts "Gut", "Schlecht"'],
-    ['192\n2026-01-02Z;2;0\n2026-01-03Z;3;888', 'unknown texts "888"'],
-    ['0\n2026-01-02Z;2;0', 'no cell means good'],
-  ])('comments on a quality column that it does not propose', async (cells, problem) => {
-    const steps = await stepsOf(`time;P;Qualitaet\n2026-01-01T00:00Z;1;${cells.replaceAll('Z', 'T00:00Z')}\n`, {});
-    const fix = 'set quality_column and quality_map';
-    const comment = `column "Qualitaet" is not used as quality: ${problem}; ${fix}`;
-    expect(steps.filter((step) => 'comment' in step)).toEqual([{ comment }]);
-    expect(await stepsOf('time;P;Pump\n2026-01-01T00:00Z;1;RUN\n', {})).not.toContainEqual({
-      comment: expect.anything(),
-    });
-  });
-
   it('comments on times without an offset unless zone is set', async () => {
     const text = 'Datum;Zeit;P\n05.03.2026;12:00;1\n';
     const comments = async (more: Partial<CsvSpec>) =>
