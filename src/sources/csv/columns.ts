@@ -452,7 +452,7 @@ function cellAt(fields: readonly string[], at: number): string {
   return fields[at]?.trim() ?? '';
 }
 
-export function addProblem(progress: FileProgress, line: number, problem: string): void {
+function addProblem(progress: FileProgress, line: number, problem: string): void {
   progress.refused++;
   if (progress.problems.length < MAX_PROBLEMS) progress.problems.push(`line ${line}: ${problem}`);
 }

@@ -52,8 +52,6 @@ interface KnownFile {
   progress: FileProgress;
   /** Monotonic time of the latest change. */
   changedMs: number;
-  /** Resolves when all accepted rows are on disk. */
-  stored?: Promise<void>;
   /** Whether a growing file has been read since its latest change. */
   isCurrent?: boolean;
 }
@@ -189,13 +187,14 @@ export class CsvSource implements RunningSource {
     progress.isRead = true;
     this.#carriedMs = progress.afterMs;
     const carried = { name: this.#nameOf(CARRIED), text: progress.afterMs?.toString() };
-    file.stored = this.#context.gate.write([], [this.#noteOf(progress), carried]);
+    this.#context.gate.record([], [this.#noteOf(progress), carried]);
   }
 
+  /** Moves files when their values are on disk. */
   async #moveAll(read: readonly KnownFile[]): Promise<void> {
+    if (read.length > 0) await raced(this.#context.gate.write([]), this.#stopping.signal);
     for (const file of read) {
-      const { progress, stored } = file;
-      if (stored) await raced(stored, this.#stopping.signal);
+      const { progress } = file;
       const isRejected = progress.failure !== undefined || (progress.values === 0 && progress.refused > 0);
       const report = reportText(progress, this.#spec.time.zone);
       try {
@@ -372,7 +371,7 @@ export class CsvSource implements RunningSource {
       if (reader.position !== progress.position) {
         const { position, line, isInside, separator } = reader;
         Object.assign(progress, { position, line, isInside, separator, mark: markOf(reader.before) });
-        file.stored = gate.write(readings, [this.#noteOf(progress)]);
+        gate.record(readings, [this.#noteOf(progress)]);
       }
       this.#stopping.signal.throwIfAborted();
       if (gate.isFull) await raced(gate.untilRoom(), this.#stopping.signal);

@@ -59,7 +59,9 @@ export class FileReports {
   }
 
   readable(name: string): void {
-    this.#recovered('csv.unreadable', name, 'file access restored');
+    if (this.#problems.get(name)?.event !== 'csv.unreadable') return;
+    this.#problems.delete(name);
+    this.#fileTrouble.recovered('csv.unreadable', this.#about(name), 'file access restored', plain(name));
   }
 
   notMoved({ name, rows, values, refused }: FileProgress, error: unknown): void {
@@ -77,16 +79,12 @@ export class FileReports {
     this.#fileTrouble.report({ ...this.#about(name), ...fields }, `${what} file`, plain(name));
   }
 
-  #recovered(event: string, name: string, message: string): void {
-    if (this.#problems.get(name)?.event !== event) return;
-    this.#problems.delete(name);
-    this.#fileTrouble.recovered(event, this.#about(name), message, plain(name));
-  }
-
   /** Logs moved files with the same outcome in one line. */
   finished(file: FinishedFile): void {
     const { name, refused, failure, movedTo } = file;
-    this.#recovered('csv.not_moved', name, 'file moved');
+    if (this.#problems.delete(name)) {
+      this.#fileTrouble.recovered('csv.not_moved', this.#about(name), 'file moved', plain(name));
+    }
     this.#status.errors += refused + (failure === undefined ? 0 : 1);
     const isFailed = movedTo.startsWith('failed/');
     this.#finished.note(`${isFailed} ${refused > 0}`, file, (files) => {

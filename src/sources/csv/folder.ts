@@ -76,7 +76,7 @@ const MAX_FILES = 10_000;
 /** Maximum number of files that stay open. */
 const MAX_KEPT = 100;
 /** Maximum number of names that one request checks for expiry, so that it ends before its deadline on a slow share. */
-const MAX_CHECKED = 5_000;
+const MAX_CHECKED = 2_500;
 const MAX_COPIES = 10_000;
 const ROOT = 0;
 
@@ -206,7 +206,8 @@ export class ForeignFolders {
         if (written === undefined) continue;
         const movedTo = `done/${name}`;
         if (file !== undefined && file.mtimeMs > written.mtimeMs && !unchecked.includes(movedTo)) {
-          this.appendToReport(path, movedTo, NOT_READ);
+          // On a full disk, deleting expired files is more important.
+          codeThrownBy(() => this.appendToReport(path, movedTo, NOT_READ));
           grown.push(movedTo);
         } else if (written.mtimeMs <= beforeMs) {
           for (const expired of [name, report]) {

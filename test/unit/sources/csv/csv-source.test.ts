@@ -247,14 +247,6 @@ describe('source of complete CSV files', () => {
     expect(bench.read('done/x.csv.report.txt')).toContain(problem);
   });
 
-  it('moves a file without any valid row to failed/', async () => {
-    const bench = new CsvBench('settle: 50ms, separator: ";"', 'n: { from: drop, column: n }');
-    bench.write('a.csv', 'm;n\n1,2\n3,4\n');
-    await bench.open();
-    await bench.until(() => bench.below('failed').length === 2);
-    expect(bench.read('failed/a.csv.report.txt')).toContain('0 values of 2 rows were stored, 2 rejected');
-  });
-
   it.each([
     ['with times', TIMED, 'time,n', '2026-11-21T00:00:00Z,1', 'x,n,time', '9,2,2026-11-21T00:00:01Z,'],
     ['without times', 'settle: 50ms', 'a,n', '9,1', 'n,a', '2,9'],
@@ -277,16 +269,6 @@ describe('source of complete CSV files', () => {
       expect(bench.read('done/a.csv.report.txt')).toContain('30,001 values of 30,001 rows were stored, 0 rejected');
     },
   );
-
-  it('rejects the rows below a header without value columns', async () => {
-    const bench = new CsvBench(TIMED, ONE);
-    const at = '2026-11-21T00:00:0';
-    bench.write('a.csv', `time,n\n${at}0Z,1\ntime,m\n${at}1Z,2\ntime,m,n\n${at}2Z,9,3\n`);
-    await bench.open();
-    await bench.until(() => bench.below('done').length === 2);
-    expect(bench.values()).toEqual([1, 3]);
-    expect(bench.read('done/a.csv.report.txt')).toContain('line 4: line 3: the header has no column');
-  });
 
   it('reads a last line without a line ending only if the writer completes the line after the file was moved', async () => {
     const bench = new CsvBench('settle: 10s, time_column: time', ONE);
@@ -730,21 +712,6 @@ describe('source of growing CSV files', () => {
     bench.write('a.csv', `${at}2Z,3\n`);
     await bench.until(() => bench.logged('csv.unreadable').length === 1);
     expect(bench.values()).toEqual([1]);
-  });
-
-  it('reads the header again after a restart, and reports rejected lines', async () => {
-    const bench = new CsvBench('tail: true, units_row: 1', ONE);
-    bench.write('a.csv', 'm,n\n');
-    await bench.open();
-    await bench.clock.advance(5_000);
-    appendFileSync(join(bench.folder, 'a.csv'), ',m³\n1,2\n');
-    await bench.until(() => bench.values().length === 1);
-    await bench.crash();
-    await bench.open();
-    appendFileSync(join(bench.folder, 'a.csv'), '1,x\n1,3\n');
-    await bench.until(() => bench.values().length === 2);
-    expect(bench.values()).toEqual([2, 3]);
-    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error: expect.stringContaining('line 4') }]);
   });
 
   it.each([

@@ -156,16 +156,6 @@ describe('CSV parser', () => {
     const [record] = await rawOf(bytes, encoding === undefined ? {} : { encoding });
     expect(record).toMatchObject({ fields: [], problem: `not valid utf-8${instead}` });
   });
-
-  it.each(['utf-16le', 'utf-16be', 'windows-1252'])('reads %s', async (encoding) => {
-    const text = 'Öl;m³\n1;2\n';
-    const bytes = Buffer.from(text, encoding === 'windows-1252' ? 'latin1' : 'utf16le');
-    if (encoding === 'utf-16be') bytes.swap16();
-    expect((await rawOf(bytes, { encoding })).map(({ fields }) => fields)).toEqual([
-      ['Öl', 'm³'],
-      ['1', '2'],
-    ]);
-  });
 });
 
 async function importText(text: string, bench = makeIntakeBench(), checkOnly = false) {
