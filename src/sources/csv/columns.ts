@@ -90,6 +90,8 @@ export interface FileProgress extends FolderFile, CsvPosition {
   failure?: string | undefined;
   /** Hash of the bytes before the position, which detects that a file was rewritten. */
   mark?: string;
+  /** Settings by which the file was divided into cells. */
+  format?: string;
 }
 
 const MAX_PROBLEMS = 50;

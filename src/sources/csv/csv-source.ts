@@ -60,6 +60,8 @@ export class CsvSource implements RunningSource {
   readonly #context: SourceContext<CsvSpec, CsvValue>;
   readonly #clock: Clock;
   readonly #spec: CsvSpec;
+  /** Settings that determine how a file is divided into cells. */
+  readonly #format: string;
   readonly #time: TimeReader;
   readonly #rows: RowReader;
   readonly #stopping = new AbortController();
@@ -80,6 +82,7 @@ export class CsvSource implements RunningSource {
     this.#context = context;
     this.#clock = clock;
     this.#spec = spec;
+    this.#format = JSON.stringify([spec.separator, spec.encoding, spec.skipLines, spec.hasHeader, spec.unitsRow]);
     this.#time = new TimeReader(spec.time);
     const msOfUnit = UNITS[spec.time.format ?? ''];
     const problemOfTime = (timeMs: number) => gate.problemOfTime(timeMs, msOfUnit, formatFor);
@@ -168,7 +171,7 @@ export class CsvSource implements RunningSource {
     for (const file of [...this.#files.values()]) {
       if (file.progress.movedTo !== undefined && this.#isSettled(file)) await this.#checkMovedFile(file);
     }
-    await this.#deleteExpired();
+    await this.#cleanUp();
   }
 
   async #readWhole(file: KnownFile): Promise<void> {
@@ -244,7 +247,7 @@ export class CsvSource implements RunningSource {
   }
 
   /** Deletes expired files, and reports files that have grown since they were checked. */
-  async #deleteExpired(): Promise<void> {
+  async #cleanUp(): Promise<void> {
     const { keepMs } = this.#spec;
     const nowMs = this.#clock.monotonicMs();
     if (nowMs < this.#cleanUpAtMs) return;
@@ -341,10 +344,11 @@ export class CsvSource implements RunningSource {
     const spec = this.#spec;
     const opened = { ...listed, isKept: spec.tail && !isTest };
     const before = await this.#bytesBefore(opened, file.progress.position);
-    if (file.progress.mark !== undefined && file.progress.mark !== markOf(before)) {
-      const { name, line } = file.progress;
-      this.#reports.warn(name, { event: 'csv.cut', line }, 'file was rewritten, reading it from the beginning');
-      file.progress = restarted(file.progress);
+    const { mark, format, name, line, movedTo } = file.progress;
+    if (mark !== undefined && (mark !== markOf(before) || format !== this.#format)) {
+      if (movedTo !== undefined) throw new UnreadableValues('the file was rewritten after it was moved');
+      this.#reports.warn(name, { event: 'csv.cut', line }, 'file or its format changed, reading it from the beginning');
+      file.progress = restarted(file.progress, this.#format);
     }
     const { progress } = file;
     if (progress.position === 0 && !spec.tail) {
@@ -352,7 +356,7 @@ export class CsvSource implements RunningSource {
       if (progress.carriedMs === undefined) progress.carriedMs = this.#carriedMs ?? null;
       progress.afterMs = progress.carriedMs ?? undefined;
     }
-    const reader = new CsvReader({ ...spec, ...progress, before });
+    const reader = new CsvReader({ ...progress, ...spec, separator: spec.separator ?? progress.separator, before });
     const chunks = this.#folder.chunks(opened, progress.position, listed.size);
     for await (const records of reader.batches(chunks, isFinal)) {
       const readings: Reading[] = [];
@@ -370,7 +374,14 @@ export class CsvSource implements RunningSource {
       }
       if (reader.position !== progress.position) {
         const { position, line, isInside, separator } = reader;
-        Object.assign(progress, { position, line, isInside, separator, mark: markOf(reader.before) });
+        Object.assign(progress, {
+          position,
+          line,
+          isInside,
+          separator,
+          mark: markOf(reader.before),
+          format: this.#format,
+        });
         gate.record(readings, [this.#noteOf(progress)]);
       }
       this.#stopping.signal.throwIfAborted();
@@ -435,7 +446,8 @@ export class CsvSource implements RunningSource {
     const changedMs = this.#clock.monotonicMs();
     let known = this.#files.get(identity);
     if (known === undefined || known.progress.movedTo !== undefined) {
-      known = { progress: initialProgress({ name, size, mtimeMs, identity }), changedMs };
+      const { carriedMs } = known?.progress ?? {};
+      known = { progress: { ...initialProgress({ name, size, mtimeMs, identity }), carriedMs }, changedMs };
       this.#files.set(identity, known);
     } else if (!isSameFile(known.progress, listed)) {
       known.changedMs = changedMs;
@@ -468,10 +480,12 @@ function isOfFile(error: unknown): boolean {
   return error instanceof UnreadableValues || (error instanceof FolderFailure && !error.isLost);
 }
 
-/** Returns the progress of a rewritten file. */
-function restarted({ name, size, mtimeMs, identity, carriedMs, names, headerProblem }: FileProgress): FileProgress {
-  const previousNames = headerProblem === undefined ? names : undefined;
-  return { ...initialProgress({ name, size, mtimeMs, identity }), carriedMs, previousNames };
+/** Returns the progress of a file that is read from its beginning. */
+function restarted(progress: FileProgress, format: string): FileProgress {
+  const { name, size, mtimeMs, identity, carriedMs, names, headerProblem } = progress;
+  const hasColumns = headerProblem === undefined && progress.format === format;
+  const restart = { ...initialProgress({ name, size, mtimeMs, identity }), carriedMs };
+  return hasColumns ? { ...restart, previousNames: names } : restart;
 }
 
 /** Adds a warning to the first value that a test reads. */

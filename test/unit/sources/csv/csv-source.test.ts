@@ -307,6 +307,16 @@ describe('source of complete CSV files', () => {
     expect(bench.values()).toEqual([1]);
   });
 
+  it('does not read a finished file again that was edited', async () => {
+    const bench = new CsvBench('settle: 10s, time_column: time', ONE);
+    bench.write('a.csv', row(1));
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    bench.write('done/a.csv', `${row(2)}${row(3)}`);
+    await bench.clock.advance(60_000);
+    expect([bench.values(), [...bench.sink.notes.keys()]]).toEqual([[1], ['source/drop/carried']]);
+  });
+
   it('leaves no incomplete report behind if the disk is full', async () => {
     const bench = new CsvBench(TIMED, ONE);
     bench.write('a.csv', row(1));
@@ -701,6 +711,19 @@ describe('source of growing CSV files', () => {
     const error = expect.stringContaining('line 6: line 4: the header has no column');
     expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
     expect(bench.logged('csv.unreadable')).toEqual([]);
+  });
+
+  it('reads a file from its beginning after a change of its format', async () => {
+    const bench = new CsvBench('tail: true, time_column: time', ONE);
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,n\n${at}0Z,1\n${at}1Z,2\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 2);
+    await bench.stop();
+    bench.spec.unitsRow = 1;
+    await bench.open();
+    await bench.until(() => bench.values().length === 3);
+    expect([bench.values(), bench.logged('csv.cut').length]).toEqual([[1, 2, 2], 1]);
   });
 
   it('does not read a truncated file without a header by the columns of an unusable one', async () => {
